@@ -1,0 +1,3 @@
+//! grace
+#![no_std]
+extern crate alloc;

@@ -1,0 +1,3 @@
+//! maple
+#![no_std]
+extern crate alloc;

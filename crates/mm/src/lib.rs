@@ -1,0 +1,3 @@
+//! mm
+#![no_std]
+extern crate alloc;

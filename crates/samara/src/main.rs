@@ -1,0 +1,2 @@
+//! samara
+fn main() {}
