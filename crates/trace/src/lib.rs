@@ -1,1 +1,3 @@
-//! trace
+//! Follows real programs, records their memory calls and mirrors them.
+
+pub mod record;
