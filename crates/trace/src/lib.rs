@@ -1,3 +1,4 @@
 //! Follows real programs, records their memory calls and mirrors them.
 
+pub mod observer;
 pub mod record;

@@ -1,0 +1,41 @@
+//! The seam between who follows a program and who mirrors it.
+//!
+//! The live tracer knows ptrace and the kernel; the mirror knows VMAs. They meet here: records
+//! flow towards the mirror, and the two questions that a tracer must ask about VMAs to look in
+//! the right places flow back.
+
+use std::{io, ops::Range, time::Duration};
+
+use mm::VmFlags;
+
+use crate::record::{MmId, Record};
+
+/// Who is told what a program does. Calls come one at a time, in the order of effect.
+pub trait Observer {
+    /// Something took effect. `kernel` is the time that the kernel took for a system call.
+    fn record(&mut self, record: Record, kernel: Option<Duration>);
+
+    /// The kernel's listing (text of /proc/PID/maps) after the newest record of `mm`. `smaps`
+    /// reads start and flags of every VMA, which costs more and is needed only after a mismatch.
+    fn listing(
+        &mut self,
+        mm: MmId,
+        maps: &str,
+        smaps: &mut dyn FnMut() -> io::Result<Vec<(usize, VmFlags)>>,
+    );
+
+    /// The VMAs of `mm` that overlap `around` or lie next to it, are private, and did not yet see a
+    /// write fault: where the tracer must look for first touches before the next call.
+    fn untouched(&self, mm: MmId, around: Range<usize>) -> Vec<Range<usize>>;
+
+    /// The VMAs of `mm` that grow downwards: where the tracer must look for growth.
+    fn growing(&self, mm: MmId) -> Vec<Range<usize>>;
+
+    /// The files that no VMA of any address space maps any more since this was asked last:
+    /// the tracer lets go of its copies of their descriptors.
+    fn released(&mut self) -> Vec<crate::record::FileId>;
+
+    /// A facility that is missing, a kernel whose rules were not checked, a program that cannot be
+    /// followed: shown to the user once.
+    fn notice(&mut self, text: &str);
+}
