@@ -1,0 +1,325 @@
+//! From lines to records.
+
+use std::io::BufRead;
+
+use super::{
+    complete::Complete,
+    error::{Error, Expected, shorten},
+    fields::{Fields, decimal, hex},
+    header::Header,
+    lines::{Lines, NoLine},
+    print::FILE_KINDS,
+};
+use crate::record::{Call, FileDesc, FileKind, InitialVma, Listing, Op, Record};
+
+/// Reads a trace, one record at a time. The first error is final.
+pub struct Parser<R> {
+    file: String,
+    lines: Lines<R>,
+    header: Header,
+    complete: Complete,
+}
+
+impl<R: BufRead> Parser<R> {
+    /// Reads the header. `file` is the name that errors show.
+    pub fn new(reader: R, file: impl Into<String>) -> Result<Self, Error> {
+        let mut parser = Parser {
+            file: file.into(),
+            lines: Lines::new(reader),
+            header: Header::default(),
+            complete: Complete::default(),
+        };
+        let header = match parser.lines.advance() {
+            Ok(line) => line.parse(),
+            Err(none) => return Err(parser.no_line(none, "the header \"# vmtrace 1 ...\"".into())),
+        };
+        parser.header = header.map_err(|expected| parser.error(expected))?;
+        Ok(parser)
+    }
+
+    /// The first line.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The number of the newest record's last line, from 1.
+    pub fn line(&self) -> usize {
+        self.lines.number
+    }
+
+    /// An error at the newest line, for who finds later that a record cannot be.
+    pub fn error(&self, expected: impl Into<Expected>) -> Error {
+        Error {
+            file: self.file.clone(),
+            line: self.lines.number,
+            expected: expected.into(),
+            found: shorten(self.lines.text()),
+            source: None,
+        }
+    }
+
+    /// The next record; `None` at the end of a complete trace.
+    pub fn next_record(&mut self) -> Result<Option<Record>, Error> {
+        let mut promised = 0;
+        let record = loop {
+            match self.lines.advance() {
+                Ok(line) if line.starts_with('#') => {}
+                Ok(line) => break record(line, &mut promised),
+                Err(NoLine::End) => {
+                    return match self.complete.end() {
+                        Ok(()) => Ok(None),
+                        Err(missing) => Err(self.no_line(NoLine::End, missing)),
+                    };
+                }
+                Err(none) => return Err(self.no_line(none, "a record".into())),
+            }
+        };
+        let mut record = record.map_err(|expected| self.error(expected))?;
+        self.complete.check(&record).map_err(|expected| self.error(expected))?;
+        if let Record::Listing(listing) = &mut record {
+            self.listing(listing, promised)?;
+        }
+        Ok(Some(record))
+    }
+
+    /// The lines that a `Z` line promised. They are taken one by one: no room is made for a promise.
+    fn listing(&mut self, listing: &mut Listing, promised: usize) -> Result<(), Error> {
+        for left in (1..=promised).rev() {
+            let expected = || format!("{left} more lines \"= ...\" of the listing");
+            match self.lines.advance() {
+                Ok(line) => match line.strip_prefix("= ") {
+                    Some(text) => listing.lines.push(text.to_string()),
+                    None => return Err(self.error(expected())),
+                },
+                Err(none) => return Err(self.no_line(none, expected().into())),
+            }
+        }
+        // The vsyscall page is no VMA: smaps does not flag it, so it has no `f` line.
+        let vmas = listing.lines.iter().filter(|line| !line.ends_with("[vsyscall]")).count();
+        for left in (1..=vmas).rev() {
+            let expected =
+                || format!("{left} more lines \"f START VMFLAGS\", one a VMA of the listing");
+            let parsed = match self.lines.advance() {
+                Ok(line) => flag_line(line),
+                Err(none) => return Err(self.no_line(none, expected().into())),
+            };
+            match parsed {
+                Ok(flags) => listing.flags.push(flags),
+                Err(_) => return Err(self.error(expected())),
+            }
+        }
+        Ok(())
+    }
+
+    fn no_line(&self, none: NoLine, expected: Expected) -> Error {
+        let mut error = self.error(expected);
+        match none {
+            NoLine::End => {}
+            NoLine::TooLong => error.expected = "a line of less than 65536 bytes".into(),
+            NoLine::NotText => error.expected = "text in UTF-8".into(),
+            NoLine::Cut => error.expected = "a line end: the file was cut here".into(),
+            NoLine::Failed(source) => error.source = Some(source),
+        }
+        error
+    }
+}
+
+impl<R: BufRead> Iterator for Parser<R> {
+    type Item = Result<Record, Error>;
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_record().transpose()
+    }
+}
+
+const MM: &str = "the number of an address space";
+const TID: &str = "the number of a thread";
+const FILE: &str = "the number of a file";
+
+/// One line. A `Z` line gives a [`Listing`] that is still empty, and how many lines it promised.
+fn record(line: &str, promised: &mut usize) -> Result<Record, Expected> {
+    let mut fields = Fields::new(line);
+    let f = &mut fields;
+    let record = match f.word("a record")? {
+        "X" => exec(f)?,
+        "D" => Record::File(file(f)?),
+        "V" => {
+            let mut vma = vma(f)?;
+            vma.name = Some(f.tail("the VMA's name, or -")?)
+                .filter(|name| *name != "-")
+                .map(str::to_string);
+            Record::Vma(vma)
+        }
+        "Y" => Record::Vsyscall(f.tail("the line of the vsyscall page")?.to_string()),
+        "M" => Record::Call(call(f)?),
+        "L" => Record::DriverFlags { mm: f.decimal(MM)?, flags: f.flags()? },
+        "A" => {
+            let (mm, mut vma) = (f.decimal(MM)?, vma(f)?);
+            if f.more() {
+                vma.name = Some(f.tail("the VMA's name")?.to_string());
+            }
+            Record::Adopt { mm, vma }
+        }
+        "F" => Record::Fault { mm: f.decimal(MM)?, addr: f.page("the start of a VMA")? },
+        "G" => {
+            let (mm, end) = (f.decimal(MM)?, f.page("the end of the stack VMA")?);
+            Record::Grow { mm, end, start: f.page("the new start of the stack VMA")? }
+        }
+        "N" => Record::Rename { file: f.decimal(FILE)?, path: f.tail("the new path")?.to_string() },
+        "K" => Record::Fork {
+            mm: f.decimal(MM)?,
+            child: f.decimal("the number of the child's address space")?,
+            tid: f.decimal(TID)?,
+            child_tid: f.decimal("the number of the child")?,
+        },
+        "T" => Record::Share {
+            mm: f.decimal(MM)?,
+            tid: f.decimal(TID)?,
+            child_tid: f.decimal("the number of the new thread")?,
+            vfork: either(f, "thread", "vfork", "thread or vfork")?,
+        },
+        "C" => Record::Check {
+            mm: f.decimal(MM)?,
+            lines: f.decimal("the number of lines")?,
+            hash: f.hash("the FNV-1a 64 of the listing")?,
+        },
+        "Z" => {
+            let (mm, tid) = (f.decimal(MM)?, f.decimal(TID)?);
+            let exec = either(f, "exit", "exec", "exit or exec")?;
+            *promised = f.decimal("the number of lines")?;
+            Record::Listing(Listing { mm, tid, exec, lines: Vec::new(), flags: Vec::new() })
+        }
+        "Q" => Record::Gone { mm: f.decimal(MM)? },
+        "=" | "f" => return Err("a Z line before the lines of its listing".into()),
+        _ => return Err("a record: one of X D V Y M L A F G N K T C Z Q, or a # comment".into()),
+    };
+    fields.end()?;
+    Ok(record)
+}
+
+fn either(f: &mut Fields<'_>, no: &str, yes: &str, what: &'static str) -> Result<bool, Expected> {
+    match f.word(what)? {
+        word if word == no => Ok(false),
+        word if word == yes => Ok(true),
+        _ => Err(what.into()),
+    }
+}
+
+fn exec(f: &mut Fields<'_>) -> Result<Record, Expected> {
+    const VMAS: &str = "vmas= and the number of VMAs";
+    Ok(Record::Exec {
+        mm: f.decimal(MM)?,
+        tid: f.decimal(TID)?,
+        vmas: decimal(f.keyed("vmas=", VMAS)?).ok_or(VMAS)?,
+        brk: f.keyed_hex("brk=", "brk= and an address")?,
+        start_brk: f.keyed_hex("start_brk=", "start_brk= and an address")?,
+        start_stack: f.keyed_hex("start_stack=", "start_stack= and an address")?,
+        mmap_base: f.keyed_hex("mmap_base=", "mmap_base= and an address")?,
+        exe: f.tail("exe= and a path")?.strip_prefix("exe=").ok_or("exe= and a path")?.to_string(),
+    })
+}
+
+fn file(f: &mut Fields<'_>) -> Result<FileDesc, Expected> {
+    const DEV: &str = "the device, major:minor";
+    const MODE: &str = "ro or rw, +noexec after it for such a mount";
+    let id = f.decimal(FILE)?;
+    if id == 0 {
+        return Err("the number of a file, from 1".into());
+    }
+    let (major, minor) = f.word(DEV)?.split_once(':').ok_or(DEV)?;
+    let number = |word| hex(word).and_then(|n| u32::try_from(n).ok()).ok_or(DEV);
+    let dev = (number(major)?, number(minor)?);
+    let inode = f.decimal("the inode")?;
+    let kind = file_kind(f.word("the kind of file")?)
+        .ok_or("the kind of file: exec, reg, reg-thp, shmem, dev, huge, shmanon or adopted")?;
+    let mode = f.word(MODE)?;
+    let (access, noexec) = match mode.strip_suffix("+noexec") {
+        Some(access) => (access, true),
+        None => (mode, false),
+    };
+    let writable = match access {
+        "ro" => false,
+        "rw" => true,
+        _ => return Err(MODE.into()),
+    };
+    Ok(FileDesc {
+        id,
+        dev,
+        inode,
+        kind,
+        writable,
+        noexec,
+        path: f.tail("the file's path")?.to_string(),
+    })
+}
+
+fn file_kind(name: &str) -> Option<FileKind> {
+    FILE_KINDS.iter().find(|(_, known)| *known == name).map(|&(kind, _)| kind)
+}
+
+fn vma(f: &mut Fields<'_>) -> Result<InitialVma, Expected> {
+    let range = f.range()?;
+    Ok(InitialVma {
+        start: range.start,
+        end: range.end,
+        flags: f.flags()?,
+        pgoff: f.hex("the offset in pages")?,
+        file: f.decimal(FILE)?,
+        name: None,
+    })
+}
+
+fn flag_line(line: &str) -> Result<(usize, mm::VmFlags), Expected> {
+    let mut f = Fields::new(line.strip_prefix("f ").ok_or("f")?);
+    let flags = (f.page("the start of a VMA")?, f.flags()?);
+    f.end()?;
+    Ok(flags)
+}
+
+fn call(f: &mut Fields<'_>) -> Result<Call, Expected> {
+    let (mm, tid) = (f.decimal(MM)?, f.decimal(TID)?);
+    let name = f.word("the name of a system call")?;
+    let op = Op::ALL
+        .iter()
+        .copied()
+        .find(|op| op.name() == name)
+        .ok_or("the name of a system call that changes VMAs")?;
+    let mut args = [0; 6];
+    // How many arguments prctl and ioctl take depends on the first ones.
+    let (least, most) =
+        if matches!(op, Op::Prctl | Op::Ioctl) { (2, 6) } else { (op.arity(), op.arity()) };
+    let mut count = 0;
+    while count < most && hex(f.peek()).is_some() {
+        args[count] = f.hex("an argument")?;
+        count += 1;
+    }
+    if count < least {
+        return Err(format!("{least} arguments of {name}, in hexadecimal").into());
+    }
+    let mut file = 0;
+    if op == Op::Mmap {
+        const WHAT: &str = "f and the number of the mapped file";
+        file = decimal(f.keyed("f", WHAT)?).ok_or(WHAT)?;
+    }
+    let mut memory = None;
+    if f.peek().starts_with('x') {
+        const WHAT: &str = "x and three numbers that the call read from memory";
+        let mut numbers = f.keyed("x", WHAT)?.split(',').map(hex);
+        let mut number = || numbers.next().flatten().ok_or(WHAT);
+        memory = Some([number()?, number()?, number()?]);
+        if numbers.next().is_some() {
+            return Err(WHAT.into());
+        }
+    }
+    if f.word("= and the result")? != "=" {
+        return Err("= and the result".into());
+    }
+    const RESULT: &str = "the result: an address or number, or - and an error code up to 4095";
+    let word = f.word(RESULT)?;
+    let result = match word.strip_prefix('-') {
+        Some(code) => {
+            decimal::<isize>(code).filter(|code| (1..4096).contains(code)).map(|code| -code)
+        }
+        None => hex(word).and_then(|value| isize::try_from(value).ok()),
+    };
+    Ok(Call { mm, tid, op, args, file, memory, result: result.ok_or(RESULT)? })
+}

@@ -1,0 +1,164 @@
+//! From records to lines: the one spelling of each.
+
+use std::{
+    fmt::{self, Write as _},
+    io::{self, Write},
+};
+
+use super::header::Header;
+use crate::record::{Call, FileDesc, FileKind, InitialVma, Record};
+
+/// Each kind of file and its word in a `D` line.
+pub(super) const FILE_KINDS: [(FileKind, &str); 8] = [
+    (FileKind::Exec, "exec"),
+    (FileKind::Regular, "reg"),
+    (FileKind::RegularThp, "reg-thp"),
+    (FileKind::Shmem, "shmem"),
+    (FileKind::Device, "dev"),
+    (FileKind::Huge, "huge"),
+    (FileKind::ShmAnon, "shmanon"),
+    (FileKind::Adopted, "adopted"),
+];
+
+/// Writes a trace. Give it a buffered writer: each record is one `write_all`.
+pub struct Printer<W> {
+    out: W,
+    text: String,
+}
+
+impl<W: Write> Printer<W> {
+    /// Writes the header.
+    pub fn new(mut out: W, header: &Header) -> io::Result<Self> {
+        writeln!(out, "{header}")?;
+        Ok(Printer { out, text: String::new() })
+    }
+
+    /// Writes one record.
+    pub fn record(&mut self, record: &Record) -> io::Result<()> {
+        self.text.clear();
+        // Writing to a String fails only if a Display does, and these do not.
+        write_record(&mut self.text, record).map_err(io::Error::other)?;
+        self.out.write_all(self.text.as_bytes())
+    }
+
+    /// Passes everything on to where it is kept.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    /// The writer, for who wants what was written.
+    pub fn into_inner(self) -> W {
+        self.out
+    }
+}
+
+/// Text that stays on its line: a line end is escaped as the kernel's listing does.
+struct OneLine<'a>(&'a str);
+
+impl fmt::Display for OneLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, part) in self.0.split('\n').enumerate() {
+            if i > 0 {
+                f.write_str("\\012")?;
+            }
+            f.write_str(part)?;
+        }
+        Ok(())
+    }
+}
+
+/// Flags as one word, which an empty text would not be.
+struct Flags(mm::VmFlags);
+
+impl fmt::Display for Flags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A protection key alone has no name either.
+        if self.0.names().next().is_none() { f.write_str("-") } else { self.0.fmt(f) }
+    }
+}
+
+fn write_record(out: &mut String, record: &Record) -> fmt::Result {
+    match record {
+        Record::Exec { mm, tid, vmas, brk, start_brk, start_stack, mmap_base, exe } => writeln!(
+            out,
+            "X {mm} {tid} vmas={vmas} brk={brk:x} start_brk={start_brk:x} start_stack={start_stack:x} \
+             mmap_base={mmap_base:x} exe={}",
+            OneLine(exe)
+        ),
+        Record::File(file) => write_file(out, file),
+        Record::Vma(vma) => {
+            out.push_str("V ");
+            write_vma(out, vma)?;
+            writeln!(out, " {}", OneLine(vma.name.as_deref().unwrap_or("-")))
+        }
+        Record::Vsyscall(line) => writeln!(out, "Y {}", OneLine(line)),
+        Record::Call(call) => write_call(out, call),
+        Record::DriverFlags { mm, flags } => writeln!(out, "L {mm} {}", Flags(*flags)),
+        Record::Adopt { mm, vma } => {
+            write!(out, "A {mm} ")?;
+            write_vma(out, vma)?;
+            match &vma.name {
+                Some(name) => writeln!(out, " {}", OneLine(name)),
+                None => writeln!(out),
+            }
+        }
+        Record::Fault { mm, addr } => writeln!(out, "F {mm} {addr:x}"),
+        Record::Grow { mm, end, start } => writeln!(out, "G {mm} {end:x} {start:x}"),
+        Record::Rename { file, path } => writeln!(out, "N {file} {}", OneLine(path)),
+        Record::Fork { mm, child, tid, child_tid } => {
+            writeln!(out, "K {mm} {child} {tid} {child_tid}")
+        }
+        Record::Share { mm, tid, child_tid, vfork } => {
+            writeln!(out, "T {mm} {tid} {child_tid} {}", if *vfork { "vfork" } else { "thread" })
+        }
+        Record::Check { mm, lines, hash } => writeln!(out, "C {mm} {lines} {hash:016x}"),
+        Record::Listing(listing) => {
+            let end = if listing.exec { "exec" } else { "exit" };
+            writeln!(out, "Z {} {} {end} {}", listing.mm, listing.tid, listing.lines.len())?;
+            for line in &listing.lines {
+                writeln!(out, "= {}", OneLine(line))?;
+            }
+            for (start, flags) in &listing.flags {
+                writeln!(out, "f {start:x} {}", Flags(*flags))?;
+            }
+            Ok(())
+        }
+        Record::Gone { mm } => writeln!(out, "Q {mm}"),
+    }
+}
+
+fn write_file(out: &mut String, file: &FileDesc) -> fmt::Result {
+    let (major, minor) = file.dev;
+    // Every kind is in the table: the tests go through all of them.
+    let kind = FILE_KINDS.iter().find(|(kind, _)| *kind == file.kind).map_or("", |&(_, name)| name);
+    let mode = if file.writable { "rw" } else { "ro" };
+    let noexec = if file.noexec { "+noexec" } else { "" };
+    writeln!(
+        out,
+        "D {} {major:x}:{minor:x} {} {kind} {mode}{noexec} {}",
+        file.id,
+        file.inode,
+        OneLine(&file.path)
+    )
+}
+
+fn write_vma(out: &mut String, vma: &InitialVma) -> fmt::Result {
+    write!(out, "{:x} {:x} {} {:x} {}", vma.start, vma.end, Flags(vma.flags), vma.pgoff, vma.file)
+}
+
+fn write_call(out: &mut String, call: &Call) -> fmt::Result {
+    write!(out, "M {} {} {}", call.mm, call.tid, call.op.name())?;
+    for arg in &call.args[..call.op.arity()] {
+        write!(out, " {arg:x}")?;
+    }
+    if call.op == crate::record::Op::Mmap {
+        write!(out, " f{}", call.file)?;
+    }
+    if let Some([a, b, c]) = call.memory {
+        write!(out, " x{a:x},{b:x},{c:x}")?;
+    }
+    match call.result {
+        error @ ..0 => writeln!(out, " = {error}"),
+        value => writeln!(out, " = {value:x}"),
+    }
+}

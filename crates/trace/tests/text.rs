@@ -1,0 +1,234 @@
+//! The text format against recorded traces, whole and damaged.
+
+use std::{fs, path::PathBuf};
+
+use trace::{
+    record::{Call, FileDesc, FileKind, InitialVma, Op, Record},
+    text::{Header, Parser, Printer},
+};
+
+fn samples() -> Vec<(String, Vec<u8>)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let mut files: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= 6, "the recorded traces are missing");
+    files
+        .iter()
+        .map(|path| (path.file_name().unwrap().to_str().unwrap().into(), fs::read(path).unwrap()))
+        .collect()
+}
+
+fn reprint(text: &[u8]) -> Result<Vec<u8>, trace::text::Error> {
+    let mut parser = Parser::new(text, "t")?;
+    let mut printer = Printer::new(Vec::new(), parser.header()).unwrap();
+    while let Some(record) = parser.next_record()? {
+        printer.record(&record).unwrap();
+    }
+    Ok(printer.into_inner())
+}
+
+fn error(text: &[u8]) -> String {
+    reprint(text).expect_err("a malformed trace was accepted").to_string()
+}
+
+#[test]
+fn recorded_traces_come_back_byte_for_byte() {
+    for (name, text) in samples() {
+        let again = reprint(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(again == text, "{name} differs after parsing and printing");
+    }
+}
+
+#[test]
+fn every_cut_is_noticed() {
+    for (name, text) in samples() {
+        let ends: Vec<usize> =
+            text.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(i, _)| i + 1).collect();
+        // After each of some whole lines, and in the middle of the line that follows.
+        for end in ends[..ends.len() - 1].iter().step_by(ends.len() / 40).skip(1) {
+            if reprint(&text[..*end]).is_ok() {
+                // Whole again only where every address space so far has ended.
+                assert!(
+                    text[..*end].split(|b| *b == b'\n').rev().nth(1).unwrap().starts_with(b"Q"),
+                    "{name} at {end}"
+                );
+            }
+            let message = error(&text[..*end + 1]);
+            assert!(message.contains("a line end"), "{name} at {end}: {message}");
+        }
+        assert!(reprint(&text[..text.len() - 1]).is_err(), "{name} without its last byte");
+    }
+}
+
+#[test]
+fn damage_gives_an_error_or_a_trace_that_prints() {
+    for (name, text) in samples() {
+        let text = &text[..text.len().min(20_000)];
+        for at in (1..text.len()).step_by(text.len() / 150) {
+            for bit in [0, 1, 4, 7] {
+                let mut damaged = text.to_vec();
+                damaged[at] ^= 1 << bit;
+                if let Ok(again) = reprint(&damaged) {
+                    assert!(
+                        reprint(&again).is_ok_and(|third| third == again),
+                        "{name} at {at} bit {bit}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+const SPACE: &str = "# vmtrace 1\nX 2 7 vmas=1 brk=0 start_brk=0 start_stack=0 mmap_base=7000000 exe=/bin/x y\n\
+                     D 1 fe:0 12 exec ro /bin/x y\nV 1000 3000 rd,mr 0 1 -\n";
+
+#[test]
+fn errors_say_where_and_what() {
+    for (rest, expected) in [
+        ("", "t:5: expected \"Q 2\": address space 2 has not ended, found the end of the file"),
+        (
+            "Z 2 7 exit 3\n= a\nQ 2\n",
+            "t:7: expected 2 more lines \"= ...\" of the listing, found \"Q 2\"",
+        ),
+        ("Z 2 7 exit 18446744073709551615\n= a\n", "t:7: expected 18446744073709551614 more lines"),
+        ("Z 2 7 exit 99999999999999999999\n", "t:5: expected the number of lines"),
+        ("Z 2 7 exit 1\n= a\nQ 2\n", "t:7: expected 1 more lines \"f START VMFLAGS\""),
+        ("V 5000 6000 rd 0 0 -\n", "t:5: expected no further V line"),
+        ("M 2 7 mmap 0 1000 3 22 f0 = 5000\n", "t:5: expected 6 arguments of mmap"),
+        (
+            "M 2 7 mmap 0 1000 3 22 0 0 = 5000\n",
+            "t:5: expected f and the number of the mapped file",
+        ),
+        ("M 2 7 mmap 0 1000 3 2 3 0 f9 = 5000\n", "t:5: expected a file that a D line describes"),
+        ("M 2 7 open 0 = 3\n", "t:5: expected the name of a system call that changes VMAs"),
+        ("M 2 7 brk +1 = 3\n", "t:5: expected 1 arguments of brk"),
+        ("M 2 7 brk 1 = -4096\n", "t:5: expected the result"),
+        ("M 2 7 brk 1 = 2 \n", "t:5: expected the end of the line"),
+        ("M 2 7 brk 1  = 2\n", "t:5: expected = and the result"),
+        ("M 2 7 munmap 1000 10000000000000000 = 2\n", "t:5: expected 2 arguments of munmap"),
+        ("M 3 7 brk 1 = 2\n", "t:5: expected an address space that an X or K line made"),
+        ("K 2 2 7 8\n", "t:5: expected the number of an address space that is not in use"),
+        ("C 2 x 0\n", "t:5: expected the number of lines"),
+        ("A 2 3000 3000 rd 0 0\n", "t:5: expected a VMA that starts before it ends"),
+        ("D 2 fe:0 12 pipe ro /x\n", "t:5: expected the kind of file"),
+        ("D 2 fe:0 12 reg wo /x\n", "t:5: expected ro or rw"),
+        ("L 2 rd,zz\n", "t:5: expected VmFlags"),
+        ("= a\n", "t:5: expected a Z line"),
+        ("\n", "t:5: expected a record"),
+        ("W 1\n", "t:5: expected a record: one of"),
+        ("N 1 \n", "t:5: expected the new path"),
+    ] {
+        let message = error(format!("{SPACE}{rest}").as_bytes());
+        assert!(message.starts_with(expected), "{rest:?} gave: {message}");
+    }
+    assert_eq!(
+        error(b""),
+        "t:1: expected the header \"# vmtrace 1 ...\", found the end of the file"
+    );
+    let missing = &SPACE.replace("vmas=1", "vmas=13")[..];
+    assert!(error(missing.as_bytes()).starts_with("t:5: expected 12 more V lines"));
+    assert!(
+        error(format!("{missing}C 2 1 0\n").as_bytes())
+            .starts_with("t:5: expected 12 more V lines")
+    );
+    assert!(error(b"# vmtrace 1\n\xff\n").starts_with("t:2: expected text in UTF-8"));
+    let long = [b"# vmtrace 1\n# ".to_vec(), vec![b'a'; 1 << 20]].concat();
+    assert!(error(&long).starts_with("t:2: expected a line of less than 65536 bytes"));
+}
+
+#[test]
+fn comments_are_skipped_and_counted() {
+    let text = format!("{SPACE}# a comment\n#\nL 2 -\nQ 2\n");
+    let mut parser = Parser::new(text.as_bytes(), "t").unwrap();
+    let mut lines = Vec::new();
+    while parser.next_record().unwrap().is_some() {
+        lines.push(parser.line());
+    }
+    assert_eq!(lines, [2, 3, 4, 7, 8]);
+}
+
+#[test]
+fn every_kind_of_record_reads_back() {
+    let mut records = vec![Record::Exec {
+        mm: 2,
+        tid: 7,
+        vmas: 1,
+        brk: 0x5000,
+        start_brk: 0x4000,
+        start_stack: 0x7ff0,
+        mmap_base: usize::MAX - 0xfff,
+        exe: "/a b".into(),
+    }];
+    let kinds = [
+        FileKind::Exec,
+        FileKind::Regular,
+        FileKind::RegularThp,
+        FileKind::Shmem,
+        FileKind::Device,
+        FileKind::Huge,
+        FileKind::ShmAnon,
+        FileKind::Adopted,
+    ];
+    for (id, kind) in (1..).zip(kinds) {
+        let path = "/dir/with spaces/\u{e9} (deleted)".into();
+        let dev = (0xfe, 0x10);
+        records.push(Record::File(FileDesc {
+            id,
+            dev,
+            inode: 99,
+            kind,
+            writable: id % 2 == 0,
+            noexec: id > 4,
+            path,
+        }));
+    }
+    let flags = "rd,wr,mr,mw,me".parse().unwrap();
+    let vma = InitialVma { start: 0x1000, end: 0x3000, flags, pgoff: 0xa, file: 1, name: None };
+    records.push(Record::Vma(InitialVma { name: Some("[anon:a b]".into()), ..vma.clone() }));
+    records.push(Record::Vsyscall("ffffffffff600000 x  [vsyscall]".into()));
+    for (i, &op) in Op::ALL.iter().enumerate() {
+        let mut args = [0; 6];
+        args[..op.arity()].fill(usize::MAX);
+        let file = if op == Op::Mmap { 3 } else { 0 };
+        let memory = matches!(op, Op::Mbind | Op::Ioctl).then_some([1, 0xff, 0]);
+        let result = if i % 2 == 0 { -12 } else { 0x7fff_0000 };
+        records.push(Record::Call(Call { mm: 2, tid: 7, op, args, file, memory, result }));
+    }
+    records.push(Record::DriverFlags { mm: 2, flags });
+    records.push(Record::Adopt { mm: 2, vma });
+    records.push(Record::Fault { mm: 2, addr: 0x1000 });
+    records.push(Record::Grow { mm: 2, end: 0x9000, start: 0x7000 });
+    records.push(Record::Rename { file: 1, path: "/n m (deleted)".into() });
+    records.push(Record::Fork { mm: 2, child: 3, tid: 7, child_tid: 8 });
+    records.push(Record::Share { mm: 2, tid: 7, child_tid: 9, vfork: true });
+    records.push(Record::Share { mm: 2, tid: 7, child_tid: 9, vfork: false });
+    records.push(Record::Check { mm: 3, lines: 12, hash: 0x0bc });
+    records.push(Record::Listing(trace::record::Listing {
+        mm: 3,
+        tid: 8,
+        exec: true,
+        lines: vec!["00001000-00003000 rw-p ".into(), "f [vsyscall]".into()],
+        flags: vec![(0x1000, flags)],
+    }));
+    records.push(Record::Gone { mm: 3 });
+    records.push(Record::Gone { mm: 2 });
+
+    let mut printer = Printer::new(Vec::new(), &Header::new().with("kernel", "6.18")).unwrap();
+    for record in &records {
+        printer.record(record).unwrap();
+    }
+    let text = printer.into_inner();
+    let parser = Parser::new(&text[..], "t").unwrap();
+    assert_eq!(parser.header().get("kernel"), Some("6.18"));
+    let again: Vec<Record> = parser.collect::<Result<_, _>>().unwrap();
+    assert_eq!(again, records);
+}
+
+#[test]
+fn a_line_end_in_a_path_is_escaped() {
+    let record = Record::Rename { file: 1, path: "/a\nQ 2".into() };
+    let mut printer = Printer::new(Vec::new(), &Header::new()).unwrap();
+    printer.record(&record).unwrap();
+    assert_eq!(printer.into_inner(), b"# vmtrace 1\nN 1 /a\\012Q 2\n");
+}
