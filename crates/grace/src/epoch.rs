@@ -1,0 +1,179 @@
+//! The hosted engine: epochs, kept by crossbeam-epoch's default collector.
+//!
+//! Why the promise holds: the collector frees what is deferred in epoch `e` only after the global
+//! epoch has advanced twice beyond it, and the epoch cannot advance past a pinned thread that has
+//! not seen the current one. Pinning is a store and a full fence; the collector's scan and its
+//! free come after an acquire of every thread's epoch, which pairs with the release of unpinning.
+
+use crate::{Concurrent, Reclaim};
+use core::ptr::NonNull;
+
+/// Epoch-based reclamation on the default collector of crossbeam-epoch (feature `std`).
+///
+/// Cost of a guard: one thread-local store and one fence. Cost of retiring: three words written to
+/// a thread-local batch of 64; a full batch costs one allocation. Every 128th guard of a thread,
+/// and every full batch, tries to free a bounded number of batches that have come due.
+///
+/// ```
+/// use grace::{Epoch, Reclaim};
+/// use std::ptr::NonNull;
+///
+/// unsafe fn free(ptr: NonNull<()>) {
+///     // SAFETY: retired once, below, and made by `Box::into_raw`.
+///     drop(unsafe { Box::from_raw(ptr.cast::<u64>().as_ptr()) });
+/// }
+/// let ptr = NonNull::from(Box::leak(Box::new(7u64)));
+/// let guard = Epoch::pin();
+/// // SAFETY: nobody else knows of the box.
+/// unsafe { Epoch::retire(&guard, ptr.cast(), free) };
+/// // SAFETY: the guard is older than the end of the grace period.
+/// assert_eq!(unsafe { *ptr.as_ref() }, 7);
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Epoch;
+
+/// The guard of [`Epoch`]. It stays on the thread that took it.
+///
+/// ```
+/// use grace::{Epoch, EpochGuard, Reclaim};
+/// let outer: EpochGuard = Epoch::pin();
+/// let nested = Epoch::pin();
+/// drop(outer);
+/// nested.flush();
+/// ```
+#[derive(Debug)]
+pub struct EpochGuard(crossbeam_epoch::Guard);
+
+impl EpochGuard {
+    /// Hands this thread's batch over to the collector and tries to free what has come due.
+    ///
+    /// Several calls, each under a new guard, bring everything retired before to its end, provided
+    /// that no other thread stays in a section. May allocate and run deferred frees.
+    pub fn flush(&self) {
+        self.0.flush();
+    }
+
+    /// Ends the section and begins a new one, when this is the thread's only guard; it costs less
+    /// than dropping it and taking another. A loop that reads for long should call this now and then,
+    /// so that memory can be reused.
+    pub fn repin(&mut self) {
+        self.0.repin();
+    }
+}
+
+// SAFETY: the collector runs a deferred function exactly once, and never before it is deferred.
+unsafe impl Reclaim for Epoch {
+    type Guard = EpochGuard;
+
+    fn pin() -> EpochGuard {
+        EpochGuard(crossbeam_epoch::pin())
+    }
+
+    unsafe fn retire(guard: &EpochGuard, ptr: NonNull<()>, free: unsafe fn(NonNull<()>)) {
+        // SAFETY: the caller promises that no later guard reaches `ptr` and that `free(ptr)` may run
+        // on any thread at any later time. Two captured words: kept inline, not boxed.
+        unsafe { guard.0.defer_unchecked(move || free(ptr)) }
+    }
+}
+
+// SAFETY: see the module's text: no guard alive at `retire` outlives the start of `free`, and
+// unpinning (release) is acquired by the collector before it frees.
+unsafe impl Concurrent for Epoch {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::boxed::Box;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
+    use std::thread;
+
+    /// Flushes until `done` says so; other tests' guards may delay us, but not for ever.
+    fn settle(done: impl Fn() -> bool) {
+        for _ in 0..100_000 {
+            if done() {
+                return;
+            }
+            Epoch::pin().flush();
+            thread::yield_now();
+        }
+        panic!("what was retired never came to its end");
+    }
+
+    unsafe fn mark(ptr: NonNull<()>) {
+        // SAFETY: each test retires a leaked `AtomicBool`.
+        let flag = unsafe { ptr.cast::<AtomicBool>().as_ref() };
+        // Release: pairs with the tests' Acquire loads.
+        assert!(!flag.swap(true, Ordering::Release), "freed twice");
+    }
+
+    fn flag() -> (&'static AtomicBool, NonNull<()>) {
+        let flag: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+        (flag, NonNull::from(flag).cast())
+    }
+
+    #[test]
+    fn freed_in_the_end() {
+        let (flag, ptr) = flag();
+        // SAFETY: `mark` fits; nothing is really freed.
+        unsafe { Epoch::retire(&Epoch::pin(), ptr, mark) };
+        settle(|| flag.load(Ordering::Acquire));
+    }
+
+    #[test]
+    fn not_freed_while_an_older_guard_lives() {
+        let (flag, _) = flag();
+        let guard = Epoch::pin();
+        let (send, receive) = mpsc::channel();
+        let writer = thread::spawn(move || {
+            // SAFETY: `mark` fits; nothing is really freed.
+            unsafe { Epoch::retire(&Epoch::pin(), NonNull::from(flag).cast(), mark) };
+            for _ in 0..50 {
+                Epoch::pin().flush();
+            }
+            send.send(flag.load(Ordering::Acquire)).unwrap();
+        });
+        assert!(!receive.recv().unwrap(), "freed under a guard");
+        writer.join().unwrap();
+        assert!(!flag.load(Ordering::Acquire));
+        drop(guard);
+        settle(|| flag.load(Ordering::Acquire));
+    }
+
+    #[test]
+    fn nested_guard_protects_after_the_outer_is_gone() {
+        let (flag, _) = flag();
+        let outer = Epoch::pin();
+        let inner = Epoch::pin();
+        drop(outer);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // SAFETY: `mark` fits; nothing is really freed.
+                unsafe { Epoch::retire(&Epoch::pin(), NonNull::from(flag).cast(), mark) };
+                for _ in 0..50 {
+                    Epoch::pin().flush();
+                }
+            });
+        });
+        assert!(!flag.load(Ordering::Acquire));
+        drop(inner);
+        settle(|| flag.load(Ordering::Acquire));
+    }
+
+    #[test]
+    fn a_repinned_guard_lets_go_of_what_came_before() {
+        let (flag, ptr) = flag();
+        let mut guard = Epoch::pin();
+        // SAFETY: `mark` fits; nothing is really freed.
+        unsafe { Epoch::retire(&guard, ptr, mark) };
+        for _ in 0..100_000 {
+            if flag.load(Ordering::Acquire) {
+                return;
+            }
+            guard.flush();
+            guard.repin();
+            thread::yield_now();
+        }
+        panic!("a repinned guard held on");
+    }
+}
