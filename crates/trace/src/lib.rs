@@ -2,4 +2,5 @@
 
 pub mod observer;
 pub mod record;
+pub mod report;
 pub mod text;

@@ -1,0 +1,180 @@
+//! A memory call as people write it.
+
+use crate::record::{Call, Op};
+
+/// Names of bits or values.
+type Names = &'static [(usize, &'static str)];
+
+macro_rules! names {
+    ($prefix:ident $($name:ident)*) => { &[$((libc::$name as usize, stringify!($name))),*] };
+}
+
+const PROT: Names = names!(PROT PROT_READ PROT_WRITE PROT_EXEC PROT_GROWSDOWN PROT_GROWSUP);
+/// The bits beside the type in the lowest two. MAP_SHARED_VALIDATE is both of them.
+const MAP: Names = names!(MAP MAP_FIXED MAP_ANONYMOUS MAP_32BIT MAP_GROWSDOWN MAP_DENYWRITE MAP_EXECUTABLE MAP_LOCKED
+    MAP_NORESERVE MAP_POPULATE MAP_NONBLOCK MAP_STACK MAP_HUGETLB MAP_SYNC MAP_FIXED_NOREPLACE);
+const MREMAP: Names = names!(MREMAP MREMAP_MAYMOVE MREMAP_FIXED MREMAP_DONTUNMAP);
+const MLOCKALL: Names = names!(MCL MCL_CURRENT MCL_FUTURE MCL_ONFAULT);
+const ADVICE: Names = names!(MADV MADV_NORMAL MADV_RANDOM MADV_SEQUENTIAL MADV_WILLNEED MADV_DONTNEED MADV_FREE
+    MADV_REMOVE MADV_DONTFORK MADV_DOFORK MADV_MERGEABLE MADV_UNMERGEABLE MADV_HUGEPAGE MADV_NOHUGEPAGE MADV_DONTDUMP
+    MADV_DODUMP MADV_WIPEONFORK MADV_KEEPONFORK MADV_COLD MADV_PAGEOUT MADV_POPULATE_READ MADV_POPULATE_WRITE
+    MADV_DONTNEED_LOCKED MADV_HWPOISON MADV_SOFT_OFFLINE);
+/// Advice that is newer than the C library's headers.
+const NEW_ADVICE: Names =
+    &[(25, "MADV_COLLAPSE"), (102, "MADV_GUARD_INSTALL"), (103, "MADV_GUARD_REMOVE")];
+const SHM: Names = names!(SHM SHM_RDONLY SHM_RND SHM_REMAP SHM_EXEC);
+
+/// The call and its result: `mmap(NULL, 8192, PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) = 0x7f..`.
+/// `path` is the mapped file's, if known.
+pub fn describe(call: &Call, path: Option<&str>) -> String {
+    let mut arguments: Vec<String> =
+        (0..call.op.arity()).map(|i| argument(call.op, i, call.args[i])).collect();
+    if let (Op::Mmap, Some(path)) = (call.op, path) {
+        arguments[4] = format!("{}<{path}>", arguments[4]);
+    }
+    if let (Op::Mbind, Some([mask, ..])) = (call.op, call.memory) {
+        arguments[3] = format!("{}<{mask:#x}>", arguments[3]);
+    }
+    if let (Op::Ioctl, Some([start, length, mode])) = (call.op, call.memory) {
+        arguments[2] = format!("{}<{start:#x}, {length}, {mode:#x}>", arguments[2]);
+    }
+    format!("{}({}) = {}", call.op.name(), arguments.join(", "), result(call.result))
+}
+
+/// A result: an address, a small number, or an error's name.
+pub fn result(result: isize) -> String {
+    match result {
+        ..0 => match i32::try_from(-result).map(errno_name) {
+            Ok(Some(name)) => format!("-{name}"),
+            _ => result.to_string(),
+        },
+        0..4096 => result.to_string(),
+        _ => format!("{result:#x}"),
+    }
+}
+
+fn argument(op: Op, index: usize, value: usize) -> String {
+    match (op, index) {
+        (Op::Mmap | Op::Mprotect | Op::PkeyMprotect, 2) | (Op::RemapFilePages, 2) => {
+            bits(value, PROT, "PROT_NONE")
+        }
+        (Op::Mmap, 3) => map_flags(value),
+        (Op::Mmap, 4) | (Op::Ioctl | Op::Close, 0) | (Op::PkeyMprotect, 3) => {
+            (value as i32).to_string()
+        }
+        (Op::Mmap, 5) => address(value, "0"),
+        (Op::Mremap, 3) => bits(value, MREMAP, "0"),
+        (Op::Madvise, 2) | (Op::ProcessMadvise, 3) => {
+            match ADVICE.iter().chain(NEW_ADVICE).find(|(v, _)| *v == value) {
+                Some((_, name)) => name.to_string(),
+                None => value.to_string(),
+            }
+        }
+        (Op::Mlockall, 0) => bits(value, MLOCKALL, "0"),
+        (Op::Shmat, 2) => bits(value, SHM, "0"),
+        (_, 0) | (Op::Mremap, 4) | (Op::Shmat, 1) | (Op::Mbind, 3) => address(value, "NULL"),
+        _ if value >> 20 != 0 => format!("{value:#x}"),
+        _ => value.to_string(),
+    }
+}
+
+fn address(value: usize, zero: &str) -> String {
+    if value == 0 { zero.into() } else { format!("{value:#x}") }
+}
+
+fn map_flags(value: usize) -> String {
+    let kind = match value & 15 {
+        1 => "MAP_SHARED",
+        2 => "MAP_PRIVATE",
+        3 => "MAP_SHARED_VALIDATE",
+        8 => "MAP_DROPPABLE",
+        _ => return bits(value, MAP, "0"),
+    };
+    match value & !15 {
+        0 => kind.into(),
+        rest => format!("{kind}|{}", bits(rest, MAP, "0")),
+    }
+}
+
+/// The names of the bits, joined by `|`; what has no name, as a number.
+fn bits(value: usize, names: Names, none: &str) -> String {
+    if value == 0 {
+        return none.into();
+    }
+    let mut parts = Vec::new();
+    let mut rest = value;
+    for &(bit, name) in names {
+        if bit != 0 && rest & bit == bit {
+            parts.push(name.to_string());
+            rest &= !bit;
+        }
+    }
+    if rest != 0 {
+        parts.push(format!("{rest:#x}"));
+    }
+    parts.join("|")
+}
+
+/// The errors that memory calls give.
+fn errno_name(code: i32) -> Option<&'static str> {
+    macro_rules! errors {
+        ($($name:ident)*) => { match code { $(libc::$name => Some(stringify!($name)),)* _ => None } };
+    }
+    errors!(EPERM ENOENT EINTR EIO E2BIG EBADF EAGAIN ENOMEM EACCES EFAULT EBUSY EEXIST ENODEV EINVAL ENFILE EMFILE ENOTTY
+        ETXTBSY ENOSPC ENOSYS EOVERFLOW EOPNOTSUPP EIDRM ESRCH EHWPOISON)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(op: Op, args: [usize; 6], result: isize) -> String {
+        describe(&Call { mm: 1, tid: 1, op, args, file: 0, memory: None, result }, None)
+    }
+
+    #[test]
+    fn calls_read_as_people_write_them() {
+        assert_eq!(
+            call(Op::Mmap, [0, 8192, 3, 0x22, 0xffff_ffff, 0], 0x7f12_3456_7000),
+            "mmap(NULL, 8192, PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) = 0x7f1234567000"
+        );
+        assert_eq!(
+            call(Op::Mmap, [0x1000, 4096, 0, 0x8000_0013, 3, 0x2000], -22),
+            "mmap(0x1000, 4096, PROT_NONE, MAP_SHARED_VALIDATE|MAP_FIXED|0x80000000, 3, 0x2000) = -EINVAL"
+        );
+        assert_eq!(
+            call(Op::Mremap, [0x1000, 4096, 8192, 3, 0x5000, 0], 0x5000),
+            "mremap(0x1000, 4096, 8192, MREMAP_MAYMOVE|MREMAP_FIXED, 0x5000) = 0x5000"
+        );
+        assert_eq!(
+            call(Op::Madvise, [0x1000, 4096, 102, 0, 0, 0], -12),
+            "madvise(0x1000, 4096, MADV_GUARD_INSTALL) = -ENOMEM"
+        );
+        assert_eq!(call(Op::Madvise, [0, 0, 77, 0, 0, 0], 0), "madvise(NULL, 0, 77) = 0");
+        assert_eq!(call(Op::Munlockall, [0; 6], -4000), "munlockall() = -4000");
+        assert_eq!(
+            call(Op::Mlockall, [3, 0, 0, 0, 0, 0], 0),
+            "mlockall(MCL_CURRENT|MCL_FUTURE) = 0"
+        );
+    }
+
+    #[test]
+    fn what_a_call_read_from_memory_is_shown() {
+        let mut mbind = Call {
+            mm: 1,
+            tid: 1,
+            op: Op::Mbind,
+            args: [0x1000, 4096, 2, 0x7ffc_0000_0000, 8, 0],
+            file: 0,
+            memory: Some([1, 0, 0]),
+            result: 0,
+        };
+        assert_eq!(describe(&mbind, None), "mbind(0x1000, 4096, 2, 0x7ffc00000000<0x1>, 8, 0) = 0");
+        mbind.op = Op::Mmap;
+        mbind.args = [0, 4096, 1, 2, 3, 0];
+        assert_eq!(
+            describe(&mbind, Some("/x")),
+            "mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, 3</x>, 0) = 0"
+        );
+    }
+}

@@ -1,0 +1,61 @@
+//! A summary as one JSON object.
+
+use serde_json::{Map, Value, json};
+
+use super::{Counts, Space, Style, Summary, mismatch};
+
+/// The whole summary. The keys `calls`, `listings`, `mismatches`, `predicted`, `predictable`,
+/// `address_spaces` and `vmas_peak` are always there, as numbers.
+pub fn object(summary: &Summary) -> Value {
+    let mut object = counts(&summary.total);
+    object.insert("address_spaces".into(), json!(summary.address_spaces));
+    object.insert("elapsed_ms".into(), json!(summary.elapsed.as_millis() as u64));
+    object.insert("kinds".into(), kinds(summary));
+    object.insert("notices".into(), json!(summary.notices));
+    object.insert("spaces".into(), summary.spaces().into_iter().map(space).collect());
+    if let Some(first) = &summary.first_mismatch {
+        object.insert("first_mismatch".into(), json!(mismatch::render(first, Style::PLAIN)));
+    }
+    object.into()
+}
+
+fn counts(counts: &Counts) -> Map<String, Value> {
+    let object = json!({
+        "calls": counts.calls(),
+        "refused": counts.refused,
+        "listings": counts.listings,
+        "mismatches": counts.mismatches,
+        "predicted": counts.predicted,
+        "predictable": counts.predictable,
+        "vmas_peak": counts.vmas_peak,
+        "tree": { "height": counts.tree.height, "nodes": counts.tree.nodes, "bytes": counts.tree.bytes },
+    });
+    match object {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+fn kinds(summary: &Summary) -> Value {
+    let one = |(op, calls): (&crate::record::Op, &u64)| {
+        let timing = summary.timing.get(op);
+        let ours = timing.and_then(|timing| timing.ours.median());
+        let kernel = timing.and_then(|timing| timing.kernel.median());
+        (
+            op.name().to_string(),
+            json!({ "calls": calls, "ours_median_ns": ours, "kernel_median_ns": kernel }),
+        )
+    };
+    Value::Object(summary.total.by_kind.iter().map(one).collect())
+}
+
+fn space(space: &Space) -> Value {
+    let mut object = counts(&space.counts);
+    object.insert("mm".into(), json!(space.mm));
+    object.insert("pid".into(), json!(space.pid));
+    object.insert("exe".into(), json!(space.exe));
+    let kinds =
+        space.counts.by_kind.iter().map(|(op, calls)| (op.name().to_string(), json!(calls)));
+    object.insert("kinds".into(), Value::Object(kinds.collect()));
+    object.into()
+}

@@ -1,0 +1,265 @@
+//! Where we and the kernel differ, side by side, with the call that came before.
+
+use mm::VmFlags;
+
+use super::{call, style::Style};
+use crate::record::{Call, MmId};
+
+/// A comparison that failed.
+#[derive(Clone, Debug)]
+pub struct Mismatch {
+    /// The address space.
+    pub mm: MmId,
+    /// The process that made it.
+    pub pid: u32,
+    /// The program it runs.
+    pub exe: String,
+    /// The newest call on the address space, if there was one.
+    pub call: Option<Call>,
+    /// Path of the file that the call maps.
+    pub path: Option<String>,
+    /// Where in a replayed trace: `file:line`.
+    pub place: Option<String>,
+    /// What differs.
+    pub difference: Difference,
+}
+
+/// What differs.
+#[derive(Clone, Debug)]
+pub enum Difference {
+    /// Two listings in full.
+    Listing {
+        /// Ours.
+        ours: String,
+        /// The kernel's.
+        kernel: String,
+    },
+    /// Our listing and the digest of the kernel's, which is all that a recorded check has.
+    Digest {
+        /// Ours.
+        ours: String,
+        /// Lines of the kernel's.
+        lines: usize,
+        /// FNV-1a 64 of the kernel's.
+        hash: u64,
+    },
+    /// The flags of the VMA that starts at an address; `None` where no VMA starts there.
+    Flags {
+        /// The address.
+        start: usize,
+        /// Ours.
+        ours: Option<VmFlags>,
+        /// The kernel's.
+        kernel: Option<VmFlags>,
+    },
+    /// The result of the call: an address, a number, or -errno.
+    Result {
+        /// Ours.
+        ours: isize,
+        /// The kernel's.
+        kernel: isize,
+    },
+}
+
+/// Lines shown before the first that differs, and from there on.
+const BEFORE: usize = 2;
+const AFTER: usize = 4;
+
+/// The mismatch in some lines. Ends with a line end.
+pub fn render(mismatch: &Mismatch, style: Style) -> String {
+    let Mismatch { mm, pid, exe, .. } = mismatch;
+    let mut out = match &mismatch.place {
+        Some(place) => format!("{place}: "),
+        None => String::new(),
+    };
+    out += &style.paint("1;31", "mismatch");
+    out += &format!(" in address space {mm} ({exe}, process {pid})\n");
+    match &mismatch.call {
+        Some(last) => {
+            out += &format!("  after {}\n", call::describe(last, mismatch.path.as_deref()))
+        }
+        None => out += "  before its first memory call\n",
+    }
+    match &mismatch.difference {
+        Difference::Listing { ours, kernel } => listings(&mut out, ours, kernel, style),
+        Difference::Digest { ours, lines, hash } => {
+            let range = mismatch.call.as_ref().map_or(0, touched);
+            digest(&mut out, ours, *lines, *hash, range, style);
+        }
+        Difference::Flags { start, ours, kernel } => {
+            let text = |flags: &Option<VmFlags>| {
+                flags.map_or("no VMA starts there".to_string(), |f| f.to_string())
+            };
+            out += &format!(
+                "  VmFlags at {start:x}\n    ours    {}\n    kernel  {}\n",
+                text(ours),
+                text(kernel)
+            );
+        }
+        Difference::Result { ours, kernel } => {
+            let (ours, kernel) = (call::result(*ours), call::result(*kernel));
+            out += &format!("  result\n    ours    {ours}\n    kernel  {kernel}\n");
+        }
+    }
+    out
+}
+
+/// The address that a call is about: where to look in our listing.
+fn touched(call: &Call) -> usize {
+    match call.result {
+        4096.. => call.result as usize,
+        _ => call.args[0],
+    }
+}
+
+fn listings(out: &mut String, ours: &str, kernel: &str, style: Style) {
+    let (left, right): (Vec<&str>, Vec<&str>) =
+        (ours.split('\n').collect(), kernel.split('\n').collect());
+    let Some(first) = (0..left.len().max(right.len())).find(|&i| left.get(i) != right.get(i))
+    else {
+        out.push_str("  the listings are the same\n");
+        return;
+    };
+    let half = (style.width.saturating_sub(7) / 2).max(20);
+    out.push_str(&format!(
+        "  {:half$} | kernel, line {}\n",
+        format!("ours, {} lines", ours.lines().count()),
+        first + 1
+    ));
+    let mut cut = false;
+    for i in first.saturating_sub(BEFORE)..(first + AFTER).min(left.len().max(right.len())) {
+        let [a, b] = [&left, &right].map(|side| squeeze(side.get(i).copied().unwrap_or("")));
+        cut |= a.chars().count() > half
+            || b.chars().count() > half
+            || (a == b && left.get(i) != right.get(i));
+        let mark = if left.get(i) == right.get(i) { " " } else { "!" };
+        let line = format!("{mark} {:half$} | {}", fit(&a, half), fit(&b, half));
+        let line = line.trim_end();
+        out.push_str(&if mark == "!" { style.paint("31", line) } else { line.to_string() });
+        out.push('\n');
+    }
+    if cut {
+        let line = |side: &[&str]| {
+            side.get(first).map_or("(no line)".to_string(), |line| format!("{line:?}"))
+        };
+        out.push_str(&format!(
+            "  the first in full\n    ours    {}\n    kernel  {}\n",
+            line(&left),
+            line(&right)
+        ));
+    }
+}
+
+/// A recorded check has no text of the kernel's: ours is shown around the address in question.
+fn digest(out: &mut String, ours: &str, lines: usize, hash: u64, address: usize, style: Style) {
+    let our_hash = crate::text::fnv1a64(ours.as_bytes());
+    out.push_str(&format!(
+        "  ours    {} lines, FNV-1a 64 {our_hash:016x}\n  kernel  {lines} lines, FNV-1a 64 {hash:016x}\n",
+        ours.lines().count()
+    ));
+    let listing: Vec<&str> = ours.lines().collect();
+    let end = |line: &&str| {
+        line.split(['-', ' ']).nth(1).and_then(|word| usize::from_str_radix(word, 16).ok())
+    };
+    let near =
+        listing.iter().position(|line| end(line).is_some_and(|end| end >= address)).unwrap_or(0);
+    out.push_str("  ours, near the call\n");
+    for line in listing.iter().skip(near.saturating_sub(BEFORE)).take(BEFORE + AFTER) {
+        out.push_str(&format!("    {}\n", fit(&squeeze(line), style.width.saturating_sub(4))));
+    }
+}
+
+/// Runs of spaces as one: the columns of a listing are wider than half a terminal.
+fn squeeze(line: &str) -> String {
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// At most `width` columns, the middle left out: a path's end says most.
+fn fit(text: &str, width: usize) -> String {
+    let length = text.chars().count();
+    if length <= width {
+        return text.to_string();
+    }
+    let tail = width / 4;
+    let head: String = text.chars().take(width - tail - 2).collect();
+    let end: String = text.chars().skip(length - tail).collect();
+    format!("{head}..{end}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Op;
+
+    fn mismatch(difference: Difference) -> Mismatch {
+        let args = [0x1000, 0x1000, 1, 0, 0, 0];
+        let call = Call { mm: 2, tid: 7, op: Op::Mprotect, args, file: 0, memory: None, result: 0 };
+        let (exe, place) = ("/bin/x".into(), Some("t:9".into()));
+        Mismatch { mm: 2, pid: 7, exe, call: Some(call), path: None, place, difference }
+    }
+
+    const A: &str =
+        "00001000-00003000 rw-p 00000000 00:00 0 \n00005000-00006000 r--p 00000000 00:00 0 \n";
+    const B: &str =
+        "00001000-00002000 r--p 00000000 00:00 0 \n00002000-00003000 rw-p 00000000 00:00 0 \n";
+
+    #[test]
+    fn the_first_differing_lines_stand_side_by_side() {
+        let text = render(
+            &mismatch(Difference::Listing { ours: A.into(), kernel: B.into() }),
+            Style::PLAIN,
+        );
+        assert!(
+            text.starts_with("t:9: mismatch in address space 2 (/bin/x, process 7)\n"),
+            "{text}"
+        );
+        assert!(text.contains("after mprotect(0x1000, 4096, PROT_READ) = 0\n"), "{text}");
+        let row = text.lines().find(|line| line.starts_with('!')).unwrap();
+        let (ours, kernel) = row.split_once('|').unwrap();
+        assert!(
+            ours.contains("00001000-00003000 rw-p") && kernel.contains("00001000-00002000 r--p"),
+            "{text}"
+        );
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    }
+
+    #[test]
+    fn a_difference_in_spaces_is_shown_in_full() {
+        let ours = A.replace("0 \n", "0\n");
+        let text = render(&mismatch(Difference::Listing { ours, kernel: A.into() }), Style::PLAIN);
+        assert!(text.contains("kernel  \"00001000-00003000 rw-p 00000000 00:00 0 \""), "{text}");
+    }
+
+    #[test]
+    fn a_listing_that_ends_early_differs() {
+        let kernel = format!("{A}0000f000-00010000 rw-p 00000000 00:00 0 \n");
+        let text = render(&mismatch(Difference::Listing { ours: A.into(), kernel }), Style::PLAIN);
+        assert!(
+            text.lines().any(|line| line.starts_with("! ") && line.contains("| 0000f000")),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn digests_flags_and_results_name_both_sides() {
+        let text = render(
+            &mismatch(Difference::Digest { ours: A.into(), lines: 3, hash: 0xabc }),
+            Style::PLAIN,
+        );
+        assert!(
+            text.contains("ours    2 lines")
+                && text.contains("kernel  3 lines, FNV-1a 64 0000000000000abc")
+        );
+        assert!(text.contains("    00001000-00003000 rw-p"), "{text}");
+        let flags = Difference::Flags { start: 0x1000, ours: Some(VmFlags::READ), kernel: None };
+        assert!(
+            render(&mismatch(flags), Style::PLAIN)
+                .contains("ours    rd\n    kernel  no VMA starts there\n")
+        );
+        let result = Difference::Result { ours: 0x7f00_0000, kernel: -12 };
+        assert!(
+            render(&mismatch(result), Style::PLAIN)
+                .contains("ours    0x7f000000\n    kernel  -ENOMEM\n")
+        );
+    }
+}

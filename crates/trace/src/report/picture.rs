@@ -1,0 +1,261 @@
+//! An address space drawn in the terminal.
+//!
+//! 128 TiB do not fit on a line, and most of them are free. So the picture folds the widest gaps
+//! into a line of text each, and between them draws what is mapped as a band in which a region
+//! takes as many cells as its size has doublings: a page and a gigabyte can both be seen.
+
+use super::{
+    Portrait,
+    style::{Style, bytes},
+};
+
+/// What a region is for, told from its line in the listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Executable file.
+    Text,
+    /// Private, writable file.
+    Data,
+    /// The heap of brk.
+    Heap,
+    /// Anonymous memory.
+    Anon,
+    /// Any other file.
+    File,
+    /// The main stack.
+    Stack,
+    /// Shared memory.
+    Shared,
+    /// Pages of the kernel's: `[vdso]` and the like.
+    Special,
+    /// Address space that is taken but cannot be used: guards, reservations.
+    Guard,
+}
+
+impl Kind {
+    const ALL: [Kind; 9] = [
+        Kind::Text,
+        Kind::Data,
+        Kind::Heap,
+        Kind::Anon,
+        Kind::File,
+        Kind::Stack,
+        Kind::Shared,
+        Kind::Special,
+        Kind::Guard,
+    ];
+
+    /// Letter, name, and colour as the parameters of an SGR sequence.
+    fn look(self) -> (char, &'static str, &'static str) {
+        match self {
+            Kind::Text => ('T', "text", "30;42"),
+            Kind::Data => ('D', "data", "30;43"),
+            Kind::Heap => ('H', "heap", "30;41"),
+            Kind::Anon => ('A', "anon", "30;46"),
+            Kind::File => ('F', "file", "30;47"),
+            Kind::Stack => ('S', "stack", "30;45"),
+            Kind::Shared => ('M', "shared", "37;44"),
+            Kind::Special => ('X', "special", "37;100"),
+            Kind::Guard => ('g', "guard", "90"),
+        }
+    }
+}
+
+/// A line of a listing, as far as the picture needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Region {
+    start: usize,
+    end: usize,
+    kind: Kind,
+}
+
+impl Region {
+    fn parse(line: &str) -> Option<Region> {
+        let mut words = line.split_ascii_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let (start, end) =
+            (usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?);
+        let access = words.next()?.as_bytes();
+        let name = words.nth(3).unwrap_or("");
+        let kind = match name {
+            "[heap]" => Kind::Heap,
+            "[stack]" => Kind::Stack,
+            _ if name.starts_with("[v") => Kind::Special,
+            _ if access.starts_with(b"---") => Kind::Guard,
+            _ if access.get(3) == Some(&b's') => Kind::Shared,
+            _ if !name.starts_with('/') => Kind::Anon,
+            _ if access.get(2) == Some(&b'x') => Kind::Text,
+            _ if access.get(1) == Some(&b'w') => Kind::Data,
+            _ => Kind::File,
+        };
+        (start < end).then_some(Region { start, end, kind })
+    }
+}
+
+/// Most gaps that get a line of their own, and the least that does, bytes.
+const FOLDS: usize = 12;
+const LEAST_FOLD: usize = 16 << 20;
+
+/// The picture. Ends with a line end; empty if the listing is.
+pub fn render(portrait: &Portrait, style: Style) -> String {
+    let regions: Vec<Region> = portrait.listing.lines().filter_map(Region::parse).collect();
+    if regions.is_empty() {
+        return String::new();
+    }
+    let mapped: usize = regions.iter().map(|r| r.end - r.start).fold(0, usize::saturating_add);
+    let Portrait { mm, exe, vmas, .. } = portrait;
+    let mut out = format!("address space {mm} ({exe}): {vmas} VMAs, {} mapped\n", bytes(mapped));
+    let clusters = cluster(&regions);
+    for (i, cluster) in clusters.iter().enumerate() {
+        if let Some(before) = i.checked_sub(1).and_then(|i| clusters[i].last()) {
+            out += &format!("{:>16}  {} free\n", ":", bytes(cluster[0].start - before.end));
+        }
+        draw(&mut out, cluster, style);
+    }
+    out + &legend(&regions, style)
+}
+
+/// The regions between the widest gaps.
+fn cluster(regions: &[Region]) -> Vec<&[Region]> {
+    let mut gaps: Vec<(usize, usize)> = regions
+        .windows(2)
+        .enumerate()
+        .map(|(i, pair)| (pair[1].start.saturating_sub(pair[0].end), i + 1))
+        .filter(|(size, _)| *size >= LEAST_FOLD)
+        .collect();
+    gaps.sort_unstable_by(|a, b| b.cmp(a));
+    gaps.truncate(FOLDS);
+    let mut cuts: Vec<usize> = gaps.into_iter().map(|(_, at)| at).collect();
+    cuts.sort_unstable();
+    let mut clusters = Vec::new();
+    let mut rest = 0;
+    for cut in cuts {
+        clusters.push(&regions[rest..cut]);
+        rest = cut;
+    }
+    clusters.push(&regions[rest..]);
+    clusters
+}
+
+/// A cell of a band: its character and colour.
+type Cell = (char, &'static str);
+
+/// A cell for each fourfold of a page: 1 for a page, 4 for a MiB or so, 9 for a GiB.
+fn cells(size: usize) -> usize {
+    1 + (size / 4096).max(1).ilog2() as usize / 2
+}
+
+/// The band of one cluster: the address, then the cells, on as many lines as they need.
+fn draw(out: &mut String, cluster: &[Region], style: Style) {
+    let mut band: Vec<Cell> = Vec::new();
+    let mut previous: Option<Region> = None;
+    for region in cluster {
+        if let Some(gap) =
+            previous.map(|p| region.start.saturating_sub(p.end)).filter(|gap| *gap > 0)
+        {
+            band.extend(std::iter::repeat_n(('.', "2"), cells(gap)));
+        }
+        let (letter, _, colour) = region.kind.look();
+        band.push((letter, colour));
+        band.extend(std::iter::repeat_n(('-', colour), cells(region.end - region.start) - 1));
+        previous = Some(*region);
+    }
+    for (i, line) in band.chunks(style.width.saturating_sub(18).max(20)).enumerate() {
+        let label = if i == 0 { format!("{:016x}", cluster[0].start) } else { String::new() };
+        out.push_str(&format!("{label:>16}  "));
+        for run in line.chunk_by(|a, b| a.1 == b.1) {
+            let text: String = run.iter().map(|(character, _)| character).collect();
+            out.push_str(&style.paint(run[0].1, &text));
+        }
+        out.push('\n');
+    }
+}
+
+/// The kinds that occur, each with how much of it there is.
+fn legend(regions: &[Region], style: Style) -> String {
+    let mut lines = vec![String::new()];
+    let mut column = 0;
+    for kind in Kind::ALL {
+        let of_kind = || regions.iter().filter(|region| region.kind == kind);
+        let (count, size) =
+            (of_kind().count(), of_kind().map(|r| r.end - r.start).fold(0, usize::saturating_add));
+        if count == 0 {
+            continue;
+        }
+        let (letter, name, colour) = kind.look();
+        let text = format!(" {name} {count} ({})   ", bytes(size));
+        if column + text.len() + 1 > style.width && column > 0 {
+            lines.push(String::new());
+            column = 0;
+        }
+        column += text.len() + 1;
+        if let Some(line) = lines.last_mut() {
+            *line += &style.paint(colour, &letter.to_string());
+            *line += &text;
+        }
+    }
+    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LISTING: &str = "\
+55584e305000-55584e306000 r--p 00000000 fe:00 10002497                   /usr/local/bin/fuzz2
+55584e306000-55584e307000 r-xp 00001000 fe:00 10002497                   /usr/local/bin/fuzz2
+55584e308000-55584e30a000 rw-p 00002000 fe:00 10002497                   /usr/local/bin/fuzz2
+55586ac47000-55586ac68000 rw-p 00000000 00:00 0                          [heap]
+7f9c466e7000-7f9c466ea000 rw-s 00000000 00:01 5                          /dev/zero (deleted)
+7f9c466ea000-7f9c866ea000 rw-p 00000000 00:00 0 
+7f9c866ea000-7f9c866eb000 ---p 00000000 00:00 0 
+7fff2961d000-7fff2963e000 rw-p 00000000 00:00 0                          [stack]
+ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]
+";
+
+    fn portrait(listing: &str) -> Portrait {
+        Portrait { mm: 2, exe: "/usr/local/bin/fuzz2".into(), vmas: 9, listing: listing.into() }
+    }
+
+    #[test]
+    fn regions_by_kind_and_gaps_folded() {
+        let text = render(&portrait(LISTING), Style { width: 80, colour: false });
+        assert!(
+            text.starts_with("address space 2 (/usr/local/bin/fuzz2): 9 VMAs, 1.00 GiB mapped\n"),
+            "{text}"
+        );
+        let bands: Vec<&str> = text
+            .lines()
+            .filter(|line| line.starts_with(['0', 'f']))
+            .map(|line| &line[18..])
+            .collect();
+        assert_eq!(bands, ["FT.D", "H--", "MA---------g", "S--", "X"], "{text}");
+        assert!(text.contains("T text 1 (4.00 KiB)") && text.contains("M shared 1"), "{text}");
+        assert_eq!(text.lines().filter(|line| line.ends_with(" free")).count(), 4, "{text}");
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        let many: String = (0..500)
+            .map(|i| format!("{:x}-{:x} rw-p 0 0:0 0\n", i * 0x3000, i * 0x3000 + 0x1000))
+            .collect();
+        for width in [40, 80, 200] {
+            let text = render(&portrait(&many), Style { width, colour: false });
+            assert!(
+                text.lines().skip(1).all(|line| line.chars().count() <= width),
+                "{width}\n{text}"
+            );
+            assert_eq!(text.matches('A').count(), 502, "each region, the legend, and the title");
+        }
+    }
+
+    #[test]
+    fn colours_only_where_wanted_and_nonsense_is_no_picture() {
+        assert!(!render(&portrait(LISTING), Style::PLAIN).contains('\x1b'));
+        assert!(
+            render(&portrait(LISTING), Style { width: 80, colour: true })
+                .contains("\x1b[30;41mH--\x1b[0m")
+        );
+        assert_eq!(render(&portrait("5-3 rw-p\nx\n\n"), Style::PLAIN), "");
+    }
+}

@@ -1,0 +1,62 @@
+//! The line that shows how far a run is.
+
+use std::{
+    io::IsTerminal,
+    time::{Duration, Instant},
+};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::style::count;
+
+/// Calls and mismatches so far, redrawn in place. Nothing is shown unless standard error is a
+/// terminal. Dropping it takes the line away.
+#[derive(Debug)]
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    drawn: Instant,
+}
+
+impl Progress {
+    /// Least time between two redraws: the terminal costs more than a call.
+    const PAUSE: Duration = Duration::from_millis(100);
+
+    /// Starts the line. `what` is being followed.
+    pub fn new(what: &str) -> Progress {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let style =
+                ProgressStyle::with_template("{spinner} {prefix}: {msg}  {elapsed_precise}")
+                    .unwrap_or_else(|_| ProgressStyle::default_spinner());
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            bar.with_style(style).with_prefix(what.to_string())
+        });
+        Progress { bar, drawn: Instant::now() }
+    }
+
+    /// Shows the counts, ten times a second at most: cheap enough for every call.
+    pub fn update(&mut self, calls: u64, mismatches: u64) {
+        let Some(bar) = &self.bar else { return };
+        if self.drawn.elapsed() < Self::PAUSE {
+            return;
+        }
+        self.drawn = Instant::now();
+        bar.set_message(format!("{} calls, {} mismatches", count(calls), count(mismatches)));
+        bar.tick();
+    }
+
+    /// Takes the line away while something else is written to standard error.
+    pub fn suspend<R>(&self, write: impl FnOnce() -> R) -> R {
+        match &self.bar {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

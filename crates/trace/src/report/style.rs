@@ -1,0 +1,44 @@
+//! What the terminal allows: its width, and whether colours are wanted.
+
+use std::io::IsTerminal;
+
+/// How a report is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// Columns.
+    pub width: usize,
+    /// Whether to colour.
+    pub colour: bool,
+}
+
+impl Style {
+    /// Fits files and pipes.
+    pub const PLAIN: Style = Style { width: 100, colour: false };
+
+    /// What standard error allows. Colours need a terminal that is not dumb, and no `NO_COLOR`.
+    pub fn of_stderr() -> Style {
+        if !std::io::stderr().is_terminal() {
+            return Style::PLAIN;
+        }
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        let width =
+            console::Term::stderr().size_checked().map_or(80, |(_, columns)| usize::from(columns));
+        Style { width: width.clamp(40, 250), colour: !refused && !dumb }
+    }
+
+    /// `text` in an ANSI colour: the parameters of an SGR sequence.
+    pub(super) fn paint(self, parameters: &str, text: &str) -> String {
+        if self.colour { format!("\x1b[{parameters}m{text}\x1b[0m") } else { text.to_string() }
+    }
+}
+
+/// A number of bytes for people: `1.5 MiB`.
+pub(super) fn bytes(n: usize) -> String {
+    indicatif::BinaryBytes(n as u64).to_string()
+}
+
+/// A count for people: `207,481`.
+pub(super) fn count(n: u64) -> String {
+    indicatif::HumanCount(n).to_string()
+}

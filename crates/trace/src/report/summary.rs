@@ -1,0 +1,273 @@
+//! The counts of a run.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use hdrhistogram::Histogram;
+
+use super::Mismatch;
+use crate::record::{MmId, Op};
+
+/// A whole run. Its size is bounded, however many address spaces a program makes: past some
+/// thousand only the busiest are kept one by one, and all of them in the total.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Sum over all address spaces; peaks are the highest of any.
+    pub total: Counts,
+    /// How many address spaces there were.
+    pub address_spaces: u64,
+    /// Cost by kind of call, over all address spaces.
+    pub timing: BTreeMap<Op, Timing>,
+    /// The address space with the most VMAs, as it was at its end or last comparison.
+    pub largest: Option<Portrait>,
+    /// The first mismatch of the run.
+    pub first_mismatch: Option<Mismatch>,
+    /// What is missing or was not checked on this kernel, each once.
+    pub notices: Vec<String>,
+    /// How long the run took.
+    pub elapsed: Duration,
+    spaces: Vec<Space>,
+}
+
+impl Summary {
+    /// How many address spaces are surely kept one by one.
+    const KEPT: usize = 1000;
+
+    /// Adds an address space that has ended, or that is still there when the run ends.
+    pub fn add(&mut self, space: Space) {
+        self.address_spaces += 1;
+        self.total.add(&space.counts);
+        self.spaces.push(space);
+        if self.spaces.len() >= 2 * Self::KEPT {
+            self.spaces.sort_by_key(|space| {
+                std::cmp::Reverse((space.counts.mismatches, space.counts.calls()))
+            });
+            self.spaces.truncate(Self::KEPT);
+        }
+    }
+
+    /// The address spaces by number; of very many only the busiest, and those with mismatches.
+    pub fn spaces(&self) -> Vec<&Space> {
+        let mut spaces: Vec<&Space> = self.spaces.iter().collect();
+        spaces.sort_by_key(|space| space.mm);
+        spaces
+    }
+
+    /// Offers a picture of an address space: kept if none shown so far had more VMAs. `listing`
+    /// is asked for only then.
+    pub fn offer(&mut self, mm: MmId, exe: &str, vmas: usize, listing: impl FnOnce() -> String) {
+        if self.largest.as_ref().is_none_or(|largest| largest.vmas < vmas) {
+            self.largest = Some(Portrait { mm, exe: exe.to_string(), vmas, listing: listing() });
+        }
+    }
+
+    /// Adds the cost of one call. Either side may be unknown: a replay has no kernel.
+    pub fn time(&mut self, op: Op, ours: Option<Duration>, kernel: Option<Duration>) {
+        let timing = self.timing.entry(op).or_default();
+        if let Some(ours) = ours {
+            timing.ours.add(ours);
+        }
+        if let Some(kernel) = kernel {
+            timing.kernel.add(kernel);
+        }
+    }
+
+    /// Adds a notice unless it is there.
+    pub fn notice(&mut self, text: &str) {
+        if !self.notices.iter().any(|notice| notice == text) {
+            self.notices.push(text.to_string());
+        }
+    }
+}
+
+/// One address space.
+#[derive(Clone, Debug, Default)]
+pub struct Space {
+    /// Its number.
+    pub mm: MmId,
+    /// The process or thread that made it.
+    pub pid: u32,
+    /// The program it runs.
+    pub exe: String,
+    /// What happened in it.
+    pub counts: Counts,
+}
+
+/// What happened in one address space, or in all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Memory calls by kind.
+    pub by_kind: BTreeMap<Op, u64>,
+    /// Those of them that the kernel refused.
+    pub refused: u64,
+    /// Listings compared with the kernel's.
+    pub listings: u64,
+    /// Comparisons of any sort that failed.
+    pub mismatches: u64,
+    /// Addresses that we chose as the kernel did.
+    pub predicted: u64,
+    /// Addresses that the rules determine.
+    pub predictable: u64,
+    /// Most VMAs at any time.
+    pub vmas_peak: usize,
+    /// The tree that holds the VMAs, at its largest.
+    pub tree: Tree,
+}
+
+impl Counts {
+    /// All memory calls.
+    pub fn calls(&self) -> u64 {
+        self.by_kind.values().sum()
+    }
+
+    /// Counts one call.
+    pub fn call(&mut self, op: Op, refused: bool) {
+        *self.by_kind.entry(op).or_default() += 1;
+        self.refused += u64::from(refused);
+    }
+
+    /// Takes note of how large the address space is now.
+    pub fn size(&mut self, vmas: usize, tree: Tree) {
+        self.vmas_peak = self.vmas_peak.max(vmas);
+        self.tree = self.tree.max(tree);
+    }
+
+    fn add(&mut self, other: &Counts) {
+        for (&op, count) in &other.by_kind {
+            *self.by_kind.entry(op).or_default() += count;
+        }
+        self.refused += other.refused;
+        self.listings += other.listings;
+        self.mismatches += other.mismatches;
+        self.predicted += other.predicted;
+        self.predictable += other.predictable;
+        self.size(other.vmas_peak, other.tree);
+    }
+}
+
+/// The size of a tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tree {
+    /// Levels of nodes.
+    pub height: usize,
+    /// Nodes.
+    pub nodes: usize,
+    /// Bytes of all nodes.
+    pub bytes: usize,
+}
+
+impl Tree {
+    /// The larger of each.
+    fn max(self, other: Tree) -> Tree {
+        Tree {
+            height: self.height.max(other.height),
+            nodes: self.nodes.max(other.nodes),
+            bytes: self.bytes.max(other.bytes),
+        }
+    }
+}
+
+/// What calls of one kind cost.
+#[derive(Clone, Debug, Default)]
+pub struct Timing {
+    /// Our operation.
+    pub ours: Nanoseconds,
+    /// The kernel's call, without the cost of tracing it.
+    pub kernel: Nanoseconds,
+}
+
+/// A distribution of durations, exact to one per cent.
+#[derive(Clone, Debug)]
+pub struct Nanoseconds(Histogram<u32>);
+
+impl Nanoseconds {
+    /// Longest duration told apart, ns: a minute.
+    const LONGEST: u64 = 60_000_000_000;
+
+    /// Adds a duration. Constant time, no allocation.
+    pub fn add(&mut self, duration: Duration) {
+        self.0.saturating_record(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// The median in nanoseconds, if anything was added.
+    pub fn median(&self) -> Option<u64> {
+        (!self.0.is_empty()).then(|| self.0.value_at_quantile(0.5))
+    }
+
+    /// How many durations were added.
+    pub fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// Whether nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Default for Nanoseconds {
+    fn default() -> Self {
+        // Two digits and a fixed range are bounds that the library accepts.
+        Nanoseconds(Histogram::new_with_max(Self::LONGEST, 2).expect("fixed bounds"))
+    }
+}
+
+/// An address space as it is pictured.
+#[derive(Clone, Debug)]
+pub struct Portrait {
+    /// Its number.
+    pub mm: MmId,
+    /// The program it runs.
+    pub exe: String,
+    /// How many VMAs it has.
+    pub vmas: usize,
+    /// Its listing, as in /proc/PID/maps.
+    pub listing: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_hold_what_the_list_let_go() {
+        let mut summary = Summary::default();
+        for mm in 0..5000 {
+            let mut space = Space { mm, pid: mm, ..Space::default() };
+            space.counts.call(Op::Brk, mm % 2 == 0);
+            if mm == 17 {
+                space.counts.mismatches = 1;
+            }
+            space.counts.size(mm as usize, Tree { height: 2, nodes: 3, bytes: 768 });
+            summary.add(space);
+        }
+        assert_eq!(
+            (summary.address_spaces, summary.total.calls(), summary.total.refused),
+            (5000, 5000, 2500)
+        );
+        assert_eq!((summary.total.vmas_peak, summary.total.tree.nodes), (4999, 3));
+        assert!(summary.spaces().len() < 2 * Summary::KEPT);
+        assert!(summary.spaces().iter().any(|space| space.mm == 17), "a mismatch was let go");
+    }
+
+    #[test]
+    fn medians_are_exact_to_one_per_cent() {
+        let mut ns = Nanoseconds::default();
+        assert_eq!((ns.median(), ns.is_empty()), (None, true));
+        for value in 1..=999u64 {
+            ns.add(Duration::from_nanos(value * 100));
+        }
+        let median = ns.median().unwrap();
+        assert!((49_500..=50_500).contains(&median), "{median}");
+        ns.add(Duration::MAX);
+        assert_eq!(ns.len(), 1000);
+    }
+
+    #[test]
+    fn the_largest_is_kept_and_its_listing_made_once() {
+        let mut summary = Summary::default();
+        summary.offer(1, "/a", 5, || "five".into());
+        summary.offer(2, "/b", 5, || unreachable!());
+        summary.offer(3, "/c", 6, || "six".into());
+        assert_eq!(summary.largest.unwrap().listing, "six");
+    }
+}
