@@ -45,6 +45,37 @@ impl Summary {
         }
     }
 
+    /// Adds another run: the totals of several recordings.
+    pub fn merge(&mut self, other: Summary) {
+        // What `other` let go of is in its total only, so the totals are added, not the spaces.
+        self.total.add(&other.total);
+        self.address_spaces += other.address_spaces;
+        self.keep(other.spaces);
+        for (op, timing) in other.timing {
+            let ours = self.timing.entry(op).or_default();
+            ours.ours.merge(&timing.ours);
+            ours.kernel.merge(&timing.kernel);
+        }
+        if let Some(portrait) = other.largest {
+            self.offer(portrait.mm, &portrait.exe, portrait.vmas, || portrait.listing);
+        }
+        self.first_mismatch = self.first_mismatch.take().or(other.first_mismatch);
+        for notice in &other.notices {
+            self.notice(notice);
+        }
+        self.elapsed += other.elapsed;
+    }
+
+    fn keep(&mut self, spaces: impl IntoIterator<Item = Space>) {
+        self.spaces.extend(spaces);
+        if self.spaces.len() >= 2 * Self::KEPT {
+            self.spaces.sort_by_key(|space| {
+                std::cmp::Reverse((space.counts.mismatches, space.counts.calls()))
+            });
+            self.spaces.truncate(Self::KEPT);
+        }
+    }
+
     /// The address spaces by number; of very many only the busiest, and those with mismatches.
     pub fn spaces(&self) -> Vec<&Space> {
         let mut spaces: Vec<&Space> = self.spaces.iter().collect();
@@ -188,6 +219,11 @@ impl Nanoseconds {
         self.0.saturating_record(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
     }
 
+    fn merge(&mut self, other: &Nanoseconds) {
+        // Both have the same fixed range, so nothing lies outside.
+        self.0.add(&other.0).expect("the same bounds");
+    }
+
     /// The median in nanoseconds, if anything was added.
     pub fn median(&self) -> Option<u64> {
         (!self.0.is_empty()).then(|| self.0.value_at_quantile(0.5))
@@ -260,6 +296,28 @@ mod tests {
         assert!((49_500..=50_500).contains(&median), "{median}");
         ns.add(Duration::MAX);
         assert_eq!(ns.len(), 1000);
+    }
+
+    #[test]
+    fn merging_adds_what_adding_would() {
+        let mut first = Summary::default();
+        for (mm, file) in [(1, "/a"), (2, "/b")] {
+            let mut other = Summary::default();
+            let mut space = Space { mm, exe: file.into(), ..Space::default() };
+            space.counts.call(Op::Mmap, false);
+            space.counts.size(mm as usize, Tree::default());
+            other.add(space);
+            other.time(Op::Mmap, Some(Duration::from_nanos(100)), None);
+            other.offer(mm, file, mm as usize, || file.into());
+            other.notice("the same");
+            first.merge(other);
+        }
+        assert_eq!((first.address_spaces, first.total.calls(), first.total.vmas_peak), (2, 2, 2));
+        assert_eq!(
+            (first.spaces().len(), first.notices.len(), first.timing[&Op::Mmap].ours.len()),
+            (2, 1, 2)
+        );
+        assert_eq!(first.largest.unwrap().exe, "/b");
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use std::{borrow::Cow, fmt, io};
 
-/// A trace that cannot be read. Displays as `file:line: expected ..., found ...`.
+/// A trace that cannot be read. Displays as `file:line: expected ..., found ...`, or as
+/// `file: cannot read: ...` if the operating system refused.
 #[derive(Debug)]
 pub struct Error {
     /// The file, as the user named it.
@@ -19,10 +20,10 @@ pub struct Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: ", self.file, self.line)?;
         if let Some(source) = &self.source {
-            return write!(f, "cannot read: {source}");
+            return write!(f, "{}: cannot read: {source}", self.file);
         }
+        write!(f, "{}:{}: ", self.file, self.line)?;
         write!(f, "expected {}, found ", self.expected)?;
         if self.found.is_empty() {
             f.write_str("the end of the file")

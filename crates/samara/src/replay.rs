@@ -1,0 +1,135 @@
+//! `samara replay`: recordings, run again and measured.
+
+use std::{
+    fs::File,
+    io::{BufReader, Write},
+    path::Path,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use trace::{
+    mirror::Mirror,
+    record::Record,
+    replay::{profile, replay},
+    report::{Style, Summary, json, mismatch, picture, tables},
+    text::{Error, Parser},
+};
+
+use crate::{DIFFERS, cli, complain};
+
+/// A file cannot be read or is malformed.
+const MALFORMED: u8 = 2;
+
+pub(crate) fn run(options: &cli::Replay) -> ExitCode {
+    let style = Style::of_stderr();
+    let mut all = Summary::default();
+    let mut speed = Speed::default();
+    let mut errors = Vec::new();
+    for path in &options.files {
+        match one(path, options, &mut speed) {
+            Ok(summary) => {
+                if let Some(first) = &summary.first_mismatch {
+                    eprint!("{}", mismatch::render(first, style));
+                }
+                all.merge(summary);
+            }
+            Err(error) => {
+                complain(&error);
+                errors.push(error.to_string());
+            }
+        }
+    }
+    if options.repeat.is_some() {
+        all.timing = std::mem::take(&mut speed.summary.timing);
+    }
+    if options.json {
+        let mut object = json::object(&all);
+        if let Value::Object(map) = &mut object {
+            map.insert("errors".into(), json!(errors));
+            if options.repeat.is_some() {
+                map.insert("operations".into(), json!(speed.calls));
+                map.insert("operations_per_second".into(), json!(speed.per_second()));
+            }
+        }
+        let mut out = std::io::stdout().lock();
+        if let Err(error) = writeln!(out, "{object}").and_then(|()| out.flush()) {
+            complain(format_args!("cannot write to standard output: {error}"));
+            return MALFORMED.into();
+        }
+    } else if errors.len() < options.files.len() {
+        eprint!("{}", tables::render(&all, style));
+        if options.repeat.is_some() {
+            let per_second = speed.per_second();
+            eprintln!("measured {} operations without comparisons, {per_second:.0} a second", speed.calls);
+        }
+        if let Some(largest) = &all.largest {
+            eprint!("\n{}", picture::render(largest, style));
+        }
+    }
+    match (errors.is_empty(), all.total.mismatches) {
+        (false, _) => MALFORMED.into(),
+        (true, 0) => ExitCode::SUCCESS,
+        (true, _) => DIFFERS.into(),
+    }
+}
+
+fn open(path: &Path) -> Result<(BufReader<File>, String), Error> {
+    let name = path.display().to_string();
+    match File::open(path) {
+        Ok(file) => Ok((BufReader::new(file), name)),
+        Err(source) => {
+            let expected = "a vmtrace file".into();
+            Err(Error { file: name, line: 0, expected, found: String::new(), source: Some(source) })
+        }
+    }
+}
+
+fn one(path: &Path, options: &cli::Replay, speed: &mut Speed) -> Result<Summary, Error> {
+    let (reader, name) = open(path)?;
+    let summary = replay(reader, &name)?;
+    if let Some(times) = options.repeat {
+        speed.measure(path, times.get())?;
+    }
+    Ok(summary)
+}
+
+/// What repeated runs without comparisons took.
+#[derive(Default)]
+struct Speed {
+    calls: u64,
+    took: Duration,
+    /// Only its timing counts.
+    summary: Summary,
+}
+
+impl Speed {
+    /// Runs a recording `times` times from memory: what is measured is the mirror, not the parser.
+    fn measure(&mut self, path: &Path, times: u32) -> Result<(), Error> {
+        let (reader, name) = open(path)?;
+        let mut parser = Parser::new(reader, name)?;
+        let mut records = Vec::new();
+        while let Some(record) = parser.next_record()? {
+            if !matches!(record, Record::Check { .. } | Record::Listing(_)) {
+                records.push(record);
+            }
+        }
+        for _ in 0..times {
+            let mut mirror = Mirror::new(profile(parser.header()));
+            let begun = Instant::now();
+            for record in &records {
+                mirror.apply(record, || None).map_err(|expected| parser.error(expected))?;
+            }
+            self.took += begun.elapsed();
+            let summary = mirror.finish();
+            self.calls += summary.total.calls();
+            self.summary.merge(summary);
+        }
+        Ok(())
+    }
+
+    fn per_second(&self) -> f64 {
+        if self.took.is_zero() { 0.0 } else { self.calls as f64 / self.took.as_secs_f64() }
+    }
+}
