@@ -1,5 +1,7 @@
 //! Follows real programs, records their memory calls and mirrors them.
 
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub mod live;
 pub mod observer;
 pub mod record;
 pub mod report;

@@ -1,0 +1,275 @@
+//! A call has returned: what it did, told in the order in which it took effect.
+
+use std::{fs, os::unix::fs::MetadataExt, time::Duration};
+
+use super::{
+    calls::{self, Kind, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_ZEROPAGE},
+    files::{self, Identity},
+    follower::Follower,
+    image::Area,
+    sys::{
+        self, Tid,
+        ptrace::{self},
+    },
+    table::{Flight, Load, Stage, Watcher},
+};
+use crate::record::{self, Call, FileId, FileKind, InitialVma, MmId, Op, Record};
+
+const MAP_TYPE: usize = 0xf;
+const MAP_SHARED: usize = 1;
+const MAP_SHARED_VALIDATE: usize = 3;
+const MAP_ANONYMOUS: usize = 0x20;
+const MAP_HUGETLB: usize = 0x4_0000;
+
+fn is_shared(flags: usize) -> bool {
+    matches!(flags & MAP_TYPE, MAP_SHARED | MAP_SHARED_VALIDATE)
+}
+
+impl Follower<'_> {
+    /// A thread stopped at the exit of a call.
+    pub(super) fn on_exit(&mut self, tid: Tid, timed: Option<Duration>) {
+        let Some(task) = self.tasks.get_mut(&tid) else { return self.run(tid) };
+        let space = task.space;
+        let Stage::Flying(flight) = std::mem::replace(&mut task.stage, Stage::Running) else {
+            return self.run(tid);
+        };
+        if let Load::Calibration = flight.load {
+            self.overhead.sample(timed.unwrap_or_else(|| flight.since.elapsed()));
+            return self.run(tid);
+        }
+        let Some(mm) = space else { return self.run(tid) };
+        // Without a result it was killed here; its end is reported next and tells the rest.
+        let Ok(result) = ptrace::result(tid) else {
+            self.set_stage(tid, Stage::Flying(flight));
+            return self.run(tid);
+        };
+        let memory = matches!(flight.call.kind, Kind::Memory(_));
+        self.tell_call(mm, tid, flight, result, timed);
+        self.land(mm, tid, memory);
+        self.run(tid);
+        self.next_in_queue(mm);
+    }
+
+    /// `tid`'s operation is over. If it is time for a listing and nothing else is in flight, take it.
+    pub(super) fn land(&mut self, mm: MmId, tid: Tid, listing: bool) {
+        let Some(space) = self.spaces.get_mut(&mm) else { return };
+        space.landed(tid);
+        if listing {
+            space.calls += 1;
+            let due = self.options.every != 0 && space.calls.is_multiple_of(self.options.every);
+            if due && space.flying.is_empty() {
+                self.compare(mm);
+            }
+        }
+    }
+
+    /// Records what a call did.
+    pub(super) fn tell_call(
+        &mut self,
+        mm: MmId,
+        tid: Tid,
+        flight: Flight,
+        result: isize,
+        timed: Option<Duration>,
+    ) {
+        // fork and execve that return here have failed: nothing happened.
+        let Kind::Memory(op) = flight.call.kind else { return };
+        let args = flight.call.args;
+        let kernel = timed.map(|time| self.overhead.kernel_share(time));
+        if let Some(place) = calls::chosen(op, &args, result) {
+            self.tell_touches(mm, tid, place);
+        }
+        let mut call = Call { mm, tid: tid as u32, op, args, file: 0, memory: None, result };
+        for arg in &mut call.args[op.arity()..] {
+            *arg = 0;
+        }
+        match flight.load {
+            Load::Ranges(ranges) => return self.tell_ranges(call, &ranges, kernel),
+            Load::Memory(words) => {
+                if op == Op::Ioctl && args[1] as u32 == UFFDIO_ZEROPAGE {
+                    return self.tell_zeropage(mm, words, result);
+                }
+                call.memory = Some(words);
+                if op == Op::Ioctl && result == 0 {
+                    self.watch(mm, tid, &call, words);
+                }
+            }
+            Load::File(copy) => call.file = self.mapped_file(tid, &call, Identity::Copy(copy)),
+            Load::None if op == Op::Mmap => {
+                call.file = self.mapped_file(tid, &call, Identity::Unique);
+            }
+            Load::None | Load::Image(_) | Load::Calibration => {}
+        }
+        if op == Op::Mmap {
+            // A descriptor is an int, whatever the upper half of the register holds.
+            call.args[4] &= 0xffff_ffff;
+        }
+        if op == Op::Brk
+            && let Some(space) = self.spaces.get_mut(&mm)
+        {
+            space.brk = result as usize;
+        }
+        let (op, args) = (call.op, call.args);
+        self.observer.record(Record::Call(call), kernel);
+        match op {
+            Op::Shmat if result > 0 => self.adopt(mm, tid, result as usize),
+            // The context that io_setup hands out is the address of its ring.
+            Op::IoSetup if result == 0 => {
+                if let Ok([ring]) = sys::read_words::<1>(tid, args[1]) {
+                    self.adopt(mm, tid, ring);
+                }
+            }
+            _ => {}
+        }
+        self.release_files();
+    }
+
+    /// process_madvise on oneself is madvise on each range, up to where it stopped; its result
+    /// counts the bytes.
+    fn tell_ranges(&mut self, call: Call, ranges: &[(usize, usize)], kernel: Option<Duration>) {
+        if ranges.is_empty() {
+            return self.observer.record(Record::Call(call), kernel);
+        }
+        let mut left = usize::try_from(call.result).unwrap_or(0);
+        for &(start, length) in ranges {
+            let done = length <= left;
+            left = left.saturating_sub(length);
+            let args = [start, length, call.args[3], 0, 0, 0];
+            // The range where it stopped failed for a reason that the result does not carry;
+            // a refused one changed nothing.
+            let result = if done { 0 } else { call.result.min(-(libc::EINVAL as isize)) };
+            self.observer
+                .record(Record::Call(Call { op: Op::Madvise, args, result, ..call.clone() }), None);
+            if !done {
+                break;
+            }
+        }
+    }
+
+    /// UFFDIO_ZEROPAGE makes the range's VMA ready for anonymous pages, although the zero page that
+    /// it maps is none.
+    fn tell_zeropage(&mut self, mm: MmId, [start, length, _]: [usize; 3], result: isize) {
+        if result != 0 {
+            return;
+        }
+        let range = start..start.saturating_add(length);
+        for vma in self.observer.untouched(mm, range.clone()) {
+            if vma.start < range.end && range.start < vma.end {
+                self.observer.record(Record::Fault { mm, addr: vma.start }, None);
+            }
+        }
+    }
+
+    /// Remembers which userfaultfd watches what, to notice when it is closed.
+    fn watch(&mut self, mm: MmId, tid: Tid, call: &Call, [start, length, _]: [usize; 3]) {
+        let Some(space) = self.spaces.get_mut(&mm) else { return };
+        let range = start..start.saturating_add(length);
+        let fd = call.args[0] & 0xffff_ffff;
+        match call.args[1] as u32 {
+            UFFDIO_REGISTER => {
+                let file = fs::metadata(format!("/proc/{tid}/fd/{fd}"));
+                let inode = file.map_or(0, |meta| meta.ino());
+                match space.watchers.iter_mut().find(|w| w.fd == fd && w.inode == inode) {
+                    Some(watcher) => watcher.ranges.push(range),
+                    None => space.watchers.push(Watcher { fd, inode, ranges: vec![range] }),
+                }
+            }
+            UFFDIO_UNREGISTER => {
+                for watcher in &mut space.watchers {
+                    watcher.ranges.retain(|r| !(range.start <= r.start && r.end <= range.end));
+                }
+                space.watchers.retain(|watcher| !watcher.ranges.is_empty());
+            }
+            _ => {}
+        }
+    }
+
+    /// The file behind a new map, told first if it is new; 0 for private anonymous memory.
+    fn mapped_file(&mut self, tid: Tid, call: &Call, identity: Identity) -> FileId {
+        let flags = call.args[3];
+        let anonymous = flags & MAP_ANONYMOUS != 0;
+        if anonymous && !is_shared(flags) && flags & MAP_HUGETLB == 0 {
+            return 0;
+        }
+        let Ok(start) = usize::try_from(call.result) else {
+            // Refused: the file matters only if it is known already.
+            let Identity::Copy(copy) = &identity else { return 0 };
+            return files::inode_of(copy)
+                .and_then(|inode| self.files.find(inode, &identity))
+                .unwrap_or(0);
+        };
+        let Some(area) = self.covering(call.mm, start) else { return 0 };
+        let inode = (area.dev, area.inode);
+        let identity = match identity {
+            Identity::Unique if !anonymous && !self.facilities.identity => Identity::Inode,
+            other => other,
+        };
+        let known = self.files.find(inode, &identity);
+        let file = known.unwrap_or_else(|| {
+            self.admit_mapped(call, &area, identity, anonymous, is_shared(flags))
+        });
+        if self.files.is_device(file)
+            && let Some(area) = self.covering_with_flags(tid, start)
+        {
+            self.observer.record(Record::DriverFlags { mm: call.mm, flags: area.flags }, None);
+        }
+        file
+    }
+
+    fn admit_mapped(
+        &mut self,
+        call: &Call,
+        area: &Area,
+        identity: Identity,
+        anonymous: bool,
+        shared: bool,
+    ) -> FileId {
+        let facts = match &identity {
+            Identity::Copy(copy) => files::examine(copy, shared),
+            _ if anonymous && call.args[3] & MAP_HUGETLB != 0 => {
+                Some((FileKind::Huge, true, false))
+            }
+            _ if anonymous => Some((FileKind::ShmAnon, true, false)),
+            // No copy to be had: a path that others can open is as good but for its mode.
+            _ => files::examine_path(&area.name, shared),
+        };
+        let facts = facts.unwrap_or((FileKind::Regular, false, false));
+        let identity = match facts.0 {
+            FileKind::ShmAnon => Identity::Unique,
+            _ => identity,
+        };
+        self.tell_file((area.dev, area.inode), facts, area.name.clone(), identity)
+    }
+
+    /// Numbers a file and tells of it.
+    pub(super) fn tell_file(
+        &mut self,
+        inode: files::Inode,
+        (kind, writable, noexec): (FileKind, bool, bool),
+        path: String,
+        identity: Identity,
+    ) -> FileId {
+        let id = self.files.admit(inode, path.clone(), identity, kind);
+        let (dev, inode) = inode;
+        let desc = record::FileDesc { id, dev, inode, kind, writable, noexec, path };
+        self.observer.record(Record::File(desc), None);
+        id
+    }
+
+    /// A VMA that the call's arguments do not describe.
+    fn adopt(&mut self, mm: MmId, tid: Tid, start: usize) {
+        let Some(area) = self.covering_with_flags(tid, start) else { return };
+        let facts = (FileKind::Adopted, true, false);
+        let file =
+            self.tell_file((area.dev, area.inode), facts, area.name.clone(), Identity::Unique);
+        let vma = InitialVma {
+            start: area.range.start,
+            end: area.range.end,
+            flags: area.flags,
+            pgoff: area.offset / 4096,
+            file,
+            name: None,
+        };
+        self.observer.record(Record::Adopt { mm, vma }, None);
+    }
+}

@@ -1,0 +1,261 @@
+//! A thread stands at the entry of a call: what must be known before the call takes effect.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    ops::Range,
+    os::{
+        fd::{AsFd, RawFd},
+        unix::fs::MetadataExt,
+    },
+    time::Instant,
+};
+
+use super::{
+    calls::{self, Kind, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_ZEROPAGE},
+    filter::FOREIGN,
+    follower::Follower,
+    sys::{
+        self, Tid,
+        ptrace::{self, Resume},
+    },
+    table::{Call, Flight, Image, Load, Stage},
+};
+use crate::record::{self, MmId, Op, Record};
+use mm::VmFlags;
+
+const MAP_ANONYMOUS: usize = 0x20;
+
+impl Follower<'_> {
+    /// The filter stopped a thread.
+    pub(super) fn on_entry(&mut self, tid: Tid) {
+        let Some(task) = self.tasks.get(&tid) else { return self.run(tid) };
+        let space = task.space;
+        // It may have been killed this moment; then its end is reported next.
+        let Ok(entry) = ptrace::entry(tid) else { return self.run(tid) };
+        if entry.rule == FOREIGN {
+            if let Some(mm) = space {
+                self.unfollow(
+                    mm,
+                    "a program makes memory calls through another ABI (i386 or x32); it runs on, \
+                     but cannot be followed from there",
+                );
+            }
+            return self.run(tid);
+        }
+        let Some(kind) = calls::kind(entry.number) else { return self.run(tid) };
+        let call = Call { kind, args: entry.args };
+        match (kind, space) {
+            (Kind::Ptrace, _) => {
+                self.notice(
+                    "a program uses ptrace itself, which two tracers cannot do at once: its ptrace \
+                     calls fail",
+                );
+                self.run(tid);
+            }
+            // The child that measures, before it becomes the program.
+            (Kind::Memory(Op::Munmap), None) if tid == self.root && !self.started => {
+                self.take_off(tid, call, Load::Calibration);
+            }
+            (Kind::Exec, None) => {
+                self.take_off(tid, call, Load::None);
+            }
+            (_, None) => self.run(tid),
+            (Kind::Fork, Some(_)) if !self.copies(tid, entry.number, &call.args) => self.run(tid),
+            (_, Some(mm)) => {
+                let busy = self.spaces.get(&mm).is_some_and(|space| !space.flying.is_empty());
+                if busy {
+                    self.set_stage(tid, Stage::Held(call));
+                    if let Some(space) = self.spaces.get_mut(&mm) {
+                        space.queue.push_back(tid);
+                    }
+                } else {
+                    self.begin(mm, tid, call);
+                }
+            }
+        }
+    }
+
+    /// Whether a clone copies the address space. clone3 has its flags in memory; fork always does;
+    /// clone was stopped only because it does.
+    fn copies(&self, tid: Tid, number: i64, args: &[usize; 6]) -> bool {
+        number != libc::SYS_clone3
+            || sys::read_words::<1>(tid, args[0])
+                .is_ok_and(|[flags]| flags & libc::CLONE_VM as usize == 0)
+    }
+
+    pub(super) fn set_stage(&mut self, tid: Tid, stage: Stage) {
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.stage = stage;
+        }
+    }
+
+    /// The next thread in the queue begins its operation.
+    pub(super) fn next_in_queue(&mut self, mm: MmId) {
+        while let Some(tid) = self.spaces.get_mut(&mm).and_then(|space| space.queue.pop_front()) {
+            let Some(task) = self.tasks.get_mut(&tid) else { continue };
+            if let Stage::Held(call) = task.stage {
+                return self.begin(mm, tid, call);
+            }
+        }
+    }
+
+    /// It is `tid`'s turn: look at what its call depends on and let it go.
+    fn begin(&mut self, mm: MmId, tid: Tid, call: Call) {
+        self.tell_growth(mm, None);
+        self.tell_closed_watchers(mm, tid);
+        let load = match call.kind {
+            Kind::Memory(op) => self.prepare(mm, tid, op, &call.args),
+            Kind::Fork => {
+                self.tell_touches(mm, tid, 0..usize::MAX);
+                Load::None
+            }
+            Kind::Exec => Load::Image(self.image(mm, tid)),
+            Kind::Ptrace => Load::None,
+        };
+        if let Some(space) = self.spaces.get_mut(&mm) {
+            space.flying.push(tid);
+            space.since = Instant::now();
+        }
+        self.take_off(tid, call, load);
+    }
+
+    fn take_off(&mut self, tid: Tid, call: Call, load: Load) {
+        let since = Instant::now();
+        self.set_stage(tid, Stage::Flying(Flight { call, since, load }));
+        self.timed = Some((tid, Instant::now()));
+        self.resume(tid, Resume::ToSyscallExit);
+    }
+
+    /// First touches where the call can reach, and what it reads from the caller's memory.
+    fn prepare(&mut self, mm: MmId, tid: Tid, op: Op, args: &[usize; 6]) -> Load {
+        let brk = self.spaces.get(&mm).map_or(0, |space| space.brk);
+        for place in calls::places(op, args, brk).into_iter().flatten() {
+            self.tell_touches(mm, tid, place);
+        }
+        match op {
+            Op::Mmap if args[3] & MAP_ANONYMOUS == 0 => {
+                self.copy_descriptor(tid, args[4] as RawFd).map_or(Load::None, Load::File)
+            }
+            Op::Mbind => {
+                // The first word of the node mask; a null mask has no bits.
+                let mask = if args[3] == 0 { Ok([0]) } else { sys::read_words::<1>(tid, args[3]) };
+                Load::Memory([mask.map_or(0, |[word]| word), 0, 0])
+            }
+            Op::Ioctl => {
+                let words = match args[1] as u32 {
+                    UFFDIO_REGISTER | UFFDIO_ZEROPAGE => sys::read_words::<3>(tid, args[2]),
+                    UFFDIO_UNREGISTER => sys::read_words::<2>(tid, args[2]).map(|[a, b]| [a, b, 0]),
+                    _ => return Load::None,
+                };
+                let Ok(words) = words else { return Load::Memory([0; 3]) };
+                self.tell_touches(mm, tid, words[0]..words[0].saturating_add(words[1]));
+                Load::Memory(words)
+            }
+            Op::ProcessMadvise => {
+                let ranges = self.own_ranges(tid, args);
+                for &(start, length) in &ranges {
+                    self.tell_touches(mm, tid, start..start.saturating_add(length));
+                }
+                Load::Ranges(ranges)
+            }
+            _ => Load::None,
+        }
+    }
+
+    /// The ranges of process_madvise, if it acts on the caller's own address space. What it may
+    /// do to another one changes no VMA.
+    fn own_ranges(&mut self, tid: Tid, args: &[usize; 6]) -> Vec<(usize, usize)> {
+        const MOST: usize = 1024;
+        let [pidfd, vector, count, ..] = *args;
+        // Linux 6.13 has PIDFD_SELF_THREAD and PIDFD_SELF as special numbers.
+        let own = matches!(pidfd as i32, -10000 | -20000)
+            || fs::read_to_string(format!("/proc/{tid}/fdinfo/{}", pidfd as i32)).is_ok_and(
+                |info| {
+                    let target = info.lines().find_map(|line| line.strip_prefix("Pid:"));
+                    target.and_then(|pid| pid.trim().parse().ok()).is_some_and(|pid: Tid| {
+                        self.tasks.get(&pid).map(|task| task.space)
+                            == self.tasks.get(&tid).map(|task| task.space)
+                    })
+                },
+            );
+        if !own || count > MOST {
+            return Vec::new();
+        }
+        let at = |i: usize| sys::read_words::<2>(tid, vector.wrapping_add(16 * i));
+        (0..count).map_while(|i| at(i).ok()).map(|[start, length]| (start, length)).collect()
+    }
+
+    /// A copy of a descriptor of `tid`: same open file description.
+    fn copy_descriptor(&mut self, tid: Tid, fd: RawFd) -> Option<std::os::fd::OwnedFd> {
+        if !self.facilities.identity {
+            return None;
+        }
+        let task = self.tasks.get_mut(&tid)?;
+        if task.pidfd.is_none() {
+            task.pidfd = sys::pidfd_open(tid).ok();
+        }
+        sys::pidfd_getfd(task.pidfd.as_ref()?.as_fd(), fd).ok()
+    }
+
+    /// What an execve is about to end: if nobody outside the process keeps the address space,
+    /// this is the time for its last listing.
+    fn image(&mut self, mm: MmId, tid: Tid) -> Image {
+        let users = self.spaces.get(&mm).map(|space| space.users.clone()).unwrap_or_default();
+        let mut siblings = BTreeSet::new();
+        if users.len() > 1
+            && let Ok(threads) = fs::read_dir(format!("/proc/{tid}/task"))
+        {
+            let name = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<Tid>().ok();
+            siblings.extend(threads.flatten().filter_map(name).filter(|&other| other != tid));
+        }
+        let ends = users.iter().all(|user| *user == tid || siblings.contains(user));
+        let last = if ends { self.last_listing(mm, tid) } else { None };
+        Image { siblings, last }
+    }
+
+    /// Closing a userfaultfd is no memory call, yet the kernel then takes its flags off all VMAs,
+    /// which may merge them. It is noticed here, before the next call of that address space.
+    fn tell_closed_watchers(&mut self, mm: MmId, tid: Tid) {
+        let Some(space) = self.spaces.get_mut(&mm) else { return };
+        if space.watchers.is_empty() {
+            return;
+        }
+        let stands = |fd: usize, inode: u64| {
+            fs::metadata(format!("/proc/{tid}/fd/{fd}")).is_ok_and(|meta| meta.ino() == inode)
+        };
+        if space.watchers.iter().all(|watcher| stands(watcher.fd, watcher.inode)) {
+            return;
+        }
+        // Somebody else may still hold it: the flags tell.
+        let Ok((areas, _)) = super::image::read(tid) else { return };
+        let watched = |range: &Range<usize>| {
+            areas.iter().any(|area| {
+                area.range.start < range.end
+                    && range.start < area.range.end
+                    && area.flags.intersects(VmFlags::UFFD)
+            })
+        };
+        let Some(space) = self.spaces.get_mut(&mm) else { return };
+        let mut closed = Vec::new();
+        space.watchers.retain(|watcher| {
+            let open = stands(watcher.fd, watcher.inode) || watcher.ranges.iter().any(watched);
+            if !open {
+                closed.push(watcher.fd);
+            }
+            open
+        });
+        for fd in closed {
+            let call = record::Call {
+                mm,
+                tid: tid as u32,
+                op: Op::Close,
+                args: [fd, 0, 0, 0, 0, 0],
+                file: 0,
+                memory: None,
+                result: 0,
+            };
+            self.observer.record(Record::Call(call), None);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What this kernel offers and whether the rules were checked on one like it: tried once at start.
+//!
+//! Nothing here ends a run. What is missing is replaced by something weaker, and the notice says
+//! what the weaker thing can still promise.
+
+use std::{fs, fs::File};
+
+use super::sys::{self, Tid, pages};
+
+/// Which of the optional facilities work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Facilities {
+    /// PAGEMAP_SCAN (Linux 6.7).
+    pub(super) scan: bool,
+    /// PROCMAP_QUERY (Linux 6.11).
+    pub(super) query: bool,
+    /// pidfd_getfd and kcmp: the identity of open files.
+    pub(super) identity: bool,
+    /// kcmp for address spaces.
+    pub(super) compare: bool,
+}
+
+impl Facilities {
+    /// Tries each on this process.
+    pub(super) fn probe() -> Self {
+        let own = std::process::id() as Tid;
+        let query = File::open("/proc/self/maps").is_ok_and(|maps| {
+            pages::query(&maps, Self::probe as *const () as usize, false).is_ok()
+        });
+        let scan = File::open("/proc/self/pagemap")
+            .is_ok_and(|pagemap| pages::scan_anonymous(&pagemap, 0..4096).is_ok());
+        let identity = (|| {
+            let here = File::open("/proc/self/maps")?;
+            let process = sys::pidfd_open(own)?;
+            let copy = {
+                use std::os::fd::{AsFd, AsRawFd};
+                let copy = sys::pidfd_getfd(process.as_fd(), here.as_raw_fd())?;
+                sys::same_file(copy.as_fd(), here.as_fd())?
+            };
+            std::io::Result::Ok(copy)
+        })();
+        Facilities {
+            scan,
+            query,
+            identity: identity.unwrap_or(false),
+            compare: sys::same_space(own, own).unwrap_or(false),
+        }
+    }
+
+    /// What is missing and what can still be promised, a sentence or two each.
+    pub(super) fn notices(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        let mut say = |missing: bool, text: &str| {
+            if missing {
+                out.push(text.to_owned());
+            }
+        };
+        say(
+            !self.scan,
+            "PAGEMAP_SCAN is missing (Linux 6.7 has it): first touches are read from pagemap, which \
+             is slower and takes a page that was only read for a written one; merges may be \
+             predicted where the kernel makes none",
+        );
+        say(
+            !self.query,
+            "PROCMAP_QUERY is missing (Linux 6.11 has it): single VMAs are looked up in the whole \
+             listing, which is slower and just as exact",
+        );
+        say(
+            !self.identity,
+            "pidfd_getfd or kcmp is missing or forbidden: open files are told apart by device and \
+             inode; two opens of one file count as one, so a merge may be predicted too many",
+        );
+        say(
+            !self.compare,
+            "kcmp is missing or forbidden: who shares an address space is told by the flags of \
+             clone, which is as exact unless a thread rewrites them during the call",
+        );
+        out
+    }
+}
+
+/// In what this kernel differs from those that the rules were checked on.
+pub(super) fn unchecked() -> Vec<String> {
+    let mut out = Vec::new();
+    match sys::kernel_release() {
+        Ok(release) if release == "6.18" || release.starts_with("6.18.") || release.starts_with("6.18-") => {}
+        Ok(release) => out.push(format!(
+            "the rules were checked on Linux 6.18; this is {release}: differences may be the kernel's"
+        )),
+        Err(error) => out.push(format!("cannot tell which kernel this is: {error}")),
+    }
+    let setting = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let thp = setting("/sys/kernel/mm/transparent_hugepage/enabled");
+    if !thp.contains("[madvise]") {
+        let thp = if thp.is_empty() { "absent" } else { &thp };
+        out.push(format!(
+            "the rules were checked with transparent huge pages at madvise; here they are {thp}"
+        ));
+    }
+    let overcommit = setting("/proc/sys/vm/overcommit_memory");
+    if overcommit != "0" {
+        out.push(format!(
+            "the rules were checked with vm.overcommit_memory=0; here it is {overcommit}"
+        ));
+    }
+    if setting("/proc/sys/vm/legacy_va_layout") == "1" {
+        out.push(
+            "vm.legacy_va_layout is on: addresses are chosen bottom-up and not predicted".into(),
+        );
+    }
+    if fs::read_to_string("/proc/self/smaps").is_ok_and(|smaps| {
+        smaps.lines().any(|l| l.starts_with("VmFlags:") && l.split(' ').any(|name| name == "sd"))
+    }) {
+        out.push(
+            "this kernel tracks soft-dirty memory, with which the rules were not checked".into(),
+        );
+    }
+    if sys::names_anonymous_memory() {
+        out.push(
+            "this kernel can name anonymous memory, with which the rules were not checked".into(),
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_missing_facility_is_said() {
+        let none = Facilities { scan: false, query: false, identity: false, compare: false };
+        assert_eq!(none.notices().len(), 4);
+        let all = Facilities { scan: true, query: true, identity: true, compare: true };
+        assert_eq!(all.notices(), Vec::<String>::new());
+        // Whatever this machine has, probing must not fail or change the answer.
+        assert_eq!(Facilities::probe(), Facilities::probe());
+    }
+}

@@ -1,0 +1,285 @@
+//! Which mapped files are one: the identity of open file descriptions.
+//!
+//! Two maps merge only if they share the *open* file, so every file that is mapped gets a number
+//! for its open file description. The tracer keeps a copy of the descriptor (same description) and
+//! asks the kernel whether a newly mapped one is among the known ones; only files with the same
+//! inode need asking. A copy is let go as soon as nothing maps the file: held longer, a copy of a
+//! file opened for writing would make a later execve of it fail.
+//!
+//! Names change when files are renamed or unlinked, by anyone. Each line of a listing is therefore
+//! checked against the names known; one that is unknown makes us read the names of that inode anew.
+
+use std::{
+    collections::HashMap,
+    fs,
+    hash::{BuildHasher, RandomState},
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::fs::{FileTypeExt, MetadataExt},
+    },
+};
+
+use super::{image::text, sys};
+use crate::record::{FileId, FileKind};
+
+/// Device and inode as the listing shows them.
+pub(super) type Inode = ((u32, u32), u64);
+
+/// How an open file is told from others.
+pub(super) enum Identity {
+    /// By a copy of its descriptor: same open file description.
+    Copy(OwnedFd),
+    /// By its inode, where copies cannot be had.
+    Inode,
+    /// It is a new one each time: execve's, the kernel's own.
+    Unique,
+}
+
+struct Known {
+    inode: Inode,
+    path: String,
+    identity: Identity,
+    kind: FileKind,
+}
+
+/// Every file that some followed address space maps.
+pub(super) struct Files {
+    last: FileId,
+    known: HashMap<FileId, Known>,
+    inodes: HashMap<Inode, Vec<FileId>>,
+    /// How many known files a line's device, inode and path stand for, by hash.
+    lines: HashMap<u64, usize>,
+    hasher: RandomState,
+}
+
+/// A path as listings write it: a newline would break the line.
+pub(super) fn escape(path: String) -> String {
+    if path.contains('\n') { path.replace('\n', "\\012") } else { path }
+}
+
+impl Files {
+    pub(super) fn new() -> Self {
+        Files {
+            last: 0,
+            known: HashMap::new(),
+            inodes: HashMap::new(),
+            lines: HashMap::new(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    fn line(&self, (dev, inode): Inode, path: &str) -> u64 {
+        self.hasher.hash_one((dev, inode, path))
+    }
+
+    /// The number of an open file that is known already. At most one kcmp for each known open
+    /// file of that inode.
+    pub(super) fn find(&self, inode: Inode, identity: &Identity) -> Option<FileId> {
+        let same = |id: &&FileId| match (identity, self.known.get(id).map(|k| &k.identity)) {
+            (Identity::Copy(a), Some(Identity::Copy(b))) => {
+                sys::same_file(a.as_fd(), b.as_fd()).unwrap_or(false)
+            }
+            (Identity::Inode, Some(Identity::Inode)) => true,
+            _ => false,
+        };
+        self.inodes.get(&inode)?.iter().find(same).copied()
+    }
+
+    /// Numbers a file that is not known yet.
+    pub(super) fn admit(
+        &mut self,
+        inode: Inode,
+        path: String,
+        identity: Identity,
+        kind: FileKind,
+    ) -> FileId {
+        self.last += 1;
+        *self.lines.entry(self.line(inode, &path)).or_default() += 1;
+        self.inodes.entry(inode).or_default().push(self.last);
+        self.known.insert(self.last, Known { inode, path, identity, kind });
+        self.last
+    }
+
+    /// Whether a driver chooses the flags of this file's maps.
+    pub(super) fn is_device(&self, id: FileId) -> bool {
+        self.known.get(&id).is_some_and(|file| file.kind == FileKind::Device)
+    }
+
+    /// Forgets a file that nothing maps any more, and lets its copy go.
+    pub(super) fn release(&mut self, id: FileId) {
+        let Some(file) = self.known.remove(&id) else { return };
+        self.forget_line(file.inode, &file.path);
+        if let Some(ids) = self.inodes.get_mut(&file.inode) {
+            ids.retain(|&other| other != id);
+            if ids.is_empty() {
+                self.inodes.remove(&file.inode);
+            }
+        }
+    }
+
+    fn forget_line(&mut self, inode: Inode, path: &str) {
+        let line = self.line(inode, path);
+        if let Some(count) = self.lines.get_mut(&line) {
+            *count -= 1;
+            if *count == 0 {
+                self.lines.remove(&line);
+            }
+        }
+    }
+
+    /// The files whose path is no longer what it was, judging from a listing. One hash for each
+    /// run of lines of one file; nothing is asked while every name is known.
+    pub(super) fn renamed(&mut self, listing: &str) -> Vec<(FileId, String)> {
+        let mut out = Vec::new();
+        let mut last = (((0, 0), 0), "");
+        for line in listing.lines() {
+            // After the addresses, permissions and offset: device, inode, path.
+            let Some((at, _)) = line.match_indices(' ').nth(2) else { continue };
+            let tail = &line[at + 1..];
+            let Some((dev, rest)) = tail.split_once(' ') else { continue };
+            let Some((number, path)) = rest.split_once(' ') else { continue };
+            let path = path.trim_start_matches(' ');
+            let Some((major, minor)) = dev.split_once(':') else { continue };
+            let hex = |text| u32::from_str_radix(text, 16).ok();
+            let (Some(major), Some(minor), Ok(number)) = (hex(major), hex(minor), number.parse())
+            else {
+                continue;
+            };
+            let inode = ((major, minor), number);
+            if number == 0 || path.is_empty() || (inode, path) == last {
+                continue;
+            }
+            last = (inode, path);
+            if !self.lines.contains_key(&self.line(inode, path)) {
+                self.refresh(inode, path, &mut out);
+            }
+        }
+        out
+    }
+
+    /// A line names `inode` with a path that none of its files has.
+    fn refresh(&mut self, inode: Inode, listed: &str, out: &mut Vec<(FileId, String)>) {
+        let ids = self.inodes.get(&inode).cloned().unwrap_or_default();
+        for id in ids {
+            let Some(file) = self.known.get(&id) else { continue };
+            let path = match &file.identity {
+                Identity::Copy(copy) => {
+                    let link = format!("/proc/self/fd/{}", copy.as_raw_fd());
+                    let Ok(path) = fs::read_link(link) else { continue };
+                    escape(text(path.into_os_string().into_encoded_bytes()))
+                }
+                // Nothing to ask: an unlinked file is the one of that name, else take the line's.
+                Identity::Inode | Identity::Unique => match listed.strip_suffix(" (deleted)") {
+                    Some(before) if before != file.path => continue,
+                    _ => listed.to_owned(),
+                },
+            };
+            if path != file.path {
+                let old = file.path.clone();
+                self.forget_line(inode, &old);
+                *self.lines.entry(self.line(inode, &path)).or_default() += 1;
+                if let Some(file) = self.known.get_mut(&id) {
+                    file.path.clone_from(&path);
+                }
+                out.push((id, path));
+            }
+        }
+    }
+}
+
+/// What kind of file an open one is, `None` if it cannot be told; `shared` for a MAP_SHARED map.
+/// Returns the kind, whether it is open for writing, and whether its mount forbids execution.
+pub(super) fn examine(copy: &OwnedFd, shared: bool) -> Option<(FileKind, bool, bool)> {
+    // Magic numbers of file systems, as statfs has them.
+    const EXT: i64 = 0xef53;
+    const XFS: i64 = 0x5846_5342;
+    const BTRFS: i64 = 0x9123_683e;
+    const TMPFS: i64 = 0x0102_1994;
+    const HUGETLBFS: i64 = 0x9584_58f6;
+    const ANON_INODE: i64 = 0x0904_1934;
+    const SECRETMEM: i64 = 0x5345_434d;
+    const PROC: i64 = 0x9fa0;
+    const SYSFS: i64 = 0x6265_6572;
+    const DEV_ZERO: u64 = libc::makedev(1, 5);
+    let meta = fs::metadata(format!("/proc/self/fd/{}", copy.as_raw_fd())).ok()?;
+    let (magic, noexec) = sys::file_system(copy.as_fd()).ok()?;
+    let writable = sys::is_writable(copy.as_fd()).ok()?;
+    let kind = match magic {
+        // A shared map of /dev/zero is a fresh anonymous file each time.
+        _ if meta.file_type().is_char_device() && meta.rdev() == DEV_ZERO && shared => {
+            FileKind::ShmAnon
+        }
+        _ if meta.file_type().is_char_device() => FileKind::Device,
+        ANON_INODE | SECRETMEM | PROC | SYSFS => FileKind::Device,
+        _ if !meta.is_file() => FileKind::Device,
+        EXT | XFS | BTRFS => FileKind::RegularThp,
+        TMPFS => FileKind::Shmem,
+        HUGETLBFS => FileKind::Huge,
+        _ => FileKind::Regular,
+    };
+    Some((kind, writable, noexec))
+}
+
+/// What kind of file a path leads to, where no descriptor can be had: opened for reading, if at all.
+pub(super) fn examine_path(path: &str, shared: bool) -> Option<(FileKind, bool, bool)> {
+    examine(&OwnedFd::from(fs::File::open(path).ok()?), shared)
+}
+
+/// Device and inode of an open file, as stat has them.
+pub(super) fn inode_of(copy: &OwnedFd) -> Option<Inode> {
+    let meta = fs::metadata(format!("/proc/self/fd/{}", copy.as_raw_fd())).ok()?;
+    Some(((libc::major(meta.dev()), libc::minor(meta.dev())), meta.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = "7f0000000000-7f0000001000 r--p 00000000 fe:00 42                         ";
+
+    #[test]
+    fn a_rename_is_seen_in_the_listing() {
+        let mut files = Files::new();
+        let inode = ((0xfe, 0), 42);
+        let id = files.admit(inode, "/a b".into(), Identity::Unique, FileKind::Exec);
+        assert_eq!(files.renamed(&format!("{LINE}/a b\n")), []);
+        let gone = "/a b (deleted)".to_owned();
+        assert_eq!(files.renamed(&format!("{LINE}{gone}\n{LINE}{gone}\n")), [(id, gone.clone())]);
+        assert_eq!(files.renamed(&format!("{LINE}{gone}\n")), []);
+        // The old name is unknown again: a file that comes back under it is seen.
+        assert_eq!(files.renamed(&format!("{LINE}/a b\n")), [(id, "/a b".into())]);
+        files.release(id);
+        assert_eq!(files.find(inode, &Identity::Unique), None);
+        assert!(files.lines.is_empty() && files.inodes.is_empty());
+    }
+
+    #[test]
+    fn one_description_is_told_from_two_opens() {
+        let path = std::env::current_exe().unwrap();
+        let open = || OwnedFd::from(fs::File::open(&path).unwrap());
+        let (a, b) = (open(), open());
+        let again = a.try_clone().unwrap();
+        if sys::same_file(a.as_fd(), again.as_fd()).is_err() {
+            return; // a kernel without kcmp: the tracer goes by inode there
+        }
+        let mut files = Files::new();
+        let inode = ((1, 2), 3);
+        let id = files.admit(inode, "/x".into(), Identity::Copy(a), FileKind::Regular);
+        assert_eq!(files.find(inode, &Identity::Copy(again)), Some(id));
+        assert_eq!(files.find(inode, &Identity::Copy(b)), None);
+    }
+
+    #[test]
+    fn files_are_examined() {
+        let dev =
+            |path| OwnedFd::from(fs::OpenOptions::new().read(true).write(true).open(path).unwrap());
+        let zero = dev("/dev/zero");
+        assert_eq!(examine(&zero, false).unwrap().0, FileKind::Device);
+        assert_eq!(
+            examine(&zero, true).unwrap(),
+            (FileKind::ShmAnon, true, examine(&zero, true).unwrap().2)
+        );
+        let exe = OwnedFd::from(fs::File::open(std::env::current_exe().unwrap()).unwrap());
+        assert!(!examine(&exe, false).unwrap().1);
+    }
+}

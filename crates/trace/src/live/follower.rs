@@ -1,0 +1,228 @@
+//! The loop: waits for the next event of any thread, and hands it to who knows what it means.
+
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+    time::{Duration, Instant},
+};
+
+use super::{
+    Error, Exit, Options,
+    facilities::Facilities,
+    files::Files,
+    sys::{
+        self, Tid,
+        beat::Forwarding,
+        ptrace::{self, Resume, Status},
+    },
+    table::{Overhead, Space, Stage, Task},
+};
+use crate::{observer::Observer, record::MmId};
+
+/// How long an operation may be in flight while others wait for it. Longer, and it waits for one
+/// of them itself (a userfaultfd's reader, a file system in user space).
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How long a new thread may wait to be announced by its parent.
+const ADOPTION: Duration = Duration::from_millis(500);
+
+/// Everything known of the program while it is followed.
+pub(super) struct Follower<'a> {
+    pub(super) options: Options,
+    pub(super) observer: &'a mut dyn Observer,
+    pub(super) facilities: Facilities,
+    pub(super) tasks: HashMap<Tid, Task>,
+    pub(super) spaces: HashMap<MmId, Space>,
+    pub(super) files: Files,
+    pub(super) overhead: Overhead,
+    pub(super) noticed: HashSet<String>,
+    /// Number of the newest address space.
+    pub(super) last_mm: MmId,
+    /// The thread that was let go into its call last, as long as nothing else happened since.
+    pub(super) timed: Option<(Tid, Instant)>,
+    /// New threads whose parent's announcement is still to come, and the signal they stopped with.
+    pub(super) early: HashMap<Tid, (Instant, i32)>,
+    /// The program's first process.
+    pub(super) root: Tid,
+    /// Whether it became the program.
+    pub(super) started: bool,
+    exit: Option<Exit>,
+    ending: bool,
+}
+
+impl<'a> Follower<'a> {
+    /// Follows the process `root`, which is seized and about to become the program.
+    pub(super) fn new(options: Options, observer: &'a mut dyn Observer, root: Tid) -> Self {
+        let facilities = Facilities::probe();
+        let first = Task { space: None, stage: Stage::Running, pidfd: None };
+        Follower {
+            options,
+            observer,
+            facilities,
+            tasks: HashMap::from([(root, first)]),
+            spaces: HashMap::new(),
+            files: Files::new(),
+            overhead: Overhead::new(),
+            noticed: HashSet::new(),
+            last_mm: 0,
+            timed: None,
+            early: HashMap::new(),
+            root,
+            started: false,
+            exit: None,
+            ending: false,
+        }
+    }
+
+    /// Until no thread is left. `None`: the program's end was never reported.
+    pub(super) fn run_all(
+        &mut self,
+        forwarding: Option<&Forwarding>,
+    ) -> Result<Option<Exit>, Error> {
+        loop {
+            match ptrace::wait() {
+                Ok(Some((tid, status))) => self.event(tid, status)?,
+                Ok(None) => return Ok(self.exit),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                    self.beat(forwarding.map_or(0, Forwarding::wishes))?;
+                }
+                Err(cause) => return Err(Error::Follow { doing: "waiting for it", cause }),
+            }
+        }
+    }
+
+    fn event(&mut self, tid: Tid, status: Status) -> Result<(), Error> {
+        // A time counts only if this is the first event since the thread was let go.
+        let timed =
+            self.timed.take().filter(|(other, _)| *other == tid).map(|(_, at)| at.elapsed());
+        match status {
+            Status::SyscallExit => self.on_exit(tid, timed),
+            Status::Signal(signal) => self.resume(tid, Resume::Freely(signal)),
+            Status::Exited(code) => self.on_gone(tid, Exit::Code(code)),
+            Status::Signaled(signal) => self.on_gone(tid, Exit::Signal(signal)),
+            Status::Event(libc::PTRACE_EVENT_SECCOMP, _) => self.on_entry(tid),
+            Status::Event(
+                libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE,
+                _,
+            ) => {
+                self.on_child(tid, status == Status::Event(libc::PTRACE_EVENT_VFORK, libc::SIGTRAP))
+            }
+            Status::Event(libc::PTRACE_EVENT_EXEC, _) => self.on_exec(tid),
+            Status::Event(libc::PTRACE_EVENT_EXIT, _) => self.on_dying(tid),
+            Status::Event(libc::PTRACE_EVENT_STOP, signal) => self.on_stop(tid, signal),
+            Status::Event(..) => self.run(tid),
+        }
+        // Nothing of a run that must end may stay stopped or go on.
+        if self.ending {
+            sys::kill(tid, libc::SIGKILL);
+        }
+        Ok(())
+    }
+
+    /// A new thread's first stop, or job control.
+    fn on_stop(&mut self, tid: Tid, signal: i32) {
+        match self.tasks.get_mut(&tid) {
+            None => {
+                self.early.insert(tid, (Instant::now(), signal));
+            }
+            Some(task) => {
+                if matches!(task.stage, Stage::Fresh) {
+                    task.stage = Stage::Running;
+                }
+                self.go_on(tid, signal);
+            }
+        }
+    }
+
+    /// From a stop of job control: stopping signals keep it stopped, anything else lets it run.
+    pub(super) fn go_on(&mut self, tid: Tid, signal: i32) {
+        let stops = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+        let how = if stops.contains(&signal) { Resume::Listen } else { Resume::Freely(0) };
+        self.resume(tid, how);
+    }
+
+    pub(super) fn run(&mut self, tid: Tid) {
+        self.resume(tid, Resume::Freely(0));
+    }
+
+    pub(super) fn resume(&mut self, tid: Tid, how: Resume) {
+        // Whatever the reason, a thread that cannot be resumed will report its end or never ran.
+        if let Err(error) = ptrace::resume(tid, how) {
+            self.notice(&format!("a thread could not be resumed ({error})"));
+        }
+    }
+
+    fn on_gone(&mut self, tid: Tid, exit: Exit) {
+        if tid == self.root {
+            self.exit = Some(exit);
+        }
+        self.early.remove(&tid);
+        self.leave(tid);
+        self.tasks.remove(&tid);
+    }
+
+    /// What must be looked at from time to time.
+    fn beat(&mut self, wishes: u32) -> Result<(), Error> {
+        // The second wish to end, or the first when only its children are left: end them all.
+        if !self.ending && (wishes >= 2 || wishes == 1 && self.exit.is_some()) {
+            self.end();
+        }
+        let blocked: Vec<MmId> = self
+            .spaces
+            .iter()
+            .filter(|(_, space)| !space.queue.is_empty() && space.since.elapsed() > PATIENCE)
+            .map(|(&mm, _)| mm)
+            .collect();
+        for mm in blocked {
+            self.notice(
+                "a memory call blocked while other threads of its process waited to make theirs; \
+                 they were let go, and those calls are told in the order in which they ended",
+            );
+            self.next_in_queue(mm);
+        }
+        let orphans: Vec<(Tid, i32)> = self
+            .early
+            .iter()
+            .filter(|(_, (since, _))| since.elapsed() > ADOPTION)
+            .map(|(&tid, &(_, signal))| (tid, signal))
+            .collect();
+        for (tid, signal) in orphans {
+            self.early.remove(&tid);
+            self.notice("a process was killed while it forked; its child is not followed before its next execve");
+            self.tasks.insert(tid, Task { space: None, stage: Stage::Running, pidfd: None });
+            self.go_on(tid, signal);
+        }
+        Ok(())
+    }
+
+    /// Kills everything that is followed.
+    fn end(&mut self) {
+        self.ending = true;
+        for &tid in self.tasks.keys().chain(self.early.keys()) {
+            sys::kill(tid, libc::SIGKILL);
+        }
+    }
+}
+
+/// However following ends, nothing is left behind stopped.
+impl Drop for Follower<'_> {
+    fn drop(&mut self) {
+        if self.tasks.is_empty() && self.early.is_empty() {
+            return;
+        }
+        self.end();
+        // Each event until none is left: kill what shows up, let it die.
+        loop {
+            match ptrace::wait() {
+                Ok(Some((tid, Status::Exited(_) | Status::Signaled(_)))) => {
+                    self.tasks.remove(&tid);
+                }
+                Ok(Some((tid, _))) => {
+                    sys::kill(tid, libc::SIGKILL);
+                    let _gone = ptrace::resume(tid, Resume::Freely(0));
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(None) | Err(_) => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! Address spaces come and go: fork, execve, exit, and death without warning.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    fs::{self, File},
+    io::{self, Read},
+    mem,
+    os::unix::fs::MetadataExt,
+};
+
+use super::{
+    calls::Kind,
+    files::Identity,
+    follower::Follower,
+    image::{self, Area},
+    sys::{self, Tid, ptrace},
+    table::{Flight, Last, Load, Space, Stage, Task},
+};
+use crate::record::{FileKind, InitialVma, Listing, MmId, Record};
+
+impl Follower<'_> {
+    /// A thread made another one, which shares its address space or got a copy.
+    pub(super) fn on_child(&mut self, tid: Tid, vfork: bool) {
+        let Ok(child) = ptrace::message(tid) else { return self.run(tid) };
+        let child = child as Tid;
+        let (space, flight) = match self.tasks.get_mut(&tid) {
+            Some(task) => match mem::replace(&mut task.stage, Stage::Running) {
+                Stage::Flying(flight) => (task.space, Some(flight)),
+                other => {
+                    task.stage = other;
+                    (task.space, None)
+                }
+            },
+            None => (None, None),
+        };
+        let mut newborn = Task { space: None, stage: Stage::Fresh, pidfd: None };
+        if let Some(mm) = space {
+            // The filter stops each clone that copies, so one that was not stopped shares.
+            let told =
+                if self.facilities.compare { sys::same_space(tid, child).ok() } else { None };
+            let shares = told.unwrap_or(flight.is_none());
+            newborn.space = if shares {
+                self.observer.record(
+                    Record::Share { mm, tid: tid as u32, child_tid: child as u32, vfork },
+                    None,
+                );
+                if let Some(space) = self.spaces.get_mut(&mm) {
+                    space.users.insert(child);
+                }
+                Some(mm)
+            } else {
+                if flight.is_none() {
+                    // A fork that the filter did not stop: look now, the child did not run yet.
+                    self.tell_touches(mm, tid, 0..usize::MAX);
+                }
+                self.copied(mm, tid, child)
+            };
+        }
+        let early = self.early.remove(&child);
+        if early.is_some() {
+            newborn.stage = Stage::Running;
+        }
+        self.tasks.insert(child, newborn);
+        if let Some((_, signal)) = early {
+            self.go_on(child, signal);
+        }
+        if flight.is_some()
+            && let Some(mm) = space
+        {
+            self.land(mm, tid, false);
+            self.run(tid);
+            self.next_in_queue(mm);
+        } else {
+            self.run(tid);
+        }
+    }
+
+    /// `child` got a copy of `mm`: its own address space from now on.
+    fn copied(&mut self, mm: MmId, tid: Tid, child: Tid) -> Option<MmId> {
+        let brk = self.spaces.get(&mm).map_or(0, |space| space.brk);
+        let space = match Space::open(child, brk) {
+            Ok(space) => space,
+            Err(error) => {
+                self.notice(&format!(
+                    "a child cannot be followed: its listing cannot be opened ({error})"
+                ));
+                return None;
+            }
+        };
+        self.last_mm += 1;
+        let new = self.last_mm;
+        self.spaces.insert(new, space);
+        let record = Record::Fork { mm, child: new, tid: tid as u32, child_tid: child as u32 };
+        self.observer.record(record, None);
+        self.compare(new);
+        Some(new)
+    }
+
+    /// A process runs another program. `pid` is the process; the thread that called may have had
+    /// another id, which it lost with all its siblings.
+    pub(super) fn on_exec(&mut self, pid: Tid) {
+        let former = ptrace::message(pid).map_or(pid, |former| former as Tid);
+        let mut task = self.tasks.remove(&former).unwrap_or(Task {
+            space: None,
+            stage: Stage::Running,
+            pidfd: None,
+        });
+        // Threads keep descriptors of themselves by id.
+        task.pidfd = None;
+        let old = task.space.take();
+        let image = match mem::replace(&mut task.stage, Stage::Running) {
+            Stage::Flying(Flight { load: Load::Image(image), .. }) => Some(image),
+            _ => None,
+        };
+        let (siblings, last) = image.map_or((BTreeSet::new(), None), |i| (i.siblings, i.last));
+        if former != pid {
+            // The first thread is gone without a word; the one that called goes by its id.
+            self.leave(pid);
+            self.tasks.remove(&pid);
+        }
+        for sibling in siblings {
+            self.leave(sibling);
+        }
+        self.tasks.insert(pid, task);
+        if let Some(mm) = old {
+            let empty = self.spaces.get_mut(&mm).is_some_and(|space| {
+                space.users.remove(&former);
+                space.landed(former);
+                space.users.is_empty()
+            });
+            if empty {
+                self.end_space(mm, former, true, last);
+            }
+        }
+        if pid == self.root {
+            self.started = true;
+        }
+        let new = match self.new_image(pid) {
+            Ok(new) => new,
+            Err(error) => {
+                self.notice(&format!(
+                    "a program cannot be followed: its memory cannot be read ({error})"
+                ));
+                None
+            }
+        };
+        if let Some(task) = self.tasks.get_mut(&pid) {
+            task.space = new;
+        }
+        if let Some(mm) = new {
+            self.tell_touches(mm, pid, 0..usize::MAX);
+            self.compare(mm);
+        }
+        self.run(pid);
+        if let Some(mm) = old {
+            self.next_in_queue(mm);
+        }
+    }
+
+    /// The address space that execve just made. `Ok(None)`: a program that cannot be followed.
+    fn new_image(&mut self, pid: Tid) -> io::Result<Option<MmId>> {
+        let link = format!("/proc/{pid}/exe");
+        let mut header = [0u8; 20];
+        let exe = File::open(&link).and_then(|mut file| {
+            file.read_exact(&mut header)?;
+            file.metadata()
+        });
+        // e_ident[EI_CLASS] 2 is 64-bit, e_machine 62 is x86-64.
+        if exe.is_ok() && (header[4] != 2 || header[18..] != [62, 0]) {
+            self.notice("a program is not an x86-64 one; it runs, but cannot be followed");
+            return Ok(None);
+        }
+        if exe.is_ok_and(|meta| meta.mode() & 0o6000 != 0) && gains_nothing(pid) {
+            self.notice(
+                "a set-uid or set-gid program runs without its privilege, because an ordinary user \
+                 may filter only programs that gain none",
+            );
+        }
+        let exe = image::text(fs::read_link(&link)?.into_os_string().into_encoded_bytes());
+        let marks = image::marks(pid)?;
+        let (areas, unknown) = image::read(pid)?;
+        self.strange_flags(unknown);
+        let mmap_base = image::mmap_base(&areas, marks.start_stack);
+        if mmap_base < marks.start_stack / 2 {
+            self.notice(
+                "a program's addresses are chosen bottom-up (unlimited stack or legacy layout) and \
+                 not predicted",
+            );
+        }
+        let space = Space::open(pid, marks.start_brk)?;
+        self.last_mm += 1;
+        let mm = self.last_mm;
+        let vsyscall = self.tell_image(mm, pid, &areas, Heads { marks, mmap_base, exe, space });
+        if let Some(line) = vsyscall {
+            self.observer.record(Record::Vsyscall(line), None);
+        }
+        Ok(Some(mm))
+    }
+
+    /// Tells of a new image: the space, its files, its VMAs. Returns the legacy page's line.
+    fn tell_image(&mut self, mm: MmId, tid: Tid, areas: &[Area], heads: Heads) -> Option<String> {
+        let Heads { marks, mmap_base, exe, space } = heads;
+        let mut text = String::new();
+        let whole = (&space.maps).read_to_string(&mut text);
+        self.spaces.insert(mm, space);
+        self.observer.record(
+            Record::Exec {
+                mm,
+                tid: tid as u32,
+                vmas: areas.len(),
+                brk: marks.start_brk,
+                start_brk: marks.start_brk,
+                start_stack: marks.start_stack,
+                mmap_base,
+                exe,
+            },
+            None,
+        );
+        let mut numbers = HashMap::new();
+        for area in areas.iter().filter(|area| area.inode != 0) {
+            let inode = (area.dev, area.inode);
+            if let std::collections::hash_map::Entry::Vacant(new) = numbers.entry(inode) {
+                let facts = (FileKind::Exec, false, false);
+                new.insert(self.tell_file(inode, facts, area.name.clone(), Identity::Unique));
+            }
+        }
+        for area in areas {
+            let file = numbers.get(&(area.dev, area.inode)).copied().unwrap_or(0);
+            // The listing works out [heap] and [stack]; other names in brackets belong to the VMA.
+            let named = file == 0 && area.name.starts_with('[');
+            let worked_out = matches!(area.name.as_str(), "[heap]" | "[stack]");
+            // Without a file the offset that counts for merging is the address.
+            let pgoff = if file == 0 { area.range.start } else { area.offset } / 4096;
+            let vma = InitialVma {
+                start: area.range.start,
+                end: area.range.end,
+                flags: area.flags,
+                pgoff,
+                file,
+                name: (named && !worked_out).then(|| area.name.clone()),
+            };
+            self.observer.record(Record::Vma(vma), None);
+        }
+        whole.ok()?;
+        text.lines().last().filter(|line| line.ends_with("[vsyscall]")).map(str::to_owned)
+    }
+
+    /// A thread is about to end; its memory still stands.
+    pub(super) fn on_dying(&mut self, tid: Tid) {
+        let (space, stage) = match self.tasks.get_mut(&tid) {
+            Some(task) => (task.space, mem::replace(&mut task.stage, Stage::Running)),
+            None => (None, Stage::Running),
+        };
+        if let Some(mm) = space {
+            let mut last = None;
+            if let Stage::Flying(flight) = stage {
+                match flight.load {
+                    // It failed past the point of no return: the old memory is gone already.
+                    Load::Image(image) => last = image.last,
+                    _ => self.tell_killed(mm, tid, flight),
+                }
+            }
+            let alone = self.spaces.get(&mm).is_some_and(|s| s.users.iter().all(|&u| u == tid));
+            if alone && last.is_none() {
+                last = self.last_listing(mm, tid);
+            }
+            self.depart(mm, tid, last);
+        }
+        self.run(tid);
+        if let Some(mm) = space {
+            self.proceed(mm);
+        }
+    }
+
+    /// A thread was killed inside a call. Its result register tells what the call came to:
+    /// -ENOSYS if it never began.
+    fn tell_killed(&mut self, mm: MmId, tid: Tid, flight: Flight) {
+        if !matches!(flight.call.kind, Kind::Memory(_)) {
+            return;
+        }
+        match ptrace::result_register(tid) {
+            Ok(result) if result == -(libc::ENOSYS as isize) => {}
+            Ok(result) => self.tell_call(mm, tid, flight, result, None),
+            Err(_) => self.notice(
+                "a thread was killed inside a memory call and what the call did is not known",
+            ),
+        }
+    }
+
+    /// A thread that runs in an address space no longer does, without having said so.
+    pub(super) fn leave(&mut self, tid: Tid) {
+        if let Some(mm) = self.tasks.get_mut(&tid).and_then(|task| task.space.take()) {
+            self.depart(mm, tid, None);
+            self.proceed(mm);
+        }
+    }
+
+    fn depart(&mut self, mm: MmId, tid: Tid, last: Option<Last>) {
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.space = None;
+        }
+        let Some(space) = self.spaces.get_mut(&mm) else { return };
+        space.users.remove(&tid);
+        space.landed(tid);
+        if space.users.is_empty() {
+            self.end_space(mm, tid, false, last);
+        }
+    }
+
+    /// If nothing is in flight any more, who waits may begin.
+    fn proceed(&mut self, mm: MmId) {
+        if self.spaces.get(&mm).is_some_and(|space| space.flying.is_empty()) {
+            self.next_in_queue(mm);
+        }
+    }
+
+    fn end_space(&mut self, mm: MmId, tid: Tid, exec: bool, last: Option<Last>) {
+        match last {
+            Some(Last { text, flags }) => {
+                let lines = text.lines().map(str::to_owned).collect();
+                let listing = Listing { mm, tid: tid as u32, exec, lines, flags };
+                self.observer.record(Record::Listing(listing), None);
+            }
+            None => self
+                .notice("an address space ended without a last listing: its threads were killed"),
+        }
+        self.spaces.remove(&mm);
+        self.observer.record(Record::Gone { mm }, None);
+        self.release_files();
+    }
+}
+
+/// What [`Follower::tell_image`] says first.
+struct Heads {
+    marks: image::Marks,
+    mmap_base: usize,
+    exe: String,
+    space: Space,
+}
+
+/// Whether a process has promised to gain no privilege by execve.
+fn gains_nothing(pid: Tid) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/status"))
+        .is_ok_and(|status| status.lines().any(|line| line == "NoNewPrivs:\t1"))
+}

@@ -1,0 +1,177 @@
+//! The live tracer: follows a real program, its children and threads, and tells an [`Observer`]
+//! of every memory call, in the order of effect, with the kernel's own listing beside it.
+//!
+//! # How
+//!
+//! A seccomp filter stops a thread at the entry of a memory call and at nothing else, so the rest
+//! of the program runs at native speed; ptrace then stops it again at the exit. At the entry the
+//! tracer looks at what the call's outcome depends on and no system call ever told: first touches
+//! and stack growth. At the exit it tells the call and its result, and reads the listing.
+//!
+//! # Why the order is right
+//!
+//! An address space has one operation in flight at a time (see `table`): another thread that comes
+//! to a memory call stays stopped at its entry until the first has left its own. fork counts as an
+//! operation, because it reads the whole space, and so does execve, because it ends it. Threads
+//! that make no memory call are never held; what they can change meanwhile is first touches and
+//! stack growth only.
+//!
+//! A call that blocks for long while others wait is the exception: it may itself wait for one of
+//! them (the reader of a userfaultfd). Then the others are let go, nothing is compared while
+//! several calls are in flight, and a notice says so.
+//!
+//! # Who dies when
+//!
+//! Any thread can be killed at any moment, also between two questions about it. Then the question
+//! fails and is dropped, and the thread's end is reported like any other. A call that a kill
+//! interrupts is told by the result register of the dying thread. If the tracer itself dies, the
+//! kernel kills every tracee.
+//!
+//! # The time of a call
+//!
+//! `kernel` in [`Observer::record`] is the time from letting the thread go at the entry until the
+//! tracer learns of the exit, less the median of the same for calls that do nothing, measured
+//! before the program starts. It is told only when no other event came in between. The switches
+//! between tracer and program vary by a microsecond or two, and so does this figure: it is good for
+//! a median over many calls, not for one.
+//!
+//! # Cost
+//!
+//! Two stops a memory call (four context switches), three to six small system calls of the tracer,
+//! and the text of the listing, which grows with the number of VMAs.
+
+mod calls;
+mod effect;
+mod entry;
+mod error;
+mod facilities;
+mod files;
+mod filter;
+mod follower;
+mod image;
+mod life;
+mod sys;
+mod table;
+mod watch;
+
+use std::{
+    ffi::{CString, OsStr},
+    os::unix::ffi::OsStrExt,
+};
+
+pub use error::Error;
+
+use crate::observer::Observer;
+use follower::Follower;
+use sys::{
+    beat::{Forwarding, Heartbeat},
+    spawn::{self, Stage},
+};
+
+/// How to follow a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Read the listing after every Nth memory call of an address space; 0: only where address
+    /// spaces begin and end.
+    pub every: u64,
+    /// Pass SIGINT and SIGTERM of this process on to the program; a second one kills it and all
+    /// its children. Only one run of a process can have this at a time.
+    pub forward_signals: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { every: 1, forward_signals: false }
+    }
+}
+
+/// How the program's first process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// It exited with this code.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+/// Runs `command` and follows it until the last of its processes has ended, as well as those it
+/// left behind.
+///
+/// Blocks the calling thread, which alone may wait for children meanwhile. The program has this
+/// process's standard streams, environment and process group. Allocates; costs what the
+/// [module](self) says.
+///
+/// # Errors
+/// If the program cannot be started or the kernel stops serving the tracer. The program is ended
+/// then: it never goes on unwatched.
+///
+/// ```
+/// use std::{io, ops::Range, time::Duration};
+/// use trace::{live, observer::Observer, record::{FileId, MmId, Record}};
+///
+/// #[derive(Default)]
+/// struct Calls(usize);
+///
+/// impl Observer for Calls {
+///     fn record(&mut self, record: Record, _kernel: Option<Duration>) {
+///         self.0 += usize::from(matches!(record, Record::Call(_)));
+///     }
+///     fn listing(
+///         &mut self,
+///         _mm: MmId,
+///         _maps: &str,
+///         _smaps: &mut dyn FnMut() -> io::Result<Vec<(usize, mm::VmFlags)>>,
+///     ) {
+///     }
+///     fn untouched(&self, _mm: MmId, _around: Range<usize>) -> Vec<Range<usize>> {
+///         Vec::new()
+///     }
+///     fn growing(&self, _mm: MmId) -> Vec<Range<usize>> {
+///         Vec::new()
+///     }
+///     fn released(&mut self) -> Vec<FileId> {
+///         Vec::new()
+///     }
+///     fn notice(&mut self, _text: &str) {}
+/// }
+///
+/// let mut calls = Calls::default();
+/// let exit = live::run(live::Options::default(), &["true"], &mut calls)?;
+/// assert_eq!(exit, live::Exit::Code(0));
+/// assert!(calls.0 > 3);
+/// # Ok::<(), live::Error>(())
+/// ```
+pub fn run<S: AsRef<OsStr>>(
+    options: Options,
+    command: &[S],
+    observer: &mut dyn Observer,
+) -> Result<Exit, Error> {
+    let words: Result<Vec<CString>, _> =
+        command.iter().map(|word| CString::new(word.as_ref().as_bytes())).collect();
+    let words = words.map_err(|_| Error::ZeroByte)?;
+    let program = words.first().ok_or(Error::NoCommand)?.to_string_lossy().into_owned();
+    let mut child = spawn::spawn(&words, &filter::build())?;
+    sys::raise_descriptor_limit();
+    let mut follower = Follower::new(options, observer, child.pid);
+    for text in follower.facilities.notices().iter().chain(&facilities::unchecked()) {
+        follower.notice(text);
+    }
+    let start = |cause| Error::Follow { doing: "starting to watch it", cause };
+    let _beat = Heartbeat::start().map_err(start)?;
+    let forwarding = match options.forward_signals {
+        true => Forwarding::start(child.pid).map_err(start)?,
+        false => None,
+    };
+    let exit = follower.run_all(forwarding.as_ref())?;
+    drop(follower);
+    let report = child.failure().map_err(|cause| Error::Follow { doing: "ending", cause })?;
+    match (report, exit) {
+        (Some((Stage::Filter, cause)), _) => Err(Error::Filter(cause)),
+        (Some((Stage::Exec, cause)), _) => Err(Error::Exec { program, cause }),
+        (None, Some(exit)) => Ok(exit),
+        (None, None) => Err(Error::Follow {
+            doing: "waiting for it",
+            cause: std::io::Error::other("its end was never reported"),
+        }),
+    }
+}

@@ -1,0 +1,200 @@
+//! Two questions to /proc that are answered without text: has a range anonymous pages
+//! (PAGEMAP_SCAN), and which VMA covers an address (PROCMAP_QUERY).
+
+use std::{
+    fs::File,
+    io,
+    mem::size_of,
+    ops::Range,
+    os::{fd::AsRawFd, unix::fs::FileExt},
+};
+
+use super::check;
+
+const PAGE: usize = 4096;
+
+const PAGE_IS_FILE: u64 = 1 << 2;
+const PAGE_IS_PRESENT: u64 = 1 << 3;
+const PAGE_IS_SWAPPED: u64 = 1 << 4;
+const PAGE_IS_PFNZERO: u64 = 1 << 5;
+
+#[repr(C)]
+#[derive(Default)]
+struct ScanArg {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Region {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+/// `_IOWR('f', 16, struct pm_scan_arg)`
+const PAGEMAP_SCAN: libc::c_ulong = (3 << 30) | ((size_of::<ScanArg>() as u64) << 16) | 0x6610;
+/// `_IOWR('f', 17, struct procmap_query)`
+const PROCMAP_QUERY: libc::c_ulong = (3 << 30) | ((size_of::<QueryArg>() as u64) << 16) | 0x6611;
+
+/// Whether `range` holds an anonymous page: present or swapped, of no file, not the zero page.
+/// One call; the walk ends at the first such page and steps over empty tables as a whole.
+pub(in crate::live) fn scan_anonymous(pagemap: &File, range: Range<usize>) -> io::Result<bool> {
+    let mut region = Region::default();
+    let mut arg = ScanArg {
+        size: size_of::<ScanArg>() as u64,
+        start: range.start as u64,
+        end: range.end as u64,
+        vec: &raw mut region as u64,
+        vec_len: 1,
+        max_pages: 1,
+        category_inverted: PAGE_IS_FILE | PAGE_IS_PFNZERO,
+        category_mask: PAGE_IS_FILE | PAGE_IS_PFNZERO,
+        category_anyof_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
+        return_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
+        ..ScanArg::default()
+    };
+    // SAFETY: `arg` and the one `region` it names live through the call and have the kernel's
+    // layout; `vec_len` is 1.
+    let found =
+        check(unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut arg) } as _)?;
+    Ok(found > 0)
+}
+
+/// The same question to plain pagemap, which cannot tell the zero page from an anonymous one:
+/// eight bytes read for each page of the range.
+pub(in crate::live) fn read_anonymous(pagemap: &File, range: Range<usize>) -> io::Result<bool> {
+    const PRESENT_OR_SWAPPED: u64 = 3 << 62;
+    const FILE: u64 = 1 << 61;
+    let mut entries = vec![0u8; 512 * 8];
+    let (mut page, last) = (range.start / PAGE, range.end.div_ceil(PAGE));
+    while page < last {
+        let bytes = (last - page).min(512) * 8;
+        let got = pagemap.read_at(&mut entries[..bytes], page as u64 * 8)?;
+        let whole = entries[..got].as_chunks::<8>().0;
+        if whole.is_empty() {
+            break;
+        }
+        if whole
+            .iter()
+            .map(|e| u64::from_ne_bytes(*e))
+            .any(|e| e & PRESENT_OR_SWAPPED != 0 && e & FILE == 0)
+        {
+            return Ok(true);
+        }
+        page += whole.len();
+    }
+    Ok(false)
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct QueryArg {
+    size: u64,
+    query_flags: u64,
+    query_addr: u64,
+    vma_start: u64,
+    vma_end: u64,
+    vma_flags: u64,
+    vma_page_size: u64,
+    vma_offset: u64,
+    inode: u64,
+    dev_major: u32,
+    dev_minor: u32,
+    vma_name_size: u32,
+    build_id_size: u32,
+    vma_name_addr: u64,
+    build_id_addr: u64,
+}
+
+/// A VMA as the kernel describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::live) struct Covering {
+    /// Its addresses.
+    pub(in crate::live) range: Range<usize>,
+    /// Offset in its file, bytes.
+    pub(in crate::live) offset: usize,
+    /// Major and minor number of its file's device.
+    pub(in crate::live) dev: (u32, u32),
+    /// Its file's inode; 0 without a file.
+    pub(in crate::live) inode: u64,
+    /// Path or name, not escaped; empty without one, or if it was not asked for.
+    pub(in crate::live) name: Vec<u8>,
+}
+
+/// The VMA of the address space behind `maps` that covers `address`. One call, no text; with
+/// `named` the kernel also builds the name, which costs about a microsecond.
+pub(in crate::live) fn query(
+    maps: &File,
+    address: usize,
+    named: bool,
+) -> io::Result<Option<Covering>> {
+    let mut name = vec![0u8; if named { libc::PATH_MAX as usize } else { 0 }];
+    let mut arg = QueryArg {
+        size: size_of::<QueryArg>() as u64,
+        query_addr: address as u64,
+        vma_name_size: name.len() as u32,
+        vma_name_addr: if named { name.as_mut_ptr() as u64 } else { 0 },
+        ..QueryArg::default()
+    };
+    // SAFETY: `arg` lives through the call and has the kernel's layout; the one pointer in it
+    // names `name`, as long as `vma_name_size` says, which lives through the call as well.
+    match check(unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY, &raw mut arg) } as _) {
+        Ok(_) => Ok(Some(Covering {
+            name: {
+                // The kernel counts the final zero, and says 0 for no name.
+                name.truncate((arg.vma_name_size as usize).saturating_sub(1));
+                name
+            },
+            range: arg.vma_start as usize..arg.vma_end as usize,
+            offset: arg.vma_offset as usize,
+            dev: (arg.dev_major, arg.dev_minor),
+            inode: arg.inode,
+        })),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_touched_page_is_seen_and_a_fresh_one_is_not() {
+        let length = 64 * PAGE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh map at an address of the kernel's choice.
+        let memory = unsafe { libc::mmap(std::ptr::null_mut(), length, prot, flags, -1, 0) };
+        assert_ne!(memory, libc::MAP_FAILED);
+        // SAFETY: the first byte is inside the map.
+        unsafe { memory.cast::<u8>().write_volatile(1) };
+        let start = memory as usize;
+        let pagemap = File::open("/proc/thread-self/pagemap").unwrap();
+        assert!(read_anonymous(&pagemap, start..start + PAGE).unwrap());
+        let fresh = start + 32 * PAGE..start + 33 * PAGE;
+        assert!(!read_anonymous(&pagemap, fresh.clone()).unwrap());
+        match scan_anonymous(&pagemap, start..start + PAGE) {
+            Ok(found) => {
+                assert!(found);
+                assert!(!scan_anonymous(&pagemap, fresh).unwrap());
+            }
+            // A kernel without PAGEMAP_SCAN (before 6.7) says so.
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOTTY)),
+        }
+        // SAFETY: mapped above, used no more.
+        unsafe { libc::munmap(memory, length) };
+    }
+}

@@ -1,0 +1,171 @@
+//! Attaching, waiting, resuming, and asking a stopped thread what it is about to do.
+
+use std::{io, mem::MaybeUninit, ptr};
+
+use super::{Tid, check};
+
+/// Everything the tracer must hear about. With EXITKILL no tracee outlives its tracer.
+const OPTIONS: libc::c_int = libc::PTRACE_O_TRACESYSGOOD
+    | libc::PTRACE_O_TRACEFORK
+    | libc::PTRACE_O_TRACEVFORK
+    | libc::PTRACE_O_TRACECLONE
+    | libc::PTRACE_O_TRACEEXEC
+    | libc::PTRACE_O_TRACEEXIT
+    | libc::PTRACE_O_TRACESECCOMP
+    | libc::PTRACE_O_EXITKILL;
+
+/// What happened to a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::live) enum Status {
+    /// It exited with this code and is reaped.
+    Exited(i32),
+    /// A signal ended it, and it is reaped.
+    Signaled(i32),
+    /// It stopped at the exit of a system call.
+    SyscallExit,
+    /// It stopped before a signal is delivered.
+    Signal(i32),
+    /// It stopped at a `PTRACE_EVENT_*`; the signal matters for `PTRACE_EVENT_STOP`.
+    Event(i32, i32),
+}
+
+/// Begins to trace a thread that goes on running.
+pub(in crate::live) fn seize(tid: Tid) -> io::Result<()> {
+    // SAFETY: the options are a number, not a pointer.
+    check(unsafe { libc::ptrace(libc::PTRACE_SEIZE, tid, 0usize, OPTIONS as usize) }).map(drop)
+}
+
+/// Waits for the next event of any thread that this thread traces. `Ok(None)`: there is none left.
+/// A signal handler that ran makes it an `Interrupted` error.
+pub(in crate::live) fn wait() -> io::Result<Option<(Tid, Status)>> {
+    let mut status = 0;
+    // __WNOTHREAD: other threads of this process may trace too; their tracees are not ours.
+    // SAFETY: `status` is ours.
+    let tid = unsafe { libc::waitpid(-1, &mut status, libc::__WALL | libc::__WNOTHREAD) };
+    if tid == -1 {
+        let error = io::Error::last_os_error();
+        return if error.raw_os_error() == Some(libc::ECHILD) { Ok(None) } else { Err(error) };
+    }
+    Ok(Some((tid, decode(status))))
+}
+
+/// The wait status as a [`Status`]. (nix's own decoder refuses real-time signals.)
+fn decode(status: libc::c_int) -> Status {
+    if libc::WIFEXITED(status) {
+        return Status::Exited(libc::WEXITSTATUS(status));
+    }
+    if libc::WIFSIGNALED(status) {
+        return Status::Signaled(libc::WTERMSIG(status));
+    }
+    let signal = libc::WSTOPSIG(status);
+    match status >> 16 {
+        0 if signal == libc::SIGTRAP | 0x80 => Status::SyscallExit,
+        0 => Status::Signal(signal),
+        event => Status::Event(event, signal),
+    }
+}
+
+/// How a stopped thread goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::live) enum Resume {
+    /// Until the next event, taking this signal (0: none).
+    Freely(i32),
+    /// Until the exit of the system call it stands at.
+    ToSyscallExit,
+    /// It stays stopped as job control wants, but tells when that ends.
+    Listen,
+}
+
+/// Lets a stopped thread go on. One that was killed meanwhile is no error: its end is reported.
+pub(in crate::live) fn resume(tid: Tid, how: Resume) -> io::Result<()> {
+    let (request, signal) = match how {
+        Resume::Freely(signal) => (libc::PTRACE_CONT, signal),
+        Resume::ToSyscallExit => (libc::PTRACE_SYSCALL, 0),
+        Resume::Listen => (libc::PTRACE_LISTEN, 0),
+    };
+    // SAFETY: the last argument is a number, not a pointer.
+    match check(unsafe { libc::ptrace(request, tid, 0usize, signal as usize) }) {
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// The number that came with an event: the new thread, the former id, the exit status.
+pub(in crate::live) fn message(tid: Tid) -> io::Result<usize> {
+    let mut out: libc::c_ulong = 0;
+    // SAFETY: `out` has the size that the kernel fills.
+    check(unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, tid, 0usize, &raw mut out) })?;
+    Ok(out as usize)
+}
+
+/// A system call that a thread is about to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::live) struct Entry {
+    /// Which filter rule stopped it.
+    pub(in crate::live) rule: u32,
+    /// The call's number, as the kernel got it.
+    pub(in crate::live) number: i64,
+    /// Its arguments.
+    pub(in crate::live) args: [usize; 6],
+}
+
+fn info(tid: Tid) -> io::Result<libc::ptrace_syscall_info> {
+    let mut out = MaybeUninit::<libc::ptrace_syscall_info>::zeroed();
+    let size = size_of::<libc::ptrace_syscall_info>();
+    // SAFETY: the kernel writes at most `size` bytes to `out`, which has that size.
+    check(unsafe { libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, tid, size, out.as_mut_ptr()) })?;
+    // SAFETY: all zeroes is a value of this struct of plain numbers, whatever part was filled.
+    Ok(unsafe { out.assume_init() })
+}
+
+/// What a thread that stopped at a seccomp event is about to call.
+pub(in crate::live) fn entry(tid: Tid) -> io::Result<Entry> {
+    let info = info(tid)?;
+    if info.op != libc::PTRACE_SYSCALL_INFO_SECCOMP {
+        return Err(io::Error::from(io::ErrorKind::InvalidData));
+    }
+    // SAFETY: `op` says that this variant is the one filled; all variants are plain numbers.
+    let call = unsafe { info.u.seccomp };
+    Ok(Entry {
+        rule: call.ret_data,
+        number: call.nr as i64,
+        args: call.args.map(|arg| arg as usize),
+    })
+}
+
+/// What the call returned that a thread, stopped at its exit, has just made.
+pub(in crate::live) fn result(tid: Tid) -> io::Result<isize> {
+    let info = info(tid)?;
+    if info.op != libc::PTRACE_SYSCALL_INFO_EXIT {
+        return Err(io::Error::from(io::ErrorKind::InvalidData));
+    }
+    // SAFETY: `op` says that this variant is the one filled; all variants are plain numbers.
+    Ok(unsafe { info.u.exit }.sval as isize)
+}
+
+/// The register that holds a call's result: for a thread that is dying, where no exit stop came.
+/// -ENOSYS says that the call never began.
+pub(in crate::live) fn result_register(tid: Tid) -> io::Result<isize> {
+    let mut out = MaybeUninit::<libc::user_regs_struct>::zeroed();
+    // SAFETY: `out` has the type that this request fills.
+    check(unsafe {
+        libc::ptrace(libc::PTRACE_GETREGS, tid, ptr::null_mut::<u8>(), out.as_mut_ptr())
+    })?;
+    // SAFETY: all zeroes is a value of this plain struct, and the kernel filled it.
+    Ok(unsafe { out.assume_init() }.rax as isize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_decode() {
+        assert_eq!(decode(0x2a00), Status::Exited(42));
+        assert_eq!(decode(9), Status::Signaled(9));
+        assert_eq!(decode(0x857f), Status::SyscallExit);
+        assert_eq!(decode((libc::SIGRTMIN() << 8) | 0x7f), Status::Signal(libc::SIGRTMIN()));
+        let exec = (libc::PTRACE_EVENT_EXEC << 16) | (libc::SIGTRAP << 8) | 0x7f;
+        assert_eq!(decode(exec), Status::Event(libc::PTRACE_EVENT_EXEC, libc::SIGTRAP));
+    }
+}

@@ -1,0 +1,185 @@
+//! The threads that are followed and the address spaces they share.
+//!
+//! An address space has at most one operation in flight: a second thread that wants to begin one
+//! stays stopped at its entry and waits in the space's queue. So the order in which operations
+//! complete is the order in which they took effect, and a listing read between two of them shows
+//! exactly the effect of the first.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    fs::File,
+    io,
+    ops::Range,
+    os::fd::OwnedFd,
+    time::{Duration, Instant},
+};
+
+use mm::VmFlags;
+
+use super::{
+    calls::Kind,
+    sys::{self, Tid},
+};
+use crate::record::MmId;
+
+/// A followed thread.
+pub(super) struct Task {
+    /// The address space it runs in; `None` before the first execve, after its end, and for
+    /// programs that cannot be followed.
+    pub(super) space: Option<MmId>,
+    /// What it is doing.
+    pub(super) stage: Stage,
+    /// For copying its descriptors, once needed.
+    pub(super) pidfd: Option<OwnedFd>,
+}
+
+/// What a thread is doing, as far as tracing goes.
+pub(super) enum Stage {
+    /// It was announced by its parent and did not yet report itself.
+    Fresh,
+    /// It runs, or is stopped for a moment.
+    Running,
+    /// It stands at the entry of a call and waits for its turn.
+    Held(Call),
+    /// Its call is in flight.
+    Flying(Flight),
+}
+
+/// A system call about to be made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub(super) kind: Kind,
+    pub(super) args: [usize; 6],
+}
+
+/// A call in flight.
+pub(super) struct Flight {
+    pub(super) call: Call,
+    /// When the thread was let go.
+    pub(super) since: Instant,
+    /// What only its entry could tell.
+    pub(super) load: Load,
+}
+
+/// What was read at a call's entry for its exit.
+pub(super) enum Load {
+    /// Nothing.
+    None,
+    /// mmap: a copy of the descriptor.
+    File(OwnedFd),
+    /// mbind and the userfaultfd requests: what they read from memory.
+    Memory([usize; 3]),
+    /// process_madvise: start and length of each range.
+    Ranges(Vec<(usize, usize)>),
+    /// execve: what it will end.
+    Image(Image),
+    /// An empty call of the child that measures.
+    Calibration,
+}
+
+/// What execve is about to end.
+pub(super) struct Image {
+    /// The other threads of the process.
+    pub(super) siblings: BTreeSet<Tid>,
+    /// The last listing, if nobody else keeps the address space.
+    pub(super) last: Option<Last>,
+}
+
+/// The last listing of an address space.
+pub(super) struct Last {
+    pub(super) text: String,
+    pub(super) flags: Vec<(usize, VmFlags)>,
+}
+
+/// A userfaultfd that watches ranges of an address space.
+pub(super) struct Watcher {
+    pub(super) fd: usize,
+    /// Of its descriptor's file, to notice that the number stands for another one.
+    pub(super) inode: u64,
+    pub(super) ranges: Vec<Range<usize>>,
+}
+
+/// A followed address space.
+pub(super) struct Space {
+    /// Threads that run in it and did not yet report their end.
+    pub(super) users: BTreeSet<Tid>,
+    /// Its listing; the descriptor is bound to the address space, not to a process.
+    pub(super) maps: File,
+    /// Its page map, once needed; `None` inside if it cannot be opened.
+    pub(super) pagemap: Option<Option<File>>,
+    /// Threads whose operation is in flight: one, unless it blocked for long.
+    pub(super) flying: Vec<Tid>,
+    /// Threads that wait for their turn, in the order in which they came.
+    pub(super) queue: VecDeque<Tid>,
+    /// When the newest operation took off.
+    pub(super) since: Instant,
+    /// Calls since the beginning, for comparing after every Nth.
+    pub(super) calls: u64,
+    /// End of the heap.
+    pub(super) brk: usize,
+    /// Userfaultfds with registered ranges.
+    pub(super) watchers: Vec<Watcher>,
+}
+
+impl Space {
+    /// The address space of `tid`, which must be stopped.
+    pub(super) fn open(tid: Tid, brk: usize) -> io::Result<Self> {
+        Ok(Space {
+            users: BTreeSet::from([tid]),
+            maps: sys::proc_file(tid, "maps")?,
+            pagemap: None,
+            flying: Vec::new(),
+            queue: VecDeque::new(),
+            since: Instant::now(),
+            calls: 0,
+            brk,
+            watchers: Vec::new(),
+        })
+    }
+
+    /// `tid`'s operation ended, one way or another.
+    pub(super) fn landed(&mut self, tid: Tid) {
+        self.flying.retain(|&other| other != tid);
+        self.queue.retain(|&other| other != tid);
+    }
+}
+
+/// What tracing adds to the time of a call: the median of calls that do nothing.
+pub(super) struct Overhead {
+    samples: Vec<Duration>,
+    median: Duration,
+}
+
+impl Overhead {
+    pub(super) fn new() -> Self {
+        Overhead { samples: Vec::new(), median: Duration::ZERO }
+    }
+
+    /// One more empty call.
+    pub(super) fn sample(&mut self, time: Duration) {
+        self.samples.push(time);
+        self.samples.sort_unstable();
+        self.median = self.samples[self.samples.len() / 2];
+    }
+
+    /// The kernel's share of a measured time.
+    pub(super) fn kernel_share(&self, time: Duration) -> Duration {
+        time.saturating_sub(self.median)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_overhead_is_a_median() {
+        let mut overhead = Overhead::new();
+        assert_eq!(overhead.kernel_share(Duration::from_micros(5)), Duration::from_micros(5));
+        for micros in [9, 1000, 10, 8, 11] {
+            overhead.sample(Duration::from_micros(micros));
+        }
+        assert_eq!(overhead.kernel_share(Duration::from_micros(25)), Duration::from_micros(15));
+        assert_eq!(overhead.kernel_share(Duration::from_micros(3)), Duration::ZERO);
+    }
+}

@@ -1,0 +1,238 @@
+//! Looking at an address space whose operations stand still: listings, first touches, growth.
+//!
+//! First touches and stack growth are no system calls, yet they decide what later calls do. Both
+//! are looked for right before the call that they can matter to, in the VMAs that it can reach,
+//! and told before the call itself.
+
+use std::{io, mem, ops::Range, os::unix::fs::FileExt};
+
+use super::{
+    files::escape,
+    follower::Follower,
+    image::{self, Area},
+    sys::{self, Tid, pages},
+    table::{Last, Space},
+};
+use crate::record::{MmId, Record};
+
+/// Reads a whole listing. The kernel hands out a page at a time; nothing changes between two,
+/// because no operation is in flight.
+fn read_text(space: &Space) -> io::Result<String> {
+    let mut bytes = Vec::with_capacity(16 * 1024);
+    loop {
+        let had = bytes.len();
+        bytes.resize(had + 8 * 1024, 0);
+        match space.maps.read_at(&mut bytes[had..], had as u64) {
+            Ok(0) => {
+                bytes.truncate(had);
+                return Ok(image::text(bytes));
+            }
+            Ok(got) => bytes.truncate(had + got),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => bytes.truncate(had),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The present start of the VMA that ends at `end`, from a listing. Searched from the end: what
+/// grows lies high.
+fn start_of(listing: &str, end: usize) -> Option<usize> {
+    let at = listing.rfind(&format!("-{end:08x} "))?;
+    let line = listing[..at].rfind('\n').map_or(0, |newline| newline + 1);
+    usize::from_str_radix(&listing[line..at], 16).ok()
+}
+
+impl Follower<'_> {
+    /// Tells the observer of the stacks that grew, looking at `listing` or asking the kernel.
+    pub(super) fn tell_growth(&mut self, mm: MmId, listing: Option<&str>) {
+        for range in self.observer.growing(mm) {
+            let Some(space) = self.spaces.get(&mm) else { return };
+            let start = match listing {
+                Some(listing) => start_of(listing, range.end),
+                None if self.facilities.query => pages::query(&space.maps, range.end - 1, false)
+                    .ok()
+                    .flatten()
+                    .filter(|vma| vma.range.end == range.end)
+                    .map(|vma| vma.range.start),
+                None => read_text(space).ok().and_then(|text| start_of(&text, range.end)),
+            };
+            if let Some(start) = start.filter(|&start| start < range.start) {
+                self.observer.record(Record::Grow { mm, end: range.end, start }, None);
+            }
+        }
+    }
+
+    /// Tells the observer which VMAs at or next to `around` saw their first touch. One
+    /// PAGEMAP_SCAN for each VMA that the observer does not know touched.
+    pub(super) fn tell_touches(&mut self, mm: MmId, tid: Tid, around: Range<usize>) {
+        for range in self.observer.untouched(mm, around) {
+            if self.is_touched(mm, tid, range.clone()) {
+                self.observer.record(Record::Fault { mm, addr: range.start }, None);
+            }
+        }
+    }
+
+    fn is_touched(&mut self, mm: MmId, tid: Tid, range: Range<usize>) -> bool {
+        let Some(space) = self.spaces.get_mut(&mm) else { return false };
+        let opened = space.pagemap.get_or_insert_with(|| sys::proc_file(tid, "pagemap").ok());
+        let Some(pagemap) = opened else {
+            self.notice("pagemap cannot be opened: first touches are not seen, so merges may be mispredicted");
+            return false;
+        };
+        let found = if self.facilities.scan {
+            pages::scan_anonymous(pagemap, range)
+        } else {
+            pages::read_anonymous(pagemap, range)
+        };
+        match found {
+            Ok(found) => found,
+            // It was killed: nothing of it matters any more.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => false,
+            Err(error) => {
+                self.notice(&format!(
+                    "pagemap cannot be read ({error}): first touches may be missed, so merges may be mispredicted"
+                ));
+                false
+            }
+        }
+    }
+
+    /// Hands the kernel's listing to the observer. Call only while no operation is in flight.
+    pub(super) fn compare(&mut self, mm: MmId) {
+        let Some(space) = self.spaces.get(&mm) else { return };
+        let Some(&tid) = space.users.first() else { return };
+        let alone = space.users.len() == 1;
+        let text = match read_text(space) {
+            Ok(text) => text,
+            Err(error) => return self.lost_listing(&error),
+        };
+        // Empty: the last thread was killed and the memory is gone.
+        if text.is_empty() {
+            return;
+        }
+        // Another thread may have grown the stack since this call began.
+        if !alone {
+            self.tell_growth(mm, Some(&text));
+        }
+        self.tell_renames(&text);
+        let mut strange = 0;
+        let mut smaps = || {
+            let (areas, unknown) = image::read(tid)?;
+            strange += unknown;
+            Ok(areas.into_iter().map(|area| (area.range.start, area.flags)).collect())
+        };
+        self.observer.listing(mm, &text, &mut smaps);
+        self.strange_flags(strange);
+    }
+
+    /// The last listing of an address space in full, read while it still stands.
+    pub(super) fn last_listing(&mut self, mm: MmId, tid: Tid) -> Option<Last> {
+        let text = match read_text(self.spaces.get(&mm)?) {
+            Ok(text) if text.is_empty() => return None,
+            Ok(text) => text,
+            Err(error) => {
+                self.lost_listing(&error);
+                return None;
+            }
+        };
+        self.tell_growth(mm, Some(&text));
+        self.tell_renames(&text);
+        let (areas, unknown) = match image::read(tid) {
+            Ok(read) => read,
+            Err(error) => {
+                self.lost_listing(&error);
+                return None;
+            }
+        };
+        self.strange_flags(unknown);
+        let flags = areas.into_iter().map(|area| (area.range.start, area.flags)).collect();
+        Some(Last { text, flags })
+    }
+
+    fn lost_listing(&mut self, error: &io::Error) {
+        if error.raw_os_error() != Some(libc::ESRCH) {
+            self.notice(&format!("a listing cannot be read ({error}); it is left out"));
+        }
+    }
+
+    pub(super) fn strange_flags(&mut self, unknown: usize) {
+        if unknown > 0 {
+            self.notice("this kernel lists VmFlags that are not known here; they are left out");
+        }
+    }
+
+    fn tell_renames(&mut self, listing: &str) {
+        for (file, path) in self.files.renamed(listing) {
+            self.observer.record(Record::Rename { file, path }, None);
+        }
+    }
+
+    /// The VMA that covers `address`, with its name as listings have it.
+    pub(super) fn covering(&mut self, mm: MmId, address: usize) -> Option<Area> {
+        let space = self.spaces.get(&mm)?;
+        if self.facilities.query {
+            let vma = pages::query(&space.maps, address, true).ok()??;
+            return Some(Area {
+                range: vma.range,
+                flags: mm::VmFlags::empty(),
+                offset: vma.offset,
+                dev: vma.dev,
+                inode: vma.inode,
+                name: escape(image::text(vma.name)),
+            });
+        }
+        let text = read_text(space).ok()?;
+        text.lines().filter_map(image::head).find(|area| area.range.contains(&address))
+    }
+
+    /// The VMA that covers `address`, with its flags. Reads all of smaps.
+    pub(super) fn covering_with_flags(&mut self, tid: Tid, address: usize) -> Option<Area> {
+        let (areas, unknown) = image::read(tid).ok()?;
+        self.strange_flags(unknown);
+        areas.into_iter().find(|area| area.range.contains(&address))
+    }
+
+    /// Lets go of the files that nothing maps any more.
+    pub(super) fn release_files(&mut self) {
+        for id in self.observer.released() {
+            self.files.release(id);
+        }
+    }
+
+    /// Tells the user something, once.
+    pub(super) fn notice(&mut self, text: &str) {
+        if !self.noticed.contains(text) {
+            self.noticed.insert(text.to_owned());
+            self.observer.notice(text);
+        }
+    }
+
+    /// Ends following an address space whose threads go on unwatched.
+    pub(super) fn unfollow(&mut self, mm: MmId, why: &str) {
+        self.notice(why);
+        let Some(mut space) = self.spaces.remove(&mm) else { return };
+        for tid in &space.users {
+            if let Some(task) = self.tasks.get_mut(tid) {
+                task.space = None;
+            }
+        }
+        self.observer.record(Record::Gone { mm }, None);
+        self.release_files();
+        for tid in mem::take(&mut space.queue) {
+            self.run(tid);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vma_is_found_by_its_end() {
+        let text = "00400000-00401000 r-xp 0\n7f0000001000-7f0000003000 rw-p 0\n";
+        assert_eq!(start_of(text, 0x401000), Some(0x400000));
+        assert_eq!(start_of(text, 0x7f0000003000), Some(0x7f0000001000));
+        assert_eq!(start_of(text, 0x7f0000001000), None);
+    }
+}
