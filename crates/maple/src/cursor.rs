@@ -1,0 +1,284 @@
+//! Places in a tree, and how to move between them.
+//!
+//! A cursor stands on one range of the tree, or between two, or nowhere. It is what Linux's maple tree
+//! calls a state; here the reader's and the writer's are two types, [`ReadCursor`] and [`WriteCursor`],
+//! over the same moves.
+//!
+//! # The states
+//!
+//! | [`State`] | the cursor stands | forwards goes on | backwards goes on |
+//! |---|---|---|---|
+//! | `Start` | on an index whose range it has not looked at | `find`, `next_range`: at that index; `next`: after the range that holds it | `find_rev`, `prev_range`: at that index; `prev`: before the range that holds it |
+//! | `Active` | on a range, entry or hole | after the range | before the range |
+//! | `Paused` | on a range, but must find its way anew | after the range | before the range |
+//! | `Overflow` | after the limit that a move forwards ran into | after the limit | at the limit |
+//! | `Underflow` | before the limit that a move backwards ran into | at the limit | before the limit |
+//! | `Nowhere` | nowhere: a search for free space found none | not at all | not at all |
+//!
+//! - `next` and `find` (`prev` and `find_rev`) differ in `Start` only.
+//! - `limit` bounds where a range may begin (forwards) or end (backwards); a range that crosses it is
+//!   still returned.
+//! - `walk` looks at the range that holds the cursor's index, from every state; the index is the first
+//!   of the range it stands on, the limit it ran into, or what it was set to.
+//! - `set` leads to `Start` from every state. `reset` does so at the present index.
+//! - A move that finds nothing returns `None` and leads to `Overflow` or `Underflow`.
+//! - `empty_area` and `empty_area_rev` lead to `Active` on the hole found, or to `Nowhere`.
+
+mod read;
+mod write;
+
+pub use read::{Paused, ReadCursor};
+pub use write::WriteCursor;
+
+use crate::error::Error;
+use crate::gap::{End, Want, search};
+use crate::node::Link;
+use crate::path::{Path, Pick, Span};
+
+/// Where a cursor stands; see [the table](crate::cursor#the-states).
+///
+/// ```
+/// use maple::{MapleTree, cursor::State};
+/// let mut tree = MapleTree::<u32>::new();
+/// tree.get_mut().store_range(10..=19, 7).unwrap();
+/// let guard = tree.pin();
+/// let mut cursor = tree.cursor(&guard, 0);
+/// assert_eq!(cursor.state(), State::Start);
+/// assert_eq!(cursor.find(100), Some((10..=19, 7)));
+/// assert_eq!(cursor.state(), State::Active);
+/// assert_eq!(cursor.find(100), None);
+/// assert_eq!(cursor.state(), State::Overflow);
+/// assert_eq!(cursor.find_rev(0), Some((10..=19, 7)));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// On an index; nothing looked at yet.
+    Start,
+    /// On a range.
+    Active,
+    /// On a range, without the way to it.
+    Paused,
+    /// After a limit.
+    Overflow,
+    /// Before a limit.
+    Underflow,
+    /// Nowhere: no free space was found.
+    Nowhere,
+}
+
+/// The part that both cursors and the iterators share. Whoever calls its moves passes the tree's root,
+/// and holds what keeps the path valid: a guard, or the writer's right.
+pub(crate) struct Position {
+    path: Path,
+    state: State,
+    /// The range stood on; in `Start`, `Overflow` and `Underflow` both are the index or limit.
+    min: usize,
+    max: usize,
+}
+
+impl Position {
+    pub(crate) const fn new(index: usize) -> Self {
+        Position { path: Path::new(), state: State::Start, min: index, max: index }
+    }
+
+    /// A place that was left with [`Position::pause`].
+    fn at(state: State, min: usize, max: usize) -> Self {
+        Position { path: Path::new(), state, min, max }
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.state
+    }
+
+    pub(crate) fn range(&self) -> (usize, usize) {
+        (self.min, self.max)
+    }
+
+    pub(crate) fn set(&mut self, index: usize) {
+        (self.state, self.min, self.max) = (State::Start, index, index);
+    }
+
+    /// Forgets the way, as before the guard or the lock is let go.
+    pub(crate) fn pause(&mut self) {
+        if self.state == State::Active {
+            self.state = State::Paused;
+        }
+    }
+
+    fn arrive(&mut self, span: Span) -> Span {
+        (self.state, self.min, self.max) = (State::Active, span.min, span.max);
+        span
+    }
+
+    fn overflow(&mut self, limit: usize) -> Option<Span> {
+        let at = match self.state {
+            // The index itself has not been passed.
+            State::Start | State::Underflow => limit.max(self.min.saturating_sub(1)),
+            _ => limit.max(self.max),
+        };
+        (self.state, self.min, self.max) = (State::Overflow, at, at);
+        None
+    }
+
+    fn underflow(&mut self, limit: usize) -> Option<Span> {
+        let at = match self.state {
+            State::Start | State::Overflow => limit.min(self.min.saturating_add(1)),
+            _ => limit.min(self.min),
+        };
+        (self.state, self.min, self.max) = (State::Underflow, at, at);
+        None
+    }
+
+    /// The range that holds `index`, found from the root.
+    ///
+    /// # Safety
+    /// As for [`Path::walk`], until the position is set or paused.
+    unsafe fn go(&mut self, root: Link, index: usize) -> Span {
+        // SAFETY: the caller's promise.
+        unsafe { self.path.walk(root, Pick::Index(index)) };
+        if root.is_null() {
+            return Span { min: 0, max: usize::MAX, word: core::ptr::null_mut() };
+        }
+        self.path.span()
+    }
+
+    /// # Safety
+    /// As for [`Position::go`].
+    pub(crate) unsafe fn walk(&mut self, root: Link) -> Span {
+        // SAFETY: the caller's promise.
+        let span = unsafe { self.go(root, self.min) };
+        self.arrive(span)
+    }
+
+    /// The next range, holes included, that begins at or before `limit`.
+    ///
+    /// # Safety
+    /// As for [`Position::go`].
+    pub(crate) unsafe fn next_range(&mut self, root: Link, limit: usize) -> Option<Span> {
+        let from = match self.state {
+            State::Nowhere => return None,
+            State::Start | State::Underflow => self.min,
+            State::Active | State::Paused | State::Overflow => {
+                if self.max >= limit {
+                    return self.overflow(limit);
+                }
+                self.max + 1
+            }
+        };
+        if from > limit {
+            return self.overflow(limit);
+        }
+        let span = if self.state == State::Active && self.path.height() > 0 {
+            if !self.path.next_slot() {
+                return self.overflow(limit);
+            }
+            self.path.span()
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { self.go(root, from) }
+        };
+        Some(self.arrive(span))
+    }
+
+    /// The previous range, holes included, that ends at or after `limit`.
+    ///
+    /// # Safety
+    /// As for [`Position::go`].
+    pub(crate) unsafe fn prev_range(&mut self, root: Link, limit: usize) -> Option<Span> {
+        let from = match self.state {
+            State::Nowhere => return None,
+            State::Start | State::Overflow => self.max,
+            State::Active | State::Paused | State::Underflow => {
+                if self.min <= limit {
+                    return self.underflow(limit);
+                }
+                self.min - 1
+            }
+        };
+        if from < limit {
+            return self.underflow(limit);
+        }
+        let span = if self.state == State::Active && self.path.height() > 0 {
+            if !self.path.prev_slot() {
+                return self.underflow(limit);
+            }
+            self.path.span()
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { self.go(root, from) }
+        };
+        Some(self.arrive(span))
+    }
+
+    /// # Safety
+    /// As for [`Position::go`].
+    pub(crate) unsafe fn find(&mut self, root: Link, limit: usize) -> Option<Span> {
+        loop {
+            // SAFETY: the caller's promise.
+            let span = unsafe { self.next_range(root, limit)? };
+            if !span.word.is_null() {
+                return Some(span);
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`Position::go`].
+    pub(crate) unsafe fn find_rev(&mut self, root: Link, limit: usize) -> Option<Span> {
+        loop {
+            // SAFETY: the caller's promise.
+            let span = unsafe { self.prev_range(root, limit)? };
+            if !span.word.is_null() {
+                return Some(span);
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`Position::go`].
+    pub(crate) unsafe fn next(&mut self, root: Link, limit: usize) -> Option<Span> {
+        if self.state == State::Start {
+            // SAFETY: the caller's promise.
+            unsafe { self.walk(root) };
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.find(root, limit) }
+    }
+
+    /// # Safety
+    /// As for [`Position::go`].
+    pub(crate) unsafe fn prev(&mut self, root: Link, limit: usize) -> Option<Span> {
+        if self.state == State::Start {
+            // SAFETY: the caller's promise.
+            unsafe { self.walk(root) };
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.find_rev(root, limit) }
+    }
+
+    /// # Safety
+    /// As for [`Position::go`].
+    pub(crate) unsafe fn empty_area(
+        &mut self,
+        root: Link,
+        want: Want,
+        end: End,
+    ) -> Result<usize, Error> {
+        // SAFETY: the caller's promise.
+        match unsafe { search(root, &mut self.path, want, end) } {
+            Some(found) => {
+                let span = if root.is_null() {
+                    Span { min: 0, max: usize::MAX, word: core::ptr::null_mut() }
+                } else {
+                    self.path.span()
+                };
+                self.arrive(span);
+                Ok(found)
+            }
+            None => {
+                self.state = State::Nowhere;
+                Err(Error::NoSpace)
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Duplicating a tree: the same nodes again, with entries of their own.
+//!
+//! Nodes are copied bottom-up: an inner node is handed to its parent only when all of its children are
+//! copied. So at a failure everything made hangs complete in the inner nodes of one path, each with as
+//! many children as its count says, and can be freed like any subtree.
+
+use crate::alloc::NodeAlloc;
+use crate::entry::Entry;
+use crate::error::Error;
+use crate::layout::MAX_HEIGHT;
+use crate::node::{Body, Inner, Leaf, Link};
+use crate::write::{Disposal, Reserve, retire_nodes};
+use core::ptr::NonNull;
+use grace::Reclaim;
+
+/// The inner nodes being copied: one a level, from the root down.
+struct Copying<E: Entry, R: Reclaim, A: NodeAlloc> {
+    /// Source and copy at each level above the leaves; those from `low` up are in use.
+    nodes: [Option<(Link, NonNull<Inner>)>; MAX_HEIGHT],
+    spare: Reserve<A>,
+    _kinds: core::marker::PhantomData<fn() -> (E, R)>,
+}
+
+impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Copying<E, R, A> {
+    /// What is still here when copying ends was not finished.
+    fn drop(&mut self) {
+        for level in 1..MAX_HEIGHT {
+            let Some((_, copy)) = self.nodes[level].take() else { continue };
+            let link = Link::inner(copy, level);
+            // SAFETY: the copy is ours alone; each child it counts is whole; the bounds do not matter to
+            // freeing.
+            unsafe {
+                if link.len() == 0 {
+                    link.free_fn::<A>()(copy.cast());
+                } else {
+                    retire_nodes::<E, R, A>(Disposal::Exclusive, link);
+                }
+            }
+        }
+    }
+}
+
+/// A copy of the tree below `root`.
+///
+/// # Safety
+/// The caller has the writer's right.
+pub(crate) unsafe fn duplicate<E: Entry, R: Reclaim, A: NodeAlloc>(
+    root: Link,
+) -> Result<Link, Error> {
+    if root.is_null() {
+        return Ok(Link::NULL);
+    }
+    let mut copying = Copying::<E, R, A> {
+        nodes: [None; MAX_HEIGHT],
+        spare: Reserve::new(),
+        _kinds: core::marker::PhantomData,
+    };
+    if root.level() == 0 {
+        // SAFETY: the caller's promise.
+        return unsafe { copying.leaf(root) };
+    }
+    let mut level = root.level();
+    copying.open(root, level)?;
+    loop {
+        let Some((source, copy)) = copying.nodes[level] else { unreachable!("opened before") };
+        // SAFETY: the caller's promise, and the copy is ours.
+        let (from, to) = unsafe { (source.as_inner(), copy.as_ref()) };
+        // SAFETY: as above.
+        let (seps, slot) = unsafe { (from.seps(), to.seps().len) };
+        let finished = if slot == seps.len {
+            copying.nodes[level] = None;
+            if level == root.level() {
+                return Ok(Link::inner(copy, level));
+            }
+            level += 1;
+            Link::inner(copy, level - 1)
+        } else {
+            let child = from.child(slot);
+            if level > 1 {
+                level -= 1;
+                copying.open(child, level)?;
+                continue;
+            }
+            // SAFETY: the caller's promise.
+            unsafe { copying.leaf(child)? }
+        };
+        let Some((source, copy)) = copying.nodes[level] else { unreachable!("opened before") };
+        // SAFETY: as above.
+        unsafe {
+            let (from, to) = (source.as_inner(), copy.as_ref());
+            let slot = to.seps().len;
+            // As stored: the last child of a full node has none.
+            let end = from.seps().bounds.get(slot).copied().unwrap_or(usize::MAX);
+            to.push(end, finished, from.gap(slot));
+        }
+    }
+}
+
+impl<E: Entry, R: Reclaim, A: NodeAlloc> Copying<E, R, A> {
+    /// Begins an inner node, still without children.
+    fn open(&mut self, source: Link, level: usize) -> Result<(), Error> {
+        self.spare.fill(1)?;
+        self.nodes[level] = Some((source, self.spare.take(Inner::new())));
+        Ok(())
+    }
+
+    /// A copy of a leaf with its entries duplicated.
+    ///
+    /// # Safety
+    /// The writer's right.
+    unsafe fn leaf(&mut self, source: Link) -> Result<Link, Error> {
+        /// Frees the duplicates made so far, at a failure or a panic.
+        struct Made<E: Entry>(Body, core::marker::PhantomData<E>);
+        impl<E: Entry> Drop for Made<E> {
+            fn drop(&mut self) {
+                for word in self.0.slots {
+                    if let Some(raw) = NonNull::new(word) {
+                        // SAFETY: the duplicate is ours alone.
+                        unsafe { crate::entry::drop_raw::<E>(raw) }
+                    }
+                }
+            }
+        }
+
+        self.spare.fill(1)?;
+        // SAFETY: the caller's promise.
+        let source = unsafe { source.as_leaf().body() };
+        let mut made = Made::<E>(source.clone(), core::marker::PhantomData);
+        made.0.slots = Body::EMPTY.slots;
+        for slot in 0..source.len {
+            if let Some(raw) = NonNull::new(source.slots[slot]) {
+                // SAFETY: the entry is in the tree.
+                made.0.slots[slot] = unsafe { E::try_dup(raw)? }.as_ptr();
+            }
+        }
+        let body = core::mem::replace(&mut made.0, Body::EMPTY);
+        Ok(Link::leaf(self.spare.take(Leaf::new(body))))
+    }
+}

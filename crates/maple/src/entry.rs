@@ -1,0 +1,81 @@
+//! What a tree can hold: anything that fits in one word.
+//!
+//! A slot is one pointer-sized word; null is a hole. The word is a pointer type, not an integer, so
+//! that a pointer's provenance survives the stay in the tree. The implementations for the usual
+//! types are in [`impls`].
+
+mod impls;
+
+pub use impls::ArcRef;
+
+use crate::AllocError;
+use core::ptr::NonNull;
+
+/// One entry as the tree stores it: a word that is never null.
+pub type Raw = NonNull<()>;
+
+/// A value that a tree can hold: it turns into one non-null word and back.
+///
+/// Entries are `Send + 'static` because one that is removed beside readers is dropped after a grace
+/// period, by whichever thread is about, perhaps when the tree is gone.
+///
+/// # Safety
+///
+/// - `from_raw(into_raw(e))` is `e` again. The tree calls `from_raw` at most once for each word that
+///   came from `into_raw` or `try_dup`.
+/// - Between the two, `borrow` is sound from any thread that may share an `Self`, any number of times.
+/// - `try_dup` returns a word of its own, or an error and changes nothing. It must not unwind with
+///   the source harmed.
+/// - If `NEEDS_DROP` is false, forgetting the word is as good as dropping the entry, and the word may
+///   be copied freely.
+///
+/// ```
+/// use maple::MapleTree;
+/// use std::sync::Arc;
+/// let mut tree = MapleTree::<Arc<str_box::Text>>::new();
+/// # mod str_box { pub struct Text(pub &'static str); }
+/// let text = Arc::new(str_box::Text("shared"));
+/// tree.get_mut().store_range(0..=9, text.clone()).unwrap();
+/// assert_eq!(tree.get_mut().load(5).unwrap().0, "shared");
+/// ```
+pub unsafe trait Entry: Sized + Send + 'static {
+    /// What a lookup returns, good for as long as the reader's guard.
+    type Ref<'g>: 'g;
+
+    /// Whether an entry that leaves the tree must be dropped.
+    const NEEDS_DROP: bool;
+
+    /// The entry as a word.
+    fn into_raw(self) -> Raw;
+
+    /// The entry back from its word.
+    ///
+    /// # Safety
+    /// The word came from `into_raw` or `try_dup` of this type and has not been turned back before.
+    unsafe fn from_raw(raw: Raw) -> Self;
+
+    /// A look at the entry behind the word.
+    ///
+    /// # Safety
+    /// The entry is not turned back with [`from_raw`](Entry::from_raw) while `'g` lasts.
+    unsafe fn borrow<'g>(raw: Raw) -> Self::Ref<'g>;
+
+    /// A second entry equal to the first: for the other half when a range is split in two, and for
+    /// duplicating a tree.
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    ///
+    /// # Safety
+    /// The word holds an entry, as for [`borrow`](Entry::borrow).
+    unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError>;
+}
+
+/// Drops the entry behind a word: the form that [`grace::Reclaim::retire`] takes.
+///
+/// # Safety
+/// As for [`Entry::from_raw`].
+pub(crate) unsafe fn drop_raw<E: Entry>(raw: Raw) {
+    // SAFETY: the caller's promise.
+    drop(unsafe { E::from_raw(raw) });
+}

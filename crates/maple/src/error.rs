@@ -1,0 +1,97 @@
+//! What can go wrong, and how it is told.
+
+use core::fmt;
+
+/// Why an operation was refused. The tree is then exactly as it was (I7).
+///
+/// ```
+/// use maple::{Error, MapleTree};
+/// let mut tree = MapleTree::<u32>::new();
+/// let mut writer = tree.get_mut();
+/// writer.insert_range(10..=19, 1).unwrap();
+/// let refused = writer.insert_range(15..=30, 2).unwrap_err();
+/// assert_eq!(refused.error, Error::Occupied { start: 10, end: 19 });
+/// assert_eq!(refused.entry, 2);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Error {
+    /// The allocator gave no memory (or the tree would have more levels than it can).
+    OutOfMemory,
+    /// The range is empty: it ends before it starts.
+    EmptyRange,
+    /// The size is zero.
+    ZeroSize,
+    /// The alignment is not a power of two.
+    BadAlign,
+    /// No free run of that size and alignment inside the bounds.
+    NoSpace,
+    /// An entry is in the way; this is its whole range (the lowest, when there are several).
+    Occupied {
+        /// Its first index.
+        start: usize,
+        /// Its last index.
+        end: usize,
+    },
+    /// The token belongs to another tree.
+    WrongToken,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::OutOfMemory => f.write_str("out of memory"),
+            Error::EmptyRange => f.write_str("the range is empty"),
+            Error::ZeroSize => f.write_str("the size is zero"),
+            Error::BadAlign => f.write_str("the alignment is not a power of two"),
+            Error::NoSpace => f.write_str("no free run of that size and alignment"),
+            Error::Occupied { start, end } => write!(f, "occupied by {start:#x}..={end:#x}"),
+            Error::WrongToken => f.write_str("the token belongs to another tree"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}
+
+impl From<crate::AllocError> for Error {
+    fn from(_: crate::AllocError) -> Self {
+        Error::OutOfMemory
+    }
+}
+
+/// A store that was refused: the cause, and the entry given back.
+///
+/// ```
+/// use maple::{Error, MapleTree};
+/// let mut tree = MapleTree::<Box<str_len::Name>>::new();
+/// # mod str_len { #[derive(Clone, Debug)] pub struct Name(pub usize); }
+/// # #[allow(clippy::reversed_empty_ranges)]
+/// let refused = tree.get_mut().store_range(9..=3, Box::new(str_len::Name(4))).unwrap_err();
+/// assert_eq!((refused.error, refused.entry.0), (Error::EmptyRange, 4));
+/// ```
+pub struct Refused<E> {
+    /// Why.
+    pub error: Error,
+    /// The entry that was to be stored.
+    pub entry: E,
+}
+
+impl<E> fmt::Debug for Refused<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Refused").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl<E> fmt::Display for Refused<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<E> core::error::Error for Refused<E> {}
+
+impl<E> From<Refused<E>> for Error {
+    fn from(refused: Refused<E>) -> Self {
+        refused.error
+    }
+}

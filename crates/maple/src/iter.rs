@@ -1,0 +1,125 @@
+//! Iteration over the entries in a range of indices, from both ends.
+
+use crate::Entry;
+use crate::cursor::Position;
+use crate::node::Link;
+use crate::path::Span;
+use core::iter::FusedIterator;
+use core::marker::PhantomData;
+use core::ops::RangeInclusive;
+use core::ptr::NonNull;
+
+/// The entries that overlap some bounds, each with its whole range, in order; made by
+/// [`MapleTree::iter`](crate::MapleTree::iter) and [`Writer::iter`](crate::Writer::iter).
+///
+/// Beside a writer, each end sees for each index what the tree held there at some moment under the
+/// guard; where the two ends meet they agree on no moment, and a range that one end has passed is not
+/// shown by the other.
+///
+/// Cost of a step: a bound and a word from the leaf; every dozen or so, the way to the next leaf.
+///
+/// ```
+/// use maple::MapleTree;
+/// let mut tree = MapleTree::<u32>::new();
+/// let mut writer = tree.get_mut();
+/// for i in 0..10 {
+///     writer.store_range(i * 10..=i * 10 + 4, i as u32).unwrap();
+/// }
+/// let mut iter = writer.iter(12..=40);
+/// assert_eq!(iter.next(), Some((10..=14, 1)));
+/// assert_eq!(iter.next_back(), Some((40..=44, 4)));
+/// assert_eq!(iter.map(|(_, entry)| entry).collect::<Vec<_>>(), [2, 3]);
+/// ```
+pub struct Iter<'g, E: Entry> {
+    root: Link,
+    front: Position,
+    back: Position,
+    /// What is still to be visited; `lo > hi` when nothing is.
+    lo: usize,
+    hi: usize,
+    /// Whether the front, or the back, has returned something.
+    begun: (bool, bool),
+    _life: PhantomData<&'g E>,
+}
+
+impl<E: Entry> Iter<'_, E> {
+    /// # Safety
+    /// For `'g`, nodes reachable from `root` now or later stay allocated, leaves and separators
+    /// unchanged: the caller has a guard, or the writer's right.
+    pub(crate) unsafe fn new(root: Link, bounds: RangeInclusive<usize>) -> Self {
+        let (lo, hi) = if bounds.is_empty() { (1, 0) } else { bounds.into_inner() };
+        Iter {
+            root,
+            front: Position::new(lo),
+            back: Position::new(hi),
+            lo,
+            hi,
+            begun: (false, false),
+            _life: PhantomData,
+        }
+    }
+
+    fn finish<T>(&mut self) -> Option<T> {
+        (self.lo, self.hi) = (1, 0);
+        None
+    }
+}
+
+/// # Safety
+/// As for [`Entry::borrow`], with the span from the tree.
+pub(crate) unsafe fn hit<'g, E: Entry>(span: Span) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
+    // SAFETY: the caller's promise.
+    let entry = unsafe { E::borrow(NonNull::new(span.word)?) };
+    Some((span.min..=span.max, entry))
+}
+
+impl<'g, E: Entry> Iterator for Iter<'g, E> {
+    type Item = (RangeInclusive<usize>, E::Ref<'g>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.lo > self.hi {
+            return None;
+        }
+        // SAFETY: the promise of `new`.
+        let Some(span) = (unsafe { self.front.find(self.root, self.hi) }) else {
+            return self.finish();
+        };
+        // A range that runs into what the back has shown can only be another version of it.
+        if span.max > self.hi && self.begun.1 {
+            return self.finish();
+        }
+        self.begun.0 = true;
+        if span.max >= self.hi {
+            self.finish::<()>();
+        } else {
+            self.lo = span.max + 1;
+        }
+        // SAFETY: the promise of `new`.
+        unsafe { hit::<E>(span) }
+    }
+}
+
+impl<E: Entry> DoubleEndedIterator for Iter<'_, E> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if self.lo > self.hi {
+            return None;
+        }
+        // SAFETY: the promise of `new`.
+        let Some(span) = (unsafe { self.back.find_rev(self.root, self.lo) }) else {
+            return self.finish();
+        };
+        if span.min < self.lo && self.begun.0 {
+            return self.finish();
+        }
+        self.begun.1 = true;
+        if span.min <= self.lo {
+            self.finish::<()>();
+        } else {
+            self.hi = span.min - 1;
+        }
+        // SAFETY: the promise of `new`.
+        unsafe { hit::<E>(span) }
+    }
+}
+
+impl<E: Entry> FusedIterator for Iter<'_, E> {}

@@ -1,0 +1,138 @@
+//! Nodes, and the tagged pointers between them.
+//!
+//! Every pointer to a node carries the node's level (0 for a leaf) in its low six bits, which the
+//! 64-byte alignment of nodes leaves free. So one word says all about a subtree, and one store of
+//! it publishes a root together with its height.
+
+mod inner;
+mod leaf;
+mod search;
+
+pub(crate) use inner::Inner;
+pub(crate) use leaf::{Body, Leaf};
+
+use crate::alloc::NodeAlloc;
+use crate::layout::BLOCK;
+use crate::sync::{AtomicPtr, Ordering};
+use core::ptr::{self, NonNull};
+
+const LEVEL: usize = 63;
+
+/// A pointer to a node with its level, or null for a subtree that is one hole.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Link(*mut ());
+
+impl Link {
+    pub(crate) const NULL: Link = Link(ptr::null_mut());
+
+    pub(crate) fn leaf(node: NonNull<Leaf>) -> Link {
+        Link(node.as_ptr().cast())
+    }
+
+    pub(crate) fn inner(node: NonNull<Inner>, level: usize) -> Link {
+        debug_assert!(0 < level && level <= LEVEL);
+        Link(node.as_ptr().cast::<()>().map_addr(|addr| addr | level))
+    }
+
+    pub(crate) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// 0 for a leaf.
+    #[inline(always)]
+    pub(crate) fn level(self) -> usize {
+        self.0.addr() & LEVEL
+    }
+
+    /// The node's address, without the tag.
+    #[inline(always)]
+    pub(crate) fn node(self) -> *mut () {
+        self.0.map_addr(|addr| addr & !LEVEL)
+    }
+
+    /// # Safety
+    /// The link is to a leaf that stays allocated for `'a`.
+    #[inline(always)]
+    pub(crate) unsafe fn as_leaf<'a>(self) -> &'a Leaf {
+        debug_assert!(!self.is_null() && self.level() == 0);
+        // SAFETY: the caller's promise; a leaf's tag is zero.
+        unsafe { &*self.0.cast::<Leaf>() }
+    }
+
+    /// # Safety
+    /// The link is to an inner node that stays allocated for `'a`.
+    #[inline(always)]
+    pub(crate) unsafe fn as_inner<'a>(self) -> &'a Inner {
+        debug_assert!(self.level() != 0);
+        // SAFETY: the caller's promise; the tag is taken off.
+        unsafe { &*self.node().cast::<Inner>() }
+    }
+
+    /// How many slots (or children) the node has.
+    ///
+    /// # Safety
+    /// The node stays allocated, and unchanged, during the call.
+    pub(crate) unsafe fn len(self) -> usize {
+        if self.level() == 0 {
+            // SAFETY: the caller's promise.
+            unsafe { self.as_leaf().body().len }
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { self.as_inner().seps().len }
+        }
+    }
+
+    /// The function that frees the node's memory (and nothing it points to), given [`Link::node`].
+    pub(crate) fn free_fn<A: NodeAlloc>(self) -> unsafe fn(NonNull<()>) {
+        if self.level() == 0 { free_leaf::<A> } else { free_inner::<A> }
+    }
+}
+
+unsafe fn free_leaf<A: NodeAlloc>(node: NonNull<()>) {
+    // SAFETY: the caller gives up a leaf that nobody looks at; under loom, `get_mut` checks that.
+    unsafe {
+        let leaf = node.cast::<Leaf>();
+        leaf.as_ref().body_mut();
+        ptr::drop_in_place(leaf.as_ptr());
+        A::deallocate(node.cast(), BLOCK);
+    }
+}
+
+unsafe fn free_inner<A: NodeAlloc>(node: NonNull<()>) {
+    // SAFETY: the caller gives up an inner node that nobody looks at; under loom, `get_mut` checks that.
+    unsafe {
+        let inner = node.cast::<Inner>();
+        inner.as_ref().seps_mut();
+        ptr::drop_in_place(inner.as_ptr());
+        A::deallocate(node.cast(), BLOCK);
+    }
+}
+
+/// A [`Link`] that readers load while a writer stores it.
+pub(crate) struct AtomicLink(AtomicPtr<()>);
+
+impl AtomicLink {
+    #[cfg(not(loom))]
+    pub(crate) const fn new(link: Link) -> Self {
+        AtomicLink(AtomicPtr::new(link.0))
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn new(link: Link) -> Self {
+        AtomicLink(AtomicPtr::new(link.0))
+    }
+
+    #[inline(always)]
+    pub(crate) fn load(&self) -> Link {
+        // Acquire: pairs with the Release of `publish`, so that the node's contents, written before it
+        // was published, are seen by whoever sees the link.
+        Link(self.0.load(Ordering::Acquire))
+    }
+
+    /// Makes a finished node visible to readers.
+    pub(crate) fn publish(&self, link: Link) {
+        // Release: pairs with the Acquire of `load`; the node was written before.
+        self.0.store(link.0, Ordering::Release);
+    }
+}

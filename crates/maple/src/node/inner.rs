@@ -1,0 +1,124 @@
+//! Inner nodes: separators, children, and the largest gap below each child.
+//!
+//! Child `i` covers what lies up to separator `i`, from after separator `i - 1`; the last child ends
+//! where the node ends. Separators and count never change once readers can reach the node. Children
+//! are replaced by one store each, always by a subtree that covers the same range. Gaps are written
+//! by the writer alone; a search that reads them beside the writer takes them as hints.
+
+use super::search::rank;
+use super::{AtomicLink, Link};
+use crate::layout::INNER_SLOTS;
+use crate::sync::{AtomicUsize, Frozen, Ordering};
+use core::array;
+
+/// An inner node.
+#[repr(C, align(64))]
+pub(crate) struct Inner {
+    seps: Frozen<Seps>,
+    children: [AtomicLink; INNER_SLOTS],
+    gaps: [AtomicUsize; INNER_SLOTS],
+}
+
+/// The part of an inner node that is fixed at publication.
+#[repr(C)]
+pub(crate) struct Seps {
+    /// Last indices of the children. Those at `len` and above are `usize::MAX`; that of child
+    /// `INNER_SLOTS - 1` is not stored: it is the node's end.
+    pub(crate) bounds: [usize; INNER_SLOTS - 1],
+    /// Children in use.
+    pub(crate) len: usize,
+}
+
+impl Inner {
+    pub(crate) fn new() -> Self {
+        Inner {
+            seps: Frozen::new(Seps { bounds: [usize::MAX; INNER_SLOTS - 1], len: 0 }),
+            children: array::from_fn(|_| AtomicLink::new(Link::NULL)),
+            gaps: array::from_fn(|_| AtomicUsize::new(0)),
+        }
+    }
+
+    /// # Safety
+    /// Nobody appends to the node while the reference lives: it is published, or the caller's own.
+    #[inline(always)]
+    pub(crate) unsafe fn seps(&self) -> &Seps {
+        // SAFETY: the caller's promise.
+        unsafe { self.seps.get() }
+    }
+
+    /// # Safety
+    /// Nobody else looks at the separators while the reference lives.
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn seps_mut(&self) -> &mut Seps {
+        // SAFETY: the caller's promise.
+        unsafe { self.seps.get_mut() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn child(&self, slot: usize) -> Link {
+        self.children[slot].load()
+    }
+
+    /// Replaces a child, for readers to see at once. Writers only.
+    pub(crate) fn publish(&self, slot: usize, link: Link) {
+        self.children[slot].publish(link);
+    }
+
+    #[inline(always)]
+    pub(crate) fn gap(&self, slot: usize) -> usize {
+        // Relaxed: only the writer stores gaps, and it reads its own; to a reader they are hints, and it
+        // checks the hole it finds in the leaf itself.
+        self.gaps[slot].load(Ordering::Relaxed)
+    }
+
+    /// Writers only.
+    pub(crate) fn set_gap(&self, slot: usize, gap: usize) {
+        // Relaxed: see `gap`.
+        self.gaps[slot].store(gap, Ordering::Relaxed);
+    }
+
+    /// The largest gap below the node. Writers only.
+    ///
+    /// # Safety
+    /// As for [`Inner::seps`].
+    pub(crate) unsafe fn max_gap(&self) -> usize {
+        // SAFETY: the caller's promise.
+        let len = unsafe { self.seps() }.len;
+        (0..len).map(|slot| self.gap(slot)).max().unwrap_or(0)
+    }
+
+    /// Appends a child that ends at `end`. There must be room.
+    ///
+    /// # Safety
+    /// The node is not published: nobody else looks at it.
+    pub(crate) unsafe fn push(&self, end: usize, child: Link, gap: usize) {
+        // SAFETY: the caller's promise.
+        let seps = unsafe { self.seps_mut() };
+        if seps.len < INNER_SLOTS - 1 {
+            seps.bounds[seps.len] = end;
+        }
+        self.children[seps.len].publish(child);
+        self.set_gap(seps.len, gap);
+        seps.len += 1;
+    }
+}
+
+impl Seps {
+    /// The child that holds `index`, which lies in the node.
+    #[inline(always)]
+    pub(crate) fn find(&self, index: usize) -> usize {
+        rank(&self.bounds, index)
+    }
+
+    /// The first index of a child, in a node that begins at `min`.
+    #[inline(always)]
+    pub(crate) fn start(&self, slot: usize, min: usize) -> usize {
+        if slot == 0 { min } else { self.bounds[slot - 1] + 1 }
+    }
+
+    /// The last index of a child, in a node that ends at `max`.
+    #[inline(always)]
+    pub(crate) fn end(&self, slot: usize, max: usize) -> usize {
+        if slot + 1 < self.len { self.bounds[slot] } else { max }
+    }
+}

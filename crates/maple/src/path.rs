@@ -1,0 +1,268 @@
+//! A way down the tree: one step a level, from the root to a leaf's slot.
+//!
+//! Every walk, forwards or back, is made of the same moves: descend to an index, step to the next or
+//! previous slot, step to the next or previous node of a level. Nothing recurses and nothing
+//! allocates; the steps are a fixed array, written only as far as the tree is high.
+//!
+//! # Beside a writer
+//!
+//! A path keeps the nodes it came through and goes on from them, though a writer may have replaced
+//! them since. No dead-node check and no restart is needed, because:
+//!
+//! - *Memory.* A node on the path was reachable at some moment under the guard, so it is retired
+//!   later than the guard began and is not freed before the guard ends.
+//! - *Live or frozen.* A writer stores only into nodes that are reachable. So when a child is loaded
+//!   from a node that has been replaced meanwhile, that child was its child at the moment of the
+//!   replacement, which is after the path reached the node: the child, too, was part of the tree at
+//!   some moment under the guard. By induction this holds for every node a path steps to.
+//! - *Each index once.* The range a node covers, and how its separators divide it, never change. A
+//!   child is only ever replaced by a subtree for the same range. So the steps of a path partition the
+//!   index range, whichever version of each child is met: no index is skipped, none is met twice.
+//! - *No torn range.* A leaf is never changed. Each slot met is a range that the tree held at some
+//!   moment under the guard.
+//!
+//! So a walk sees, for each index, what the tree held there at some moment under the guard (I1): not
+//! one moment for all, which would need a snapshot. Holes may look divided where two leaves are met
+//! at different moments.
+
+use crate::layout::MAX_HEIGHT;
+use crate::node::Link;
+use core::mem::MaybeUninit;
+
+/// One node on the way, with the range it covers and the slot taken in it.
+#[derive(Clone, Copy)]
+pub(crate) struct Step {
+    pub(crate) link: Link,
+    pub(crate) slot: usize,
+    pub(crate) min: usize,
+    pub(crate) max: usize,
+}
+
+impl Step {
+    /// Slots in the node.
+    pub(crate) fn len(&self) -> usize {
+        // SAFETY: the invariant of the path that the step is from.
+        unsafe { self.link.len() }
+    }
+}
+
+/// A range of the tree and its word: null for a hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) min: usize,
+    pub(crate) max: usize,
+    pub(crate) word: *mut (),
+}
+
+/// Which slot to take in each node on the way down.
+#[derive(Clone, Copy)]
+pub(crate) enum Pick {
+    /// The one that holds the index.
+    Index(usize),
+    First,
+    Last,
+}
+
+/// The steps from the root (the highest) to the lowest level reached.
+///
+/// Invariant: all its links stay allocated, and their leaves and separators unchanged, until the
+/// path is next built; whoever calls [`Path::walk`] promises it.
+pub(crate) struct Path {
+    /// Steps `floor..height` are initialised.
+    floor: usize,
+    height: usize,
+    steps: [MaybeUninit<Step>; MAX_HEIGHT],
+}
+
+impl Clone for Path {
+    fn clone(&self) -> Self {
+        let mut copy = Path::new();
+        (copy.floor, copy.height) = (self.floor, self.height);
+        copy.steps[self.floor..self.height].copy_from_slice(&self.steps[self.floor..self.height]);
+        copy
+    }
+}
+
+impl Path {
+    /// A path through nothing.
+    pub(crate) const fn new() -> Self {
+        Path { floor: 0, height: 0, steps: [MaybeUninit::uninit(); MAX_HEIGHT] }
+    }
+
+    /// Levels of the tree that was walked; 0 for an empty tree.
+    pub(crate) fn height(&self) -> usize {
+        self.height
+    }
+
+    /// The step at a level.
+    #[inline(always)]
+    pub(crate) fn step(&self, level: usize) -> &Step {
+        assert!(self.floor <= level && level < self.height);
+        // SAFETY: steps `floor..height` are initialised.
+        unsafe { self.steps[level].assume_init_ref() }
+    }
+
+    #[inline(always)]
+    fn step_mut(&mut self, level: usize) -> &mut Step {
+        assert!(self.floor <= level && level < self.height);
+        // SAFETY: steps `floor..height` are initialised.
+        unsafe { self.steps[level].assume_init_mut() }
+    }
+
+    /// Walks from the root to the leaf slot that `pick` chooses. Cost: one node a level.
+    ///
+    /// # Safety
+    /// `root` was loaded from a tree, and until the path is built anew every node reachable from it now
+    /// or later stays allocated with its leaves and separators unchanged: the caller holds a guard
+    /// or the writer's right, and uses the path no longer than that.
+    pub(crate) unsafe fn walk(&mut self, root: Link, pick: Pick) {
+        self.height = 0;
+        if !root.is_null() {
+            // SAFETY: the caller's promise; a root covers every index.
+            unsafe { self.walk_part(root, 0, usize::MAX, 0, pick) }
+        }
+    }
+
+    /// Walks from the top of a subtree that covers `min..=max` to a node of the level `floor`.
+    ///
+    /// # Safety
+    /// As for [`Path::walk`].
+    pub(crate) unsafe fn walk_part(
+        &mut self,
+        top: Link,
+        min: usize,
+        max: usize,
+        floor: usize,
+        pick: Pick,
+    ) {
+        let level = top.level();
+        debug_assert!(floor <= level);
+        self.height = level + 1;
+        // The invariant of `steps` holds again once `enter` has written down to `floor`.
+        self.floor = floor;
+        self.enter(top, min, max, pick);
+    }
+
+    /// Writes the steps from `link` down to the floor.
+    #[inline]
+    fn enter(&mut self, mut link: Link, mut min: usize, mut max: usize, pick: Pick) {
+        loop {
+            let level = link.level();
+            let step;
+            if level == 0 {
+                // SAFETY: the path's invariant.
+                let body = unsafe { link.as_leaf().body() };
+                let slot = match pick {
+                    Pick::Index(index) => body.find(index),
+                    Pick::First => 0,
+                    Pick::Last => body.len - 1,
+                };
+                step = Step { link, slot, min, max };
+            } else {
+                // SAFETY: the path's invariant.
+                let inner = unsafe { link.as_inner() };
+                // SAFETY: the path's invariant.
+                let seps = unsafe { inner.seps() };
+                let slot = match pick {
+                    Pick::Index(index) => seps.find(index),
+                    Pick::First => 0,
+                    Pick::Last => seps.len - 1,
+                };
+                step = Step { link, slot, min, max };
+                (min, max) = (seps.start(slot, min), seps.end(slot, max));
+                link = inner.child(slot);
+            }
+            self.steps[level].write(step);
+            if level == self.floor {
+                return;
+            }
+        }
+    }
+
+    /// Goes to another child of the node at `level` and on down to the floor.
+    pub(crate) fn turn(&mut self, level: usize, slot: usize, pick: Pick) {
+        let step = self.step_mut(level);
+        step.slot = slot;
+        let (min, max, link) = {
+            // SAFETY: the path's invariant.
+            let inner = unsafe { step.link.as_inner() };
+            // SAFETY: the path's invariant.
+            let seps = unsafe { inner.seps() };
+            (seps.start(slot, step.min), seps.end(slot, step.max), inner.child(slot))
+        };
+        self.enter(link, min, max, pick);
+    }
+
+    /// Sets the slot at a level, leaving the steps below it stale.
+    pub(crate) fn set_slot(&mut self, level: usize, slot: usize) {
+        self.step_mut(level).slot = slot;
+    }
+
+    /// Keeps steps down to `floor` only. Lowering it must be followed by a [`Path::turn`] at a level
+    /// above what is new.
+    pub(crate) fn set_floor(&mut self, floor: usize) {
+        debug_assert!(floor < self.height);
+        self.floor = floor;
+    }
+
+    /// The range at the leaf's slot.
+    #[inline(always)]
+    pub(crate) fn span(&self) -> Span {
+        let step = self.step(0);
+        // SAFETY: the path's invariant.
+        let body = unsafe { step.link.as_leaf().body() };
+        Span {
+            min: body.start(step.slot, step.min),
+            max: body.end(step.slot, step.max),
+            word: body.slots[step.slot],
+        }
+    }
+
+    /// Steps to the next slot of the leaves; false, and no move, at the end.
+    #[inline]
+    pub(crate) fn next_slot(&mut self) -> bool {
+        let step = self.step_mut(0);
+        if step.slot + 1 < step.len() {
+            step.slot += 1;
+            return true;
+        }
+        self.next_node().is_some()
+    }
+
+    /// Steps to the previous slot of the leaves; false, and no move, at the beginning.
+    #[inline]
+    pub(crate) fn prev_slot(&mut self) -> bool {
+        let step = self.step_mut(0);
+        if step.slot > 0 {
+            step.slot -= 1;
+            return true;
+        }
+        self.prev_node().is_some()
+    }
+
+    /// Steps to the next node of the lowest level kept, at its first slot, and returns the level
+    /// where the way turned; `None`, and no move, at the end.
+    pub(crate) fn next_node(&mut self) -> Option<usize> {
+        for level in self.floor + 1..self.height {
+            let slot = self.step(level).slot + 1;
+            if slot < self.step(level).len() {
+                self.turn(level, slot, Pick::First);
+                return Some(level);
+            }
+        }
+        None
+    }
+
+    /// Steps to the previous node of the lowest level kept, at its last slot, and returns the level
+    /// where the way turned; `None`, and no move, at the beginning.
+    pub(crate) fn prev_node(&mut self) -> Option<usize> {
+        for level in self.floor + 1..self.height {
+            let slot = self.step(level).slot;
+            if slot > 0 {
+                self.turn(level, slot - 1, Pick::Last);
+                return Some(level);
+            }
+        }
+        None
+    }
+}

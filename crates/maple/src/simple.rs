@@ -1,0 +1,113 @@
+//! The simple interface: one call, the tree's own lock inside.
+//!
+//! Each is [`MapleTree::lock`](crate::MapleTree::lock) and the [`Writer`](crate::Writer)'s function of
+//! the same name; see there. Not for interrupts.
+
+use crate::alloc::NodeAlloc;
+use crate::entry::Entry;
+use crate::error::{Error, Refused};
+use crate::tree::MapleTree;
+use crate::validate::Violation;
+use crate::writer::Erased;
+use core::ops::RangeInclusive;
+use grace::Concurrent;
+
+impl<E: Entry, R: Concurrent, A: NodeAlloc> MapleTree<E, R, A> {
+    /// [`Writer::store_range`](crate::Writer::store_range) under the tree's lock.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn store_range(&self, range: RangeInclusive<usize>, entry: E) -> Result<(), Refused<E>> {
+        self.lock().store_range(range, entry)
+    }
+
+    /// [`Writer::insert_range`](crate::Writer::insert_range) under the tree's lock.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn insert_range(&self, range: RangeInclusive<usize>, entry: E) -> Result<(), Refused<E>> {
+        self.lock().insert_range(range, entry)
+    }
+
+    /// [`Writer::erase`](crate::Writer::erase) under the tree's lock.
+    ///
+    /// # Errors
+    /// As there.
+    #[allow(clippy::type_complexity)]
+    pub fn erase(
+        &self,
+        index: usize,
+    ) -> Result<Option<(RangeInclusive<usize>, Erased<E, R>)>, Error> {
+        self.lock().erase(index)
+    }
+
+    /// [`Writer::erase_range`](crate::Writer::erase_range) under the tree's lock.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn erase_range(&self, range: RangeInclusive<usize>) -> Result<(), Error> {
+        self.lock().erase_range(range)
+    }
+
+    /// [`Writer::alloc_range`](crate::Writer::alloc_range) under the tree's lock.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn alloc_range(
+        &self,
+        bounds: RangeInclusive<usize>,
+        size: usize,
+        align: usize,
+        entry: E,
+    ) -> Result<usize, Refused<E>> {
+        self.lock().alloc_range(bounds, size, align, entry)
+    }
+
+    /// [`Writer::alloc_rrange`](crate::Writer::alloc_rrange) under the tree's lock.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn alloc_rrange(
+        &self,
+        bounds: RangeInclusive<usize>,
+        size: usize,
+        align: usize,
+        entry: E,
+    ) -> Result<usize, Refused<E>> {
+        self.lock().alloc_rrange(bounds, size, align, entry)
+    }
+
+    /// [`Writer::alloc_cyclic`](crate::Writer::alloc_cyclic) under the tree's lock.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn alloc_cyclic(
+        &self,
+        bounds: RangeInclusive<usize>,
+        next: &mut usize,
+        entry: E,
+    ) -> Result<(usize, bool), Refused<E>> {
+        self.lock().alloc_cyclic(bounds, next, entry)
+    }
+
+    /// [`Writer::clear`](crate::Writer::clear) under the tree's lock.
+    pub fn clear(&self) {
+        self.lock().clear();
+    }
+
+    /// [`Writer::duplicate`](crate::Writer::duplicate) under the tree's lock.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn duplicate(&self) -> Result<Self, Error> {
+        self.lock().duplicate()
+    }
+
+    /// [`Writer::validate`](crate::Writer::validate) under the tree's lock.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn validate(&self) -> Result<(), Violation> {
+        self.lock().validate()
+    }
+}

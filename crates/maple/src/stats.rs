@@ -1,0 +1,64 @@
+//! Counting what a tree is made of.
+
+use crate::layout::BLOCK;
+use crate::node::Link;
+use crate::path::{Path, Pick};
+
+/// What a tree is made of; made by [`MapleTree::stats`](crate::MapleTree::stats) and
+/// [`Writer::stats`](crate::Writer::stats).
+///
+/// ```
+/// use maple::MapleTree;
+/// let mut tree = MapleTree::<u32>::new();
+/// tree.get_mut().store_range(10..=19, 7).unwrap();
+/// let stats = tree.get_mut().stats();
+/// assert_eq!((stats.height, stats.nodes, stats.entries, stats.holes), (1, 1, 1, 2));
+/// assert!(stats.bytes >= stats.nodes * 64);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Levels.
+    pub height: usize,
+    /// Nodes, leaves included.
+    pub nodes: usize,
+    /// Leaves.
+    pub leaves: usize,
+    /// Ranges that hold an entry.
+    pub entries: usize,
+    /// Ranges that hold none. In an empty tree, one.
+    pub holes: usize,
+    /// Bytes of the nodes; what the entries own is not counted.
+    pub bytes: usize,
+}
+
+impl Stats {
+    /// # Safety
+    /// As for [`Path::walk`].
+    pub(crate) unsafe fn of(root: Link) -> Stats {
+        if root.is_null() {
+            return Stats { holes: 1, ..Stats::default() };
+        }
+        let mut stats = Stats { height: root.level() + 1, ..Stats::default() };
+        for height in 0..stats.height {
+            let mut path = Path::new();
+            // SAFETY: the caller's promise.
+            unsafe { path.walk_part(root, 0, usize::MAX, height, Pick::First) };
+            loop {
+                stats.nodes += 1;
+                if height == 0 {
+                    stats.leaves += 1;
+                    // SAFETY: the caller's promise.
+                    let body = unsafe { path.step(0).link.as_leaf().body() };
+                    let holes = body.slots[..body.len].iter().filter(|word| word.is_null()).count();
+                    stats.holes += holes;
+                    stats.entries += body.len - holes;
+                }
+                if path.next_node().is_none() {
+                    break;
+                }
+            }
+        }
+        stats.bytes = stats.nodes * BLOCK.size();
+        stats
+    }
+}

@@ -1,0 +1,136 @@
+//! The one place that knows whether we run on real atomics or under loom.
+
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+pub(crate) use mutex::{Mutex, MutexGuard};
+
+/// Memory that is written while one owner has it and only read once it is published.
+///
+/// Under loom every access is tracked, so that a read beside a write, or beside the free, fails
+/// the model.
+#[cfg(not(loom))]
+#[repr(transparent)]
+pub(crate) struct Frozen<T>(core::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> Frozen<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Frozen(core::cell::UnsafeCell::new(value))
+    }
+
+    /// # Safety
+    /// Nobody changes the value while the reference lives.
+    #[inline(always)]
+    pub(crate) unsafe fn get(&self) -> &T {
+        // SAFETY: the caller's promise.
+        unsafe { &*self.0.get() }
+    }
+
+    /// # Safety
+    /// Nobody else looks at the value while the reference lives.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn get_mut(&self) -> &mut T {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.0.get() }
+    }
+}
+
+#[cfg(loom)]
+pub(crate) struct Frozen<T>(loom::cell::UnsafeCell<T>);
+
+#[cfg(loom)]
+impl<T> Frozen<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Frozen(loom::cell::UnsafeCell::new(value))
+    }
+
+    /// # Safety
+    /// Nobody changes the value while the reference lives.
+    pub(crate) unsafe fn get(&self) -> &T {
+        // SAFETY: the caller's promise; loom has checked that no write runs beside this.
+        self.0.with(|value| unsafe { &*value })
+    }
+
+    /// # Safety
+    /// Nobody else looks at the value while the reference lives.
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn get_mut(&self) -> &mut T {
+        // SAFETY: the caller's promise; loom has checked that nobody reads beside this.
+        self.0.with_mut(|value| unsafe { &mut *value })
+    }
+}
+
+#[cfg(loom)]
+mod mutex {
+    pub(crate) use loom::sync::MutexGuard;
+
+    pub(crate) struct Mutex(loom::sync::Mutex<()>);
+
+    impl Mutex {
+        pub(crate) fn new() -> Self {
+            Mutex(loom::sync::Mutex::new(()))
+        }
+
+        pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
+            self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        }
+
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, ()>> {
+            self.0.try_lock().ok()
+        }
+    }
+}
+
+#[cfg(all(not(loom), feature = "std"))]
+mod mutex {
+    pub(crate) use std::sync::MutexGuard;
+    use std::sync::{PoisonError, TryLockError};
+
+    /// The operating system's mutex. A panic while it is held (an entry's `clone` or `drop`) leaves
+    /// the tree as it was before or after the write, so poison means nothing here.
+    pub(crate) struct Mutex(std::sync::Mutex<()>);
+
+    impl Mutex {
+        pub(crate) const fn new() -> Self {
+            Mutex(std::sync::Mutex::new(()))
+        }
+
+        pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, ()>> {
+            match self.0.try_lock() {
+                Ok(guard) => Some(guard),
+                Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => None,
+            }
+        }
+    }
+}
+
+#[cfg(all(not(loom), not(feature = "std")))]
+mod mutex {
+    pub(crate) type MutexGuard<'t, T> = spin::MutexGuard<'t, T>;
+
+    /// A spin lock.
+    pub(crate) struct Mutex(spin::Mutex<()>);
+
+    impl Mutex {
+        pub(crate) const fn new() -> Self {
+            Mutex(spin::Mutex::new(()))
+        }
+
+        pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
+            self.0.lock()
+        }
+
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, ()>> {
+            self.0.try_lock()
+        }
+    }
+}

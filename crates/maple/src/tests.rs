@@ -1,0 +1,93 @@
+//! Tests of the whole tree against a slow and obvious model.
+
+mod failure;
+mod model;
+mod shapes;
+mod shared;
+
+use crate::testing::{Flaky, Owned};
+use crate::{MapleTree, Writer};
+use grace::Reclaim;
+use std::ops::RangeInclusive;
+use std::vec::Vec;
+
+/// A small generator of numbers (xorshift), so that runs repeat.
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn roll(&mut self, below: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % below
+    }
+}
+
+/// The index range cut into equal cells; what each holds. The last cell goes on to the largest index.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Cells(pub(crate) Vec<Option<u64>>);
+
+pub(crate) const CELL: usize = 0x1000;
+
+impl Cells {
+    pub(crate) fn new(n: usize) -> Self {
+        Cells(std::vec![None; n])
+    }
+
+    pub(crate) fn range(&self, from: usize, to: usize) -> RangeInclusive<usize> {
+        let end = if to + 1 == self.0.len() { usize::MAX } else { to * CELL + (CELL - 1) };
+        from * CELL..=end
+    }
+
+    pub(crate) fn set(&mut self, from: usize, to: usize, value: Option<u64>) {
+        self.0[from..=to].fill(value);
+    }
+
+    /// The run of equal cells around one.
+    pub(crate) fn run(&self, cell: usize) -> (usize, usize) {
+        let same = |&other: &usize| self.0[other] == self.0[cell];
+        let from = (0..=cell).rev().take_while(same).last().unwrap();
+        let to = (cell..self.0.len()).take_while(same).last().unwrap();
+        (from, to)
+    }
+
+    /// Every run: its range and value.
+    pub(crate) fn runs(&self) -> Vec<(RangeInclusive<usize>, Option<u64>)> {
+        let mut runs = Vec::new();
+        let mut cell = 0;
+        while cell < self.0.len() {
+            let (_, to) = self.run(cell);
+            runs.push((self.range(cell, to), self.0[cell]));
+            cell = to + 1;
+        }
+        runs
+    }
+
+    pub(crate) fn entries(&self) -> Vec<(RangeInclusive<usize>, u64)> {
+        self.runs().into_iter().filter_map(|(range, value)| Some((range, value?))).collect()
+    }
+}
+
+pub(crate) type Tree<R> = MapleTree<Owned, R, Flaky>;
+
+/// The tree is sound and holds what the cells hold.
+pub(crate) fn check<R: Reclaim>(writer: &mut Writer<'_, Owned, R, Flaky>, cells: &Cells) {
+    if let Err(violation) = writer.validate() {
+        panic!("{violation}\n{}", writer.dump());
+    }
+    let found: Vec<_> = writer.iter(0..=usize::MAX).map(|(range, value)| (range, *value)).collect();
+    assert_eq!(found, cells.entries(), "\n{}", writer.dump());
+    let mut back: Vec<_> =
+        writer.iter(0..=usize::MAX).rev().map(|(range, value)| (range, *value)).collect();
+    back.reverse();
+    assert_eq!(back, found);
+    let mut cursor = writer.cursor(0);
+    let mut ranges = Vec::new();
+    while let Some((range, value)) = cursor.next_range(usize::MAX) {
+        ranges.push((range, value.copied()));
+    }
+    assert_eq!(ranges, cells.runs());
+    let stats = writer.stats();
+    assert_eq!((stats.entries, stats.entries + stats.holes), (found.len(), ranges.len()));
+    assert_eq!(stats.height, writer.height());
+}

@@ -1,0 +1,98 @@
+//! Every allocation failed once: the tree is as it was (I7).
+
+use super::{Cells, Dice, Tree, check};
+use crate::testing::{Flaky, Owned};
+use crate::{Error, Writer};
+use grace::{Epoch, Reclaim, Single};
+
+const CELLS: usize = if cfg!(miri) { 24 } else { 120 };
+const STEPS: usize = if cfg!(miri) { 12 } else { 300 };
+
+/// Fails the first, the second, ... allocation of a write until it gets through.
+fn one<R: Reclaim>(
+    writer: &mut Writer<'_, Owned, R, Flaky>,
+    cells: &Cells,
+    mut write: impl FnMut(&mut Writer<'_, Owned, R, Flaky>) -> Result<(), Error>,
+) -> usize {
+    for n in 0.. {
+        let entries = Owned::live();
+        match Flaky::failing_after(n, || write(writer)) {
+            Ok(()) => return n,
+            Err(error) => {
+                assert_eq!(error, Error::OutOfMemory);
+                check(writer, cells);
+                // One duplicate may be kept in hand for the next try, no more.
+                assert!(Owned::live() - entries <= 1);
+            }
+        }
+    }
+    unreachable!()
+}
+
+fn run<R: Reclaim>(
+    seed: u64,
+    mut lock: impl FnMut(&mut Tree<R>, &mut dyn FnMut(&mut Writer<'_, Owned, R, Flaky>)),
+) -> usize {
+    let mut dice = Dice(seed);
+    let mut cells = Cells::new(CELLS);
+    let mut tree = Tree::<R>::new_in();
+    let mut failures = 0;
+    for value in 0..STEPS as u64 {
+        let from = dice.roll(CELLS);
+        let longest = if dice.roll(8) == 0 { CELLS } else { 3 };
+        let to = (from + dice.roll(longest)).min(CELLS - 1);
+        let range = cells.range(from, to);
+        let kind = dice.roll(6);
+        lock(&mut tree, &mut |writer| {
+            failures += match kind {
+                0..=2 => one(writer, &cells, |writer| {
+                    let entries = Owned::live();
+                    writer.store_range(range.clone(), Owned::new(value)).map_err(|refused| {
+                        assert_eq!(refused.entry, Owned::new(value));
+                        assert!(Owned::live() > entries);
+                        refused.error
+                    })
+                }),
+                3 => one(writer, &cells, |writer| writer.erase_range(range.clone())),
+                4 => one(writer, &cells, |writer| writer.erase(*range.start()).map(drop)),
+                _ => {
+                    let copies = one(writer, &cells, |writer| {
+                        let mut copy = writer.duplicate()?;
+                        check(&mut copy.get_mut(), &cells);
+                        Ok(())
+                    });
+                    copies
+                        + one(writer, &cells, |writer| {
+                            writer.preallocate(range.clone())?;
+                            Flaky::failing_after(0, || writer.erase_range(range.clone())).unwrap();
+                            Ok(())
+                        })
+                }
+            };
+            match kind {
+                0..=2 => cells.set(from, to, Some(value)),
+                4 => {
+                    let (start, end) = cells.run(from);
+                    cells.set(start, end, None);
+                }
+                _ => cells.set(from, to, None),
+            }
+            check(writer, &cells);
+        });
+    }
+    failures
+}
+
+#[test]
+fn one_owner() {
+    let (nodes, entries) = (Flaky::live(), Owned::live());
+    let failures = run::<Single>(5, |tree, work| work(&mut tree.get_mut()));
+    assert!(failures > STEPS / 4, "only {failures} failures met");
+    assert_eq!((Flaky::live(), Owned::live()), (nodes, entries));
+}
+
+#[test]
+fn beside_readers() {
+    let failures = run::<Epoch>(6, |tree, work| work(&mut tree.lock()));
+    assert!(failures > STEPS / 2, "only {failures} failures met");
+}

@@ -1,0 +1,172 @@
+//! Random writes and reads, every mode, against the cells.
+
+use super::{CELL, Cells, Dice, Tree, check};
+use crate::testing::{Flaky, Owned};
+use crate::{Error, Writer};
+use grace::{Epoch, Reclaim, Single};
+use std::ops::RangeInclusive;
+
+const CELLS: usize = if cfg!(miri) { 40 } else { 160 };
+const STEPS: usize = if cfg!(miri) { 60 } else { 3000 };
+
+/// The lowest and highest start, in cells, of a free run.
+fn fit(cells: &Cells, from: usize, to: usize, size: usize, align: usize) -> Option<(usize, usize)> {
+    let free = |&start: &usize| {
+        start % align == 0
+            && start + size - 1 <= to
+            && cells.0[start..start + size].iter().all(Option::is_none)
+    };
+    let first = (from..=to).find(free)?;
+    Some((first, (from..=to).rev().find(free)?))
+}
+
+fn step<R: Reclaim>(
+    writer: &mut Writer<'_, Owned, R, Flaky>,
+    cells: &mut Cells,
+    dice: &mut Dice,
+    value: u64,
+) {
+    let n = cells.0.len();
+    // Mostly short ranges, now and then one over much of the tree.
+    let from = dice.roll(n);
+    let longest = if dice.roll(20) == 0 { n } else { 6 };
+    let to = (from + dice.roll(longest)).min(n - 1);
+    let range = cells.range(from, to);
+    match dice.roll(12) {
+        0..=3 => {
+            writer.store_range(range, Owned::new(value)).unwrap();
+            cells.set(from, to, Some(value));
+        }
+        4 | 5 => {
+            let outcome = writer.insert_range(range, Owned::new(value));
+            match cells.0[from..=to].iter().position(Option::is_some) {
+                None => {
+                    outcome.unwrap();
+                    cells.set(from, to, Some(value));
+                }
+                Some(at) => {
+                    let (start, end) = cells.run(from + at);
+                    let (start, end) = cells.range(start, end).into_inner();
+                    assert_eq!(outcome.unwrap_err().error, Error::Occupied { start, end });
+                }
+            }
+        }
+        6 => {
+            writer.erase_range(range).unwrap();
+            cells.set(from, to, None);
+        }
+        7 | 8 => {
+            let erased = writer.erase(from * CELL + dice.roll(CELL)).unwrap();
+            let (start, end) = cells.run(from);
+            let held = erased.map(|(range, entry)| (range, *entry.get()));
+            assert_eq!(held, cells.0[from].map(|value| (cells.range(start, end), value)));
+            cells.set(start, end, None);
+        }
+        9 => {
+            writer.preallocate(range.clone()).unwrap();
+            Flaky::failing_after(0, || writer.store_range(range, Owned::new(value))).unwrap();
+            cells.set(from, to, Some(value));
+        }
+        _ => {
+            let (size, align) = (1 + dice.roll(5), 1 << dice.roll(3));
+            // Aligned to cells, except that the last cell is far larger than the others.
+            let bounds = from * CELL..=to * CELL + (CELL - 1);
+            let fits = fit(cells, from, to, size, align);
+            let low = writer.empty_area(bounds.clone(), size * CELL, align * CELL);
+            let high = writer.empty_area_rev(bounds.clone(), size * CELL, align * CELL);
+            match fits {
+                Some((first, last)) => assert_eq!((low, high), (Ok(first * CELL), Ok(last * CELL))),
+                None => assert_eq!((low, high), (Err(Error::NoSpace), Err(Error::NoSpace))),
+            }
+        }
+    }
+    reads(writer, cells, dice);
+}
+
+fn reads<R: Reclaim>(writer: &mut Writer<'_, Owned, R, Flaky>, cells: &Cells, dice: &mut Dice) {
+    let n = cells.0.len();
+    let cell = dice.roll(n);
+    let index = cell * CELL + dice.roll(CELL);
+    let (start, end) = cells.run(cell);
+    assert_eq!(writer.load(index).copied(), cells.0[cell]);
+    let held = cells.0[cell].map(|value| (cells.range(start, end), value));
+    assert_eq!(writer.lookup(index).map(|(range, value)| (range, *value)), held);
+
+    let limit = (cell + dice.roll(8)).min(n - 1);
+    let entry = |cell: usize| -> (RangeInclusive<usize>, u64) {
+        let (start, end) = cells.run(cell);
+        (cells.range(start, end), cells.0[cell].unwrap())
+    };
+    let bounds = cells.range(cell, limit);
+    let expected = (cell..=limit).find(|&cell| cells.0[cell].is_some()).map(entry);
+    let found = writer.find(bounds.clone()).map(|(range, value)| (range, *value));
+    assert_eq!(found, expected);
+    let expected = (cell..=limit).rev().find(|&cell| cells.0[cell].is_some()).map(entry);
+    let found = writer.find_rev(bounds.clone()).map(|(range, value)| (range, *value));
+    assert_eq!(found, expected);
+
+    // A cursor from here to the limit and back.
+    let limit = *bounds.end();
+    let mut cursor = writer.cursor(index);
+    let after = (end + 1..n).find(|&cell| cells.0[cell].is_some()).map(entry);
+    let after = after.filter(|(range, _)| *range.start() <= limit);
+    assert_eq!(cursor.next(limit).map(|(range, value)| (range, *value)), after);
+    cursor.set(index);
+    let before = (0..start).rev().find(|&cell| cells.0[cell].is_some()).map(entry);
+    assert_eq!(cursor.prev(0).map(|(range, value)| (range, *value)), before);
+}
+
+fn run<R: Reclaim>(
+    seed: u64,
+    cells: usize,
+    steps: usize,
+    write: impl Fn(&mut Tree<R>, &mut dyn FnMut(&mut Writer<'_, Owned, R, Flaky>)),
+) {
+    let mut dice = Dice(seed);
+    let mut cells = Cells::new(cells);
+    let mut tree = Tree::<R>::new_in();
+    for value in 0..steps as u64 {
+        write(&mut tree, &mut |writer| {
+            step(writer, &mut cells, &mut dice, value);
+            check(writer, &cells);
+        });
+    }
+}
+
+#[test]
+fn one_owner() {
+    let (nodes, entries) = (Flaky::live(), Owned::live());
+    for seed in 1..=3 {
+        run::<Single>(seed, CELLS, STEPS, |tree, work| work(&mut tree.get_mut()));
+    }
+    // Freed at once: nothing leaks, nothing is freed twice.
+    assert_eq!((Flaky::live(), Owned::live()), (nodes, entries));
+}
+
+#[test]
+fn shared_writer() {
+    for seed in 11..=13 {
+        run::<Epoch>(seed, CELLS, STEPS, |tree, work| work(&mut tree.lock()));
+    }
+}
+
+#[test]
+fn shared_tree_borrowed_alone() {
+    run::<Epoch>(21, CELLS, STEPS, |tree, work| work(&mut tree.get_mut()));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "long")]
+fn a_large_tree() {
+    let mut dice = Dice(77);
+    let mut cells = Cells::new(6000);
+    let mut tree = Tree::<Single>::new_in();
+    let mut writer = tree.get_mut();
+    for value in 0..30_000 {
+        step(&mut writer, &mut cells, &mut dice, value);
+        if value % 500 == 0 {
+            check(&mut writer, &cells);
+        }
+    }
+    check(&mut writer, &cells);
+}

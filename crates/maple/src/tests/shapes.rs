@@ -1,0 +1,195 @@
+//! Particular shapes: growth in one direction, the ends of the index range, stores over everything.
+
+use super::{Cells, check};
+use crate::testing::{Flaky, Owned};
+use crate::{Error, MapleTree};
+use grace::Single;
+use std::vec::Vec;
+
+type Tree = super::Tree<Single>;
+
+const N: usize = if cfg!(miri) { 60 } else { 2000 };
+
+#[test]
+fn an_empty_tree() {
+    let mut tree = MapleTree::<u32>::new();
+    let guard = tree.pin();
+    assert!(tree.is_empty());
+    assert_eq!((tree.height(), tree.load(&guard, 0), tree.lookup(&guard, 9)), (0, None, None));
+    assert_eq!(tree.find(&guard, 0..=usize::MAX), None);
+    assert_eq!(tree.find_rev(&guard, 0..=usize::MAX), None);
+    assert_eq!(tree.iter(&guard, 0..=usize::MAX).count(), 0);
+    assert_eq!(tree.empty_area(&guard, 5..=100, 10, 8), Ok(8));
+    assert_eq!(tree.empty_area_rev(&guard, 5..=100, 10, 8), Ok(88));
+    assert_eq!(tree.empty_area(&guard, 0..=usize::MAX, usize::MAX, 1), Ok(0));
+    assert_eq!(tree.empty_area_rev(&guard, 0..=usize::MAX, usize::MAX, 1), Ok(1));
+    let mut writer = tree.get_mut();
+    assert!(writer.erase(3).unwrap().is_none());
+    writer.erase_range(0..=usize::MAX).unwrap();
+    writer.clear();
+    writer.validate().unwrap();
+    assert!(writer.is_empty() && writer.duplicate().unwrap().is_empty());
+}
+
+#[test]
+fn the_ends_of_the_index_range() {
+    let mut tree = MapleTree::<u32>::new();
+    let mut writer = tree.get_mut();
+    writer.store_range(0..=0, 1).unwrap();
+    writer.store_range(usize::MAX..=usize::MAX, 2).unwrap();
+    writer.validate().unwrap();
+    assert_eq!((writer.load(0), writer.load(1), writer.load(usize::MAX)), (Some(1), None, Some(2)));
+    assert_eq!(writer.empty_area(0..=usize::MAX, usize::MAX - 1, 1), Ok(1));
+    assert_eq!(writer.empty_area(0..=usize::MAX, usize::MAX, 1), Err(Error::NoSpace));
+    let mut cursor = writer.cursor(usize::MAX);
+    assert_eq!(cursor.next_range(usize::MAX), Some((usize::MAX..=usize::MAX, Some(2))));
+    assert_eq!(cursor.next_range(usize::MAX), None);
+    assert_eq!(cursor.prev(0), Some((usize::MAX..=usize::MAX, 2)));
+    assert_eq!(cursor.prev(0), Some((0..=0, 1)));
+    assert_eq!(cursor.prev(0), None);
+    assert_eq!(cursor.next(0), Some((0..=0, 1)));
+    // One entry over everything, which then is split and erased.
+    writer.store_range(0..=usize::MAX, 3).unwrap();
+    assert_eq!(writer.lookup(7), Some((0..=usize::MAX, 3)));
+    assert_eq!(writer.empty_area(0..=usize::MAX, 1, 1), Err(Error::NoSpace));
+    writer.erase_range(5..=5).unwrap();
+    assert_eq!(writer.lookup(7), Some((6..=usize::MAX, 3)));
+    assert_eq!(writer.empty_area(0..=usize::MAX, 1, 1), Ok(5));
+    writer.validate().unwrap();
+    writer.erase(0).unwrap();
+    writer.erase(usize::MAX).unwrap();
+    assert!(writer.is_empty());
+}
+
+#[test]
+fn bad_arguments() {
+    let mut tree = MapleTree::<u32>::new();
+    let mut writer = tree.get_mut();
+    writer.store_range(10..=20, 1).unwrap();
+    #[allow(clippy::reversed_empty_ranges)]
+    let reversed = 9..=3;
+    assert_eq!(writer.store_range(reversed.clone(), 2).unwrap_err().error, Error::EmptyRange);
+    assert_eq!(writer.insert_range(reversed.clone(), 2).unwrap_err().error, Error::EmptyRange);
+    assert_eq!(writer.erase_range(reversed.clone()), Err(Error::EmptyRange));
+    assert_eq!(writer.preallocate(reversed.clone()), Err(Error::EmptyRange));
+    assert_eq!(writer.find(reversed.clone()), None);
+    assert_eq!(writer.iter(reversed.clone()).next(), None);
+    assert_eq!(writer.empty_area(reversed.clone(), 1, 1), Err(Error::EmptyRange));
+    assert_eq!(writer.empty_area(0..=9, 0, 1), Err(Error::ZeroSize));
+    assert_eq!(writer.empty_area(0..=9, 1, 3), Err(Error::BadAlign));
+    assert_eq!(writer.empty_area_rev(0..=9, 1, 0), Err(Error::BadAlign));
+    assert_eq!(writer.alloc_range(0..=9, 11, 1, 2).unwrap_err().error, Error::NoSpace);
+    let mut next = 3;
+    let refused = writer.alloc_cyclic(10..=20, &mut next, 2).unwrap_err();
+    assert_eq!((refused.error, next), (Error::NoSpace, 3));
+    assert_eq!(writer.alloc_cyclic(reversed, &mut next, 2).unwrap_err().error, Error::EmptyRange);
+    assert_eq!(writer.iter(0..=usize::MAX).collect::<Vec<_>>(), [(10..=20, 1)]);
+}
+
+/// Stores every second cell in some order, then erases in another.
+fn grow_and_shrink(order: impl Fn(usize) -> usize, away: impl Fn(usize) -> usize) {
+    let mut cells = Cells::new(2 * N + 2);
+    let mut tree = Tree::new_in();
+    let mut writer = tree.get_mut();
+    let every = N / 20;
+    for i in 0..N {
+        let cell = 2 * order(i) + 1;
+        writer.store_range(cells.range(cell, cell), Owned::new(i as u64)).unwrap();
+        cells.set(cell, cell, Some(i as u64));
+        if i % every == 0 {
+            check(&mut writer, &cells);
+        }
+    }
+    check(&mut writer, &cells);
+    for i in 0..N {
+        let cell = 2 * away(i) + 1;
+        assert!(writer.erase(cell * super::CELL).unwrap().is_some());
+        cells.set(cell, cell, None);
+        if i % every == 0 {
+            check(&mut writer, &cells);
+        }
+    }
+    assert!(writer.is_empty());
+}
+
+#[test]
+fn growth_in_every_direction() {
+    let nodes = Flaky::live();
+    // 7 has no factor in common with either N.
+    let shuffled = |i: usize| i * 7 % N;
+    grow_and_shrink(|i| i, |i| i);
+    grow_and_shrink(|i| N - 1 - i, |i| i);
+    grow_and_shrink(|i| i, |i| N - 1 - i);
+    grow_and_shrink(shuffled, |i| i);
+    grow_and_shrink(|i| i, shuffled);
+    assert_eq!(Flaky::live(), nodes);
+}
+
+#[test]
+fn a_run_of_stores_leaves_full_leaves() {
+    for rising in [true, false] {
+        let mut tree = MapleTree::<u32>::new();
+        let mut writer = tree.get_mut();
+        for i in 0..N {
+            let at = if rising { i } else { N - i } * 10;
+            writer.store_range(at..=at + 9, i as u32).unwrap();
+        }
+        let stats = writer.stats();
+        let slots = stats.leaves * crate::layout::LEAF_SLOTS;
+        assert!(stats.entries * 10 > slots * 7 || N < 100, "{stats:?}");
+    }
+}
+
+#[test]
+fn one_store_over_everything() {
+    for (from, to) in
+        [(0, 2 * N + 1), (1, 2 * N), (2 * N - 2, 2 * N), (0, N), (N, 2 * N + 1), (1, 1)]
+    {
+        for hole in [false, true] {
+            let mut cells = Cells::new(2 * N + 2);
+            let mut tree = Tree::new_in();
+            let mut writer = tree.get_mut();
+            for i in 0..2 * N + 2 {
+                writer.store_range(cells.range(i, i), Owned::new(i as u64)).unwrap();
+                cells.set(i, i, Some(i as u64));
+            }
+            let range = cells.range(from, to);
+            if hole {
+                writer.erase_range(range).unwrap();
+                cells.set(from, to, None);
+            } else {
+                writer.store_range(range, Owned::new(u64::MAX)).unwrap();
+                cells.set(from, to, Some(u64::MAX));
+            }
+            check(&mut writer, &cells);
+            // What is left goes one by one.
+            while let Some((range, _)) = writer.find(0..=usize::MAX) {
+                writer.erase(*range.end()).unwrap();
+                writer.validate().unwrap();
+            }
+            assert_eq!(writer.stats().nodes, 0);
+        }
+    }
+}
+
+#[test]
+fn gaps_too_small_are_not_visited() {
+    // Many holes of one index, a few of two: the search finds those of two in the order of the height.
+    let mut tree = MapleTree::<u32>::new();
+    let mut writer = tree.get_mut();
+    for i in 0..N {
+        writer.store_range(i * 10..=i * 10 + 8, 1).unwrap();
+    }
+    let top = N * 10;
+    writer.store_range(top..=usize::MAX, 2).unwrap();
+    let bounds = 0..=usize::MAX;
+    assert_eq!(writer.empty_area(bounds.clone(), 2, 1), Err(Error::NoSpace));
+    let place = N / 2 * 10;
+    writer.store_range(place..=place + 7, 3).unwrap();
+    writer.erase_range(place + 8..=place + 8).unwrap();
+    assert_eq!(writer.empty_area(bounds.clone(), 2, 1), Ok(place + 8));
+    assert_eq!(writer.empty_area_rev(bounds.clone(), 2, 1), Ok(place + 8));
+    assert_eq!(writer.alloc_rrange(bounds.clone(), 1, 1, 4).unwrap(), (N - 1) * 10 + 9);
+    assert_eq!(writer.alloc_range(bounds, 1, 1, 4).unwrap(), 9);
+    writer.validate().unwrap();
+}

@@ -1,0 +1,149 @@
+//! Readers beside a writer, and the ways to get the right to write.
+
+use crate::{Error, MapleTree};
+use grace::{Epoch, Reclaim};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::vec::Vec;
+
+#[test]
+fn what_is_erased_lives_as_long_as_the_guard() {
+    static DROPS: AtomicUsize = AtomicUsize::new(0);
+    struct Counted(u32);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            DROPS.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let tree = MapleTree::<Arc<Counted>, Epoch>::new();
+    tree.store_range(3..=5, Arc::new(Counted(7))).unwrap();
+    let guard = tree.pin();
+    let seen = tree.load(&guard, 4).unwrap();
+    let erased = tree.erase(4).unwrap().unwrap().1;
+    // Readers may look at it, so it is not given out whole.
+    let erased = erased.into_inner().err().unwrap();
+    assert_eq!(erased.get().0, 7);
+    drop(erased);
+    assert_eq!((seen.0, DROPS.load(Ordering::Relaxed)), (7, 0));
+    drop(guard);
+    for _ in 0..100_000 {
+        if DROPS.load(Ordering::Relaxed) == 1 {
+            return;
+        }
+        Epoch::pin().flush();
+        thread::yield_now();
+    }
+    panic!("never dropped");
+}
+
+#[test]
+fn a_cursor_goes_on_through_replaced_nodes() {
+    let tree = MapleTree::<u32, Epoch>::new();
+    let n = if cfg!(miri) { 60 } else { 3000 };
+    for i in 0..n {
+        tree.store_range(i * 10..=i * 10 + 4, i as u32).unwrap();
+    }
+    let guard = tree.pin();
+    let mut cursor = tree.cursor(&guard, 0);
+    let mut seen = Vec::new();
+    let mut writer = tree.lock();
+    while let Some((range, value)) = cursor.find(usize::MAX) {
+        let at = *range.start();
+        seen.push(value);
+        // Erase what was seen, and something else ahead and behind: splits and merges all over.
+        writer.erase(at).unwrap();
+        if value % 3 == 0 {
+            writer.store_range(at + 5..=at + 9, value).unwrap();
+        }
+        writer.validate().unwrap();
+    }
+    drop(writer);
+    seen.dedup();
+    assert_eq!(seen, (0..n as u32).collect::<Vec<_>>());
+}
+
+#[test]
+fn tokens() {
+    let (tree, mut token) = MapleTree::<u32, Epoch>::with_token();
+    let (other, mut wrong) = MapleTree::<u32, Epoch>::with_token();
+    tree.writer(&mut token).unwrap().store_range(1..=2, 3).unwrap();
+    assert_eq!(tree.writer(&mut wrong).err(), Some(Error::WrongToken));
+    assert_eq!(other.writer(&mut token).err(), Some(Error::WrongToken));
+    let (copy, mut own) = tree.writer(&mut token).unwrap().duplicate_with_token().unwrap();
+    assert_eq!(copy.writer(&mut token).err(), Some(Error::WrongToken));
+    copy.writer(&mut own).unwrap().clear();
+    assert_eq!(tree.load(&tree.pin(), 2), Some(3));
+    assert!(copy.is_empty());
+}
+
+#[test]
+fn one_writer_at_a_time() {
+    let tree = MapleTree::<u32, Epoch>::new();
+    let held = tree.lock();
+    assert!(thread::scope(|scope| scope.spawn(|| tree.try_lock().is_none()).join().unwrap()));
+    drop(held);
+    assert!(tree.try_lock().is_some());
+}
+
+#[test]
+fn from_one_owner_to_shared() {
+    let mut tree = MapleTree::<Arc<u32>>::new();
+    let text = Arc::new(5);
+    tree.get_mut().store_range(0..=99, text.clone()).unwrap();
+    tree.get_mut().erase_range(10..=19).unwrap();
+    assert_eq!(Arc::strong_count(&text), 3);
+    let mut tree = tree.into_shared::<Epoch>();
+    assert_eq!(tree.load(&tree.pin(), 5).as_deref(), Some(&5));
+    tree.get_mut().clear();
+    assert_eq!(Arc::strong_count(&text), 1);
+    let mut tree = MapleTree::<u32>::new();
+    tree.get_mut().store_range(4..=4, 4).unwrap();
+    let (tree, mut token) = tree.into_shared_with_token::<Epoch>();
+    assert_eq!(tree.writer(&mut token).unwrap().load(4), Some(4));
+}
+
+/// I1: an index that is mapped throughout is always found, with a value it had; one that never is, never.
+#[test]
+fn readers_beside_a_writer() {
+    let tree = MapleTree::<u32, Epoch>::new();
+    let n = if cfg!(miri) { 16 } else { 500 };
+    let rounds = if cfg!(miri) { 30 } else { 20_000 };
+    // Even tens are toggled; odd tens are always mapped, as 1 or 2; 5 above each is never mapped.
+    for i in 0..n {
+        tree.store_range(i * 20 + 10..=i * 20 + 14, 1).unwrap();
+    }
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut reads = 0usize;
+            while !stop.load(Ordering::Acquire) || reads == 0 {
+                let guard = tree.pin();
+                for i in 0..n {
+                    let always = i * 20 + 12;
+                    assert!(matches!(tree.load(&guard, always), Some(1 | 2)));
+                    let (range, _) = tree.lookup(&guard, always).unwrap();
+                    assert_eq!(range, i * 20 + 10..=i * 20 + 14);
+                    assert_eq!(tree.load(&guard, always + 4), None);
+                    assert!(matches!(tree.load(&guard, i * 20), None | Some(3)));
+                }
+                let found = tree.iter(&guard, 0..=usize::MAX).filter(|&(_, value)| value != 3);
+                assert_eq!(found.count(), n);
+                reads += 1;
+            }
+            reads
+        });
+        let mut dice = super::Dice(3);
+        for _ in 0..rounds {
+            let i = dice.roll(n);
+            match dice.roll(3) {
+                0 => tree.store_range(i * 20..=i * 20 + 5, 3).unwrap(),
+                1 => tree.erase_range(i * 20..=i * 20 + 5).unwrap(),
+                _ => tree.store_range(i * 20 + 10..=i * 20 + 14, 1 + (i % 2) as u32).unwrap(),
+            }
+        }
+        stop.store(true, Ordering::Release);
+        assert!(reader.join().unwrap() > 0);
+    });
+    tree.validate().unwrap();
+}

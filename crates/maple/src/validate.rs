@@ -1,0 +1,198 @@
+//! The validator: every structural invariant of a tree.
+
+use crate::layout::{INNER_MIN, INNER_SLOTS, LEAF_MIN, LEAF_SLOTS};
+use crate::node::Link;
+use crate::path::{Path, Pick, Step};
+use core::fmt;
+
+/// An invariant of the tree's structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Rule {
+    /// A node has at least its minimum of slots (the root: one, or two children) and no more than fit.
+    Occupancy,
+    /// The bounds of a node rise, from its first index to its last.
+    Order,
+    /// Unused bounds are the largest index, unused slots null.
+    Padding,
+    /// Every child is there, one level lower than its parent.
+    Depth,
+    /// The gap kept for a child is its largest hole.
+    Gap,
+    /// No two holes touch, in one leaf or across two.
+    AdjacentHoles,
+    /// A tree without entries has no nodes.
+    EmptyRoot,
+    /// Leaves cover every index from 0 to the largest.
+    Coverage,
+}
+
+/// An invariant that does not hold, and where; from [`Writer::validate`](crate::Writer::validate).
+///
+/// ```
+/// use maple::MapleTree;
+/// let mut tree = MapleTree::<u32>::new();
+/// let mut writer = tree.get_mut();
+/// for i in 0..1000 {
+///     writer.store_range(i * 3..=i * 3 + 1, i as u32).unwrap();
+/// }
+/// assert_eq!(writer.validate(), Ok(()));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which.
+    pub rule: Rule,
+    /// The level of the node; 0 for a leaf.
+    pub level: usize,
+    /// The first index of the node.
+    pub min: usize,
+    /// The last index of the node.
+    pub max: usize,
+    /// The slot in the node.
+    pub slot: usize,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Violation { rule, level, min, max, slot } = self;
+        write!(f, "{rule:?} does not hold at level {level}, node {min:#x}..={max:#x}, slot {slot}")
+    }
+}
+
+impl core::error::Error for Violation {}
+
+/// # Safety
+/// The caller has the writer's right.
+pub(crate) unsafe fn validate(root: Link) -> Result<(), Violation> {
+    if root.is_null() {
+        return Ok(());
+    }
+    // From the top, so that a level is walked only when those above it are sound.
+    for level in (0..=root.level()).rev() {
+        let mut path = Path::new();
+        // SAFETY: the caller's promise.
+        unsafe { path.walk_part(root, 0, usize::MAX, level, Pick::First) };
+        let mut seen = Seen { next: Some(0), hole: false, entries: 0 };
+        loop {
+            let step = *path.step(level);
+            let is_root = level == root.level();
+            if level == 0 {
+                leaf(&step, is_root, &mut seen)?
+            } else {
+                inner(&step, is_root, &mut seen)?
+            }
+            if path.next_node().is_none() {
+                if seen.next.is_some() {
+                    return Err(at(&step, Rule::Coverage, 0));
+                }
+                if level == 0 && seen.entries == 0 {
+                    return Err(at(&step, Rule::EmptyRoot, 0));
+                }
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What has been seen of one level.
+struct Seen {
+    /// Where the next node must begin; `None` after the largest index.
+    next: Option<usize>,
+    /// The last slot was a hole.
+    hole: bool,
+    entries: usize,
+}
+
+fn at(step: &Step, rule: Rule, slot: usize) -> Violation {
+    Violation { rule, level: step.link.level(), min: step.min, max: step.max, slot }
+}
+
+fn cover(step: &Step, seen: &mut Seen) -> Result<(), Violation> {
+    if seen.next != Some(step.min) {
+        return Err(at(step, Rule::Coverage, 0));
+    }
+    seen.next = step.max.checked_add(1);
+    Ok(())
+}
+
+/// Bounds rise strictly and end at the node's end; the rest is padding.
+fn bounds(step: &Step, bounds: &[usize], len: usize) -> Result<(), Violation> {
+    let mut min = step.min;
+    for (slot, &bound) in bounds.iter().enumerate() {
+        let last = slot + 1 == len;
+        if slot < len {
+            if bound < min || (last && bound != step.max) || (!last && bound >= step.max) {
+                return Err(at(step, Rule::Order, slot));
+            }
+            min = bound.wrapping_add(1);
+        } else if bound != usize::MAX {
+            return Err(at(step, Rule::Padding, slot));
+        }
+    }
+    if min > step.max && len > bounds.len() {
+        return Err(at(step, Rule::Order, len - 1));
+    }
+    Ok(())
+}
+
+fn leaf(step: &Step, is_root: bool, seen: &mut Seen) -> Result<(), Violation> {
+    // SAFETY: the promise of `validate`.
+    let body = unsafe { step.link.as_leaf().body() };
+    let min = if is_root { 1 } else { LEAF_MIN };
+    if !(min..=LEAF_SLOTS).contains(&body.len) {
+        return Err(at(step, Rule::Occupancy, body.len));
+    }
+    cover(step, seen)?;
+    bounds(step, &body.bounds, body.len)?;
+    for (slot, word) in body.slots.iter().enumerate() {
+        if slot >= body.len {
+            if !word.is_null() {
+                return Err(at(step, Rule::Padding, slot));
+            }
+        } else {
+            if word.is_null() && seen.hole {
+                return Err(at(step, Rule::AdjacentHoles, slot));
+            }
+            seen.hole = word.is_null();
+            seen.entries += usize::from(!word.is_null());
+        }
+    }
+    Ok(())
+}
+
+fn inner(step: &Step, is_root: bool, seen: &mut Seen) -> Result<(), Violation> {
+    // SAFETY: the promise of `validate`.
+    let (node, seps) = unsafe { (step.link.as_inner(), step.link.as_inner().seps()) };
+    let min = if is_root { 2 } else { INNER_MIN };
+    if !(min..=INNER_SLOTS).contains(&seps.len) {
+        return Err(at(step, Rule::Occupancy, seps.len));
+    }
+    cover(step, seen)?;
+    bounds(step, &seps.bounds, seps.len)?;
+    for slot in 0..INNER_SLOTS {
+        let child = node.child(slot);
+        if slot >= seps.len {
+            if !child.is_null() || node.gap(slot) != 0 {
+                return Err(at(step, Rule::Padding, slot));
+            }
+            continue;
+        }
+        if child.is_null() || child.level() + 1 != step.link.level() {
+            return Err(at(step, Rule::Depth, slot));
+        }
+        let (min, max) = (seps.start(slot, step.min), seps.end(slot, step.max));
+        // SAFETY: the promise of `validate`; the child's level was checked.
+        let gap = unsafe {
+            if child.level() == 0 {
+                child.as_leaf().body().gap(min, max)
+            } else {
+                child.as_inner().max_gap()
+            }
+        };
+        if gap != node.gap(slot) {
+            return Err(at(step, Rule::Gap, slot));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,289 @@
+//! Phase one: which nodes a write replaces, level by level.
+//!
+//! The replaced leaves run from the leaf of the range's first index to that of its last. Their new
+//! contents are: what the left leaf holds before the range, a remainder of the slot that the range cuts
+//! on the left, the new slot, a remainder on the right, and what the right leaf holds after the range.
+//! That is cut into one, two or three leaves, taking in a sibling if it is too little for one. One level
+//! up the same happens with children for slots: what the left parent holds before the replaced leaves,
+//! the new leaves, what the right parent holds after them. It ends where one new node takes the place of
+//! one old node, for that is a single pointer store, or at the root.
+//!
+//! Holes stay whole: a hole written next to a hole takes it in, across leaves too. So a hole always lies
+//! in one leaf, and the largest gap of a subtree is the largest of its parts.
+
+use crate::entry::Raw;
+use crate::error::Error;
+use crate::layout::{INNER_MIN, INNER_SLOTS, LEAF_MIN, LEAF_SLOTS, MAX_HEIGHT, MAX_PER_LEVEL, cut};
+use crate::node::Link;
+use crate::path::{Path, Pick, Span};
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
+
+/// What is replaced at one level, and by how many nodes.
+#[derive(Clone, Copy)]
+pub(super) struct Level {
+    /// A sibling taken in on the left, or null.
+    pub(super) before: Link,
+    /// The leftmost node replaced (but for `before`): its first `keep` slots stay.
+    pub(super) left: Link,
+    pub(super) left_min: usize,
+    pub(super) keep: usize,
+    /// The rightmost node replaced (but for `after`): its slots from `resume` on stay.
+    pub(super) right: Link,
+    pub(super) right_max: usize,
+    pub(super) resume: usize,
+    /// A sibling taken in on the right, or null.
+    pub(super) after: Link,
+    /// The index range that all of it covers.
+    pub(super) lo: usize,
+    pub(super) hi: usize,
+    /// Slots of the new nodes.
+    pub(super) sizes: [usize; MAX_PER_LEVEL],
+    pub(super) count: usize,
+}
+
+/// Where the one pointer store goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Publish {
+    /// The tree becomes empty.
+    Empty,
+    /// The new node becomes the root.
+    Root,
+    /// Into the slot of the left path's node at this level.
+    Slot(usize),
+}
+
+/// A write worked out.
+pub(super) struct Plan {
+    /// The range written, with the holes that it takes in.
+    pub(super) first: usize,
+    pub(super) last: usize,
+    /// What remains of the slots cut at either end.
+    pub(super) left_rest: Option<Span>,
+    pub(super) right_rest: Option<Span>,
+    pub(super) publish: Publish,
+    /// The way to the place of publication and above.
+    pub(super) left: Path,
+    right: Path,
+    levels: [MaybeUninit<Level>; MAX_HEIGHT + 1],
+    used: usize,
+}
+
+impl Plan {
+    pub(super) fn new() -> Self {
+        Plan {
+            first: 0,
+            last: 0,
+            left_rest: None,
+            right_rest: None,
+            publish: Publish::Empty,
+            left: Path::new(),
+            right: Path::new(),
+            levels: [MaybeUninit::uninit(); MAX_HEIGHT + 1],
+            used: 0,
+        }
+    }
+
+    /// The levels rebuilt, from the leaves up.
+    pub(super) fn levels(&self) -> &[Level] {
+        // SAFETY: `add` has written the first `used` of them.
+        unsafe { self.levels[..self.used].assume_init_ref() }
+    }
+
+    /// New nodes needed.
+    pub(super) fn nodes(&self) -> usize {
+        self.levels().iter().map(|level| level.count).sum()
+    }
+
+    /// The entry of which both ends remain, so that it is needed twice.
+    pub(super) fn split(&self) -> Option<Raw> {
+        match (self.left_rest, self.right_rest) {
+            (Some(left), Some(right)) if left.min == right.min => NonNull::new(left.word),
+            _ => None,
+        }
+    }
+
+    /// One leaf takes the place of one leaf.
+    pub(super) fn within_leaf(&self) -> bool {
+        match self.levels() {
+            [leaf] => {
+                leaf.count == 1
+                    && leaf.left == leaf.right
+                    && leaf.before.is_null()
+                    && leaf.after.is_null()
+            }
+            _ => false,
+        }
+    }
+
+    fn add(&mut self, level: Level) -> Result<(), Error> {
+        // The tree may have `MAX_HEIGHT` levels; that is more than memory can fill.
+        if self.used == MAX_HEIGHT {
+            return Err(Error::OutOfMemory);
+        }
+        self.levels[self.used].write(level);
+        self.used += 1;
+        Ok(())
+    }
+
+    /// Works out the write of an entry (or a `hole`) over `first..=last`; false if it changes nothing.
+    ///
+    /// # Safety
+    /// `root` is the root, not null, of a tree to which the caller has the writer's right.
+    pub(super) unsafe fn make(
+        &mut self,
+        root: Link,
+        first: usize,
+        last: usize,
+        hole: bool,
+    ) -> Result<bool, Error> {
+        (self.first, self.last) = (first, last);
+        // SAFETY: the writer's right keeps every node as it is while the plan lives.
+        unsafe { self.left.walk(root, Pick::Index(first)) };
+        let span = self.left.span();
+        if hole && span.word.is_null() && span.max >= last {
+            return Ok(false);
+        }
+        if last <= span.max {
+            self.right = self.left.clone();
+        } else {
+            // SAFETY: as above.
+            unsafe { self.right.walk(root, Pick::Index(last)) };
+        }
+        if hole {
+            self.take_in_holes();
+        }
+        let (from, to) = (self.left.span(), self.right.span());
+        self.left_rest = (from.min < self.first).then_some(from);
+        self.right_rest = (to.max > self.last).then_some(to);
+        self.climb(hole)?;
+        Ok(true)
+    }
+
+    /// Widens the range by the holes that it touches.
+    fn take_in_holes(&mut self) {
+        let span = self.left.span();
+        if span.word.is_null() {
+            self.first = span.min;
+        } else if span.min == self.first && self.left.prev_slot() {
+            let span = self.left.span();
+            if span.word.is_null() {
+                self.first = span.min;
+            } else {
+                self.left.next_slot();
+            }
+        }
+        let span = self.right.span();
+        if span.word.is_null() {
+            self.last = span.max;
+        } else if span.max == self.last && self.right.next_slot() {
+            let span = self.right.span();
+            if span.word.is_null() {
+                self.last = span.max;
+            } else {
+                self.right.prev_slot();
+            }
+        }
+    }
+
+    /// Goes up level by level until one pointer store is enough.
+    fn climb(&mut self, hole: bool) -> Result<(), Error> {
+        // What the level below (or the write itself) puts in the middle.
+        let mut middle = 1;
+        for height in 0..self.left.height() {
+            let level = self.level(height, middle);
+            let everything = level.lo == 0 && level.hi == usize::MAX;
+            if height == 0 && hole && everything && level.sizes[0] == 1 {
+                self.publish = Publish::Empty;
+                self.add(Level { count: 0, ..level })?;
+                return Ok(());
+            }
+            self.add(level)?;
+            if level.count == 1 {
+                if everything {
+                    self.publish = Publish::Root;
+                    return Ok(());
+                }
+                let (left, right) = (self.left.step(height + 1), self.right.step(height + 1));
+                if left.link == right.link && left.slot == right.slot {
+                    self.publish = Publish::Slot(height + 1);
+                    return Ok(());
+                }
+            }
+            middle = level.count;
+        }
+        // The root itself was cut: a new one above it.
+        self.publish = Publish::Root;
+        self.add(Level {
+            before: Link::NULL,
+            left: Link::NULL,
+            left_min: 0,
+            keep: 0,
+            right: Link::NULL,
+            right_max: usize::MAX,
+            resume: 0,
+            after: Link::NULL,
+            lo: 0,
+            hi: usize::MAX,
+            sizes: [middle, 0, 0],
+            count: 1,
+        })
+    }
+
+    /// What is replaced at one level, given how many slots come in the middle.
+    fn level(&mut self, height: usize, middle: usize) -> Level {
+        let (slots, min) =
+            if height == 0 { (LEAF_SLOTS, LEAF_MIN) } else { (INNER_SLOTS, INNER_MIN) };
+        self.left.set_floor(height);
+        self.right.set_floor(height);
+        let (left, right) = (*self.left.step(height), *self.right.step(height));
+        let mut level = Level {
+            before: Link::NULL,
+            left: left.link,
+            left_min: left.min,
+            keep: left.slot,
+            right: right.link,
+            right_max: right.max,
+            resume: right.slot + 1,
+            after: Link::NULL,
+            lo: left.min,
+            hi: right.max,
+            sizes: [0; MAX_PER_LEVEL],
+            count: 0,
+        };
+        let mut before = left.slot;
+        let mut after = right.len() - right.slot - 1;
+        if height == 0 {
+            before += usize::from(self.left_rest.is_some());
+            after += usize::from(self.right_rest.is_some());
+        }
+        if before + middle + after < min && !(level.lo == 0 && level.hi == usize::MAX) {
+            if self.sibling_on_left(height) {
+                self.left.prev_node();
+                let sibling = self.left.step(height);
+                (level.before, level.lo) = (sibling.link, sibling.min);
+                before += sibling.len();
+            } else {
+                self.right.next_node();
+                let sibling = self.right.step(height);
+                (level.after, level.hi) = (sibling.link, sibling.max);
+                after += sibling.len();
+            }
+        }
+        (level.sizes, level.count) = cut(before + middle + after, before, after, slots, min);
+        level
+    }
+
+    /// Which sibling to take in: one under the same parent if there is, for that replaces fewer nodes.
+    /// There is one on some side.
+    fn sibling_on_left(&self, height: usize) -> bool {
+        let (left, right) = (self.left.step(height + 1), self.right.step(height + 1));
+        if left.slot > 0 {
+            true
+        } else if right.slot + 1 < right.len() {
+            false
+        } else {
+            self.left.step(height).min > 0
+        }
+    }
+}

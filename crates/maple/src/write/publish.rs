@@ -1,0 +1,62 @@
+//! Phase four: the store that makes a write visible, and the gaps above it.
+
+use super::build::{Item, leaves};
+use super::plan::{Plan, Publish};
+use crate::node::{AtomicLink, Body, Link};
+use crate::path::Path;
+
+/// Publishes what was built and returns the top of what it replaced.
+pub(super) fn publish(tree: &AtomicLink, plan: &Plan, root: Link, new: Item) -> Link {
+    match plan.publish {
+        Publish::Empty => {
+            tree.publish(Link::NULL);
+            root
+        }
+        Publish::Root => {
+            tree.publish(new.link);
+            root
+        }
+        Publish::Slot(level) => {
+            let step = plan.left.step(level);
+            // SAFETY: the plan's path stays valid: the node is in the tree.
+            let inner = unsafe { step.link.as_inner() };
+            let old = inner.child(step.slot);
+            inner.publish(step.slot, new.link);
+            raise_gap(&plan.left, level, new.gap);
+            old
+        }
+    }
+}
+
+/// Brings the gaps from `level` upwards up to date after the child on the path got the gap `gap`.
+///
+/// Stops where nothing changes: usually at once, or one level up.
+fn raise_gap(path: &Path, level: usize, mut gap: usize) {
+    for height in level..path.height() {
+        let step = path.step(height);
+        // SAFETY: the path's invariant.
+        let inner = unsafe { step.link.as_inner() };
+        if inner.gap(step.slot) == gap {
+            return;
+        }
+        inner.set_gap(step.slot, gap);
+        // SAFETY: as above.
+        gap = unsafe { inner.max_gap() };
+    }
+}
+
+/// The same for an owner without readers, when the write stays within one leaf: the leaf's contents
+/// are replaced. Returns the old contents.
+pub(super) fn in_place(plan: &Plan, new: *mut (), copy: *mut ()) -> Body {
+    let level = &plan.levels()[0];
+    let mut fresh = Body::EMPTY;
+    leaves(plan, level, new, copy, |body, _, _| fresh = body);
+    let gap = fresh.gap(level.lo, level.hi);
+    // SAFETY: the owner is alone, and the references taken for `leaves` are gone.
+    let body = unsafe { level.left.as_leaf().body_mut() };
+    let old = core::mem::replace(body, fresh);
+    if let Publish::Slot(height) = plan.publish {
+        raise_gap(&plan.left, height, gap);
+    }
+    old
+}

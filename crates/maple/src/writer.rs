@@ -1,0 +1,483 @@
+//! The right to write to a tree, and everything that can be done with it.
+
+use crate::alloc::NodeAlloc;
+use crate::cursor::{Paused, Position, WriteCursor};
+use crate::dump::Dump;
+use crate::duplicate::duplicate;
+use crate::entry::{Entry, Raw, drop_raw};
+use crate::error::{Error, Refused};
+use crate::gap::{End, Want, search};
+use crate::iter::Iter;
+use crate::lock::{OwnerLock, WriteToken};
+use crate::node::Link;
+use crate::path::{Path, Pick};
+use crate::stats::Stats;
+use crate::sync::MutexGuard;
+use crate::tree::{Core, MapleTree};
+use crate::validate::{Violation, validate};
+use crate::write::{Disposal, Removed, Supplies, prepare, replace, retire_nodes};
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::RangeInclusive;
+use core::ptr::{self, NonNull};
+use grace::Reclaim;
+
+/// What a writer's right rests on.
+pub(crate) enum Hold<'t> {
+    /// The tree's lock; it is let go when the writer is dropped.
+    Lock(#[allow(dead_code)] MutexGuard<'t, ()>),
+    /// The owner's token.
+    Token(PhantomData<&'t mut WriteToken>),
+    /// The tree is borrowed mutably.
+    Exclusive,
+}
+
+/// The right to write to a tree: made by [`MapleTree::lock`](crate::MapleTree::lock),
+/// [`MapleTree::writer`](crate::MapleTree::writer) and [`MapleTree::get_mut`](crate::MapleTree::get_mut).
+///
+/// It reads without a guard, since nothing changes but by its hand. Every write is all or nothing (I7):
+/// when it returns an error, the tree is as it was.
+///
+/// From `lock` and `writer`, readers run beside it: each write is one pointer store to them (I1), and
+/// what is removed is dropped after a grace period. From `get_mut` nobody else looks: leaves are changed
+/// in place, and what is removed is dropped at once.
+///
+/// ```
+/// use maple::MapleTree;
+/// let mut tree = MapleTree::<u32>::new();
+/// let mut writer = tree.get_mut();
+/// writer.store_range(0..=99, 1)?;
+/// writer.store_range(40..=59, 2)?; // splits the first in two
+/// let (range, removed) = writer.erase(50)?.unwrap();
+/// assert_eq!((range, removed.get()), (40..=59, 2));
+/// assert_eq!(writer.load(50), None);
+/// assert_eq!(writer.iter(0..=usize::MAX).count(), 2);
+/// # Ok::<(), maple::Error>(())
+/// ```
+pub struct Writer<'t, E: Entry, R: Reclaim, A: NodeAlloc> {
+    // Dropped before the hold is: spare nodes go back under the lock.
+    supplies: Supplies<E, A>,
+    core: &'t Core<E, R, A>,
+    hold: Hold<'t>,
+}
+
+impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
+    /// The hold is on this very tree; without `Exclusive`, `R` is `Concurrent`.
+    pub(crate) fn new(core: &'t Core<E, R, A>, hold: Hold<'t>) -> Self {
+        Writer { supplies: Supplies::new(), core, hold }
+    }
+
+    pub(crate) fn root(&self) -> Link {
+        self.core.root.load()
+    }
+
+    fn disposal(&self) -> Disposal {
+        match self.hold {
+            Hold::Exclusive => Disposal::Exclusive,
+            Hold::Lock(_) | Hold::Token(_) => Disposal::Deferred,
+        }
+    }
+
+    fn replace(
+        &mut self,
+        range: &RangeInclusive<usize>,
+        new: *mut (),
+        removed: Removed,
+    ) -> Result<(), Error> {
+        if range.is_empty() {
+            return Err(Error::EmptyRange);
+        }
+        let disposal = self.disposal();
+        let (first, last) = (*range.start(), *range.end());
+        // SAFETY: we are the writer; exclusive disposal only if the tree is borrowed mutably, and else
+        // the engine is concurrent.
+        unsafe {
+            replace::<E, R, A>(
+                &self.core.root,
+                &mut self.supplies,
+                disposal,
+                first,
+                last,
+                new,
+                removed,
+            )
+        }
+    }
+
+    /// Stores `entry` over the whole range. What it covers is removed; an entry that it covers in part
+    /// keeps the rest, and one of which both ends stick out is duplicated ([`Entry::try_dup`]).
+    ///
+    /// # Errors
+    /// [`Error::EmptyRange`] or [`Error::OutOfMemory`], with the entry.
+    pub fn store_range(
+        &mut self,
+        range: RangeInclusive<usize>,
+        entry: E,
+    ) -> Result<(), Refused<E>> {
+        let raw = entry.into_raw();
+        self.replace(&range, raw.as_ptr(), Removed::Drop)
+            // SAFETY: a refused entry is not in the tree; the word is ours.
+            .map_err(|error| Refused { error, entry: unsafe { E::from_raw(raw) } })
+    }
+
+    /// Stores `entry` over the range if that is free.
+    ///
+    /// # Errors
+    /// [`Error::Occupied`] with the range of the lowest entry in the way, [`Error::EmptyRange`] or
+    /// [`Error::OutOfMemory`]; and the entry.
+    pub fn insert_range(
+        &mut self,
+        range: RangeInclusive<usize>,
+        entry: E,
+    ) -> Result<(), Refused<E>> {
+        if let Some((found, _)) = self.find(range.clone()) {
+            let error = Error::Occupied { start: *found.start(), end: *found.end() };
+            return Err(Refused { error, entry });
+        }
+        self.store_range(range, entry)
+    }
+
+    /// Removes the entry that holds `index`, whole, and returns it with its range; `None` for a hole.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]: beside readers, even erasing makes a new leaf.
+    #[allow(clippy::type_complexity)]
+    pub fn erase(
+        &mut self,
+        index: usize,
+    ) -> Result<Option<(RangeInclusive<usize>, Erased<E, R>)>, Error> {
+        let root = self.root();
+        if root.is_null() {
+            return Ok(None);
+        }
+        let mut path = Path::new();
+        // SAFETY: we are the writer.
+        unsafe { path.walk(root, Pick::Index(index)) };
+        let span = path.span();
+        let Some(raw) = NonNull::new(span.word) else { return Ok(None) };
+        let range = span.min..=span.max;
+        self.replace(&range, ptr::null_mut(), Removed::Keep)?;
+        let shared = self.disposal() == Disposal::Deferred;
+        Ok(Some((range, Erased { raw, shared, _kinds: PhantomData })))
+    }
+
+    /// Makes a hole of the whole range; entries that it covers in part keep the rest.
+    ///
+    /// # Errors
+    /// [`Error::EmptyRange`] or [`Error::OutOfMemory`].
+    pub fn erase_range(&mut self, range: RangeInclusive<usize>) -> Result<(), Error> {
+        self.replace(&range, ptr::null_mut(), Removed::Drop)
+    }
+
+    /// Removes everything. Cannot fail. Time: the number of nodes and entries.
+    pub fn clear(&mut self) {
+        let root = self.root();
+        self.core.root.publish(Link::NULL);
+        // SAFETY: the tree is unreachable since; exclusive only if it is borrowed mutably.
+        unsafe { retire_nodes::<E, R, A>(self.disposal(), root) }
+    }
+
+    /// Allocates ahead, so that the next write of this writer cannot fail if it is over `range`: a store
+    /// or an erase. (A write elsewhere may use up or drop what was got.) What is left over goes back when
+    /// the writer is dropped.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] or [`Error::EmptyRange`].
+    pub fn preallocate(&mut self, range: RangeInclusive<usize>) -> Result<(), Error> {
+        if range.is_empty() {
+            return Err(Error::EmptyRange);
+        }
+        // SAFETY: we are the writer.
+        unsafe {
+            prepare::<E, A>(&self.core.root, &mut self.supplies, *range.start(), *range.end())
+        }
+    }
+
+    /// Stores `entry` in the lowest run of `size` free indices inside `bounds` that begins at a multiple
+    /// of `align`, and returns where that is.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::OutOfMemory`], or the arguments are bad; and the entry.
+    pub fn alloc_range(
+        &mut self,
+        bounds: RangeInclusive<usize>,
+        size: usize,
+        align: usize,
+        entry: E,
+    ) -> Result<usize, Refused<E>> {
+        match self.empty_area(bounds, size, align) {
+            Ok(start) => self.store_range(start..=start + (size - 1), entry).map(|()| start),
+            Err(error) => Err(Refused { error, entry }),
+        }
+    }
+
+    /// As [`alloc_range`](Writer::alloc_range), but the highest run.
+    ///
+    /// # Errors
+    /// As for [`alloc_range`](Writer::alloc_range).
+    pub fn alloc_rrange(
+        &mut self,
+        bounds: RangeInclusive<usize>,
+        size: usize,
+        align: usize,
+        entry: E,
+    ) -> Result<usize, Refused<E>> {
+        match self.empty_area_rev(bounds, size, align) {
+            Ok(start) => self.store_range(start..=start + (size - 1), entry).map(|()| start),
+            Err(error) => Err(Refused { error, entry }),
+        }
+    }
+
+    /// Stores `entry` at the lowest free index inside `bounds` at or after `*next`; from the beginning of
+    /// `bounds` if there is none. `*next` becomes the index after it (the beginning again, after the
+    /// largest index of all). Returns the index, and whether the search had to begin anew.
+    ///
+    /// ```
+    /// use maple::MapleTree;
+    /// let mut tree = MapleTree::<u32>::new();
+    /// let mut writer = tree.get_mut();
+    /// let mut next = 9;
+    /// assert_eq!(writer.alloc_cyclic(1..=9, &mut next, 7)?, (9, false));
+    /// assert_eq!(writer.alloc_cyclic(1..=9, &mut next, 8)?, (1, true));
+    /// assert_eq!(next, 2);
+    /// # Ok::<(), maple::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::OutOfMemory`] or [`Error::EmptyRange`]; and the entry. `*next` stays.
+    pub fn alloc_cyclic(
+        &mut self,
+        bounds: RangeInclusive<usize>,
+        next: &mut usize,
+        entry: E,
+    ) -> Result<(usize, bool), Refused<E>> {
+        if bounds.is_empty() {
+            return Err(Refused { error: Error::EmptyRange, entry });
+        }
+        let (start, end) = (*bounds.start(), *bounds.end());
+        let from = (*next).max(start);
+        let (place, wrapped) = match self.empty_area(from..=end, 1, 1) {
+            Ok(index) => (Ok(index), false),
+            // Past the end of the bounds, or nothing left up to it.
+            Err(_) => (self.empty_area(start..=end, 1, 1), true),
+        };
+        let index = match place {
+            Ok(index) => index,
+            Err(error) => return Err(Refused { error, entry }),
+        };
+        self.store_range(index..=index, entry)?;
+        *next = index.checked_add(1).unwrap_or(start);
+        Ok((index, wrapped))
+    }
+
+    /// The start of the lowest run of `size` free indices inside `bounds`, a multiple of `align`. Cost:
+    /// height times width, unless long enough holes fail by alignment.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], or the arguments are bad.
+    pub fn empty_area(
+        &self,
+        bounds: RangeInclusive<usize>,
+        size: usize,
+        align: usize,
+    ) -> Result<usize, Error> {
+        self.search(bounds, size, align, End::Lowest)
+    }
+
+    /// As [`empty_area`](Writer::empty_area), but the highest.
+    ///
+    /// # Errors
+    /// As for [`empty_area`](Writer::empty_area).
+    pub fn empty_area_rev(
+        &self,
+        bounds: RangeInclusive<usize>,
+        size: usize,
+        align: usize,
+    ) -> Result<usize, Error> {
+        self.search(bounds, size, align, End::Highest)
+    }
+
+    fn search(
+        &self,
+        bounds: RangeInclusive<usize>,
+        size: usize,
+        align: usize,
+        end: End,
+    ) -> Result<usize, Error> {
+        let want = Want::new(bounds, size, align)?;
+        // SAFETY: we are the writer.
+        unsafe { search(self.root(), &mut Path::new(), want, end) }.ok_or(Error::NoSpace)
+    }
+
+    /// The entry at `index`.
+    pub fn load(&self, index: usize) -> Option<E::Ref<'_>> {
+        // SAFETY: we are the writer, and the look borrows us.
+        unsafe { self.core.load(index) }
+    }
+
+    /// The entry at `index`, with its whole range.
+    pub fn lookup(&self, index: usize) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
+        // SAFETY: as for `load`.
+        unsafe { self.core.lookup(index) }
+    }
+
+    /// The lowest entry that overlaps `bounds`; `None` too if the bounds are empty.
+    pub fn find(
+        &self,
+        bounds: RangeInclusive<usize>,
+    ) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
+        // SAFETY: as for `load`.
+        unsafe { self.core.find(bounds) }
+    }
+
+    /// The highest entry that overlaps `bounds`; `None` too if the bounds are empty.
+    pub fn find_rev(
+        &self,
+        bounds: RangeInclusive<usize>,
+    ) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
+        // SAFETY: as for `load`.
+        unsafe { self.core.find_rev(bounds) }
+    }
+
+    /// The entries that overlap `bounds`, from both ends.
+    pub fn iter(&self, bounds: RangeInclusive<usize>) -> Iter<'_, E> {
+        // SAFETY: as for `load`.
+        unsafe { Iter::new(self.root(), bounds) }
+    }
+
+    /// A cursor at `index`.
+    pub fn cursor(&mut self, index: usize) -> WriteCursor<'_, 't, E, R, A> {
+        WriteCursor::new(self, Position::new(index))
+    }
+
+    /// A cursor that goes on from where another was paused.
+    pub fn resume(&mut self, place: Paused) -> WriteCursor<'_, 't, E, R, A> {
+        WriteCursor::new(self, place.position())
+    }
+
+    /// Whether there is no entry. Constant time.
+    pub fn is_empty(&self) -> bool {
+        self.root().is_null()
+    }
+
+    /// Levels from the root to the leaves; 0 when empty. Constant time.
+    pub fn height(&self) -> usize {
+        self.core.height()
+    }
+
+    /// Counts of nodes, entries, holes and bytes. Time: the number of nodes.
+    pub fn stats(&self) -> Stats {
+        // SAFETY: we are the writer.
+        unsafe { Stats::of(self.root()) }
+    }
+
+    /// A tree of its own with the same ranges, its entries duplicated ([`Entry::try_dup`]). Time: the
+    /// number of nodes and entries.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; then nothing is left of the copy.
+    pub fn duplicate(&self) -> Result<MapleTree<E, R, A>, Error> {
+        // SAFETY: we are the writer.
+        Ok(MapleTree::from_root(unsafe { duplicate::<E, R, A>(self.root())? }))
+    }
+
+    /// As [`duplicate`](Writer::duplicate), for an owner that holds the right to write itself.
+    ///
+    /// # Errors
+    /// As for [`duplicate`](Writer::duplicate).
+    #[allow(clippy::type_complexity)]
+    pub fn duplicate_with_token(
+        &self,
+    ) -> Result<(MapleTree<E, R, A, OwnerLock>, WriteToken), Error> {
+        // SAFETY: we are the writer.
+        let root = unsafe { duplicate::<E, R, A>(self.root())? };
+        Ok(MapleTree::from_root_with_token(root))
+    }
+
+    /// Checks every structural invariant; see [`Violation`]. Time: the number of slots. For tests and for
+    /// hunting memory corruption.
+    ///
+    /// # Errors
+    /// The first violation met.
+    pub fn validate(&self) -> Result<(), Violation> {
+        // SAFETY: we are the writer.
+        unsafe { validate(self.root()) }
+    }
+
+    /// The tree in readable form, node by node.
+    pub fn dump(&self) -> Dump<'_> {
+        // SAFETY: we are the writer, and the dump borrows us.
+        unsafe { Dump::new(self.root()) }
+    }
+}
+
+impl<E: Entry, R: Reclaim, A: NodeAlloc> fmt::Debug for Writer<'_, E, R, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").field("height", &self.height()).finish_non_exhaustive()
+    }
+}
+
+/// An entry that was erased: still to be looked at, and dropped when it is safe.
+///
+/// Readers may hold a look at it, so dropping this hands the entry to the grace period; without readers
+/// (from `get_mut`) it is dropped at once, and [`into_inner`](Erased::into_inner) gives it back.
+///
+/// ```
+/// use maple::MapleTree;
+/// let mut tree = MapleTree::<Box<u64>>::new();
+/// tree.get_mut().store_range(4..=7, Box::new(9)).unwrap();
+/// let (_, erased) = tree.get_mut().erase(5).unwrap().unwrap();
+/// assert_eq!(*erased.get(), 9);
+/// let owned: Box<u64> = erased.into_inner().ok().unwrap();
+/// assert_eq!(*owned, 9);
+/// ```
+pub struct Erased<E: Entry, R: Reclaim> {
+    raw: Raw,
+    /// Readers may still look at it.
+    shared: bool,
+    _kinds: PhantomData<(E, fn() -> R)>,
+}
+
+// SAFETY: it owns an `E`, which is `Send`.
+unsafe impl<E: Entry, R: Reclaim> Send for Erased<E, R> {}
+// SAFETY: sharing it shares the `E`.
+unsafe impl<E: Entry + Sync, R: Reclaim> Sync for Erased<E, R> {}
+
+impl<E: Entry, R: Reclaim> Erased<E, R> {
+    /// A look at the entry.
+    pub fn get(&self) -> E::Ref<'_> {
+        // SAFETY: the entry is ours until we are dropped, and the look borrows us.
+        unsafe { E::borrow(self.raw) }
+    }
+
+    /// The entry itself, if no reader can be looking at it, or if it is a plain value.
+    ///
+    /// # Errors
+    /// The same again, when readers may be looking.
+    pub fn into_inner(self) -> Result<E, Self> {
+        if self.shared && E::NEEDS_DROP {
+            return Err(self);
+        }
+        let this = core::mem::ManuallyDrop::new(self);
+        // SAFETY: it is turned back once: the drop that would do so too is left out.
+        Ok(unsafe { E::from_raw(this.raw) })
+    }
+}
+
+impl<E: Entry, R: Reclaim> Drop for Erased<E, R> {
+    fn drop(&mut self) {
+        if self.shared && E::NEEDS_DROP {
+            // SAFETY: the entry left the tree when it was erased, and is retired once.
+            unsafe { R::retire(&R::pin(), self.raw, drop_raw::<E>) }
+        } else {
+            // SAFETY: nobody else looks at it, or dropping it means nothing.
+            unsafe { drop_raw::<E>(self.raw) }
+        }
+    }
+}
+
+impl<E: Entry, R: Reclaim> fmt::Debug for Erased<E, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Erased").finish_non_exhaustive()
+    }
+}
