@@ -33,13 +33,14 @@ use crate::alloc::NodeAlloc;
 use crate::entry::{Entry, Raw, drop_raw};
 use crate::error::Error;
 use crate::node::{AtomicLink, Body, Leaf, Link};
-use core::ptr;
+use core::marker::PhantomData;
+use core::ptr::{self, NonNull};
 use grace::Reclaim;
 use plan::Plan;
 
 /// What becomes of the entries that a write removes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Removed {
+enum Removed {
     /// They are dropped after a grace period.
     Drop,
     /// The caller has them.
@@ -51,12 +52,12 @@ pub(crate) struct Supplies<E: Entry, A: NodeAlloc> {
     pub(crate) nodes: Reserve<A>,
     /// A duplicate made ahead, with the entry that it duplicates.
     spare: Option<(Raw, Raw)>,
-    _entry: core::marker::PhantomData<E>,
+    _entry: PhantomData<E>,
 }
 
 impl<E: Entry, A: NodeAlloc> Supplies<E, A> {
     pub(crate) const fn new() -> Self {
-        Supplies { nodes: Reserve::new(), spare: None, _entry: core::marker::PhantomData }
+        Supplies { nodes: Reserve::new(), spare: None, _entry: PhantomData }
     }
 
     /// Makes sure that there is a duplicate of `source`.
@@ -102,8 +103,9 @@ pub(crate) unsafe fn prepare<E: Entry, A: NodeAlloc>(
     if !root.is_null() {
         for hole in [false, true] {
             let mut plan = Plan::new();
-            // SAFETY: the writer's right keeps every node as it is.
-            if unsafe { plan.make(root, first, last, hole)? } {
+            // SAFETY: the caller's promise.
+            unsafe { plan.walk(root, first) };
+            if plan.make(first, last, hole)? {
                 needed = needed.max(plan.nodes());
                 if let Some(source) = plan.split() {
                     // SAFETY: the entry is in the tree.
@@ -115,82 +117,131 @@ pub(crate) unsafe fn prepare<E: Entry, A: NodeAlloc>(
     supplies.nodes.fill(needed)
 }
 
-/// Replaces what lies in `first..=last` by `new` (null: a hole). On error nothing has changed and
-/// `new` is still the caller's.
-///
-/// # Safety
-/// The caller has the writer's right to the tree, and when `disposal` is exclusive, no reader exists.
-/// `new` is null or an entry's word. With [`Removed::Keep`], the caller takes over the entries that lie
-/// wholly in the range.
-pub(crate) unsafe fn replace<E: Entry, R: Reclaim, A: NodeAlloc>(
-    tree: &AtomicLink,
-    supplies: &mut Supplies<E, A>,
+/// A tree in the hands of its writer.
+pub(crate) struct Target<'t, E: Entry, R: Reclaim, A: NodeAlloc> {
+    tree: &'t AtomicLink,
+    supplies: &'t mut Supplies<E, A>,
     disposal: Disposal,
-    first: usize,
-    last: usize,
-    new: *mut (),
-    removed: Removed,
-) -> Result<(), Error> {
-    let root = tree.load();
-    if root.is_null() {
-        return first_entry(tree, supplies, first, last, new);
-    }
-    let mut plan = Plan::new();
-    // SAFETY: the writer's right keeps every node as it is.
-    if !unsafe { plan.make(root, first, last, new.is_null())? } {
-        return Ok(());
-    }
-    if let Some(source) = plan.split() {
-        // SAFETY: the entry is in the tree.
-        unsafe { supplies.provide(source)? }
-    }
-    let in_place = disposal == Disposal::Exclusive && plan.within_leaf();
-    if !in_place {
-        supplies.nodes.fill(plan.nodes())?;
-    }
-    // Nothing fails from here on.
-    let copy = match plan.split() {
-        Some(_) => supplies.spare.take().map_or(ptr::null_mut(), |(_, copy)| copy.as_ptr()),
-        None => ptr::null_mut(),
-    };
-    if in_place {
-        let old = publish::in_place(&plan, new, copy);
-        if removed == Removed::Drop {
-            // SAFETY: the slots left the tree with the old body, and the owner is alone.
-            unsafe { retire::entries_of::<E, R>(&retire::Bin::new(disposal), &plan, &old) };
-        }
-        supplies.drop_spare();
-        return Ok(());
-    }
-    let top = build::build(&plan, new, copy, &mut supplies.nodes);
-    let old = publish::publish(tree, &plan, root, top);
-    // SAFETY: what the plan replaced is unreachable since `publish`.
-    unsafe { retire::retire::<E, R, A>(disposal, &plan, root, old, removed) };
-    // A duplicate made ahead is for the next write only: its source may be gone by the one after.
-    supplies.drop_spare();
-    Ok(())
+    _kinds: PhantomData<R>,
 }
 
-/// The first entry of an empty tree: one leaf.
-fn first_entry<E: Entry, A: NodeAlloc>(
-    tree: &AtomicLink,
-    supplies: &mut Supplies<E, A>,
-    first: usize,
-    last: usize,
-    new: *mut (),
-) -> Result<(), Error> {
-    if new.is_null() {
-        return Ok(());
+impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
+    /// # Safety
+    /// The caller has the writer's right to the tree. When `disposal` is exclusive, no reader exists; when
+    /// it is not, the engine is [`grace::Concurrent`].
+    pub(crate) unsafe fn new(
+        tree: &'t AtomicLink,
+        supplies: &'t mut Supplies<E, A>,
+        disposal: Disposal,
+    ) -> Self {
+        Target { tree, supplies, disposal, _kinds: PhantomData }
     }
-    supplies.nodes.fill(1)?;
-    let mut body = Body::EMPTY;
-    if first > 0 {
-        body.push(first - 1, ptr::null_mut());
+
+    /// Replaces what lies in `first..=last` by `new` (null: a hole). On error nothing has changed and
+    /// `new` is still the caller's.
+    pub(crate) fn replace(mut self, first: usize, last: usize, new: *mut ()) -> Result<(), Error> {
+        let root = self.tree.load();
+        if root.is_null() {
+            return self.first_entry(first, last, new);
+        }
+        let mut plan = Plan::new();
+        // SAFETY: the promise of `new`.
+        unsafe { plan.walk(root, first) };
+        self.carry_out(&mut plan, first, last, new, Removed::Drop)
     }
-    body.push(last, new);
-    if last < usize::MAX {
-        body.push(usize::MAX, ptr::null_mut());
+
+    /// As [`Target::replace`], if nothing is in the way.
+    pub(crate) fn insert(mut self, first: usize, last: usize, new: *mut ()) -> Result<(), Error> {
+        let root = self.tree.load();
+        if root.is_null() {
+            return self.first_entry(first, last, new);
+        }
+        let mut plan = Plan::new();
+        // SAFETY: the promise of `new`.
+        let mut span = unsafe { plan.walk(root, first) };
+        if span.word.is_null() && span.max < last {
+            // A hole ends at an entry.
+            if let Some(next) = plan.after() {
+                span = next;
+            }
+        }
+        if !span.word.is_null() {
+            return Err(Error::Occupied { start: span.min, end: span.max });
+        }
+        self.carry_out(&mut plan, first, last, new, Removed::Drop)
     }
-    tree.publish(Link::leaf(supplies.nodes.take(Leaf::new(body))));
-    Ok(())
+
+    /// Makes a hole of the entry that holds `index`, and returns it; it is the caller's now.
+    pub(crate) fn erase(mut self, index: usize) -> Result<Option<(usize, usize, Raw)>, Error> {
+        let root = self.tree.load();
+        if root.is_null() {
+            return Ok(None);
+        }
+        let mut plan = Plan::new();
+        // SAFETY: the promise of `new`.
+        let span = unsafe { plan.walk(root, index) };
+        let Some(raw) = NonNull::new(span.word) else { return Ok(None) };
+        self.carry_out(&mut plan, span.min, span.max, ptr::null_mut(), Removed::Keep)?;
+        Ok(Some((span.min, span.max, raw)))
+    }
+
+    /// The phases after the walk.
+    fn carry_out(
+        &mut self,
+        plan: &mut Plan,
+        first: usize,
+        last: usize,
+        new: *mut (),
+        removed: Removed,
+    ) -> Result<(), Error> {
+        if !plan.make(first, last, new.is_null())? {
+            return Ok(());
+        }
+        if let Some(source) = plan.split() {
+            // SAFETY: the entry is in the tree.
+            unsafe { self.supplies.provide(source)? }
+        }
+        let in_place = self.disposal == Disposal::Exclusive && plan.within_leaf();
+        if !in_place {
+            self.supplies.nodes.fill(plan.nodes())?;
+        }
+        // Nothing fails from here on.
+        let copy = match plan.split() {
+            Some(_) => {
+                self.supplies.spare.take().map_or(ptr::null_mut(), |(_, copy)| copy.as_ptr())
+            }
+            None => ptr::null_mut(),
+        };
+        if in_place {
+            let old = publish::in_place(plan, new, copy);
+            // SAFETY: the slots left the tree with the old contents, and the owner is alone.
+            unsafe { retire::entries_of::<E, R>(self.disposal, plan, &old, removed) };
+        } else {
+            let top = build::build(plan, new, copy, &mut self.supplies.nodes);
+            let old = publish::publish(self.tree, plan, top);
+            // SAFETY: what the plan replaced is unreachable since `publish`.
+            unsafe { retire::retire::<E, R, A>(self.disposal, plan, old, removed) };
+        }
+        // A duplicate made ahead is for the next write only: its source may be gone by the one after.
+        self.supplies.drop_spare();
+        Ok(())
+    }
+
+    /// The first entry of an empty tree: one leaf.
+    fn first_entry(&mut self, first: usize, last: usize, new: *mut ()) -> Result<(), Error> {
+        if new.is_null() {
+            return Ok(());
+        }
+        self.supplies.nodes.fill(1)?;
+        let mut body = Body::EMPTY;
+        if first > 0 {
+            body.push(first - 1, ptr::null_mut());
+        }
+        body.push(last, new);
+        if last < usize::MAX {
+            body.push(usize::MAX, ptr::null_mut());
+        }
+        self.tree.publish(Link::leaf(self.supplies.nodes.take(Leaf::new(body))));
+        Ok(())
+    }
 }

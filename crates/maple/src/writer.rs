@@ -10,16 +10,16 @@ use crate::gap::{End, Want, search};
 use crate::iter::Iter;
 use crate::lock::{OwnerLock, WriteToken};
 use crate::node::Link;
-use crate::path::{Path, Pick};
+use crate::path::Path;
 use crate::stats::Stats;
 use crate::sync::MutexGuard;
 use crate::tree::{Core, MapleTree};
 use crate::validate::{Violation, validate};
-use crate::write::{Disposal, Removed, Supplies, prepare, replace, retire_nodes};
+use crate::write::{Disposal, Supplies, Target, prepare, retire_nodes};
 use core::fmt;
 use core::marker::PhantomData;
 use core::ops::RangeInclusive;
-use core::ptr::{self, NonNull};
+use core::ptr;
 use grace::Reclaim;
 
 /// What a writer's right rests on.
@@ -78,30 +78,20 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         }
     }
 
-    fn replace(
+    /// The tree to write to, and the ends of the range.
+    #[allow(clippy::type_complexity)]
+    fn target(
         &mut self,
         range: &RangeInclusive<usize>,
-        new: *mut (),
-        removed: Removed,
-    ) -> Result<(), Error> {
+    ) -> Result<(Target<'_, E, R, A>, usize, usize), Error> {
         if range.is_empty() {
             return Err(Error::EmptyRange);
         }
         let disposal = self.disposal();
-        let (first, last) = (*range.start(), *range.end());
         // SAFETY: we are the writer; exclusive disposal only if the tree is borrowed mutably, and else
         // the engine is concurrent.
-        unsafe {
-            replace::<E, R, A>(
-                &self.core.root,
-                &mut self.supplies,
-                disposal,
-                first,
-                last,
-                new,
-                removed,
-            )
-        }
+        let target = unsafe { Target::new(&self.core.root, &mut self.supplies, disposal) };
+        Ok((target, *range.start(), *range.end()))
     }
 
     /// Stores `entry` over the whole range. What it covers is removed; an entry that it covers in part
@@ -115,7 +105,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         entry: E,
     ) -> Result<(), Refused<E>> {
         let raw = entry.into_raw();
-        self.replace(&range, raw.as_ptr(), Removed::Drop)
+        self.target(&range)
+            .and_then(|(target, first, last)| target.replace(first, last, raw.as_ptr()))
             // SAFETY: a refused entry is not in the tree; the word is ours.
             .map_err(|error| Refused { error, entry: unsafe { E::from_raw(raw) } })
     }
@@ -130,11 +121,11 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         range: RangeInclusive<usize>,
         entry: E,
     ) -> Result<(), Refused<E>> {
-        if let Some((found, _)) = self.find(range.clone()) {
-            let error = Error::Occupied { start: *found.start(), end: *found.end() };
-            return Err(Refused { error, entry });
-        }
-        self.store_range(range, entry)
+        let raw = entry.into_raw();
+        self.target(&range)
+            .and_then(|(target, first, last)| target.insert(first, last, raw.as_ptr()))
+            // SAFETY: a refused entry is not in the tree; the word is ours.
+            .map_err(|error| Refused { error, entry: unsafe { E::from_raw(raw) } })
     }
 
     /// Removes the entry that holds `index`, whole, and returns it with its range; `None` for a hole.
@@ -146,19 +137,11 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         &mut self,
         index: usize,
     ) -> Result<Option<(RangeInclusive<usize>, Erased<E, R>)>, Error> {
-        let root = self.root();
-        if root.is_null() {
-            return Ok(None);
-        }
-        let mut path = Path::new();
-        // SAFETY: we are the writer.
-        unsafe { path.walk(root, Pick::Index(index)) };
-        let span = path.span();
-        let Some(raw) = NonNull::new(span.word) else { return Ok(None) };
-        let range = span.min..=span.max;
-        self.replace(&range, ptr::null_mut(), Removed::Keep)?;
         let shared = self.disposal() == Disposal::Deferred;
-        Ok(Some((range, Erased { raw, shared, _kinds: PhantomData })))
+        let (target, ..) = self.target(&(index..=index))?;
+        Ok(target
+            .erase(index)?
+            .map(|(min, max, raw)| (min..=max, Erased { raw, shared, _kinds: PhantomData })))
     }
 
     /// Makes a hole of the whole range; entries that it covers in part keep the rest.
@@ -166,7 +149,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// # Errors
     /// [`Error::EmptyRange`] or [`Error::OutOfMemory`].
     pub fn erase_range(&mut self, range: RangeInclusive<usize>) -> Result<(), Error> {
-        self.replace(&range, ptr::null_mut(), Removed::Drop)
+        let (target, first, last) = self.target(&range)?;
+        target.replace(first, last, ptr::null_mut())
     }
 
     /// Removes everything. Cannot fail. Time: the number of nodes and entries.

@@ -5,6 +5,7 @@ use super::plan::{Level, Plan};
 use crate::alloc::NodeAlloc;
 use crate::layout::MAX_PER_LEVEL;
 use crate::node::{Body, Inner, Leaf, Link};
+use core::array;
 use core::ptr::NonNull;
 
 /// A finished node: for its parent to take in.
@@ -28,13 +29,21 @@ pub(super) fn build<A: NodeAlloc>(
     let mut count = 0;
     for (height, level) in plan.levels().iter().enumerate() {
         let mut made = [NONE; MAX_PER_LEVEL];
-        let mut n = 0;
+        let n = level.count;
         if height == 0 {
-            leaves(plan, level, new, copy, |body, min, max| {
-                let gap = body.gap(min, max);
-                made[n] = Item { link: Link::leaf(nodes.take(Leaf::new(body))), max, gap };
-                n += 1;
-            });
+            let fresh: [_; MAX_PER_LEVEL] =
+                array::from_fn(|i| (i < n).then(|| nodes.take(Leaf::new(Body::EMPTY))));
+            // SAFETY: the leaves are new and only ours.
+            let bodies = fresh.map(|leaf| leaf.map(|leaf| unsafe { leaf.as_ref().body_mut() }));
+            let mut min = level.lo;
+            let ends = leaves(plan, level, new, copy, bodies);
+            for (item, (leaf, max)) in made.iter_mut().zip(fresh.iter().zip(ends)) {
+                let Some(leaf) = *leaf else { break };
+                // SAFETY: as above; the references for filling them are gone.
+                let gap = unsafe { leaf.as_ref().body() }.gap(min, max);
+                *item = Item { link: Link::leaf(leaf), max, gap };
+                min = max.wrapping_add(1);
+            }
         } else {
             let mut inners = Inners { nodes, level, height, made: &mut made, n: 0, open: None };
             inners.whole(level.before, level.left_min.wrapping_sub(1));
@@ -48,25 +57,23 @@ pub(super) fn build<A: NodeAlloc>(
                 inners.copy(level.right, level.resume, len, level.right_max);
             }
             inners.whole(level.after, level.hi);
-            n = inners.n;
+            debug_assert_eq!(inners.n, n);
         }
-        debug_assert_eq!(n, level.count);
         (items, count) = (made, n);
     }
     debug_assert!(count <= 1);
     items[0]
 }
 
-/// The contents of the new leaves, each given to `emit` with the range that it covers.
+/// Fills the new leaves, which are given empty, and returns where each ends.
 pub(super) fn leaves(
     plan: &Plan,
     level: &Level,
     new: *mut (),
     copy: *mut (),
-    emit: impl FnMut(Body, usize, usize),
-) {
-    let mut out =
-        Leaves { emit, body: Body::EMPTY, sizes: level.sizes, at: 0, min: level.lo, end: 0 };
+    bodies: [Option<&mut Body>; MAX_PER_LEVEL],
+) -> [usize; MAX_PER_LEVEL] {
+    let mut out = Leaves { bodies, sizes: level.sizes, at: 0, ends: [usize::MAX; MAX_PER_LEVEL] };
     // SAFETY: the plan's nodes stay as they are.
     unsafe {
         if !level.before.is_null() {
@@ -90,47 +97,51 @@ pub(super) fn leaves(
             out.copy(body, 0, body.len, level.hi);
         }
     }
+    out.ends
 }
 
 /// Fills leaves one after the other.
-struct Leaves<F> {
-    emit: F,
-    body: Body,
+struct Leaves<'b> {
+    bodies: [Option<&'b mut Body>; MAX_PER_LEVEL],
+    /// How many slots each is to have.
     sizes: [usize; MAX_PER_LEVEL],
     at: usize,
-    min: usize,
-    end: usize,
+    ends: [usize; MAX_PER_LEVEL],
 }
 
-impl<F: FnMut(Body, usize, usize)> Leaves<F> {
+impl Leaves<'_> {
+    /// The leaf being filled, and how many slots it still takes.
+    fn open(&mut self) -> (&mut Body, usize) {
+        let full = |body: &Body, size| body.len == size;
+        while self.bodies[self.at].as_ref().is_some_and(|body| full(body, self.sizes[self.at])) {
+            self.at += 1;
+        }
+        match &mut self.bodies[self.at] {
+            Some(body) => {
+                let room = self.sizes[self.at] - body.len;
+                (body, room)
+            }
+            None => unreachable!("more slots than planned"),
+        }
+    }
+
     fn push(&mut self, end: usize, word: *mut ()) {
-        self.body.push(end, word);
-        self.end = end;
-        self.ship();
+        self.open().0.push(end, word);
+        self.ends[self.at] = end;
     }
 
     /// Slots `from..to` of a leaf that ends at `max` (needed only if its last slot is among them).
     fn copy(&mut self, source: &Body, mut from: usize, to: usize, max: usize) {
         let stored = to.min(source.len - 1);
         while from < stored {
-            let n = (stored - from).min(self.sizes[self.at] - self.body.len);
-            self.body.copy(source, from, from + n);
+            let (body, room) = self.open();
+            let n = room.min(stored - from);
+            body.copy(source, from, from + n);
             from += n;
-            self.end = source.bounds[from - 1];
-            self.ship();
+            self.ends[self.at] = source.bounds[from - 1];
         }
         if from < to {
             self.push(max, source.slots[from]);
-        }
-    }
-
-    /// Gives the leaf away once it has the size it was planned to have.
-    fn ship(&mut self) {
-        if self.body.len == self.sizes[self.at] {
-            let body = core::mem::replace(&mut self.body, Body::EMPTY);
-            (self.emit)(body, self.min, self.end);
-            self.min = self.end.wrapping_add(1);
-            self.at += 1;
         }
     }
 }

@@ -62,10 +62,11 @@ pub(super) struct Plan {
     pub(super) left_rest: Option<Span>,
     pub(super) right_rest: Option<Span>,
     pub(super) publish: Publish,
+    pub(super) root: Link,
     /// The way to the place of publication and above.
     pub(super) left: Path,
     right: Path,
-    levels: [MaybeUninit<Level>; MAX_HEIGHT + 1],
+    levels: [MaybeUninit<Level>; MAX_HEIGHT],
     used: usize,
 }
 
@@ -77,9 +78,10 @@ impl Plan {
             left_rest: None,
             right_rest: None,
             publish: Publish::Empty,
+            root: Link::NULL,
             left: Path::new(),
             right: Path::new(),
-            levels: [MaybeUninit::uninit(); MAX_HEIGHT + 1],
+            levels: [MaybeUninit::uninit(); MAX_HEIGHT],
             used: 0,
         }
     }
@@ -126,20 +128,28 @@ impl Plan {
         Ok(())
     }
 
-    /// Works out the write of an entry (or a `hole`) over `first..=last`; false if it changes nothing.
+    /// Goes to where the write begins, and shows what is there.
     ///
     /// # Safety
-    /// `root` is the root, not null, of a tree to which the caller has the writer's right.
-    pub(super) unsafe fn make(
-        &mut self,
-        root: Link,
-        first: usize,
-        last: usize,
-        hole: bool,
-    ) -> Result<bool, Error> {
-        (self.first, self.last) = (first, last);
+    /// `root` is the root, not null, of a tree to which the caller has the writer's right for as long as
+    /// the plan lives.
+    pub(super) unsafe fn walk(&mut self, root: Link, first: usize) -> Span {
+        self.root = root;
         // SAFETY: the writer's right keeps every node as it is while the plan lives.
         unsafe { self.left.walk(root, Pick::Index(first)) };
+        self.left.span()
+    }
+
+    /// The range after the one that [`Plan::walk`] has shown.
+    pub(super) fn after(&self) -> Option<Span> {
+        let mut path = self.left.clone();
+        path.next_slot().then(|| path.span())
+    }
+
+    /// Works out the write of an entry (or a `hole`) over `first..=last`; false if it changes nothing.
+    /// [`Plan::walk`] has gone to the range that holds `first`.
+    pub(super) fn make(&mut self, first: usize, last: usize, hole: bool) -> Result<bool, Error> {
+        (self.first, self.last) = (first, last);
         let span = self.left.span();
         if hole && span.word.is_null() && span.max >= last {
             return Ok(false);
@@ -147,8 +157,8 @@ impl Plan {
         if last <= span.max {
             self.right = self.left.clone();
         } else {
-            // SAFETY: as above.
-            unsafe { self.right.walk(root, Pick::Index(last)) };
+            // SAFETY: the promise of `walk`.
+            unsafe { self.right.walk(self.root, Pick::Index(last)) };
         }
         if hole {
             self.take_in_holes();

@@ -6,15 +6,15 @@ use crate::node::{AtomicLink, Body, Link};
 use crate::path::Path;
 
 /// Publishes what was built and returns the top of what it replaced.
-pub(super) fn publish(tree: &AtomicLink, plan: &Plan, root: Link, new: Item) -> Link {
+pub(super) fn publish(tree: &AtomicLink, plan: &Plan, new: Item) -> Link {
     match plan.publish {
         Publish::Empty => {
             tree.publish(Link::NULL);
-            root
+            plan.root
         }
         Publish::Root => {
             tree.publish(new.link);
-            root
+            plan.root
         }
         Publish::Slot(level) => {
             let step = plan.left.step(level);
@@ -50,7 +50,7 @@ fn raise_gap(path: &Path, level: usize, mut gap: usize) {
 pub(super) fn in_place(plan: &Plan, new: *mut (), copy: *mut ()) -> Body {
     let level = &plan.levels()[0];
     let mut fresh = Body::EMPTY;
-    leaves(plan, level, new, copy, |body, _, _| fresh = body);
+    leaves(plan, level, new, copy, [Some(&mut fresh), None, None]);
     let gap = fresh.gap(level.lo, level.hi);
     // SAFETY: the owner is alone, and the references taken for `leaves` are gone.
     let body = unsafe { level.left.as_leaf().body_mut() };

@@ -23,12 +23,12 @@ pub(crate) enum Disposal {
 }
 
 /// Takes what leaves the tree during one write. Deferred disposal holds one guard for all of it.
-pub(super) struct Bin<R: Reclaim> {
+struct Bin<R: Reclaim> {
     guard: Option<R::Guard>,
 }
 
 impl<R: Reclaim> Bin<R> {
-    pub(super) fn new(disposal: Disposal) -> Self {
+    fn new(disposal: Disposal) -> Self {
         Bin { guard: (disposal == Disposal::Deferred).then(R::pin) }
     }
 
@@ -44,7 +44,7 @@ impl<R: Reclaim> Bin<R> {
     }
 }
 
-/// Retires what the plan replaced. `old` is the top of the replaced subtree, `root` the old root.
+/// Retires what the plan replaced. `old` is the top of the replaced subtree.
 ///
 /// # Safety
 /// The plan is published, and its nodes are not retired yet; for [`Disposal::Exclusive`], no reader
@@ -52,7 +52,6 @@ impl<R: Reclaim> Bin<R> {
 pub(super) unsafe fn retire<E: Entry, R: Reclaim, A: NodeAlloc>(
     disposal: Disposal,
     plan: &Plan,
-    root: Link,
     old: Link,
     removed: Removed,
 ) {
@@ -63,7 +62,7 @@ pub(super) unsafe fn retire<E: Entry, R: Reclaim, A: NodeAlloc>(
             (top.lo, top.hi)
         }
         Publish::Root | Publish::Empty => {
-            debug_assert!(old == root);
+            debug_assert!(old == plan.root);
             (0, usize::MAX)
         }
     };
@@ -162,11 +161,16 @@ unsafe fn covered<E: Entry, R: Reclaim>(
 /// Retires the entries that a write within one leaf has removed from its old contents.
 ///
 /// # Safety
-/// They have left the tree.
-pub(super) unsafe fn entries_of<E: Entry, R: Reclaim>(bin: &Bin<R>, plan: &Plan, old: &Body) {
-    if E::NEEDS_DROP {
-        let level = &plan.levels()[0];
+/// They have left the tree, and for [`Disposal::Exclusive`] nobody looks at them.
+pub(super) unsafe fn entries_of<E: Entry, R: Reclaim>(
+    disposal: Disposal,
+    plan: &Plan,
+    old: &Body,
+    removed: Removed,
+) {
+    if E::NEEDS_DROP && removed == Removed::Drop {
+        let (level, range) = (&plan.levels()[0], (plan.first, plan.last));
         // SAFETY: the caller's promise.
-        unsafe { covered::<E, R>(bin, old, (level.lo, level.hi), (plan.first, plan.last)) };
+        unsafe { covered::<E, R>(&Bin::new(disposal), old, (level.lo, level.hi), range) };
     }
 }
