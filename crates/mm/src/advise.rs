@@ -1,0 +1,183 @@
+//! madvise: advice that changes VMAs (rule 9). Advice about pages alone is accepted and left to the page layer.
+
+use crate::{
+    Area, Error, MappedFile, VmFlags,
+    map::{can_be_mergeable, range_end},
+    space::Writer,
+};
+
+/// What madvise is told, with Linux's numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[allow(missing_docs)] // the names are those of the manual page
+pub enum Advice {
+    Normal = 0,
+    Random = 1,
+    Sequential = 2,
+    WillNeed = 3,
+    DontNeed = 4,
+    Free = 8,
+    Remove = 9,
+    DontFork = 10,
+    DoFork = 11,
+    Mergeable = 12,
+    Unmergeable = 13,
+    HugePage = 14,
+    NoHugePage = 15,
+    DontDump = 16,
+    DoDump = 17,
+    WipeOnFork = 18,
+    KeepOnFork = 19,
+    Cold = 20,
+    PageOut = 21,
+    PopulateRead = 22,
+    PopulateWrite = 23,
+    DontNeedLocked = 24,
+    Collapse = 25,
+    GuardInstall = 102,
+    GuardRemove = 103,
+}
+
+impl Advice {
+    /// The advice with that number, if there is one.
+    pub fn from_number(number: u32) -> Option<Advice> {
+        use Advice::*;
+        const ALL: [Advice; 25] = [
+            Normal,
+            Random,
+            Sequential,
+            WillNeed,
+            DontNeed,
+            Free,
+            Remove,
+            DontFork,
+            DoFork,
+            Mergeable,
+            Unmergeable,
+            HugePage,
+            NoHugePage,
+            DontDump,
+            DoDump,
+            WipeOnFork,
+            KeepOnFork,
+            Cold,
+            PageOut,
+            PopulateRead,
+            PopulateWrite,
+            DontNeedLocked,
+            Collapse,
+            GuardInstall,
+            GuardRemove,
+        ];
+        ALL.into_iter().find(|advice| *advice as u32 == number)
+    }
+}
+
+impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
+    /// madvise(2) on `start..start + len`. Passes over holes, and then still says [`Error::Unmapped`];
+    /// stops at the first VMA that refuses, with what lies before it changed (rule 8).
+    ///
+    /// One store into the tree for each VMA that changes; may allocate.
+    ///
+    /// # Errors
+    /// [`Error::Unmapped`], [`Error::WrongKind`], [`Error::Unaligned`], [`Error::BadRange`],
+    /// [`Error::TooManyMaps`], [`Error::OutOfMemory`].
+    pub fn madvise(&mut self, start: usize, len: usize, advice: Advice) -> Result<(), Error> {
+        let end = range_end(start, len)?;
+        let mut at = start;
+        let mut holes = false;
+        if matches!(advice, Advice::PopulateRead | Advice::PopulateWrite) {
+            return self.advise_populate(start, end, advice);
+        }
+        while at < end {
+            let Some(area) = self.tree().at_or_after(at) else { return Err(Error::Unmapped) };
+            if area.start > at {
+                holes = true;
+                at = area.start;
+                if at >= end {
+                    break;
+                }
+            }
+            let stop = end.min(area.end);
+            at = self.advise_one(&area, at, stop, advice)?;
+        }
+        if holes { Err(Error::Unmapped) } else { Ok(()) }
+    }
+
+    fn advise_one(
+        &mut self,
+        area: &Area<F>,
+        start: usize,
+        end: usize,
+        advice: Advice,
+    ) -> Result<usize, Error> {
+        if advice == Advice::GuardInstall {
+            let barred = VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::LOCKED;
+            if area.vma.flags.intersects(barred) {
+                return Err(Error::WrongKind);
+            }
+            self.prepare_anon(area.clone())?;
+            return Ok(end);
+        }
+        let flags = advised(area, advice)?;
+        if flags == area.vma.flags {
+            return Ok(end);
+        }
+        let mut vma = area.vma.clone();
+        vma.flags = flags;
+        self.modify(area, start, end, vma)
+    }
+
+    fn advise_populate(&mut self, start: usize, end: usize, advice: Advice) -> Result<(), Error> {
+        let mut at = start;
+        while at < end {
+            let area = self.tree().covering(at).ok_or(Error::Unmapped)?;
+            at = area.end;
+            if advice == Advice::PopulateWrite {
+                let flags = area.vma.flags;
+                if flags.intersects(VmFlags::IO | VmFlags::PFNMAP)
+                    || !flags.contains(VmFlags::WRITE)
+                {
+                    return Err(Error::WrongKind);
+                }
+                if !flags.contains(VmFlags::SHARED) {
+                    self.prepare_anon(area)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The flags of a VMA after the advice.
+fn advised<F: MappedFile>(area: &Area<F>, advice: Advice) -> Result<VmFlags, Error> {
+    use VmFlags as V;
+    let old = area.vma.flags;
+    let flags = match advice {
+        Advice::Normal => old - V::RAND_READ - V::SEQ_READ,
+        Advice::Sequential => old - V::RAND_READ | V::SEQ_READ,
+        Advice::Random => old - V::SEQ_READ | V::RAND_READ,
+        Advice::DontFork => old | V::DONTCOPY,
+        Advice::DoFork if old.contains(V::IO) => return Err(Error::WrongKind),
+        Advice::DoFork => old - V::DONTCOPY,
+        Advice::WipeOnFork if area.vma.file.is_some() || old.contains(V::SHARED) => {
+            return Err(Error::WrongKind);
+        }
+        Advice::WipeOnFork => old | V::WIPEONFORK,
+        Advice::KeepOnFork if old.contains(V::DROPPABLE) => return Err(Error::WrongKind),
+        Advice::KeepOnFork => old - V::WIPEONFORK,
+        Advice::DontDump => old | V::DONTDUMP,
+        Advice::DoDump
+            if old.contains(V::DROPPABLE)
+                || (!old.contains(V::HUGETLB) && old.intersects(V::SPECIAL)) =>
+        {
+            return Err(Error::WrongKind);
+        }
+        Advice::DoDump => old - V::DONTDUMP,
+        Advice::Mergeable if can_be_mergeable(old) => old | V::MERGEABLE,
+        Advice::Unmergeable => old - V::MERGEABLE,
+        Advice::HugePage => old - V::NOHUGEPAGE | V::HUGEPAGE,
+        Advice::NoHugePage => old - V::HUGEPAGE | V::NOHUGEPAGE,
+        _ => old,
+    };
+    Ok(flags)
+}

@@ -1,0 +1,65 @@
+//! brk: the heap's end.
+
+use crate::{Error, MappedFile, PAGE_SIZE, VmFlags, Vma, space::Writer, vma::page_align};
+
+impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
+    /// brk(2) as the kernel has it: moves the end of the heap to `brk` if it can, and returns where it is now.
+    ///
+    /// Growing extends the VMA that holds the heap's end, and only that (rule 7): one store into the tree.
+    pub fn brk(&mut self, brk: usize) -> usize {
+        if let Ok(()) = self.move_brk(brk) {
+            self.state_mut().layout.brk = brk;
+        }
+        self.state().layout.brk
+    }
+
+    fn move_brk(&mut self, brk: usize) -> Result<(), Error> {
+        let layout = self.state().layout;
+        if brk < layout.start_brk {
+            return Err(Error::BadRange);
+        }
+        let new = page_align(brk).ok_or(Error::BadRange)?;
+        let old = page_align(layout.brk).ok_or(Error::BadRange)?;
+        if new == old {
+            return Ok(());
+        }
+        if brk <= layout.brk {
+            self.tree().at_or_after(new).filter(|a| a.start < old).ok_or(Error::Unmapped)?;
+            return self.unmap(new, old);
+        }
+        if new > self.profile.task_size {
+            return Err(Error::NoSpace);
+        }
+        let gap = self.profile.stack_guard_gap;
+        if let Some(next) = self.tree().at_or_after(old) {
+            let limit = next.start.saturating_sub(next.vma.guard_gap(gap));
+            if next.start < new.saturating_add(PAGE_SIZE + gap) && limit < new + PAGE_SIZE {
+                return Err(Error::NoSpace);
+            }
+        }
+        self.grow_heap(layout.start_brk, old, new)
+    }
+
+    fn grow_heap(&mut self, start_brk: usize, old: usize, new: usize) -> Result<(), Error> {
+        let flags = VmFlags::READ
+            | VmFlags::WRITE
+            | VmFlags::MAYREAD
+            | VmFlags::MAYWRITE
+            | VmFlags::MAYEXEC
+            | VmFlags::ACCOUNT
+            | self.state().default_flags;
+        let vma = Vma::anonymous(self.mergeable(flags));
+        let below = self.tree().before(old).filter(|b| b.end == old && b.end > start_brk);
+        match below.and_then(|below| below.extend(new, &vma)) {
+            Some(grown) => self.tree_mut().store(grown.start, grown.end, grown.vma)?,
+            None => {
+                self.room_for(1)?;
+                self.tree_mut().store(old, new, vma)?;
+            }
+        }
+        if flags.contains(VmFlags::LOCKED) {
+            self.populate(old, new)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,84 @@
+//! What happens to VMAs without a call: a first write, the stack's growth, and faulting in ahead of time.
+//!
+//! A host that has page tables calls these from its fault handler; a mirror calls them when it sees that they
+//! happened.
+
+use crate::{Area, Error, MappedFile, VmFlags, anon::Chain, merge::may_share_anon, space::Writer};
+
+impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
+    /// The first write to a private page of the VMA at `addr`: it gets its anon_vma, a neighbour's where that is
+    /// allowed (rule 2: the next one's first, then the previous one's). A VMA that has one stays as it is.
+    ///
+    /// # Errors
+    /// [`Error::Unmapped`] if nothing is mapped at `addr`, [`Error::OutOfMemory`].
+    pub fn first_write(&mut self, addr: usize) -> Result<(), Error> {
+        let area = self.tree().covering(addr).ok_or(Error::Unmapped)?;
+        self.prepare_anon(area)
+    }
+
+    pub(crate) fn prepare_anon(&mut self, mut area: Area<F>) -> Result<(), Error> {
+        if area.vma.is_faulted() {
+            return Ok(());
+        }
+        let lends = |lender: &Area<F>| lender.vma.is_faulted() && !lender.vma.anon.is_inherited();
+        let next = self.tree().covering(area.end).filter(|n| may_share_anon(&area, n) && lends(n));
+        let lender = next.or_else(|| {
+            self.tree().before(area.start).filter(|p| may_share_anon(p, &area) && lends(p))
+        });
+        area.vma.anon = lender.map_or_else(Chain::new_root, |lender| lender.vma.anon);
+        self.tree_mut().store(area.start, area.end, area.vma)
+    }
+
+    /// The VMA that ends at `end` grows down to `start` after a fault below it.
+    ///
+    /// # Errors
+    /// [`Error::Unmapped`] if no such VMA exists, [`Error::WrongKind`] if it does not grow downwards or starts lower
+    /// already, [`Error::NoSpace`] if something is in the way.
+    pub fn grow_down(&mut self, end: usize, start: usize) -> Result<(), Error> {
+        let area = self.tree().before(end).filter(|a| a.end == end).ok_or(Error::Unmapped)?;
+        if !area.vma.flags.contains(VmFlags::GROWSDOWN) || start > area.start {
+            return Err(Error::WrongKind);
+        }
+        if self.tree().before(area.start).is_some_and(|below| below.end > start) {
+            return Err(Error::NoSpace);
+        }
+        // A stack grows by a write, for which it needs an anon_vma first.
+        self.tree_mut().store(start, end, area.vma)?;
+        self.first_write(start)
+    }
+
+    /// Faults in what lies in the range, as MAP_POPULATE and locking do: private writable VMAs see a write.
+    /// What cannot be faulted in is passed over.
+    pub(crate) fn populate(&mut self, start: usize, end: usize) -> Result<(), Error> {
+        let mut at = start;
+        while let Some(area) = self.tree().at_or_after(at).filter(|a| a.start < end) {
+            at = area.end;
+            self.populate_one(area)?;
+        }
+        Ok(())
+    }
+
+    /// The same, but stops at what cannot be faulted in, as mlock does.
+    pub(crate) fn populate_strictly(&mut self, start: usize, end: usize) -> Result<(), Error> {
+        let mut at = start;
+        while let Some(area) = self.tree().at_or_after(at).filter(|a| a.start < end) {
+            at = area.end;
+            let waits = VmFlags::IO | VmFlags::PFNMAP | VmFlags::LOCKONFAULT;
+            if !area.vma.flags.intersects(VmFlags::ACCESS | waits) {
+                return Err(Error::Unmapped);
+            }
+            self.populate_one(area)?;
+        }
+        Ok(())
+    }
+
+    fn populate_one(&mut self, area: Area<F>) -> Result<(), Error> {
+        let flags = area.vma.flags;
+        let skipped = VmFlags::IO | VmFlags::PFNMAP | VmFlags::LOCKONFAULT;
+        if flags.intersects(skipped) || flags & (VmFlags::WRITE | VmFlags::SHARED) != VmFlags::WRITE
+        {
+            return Ok(());
+        }
+        self.prepare_anon(area)
+    }
+}

@@ -1,0 +1,111 @@
+//! mlock, mlock2, munlock, mlockall, munlockall.
+
+use crate::{Error, MappedFile, PAGE_SIZE, VmFlags, space::Writer, vma::page_align};
+
+/// What mlockall locks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LockAll {
+    /// MCL_CURRENT: every VMA there is.
+    pub current: bool,
+    /// MCL_FUTURE: every VMA to come.
+    pub future: bool,
+    /// MCL_ONFAULT: pages come in when touched.
+    pub on_fault: bool,
+}
+
+impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
+    /// mlock(2) and mlock2(2): locks the pages that `addr..addr + len` touches, at once or (`on_fault`) as they
+    /// are touched. Stops at the first hole: what lies before it **is locked**, as in Linux (rule 8).
+    ///
+    /// One store into the tree for each VMA that changes; may allocate.
+    ///
+    /// # Errors
+    /// [`Error::Unmapped`], [`Error::BadRange`], [`Error::TooManyMaps`], [`Error::OutOfMemory`].
+    pub fn mlock(&mut self, addr: usize, len: usize, on_fault: bool) -> Result<(), Error> {
+        let mut flags = VmFlags::LOCKED;
+        if on_fault {
+            flags |= VmFlags::LOCKONFAULT;
+        }
+        let (start, end) = self.set_locked(addr, len, flags)?;
+        self.populate_strictly(start, end)
+    }
+
+    /// munlock(2). Stops at the first hole, as [`mlock`](Self::mlock) does.
+    ///
+    /// # Errors
+    /// As for [`mlock`](Self::mlock).
+    pub fn munlock(&mut self, addr: usize, len: usize) -> Result<(), Error> {
+        self.set_locked(addr, len, VmFlags::empty()).map(drop)
+    }
+
+    fn set_locked(
+        &mut self,
+        addr: usize,
+        len: usize,
+        flags: VmFlags,
+    ) -> Result<(usize, usize), Error> {
+        let start = addr & !(PAGE_SIZE - 1);
+        let len = len.checked_add(addr - start).and_then(page_align).ok_or(Error::BadRange)?;
+        let end = start.checked_add(len).ok_or(Error::BadRange)?;
+        let mut at = start;
+        while at < end {
+            let area = self.tree().covering(at).ok_or(Error::Unmapped)?;
+            at = self.lock_one(&area, at, end.min(area.end), flags)?;
+        }
+        Ok((start, end))
+    }
+
+    fn lock_one(
+        &mut self,
+        area: &crate::Area<F>,
+        start: usize,
+        end: usize,
+        locked: VmFlags,
+    ) -> Result<usize, Error> {
+        let old = area.vma.flags;
+        let flags = old - VmFlags::LOCKED_MASK | locked;
+        let never = VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::DROPPABLE;
+        if flags == old || old.intersects(never) {
+            return Ok(end);
+        }
+        let mut vma = area.vma.clone();
+        vma.flags = flags;
+        self.modify(area, start, end, vma)
+    }
+
+    /// mlockall(2). VMAs that cannot be locked for want of memory are passed over.
+    ///
+    /// # Errors
+    /// [`Error::BadFlags`] if neither `current` nor `future` is asked for.
+    pub fn mlockall(&mut self, what: LockAll) -> Result<(), Error> {
+        if !what.current && !what.future {
+            return Err(Error::BadFlags);
+        }
+        let mut flags = VmFlags::LOCKED;
+        if what.on_fault {
+            flags |= VmFlags::LOCKONFAULT;
+        }
+        let future = if what.future { flags } else { VmFlags::empty() };
+        let defaults = &mut self.state_mut().default_flags;
+        *defaults = *defaults - VmFlags::LOCKED_MASK | future;
+        if what.current {
+            self.lock_every(flags);
+            self.populate(0, self.profile.task_size)?;
+        }
+        Ok(())
+    }
+
+    /// munlockall(2): undoes mlock and mlockall, for VMAs that are there and those to come.
+    pub fn munlockall(&mut self) {
+        self.state_mut().default_flags -= VmFlags::LOCKED_MASK;
+        self.lock_every(VmFlags::empty());
+    }
+
+    fn lock_every(&mut self, flags: VmFlags) {
+        let mut at = 0;
+        while let Some(area) = self.tree().at_or_after(at) {
+            // Linux passes over a VMA that fails, and so do we.
+            at = self.lock_one(&area, area.start, area.end, flags).unwrap_or(area.end);
+        }
+    }
+}

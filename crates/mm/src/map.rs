@@ -1,0 +1,272 @@
+//! mmap: checks, flags, place, and one store.
+
+use crate::{
+    Error, MappedFile, Placement, VmFlags, Vma,
+    place::{Wanted, pages},
+    space::Writer,
+    vma::{PAGE_SIZE, page_align},
+};
+
+bitflags::bitflags! {
+    /// The `MAP_*` flags of mmap that change what is mapped, with Linux's numbers.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct MapFlags: u32 {
+        /// Writes are shared.
+        const SHARED = 0x01;
+        /// Writes stay with this address space. (`SHARED | PRIVATE` is MAP_SHARED_VALIDATE.)
+        const PRIVATE = 0x02;
+        /// With [`PRIVATE`](Self::PRIVATE) clear: pages may be dropped under memory pressure.
+        const DROPPABLE = 0x08;
+        /// At exactly this address, in place of what is there.
+        const FIXED = 0x10;
+        /// Not of a file.
+        const ANONYMOUS = 0x20;
+        /// In the first 2 GiB.
+        const BIT32 = 0x40;
+        /// Above the first 4 GiB.
+        const ABOVE4G = 0x80;
+        /// Grows downwards.
+        const GROWSDOWN = 0x100;
+        /// Locked in memory.
+        const LOCKED = 0x2000;
+        /// Not counted against the commit limit.
+        const NORESERVE = 0x4000;
+        /// Faulted in at once.
+        const POPULATE = 0x8000;
+        /// With [`POPULATE`](Self::POPULATE): do not, after all.
+        const NONBLOCK = 0x1_0000;
+        /// A thread's stack: no huge pages.
+        const STACK = 0x2_0000;
+        /// Of huge pages.
+        const HUGETLB = 0x4_0000;
+        /// Synchronous faults on persistent memory.
+        const SYNC = 0x8_0000;
+        /// At exactly this address, or not at all.
+        const FIXED_NOREPLACE = 0x10_0000;
+        /// Whatever else the caller passed.
+        const _ = !0;
+    }
+}
+
+impl MapFlags {
+    const TYPE: u32 = 0x0f;
+
+    fn kind(self) -> Option<Kind> {
+        match self.bits() & Self::TYPE {
+            1 => Some(Kind::Shared),
+            2 => Some(Kind::Private),
+            3 => Some(Kind::Shared),
+            8 => Some(Kind::Droppable),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Shared,
+    Private,
+    Droppable,
+}
+
+/// The arguments of mmap.
+#[derive(Clone, Debug)]
+pub struct MapRequest<F> {
+    /// Address: a hint, or exact with FIXED.
+    pub addr: usize,
+    /// Bytes; rounded up to pages.
+    pub len: usize,
+    /// `PROT_READ | PROT_WRITE | PROT_EXEC`.
+    pub prot: u32,
+    /// How to map.
+    pub flags: MapFlags,
+    /// What to map. Shared anonymous maps need one too: the zero-filled object that they share.
+    pub file: Option<F>,
+    /// Offset in bytes, a multiple of the page size.
+    pub offset: usize,
+    /// Flags that the file's driver gives to the map in place of the usual ones.
+    pub driver_flags: Option<VmFlags>,
+}
+
+impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
+    /// Where [`mmap`](Self::mmap) would put this map. Changes nothing.
+    pub fn choose_address(&self, request: &MapRequest<F>) -> Result<usize, Error> {
+        let len = self.map_len(request)?;
+        self.place(self.wanted(request, len))
+    }
+
+    /// mmap(2). Returns the address of the map. What a fixed map covers is unmapped.
+    ///
+    /// One gap search and one store into the tree; may allocate; never half done.
+    ///
+    /// # Errors
+    /// As the manual page of mmap says; see [`Error`] for the causes.
+    pub fn mmap(&mut self, request: MapRequest<F>) -> Result<usize, Error> {
+        let len = self.map_len(&request)?;
+        if self.tree().count() > self.profile.max_map_count {
+            return Err(Error::TooManyMaps);
+        }
+        let flags = self.map_flags(&request)?;
+        let addr = self.place(self.wanted(&request, len))?;
+        let end = addr + len;
+        if request.flags.contains(MapFlags::FIXED_NOREPLACE)
+            && self.tree().at_or_after(addr).is_some_and(|next| next.start < end)
+        {
+            return Err(Error::Occupied);
+        }
+        self.may_unmap(addr, end)?;
+
+        let populate = flags.contains(VmFlags::LOCKED)
+            || (request.flags.contains(MapFlags::POPULATE)
+                && !request.flags.contains(MapFlags::NONBLOCK));
+        let private_anonymous = request.file.is_none();
+        let mut vma = match request.file {
+            None => Vma::anonymous(flags),
+            Some(file) => Vma::of_file(flags, file, addr, pages(request.offset)),
+        };
+        if let Some(chosen) = request.driver_flags {
+            vma.flags = chosen;
+        }
+        if private_anonymous {
+            debug_assert_eq!(vma.slide, 0, "an anonymous page's offset is its address");
+        }
+        if vma.flags.intersects(VmFlags::SPECIAL | VmFlags::HUGETLB) {
+            vma.flags -= VmFlags::LOCKED_MASK;
+        }
+        self.insert(addr, end, vma)?;
+        if populate {
+            self.populate(addr, end)?;
+        }
+        Ok(addr)
+    }
+
+    fn map_len(&self, request: &MapRequest<F>) -> Result<usize, Error> {
+        if request.len == 0 {
+            return Err(Error::BadRange);
+        }
+        if !request.offset.is_multiple_of(PAGE_SIZE) {
+            return Err(Error::Unaligned);
+        }
+        let unit = match request.file.as_ref().map(MappedFile::placement) {
+            Some(Placement::HugeOnly(size)) => size,
+            _ => PAGE_SIZE,
+        };
+        let len = request.len.checked_next_multiple_of(unit).ok_or(Error::TooLong)?;
+        pages(request.offset).checked_add(pages(len)).ok_or(Error::OffsetOverflow)?;
+        Ok(len)
+    }
+
+    fn wanted<'f>(&self, request: &'f MapRequest<F>, len: usize) -> Wanted<'f, F> {
+        let mut flags = request.flags;
+        if flags.contains(MapFlags::FIXED_NOREPLACE) {
+            flags |= MapFlags::FIXED;
+        }
+        let hint = if flags.contains(MapFlags::FIXED) {
+            request.addr
+        } else {
+            self.round_hint(request.addr)
+        };
+        Wanted { hint, len, pgoff: pages(request.offset), flags, file: request.file.as_ref() }
+    }
+
+    /// The flags of the new VMA, before its driver has a say.
+    fn map_flags(&self, request: &MapRequest<F>) -> Result<VmFlags, Error> {
+        let kind = request.flags.kind().ok_or(Error::BadFlags)?;
+        let mut flags = VmFlags::from_prot(request.prot)
+            | VmFlags::MAYREAD
+            | VmFlags::MAYWRITE
+            | VmFlags::MAYEXEC
+            | self.state().default_flags;
+        for (asked, flag) in [
+            (MapFlags::GROWSDOWN, VmFlags::GROWSDOWN),
+            (MapFlags::LOCKED, VmFlags::LOCKED),
+            (MapFlags::STACK, VmFlags::NOHUGEPAGE),
+        ] {
+            if request.flags.contains(asked) {
+                flags |= flag;
+            }
+        }
+        let grows = flags.contains(VmFlags::GROWSDOWN);
+        match (kind, &request.file) {
+            (Kind::Droppable, Some(_)) => return Err(Error::BadFlags),
+            (Kind::Droppable, None) if grows || request.flags.contains(MapFlags::LOCKED) => {
+                return Err(Error::BadFlags);
+            }
+            (Kind::Droppable, None) => {
+                flags |= VmFlags::DROPPABLE
+                    | VmFlags::NORESERVE
+                    | VmFlags::WIPEONFORK
+                    | VmFlags::DONTDUMP;
+            }
+            (Kind::Private, None) => {}
+            (Kind::Shared, None) => return Err(Error::BadFlags),
+            (_, Some(file)) => {
+                if grows {
+                    return Err(Error::BadFlags);
+                }
+                if kind == Kind::Shared {
+                    flags = share(flags, file)?;
+                }
+                if file.noexec() {
+                    if flags.contains(VmFlags::EXEC) {
+                        return Err(Error::NoExec);
+                    }
+                    flags -= VmFlags::MAYEXEC;
+                }
+                if let Placement::HugeOnly(_) = file.placement() {
+                    flags |= VmFlags::HUGETLB | VmFlags::DONTEXPAND;
+                }
+            }
+        }
+        if request.flags.contains(MapFlags::NORESERVE) && self.profile.honours_noreserve {
+            flags |= VmFlags::NORESERVE;
+        }
+        Ok(self.mergeable(accounted(flags)))
+    }
+
+    /// Adds MERGEABLE if the address space asks for it on all that qualify.
+    pub(crate) fn mergeable(&self, flags: VmFlags) -> VmFlags {
+        if self.state().merge_any && can_be_mergeable(flags) {
+            flags | VmFlags::MERGEABLE
+        } else {
+            flags
+        }
+    }
+}
+
+/// The flags of a shared map of `file`.
+fn share<F: MappedFile>(flags: VmFlags, file: &F) -> Result<VmFlags, Error> {
+    let shared = flags | VmFlags::SHARED | VmFlags::MAYSHARE;
+    if file.writable() {
+        Ok(shared)
+    } else if flags.contains(VmFlags::WRITE) {
+        Err(Error::Access)
+    } else {
+        Ok(shared - VmFlags::MAYWRITE - VmFlags::SHARED)
+    }
+}
+
+/// A private writable map counts against the commit limit, unless it is exempt.
+pub(crate) fn accounted(flags: VmFlags) -> VmFlags {
+    let decides = VmFlags::NORESERVE | VmFlags::SHARED | VmFlags::WRITE | VmFlags::HUGETLB;
+    if flags & decides == VmFlags::WRITE { flags | VmFlags::ACCOUNT } else { flags }
+}
+
+/// Can pages of such a VMA be shared by content?
+pub(crate) fn can_be_mergeable(flags: VmFlags) -> bool {
+    !flags.intersects(
+        VmFlags::SHARED
+            | VmFlags::MAYSHARE
+            | VmFlags::SPECIAL
+            | VmFlags::HUGETLB
+            | VmFlags::DROPPABLE,
+    )
+}
+
+/// The page-aligned end of a range that starts at `start`, which must be aligned; the range may be empty.
+pub(crate) fn range_end(start: usize, len: usize) -> Result<usize, Error> {
+    if !start.is_multiple_of(PAGE_SIZE) {
+        return Err(Error::Unaligned);
+    }
+    page_align(len).and_then(|len| start.checked_add(len)).ok_or(Error::BadRange)
+}

@@ -1,0 +1,177 @@
+//! Where a map goes that did not insist on an address (rule 11 of the notes on Linux).
+//!
+//! The highest gap below `mmap_base` that fits, as the tree's gap index finds it, with room kept free below
+//! VMAs that grow downwards. A map that can hold a huge page asks for 2 MiB more and is then
+//! aligned inside what it got. A free hint is taken as it is.
+
+use crate::{Error, MapFlags, MappedFile, PAGE_SIZE, Placement, space::Writer, vma::PAGE_SHIFT};
+
+// Not derived: a derive would ask for `F: Copy`.
+impl<F> Copy for Wanted<'_, F> {}
+impl<F> Clone for Wanted<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+/// Bytes in a page-middle-directory entry's page.
+const HUGE: usize = 2 << 20;
+/// Hints above this would need 5-level page tables.
+const DEFAULT_WINDOW: usize = 0x7fff_ffff_f000;
+
+/// A search for a place.
+pub(crate) struct Wanted<'f, F> {
+    /// Asked-for address; 0 for none.
+    pub(crate) hint: usize,
+    /// Bytes, a multiple of the page size.
+    pub(crate) len: usize,
+    /// First page of the file.
+    pub(crate) pgoff: usize,
+    /// FIXED, SHARED, BIT32 and ABOVE4G count.
+    pub(crate) flags: MapFlags,
+    pub(crate) file: Option<&'f F>,
+}
+
+impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
+    /// The address for a map. Cost: one gap search, O(height of the tree); one more for each stack in the way.
+    pub(crate) fn place(&self, wanted: Wanted<'_, F>) -> Result<usize, Error> {
+        if wanted.len > self.profile.task_size {
+            return Err(Error::NoSpace);
+        }
+        let placement = wanted.file.map(MappedFile::placement);
+        let addr = match placement {
+            Some(Placement::HugeAligned) => self.place_huge(wanted)?,
+            Some(Placement::HugeOnly(size)) => self.search(wanted, size)?,
+            Some(Placement::Pages | Placement::Driver) => self.search(wanted, PAGE_SIZE)?,
+            None if wanted.flags.contains(MapFlags::SHARED) => self.search(wanted, PAGE_SIZE)?,
+            None if self.profile.huge_aligned_anon
+                && wanted.hint == 0
+                && wanted.len.is_multiple_of(HUGE) =>
+            {
+                self.place_huge(Wanted { pgoff: 0, ..wanted })?
+            }
+            None => self.search(wanted, PAGE_SIZE)?,
+        };
+        if addr > self.profile.task_size - wanted.len {
+            return Err(Error::NoSpace);
+        }
+        if !addr.is_multiple_of(PAGE_SIZE) {
+            return Err(Error::Unaligned);
+        }
+        Ok(addr)
+    }
+
+    /// Aligned so that huge pages of the file lie at huge addresses, if the map contains one and there is room.
+    fn place_huge(&self, wanted: Wanted<'_, F>) -> Result<usize, Error> {
+        self.try_huge(wanted).map_or_else(|| self.search(wanted, PAGE_SIZE), Ok)
+    }
+
+    fn try_huge(&self, wanted: Wanted<'_, F>) -> Option<usize> {
+        let offset = wanted.pgoff.checked_mul(PAGE_SIZE)?;
+        let end = offset.checked_add(wanted.len)?;
+        let first_huge = offset.checked_next_multiple_of(HUGE)?;
+        if end <= first_huge || end - first_huge < HUGE {
+            return None;
+        }
+        let padded = wanted.len.checked_add(HUGE)?;
+        offset.checked_add(padded)?;
+        let found = self.search(Wanted { len: padded, ..wanted }, PAGE_SIZE).ok()?;
+        if found == wanted.hint {
+            return Some(found);
+        }
+        let up = offset.wrapping_sub(found) & (HUGE - 1);
+        // A gap that is aligned already would waste its upper end: use that instead.
+        Some(if up == 0 { found + HUGE } else { found + up })
+    }
+
+    fn search(&self, wanted: Wanted<'_, F>, align: usize) -> Result<usize, Error> {
+        let Wanted { hint, len, flags, .. } = wanted;
+        if len > self.profile.task_size {
+            return Err(Error::NoSpace);
+        }
+        if flags.contains(MapFlags::FIXED) {
+            return Ok(hint);
+        }
+        if flags.contains(MapFlags::BIT32) {
+            return self.lowest(0x4000_0000, 0x8000_0000, len, align);
+        }
+        if hint != 0 {
+            let addr = if align > PAGE_SIZE {
+                hint.next_multiple_of(align)
+            } else {
+                hint & !(PAGE_SIZE - 1)
+            };
+            if self.hint_is_free(addr, len) {
+                return Ok(addr);
+            }
+        }
+        let low =
+            if flags.contains(MapFlags::ABOVE4G) { 1 << 32 } else { self.profile.min_address };
+        let high = self.state().layout.mmap_base;
+        self.highest(low, high, len, align).or_else(|_| {
+            self.lowest(self.profile.task_size / 3, self.profile.task_size, len, align)
+        })
+    }
+
+    fn hint_is_free(&self, addr: usize, len: usize) -> bool {
+        if addr > self.profile.task_size - len
+            || (addr > DEFAULT_WINDOW) != (addr + len > DEFAULT_WINDOW)
+        {
+            return false;
+        }
+        self.tree().at_or_after(addr).is_none_or(|next| addr + len <= self.guarded_start(&next))
+    }
+
+    /// Start of a VMA less what is kept free below it.
+    fn guarded_start(&self, area: &crate::Area<F>) -> usize {
+        area.start.saturating_sub(area.vma.guard_gap(self.profile.stack_guard_gap))
+    }
+
+    fn highest(
+        &self,
+        low: usize,
+        mut high: usize,
+        len: usize,
+        align: usize,
+    ) -> Result<usize, Error> {
+        let padded = len.checked_add(align - PAGE_SIZE).ok_or(Error::NoSpace)?;
+        loop {
+            let (_, end) = self.tree().highest_gap(low, high, padded).ok_or(Error::NoSpace)?;
+            let start = (end - len) & !(align - 1);
+            match self.tree().at_or_after(end) {
+                Some(next) if next.vma.guard_gap(1) > 0 => {
+                    let limit = self.guarded_start(&next);
+                    if limit >= end {
+                        return Ok(start);
+                    }
+                    high = limit;
+                }
+                _ => return Ok(start),
+            }
+        }
+    }
+
+    fn lowest(&self, low: usize, high: usize, len: usize, align: usize) -> Result<usize, Error> {
+        let padded = len.checked_add(align - PAGE_SIZE).ok_or(Error::NoSpace)?;
+        let mut low = low.max(self.profile.min_address);
+        loop {
+            let (begin, _) = self.tree().lowest_gap(low, high, padded).ok_or(Error::NoSpace)?;
+            let start = begin.next_multiple_of(align);
+            match self.tree().at_or_after(start) {
+                Some(next) if self.guarded_start(&next) < start + len => low = next.end,
+                _ => return Ok(start),
+            }
+        }
+    }
+
+    /// Rounds a hint up to the lowest address that may be mapped.
+    pub(crate) fn round_hint(&self, hint: usize) -> usize {
+        let hint = hint & !(PAGE_SIZE - 1);
+        if hint != 0 && hint < self.profile.min_address { self.profile.min_address } else { hint }
+    }
+}
+
+/// Pages in so many bytes.
+pub(crate) fn pages(bytes: usize) -> usize {
+    bytes >> PAGE_SHIFT
+}

@@ -1,0 +1,68 @@
+//! The rules of a kernel that differ between versions and settings, in one place.
+
+/// What a kernel does where kernels differ. [`Profile::LINUX_6_18`] was checked against recorded programs; others
+/// are told apart so that a mirror can say what it does not promise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Profile {
+    /// Bytes kept free below a VMA that grows downwards.
+    pub stack_guard_gap: usize,
+    /// Nothing is mapped below, unless at a fixed address.
+    pub min_address: usize,
+    /// First byte above the user's half.
+    pub task_size: usize,
+    /// Most VMAs in one address space.
+    pub max_map_count: usize,
+    /// Anonymous maps of a multiple of 2 MiB are aligned to 2 MiB.
+    pub huge_aligned_anon: bool,
+    /// MAP_NORESERVE is honoured (overcommit is not 2).
+    pub honours_noreserve: bool,
+    /// mremap to a fixed address moves several VMAs at once (since 6.17).
+    pub moves_many: bool,
+}
+
+impl Profile {
+    /// Linux 6.18 on x86-64 with 4-level page tables, overcommit 0 or 1, transparent huge pages compiled in.
+    pub const LINUX_6_18: Profile = Profile {
+        stack_guard_gap: 256 * crate::PAGE_SIZE,
+        min_address: 0x1_0000,
+        task_size: 0x7fff_ffff_f000,
+        max_map_count: 65530,
+        huge_aligned_anon: true,
+        honours_noreserve: true,
+        moves_many: true,
+    };
+
+    /// The profile nearest to a release such as `6.12.5-amd64`, and whether its rules were checked.
+    /// An unreadable release gets the newest profile, unchecked.
+    pub fn for_release(release: &str) -> (Profile, bool) {
+        let mut numbers =
+            release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().ok());
+        let version = (numbers.next().flatten(), numbers.next().flatten());
+        let newest = Profile::LINUX_6_18;
+        match version {
+            (Some(6), Some(18)) => (newest, true),
+            (Some(major), Some(minor)) => (
+                Profile {
+                    moves_many: (major, minor) >= (6, 17),
+                    huge_aligned_anon: (major, minor) >= (6, 7),
+                    ..newest
+                },
+                false,
+            ),
+            _ => (newest, false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_checked_releases_are_called_checked() {
+        assert_eq!(Profile::for_release("6.18.44-fc"), (Profile::LINUX_6_18, true));
+        let (old, checked) = Profile::for_release("6.1.0-amd64");
+        assert!(!checked && !old.moves_many && !old.huge_aligned_anon);
+        assert!(!Profile::for_release("unknown").1);
+    }
+}

@@ -1,0 +1,107 @@
+//! mprotect and pkey_mprotect.
+
+use crate::{Area, Error, MappedFile, VmFlags, map::range_end, space::Writer};
+
+/// `PROT_GROWSDOWN`: apply from the start of the stack's VMA.
+const PROT_GROWSDOWN: u32 = 0x0100_0000;
+const PROT_GROWSUP: u32 = 0x0200_0000;
+const PROT_SEM: u32 = 8;
+
+impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
+    /// mprotect(2), and pkey_mprotect(2) if `pkey` is given. Goes VMA by VMA and stops at the first hole or
+    /// refusal: what lies before it **has changed**, as in Linux (rule 8).
+    ///
+    /// One store into the tree for each VMA; may allocate.
+    ///
+    /// # Errors
+    /// [`Error::Unmapped`] at a hole, [`Error::Access`] where the map may not have the permission,
+    /// [`Error::Sealed`], [`Error::BadFlags`], [`Error::Unaligned`], [`Error::OutOfMemory`].
+    pub fn mprotect(
+        &mut self,
+        start: usize,
+        len: usize,
+        prot: u32,
+        pkey: Option<u8>,
+    ) -> Result<(), Error> {
+        let grows = prot & (PROT_GROWSDOWN | PROT_GROWSUP);
+        let prot = prot & !(PROT_GROWSDOWN | PROT_GROWSUP);
+        if grows & PROT_GROWSUP != 0 {
+            return Err(Error::BadFlags);
+        }
+        let end = match range_end(start, len) {
+            Ok(end) if end == start => return Ok(()),
+            Ok(end) => end,
+            Err(Error::BadRange) => return Err(Error::Unmapped),
+            Err(other) => return Err(other),
+        };
+        if prot & !(7 | PROT_SEM) != 0 {
+            return Err(Error::BadFlags);
+        }
+        let first =
+            self.tree().at_or_after(start).filter(|a| a.start < end).ok_or(Error::Unmapped)?;
+        let mut at = start;
+        if grows != 0 {
+            at = first.start;
+            if !first.vma.flags.contains(VmFlags::GROWSDOWN) {
+                return Err(Error::BadFlags);
+            }
+        }
+        while at < end {
+            let area = self.tree().covering(at).ok_or(Error::Unmapped)?;
+            at = self.protect_one(area, at, end, VmFlags::from_prot(prot), pkey)?;
+        }
+        Ok(())
+    }
+
+    fn protect_one(
+        &mut self,
+        area: Area<F>,
+        start: usize,
+        end: usize,
+        access: VmFlags,
+        pkey: Option<u8>,
+    ) -> Result<usize, Error> {
+        let old = area.vma.flags;
+        let mut flags = old - VmFlags::ACCESS | access;
+        if let Some(key) = pkey {
+            flags = flags.with_pkey(key);
+        }
+        let may = VmFlags::from_bits_retain((flags.bits() >> 4) & VmFlags::ACCESS.bits());
+        if !(access - may).is_empty() {
+            return Err(Error::Access);
+        }
+        if old.contains(VmFlags::SEALED) {
+            return Err(Error::Sealed);
+        }
+        let end = end.min(area.end);
+        if flags == old {
+            return Ok(end);
+        }
+        flags = self.reaccount(&area, flags);
+        let mut vma = area.vma.clone();
+        vma.flags = flags;
+        let next = self.modify(&area, start, end, vma)?;
+        let locked_private = VmFlags::WRITE | VmFlags::SHARED | VmFlags::LOCKED;
+        if old & locked_private == VmFlags::LOCKED && flags.contains(VmFlags::WRITE) {
+            self.populate(start, end)?;
+        }
+        Ok(next)
+    }
+
+    /// The account flag after a change of permissions (rule 1).
+    fn reaccount(&self, area: &Area<F>, flags: VmFlags) -> VmFlags {
+        let exempt = VmFlags::ACCOUNT
+            | VmFlags::WRITE
+            | VmFlags::HUGETLB
+            | VmFlags::SHARED
+            | VmFlags::NORESERVE;
+        let old = area.vma.flags;
+        if flags.contains(VmFlags::WRITE) {
+            if old.intersects(exempt) { flags } else { flags | VmFlags::ACCOUNT }
+        } else if area.vma.is_anonymous() && !area.vma.is_faulted() {
+            flags - VmFlags::ACCOUNT
+        } else {
+            flags
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! mremap: resize, move, or both (rule 12).
+//!
+//! A move is a store of the new VMA and an erase of the old range. Anonymous memory that was never
+//! written takes the offset of its new address; everything else keeps its offset, so that its pages are found.
+
+use crate::{
+    Area, Error, MapFlags, MappedFile, PAGE_SIZE, VmFlags,
+    place::{Wanted, pages},
+    space::Writer,
+    vma::page_align,
+};
+
+/// The arguments of mremap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RemapRequest {
+    /// Start of the old range.
+    pub addr: usize,
+    /// Its length in bytes; 0 makes another map of a shared object.
+    pub old_len: usize,
+    /// The length wanted.
+    pub new_len: usize,
+    /// MREMAP_MAYMOVE.
+    pub may_move: bool,
+    /// MREMAP_FIXED: the address to move to; what is there is unmapped.
+    pub fixed: Option<usize>,
+    /// MREMAP_DONTUNMAP: the old range stays mapped, empty. With a hint for the new address.
+    pub dont_unmap: Option<usize>,
+}
+
+impl RemapRequest {
+    fn new_addr(&self) -> Option<usize> {
+        self.fixed.or(self.dont_unmap)
+    }
+}
+
+impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
+    /// mremap(2). Returns the new address.
+    ///
+    /// All or nothing, but for a FIXED move of several VMAs, which moves VMA by VMA and stops where one
+    /// cannot be moved, and for FIXED, which unmaps its target first, as in Linux.
+    ///
+    /// # Errors
+    /// [`Error::NotOneVma`], [`Error::NoSpace`], [`Error::BadFlags`], [`Error::BadRange`], [`Error::Unaligned`],
+    /// [`Error::Sealed`], [`Error::WrongKind`], [`Error::TooManyMaps`], [`Error::OutOfMemory`].
+    pub fn mremap(&mut self, request: RemapRequest) -> Result<usize, Error> {
+        let request = self.check_request(request)?;
+        match request.fixed {
+            Some(to) if request.old_len == request.new_len => self.move_range(request, to),
+            Some(_) => self.remap_one(request),
+            None => self.remap_one(request),
+        }
+    }
+
+    fn check_request(&self, request: RemapRequest) -> Result<RemapRequest, Error> {
+        if !request.addr.is_multiple_of(PAGE_SIZE) {
+            return Err(Error::Unaligned);
+        }
+        let old_len = page_align(request.old_len).ok_or(Error::BadRange)?;
+        let new_len = page_align(request.new_len).filter(|&len| len > 0).ok_or(Error::BadRange)?;
+        if new_len > self.profile.task_size {
+            return Err(Error::BadRange);
+        }
+        let request = RemapRequest { old_len, new_len, ..request };
+        let Some(to) = request.new_addr() else { return Ok(request) };
+        if !to.is_multiple_of(PAGE_SIZE) {
+            return Err(Error::Unaligned);
+        }
+        if to > self.profile.task_size - new_len {
+            return Err(Error::BadRange);
+        }
+        if !request.may_move || (request.dont_unmap.is_some() && old_len != new_len) {
+            return Err(Error::BadFlags);
+        }
+        let old_end = request.addr.checked_add(old_len).ok_or(Error::BadRange)?;
+        if old_end > to && to + new_len > request.addr {
+            return Err(Error::BadRange);
+        }
+        if self.tree().count() + 2 >= self.profile.max_map_count - 3 {
+            return Err(Error::TooManyMaps);
+        }
+        Ok(request)
+    }
+
+    /// Moves whatever is mapped in a range, VMA by VMA, keeping the holes between them.
+    fn move_range(&mut self, whole: RemapRequest, to: usize) -> Result<usize, Error> {
+        let end = whole.addr + whole.old_len;
+        if !self.profile.moves_many {
+            return self.remap_one(whole);
+        }
+        let mut at = whole.addr;
+        let mut first = true;
+        while let Some(area) = self.tree().at_or_after(at).filter(|area| area.start < end) {
+            if first && area.start > whole.addr {
+                return Err(Error::NotOneVma);
+            }
+            if area.vma.uffd.is_some() && (!first || area.end < end) {
+                return Err(Error::NotOneVma);
+            }
+            first = false;
+            let addr = area.start.max(whole.addr);
+            let len = end.min(area.end) - addr;
+            let target = to + (addr - whole.addr);
+            let part = RemapRequest {
+                addr,
+                old_len: len,
+                new_len: len,
+                fixed: Some(target),
+                dont_unmap: whole.dont_unmap.map(|_| target),
+                ..whole
+            };
+            self.remap_one(part)?;
+            at = area.end;
+        }
+        if first { Err(Error::NotOneVma) } else { Ok(to) }
+    }
+
+    fn remap_one(&mut self, request: RemapRequest) -> Result<usize, Error> {
+        let area = self.tree().covering(request.addr).ok_or(Error::NotOneVma)?;
+        self.check_area(&request, &area)?;
+        let shrinks = request.old_len > request.new_len;
+        if request.new_addr().is_none() {
+            return if request.old_len == request.new_len {
+                Ok(request.addr)
+            } else if shrinks {
+                self.shrink(&request)?;
+                Ok(request.addr)
+            } else {
+                self.expand(request, area)
+            };
+        }
+        self.remap_to(request, shrinks)
+    }
+
+    fn check_area(&self, request: &RemapRequest, area: &Area<F>) -> Result<(), Error> {
+        let flags = area.vma.flags;
+        if flags.contains(VmFlags::SEALED) {
+            return Err(Error::Sealed);
+        }
+        let grows = request.new_len > request.old_len;
+        if !grows && request.new_addr().is_none() {
+            return Ok(());
+        }
+        if request.old_len == 0 && !flags.intersects(VmFlags::SHARED | VmFlags::MAYSHARE) {
+            return Err(Error::WrongKind);
+        }
+        let fixed_size = flags.intersects(VmFlags::DONTEXPAND | VmFlags::PFNMAP);
+        if request.dont_unmap.is_some() && fixed_size {
+            return Err(Error::WrongKind);
+        }
+        if request.old_len > area.end - request.addr {
+            return Err(Error::NotOneVma);
+        }
+        if request.old_len == request.new_len {
+            return Ok(());
+        }
+        let pgoff = area.vma.offset_at(request.addr);
+        pgoff.checked_add(pages(request.new_len)).ok_or(Error::BadRange)?;
+        if fixed_size { Err(Error::NotOneVma) } else { Ok(()) }
+    }
+
+    /// A move to a given address (FIXED) or to where there is room (DONTUNMAP).
+    fn remap_to(&mut self, mut request: RemapRequest, shrinks: bool) -> Result<usize, Error> {
+        if let Some(to) = request.fixed {
+            self.unmap(to, to + request.new_len)?;
+        }
+        if shrinks {
+            self.shrink(&request)?;
+            request.old_len = request.new_len;
+        }
+        let area = self.tree().covering(request.addr).ok_or(Error::NotOneVma)?;
+        let to = self.place_moved(&request, &area)?;
+        self.move_vma(&request, area, to)
+    }
+
+    /// Takes away the end of the old range, whatever is mapped there.
+    fn shrink(&mut self, request: &RemapRequest) -> Result<(), Error> {
+        let old_end = request.addr.checked_add(request.old_len).ok_or(Error::BadRange)?;
+        if old_end > self.profile.task_size {
+            return Err(Error::BadRange);
+        }
+        self.unmap(request.addr + request.new_len, old_end)
+    }
+
+    fn expand(&mut self, request: RemapRequest, area: Area<F>) -> Result<usize, Error> {
+        let delta = request.new_len - request.old_len;
+        let locked = area.vma.flags.contains(VmFlags::LOCKED);
+        let old_end = request.addr + request.old_len;
+        if old_end == area.end && self.is_free_above(area.end, delta) {
+            let new_end = area.end + delta;
+            let grown = self.merge_new(area.end, new_end, &area.vma).ok_or(Error::WrongKind)?;
+            self.tree_mut().store(grown.start, grown.end, grown.vma)?;
+            if locked {
+                self.populate(old_end, new_end)?;
+            }
+            return Ok(request.addr);
+        }
+        if !request.may_move {
+            return Err(Error::NoSpace);
+        }
+        let to = self.place_moved(&request, &area)?;
+        self.move_vma(&request, area, to)
+    }
+
+    fn is_free_above(&self, end: usize, delta: usize) -> bool {
+        end.checked_add(delta).is_some_and(|new_end| {
+            new_end <= self.profile.task_size
+                && self.tree().at_or_after(end).is_none_or(|next| next.start >= new_end)
+        })
+    }
+
+    fn place_moved(&self, request: &RemapRequest, area: &Area<F>) -> Result<usize, Error> {
+        let mut flags = MapFlags::empty();
+        if request.fixed.is_some() {
+            flags |= MapFlags::FIXED;
+        }
+        if area.vma.flags.contains(VmFlags::MAYSHARE) {
+            flags |= MapFlags::SHARED;
+        }
+        self.place(Wanted {
+            hint: request.new_addr().unwrap_or(0),
+            len: request.new_len,
+            pgoff: area.vma.offset_at(request.addr),
+            flags,
+            file: area.vma.file.as_ref(),
+        })
+    }
+
+    /// Stores the VMA at its new place and takes it away from the old one.
+    fn move_vma(
+        &mut self,
+        request: &RemapRequest,
+        area: Area<F>,
+        to: usize,
+    ) -> Result<usize, Error> {
+        let (old, old_end) = (request.addr, request.addr + request.old_len);
+        let unmaps = request.dont_unmap.is_none() && request.old_len > 0;
+        if unmaps && area.start < old && area.end > old_end {
+            self.room_for(2)?;
+        } else {
+            self.room_for(1)?;
+        }
+        let pgoff = area.vma.offset_at(old);
+        let mut moved = area.vma.clone();
+        if moved.is_anonymous() && !moved.is_faulted() {
+            moved.set_offset(to, pages(to));
+        } else {
+            moved.set_offset(to, pgoff);
+        }
+        let locked = moved.flags.contains(VmFlags::LOCKED);
+        let new = self.insert(to, to + request.new_len, moved)?;
+        let moved_all = old == area.start && old_end == area.end;
+        let swallowed = new.start <= area.start && area.start < new.end;
+        if unmaps {
+            self.tree_mut().erase(old, old_end)?;
+        } else if request.dont_unmap.is_some() {
+            self.leave_behind(area, moved_all && !swallowed)?;
+        }
+        self.forget_uffd(to)?;
+        if locked && request.new_len > request.old_len {
+            self.populate(to + request.old_len, to + request.new_len)?;
+        }
+        Ok(to)
+    }
+
+    /// DONTUNMAP: the old VMA is no longer locked, and has no private pages if all of it moved.
+    fn leave_behind(&mut self, area: Area<F>, emptied: bool) -> Result<(), Error> {
+        let old = self.tree().covering(area.start).ok_or(Error::Unmapped)?;
+        let mut vma = old.vma.clone();
+        vma.flags -= VmFlags::LOCKED_MASK;
+        if emptied {
+            vma.anon = Default::default();
+        }
+        self.tree_mut().store(old.start, old.end, vma)
+    }
+}

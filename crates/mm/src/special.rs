@@ -1,0 +1,201 @@
+//! The rarer calls on VMAs: mseal, mbind, remap_file_pages, SysV shared memory, prctl, and VMAs that the host brings.
+
+use alloc::sync::Arc;
+
+use crate::{
+    Area, Error, MapFlags, MapRequest, MappedFile, PAGE_SIZE, Policy, VmFlags, Vma,
+    map::{can_be_mergeable, range_end},
+    space::Writer,
+    vma::PAGE_SHIFT,
+};
+
+/// A VMA described in full, as execve or a driver makes one.
+#[derive(Clone, Debug)]
+pub struct WholeVma<F> {
+    /// First byte.
+    pub start: usize,
+    /// First byte past it.
+    pub end: usize,
+    /// All its flags.
+    pub flags: VmFlags,
+    /// Offset in pages of its first page.
+    pub pgoff: usize,
+    /// What it maps.
+    pub file: Option<F>,
+    /// Its name in the listing, such as `[vdso]`.
+    pub name: Option<Arc<str>>,
+}
+
+impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
+    /// Puts a VMA where and as the host says, in place of what is there; it merges with nothing.
+    ///
+    /// # Errors
+    /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::Sealed`], [`Error::TooManyMaps`], [`Error::OutOfMemory`].
+    pub fn adopt(&mut self, whole: WholeVma<F>) -> Result<(), Error> {
+        let WholeVma { start, end, flags, pgoff, file, name } = whole;
+        if !start.is_multiple_of(PAGE_SIZE) || !end.is_multiple_of(PAGE_SIZE) {
+            return Err(Error::Unaligned);
+        }
+        if start >= end || end > self.profile.task_size {
+            return Err(Error::BadRange);
+        }
+        self.may_unmap(start, end)?;
+        self.room_for(1)?;
+        let mut vma = Vma { file, name, ..Vma::anonymous(flags) };
+        vma.set_offset(start, pgoff);
+        self.tree_mut().store(start, end, vma)
+    }
+
+    /// mseal(2): no call may unmap, move, resize or protect the range any more.
+    ///
+    /// # Errors
+    /// [`Error::Unmapped`] if there is a hole (nothing is sealed then), [`Error::BadRange`], [`Error::Unaligned`].
+    pub fn mseal(&mut self, start: usize, len: usize) -> Result<(), Error> {
+        let end = range_end(start, len)?;
+        let mut at = start;
+        while at < end {
+            at = self.tree().covering(at).ok_or(Error::Unmapped)?.end;
+        }
+        self.change_each(start, end, |vma| vma.flags |= VmFlags::SEALED)
+    }
+
+    /// mbind(2): the memory policy of a range; `None` is the default one. Holes are passed over if `holes` allows it.
+    ///
+    /// # Errors
+    /// [`Error::NotOneVma`] at a hole (nothing changes then), [`Error::BadRange`], [`Error::Unaligned`],
+    /// [`Error::TooManyMaps`], [`Error::OutOfMemory`].
+    pub fn mbind(&mut self, start: usize, len: usize, policy: Option<Policy>) -> Result<(), Error> {
+        let end = range_end(start, len)?;
+        let mut at = start;
+        while policy.is_some() && at < end {
+            at = self.tree().covering(at).ok_or(Error::NotOneVma)?.end;
+        }
+        self.change_each(start, end, |vma| vma.policy = policy)
+    }
+
+    /// set_mempolicy_home_node(2): the preferred node of the policies in a range.
+    ///
+    /// # Errors
+    /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::TooManyMaps`], [`Error::OutOfMemory`].
+    pub fn set_home_node(&mut self, start: usize, len: usize, node: u32) -> Result<(), Error> {
+        let end = range_end(start, len)?;
+        self.change_each(start, end, |vma| {
+            if let Some(policy) = &mut vma.policy {
+                policy.home = Some(node);
+            }
+        })
+    }
+
+    /// Changes the part of each VMA that lies in the range, merging and splitting.
+    fn change_each(
+        &mut self,
+        start: usize,
+        end: usize,
+        change: impl Fn(&mut Vma<F>),
+    ) -> Result<(), Error> {
+        let mut at = start;
+        while let Some(area) = self.tree().at_or_after(at).filter(|a| a.start < end) {
+            let from = at.max(area.start);
+            let stop = end.min(area.end);
+            let mut vma = area.vma.clone();
+            change(&mut vma);
+            if vma.flags == area.vma.flags && vma.policy == area.vma.policy {
+                at = stop;
+                continue;
+            }
+            at = self.modify(&area, from, stop, vma)?;
+        }
+        Ok(())
+    }
+
+    /// remap_file_pages(2): shows other pages of a shared file in part of its map, which becomes a VMA with fresh flags.
+    ///
+    /// # Errors
+    /// [`Error::WrongKind`] if the range is not in VMAs of one shared file, [`Error::BadRange`], and those of [`mmap`](Self::mmap).
+    pub fn remap_file_pages(
+        &mut self,
+        start: usize,
+        size: usize,
+        pgoff: usize,
+    ) -> Result<(), Error> {
+        let start = start & !(PAGE_SIZE - 1);
+        let size = size & !(PAGE_SIZE - 1);
+        let end = start.checked_add(size).filter(|&end| end > start).ok_or(Error::BadRange)?;
+        pgoff.checked_add(size >> PAGE_SHIFT).ok_or(Error::BadRange)?;
+        let first = self.tree().covering(start).ok_or(Error::WrongKind)?;
+        if !first.vma.flags.contains(VmFlags::SHARED) {
+            return Err(Error::WrongKind);
+        }
+        let mut at = first.end;
+        while at < end {
+            let next = self.tree().covering(at).ok_or(Error::WrongKind)?;
+            if next.vma.file != first.vma.file || next.vma.flags != first.vma.flags {
+                return Err(Error::WrongKind);
+            }
+            at = next.end;
+        }
+        let mut flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
+        if first.vma.flags.contains(VmFlags::LOCKED) {
+            flags |= MapFlags::LOCKED;
+        }
+        self.mmap(MapRequest {
+            addr: start,
+            len: size,
+            prot: (first.vma.flags & VmFlags::ACCESS).bits() as u32,
+            flags,
+            file: first.vma.file,
+            offset: pgoff.checked_mul(PAGE_SIZE).ok_or(Error::OffsetOverflow)?,
+            driver_flags: None,
+        })
+        .map(drop)
+    }
+
+    /// shmdt(2): unmaps what is left of the segment that was attached at `addr`.
+    ///
+    /// # Errors
+    /// [`Error::WrongKind`] if no segment was attached there, [`Error::Unaligned`], and those of [`munmap`](Self::munmap).
+    pub fn shmdt(&mut self, addr: usize) -> Result<(), Error> {
+        if !addr.is_multiple_of(PAGE_SIZE) {
+            return Err(Error::Unaligned);
+        }
+        let segment = |area: &Area<F>| {
+            let file = area.vma.file.as_ref()?;
+            let size = file.segment_size()?;
+            (area.vma.offset_at(area.start) == (area.start - addr) >> PAGE_SHIFT)
+                .then(|| (file.clone(), size))
+        };
+        let mut found: Option<(F, usize)> = None;
+        let mut at = addr;
+        while let Some(area) = self.tree().at_or_after(at).filter(|a| a.start >= addr) {
+            at = area.end;
+            if found.as_ref().is_some_and(|(_, size)| area.end - addr > *size) {
+                break;
+            }
+            let Some((file, size)) = segment(&area) else { continue };
+            if found.as_ref().is_none_or(|(first, _)| *first == file) {
+                self.unmap(area.start, area.end)?;
+                found = Some((file, size));
+            }
+        }
+        found.map(drop).ok_or(Error::WrongKind)
+    }
+
+    /// PR_SET_MEMORY_MERGE: every VMA that qualifies becomes mergeable by content, or none is any more; those to come too.
+    /// No VMAs are joined by it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], with what lies below the failure done.
+    pub fn set_memory_merge(&mut self, on: bool) -> Result<(), Error> {
+        self.state_mut().merge_any = on;
+        let mut at = 0;
+        while let Some(mut area) = self.tree().at_or_after(at) {
+            at = area.end;
+            let on = on && can_be_mergeable(area.vma.flags);
+            if area.vma.flags.contains(VmFlags::MERGEABLE) != on {
+                area.vma.flags.set(VmFlags::MERGEABLE, on);
+                self.tree_mut().store(area.start, area.end, area.vma)?;
+            }
+        }
+        Ok(())
+    }
+}

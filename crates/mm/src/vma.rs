@@ -1,0 +1,131 @@
+//! A VMA: everything that is the same for all pages of a mapped range.
+//!
+//! The range itself is the tree's key and is not repeated here, and the offset is kept relative to
+//! the address. So the two halves of a split VMA, and a VMA that grew or shrank, have the same contents, and every
+//! change of an address space is one store of one range into the tree.
+//! A VMA in the tree never changes (readers look at it without a lock); changing means storing another.
+
+use alloc::sync::Arc;
+
+use crate::{VmFlags, anon::Chain};
+
+/// Bytes in a page.
+pub const PAGE_SIZE: usize = 4096;
+pub(crate) const PAGE_SHIFT: u32 = 12;
+
+/// Rounds up to whole pages; `None` if that overflows.
+pub(crate) fn page_align(len: usize) -> Option<usize> {
+    len.checked_next_multiple_of(PAGE_SIZE)
+}
+
+/// The contents of a VMA. `F` is the host's [`MappedFile`](crate::MappedFile).
+#[derive(Clone, Debug)]
+pub struct Vma<F> {
+    /// Permissions and behaviour.
+    pub flags: VmFlags,
+    /// The file it maps; `None` for anonymous memory.
+    pub file: Option<F>,
+    /// Offset in pages minus address in pages, wrapping: what stays the same when a VMA is split.
+    pub(crate) slide: usize,
+    pub(crate) anon: Chain,
+    pub(crate) policy: Option<Policy>,
+    pub(crate) uffd: Option<Uffd>,
+    pub(crate) name: Option<Arc<str>>,
+}
+
+impl<F> Vma<F> {
+    /// An anonymous VMA with these flags, offset equal to its address.
+    pub(crate) fn anonymous(flags: VmFlags) -> Self {
+        Vma {
+            flags,
+            file: None,
+            slide: 0,
+            anon: Chain::default(),
+            policy: None,
+            uffd: None,
+            name: None,
+        }
+    }
+
+    /// A VMA of `file` that shows page `pgoff` at address `start`.
+    pub(crate) fn of_file(flags: VmFlags, file: F, start: usize, pgoff: usize) -> Self {
+        let mut vma = Vma::anonymous(flags);
+        vma.file = Some(file);
+        vma.set_offset(start, pgoff);
+        vma
+    }
+
+    /// The offset in pages of the page at `addr`: into the file, or for anonymous memory the address it was made at.
+    pub fn offset_at(&self, addr: usize) -> usize {
+        (addr >> PAGE_SHIFT).wrapping_add(self.slide)
+    }
+
+    pub(crate) fn set_offset(&mut self, start: usize, pgoff: usize) {
+        self.slide = pgoff.wrapping_sub(start >> PAGE_SHIFT);
+    }
+
+    /// Has it seen a write fault, so that it has private pages of its own?
+    pub fn is_faulted(&self) -> bool {
+        self.anon.is_faulted()
+    }
+
+    /// Could it get private pages: is it neither shared nor special?
+    pub fn is_private(&self) -> bool {
+        !self.flags.intersects(VmFlags::SHARED | VmFlags::MAYSHARE)
+    }
+
+    /// Its name, if it is a special one such as `[vdso]`.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Its memory policy, if it has one of its own.
+    pub fn policy(&self) -> Option<Policy> {
+        self.policy
+    }
+}
+
+impl<F: crate::MappedFile> Vma<F> {
+    /// Are its pages anonymous: no file, or one that only stands for zeros?
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.file.as_ref().is_none_or(|file| self.is_private() && file.acts_anonymous())
+            && self.name.is_none()
+    }
+
+    pub(crate) fn has_close_hook(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.has_close_hook())
+    }
+
+    /// How far below its start nothing is placed, in bytes: a stack must be able to grow.
+    pub(crate) fn guard_gap(&self, stack_gap: usize) -> usize {
+        if self.flags.contains(VmFlags::GROWSDOWN) {
+            stack_gap
+        } else if self.flags.contains(VmFlags::SHADOW_STACK) {
+            PAGE_SIZE
+        } else {
+            0
+        }
+    }
+}
+
+/// A NUMA memory policy; equal policies merge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Policy {
+    /// `MPOL_*` with its mode flags.
+    pub mode: u32,
+    /// One bit a node.
+    pub nodes: u64,
+    /// Preferred node, if one was set.
+    pub home: Option<u32>,
+}
+
+/// The userfaultfd that watches a VMA.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Uffd {
+    /// The host's number for it.
+    pub id: u64,
+    /// Forked children are watched too (UFFD_FEATURE_EVENT_FORK).
+    pub follows_fork: bool,
+    /// Moved VMAs stay watched (UFFD_FEATURE_EVENT_REMAP).
+    pub follows_remap: bool,
+}

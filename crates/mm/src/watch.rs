@@ -1,0 +1,97 @@
+//! userfaultfd: who watches which VMAs.
+
+use crate::{Error, MappedFile, Uffd, VmFlags, map::range_end, space::Writer};
+
+impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
+    /// UFFDIO_REGISTER: `uffd` watches `start..start + len` for `modes` (of [`VmFlags::UFFD`]). Holes are passed over.
+    ///
+    /// # Errors
+    /// [`Error::BadFlags`] for no or other modes, [`Error::Occupied`] where another one watches,
+    /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::Unmapped`] if nothing is mapped there at all.
+    pub fn watch(
+        &mut self,
+        start: usize,
+        len: usize,
+        modes: VmFlags,
+        uffd: Uffd,
+    ) -> Result<(), Error> {
+        if modes.is_empty() || !(modes - VmFlags::UFFD).is_empty() {
+            return Err(Error::BadFlags);
+        }
+        let end = self.watched_range(start, len)?;
+        self.tree().at_or_after(start).filter(|a| a.start < end).ok_or(Error::Unmapped)?;
+        let mut at = start;
+        while let Some(area) = self.tree().at_or_after(at).filter(|a| a.start < end) {
+            if area.vma.uffd.is_some_and(|other| other.id != uffd.id) {
+                return Err(Error::Occupied);
+            }
+            at = area.end;
+        }
+        self.set_watch(start, end, |old| (Some(uffd), old - VmFlags::UFFD | modes))
+    }
+
+    /// UFFDIO_UNREGISTER: nobody watches the range any more.
+    ///
+    /// # Errors
+    /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::OutOfMemory`].
+    pub fn unwatch(&mut self, start: usize, len: usize) -> Result<(), Error> {
+        let end = self.watched_range(start, len)?;
+        self.set_watch(start, end, |old| (None, old - VmFlags::UFFD))
+    }
+
+    /// The userfaultfd with that number was closed: it watches nothing any more.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], with what lies below the failure done.
+    pub fn close_watch(&mut self, id: u64) -> Result<(), Error> {
+        let mut at = 0;
+        while let Some(area) = self.tree().at_or_after(at) {
+            at = area.end;
+            if area.vma.uffd.is_some_and(|uffd| uffd.id == id) {
+                let mut vma = area.vma.clone();
+                vma.uffd = None;
+                vma.flags -= VmFlags::UFFD;
+                at = self.modify(&area, area.start, area.end, vma)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A VMA that mremap moved to `start` is no longer watched, unless its userfaultfd follows moves.
+    pub(crate) fn forget_uffd(&mut self, start: usize) -> Result<(), Error> {
+        let Some(area) = self.tree().covering(start) else { return Ok(()) };
+        if area.vma.uffd.is_none_or(|uffd| uffd.follows_remap) {
+            return Ok(());
+        }
+        let mut vma = area.vma;
+        vma.uffd = None;
+        vma.flags -= VmFlags::UFFD;
+        self.tree_mut().store(area.start, area.end, vma)
+    }
+
+    fn watched_range(&self, start: usize, len: usize) -> Result<usize, Error> {
+        let end = range_end(start, len)?;
+        if end == start || end > self.profile.task_size { Err(Error::BadRange) } else { Ok(end) }
+    }
+
+    fn set_watch(
+        &mut self,
+        start: usize,
+        end: usize,
+        change: impl Fn(VmFlags) -> (Option<Uffd>, VmFlags),
+    ) -> Result<(), Error> {
+        let mut at = start;
+        while let Some(area) = self.tree().at_or_after(at).filter(|a| a.start < end) {
+            let (uffd, flags) = change(area.vma.flags);
+            let stop = end.min(area.end);
+            if area.vma.uffd == uffd && area.vma.flags == flags {
+                at = stop;
+                continue;
+            }
+            let mut vma = area.vma.clone();
+            (vma.uffd, vma.flags) = (uffd, flags);
+            at = self.modify(&area, at.max(area.start), stop, vma)?;
+        }
+        Ok(())
+    }
+}
