@@ -103,6 +103,16 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
         if holes { Err(Error::Unmapped) } else { Ok(()) }
     }
 
+    /// Would [`madvise`](Self::madvise) stop at a VMA that refuses the advice? Changes nothing.
+    pub fn refuses_advice(&self, start: usize, len: usize, advice: Advice) -> bool {
+        let Ok(end) = range_end(start, len) else { return false };
+        self.areas_from(start).take_while(|area| area.start < end).any(|area| {
+            let barred = VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::LOCKED;
+            (advice == Advice::GuardInstall && area.vma.flags.intersects(barred))
+                || advised(&area, advice).is_err()
+        })
+    }
+
     fn advise_one(
         &mut self,
         area: &Area<F>,

@@ -51,7 +51,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
     /// What cannot be faulted in is passed over.
     pub(crate) fn populate(&mut self, start: usize, end: usize) -> Result<(), Error> {
         let mut at = start;
-        while let Some(area) = self.tree().at_or_after(at).filter(|a| a.start < end) {
+        while let Some(area) = self.part(at, end) {
             at = area.end;
             self.populate_one(area)?;
         }
@@ -61,7 +61,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
     /// The same, but stops at what cannot be faulted in, as mlock does.
     pub(crate) fn populate_strictly(&mut self, start: usize, end: usize) -> Result<(), Error> {
         let mut at = start;
-        while let Some(area) = self.tree().at_or_after(at).filter(|a| a.start < end) {
+        while let Some(area) = self.part(at, end) {
             at = area.end;
             let waits = VmFlags::IO | VmFlags::PFNMAP | VmFlags::LOCKONFAULT;
             if !area.vma.flags.intersects(VmFlags::ACCESS | waits) {

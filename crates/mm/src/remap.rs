@@ -147,7 +147,8 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
         if request.dont_unmap.is_some() && fixed_size {
             return Err(Error::WrongKind);
         }
-        if request.old_len > area.end - request.addr {
+        // A move that shrinks drops its tail first, so only what stays must be one VMA.
+        if request.old_len.min(request.new_len) > area.end - request.addr {
             return Err(Error::NotOneVma);
         }
         if request.old_len == request.new_len {

@@ -74,6 +74,14 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
         &mut self.inner.1
     }
 
+    /// The first VMA with a part in `at..end`.
+    pub(crate) fn part(&self, at: usize, end: usize) -> Option<Area<F>> {
+        if at >= end {
+            return None;
+        }
+        self.tree().at_or_after(at).filter(|area| area.start < end)
+    }
+
     /// Room for so many more VMAs?
     pub(crate) fn room_for(&self, more: usize) -> Result<(), Error> {
         if more > 0 && self.tree().count() + more > self.profile.max_map_count {
@@ -86,7 +94,22 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
 impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
     /// All VMAs in order.
     pub fn areas(&self) -> impl Iterator<Item = Area<F>> + '_ {
-        let mut at = 0;
+        self.areas_from(0)
+    }
+
+    /// The VMA that contains `addr`.
+    pub fn area_at(&self, addr: usize) -> Option<Area<F>> {
+        self.tree().covering(addr)
+    }
+
+    /// How many VMAs there are.
+    pub fn count(&self) -> usize {
+        self.tree().count()
+    }
+
+    /// The VMAs in order, from the first that ends above `addr`.
+    pub fn areas_from(&self, addr: usize) -> impl Iterator<Item = Area<F>> + '_ {
+        let mut at = addr;
         core::iter::from_fn(move || {
             let area = self.tree().at_or_after(at)?;
             at = area.end;

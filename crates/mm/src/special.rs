@@ -94,7 +94,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
         change: impl Fn(&mut Vma<F>),
     ) -> Result<(), Error> {
         let mut at = start;
-        while let Some(area) = self.tree().at_or_after(at).filter(|a| a.start < end) {
+        while let Some(area) = self.part(at, end) {
             let from = at.max(area.start);
             let stop = end.min(area.end);
             let mut vma = area.vma.clone();

@@ -6,8 +6,11 @@ use crate::{Error, MappedFile, Vma};
 /// A VMA with its range: `start` to just below `end`, bytes.
 #[derive(Clone, Debug)]
 pub struct Area<F> {
+    /// First byte.
     pub start: usize,
+    /// Past last byte.
     pub end: usize,
+    /// Contents.
     pub vma: Vma<F>,
 }
 

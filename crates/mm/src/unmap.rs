@@ -28,7 +28,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
     /// Nothing sealed in the range, and room for the piece more that a hole in the middle of a VMA makes.
     pub(crate) fn may_unmap(&self, start: usize, end: usize) -> Result<(), Error> {
         let mut at = start;
-        while let Some(area) = self.tree().at_or_after(at).filter(|area| area.start < end) {
+        while let Some(area) = self.part(at, end) {
             if area.vma.flags.contains(VmFlags::SEALED) {
                 return Err(Error::Sealed);
             }

@@ -21,7 +21,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
         let end = self.watched_range(start, len)?;
         self.tree().at_or_after(start).filter(|a| a.start < end).ok_or(Error::Unmapped)?;
         let mut at = start;
-        while let Some(area) = self.tree().at_or_after(at).filter(|a| a.start < end) {
+        while let Some(area) = self.part(at, end) {
             if area.vma.uffd.is_some_and(|other| other.id != uffd.id) {
                 return Err(Error::Occupied);
             }
@@ -81,7 +81,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
         change: impl Fn(VmFlags) -> (Option<Uffd>, VmFlags),
     ) -> Result<(), Error> {
         let mut at = start;
-        while let Some(area) = self.tree().at_or_after(at).filter(|a| a.start < end) {
+        while let Some(area) = self.part(at, end) {
             let (uffd, flags) = change(area.vma.flags);
             let stop = end.min(area.end);
             if area.vma.uffd == uffd && area.vma.flags == flags {

@@ -2,7 +2,9 @@
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod live;
+pub mod mirror;
 pub mod observer;
 pub mod record;
+pub mod replay;
 pub mod report;
 pub mod text;

@@ -1,0 +1,284 @@
+//! A recorded system call, carried out on our own address space.
+
+use mm::{Advice, LockAll, MapFlags, MapRequest, Policy, RemapRequest, Uffd, VmFlags, Writer};
+
+use super::{Engine, file::File};
+use crate::record::{Call, FileKind, Op};
+
+const ENOMEM: isize = -12;
+const EACCES: isize = -13;
+const EPERM: isize = -1;
+const EINVAL: isize = -22;
+const EAGAIN: isize = -11;
+const EIO: isize = -5;
+
+/// What our side made of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ours {
+    /// This result, which the kernel's must equal.
+    Result(isize),
+    /// This address, chosen by the rules; the kernel's must equal it.
+    Address(usize),
+    /// Nothing to compare: the call has no effect on VMAs, or its outcome is not determined by them.
+    Unknown,
+}
+
+/// What a call needs besides its arguments.
+pub(super) struct Context {
+    pub(super) file: Option<File>,
+    pub(super) driver_flags: Option<VmFlags>,
+}
+
+fn outcome(result: Result<(), mm::Error>) -> Ours {
+    Ours::Result(result.map_or_else(errno, |()| 0))
+}
+
+fn errno(error: mm::Error) -> isize {
+    -(error.errno() as isize)
+}
+
+/// Carries out the call. Where the kernel refused for a reason that VMAs do not show (a limit, a privilege, a missing
+/// facility), nothing is done; where it stopped half-way, we stop at the same place by our own rules.
+pub(super) fn perform(space: &mut Writer<'_, File, Engine>, call: &Call, context: Context) -> Ours {
+    let [a, b, c, d, e, _] = call.args;
+    let kernel = call.result;
+    let failed = (-4095..0).contains(&kernel);
+    match call.op {
+        Op::Mmap => mmap(space, call, context),
+        Op::Munmap if failed => Ours::Unknown,
+        Op::Munmap => outcome(space.munmap(a, b)),
+        Op::Mprotect | Op::PkeyMprotect => {
+            let pkey = (call.op == Op::PkeyMprotect && d as i32 != -1).then_some(d as u8);
+            match kernel {
+                ENOMEM if !has_hole(space, a, b) => Ours::Unknown,
+                0 | ENOMEM | EACCES | EPERM => outcome(space.mprotect(a, b, c as u32, pkey)),
+                _ => Ours::Unknown,
+            }
+        }
+        Op::Mremap => mremap(space, call),
+        Op::Brk => {
+            if kernel as usize != a {
+                return Ours::Unknown;
+            }
+            Ours::Result(space.brk(a) as isize)
+        }
+        Op::Madvise => match (Advice::from_number(c as u32), kernel) {
+            (Some(advice), 0 | ENOMEM) => outcome(space.madvise(a, b, advice)),
+            (Some(advice), EINVAL) if space.refuses_advice(a, b, advice) => {
+                outcome(space.madvise(a, b, advice))
+            }
+            _ => Ours::Unknown,
+        },
+        Op::Mlock | Op::Mlock2 => match kernel {
+            ENOMEM if !has_hole(space, a, b) && !has_inaccessible(space, a, b) => Ours::Unknown,
+            0 | ENOMEM | EAGAIN => {
+                let on_fault = call.op == Op::Mlock2 && c & 1 != 0;
+                outcome(space.mlock(a, b, on_fault))
+            }
+            _ => Ours::Unknown,
+        },
+        Op::Munlock if kernel == 0 || kernel == ENOMEM => outcome(space.munlock(a, b)),
+        Op::Mlockall if kernel == 0 => outcome(space.mlockall(LockAll {
+            current: a & 1 != 0,
+            future: a & 2 != 0,
+            on_fault: a & 4 != 0,
+        })),
+        Op::Munlockall if kernel == 0 => {
+            space.munlockall();
+            Ours::Result(0)
+        }
+        Op::Mbind if kernel == 0 || kernel == EIO => mbind(space, call),
+        Op::SetMempolicyHomeNode if kernel == 0 => outcome(space.set_home_node(a, b, c as u32)),
+        Op::RemapFilePages if kernel == 0 => outcome(space.remap_file_pages(a, b, d)),
+        Op::Mseal if kernel == 0 => outcome(space.mseal(a, b)),
+        Op::Shmdt if kernel == 0 => outcome(space.shmdt(a)),
+        Op::Prctl if kernel == 0 => prctl(space, a, b, c),
+        Op::Ioctl if kernel == 0 => uffd_ioctl(space, call),
+        Op::Close => close(space, a),
+        Op::IoDestroy if kernel == 0 => {
+            let mapped = space.area_at(a).filter(|area| area.start == a);
+            match mapped.filter(|area| {
+                area.vma.file.as_ref().is_some_and(|f| f.kind() == FileKind::Adopted)
+            }) {
+                Some(ring) => outcome(space.munmap(ring.start, ring.end - ring.start)),
+                None => Ours::Unknown,
+            }
+        }
+        _ => {
+            let _ = e;
+            Ours::Unknown
+        }
+    }
+}
+
+fn mmap(space: &mut Writer<'_, File, Engine>, call: &Call, context: Context) -> Ours {
+    let [addr, len, prot, flags, _, offset] = call.args;
+    if (-4095..0).contains(&call.result) {
+        return Ours::Unknown;
+    }
+    let got = call.result as usize;
+    let mut flags = MapFlags::from_bits_retain(flags as u32);
+    let fixed = flags.intersects(MapFlags::FIXED | MapFlags::FIXED_NOREPLACE);
+    let driver = context.file.as_ref().is_some_and(|file| file.kind() == FileKind::Device);
+    let unforeseeable = !fixed && (flags.contains(MapFlags::BIT32) || driver);
+    if unforeseeable {
+        flags |= MapFlags::FIXED;
+    }
+    let request = MapRequest {
+        addr: if unforeseeable { got } else { addr },
+        len,
+        prot: prot as u32,
+        flags,
+        file: context.file,
+        // Anonymous maps ignore their offset, so any is allowed.
+        offset: if flags.contains(MapFlags::ANONYMOUS) { 0 } else { offset },
+        driver_flags: context.driver_flags,
+    };
+    if fixed || unforeseeable {
+        return Ours::Result(space.mmap(request).map_or_else(errno, |addr| addr as isize));
+    }
+    match space.choose_address(&request) {
+        Ok(chosen) if chosen == got => {
+            Ours::Address(space.mmap(request).unwrap_or_else(|e| errno(e) as usize))
+        }
+        chosen => {
+            // Go on from where the kernel put it: one wrong address must not make all that follow wrong.
+            let there = MapRequest { addr: got, flags: flags | MapFlags::FIXED, ..request };
+            let _ = space.mmap(there);
+            Ours::Address(chosen.unwrap_or_else(|e| errno(e) as usize))
+        }
+    }
+}
+
+fn mremap(space: &mut Writer<'_, File, Engine>, call: &Call) -> Ours {
+    const MAYMOVE: usize = 1;
+    const FIXED: usize = 2;
+    const DONTUNMAP: usize = 4;
+    let [addr, old_len, new_len, flags, new_addr, _] = call.args;
+    let fixed = flags & FIXED != 0;
+    match call.result {
+        EAGAIN => return Ours::Unknown,
+        ENOMEM if !fixed => return Ours::Unknown,
+        EINVAL if flags & !(MAYMOVE | FIXED | DONTUNMAP) != 0 => return Ours::Result(EINVAL),
+        _ => {}
+    }
+    let request = RemapRequest {
+        addr,
+        old_len,
+        new_len,
+        may_move: flags & MAYMOVE != 0,
+        fixed: fixed.then_some(new_addr),
+        dont_unmap: (flags & DONTUNMAP != 0).then_some(new_addr),
+    };
+    let ours = space.mremap(request);
+    match ours {
+        Ok(to) if !fixed && to != addr => Ours::Address(to),
+        Ok(to) => Ours::Result(to as isize),
+        Err(error) => Ours::Result(errno(error)),
+    }
+}
+
+fn mbind(space: &mut Writer<'_, File, Engine>, call: &Call) -> Ours {
+    const DEFAULT: u32 = 0;
+    const PREFERRED: u32 = 1;
+    const LOCAL: u32 = 4;
+    const MODE_FLAGS: u32 = 0b111 << 13;
+    let [start, len, mode, _, max_node, _] = call.args;
+    let mode = mode as u32;
+    let mask = call.memory.map_or(0, |words| words[0] as u64);
+    // The kernel takes one bit less than it is told.
+    let bits = max_node.saturating_sub(1).min(64) as u32;
+    let nodes = if bits == 64 { mask } else { mask & ((1 << bits) - 1) };
+    let policy = match mode & !MODE_FLAGS {
+        DEFAULT => None,
+        PREFERRED if nodes == 0 => Some(Policy { mode: LOCAL, nodes: 0, home: None }),
+        _ => Some(Policy { mode, nodes, home: None }),
+    };
+    match space.mbind(start, len, policy) {
+        Err(_) if call.result == EIO => Ours::Unknown,
+        Ok(()) if call.result == EIO => Ours::Unknown,
+        result => outcome(result),
+    }
+}
+
+fn prctl(space: &mut Writer<'_, File, Engine>, option: usize, arg: usize, value: usize) -> Ours {
+    const PR_SET_MM: usize = 35;
+    const PR_SET_MM_START_STACK: usize = 5;
+    const PR_SET_MM_START_BRK: usize = 6;
+    const PR_SET_MM_BRK: usize = 7;
+    const PR_SET_MEMORY_MERGE: usize = 67;
+    match (option, arg) {
+        (PR_SET_MEMORY_MERGE, _) => return outcome(space.set_memory_merge(arg != 0)),
+        (PR_SET_MM, _) => {
+            let mut layout = space.layout();
+            match arg {
+                PR_SET_MM_START_STACK => layout.start_stack = value,
+                PR_SET_MM_START_BRK => layout.start_brk = value,
+                PR_SET_MM_BRK => layout.brk = value,
+                _ => return Ours::Unknown,
+            }
+            space.set_layout(layout);
+        }
+        _ => {}
+    }
+    Ours::Unknown
+}
+
+fn uffd_ioctl(space: &mut Writer<'_, File, Engine>, call: &Call) -> Ours {
+    const UFFDIO_REGISTER: usize = 0xc020_aa00;
+    const UFFDIO_UNREGISTER: usize = 0x8010_aa01;
+    let Some([start, len, mode]) = call.memory else { return Ours::Unknown };
+    match call.args[1] & 0xffff_ffff {
+        UFFDIO_REGISTER => {
+            let mut modes = VmFlags::empty();
+            for (bit, flag) in
+                [(1, VmFlags::UFFD_MISSING), (2, VmFlags::UFFD_WP), (4, VmFlags::UFFD_MINOR)]
+            {
+                if mode & bit != 0 {
+                    modes |= flag;
+                }
+            }
+            let uffd = Uffd { id: call.args[0] as u64, follows_fork: false, follows_remap: false };
+            outcome(space.watch(start, len, modes, uffd))
+        }
+        UFFDIO_UNREGISTER => outcome(space.unwatch(start, len)),
+        _ => Ours::Unknown,
+    }
+}
+
+fn close(space: &mut Writer<'_, File, Engine>, fd: usize) -> Ours {
+    match space.close_watch(fd as u64) {
+        Ok(()) => Ours::Unknown,
+        Err(error) => Ours::Result(errno(error)),
+    }
+}
+
+/// The pages that a call's range touches.
+fn touched(start: usize, len: usize) -> Option<(usize, usize)> {
+    let first = start & !(mm::PAGE_SIZE - 1);
+    let end = start.checked_add(len)?.checked_next_multiple_of(mm::PAGE_SIZE)?;
+    Some((first, end))
+}
+
+fn has_hole(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool {
+    let Some((mut at, end)) = touched(start, len) else { return true };
+    while at < end {
+        match space.area_at(at) {
+            Some(area) => at = area.end,
+            None => return true,
+        }
+    }
+    false
+}
+
+fn has_inaccessible(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool {
+    let Some((mut at, end)) = touched(start, len) else { return false };
+    while at < end {
+        let Some(area) = space.area_at(at) else { return false };
+        if !area.vma.flags.intersects(VmFlags::ACCESS) {
+            return true;
+        }
+        at = area.end;
+    }
+    false
+}

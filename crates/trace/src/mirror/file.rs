@@ -1,0 +1,117 @@
+//! Mapped files as a trace knows them.
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock, RwLock},
+};
+
+use mm::{MappedFile, Placement};
+
+use crate::record::{FileDesc, FileId, FileKind};
+
+/// Bytes in the huge page that hugetlbfs uses unless told otherwise.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// An open file description. Equal only to itself, however often it is cloned.
+#[derive(Clone, Debug)]
+pub(super) struct File(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    desc: FileDesc,
+    /// The path now: files are renamed and unlinked while mapped.
+    path: RwLock<String>,
+    segment: OnceLock<usize>,
+}
+
+impl File {
+    pub(super) fn new(desc: FileDesc) -> Self {
+        let path = RwLock::new(desc.path.clone());
+        File(Arc::new(Inner { desc, path, segment: OnceLock::new() }))
+    }
+
+    pub(super) fn id(&self) -> FileId {
+        self.0.desc.id
+    }
+
+    pub(super) fn kind(&self) -> FileKind {
+        self.0.desc.kind
+    }
+
+    pub(super) fn path(&self) -> String {
+        self.0.path.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    pub(super) fn rename(&self, path: &str) {
+        *self.0.path.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = path.to_string();
+    }
+
+    /// The bytes of a SysV segment are known when it is first attached, whole.
+    pub(super) fn set_segment(&self, bytes: usize) {
+        if self.is_sysv() {
+            self.0.segment.get_or_init(|| bytes);
+        }
+    }
+
+    /// Does any VMA map it? (The mirror's own table holds one reference.)
+    pub(super) fn is_mapped(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
+    pub(super) fn is(&self, device: (u32, u32), inode: u64) -> bool {
+        self.0.desc.dev == device && self.0.desc.inode == inode
+    }
+
+    fn is_sysv(&self) -> bool {
+        self.0.desc.kind == FileKind::Adopted && self.0.desc.path.starts_with("/SYSV")
+    }
+}
+
+impl PartialEq for File {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl MappedFile for File {
+    fn writable(&self) -> bool {
+        self.0.desc.writable
+    }
+
+    fn noexec(&self) -> bool {
+        self.0.desc.noexec
+    }
+
+    fn placement(&self) -> Placement {
+        match self.0.desc.kind {
+            FileKind::RegularThp => Placement::HugeAligned,
+            FileKind::Huge => Placement::HugeOnly(HUGE_PAGE),
+            FileKind::Device => Placement::Driver,
+            _ => Placement::Pages,
+        }
+    }
+
+    fn has_close_hook(&self) -> bool {
+        self.is_sysv()
+    }
+
+    fn acts_anonymous(&self) -> bool {
+        self.0.desc.kind == FileKind::Device && self.0.desc.path == "/dev/zero"
+    }
+
+    fn segment_size(&self) -> Option<usize> {
+        self.0.segment.get().copied()
+    }
+
+    fn device(&self) -> (u32, u32) {
+        self.0.desc.dev
+    }
+
+    fn inode(&self) -> u64 {
+        self.0.desc.inode
+    }
+
+    fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        out.write_str(&self.path())
+    }
+}

@@ -1,0 +1,471 @@
+//! Our own address spaces, led by the records of a trace and compared with the kernel's.
+//!
+//! Each record is carried out on [`mm`] as if the program had called us. After it, our listing
+//! must equal the kernel's to the byte, and every address that the rules determine must be the one the kernel chose.
+//! The mirror knows nothing of where records come from: a file and a live program look the same.
+
+mod calls;
+mod file;
+mod takeover;
+
+use std::{collections::HashMap, fmt::Write as _, ops::Range, sync::Arc, time::Instant};
+
+use mm::{AddressSpace, Area, Layout, Profile, VmFlags, WholeVma};
+
+use crate::{
+    record::{Call, FileId, InitialVma, Listing, MmId, Op, Record},
+    report::{Difference, Mismatch, Space as Figures, Summary, Tree},
+    text::fnv1a64,
+};
+use calls::{Context, Ours, perform};
+use file::File;
+
+/// Reclamation of our trees: each is used by one thread, so nothing waits and files are let go at once.
+type Engine = grace::Single;
+
+/// A record that cannot stand where it does; what was expected instead.
+pub type Expected = String;
+
+/// Our side of a run.
+pub struct Mirror {
+    profile: Profile,
+    spaces: HashMap<MmId, Mirrored>,
+    files: HashMap<FileId, File>,
+    newest: Option<MmId>,
+    summary: Summary,
+    /// Reused for every listing.
+    text: String,
+}
+
+/// One address space and what is known of it.
+struct Mirrored {
+    space: AddressSpace<File, Engine>,
+    figures: Figures,
+    vsyscall: Option<String>,
+    driver_flags: Option<VmFlags>,
+    last_call: Option<Call>,
+    /// A mismatch was found: what follows from it is not counted again.
+    tainted: bool,
+}
+
+/// What a comparison said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Nothing was compared, or it agreed.
+    Agrees,
+    /// The first disagreement of this address space; the summary has it if it is the run's first.
+    Differs,
+    /// A disagreement that may follow from an earlier one.
+    DiffersAgain,
+}
+
+impl Mirror {
+    /// Nothing mapped, nothing known.
+    pub fn new(profile: Profile) -> Self {
+        Mirror {
+            profile,
+            spaces: HashMap::new(),
+            files: HashMap::new(),
+            newest: None,
+            summary: Summary::default(),
+            text: String::new(),
+        }
+    }
+
+    /// The counts so far, of address spaces that have ended.
+    pub fn summary_mut(&mut self) -> &mut Summary {
+        &mut self.summary
+    }
+
+    /// Calls so far, of all address spaces alive.
+    pub fn finish(mut self) -> Summary {
+        let mut left: Vec<MmId> = self.spaces.keys().copied().collect();
+        left.sort_unstable();
+        for mm in left {
+            self.end(mm);
+        }
+        self.summary
+    }
+
+    /// Carries out one record. Comparisons that fail are counted, and the first of the run is kept in the summary with
+    /// the `place` it was found at.
+    ///
+    /// # Errors
+    /// What was expected instead of a record that refers to nothing known.
+    pub fn apply(
+        &mut self,
+        record: &Record,
+        place: impl Fn() -> Option<String>,
+    ) -> Result<Verdict, Expected> {
+        let difference = self.step(record)?;
+        let Some((mm, difference)) = difference else { return Ok(Verdict::Agrees) };
+        Ok(self.mismatch(mm, difference, place()))
+    }
+
+    fn step(&mut self, record: &Record) -> Result<Option<(MmId, Difference)>, Expected> {
+        match record {
+            Record::Exec { mm, tid, brk, start_brk, start_stack, mmap_base, exe, .. } => {
+                let layout = Layout {
+                    start_brk: *start_brk,
+                    brk: *brk,
+                    start_stack: *start_stack,
+                    mmap_base: *mmap_base,
+                };
+                let space = AddressSpace::new(self.profile, layout);
+                self.open(*mm, *tid, exe.clone(), space, None)?;
+                self.newest = Some(*mm);
+            }
+            Record::File(desc) => {
+                self.files.insert(desc.id, File::new(desc.clone()));
+            }
+            Record::Vma(vma) => {
+                let mm = self.newest.ok_or("an X line before the first V line")?;
+                self.adopt(mm, vma)?;
+            }
+            Record::Vsyscall(line) => {
+                let mm = self.newest.ok_or("an X line before the first Y line")?;
+                self.known(mm)?.vsyscall = Some(line.clone());
+            }
+            Record::Call(call) => return self.call(call).map(|d| d.map(|d| (call.mm, d))),
+            Record::DriverFlags { mm, flags } => self.known(*mm)?.driver_flags = Some(*flags),
+            Record::Adopt { mm, vma } => return self.adopted_by_call(*mm, vma),
+            Record::Fault { mm, addr } => self.fault(*mm, *addr)?,
+            Record::Grow { mm, end, start } => self.grow(*mm, *end, *start)?,
+            Record::Rename { file, path } => {
+                self.files
+                    .get(file)
+                    .ok_or_else(|| format!("a file that a D line introduced, not {file}"))?
+                    .rename(path);
+            }
+            Record::Fork { mm, child, child_tid, .. } => self.fork(*mm, *child, *child_tid)?,
+            Record::Share { mm, .. } => drop(self.known(*mm)?),
+            Record::Check { mm, lines, hash } => return self.check(*mm, *lines, *hash),
+            Record::Listing(listing) => return self.last_listing(listing),
+            Record::Gone { mm } => {
+                // A trace may end an address space that began before it.
+                self.end(*mm);
+            }
+        }
+        Ok(None)
+    }
+
+    fn known(&mut self, mm: MmId) -> Result<&mut Mirrored, Expected> {
+        self.spaces.get_mut(&mm).ok_or_else(|| format!("an address space that exists, not {mm}"))
+    }
+
+    fn open(
+        &mut self,
+        mm: MmId,
+        pid: u32,
+        exe: String,
+        space: AddressSpace<File, Engine>,
+        vsyscall: Option<String>,
+    ) -> Result<(), Expected> {
+        if self.spaces.contains_key(&mm) {
+            return Err(format!("a new number for a new address space; {mm} is in use"));
+        }
+        let figures = Figures { mm, pid, exe, ..Default::default() };
+        let mirrored = Mirrored {
+            space,
+            figures,
+            vsyscall,
+            driver_flags: None,
+            last_call: None,
+            tainted: false,
+        };
+        self.spaces.insert(mm, mirrored);
+        Ok(())
+    }
+
+    fn end(&mut self, mm: MmId) {
+        let Some(mut mirrored) = self.spaces.remove(&mm) else { return };
+        mirrored.measure();
+        let vmas = mirrored.space.write().count();
+        let Figures { exe, .. } = &mirrored.figures;
+        self.summary.offer(mm, exe, vmas, || mirrored.listing());
+        self.summary.add(mirrored.figures);
+    }
+
+    fn file(&self, id: FileId) -> Result<Option<File>, Expected> {
+        match id {
+            0 => Ok(None),
+            _ => match self.files.get(&id) {
+                Some(file) => Ok(Some(file.clone())),
+                None => Err(format!("a file that a D line introduced, not {id}")),
+            },
+        }
+    }
+
+    fn adopt(&mut self, mm: MmId, vma: &InitialVma) -> Result<(), Expected> {
+        let file = self.file(vma.file)?;
+        if let Some(file) = &file {
+            file.set_segment(vma.end.wrapping_sub(vma.start));
+        }
+        let whole = WholeVma {
+            start: vma.start,
+            end: vma.end,
+            flags: vma.flags,
+            pgoff: vma.pgoff,
+            file,
+            name: vma.name.as_deref().map(Arc::from),
+        };
+        let merges = vma.flags.contains(VmFlags::MERGEABLE);
+        let mirrored = self.known(mm)?;
+        let mut space = mirrored.space.write();
+        space.adopt(whole).map_err(|error| format!("a VMA that can be mapped: {error}"))?;
+        if merges {
+            // Only PR_SET_MEMORY_MERGE, inherited through execve, gives a new program mergeable VMAs.
+            space.set_memory_merge(true).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// A VMA that a call made; for shmat its address is a prediction too.
+    fn adopted_by_call(
+        &mut self,
+        mm: MmId,
+        vma: &InitialVma,
+    ) -> Result<Option<(MmId, Difference)>, Expected> {
+        let file = self.file(vma.file)?;
+        let mirrored = self.known(mm)?;
+        let mut difference = None;
+        if let Some(Call { op: Op::Shmat, args: [_, 0, ..], .. }) = mirrored.last_call {
+            let request = mm::MapRequest {
+                addr: 0,
+                len: vma.end.wrapping_sub(vma.start),
+                prot: 0,
+                flags: mm::MapFlags::SHARED,
+                file,
+                offset: 0,
+                driver_flags: None,
+            };
+            let ours = mirrored.space.write().choose_address(&request).unwrap_or(0);
+            let counts = &mut mirrored.figures.counts;
+            counts.predictable += 1;
+            counts.predicted += u64::from(ours == vma.start);
+            if ours != vma.start {
+                difference = Some((
+                    mm,
+                    Difference::Result { ours: ours as isize, kernel: vma.start as isize },
+                ));
+            }
+        }
+        self.adopt(mm, vma)?;
+        Ok(difference)
+    }
+
+    fn call(&mut self, call: &Call) -> Result<Option<Difference>, Expected> {
+        let file = self.file(call.file)?;
+        let mirrored = self.known(call.mm)?;
+        let driver_flags = if call.op == Op::Mmap { mirrored.driver_flags.take() } else { None };
+        let failed = (-4095..0).contains(&call.result);
+        mirrored.figures.counts.call(call.op, failed);
+        mirrored.last_call = Some(call.clone());
+
+        let begun = Instant::now();
+        let ours = perform(&mut mirrored.space.write(), call, Context { file, driver_flags });
+        let took = begun.elapsed();
+        let counts = &mut mirrored.figures.counts;
+        let result = match ours {
+            Ours::Unknown => None,
+            Ours::Result(result) => Some(result),
+            Ours::Address(addr) => {
+                counts.predictable += 1;
+                counts.predicted += u64::from(addr as isize == call.result);
+                Some(addr as isize)
+            }
+        };
+        mirrored.figures.counts.vmas_peak =
+            mirrored.figures.counts.vmas_peak.max(mirrored.space.write().count());
+        if ours != Ours::Unknown {
+            self.summary.time(call.op, Some(took), None);
+        }
+        Ok(result
+            .filter(|&result| result != call.result)
+            .map(|ours| Difference::Result { ours, kernel: call.result }))
+    }
+
+    fn fault(&mut self, mm: MmId, addr: usize) -> Result<(), Expected> {
+        let mirrored = self.known(mm)?;
+        let result = mirrored.space.write().first_write(addr);
+        mirrored.tolerate(result, || format!("a VMA at {addr:x} to fault in"))
+    }
+
+    fn grow(&mut self, mm: MmId, end: usize, start: usize) -> Result<(), Expected> {
+        let mirrored = self.known(mm)?;
+        let result = mirrored.space.write().grow_down(end, start);
+        mirrored
+            .tolerate(result, || format!("a stack that ends at {end:x} and can grow to {start:x}"))
+    }
+
+    fn fork(&mut self, mm: MmId, child: MmId, tid: u32) -> Result<(), Expected> {
+        let parent = self.known(mm)?;
+        let space = parent.space.write().fork().map_err(|error| error.to_string())?;
+        let (vsyscall, exe) = (parent.vsyscall.clone(), parent.figures.exe.clone());
+        let tainted = parent.tainted;
+        self.open(child, tid, exe, space, vsyscall)?;
+        self.known(child)?.tainted = tainted;
+        Ok(())
+    }
+
+    fn check(
+        &mut self,
+        mm: MmId,
+        lines: usize,
+        hash: u64,
+    ) -> Result<Option<(MmId, Difference)>, Expected> {
+        let mut text = std::mem::take(&mut self.text);
+        let mirrored = self.known(mm)?;
+        mirrored.figures.counts.listings += 1;
+        mirrored.write_listing(&mut text);
+        let ours = fnv1a64(text.as_bytes());
+        let agrees = ours == hash && text.lines().count() == lines;
+        let difference =
+            (!agrees).then(|| (mm, Difference::Digest { ours: text.clone(), lines, hash }));
+        self.text = text;
+        Ok(difference)
+    }
+
+    fn last_listing(&mut self, listing: &Listing) -> Result<Option<(MmId, Difference)>, Expected> {
+        let mirrored = self.known(listing.mm)?;
+        mirrored.figures.counts.listings += 1;
+        let ours = mirrored.listing();
+        if !ours.lines().eq(listing.lines.iter().map(String::as_str)) {
+            let mut kernel = listing.lines.join("\n");
+            kernel.push('\n');
+            return Ok(Some((listing.mm, Difference::Listing { ours, kernel })));
+        }
+        Ok(mirrored.compare_flags(&listing.flags).map(|difference| (listing.mm, difference)))
+    }
+
+    /// Compares with the kernel's listing and takes note of the outcome.
+    pub fn compare(&mut self, mm: MmId, kernel: &str) -> Result<Verdict, Expected> {
+        let mut text = std::mem::take(&mut self.text);
+        let mirrored = self.known(mm)?;
+        mirrored.figures.counts.listings += 1;
+        mirrored.write_listing(&mut text);
+        let difference = (text != kernel)
+            .then(|| Difference::Listing { ours: text.clone(), kernel: kernel.to_string() });
+        self.text = text;
+        Ok(match difference {
+            None => Verdict::Agrees,
+            Some(difference) => self.mismatch(mm, difference, None),
+        })
+    }
+
+    fn mismatch(&mut self, mm: MmId, difference: Difference, place: Option<String>) -> Verdict {
+        let Some(mirrored) = self.spaces.get_mut(&mm) else { return Verdict::Agrees };
+        // A wrong address is corrected on the spot, so it taints nothing.
+        let lasting = !matches!(difference, Difference::Result { .. });
+        if lasting && std::mem::replace(&mut mirrored.tainted, true) {
+            return Verdict::DiffersAgain;
+        }
+        mirrored.figures.counts.mismatches += 1;
+        if self.summary.first_mismatch.is_none() {
+            let call = mirrored.last_call.clone();
+            let path = call.as_ref().and_then(|call| self.files.get(&call.file)).map(File::path);
+            self.summary.first_mismatch = Some(Mismatch {
+                mm,
+                pid: mirrored.figures.pid,
+                exe: mirrored.figures.exe.clone(),
+                call,
+                path,
+                place,
+                difference,
+            });
+        }
+        Verdict::Differs
+    }
+
+    /// Adds the kernel's time for the newest call of that kind.
+    pub fn kernel_time(&mut self, op: Op, took: std::time::Duration) {
+        self.summary.time(op, None, Some(took));
+    }
+
+    /// Private VMAs that overlap `around` or touch it and saw no write fault yet.
+    pub fn untouched(&self, mm: MmId, around: Range<usize>) -> Vec<Range<usize>> {
+        self.ranges(mm, around, |area| area.vma.is_private() && !area.vma.is_faulted())
+    }
+
+    /// VMAs that grow downwards.
+    pub fn growing(&self, mm: MmId) -> Vec<Range<usize>> {
+        self.ranges(mm, 0..usize::MAX, |area| area.vma.flags.contains(VmFlags::GROWSDOWN))
+    }
+
+    fn ranges(
+        &self,
+        mm: MmId,
+        around: Range<usize>,
+        wanted: impl Fn(&Area<File>) -> bool,
+    ) -> Vec<Range<usize>> {
+        let Some(mirrored) = self.spaces.get(&mm) else { return Vec::new() };
+        let space = mirrored.space.write();
+        space
+            .areas_from(around.start.saturating_sub(1))
+            .take_while(|area| area.start <= around.end)
+            .filter(wanted)
+            .map(|area| area.start..area.end)
+            .collect()
+    }
+
+    /// Forgets the files that nothing maps any more, and says which.
+    pub fn released(&mut self) -> Vec<FileId> {
+        let gone: Vec<FileId> =
+            self.files.iter().filter(|(_, file)| !file.is_mapped()).map(|(&id, _)| id).collect();
+        for id in &gone {
+            self.files.remove(id);
+        }
+        gone
+    }
+}
+
+impl Mirrored {
+    fn write_listing(&self, text: &mut String) {
+        text.clear();
+        // Writing to a String cannot fail.
+        let _ = self.space.write().write_maps(text);
+        if let Some(line) = &self.vsyscall {
+            let _ = writeln!(text, "{line}");
+        }
+    }
+
+    fn listing(&self) -> String {
+        let mut text = String::new();
+        self.write_listing(&mut text);
+        text
+    }
+
+    fn measure(&mut self) {
+        let tree: Tree = Tree::default();
+        let vmas = self.space.write().count();
+        self.figures.counts.size(vmas, tree);
+    }
+
+    /// What must succeed in an address space that agrees with the kernel's may fail in one that does not.
+    fn tolerate(
+        &self,
+        result: Result<(), mm::Error>,
+        expected: impl Fn() -> Expected,
+    ) -> Result<(), Expected> {
+        match result {
+            Err(_) if self.tainted => Ok(()),
+            result => result.map_err(|error| format!("{}: {error}", expected())),
+        }
+    }
+
+    fn compare_flags(&self, kernel: &[(usize, VmFlags)]) -> Option<Difference> {
+        let space = self.space.write();
+        let ours: Vec<(usize, VmFlags)> =
+            space.areas().map(|area| (area.start, area.vma.flags - VmFlags::PKEY)).collect();
+        if ours == kernel {
+            return None;
+        }
+        let find = |list: &[(usize, VmFlags)], start| {
+            list.iter().find(|(at, _)| *at == start).map(|&(_, flags)| flags)
+        };
+        let mut starts: Vec<usize> = ours.iter().chain(kernel).map(|&(start, _)| start).collect();
+        starts.sort_unstable();
+        let start = starts.into_iter().find(|&start| find(&ours, start) != find(kernel, start))?;
+        Some(Difference::Flags { start, ours: find(&ours, start), kernel: find(kernel, start) })
+    }
+}

@@ -1,0 +1,113 @@
+//! After a mismatch: going on from the kernel's listing.
+//!
+//! What agrees is kept, with all that listings do not show; the rest is mapped anew as the kernel says.
+//! The address space stays tainted, since what no listing shows may be wrong from here on.
+
+use mm::{VmFlags, WholeVma};
+
+use super::{Expected, Mirror, file::File};
+use crate::record::{FileDesc, FileKind, MmId};
+
+/// A line of /proc/PID/maps, taken apart.
+struct Line<'t> {
+    start: usize,
+    end: usize,
+    offset: usize,
+    device: (u32, u32),
+    inode: u64,
+    name: &'t str,
+}
+
+impl<'t> Line<'t> {
+    fn parse(line: &'t str) -> Option<Self> {
+        let mut rest = line;
+        let mut field = || {
+            let (field, after) = rest.split_once(' ')?;
+            rest = after;
+            Some(field)
+        };
+        let (start, end) = field()?.split_once('-')?;
+        let _access = field()?;
+        let offset = usize::from_str_radix(field()?, 16).ok()?;
+        let (major, minor) = field()?.split_once(':')?;
+        let inode = field()?.parse().ok()?;
+        Some(Line {
+            start: usize::from_str_radix(start, 16).ok()?,
+            end: usize::from_str_radix(end, 16).ok()?,
+            offset,
+            device: (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?),
+            inode,
+            name: rest.trim_start_matches(' '),
+        })
+    }
+}
+
+impl Mirror {
+    /// Makes our side equal to the kernel's listing `maps`, with the flags that smaps shows.
+    ///
+    /// # Errors
+    /// What was expected instead, if the listing cannot be read.
+    pub fn take_over(
+        &mut self,
+        mm: MmId,
+        maps: &str,
+        flags: &[(usize, VmFlags)],
+    ) -> Result<(), Expected> {
+        let mut kernel = Vec::new();
+        for text in maps.lines().filter(|line| !line.ends_with("[vsyscall]")) {
+            let line = Line::parse(text).ok_or_else(|| format!("a line of maps, not {text:?}"))?;
+            let flags =
+                flags.iter().find(|(start, _)| *start == line.start).map(|&(_, flags)| flags);
+            kernel.push((line, flags.ok_or_else(|| format!("flags for the VMA at {text:?}"))?));
+        }
+        let files: Vec<Option<File>> = kernel.iter().map(|(line, _)| self.file_of(line)).collect();
+        let mirrored = self.known(mm)?;
+        mirrored.tainted = true;
+        let mut space = mirrored.space.write();
+        for area in space.areas().collect::<Vec<_>>() {
+            let kept = kernel.iter().any(|(line, flags)| {
+                (line.start, line.end, *flags) == (area.start, area.end, area.vma.flags)
+            });
+            if !kept {
+                space
+                    .munmap(area.start, area.end - area.start)
+                    .map_err(|error| error.to_string())?;
+            }
+        }
+        for ((line, flags), file) in kernel.iter().zip(files) {
+            if space.area_at(line.start).is_some() {
+                continue;
+            }
+            let special = file.is_none() && !matches!(line.name, "" | "[heap]" | "[stack]");
+            let whole = WholeVma {
+                start: line.start,
+                end: line.end,
+                flags: *flags,
+                pgoff: if file.is_some() { line.offset } else { line.start } / mm::PAGE_SIZE,
+                file,
+                name: special.then(|| line.name.into()),
+            };
+            space.adopt(whole).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// The file of a line: one we know, or one made up from what the line says.
+    fn file_of(&self, line: &Line<'_>) -> Option<File> {
+        if line.inode == 0 && line.device == (0, 0) {
+            return None;
+        }
+        let known = self.files.values().find(|file| file.is(line.device, line.inode)).cloned();
+        known.or_else(|| {
+            Some(File::new(FileDesc {
+                id: 0,
+                dev: line.device,
+                inode: line.inode,
+                kind: FileKind::Regular,
+                writable: true,
+                noexec: false,
+                path: line.name.to_string(),
+            }))
+        })
+    }
+}

@@ -1,0 +1,32 @@
+//! Replaying a recorded trace: no privilege, no kernel, every recorded answer checked.
+
+use std::{io::BufRead, time::Instant};
+
+use mm::Profile;
+
+use crate::{
+    mirror::Mirror,
+    report::Summary,
+    text::{Error, Parser},
+};
+
+/// Replays a whole trace; `file` names it in messages. `progress` is told the calls and mismatches so far, now and then.
+///
+/// # Errors
+/// Where the trace is malformed or truncated: `file:line: what was expected`.
+pub fn replay(reader: impl BufRead, file: &str) -> Result<Summary, Error> {
+    let begun = Instant::now();
+    let mut parser = Parser::new(reader, file)?;
+    let profile = parser
+        .header()
+        .get("kernel")
+        .map_or(Profile::LINUX_6_18, |kernel| Profile::for_release(kernel).0);
+    let mut mirror = Mirror::new(profile);
+    while let Some(record) = parser.next_record()? {
+        let place = || Some(format!("{file}:{}", parser.line()));
+        mirror.apply(&record, place).map_err(|expected| parser.error(expected))?;
+    }
+    let mut summary = mirror.finish();
+    summary.elapsed = begun.elapsed();
+    Ok(summary)
+}
