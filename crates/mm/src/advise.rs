@@ -72,7 +72,7 @@ impl Advice {
     }
 }
 
-impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// madvise(2) on `start..start + len`. Passes over holes, and then still says [`Error::Unmapped`];
     /// stops at the first VMA that refuses, with what lies before it changed (rule 8).
     ///
@@ -89,7 +89,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
             return self.advise_populate(start, end, advice);
         }
         while at < end {
-            let Some(area) = self.tree().at_or_after(at) else { return Err(Error::Unmapped) };
+            let Some(area) = self.at_or_after(at) else { return Err(Error::Unmapped) };
             if area.start > at {
                 holes = true;
                 at = area.start;
@@ -140,7 +140,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
     fn advise_populate(&mut self, start: usize, end: usize, advice: Advice) -> Result<(), Error> {
         let mut at = start;
         while at < end {
-            let area = self.tree().covering(at).ok_or(Error::Unmapped)?;
+            let area = self.covering(at).ok_or(Error::Unmapped)?;
             at = area.end;
             if advice == Advice::PopulateWrite {
                 let flags = area.vma.flags;
@@ -164,8 +164,8 @@ fn advised<F: MappedFile>(area: &Area<F>, advice: Advice) -> Result<VmFlags, Err
     let old = area.vma.flags;
     let flags = match advice {
         Advice::Normal => old - V::RAND_READ - V::SEQ_READ,
-        Advice::Sequential => old - V::RAND_READ | V::SEQ_READ,
-        Advice::Random => old - V::SEQ_READ | V::RAND_READ,
+        Advice::Sequential => (old - V::RAND_READ) | V::SEQ_READ,
+        Advice::Random => (old - V::SEQ_READ) | V::RAND_READ,
         Advice::DontFork => old | V::DONTCOPY,
         Advice::DoFork if old.contains(V::IO) => return Err(Error::WrongKind),
         Advice::DoFork => old - V::DONTCOPY,
@@ -185,8 +185,8 @@ fn advised<F: MappedFile>(area: &Area<F>, advice: Advice) -> Result<VmFlags, Err
         Advice::DoDump => old - V::DONTDUMP,
         Advice::Mergeable if can_be_mergeable(old) => old | V::MERGEABLE,
         Advice::Unmergeable => old - V::MERGEABLE,
-        Advice::HugePage => old - V::NOHUGEPAGE | V::HUGEPAGE,
-        Advice::NoHugePage => old - V::HUGEPAGE | V::NOHUGEPAGE,
+        Advice::HugePage => (old - V::NOHUGEPAGE) | V::HUGEPAGE,
+        Advice::NoHugePage => (old - V::HUGEPAGE) | V::NOHUGEPAGE,
         _ => old,
     };
     Ok(flags)

@@ -2,7 +2,7 @@
 
 use crate::{Error, MappedFile, PAGE_SIZE, VmFlags, Vma, space::Writer, vma::page_align};
 
-impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// brk(2) as the kernel has it: moves the end of the heap to `brk` if it can, and returns where it is now.
     ///
     /// Growing extends the VMA that holds the heap's end, and only that (rule 7): one store into the tree.
@@ -24,14 +24,14 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
             return Ok(());
         }
         if brk <= layout.brk {
-            self.tree().at_or_after(new).filter(|a| a.start < old).ok_or(Error::Unmapped)?;
+            self.at_or_after(new).filter(|a| a.start < old).ok_or(Error::Unmapped)?;
             return self.unmap(new, old);
         }
         if new > self.profile.task_size {
             return Err(Error::NoSpace);
         }
         let gap = self.profile.stack_guard_gap;
-        if let Some(next) = self.tree().at_or_after(old) {
+        if let Some(next) = self.at_or_after(old) {
             let limit = next.start.saturating_sub(next.vma.guard_gap(gap));
             if next.start < new.saturating_add(PAGE_SIZE + gap) && limit < new + PAGE_SIZE {
                 return Err(Error::NoSpace);
@@ -49,12 +49,12 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
             | VmFlags::ACCOUNT
             | self.state().default_flags;
         let vma = Vma::anonymous(self.mergeable(flags));
-        let below = self.tree().before(old).filter(|b| b.end == old && b.end > start_brk);
+        let below = self.before(old).filter(|b| b.end == old && b.end > start_brk);
         match below.and_then(|below| below.extend(new, &vma)) {
-            Some(grown) => self.tree_mut().store(grown.start, grown.end, grown.vma)?,
+            Some(grown) => self.store(grown.start, grown.end, grown.vma)?,
             None => {
                 self.room_for(1)?;
-                self.tree_mut().store(old, new, vma)?;
+                self.store(old, new, vma)?;
             }
         }
         if flags.contains(VmFlags::LOCKED) {

@@ -60,3 +60,23 @@ causes! {
 }
 
 impl core::error::Error for Error {}
+
+impl From<maple::AllocError> for Error {
+    fn from(_: maple::AllocError) -> Self {
+        Error::OutOfMemory
+    }
+}
+
+/// The tree refuses nothing but for want of memory: ranges are checked before, and the token is the tree's own.
+impl From<maple::Error> for Error {
+    fn from(error: maple::Error) -> Self {
+        debug_assert_eq!(error, maple::Error::OutOfMemory, "a range that no VMA can have");
+        Error::OutOfMemory
+    }
+}
+
+impl<E> From<maple::Refused<E>> for Error {
+    fn from(refused: maple::Refused<E>) -> Self {
+        refused.error.into()
+    }
+}

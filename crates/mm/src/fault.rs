@@ -5,14 +5,14 @@
 
 use crate::{Area, Error, MappedFile, VmFlags, anon::Chain, merge::may_share_anon, space::Writer};
 
-impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// The first write to a private page of the VMA at `addr`: it gets its anon_vma, a neighbour's where that is
     /// allowed (rule 2: the next one's first, then the previous one's). A VMA that has one stays as it is.
     ///
     /// # Errors
     /// [`Error::Unmapped`] if nothing is mapped at `addr`, [`Error::OutOfMemory`].
     pub fn first_write(&mut self, addr: usize) -> Result<(), Error> {
-        let area = self.tree().covering(addr).ok_or(Error::Unmapped)?;
+        let area = self.covering(addr).ok_or(Error::Unmapped)?;
         self.prepare_anon(area)
     }
 
@@ -21,12 +21,11 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
             return Ok(());
         }
         let lends = |lender: &Area<F>| lender.vma.is_faulted() && !lender.vma.anon.is_inherited();
-        let next = self.tree().covering(area.end).filter(|n| may_share_anon(&area, n) && lends(n));
-        let lender = next.or_else(|| {
-            self.tree().before(area.start).filter(|p| may_share_anon(p, &area) && lends(p))
-        });
+        let next = self.covering(area.end).filter(|n| may_share_anon(&area, n) && lends(n));
+        let lender = next
+            .or_else(|| self.before(area.start).filter(|p| may_share_anon(p, &area) && lends(p)));
         area.vma.anon = lender.map_or_else(Chain::new_root, |lender| lender.vma.anon);
-        self.tree_mut().store(area.start, area.end, area.vma)
+        self.store(area.start, area.end, area.vma)
     }
 
     /// The VMA that ends at `end` grows down to `start` after a fault below it.
@@ -35,15 +34,15 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
     /// [`Error::Unmapped`] if no such VMA exists, [`Error::WrongKind`] if it does not grow downwards or starts lower
     /// already, [`Error::NoSpace`] if something is in the way.
     pub fn grow_down(&mut self, end: usize, start: usize) -> Result<(), Error> {
-        let area = self.tree().before(end).filter(|a| a.end == end).ok_or(Error::Unmapped)?;
+        let area = self.before(end).filter(|a| a.end == end).ok_or(Error::Unmapped)?;
         if !area.vma.flags.contains(VmFlags::GROWSDOWN) || start > area.start {
             return Err(Error::WrongKind);
         }
-        if self.tree().before(area.start).is_some_and(|below| below.end > start) {
+        if self.before(area.start).is_some_and(|below| below.end > start) {
             return Err(Error::NoSpace);
         }
         // A stack grows by a write, for which it needs an anon_vma first.
-        self.tree_mut().store(start, end, area.vma)?;
+        self.store(start, end, area.vma)?;
         self.first_write(start)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{AddressSpace, Error, MappedFile, VmFlags, space::Writer};
 
-impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// The address space of a forked child: every VMA but those under MADV_DONTFORK, in the same places. Locks
     /// and userfaultfds stay with the parent; VMAs with private pages get a place in the family of anon_vmas; nothing merges.
     ///
@@ -10,15 +10,13 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub fn fork(&self) -> Result<AddressSpace<F, R>, Error> {
+    pub fn fork(&self) -> Result<AddressSpace<F, R, A>, Error> {
         let mut state = self.state().clone();
         state.default_flags &= VmFlags::NOHUGEPAGE;
-        let child = AddressSpace::with_state(*self.profile, state);
+        let mut child = AddressSpace::with_state(*self.profile, state);
         {
-            let mut writer = child.write();
-            let mut at = 0;
-            while let Some(area) = self.tree().at_or_after(at) {
-                at = area.end;
+            let mut writer = child.get_mut();
+            for area in self.areas() {
                 let mut vma = area.vma;
                 if vma.flags.contains(VmFlags::DONTCOPY) {
                     continue;
@@ -33,7 +31,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
                 } else {
                     vma.anon.fork()
                 };
-                writer.tree_mut().store(area.start, area.end, vma)?;
+                writer.store(area.start, area.end, vma)?;
             }
         }
         Ok(child)

@@ -13,7 +13,7 @@ pub struct LockAll {
     pub on_fault: bool,
 }
 
-impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// mlock(2) and mlock2(2): locks the pages that `addr..addr + len` touches, at once or (`on_fault`) as they
     /// are touched. Stops at the first hole: what lies before it **is locked**, as in Linux (rule 8).
     ///
@@ -49,7 +49,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
         let end = start.checked_add(len).ok_or(Error::BadRange)?;
         let mut at = start;
         while at < end {
-            let area = self.tree().covering(at).ok_or(Error::Unmapped)?;
+            let area = self.covering(at).ok_or(Error::Unmapped)?;
             at = self.lock_one(&area, at, end.min(area.end), flags)?;
         }
         Ok((start, end))
@@ -63,7 +63,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
         locked: VmFlags,
     ) -> Result<usize, Error> {
         let old = area.vma.flags;
-        let flags = old - VmFlags::LOCKED_MASK | locked;
+        let flags = (old - VmFlags::LOCKED_MASK) | locked;
         let never = VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::DROPPABLE;
         if flags == old || old.intersects(never) {
             return Ok(end);
@@ -87,7 +87,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
         }
         let future = if what.future { flags } else { VmFlags::empty() };
         let defaults = &mut self.state_mut().default_flags;
-        *defaults = *defaults - VmFlags::LOCKED_MASK | future;
+        *defaults = (*defaults - VmFlags::LOCKED_MASK) | future;
         if what.current {
             self.lock_every(flags);
             self.populate(0, self.profile.task_size)?;
@@ -103,7 +103,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
 
     fn lock_every(&mut self, flags: VmFlags) {
         let mut at = 0;
-        while let Some(area) = self.tree().at_or_after(at) {
+        while let Some(area) = self.at_or_after(at) {
             // Linux passes over a VMA that fails, and so do we.
             at = self.lock_one(&area, area.start, area.end, flags).unwrap_or(area.end);
         }

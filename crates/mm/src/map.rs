@@ -88,7 +88,7 @@ pub struct MapRequest<F> {
     pub driver_flags: Option<VmFlags>,
 }
 
-impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// Where [`mmap`](Self::mmap) would put this map. Changes nothing.
     pub fn choose_address(&self, request: &MapRequest<F>) -> Result<usize, Error> {
         let len = self.map_len(request)?;
@@ -103,14 +103,14 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
     /// As the manual page of mmap says; see [`Error`] for the causes.
     pub fn mmap(&mut self, request: MapRequest<F>) -> Result<usize, Error> {
         let len = self.map_len(&request)?;
-        if self.tree().count() > self.profile.max_map_count {
+        if self.count() > self.profile.max_map_count {
             return Err(Error::TooManyMaps);
         }
         let flags = self.map_flags(&request)?;
         let addr = self.place(self.wanted(&request, len))?;
         let end = addr + len;
         if request.flags.contains(MapFlags::FIXED_NOREPLACE)
-            && self.tree().at_or_after(addr).is_some_and(|next| next.start < end)
+            && self.at_or_after(addr).is_some_and(|next| next.start < end)
         {
             return Err(Error::Occupied);
         }

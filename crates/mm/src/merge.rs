@@ -4,7 +4,7 @@
 //! so the change itself is one store into the tree, which overwrites what it swallows. Nothing in here fails
 //! half-way.
 
-use crate::{Error, MappedFile, VmFlags, Vma, space::Writer, tree::Area};
+use crate::{Area, Error, MappedFile, VmFlags, Vma, space::Writer};
 
 /// Do two VMAs agree in all that merging asks for, apart from position and private pages?
 fn same_kind<F: MappedFile>(a: &Vma<F>, b: &Vma<F>) -> bool {
@@ -89,15 +89,15 @@ impl<F: MappedFile> Sides<F> {
     }
 }
 
-impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// What a new VMA at `start..end` becomes together with its neighbours; `None` if it stays alone.
     /// What the range holds now will be gone by then, so a neighbour that reaches into it counts from its edge.
     pub(crate) fn merge_new(&self, start: usize, end: usize, new: &Vma<F>) -> Option<Area<F>> {
         if new.flags.intersects(VmFlags::SPECIAL) {
             return None;
         }
-        let left = self.tree().before(start).filter(|l| l.end >= start);
-        let right = self.tree().covering(end);
+        let left = self.before(start).filter(|l| l.end >= start);
+        let right = self.covering(end);
         Sides::of(left, right, new).without_close_hook().join(start, end, new)
     }
 
@@ -109,7 +109,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
         new: Vma<F>,
     ) -> Result<Area<F>, Error> {
         let area = self.merge_new(start, end, &new).unwrap_or(Area { start, end, vma: new });
-        self.tree_mut().store(area.start, area.end, area.vma.clone())?;
+        self.store(area.start, area.end, area.vma.clone())?;
         Ok(area)
     }
 
@@ -124,11 +124,11 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
     ) -> Result<usize, Error> {
         let (at_left, at_right) = (start == middle.start, end == middle.end);
         if let Some(area) = self.merge_changed(middle, start, end, &new) {
-            self.tree_mut().store(area.start, area.end, area.vma)?;
+            self.store(area.start, area.end, area.vma)?;
             return Ok(area.end);
         }
         self.room_for(usize::from(!at_left) + usize::from(!at_right))?;
-        self.tree_mut().store(start, end, new)?;
+        self.store(start, end, new)?;
         Ok(end)
     }
 
@@ -143,9 +143,8 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
             return None;
         }
         let (at_left, at_right) = (start == middle.start, end == middle.end);
-        let left = at_left.then(|| self.tree().before(start).filter(|l| l.end == start)).flatten();
-        let right =
-            at_right.then(|| self.tree().covering(end).filter(|r| r.start == end)).flatten();
+        let left = at_left.then(|| self.before(start).filter(|l| l.end == start)).flatten();
+        let right = at_right.then(|| self.covering(end).filter(|r| r.start == end)).flatten();
         let sides = Sides::of(left, right, new);
         let joins_any = sides.left.is_some() || sides.right.is_some();
         if joins_any && at_left && at_right && middle.vma.has_close_hook() {

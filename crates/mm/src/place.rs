@@ -32,7 +32,7 @@ pub(crate) struct Wanted<'f, F> {
     pub(crate) file: Option<&'f F>,
 }
 
-impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// The address for a map. Cost: one gap search, O(height of the tree); one more for each stack in the way.
     pub(crate) fn place(&self, wanted: Wanted<'_, F>) -> Result<usize, Error> {
         if wanted.len > self.profile.task_size {
@@ -119,7 +119,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
         {
             return false;
         }
-        self.tree().at_or_after(addr).is_none_or(|next| addr + len <= self.guarded_start(&next))
+        self.at_or_after(addr).is_none_or(|next| addr + len <= self.guarded_start(&next))
     }
 
     /// Start of a VMA less what is kept free below it.
@@ -136,9 +136,10 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
     ) -> Result<usize, Error> {
         let padded = len.checked_add(align - PAGE_SIZE).ok_or(Error::NoSpace)?;
         loop {
-            let (_, end) = self.tree().highest_gap(low, high, padded).ok_or(Error::NoSpace)?;
+            let found = self.highest_gap(low, high, padded).ok_or(Error::NoSpace)?;
+            let end = found + padded;
             let start = (end - len) & !(align - 1);
-            match self.tree().at_or_after(end) {
+            match self.at_or_after(end) {
                 Some(next) if next.vma.guard_gap(1) > 0 => {
                     let limit = self.guarded_start(&next);
                     if limit >= end {
@@ -155,9 +156,9 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
         let padded = len.checked_add(align - PAGE_SIZE).ok_or(Error::NoSpace)?;
         let mut low = low.max(self.profile.min_address);
         loop {
-            let (begin, _) = self.tree().lowest_gap(low, high, padded).ok_or(Error::NoSpace)?;
+            let begin = self.lowest_gap(low, high, padded).ok_or(Error::NoSpace)?;
             let start = begin.next_multiple_of(align);
-            match self.tree().at_or_after(start) {
+            match self.at_or_after(start) {
                 Some(next) if self.guarded_start(&next) < start + len => low = next.end,
                 _ => return Ok(start),
             }

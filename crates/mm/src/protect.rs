@@ -7,7 +7,7 @@ const PROT_GROWSDOWN: u32 = 0x0100_0000;
 const PROT_GROWSUP: u32 = 0x0200_0000;
 const PROT_SEM: u32 = 8;
 
-impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// mprotect(2), and pkey_mprotect(2) if `pkey` is given. Goes VMA by VMA and stops at the first hole or
     /// refusal: what lies before it **has changed**, as in Linux (rule 8).
     ///
@@ -37,8 +37,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
         if prot & !(7 | PROT_SEM) != 0 {
             return Err(Error::BadFlags);
         }
-        let first =
-            self.tree().at_or_after(start).filter(|a| a.start < end).ok_or(Error::Unmapped)?;
+        let first = self.at_or_after(start).filter(|a| a.start < end).ok_or(Error::Unmapped)?;
         let mut at = start;
         if grows != 0 {
             at = first.start;
@@ -47,7 +46,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
             }
         }
         while at < end {
-            let area = self.tree().covering(at).ok_or(Error::Unmapped)?;
+            let area = self.covering(at).ok_or(Error::Unmapped)?;
             at = self.protect_one(area, at, end, VmFlags::from_prot(prot), pkey)?;
         }
         Ok(())
@@ -62,7 +61,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
         pkey: Option<u8>,
     ) -> Result<usize, Error> {
         let old = area.vma.flags;
-        let mut flags = old - VmFlags::ACCESS | access;
+        let mut flags = (old - VmFlags::ACCESS) | access;
         if let Some(key) = pkey {
             flags = flags.with_pkey(key);
         }

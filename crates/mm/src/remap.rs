@@ -33,7 +33,7 @@ impl RemapRequest {
     }
 }
 
-impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// mremap(2). Returns the new address.
     ///
     /// All or nothing, but for a FIXED move of several VMAs, which moves VMA by VMA and stops where one
@@ -75,7 +75,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
         if old_end > to && to + new_len > request.addr {
             return Err(Error::BadRange);
         }
-        if self.tree().count() + 2 >= self.profile.max_map_count - 3 {
+        if self.count() + 2 >= self.profile.max_map_count - 3 {
             return Err(Error::TooManyMaps);
         }
         Ok(request)
@@ -89,7 +89,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
         }
         let mut at = whole.addr;
         let mut first = true;
-        while let Some(area) = self.tree().at_or_after(at).filter(|area| area.start < end) {
+        while let Some(area) = self.at_or_after(at).filter(|area| area.start < end) {
             if first && area.start > whole.addr {
                 return Err(Error::NotOneVma);
             }
@@ -115,7 +115,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
     }
 
     fn remap_one(&mut self, request: RemapRequest) -> Result<usize, Error> {
-        let area = self.tree().covering(request.addr).ok_or(Error::NotOneVma)?;
+        let area = self.covering(request.addr).ok_or(Error::NotOneVma)?;
         self.check_area(&request, &area)?;
         let shrinks = request.old_len > request.new_len;
         if request.new_addr().is_none() {
@@ -168,7 +168,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
             self.shrink(&request)?;
             request.old_len = request.new_len;
         }
-        let area = self.tree().covering(request.addr).ok_or(Error::NotOneVma)?;
+        let area = self.covering(request.addr).ok_or(Error::NotOneVma)?;
         let to = self.place_moved(&request, &area)?;
         self.move_vma(&request, area, to)
     }
@@ -189,7 +189,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
         if old_end == area.end && self.is_free_above(area.end, delta) {
             let new_end = area.end + delta;
             let grown = self.merge_new(area.end, new_end, &area.vma).ok_or(Error::WrongKind)?;
-            self.tree_mut().store(grown.start, grown.end, grown.vma)?;
+            self.store(grown.start, grown.end, grown.vma)?;
             if locked {
                 self.populate(old_end, new_end)?;
             }
@@ -205,7 +205,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
     fn is_free_above(&self, end: usize, delta: usize) -> bool {
         end.checked_add(delta).is_some_and(|new_end| {
             new_end <= self.profile.task_size
-                && self.tree().at_or_after(end).is_none_or(|next| next.start >= new_end)
+                && self.at_or_after(end).is_none_or(|next| next.start >= new_end)
         })
     }
 
@@ -252,7 +252,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
         let moved_all = old == area.start && old_end == area.end;
         let swallowed = new.start <= area.start && area.start < new.end;
         if unmaps {
-            self.tree_mut().erase(old, old_end)?;
+            self.erase(old, old_end)?;
         } else if request.dont_unmap.is_some() {
             self.leave_behind(area, moved_all && !swallowed)?;
         }
@@ -265,12 +265,12 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
 
     /// DONTUNMAP: the old VMA is no longer locked, and has no private pages if all of it moved.
     fn leave_behind(&mut self, area: Area<F>, emptied: bool) -> Result<(), Error> {
-        let old = self.tree().covering(area.start).ok_or(Error::Unmapped)?;
+        let old = self.covering(area.start).ok_or(Error::Unmapped)?;
         let mut vma = old.vma.clone();
         vma.flags -= VmFlags::LOCKED_MASK;
         if emptied {
             vma.anon = Default::default();
         }
-        self.tree_mut().store(old.start, old.end, vma)
+        self.store(old.start, old.end, vma)
     }
 }

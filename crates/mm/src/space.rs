@@ -1,10 +1,20 @@
 //! An address space: its VMAs in a range tree, its limits and its heap, and the lock that serialises changes.
 //!
-//! Whoever changes VMAs takes [`AddressSpace::write`] and makes its calls on the [`Writer`]; each is all or
-//! nothing (I7) except where Linux itself stops half-way, which the call then says.
+//! Readers find VMAs without any lock, under a guard ([`AddressSpace::pin`], [`AddressSpace::find`]):
+//! a page fault or a listing never waits for a change and never holds one up. Whoever changes VMAs takes
+//! [`AddressSpace::write`] and makes its calls on the [`Writer`]. The tree carries no lock of its own: the right
+//! to write to it is a token that lies inside the address space's lock, next to what else that lock guards.
+//!
+//! Each call is all or nothing (I7) except where Linux itself stops half-way, which the call then says.
 
-use crate::{Area, Error, MappedFile, Profile, VmFlags, tree::VmaTree};
-use core::marker::PhantomData;
+use alloc::boxed::Box;
+use core::ops::Range;
+
+use grace::{Concurrent, Reclaim};
+use maple::{Global, MapleTree, NodeAlloc, WriteToken};
+use spin::{Mutex, MutexGuard};
+
+use crate::{Area, Error, MappedFile, Profile, VmFlags, Vma, tree::Tree};
 
 /// Where the parts of a program lie, in bytes; fixed by execve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -29,106 +39,235 @@ pub(crate) struct State {
     pub(crate) merge_any: bool,
 }
 
-/// interim
-pub struct AddressSpace<F, R> {
-    pub(crate) profile: Profile,
-    inner: spin::Mutex<(VmaTree<F>, State)>,
-    _r: PhantomData<R>,
+/// What the lock guards.
+struct Locked {
+    token: WriteToken,
+    state: State,
+    /// How many VMAs there are.
+    count: usize,
 }
 
-/// interim
-pub struct Writer<'a, F, R> {
-    pub(crate) profile: &'a Profile,
-    inner: spin::MutexGuard<'a, (VmaTree<F>, State)>,
-    _r: PhantomData<R>,
+/// The address space of a program. `F` is the host's file type, `R` the reclamation engine of the tree
+/// ([`grace::Single`] for one owner), `A` where nodes come from.
+///
+/// ```
+/// use mm::{AddressSpace, Layout, MapFlags, MapRequest, MappedFile, Profile};
+/// # #[derive(Clone, PartialEq)] struct File;
+/// # impl MappedFile for File {
+/// #     fn writable(&self) -> bool { true }
+/// #     fn device(&self) -> (u32, u32) { (0, 0) }
+/// #     fn inode(&self) -> u64 { 1 }
+/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result { out.write_str("/file") }
+/// # }
+/// let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// let space = AddressSpace::<File, grace::Epoch>::new(Profile::LINUX_6_18, layout);
+/// let addr = space.write().mmap(MapRequest {
+///     addr: 0,
+///     len: 0x3000,
+///     prot: 3,
+///     flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS,
+///     file: None,
+///     offset: 0,
+///     driver_flags: None,
+/// })?;
+/// assert_eq!(addr, 0x7ffe_ffff_d000);
+///
+/// let guard = space.pin();
+/// let (range, vma) = space.find(&guard, addr).unwrap();
+/// assert_eq!(range, addr..addr + 0x3000);
+/// assert_eq!(vma.flags.to_string(), "rd,wr,mr,mw,me,ac");
+/// # Ok::<(), mm::Error>(())
+/// ```
+pub struct AddressSpace<F: MappedFile, R: Reclaim, A: NodeAlloc = Global> {
+    profile: Profile,
+    tree: Tree<F, R, A>,
+    locked: Mutex<Locked>,
 }
 
-impl<F: MappedFile, R: grace::Reclaim> AddressSpace<F, R> {
-    /// An empty address space.
+impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
+    /// An empty address space. Allocates nothing.
     pub fn new(profile: Profile, layout: Layout) -> Self {
         let state = State { layout, default_flags: VmFlags::empty(), merge_any: false };
         Self::with_state(profile, state)
     }
 
     pub(crate) fn with_state(profile: Profile, state: State) -> Self {
-        AddressSpace { profile, inner: spin::Mutex::new((VmaTree::new(), state)), _r: PhantomData }
+        let (tree, token) = MapleTree::with_token_in();
+        AddressSpace { profile, tree, locked: Mutex::new(Locked { token, state, count: 0 }) }
     }
 
-    /// write
-    pub fn write(&self) -> Writer<'_, F, R> {
-        Writer { profile: &self.profile, inner: self.inner.lock(), _r: PhantomData }
+    /// A guard to look at VMAs under. Cost: the engine's.
+    pub fn pin(&self) -> R::Guard {
+        self.tree.pin()
+    }
+
+    /// The first VMA that ends above `addr`, with its range: what a page fault asks.
+    ///
+    /// Takes no lock, allocates nothing, writes nothing shared (I2). O(height of the tree), two to three
+    /// cache lines a level.
+    pub fn find<'g>(
+        &'g self,
+        guard: &'g R::Guard,
+        addr: usize,
+    ) -> Option<(Range<usize>, &'g Vma<F>)> {
+        let (range, vma) = self.tree.find(guard, addr..=usize::MAX)?;
+        Some((*range.start()..range.end() + 1, vma))
+    }
+
+    /// The VMAs in order, with their ranges, from the first that ends above `addr`. Each is seen as it was at
+    /// some moment under the guard. Takes no lock, allocates nothing (I2).
+    pub fn iter<'g>(
+        &'g self,
+        guard: &'g R::Guard,
+        addr: usize,
+    ) -> impl Iterator<Item = (Range<usize>, &'g Vma<F>)> {
+        let all = self.tree.iter(guard, addr..=usize::MAX);
+        all.map(|(range, vma)| (*range.start()..range.end() + 1, vma))
+    }
+
+    /// The right to change VMAs, shared: spins for the lock. Not for interrupts.
+    pub fn write(&self) -> Writer<'_, F, R, A>
+    where
+        R: Concurrent,
+    {
+        let open: Open<F, R, A> = |tree, token| tree.writer(token);
+        let access = Access::Shared { tree: &self.tree, locked: self.locked.lock(), open };
+        Writer { profile: &self.profile, access, guard: R::pin() }
+    }
+
+    /// The right to change VMAs of the only owner: no lock, and what goes is freed at once.
+    pub fn get_mut(&mut self) -> Writer<'_, F, R, A> {
+        let access = Access::Alone { tree: &mut self.tree, locked: self.locked.get_mut() };
+        Writer { profile: &self.profile, access, guard: R::pin() }
     }
 }
 
-impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
-    pub(crate) fn tree(&self) -> &VmaTree<F> {
-        &self.inner.0
-    }
-    pub(crate) fn tree_mut(&mut self) -> &mut VmaTree<F> {
-        &mut self.inner.0
-    }
-    pub(crate) fn state(&self) -> &State {
-        &self.inner.1
-    }
-    pub(crate) fn state_mut(&mut self) -> &mut State {
-        &mut self.inner.1
+/// How the writer came by its right.
+enum Access<'a, F: MappedFile, R: Reclaim, A: NodeAlloc> {
+    /// Under the lock. `open` exists only for engines whose guards protect readers.
+    Shared { tree: &'a Tree<F, R, A>, locked: MutexGuard<'a, Locked>, open: Open<F, R, A> },
+    /// As the only owner.
+    Alone { tree: &'a mut Tree<F, R, A>, locked: &'a mut Locked },
+}
+
+type TreeWriter<'t, F, R, A> = maple::Writer<'t, Box<Vma<F>>, R, A>;
+type Open<F, R, A> = for<'t> fn(
+    &'t Tree<F, R, A>,
+    &'t mut WriteToken,
+) -> Result<TreeWriter<'t, F, R, A>, maple::Error>;
+
+/// The right to change an address space: the calls on it are methods here.
+///
+/// Holds the lock of a shared address space until dropped; calls may allocate, so not for interrupts.
+pub struct Writer<'a, F: MappedFile, R: Reclaim, A: NodeAlloc = Global> {
+    pub(crate) profile: &'a Profile,
+    access: Access<'a, F, R, A>,
+    guard: R::Guard,
+}
+
+impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
+    pub(crate) fn tree(&self) -> &Tree<F, R, A> {
+        match &self.access {
+            Access::Shared { tree, .. } => tree,
+            Access::Alone { tree, .. } => tree,
+        }
     }
 
-    /// The first VMA with a part in `at..end`.
-    pub(crate) fn part(&self, at: usize, end: usize) -> Option<Area<F>> {
-        if at >= end {
-            return None;
+    pub(crate) fn guard(&self) -> &R::Guard {
+        &self.guard
+    }
+
+    /// One write to the tree.
+    pub(crate) fn with_tree<T, E: Into<Error>>(
+        &mut self,
+        write: impl FnOnce(&mut TreeWriter<'_, F, R, A>) -> Result<T, E>,
+    ) -> Result<T, Error> {
+        match &mut self.access {
+            Access::Shared { tree, locked, open } => {
+                // The token came with this very tree, so it cannot be the wrong one.
+                let mut writer = open(tree, &mut locked.token)?;
+                write(&mut writer).map_err(Into::into)
+            }
+            Access::Alone { tree, .. } => write(&mut tree.get_mut()).map_err(Into::into),
         }
-        self.tree().at_or_after(at).filter(|area| area.start < end)
+    }
+
+    fn locked(&self) -> &Locked {
+        match &self.access {
+            Access::Shared { locked, .. } => locked,
+            Access::Alone { locked, .. } => locked,
+        }
+    }
+
+    fn locked_mut(&mut self) -> &mut Locked {
+        match &mut self.access {
+            Access::Shared { locked, .. } => locked,
+            Access::Alone { locked, .. } => locked,
+        }
+    }
+
+    pub(crate) fn state(&self) -> &State {
+        &self.locked().state
+    }
+
+    pub(crate) fn state_mut(&mut self) -> &mut State {
+        &mut self.locked_mut().state
+    }
+
+    pub(crate) fn count_more(&mut self, more: isize) {
+        let count = &mut self.locked_mut().count;
+        *count = count.wrapping_add_signed(more);
     }
 
     /// Room for so many more VMAs?
     pub(crate) fn room_for(&self, more: usize) -> Result<(), Error> {
-        if more > 0 && self.tree().count() + more > self.profile.max_map_count {
+        if more > 0 && self.count() + more > self.profile.max_map_count {
             return Err(Error::TooManyMaps);
         }
         Ok(())
     }
-}
 
-impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
+    /// How many VMAs there are. Constant time.
+    pub fn count(&self) -> usize {
+        self.locked().count
+    }
+
+    /// The VMA that contains `addr`.
+    pub fn area_at(&self, addr: usize) -> Option<Area<F>> {
+        self.covering(addr)
+    }
+
     /// All VMAs in order.
     pub fn areas(&self) -> impl Iterator<Item = Area<F>> + '_ {
         self.areas_from(0)
     }
 
-    /// The VMA that contains `addr`.
-    pub fn area_at(&self, addr: usize) -> Option<Area<F>> {
-        self.tree().covering(addr)
-    }
-
-    /// How many VMAs there are.
-    pub fn count(&self) -> usize {
-        self.tree().count()
-    }
-
     /// The VMAs in order, from the first that ends above `addr`.
     pub fn areas_from(&self, addr: usize) -> impl Iterator<Item = Area<F>> + '_ {
-        let mut at = addr;
-        core::iter::from_fn(move || {
-            let area = self.tree().at_or_after(at)?;
-            at = area.end;
-            Some(area)
-        })
+        self.tree().iter(&self.guard, addr..=usize::MAX).map(Area::of)
     }
 
-    /// layout
+    /// Where the parts of the program lie.
     pub fn layout(&self) -> Layout {
         self.state().layout
     }
 
-    /// Sets the layout (PR_SET_MM).
+    /// Changes where the parts of the program lie (PR_SET_MM); no VMA changes.
     pub fn set_layout(&mut self, layout: Layout) {
         self.state_mut().layout = layout;
     }
 
-    /// Writes the listing.
+    /// Levels, nodes and bytes of the tree. O(nodes).
+    pub fn tree_stats(&self) -> maple::Stats {
+        self.tree().stats(&self.guard)
+    }
+
+    /// Writes the listing of /proc/PID/maps, but for the vsyscall page, which is no VMA. O(VMAs).
+    ///
+    /// # Errors
+    /// Those of `out`.
     pub fn write_maps(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
-        self.areas().try_for_each(|area| crate::maps::write_line(out, &area, &self.layout()))
+        let layout = self.layout();
+        self.areas().try_for_each(|area| crate::maps::write_line(out, &area, &layout))
     }
 }

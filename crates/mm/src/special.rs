@@ -26,7 +26,7 @@ pub struct WholeVma<F> {
     pub name: Option<Arc<str>>,
 }
 
-impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// Puts a VMA where and as the host says, in place of what is there; it merges with nothing.
     ///
     /// # Errors
@@ -43,7 +43,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
         self.room_for(1)?;
         let mut vma = Vma { file, name, ..Vma::anonymous(flags) };
         vma.set_offset(start, pgoff);
-        self.tree_mut().store(start, end, vma)
+        self.store(start, end, vma)
     }
 
     /// mseal(2): no call may unmap, move, resize or protect the range any more.
@@ -54,7 +54,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
         let end = range_end(start, len)?;
         let mut at = start;
         while at < end {
-            at = self.tree().covering(at).ok_or(Error::Unmapped)?.end;
+            at = self.covering(at).ok_or(Error::Unmapped)?.end;
         }
         self.change_each(start, end, |vma| vma.flags |= VmFlags::SEALED)
     }
@@ -68,7 +68,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
         let end = range_end(start, len)?;
         let mut at = start;
         while policy.is_some() && at < end {
-            at = self.tree().covering(at).ok_or(Error::NotOneVma)?.end;
+            at = self.covering(at).ok_or(Error::NotOneVma)?.end;
         }
         self.change_each(start, end, |vma| vma.policy = policy)
     }
@@ -122,13 +122,13 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
         let size = size & !(PAGE_SIZE - 1);
         let end = start.checked_add(size).filter(|&end| end > start).ok_or(Error::BadRange)?;
         pgoff.checked_add(size >> PAGE_SHIFT).ok_or(Error::BadRange)?;
-        let first = self.tree().covering(start).ok_or(Error::WrongKind)?;
+        let first = self.covering(start).ok_or(Error::WrongKind)?;
         if !first.vma.flags.contains(VmFlags::SHARED) {
             return Err(Error::WrongKind);
         }
         let mut at = first.end;
         while at < end {
-            let next = self.tree().covering(at).ok_or(Error::WrongKind)?;
+            let next = self.covering(at).ok_or(Error::WrongKind)?;
             if next.vma.file != first.vma.file || next.vma.flags != first.vma.flags {
                 return Err(Error::WrongKind);
             }
@@ -166,7 +166,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
         };
         let mut found: Option<(F, usize)> = None;
         let mut at = addr;
-        while let Some(area) = self.tree().at_or_after(at).filter(|a| a.start >= addr) {
+        while let Some(area) = self.at_or_after(at).filter(|a| a.start >= addr) {
             at = area.end;
             if found.as_ref().is_some_and(|(_, size)| area.end - addr > *size) {
                 break;
@@ -188,12 +188,12 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
     pub fn set_memory_merge(&mut self, on: bool) -> Result<(), Error> {
         self.state_mut().merge_any = on;
         let mut at = 0;
-        while let Some(mut area) = self.tree().at_or_after(at) {
+        while let Some(mut area) = self.at_or_after(at) {
             at = area.end;
             let on = on && can_be_mergeable(area.vma.flags);
             if area.vma.flags.contains(VmFlags::MERGEABLE) != on {
                 area.vma.flags.set(VmFlags::MERGEABLE, on);
-                self.tree_mut().store(area.start, area.end, area.vma)?;
+                self.store(area.start, area.end, area.vma)?;
             }
         }
         Ok(())

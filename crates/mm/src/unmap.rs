@@ -2,7 +2,7 @@
 
 use crate::{Error, MappedFile, VmFlags, space::Writer, vma::page_align};
 
-impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// munmap(2): nothing is mapped in `addr..addr + len` any more. Holes are no error.
     ///
     /// One store into the tree, whatever it covers; may allocate; never half done.
@@ -22,7 +22,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
 
     pub(crate) fn unmap(&mut self, start: usize, end: usize) -> Result<(), Error> {
         self.may_unmap(start, end)?;
-        self.tree_mut().erase(start, end)
+        self.erase(start, end)
     }
 
     /// Nothing sealed in the range, and room for the piece more that a hole in the middle of a VMA makes.

@@ -2,7 +2,7 @@
 
 use crate::{Error, MappedFile, Uffd, VmFlags, map::range_end, space::Writer};
 
-impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// UFFDIO_REGISTER: `uffd` watches `start..start + len` for `modes` (of [`VmFlags::UFFD`]). Holes are passed over.
     ///
     /// # Errors
@@ -19,7 +19,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
             return Err(Error::BadFlags);
         }
         let end = self.watched_range(start, len)?;
-        self.tree().at_or_after(start).filter(|a| a.start < end).ok_or(Error::Unmapped)?;
+        self.at_or_after(start).filter(|a| a.start < end).ok_or(Error::Unmapped)?;
         let mut at = start;
         while let Some(area) = self.part(at, end) {
             if area.vma.uffd.is_some_and(|other| other.id != uffd.id) {
@@ -27,7 +27,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
             }
             at = area.end;
         }
-        self.set_watch(start, end, |old| (Some(uffd), old - VmFlags::UFFD | modes))
+        self.set_watch(start, end, |old| (Some(uffd), (old - VmFlags::UFFD) | modes))
     }
 
     /// UFFDIO_UNREGISTER: nobody watches the range any more.
@@ -45,7 +45,7 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
     /// [`Error::OutOfMemory`], with what lies below the failure done.
     pub fn close_watch(&mut self, id: u64) -> Result<(), Error> {
         let mut at = 0;
-        while let Some(area) = self.tree().at_or_after(at) {
+        while let Some(area) = self.at_or_after(at) {
             at = area.end;
             if area.vma.uffd.is_some_and(|uffd| uffd.id == id) {
                 let mut vma = area.vma.clone();
@@ -59,14 +59,14 @@ impl<F: MappedFile, R: grace::Reclaim> Writer<'_, F, R> {
 
     /// A VMA that mremap moved to `start` is no longer watched, unless its userfaultfd follows moves.
     pub(crate) fn forget_uffd(&mut self, start: usize) -> Result<(), Error> {
-        let Some(area) = self.tree().covering(start) else { return Ok(()) };
+        let Some(area) = self.covering(start) else { return Ok(()) };
         if area.vma.uffd.is_none_or(|uffd| uffd.follows_remap) {
             return Ok(());
         }
         let mut vma = area.vma;
         vma.uffd = None;
         vma.flags -= VmFlags::UFFD;
-        self.tree_mut().store(area.start, area.end, vma)
+        self.store(area.start, area.end, vma)
     }
 
     fn watched_range(&self, start: usize, len: usize) -> Result<usize, Error> {

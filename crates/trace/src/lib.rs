@@ -7,4 +7,5 @@ pub mod observer;
 pub mod record;
 pub mod replay;
 pub mod report;
+pub mod session;
 pub mod text;

@@ -30,3 +30,26 @@ pub fn replay(reader: impl BufRead, file: &str) -> Result<Summary, Error> {
     summary.elapsed = begun.elapsed();
     Ok(summary)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, io::BufReader, path::Path};
+
+    #[test]
+    fn every_recorded_answer_is_reproduced() {
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+        let mut replayed = 0;
+        for entry in fs::read_dir(data).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.display().to_string();
+            let summary =
+                super::replay(BufReader::new(fs::File::open(&path).unwrap()), &name).unwrap();
+            assert!(summary.first_mismatch.is_none(), "{name}: {:?}", summary.first_mismatch);
+            assert_eq!(summary.total.mismatches, 0, "{name}");
+            assert_eq!(summary.total.predicted, summary.total.predictable, "{name}");
+            assert!(summary.total.calls() > 0 && summary.total.listings >= summary.total.calls());
+            replayed += 1;
+        }
+        assert!(replayed >= 6, "the test data is gone");
+    }
+}

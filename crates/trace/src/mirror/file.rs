@@ -30,10 +30,6 @@ impl File {
         File(Arc::new(Inner { desc, path, segment: OnceLock::new() }))
     }
 
-    pub(super) fn id(&self) -> FileId {
-        self.0.desc.id
-    }
-
     pub(super) fn kind(&self) -> FileKind {
         self.0.desc.kind
     }

@@ -10,7 +10,7 @@ mod takeover;
 
 use std::{collections::HashMap, fmt::Write as _, ops::Range, sync::Arc, time::Instant};
 
-use mm::{AddressSpace, Area, Layout, Profile, VmFlags, WholeVma};
+use mm::{AddressSpace, Layout, Profile, VmFlags, Vma, WholeVma};
 
 use crate::{
     record::{Call, FileId, InitialVma, Listing, MmId, Op, Record},
@@ -180,9 +180,9 @@ impl Mirror {
     fn end(&mut self, mm: MmId) {
         let Some(mut mirrored) = self.spaces.remove(&mm) else { return };
         mirrored.measure();
-        let vmas = mirrored.space.write().count();
-        let Figures { exe, .. } = &mirrored.figures;
-        self.summary.offer(mm, exe, vmas, || mirrored.listing());
+        let vmas = mirrored.space.get_mut().count();
+        let exe = mirrored.figures.exe.clone();
+        self.summary.offer(mm, &exe, vmas, || mirrored.listing());
         self.summary.add(mirrored.figures);
     }
 
@@ -211,7 +211,7 @@ impl Mirror {
         };
         let merges = vma.flags.contains(VmFlags::MERGEABLE);
         let mirrored = self.known(mm)?;
-        let mut space = mirrored.space.write();
+        let mut space = mirrored.space.get_mut();
         space.adopt(whole).map_err(|error| format!("a VMA that can be mapped: {error}"))?;
         if merges {
             // Only PR_SET_MEMORY_MERGE, inherited through execve, gives a new program mergeable VMAs.
@@ -239,7 +239,7 @@ impl Mirror {
                 offset: 0,
                 driver_flags: None,
             };
-            let ours = mirrored.space.write().choose_address(&request).unwrap_or(0);
+            let ours = mirrored.space.get_mut().choose_address(&request).unwrap_or(0);
             let counts = &mut mirrored.figures.counts;
             counts.predictable += 1;
             counts.predicted += u64::from(ours == vma.start);
@@ -263,7 +263,7 @@ impl Mirror {
         mirrored.last_call = Some(call.clone());
 
         let begun = Instant::now();
-        let ours = perform(&mut mirrored.space.write(), call, Context { file, driver_flags });
+        let ours = perform(&mut mirrored.space.get_mut(), call, Context { file, driver_flags });
         let took = begun.elapsed();
         let counts = &mut mirrored.figures.counts;
         let result = match ours {
@@ -276,7 +276,7 @@ impl Mirror {
             }
         };
         mirrored.figures.counts.vmas_peak =
-            mirrored.figures.counts.vmas_peak.max(mirrored.space.write().count());
+            mirrored.figures.counts.vmas_peak.max(mirrored.space.get_mut().count());
         if ours != Ours::Unknown {
             self.summary.time(call.op, Some(took), None);
         }
@@ -287,20 +287,20 @@ impl Mirror {
 
     fn fault(&mut self, mm: MmId, addr: usize) -> Result<(), Expected> {
         let mirrored = self.known(mm)?;
-        let result = mirrored.space.write().first_write(addr);
+        let result = mirrored.space.get_mut().first_write(addr);
         mirrored.tolerate(result, || format!("a VMA at {addr:x} to fault in"))
     }
 
     fn grow(&mut self, mm: MmId, end: usize, start: usize) -> Result<(), Expected> {
         let mirrored = self.known(mm)?;
-        let result = mirrored.space.write().grow_down(end, start);
+        let result = mirrored.space.get_mut().grow_down(end, start);
         mirrored
             .tolerate(result, || format!("a stack that ends at {end:x} and can grow to {start:x}"))
     }
 
     fn fork(&mut self, mm: MmId, child: MmId, tid: u32) -> Result<(), Expected> {
         let parent = self.known(mm)?;
-        let space = parent.space.write().fork().map_err(|error| error.to_string())?;
+        let space = parent.space.get_mut().fork().map_err(|error| error.to_string())?;
         let (vsyscall, exe) = (parent.vsyscall.clone(), parent.figures.exe.clone());
         let tainted = parent.tainted;
         self.open(child, tid, exe, space, vsyscall)?;
@@ -384,27 +384,26 @@ impl Mirror {
 
     /// Private VMAs that overlap `around` or touch it and saw no write fault yet.
     pub fn untouched(&self, mm: MmId, around: Range<usize>) -> Vec<Range<usize>> {
-        self.ranges(mm, around, |area| area.vma.is_private() && !area.vma.is_faulted())
+        self.ranges(mm, around, |vma| vma.is_private() && !vma.is_faulted())
     }
 
     /// VMAs that grow downwards.
     pub fn growing(&self, mm: MmId) -> Vec<Range<usize>> {
-        self.ranges(mm, 0..usize::MAX, |area| area.vma.flags.contains(VmFlags::GROWSDOWN))
+        self.ranges(mm, 0..usize::MAX, |vma| vma.flags.contains(VmFlags::GROWSDOWN))
     }
 
     fn ranges(
         &self,
         mm: MmId,
         around: Range<usize>,
-        wanted: impl Fn(&Area<File>) -> bool,
+        wanted: impl Fn(&Vma<File>) -> bool,
     ) -> Vec<Range<usize>> {
         let Some(mirrored) = self.spaces.get(&mm) else { return Vec::new() };
-        let space = mirrored.space.write();
-        space
-            .areas_from(around.start.saturating_sub(1))
-            .take_while(|area| area.start <= around.end)
-            .filter(wanted)
-            .map(|area| area.start..area.end)
+        let guard = mirrored.space.pin();
+        let near = mirrored.space.iter(&guard, around.start.saturating_sub(1));
+        near.take_while(|(range, _)| range.start <= around.end)
+            .filter(|(_, vma)| wanted(vma))
+            .map(|(range, _)| range)
             .collect()
     }
 
@@ -420,25 +419,26 @@ impl Mirror {
 }
 
 impl Mirrored {
-    fn write_listing(&self, text: &mut String) {
+    fn write_listing(&mut self, text: &mut String) {
         text.clear();
         // Writing to a String cannot fail.
-        let _ = self.space.write().write_maps(text);
+        let _ = self.space.get_mut().write_maps(text);
         if let Some(line) = &self.vsyscall {
             let _ = writeln!(text, "{line}");
         }
     }
 
-    fn listing(&self) -> String {
+    fn listing(&mut self) -> String {
         let mut text = String::new();
         self.write_listing(&mut text);
         text
     }
 
     fn measure(&mut self) {
-        let tree: Tree = Tree::default();
-        let vmas = self.space.write().count();
-        self.figures.counts.size(vmas, tree);
+        let space = self.space.get_mut();
+        let stats = space.tree_stats();
+        let tree = Tree { height: stats.height, nodes: stats.nodes, bytes: stats.bytes };
+        self.figures.counts.size(space.count(), tree);
     }
 
     /// What must succeed in an address space that agrees with the kernel's may fail in one that does not.
@@ -453,8 +453,8 @@ impl Mirrored {
         }
     }
 
-    fn compare_flags(&self, kernel: &[(usize, VmFlags)]) -> Option<Difference> {
-        let space = self.space.write();
+    fn compare_flags(&mut self, kernel: &[(usize, VmFlags)]) -> Option<Difference> {
+        let space = self.space.get_mut();
         let ours: Vec<(usize, VmFlags)> =
             space.areas().map(|area| (area.start, area.vma.flags - VmFlags::PKEY)).collect();
         if ours == kernel {

@@ -63,7 +63,7 @@ impl Mirror {
         let files: Vec<Option<File>> = kernel.iter().map(|(line, _)| self.file_of(line)).collect();
         let mirrored = self.known(mm)?;
         mirrored.tainted = true;
-        let mut space = mirrored.space.write();
+        let mut space = mirrored.space.get_mut();
         for area in space.areas().collect::<Vec<_>>() {
             let kept = kernel.iter().any(|(line, flags)| {
                 (line.start, line.end, *flags) == (area.start, area.end, area.vma.flags)

@@ -1,0 +1,141 @@
+//! A live run: what the tracer tells goes to the mirror, to the recording, and to the progress line.
+
+use std::{
+    io::{self, Write},
+    ops::Range,
+    time::{Duration, Instant},
+};
+
+use mm::{Profile, VmFlags};
+
+use crate::{
+    mirror::{Mirror, Verdict},
+    observer::Observer,
+    record::{FileId, MmId, Record},
+    report::{Progress, Summary},
+    text::{Header, Printer, fnv1a64},
+};
+
+/// Mirrors, compares, and records if asked to.
+pub struct Session<W> {
+    mirror: Mirror,
+    recording: Option<Printer<W>>,
+    /// The first failure to write the recording; nothing is written after it.
+    unwritten: Option<io::Error>,
+    progress: Progress,
+    begun: Instant,
+    calls: u64,
+    mismatches: u64,
+}
+
+impl<W: Write> Session<W> {
+    /// Begins a run of `what` on a kernel with these rules; a recording goes to `out`, if given.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn new(what: &str, profile: Profile, recording: Option<(W, &Header)>) -> io::Result<Self> {
+        Ok(Session {
+            mirror: Mirror::new(profile),
+            recording: recording.map(|(out, header)| Printer::new(out, header)).transpose()?,
+            unwritten: None,
+            progress: Progress::new(what),
+            begun: Instant::now(),
+            calls: 0,
+            mismatches: 0,
+        })
+    }
+
+    /// Ends the run.
+    ///
+    /// # Errors
+    /// The first error of writing the recording; the summary is lost then, since the user asked for both.
+    pub fn finish(mut self) -> io::Result<Summary> {
+        if let Some(recording) = &mut self.recording {
+            recording.flush()?;
+        }
+        if let Some(error) = self.unwritten {
+            return Err(error);
+        }
+        let mut summary = self.mirror.finish();
+        summary.elapsed = self.begun.elapsed();
+        Ok(summary)
+    }
+
+    fn write(&mut self, record: &Record) {
+        let Some(recording) = &mut self.recording else { return };
+        if let Err(error) = recording.record(record) {
+            self.notice(&format!("the recording ends here: {error}"));
+            self.recording = None;
+            self.unwritten = Some(error);
+        }
+    }
+
+    fn judge(&mut self, verdict: Result<Verdict, String>) -> bool {
+        match verdict {
+            Ok(Verdict::Agrees) => true,
+            Ok(Verdict::Differs) => {
+                self.mismatches += 1;
+                false
+            }
+            Ok(Verdict::DiffersAgain) => false,
+            Err(expected) => {
+                self.notice(&format!(
+                    "the tracer's record does not fit the mirror, which expected {expected}"
+                ));
+                false
+            }
+        }
+    }
+}
+
+impl<W: Write> Observer for Session<W> {
+    fn record(&mut self, record: Record, kernel: Option<Duration>) {
+        self.write(&record);
+        let verdict = self.mirror.apply(&record, || None);
+        self.judge(verdict);
+        if let Record::Call(call) = &record {
+            self.calls += 1;
+            if let Some(took) = kernel {
+                self.mirror.kernel_time(call.op, took);
+            }
+        }
+        self.progress.update(self.calls, self.mismatches);
+    }
+
+    fn listing(
+        &mut self,
+        mm: MmId,
+        maps: &str,
+        smaps: &mut dyn FnMut() -> io::Result<Vec<(usize, VmFlags)>>,
+    ) {
+        let lines = maps.lines().count();
+        self.write(&Record::Check { mm, lines, hash: fnv1a64(maps.as_bytes()) });
+        let verdict = self.mirror.compare(mm, maps);
+        if self.judge(verdict) {
+            return;
+        }
+        let taken = smaps()
+            .map_err(|error| error.to_string())
+            .and_then(|flags| self.mirror.take_over(mm, maps, &flags));
+        if let Err(error) = taken {
+            self.notice(&format!("address space {mm} cannot be followed any further: {error}"));
+        }
+    }
+
+    fn untouched(&self, mm: MmId, around: Range<usize>) -> Vec<Range<usize>> {
+        self.mirror.untouched(mm, around)
+    }
+
+    fn growing(&self, mm: MmId) -> Vec<Range<usize>> {
+        self.mirror.growing(mm)
+    }
+
+    fn released(&mut self) -> Vec<FileId> {
+        self.mirror.released()
+    }
+
+    fn notice(&mut self, text: &str) {
+        self.mirror.summary_mut().notice(text);
+        self.progress.suspend(|| eprintln!("samara: {text}"));
+    }
+}
