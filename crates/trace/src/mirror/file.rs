@@ -7,7 +7,7 @@ use std::{
 
 use mm::{MappedFile, Placement};
 
-use crate::record::{FileDesc, FileId, FileKind};
+use crate::record::{FileDesc, FileKind};
 
 /// Bytes in the huge page that hugetlbfs uses unless told otherwise.
 const HUGE_PAGE: usize = 2 << 20;
