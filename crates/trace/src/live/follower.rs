@@ -144,7 +144,16 @@ impl<'a> Follower<'a> {
         self.resume(tid, Resume::Freely(0));
     }
 
+    /// Lets a thread go on, unless it was killed in the stop that we know of and now stands at its
+    /// end: that stop is still to be reported, and resuming it now would make it pass unseen. (A
+    /// kill between the question and the answer still can; then only its last listing is lost.)
     pub(super) fn resume(&mut self, tid: Tid, how: Resume) {
+        if !ptrace::is_dying(tid) {
+            self.resume_anyway(tid, how);
+        }
+    }
+
+    pub(super) fn resume_anyway(&mut self, tid: Tid, how: Resume) {
         // Whatever the reason, a thread that cannot be resumed will report its end or never ran.
         if let Err(error) = ptrace::resume(tid, how) {
             self.notice(&format!("a thread could not be resumed ({error})"));

@@ -13,7 +13,10 @@ use super::{
     files::Identity,
     follower::Follower,
     image::{self, Area},
-    sys::{self, Tid, ptrace},
+    sys::{
+        self, Tid,
+        ptrace::{self, Resume},
+    },
     table::{Flight, Last, Load, Space, Stage, Task},
 };
 use crate::record::{FileKind, InitialVma, Listing, MmId, Record};
@@ -260,15 +263,26 @@ impl Follower<'_> {
                     _ => self.tell_killed(mm, tid, flight),
                 }
             }
+            self.forget_dead_users(mm, tid);
             let alone = self.spaces.get(&mm).is_some_and(|s| s.users.iter().all(|&u| u == tid));
             if alone && last.is_none() {
                 last = self.last_listing(mm, tid);
             }
             self.depart(mm, tid, last);
         }
-        self.run(tid);
+        self.resume_anyway(tid, Resume::Freely(0));
         if let Some(mm) = space {
             self.proceed(mm);
+        }
+    }
+
+    /// Threads that a second kill took past their end without a stop no longer use the memory.
+    fn forget_dead_users(&mut self, mm: MmId, tid: Tid) {
+        if !self.facilities.compare {
+            return;
+        }
+        if let Some(space) = self.spaces.get_mut(&mm) {
+            space.users.retain(|&user| user == tid || sys::same_space(tid, user).unwrap_or(false));
         }
     }
 

@@ -1,5 +1,6 @@
 //! Real programs under the tracer, with an observer that only writes down.
 
+mod programs;
 mod recorder;
 
 use recorder::Recorder;

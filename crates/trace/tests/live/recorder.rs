@@ -176,7 +176,7 @@ impl Recorder {
                 Record::Check { mm, hash, .. } => {
                     newest.insert(*mm, *hash);
                 }
-                Record::Grow { mm, .. } => {
+                Record::Grow { mm, .. } | Record::Call(Call { mm, .. }) => {
                     newest.remove(mm);
                 }
                 Record::Rename { .. } => newest.clear(),

@@ -143,6 +143,17 @@ pub(in crate::live) fn result(tid: Tid) -> io::Result<isize> {
     Ok(unsafe { info.u.exit }.sval as isize)
 }
 
+/// Whether a stopped thread stands at its end (PTRACE_EVENT_EXIT).
+pub(in crate::live) fn is_dying(tid: Tid) -> bool {
+    const AT_EXIT: libc::c_int = libc::SIGTRAP | (libc::PTRACE_EVENT_EXIT << 8);
+    let mut out = MaybeUninit::<libc::siginfo_t>::zeroed();
+    // SAFETY: `out` has the type that this request fills; zeroes are a value of it.
+    unsafe {
+        libc::ptrace(libc::PTRACE_GETSIGINFO, tid, ptr::null_mut::<u8>(), out.as_mut_ptr()) == 0
+            && out.assume_init().si_code == AT_EXIT
+    }
+}
+
 /// The register that holds a call's result: for a thread that is dying, where no exit stop came.
 /// -ENOSYS says that the call never began.
 pub(in crate::live) fn result_register(tid: Tid) -> io::Result<isize> {

@@ -1,0 +1,228 @@
+//! C programs made for what is hard to follow: threads, sudden ends, job control, odd files.
+
+use std::{
+    path::PathBuf,
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use crate::recorder::Recorder;
+use trace::{
+    live::Exit,
+    record::{Call, FileId, FileKind, Op, Record},
+};
+
+/// A path of our own for this test.
+fn scratch(name: &str) -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Relaxed: only the numbers must differ.
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("{}-{number}-{name}", std::process::id()))
+}
+
+/// Compiles one of the programs beside this file.
+fn compile(name: &str) -> PathBuf {
+    let source = format!("{}/tests/live/c/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    let out = scratch(name);
+    let done = Command::new("cc").args(["-O1", "-pthread", "-o"]).arg(&out).arg(&source).status();
+    assert!(done.expect("a C compiler").success());
+    out
+}
+
+fn run(program: &str, args: &[&str]) -> (Recorder, Exit) {
+    let path = compile(program);
+    let mut command = vec![path.to_str().unwrap()];
+    command.extend(args);
+    let result = Recorder::run(&command);
+    std::fs::remove_file(&path).unwrap();
+    result
+}
+
+fn threads(seen: &Recorder) -> usize {
+    seen.count(|r| matches!(r, Record::Share { vfork: false, .. }))
+}
+
+fn spaces(seen: &Recorder) -> (usize, usize, usize) {
+    (
+        seen.count(|r| matches!(r, Record::Exec { .. })),
+        seen.count(|r| matches!(r, Record::Fork { .. })),
+        seen.count(|r| matches!(r, Record::Listing(_))),
+    )
+}
+
+#[test]
+fn threads_take_turns() {
+    let (seen, exit) = run("threads", &["join"]);
+    assert_eq!(exit, Exit::Code(0));
+    assert_eq!((threads(&seen), spaces(&seen)), (8, (1, 0, 1)));
+    // A listing after every call: none was in flight beside another.
+    assert_eq!(seen.listings, seen.calls().count() + 1);
+    let work = seen.calls().filter(|c| c.args[1] == 16384 && c.op == Op::Munmap).count();
+    assert_eq!(work, 8 * 50);
+    assert!(seen.calls().all(|c| c.op == Op::Brk || c.result >= 0 || c.result == -2));
+    assert!(seen.notices.iter().all(|n| !n.contains("blocked")), "{:?}", seen.notices);
+}
+
+#[test]
+fn a_process_ends_while_its_threads_wait() {
+    for (end, exit) in
+        [("exit", Exit::Code(3)), ("kill", Exit::Signal(9)), ("leader", Exit::Code(0))]
+    {
+        for _ in 0..5 {
+            let (seen, got) = run("threads", &[end]);
+            assert_eq!(got, exit, "{end}");
+            assert_eq!(threads(&seen), 8);
+            assert_eq!(seen.count(|r| matches!(r, Record::Gone { .. })), 1);
+            if end != "kill" {
+                assert_eq!(spaces(&seen), (1, 0, 1), "{end} {:?}", seen.notices);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_thread_that_runs_another_program_ends_its_siblings() {
+    for _ in 0..5 {
+        let (seen, exit) = run("threads", &["exec"]);
+        assert_eq!(exit, Exit::Code(0));
+        assert_eq!((threads(&seen), spaces(&seen)), (9, (2, 0, 2)));
+        assert_eq!(seen.count(|r| matches!(r, Record::Listing(l) if l.exec)), 1);
+    }
+}
+
+#[test]
+fn job_control_reaches_threads_that_wait() {
+    let (seen, exit) = run("threads", &["stop"]);
+    assert_eq!(exit, Exit::Signal(15));
+    assert_eq!(spaces(&seen).1, 1);
+}
+
+#[test]
+fn whoever_shares_or_copies_is_told() {
+    let (seen, exit) = run("family", &[]);
+    assert_eq!(exit, Exit::Code(0));
+    assert_eq!(seen.count(|r| matches!(r, Record::Share { vfork: true, .. })), 1);
+    // The clone that shares memory, and the thread.
+    assert_eq!((threads(&seen), spaces(&seen)), (2, (2, 1, 3)));
+    assert!(seen.notices.iter().any(|notice| notice.contains("uses ptrace itself")));
+    // The vforked child's calls before execve are the parent's.
+    let Some(Record::Exec { mm, .. }) = seen.records.first() else { panic!("an image first") };
+    let sharer = seen.calls().find(|c| c.mm == *mm && c.op == Op::Mmap && c.args[1] == 4096);
+    assert!(sharer.is_some());
+}
+
+#[test]
+fn a_call_that_waits_for_another_thread_lets_it_go() {
+    let (seen, exit) = run("blocked", &[]);
+    if exit == Exit::Code(77) {
+        eprintln!("skipped: a userfaultfd for faults of the kernel needs privilege");
+        return;
+    }
+    assert_eq!(exit, Exit::Code(0));
+    assert!(seen.notices.iter().any(|notice| notice.contains("blocked")), "{:?}", seen.notices);
+    let order: Vec<Op> = seen.calls().map(|c| c.op).collect();
+    let lock = order.iter().position(|&op| op == Op::Mlock).unwrap();
+    assert!(order[..lock].contains(&Op::Ioctl));
+}
+
+/// The records of the kinds program, and what to find in them.
+struct Kinds(Recorder);
+
+impl Kinds {
+    fn file(&self, id: FileId) -> &trace::record::FileDesc {
+        let found = self.0.records.iter().find_map(|r| match r {
+            Record::File(file) if file.id == id => Some(file),
+            _ => None,
+        });
+        found.expect("each file is told")
+    }
+
+    fn maps(&self, wanted: impl Fn(&Call) -> bool) -> Vec<&Call> {
+        self.0.calls().filter(|c| c.op == Op::Mmap && wanted(c)).collect()
+    }
+}
+
+#[test]
+fn files_and_odd_calls_are_described() {
+    let path = scratch("file");
+    let name = path.to_str().unwrap().to_owned();
+    let (seen, exit) = run("kinds", &[&name]);
+    assert_eq!(exit, Exit::Code(0));
+    let seen = Kinds(seen);
+    // Identity: a and its dup are one file, the second open another one.
+    let mine: Vec<FileId> = seen
+        .0
+        .records
+        .iter()
+        .filter_map(|r| if let Record::File(f) = r { Some(f) } else { None })
+        .filter(|f| f.path == name)
+        .map(|f| f.id)
+        .collect();
+    assert_eq!(mine.len(), 2);
+    let of_mine = seen.maps(|c| mine.contains(&c.file));
+    let files: Vec<FileId> = of_mine.iter().map(|c| c.file).collect();
+    assert_eq!(files, [mine[0], mine[1], mine[0], mine[1]]);
+    assert_eq!(of_mine[3].result, -(libc::EACCES as isize));
+    assert!(seen.file(mine[0]).writable && !seen.file(mine[1]).writable);
+    // Names: renamed, then gone, both descriptions each time.
+    let names: Vec<(FileId, &str)> = seen
+        .0
+        .records
+        .iter()
+        .filter_map(|r| match r {
+            Record::Rename { file, path } => Some((*file, path.as_str())),
+            _ => None,
+        })
+        .collect();
+    let (new, gone) = (format!("{name}.new"), format!("{name}.new (deleted)"));
+    let expected: Vec<(FileId, &str)> = [&new, &gone]
+        .iter()
+        .flat_map(|path| mine.iter().map(move |&id| (id, path.as_str())))
+        .collect();
+    assert_eq!(names, expected);
+    // Anonymous files.
+    let kinds: Vec<FileKind> = seen
+        .maps(|c| c.file > mine[1] && c.result > 0)
+        .iter()
+        .map(|c| seen.file(c.file).kind)
+        .collect();
+    use FileKind::{Device, ShmAnon, Shmem};
+    assert_eq!(kinds, [ShmAnon, Shmem, ShmAnon, Device]);
+    assert_eq!(seen.0.count(|r| matches!(r, Record::DriverFlags { .. })), 1);
+    // What calls made that their arguments do not tell.
+    let adopted = seen.0.records.windows(3).filter(|w| {
+        matches!(w, [Record::Call(c), Record::File(f), Record::Adopt { vma, .. }]
+            if matches!(c.op, Op::Shmat | Op::IoSetup) && f.kind == FileKind::Adopted && vma.file == f.id)
+    });
+    assert_eq!(adopted.count(), 2);
+    // The stack grew before the call that follows.
+    let grown: Vec<usize> = seen
+        .0
+        .records
+        .iter()
+        .filter_map(
+            |r| if let Record::Grow { end, start, .. } = r { Some(end - start) } else { None },
+        )
+        .collect();
+    assert!(grown.iter().any(|&size| size > 500 << 10), "{grown:x?}");
+    // Arguments in memory.
+    let bind = seen.0.calls().find(|c| c.op == Op::Mbind).unwrap();
+    assert_eq!(bind.memory, Some([1, 0, 0]));
+    let cold: Vec<usize> = seen
+        .0
+        .calls()
+        .filter(|c| c.op == Op::Madvise && c.args[2] == 20)
+        .map(|c| c.args[1])
+        .collect();
+    assert_eq!(cold, [4096, 8192]);
+    if let Some(watch) = seen.0.calls().find(|c| c.op == Op::Ioctl) {
+        let [start, length, mode] = watch.memory.unwrap();
+        assert_eq!((length, mode), (8192, 1));
+        // It was closed: told before the next call of that space.
+        let after: Vec<Op> =
+            seen.0.calls().skip_while(|c| c.op != Op::Ioctl).map(|c| c.op).collect();
+        assert_eq!(after, [Op::Ioctl, Op::Close, Op::Munmap]);
+        assert_ne!(start, 0);
+    }
+}
