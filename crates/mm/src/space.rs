@@ -268,6 +268,8 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
     /// Those of `out`.
     pub fn write_maps(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
         let layout = self.layout();
-        self.areas().try_for_each(|area| crate::maps::write_line(out, &area, &layout))
+        self.tree().iter(&self.guard, 0..=usize::MAX).try_for_each(|(range, vma)| {
+            crate::maps::write_line(out, *range.start()..range.end() + 1, vma, &layout)
+        })
     }
 }

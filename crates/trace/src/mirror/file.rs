@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, OnceLock, RwLock},
+    sync::{Arc, OnceLock, RwLock, RwLockReadGuard},
 };
 
 use mm::{MappedFile, Placement};
@@ -34,8 +34,13 @@ impl File {
         self.0.desc.kind
     }
 
+    fn path_now(&self) -> RwLockReadGuard<'_, String> {
+        // A String is whole whatever happened to who wrote it.
+        self.0.path.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
     pub(super) fn path(&self) -> String {
-        self.0.path.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+        self.path_now().clone()
     }
 
     pub(super) fn rename(&self, path: &str) {
@@ -108,6 +113,6 @@ impl MappedFile for File {
     }
 
     fn write_path(&self, out: &mut dyn fmt::Write) -> fmt::Result {
-        out.write_str(&self.path())
+        out.write_str(&self.path_now())
     }
 }
