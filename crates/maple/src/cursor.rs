@@ -213,25 +213,34 @@ impl Position {
     /// # Safety
     /// As for [`Position::go`].
     pub(crate) unsafe fn find(&mut self, root: Link, limit: usize) -> Option<Span> {
+        let from = (self.state, self.min, self.max);
         loop {
             // SAFETY: the caller's promise.
-            let span = unsafe { self.next_range(root, limit)? };
-            if !span.word.is_null() {
-                return Some(span);
+            match unsafe { self.next_range(root, limit) } {
+                Some(span) if span.word.is_null() => {}
+                Some(span) => return Some(span),
+                None => break,
             }
         }
+        // A hole skipped counts as passed up to the limit only.
+        (self.state, self.min, self.max) = from;
+        if self.state == State::Nowhere { None } else { self.overflow(limit) }
     }
 
     /// # Safety
     /// As for [`Position::go`].
     pub(crate) unsafe fn find_rev(&mut self, root: Link, limit: usize) -> Option<Span> {
+        let from = (self.state, self.min, self.max);
         loop {
             // SAFETY: the caller's promise.
-            let span = unsafe { self.prev_range(root, limit)? };
-            if !span.word.is_null() {
-                return Some(span);
+            match unsafe { self.prev_range(root, limit) } {
+                Some(span) if span.word.is_null() => {}
+                Some(span) => return Some(span),
+                None => break,
             }
         }
+        (self.state, self.min, self.max) = from;
+        if self.state == State::Nowhere { None } else { self.underflow(limit) }
     }
 
     /// # Safety
@@ -282,3 +291,6 @@ impl Position {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

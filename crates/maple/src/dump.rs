@@ -77,3 +77,26 @@ fn node(f: &mut fmt::Formatter<'_>, path: &Path, level: usize, indent: usize) ->
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::MapleTree;
+    use std::string::ToString;
+
+    #[test]
+    fn every_slot_has_a_line() {
+        let mut tree = MapleTree::<u32>::new();
+        let mut writer = tree.get_mut();
+        assert_eq!(writer.dump().to_string(), "empty\n");
+        for i in 0..100 {
+            writer.store_range(i * 16..=i * 16 + 7, i as u32).unwrap();
+        }
+        let (text, stats) = (writer.dump().to_string(), writer.stats());
+        let count =
+            |what: &str| text.lines().filter(|line| line.trim_start().starts_with(what)).count();
+        assert_eq!((count("leaf"), count("node")), (stats.leaves, stats.nodes - stats.leaves));
+        assert_eq!(text.lines().filter(|line| line.ends_with(": hole")).count(), stats.holes);
+        assert_eq!(text.lines().count(), stats.nodes + stats.entries + stats.holes);
+        assert!(text.contains("  0x630..=0x637: 0x64\n"), "{text}");
+    }
+}

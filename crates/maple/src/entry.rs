@@ -29,14 +29,16 @@ pub type Raw = NonNull<()>;
 /// - If `NEEDS_DROP` is false, forgetting the word is as good as dropping the entry, and the word may
 ///   be copied freely.
 ///
+/// Neither dropping nor duplicating an entry may take a tree's lock; see
+/// [the crate](crate#what-an-entrys-code-may-do).
+///
 /// ```
 /// use maple::MapleTree;
 /// use std::sync::Arc;
-/// let mut tree = MapleTree::<Arc<str_box::Text>>::new();
-/// # mod str_box { pub struct Text(pub &'static str); }
-/// let text = Arc::new(str_box::Text("shared"));
+/// let mut tree = MapleTree::<Arc<String>>::new();
+/// let text = Arc::new(String::from("shared"));
 /// tree.get_mut().store_range(0..=9, text.clone()).unwrap();
-/// assert_eq!(tree.get_mut().load(5).unwrap().0, "shared");
+/// assert_eq!(tree.get_mut().load(5).unwrap().as_str(), "shared");
 /// ```
 pub unsafe trait Entry: Sized + Send + 'static {
     /// What a lookup returns, good for as long as the reader's guard.

@@ -63,11 +63,13 @@ impl From<crate::AllocError> for Error {
 ///
 /// ```
 /// use maple::{Error, MapleTree};
-/// let mut tree = MapleTree::<Box<str_len::Name>>::new();
-/// # mod str_len { #[derive(Clone, Debug)] pub struct Name(pub usize); }
-/// # #[allow(clippy::reversed_empty_ranges)]
-/// let refused = tree.get_mut().store_range(9..=3, Box::new(str_len::Name(4))).unwrap_err();
-/// assert_eq!((refused.error, refused.entry.0), (Error::EmptyRange, 4));
+/// let mut tree = MapleTree::<Box<String>>::new();
+/// let name = Box::new(String::from("heap"));
+/// let mut writer = tree.get_mut();
+/// writer.store_range(1..=4, name.clone()).unwrap();
+/// let refused = writer.insert_range(3..=9, name).unwrap_err();
+/// assert_eq!(refused.error, Error::Occupied { start: 1, end: 4 });
+/// assert_eq!(*refused.entry, "heap");
 /// ```
 pub struct Refused<E> {
     /// Why.

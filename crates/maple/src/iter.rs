@@ -123,3 +123,47 @@ impl<E: Entry> DoubleEndedIterator for Iter<'_, E> {
 }
 
 impl<E: Entry> FusedIterator for Iter<'_, E> {}
+
+#[cfg(test)]
+mod tests {
+    use crate::MapleTree;
+    use std::vec::Vec;
+
+    #[test]
+    fn the_ends_meet() {
+        let n = if cfg!(miri) { 12 } else { 60 };
+        let mut tree = MapleTree::<u32>::new();
+        let mut writer = tree.get_mut();
+        for i in 0..n {
+            writer.store_range(i * 10..=i * 10 + 5, i as u32).unwrap();
+        }
+        for fronts in 0..=n {
+            let mut iter = writer.iter(0..=usize::MAX);
+            let mut seen: Vec<_> = iter.by_ref().take(fronts).map(|(_, value)| value).collect();
+            let mut back: Vec<_> = iter.by_ref().rev().map(|(_, value)| value).collect();
+            assert!(iter.next().is_none() && iter.next_back().is_none());
+            back.reverse();
+            seen.extend(back);
+            assert_eq!(seen, (0..n as u32).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn bounds_cut_through_entries() {
+        let mut tree = MapleTree::<u32>::new();
+        let mut writer = tree.get_mut();
+        writer.store_range(10..=19, 1).unwrap();
+        writer.store_range(30..=39, 2).unwrap();
+        let count = |from, to| {
+            let forwards = writer.iter(from..=to).count();
+            assert_eq!(writer.iter(from..=to).rev().count(), forwards);
+            forwards
+        };
+        assert_eq!((count(0, 9), count(0, 10), count(15, 15), count(20, 29)), (0, 1, 1, 0));
+        assert_eq!((count(19, 30), count(39, 99), count(40, usize::MAX)), (2, 1, 0));
+        // One entry, asked for from both ends.
+        let mut iter = writer.iter(15..=16);
+        assert_eq!(iter.next_back(), Some((10..=19, 1)));
+        assert_eq!((iter.next(), iter.next_back()), (None, None));
+    }
+}

@@ -62,3 +62,28 @@ impl Stats {
         stats
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MapleTree;
+    use crate::layout::{INNER_MIN, LEAF_MIN, LEAF_SLOTS};
+
+    #[test]
+    fn counts_add_up() {
+        let n = if cfg!(miri) { 100 } else { 3000 };
+        let mut tree = MapleTree::<u32>::new();
+        assert_eq!(tree.stats(&tree.pin()), Stats { holes: 1, ..Stats::default() });
+        let mut writer = tree.get_mut();
+        for i in 0..n {
+            writer.store_range(i * 3 + 1..=i * 3 + 1, 1).unwrap();
+        }
+        let stats = writer.stats();
+        assert_eq!((stats.entries, stats.holes, stats.height), (n, n + 1, writer.height()));
+        assert_eq!(stats.bytes, stats.nodes * BLOCK.size());
+        assert!(stats.leaves * LEAF_SLOTS > 2 * n && stats.leaves * LEAF_MIN <= 2 * n + 1);
+        assert!((stats.nodes - stats.leaves - 1) * INNER_MIN <= stats.nodes);
+        writer.clear();
+        assert_eq!(writer.stats().bytes, 0);
+    }
+}

@@ -10,6 +10,17 @@ thread_local! {
     static LIVE: Cell<isize> = const { Cell::new(0) };
     static BUDGET: Cell<Option<usize>> = const { Cell::new(None) };
     static ENTRIES: Cell<isize> = const { Cell::new(0) };
+    static VISITS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts a node that a path enters.
+pub(crate) fn visit() {
+    VISITS.set(VISITS.get() + 1);
+}
+
+/// Nodes that this thread's paths have entered.
+pub(crate) fn visits() -> usize {
+    VISITS.get()
 }
 
 /// The budget is shared by nodes and entries: the nth allocation of whatever kind fails.

@@ -67,7 +67,8 @@ pub(crate) unsafe fn validate(root: Link) -> Result<(), Violation> {
     if root.is_null() {
         return Ok(());
     }
-    // From the top, so that a level is walked only when those above it are sound.
+    // From the top, so that a level is walked only when those above it are sound; then the gaps from
+    // below, where all bounds are.
     for level in (0..=root.level()).rev() {
         let mut path = Path::new();
         // SAFETY: the caller's promise.
@@ -88,6 +89,17 @@ pub(crate) unsafe fn validate(root: Link) -> Result<(), Violation> {
                 if level == 0 && seen.entries == 0 {
                     return Err(at(&step, Rule::EmptyRoot, 0));
                 }
+                break;
+            }
+        }
+    }
+    for level in 1..=root.level() {
+        let mut path = Path::new();
+        // SAFETY: the caller's promise.
+        unsafe { path.walk_part(root, 0, usize::MAX, level, Pick::First) };
+        loop {
+            gaps(path.step(level))?;
+            if path.next_node().is_none() {
                 break;
             }
         }
@@ -181,11 +193,19 @@ fn inner(step: &Step, is_root: bool, seen: &mut Seen) -> Result<(), Violation> {
         if child.is_null() || child.level() + 1 != step.link.level() {
             return Err(at(step, Rule::Depth, slot));
         }
-        let (min, max) = (seps.start(slot, step.min), seps.end(slot, step.max));
+    }
+    Ok(())
+}
+
+fn gaps(step: &Step) -> Result<(), Violation> {
+    // SAFETY: the promise of `validate`.
+    let (node, seps) = unsafe { (step.link.as_inner(), step.link.as_inner().seps()) };
+    for slot in 0..seps.len {
+        let (child, min) = (node.child(slot), seps.start(slot, step.min));
         // SAFETY: the promise of `validate`; the child's level was checked.
         let gap = unsafe {
             if child.level() == 0 {
-                child.as_leaf().body().gap(min, max)
+                child.as_leaf().body().gap(min, seps.end(slot, step.max))
             } else {
                 child.as_inner().max_gap()
             }
@@ -195,4 +215,132 @@ fn inner(step: &Step, is_root: bool, seen: &mut Seen) -> Result<(), Violation> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MapleTree;
+    use crate::path::Path;
+    use core::ptr;
+
+    /// A sound tree of two levels, damaged by `damage`, which gets the path to its second leaf. Returns
+    /// what the validator says, undoes the damage by `repair`, and checks that it is sound again.
+    fn found<T>(damage: impl Fn(&Path) -> T, repair: impl Fn(&Path, T)) -> Violation {
+        let mut tree = MapleTree::<u32>::new();
+        let mut writer = tree.get_mut();
+        for i in 0..20 {
+            writer.store_range(i * 10 + 5..=i * 10 + 9, i as u32).unwrap();
+        }
+        writer.validate().unwrap();
+        let root = writer.root();
+        assert!(root.level() > 0);
+        let mut path = Path::new();
+        // SAFETY: the writer's right, for the whole test.
+        unsafe { path.walk(root, Pick::First) };
+        path.next_node().unwrap();
+        let kept = damage(&path);
+        let violation = writer.validate().unwrap_err();
+        repair(&path, kept);
+        writer.validate().unwrap();
+        violation
+    }
+
+    #[allow(clippy::mut_from_ref)]
+    fn body(path: &Path) -> &mut crate::node::Body {
+        // SAFETY: the test is alone with the tree and keeps no other reference.
+        unsafe { path.step(0).link.as_leaf().body_mut() }
+    }
+
+    fn parent(path: &Path) -> &crate::node::Inner {
+        // SAFETY: the node is in the tree.
+        unsafe { path.step(1).link.as_inner() }
+    }
+
+    #[test]
+    fn order() {
+        let violation = found(
+            |path| core::mem::replace(&mut body(path).bounds[0], 0),
+            |path, bound| body(path).bounds[0] = bound,
+        );
+        assert_eq!((violation.rule, violation.level, violation.slot), (Rule::Order, 0, 0));
+    }
+
+    #[test]
+    fn occupancy() {
+        let violation = found(
+            |path| core::mem::replace(&mut body(path).len, LEAF_MIN - 1),
+            |path, len| body(path).len = len,
+        );
+        assert_eq!((violation.rule, violation.level), (Rule::Occupancy, 0));
+    }
+
+    #[test]
+    fn gap() {
+        let violation = found(
+            |path| {
+                let gap = parent(path).gap(path.step(1).slot);
+                parent(path).set_gap(path.step(1).slot, gap + 1);
+                gap
+            },
+            |path, gap| parent(path).set_gap(path.step(1).slot, gap),
+        );
+        assert_eq!((violation.rule, violation.level), (Rule::Gap, 1));
+        assert_eq!(violation.slot, 1);
+    }
+
+    #[test]
+    fn adjacent_holes() {
+        let violation = found(
+            |path| {
+                let at = body(path).slots.iter().position(|word| !word.is_null()).unwrap();
+                (at, core::mem::replace(&mut body(path).slots[at], ptr::null_mut()))
+            },
+            |path, (at, word)| body(path).slots[at] = word,
+        );
+        assert_eq!((violation.rule, violation.level), (Rule::AdjacentHoles, 0));
+    }
+
+    #[test]
+    fn padding() {
+        let mut tree = MapleTree::<u32>::new();
+        let mut writer = tree.get_mut();
+        writer.store_range(0..=usize::MAX, 1).unwrap();
+        // SAFETY: the test is alone with the tree.
+        let body = unsafe { writer.root().as_leaf().body_mut() };
+        body.slots[2] = ptr::without_provenance_mut(8);
+        assert_eq!(writer.validate().unwrap_err().rule, Rule::Padding);
+        body.slots[2] = ptr::null_mut();
+        body.bounds[1] = 7;
+        assert_eq!(writer.validate().unwrap_err().rule, Rule::Padding);
+        body.bounds[1] = usize::MAX;
+        writer.validate().unwrap();
+    }
+
+    #[test]
+    fn an_empty_root() {
+        let mut tree = MapleTree::<u32>::new();
+        let mut writer = tree.get_mut();
+        writer.store_range(0..=usize::MAX, 1).unwrap();
+        // SAFETY: the test is alone with the tree.
+        let body = unsafe { writer.root().as_leaf().body_mut() };
+        let word = core::mem::replace(&mut body.slots[0], ptr::null_mut());
+        assert_eq!(writer.validate().unwrap_err().rule, Rule::EmptyRoot);
+        body.slots[0] = word;
+        writer.validate().unwrap();
+    }
+
+    #[test]
+    fn depth() {
+        let violation = found(
+            |path| {
+                let slot = path.step(1).slot;
+                let child = parent(path).child(slot);
+                parent(path).publish(slot, Link::NULL);
+                child
+            },
+            |path, child| parent(path).publish(path.step(1).slot, child),
+        );
+        assert_eq!((violation.rule, violation.slot), (Rule::Depth, 1));
+    }
 }

@@ -6,8 +6,8 @@ use crate::{Error, Writer};
 use grace::{Epoch, Reclaim, Single};
 use std::ops::RangeInclusive;
 
-const CELLS: usize = if cfg!(miri) { 40 } else { 160 };
-const STEPS: usize = if cfg!(miri) { 60 } else { 3000 };
+const CELLS: usize = if cfg!(miri) { 32 } else { 160 };
+const STEPS: usize = if cfg!(miri) { 40 } else { 1200 };
 
 /// The lowest and highest start, in cells, of a free run.
 fn fit(cells: &Cells, from: usize, to: usize, size: usize, align: usize) -> Option<(usize, usize)> {

@@ -1,0 +1,216 @@
+//! The table of states, line by line.
+
+use super::State::{Active, Nowhere, Overflow, Paused, Start, Underflow};
+use crate::{Error, MapleTree};
+use grace::Single;
+
+const MAX: usize = usize::MAX;
+
+/// Entries 1 at 10..=19, 2 at 20..=29, 3 at 40..=49.
+fn tree() -> MapleTree<u32> {
+    let mut tree = MapleTree::new();
+    let mut writer = tree.get_mut();
+    writer.store_range(10..=19, 1).unwrap();
+    writer.store_range(20..=29, 2).unwrap();
+    writer.store_range(40..=49, 3).unwrap();
+    drop(writer);
+    tree
+}
+
+#[test]
+fn from_start() {
+    let tree = tree();
+    let guard = tree.pin();
+    let at = |index| tree.cursor(&guard, index);
+    // On an entry.
+    assert_eq!(at(15).find(MAX), Some((10..=19, 1)));
+    assert_eq!(at(15).next(MAX), Some((20..=29, 2)));
+    assert_eq!(at(15).find_rev(0), Some((10..=19, 1)));
+    assert_eq!(at(15).prev(0), None);
+    assert_eq!(at(15).next_range(MAX), Some((10..=19, Some(1))));
+    assert_eq!(at(15).prev_range(0), Some((10..=19, Some(1))));
+    assert_eq!(at(15).walk(), Some(1));
+    // On a hole.
+    assert_eq!(at(35).find(MAX), Some((40..=49, 3)));
+    assert_eq!(at(35).next(MAX), Some((40..=49, 3)));
+    assert_eq!(at(35).find_rev(0), Some((20..=29, 2)));
+    assert_eq!(at(35).prev(0), Some((20..=29, 2)));
+    assert_eq!(at(35).next_range(MAX), Some((30..=39, None)));
+    assert_eq!(at(35).walk(), None);
+    // A limit on the wrong side.
+    let mut cursor = at(15);
+    assert_eq!((cursor.find(9), cursor.state(), cursor.range()), (None, Overflow, 14..=14));
+    assert_eq!(cursor.find(MAX), Some((10..=19, 1)));
+    let mut cursor = at(15);
+    assert_eq!((cursor.find_rev(25), cursor.state(), cursor.range()), (None, Underflow, 16..=16));
+}
+
+#[test]
+fn from_active() {
+    let tree = tree();
+    let guard = tree.pin();
+    let mut cursor = tree.cursor(&guard, 15);
+    cursor.walk();
+    assert_eq!((cursor.state(), cursor.range()), (Active, 10..=19));
+    assert_eq!(cursor.find(MAX), Some((20..=29, 2)));
+    assert_eq!(cursor.next_range(MAX), Some((30..=39, None)));
+    assert_eq!((cursor.state(), cursor.range()), (Active, 30..=39));
+    assert_eq!(cursor.next(MAX), Some((40..=49, 3)));
+    assert_eq!(cursor.prev(0), Some((20..=29, 2)));
+    assert_eq!(cursor.find_rev(0), Some((10..=19, 1)));
+    assert_eq!(cursor.prev_range(0), Some((0..=9, None)));
+    assert_eq!(cursor.walk(), None);
+    cursor.reset();
+    assert_eq!((cursor.state(), cursor.range()), (Start, 0..=0));
+}
+
+#[test]
+fn limits() {
+    let tree = tree();
+    let guard = tree.pin();
+    let mut cursor = tree.cursor(&guard, 0);
+    // A range that crosses the limit counts, one that begins after it does not.
+    assert_eq!(cursor.find(15), Some((10..=19, 1)));
+    assert_eq!(cursor.find(19), None);
+    assert_eq!((cursor.state(), cursor.range()), (Overflow, 19..=19));
+    assert_eq!(cursor.find(19), None);
+    assert_eq!(cursor.find(20), Some((20..=29, 2)));
+    // From beyond a limit in a hole: at the limit backwards, after it forwards.
+    assert_eq!(cursor.find(35), None);
+    assert_eq!((cursor.state(), cursor.range()), (Overflow, 35..=35));
+    assert_eq!(cursor.prev_range(0), Some((30..=39, None)));
+    assert_eq!(cursor.find_rev(25), Some((20..=29, 2)));
+    assert_eq!(cursor.find_rev(20), None);
+    assert_eq!((cursor.state(), cursor.range()), (Underflow, 20..=20));
+    assert_eq!(cursor.find_rev(19), Some((10..=19, 1)));
+    assert_eq!(cursor.prev(5), None);
+    assert_eq!((cursor.state(), cursor.range()), (Underflow, 5..=5));
+    assert_eq!(cursor.next_range(MAX), Some((0..=9, None)));
+    // The ends of the index range.
+    assert_eq!(cursor.prev(0), None);
+    assert_eq!((cursor.state(), cursor.range()), (Underflow, 0..=0));
+    assert_eq!(cursor.prev_range(0), None);
+    assert_eq!(cursor.next(MAX), Some((10..=19, 1)));
+    cursor.set(MAX);
+    assert_eq!(cursor.next(MAX), None);
+    assert_eq!((cursor.state(), cursor.range()), (Overflow, MAX..=MAX));
+    assert_eq!(cursor.next_range(MAX), None);
+    assert_eq!(cursor.prev(0), Some((40..=49, 3)));
+    // A range that crosses the limit is met again from there.
+    assert_eq!((cursor.find(45), cursor.range()), (None, 49..=49));
+    assert_eq!(cursor.find_rev(0), Some((40..=49, 3)));
+}
+
+#[test]
+fn pausing() {
+    let tree = tree();
+    let resumed = |index, state| {
+        let guard = tree.pin();
+        let mut cursor = tree.cursor(&guard, index);
+        if state == Paused {
+            cursor.walk();
+        }
+        let place = cursor.pause();
+        let cursor = tree.resume(&guard, place);
+        assert_eq!(cursor.state(), state);
+        place
+    };
+    let guard = tree.pin();
+    let place = resumed(25, Paused);
+    assert_eq!(place.index(), 20);
+    assert_eq!(tree.resume(&guard, place).range(), 20..=29);
+    assert_eq!(tree.resume(&guard, place).walk(), Some(2));
+    assert_eq!(tree.resume(&guard, place).find(MAX), Some((40..=49, 3)));
+    assert_eq!(tree.resume(&guard, place).next(MAX), Some((40..=49, 3)));
+    assert_eq!(tree.resume(&guard, place).find_rev(0), Some((10..=19, 1)));
+    assert_eq!(tree.resume(&guard, place).prev(0), Some((10..=19, 1)));
+    assert_eq!(tree.resume(&guard, place).next_range(MAX), Some((30..=39, None)));
+    assert_eq!(tree.resume(&guard, place).prev_range(0), Some((10..=19, Some(1))));
+    // What was not looked at yet is not passed by pausing.
+    assert_eq!(tree.resume(&guard, resumed(25, Start)).find(MAX), Some((20..=29, 2)));
+}
+
+#[test]
+fn nowhere() {
+    let tree = tree();
+    let guard = tree.pin();
+    let mut cursor = tree.cursor(&guard, 15);
+    assert_eq!(cursor.empty_area(10..=45, 5, 1), Ok(30));
+    assert_eq!((cursor.state(), cursor.range()), (Active, 30..=39));
+    assert_eq!(cursor.empty_area_rev(10..=45, 5, 1), Ok(35));
+    assert_eq!(cursor.next(MAX), Some((40..=49, 3)));
+    // Bad arguments leave it where it is.
+    assert_eq!(cursor.empty_area(10..=45, 0, 1), Err(Error::ZeroSize));
+    assert_eq!(cursor.state(), Active);
+    assert_eq!(cursor.empty_area(10..=45, 11, 1), Err(Error::NoSpace));
+    assert_eq!(cursor.state(), Nowhere);
+    assert_eq!((cursor.next(MAX), cursor.prev(0)), (None, None));
+    assert_eq!((cursor.next_range(MAX), cursor.prev_range(0)), (None, None));
+    assert_eq!(cursor.state(), Nowhere);
+    cursor.reset();
+    assert_eq!((cursor.state(), cursor.walk()), (Start, Some(3)));
+    assert_eq!(cursor.empty_area_rev(10..=45, 11, 1), Err(Error::NoSpace));
+    cursor.set(0);
+    assert_eq!(cursor.find(MAX), Some((10..=19, 1)));
+}
+
+#[test]
+fn an_empty_tree() {
+    let mut tree = MapleTree::<u32, Single>::new();
+    let guard = tree.pin();
+    let mut cursor = tree.cursor(&guard, 7);
+    assert_eq!((cursor.walk(), cursor.range()), (None, 0..=MAX));
+    assert_eq!((cursor.next_range(MAX), cursor.state()), (None, Overflow));
+    assert_eq!(cursor.prev_range(0), Some((0..=MAX, None)));
+    assert_eq!((cursor.prev(0), cursor.state()), (None, Underflow));
+    assert_eq!(cursor.empty_area(3..=9, 2, 2), Ok(4));
+    assert_eq!((cursor.state(), cursor.range()), (Active, 0..=MAX));
+    // The first entry under the writer's cursor.
+    let mut writer = tree.get_mut();
+    let mut cursor = writer.cursor(7);
+    cursor.store(5..=9, 1).unwrap();
+    assert_eq!(cursor.range(), 5..=9);
+    assert_eq!(cursor.next_range(MAX), Some((10..=MAX, None)));
+}
+
+#[test]
+fn writing_moves_the_cursor() {
+    let mut tree = tree();
+    let mut writer = tree.get_mut();
+    let mut cursor = writer.cursor(25);
+    assert_eq!(cursor.walk(), Some(2));
+    let (range, erased) = cursor.erase().unwrap().unwrap();
+    assert_eq!((range, erased.into_inner().unwrap()), (20..=29, 2));
+    // The hole takes in the one beside it.
+    assert_eq!((cursor.state(), cursor.range()), (Active, 20..=39));
+    assert!(cursor.erase().unwrap().is_none());
+    assert_eq!(cursor.prev(0), Some((10..=19, 1)));
+    cursor.store(15..=44, 4).unwrap();
+    assert_eq!(cursor.range(), 15..=44);
+    assert_eq!(cursor.next(MAX), Some((45..=49, 3)));
+    let place = cursor.pause();
+    let mut cursor = writer.resume(place);
+    assert_eq!(cursor.prev_range(0), Some((15..=44, Some(4))));
+    #[allow(clippy::reversed_empty_ranges)]
+    let refused = cursor.store(9..=3, 5).unwrap_err();
+    assert_eq!((refused.error, cursor.range()), (Error::EmptyRange, 15..=44));
+    assert_eq!(cursor.prev(0), Some((10..=14, 1)));
+    writer.validate().unwrap();
+}
+
+#[test]
+fn erasing_everything_on_the_way() {
+    let n = if cfg!(miri) { 40 } else { 1000 };
+    let mut tree = MapleTree::<u32>::new();
+    let mut writer = tree.get_mut();
+    for i in 0..n {
+        writer.store_range(i * 10..=i * 10 + i % 10, i as u32).unwrap();
+    }
+    let mut cursor = writer.cursor(0);
+    for i in 0..n {
+        assert_eq!(cursor.find(MAX), Some((i * 10..=i * 10 + i % 10, i as u32)));
+        cursor.erase().unwrap().unwrap();
+    }
+    assert_eq!(cursor.find(MAX), None);
+    assert!(writer.is_empty());
+}
