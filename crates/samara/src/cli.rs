@@ -6,12 +6,16 @@ use clap::{Args, Parser, Subcommand};
 
 /// Runs real programs on Samara's own address spaces, and compares every step with the Linux kernel.
 #[derive(Debug, Parser)]
-#[command(name = "samara", version, after_help = "\
+#[command(
+    name = "samara",
+    version,
+    after_help = "\
 Examples:
   samara trace -- ls -lR /usr/share/doc       follow a program
   samara trace --record a.vmtrace -- make     and keep a recording
   samara replay a.vmtrace                     run the recording again
-")]
+"
+)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -63,7 +67,12 @@ pub(crate) struct Trace {
     pub(crate) json: Option<PathBuf>,
 
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -95,7 +104,9 @@ mod tests {
     #[test]
     fn everything_after_the_command_is_its_own() {
         let line = ["samara", "trace", "--every", "7", "--", "ls", "--json", "-l"];
-        let Command::Trace(trace) = Arguments::try_parse_from(line).unwrap().command else { panic!("not a trace") };
+        let Command::Trace(trace) = Arguments::try_parse_from(line).unwrap().command else {
+            panic!("not a trace")
+        };
         assert_eq!((trace.every.get(), trace.json), (7, None));
         assert_eq!(trace.command, ["ls", "--json", "-l"]);
         assert!(Arguments::try_parse_from(["samara", "trace"]).is_err());

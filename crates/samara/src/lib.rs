@@ -1,1 +1,18 @@
-//! samara
+//! A virtual-memory manager that does not slow down as processors are added: all of it as one library.
+//!
+//! Each module is a crate that also stands alone; those that a kernel uses need no operating system.
+//!
+//! ```
+//! use samara::trace::{replay, report::json, text::Error};
+//!
+//! // The first calls of a program, as a recording has them.
+//! let recording = "# vmtrace 1 kernel=6.18\nQ 1\n";
+//! let summary = replay::replay(recording.as_bytes(), "example")?;
+//! assert_eq!(json::object(&summary)["mismatches"], 0);
+//! # Ok::<(), Error>(())
+//! ```
+
+pub use grace;
+pub use maple;
+pub use mm;
+pub use trace;

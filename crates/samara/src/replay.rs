@@ -62,7 +62,10 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
         eprint!("{}", tables::render(&all, style));
         if options.repeat.is_some() {
             let per_second = speed.per_second();
-            eprintln!("measured {} operations without comparisons, {per_second:.0} a second", speed.calls);
+            eprintln!(
+                "measured {} operations without comparisons, {per_second:.0} a second",
+                speed.calls
+            );
         }
         if let Some(largest) = &all.largest {
             eprint!("\n{}", picture::render(largest, style));

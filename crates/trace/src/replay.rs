@@ -7,21 +7,17 @@ use mm::Profile;
 use crate::{
     mirror::Mirror,
     report::Summary,
-    text::{Error, Parser},
+    text::{Error, Header, Parser},
 };
 
-/// Replays a whole trace; `file` names it in messages. `progress` is told the calls and mismatches so far, now and then.
+/// Replays a whole trace; `file` names it in messages.
 ///
 /// # Errors
 /// Where the trace is malformed or truncated: `file:line: what was expected`.
 pub fn replay(reader: impl BufRead, file: &str) -> Result<Summary, Error> {
     let begun = Instant::now();
     let mut parser = Parser::new(reader, file)?;
-    let profile = parser
-        .header()
-        .get("kernel")
-        .map_or(Profile::LINUX_6_18, |kernel| Profile::for_release(kernel).0);
-    let mut mirror = Mirror::new(profile);
+    let mut mirror = Mirror::new(profile(parser.header()));
     while let Some(record) = parser.next_record()? {
         let place = || Some(format!("{file}:{}", parser.line()));
         mirror.apply(&record, place).map_err(|expected| parser.error(expected))?;
@@ -29,6 +25,11 @@ pub fn replay(reader: impl BufRead, file: &str) -> Result<Summary, Error> {
     let mut summary = mirror.finish();
     summary.elapsed = begun.elapsed();
     Ok(summary)
+}
+
+/// The rules of the kernel that a trace was recorded on; those of the newest known one if its header does not say.
+pub fn profile(header: &Header) -> Profile {
+    header.get("kernel").map_or(Profile::LINUX_6_18, |kernel| Profile::for_release(kernel).0)
 }
 
 #[cfg(test)]

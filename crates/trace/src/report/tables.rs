@@ -12,16 +12,13 @@ const SHOWN: usize = 20;
 pub fn render(summary: &Summary, style: Style) -> String {
     let mut out = String::new();
     if summary.total.calls() > 0 {
-        out += &format!("{}\n\n", kinds(summary, style));
+        out += &format!("{}\n\n", kinds(summary, style).trim_fmt());
     }
     if summary.address_spaces > 1 {
         out += &spaces(summary, style);
         out.push('\n');
     }
     out += &total(summary, style);
-    for notice in &summary.notices {
-        out += &format!("note: {notice}\n");
-    }
     out
 }
 
@@ -76,7 +73,8 @@ fn spaces(summary: &Summary, style: Style) -> String {
         let name = space.exe.rsplit('/').next().unwrap_or_default();
         table.add_row([
             space.mm.to_string(),
-            format!("{name} ({})", space.pid),
+            space.pid.to_string(),
+            name.to_string(),
             count(space.counts.calls()),
             count(space.counts.listings),
             count(space.counts.mismatches),
@@ -87,7 +85,7 @@ fn spaces(summary: &Summary, style: Style) -> String {
             bytes(tree.bytes),
         ]);
     }
-    let mut out = format!("{table}\n");
+    let mut out = format!("{}\n", table.trim_fmt());
     if let more @ 1.. = summary.address_spaces - spaces.len() as u64 {
         out += &format!("and {} address spaces with fewer calls\n", count(more));
     }

@@ -1,0 +1,200 @@
+//! `samara replay`, as a user or a script meets it.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+
+fn data() -> Vec<PathBuf> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../trace/tests/data");
+    let mut files: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+fn sample(name: &str) -> PathBuf {
+    data()
+        .into_iter()
+        .find(|path| path.file_name().unwrap().to_str().unwrap().starts_with(name))
+        .unwrap()
+}
+
+fn samara(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_samara")).args(arguments).output().unwrap()
+}
+
+fn replay(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let out = samara(&[&["replay"], arguments].concat());
+    (
+        out.status.code(),
+        String::from_utf8(out.stdout).unwrap(),
+        String::from_utf8(out.stderr).unwrap(),
+    )
+}
+
+fn json(text: &str) -> Value {
+    assert_eq!(text.lines().count(), 1, "one object on one line: {text}");
+    serde_json::from_str(text).unwrap()
+}
+
+/// Writes a changed recording; `change` edits its lines.
+fn changed(name: &str, change: impl FnOnce(&mut Vec<String>)) -> PathBuf {
+    let mut lines: Vec<String> = fs::read_to_string(sample("malloc-8threads"))
+        .unwrap()
+        .lines()
+        .map(str::to_string)
+        .collect();
+    change(&mut lines);
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::write(&path, lines.join("\n") + "\n").unwrap();
+    path
+}
+
+#[test]
+fn every_recording_agrees_to_the_last_byte() {
+    for path in data() {
+        let (code, out, err) = replay(&["--json", path.to_str().unwrap()]);
+        assert_eq!(code, Some(0), "{}: {err}", path.display());
+        let object = json(&out);
+        let number =
+            |key: &str| object[key].as_u64().unwrap_or_else(|| panic!("{key} in {object}"));
+        assert_eq!(
+            (number("mismatches"), number("predicted")),
+            (0, number("predictable")),
+            "{}",
+            path.display()
+        );
+        let text = fs::read_to_string(&path).unwrap();
+        let lines =
+            |start: &str| text.lines().filter(|line| line.starts_with(start)).count() as u64;
+        assert_eq!(number("calls"), lines("M "));
+        assert_eq!(number("listings"), lines("C ") + lines("Z "));
+        assert_eq!(number("address_spaces"), lines("X ") + lines("K "));
+        assert!(number("vmas_peak") > 10 && number("predictable") > 10);
+    }
+}
+
+#[test]
+fn several_files_are_one_object() {
+    let files = data();
+    let names: Vec<&str> = files.iter().map(|path| path.to_str().unwrap()).collect();
+    let (code, out, _) = replay(&[&["--json"], &names[..]].concat());
+    let single = |name: &&str| json(&replay(&["--json", name]).1)["calls"].as_u64().unwrap();
+    assert_eq!(
+        (code, json(&out)["calls"].as_u64()),
+        (Some(0), Some(names.iter().map(single).sum()))
+    );
+}
+
+#[test]
+fn the_report_goes_to_standard_error() {
+    let (code, out, err) = replay(&[sample("gcc").to_str().unwrap()]);
+    assert_eq!((code, out.as_str()), (Some(0), ""));
+    for expected in ["mmap", "0 mismatches", "predicted", "height", "address space", " free\n"] {
+        assert!(err.contains(expected), "{expected} in\n{err}");
+    }
+    assert!(!err.contains('\x1b'), "colours where nobody sees them:\n{err}");
+}
+
+#[test]
+fn repeating_measures_each_kind() {
+    let (code, out, err) = replay(&["--json", "--repeat", "3", sample("gcc").to_str().unwrap()]);
+    assert_eq!(code, Some(0), "{err}");
+    let object = json(&out);
+    assert_eq!(object["operations"].as_u64().unwrap(), 3 * object["calls"].as_u64().unwrap());
+    assert!(object["operations_per_second"].as_f64().unwrap() > 0.0);
+    assert!(object["kinds"]["mmap"]["ours_median_ns"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_wrong_listing_is_shown_with_its_call() {
+    let path = changed("listing.vmtrace", |lines| {
+        let at = lines.iter().position(|line| line.starts_with("M 2 15496 munmap")).unwrap() + 1;
+        assert!(lines[at].starts_with("C 2 "));
+        lines[at] = "C 2 24 0123456789abcdef".into();
+    });
+    let (code, out, err) = replay(&["--json", path.to_str().unwrap()]);
+    assert_eq!(code, Some(3), "{err}");
+    let object = json(&out);
+    assert_eq!(object["mismatches"], 1);
+    for text in [err.as_str(), object["first_mismatch"].as_str().unwrap()] {
+        assert!(
+            text.contains("mismatch in address space 2 (/usr/local/bin/mtm, process 15496)"),
+            "{text}"
+        );
+        assert!(text.contains("after munmap(0x7fb259fff000, 46863) = 0"), "{text}");
+        assert!(text.contains("kernel  24 lines, FNV-1a 64 0123456789abcdef"), "{text}");
+    }
+}
+
+#[test]
+fn a_wrong_last_listing_stands_beside_ours() {
+    let path = changed("last.vmtrace", |lines| {
+        let line = lines
+            .iter_mut()
+            .rfind(|line| line.starts_with("= ") && line.ends_with("[stack]"))
+            .unwrap();
+        *line = line.replace("rw-p", "r--p");
+    });
+    let (code, _, err) = replay(&[path.to_str().unwrap()]);
+    assert_eq!(code, Some(3), "{err}");
+    let row = err.lines().find(|line| line.starts_with("! ")).unwrap_or_else(|| panic!("{err}"));
+    let (ours, kernel) = row.split_once(" | ").unwrap();
+    assert!(ours.contains("rw-p") && kernel.contains("r--p"), "{err}");
+}
+
+#[test]
+fn wrong_flags_and_wrong_addresses_are_noticed() {
+    let flags = changed("flags.vmtrace", |lines| {
+        let line = lines.iter_mut().rfind(|line| line.starts_with("f ")).unwrap();
+        line.push_str(",sl");
+    });
+    assert_eq!(replay(&[flags.to_str().unwrap()]).0, Some(3));
+    let address = changed("address.vmtrace", |lines| {
+        let at = lines
+            .iter()
+            .position(|line| line.starts_with("M ") && line.contains("mmap 0 801000"))
+            .unwrap();
+        let (call, result) = lines[at].rsplit_once(' ').unwrap();
+        lines[at] = format!("{call} {:x}", usize::from_str_radix(result, 16).unwrap() - 0x1000);
+    });
+    let (code, out, _) = replay(&["--json", address.to_str().unwrap()]);
+    let object = json(&out);
+    assert_eq!(code, Some(3));
+    assert!(object["predicted"].as_u64() < object["predictable"].as_u64(), "{object}");
+}
+
+#[test]
+fn a_damaged_file_is_named_with_its_line() {
+    let cut = changed("cut.vmtrace", |lines| lines.truncate(10));
+    let name = cut.to_str().unwrap();
+    let (code, out, err) = replay(&[name]);
+    assert_eq!((code, out.as_str()), (Some(2), ""));
+    assert!(err.contains(&format!("{name}:11: expected 7 more V lines")), "{err}");
+
+    let word = changed("word.vmtrace", |lines| lines[2] = lines[2].replace("vmas=", "areas="));
+    let (code, out, err) = replay(&["--json", word.to_str().unwrap()]);
+    assert_eq!(code, Some(2));
+    assert!(err.contains("word.vmtrace:3: expected vmas= and the number of VMAs"), "{err}");
+    assert!(json(&out)["errors"][0].as_str().unwrap().contains("word.vmtrace:3:"));
+
+    let good = sample("gcc");
+    let (code, out, err) = replay(&["--json", name, good.to_str().unwrap(), "/nowhere/at/all"]);
+    assert_eq!(code, Some(2));
+    assert!(err.contains("/nowhere/at/all: cannot read: No such file"), "{err}");
+    assert!(json(&out)["calls"].as_u64().unwrap() > 0, "the good file was replayed all the same");
+}
+
+#[test]
+fn help_teaches_by_example_and_mistakes_exit_with_two() {
+    let help = samara(&["replay", "--help"]);
+    assert!(
+        String::from_utf8(help.stdout).unwrap().contains("samara replay --repeat 20 a.vmtrace")
+    );
+    assert_eq!(samara(&["replay"]).status.code(), Some(2));
+    assert_eq!(samara(&["replay", "--repeat", "0", "x"]).status.code(), Some(2));
+}
