@@ -137,17 +137,15 @@ fn mmap(space: &mut Writer<'_, File, Engine>, call: &Call, context: Context) -> 
     if fixed || unforeseeable {
         return Ours::Result(space.mmap(request).map_or_else(errno, |addr| addr as isize));
     }
-    match space.choose_address(&request) {
-        Ok(chosen) if chosen == got => {
-            Ours::Address(space.mmap(request).unwrap_or_else(|e| errno(e) as usize))
+    let ours = space.mmap(request.clone());
+    if ours != Ok(got) {
+        // Go on from where the kernel put it: one wrong address must not make all that follow wrong.
+        if let Ok(wrong) = ours {
+            let _ = space.munmap(wrong, len);
         }
-        chosen => {
-            // Go on from where the kernel put it: one wrong address must not make all that follow wrong.
-            let there = MapRequest { addr: got, flags: flags | MapFlags::FIXED, ..request };
-            let _ = space.mmap(there);
-            Ours::Address(chosen.unwrap_or_else(|e| errno(e) as usize))
-        }
+        let _ = space.mmap(MapRequest { addr: got, flags: flags | MapFlags::FIXED, ..request });
     }
+    Ours::Address(ours.unwrap_or_else(|error| errno(error) as usize))
 }
 
 fn mremap(space: &mut Writer<'_, File, Engine>, call: &Call) -> Ours {
