@@ -14,7 +14,8 @@
 //! | mlock, mlock2, munlock, mlockall, munlockall | [`Writer::mlock`] and its neighbours | `lock` |
 //! | fork | [`Writer::fork`] | `fork` |
 //! | execve, drivers | [`AddressSpace::new`], [`Writer::adopt`] | `space`, `special` |
-//! | mbind, mseal, remap_file_pages, shmdt, prctl | [`Writer::mbind`] and its neighbours | `special` |
+//! | shmat, shmdt | [`Writer::shmat`], [`Writer::shmdt`] | `shm` |
+//! | mbind, mseal, remap_file_pages, prctl | [`Writer::mbind`] and its neighbours | `special` |
 //! | userfaultfd | [`Writer::watch`], [`Writer::unwatch`], [`Writer::close_watch`] | `watch` |
 //! | first write to a VMA, stack growth | [`Writer::first_write`], [`Writer::grow_down`] | `fault` |
 //! | /proc/PID/maps | [`Writer::write_maps`] | `maps` |
@@ -54,6 +55,7 @@ mod place;
 mod profile;
 mod protect;
 mod remap;
+mod shm;
 mod space;
 mod special;
 mod tree;
@@ -69,6 +71,7 @@ pub use lock::LockAll;
 pub use map::{MapFlags, MapRequest};
 pub use profile::Profile;
 pub use remap::RemapRequest;
+pub use shm::AttachRequest;
 pub use space::{AddressSpace, Layout, Writer};
 pub use special::WholeVma;
 pub use tree::Area;

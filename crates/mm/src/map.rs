@@ -102,11 +102,20 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// # Errors
     /// As the manual page of mmap says; see [`Error`] for the causes.
     pub fn mmap(&mut self, request: MapRequest<F>) -> Result<usize, Error> {
+        self.mmap_as(request, VmFlags::empty())
+    }
+
+    /// mmap of a VMA that lacks the flags `without`.
+    pub(crate) fn mmap_as(
+        &mut self,
+        request: MapRequest<F>,
+        without: VmFlags,
+    ) -> Result<usize, Error> {
         let len = self.map_len(&request)?;
         if self.count() > self.profile.max_map_count {
             return Err(Error::TooManyMaps);
         }
-        let flags = self.map_flags(&request)?;
+        let flags = self.map_flags(&request)? - without;
         let addr = self.place(self.wanted(&request, len))?;
         let end = addr + len;
         if request.flags.contains(MapFlags::FIXED_NOREPLACE)

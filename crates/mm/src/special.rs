@@ -1,9 +1,9 @@
-//! The rarer calls on VMAs: mseal, mbind, remap_file_pages, SysV shared memory, prctl, and VMAs that the host brings.
+//! The rarer calls on VMAs: mseal, mbind, remap_file_pages, prctl, and VMAs that the host brings.
 
 use alloc::sync::Arc;
 
 use crate::{
-    Area, Error, MapFlags, MapRequest, MappedFile, PAGE_SIZE, Policy, VmFlags, Vma,
+    Error, MapFlags, MapRequest, MappedFile, PAGE_SIZE, Policy, VmFlags, Vma,
     map::{can_be_mergeable, range_end},
     space::Writer,
     vma::PAGE_SHIFT,
@@ -148,36 +148,6 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             driver_flags: None,
         })
         .map(drop)
-    }
-
-    /// shmdt(2): unmaps what is left of the segment that was attached at `addr`.
-    ///
-    /// # Errors
-    /// [`Error::WrongKind`] if no segment was attached there, [`Error::Unaligned`], and those of [`munmap`](Self::munmap).
-    pub fn shmdt(&mut self, addr: usize) -> Result<(), Error> {
-        if !addr.is_multiple_of(PAGE_SIZE) {
-            return Err(Error::Unaligned);
-        }
-        let segment = |area: &Area<F>| {
-            let file = area.vma.file.as_ref()?;
-            let size = file.segment_size()?;
-            (area.vma.offset_at(area.start) == (area.start - addr) >> PAGE_SHIFT)
-                .then(|| (file.clone(), size))
-        };
-        let mut found: Option<(F, usize)> = None;
-        let mut at = addr;
-        while let Some(area) = self.at_or_after(at).filter(|a| a.start >= addr) {
-            at = area.end;
-            if found.as_ref().is_some_and(|(_, size)| area.end - addr > *size) {
-                break;
-            }
-            let Some((file, size)) = segment(&area) else { continue };
-            if found.as_ref().is_none_or(|(first, _)| *first == file) {
-                self.unmap(area.start, area.end)?;
-                found = Some((file, size));
-            }
-        }
-        found.map(drop).ok_or(Error::WrongKind)
     }
 
     /// PR_SET_MEMORY_MERGE: every VMA that qualifies becomes mergeable by content, or none is any more; those to come too.

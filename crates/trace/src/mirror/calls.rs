@@ -1,9 +1,12 @@
 //! A recorded system call, carried out on our own address space.
 
-use mm::{Advice, LockAll, MapFlags, MapRequest, Policy, RemapRequest, Uffd, VmFlags, Writer};
+use mm::{
+    Advice, AttachRequest, LockAll, MapFlags, MapRequest, Policy, RemapRequest, Uffd, VmFlags,
+    Writer,
+};
 
 use super::{Engine, file::File};
-use crate::record::{Call, FileKind, Op};
+use crate::record::{Call, FileKind, InitialVma, Op};
 
 const ENOMEM: isize = -12;
 const EACCES: isize = -13;
@@ -249,6 +252,31 @@ fn close(space: &mut Writer<'_, File, Engine>, fd: usize) -> Ours {
         Ok(()) => Ours::Unknown,
         Err(error) => Ours::Result(errno(error)),
     }
+}
+
+/// shmat of a segment whose size the kernel's VMA shows. Returns its result.
+pub(super) fn attach(
+    space: &mut Writer<'_, File, Engine>,
+    &[_, addr, flags, ..]: &[usize; 6],
+    vma: &InitialVma,
+    segment: File,
+) -> isize {
+    const SHM_RDONLY: usize = 0o10000;
+    const SHM_RND: usize = 0o20000;
+    const SHM_REMAP: usize = 0o40000;
+    const SHM_EXEC: usize = 0o100000;
+    let len = vma.end.wrapping_sub(vma.start);
+    segment.set_segment(len);
+    let request = AttachRequest {
+        segment,
+        len,
+        addr: (addr != 0).then_some(addr),
+        read_only: flags & SHM_RDONLY != 0,
+        exec: flags & SHM_EXEC != 0,
+        replace: flags & SHM_REMAP != 0,
+        round: flags & SHM_RND != 0,
+    };
+    space.shmat(request).map_or_else(errno, |addr| addr as isize)
 }
 
 /// The pages that a call's range touches.

@@ -17,7 +17,7 @@ use crate::{
     report::{Difference, Mismatch, Space as Figures, Summary, Tree},
     text::fnv1a64,
 };
-use calls::{Context, Ours, perform};
+use calls::{Context, Ours, attach, perform};
 use file::File;
 
 /// Reclamation of our trees: each is used by one thread, so nothing waits and files are let go at once.
@@ -220,38 +220,31 @@ impl Mirror {
         Ok(())
     }
 
-    /// A VMA that a call made; for shmat its address is a prediction too.
+    /// A VMA that a call made. What shmat makes follows from its arguments, once the segment is known: we
+    /// attach it ourselves, and its address is a prediction too.
     fn adopted_by_call(
         &mut self,
         mm: MmId,
         vma: &InitialVma,
     ) -> Result<Option<(MmId, Difference)>, Expected> {
-        let file = self.file(vma.file)?;
+        let segment = self.file(vma.file)?;
         let mirrored = self.known(mm)?;
-        let mut difference = None;
-        if let Some(Call { op: Op::Shmat, args: [_, 0, ..], .. }) = mirrored.last_call {
-            let request = mm::MapRequest {
-                addr: 0,
-                len: vma.end.wrapping_sub(vma.start),
-                prot: 0,
-                flags: mm::MapFlags::SHARED,
-                file,
-                offset: 0,
-                driver_flags: None,
-            };
-            let ours = mirrored.space.get_mut().choose_address(&request).unwrap_or(0);
-            let counts = &mut mirrored.figures.counts;
-            counts.predictable += 1;
-            counts.predicted += u64::from(ours == vma.start);
-            if ours != vma.start {
-                difference = Some((
-                    mm,
-                    Difference::Result { ours: ours as isize, kernel: vma.start as isize },
-                ));
-            }
+        let (Some(Call { op: Op::Shmat, args, .. }), Some(segment)) =
+            (mirrored.last_call.clone(), segment)
+        else {
+            self.adopt(mm, vma)?;
+            return Ok(None);
+        };
+        let chosen = attach(&mut mirrored.space.get_mut(), &args, vma, segment);
+        if args[1] == 0 {
+            mirrored.figures.counts.predictable += 1;
+            mirrored.figures.counts.predicted += u64::from(chosen == vma.start as isize);
+        }
+        if chosen == vma.start as isize {
+            return Ok(None);
         }
         self.adopt(mm, vma)?;
-        Ok(difference)
+        Ok(Some((mm, Difference::Result { ours: chosen, kernel: vma.start as isize })))
     }
 
     fn call(&mut self, call: &Call) -> Result<Option<Difference>, Expected> {

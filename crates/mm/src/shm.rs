@@ -1,0 +1,96 @@
+//! SysV shared memory: shmat and shmdt.
+
+use crate::{
+    Area, Error, MapFlags, MapRequest, MappedFile, PAGE_SIZE, VmFlags,
+    space::Writer,
+    vma::{PAGE_SHIFT, page_align},
+};
+
+/// The arguments of shmat, with the segment in place of its id.
+#[derive(Clone, Debug)]
+pub struct AttachRequest<F> {
+    /// This attachment of the segment: each has an open file description of its own.
+    pub segment: F,
+    /// Bytes in the segment.
+    pub len: usize,
+    /// Where to attach it; `None` leaves that to the address space.
+    pub addr: Option<usize>,
+    /// SHM_RDONLY.
+    pub read_only: bool,
+    /// SHM_EXEC.
+    pub exec: bool,
+    /// SHM_REMAP: in place of what is mapped at `addr`.
+    pub replace: bool,
+    /// SHM_RND: rounds `addr` down to a page.
+    pub round: bool,
+}
+
+impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
+    /// shmat(2). Returns the address of the map. Costs what [`mmap`](Self::mmap) costs.
+    ///
+    /// # Errors
+    /// [`Error::Unaligned`] without `round`, [`Error::WrongKind`] where something is mapped and `replace` is
+    /// not set, [`Error::BadFlags`] for `replace` without an address, and those of [`mmap`](Self::mmap).
+    pub fn shmat(&mut self, request: AttachRequest<F>) -> Result<usize, Error> {
+        let mut flags = MapFlags::SHARED;
+        let mut at = 0;
+        if let Some(addr) = request.addr {
+            at = if request.round { addr & !(PAGE_SIZE - 1) } else { addr };
+            if !at.is_multiple_of(PAGE_SIZE) {
+                return Err(Error::Unaligned);
+            }
+            flags |= MapFlags::FIXED;
+            let len = page_align(request.len).ok_or(Error::BadRange)?;
+            let end = at.checked_add(len).ok_or(Error::BadRange)?;
+            if !request.replace && self.part(at, end).is_some() {
+                return Err(Error::WrongKind);
+            }
+        } else if request.replace {
+            return Err(Error::BadFlags);
+        }
+        let prot = 1 | u32::from(!request.read_only) << 1 | u32::from(request.exec) << 2;
+        self.mmap_as(
+            MapRequest {
+                addr: at,
+                len: request.len,
+                prot,
+                flags,
+                file: Some(request.segment),
+                offset: 0,
+                driver_flags: None,
+            },
+            // Attached read-only, it can never become writable.
+            if request.read_only { VmFlags::SHARED | VmFlags::MAYWRITE } else { VmFlags::empty() },
+        )
+    }
+
+    /// shmdt(2): unmaps what is left of the segment that was attached at `addr`.
+    ///
+    /// # Errors
+    /// [`Error::WrongKind`] if no segment was attached there, [`Error::Unaligned`], and those of [`munmap`](Self::munmap).
+    pub fn shmdt(&mut self, addr: usize) -> Result<(), Error> {
+        if !addr.is_multiple_of(PAGE_SIZE) {
+            return Err(Error::Unaligned);
+        }
+        let segment = |area: &Area<F>| {
+            let file = area.vma.file.as_ref()?;
+            let size = file.segment_size()?;
+            (area.vma.offset_at(area.start) == (area.start - addr) >> PAGE_SHIFT)
+                .then(|| (file.clone(), size))
+        };
+        let mut found: Option<(F, usize)> = None;
+        let mut at = addr;
+        while let Some(area) = self.at_or_after(at).filter(|a| a.start >= addr) {
+            at = area.end;
+            if found.as_ref().is_some_and(|(_, size)| area.end - addr > *size) {
+                break;
+            }
+            let Some((file, size)) = segment(&area) else { continue };
+            if found.as_ref().is_none_or(|(first, _)| *first == file) {
+                self.unmap(area.start, area.end)?;
+                found = Some((file, size));
+            }
+        }
+        found.map(drop).ok_or(Error::WrongKind)
+    }
+}
