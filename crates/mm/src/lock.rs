@@ -1,6 +1,6 @@
 //! mlock, mlock2, munlock, mlockall, munlockall.
 
-use crate::{Error, MappedFile, PAGE_SIZE, VmFlags, space::Writer, vma::page_align};
+use crate::{Error, MappedFile, PAGE_SIZE, VmFlags, space::Writer, vma::page_align_wrapping};
 
 /// What mlockall locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -45,7 +45,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         flags: VmFlags,
     ) -> Result<(usize, usize), Error> {
         let start = addr & !(PAGE_SIZE - 1);
-        let len = len.checked_add(addr - start).and_then(page_align).ok_or(Error::BadRange)?;
+        // A length that wraps when rounded is a length of nothing, as in Linux.
+        let len = page_align_wrapping(len.wrapping_add(addr - start));
         let end = start.checked_add(len).ok_or(Error::BadRange)?;
         let mut at = start;
         while at < end {

@@ -6,7 +6,7 @@ use crate::{
     Error, MapFlags, MapRequest, MappedFile, PAGE_SIZE, Policy, VmFlags, Vma,
     map::{can_be_mergeable, range_end},
     space::Writer,
-    vma::PAGE_SHIFT,
+    vma::{PAGE_SHIFT, page_align_wrapping},
 };
 
 /// A VMA described in full, as execve or a driver makes one.
@@ -65,7 +65,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// [`Error::NotOneVma`] at a hole (nothing changes then), [`Error::BadRange`], [`Error::Unaligned`],
     /// [`Error::TooManyMaps`], [`Error::OutOfMemory`].
     pub fn mbind(&mut self, start: usize, len: usize, policy: Option<Policy>) -> Result<(), Error> {
-        let end = range_end(start, len)?;
+        let end = range_end(start, page_align_wrapping(len))?;
         let mut at = start;
         while policy.is_some() && at < end {
             at = self.covering(at).ok_or(Error::NotOneVma)?.end;
@@ -78,7 +78,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// # Errors
     /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::TooManyMaps`], [`Error::OutOfMemory`].
     pub fn set_home_node(&mut self, start: usize, len: usize, node: u32) -> Result<(), Error> {
-        let end = range_end(start, len)?;
+        let end = range_end(start, page_align_wrapping(len))?;
         self.change_each(start, end, |vma| {
             if let Some(policy) = &mut vma.policy {
                 policy.home = Some(node);

@@ -18,6 +18,11 @@ pub(crate) fn page_align(len: usize) -> Option<usize> {
     len.checked_next_multiple_of(PAGE_SIZE)
 }
 
+/// Rounds up to whole pages, to 0 where that overflows.
+pub(crate) fn page_align_wrapping(len: usize) -> usize {
+    page_align(len).unwrap_or(0)
+}
+
 /// The contents of a VMA. `F` is the host's [`MappedFile`](crate::MappedFile).
 #[derive(Clone, Debug)]
 pub struct Vma<F> {
