@@ -87,17 +87,18 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
     use std::thread;
+    use std::time::{Duration, Instant};
+
+    const PATIENCE: Duration = Duration::from_secs(300);
 
     /// Flushes until `done` says so; other tests' guards may delay us, but not for ever.
     fn settle(done: impl Fn() -> bool) {
-        for _ in 0..100_000 {
-            if done() {
-                return;
-            }
+        let begun = Instant::now();
+        while !done() {
+            assert!(begun.elapsed() < PATIENCE, "what was retired never came to its end");
             Epoch::pin().flush();
             thread::yield_now();
         }
-        panic!("what was retired never came to its end");
     }
 
     unsafe fn mark(ptr: NonNull<()>) {
@@ -166,14 +167,12 @@ mod tests {
         let mut guard = Epoch::pin();
         // SAFETY: `mark` fits; nothing is really freed.
         unsafe { Epoch::retire(&guard, ptr, mark) };
-        for _ in 0..100_000 {
-            if flag.load(Ordering::Acquire) {
-                return;
-            }
+        let begun = Instant::now();
+        while !flag.load(Ordering::Acquire) {
+            assert!(begun.elapsed() < PATIENCE, "a repinned guard held on");
             guard.flush();
             guard.repin();
             thread::yield_now();
         }
-        panic!("a repinned guard held on");
     }
 }

@@ -92,7 +92,7 @@ fn grow_and_shrink(order: impl Fn(usize) -> usize, away: impl Fn(usize) -> usize
     let mut cells = Cells::new(2 * N + 2);
     let mut tree = Tree::new_in();
     let mut writer = tree.get_mut();
-    let every = N / 20;
+    let every = (N / 20).max(8);
     for i in 0..N {
         let cell = 2 * order(i) + 1;
         writer.store_range(cells.range(cell, cell), Owned::new(i as u64)).unwrap();

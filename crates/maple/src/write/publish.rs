@@ -60,3 +60,35 @@ pub(super) fn in_place(plan: &Plan, new: *mut (), copy: *mut ()) -> Body {
     }
     old
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::MapleTree;
+    use crate::path::{Path, Pick};
+
+    #[test]
+    fn readers_see_the_old_leaf_unchanged() {
+        // Beside readers a leaf is replaced, not changed: what a path holds stays as it was.
+        let tree = MapleTree::<u32, grace::Epoch>::new();
+        tree.store_range(10..=19, 1).unwrap();
+        let guard = tree.pin();
+        let old = tree.core.root.load();
+        tree.store_range(12..=13, 2).unwrap();
+        assert!(tree.core.root.load() != old);
+        let mut path = Path::new();
+        // SAFETY: the guard is older than the write.
+        unsafe { path.walk(old, Pick::Index(12)) };
+        assert_eq!((path.span().min, path.span().max), (10, 19));
+        drop(guard);
+    }
+
+    #[test]
+    fn the_only_owner_changes_the_leaf_itself() {
+        let mut tree = MapleTree::<u32>::new();
+        tree.get_mut().store_range(10..=19, 1).unwrap();
+        let root = tree.core.root.load();
+        tree.get_mut().store_range(10..=12, 2).unwrap();
+        assert!(tree.core.root.load() == root);
+        assert_eq!(tree.load(&tree.pin(), 12), Some(2));
+    }
+}
