@@ -110,6 +110,7 @@ impl Follower<'_> {
             space.brk = result as usize;
         }
         let (op, args) = (call.op, call.args);
+        self.recheck_growing(&call);
         self.observer.record(Record::Call(call), kernel);
         match op {
             Op::Shmat if result > 0 => self.adopt(mm, tid, result as usize),

@@ -133,12 +133,10 @@ impl Files {
         let mut out = Vec::new();
         let mut last = (((0, 0), 0), "");
         for line in listing.lines() {
-            // After the addresses, permissions and offset: device, inode, path.
-            let Some((at, _)) = line.match_indices(' ').nth(2) else { continue };
-            let tail = &line[at + 1..];
-            let Some((dev, rest)) = tail.split_once(' ') else { continue };
-            let Some((number, path)) = rest.split_once(' ') else { continue };
-            let path = path.trim_start_matches(' ');
+            let Some((dev, number, path)) = file_of(line) else { continue };
+            if number == "0" || path.is_empty() {
+                continue;
+            }
             let Some((major, minor)) = dev.split_once(':') else { continue };
             let hex = |text| u32::from_str_radix(text, 16).ok();
             let (Some(major), Some(minor), Ok(number)) = (hex(major), hex(minor), number.parse())
@@ -146,7 +144,7 @@ impl Files {
                 continue;
             };
             let inode = ((major, minor), number);
-            if number == 0 || path.is_empty() || (inode, path) == last {
+            if (inode, path) == last {
                 continue;
             }
             last = (inode, path);
@@ -185,6 +183,26 @@ impl Files {
             }
         }
     }
+}
+
+/// Device, inode and path of a listing's line, which reads
+/// `start-end perms offset major:minor inode   path`.
+fn file_of(line: &str) -> Option<(&str, &str, &str)> {
+    // No field before these is shorter, and nothing shorter than this is a line.
+    const ADDRESSES: usize = "00000000-00000000".len();
+    const BETWEEN: usize = " rwxp 00000000".len();
+    let space = |from: usize| {
+        line.as_bytes().get(from..)?.iter().position(|&byte| byte == b' ').map(|at| from + at)
+    };
+    let offset = space(ADDRESSES)? + BETWEEN;
+    let dev = space(offset)? + 1;
+    let inode = space(dev)? + 1;
+    let end = space(inode)?;
+    Some((
+        line.get(dev..inode - 1)?,
+        line.get(inode..end)?,
+        line.get(end..)?.trim_start_matches(' '),
+    ))
 }
 
 /// What kind of file an open one is, `None` if it cannot be told; `shared` for a MAP_SHARED map.

@@ -119,6 +119,8 @@ pub(super) struct Space {
     pub(super) brk: usize,
     /// Userfaultfds with registered ranges.
     pub(super) watchers: Vec<Watcher>,
+    /// The VMAs that grow, as the observer said; `None` when it must be asked anew.
+    pub(super) growing: Option<Vec<Range<usize>>>,
 }
 
 impl Space {
@@ -134,6 +136,7 @@ impl Space {
             calls: 0,
             brk,
             watchers: Vec::new(),
+            growing: None,
         })
     }
 

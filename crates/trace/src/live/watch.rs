@@ -7,13 +7,14 @@
 use std::{io, mem, ops::Range, os::unix::fs::FileExt};
 
 use super::{
+    calls,
     files::escape,
     follower::Follower,
     image::{self, Area},
     sys::{self, Tid, pages},
     table::{Last, Space},
 };
-use crate::record::{MmId, Record};
+use crate::record::{Call, MmId, Op, Record};
 
 /// Reads a whole listing. The kernel hands out a page at a time; nothing changes between two,
 /// because no operation is in flight.
@@ -43,10 +44,12 @@ fn start_of(listing: &str, end: usize) -> Option<usize> {
 }
 
 impl Follower<'_> {
-    /// Tells the observer of the stacks that grew, looking at `listing` or asking the kernel.
+    /// Tells the observer of the stacks that grew, looking at `listing` or asking the kernel: one
+    /// PROCMAP_QUERY for each VMA that can.
     pub(super) fn tell_growth(&mut self, mm: MmId, listing: Option<&str>) {
-        for range in self.observer.growing(mm) {
-            let Some(space) = self.spaces.get(&mm) else { return };
+        let Some(space) = self.spaces.get_mut(&mm) else { return };
+        let mut growing = space.growing.take().unwrap_or_else(|| self.observer.growing(mm));
+        for range in &mut growing {
             let start = match listing {
                 Some(listing) => start_of(listing, range.end),
                 None if self.facilities.query => pages::query(&space.maps, range.end - 1, false)
@@ -57,8 +60,27 @@ impl Follower<'_> {
                 None => read_text(space).ok().and_then(|text| start_of(&text, range.end)),
             };
             if let Some(start) = start.filter(|&start| start < range.start) {
+                range.start = start;
                 self.observer.record(Record::Grow { mm, end: range.end, start }, None);
             }
+        }
+        space.growing = Some(growing);
+    }
+
+    /// After a call: whether the growing VMAs may be other ones now. Asking the observer walks all
+    /// of its VMAs, which is why it is not asked each time.
+    pub(super) fn recheck_growing(&mut self, call: &Call) {
+        const MAP_GROWSDOWN: usize = 0x100;
+        let Some(space) = self.spaces.get_mut(&call.mm) else { return };
+        let Some(growing) = &space.growing else { return };
+        let disturbed = growing.iter().any(|vma| {
+            calls::places(call.op, &call.args, space.brk)
+                .into_iter()
+                .flatten()
+                .any(|place| place.start < vma.end && vma.start < place.end)
+        });
+        if disturbed || call.op == Op::Mmap && call.args[3] & MAP_GROWSDOWN != 0 {
+            space.growing = None;
         }
     }
 
@@ -116,13 +138,19 @@ impl Follower<'_> {
         }
         self.tell_renames(&text);
         let mut strange = 0;
+        let mut differed = false;
         let mut smaps = || {
+            differed = true;
             let (areas, unknown) = image::read(tid)?;
             strange += unknown;
             Ok(areas.into_iter().map(|area| (area.range.start, area.flags)).collect())
         };
         self.observer.listing(mm, &text, &mut smaps);
         self.strange_flags(strange);
+        // After a mismatch the observer may have taken over the kernel's view.
+        if differed && let Some(space) = self.spaces.get_mut(&mm) {
+            space.growing = None;
+        }
     }
 
     /// The last listing of an address space in full, read while it still stands.
