@@ -76,6 +76,9 @@ pub(crate) struct Position {
     max: usize,
 }
 
+// Cursors live on the stack, iterators hold two of these.
+const _: () = assert!(size_of::<Position>() <= 1024);
+
 impl Position {
     pub(crate) const fn new(index: usize) -> Self {
         Position { path: Path::new(), state: State::Start, min: index, max: index }

@@ -68,6 +68,8 @@
 //! | free space | height times width, unless holes that are long enough fail by alignment |
 //! | memory | 16 bytes a range, entry or hole, at 100 % fill; 13 of 16 slots after stores in one direction |
 //!
+//! Nothing recurses. A write takes about 5 KiB of stack, a cursor less than 1 KiB, an iterator twice that.
+//!
 //! # What an entry's code may do
 //!
 //! Entries are dropped by whichever thread ends the grace period, perhaps while that thread holds a lock of

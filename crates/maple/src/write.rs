@@ -38,6 +38,9 @@ use core::ptr::{self, NonNull};
 use grace::Reclaim;
 use plan::Plan;
 
+// A plan lives on the stack.
+const _: () = assert!(size_of::<Plan>() <= 5 * 1024);
+
 /// What becomes of the entries that a write removes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Removed {

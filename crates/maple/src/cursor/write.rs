@@ -168,7 +168,7 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
     /// Stores `entry` over `range`, as [`Writer::store_range`] does. To `Active` on `range`.
     ///
     /// # Errors
-    /// As for [`Writer::store_range`]; the cursor stays.
+    /// As for [`Writer::store_range`]; the cursor stays on its range, `Paused` if it was `Active`.
     pub fn store(&mut self, range: RangeInclusive<usize>, entry: E) -> Result<(), Refused<E>> {
         let index = *range.start();
         self.keeping_place(|writer| writer.store_range(range, entry))?;
@@ -180,7 +180,7 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
     /// `Active` on the hole that results, which takes in the holes beside it.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; the cursor stays.
+    /// [`Error::OutOfMemory`]; the cursor stays on its range, `Paused` if it was `Active`.
     #[allow(clippy::type_complexity)]
     pub fn erase(&mut self) -> Result<Option<(RangeInclusive<usize>, Erased<E, R>)>, Error> {
         let index = self.at.range().0;
