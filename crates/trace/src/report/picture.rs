@@ -98,7 +98,9 @@ const LEAST_FOLD: usize = 16 << 20;
 
 /// The picture. Ends with a line end; empty if the listing is.
 pub fn render(portrait: &Portrait, style: Style) -> String {
-    let regions: Vec<Region> = portrait.listing.lines().filter_map(Region::parse).collect();
+    // The vsyscall page is the kernel's: what lies below it is no free address space.
+    let lines = portrait.listing.lines().filter(|line| !line.ends_with("[vsyscall]"));
+    let regions: Vec<Region> = lines.filter_map(Region::parse).collect();
     if regions.is_empty() {
         return String::new();
     }
@@ -210,6 +212,7 @@ mod tests {
 7f9c466ea000-7f9c866ea000 rw-p 00000000 00:00 0 
 7f9c866ea000-7f9c866eb000 ---p 00000000 00:00 0 
 7fff2961d000-7fff2963e000 rw-p 00000000 00:00 0                          [stack]
+7fffa0000000-7fffa0002000 r-xp 00000000 00:00 0                          [vdso]
 ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]
 ";
 
@@ -226,7 +229,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         );
         let bands: Vec<&str> = text
             .lines()
-            .filter(|line| line.starts_with(['0', 'f']))
+            .filter(|line| line.starts_with('0'))
             .map(|line| &line[18..])
             .collect();
         assert_eq!(bands, ["FT.D", "H--", "MA---------g", "S--", "X"], "{text}");
