@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    io,
+    io, mem,
     time::{Duration, Instant},
 };
 
@@ -12,7 +12,7 @@ use super::{
     files::Files,
     sys::{
         self, Tid,
-        beat::Forwarding,
+        beat::{self, Forwarding},
         ptrace::{self, Resume, Status},
     },
     table::{Overhead, Space, Stage, Task},
@@ -46,13 +46,19 @@ pub(super) struct Follower<'a> {
     /// Whether it became the program.
     pub(super) started: bool,
     exit: Option<Exit>,
+    /// Signals to pass on that were seen so far.
+    wishes: u32,
     ending: bool,
 }
 
 impl<'a> Follower<'a> {
     /// Follows the process `root`, which is seized and about to become the program.
-    pub(super) fn new(options: Options, observer: &'a mut dyn Observer, root: Tid) -> Self {
-        let facilities = Facilities::probe();
+    pub(super) fn new(
+        options: Options,
+        facilities: Facilities,
+        observer: &'a mut dyn Observer,
+        root: Tid,
+    ) -> Self {
         let first = Task { space: None, stage: Stage::Running, pidfd: None };
         Follower {
             options,
@@ -69,6 +75,7 @@ impl<'a> Follower<'a> {
             root,
             started: false,
             exit: None,
+            wishes: 0,
             ending: false,
         }
     }
@@ -162,6 +169,7 @@ impl<'a> Follower<'a> {
 
     fn on_gone(&mut self, tid: Tid, exit: Exit) {
         if tid == self.root {
+            beat::program_ended(tid);
             self.exit = Some(exit);
         }
         self.early.remove(&tid);
@@ -171,8 +179,9 @@ impl<'a> Follower<'a> {
 
     /// What must be looked at from time to time.
     fn beat(&mut self, wishes: u32) -> Result<(), Error> {
-        // The second wish to end, or the first when only its children are left: end them all.
-        if !self.ending && (wishes >= 2 || wishes == 1 && self.exit.is_some()) {
+        // The second wish to end, or one that comes when only its children are left: end them all.
+        let fresh = wishes > mem::replace(&mut self.wishes, wishes);
+        if fresh && (wishes >= 2 || self.exit.is_some()) {
             self.end();
         }
         let blocked: Vec<MmId> = self

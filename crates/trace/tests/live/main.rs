@@ -2,6 +2,7 @@
 
 mod programs;
 mod recorder;
+mod signals;
 
 use recorder::Recorder;
 use trace::{

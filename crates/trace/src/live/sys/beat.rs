@@ -79,6 +79,12 @@ static WISHES: AtomicU32 = AtomicU32::new(0);
 /// Whether some tracer of this process has them now.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
+/// The program has ended: its number may soon be somebody else's.
+pub(in crate::live) fn program_ended(program: Tid) {
+    // Relaxed: a lone number. An exchange, because another tracer's program must stay.
+    let _other = PROGRAM.compare_exchange(program, 0, Ordering::Relaxed, Ordering::Relaxed);
+}
+
 extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // Relaxed: both are lone numbers, nothing else is read on their word; the tracer polls.
     let before = WISHES.fetch_add(1, Ordering::Relaxed);

@@ -1,0 +1,129 @@
+//! A tracer that is told to end takes the program with it, and leaves nobody behind stopped.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::recorder::Recorder;
+use trace::live::{self, Exit, Options};
+
+const SCRIPT: &str = "SAMARA_TEST_SCRIPT";
+
+/// Not a test of its own: the tracer that the tests below run as a process to send signals to.
+#[test]
+#[ignore = "run by the other tests here"]
+fn follow_a_script() {
+    let script = env::var(SCRIPT).expect("the script to follow");
+    let mut seen = Recorder::default();
+    let options = Options { every: 1, forward_signals: true };
+    let exit = live::run(options, &["bash", "-c", &script], &mut seen).unwrap();
+    std::process::exit(match exit {
+        Exit::Code(code) => code,
+        Exit::Signal(signal) => 128 + signal,
+    });
+}
+
+/// Starts that tracer; returns when the script has made `ready`.
+fn start(script: &str, ready: &Path) -> Child {
+    let mut child = Command::new(env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "signals::follow_a_script", "--nocapture"])
+        .env(SCRIPT, script)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while !ready.exists() {
+        assert!(child.try_wait().unwrap().is_none(), "the tracer ended too early");
+        assert!(begun.elapsed() < Duration::from_secs(20), "the script never got ready");
+        thread::sleep(Duration::from_millis(5));
+    }
+    child
+}
+
+fn tell(child: &Child, signal: &str) {
+    let status = Command::new("kill").args([signal, &child.id().to_string()]).status();
+    assert!(status.unwrap().success());
+}
+
+/// The tracer's exit code, if it ends in time.
+fn code(mut child: Child) -> Option<i32> {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(20) {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    panic!("the tracer goes on");
+}
+
+fn marker(name: &str) -> PathBuf {
+    let path =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    let _absent = fs::remove_file(&path);
+    path
+}
+
+/// Whether a process exists (and is not just waiting to be reaped).
+fn lives(pid: &str) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().any(|line| line.starts_with("State:") && !line.contains('Z'))
+}
+
+#[test]
+fn the_first_signal_is_the_programs() {
+    for (signal, expected) in [("-INT", 41), ("-TERM", 42)] {
+        let ready = marker(&format!("first{signal}"));
+        let path = ready.display();
+        let script = format!(
+            "trap 'exit 41' INT; trap 'exit 42' TERM; : > {path}; while :; do /bin/true; done"
+        );
+        let child = start(&script, &ready);
+        tell(&child, signal);
+        assert_eq!(code(child), Some(expected));
+        fs::remove_file(&ready).unwrap();
+    }
+}
+
+#[test]
+fn the_second_signal_kills_all_of_it() {
+    let ready = marker("second");
+    let path = ready.display();
+    // The program and its child both ignore what they are told.
+    let script = format!(
+        "trap '' INT TERM; (while :; do /bin/true; done) & echo $! > {path}.tmp; \
+         mv {path}.tmp {path}; while :; do /bin/true; done"
+    );
+    let child = start(&script, &ready);
+    let grandchild = fs::read_to_string(&ready).unwrap();
+    tell(&child, "-INT");
+    thread::sleep(Duration::from_millis(200));
+    assert!(lives(grandchild.trim()));
+    tell(&child, "-TERM");
+    assert_eq!(code(child), Some(128 + 9));
+    assert!(!lives(grandchild.trim()));
+    fs::remove_file(&ready).unwrap();
+}
+
+#[test]
+fn a_killed_tracer_leaves_nobody() {
+    let ready = marker("killed");
+    let path = ready.display();
+    let script = format!("echo $$ > {path}.tmp; mv {path}.tmp {path}; while :; do /bin/true; done");
+    let mut child = start(&script, &ready);
+    let program = fs::read_to_string(&ready).unwrap();
+    assert!(lives(program.trim()));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let begun = Instant::now();
+    while lives(program.trim()) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the program goes on");
+        thread::sleep(Duration::from_millis(5));
+    }
+    fs::remove_file(&ready).unwrap();
+}
