@@ -80,7 +80,7 @@ pub(crate) struct Position {
 const _: () = assert!(size_of::<Position>() <= 1024);
 
 impl Position {
-    pub(crate) const fn new(index: usize) -> Self {
+    pub(crate) fn new(index: usize) -> Self {
         Position { path: Path::new(), state: State::Start, min: index, max: index }
     }
 

@@ -71,18 +71,23 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    #[inline(always)]
     pub(super) fn new() -> Self {
-        Plan {
-            first: 0,
-            last: 0,
-            left_rest: None,
-            right_rest: None,
-            publish: Publish::Empty,
-            root: Link::NULL,
-            left: Path::new(),
-            right: Path::new(),
-            levels: [MaybeUninit::uninit(); MAX_HEIGHT],
-            used: 0,
+        // Field by field, for the reason given in `Path::new`: `levels` needs no value.
+        let mut plan = MaybeUninit::<Plan>::uninit();
+        let place = plan.as_mut_ptr();
+        // SAFETY: every field but `levels`, which may be uninitialised, is written here.
+        unsafe {
+            (&raw mut (*place).first).write(0);
+            (&raw mut (*place).last).write(0);
+            (&raw mut (*place).left_rest).write(None);
+            (&raw mut (*place).right_rest).write(None);
+            (&raw mut (*place).publish).write(Publish::Empty);
+            (&raw mut (*place).root).write(Link::NULL);
+            (&raw mut (*place).left).write(Path::new());
+            (&raw mut (*place).right).write(Path::new());
+            (&raw mut (*place).used).write(0);
+            plan.assume_init()
         }
     }
 
