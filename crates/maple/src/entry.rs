@@ -4,8 +4,10 @@
 //! that a pointer's provenance survives the stay in the tree. The implementations for the usual
 //! types are in [`impls`].
 
+mod counted;
 mod impls;
 
+pub use counted::{Counted, CountedRef};
 pub use impls::ArcRef;
 
 use crate::AllocError;

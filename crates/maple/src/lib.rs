@@ -33,7 +33,7 @@
 //! | write as the only owner | [`MapleTree::get_mut`]: in place, nothing deferred |
 //! | build alone, then share | [`MapleTree::into_shared`] |
 //! | move about | [`ReadCursor`], [`WriteCursor`], [`Iter`]; the states are in [`mod@cursor`] |
-//! | never fail at a bad moment | [`Writer::preallocate`] |
+//! | never fail at a bad moment | [`Writer::preallocate`], [`Writer::preallocate_writes`], [`Counted`] entries |
 //!
 //! # How it is made
 //!
@@ -116,7 +116,7 @@ mod writer;
 pub use crate::alloc::{AllocError, Global, NodeAlloc, try_box};
 pub use crate::cursor::{Paused, ReadCursor, WriteCursor};
 pub use crate::dump::Dump;
-pub use crate::entry::{ArcRef, Entry, Raw};
+pub use crate::entry::{ArcRef, Counted, CountedRef, Entry, Raw};
 pub use crate::error::{Error, Refused};
 pub use crate::iter::Iter;
 pub use crate::lock::{OwnerLock, TreeLock, WriteToken};

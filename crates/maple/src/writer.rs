@@ -8,6 +8,7 @@ use crate::entry::{Entry, Raw, drop_raw};
 use crate::error::{Error, Refused};
 use crate::gap::{End, Want, search};
 use crate::iter::Iter;
+use crate::layout::{MAX_HEIGHT, MAX_PER_LEVEL};
 use crate::lock::{OwnerLock, WriteToken};
 use crate::node::Link;
 use crate::path::Path;
@@ -175,6 +176,34 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         unsafe {
             prepare::<E, A>(&self.core.root, &mut self.supplies, *range.start(), *range.end())
         }
+    }
+
+    /// Allocates ahead so many nodes that none of the next `writes` writes of this writer can lack one,
+    /// wherever they are: several changes of which all or none must happen. Entries are not duplicated
+    /// ahead: where a write may split one, that must not be able to fail ([`Arc`](std_alloc::sync::Arc), references,
+    /// integers). Cost: three nodes a level and write; what is left over goes back when the writer is dropped.
+    ///
+    /// ```
+    /// use maple::MapleTree;
+    /// let mut tree = MapleTree::<u32>::new();
+    /// let mut writer = tree.get_mut();
+    /// writer.store_range(0..=9, 1)?;
+    /// writer.preallocate_writes(2)?; // to move an entry: from here on nothing can fail
+    /// writer.store_range(50..=59, 1)?;
+    /// writer.erase_range(0..=9)?;
+    /// # Ok::<(), maple::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; nothing changed.
+    pub fn preallocate_writes(&mut self, writes: usize) -> Result<(), Error> {
+        // Each write replaces at most `MAX_PER_LEVEL` nodes a level and may put a new root above them.
+        let tallest = self.height().saturating_add(writes);
+        if tallest > MAX_HEIGHT {
+            return Err(Error::OutOfMemory);
+        }
+        let needed = (self.height()..tallest).map(|height| MAX_PER_LEVEL * height + 1).sum();
+        self.supplies.nodes.fill(needed)
     }
 
     /// Stores `entry` in the lowest run of `size` free indices inside `bounds` that begins at a multiple

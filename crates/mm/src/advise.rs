@@ -1,7 +1,7 @@
 //! madvise: advice that changes VMAs (rule 9). Advice about pages alone is accepted and left to the page layer.
 
 use crate::{
-    Area, Error, MappedFile, VmFlags,
+    Area, Error, MappedFile, VmFlags, Vma,
     map::{can_be_mergeable, range_end},
     space::Writer,
 };
@@ -132,7 +132,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if flags == area.vma.flags {
             return Ok(end);
         }
-        let mut vma = area.vma.clone();
+        let mut vma = Vma::clone(&area.vma);
         vma.flags = flags;
         self.modify(area, start, end, vma)
     }

@@ -10,14 +10,16 @@
 //! opposites and a failed operation can undo one with the other. The counts guide reuse at fork and nothing
 //! else: no memory is published through them, hence Relaxed everywhere.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use crate::{Counted, Error};
 
 /// A set of VMAs that may hold the same anonymous pages.
 #[derive(Debug)]
 pub(crate) struct AnonVma {
     /// None for a root, which counts as its own child.
-    parent: Option<Arc<AnonVma>>,
+    parent: Option<Counted<AnonVma>>,
     /// Children that some VMA is linked to (a root counts itself).
     children: AtomicUsize,
     /// VMAs whose own anon_vma this is.
@@ -27,13 +29,9 @@ pub(crate) struct AnonVma {
 }
 
 impl AnonVma {
-    fn new(parent: Option<Arc<AnonVma>>) -> Arc<Self> {
-        Arc::new(AnonVma {
-            parent,
-            children: AtomicUsize::new(0),
-            active: AtomicUsize::new(0),
-            linked: AtomicUsize::new(0),
-        })
+    fn new(parent: Option<Counted<AnonVma>>) -> Result<Counted<Self>, Error> {
+        let (children, active, linked) = Default::default();
+        Ok(Counted::new(AnonVma { parent, children, active, linked })?)
     }
 
     fn parent(&self) -> &AnonVma {
@@ -47,25 +45,44 @@ impl AnonVma {
     }
 }
 
+/// A line of descent is as long as processes forked one another: it is let go in a loop, not by recursion.
+impl Drop for AnonVma {
+    fn drop(&mut self) {
+        let mut parent = self.parent.take();
+        while let Some(mut last) = parent.and_then(Counted::into_inner) {
+            parent = last.parent.take();
+        }
+    }
+}
+
 /// A VMA's own anon_vma and all that it is linked to, oldest first. Pieces of a split VMA share one chain.
 ///
 /// The value itself holds no count: who puts a VMA into an address space calls [`link`](Self::link), who takes it out
 /// calls [`unlink`](Self::unlink). So dropping a retired VMA late, after its grace period, changes nothing.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Chain(Option<Arc<Links>>);
+pub(crate) struct Chain(Option<Counted<Links>>);
 
 #[derive(Debug)]
 struct Links {
-    own: Arc<AnonVma>,
+    own: Counted<AnonVma>,
     /// Every anon_vma the VMA is linked to, its own included.
-    all: Vec<Arc<AnonVma>>,
+    all: Vec<Counted<AnonVma>>,
+}
+
+/// An empty list with room for `len`.
+fn list<T>(len: usize) -> Result<Vec<T>, Error> {
+    let mut list = Vec::new();
+    list.try_reserve_exact(len).map_err(|_| Error::OutOfMemory)?;
+    Ok(list)
 }
 
 impl Chain {
     /// A new root, for a first fault with nobody to share with.
-    pub(crate) fn new_root() -> Self {
-        let own = AnonVma::new(None);
-        Chain(Some(Arc::new(Links { all: alloc::vec![own.clone()], own })))
+    pub(crate) fn new_root() -> Result<Self, Error> {
+        let own = AnonVma::new(None)?;
+        let mut all = list(1)?;
+        all.push(own.clone());
+        Ok(Chain(Some(Counted::new(Links { own, all })?)))
     }
 
     /// Has the VMA seen a private page?
@@ -81,7 +98,7 @@ impl Chain {
     /// Do both VMAs have the same own anon_vma (or none)?
     pub(crate) fn same_owner(&self, other: &Chain) -> bool {
         match (&self.0, &other.0) {
-            (Some(a), Some(b)) => Arc::ptr_eq(&a.own, &b.own),
+            (Some(a), Some(b)) => Counted::is_same(&a.own, &b.own),
             (None, None) => true,
             _ => false,
         }
@@ -89,19 +106,19 @@ impl Chain {
 
     /// The chain of a forked child's VMA: linked to all that the parent's is, with an idle ancestor's anon_vma for
     /// its own, or a new one. Not yet linked.
-    pub(crate) fn fork(&self) -> Chain {
-        let Some(parent) = &self.0 else { return Chain(None) };
-        let mut all = Vec::with_capacity(parent.all.len() + 1);
+    pub(crate) fn fork(&self) -> Result<Chain, Error> {
+        let Some(parent) = &self.0 else { return Ok(Chain(None)) };
+        let mut all = list(parent.all.len() + 1)?;
         all.extend(parent.all.iter().cloned());
         let own = match all.iter().find(|anon| anon.idle()) {
             Some(idle) => idle.clone(),
             None => {
-                let own = AnonVma::new(Some(parent.own.clone()));
+                let own = AnonVma::new(Some(parent.own.clone()))?;
                 all.push(own.clone());
                 own
             }
         };
-        Chain(Some(Arc::new(Links { own, all })))
+        Ok(Chain(Some(Counted::new(Links { own, all })?)))
     }
 
     /// Counts one more VMA with this chain.
@@ -134,25 +151,25 @@ mod tests {
 
     #[test]
     fn a_child_of_an_exited_middle_reuses_its_anon_vma() {
-        let root = Chain::new_root();
+        let root = Chain::new_root().unwrap();
         root.link();
-        let middle = root.fork();
+        let middle = root.fork().unwrap();
         middle.link();
         assert!(middle.is_inherited() && !middle.same_owner(&root));
-        let leaf = middle.fork();
+        let leaf = middle.fork().unwrap();
         leaf.link();
         assert!(!leaf.same_owner(&middle));
         middle.unlink();
         // The middle's anon_vma has one child, the leaf's, and is nobody's own any more.
-        let next = leaf.fork();
+        let next = leaf.fork().unwrap();
         assert!(next.same_owner(&middle));
     }
 
     #[test]
     fn link_and_unlink_cancel_out() {
-        let root = Chain::new_root();
+        let root = Chain::new_root().unwrap();
         root.link();
-        let child = root.fork();
+        let child = root.fork().unwrap();
         child.link();
         child.unlink();
         root.unlink();

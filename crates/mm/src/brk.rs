@@ -1,6 +1,6 @@
 //! brk: the heap's end.
 
-use crate::{Error, MappedFile, PAGE_SIZE, VmFlags, Vma, space::Writer, vma::page_align};
+use crate::{Counted, Error, MappedFile, PAGE_SIZE, VmFlags, Vma, space::Writer, vma::page_align};
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// brk(2) as the kernel has it: moves the end of the heap to `brk` if it can, and returns where it is now.
@@ -54,11 +54,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             Some(grown) => self.store(grown.start, grown.end, grown.vma)?,
             None => {
                 self.room_for(1)?;
-                self.store(old, new, vma)?;
+                self.store(old, new, Counted::new(vma)?)?;
             }
         }
         if flags.contains(VmFlags::LOCKED) {
-            self.populate(old, new)?;
+            self.populate(old, new);
         }
         Ok(())
     }

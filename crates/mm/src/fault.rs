@@ -3,7 +3,10 @@
 //! A host that has page tables calls these from its fault handler; a mirror calls them when it sees that they
 //! happened.
 
-use crate::{Area, Error, MappedFile, VmFlags, anon::Chain, merge::may_share_anon, space::Writer};
+use crate::{
+    Area, Counted, Error, MappedFile, VmFlags, Vma, anon::Chain, merge::may_share_anon,
+    space::Writer,
+};
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// The first write to a private page of the VMA at `addr`: it gets its anon_vma, a neighbour's where that is
@@ -16,16 +19,25 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.prepare_anon(area)
     }
 
-    pub(crate) fn prepare_anon(&mut self, mut area: Area<F>) -> Result<(), Error> {
-        if area.vma.is_faulted() {
+    pub(crate) fn prepare_anon(&mut self, area: Area<F>) -> Result<(), Error> {
+        let vma = self.with_anon(&area)?;
+        if Counted::is_same(&vma, &area.vma) {
             return Ok(());
         }
+        self.store(area.start, area.end, vma)
+    }
+
+    /// The contents of the VMA once it has an anon_vma.
+    fn with_anon(&self, area: &Area<F>) -> Result<Counted<Vma<F>>, Error> {
+        if area.vma.is_faulted() {
+            return Ok(area.vma.clone());
+        }
         let lends = |lender: &Area<F>| lender.vma.is_faulted() && !lender.vma.anon.is_inherited();
-        let next = self.covering(area.end).filter(|n| may_share_anon(&area, n) && lends(n));
+        let next = self.covering(area.end).filter(|n| may_share_anon(area, n) && lends(n));
         let lender = next
-            .or_else(|| self.before(area.start).filter(|p| may_share_anon(p, &area) && lends(p)));
-        area.vma.anon = lender.map_or_else(Chain::new_root, |lender| lender.vma.anon);
-        self.store(area.start, area.end, area.vma)
+            .or_else(|| self.before(area.start).filter(|p| may_share_anon(p, area) && lends(p)));
+        let anon = lender.map_or_else(Chain::new_root, |lender| Ok(lender.vma.anon.clone()))?;
+        Ok(Counted::new(Vma { anon, ..Vma::clone(&area.vma) })?)
     }
 
     /// The VMA that ends at `end` grows down to `start` after a fault below it.
@@ -41,20 +53,20 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if self.before(area.start).is_some_and(|below| below.end > start) {
             return Err(Error::NoSpace);
         }
-        // A stack grows by a write, for which it needs an anon_vma first.
-        self.store(start, end, area.vma)?;
-        self.first_write(start)
+        // Before it grows it gets its anon_vma, for which the neighbours count that it has now.
+        let vma = self.with_anon(&area)?;
+        self.store(start, end, vma)
     }
 
     /// Faults in what lies in the range, as MAP_POPULATE and locking do: private writable VMAs see a write.
-    /// What cannot be faulted in is passed over.
-    pub(crate) fn populate(&mut self, start: usize, end: usize) -> Result<(), Error> {
+    /// It is done ahead of need, so what cannot be faulted in now is passed over, be it for want of memory: a
+    /// VMA left out sees its first write later, and the caller's work stands (as in Linux).
+    pub(crate) fn populate(&mut self, start: usize, end: usize) {
         let mut at = start;
         while let Some(area) = self.part(at, end) {
             at = area.end;
-            self.populate_one(area)?;
+            let _later = self.populate_one(area);
         }
-        Ok(())
     }
 
     /// The same, but stops at what cannot be faulted in, as mlock does.

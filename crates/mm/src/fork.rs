@@ -1,6 +1,6 @@
 //! fork: the child's VMAs (rule 3).
 
-use crate::{AddressSpace, Error, MappedFile, VmFlags, space::Writer};
+use crate::{AddressSpace, Counted, Error, MappedFile, VmFlags, Vma, space::Writer};
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// The address space of a forked child: every VMA but those under MADV_DONTFORK, in the same places. Locks
@@ -17,7 +17,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         {
             let mut writer = child.get_mut();
             for area in self.areas() {
-                let mut vma = area.vma;
+                let mut vma = Vma::clone(&area.vma);
                 if vma.flags.contains(VmFlags::DONTCOPY) {
                     continue;
                 }
@@ -29,9 +29,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
                 vma.anon = if vma.flags.contains(VmFlags::WIPEONFORK) {
                     Default::default()
                 } else {
-                    vma.anon.fork()
+                    vma.anon.fork()?
                 };
-                writer.store(area.start, area.end, vma)?;
+                writer.store(area.start, area.end, Counted::new(vma)?)?;
             }
         }
         Ok(child)

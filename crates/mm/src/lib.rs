@@ -69,6 +69,7 @@ pub use file::{MappedFile, Placement};
 pub use flags::{UnknownFlag, VmFlags};
 pub use lock::LockAll;
 pub use map::{MapFlags, MapRequest};
+pub use maple::Counted;
 pub use profile::Profile;
 pub use remap::RemapRequest;
 pub use shm::AttachRequest;

@@ -1,6 +1,6 @@
 //! mlock, mlock2, munlock, mlockall, munlockall.
 
-use crate::{Error, MappedFile, PAGE_SIZE, VmFlags, space::Writer, vma::page_align_wrapping};
+use crate::{Error, MappedFile, PAGE_SIZE, VmFlags, Vma, space::Writer, vma::page_align_wrapping};
 
 /// What mlockall locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -69,7 +69,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if flags == old || old.intersects(never) {
             return Ok(end);
         }
-        let mut vma = area.vma.clone();
+        let mut vma = Vma::clone(&area.vma);
         vma.flags = flags;
         self.modify(area, start, end, vma)
     }
@@ -91,7 +91,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         *defaults = (*defaults - VmFlags::LOCKED_MASK) | future;
         if what.current {
             self.lock_every(flags);
-            self.populate(0, self.profile.task_size)?;
+            self.populate(0, self.profile.task_size);
         }
         Ok(())
     }

@@ -144,7 +144,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         self.insert(addr, end, vma)?;
         if populate {
-            self.populate(addr, end)?;
+            self.populate(addr, end);
         }
         Ok(addr)
     }

@@ -4,7 +4,7 @@
 //! so the change itself is one store into the tree, which overwrites what it swallows. Nothing in here fails
 //! half-way.
 
-use crate::{Area, Error, MappedFile, VmFlags, Vma, space::Writer};
+use crate::{Area, Counted, Error, MappedFile, VmFlags, Vma, space::Writer};
 
 /// Do two VMAs agree in all that merging asks for, apart from position and private pages?
 fn same_kind<F: MappedFile>(a: &Vma<F>, b: &Vma<F>) -> bool {
@@ -66,13 +66,14 @@ impl<F: MappedFile> Sides<F> {
         self
     }
 
-    /// The range and contents that come out; `None` if no side joins.
-    fn join(self, start: usize, end: usize, new: &Vma<F>) -> Option<Area<F>> {
+    /// The range and contents that come out; `None` if no side joins. Allocates only if a side that saw no write
+    /// takes in private pages.
+    fn join(self, start: usize, end: usize, new: &Vma<F>) -> Result<Option<Area<F>>, Error> {
         let Sides { left, right } = self;
         let pages = [left.as_ref(), right.as_ref()]
             .into_iter()
             .flatten()
-            .map(|side| &side.vma)
+            .map(|side| &*side.vma)
             .chain([new])
             .find(|vma| vma.is_faulted())
             .map(|vma| vma.anon.clone());
@@ -80,37 +81,44 @@ impl<F: MappedFile> Sides<F> {
             (Some(left), Some(right)) => Area { end: right.end, ..left },
             (Some(left), None) => Area { end, ..left },
             (None, Some(right)) => Area { start, ..right },
-            (None, None) => return None,
+            (None, None) => return Ok(None),
         };
-        if let Some(pages) = pages {
-            joined.vma.anon = pages;
+        if let Some(anon) = pages.filter(|_| !joined.vma.is_faulted()) {
+            joined.vma = Counted::new(Vma { anon, ..Vma::clone(&joined.vma) })?;
         }
-        Some(joined)
+        Ok(Some(joined))
     }
 }
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// What a new VMA at `start..end` becomes together with its neighbours; `None` if it stays alone.
     /// What the range holds now will be gone by then, so a neighbour that reaches into it counts from its edge.
-    pub(crate) fn merge_new(&self, start: usize, end: usize, new: &Vma<F>) -> Option<Area<F>> {
+    pub(crate) fn merge_new(
+        &self,
+        start: usize,
+        end: usize,
+        new: &Vma<F>,
+    ) -> Result<Option<Area<F>>, Error> {
         if new.flags.intersects(VmFlags::SPECIAL) {
-            return None;
+            return Ok(None);
         }
         let left = self.before(start).filter(|l| l.end >= start);
         let right = self.covering(end);
         Sides::of(left, right, new).without_close_hook().join(start, end, new)
     }
 
-    /// Puts a new VMA over `start..end`, merged with its neighbours where they join. Returns what it is part of.
-    pub(crate) fn insert(
-        &mut self,
-        start: usize,
-        end: usize,
-        new: Vma<F>,
-    ) -> Result<Area<F>, Error> {
-        let area = self.merge_new(start, end, &new).unwrap_or(Area { start, end, vma: new });
-        self.store(area.start, area.end, area.vma.clone())?;
-        Ok(area)
+    /// What a new VMA over `start..end` will be part of: itself, or what it joins.
+    pub(crate) fn placed(&self, start: usize, end: usize, new: Vma<F>) -> Result<Area<F>, Error> {
+        match self.merge_new(start, end, &new)? {
+            Some(area) => Ok(area),
+            None => Ok(Area { start, end, vma: Counted::new(new)? }),
+        }
+    }
+
+    /// Puts a new VMA over `start..end`, merged with its neighbours where they join.
+    pub(crate) fn insert(&mut self, start: usize, end: usize, new: Vma<F>) -> Result<(), Error> {
+        let area = self.placed(start, end, new)?;
+        self.store(area.start, area.end, area.vma)
     }
 
     /// Gives the part `start..end` of the VMA `middle` the contents `new`, merging or splitting as needed.
@@ -123,12 +131,12 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         new: Vma<F>,
     ) -> Result<usize, Error> {
         let (at_left, at_right) = (start == middle.start, end == middle.end);
-        if let Some(area) = self.merge_changed(middle, start, end, &new) {
+        if let Some(area) = self.merge_changed(middle, start, end, &new)? {
             self.store(area.start, area.end, area.vma)?;
             return Ok(area.end);
         }
         self.room_for(usize::from(!at_left) + usize::from(!at_right))?;
-        self.store(start, end, new)?;
+        self.store(start, end, Counted::new(new)?)?;
         Ok(end)
     }
 
@@ -138,9 +146,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         start: usize,
         end: usize,
         new: &Vma<F>,
-    ) -> Option<Area<F>> {
+    ) -> Result<Option<Area<F>>, Error> {
         if new.flags.intersects(VmFlags::SPECIAL) {
-            return None;
+            return Ok(None);
         }
         let (at_left, at_right) = (start == middle.start, end == middle.end);
         let left = at_left.then(|| self.before(start).filter(|l| l.end == start)).flatten();
@@ -148,7 +156,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let sides = Sides::of(left, right, new);
         let joins_any = sides.left.is_some() || sides.right.is_some();
         if joins_any && at_left && at_right && middle.vma.has_close_hook() {
-            return None;
+            return Ok(None);
         }
         sides.without_close_hook().join(start, end, new)
     }

@@ -1,6 +1,6 @@
 //! mprotect and pkey_mprotect.
 
-use crate::{Area, Error, MappedFile, VmFlags, map::range_end, space::Writer};
+use crate::{Area, Error, MappedFile, VmFlags, Vma, map::range_end, space::Writer};
 
 /// `PROT_GROWSDOWN`: apply from the start of the stack's VMA.
 const PROT_GROWSDOWN: u32 = 0x0100_0000;
@@ -77,12 +77,12 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             return Ok(end);
         }
         flags = self.reaccount(&area, flags);
-        let mut vma = area.vma.clone();
+        let mut vma = Vma::clone(&area.vma);
         vma.flags = flags;
         let next = self.modify(&area, start, end, vma)?;
         let locked_private = VmFlags::WRITE | VmFlags::SHARED | VmFlags::LOCKED;
         if old & locked_private == VmFlags::LOCKED && flags.contains(VmFlags::WRITE) {
-            self.populate(start, end)?;
+            self.populate(start, end);
         }
         Ok(next)
     }

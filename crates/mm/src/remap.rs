@@ -1,12 +1,13 @@
 //! mremap: resize, move, or both (rule 12).
 //!
-//! A move is a store of the new VMA and an erase of the old range. Anonymous memory that was never
+//! A move is a store of the new VMA and an erase of the old range, with the memory for both beforehand. Anonymous memory that was never
 //! written takes the offset of its new address; everything else keeps its offset, so that its pages are found.
 
 use crate::{
-    Area, Error, MapFlags, MappedFile, PAGE_SIZE, VmFlags,
+    Area, Counted, Error, MapFlags, MappedFile, PAGE_SIZE, VmFlags, Vma,
     place::{Wanted, pages},
     space::Writer,
+    tree::Change,
     vma::page_align,
 };
 
@@ -188,10 +189,10 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let old_end = request.addr + request.old_len;
         if old_end == area.end && self.is_free_above(area.end, delta) {
             let new_end = area.end + delta;
-            let grown = self.merge_new(area.end, new_end, &area.vma).ok_or(Error::WrongKind)?;
+            let grown = self.merge_new(area.end, new_end, &area.vma)?.ok_or(Error::WrongKind)?;
             self.store(grown.start, grown.end, grown.vma)?;
             if locked {
-                self.populate(old_end, new_end)?;
+                self.populate(old_end, new_end);
             }
             return Ok(request.addr);
         }
@@ -241,36 +242,46 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             self.room_for(1)?;
         }
         let pgoff = area.vma.offset_at(old);
-        let mut moved = area.vma.clone();
+        let mut moved = Vma::clone(&area.vma);
         if moved.is_anonymous() && !moved.is_faulted() {
             moved.set_offset(to, pages(to));
         } else {
             moved.set_offset(to, pgoff);
         }
         let locked = moved.flags.contains(VmFlags::LOCKED);
-        let new = self.insert(to, to + request.new_len, moved)?;
-        let moved_all = old == area.start && old_end == area.end;
-        let swallowed = new.start <= area.start && area.start < new.end;
-        if unmaps {
-            self.erase(old, old_end)?;
-        } else if request.dont_unmap.is_some() {
-            self.leave_behind(area, moved_all && !swallowed)?;
+        let mut new = self.placed(to, to + request.new_len, moved)?;
+        self.forget_uffd(&mut new)?;
+        let left_behind = match request.dont_unmap {
+            Some(_) => Some(left_behind(request, area, &new)?),
+            None => unmaps.then_some(Change { start: old, end: old_end, vma: None }),
+        };
+        let new = Change { start: new.start, end: new.end, vma: Some(new.vma) };
+        match left_behind {
+            Some(left_behind) => self.change_twice(new, left_behind)?,
+            None => self.change(new)?,
         }
-        self.forget_uffd(to)?;
         if locked && request.new_len > request.old_len {
-            self.populate(to + request.old_len, to + request.new_len)?;
+            self.populate(to + request.old_len, to + request.new_len);
         }
         Ok(to)
     }
+}
 
-    /// DONTUNMAP: the old VMA is no longer locked, and has no private pages if all of it moved.
-    fn leave_behind(&mut self, area: Area<F>, emptied: bool) -> Result<(), Error> {
-        let old = self.covering(area.start).ok_or(Error::Unmapped)?;
-        let mut vma = old.vma.clone();
-        vma.flags -= VmFlags::LOCKED_MASK;
-        if emptied {
-            vma.anon = Default::default();
-        }
-        self.store(old.start, old.end, vma)
+/// DONTUNMAP: the old VMA is no longer locked, and has no private pages if all of it moved. If the `new` one joined
+/// it, they are one.
+fn left_behind<F: MappedFile>(
+    request: &RemapRequest,
+    area: Area<F>,
+    new: &Area<F>,
+) -> Result<Change<F>, Error> {
+    let joined = new.start <= area.start && area.start < new.end;
+    let emptied =
+        !joined && area.start == request.addr && area.end == request.addr + request.old_len;
+    let old = if joined { new } else { &area };
+    let mut vma = Vma::clone(&old.vma);
+    vma.flags -= VmFlags::LOCKED_MASK;
+    if emptied {
+        vma.anon = Default::default();
     }
+    Ok(Change { start: old.start, end: old.end, vma: Some(Counted::new(vma)?) })
 }

@@ -7,14 +7,13 @@
 //!
 //! Each call is all or nothing (I7) except where Linux itself stops half-way, which the call then says.
 
-use alloc::boxed::Box;
 use core::ops::Range;
 
 use grace::{Concurrent, Reclaim};
 use maple::{Global, MapleTree, NodeAlloc, WriteToken};
 use spin::{Mutex, MutexGuard};
 
-use crate::{Area, Error, MappedFile, Profile, VmFlags, Vma, tree::Tree};
+use crate::{Area, Counted, Error, MappedFile, Profile, VmFlags, Vma, tree::Tree};
 
 /// Where the parts of a program lie, in bytes; fixed by execve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -111,7 +110,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
         addr: usize,
     ) -> Option<(Range<usize>, &'g Vma<F>)> {
         let (range, vma) = self.tree.find(guard, addr..=usize::MAX)?;
-        Some((*range.start()..range.end() + 1, vma))
+        Some((*range.start()..range.end() + 1, vma.get()))
     }
 
     /// The VMAs in order, with their ranges, from the first that ends above `addr`. Each is seen as it was at
@@ -122,7 +121,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
         addr: usize,
     ) -> impl Iterator<Item = (Range<usize>, &'g Vma<F>)> {
         let all = self.tree.iter(guard, addr..=usize::MAX);
-        all.map(|(range, vma)| (*range.start()..range.end() + 1, vma))
+        all.map(|(range, vma)| (*range.start()..range.end() + 1, vma.get()))
     }
 
     /// The right to change VMAs, shared: spins for the lock. Not for interrupts.
@@ -142,6 +141,16 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
     }
 }
 
+/// Its VMAs leave their anon_vmas, which other address spaces may share: what fork reuses depends on it (rule 3).
+impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Drop for AddressSpace<F, R, A> {
+    fn drop(&mut self) {
+        let guard = self.tree.pin();
+        for (_, vma) in self.tree.iter(&guard, 0..=usize::MAX) {
+            vma.get().anon.unlink();
+        }
+    }
+}
+
 /// How the writer came by its right.
 enum Access<'a, F: MappedFile, R: Reclaim, A: NodeAlloc> {
     /// Under the lock. `open` exists only for engines whose guards protect readers.
@@ -150,7 +159,7 @@ enum Access<'a, F: MappedFile, R: Reclaim, A: NodeAlloc> {
     Alone { tree: &'a mut Tree<F, R, A>, locked: &'a mut Locked },
 }
 
-type TreeWriter<'t, F, R, A> = maple::Writer<'t, Box<Vma<F>>, R, A>;
+pub(crate) type TreeWriter<'t, F, R, A> = maple::Writer<'t, Counted<Vma<F>>, R, A>;
 type Open<F, R, A> = for<'t> fn(
     &'t Tree<F, R, A>,
     &'t mut WriteToken,
@@ -269,7 +278,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
     pub fn write_maps(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
         let layout = self.layout();
         self.tree().iter(&self.guard, 0..=usize::MAX).try_for_each(|(range, vma)| {
-            crate::maps::write_line(out, *range.start()..range.end() + 1, vma, &layout)
+            crate::maps::write_line(out, *range.start()..range.end() + 1, vma.get(), &layout)
         })
     }
 }

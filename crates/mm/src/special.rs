@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 
 use crate::{
-    Error, MapFlags, MapRequest, MappedFile, PAGE_SIZE, Policy, VmFlags, Vma,
+    Counted, Error, MapFlags, MapRequest, MappedFile, PAGE_SIZE, Policy, VmFlags, Vma,
     map::{can_be_mergeable, range_end},
     space::Writer,
     vma::{PAGE_SHIFT, page_align_wrapping},
@@ -43,7 +43,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.room_for(1)?;
         let mut vma = Vma { file, name, ..Vma::anonymous(flags) };
         vma.set_offset(start, pgoff);
-        self.store(start, end, vma)
+        self.store(start, end, Counted::new(vma)?)
     }
 
     /// mseal(2): no call may unmap, move, resize or protect the range any more.
@@ -97,7 +97,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         while let Some(area) = self.part(at, end) {
             let from = at.max(area.start);
             let stop = end.min(area.end);
-            let mut vma = area.vma.clone();
+            let mut vma = Vma::clone(&area.vma);
             change(&mut vma);
             if vma.flags == area.vma.flags && vma.policy == area.vma.policy {
                 at = stop;
@@ -143,7 +143,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             len: size,
             prot: (first.vma.flags & VmFlags::ACCESS).bits() as u32,
             flags,
-            file: first.vma.file,
+            file: first.vma.file.clone(),
             offset: pgoff.checked_mul(PAGE_SIZE).ok_or(Error::OffsetOverflow)?,
             driver_flags: None,
         })
@@ -158,12 +158,13 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     pub fn set_memory_merge(&mut self, on: bool) -> Result<(), Error> {
         self.state_mut().merge_any = on;
         let mut at = 0;
-        while let Some(mut area) = self.at_or_after(at) {
+        while let Some(area) = self.at_or_after(at) {
             at = area.end;
             let on = on && can_be_mergeable(area.vma.flags);
             if area.vma.flags.contains(VmFlags::MERGEABLE) != on {
-                area.vma.flags.set(VmFlags::MERGEABLE, on);
-                self.store(area.start, area.end, area.vma)?;
+                let mut vma = Vma::clone(&area.vma);
+                vma.flags.set(VmFlags::MERGEABLE, on);
+                self.store(area.start, area.end, Counted::new(vma)?)?;
             }
         }
         Ok(())

@@ -4,17 +4,20 @@
 //! not at all (I1), and a failed allocation leaves everything as it was (I7). The VMAs that a write
 //! covers, splits or leaves alone are known before it, so their links to anon_vmas are counted
 //! before it too, and counted back if it fails: the tree is then the same, so the same walk undoes it.
+//! What takes two writes (a move) has the memory for both before the first.
 
-use alloc::boxed::Box;
 use core::ops::RangeInclusive;
 
 use grace::Reclaim;
-use maple::{MapleTree, NodeAlloc, OwnerLock};
+use maple::{CountedRef, MapleTree, NodeAlloc, OwnerLock};
 
-use crate::{Error, MappedFile, Vma, space::Writer};
+use crate::{
+    Counted, Error, MappedFile, Vma,
+    space::{TreeWriter, Writer},
+};
 
 /// The tree of an address space, keyed by byte addresses.
-pub(crate) type Tree<F, R, A> = MapleTree<Box<Vma<F>>, R, A, OwnerLock>;
+pub(crate) type Tree<F, R, A> = MapleTree<Counted<Vma<F>>, R, A, OwnerLock>;
 
 /// A VMA with its range.
 #[derive(Clone, Debug)]
@@ -24,14 +27,21 @@ pub struct Area<F> {
     /// First byte past it.
     pub end: usize,
     /// What is the same for all its pages.
-    pub vma: Vma<F>,
+    pub vma: Counted<Vma<F>>,
 }
 
-impl<F: Clone> Area<F> {
-    /// Owned, so that it can be held while the tree changes. Clones three reference counts.
-    pub(crate) fn of((range, vma): (RangeInclusive<usize>, &Vma<F>)) -> Self {
-        Area { start: *range.start(), end: range.end() + 1, vma: vma.clone() }
+impl<F> Area<F> {
+    /// Owned, so that it can be held while the tree changes. Cost: one atomic increment.
+    pub(crate) fn of((range, vma): (RangeInclusive<usize>, CountedRef<'_, Vma<F>>)) -> Self {
+        Area { start: *range.start(), end: range.end() + 1, vma: vma.to_counted() }
     }
+}
+
+/// One write: contents for `start..end`, or a hole.
+pub(crate) struct Change<F> {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) vma: Option<Counted<Vma<F>>>,
 }
 
 /// What a write over a byte range does to a VMA that it overlaps.
@@ -82,62 +92,102 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
 
     /// Puts a VMA over `start..end`, in place of what is there.
     ///
-    /// Cost: one walk of what it overlaps, one allocation for the VMA and those of one store.
-    pub(crate) fn store(&mut self, start: usize, end: usize, vma: Vma<F>) -> Result<(), Error> {
-        let chain = vma.anon.clone();
-        let boxed = maple::try_box(vma)?;
-        chain.link();
-        let more = self.relink(start, end, false);
-        match self.with_tree(|tree| tree.store_range(start..=end - 1, boxed)) {
-            Ok(()) => {
-                self.count_more(more + 1);
-                Ok(())
-            }
-            Err(error) => {
-                self.relink(start, end, true);
-                chain.unlink();
-                Err(error)
-            }
-        }
+    /// Cost: one walk of what it overlaps, the allocations of one store.
+    pub(crate) fn store(
+        &mut self,
+        start: usize,
+        end: usize,
+        vma: Counted<Vma<F>>,
+    ) -> Result<(), Error> {
+        self.change(Change { start, end, vma: Some(vma) })
     }
 
     /// Makes a hole of `start..end`.
     pub(crate) fn erase(&mut self, start: usize, end: usize) -> Result<(), Error> {
-        let more = self.relink(start, end, false);
-        match self.with_tree(|tree| tree.erase_range(start..=end - 1)) {
-            Ok(()) => {
-                self.count_more(more);
-                Ok(())
-            }
-            Err(error) => {
-                self.relink(start, end, true);
-                Err(error)
-            }
-        }
+        self.change(Change { start, end, vma: None })
     }
 
-    /// Counts the links of the VMAs that a write over `start..end` splits or takes away, or with `back` undoes that.
-    /// Returns how many VMAs more there will be.
-    fn relink(&self, start: usize, end: usize, back: bool) -> isize {
-        let mut more = 0;
-        for (range, vma) in self.tree().iter(self.guard(), start..=end - 1) {
-            let fate = match (*range.start() < start, *range.end() >= end) {
-                (true, true) => Fate::Split,
-                (false, false) => Fate::Gone,
-                _ => Fate::Shrunk,
-            };
-            match (fate, back) {
-                (Fate::Shrunk, _) => {}
-                (Fate::Split, false) | (Fate::Gone, true) => {
-                    more += 1;
-                    vma.anon.link();
-                }
-                (Fate::Gone, false) | (Fate::Split, true) => {
-                    more -= 1;
-                    vma.anon.unlink();
-                }
+    /// One write, all or nothing (I7).
+    pub(crate) fn change(&mut self, change: Change<F>) -> Result<(), Error> {
+        let more = self.with_tree(|tree| carry_out(tree, change))?;
+        self.count_more(more);
+        Ok(())
+    }
+
+    /// Two writes, one after the other, together all or nothing (I7). Readers may see the first alone.
+    ///
+    /// Cost: as two writes, and the nodes of the worst case are allocated beforehand.
+    pub(crate) fn change_twice(
+        &mut self,
+        first: Change<F>,
+        second: Change<F>,
+    ) -> Result<(), Error> {
+        let more = self.with_tree(|tree| {
+            tree.preallocate_writes(2)?;
+            let first = carry_out(tree, first)?;
+            let second = carry_out(tree, second);
+            debug_assert!(second.is_ok(), "the memory of both was there before the first");
+            Ok::<_, Error>(first + second?)
+        })?;
+        self.count_more(more);
+        Ok(())
+    }
+}
+
+/// One write to the tree and to the counts of anon_vmas. Returns how many VMAs more there are.
+fn carry_out<F: MappedFile, R: Reclaim, A: NodeAlloc>(
+    tree: &mut TreeWriter<'_, F, R, A>,
+    change: Change<F>,
+) -> Result<isize, Error> {
+    let Change { start, end, vma } = change;
+    let range = start..=end - 1;
+    let more = relink(tree, &range, false);
+    let Some(vma) = vma else {
+        return match tree.erase_range(range.clone()) {
+            Ok(()) => Ok(more),
+            Err(error) => {
+                relink(tree, &range, true);
+                Err(error.into())
+            }
+        };
+    };
+    vma.anon.link();
+    match tree.store_range(range.clone(), vma) {
+        Ok(()) => Ok(more + 1),
+        Err(refused) => {
+            relink(tree, &range, true);
+            refused.entry.anon.unlink();
+            Err(refused.error.into())
+        }
+    }
+}
+
+/// Counts the links of the VMAs that a write over `range` splits or takes away, or with `back` undoes that.
+/// Returns how many VMAs more there will be.
+fn relink<F: MappedFile, R: Reclaim, A: NodeAlloc>(
+    tree: &TreeWriter<'_, F, R, A>,
+    write: &RangeInclusive<usize>,
+    back: bool,
+) -> isize {
+    let mut more = 0;
+    for (range, vma) in tree.iter(write.clone()) {
+        let anon = &vma.get().anon;
+        let fate = match (range.start() < write.start(), range.end() > write.end()) {
+            (true, true) => Fate::Split,
+            (false, false) => Fate::Gone,
+            _ => Fate::Shrunk,
+        };
+        match (fate, back) {
+            (Fate::Shrunk, _) => {}
+            (Fate::Split, false) | (Fate::Gone, true) => {
+                more += 1;
+                anon.link();
+            }
+            (Fate::Gone, false) | (Fate::Split, true) => {
+                more -= 1;
+                anon.unlink();
             }
         }
-        more
     }
+    more
 }

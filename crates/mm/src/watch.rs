@@ -1,6 +1,6 @@
 //! userfaultfd: who watches which VMAs.
 
-use crate::{Error, MappedFile, Uffd, VmFlags, map::range_end, space::Writer};
+use crate::{Area, Counted, Error, MappedFile, Uffd, VmFlags, Vma, map::range_end, space::Writer};
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// UFFDIO_REGISTER: `uffd` watches `start..start + len` for `modes` (of [`VmFlags::UFFD`]). Holes are passed over.
@@ -48,7 +48,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         while let Some(area) = self.at_or_after(at) {
             at = area.end;
             if area.vma.uffd.is_some_and(|uffd| uffd.id == id) {
-                let mut vma = area.vma.clone();
+                let mut vma = Vma::clone(&area.vma);
                 vma.uffd = None;
                 vma.flags -= VmFlags::UFFD;
                 at = self.modify(&area, area.start, area.end, vma)?;
@@ -57,16 +57,15 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(())
     }
 
-    /// A VMA that mremap moved to `start` is no longer watched, unless its userfaultfd follows moves.
-    pub(crate) fn forget_uffd(&mut self, start: usize) -> Result<(), Error> {
-        let Some(area) = self.covering(start) else { return Ok(()) };
-        if area.vma.uffd.is_none_or(|uffd| uffd.follows_remap) {
-            return Ok(());
+    /// A VMA that mremap moves is no longer watched, unless its userfaultfd follows moves; nor is what it joins.
+    pub(crate) fn forget_uffd(&self, area: &mut Area<F>) -> Result<(), Error> {
+        if area.vma.uffd.is_some_and(|uffd| !uffd.follows_remap) {
+            let mut vma = Vma::clone(&area.vma);
+            vma.uffd = None;
+            vma.flags -= VmFlags::UFFD;
+            area.vma = Counted::new(vma)?;
         }
-        let mut vma = area.vma;
-        vma.uffd = None;
-        vma.flags -= VmFlags::UFFD;
-        self.store(area.start, area.end, vma)
+        Ok(())
     }
 
     fn watched_range(&self, start: usize, len: usize) -> Result<usize, Error> {
@@ -88,7 +87,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
                 at = stop;
                 continue;
             }
-            let mut vma = area.vma.clone();
+            let mut vma = Vma::clone(&area.vma);
             (vma.uffd, vma.flags) = (uffd, flags);
             at = self.modify(&area, at.max(area.start), stop, vma)?;
         }

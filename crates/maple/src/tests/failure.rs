@@ -96,3 +96,41 @@ fn beside_readers() {
     let failures = run::<Epoch>(6, |tree, work| work(&mut tree.lock()));
     assert!(failures > STEPS / 2, "only {failures} failures met");
 }
+
+/// A move is a store and an erase: with the nodes of both in hand, neither can fail.
+fn moves<R: Reclaim>(
+    seed: u64,
+    mut lock: impl FnMut(&mut Tree<R>, &mut dyn FnMut(&mut Writer<'_, Owned, R, Flaky>)),
+) {
+    let mut dice = Dice(seed);
+    let mut cells = Cells::new(CELLS);
+    let mut tree = Tree::<R>::new_in();
+    for step in 0..STEPS as u64 {
+        let value = 3 * step;
+        let (to, from) = (dice.roll(CELLS), dice.roll(CELLS));
+        let (start, end) = cells.run(from);
+        lock(&mut tree, &mut |writer| {
+            writer.preallocate_writes(2).unwrap();
+            let moved = Owned::new(value);
+            Flaky::failing_after(0, || {
+                writer.store_range(cells.range(to, to), moved).unwrap();
+                writer.erase_range(cells.range(start, end)).unwrap();
+            });
+            cells.set(to, to, Some(value));
+            cells.set(start, end, None);
+            // Room again, else the tree would stay empty.
+            for value in value + 1..=value + 2 {
+                let at = dice.roll(CELLS);
+                writer.store_range(cells.range(at, at), Owned::new(value)).unwrap();
+                cells.set(at, at, Some(value));
+            }
+            check(writer, &cells);
+        });
+    }
+}
+
+#[test]
+fn two_writes_allocated_ahead_cannot_fail() {
+    moves::<Single>(7, |tree, work| work(&mut tree.get_mut()));
+    moves::<Epoch>(8, |tree, work| work(&mut tree.lock()));
+}

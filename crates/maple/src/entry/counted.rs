@@ -1,0 +1,235 @@
+//! A value with a count of its users, whose memory may be refused: the entry for trees that must not abort.
+//!
+//! What `alloc::sync::Arc` is, but for two things: making one can fail instead of ending the program (I7),
+//! and there are no weak references, so it is one word smaller. Correct for `Arc`'s reason: whoever drops the
+//! last count sees all that the others did with the value before they dropped theirs.
+
+use core::{
+    fmt,
+    marker::PhantomData,
+    mem::ManuallyDrop,
+    ops::Deref,
+    ptr::NonNull,
+    sync::atomic::{
+        AtomicUsize,
+        Ordering::{Acquire, Relaxed, Release},
+        fence,
+    },
+};
+
+use super::{Entry, Raw};
+use crate::{AllocError, try_box};
+use std_alloc::boxed::Box;
+
+/// A shared, immutable value: an entry whose duplicate cannot fail. Cloning costs one atomic increment.
+///
+/// ```
+/// use maple::Counted;
+/// let one = Counted::new(5)?;
+/// let two = one.clone();
+/// assert!(Counted::is_same(&one, &two) && *two == 5);
+/// # Ok::<(), maple::AllocError>(())
+/// ```
+pub struct Counted<T>(NonNull<Inner<T>>);
+
+struct Inner<T> {
+    users: AtomicUsize,
+    value: T,
+}
+
+// SAFETY: it lends `&T` to several threads, and the last of them drops the `T`: as for `Arc`.
+unsafe impl<T: Send + Sync> Send for Counted<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Counted<T> {}
+
+impl<T> Counted<T> {
+    /// A value with one user. Allocates once.
+    ///
+    /// # Errors
+    /// When there is no memory; the value is dropped.
+    pub fn new(value: T) -> Result<Self, AllocError> {
+        let inner = try_box(Inner { users: AtomicUsize::new(1), value })?;
+        Ok(Counted(NonNull::from(Box::leak(inner))))
+    }
+
+    /// Are both the very same value?
+    pub fn is_same(a: &Self, b: &Self) -> bool {
+        a.0 == b.0
+    }
+
+    /// The value, if this is its only user; otherwise this user is gone.
+    pub fn into_inner(this: Self) -> Option<T> {
+        let this = ManuallyDrop::new(this);
+        this.leave().then(|| {
+            // SAFETY: `leave` says that nobody else is left; the pointer came from a box.
+            unsafe { Box::from_raw(this.0.as_ptr()) }.value
+        })
+    }
+
+    fn inner(&self) -> &Inner<T> {
+        // SAFETY: our own count keeps it alive.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Takes our count back; true if it was the last, so that the value is ours alone. To be called once.
+    fn leave(&self) -> bool {
+        // Release: what we did with the value comes before the last user's freeing it.
+        if self.inner().users.fetch_sub(1, Release) != 1 {
+            return false;
+        }
+        // Acquire: pairs with the Release of every other user's `fetch_sub`.
+        fence(Acquire);
+        true
+    }
+}
+
+impl<T> Clone for Counted<T> {
+    fn clone(&self) -> Self {
+        // Relaxed: we have a count, so the value stays; whoever gets the clone gets it by other means.
+        let users = self.inner().users.fetch_add(1, Relaxed);
+        // Only forgetting clones on purpose comes near.
+        assert!(users < isize::MAX as usize, "too many users of one value");
+        Counted(self.0)
+    }
+}
+
+impl<T> Drop for Counted<T> {
+    fn drop(&mut self) {
+        if self.leave() {
+            // SAFETY: nobody else is left, and the pointer came from a box.
+            drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        }
+    }
+}
+
+impl<T> Deref for Counted<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.inner().value
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Counted<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// A look at a [`Counted`] in a tree, as long as the reader's guard lasts.
+///
+/// ```
+/// use maple::{Counted, MapleTree};
+/// let mut tree = MapleTree::<Counted<u64>>::new();
+/// tree.get_mut().store_range(3..=3, Counted::new(8)?)?;
+/// let guard = tree.pin();
+/// let seen = tree.load(&guard, 3).unwrap();
+/// assert_eq!(*seen.get(), 8);
+/// let kept: Counted<u64> = seen.to_counted();
+/// # let _ = kept;
+/// # Ok::<(), maple::Error>(())
+/// ```
+pub struct CountedRef<'g, T> {
+    inner: NonNull<Inner<T>>,
+    _life: PhantomData<&'g Inner<T>>,
+}
+
+impl<T> Clone for CountedRef<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for CountedRef<'_, T> {}
+
+impl<'g, T> CountedRef<'g, T> {
+    /// The value.
+    pub fn get(self) -> &'g T {
+        // SAFETY: the tree's count is there for `'g`.
+        &unsafe { self.inner.as_ref() }.value
+    }
+
+    /// A count of one's own, which outlives the guard. Cost: one atomic increment.
+    pub fn to_counted(self) -> Counted<T> {
+        // Not dropped: the count is the tree's.
+        ManuallyDrop::new(Counted(self.inner)).deref().clone()
+    }
+}
+
+// SAFETY: the word is the pointer; a duplicate is a count of its own.
+unsafe impl<T: Send + Sync + 'static> Entry for Counted<T> {
+    type Ref<'g> = CountedRef<'g, T>;
+    const NEEDS_DROP: bool = true;
+
+    fn into_raw(self) -> Raw {
+        ManuallyDrop::new(self).0.cast()
+    }
+
+    unsafe fn from_raw(raw: Raw) -> Self {
+        Counted(raw.cast())
+    }
+
+    unsafe fn borrow<'g>(raw: Raw) -> CountedRef<'g, T> {
+        CountedRef { inner: raw.cast(), _life: PhantomData }
+    }
+
+    // Never fails: splitting a range or duplicating a tree allocates nothing for its entries.
+    unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError> {
+        // The word's own count stays with the word.
+        let held = ManuallyDrop::new(Counted::<T>(raw.cast()));
+        Ok((*held).clone().into_raw())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+
+    struct Tells<'c>(&'c Cell<u32>);
+    impl Drop for Tells<'_> {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
+
+    #[test]
+    fn the_last_user_drops_the_value() {
+        let drops = Cell::new(0);
+        let first = Counted::new(Tells(&drops)).unwrap();
+        let second = first.clone();
+        assert!(Counted::is_same(&first, &second));
+        drop(first);
+        assert_eq!(drops.get(), 0);
+        drop(second);
+        assert_eq!(drops.get(), 1);
+    }
+
+    #[test]
+    fn only_the_only_user_gets_the_value() {
+        let drops = Cell::new(0);
+        let first = Counted::new(Tells(&drops)).unwrap();
+        let second = first.clone();
+        assert!(Counted::into_inner(first).is_none());
+        assert_eq!(drops.get(), 0);
+        let value = Counted::into_inner(second).unwrap();
+        assert_eq!(drops.get(), 0);
+        drop(value);
+        assert_eq!(drops.get(), 1);
+    }
+
+    #[test]
+    fn a_tree_keeps_count() {
+        let value = Counted::new(7).unwrap();
+        let mut tree = crate::MapleTree::<Counted<i32>>::new();
+        tree.get_mut().store_range(0..=99, value.clone()).unwrap();
+        tree.get_mut().erase_range(40..=49).unwrap();
+        assert_eq!(value.inner().users.load(Relaxed), 3);
+        let guard = tree.pin();
+        let seen = tree.load(&guard, 60).unwrap();
+        assert!(Counted::is_same(&seen.to_counted(), &value));
+        assert_eq!(*seen.get(), 7);
+        drop(tree);
+        assert_eq!(value.inner().users.load(Relaxed), 1);
+    }
+}
