@@ -77,7 +77,9 @@ impl<E: Entry, A: NodeAlloc> Supplies<E, A> {
         Ok(())
     }
 
-    fn drop_spare(&mut self) {
+    /// Gives up the duplicate made ahead: its source is about to leave the tree, and another entry may
+    /// come to have the same word.
+    pub(crate) fn drop_spare(&mut self) {
         if let Some((_, copy)) = self.spare.take() {
             // SAFETY: the duplicate is ours alone.
             unsafe { drop_raw::<E>(copy) }

@@ -157,6 +157,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// Removes everything. Cannot fail. Time: the number of nodes and entries.
     pub fn clear(&mut self) {
         let root = self.root();
+        self.supplies.drop_spare();
         self.core.root.publish(Link::NULL);
         // SAFETY: the tree is unreachable since; exclusive only if it is borrowed mutably.
         unsafe { retire_nodes::<E, R, A>(self.disposal(), root) }

@@ -1,0 +1,167 @@
+//! Entries and nodes that are counted, and that fail on demand.
+//!
+//! Every entry has a number of its own in a [`Ledger`], so that one dropped twice, or never, is
+//! noticed. Nodes are counted by [`Pool`]. The nth allocation of a thread, node or entry, can be
+//! made to fail with [`with_budget`].
+
+use maple::{AllocError, Entry, Global, NodeAlloc, Raw};
+use std::alloc::Layout;
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicIsize, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+thread_local! {
+    static BUDGET: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Runs `work` with at most `n` allocations of nodes and duplicates.
+pub(crate) fn with_budget<T>(n: Option<usize>, work: impl FnOnce() -> T) -> T {
+    let before = BUDGET.replace(n);
+    let outcome = work();
+    BUDGET.set(before);
+    outcome
+}
+
+fn spend() -> Result<(), AllocError> {
+    match BUDGET.get() {
+        Some(0) => Err(AllocError),
+        Some(n) => {
+            BUDGET.set(Some(n - 1));
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
+const POOLS: usize = 16;
+static NODES: [AtomicIsize; POOLS] = [const { AtomicIsize::new(0) }; POOLS];
+
+/// The global allocator with a count of the blocks out; one `N` for each test.
+pub(crate) struct Pool<const N: usize>;
+
+impl<const N: usize> Pool<N> {
+    /// Blocks out.
+    pub(crate) fn live() -> isize {
+        // Relaxed: a count; whoever compares it has joined or settled before.
+        NODES[N].load(Ordering::Relaxed)
+    }
+}
+
+// SAFETY: passes on to `Global`, or refuses.
+unsafe impl<const N: usize> NodeAlloc for Pool<N> {
+    fn allocate(layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        spend()?;
+        let block = Global::allocate(layout)?;
+        // What a new node does not write must not matter.
+        // SAFETY: the block is that large and ours.
+        unsafe { block.write_bytes(0xa5, layout.size()) };
+        NODES[N].fetch_add(1, Ordering::Relaxed);
+        Ok(block)
+    }
+
+    unsafe fn deallocate(block: NonNull<u8>, layout: Layout) {
+        NODES[N].fetch_sub(1, Ordering::Relaxed);
+        // Whoever still reads it meets nonsense, not a node that looks whole.
+        // SAFETY: the block is that large and nobody uses it.
+        unsafe { block.write_bytes(0x5a, layout.size()) };
+        // SAFETY: the caller's promise.
+        unsafe { Global::deallocate(block, layout) }
+    }
+}
+
+/// Which entries are alive.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    next: AtomicU64,
+    live: Mutex<HashSet<u64>>,
+    twice: AtomicU64,
+}
+
+impl Ledger {
+    /// Entries made and not dropped.
+    pub(crate) fn live(&self) -> usize {
+        self.live.lock().unwrap().len()
+    }
+
+    /// Drops of entries that were not alive.
+    pub(crate) fn twice(&self) -> u64 {
+        self.twice.load(Ordering::Relaxed)
+    }
+}
+
+/// An entry: a value that stays the same in duplicates.
+pub(crate) struct Item(Box<Content>);
+
+/// What an [`Item`] holds.
+pub(crate) struct Content {
+    value: u64,
+    seal: AtomicU64,
+    number: u64,
+    ledger: Arc<Ledger>,
+}
+
+const KEY: u64 = 0x5eed_0fa0_5a3a_4a61;
+
+impl Item {
+    /// A new entry, in the ledger from now on.
+    pub(crate) fn new(ledger: &Arc<Ledger>, value: u64) -> Item {
+        let number = ledger.next.fetch_add(1, Ordering::Relaxed);
+        assert!(ledger.live.lock().unwrap().insert(number));
+        let seal = AtomicU64::new(value ^ KEY);
+        Item(Box::new(Content { value, seal, number, ledger: ledger.clone() }))
+    }
+
+    /// The value.
+    pub(crate) fn value(&self) -> u64 {
+        self.0.value()
+    }
+}
+
+impl Content {
+    /// The value; panics if this was dropped.
+    pub(crate) fn value(&self) -> u64 {
+        assert_eq!(self.seal.load(Ordering::Relaxed), self.value ^ KEY, "a dropped entry is read");
+        self.value
+    }
+}
+
+impl Drop for Item {
+    fn drop(&mut self) {
+        let content = &self.0;
+        let alive = content.ledger.live.lock().unwrap().remove(&content.number);
+        if !alive || content.seal.swap(0, Ordering::Relaxed) != content.value ^ KEY {
+            content.ledger.twice.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+// SAFETY: the word is the box's pointer; a duplicate is a box of its own.
+unsafe impl Entry for Item {
+    type Ref<'g> = &'g Content;
+    const NEEDS_DROP: bool = true;
+
+    fn into_raw(self) -> Raw {
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: the box is moved out once, and `this` is not dropped.
+        NonNull::from(Box::leak(unsafe { std::ptr::read(&this.0) })).cast()
+    }
+
+    unsafe fn from_raw(raw: Raw) -> Self {
+        // SAFETY: the caller's promise.
+        Item(unsafe { Box::from_raw(raw.cast().as_ptr()) })
+    }
+
+    unsafe fn borrow<'g>(raw: Raw) -> &'g Content {
+        // SAFETY: the caller's promise.
+        unsafe { raw.cast().as_ref() }
+    }
+
+    unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError> {
+        spend()?;
+        // SAFETY: the caller's promise.
+        let source = unsafe { Self::borrow(raw) };
+        Ok(Item::new(&source.ledger, source.value()).into_raw())
+    }
+}

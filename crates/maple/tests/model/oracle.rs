@@ -1,0 +1,195 @@
+//! The slow and obvious model: a `BTreeMap` from first index to last index and value, and a cursor
+//! that is one number for each direction.
+
+use maple::cursor::State;
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+/// A range, entry or hole.
+pub(crate) type Span = (usize, usize, Option<u64>);
+
+/// What the tree should hold.
+#[derive(Clone, Default, Debug, PartialEq, Eq)]
+pub(crate) struct Oracle(BTreeMap<usize, (usize, u64)>);
+
+impl Oracle {
+    /// How many entries.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The entry or hole that holds `index`.
+    pub(crate) fn at(&self, index: usize) -> Span {
+        let before = self.0.range(..=index).next_back();
+        if let Some((&min, &(max, value))) = before
+            && index <= max
+        {
+            return (min, max, Some(value));
+        }
+        let min = before.map_or(0, |(_, &(max, _))| max + 1);
+        let max = self.0.range(index..).next().map_or(usize::MAX, |(&next, _)| next - 1);
+        (min, max, None)
+    }
+
+    /// Replaces what lies in the range.
+    pub(crate) fn set(&mut self, first: usize, last: usize, value: Option<u64>) {
+        for cut in [Some(first), last.checked_add(1)].into_iter().flatten() {
+            if let (min, max, Some(held)) = self.at(cut)
+                && min < cut
+            {
+                self.0.insert(min, (cut - 1, held));
+                self.0.insert(cut, (max, held));
+            }
+        }
+        self.0.retain(|&min, _| !(first..=last).contains(&min));
+        if let Some(value) = value {
+            self.0.insert(first, (last, value));
+        }
+    }
+
+    /// The entries.
+    pub(crate) fn entries(&self) -> impl DoubleEndedIterator<Item = (RangeInclusive<usize>, u64)> {
+        self.0.iter().map(|(&min, &(max, value))| (min..=max, value))
+    }
+
+    /// The entries that overlap the range.
+    pub(crate) fn overlapping(
+        &self,
+        first: usize,
+        last: usize,
+    ) -> impl DoubleEndedIterator<Item = (RangeInclusive<usize>, u64)> {
+        self.entries().filter(move |(range, _)| *range.start() <= last && first <= *range.end())
+    }
+
+    /// Entries and holes, in order.
+    pub(crate) fn spans(&self) -> Vec<Span> {
+        let mut spans = vec![self.at(0)];
+        while let Some(next) = spans[spans.len() - 1].1.checked_add(1) {
+            spans.push(self.at(next));
+        }
+        spans
+    }
+
+    /// The lowest or highest place for `size` free indices at a multiple of `align` inside the bounds.
+    pub(crate) fn fit(
+        &self,
+        (first, last): (usize, usize),
+        size: usize,
+        align: usize,
+        high: bool,
+    ) -> Option<usize> {
+        let (size, align) = (size as u128, align as u128);
+        let mut places =
+            self.spans().into_iter().filter(|span| span.2.is_none()).filter_map(|hole| {
+                let (low, end) = (hole.0.max(first) as u128, hole.1.min(last) as u128 + 1);
+                let start = if high {
+                    end.checked_sub(size)? / align * align
+                } else {
+                    low.div_ceil(align) * align
+                };
+                (low <= start && start + size <= end).then_some(start as usize)
+            });
+        if high { places.next_back() } else { places.min() }
+    }
+}
+
+/// Where a cursor should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The state.
+    pub(crate) state: State,
+    /// The range stood on; one index where there is none.
+    pub(crate) min: usize,
+    /// Its end.
+    pub(crate) max: usize,
+}
+
+impl Place {
+    /// At an index.
+    pub(crate) fn start(index: usize) -> Self {
+        Place { state: State::Start, min: index, max: index }
+    }
+
+    /// What letting the tree go does.
+    pub(crate) fn pause(&mut self) {
+        if self.state == State::Active {
+            self.state = State::Paused;
+        }
+    }
+
+    /// Onto a range.
+    pub(crate) fn arrive(&mut self, (min, max, _): Span) {
+        *self = Place { state: State::Active, min, max };
+    }
+
+    /// Looks at the present index.
+    pub(crate) fn walk(&mut self, oracle: &Oracle) -> Option<u64> {
+        let span = oracle.at(self.min);
+        self.arrive(span);
+        span.2
+    }
+
+    /// The first index not passed yet, one way and the other: past the ends of the index range too.
+    fn ways(&self) -> (i128, i128) {
+        let (min, max) = (self.min as i128, self.max as i128);
+        match self.state {
+            State::Start => (min, min),
+            State::Active | State::Paused => (max + 1, min - 1),
+            State::Overflow => (max + 1, max),
+            State::Underflow => (min, min - 1),
+            State::Nowhere => unreachable!("asked before"),
+        }
+    }
+
+    /// The next (previous) range up to a limit.
+    pub(crate) fn step(&mut self, oracle: &Oracle, limit: usize, back: bool) -> Option<Span> {
+        if self.state == State::Nowhere {
+            return None;
+        }
+        let (forth, backwards) = self.ways();
+        if if back { backwards < limit as i128 } else { forth > limit as i128 } {
+            self.run_into(limit, back);
+            return None;
+        }
+        let span = oracle.at(if back { backwards } else { forth } as usize);
+        self.arrive(span);
+        Some(span)
+    }
+
+    /// Stops at a limit, without giving up what has been passed beyond it.
+    fn run_into(&mut self, limit: usize, back: bool) {
+        let (forth, backwards) = self.ways();
+        let (state, at) = if back {
+            (State::Underflow, (limit as i128).min(backwards + 1))
+        } else {
+            (State::Overflow, (limit as i128).max(forth - 1))
+        };
+        *self = Place { state, min: at as usize, max: at as usize };
+    }
+
+    /// The next (previous) entry up to a limit; `skip`: what holds the index of a start is passed. Holes
+    /// on the way to nothing are passed up to the limit only.
+    pub(crate) fn find(
+        &mut self,
+        oracle: &Oracle,
+        limit: usize,
+        back: bool,
+        skip: bool,
+    ) -> Option<(RangeInclusive<usize>, u64)> {
+        if self.state == State::Nowhere {
+            return None;
+        }
+        if skip && self.state == State::Start {
+            self.walk(oracle);
+        }
+        let from = *self;
+        while let Some((min, max, value)) = self.step(oracle, limit, back) {
+            if let Some(value) = value {
+                return Some((min..=max, value));
+            }
+        }
+        *self = from;
+        self.run_into(limit, back);
+        None
+    }
+}

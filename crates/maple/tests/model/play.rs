@@ -1,0 +1,588 @@
+//! Carries out a script on a tree and on the model, and compares after every step.
+
+use crate::ledger::{Item, Ledger, with_budget};
+use crate::oracle::{Oracle, Place};
+use crate::script::{Area, Cells, Move, Op, Scale};
+use grace::Reclaim;
+use maple::{Error, NodeAlloc, Paused, Refused, WriteCursor, Writer};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// The model and what goes with it.
+pub(crate) struct World {
+    /// What the tree should hold.
+    pub(crate) oracle: Oracle,
+    /// Who is alive.
+    pub(crate) ledger: Arc<Ledger>,
+    /// Index from cell.
+    pub(crate) scale: Scale,
+    /// Where a reader paused.
+    pub(crate) paused: Option<(Paused, Place)>,
+    /// Nothing is ever deferred, so the counts are exact.
+    pub(crate) exact: bool,
+    next: u64,
+    cyclic: usize,
+}
+
+impl World {
+    /// An empty one.
+    pub(crate) fn new(scale: Scale) -> Self {
+        World {
+            oracle: Oracle::default(),
+            ledger: Arc::default(),
+            scale,
+            paused: None,
+            exact: false,
+            next: 0,
+            cyclic: 0,
+        }
+    }
+
+    fn item(&mut self) -> (Item, u64) {
+        self.next += 1;
+        (Item::new(&self.ledger, self.next), self.next)
+    }
+
+    /// Size and alignment that mean something at this scale.
+    fn area(&self, area: Area) -> ((usize, usize), usize, usize) {
+        let size = match area.size {
+            // Near the largest sizes of all, now and then.
+            size @ 0xfff0.. => usize::MAX - usize::from(size - 0xfff0),
+            size => usize::from(size) + 1,
+        };
+        (self.scale.range(area.bounds), size, 1 << (area.align % 24))
+    }
+}
+
+/// Everything the tree shows is what the model says.
+pub(crate) fn check<R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item, R, A>,
+    oracle: &Oracle,
+) {
+    if let Err(violation) = writer.validate() {
+        panic!("{violation}\n{}", writer.dump());
+    }
+    let all = 0..=usize::MAX;
+    let expected: Vec<_> = oracle.entries().collect();
+    let found: Vec<_> =
+        writer.iter(all.clone()).map(|(range, item)| (range, item.value())).collect();
+    assert_eq!(found, expected, "\n{}", writer.dump());
+    let found: Vec<_> = writer.iter(all).rev().map(|(range, item)| (range, item.value())).collect();
+    assert!(found.iter().rev().eq(&expected));
+    let spans = oracle.spans();
+    let mut cursor = writer.cursor(0);
+    for &(min, max, value) in &spans {
+        let found =
+            cursor.next_range(usize::MAX).map(|(range, item)| (range, item.map(|i| i.value())));
+        assert_eq!(found, Some((min..=max, value)));
+    }
+    assert!(cursor.next_range(usize::MAX).is_none());
+    for &(min, max, value) in spans.iter().rev() {
+        let found = cursor.prev_range(0).map(|(range, item)| (range, item.map(|i| i.value())));
+        assert_eq!(found, Some((min..=max, value)));
+    }
+    assert!(cursor.prev_range(0).is_none());
+    let stats = writer.stats();
+    assert_eq!((stats.entries, stats.entries + stats.holes), (expected.len(), spans.len()));
+    assert_eq!((stats.height, stats.nodes == 0), (writer.height(), expected.is_empty()));
+    assert_eq!(writer.is_empty(), expected.is_empty());
+}
+
+/// Whether it was done; not only for want of memory, where that was to be.
+fn done(outcome: Result<(), Error>, may_fail: bool) -> bool {
+    match outcome {
+        Ok(()) => true,
+        Err(Error::OutOfMemory) if may_fail => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A refused entry comes back as it was.
+fn given_back(refused: Refused<Item>, value: u64) -> Error {
+    assert_eq!(refused.entry.value(), value);
+    refused.error
+}
+
+fn store<R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item, R, A>,
+    world: &mut World,
+    (first, last): (usize, usize),
+    budget: Option<usize>,
+) {
+    let (item, value) = world.item();
+    let outcome = with_budget(budget, || writer.store_range(first..=last, item))
+        .map_err(|refused| given_back(refused, value));
+    if done(outcome, budget.is_some()) {
+        world.oracle.set(first, last, Some(value));
+    }
+}
+
+fn insert<R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item, R, A>,
+    world: &mut World,
+    (first, last): (usize, usize),
+) {
+    let (item, value) = world.item();
+    let outcome =
+        writer.insert_range(first..=last, item).map_err(|refused| given_back(refused, value));
+    let in_the_way = world.oracle.overlapping(first, last).next();
+    match in_the_way {
+        Some((range, _)) => {
+            let (start, end) = range.into_inner();
+            assert_eq!(outcome, Err(Error::Occupied { start, end }));
+        }
+        None => {
+            assert_eq!(outcome, Ok(()));
+            world.oracle.set(first, last, Some(value));
+        }
+    }
+}
+
+fn erase<R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item, R, A>,
+    world: &mut World,
+    index: usize,
+    budget: Option<usize>,
+    alone: bool,
+) {
+    let (min, max, value) = world.oracle.at(index);
+    match with_budget(budget, || writer.erase(index)) {
+        Err(error) => assert!(budget.is_some() && error == Error::OutOfMemory, "{error}"),
+        Ok(None) => assert_eq!(value, None),
+        Ok(Some((range, erased))) => {
+            assert_eq!((range, Some(erased.get().value())), (min..=max, value));
+            // Whole only if no reader can be looking at it.
+            match erased.into_inner() {
+                Ok(item) => assert!(alone && Some(item.value()) == value),
+                Err(erased) => assert!(!alone && Some(erased.get().value()) == value),
+            }
+            world.oracle.set(min, max, None);
+        }
+    }
+}
+
+fn erase_range<R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item, R, A>,
+    world: &mut World,
+    (first, last): (usize, usize),
+    budget: Option<usize>,
+) {
+    if done(with_budget(budget, || writer.erase_range(first..=last)), budget.is_some()) {
+        world.oracle.set(first, last, None);
+    }
+}
+
+/// Carries out one operation. `alone`: the writer is from `get_mut`.
+pub(crate) fn play<R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item, R, A>,
+    world: &mut World,
+    op: &Op,
+    alone: bool,
+) {
+    let scale = world.scale;
+    match *op {
+        Op::Store(cells) => store(writer, world, scale.range(cells), None),
+        Op::Insert(cells) => insert(writer, world, scale.range(cells)),
+        Op::Erase(cell) => erase(writer, world, scale.first(cell), None, alone),
+        Op::EraseRange(cells) => erase_range(writer, world, scale.range(cells), None),
+        Op::Fill(cells, every, down) => fill(writer, world, cells, every, down),
+        Op::Drain(cells, down) => {
+            let (first, last) = scale.range(cells);
+            loop {
+                let mut entries = world.oracle.overlapping(first, last);
+                let next = if down { entries.next_back() } else { entries.next() };
+                let Some((range, _)) = next else { break };
+                drop(entries);
+                erase(writer, world, if down { *range.start() } else { *range.end() }, None, alone);
+            }
+        }
+        Op::Clear => {
+            with_budget(Some(0), || writer.clear());
+            world.oracle = Oracle::default();
+        }
+        Op::Alloc(area) => alloc(writer, world, area),
+        Op::Cyclic(cells) => cyclic(writer, world, scale.range(cells)),
+        Op::Preallocate(cells) => {
+            let (first, last) = scale.range(cells);
+            writer.preallocate(first..=last).unwrap();
+        }
+        Op::Prepared(cells, hole) => {
+            let (first, last) = scale.range(cells);
+            writer.preallocate(first..=last).unwrap();
+            let before = world.oracle.clone();
+            if hole {
+                erase_range(writer, world, (first, last), Some(0));
+            } else {
+                store(writer, world, (first, last), Some(0));
+            }
+            let hole = hole && before.overlapping(first, last).next().is_none();
+            assert!(hole || before != world.oracle, "a prepared write failed");
+        }
+        Op::PreparedErase(cell) => {
+            let (min, max, value) = world.oracle.at(scale.first(cell));
+            writer.preallocate(min..=max).unwrap();
+            erase(writer, world, max, Some(0), alone);
+            let after = world.oracle.at(max).2;
+            assert!(value.is_none() || after.is_none(), "a prepared erase failed");
+        }
+        Op::Failing(n, cells, hole) => {
+            let budget = Some(usize::from(n % 16));
+            if hole {
+                erase_range(writer, world, scale.range(cells), budget);
+            } else {
+                store(writer, world, scale.range(cells), budget);
+            }
+        }
+        Op::Duplicate(budget, cells) => duplicate(writer, world, budget, cells),
+        Op::Look(cell) => look(writer, world, cell),
+        Op::Iterate(cells, bits) => iterate(writer, world, scale.range(cells), bits),
+        Op::Gap(area) => {
+            gap(writer, world, area);
+        }
+        Op::Cursor(cell, ref moves) => cursor(writer, world, cell, moves, alone),
+    }
+    check(writer, &world.oracle);
+    if world.exact {
+        // One duplicate may wait for the next try.
+        let (live, held) = (world.ledger.live(), world.oracle.len());
+        assert!(live == held || live == held + 1, "{live} entries alive, {held} in the tree");
+    }
+}
+
+fn fill<R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item, R, A>,
+    world: &mut World,
+    cells: Cells,
+    every: u8,
+    down: bool,
+) {
+    let (from, to) = cells.ends();
+    let every = u16::from(every % 4) + 1;
+    for i in 0..=(to - from) / every {
+        let cell = if down { to - i * every } else { from + i * every };
+        let one = Cells { from: cell, more: 0, trim: cells.trim };
+        store(writer, world, world.scale.range(one), None);
+    }
+}
+
+fn alloc<R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item, R, A>,
+    world: &mut World,
+    area: Area,
+) {
+    let ((first, last), size, align) = world.area(area);
+    let (item, value) = world.item();
+    let outcome = if area.high {
+        writer.alloc_rrange(first..=last, size, align, item)
+    } else {
+        writer.alloc_range(first..=last, size, align, item)
+    };
+    let place = world.oracle.fit((first, last), size, align, area.high);
+    assert_eq!(outcome.map_err(|refused| given_back(refused, value)), place.ok_or(Error::NoSpace));
+    if let Some(place) = place {
+        world.oracle.set(place, place + (size - 1), Some(value));
+    }
+}
+
+fn cyclic<R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item, R, A>,
+    world: &mut World,
+    (first, last): (usize, usize),
+) {
+    let (item, value) = world.item();
+    let from = world.cyclic.max(first);
+    let ahead = if from <= last { world.oracle.fit((from, last), 1, 1, false) } else { None };
+    let anew = || world.oracle.fit((first, last), 1, 1, false).map(|index| (index, true));
+    let place = ahead.map(|index| (index, false)).or_else(anew);
+    let mut next = world.cyclic;
+    let outcome = writer.alloc_cyclic(first..=last, &mut next, item);
+    assert_eq!(outcome.map_err(|refused| given_back(refused, value)), place.ok_or(Error::NoSpace));
+    match place {
+        Some((index, _)) => {
+            assert_eq!(next, index.checked_add(1).unwrap_or(first));
+            world.oracle.set(index, index, Some(value));
+        }
+        None => assert_eq!(next, world.cyclic),
+    }
+    world.cyclic = next;
+}
+
+fn duplicate<R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item, R, A>,
+    world: &mut World,
+    budget: Option<u8>,
+    cells: Cells,
+) {
+    let live = world.ledger.live();
+    match with_budget(budget.map(usize::from), || writer.duplicate()) {
+        Err(error) => {
+            assert!(budget.is_some() && error == Error::OutOfMemory, "{error}");
+            assert!(
+                !world.exact || world.ledger.live() == live,
+                "a copy that failed left something"
+            );
+        }
+        Ok(mut copy) => {
+            let mut oracle = world.oracle.clone();
+            check(&mut copy.get_mut(), &oracle);
+            let (first, last) = world.scale.range(cells);
+            copy.get_mut().erase_range(first..=last).unwrap();
+            oracle.set(first, last, None);
+            check(&mut copy.get_mut(), &oracle);
+            drop(copy);
+            assert!(!world.exact || world.ledger.live() == live);
+        }
+    }
+}
+
+fn look<R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item, R, A>,
+    world: &mut World,
+    cell: u16,
+) {
+    for index in [world.scale.first(cell), world.scale.last(cell)] {
+        let (min, max, value) = world.oracle.at(index);
+        assert_eq!(writer.load(index).map(|item| item.value()), value);
+        let held = value.map(|value| (min..=max, value));
+        assert_eq!(writer.lookup(index).map(|(range, item)| (range, item.value())), held);
+    }
+}
+
+fn iterate<R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item, R, A>,
+    world: &mut World,
+    (first, last): (usize, usize),
+    mut bits: u64,
+) {
+    let read =
+        |(range, item): (RangeInclusive<usize>, &crate::ledger::Content)| (range, item.value());
+    let mut expected = world.oracle.overlapping(first, last);
+    let mut iter = writer.iter(first..=last);
+    assert_eq!(writer.find(first..=last).map(read), world.oracle.overlapping(first, last).next());
+    assert_eq!(
+        writer.find_rev(first..=last).map(read),
+        world.oracle.overlapping(first, last).next_back()
+    );
+    loop {
+        bits = bits.rotate_right(1);
+        let (found, next) = if bits & 1 == 0 {
+            (iter.next(), expected.next())
+        } else {
+            (iter.next_back(), expected.next_back())
+        };
+        assert_eq!(found.map(read), next);
+        if next.is_none() {
+            // It stays at its end.
+            assert!(iter.next().is_none() && iter.next_back().is_none());
+            return;
+        }
+    }
+}
+
+fn gap<R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item, R, A>,
+    world: &mut World,
+    area: Area,
+) {
+    let (bounds @ (first, last), size, align) = world.area(area);
+    let low = writer.empty_area(first..=last, size, align);
+    assert_eq!(low, world.oracle.fit(bounds, size, align, false).ok_or(Error::NoSpace));
+    let high = writer.empty_area_rev(first..=last, size, align);
+    assert_eq!(high, world.oracle.fit(bounds, size, align, true).ok_or(Error::NoSpace));
+}
+
+/// What both cursors can do. The macro stands in for a trait, whose lifetimes would hide the test.
+macro_rules! stroll {
+    ($cursor:ident, $world:ident, $place:ident, $step:expr) => {{
+        let (oracle, scale) = (&$world.oracle, $world.scale);
+        let read =
+            |(range, item): (RangeInclusive<usize>, &crate::ledger::Content)| (range, item.value());
+        match $step {
+            Move::Walk => {
+                assert_eq!($cursor.walk().map(|item| item.value()), $place.walk(oracle));
+            }
+            Move::Set(cell) => {
+                $cursor.set(scale.last(cell));
+                $place = Place::start(scale.last(cell));
+            }
+            Move::Reset => {
+                $cursor.reset();
+                $place = Place::start($place.min);
+            }
+            Move::Next(cell) => {
+                let limit = scale.first(cell);
+                let expected = $place.find(oracle, limit, false, true);
+                assert_eq!($cursor.next(limit).map(read), expected);
+            }
+            Move::Prev(cell) => {
+                let limit = scale.last(cell);
+                let expected = $place.find(oracle, limit, true, true);
+                assert_eq!($cursor.prev(limit).map(read), expected);
+            }
+            Move::Find(cell) => {
+                let limit = scale.first(cell);
+                let expected = $place.find(oracle, limit, false, false);
+                assert_eq!($cursor.find(limit).map(read), expected);
+            }
+            Move::FindRev(cell) => {
+                let limit = scale.last(cell);
+                let expected = $place.find(oracle, limit, true, false);
+                assert_eq!($cursor.find_rev(limit).map(read), expected);
+            }
+            Move::NextRange(cell) => {
+                let limit = scale.first(cell);
+                let expected = $place.step(oracle, limit, false);
+                let found = $cursor.next_range(limit);
+                let found = found.map(|(r, item)| (*r.start(), *r.end(), item.map(|i| i.value())));
+                assert_eq!(found, expected);
+            }
+            Move::PrevRange(cell) => {
+                let limit = scale.last(cell);
+                let expected = $place.step(oracle, limit, true);
+                let found = $cursor.prev_range(limit);
+                let found = found.map(|(r, item)| (*r.start(), *r.end(), item.map(|i| i.value())));
+                assert_eq!(found, expected);
+            }
+            Move::Area(area) => {
+                let (bounds @ (first, last), size, align) = $world.area(area);
+                let expected = oracle.fit(bounds, size, align, area.high);
+                let found = if area.high {
+                    $cursor.empty_area_rev(first..=last, size, align)
+                } else {
+                    $cursor.empty_area(first..=last, size, align)
+                };
+                assert_eq!(found, expected.ok_or(Error::NoSpace));
+                match expected {
+                    Some(index) => $place.arrive(oracle.at(index)),
+                    None => $place.state = maple::cursor::State::Nowhere,
+                }
+            }
+            Move::Pause | Move::Store(_) | Move::Erase | Move::Preallocate(_) | Move::Budget(_) => {
+            }
+        }
+        let seen = Place {
+            state: $cursor.state(),
+            min: *$cursor.range().start(),
+            max: *$cursor.range().end(),
+        };
+        assert_eq!(seen, $place, "after {:?}", $step);
+    }};
+}
+
+fn cursor<'t, R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'t, Item, R, A>,
+    world: &mut World,
+    cell: u16,
+    moves: &[Move],
+    alone: bool,
+) {
+    let mut place = Place::start(world.scale.first(cell));
+    let mut cursor = writer.cursor(place.min);
+    let mut budget = None;
+    for &step in moves {
+        match step {
+            Move::Budget(n) => budget = Some(usize::from(n % 8)),
+            Move::Preallocate(cells) => {
+                let (first, last) = world.scale.range(cells);
+                cursor.preallocate(first..=last).unwrap();
+            }
+            Move::Store(cells) => {
+                let (first, last) = world.scale.range(cells);
+                let (item, value) = world.item();
+                let outcome = with_budget(budget, || cursor.store(first..=last, item))
+                    .map_err(|refused| given_back(refused, value));
+                if done(outcome, budget.take().is_some()) {
+                    world.oracle.set(first, last, Some(value));
+                    place.arrive((first, last, None));
+                } else {
+                    place.pause();
+                }
+            }
+            Move::Erase => cursor_erase(&mut cursor, world, &mut place, budget.take(), alone),
+            Move::Pause => {
+                let paused = cursor.pause();
+                place.pause();
+                assert_eq!(paused.index(), place.min);
+                cursor = writer.resume(paused);
+            }
+            _ => {}
+        }
+        stroll!(cursor, world, place, step);
+    }
+}
+
+fn cursor_erase<R: Reclaim, A: NodeAlloc>(
+    cursor: &mut WriteCursor<'_, '_, Item, R, A>,
+    world: &mut World,
+    place: &mut Place,
+    budget: Option<usize>,
+    alone: bool,
+) {
+    let (min, max, value) = world.oracle.at(place.min);
+    match with_budget(budget, || cursor.erase()) {
+        Err(error) => {
+            assert!(budget.is_some() && error == Error::OutOfMemory, "{error}");
+            place.pause();
+            return;
+        }
+        Ok(None) => assert_eq!(value, None),
+        Ok(Some((range, erased))) => {
+            assert_eq!((range, Some(erased.get().value())), (min..=max, value));
+            assert_eq!(erased.into_inner().is_ok(), alone);
+            world.oracle.set(min, max, None);
+        }
+    }
+    place.arrive(world.oracle.at(place.min));
+}
+
+/// A reader's cursor over a tree that nobody writes to at the moment.
+pub(crate) fn read<R: Reclaim, A: NodeAlloc, L>(
+    tree: &maple::MapleTree<Item, R, A, L>,
+    world: &mut World,
+    (start, moves): &(Option<u16>, Vec<Move>),
+) {
+    let mut guard = tree.pin();
+    let mut place = Place::start(world.scale.first(start.unwrap_or(0)));
+    // From where another reader paused, though the tree has changed since.
+    let resumed = if start.is_none() { world.paused.take() } else { None };
+    let mut paused = resumed.map(|(paused, at)| {
+        place = at;
+        paused
+    });
+    let mut moves = moves.iter();
+    loop {
+        let mut cursor = match paused {
+            Some(paused) => tree.resume(&guard, paused),
+            None => tree.cursor(&guard, place.min),
+        };
+        let mut more = false;
+        for &step in moves.by_ref() {
+            if matches!(step, Move::Pause) {
+                more = true;
+                break;
+            }
+            stroll!(cursor, world, place, step);
+        }
+        paused = Some(cursor.pause());
+        place.pause();
+        if !more {
+            break;
+        }
+        guard = tree.pin();
+    }
+    world.paused = paused.map(|paused| (paused, place));
+    let found: Vec<_> =
+        tree.iter(&guard, 0..=usize::MAX).map(|(range, item)| (range, item.value())).collect();
+    assert!(world.oracle.entries().eq(found));
+    let area = Area {
+        bounds: Cells { from: 0, more: u16::MAX, trim: (false, false) },
+        size: 2,
+        align: 1,
+        high: false,
+    };
+    let (bounds, size, align) = world.area(area);
+    let low = tree.empty_area(&guard, bounds.0..=bounds.1, size, align);
+    assert_eq!(low, world.oracle.fit(bounds, size, align, false).ok_or(Error::NoSpace));
+    let high = tree.empty_area_rev(&guard, bounds.0..=bounds.1, size, align);
+    assert_eq!(high, world.oracle.fit(bounds, size, align, true).ok_or(Error::NoSpace));
+}

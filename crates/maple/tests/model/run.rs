@@ -1,0 +1,105 @@
+//! A script from beginning to end, in every mode of holding the tree.
+
+use crate::ledger::{Item, Ledger, Pool};
+use crate::play::{World, play, read};
+use crate::script::{Hold, Scale, Session};
+use grace::{Epoch, Reclaim, Single};
+use maple::{MapleTree, OwnerLock, WriteToken};
+use std::thread;
+
+/// How the tree is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// One owner.
+    Single,
+    /// Shared, with the tree's own lock.
+    Lock,
+    /// Shared, with the owner's token.
+    Token,
+    /// One owner for the first half of the sessions, then shared.
+    Turns,
+}
+
+type Alone<const N: usize> = MapleTree<Item, Single, Pool<N>>;
+type Locked<const N: usize> = MapleTree<Item, Epoch, Pool<N>>;
+type Owned<const N: usize> = MapleTree<Item, Epoch, Pool<N>, OwnerLock>;
+
+/// Runs the sessions, then drops the tree and waits until everything is freed.
+pub(crate) fn run<const N: usize>(mode: Mode, scale: Scale, sessions: &[Session]) {
+    let mut world = World::new(scale);
+    let nodes = Pool::<N>::live();
+    match mode {
+        Mode::Single => drop(alone::<N>(&mut world, sessions, nodes)),
+        Mode::Lock => locked::<N>(Locked::<N>::new_in(), &mut world, sessions),
+        Mode::Token => owned::<N>(Owned::<N>::with_token_in(), &mut world, sessions),
+        Mode::Turns => {
+            let (first, second) = sessions.split_at(sessions.len() / 2);
+            let tree = alone::<N>(&mut world, first, nodes);
+            if sessions.len().is_multiple_of(2) {
+                locked::<N>(tree.into_shared(), &mut world, second);
+            } else {
+                owned::<N>(tree.into_shared_with_token(), &mut world, second);
+            }
+        }
+    }
+    settle::<N>(&world.ledger, nodes, mode != Mode::Single);
+}
+
+fn alone<const N: usize>(world: &mut World, sessions: &[Session], nodes: isize) -> Alone<N> {
+    let mut tree = Alone::<N>::new_in();
+    world.exact = true;
+    for session in sessions {
+        let mut writer = tree.get_mut();
+        for op in &session.ops {
+            play(&mut writer, world, op, true);
+        }
+        let stats = writer.stats();
+        drop(writer);
+        assert_eq!(Pool::<N>::live() - nodes, stats.nodes as isize, "nodes leaked or lost");
+        assert_eq!(world.ledger.live(), world.oracle.len(), "entries leaked or lost");
+        read(&tree, world, &session.reader);
+    }
+    world.exact = false;
+    tree
+}
+
+fn locked<const N: usize>(mut tree: Locked<N>, world: &mut World, sessions: &[Session]) {
+    for session in sessions {
+        let alone = session.hold == Hold::Alone;
+        let mut writer = if alone { tree.get_mut() } else { tree.lock() };
+        for op in &session.ops {
+            play(&mut writer, world, op, alone);
+        }
+        drop(writer);
+        read(&tree, world, &session.reader);
+    }
+}
+
+fn owned<const N: usize>(
+    (mut tree, mut token): (Owned<N>, WriteToken),
+    world: &mut World,
+    sessions: &[Session],
+) {
+    for session in sessions {
+        let alone = session.hold == Hold::Alone;
+        let mut writer = if alone { tree.get_mut() } else { tree.writer(&mut token).unwrap() };
+        for op in &session.ops {
+            play(&mut writer, world, op, alone);
+        }
+        drop(writer);
+        read(&tree, world, &session.reader);
+    }
+}
+
+/// Waits until nothing is left: each entry and node is dropped in the end, and once.
+pub(crate) fn settle<const N: usize>(ledger: &Ledger, nodes: isize, deferred: bool) {
+    for _ in 0..if deferred { 1_000_000 } else { 1 } {
+        if (ledger.live(), Pool::<N>::live()) == (0, nodes) {
+            assert_eq!(ledger.twice(), 0, "an entry was dropped twice");
+            return;
+        }
+        Epoch::pin().flush();
+        thread::yield_now();
+    }
+    panic!("{} entries and {} nodes never freed", ledger.live(), Pool::<N>::live() - nodes);
+}
