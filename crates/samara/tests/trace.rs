@@ -114,7 +114,9 @@ fn what_cannot_be_run_is_named() {
 
 #[test]
 fn an_interrupt_leaves_nobody_behind() {
-    let mut samara = Command::new(env!("CARGO_BIN_EXE_samara"))
+    // Whoever runs the tests may ignore SIGINT, as shells do in the background; a program inherits that.
+    let mut samara = Command::new("env")
+        .args(["--default-signal=INT", env!("CARGO_BIN_EXE_samara")])
         .args(["trace", "--", "sh", "-c", "echo $$; exec sleep 1000"])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

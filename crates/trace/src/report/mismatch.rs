@@ -6,6 +6,16 @@ use super::{call, style::Style};
 use crate::record::{Call, MmId};
 
 /// A comparison that failed.
+///
+/// ```
+/// use trace::report::{Difference, Mismatch, Style, mismatch};
+///
+/// let difference = Difference::Result { ours: -12, kernel: 0 };
+/// let exe = "/bin/x".into();
+/// let mismatch = Mismatch { mm: 1, pid: 7, exe, call: None, path: None, place: Some("a.vmtrace:9".into()), difference };
+/// let text = mismatch::render(&mismatch, Style::PLAIN);
+/// assert!(text.starts_with("a.vmtrace:9: mismatch in address space 1") && text.contains("ours    -ENOMEM"));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Mismatch {
     /// The address space.

@@ -11,7 +11,7 @@ use super::{
 
 /// What a region is for, told from its line in the listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+enum Kind {
     /// Executable file.
     Text,
     /// Private, writable file.
@@ -96,7 +96,19 @@ impl Region {
 const FOLDS: usize = 12;
 const LEAST_FOLD: usize = 16 << 20;
 
-/// The picture. Ends with a line end; empty if the listing is.
+/// The picture. Ends with a line end; empty if the listing is. Cost grows with the listing's length.
+///
+/// ```
+/// use trace::report::{Portrait, Style, picture};
+///
+/// let listing = "\
+/// 00001000-00003000 rw-p 00000000 00:00 0
+/// 7ff000000000-7ff000001000 r-xp 00000000 fe:00 9    /bin/x
+/// ";
+/// let portrait = Portrait { mm: 1, exe: "/bin/x".into(), vmas: 2, listing: listing.into() };
+/// let text = picture::render(&portrait, Style::PLAIN);
+/// assert!(text.contains("0000000000001000  A") && text.contains("127.94 TiB free"));
+/// ```
 pub fn render(portrait: &Portrait, style: Style) -> String {
     // The vsyscall page is the kernel's: what lies below it is no free address space.
     let lines = portrait.listing.lines().filter(|line| !line.ends_with("[vsyscall]"));
@@ -227,11 +239,8 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
             text.starts_with("address space 2 (/usr/local/bin/fuzz2): 9 VMAs, 1.00 GiB mapped\n"),
             "{text}"
         );
-        let bands: Vec<&str> = text
-            .lines()
-            .filter(|line| line.starts_with('0'))
-            .map(|line| &line[18..])
-            .collect();
+        let bands: Vec<&str> =
+            text.lines().filter(|line| line.starts_with('0')).map(|line| &line[18..]).collect();
         assert_eq!(bands, ["FT.D", "H--", "MA---------g", "S--", "X"], "{text}");
         assert!(text.contains("T text 1 (4.00 KiB)") && text.contains("M shared 1"), "{text}");
         assert_eq!(text.lines().filter(|line| line.ends_with(" free")).count(), 4, "{text}");

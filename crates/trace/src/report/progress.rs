@@ -11,6 +11,12 @@ use super::style::count;
 
 /// Calls and mismatches so far, redrawn in place. Nothing is shown unless standard error is a
 /// terminal. Dropping it takes the line away.
+///
+/// ```
+/// let mut progress = trace::report::Progress::new("ls");
+/// progress.update(1000, 0);
+/// assert_eq!(progress.suspend(|| 7), 7);
+/// ```
 #[derive(Debug)]
 pub struct Progress {
     bar: Option<ProgressBar>,

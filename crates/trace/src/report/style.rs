@@ -3,6 +3,13 @@
 use std::io::IsTerminal;
 
 /// How a report is laid out.
+///
+/// ```
+/// use trace::report::Style;
+///
+/// let style = Style { width: 80, ..Style::of_stderr() };
+/// assert!(!Style::PLAIN.colour && style.width == 80);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     /// Columns.

@@ -9,6 +9,16 @@ use crate::record::{MmId, Op};
 
 /// A whole run. Its size is bounded, however many address spaces a program makes: past some
 /// thousand only the busiest are kept one by one, and all of them in the total.
+///
+/// ```
+/// use trace::{record::Op, report::{Space, Summary, json}};
+///
+/// let mut space = Space { mm: 2, pid: 7, exe: "/bin/x".into(), ..Space::default() };
+/// space.counts.call(Op::Mmap, false);
+/// let mut summary = Summary::default();
+/// summary.add(space);
+/// assert_eq!(json::object(&summary)["calls"], 1);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Sum over all address spaces; peaks are the highest of any.
@@ -206,7 +216,16 @@ pub struct Timing {
     pub kernel: Nanoseconds,
 }
 
-/// A distribution of durations, exact to one per cent.
+/// A distribution of durations, exact to one per cent. Fixed size, some 15 KiB.
+///
+/// ```
+/// use std::time::Duration;
+/// use trace::report::Nanoseconds;
+///
+/// let mut cost = Nanoseconds::default();
+/// cost.add(Duration::from_nanos(80));
+/// assert_eq!((cost.median(), cost.len()), (Some(80), 1));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Nanoseconds(Histogram<u32>);
 

@@ -4,6 +4,13 @@ use std::{borrow::Cow, fmt, io};
 
 /// A trace that cannot be read. Displays as `file:line: expected ..., found ...`, or as
 /// `file: cannot read: ...` if the operating system refused.
+///
+/// ```
+/// use trace::text::Parser;
+///
+/// let error = Parser::new(&b"Q 1\n"[..], "a.vmtrace").err().unwrap();
+/// assert_eq!(error.to_string(), "a.vmtrace:1: expected the header \"# vmtrace 1 ...\", found \"Q 1\"");
+/// ```
 #[derive(Debug)]
 pub struct Error {
     /// The file, as the user named it.

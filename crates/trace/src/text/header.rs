@@ -5,6 +5,14 @@ use std::{fmt, str::FromStr};
 use super::error::Expected;
 
 /// `# vmtrace 1 key=value ...`: every word after the version is optional and kept as it was.
+///
+/// ```
+/// use trace::text::Header;
+///
+/// let header = Header::new().with("kernel", "6.18").with("page", "4096");
+/// assert_eq!(header.to_string(), "# vmtrace 1 kernel=6.18 page=4096");
+/// assert_eq!(header.get("kernel"), Some("6.18"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Header {
     text: String,

@@ -13,6 +13,18 @@ use super::{
 use crate::record::{Call, FileDesc, FileKind, InitialVma, Listing, Op, Record};
 
 /// Reads a trace, one record at a time. The first error is final.
+///
+/// Memory is bounded by the longest listing and by the number of files and address spaces that the
+/// trace introduces, never by a number that stands in it.
+///
+/// ```
+/// use trace::{record::Record, text::Parser};
+///
+/// let mut parser = Parser::new(&b"# vmtrace 1\nQ 1\n"[..], "a.vmtrace")?;
+/// assert_eq!(parser.next_record()?, Some(Record::Gone { mm: 1 }));
+/// assert_eq!((parser.next_record()?, parser.line()), (None, 3));
+/// # Ok::<(), trace::text::Error>(())
+/// ```
 pub struct Parser<R> {
     file: String,
     lines: Lines<R>,

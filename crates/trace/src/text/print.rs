@@ -21,6 +21,15 @@ pub(super) const FILE_KINDS: [(FileKind, &str); 8] = [
 ];
 
 /// Writes a trace. Give it a buffered writer: each record is one `write_all`.
+///
+/// ```
+/// use trace::{record::Record, text::{Header, Printer}};
+///
+/// let mut printer = Printer::new(Vec::new(), &Header::new())?;
+/// printer.record(&Record::Gone { mm: 1 })?;
+/// assert_eq!(printer.into_inner(), b"# vmtrace 1\nQ 1\n");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct Printer<W> {
     out: W,
     text: String,
