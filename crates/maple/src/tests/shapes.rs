@@ -146,6 +146,9 @@ fn one_store_over_everything() {
         [(0, 2 * N + 1), (1, 2 * N), (2 * N - 2, 2 * N), (0, N), (N, 2 * N + 1), (1, 1)]
     {
         for hole in [false, true] {
+            if cfg!(miri) && hole != (from % 2 == 0) {
+                continue; // half of them, for time
+            }
             let mut cells = Cells::new(2 * N + 2);
             let mut tree = Tree::new_in();
             let mut writer = tree.get_mut();
