@@ -301,19 +301,26 @@ mod tests {
         assert_eq!((violation.rule, violation.level), (Rule::AdjacentHoles, 0));
     }
 
+    /// A tree of one entry over everything: its root leaf, borrowed anew for each damage, because the
+    /// validator reads it in between.
+    fn root_body<'b>(
+        writer: &crate::Writer<'_, u32, grace::Single, crate::Global>,
+    ) -> &'b mut crate::node::Body {
+        // SAFETY: the test is alone with the tree and drops the reference at once.
+        unsafe { writer.root().as_leaf().body_mut() }
+    }
+
     #[test]
     fn padding() {
         let mut tree = MapleTree::<u32>::new();
         let mut writer = tree.get_mut();
         writer.store_range(0..=usize::MAX, 1).unwrap();
-        // SAFETY: the test is alone with the tree.
-        let body = unsafe { writer.root().as_leaf().body_mut() };
-        body.slots[2] = ptr::without_provenance_mut(8);
+        root_body(&writer).slots[2] = ptr::without_provenance_mut(8);
         assert_eq!(writer.validate().unwrap_err().rule, Rule::Padding);
-        body.slots[2] = ptr::null_mut();
-        body.bounds[1] = 7;
+        root_body(&writer).slots[2] = ptr::null_mut();
+        root_body(&writer).bounds[1] = 7;
         assert_eq!(writer.validate().unwrap_err().rule, Rule::Padding);
-        body.bounds[1] = usize::MAX;
+        root_body(&writer).bounds[1] = usize::MAX;
         writer.validate().unwrap();
     }
 
@@ -322,11 +329,9 @@ mod tests {
         let mut tree = MapleTree::<u32>::new();
         let mut writer = tree.get_mut();
         writer.store_range(0..=usize::MAX, 1).unwrap();
-        // SAFETY: the test is alone with the tree.
-        let body = unsafe { writer.root().as_leaf().body_mut() };
-        let word = core::mem::replace(&mut body.slots[0], ptr::null_mut());
+        let word = core::mem::replace(&mut root_body(&writer).slots[0], ptr::null_mut());
         assert_eq!(writer.validate().unwrap_err().rule, Rule::EmptyRoot);
-        body.slots[0] = word;
+        root_body(&writer).slots[0] = word;
         writer.validate().unwrap();
     }
 
