@@ -201,6 +201,11 @@ impl Follower<'_> {
         };
         let Some(area) = self.covering(call.mm, start) else { return 0 };
         let inode = (area.dev, area.inode);
+        let mut renamed = Vec::new();
+        self.files.check_name(inode, &area.name, &mut renamed);
+        for (file, path) in renamed {
+            self.observer.record(Record::Rename { file, path }, None);
+        }
         let identity = match identity {
             Identity::Unique if !anonymous && !self.facilities.identity => Identity::Inode,
             other => other,

@@ -148,11 +148,17 @@ impl Files {
                 continue;
             }
             last = (inode, path);
-            if !self.lines.contains_key(&self.line(inode, path)) {
-                self.refresh(inode, path, &mut out);
-            }
+            self.check_name(inode, path, &mut out);
         }
         out
+    }
+
+    /// The files of `inode` whose path is no longer what it was, now that it is seen as `path`. To
+    /// be asked before a file is admitted, too: its name, once known, would hide theirs.
+    pub(super) fn check_name(&mut self, inode: Inode, path: &str, out: &mut Vec<(FileId, String)>) {
+        if !self.lines.contains_key(&self.line(inode, path)) {
+            self.refresh(inode, path, out);
+        }
     }
 
     /// A line names `inode` with a path that none of its files has.
@@ -269,6 +275,20 @@ mod tests {
         files.release(id);
         assert_eq!(files.find(inode, &Identity::Unique), None);
         assert!(files.lines.is_empty() && files.inodes.is_empty());
+    }
+
+    #[test]
+    fn a_second_open_does_not_hide_the_new_name_of_the_first() {
+        let mut files = Files::new();
+        let inode = ((0xfe, 0), 42);
+        let first = files.admit(inode, "/a".into(), Identity::Unique, FileKind::Regular);
+        // Unlinked, then mapped through another descriptor, before any listing.
+        let gone = "/a (deleted)".to_owned();
+        let mut renamed = Vec::new();
+        files.check_name(inode, &gone, &mut renamed);
+        files.admit(inode, gone.clone(), Identity::Unique, FileKind::Regular);
+        assert_eq!(renamed, [(first, gone.clone())]);
+        assert_eq!(files.renamed(&format!("{LINE}{gone}\n")), []);
     }
 
     #[test]
