@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use super::{Counts, Summary, style::Style, style::bytes, style::count};
+use super::{Counts, Space, Summary, style::Style, style::bytes, style::count};
 
 /// Address spaces shown one by one; the busiest, if there are more.
 const SHOWN: usize = 20;
@@ -12,21 +12,28 @@ const SHOWN: usize = 20;
 pub fn render(summary: &Summary, style: Style) -> String {
     let mut out = String::new();
     if summary.total.calls() > 0 {
-        out += &format!("{}\n\n", kinds(summary, style).trim_fmt());
+        out += &format!("{}\n\n", kinds(summary).trim_fmt());
     }
     if summary.address_spaces > 1 {
-        out += &spaces(summary, style);
+        let shown = shown(summary);
+        out += &format!("{}\n\n", spaces(&shown).trim_fmt());
+        out += &format!("{}\n", calls(summary, &shown, style).trim_fmt());
+        if let more @ 1.. = summary.address_spaces - shown.len() as u64 {
+            out += &format!("and {} address spaces with fewer calls\n", count(more));
+        }
         out.push('\n');
     }
     out += &total(summary, style);
     out
 }
 
-fn table(style: Style, head: &[&str], left: &[usize]) -> Table {
+/// A table whose columns are as wide as they must be, numbers to the right.
+fn table(head: &[&str], left: &[usize]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_width(u16::try_from(style.width).unwrap_or(u16::MAX)).set_header(head);
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(head);
     for (i, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((1, 0));
         if !left.contains(&i) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -34,8 +41,8 @@ fn table(style: Style, head: &[&str], left: &[usize]) -> Table {
     table
 }
 
-fn kinds(summary: &Summary, style: Style) -> Table {
-    let mut table = table(style, &["call", "count", "ours, median ns", "kernel, median ns"], &[0]);
+fn kinds(summary: &Summary) -> Table {
+    let mut table = table(&["call", "count", "ours, median ns", "kernel, median ns"], &[0]);
     for (op, &calls) in &summary.total.by_kind {
         let timing = summary.timing.get(op);
         let median = |ns: Option<u64>| ns.map_or_else(|| "-".into(), count);
@@ -46,20 +53,8 @@ fn kinds(summary: &Summary, style: Style) -> Table {
     table
 }
 
-fn spaces(summary: &Summary, style: Style) -> String {
-    let head = [
-        "mm",
-        "program",
-        "calls",
-        "listings",
-        "mismatches",
-        "predicted",
-        "VMAs",
-        "height",
-        "nodes",
-        "bytes",
-    ];
-    let mut table = table(style, &head, &[1]);
+/// The address spaces that get a line: all, or the busiest and those with mismatches.
+fn shown(summary: &Summary) -> Vec<&Space> {
     let mut spaces = summary.spaces();
     if spaces.len() > SHOWN {
         spaces.sort_by_key(|space| {
@@ -68,13 +63,36 @@ fn spaces(summary: &Summary, style: Style) -> String {
         spaces.truncate(SHOWN);
         spaces.sort_by_key(|space| space.mm);
     }
-    for space in &spaces {
+    spaces
+}
+
+/// The end of the program's path.
+fn name(space: &Space) -> String {
+    let name = space.exe.rsplit('/').next().unwrap_or_default();
+    name.chars().take(15).collect()
+}
+
+fn spaces(shown: &[&Space]) -> Table {
+    let head = [
+        "mm",
+        "pid",
+        "program",
+        "calls",
+        "listings",
+        "wrong",
+        "predicted",
+        "VMAs",
+        "height",
+        "nodes",
+        "bytes",
+    ];
+    let mut table = table(&head, &[2]);
+    for space in shown {
         let Counts { tree, vmas_peak, .. } = space.counts;
-        let name = space.exe.rsplit('/').next().unwrap_or_default();
         table.add_row([
             space.mm.to_string(),
             space.pid.to_string(),
-            name.to_string(),
+            name(space),
             count(space.counts.calls()),
             count(space.counts.listings),
             count(space.counts.mismatches),
@@ -82,14 +100,34 @@ fn spaces(summary: &Summary, style: Style) -> String {
             vmas_peak.to_string(),
             tree.height.to_string(),
             tree.nodes.to_string(),
-            bytes(tree.bytes),
+            tree.bytes.to_string(),
         ]);
     }
-    let mut out = format!("{}\n", table.trim_fmt());
-    if let more @ 1.. = summary.address_spaces - spaces.len() as u64 {
-        out += &format!("and {} address spaces with fewer calls\n", count(more));
+    table
+}
+
+/// Calls by kind, an address space a line. Kinds that do not fit are counted together.
+fn calls(summary: &Summary, shown: &[&Space], style: Style) -> Table {
+    let mut kinds: Vec<_> = summary.total.by_kind.iter().map(|(&op, &calls)| (calls, op)).collect();
+    kinds.sort_unstable_by(|a, b| b.cmp(a));
+    let fit = style.width.saturating_sub(30) / 10;
+    let rest = kinds.split_off(fit.clamp(1, kinds.len().max(1)).min(kinds.len()));
+    let mut head = vec!["mm", "program"];
+    head.extend(kinds.iter().map(|(_, op)| op.name()));
+    if !rest.is_empty() {
+        head.push("others");
     }
-    out
+    let mut table = table(&head, &[1]);
+    for space in shown {
+        let of = |op| space.counts.by_kind.get(op).copied().unwrap_or(0);
+        let mut row = vec![space.mm.to_string(), name(space)];
+        row.extend(kinds.iter().map(|(_, op)| count(of(op))));
+        if !rest.is_empty() {
+            row.push(count(rest.iter().map(|(_, op)| of(op)).sum()));
+        }
+        table.add_row(row);
+    }
+    table
 }
 
 fn predicted(counts: &Counts) -> String {
@@ -101,17 +139,70 @@ fn total(summary: &Summary, style: Style) -> String {
     let mismatches = format!("{} mismatches", count(total.mismatches));
     let mismatches = style.paint(if total.mismatches == 0 { "32" } else { "1;31" }, &mismatches);
     format!(
-        "{} memory calls ({} refused) in {} address spaces, {} listings compared, {mismatches}\n\
-         {} addresses predicted; most VMAs {}; tree: height {}, {} nodes, {}; {:.2} s\n",
+        "{} memory calls ({} refused) in {} address spaces, {:.2} s\n\
+         {} listings compared, {mismatches}; {} addresses predicted\n\
+         most VMAs {}; tree: height {}, {} nodes, {}\n",
         count(total.calls()),
         count(total.refused),
         count(summary.address_spaces),
+        summary.elapsed.as_secs_f64(),
         count(total.listings),
         predicted(total),
         count(total.vmas_peak as u64),
         total.tree.height,
         count(total.tree.nodes as u64),
         bytes(total.tree.bytes),
-        summary.elapsed.as_secs_f64(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Op;
+
+    #[test]
+    fn every_address_space_has_its_calls_by_kind() {
+        let mut summary = Summary::default();
+        for (mm, kinds) in [(1, &Op::ALL[..9]), (2, &Op::ALL[..3])] {
+            let mut space = Space {
+                mm,
+                pid: 70 + mm,
+                exe: "/usr/bin/a-rather-long-name".into(),
+                ..Space::default()
+            };
+            for &op in kinds {
+                space.counts.call(op, false);
+            }
+            summary.add(space);
+        }
+        let text = render(&summary, Style { width: 80, colour: false });
+        let words = |line: &str| line.split_whitespace().map(str::to_string).collect::<Vec<_>>();
+        let lines: Vec<_> = text.lines().map(words).collect();
+        let at =
+            lines.iter().position(|line| line.last().is_some_and(|word| word == "others")).unwrap();
+        assert_eq!(lines[at].len(), 2 + 5 + 1, "as many kinds as fit:\n{text}");
+        assert_eq!(lines[at + 1][1..], ["a-rather-long-n", "1", "1", "1", "1", "1", "4"], "{text}");
+        let sum =
+            |row: &[String]| row[2..].iter().map(|word| word.parse::<u64>().unwrap()).sum::<u64>();
+        assert_eq!((sum(&lines[at + 1]), sum(&lines[at + 2])), (9, 3), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+
+    #[test]
+    fn many_address_spaces_are_cut_to_the_busiest() {
+        let mut summary = Summary::default();
+        for mm in 0..100 {
+            let mut space = Space { mm, ..Space::default() };
+            for _ in 0..mm {
+                space.counts.call(Op::Brk, true);
+            }
+            summary.add(space);
+        }
+        let text = render(&summary, Style::PLAIN);
+        assert!(text.contains("and 80 address spaces with fewer calls"), "{text}");
+        assert!(
+            text.contains("4,950 memory calls (4,950 refused) in 100 address spaces"),
+            "{text}"
+        );
+    }
 }
