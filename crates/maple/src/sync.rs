@@ -3,7 +3,10 @@
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+pub(crate) use {
+    atomic::{AtomicPtr, AtomicUsize},
+    loom::sync::atomic::Ordering,
+};
 
 pub(crate) use mutex::{Mutex, MutexGuard};
 
@@ -62,6 +65,45 @@ impl<T> Frozen<T> {
         // SAFETY: the caller's promise; loom has checked that nobody reads beside this.
         self.0.with_mut(|value| unsafe { &mut *value })
     }
+}
+
+/// Loom's atomics, with a turn before each access.
+///
+/// Loom reorders two accesses only if it takes them for dependent, and it remembers one access of each
+/// atomic: a writer that loads a word before it stores it hides the readers that loaded it before (loom
+/// 0.7). The turn is an atomic that everybody adds nothing to; such accesses are always dependent, so
+/// every order of loads and stores is tried. They are relaxed and order nothing else.
+#[cfg(loom)]
+mod atomic {
+    use loom::sync::atomic::{self, Ordering};
+
+    macro_rules! with_turns {
+        ($name:ident$(<$t:ident>)?, $value:ty) => {
+            pub(crate) struct $name$(<$t>)? {
+                value: atomic::$name$(<$t>)?,
+                turn: atomic::AtomicUsize,
+            }
+
+            impl$(<$t>)? $name$(<$t>)? {
+                pub(crate) fn new(value: $value) -> Self {
+                    Self { value: atomic::$name::new(value), turn: atomic::AtomicUsize::new(0) }
+                }
+
+                pub(crate) fn load(&self, order: Ordering) -> $value {
+                    self.turn.fetch_add(0, Ordering::Relaxed);
+                    self.value.load(order)
+                }
+
+                pub(crate) fn store(&self, value: $value, order: Ordering) {
+                    self.turn.fetch_add(0, Ordering::Relaxed);
+                    self.value.store(value, order);
+                }
+            }
+        };
+    }
+
+    with_turns!(AtomicPtr<T>, *mut T);
+    with_turns!(AtomicUsize, usize);
 }
 
 #[cfg(loom)]

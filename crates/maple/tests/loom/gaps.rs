@@ -1,0 +1,49 @@
+//! Searches for free space beside a writer.
+
+use crate::{Tree, apart, model};
+use loom::sync::Arc;
+use loom::thread;
+use maple::Error;
+
+/// In a tree of six, each with a hole of five after it, the writer fills or empties one; what is found was
+/// free at some moment, and the hole of ten that is there throughout is found.
+fn beside(write: fn(&Tree)) {
+    model(move || {
+        let tree = Arc::new(apart(6) as Tree);
+        tree.lock().store_range(65..=usize::MAX, 50).unwrap();
+        let writer = {
+            let tree = tree.clone();
+            thread::spawn(move || write(&tree))
+        };
+        let guard = tree.pin();
+        let low = tree.empty_area(&guard, 0..=usize::MAX, 10, 1);
+        let high = tree.empty_area_rev(&guard, 0..=usize::MAX, 10, 1);
+        let none = tree.empty_area(&guard, 0..=usize::MAX, 16, 1);
+        drop(guard);
+        writer.join().unwrap();
+        assert!(matches!(low, Ok(5 | 15 | 25 | 35 | 55)), "{low:?}");
+        assert!(matches!(high, Ok(5 | 15 | 25 | 35 | 55)), "{high:?}");
+        assert_eq!(none, Err(Error::NoSpace));
+        tree.validate().unwrap();
+    });
+}
+
+// The hole of ten is 55..=64.
+
+#[test]
+fn while_a_longer_hole_comes() {
+    beside(|tree| drop(tree.erase(20).unwrap()));
+}
+
+#[test]
+fn while_holes_are_filled() {
+    beside(|tree| {
+        tree.store_range(15..=19, 60).unwrap();
+        tree.store_range(45..=49, 60).unwrap();
+    });
+}
+
+#[test]
+fn while_leaves_merge_beside_it() {
+    beside(|tree| tree.store_range(5..=44, 60).unwrap());
+}

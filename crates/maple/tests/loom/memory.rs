@@ -1,0 +1,123 @@
+//! Where the models' nodes and entries come from.
+//!
+//! Freed blocks are kept until the next model run, so that a read after the free is a report from loom
+//! and not a crash; or they are handed out again at once, to see that this does no harm.
+
+use loom::cell::UnsafeCell;
+use maple::{AllocError, Entry, Global, NodeAlloc, Raw};
+use std::alloc::Layout;
+use std::cell::{Cell, RefCell};
+use std::ptr::NonNull;
+
+thread_local! {
+    // Loom runs its threads as coroutines of one thread of the system: one list for all of a model's.
+    static FREED: RefCell<Vec<(NonNull<u8>, Layout)>> = const { RefCell::new(Vec::new()) };
+    static ENTRIES: RefCell<Vec<Box<UnsafeCell<u32>>>> = const { RefCell::new(Vec::new()) };
+    static LIVE: Cell<isize> = const { Cell::new(0) };
+    static REUSED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Gives back what the model run before has freed, and forgets its counts.
+pub(crate) fn begin() {
+    for (block, layout) in FREED.take() {
+        // SAFETY: the model run that used it is over.
+        unsafe { Global::deallocate(block, layout) }
+    }
+    ENTRIES.take();
+    LIVE.set(0);
+}
+
+/// Nodes and entries not freed yet.
+pub(crate) fn live() -> isize {
+    LIVE.get()
+}
+
+/// Blocks handed out a second time, in all runs of this thread's models.
+pub(crate) fn reused() -> usize {
+    REUSED.get()
+}
+
+/// Keeps freed blocks aside; with `REUSE`, hands them out again, the last one first.
+pub(crate) struct Pool<const REUSE: bool>;
+
+// SAFETY: a block is handed out once, and again only after it was given back.
+unsafe impl<const REUSE: bool> NodeAlloc for Pool<REUSE> {
+    fn allocate(layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        LIVE.set(LIVE.get() + 1);
+        if REUSE && let Some((block, _)) = FREED.with_borrow_mut(Vec::pop) {
+            REUSED.set(REUSED.get() + 1);
+            return Ok(block);
+        }
+        Global::allocate(layout)
+    }
+
+    unsafe fn deallocate(block: NonNull<u8>, layout: Layout) {
+        LIVE.set(LIVE.get() - 1);
+        FREED.with_borrow_mut(|freed| freed.push((block, layout)));
+    }
+}
+
+/// An entry whose every look and whose end loom knows of.
+#[derive(Debug)]
+pub(crate) struct Canary(Box<UnsafeCell<u32>>);
+
+// SAFETY: loom checks that looks and the end do not meet.
+unsafe impl Send for Canary {}
+// SAFETY: as above.
+unsafe impl Sync for Canary {}
+
+impl Canary {
+    pub(crate) fn new(value: u32) -> Self {
+        LIVE.set(LIVE.get() + 1);
+        Canary(Box::new(UnsafeCell::new(value)))
+    }
+}
+
+impl Drop for Canary {
+    fn drop(&mut self) {
+        LIVE.set(LIVE.get() - 1);
+        // SAFETY: loom checks that nobody looks.
+        self.0.with_mut(|value| unsafe { *value = u32::MAX });
+        // Its memory stays, so that a later look is a report.
+        let ended = std::mem::replace(&mut self.0, Box::new(UnsafeCell::new(0)));
+        ENTRIES.with_borrow_mut(|entries| entries.push(ended));
+    }
+}
+
+/// A look at a [`Canary`].
+#[derive(Clone, Copy)]
+pub(crate) struct Look<'g>(&'g UnsafeCell<u32>);
+
+impl Look<'_> {
+    pub(crate) fn value(self) -> u32 {
+        // SAFETY: loom checks that it has not ended.
+        self.0.with(|value| unsafe { *value })
+    }
+}
+
+// SAFETY: the word is the box's pointer; a duplicate is a box of its own.
+unsafe impl Entry for Canary {
+    type Ref<'g> = Look<'g>;
+    const NEEDS_DROP: bool = true;
+
+    fn into_raw(self) -> Raw {
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: the box is moved out once, and `this` is not dropped.
+        NonNull::from(Box::leak(unsafe { std::ptr::read(&this.0) })).cast()
+    }
+
+    unsafe fn from_raw(raw: Raw) -> Self {
+        // SAFETY: the caller's promise.
+        Canary(unsafe { Box::from_raw(raw.cast().as_ptr()) })
+    }
+
+    unsafe fn borrow<'g>(raw: Raw) -> Look<'g> {
+        // SAFETY: the caller's promise.
+        Look(unsafe { raw.cast().as_ref() })
+    }
+
+    unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError> {
+        // SAFETY: the caller's promise.
+        Ok(Canary::new(unsafe { Self::borrow(raw) }.value()).into_raw())
+    }
+}

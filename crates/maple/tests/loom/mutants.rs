@@ -1,0 +1,77 @@
+//! The same models with a grace period that is wrong: each must be caught.
+
+use crate::engine::{Counting, Hasty, Kind, LooseEnd, LooseStart, Right};
+use crate::memory::{Canary, Pool};
+use crate::{model, touching};
+use loom::sync::Arc;
+use loom::thread;
+use maple::MapleTree;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A lookup, and an iteration, beside a store that replaces the leaf.
+fn nodes<K: Kind>() {
+    model(|| {
+        let tree: Arc<MapleTree<u32, Counting<K>, Pool<false>>> = Arc::new(touching(3));
+        let writer = {
+            let tree = tree.clone();
+            thread::spawn(move || tree.store_range(10..=19, 9).unwrap())
+        };
+        {
+            let guard = tree.pin();
+            assert!(matches!(tree.load(&guard, 15), Some(2 | 9)));
+            assert_eq!(tree.iter(&guard, 0..=usize::MAX).count(), 3);
+        }
+        writer.join().unwrap();
+    });
+}
+
+/// A look at an entry beside its replacement.
+fn entries<K: Kind>() {
+    model(|| {
+        let tree = MapleTree::<Canary, Counting<K>, Pool<false>>::new_in();
+        tree.store_range(10..=19, Canary::new(2)).unwrap();
+        let tree = Arc::new(tree);
+        let writer = {
+            let tree = tree.clone();
+            thread::spawn(move || drop(tree.erase(15).unwrap()))
+        };
+        {
+            let guard = tree.pin();
+            if let Some(seen) = tree.load(&guard, 15) {
+                assert_eq!(seen.value(), 2);
+            }
+        }
+        writer.join().unwrap();
+    });
+}
+
+/// Loom stops the model with a report of the two accesses that met.
+fn caught(run: fn()) {
+    let panic = catch_unwind(AssertUnwindSafe(run)).expect_err("the mutant lives");
+    let report = panic.downcast_ref::<String>().map(String::as_str).unwrap_or_default();
+    assert!(report.contains("Causality violation"), "stopped by something else: {report}");
+}
+
+#[test]
+fn the_right_engine_passes() {
+    nodes::<Right>();
+    entries::<Right>();
+}
+
+#[test]
+fn no_grace_period() {
+    caught(nodes::<Hasty>);
+    caught(entries::<Hasty>);
+}
+
+#[test]
+fn a_guard_that_does_not_see_what_was_unlinked() {
+    caught(nodes::<LooseStart>);
+    caught(entries::<LooseStart>);
+}
+
+#[test]
+fn a_free_that_does_not_wait_for_the_last_look() {
+    caught(nodes::<LooseEnd>);
+    caught(entries::<LooseEnd>);
+}

@@ -1,0 +1,155 @@
+//! Iteration and cursors that go on through nodes that are replaced meanwhile.
+
+use crate::{Tree, model, touching};
+use loom::sync::Arc;
+use loom::thread;
+
+/// How many entries the tree of [`touching`] has, and what happens to it beside the walk. The first entry
+/// and the last stay throughout.
+type Story = (usize, &'static [fn(&Tree)]);
+
+const STORIES: [Story; 7] = [
+    // A leaf replaced in its parent's slot.
+    (6, &[|tree| tree.store_range(20..=29, 99).unwrap()]),
+    // The root replaced: leaves merged, split, spanned.
+    (6, &[|tree| tree.erase_range(10..=49).unwrap()]),
+    (6, &[|tree| tree.store_range(15..=44, 99).unwrap()]),
+    (6, &[|tree| drop(tree.erase(25).unwrap())]),
+    // A new root, and then a leaf replaced in it: one that the old root does not have.
+    (
+        6,
+        &[
+            |tree| tree.store_range(22..=23, 98).unwrap(),
+            |tree| tree.store_range(30..=39, 99).unwrap(),
+        ],
+    ),
+    // Three levels: an inner node replaced in the root's slot, and then a leaf in that.
+    (
+        17,
+        &[
+            |tree| tree.store_range(22..=23, 98).unwrap(),
+            |tree| tree.store_range(24..=29, 99).unwrap(),
+        ],
+    ),
+    (17, &[|tree| tree.erase_range(15..=144).unwrap()]),
+];
+
+type Entries = Vec<(usize, usize, u32)>;
+
+fn entries(tree: &Tree) -> Entries {
+    let guard = tree.pin();
+    let all = tree.iter(&guard, 0..=usize::MAX);
+    all.map(|(range, value)| (*range.start(), *range.end(), value)).collect()
+}
+
+/// A walk from end to end, in order: no index twice, the first and last entry there, every range one
+/// that the tree held at some time, and none left out that was there all the time.
+fn sound(walk: &Entries, states: &[Entries]) {
+    for pair in walk.windows(2) {
+        assert!(pair[0].1 < pair[1].0, "out of order: {walk:?}");
+    }
+    for entry in walk {
+        assert!(states.iter().any(|state| state.contains(entry)), "never there: {entry:x?}");
+    }
+    for entry in &states[0] {
+        let throughout = states.iter().all(|state| state.contains(entry));
+        assert!(!throughout || walk.contains(entry), "left out: {entry:x?} in {walk:x?}");
+    }
+}
+
+fn beside(walk: fn(&Tree) -> Entries) {
+    for (n, writes) in STORIES {
+        model(move || {
+            let plain: Tree = touching(n);
+            let mut states = vec![entries(&plain)];
+            for write in writes {
+                write(&plain);
+                states.push(entries(&plain));
+            }
+            let tree = Arc::new(touching(n) as Tree);
+            let writer = {
+                let tree = tree.clone();
+                thread::spawn(move || writes.iter().for_each(|write| write(&tree)))
+            };
+            let seen = walk(&tree);
+            writer.join().unwrap();
+            sound(&seen, &states);
+            assert_eq!(entries(&tree), states[writes.len()]);
+            tree.validate().unwrap();
+        });
+    }
+}
+
+#[test]
+fn iteration() {
+    beside(entries);
+}
+
+#[test]
+fn iteration_from_both_ends() {
+    beside(|tree| {
+        let guard = tree.pin();
+        let mut iter = tree.iter(&guard, 0..=usize::MAX);
+        let (mut low, mut high) = (Vec::new(), Vec::new());
+        loop {
+            let Some((range, value)) = iter.next() else { break };
+            low.push((*range.start(), *range.end(), value));
+            let Some((range, value)) = iter.next_back() else { break };
+            high.push((*range.start(), *range.end(), value));
+        }
+        low.extend(high.into_iter().rev());
+        low
+    });
+}
+
+#[test]
+fn a_cursor_backwards() {
+    beside(|tree| {
+        let guard = tree.pin();
+        let mut cursor = tree.cursor(&guard, usize::MAX);
+        let mut seen = Vec::new();
+        while let Some((range, value)) = cursor.find_rev(0) {
+            seen.push((*range.start(), *range.end(), value));
+        }
+        seen.reverse();
+        seen
+    });
+}
+
+/// Every index once, holes included, in whatever pieces.
+#[test]
+fn a_cursor_over_every_range() {
+    beside(|tree| {
+        let guard = tree.pin();
+        let mut cursor = tree.cursor(&guard, 0);
+        let (mut seen, mut next) = (Vec::new(), Some(0));
+        while let Some((range, value)) = cursor.next_range(usize::MAX) {
+            assert_eq!(Some(*range.start()), next, "an index left out or met twice");
+            next = range.end().checked_add(1);
+            if let Some(value) = value {
+                seen.push((*range.start(), *range.end(), value));
+            }
+        }
+        assert_eq!(next, None, "the last index was not reached");
+        seen
+    });
+}
+
+/// The guard is let go half way, and with it every node that the cursor knew.
+#[test]
+fn a_cursor_that_pauses() {
+    beside(|tree| {
+        let mut seen = Vec::new();
+        let mut place = tree.cursor(&tree.pin(), 0).pause();
+        loop {
+            let guard = tree.pin();
+            let mut cursor = tree.resume(&guard, place);
+            let Some((range, value)) = cursor.find(usize::MAX) else { return seen };
+            // What follows may begin before where we are, by a write in between.
+            if seen.last().is_none_or(|&(_, max, _)| max < *range.start()) {
+                seen.push((*range.start(), *range.end(), value));
+            }
+            place = cursor.pause();
+        }
+    });
+}
