@@ -91,8 +91,7 @@ fn iteration_from_both_ends() {
         let guard = tree.pin();
         let mut iter = tree.iter(&guard, 0..=usize::MAX);
         let (mut low, mut high) = (Vec::new(), Vec::new());
-        loop {
-            let Some((range, value)) = iter.next() else { break };
+        while let Some((range, value)) = iter.next() {
             low.push((*range.start(), *range.end(), value));
             let Some((range, value)) = iter.next_back() else { break };
             high.push((*range.start(), *range.end(), value));
