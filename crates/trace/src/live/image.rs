@@ -124,12 +124,28 @@ pub(super) fn marks(tid: Tid) -> io::Result<Marks> {
     marks_in(&stat).ok_or_else(|| io::Error::other("/proc/PID/stat has too few fields"))
 }
 
-/// Where the downward search for free addresses began: right after execve the highest VMA below
-/// the stack, the program interpreter's or the vdso's, ends there.
-pub(super) fn mmap_base(areas: &[Area], start_stack: usize) -> usize {
+/// Where the downward search for free addresses began: right after execve the program interpreter
+/// or the vdso ends there. A program without interpreter that may lie anywhere is put there itself.
+/// `program` is the inode of the file that execve was given.
+pub(super) fn mmap_base(areas: &[Area], program: u64, start_stack: usize) -> usize {
     let stack = areas.iter().find(|a| a.range.contains(&start_stack)).map(|a| a.range.start);
     let below = stack.unwrap_or(start_stack);
-    areas.iter().map(|a| a.range.end).filter(|&end| end <= below).max().unwrap_or(below)
+    let has_interpreter = areas.iter().any(|a| a.inode != 0 && a.inode != program);
+    let candidates = areas.iter().filter(|a| match a.inode {
+        // Of what has no file, the vdso; the program's own zeroed part lies with the program.
+        0 => a.name == "[vdso]",
+        inode => inode != program || !has_interpreter,
+    });
+    candidates.map(|a| a.range.end).filter(|&end| end <= below).max().unwrap_or(below)
+}
+
+/// Whether addresses are chosen bottom-up for `tid`, which its personality can ask for.
+pub(super) fn is_bottom_up(tid: Tid) -> bool {
+    const ADDR_COMPAT_LAYOUT: u32 = 0x20_0000;
+    fs::read_to_string(format!("/proc/{tid}/personality"))
+        .ok()
+        .and_then(|text| u32::from_str_radix(text.trim(), 16).ok())
+        .is_some_and(|personality| personality & ADDR_COMPAT_LAYOUT != 0)
 }
 
 #[cfg(test)]
@@ -158,7 +174,16 @@ VmFlags: ex
         assert_eq!((areas[0].dev, areas[0].inode, areas[0].offset), ((0xfe, 0), 10002497, 0x1000));
         assert_eq!(areas[0].flags.to_string(), "rd,wr,mr,mw,me,ac");
         assert_eq!(areas[0].flags.pkey(), 3);
-        assert_eq!(mmap_base(&areas, 0x7fff2963c2f0), 0x7f9c468e2000);
+        // Static: the vdso alone, unless the program lies above it.
+        assert_eq!(mmap_base(&areas, 10002497, 0x7fff2963c2f0), 0x7f9c468e2000);
+        let mut high = areas.clone();
+        high[0].range = 0x7f9c468e2000..0x7f9c468f0000;
+        assert_eq!(mmap_base(&high, 10002497, 0x7fff2963c2f0), 0x7f9c468f0000);
+        // With an interpreter below the program, as with an unlimited stack.
+        let interpreter = Area { inode: 7, range: 0x1000..0x9000, ..areas[0].clone() };
+        let vdso = Area { range: 0x9000..0xb000, ..areas[1].clone() };
+        let low = [areas[0].clone(), interpreter, vdso, areas[2].clone()];
+        assert_eq!(mmap_base(&low, 10002497, 0x7fff2963c2f0), 0xb000);
     }
 
     #[test]

@@ -173,7 +173,8 @@ impl Follower<'_> {
             self.notice("a program is not an x86-64 one; it runs, but cannot be followed");
             return Ok(None);
         }
-        if exe.is_ok_and(|meta| meta.mode() & 0o6000 != 0) && gains_nothing(pid) {
+        let (mode, inode) = exe.map_or((0, 0), |meta| (meta.mode(), meta.ino()));
+        if mode & 0o6000 != 0 && gains_nothing(pid) {
             self.notice(
                 "a set-uid or set-gid program runs without its privilege, because an ordinary user \
                  may filter only programs that gain none",
@@ -183,11 +184,11 @@ impl Follower<'_> {
         let marks = image::marks(pid)?;
         let (areas, unknown) = image::read(pid)?;
         self.strange_flags(unknown);
-        let mmap_base = image::mmap_base(&areas, marks.start_stack);
-        if mmap_base < marks.start_stack / 2 {
+        let mmap_base = image::mmap_base(&areas, inode, marks.start_stack);
+        if image::is_bottom_up(pid) {
             self.notice(
-                "a program's addresses are chosen bottom-up (unlimited stack or legacy layout) and \
-                 not predicted",
+                "a program's addresses are chosen bottom-up (its personality asks for the legacy \
+                 layout), which is not predicted",
             );
         }
         let space = Space::open(pid, marks.start_brk)?;
