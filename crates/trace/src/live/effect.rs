@@ -203,9 +203,7 @@ impl Follower<'_> {
         let inode = (area.dev, area.inode);
         let mut renamed = Vec::new();
         self.files.check_name(inode, &area.name, &mut renamed);
-        for (file, path) in renamed {
-            self.observer.record(Record::Rename { file, path }, None);
-        }
+        self.tell_renames(renamed);
         let identity = match identity {
             Identity::Unique if !anonymous && !self.facilities.identity => Identity::Inode,
             other => other,

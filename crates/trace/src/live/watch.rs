@@ -14,7 +14,7 @@ use super::{
     sys::{self, Tid, pages},
     table::{Last, Space},
 };
-use crate::record::{Call, MmId, Op, Record};
+use crate::record::{Call, FileId, MmId, Op, Record};
 
 /// Reads a whole listing. The kernel hands out a page at a time; nothing changes between two,
 /// because no operation is in flight.
@@ -124,7 +124,7 @@ impl Follower<'_> {
         let Some(space) = self.spaces.get(&mm) else { return };
         let Some(&tid) = space.users.first() else { return };
         let alone = space.users.len() == 1;
-        let text = match read_text(space) {
+        let text = match self.read_settled(mm) {
             Ok(text) => text,
             Err(error) => return self.lost_listing(&error),
         };
@@ -136,7 +136,6 @@ impl Follower<'_> {
         if !alone {
             self.tell_growth(mm, Some(&text));
         }
-        self.tell_renames(&text);
         let mut strange = 0;
         let mut differed = false;
         let mut smaps = || {
@@ -155,7 +154,7 @@ impl Follower<'_> {
 
     /// The last listing of an address space in full, read while it still stands.
     pub(super) fn last_listing(&mut self, mm: MmId, tid: Tid) -> Option<Last> {
-        let text = match read_text(self.spaces.get(&mm)?) {
+        let text = match self.read_settled(mm) {
             Ok(text) if text.is_empty() => return None,
             Ok(text) => text,
             Err(error) => {
@@ -164,7 +163,6 @@ impl Follower<'_> {
             }
         };
         self.tell_growth(mm, Some(&text));
-        self.tell_renames(&text);
         let (areas, unknown) = match image::read(tid) {
             Ok(read) => read,
             Err(error) => {
@@ -189,8 +187,26 @@ impl Follower<'_> {
         }
     }
 
-    fn tell_renames(&mut self, listing: &str) {
-        for (file, path) in self.files.renamed(listing) {
+    /// A listing in which every name is the one last told. Files are renamed by anyone at any
+    /// moment, also between two lines, so one that brings a new name is read once more.
+    fn read_settled(&mut self, mm: MmId) -> io::Result<String> {
+        // Whoever renames faster than this must live with a listing that is out of date.
+        const TRIES: usize = 8;
+        let mut text = String::new();
+        for _ in 0..TRIES {
+            let Some(space) = self.spaces.get(&mm) else { break };
+            text = read_text(space)?;
+            let renamed = self.files.renamed(&text);
+            if renamed.is_empty() {
+                break;
+            }
+            self.tell_renames(renamed);
+        }
+        Ok(text)
+    }
+
+    pub(super) fn tell_renames(&mut self, renamed: Vec<(FileId, String)>) {
+        for (file, path) in renamed {
             self.observer.record(Record::Rename { file, path }, None);
         }
     }
