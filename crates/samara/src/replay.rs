@@ -42,7 +42,7 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
         }
     }
     if options.repeat.is_some() {
-        all.timing = std::mem::take(&mut speed.summary.timing);
+        all.timing = speed.summary.timing.clone();
     }
     if options.json {
         let mut object = json::object(&all);
@@ -50,7 +50,8 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
             map.insert("errors".into(), json!(errors));
             if options.repeat.is_some() {
                 map.insert("operations".into(), json!(speed.calls));
-                map.insert("operations_per_second".into(), json!(speed.per_second()));
+                map.insert("operations_per_second".into(), json!(speed.operations_per_second()));
+                map.insert("mirrored_per_second".into(), json!(speed.mirrored_per_second()));
             }
         }
         let mut out = std::io::stdout().lock();
@@ -61,10 +62,11 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
     } else if errors.len() < options.files.len() {
         eprint!("{}", tables::render(&all, style));
         if options.repeat.is_some() {
-            let per_second = speed.per_second();
             eprintln!(
-                "measured {} operations without comparisons, {per_second:.0} a second",
-                speed.calls
+                "measured {} calls without comparisons: {:.0} operations a second, {:.0} with all that a mirror does",
+                speed.calls,
+                speed.operations_per_second(),
+                speed.mirrored_per_second(),
             );
         }
         if let Some(largest) = &all.largest {
@@ -132,7 +134,21 @@ impl Speed {
         Ok(())
     }
 
-    fn per_second(&self) -> f64 {
-        if self.took.is_zero() { 0.0 } else { self.calls as f64 / self.took.as_secs_f64() }
+    /// Calls by the time in our operations alone.
+    fn operations_per_second(&self) -> f64 {
+        let timings = self.summary.timing.values();
+        let (count, took) = timings.fold((0, Duration::ZERO), |(count, took), timing| {
+            (count + timing.ours.len(), took + timing.ours.total())
+        });
+        per_second(count, took)
     }
+
+    /// Calls by the time of whole replays: files, faults, forks and the ends of address spaces too.
+    fn mirrored_per_second(&self) -> f64 {
+        per_second(self.calls, self.took)
+    }
+}
+
+fn per_second(count: u64, took: Duration) -> f64 {
+    if took.is_zero() { 0.0 } else { count as f64 / took.as_secs_f64() }
 }

@@ -227,7 +227,10 @@ pub struct Timing {
 /// assert_eq!((cost.median(), cost.len()), (Some(80), 1));
 /// ```
 #[derive(Clone, Debug)]
-pub struct Nanoseconds(Histogram<u32>);
+pub struct Nanoseconds {
+    histogram: Histogram<u32>,
+    total: Duration,
+}
 
 impl Nanoseconds {
     /// Longest duration told apart, ns: a minute.
@@ -235,34 +238,42 @@ impl Nanoseconds {
 
     /// Adds a duration. Constant time, no allocation.
     pub fn add(&mut self, duration: Duration) {
-        self.0.saturating_record(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+        self.histogram.saturating_record(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+        self.total = self.total.saturating_add(duration);
     }
 
     fn merge(&mut self, other: &Nanoseconds) {
         // Both have the same fixed range, so nothing lies outside.
-        self.0.add(&other.0).expect("the same bounds");
+        self.histogram.add(&other.histogram).expect("the same bounds");
+        self.total = self.total.saturating_add(other.total);
     }
 
     /// The median in nanoseconds, if anything was added.
     pub fn median(&self) -> Option<u64> {
-        (!self.0.is_empty()).then(|| self.0.value_at_quantile(0.5))
+        (!self.is_empty()).then(|| self.histogram.value_at_quantile(0.5))
     }
 
     /// How many durations were added.
     pub fn len(&self) -> u64 {
-        self.0.len()
+        self.histogram.len()
     }
 
     /// Whether nothing was added.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.histogram.is_empty()
+    }
+
+    /// The sum of what was added.
+    pub fn total(&self) -> Duration {
+        self.total
     }
 }
 
 impl Default for Nanoseconds {
     fn default() -> Self {
         // Two digits and a fixed range are bounds that the library accepts.
-        Nanoseconds(Histogram::new_with_max(Self::LONGEST, 2).expect("fixed bounds"))
+        let histogram = Histogram::new_with_max(Self::LONGEST, 2).expect("fixed bounds");
+        Nanoseconds { histogram, total: Duration::ZERO }
     }
 }
 
@@ -313,6 +324,7 @@ mod tests {
         }
         let median = ns.median().unwrap();
         assert!((49_500..=50_500).contains(&median), "{median}");
+        assert_eq!(ns.total(), Duration::from_nanos(999 * 1000 / 2 * 100));
         ns.add(Duration::MAX);
         assert_eq!(ns.len(), 1000);
     }
