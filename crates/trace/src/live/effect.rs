@@ -205,7 +205,15 @@ impl Follower<'_> {
         self.files.check_name(inode, &area.name, &mut renamed);
         self.tell_renames(renamed);
         let identity = match identity {
-            Identity::Unique if !anonymous && !self.facilities.identity => Identity::Inode,
+            Identity::Unique if !anonymous => {
+                if self.facilities.identity {
+                    self.notice(
+                        "a program's descriptors may not be copied (it is not dumpable): its files \
+                         are told apart by device and inode",
+                    );
+                }
+                Identity::Inode
+            }
             other => other,
         };
         let known = self.files.find(inode, &identity);

@@ -337,7 +337,7 @@ impl Follower<'_> {
                 self.observer.record(Record::Listing(listing), None);
             }
             None => self
-                .notice("an address space ended without a last listing: its threads were killed"),
+                .notice("an address space ended without a last listing: its threads were killed, or it may not be read"),
         }
         self.spaces.remove(&mm);
         self.observer.record(Record::Gone { mm }, None);
