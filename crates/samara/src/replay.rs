@@ -33,6 +33,9 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
                 if let Some(first) = &summary.first_mismatch {
                     eprint!("{}", mismatch::render(first, style));
                 }
+                for notice in &summary.notices {
+                    complain(format_args!("{}: {notice}", path.display()));
+                }
                 all.merge(summary);
             }
             Err(error) => {

@@ -115,6 +115,15 @@ fn repeating_measures_each_kind() {
 }
 
 #[test]
+fn a_kernel_that_was_not_checked_is_named() {
+    let path =
+        changed("old.vmtrace", |lines| lines[0] = lines[0].replace("kernel=6.18", "kernel=5.10.1"));
+    let (_, out, err) = replay(&["--json", path.to_str().unwrap()]);
+    assert!(err.contains("old.vmtrace: recorded on Linux 5.10.1"), "{err}");
+    assert!(json(&out)["notices"][0].as_str().unwrap().contains("5.10.1"), "{out}");
+}
+
+#[test]
 fn a_wrong_listing_is_shown_with_its_call() {
     let path = changed("listing.vmtrace", |lines| {
         let at = lines.iter().position(|line| line.starts_with("M 2 15496 munmap")).unwrap() + 1;

@@ -24,6 +24,13 @@ pub fn replay(reader: impl BufRead, file: &str) -> Result<Summary, Error> {
     }
     let mut summary = mirror.finish();
     summary.elapsed = begun.elapsed();
+    if let Some(kernel) = parser.header().get("kernel")
+        && !Profile::for_release(kernel).1
+    {
+        summary.notice(&format!(
+            "recorded on Linux {kernel}; the rules were checked on 6.18: differences may be the kernel's"
+        ));
+    }
     Ok(summary)
 }
 
