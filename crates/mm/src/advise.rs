@@ -1,7 +1,7 @@
 //! madvise: advice that changes VMAs (rule 9). Advice about pages alone is accepted and left to the page layer.
 
 use crate::{
-    Area, Error, MappedFile, VmFlags, Vma,
+    Area, Counted, Error, MappedFile, VmFlags, Vma,
     map::{can_be_mergeable, range_end},
     space::Writer,
 };
@@ -125,7 +125,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             if area.vma.flags.intersects(barred) {
                 return Err(Error::WrongKind);
             }
-            self.prepare_anon(area.clone())?;
+            self.install_guards(area)?;
             return Ok(end);
         }
         let flags = advised(area, advice)?;
@@ -135,6 +135,21 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let mut vma = Vma::clone(&area.vma);
         vma.flags = flags;
         self.modify(area, start, end, vma)
+    }
+
+    /// Guard pages are there now: what the VMA remembers of that depends on the kernel.
+    fn install_guards(&mut self, area: &Area<F>) -> Result<(), Error> {
+        if !self.profile.guard_flag {
+            return self.prepare_anon(area.clone());
+        }
+        let with_pages =
+            if area.vma.is_anonymous() { self.with_anon(area)? } else { area.vma.clone() };
+        if with_pages.flags.contains(VmFlags::MAYBE_GUARD) {
+            return self.prepare_anon(Area { vma: with_pages, ..*area });
+        }
+        let mut vma = Vma::clone(&with_pages);
+        vma.flags |= VmFlags::MAYBE_GUARD;
+        self.store(area.start, area.end, Counted::new(vma)?)
     }
 
     fn advise_populate(&mut self, start: usize, end: usize, advice: Advice) -> Result<(), Error> {

@@ -28,7 +28,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     }
 
     /// The contents of the VMA once it has an anon_vma.
-    fn with_anon(&self, area: &Area<F>) -> Result<Counted<Vma<F>>, Error> {
+    pub(crate) fn with_anon(&self, area: &Area<F>) -> Result<Counted<Vma<F>>, Error> {
         if area.vma.is_faulted() {
             return Ok(area.vma.clone());
         }

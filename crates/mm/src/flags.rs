@@ -31,6 +31,8 @@ bitflags::bitflags! {
         const UFFD_MISSING = 1 << 9;
         /// `pf`: maps raw frames without reference counts.
         const PFNMAP = 1 << 10;
+        /// `gu`: may hold guard pages (MADV_GUARD_INSTALL); never goes away, and passes on to what it merges with.
+        const MAYBE_GUARD = 1 << 11;
         /// `uw`: userfaultfd reports writes.
         const UFFD_WP = 1 << 12;
         /// `lo`: pages stay in memory.
@@ -96,13 +98,15 @@ bitflags::bitflags! {
         const UFFD = Self::UFFD_MISSING.bits() | Self::UFFD_WP.bits() | Self::UFFD_MINOR.bits();
         /// All four bits of the protection key.
         const PKEY = Self::PKEY_BIT0.bits() | Self::PKEY_BIT1.bits() | Self::PKEY_BIT2.bits() | Self::PKEY_BIT3.bits();
+        /// Flags that do not keep VMAs apart: what merges has them if any part had.
+        const STICKY = Self::SOFTDIRTY.bits() | Self::MAYBE_GUARD.bits();
         /// VMAs with any of these never merge and cannot be locked.
         const SPECIAL = Self::IO.bits() | Self::DONTEXPAND.bits() | Self::PFNMAP.bits() | Self::MIXEDMAP.bits();
     }
 }
 
 /// Flag and two-letter name, in listing order. Protection key bits have none.
-const NAMES: [(VmFlags, &str); 35] = [
+const NAMES: [(VmFlags, &str); 36] = [
     (VmFlags::READ, "rd"),
     (VmFlags::WRITE, "wr"),
     (VmFlags::EXEC, "ex"),
@@ -114,6 +118,7 @@ const NAMES: [(VmFlags, &str); 35] = [
     (VmFlags::GROWSDOWN, "gd"),
     (VmFlags::UFFD_MISSING, "um"),
     (VmFlags::PFNMAP, "pf"),
+    (VmFlags::MAYBE_GUARD, "gu"),
     (VmFlags::UFFD_WP, "uw"),
     (VmFlags::LOCKED, "lo"),
     (VmFlags::IO, "io"),

@@ -123,7 +123,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         {
             return Err(Error::Occupied);
         }
-        self.may_unmap(addr, end)?;
+        self.clear_way(addr, end)?;
 
         let populate = flags.contains(VmFlags::LOCKED)
             || (request.flags.contains(MapFlags::POPULATE)

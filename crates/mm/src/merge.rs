@@ -9,7 +9,7 @@ use crate::{Area, Counted, Error, MappedFile, VmFlags, Vma, space::Writer};
 /// Do two VMAs agree in all that merging asks for, apart from position and private pages?
 fn same_kind<F: MappedFile>(a: &Vma<F>, b: &Vma<F>) -> bool {
     a.policy == b.policy
-        && (a.flags ^ b.flags).difference(VmFlags::SOFTDIRTY).is_empty()
+        && (a.flags ^ b.flags).difference(VmFlags::STICKY).is_empty()
         && a.file == b.file
         && a.uffd == b.uffd
         && a.name == b.name
@@ -35,7 +35,7 @@ pub(crate) fn may_share_anon<F: MappedFile>(below: &Area<F>, above: &Area<F>) ->
     below.end == above.start
         && a.policy == b.policy
         && a.file == b.file
-        && (a.flags ^ b.flags).difference(VmFlags::ACCESS | VmFlags::SOFTDIRTY).is_empty()
+        && (a.flags ^ b.flags).difference(VmFlags::ACCESS | VmFlags::STICKY).is_empty()
         && a.slide == b.slide
 }
 
@@ -67,9 +67,14 @@ impl<F: MappedFile> Sides<F> {
     }
 
     /// The range and contents that come out; `None` if no side joins. Allocates only if a side that saw no write
-    /// takes in private pages.
+    /// takes in private pages or sticky flags.
     fn join(self, start: usize, end: usize, new: &Vma<F>) -> Result<Option<Area<F>>, Error> {
         let Sides { left, right } = self;
+        let sticky = [left.as_ref(), right.as_ref()]
+            .into_iter()
+            .flatten()
+            .fold(new.flags, |flags, side| flags | side.vma.flags)
+            & VmFlags::STICKY;
         let pages = [left.as_ref(), right.as_ref()]
             .into_iter()
             .flatten()
@@ -83,8 +88,12 @@ impl<F: MappedFile> Sides<F> {
             (None, Some(right)) => Area { start, ..right },
             (None, None) => return Ok(None),
         };
-        if let Some(anon) = pages.filter(|_| !joined.vma.is_faulted()) {
-            joined.vma = Counted::new(Vma { anon, ..Vma::clone(&joined.vma) })?;
+        let pages = pages.filter(|_| !joined.vma.is_faulted());
+        if pages.is_some() || !joined.vma.flags.contains(sticky) {
+            let mut vma = Vma::clone(&joined.vma);
+            vma.flags |= sticky;
+            vma.anon = pages.unwrap_or(vma.anon);
+            joined.vma = Counted::new(vma)?;
         }
         Ok(Some(joined))
     }

@@ -16,6 +16,9 @@ pub struct Profile {
     pub huge_aligned_anon: bool,
     /// MAP_NORESERVE is honoured (overcommit is not 2).
     pub honours_noreserve: bool,
+    /// MADV_GUARD_INSTALL leaves [`VmFlags::MAYBE_GUARD`](crate::VmFlags::MAYBE_GUARD) on a VMA, and an anon_vma only on an
+    /// anonymous one (6.19, and late releases of 6.18). Without it, every VMA with guard pages gets an anon_vma and no flag.
+    pub guard_flag: bool,
     /// mremap to a fixed address moves several VMAs at once (since 6.17).
     pub moves_many: bool,
 }
@@ -29,6 +32,7 @@ impl Profile {
         max_map_count: 65530,
         huge_aligned_anon: true,
         honours_noreserve: true,
+        guard_flag: false,
         moves_many: true,
     };
 

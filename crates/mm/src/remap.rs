@@ -94,7 +94,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             if first && area.start > whole.addr {
                 return Err(Error::NotOneVma);
             }
-            if area.vma.uffd.is_some() && (!first || area.end < end) {
+            // A move of these cannot be undone or placed by us alone, so they do not move with others.
+            let loner = area.vma.uffd.is_some() || area.vma.has_close_hook();
+            if loner && (!first || area.end < end) {
                 return Err(Error::NotOneVma);
             }
             first = false;

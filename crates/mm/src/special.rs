@@ -39,7 +39,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if start >= end || end > self.profile.task_size {
             return Err(Error::BadRange);
         }
-        self.may_unmap(start, end)?;
+        self.clear_way(start, end)?;
         self.room_for(1)?;
         let mut vma = Vma { file, name, ..Vma::anonymous(flags) };
         vma.set_offset(start, pgoff);
@@ -156,6 +156,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// # Errors
     /// [`Error::OutOfMemory`], with what lies below the failure done.
     pub fn set_memory_merge(&mut self, on: bool) -> Result<(), Error> {
+        if self.state().merge_any == on {
+            return Ok(());
+        }
         self.state_mut().merge_any = on;
         let mut at = 0;
         while let Some(area) = self.at_or_after(at) {

@@ -42,8 +42,8 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
     let recording = options.record.as_deref().map(create).transpose()?.map(BufWriter::new);
 
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let (profile, _) = Profile::for_release(release.trim());
-    let header = header(release.trim());
+    let profile = live::profile();
+    let header = header(release.trim(), profile);
     let what =
         options.command.first().map_or_else(Default::default, |program| program.to_string_lossy());
     let unwritten = |error| {
@@ -75,7 +75,7 @@ fn create(path: &Path) -> Result<File, Failure> {
 }
 
 /// The settings of this kernel that decide how its rules apply.
-fn header(release: &str) -> Header {
+fn header(release: &str, profile: Profile) -> Header {
     let setting = |path| fs::read_to_string(path).map(|text| text.trim().to_string());
     let thp = setting("/sys/kernel/mm/transparent_hugepage/enabled")
         .ok()
@@ -86,6 +86,7 @@ fn header(release: &str) -> Header {
         .with("page", "4096")
         .with("overcommit", &overcommit)
         .with("thp", thp.as_deref().unwrap_or("absent"))
+        .with("guards", if profile.guard_flag { "flagged" } else { "unflagged" })
 }
 
 /// Exit codes as env(1), nohup(1) and timeout(1) have them.

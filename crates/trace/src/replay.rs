@@ -36,7 +36,13 @@ pub fn replay(reader: impl BufRead, file: &str) -> Result<Summary, Error> {
 
 /// The rules of the kernel that a trace was recorded on; those of the newest known one if its header does not say.
 pub fn profile(header: &Header) -> Profile {
-    header.get("kernel").map_or(Profile::LINUX_6_18, |kernel| Profile::for_release(kernel).0)
+    let kernel = header.get("kernel");
+    let profile = kernel.map_or(Profile::LINUX_6_18, |release| Profile::for_release(release).0);
+    Profile {
+        guard_flag: header.get("guards") == Some("flagged"),
+        honours_noreserve: header.get("overcommit") != Some("2"),
+        ..profile
+    }
 }
 
 #[cfg(test)]

@@ -124,6 +124,15 @@ pub(super) fn unchecked() -> Vec<String> {
     out
 }
 
+/// The rules of this kernel, as far as its release and settings tell.
+pub fn profile() -> mm::Profile {
+    let (mut profile, _) = mm::Profile::for_release(&sys::kernel_release().unwrap_or_default());
+    profile.guard_flag = sys::flags_guards();
+    let overcommit = fs::read_to_string("/proc/sys/vm/overcommit_memory").unwrap_or_default();
+    profile.honours_noreserve = overcommit.trim() != "2";
+    profile
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

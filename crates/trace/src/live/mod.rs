@@ -66,6 +66,7 @@ use std::{
 };
 
 pub use error::Error;
+pub use facilities::profile;
 
 use crate::observer::Observer;
 use facilities::Facilities;

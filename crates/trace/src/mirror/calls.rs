@@ -14,6 +14,8 @@ const EPERM: isize = -1;
 const EINVAL: isize = -22;
 const EAGAIN: isize = -11;
 const EIO: isize = -5;
+/// Never seen by the program: the kernel makes the call again after a signal.
+const RESTARTS: isize = -512;
 
 /// What our side made of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +50,7 @@ pub(super) fn perform(space: &mut Writer<'_, File, Engine>, call: &Call, context
     let failed = (-4095..0).contains(&kernel);
     match call.op {
         Op::Mmap => mmap(space, call, context),
-        Op::Munmap if failed => Ours::Unknown,
+        Op::Munmap if failed && !(kernel == EPERM && has_sealed(space, a, b)) => Ours::Unknown,
         Op::Munmap => outcome(space.munmap(a, b)),
         Op::Mprotect | Op::PkeyMprotect => {
             let pkey = (call.op == Op::PkeyMprotect && d as i32 != -1).then_some(d as u8);
@@ -73,8 +75,13 @@ pub(super) fn perform(space: &mut Writer<'_, File, Engine>, call: &Call, context
             _ => Ours::Unknown,
         },
         Op::Mlock | Op::Mlock2 => match kernel {
-            ENOMEM if !has_hole(space, a, b) && !has_inaccessible(space, a, b) => Ours::Unknown,
-            0 | ENOMEM | EAGAIN => {
+            // Refused at once for want of the right to lock so much; or all locked, and then not all faulted in.
+            ENOMEM if !has_hole(space, a, b) && !may_fail_to_fault(space, a, b) => Ours::Unknown,
+            ENOMEM => {
+                let _ = space.mlock(a, b, call.op == Op::Mlock2 && c & 1 != 0);
+                Ours::Unknown
+            }
+            0 | EAGAIN => {
                 let on_fault = call.op == Op::Mlock2 && c & 1 != 0;
                 outcome(space.mlock(a, b, on_fault))
             }
@@ -94,6 +101,7 @@ pub(super) fn perform(space: &mut Writer<'_, File, Engine>, call: &Call, context
         Op::SetMempolicyHomeNode if kernel == 0 => outcome(space.set_home_node(a, b, c as u32)),
         Op::RemapFilePages if kernel == 0 => outcome(space.remap_file_pages(a, b, d)),
         Op::Mseal if kernel == 0 => outcome(space.mseal(a, b)),
+        Op::Shmat if kernel == EPERM => replace_sealed(space, b),
         Op::Shmdt if kernel == 0 => outcome(space.shmdt(a)),
         Op::Prctl if kernel == 0 => prctl(space, a, b, c),
         Op::Ioctl if kernel == 0 => uffd_ioctl(space, call),
@@ -115,7 +123,12 @@ pub(super) fn perform(space: &mut Writer<'_, File, Engine>, call: &Call, context
 }
 
 fn mmap(space: &mut Writer<'_, File, Engine>, call: &Call, context: Context) -> Ours {
+    const MAP_FIXED: usize = 0x10;
     let [addr, len, prot, flags, _, offset] = call.args;
+    if call.result == EPERM && flags & MAP_FIXED != 0 && has_sealed(space, addr, len) {
+        // It failed when it was about to unmap what is there.
+        return outcome(space.munmap(addr, len));
+    }
     if (-4095..0).contains(&call.result) {
         return Ours::Unknown;
     }
@@ -159,6 +172,13 @@ fn mremap(space: &mut Writer<'_, File, Engine>, call: &Call) -> Ours {
     let fixed = flags & FIXED != 0;
     match call.result {
         EAGAIN => return Ours::Unknown,
+        // A signal came first; the call is made again. Its target may be unmapped by now.
+        RESTARTS => {
+            if fixed {
+                let _ = space.munmap(new_addr, new_len);
+            }
+            return Ours::Unknown;
+        }
         ENOMEM if !fixed => return Ours::Unknown,
         EINVAL if flags & !(MAYMOVE | FIXED | DONTUNMAP) != 0 => return Ours::Result(EINVAL),
         _ => {}
@@ -254,6 +274,15 @@ fn close(space: &mut Writer<'_, File, Engine>, fd: usize) -> Ours {
     }
 }
 
+/// SHM_REMAP over a sealed VMA: as for mmap, but the size is not known; it reached the first sealed one.
+fn replace_sealed(space: &mut Writer<'_, File, Engine>, addr: usize) -> Ours {
+    let sealed = space.areas_from(addr).find(|area| area.vma.flags.contains(VmFlags::SEALED));
+    match sealed {
+        Some(area) => outcome(space.munmap(addr, area.end - addr)),
+        None => Ours::Unknown,
+    }
+}
+
 /// shmat of a segment whose size the kernel's VMA shows. Returns its result.
 pub(super) fn attach(
     space: &mut Writer<'_, File, Engine>,
@@ -286,6 +315,14 @@ fn touched(start: usize, len: usize) -> Option<(usize, usize)> {
     Some((first, end))
 }
 
+fn has_sealed(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool {
+    let Some((first, end)) = touched(start, len) else { return false };
+    space
+        .areas_from(first)
+        .take_while(|area| area.start < end)
+        .any(|area| area.vma.flags.contains(VmFlags::SEALED))
+}
+
 fn has_hole(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool {
     let Some((mut at, end)) = touched(start, len) else { return true };
     while at < end {
@@ -297,11 +334,15 @@ fn has_hole(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool 
     false
 }
 
-fn has_inaccessible(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool {
+/// Is there anything in the range whose pages may not come when locked: no access, past a file's end, guarded, or waiting
+/// for a userfaultfd?
+fn may_fail_to_fault(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool {
     let Some((mut at, end)) = touched(start, len) else { return false };
     while at < end {
         let Some(area) = space.area_at(at) else { return false };
-        if !area.vma.flags.intersects(VmFlags::ACCESS) {
+        let accessible = area.vma.flags.intersects(VmFlags::ACCESS);
+        let barred = area.vma.flags.intersects(VmFlags::UFFD | VmFlags::MAYBE_GUARD);
+        if !accessible || barred || area.vma.file.is_some() {
             return true;
         }
         at = area.end;

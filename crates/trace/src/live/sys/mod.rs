@@ -134,6 +134,28 @@ pub(super) fn names_anonymous_memory() -> bool {
     }
 }
 
+/// Whether guard pages leave a flag on the VMA that holds them: tried on a page of our own.
+pub(super) fn flags_guards() -> bool {
+    const MADV_GUARD_INSTALL: libc::c_int = 102;
+    // SAFETY: as for `names_anonymous_memory`; nobody touches the page, guarded or not.
+    let page = unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, flags, -1, 0)
+    };
+    if page == libc::MAP_FAILED {
+        return false;
+    }
+    // SAFETY: the page is ours.
+    let guarded = unsafe { libc::madvise(page, 4096, MADV_GUARD_INSTALL) } == 0;
+    let flagged = guarded
+        && std::fs::read_to_string("/proc/self/smaps").is_ok_and(|smaps| {
+            smaps.lines().any(|line| line.starts_with("VmFlags:") && line.contains(" gu"))
+        });
+    // SAFETY: the page is ours and not used after.
+    unsafe { libc::munmap(page, 4096) };
+    flagged
+}
+
 /// Lets this process hold as many descriptors as it may (two for each followed address space).
 pub(super) fn raise_descriptor_limit() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
