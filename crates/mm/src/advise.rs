@@ -70,6 +70,24 @@ impl Advice {
         ];
         ALL.into_iter().find(|advice| *advice as u32 == number)
     }
+
+    /// Does it change VMAs, not only their pages?
+    pub fn changes_vmas(self) -> bool {
+        use Advice::*;
+        !matches!(
+            self,
+            WillNeed
+                | DontNeed
+                | DontNeedLocked
+                | Free
+                | Remove
+                | Cold
+                | PageOut
+                | PopulateRead
+                | Collapse
+                | GuardRemove
+        )
+    }
 }
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
@@ -106,11 +124,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// Would [`madvise`](Self::madvise) stop at a VMA that refuses the advice? Changes nothing.
     pub fn refuses_advice(&self, start: usize, len: usize, advice: Advice) -> bool {
         let Ok(end) = range_end(start, len) else { return false };
-        self.areas_from(start).take_while(|area| area.start < end).any(|area| {
-            let barred = VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::LOCKED;
-            (advice == Advice::GuardInstall && area.vma.flags.intersects(barred))
-                || advised(&area, advice).is_err()
-        })
+        self.areas_from(start)
+            .take_while(|area| area.start < end)
+            .any(|area| refusal(&area, advice).is_some() || advised(&area, advice).is_err())
     }
 
     fn advise_one(
@@ -120,11 +136,10 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         end: usize,
         advice: Advice,
     ) -> Result<usize, Error> {
+        if let Some(refusal) = refusal(area, advice) {
+            return Err(refusal);
+        }
         if advice == Advice::GuardInstall {
-            let barred = VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::LOCKED;
-            if area.vma.flags.intersects(barred) {
-                return Err(Error::WrongKind);
-            }
             self.install_guards(area)?;
             return Ok(end);
         }
@@ -171,6 +186,23 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         Ok(())
     }
+}
+
+/// Why the advice is refused before a look at what it would change.
+fn refusal<F: MappedFile>(area: &Area<F>, advice: Advice) -> Option<Error> {
+    use Advice::*;
+    let flags = area.vma.flags;
+    let discards = matches!(
+        advice,
+        Free | DontNeed | DontNeedLocked | Remove | DontFork | WipeOnFork | GuardInstall
+    );
+    // Who may not write to a sealed VMA may not empty it either.
+    let sealed = flags.contains(VmFlags::SEALED) && !flags.contains(VmFlags::WRITE);
+    if discards && sealed && area.vma.is_anonymous() {
+        return Some(Error::Sealed);
+    }
+    let unguardable = VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::LOCKED;
+    (advice == GuardInstall && flags.intersects(unguardable)).then_some(Error::WrongKind)
 }
 
 /// The flags of a VMA after the advice.

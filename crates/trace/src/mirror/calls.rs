@@ -68,8 +68,10 @@ pub(super) fn perform(space: &mut Writer<'_, File, Engine>, call: &Call, context
             Ours::Result(space.brk(a) as isize)
         }
         Op::Madvise => match (Advice::from_number(c as u32), kernel) {
+            // Refused for the sake of pages, which are not ours to know.
+            (Some(advice), EINVAL | EPERM) if !advice.changes_vmas() => Ours::Unknown,
             (Some(advice), 0 | ENOMEM) => outcome(space.madvise(a, b, advice)),
-            (Some(advice), EINVAL) if space.refuses_advice(a, b, advice) => {
+            (Some(advice), EINVAL | EPERM) if space.refuses_advice(a, b, advice) => {
                 outcome(space.madvise(a, b, advice))
             }
             _ => Ours::Unknown,
