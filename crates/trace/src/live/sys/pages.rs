@@ -7,6 +7,7 @@ use std::{
     mem::size_of,
     ops::Range,
     os::{fd::AsRawFd, unix::fs::FileExt},
+    sync::OnceLock,
 };
 
 use super::check;
@@ -17,6 +18,8 @@ const PAGE_IS_FILE: u64 = 1 << 2;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_SWAPPED: u64 = 1 << 4;
 const PAGE_IS_PFNZERO: u64 = 1 << 5;
+/// A guard, which looks swapped out but is no page (Linux 6.15).
+const PAGE_IS_GUARD: u64 = 1 << 8;
 
 #[repr(C)]
 #[derive(Default)]
@@ -48,9 +51,19 @@ const PAGEMAP_SCAN: libc::c_ulong = (3 << 30) | ((size_of::<ScanArg>() as u64) <
 /// `_IOWR('f', 17, struct procmap_query)`
 const PROCMAP_QUERY: libc::c_ulong = (3 << 30) | ((size_of::<QueryArg>() as u64) << 16) | 0x6611;
 
-/// Whether `range` holds an anonymous page: present or swapped, of no file, not the zero page.
+/// Whether `range` holds an anonymous page: present or swapped, of no file, not the zero page, no guard.
 /// One call; the walk ends at the first such page and steps over empty tables as a whole.
 pub(in crate::live) fn scan_anonymous(pagemap: &File, range: Range<usize>) -> io::Result<bool> {
+    /// Whether the kernel tells guards from pages; one that does not refuses the question.
+    static KNOWS_GUARDS: OnceLock<bool> = OnceLock::new();
+    let plain = PAGE_IS_FILE | PAGE_IS_PFNZERO;
+    let known =
+        *KNOWS_GUARDS.get_or_init(|| scan_without(pagemap, 0..PAGE, plain | PAGE_IS_GUARD).is_ok());
+    scan_without(pagemap, range, if known { plain | PAGE_IS_GUARD } else { plain })
+}
+
+/// Whether `range` holds a page, present or swapped, that is in none of the categories `without`.
+fn scan_without(pagemap: &File, range: Range<usize>, without: u64) -> io::Result<bool> {
     let mut region = Region::default();
     let mut arg = ScanArg {
         size: size_of::<ScanArg>() as u64,
@@ -59,8 +72,8 @@ pub(in crate::live) fn scan_anonymous(pagemap: &File, range: Range<usize>) -> io
         vec: &raw mut region as u64,
         vec_len: 1,
         max_pages: 1,
-        category_inverted: PAGE_IS_FILE | PAGE_IS_PFNZERO,
-        category_mask: PAGE_IS_FILE | PAGE_IS_PFNZERO,
+        category_inverted: without,
+        category_mask: without,
         category_anyof_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
         return_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
         ..ScanArg::default()
@@ -76,7 +89,7 @@ pub(in crate::live) fn scan_anonymous(pagemap: &File, range: Range<usize>) -> io
 /// eight bytes read for each page of the range.
 pub(in crate::live) fn read_anonymous(pagemap: &File, range: Range<usize>) -> io::Result<bool> {
     const PRESENT_OR_SWAPPED: u64 = 3 << 62;
-    const FILE: u64 = 1 << 61;
+    const FILE_OR_GUARD: u64 = 1 << 61 | 1 << 58;
     let mut entries = vec![0u8; 512 * 8];
     let (mut page, last) = (range.start / PAGE, range.end.div_ceil(PAGE));
     while page < last {
@@ -89,7 +102,7 @@ pub(in crate::live) fn read_anonymous(pagemap: &File, range: Range<usize>) -> io
         if whole
             .iter()
             .map(|e| u64::from_ne_bytes(*e))
-            .any(|e| e & PRESENT_OR_SWAPPED != 0 && e & FILE == 0)
+            .any(|e| e & PRESENT_OR_SWAPPED != 0 && e & FILE_OR_GUARD == 0)
         {
             return Ok(true);
         }
