@@ -1,0 +1,79 @@
+//! The same `BTreeMap` behind a readers-writer lock, taken for each operation: how it is shared.
+
+use super::btree::Map;
+use crate::peer::{Case, Peer, Reader, Support, Writer};
+use crate::workload::{Span, Value};
+use std::sync::{PoisonError, RwLock};
+
+pub(crate) struct Locked(RwLock<Map>);
+
+impl Locked {
+    fn read<T>(&self, read: impl FnOnce(&&Map) -> T) -> T {
+        read(&&*self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn write(&self, write: impl FnOnce(&mut &mut Map)) {
+        write(&mut &mut *self.0.write().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Peer for Locked {
+    const NAME: &'static str = "RwLock<BTreeMap>, each";
+    type Reader<'a> = &'a Self;
+    type Writer<'a> = &'a Self;
+
+    fn new() -> Self {
+        Locked(RwLock::new(Map::new()))
+    }
+
+    fn support(case: Case) -> Support {
+        match case {
+            // Under one lock: as the map itself.
+            Case::Iterate | Case::Duplicate => Support::Missing,
+            case => super::btree::Btree::support(case),
+        }
+    }
+
+    fn reader(&self) -> &Self {
+        self
+    }
+
+    fn writer(&mut self) -> &Self {
+        self
+    }
+
+    fn duplicate(&mut self) -> Option<Self> {
+        None
+    }
+}
+
+impl Reader for &Locked {
+    #[inline]
+    fn load(&self, index: usize) -> Option<Value> {
+        self.read(|map| map.load(index))
+    }
+
+    fn each(&self, show: impl FnMut(usize, usize, Value)) {
+        self.read(|map| map.each(show));
+    }
+
+    fn gap_up(&self, from: usize, size: usize) -> usize {
+        self.read(|map| map.gap_up(from, size))
+    }
+
+    fn gap_down(&self, to: usize, size: usize) -> usize {
+        self.read(|map| map.gap_down(to, size))
+    }
+}
+
+impl Writer for &Locked {
+    #[inline]
+    fn insert(&mut self, span: Span) {
+        self.write(|map| map.insert(span));
+    }
+
+    #[inline]
+    fn erase(&mut self, span: Span) {
+        self.write(|map| map.erase(span));
+    }
+}

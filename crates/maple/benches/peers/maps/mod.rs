@@ -1,0 +1,30 @@
+//! The maps, each at its best: in its own recommended use.
+
+mod btree;
+mod locked;
+mod maple;
+mod nodit;
+mod rangemap;
+mod scc;
+mod skiplist;
+
+use crate::subject::{Bench, Subject};
+use crate::workload::Workload;
+use std::rc::Rc;
+
+/// All of them, empty. The first is what the others are compared with.
+pub(crate) fn all(work: &Rc<Workload>) -> Vec<Box<dyn Subject>> {
+    vec![
+        Box::new(Bench::<btree::Btree>::new(work.clone())),
+        Box::new(Bench::<locked::Locked>::new(work.clone())),
+        Box::new(Bench::<rangemap::Ranges>::new(work.clone())),
+        Box::new(Bench::<nodit::Nodit>::new(work.clone())),
+        Box::new(Bench::<skiplist::Skips<true>>::new(work.clone())),
+        Box::new(Bench::<skiplist::Skips<false>>::new(work.clone())),
+        Box::new(Bench::<scc::Index<true>>::new(work.clone())),
+        Box::new(Bench::<scc::Index<false>>::new(work.clone())),
+        Box::new(Bench::<maple::Owned>::new(work.clone())),
+        Box::new(Bench::<maple::Shared>::new(work.clone())),
+        Box::new(Bench::<maple::SharedEach>::new(work.clone())),
+    ]
+}

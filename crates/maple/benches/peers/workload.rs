@@ -1,0 +1,112 @@
+//! What every map is asked to do: the same ranges, keys and moves, in the same order, from one seed.
+//!
+//! The ranges look like an address space: 1 to 16 pages each, with holes of 1 to 8 pages between them. One
+//! place in nine is left empty, which makes a larger hole, and one place in 1,024 is followed by a hole
+//! of [`RARE`] bytes.
+
+use std::num::NonZeroUsize;
+
+pub(crate) const PAGE: usize = 0x1000;
+/// A length that most holes have.
+pub(crate) const COMMON: usize = 2 * PAGE;
+/// A length that one hole in about 1,024 has, and those outside of the ranges.
+pub(crate) const RARE: usize = 256 * PAGE;
+/// Where the ranges begin; everything below is one hole.
+const BASE: usize = 1 << 32;
+/// At least so many operations a batch, so that reading the clock does not count.
+pub(crate) const BATCH: usize = 1 << 14;
+/// Operations a batch, for searches of a rare hole: some maps take long for them.
+pub(crate) const RARE_BATCH: usize = 1 << 10;
+/// So many keys at least, all of them random: no predictor learns them by heart.
+const KEYS: usize = 1 << 18;
+const SEED: u64 = 0x5eed_0f5a_ada7_a1e5;
+
+/// What every map holds: as large as a pointer, never zero.
+pub(crate) type Value = NonZeroUsize;
+
+/// A range and what is stored there.
+#[derive(Clone, Copy)]
+pub(crate) struct Span {
+    pub(crate) start: usize,
+    /// The last index.
+    pub(crate) end: usize,
+    pub(crate) value: Value,
+}
+
+/// Erase one range, insert another elsewhere.
+#[derive(Clone, Copy)]
+pub(crate) struct Move {
+    pub(crate) from: Span,
+    pub(crate) to: Span,
+}
+
+/// The work on maps of one size.
+pub(crate) struct Workload {
+    /// The ranges in ascending order.
+    pub(crate) spans: Vec<Span>,
+    /// The same in a random order.
+    pub(crate) shuffled: Vec<Span>,
+    /// The same in another random order.
+    pub(crate) leaving: Vec<Span>,
+    /// Random indices within random ranges.
+    pub(crate) keys: Vec<usize>,
+    /// Random page-aligned indices, in ranges and in holes.
+    pub(crate) hints: Vec<usize>,
+    /// Random moves, then the same undone in reverse order: all of them leave the map as it was.
+    pub(crate) moves: Vec<Move>,
+}
+
+impl Workload {
+    /// The work on maps of `size` ranges.
+    pub(crate) fn new(size: usize) -> Self {
+        let mut rng = fastrand::Rng::with_seed(SEED);
+        let places = places(&mut rng, size + size / 8 + 8);
+        let mut order = places.clone();
+        rng.shuffle(&mut order);
+        let mut free = order.split_off(size);
+        let shuffled = order;
+        let mut spans = shuffled.clone();
+        spans.sort_by_key(|span| span.start);
+        let mut leaving = shuffled.clone();
+        rng.shuffle(&mut leaving);
+        let keys = (0..size.max(KEYS))
+            .map(|_| {
+                let span = spans[rng.usize(..size)];
+                rng.usize(span.start..=span.end)
+            })
+            .collect();
+        let top = places[places.len() - 1].end;
+        let hints = (0..size.max(KEYS)).map(|_| rng.usize(BASE..top) & !(PAGE - 1)).collect();
+        let moves = moves(&mut rng, shuffled.clone(), &mut free);
+        Workload { spans, shuffled, leaving, keys, hints, moves }
+    }
+}
+
+/// Places for ranges, in ascending order, with holes between them.
+fn places(rng: &mut fastrand::Rng, count: usize) -> Vec<Span> {
+    let mut at = BASE;
+    (0..count)
+        .map(|i| {
+            let start = at;
+            let end = start + PAGE * rng.usize(1..=16) - 1;
+            at = end + 1 + if i % 1024 == 512 { RARE } else { PAGE * rng.usize(1..=8) };
+            Span { start, end, value: NonZeroUsize::MIN.saturating_add(i) }
+        })
+        .collect()
+}
+
+/// Moves from random used places to random free ones, there and back.
+fn moves(rng: &mut fastrand::Rng, mut used: Vec<Span>, free: &mut [Span]) -> Vec<Move> {
+    let mut there: Vec<Move> = (0..used.len().clamp(BATCH / 2, 1 << 16))
+        .map(|_| {
+            let (from, to) = (rng.usize(..used.len()), rng.usize(..free.len()));
+            let step = Move { from: used[from], to: free[to] };
+            (used[from], free[to]) = (step.to, step.from);
+            step
+        })
+        .collect();
+    let back: Vec<Move> =
+        there.iter().rev().map(|step| Move { from: step.to, to: step.from }).collect();
+    there.extend(back);
+    there
+}
