@@ -21,17 +21,17 @@ fn scratch(name: &str) -> PathBuf {
         .join(format!("{}-{number}-{name}", std::process::id()))
 }
 
-/// Compiles one of the programs beside this file.
-fn compile(name: &str) -> PathBuf {
+/// Compiles one of the programs beside this file; `None` if the compiler cannot.
+fn compile(name: &str, flags: &[&str]) -> Option<PathBuf> {
     let source = format!("{}/tests/live/c/{name}.c", env!("CARGO_MANIFEST_DIR"));
     let out = scratch(name);
-    let done = Command::new("cc").args(["-O1", "-pthread", "-o"]).arg(&out).arg(&source).status();
-    assert!(done.expect("a C compiler").success());
-    out
+    let mut compiler = Command::new("cc");
+    let done = compiler.args(["-O1", "-o"]).arg(&out).args(flags).arg(&source).status();
+    done.expect("a C compiler").success().then_some(out)
 }
 
 fn run(program: &str, args: &[&str]) -> (Recorder, Exit) {
-    let path = compile(program);
+    let path = compile(program, &["-pthread"]).expect("it compiles");
     let mut command = vec![path.to_str().unwrap()];
     command.extend(args);
     let result = Recorder::run(&command);
@@ -124,6 +124,35 @@ fn a_call_that_waits_for_another_thread_lets_it_go() {
     let order: Vec<Op> = seen.calls().map(|c| c.op).collect();
     let lock = order.iter().position(|&op| op == Op::Mlock).unwrap();
     assert!(order[..lock].contains(&Op::Ioctl));
+}
+
+#[test]
+fn what_cannot_be_followed_runs_on() {
+    // Needs a compiler and a kernel that know the 32-bit ABI.
+    let bare = ["-m32", "-nostdlib", "-static", "-fno-pic", "-no-pie", "-fno-stack-protector"];
+    for (name, flags, code, what) in
+        [("i386", &bare[..], 5, "not an x86-64 one"), ("mixed", &[][..], 0, "another ABI")]
+    {
+        let Some(path) = compile(name, flags) else {
+            eprintln!("skipped: {name} does not compile here");
+            continue;
+        };
+        if Command::new(&path).status().is_ok_and(|status| status.code() == Some(code)) {
+            let (seen, exit) =
+                Recorder::run(&["sh", "-c", &format!("{}; exit $?", path.display())]);
+            assert_eq!(exit, Exit::Code(code));
+            assert!(seen.notices.iter().any(|n| n.contains(what)), "{:?}", seen.notices);
+            // The shell and its child were followed; the program to where it could be.
+            let followed = if name == "i386" { 1 } else { 2 };
+            let (execs, forks, _) = spaces(&seen);
+            assert_eq!(execs, followed);
+            let gone = seen.count(|r| matches!(r, Record::Gone { .. }));
+            assert_eq!(gone, execs + forks);
+        } else {
+            eprintln!("skipped: {name} does not run here");
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
 }
 
 /// The records of the kinds program, and what to find in them.
