@@ -84,13 +84,33 @@ impl Follower<'_> {
         }
     }
 
-    /// Tells the observer which VMAs at or next to `around` saw their first touch. One
-    /// PAGEMAP_SCAN for each VMA that the observer does not know touched.
+    /// Tells the observer which VMAs saw their first touch, as far as a call at `around` can bring
+    /// it to light: one PAGEMAP_SCAN for each VMA that the observer does not know touched.
+    ///
+    /// A first touch may take over what a neighbour has from its own. So looked at are: the VMAs at
+    /// and next to `around`; those next to an untouched one of these, for it may merge into what the
+    /// call changes, and a touch of its other neighbour must be told before; and those next to any
+    /// that turns out touched, for theirs may have come first.
     pub(super) fn tell_touches(&mut self, mm: MmId, tid: Tid, around: Range<usize>) {
-        for range in self.observer.untouched(mm, around) {
-            if self.is_touched(mm, tid, range.clone()) {
-                self.observer.record(Record::Fault { mm, addr: range.start }, None);
+        let fresh = self.observer.untouched(mm, around.clone());
+        let mut to_look: Vec<_> = fresh.into_iter().map(|vma| (vma, true)).collect();
+        let mut looked: Vec<(usize, bool)> = Vec::with_capacity(to_look.len());
+        while let Some((vma, near)) = to_look.pop() {
+            if looked.iter().any(|&(start, _)| start == vma.start) {
+                continue;
             }
+            let touched = self.is_touched(mm, tid, vma.clone());
+            looked.push((vma.start, touched));
+            let reaches_out = vma.start < around.start || around.end < vma.end;
+            if (near || touched) && reaches_out {
+                let next = self.observer.untouched(mm, vma);
+                to_look.extend(next.into_iter().map(|vma| (vma, false)));
+            }
+        }
+        // Which came first among them nobody knows; ascending is the rule of the trace.
+        looked.sort_unstable();
+        for (addr, _) in looked.into_iter().filter(|&(_, touched)| touched) {
+            self.observer.record(Record::Fault { mm, addr }, None);
         }
     }
 
