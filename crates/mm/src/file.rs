@@ -26,7 +26,7 @@ pub trait MappedFile: Clone + PartialEq + Send + Sync + 'static {
         false
     }
 
-    /// Private maps of it behave as anonymous memory (`/dev/zero`).
+    /// Maps of it that nobody can write to in common behave as anonymous memory (`/dev/zero`).
     fn acts_anonymous(&self) -> bool {
         false
     }

@@ -1,7 +1,7 @@
 //! mmap: checks, flags, place, and one store.
 
 use crate::{
-    Error, MappedFile, Placement, VmFlags, Vma,
+    Counted, Error, MappedFile, Placement, VmFlags, Vma,
     place::{Wanted, pages},
     space::Writer,
     vma::{PAGE_SIZE, page_align},
@@ -13,8 +13,10 @@ bitflags::bitflags! {
     pub struct MapFlags: u32 {
         /// Writes are shared.
         const SHARED = 0x01;
-        /// Writes stay with this address space. (`SHARED | PRIVATE` is MAP_SHARED_VALIDATE.)
+        /// Writes stay with this address space.
         const PRIVATE = 0x02;
+        /// Shared, and flags that are unknown are refused.
+        const SHARED_VALIDATE = 0x03;
         /// With [`PRIVATE`](Self::PRIVATE) clear: pages may be dropped under memory pressure.
         const DROPPABLE = 0x08;
         /// At exactly this address, in place of what is there.
@@ -139,10 +141,14 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if private_anonymous {
             debug_assert_eq!(vma.slide, 0, "an anonymous page's offset is its address");
         }
-        if vma.flags.intersects(VmFlags::SPECIAL | VmFlags::HUGETLB) {
+        let never_locked = VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::DROPPABLE;
+        if vma.flags.intersects(never_locked) && vma.flags.intersects(VmFlags::LOCKED_MASK) {
+            // As Linux does, that finds it out when merging is over: nothing like it is locked, so it joins nothing.
             vma.flags -= VmFlags::LOCKED_MASK;
+            self.store(addr, end, Counted::new(vma)?)?;
+        } else {
+            self.insert(addr, end, vma)?;
         }
-        self.insert(addr, end, vma)?;
         if populate {
             self.populate(addr, end);
         }
@@ -190,6 +196,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             (MapFlags::GROWSDOWN, VmFlags::GROWSDOWN),
             (MapFlags::LOCKED, VmFlags::LOCKED),
             (MapFlags::STACK, VmFlags::NOHUGEPAGE),
+            (MapFlags::SYNC, VmFlags::SYNC),
         ] {
             if request.flags.contains(asked) {
                 flags |= flag;

@@ -4,7 +4,7 @@
 //! written takes the offset of its new address; everything else keeps its offset, so that its pages are found.
 
 use crate::{
-    Area, Counted, Error, MapFlags, MappedFile, PAGE_SIZE, VmFlags, Vma,
+    Area, Counted, Error, MapFlags, MappedFile, PAGE_SIZE, Placement, VmFlags, Vma,
     place::{Wanted, pages},
     space::Writer,
     tree::Change,
@@ -94,9 +94,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             if first && area.start > whole.addr {
                 return Err(Error::NotOneVma);
             }
-            // A move of these cannot be undone or placed by us alone, so they do not move with others.
-            let loner = area.vma.uffd.is_some() || area.vma.has_close_hook();
-            if loner && (!first || area.end < end) {
+            if !moves_with_others(&area.vma) && (!first || area.end < end) {
                 return Err(Error::NotOneVma);
             }
             first = false;
@@ -267,6 +265,13 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         Ok(to)
     }
+}
+
+/// One call moves several VMAs only if none is watched, whose watcher would have to be told in between, and if no
+/// driver may place one elsewhere than asked.
+fn moves_with_others<F: MappedFile>(vma: &Vma<F>) -> bool {
+    let has_say = |file: &F| file.placement() == Placement::Driver || file.segment_size().is_some();
+    vma.uffd.is_none() && !vma.file.as_ref().is_some_and(has_say)
 }
 
 /// DONTUNMAP: the old VMA is no longer locked, and has no private pages if all of it moved. If the `new` one joined

@@ -93,7 +93,9 @@ impl<F> Vma<F> {
 impl<F: crate::MappedFile> Vma<F> {
     /// Are its pages anonymous: no file, or one that only stands for zeros?
     pub(crate) fn is_anonymous(&self) -> bool {
-        self.file.as_ref().is_none_or(|file| self.is_private() && file.acts_anonymous())
+        self.file
+            .as_ref()
+            .is_none_or(|file| !self.flags.contains(VmFlags::SHARED) && file.acts_anonymous())
             && self.name.is_none()
     }
 

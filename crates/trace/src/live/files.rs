@@ -229,8 +229,8 @@ pub(super) fn examine(copy: &OwnedFd, shared: bool) -> Option<(FileKind, bool, b
     let (magic, noexec) = sys::file_system(copy.as_fd()).ok()?;
     let writable = sys::is_writable(copy.as_fd()).ok()?;
     let kind = match magic {
-        // A shared map of /dev/zero is a fresh anonymous file each time.
-        _ if meta.file_type().is_char_device() && meta.rdev() == DEV_ZERO && shared => {
+        // A shared map of /dev/zero is a fresh anonymous file each time, if it may be written to.
+        _ if meta.rdev() == DEV_ZERO && meta.file_type().is_char_device() && shared && writable => {
             FileKind::ShmAnon
         }
         _ if meta.file_type().is_char_device() => FileKind::Device,
@@ -317,6 +317,8 @@ mod tests {
             examine(&zero, true).unwrap(),
             (FileKind::ShmAnon, true, examine(&zero, true).unwrap().2)
         );
+        let read_only = OwnedFd::from(fs::File::open("/dev/zero").unwrap());
+        assert_eq!(examine(&read_only, true).unwrap().0, FileKind::Device);
         let exe = OwnedFd::from(fs::File::open(std::env::current_exe().unwrap()).unwrap());
         assert!(!examine(&exe, false).unwrap().1);
     }

@@ -5,7 +5,10 @@ use mm::{
     Writer,
 };
 
-use super::{Engine, file::File};
+use super::{
+    Engine,
+    file::{File, HUGE_PAGE},
+};
 use crate::record::{Call, FileKind, InitialVma, Op};
 
 const ENOMEM: isize = -12;
@@ -14,6 +17,9 @@ const EPERM: isize = -1;
 const EINVAL: isize = -22;
 const EAGAIN: isize = -11;
 const EIO: isize = -5;
+const EOPNOTSUPP: isize = -95;
+/// MPOL_MF_MOVE and MPOL_MF_MOVE_ALL.
+const MPOL_MF_MOVE: usize = 2 | 4;
 /// Never seen by the program: the kernel makes the call again after a signal.
 const RESTARTS: isize = -512;
 
@@ -99,7 +105,10 @@ pub(super) fn perform(space: &mut Writer<'_, File, Engine>, call: &Call, context
             space.munlockall();
             Ours::Result(0)
         }
-        Op::Mbind if kernel == 0 || kernel == EIO => mbind(space, call),
+        // Pages in the wrong place are an error afterwards if they were to be moved; else nothing is done at all.
+        Op::Mbind if kernel == 0 || (kernel == EIO && call.args[5] & MPOL_MF_MOVE != 0) => {
+            mbind(space, call)
+        }
         Op::SetMempolicyHomeNode if kernel == 0 => outcome(space.set_home_node(a, b, c as u32)),
         Op::RemapFilePages if kernel == 0 => outcome(space.remap_file_pages(a, b, d)),
         Op::Mseal if kernel == 0 => outcome(space.mseal(a, b)),
@@ -131,11 +140,14 @@ fn mmap(space: &mut Writer<'_, File, Engine>, call: &Call, context: Context) -> 
         // It failed when it was about to unmap what is there.
         return outcome(space.munmap(addr, len));
     }
+    let mut flags = MapFlags::from_bits_retain(flags as u32);
     if (-4095..0).contains(&call.result) {
+        if flags.contains(MapFlags::FIXED) {
+            refused_by_driver(space, call, context.file);
+        }
         return Ours::Unknown;
     }
     let got = call.result as usize;
-    let mut flags = MapFlags::from_bits_retain(flags as u32);
     let fixed = flags.intersects(MapFlags::FIXED | MapFlags::FIXED_NOREPLACE);
     let driver = context.file.as_ref().is_some_and(|file| file.kind() == FileKind::Device);
     let unforeseeable = !fixed && (flags.contains(MapFlags::BIT32) || driver);
@@ -164,6 +176,23 @@ fn mmap(space: &mut Writer<'_, File, Engine>, call: &Call, context: Context) -> 
         let _ = space.mmap(MapRequest { addr: got, flags: flags | MapFlags::FIXED, ..request });
     }
     Ours::Address(ours.unwrap_or_else(|error| errno(error) as usize))
+}
+
+/// A driver that refuses a fixed map does so when what the map covers is gone already: a file system that cannot do
+/// MAP_SYNC (others are found out before), huge pages of which there are not enough.
+fn refused_by_driver(space: &mut Writer<'_, File, Engine>, call: &Call, file: Option<File>) {
+    let [addr, len, _, flags, ..] = call.args;
+    let flags = MapFlags::from_bits_retain(flags as u32);
+    let validates = flags.contains(MapFlags::SHARED_VALIDATE);
+    let asks_driver = file.is_some_and(|file| file.kind() == FileKind::RegularThp);
+    let len = match call.result {
+        EOPNOTSUPP if flags.contains(MapFlags::SYNC) && (!validates || asks_driver) => len,
+        ENOMEM if flags.contains(MapFlags::ANONYMOUS | MapFlags::HUGETLB) => {
+            len.next_multiple_of(HUGE_PAGE)
+        }
+        _ => return,
+    };
+    let _ = space.munmap(addr, len);
 }
 
 fn mremap(space: &mut Writer<'_, File, Engine>, call: &Call) -> Ours {
@@ -218,8 +247,7 @@ fn mbind(space: &mut Writer<'_, File, Engine>, call: &Call) -> Ours {
         _ => Some(Policy { mode, nodes, home: None }),
     };
     match space.mbind(start, len, policy) {
-        Err(_) if call.result == EIO => Ours::Unknown,
-        Ok(()) if call.result == EIO => Ours::Unknown,
+        _ if call.result == EIO => Ours::Unknown,
         result => outcome(result),
     }
 }

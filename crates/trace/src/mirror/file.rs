@@ -10,7 +10,7 @@ use mm::{MappedFile, Placement};
 use crate::record::{FileDesc, FileKind};
 
 /// Bytes in the huge page that hugetlbfs uses unless told otherwise.
-const HUGE_PAGE: usize = 2 << 20;
+pub(super) const HUGE_PAGE: usize = 2 << 20;
 
 /// An open file description. Equal only to itself, however often it is cloned.
 #[derive(Clone, Debug)]
