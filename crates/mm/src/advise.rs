@@ -157,12 +157,15 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if !self.profile.guard_flag {
             return self.prepare_anon(area.clone());
         }
-        let with_pages =
-            if area.vma.is_anonymous() { self.with_anon(area)? } else { area.vma.clone() };
-        if with_pages.flags.contains(VmFlags::MAYBE_GUARD) {
-            return self.prepare_anon(Area { vma: with_pages, ..*area });
+        let flagged = area.vma.flags.contains(VmFlags::MAYBE_GUARD);
+        let needs_anon = area.vma.is_anonymous() && !area.vma.is_faulted();
+        if flagged && !needs_anon {
+            return Ok(());
         }
-        let mut vma = Vma::clone(&with_pages);
+        let mut vma = match needs_anon {
+            true => Vma::clone(&*self.with_anon(area)?),
+            false => Vma::clone(&area.vma),
+        };
         vma.flags |= VmFlags::MAYBE_GUARD;
         self.store(area.start, area.end, Counted::new(vma)?)
     }
