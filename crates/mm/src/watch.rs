@@ -27,7 +27,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             }
             at = area.end;
         }
-        self.set_watch(start, end, |old| (Some(uffd), (old - VmFlags::UFFD) | modes))
+        // Who is watched for these modes and more stays so.
+        self.set_watch(start, end, |by, old| match by == Some(uffd) && old.contains(modes) {
+            true => (by, old),
+            false => (Some(uffd), (old - VmFlags::UFFD) | modes),
+        })
     }
 
     /// UFFDIO_UNREGISTER: nobody watches the range any more.
@@ -36,7 +40,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::OutOfMemory`].
     pub fn unwatch(&mut self, start: usize, len: usize) -> Result<(), Error> {
         let end = self.watched_range(start, len)?;
-        self.set_watch(start, end, |old| (None, old - VmFlags::UFFD))
+        self.set_watch(start, end, |_, old| (None, old - VmFlags::UFFD))
     }
 
     /// The userfaultfd with that number was closed: it watches nothing any more.
@@ -77,11 +81,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         &mut self,
         start: usize,
         end: usize,
-        change: impl Fn(VmFlags) -> (Option<Uffd>, VmFlags),
+        change: impl Fn(Option<Uffd>, VmFlags) -> (Option<Uffd>, VmFlags),
     ) -> Result<(), Error> {
         let mut at = start;
         while let Some(area) = self.part(at, end) {
-            let (uffd, flags) = change(area.vma.flags);
+            let (uffd, flags) = change(area.vma.uffd, area.vma.flags);
             let stop = end.min(area.end);
             if area.vma.uffd == uffd && area.vma.flags == flags {
                 at = stop;
