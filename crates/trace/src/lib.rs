@@ -9,3 +9,7 @@ pub mod replay;
 pub mod report;
 pub mod session;
 pub mod text;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
