@@ -15,6 +15,7 @@
 #include <sys/ioctl.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/shm.h>
 #include <sys/syscall.h>
@@ -138,7 +139,10 @@ static void do_mmap(void)
     }
     if (chance(6)) {
         int more = odd[roll(sizeof odd / sizeof *odd)];
-        if (with_locks || more != MAP_LOCKED)
+        /* Huge pages that are not there leave a hole of that size, which only the arena has room for. */
+        if (more == MAP_SYNC && flags & MAP_SHARED)
+            more = MAP_STACK;
+        if ((with_locks || more != MAP_LOCKED) && (more != MAP_HUGETLB || at - arena < ARENA * PAGE))
             flags |= more;
     }
     switch (roll(8)) {
@@ -188,7 +192,7 @@ static void do_mremap(void)
         else if (to - arena >= ARENA * PAGE && new > target_pages)
             new = target_pages;
         if (flags & MREMAP_DONTUNMAP)
-            old = new;
+            old = new = new < pages ? new : pages;
     }
     if (chance(20))
         at += 1 + roll(PAGE - 1);
@@ -384,6 +388,10 @@ static void step(int depth)
 int main(int count, char **arguments)
 {
     char name[] = "/tmp/calls.XXXXXX";
+    /* The same addresses every time. */
+    int persona = personality(0xffffffff);
+    if (!(persona & ADDR_NO_RANDOMIZE) && personality(persona | ADDR_NO_RANDOMIZE) >= 0)
+        execv("/proc/self/exe", arguments);
     long steps = count > 2 ? atol(arguments[2]) : 1000;
     state = (count > 1 ? strtoull(arguments[1], NULL, 0) : 1) * 0x9e3779b97f4a7c15u | 1;
     for (int i = 0; i < 8; i++)

@@ -1,7 +1,7 @@
 //! mmap: checks, flags, place, and one store.
 
 use crate::{
-    Counted, Error, MappedFile, Placement, VmFlags, Vma,
+    Area, Counted, Error, MappedFile, Placement, VmFlags, Vma,
     place::{Wanted, pages},
     space::Writer,
     vma::{PAGE_SIZE, page_align},
@@ -147,12 +147,28 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             vma.flags -= VmFlags::LOCKED_MASK;
             self.store(addr, end, Counted::new(vma)?)?;
         } else {
-            self.insert(addr, end, vma)?;
+            self.insert_marked(addr, end, vma)?;
         }
         if populate {
             self.populate(addr, end);
         }
         Ok(addr)
+    }
+
+    /// Inserts a new VMA. One whose driver has its say about flags becomes mergeable by content only when it has joined
+    /// nothing: the driver might forbid it.
+    fn insert_marked(&mut self, start: usize, end: usize, vma: Vma<F>) -> Result<(), Error> {
+        let driver = vma.file.as_ref().is_some_and(|f| f.placement() == Placement::Driver);
+        if !driver || !self.state().merge_any || !vma.flags.contains(VmFlags::MERGEABLE) {
+            return self.insert(start, end, vma);
+        }
+        let flags = vma.flags - VmFlags::MERGEABLE;
+        let joined = self.merge_new(start, end, &Vma { flags, ..Vma::clone(&vma) })?;
+        let area = match joined {
+            Some(area) => area,
+            None => Area { start, end, vma: Counted::new(vma)? },
+        };
+        self.store(area.start, area.end, area.vma)
     }
 
     fn map_len(&self, request: &MapRequest<F>) -> Result<usize, Error> {

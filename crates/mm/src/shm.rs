@@ -64,10 +64,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         )
     }
 
-    /// shmdt(2): unmaps what is left of the segment that was attached at `addr`.
+    /// shmdt(2): unmaps what is left of the segment that was attached at `addr`, but for what is sealed.
     ///
     /// # Errors
-    /// [`Error::WrongKind`] if no segment was attached there, [`Error::Unaligned`], and those of [`munmap`](Self::munmap).
+    /// [`Error::WrongKind`] if no segment was attached there, [`Error::Unaligned`]; [`Error::OutOfMemory`], with what lies
+    /// below the failure unmapped.
     pub fn shmdt(&mut self, addr: usize) -> Result<(), Error> {
         if !addr.is_multiple_of(PAGE_SIZE) {
             return Err(Error::Unaligned);
@@ -80,14 +81,21 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         };
         let mut found: Option<(F, usize)> = None;
         let mut at = addr;
-        while let Some(area) = self.at_or_after(at).filter(|a| a.start >= addr) {
+        while let Some(area) = self.at_or_after(at) {
             at = area.end;
+            if area.start < addr {
+                continue;
+            }
             if found.as_ref().is_some_and(|(_, size)| area.end - addr > *size) {
                 break;
             }
             let Some((file, size)) = segment(&area) else { continue };
             if found.as_ref().is_none_or(|(first, _)| *first == file) {
-                self.unmap(area.start, area.end)?;
+                match self.unmap(area.start, area.end) {
+                    // Linux does not ask what became of it.
+                    Ok(()) | Err(Error::Sealed) => {}
+                    Err(error) => return Err(error),
+                }
                 found = Some((file, size));
             }
         }
