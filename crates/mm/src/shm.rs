@@ -76,8 +76,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let segment = |area: &Area<F>| {
             let file = area.vma.file.as_ref()?;
             let size = file.segment_size()?;
-            (area.vma.offset_at(area.start) == (area.start - addr) >> PAGE_SHIFT)
-                .then(|| (file.clone(), size))
+            let attached = area.start.checked_sub(addr)? >> PAGE_SHIFT;
+            (area.vma.offset_at(area.start) == attached).then(|| (file.clone(), size))
         };
         let mut found: Option<(F, usize)> = None;
         let mut at = addr;

@@ -28,7 +28,7 @@ pub enum Record {
         start_brk: usize,
         /// An address inside the main stack.
         start_stack: usize,
-        /// Where the downward search for free addresses begins.
+        /// Where the downward search for free addresses begins; 0 if they are chosen otherwise and not predicted.
         mmap_base: usize,
         /// Path of the program.
         exe: String,

@@ -184,8 +184,9 @@ impl Follower<'_> {
         let marks = image::marks(pid)?;
         let (areas, unknown) = image::read(pid)?;
         self.strange_flags(unknown);
-        let mmap_base = image::mmap_base(&areas, inode, marks.start_stack);
+        let mut mmap_base = image::mmap_base(&areas, inode, marks.start_stack);
         if image::is_bottom_up(pid) {
+            mmap_base = 0;
             self.notice(
                 "a program's addresses are chosen bottom-up (its personality asks for the legacy \
                  layout), which is not predicted",

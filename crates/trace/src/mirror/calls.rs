@@ -150,7 +150,7 @@ fn mmap(space: &mut Writer<'_, File, Engine>, call: &Call, context: Context) -> 
     let got = call.result as usize;
     let fixed = flags.intersects(MapFlags::FIXED | MapFlags::FIXED_NOREPLACE);
     let driver = context.file.as_ref().is_some_and(|file| file.kind() == FileKind::Device);
-    let unforeseeable = !fixed && (flags.contains(MapFlags::BIT32) || driver);
+    let unforeseeable = !fixed && (flags.contains(MapFlags::BIT32) || driver || bottom_up(space));
     if unforeseeable {
         flags |= MapFlags::FIXED;
     }
@@ -222,12 +222,22 @@ fn mremap(space: &mut Writer<'_, File, Engine>, call: &Call) -> Ours {
         fixed: fixed.then_some(new_addr),
         dont_unmap: (flags & DONTUNMAP != 0).then_some(new_addr),
     };
+    if !fixed && bottom_up(space) && call.result >= 0 && call.result as usize != addr {
+        // Not ours to foretell: we go where the kernel went.
+        let there = RemapRequest { fixed: Some(call.result as usize), ..request };
+        return Ours::Result(space.mremap(there).map_or_else(errno, |to| to as isize));
+    }
     let ours = space.mremap(request);
     match ours {
         Ok(to) if !fixed && to != addr => Ours::Address(to),
         Ok(to) => Ours::Result(to as isize),
         Err(error) => Ours::Result(errno(error)),
     }
+}
+
+/// Are addresses chosen upwards (the legacy layout), from where we do not know?
+pub(super) fn bottom_up(space: &Writer<'_, File, Engine>) -> bool {
+    space.layout().mmap_base == 0
 }
 
 fn mbind(space: &mut Writer<'_, File, Engine>, call: &Call) -> Ours {
@@ -329,7 +339,11 @@ pub(super) fn attach(
     let request = AttachRequest {
         segment,
         len,
-        addr: (addr != 0).then_some(addr),
+        addr: match addr {
+            0 if bottom_up(space) => Some(vma.start),
+            0 => None,
+            addr => Some(addr),
+        },
         read_only: flags & SHM_RDONLY != 0,
         exec: flags & SHM_EXEC != 0,
         replace: flags & SHM_REMAP != 0,

@@ -17,7 +17,7 @@ use crate::{
     report::{Difference, Mismatch, Space as Figures, Summary, Tree},
     text::fnv1a64,
 };
-use calls::{Context, Ours, attach, perform};
+use calls::{Context, Ours, attach, bottom_up, perform};
 use file::File;
 
 /// Reclamation of our trees: each is used by one thread, so nothing waits and files are let go at once.
@@ -235,8 +235,11 @@ impl Mirror {
             self.adopt(mm, vma)?;
             return Ok(None);
         };
-        let chosen = attach(&mut mirrored.space.get_mut(), &args, vma, segment);
-        if args[1] == 0 {
+        let mut space = mirrored.space.get_mut();
+        let predictable = args[1] == 0 && !bottom_up(&space);
+        let chosen = attach(&mut space, &args, vma, segment);
+        drop(space);
+        if predictable {
             mirrored.figures.counts.predictable += 1;
             mirrored.figures.counts.predicted += u64::from(chosen == vma.start as isize);
         }
