@@ -198,12 +198,15 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// # Errors
     /// [`Error::OutOfMemory`]; nothing changed.
     pub fn preallocate_writes(&mut self, writes: usize) -> Result<(), Error> {
-        // Each write replaces at most `MAX_PER_LEVEL` nodes a level and may put a new root above them.
-        let tallest = self.height().saturating_add(writes);
-        if tallest > MAX_HEIGHT {
-            return Err(Error::OutOfMemory);
-        }
-        let needed = (self.height()..tallest).map(|height| MAX_PER_LEVEL * height + 1).sum();
+        // Each write replaces at most `MAX_PER_LEVEL` nodes a level and may put a new root above them, up to
+        // the height that no tree goes beyond.
+        let growing = writes.min(MAX_HEIGHT - self.height());
+        let nodes = |height: usize| MAX_PER_LEVEL * height + 1;
+        let needed = (0..growing).map(|more| nodes(self.height() + more)).sum::<usize>();
+        let needed = (writes - growing)
+            .checked_mul(nodes(MAX_HEIGHT))
+            .and_then(|rest| rest.checked_add(needed))
+            .ok_or(Error::OutOfMemory)?;
         self.supplies.nodes.fill(needed)
     }
 

@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex};
 
 thread_local! {
     static BUDGET: Cell<Option<usize>> = const { Cell::new(None) };
+    /// The budget is for nodes alone; duplicates always succeed.
+    static NODES_ONLY: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Runs `work` with at most `n` allocations of nodes and duplicates.
@@ -21,6 +23,14 @@ pub(crate) fn with_budget<T>(n: Option<usize>, work: impl FnOnce() -> T) -> T {
     let before = BUDGET.replace(n);
     let outcome = work();
     BUDGET.set(before);
+    outcome
+}
+
+/// Runs `work` with at most `n` allocations of nodes, and of duplicates as many as it likes.
+pub(crate) fn with_node_budget<T>(n: usize, work: impl FnOnce() -> T) -> T {
+    NODES_ONLY.set(true);
+    let outcome = with_budget(Some(n), work);
+    NODES_ONLY.set(false);
     outcome
 }
 
@@ -159,7 +169,9 @@ unsafe impl Entry for Item {
     }
 
     unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError> {
-        spend()?;
+        if !NODES_ONLY.get() {
+            spend()?;
+        }
         // SAFETY: the caller's promise.
         let source = unsafe { Self::borrow(raw) };
         Ok(Item::new(&source.ledger, source.value()).into_raw())

@@ -4,6 +4,8 @@
 //! `--features small-nodes` makes every tree deep.
 #![cfg(not(loom))]
 
+mod beside;
+mod failure;
 mod ledger;
 mod oracle;
 mod play;
@@ -14,10 +16,21 @@ mod strategy;
 
 use proptest::prelude::*;
 use run::{Mode, run};
-use strategy::{scale, sessions};
+use strategy::{interrupted, ops, scale, sessions, walker};
+
+/// A quarter of the usual number of cases without optimisation, unless the environment says how many.
+fn config() -> ProptestConfig {
+    let mut config = ProptestConfig { max_shrink_iters: 20_000, ..ProptestConfig::default() };
+    if cfg!(debug_assertions) && std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases /= 4;
+    }
+    // A failure becomes a test in `regressions`, readable and for good.
+    config.failure_persistence = None;
+    config
+}
 
 proptest! {
-    #![proptest_config(ProptestConfig { max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn one_owner(scale in scale(), sessions in sessions()) {
@@ -37,5 +50,15 @@ proptest! {
     #[test]
     fn one_owner_then_shared(scale in scale(), sessions in sessions()) {
         run::<3>(Mode::Turns, scale, &sessions);
+    }
+
+    #[test]
+    fn a_walk_beside_a_writer(
+        scale in scale(),
+        before in ops(12),
+        walker in walker(),
+        during in interrupted(),
+    ) {
+        beside::run(scale, &before, walker, &during);
     }
 }

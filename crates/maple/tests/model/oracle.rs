@@ -2,32 +2,36 @@
 //! that is one number for each direction.
 
 use maple::cursor::State;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::RangeInclusive;
 
 /// A range, entry or hole.
 pub(crate) type Span = (usize, usize, Option<u64>);
 
 /// What the tree should hold.
-#[derive(Clone, Default, Debug, PartialEq, Eq)]
-pub(crate) struct Oracle(BTreeMap<usize, (usize, u64)>);
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Oracle {
+    map: BTreeMap<usize, (usize, u64)>,
+    /// Every entry that was ever there, in whatever pieces, since [`Oracle::remember`].
+    ever: Option<HashSet<(usize, usize, u64)>>,
+}
 
 impl Oracle {
     /// How many entries.
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.map.len()
     }
 
     /// The entry or hole that holds `index`.
     pub(crate) fn at(&self, index: usize) -> Span {
-        let before = self.0.range(..=index).next_back();
+        let before = self.map.range(..=index).next_back();
         if let Some((&min, &(max, value))) = before
             && index <= max
         {
             return (min, max, Some(value));
         }
         let min = before.map_or(0, |(_, &(max, _))| max + 1);
-        let max = self.0.range(index..).next().map_or(usize::MAX, |(&next, _)| next - 1);
+        let max = self.map.range(index..).next().map_or(usize::MAX, |(&next, _)| next - 1);
         (min, max, None)
     }
 
@@ -37,19 +41,40 @@ impl Oracle {
             if let (min, max, Some(held)) = self.at(cut)
                 && min < cut
             {
-                self.0.insert(min, (cut - 1, held));
-                self.0.insert(cut, (max, held));
+                self.map.insert(min, (cut - 1, held));
+                self.map.insert(cut, (max, held));
             }
         }
-        self.0.retain(|&min, _| !(first..=last).contains(&min));
+        self.map.retain(|&min, _| !(first..=last).contains(&min));
         if let Some(value) = value {
-            self.0.insert(first, (last, value));
+            self.map.insert(first, (last, value));
         }
+        self.note(first, last);
+    }
+
+    /// Remembers the entries that a write over the range has made or cut.
+    fn note(&mut self, first: usize, last: usize) {
+        let near = [first.saturating_sub(1), first, last.saturating_add(1)];
+        let spans = near.map(|index| self.at(index));
+        if let Some(ever) = &mut self.ever {
+            ever.extend(spans.iter().filter_map(|&(min, max, value)| Some((min, max, value?))));
+        }
+    }
+
+    /// From now on, remembers every entry that comes to be.
+    pub(crate) fn remember(&mut self) {
+        let now = self.entries().map(|(range, value)| (*range.start(), *range.end(), value));
+        self.ever = Some(now.collect());
+    }
+
+    /// Whether such an entry was there since [`Oracle::remember`].
+    pub(crate) fn was_there(&self, entry: (usize, usize, u64)) -> bool {
+        self.ever.as_ref().is_some_and(|ever| ever.contains(&entry))
     }
 
     /// The entries.
     pub(crate) fn entries(&self) -> impl DoubleEndedIterator<Item = (RangeInclusive<usize>, u64)> {
-        self.0.iter().map(|(&min, &(max, value))| (min..=max, value))
+        self.map.iter().map(|(&min, &(max, value))| (min..=max, value))
     }
 
     /// The entries that overlap the range.

@@ -1,5 +1,6 @@
 //! How proptest makes scripts.
 
+use crate::beside::Walker;
 use crate::script::{Area, CELLS, Cells, Hold, Move, Op, Scale, Session};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -95,6 +96,25 @@ fn session() -> impl Strategy<Value = Session> {
 /// Several sessions.
 pub(crate) fn sessions() -> impl Strategy<Value = Vec<Session>> {
     vec(session(), 1..6)
+}
+
+/// Operations.
+pub(crate) fn ops(n: usize) -> impl Strategy<Value = Vec<Op>> {
+    vec(op(), 0..n)
+}
+
+/// Operations, each with how many steps a walker takes after it.
+pub(crate) fn interrupted() -> impl Strategy<Value = Vec<(Op, u8)>> {
+    vec((op(), 0..12u8), 0..24)
+}
+
+/// A walker.
+pub(crate) fn walker() -> impl Strategy<Value = Walker> {
+    (0..3u8, any::<bool>()).prop_map(|(kind, back)| match kind {
+        0 => Walker::Entries(back),
+        1 => Walker::Ranges(back),
+        _ => Walker::Iter(back),
+    })
 }
 
 /// The size of a cell.

@@ -1,0 +1,91 @@
+//! Readers that check what must always hold (I1), beside writers, in release, for as long as one likes.
+//!
+//! `cargo test --release -p maple --test stress -- --nocapture` runs for some seconds;
+//! `SAMARA_STRESS_SECONDS=300` for minutes; `--features small-nodes` makes the trees deep.
+#![cfg(not(loom))]
+
+mod reader;
+mod space;
+mod tag;
+mod writer;
+
+use grace::{Epoch, Reclaim};
+use maple::MapleTree;
+use reader::Reads;
+use space::{Dice, GROUPS, Group, TAIL};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use tag::{LIVE, Tag};
+use writer::Writes;
+
+type Tree = MapleTree<Box<Tag>, Epoch>;
+
+/// How long to run: a time, or under Miri, whose time is slow, so many writes.
+struct Limit {
+    until: Instant,
+    writes: usize,
+}
+
+impl Limit {
+    fn new() -> Self {
+        let seconds = std::env::var("SAMARA_STRESS_SECONDS");
+        let seconds =
+            seconds.map_or(3, |text| text.parse().expect("SAMARA_STRESS_SECONDS: a number"));
+        Limit {
+            until: Instant::now() + Duration::from_secs(seconds),
+            writes: if cfg!(miri) { 60 } else { usize::MAX },
+        }
+    }
+
+    fn reached(&self, writes: usize) -> bool {
+        writes >= self.writes
+            || (!cfg!(miri) && writes.is_multiple_of(64) && Instant::now() >= self.until)
+    }
+}
+
+fn store(tree: &Tree, range: std::ops::RangeInclusive<usize>, version: u64) {
+    tree.store_range(range.clone(), Box::new(Tag::new(&range, version))).unwrap();
+}
+
+#[test]
+fn readers_beside_writers() {
+    let tree = Tree::new();
+    for group in (0..GROUPS).map(Group) {
+        group.all_fixed().for_each(|range| store(&tree, range, 0));
+        store(&tree, group.covered(), 0);
+    }
+    store(&tree, TAIL..=usize::MAX, 0);
+    let (stop, limit) = (AtomicBool::new(false), Limit::new());
+    let began = Instant::now();
+    let (reads, writes) = thread::scope(|scope| {
+        let readers = [0x1111, 0x2222].map(|seed| {
+            let (tree, stop) = (&tree, &stop);
+            scope.spawn(move || reader::run(tree, stop, Dice(seed)))
+        });
+        let writers = [0, 1].map(|half| {
+            let (tree, limit) = (&tree, &limit);
+            scope.spawn(move || writer::run(tree, limit, half))
+        });
+        // Joined before the flag is raised, so that a writer that fails does not leave readers behind.
+        let writes = writers.map(thread::ScopedJoinHandle::join);
+        // Release: pairs with the readers' Acquire.
+        stop.store(true, Ordering::Release);
+        let reads = readers.map(|reader| reader.join().expect("a reader failed"));
+        (reads, writes.map(|writes| writes.expect("a writer failed")))
+    });
+    let reads = reads.into_iter().fold(Reads::default(), Reads::plus);
+    let writes = writes.into_iter().fold(Writes::default(), Writes::plus);
+    let stats = tree.stats(&tree.pin());
+    println!("{:.1?}: {reads:?}\n{writes:?}\n{stats:?}", began.elapsed());
+    tree.validate().unwrap();
+    assert!(reads.least() > 0 && writes.least() > 0, "something never happened");
+    drop(tree);
+    let began = Instant::now();
+    // Relaxed: only the last value matters.
+    while LIVE.load(Ordering::Relaxed) != 0 {
+        assert!(began.elapsed() < Duration::from_secs(60), "entries were never dropped");
+        Epoch::pin().flush();
+        thread::yield_now();
+    }
+}

@@ -1,0 +1,65 @@
+//! An entry that knows which range it was stored over, and that tells when it is read after its end.
+
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+const KEY: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Entries alive.
+pub(crate) static LIVE: AtomicI64 = AtomicI64::new(0);
+
+#[derive(Debug)]
+pub(crate) struct Tag {
+    first: usize,
+    last: usize,
+    pub(crate) version: u64,
+    seal: AtomicU64,
+}
+
+impl Tag {
+    pub(crate) fn new(range: &RangeInclusive<usize>, version: u64) -> Self {
+        // Relaxed, here and below: counts and checks only; nothing is published by them.
+        LIVE.fetch_add(1, Ordering::Relaxed);
+        let (first, last) = (*range.start(), *range.end());
+        Tag { first, last, version, seal: AtomicU64::new(Self::digest(first, last, version)) }
+    }
+
+    fn digest(first: usize, last: usize, version: u64) -> u64 {
+        (first as u64).rotate_left(17)
+            ^ (last as u64).rotate_left(41)
+            ^ version.wrapping_mul(KEY)
+            ^ KEY
+    }
+
+    /// The entry is whole and alive, and what was found of it lies in what was stored.
+    pub(crate) fn check(&self, found: &RangeInclusive<usize>) {
+        let seal = self.seal.load(Ordering::Relaxed);
+        assert_eq!(seal, Self::digest(self.first, self.last, self.version), "read after its end");
+        assert!(
+            self.first <= *found.start() && *found.end() <= self.last,
+            "found at {found:x?}, stored at {:x}..={:x}",
+            self.first,
+            self.last
+        );
+    }
+
+    /// As [`Tag::check`], and nothing of it was cut off.
+    pub(crate) fn check_whole(&self, found: &RangeInclusive<usize>) {
+        self.check(found);
+        assert_eq!(*found, self.first..=self.last);
+    }
+}
+
+impl Clone for Tag {
+    fn clone(&self) -> Self {
+        Tag::new(&(self.first..=self.last), self.version)
+    }
+}
+
+impl Drop for Tag {
+    fn drop(&mut self) {
+        LIVE.fetch_sub(1, Ordering::Relaxed);
+        let seal = self.seal.swap(0, Ordering::Relaxed);
+        assert_eq!(seal, Self::digest(self.first, self.last, self.version), "dropped twice");
+    }
+}

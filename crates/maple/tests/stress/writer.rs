@@ -1,0 +1,145 @@
+//! What a writer does: each of two has every second group, and one of them the tail.
+
+use crate::space::{Dice, GROUPS, Group, TAIL};
+use crate::{Limit, Tree, store};
+use std::ops::RangeInclusive;
+
+/// How often each thing was done.
+#[derive(Debug, Default)]
+pub(crate) struct Writes {
+    stores: u64,
+    whole_blocks: u64,
+    toggles: u64,
+    erased: u64,
+    blocks_erased: u64,
+    tails: u64,
+    cursors: u64,
+    inserts: u64,
+}
+
+impl Writes {
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Writes {
+            stores: self.stores + other.stores,
+            whole_blocks: self.whole_blocks + other.whole_blocks,
+            toggles: self.toggles + other.toggles,
+            erased: self.erased + other.erased,
+            blocks_erased: self.blocks_erased + other.blocks_erased,
+            tails: self.tails + other.tails,
+            cursors: self.cursors + other.cursors,
+            inserts: self.inserts + other.inserts,
+        }
+    }
+
+    /// The rarest write. Under Miri there are too few to be sure of each.
+    pub(crate) fn least(&self) -> u64 {
+        if cfg!(miri) {
+            return self.stores;
+        }
+        let some = self.stores.min(self.whole_blocks).min(self.toggles).min(self.erased);
+        some.min(self.blocks_erased).min(self.tails).min(self.cursors).min(self.inserts)
+    }
+}
+
+/// Writes until the limit is reached.
+pub(crate) fn run(tree: &Tree, limit: &Limit, half: usize) -> Writes {
+    let mut dice = Dice(0x0abc_def0 + half as u64);
+    let mut writes = Writes::default();
+    let mut version = 0;
+    let mut done = 0;
+    while !limit.reached(done) {
+        done += 1;
+        version += 1;
+        let group = Group(dice.roll(GROUPS / 2) * 2 + half);
+        let (covered, toggled) = (group.covered(), group.toggled());
+        match dice.roll(200) {
+            0..70 => {
+                store(tree, dice.piece(&covered), version);
+                writes.stores += 1;
+            }
+            // All of a block at once: whole leaves go.
+            70 => {
+                store(tree, covered, version);
+                writes.whole_blocks += 1;
+            }
+            71 => {
+                tree.erase_range(toggled).unwrap();
+                writes.blocks_erased += 1;
+            }
+            72 => {
+                sweep(tree, &toggled, version);
+                writes.cursors += 1;
+            }
+            73..130 => {
+                store(tree, dice.piece(&toggled), version);
+                writes.toggles += 1;
+            }
+            130..150 => {
+                let index = *dice.piece(&toggled).start();
+                if let Some((range, erased)) = tree.erase(index).unwrap() {
+                    erased.get().check(&range);
+                    writes.erased += 1;
+                }
+            }
+            150..170 => {
+                tree.erase_range(dice.piece(&toggled)).unwrap();
+                writes.erased += 1;
+            }
+            170..185 => {
+                insert(tree, dice.piece(&toggled), version);
+                writes.inserts += 1;
+            }
+            _ => {
+                tail(tree, &mut dice, version);
+                writes.tails += 1;
+            }
+        }
+        if done.is_multiple_of(4096) {
+            tree.validate().unwrap();
+        }
+    }
+    writes
+}
+
+fn insert(tree: &Tree, range: RangeInclusive<usize>, version: u64) {
+    let tag = Box::new(crate::Tag::new(&range, version));
+    if let Err(refused) = tree.insert_range(range.clone(), tag) {
+        // It says what is in the way.
+        let maple::Error::Occupied { start, end } = refused.error else { panic!("{refused}") };
+        assert!(start <= *range.end() && *range.start() <= end);
+    }
+}
+
+/// Many small entries, from somewhere to the end of the index range, then one over all of them: every
+/// leaf on the right goes at once.
+fn tail(tree: &Tree, dice: &mut Dice, version: u64) {
+    for _ in 0..4 {
+        let first = usize::MAX - dice.roll(1 << 20);
+        store(tree, first..=first.saturating_add(dice.roll(1 << 12)), version);
+    }
+    if dice.roll(8) == 0 {
+        let first = TAIL + dice.roll(1 << 20);
+        store(tree, first..=usize::MAX, version);
+    }
+}
+
+/// Under one lock: a cursor erases every second entry of the block and stores where it was, in memory
+/// got ahead.
+fn sweep(tree: &Tree, toggled: &RangeInclusive<usize>, version: u64) {
+    let mut writer = tree.lock();
+    let mut cursor = writer.cursor(*toggled.start());
+    let mut odd = false;
+    while let Some((range, tag)) = cursor.find(*toggled.end()) {
+        tag.check(&range);
+        odd = !odd;
+        if odd {
+            cursor.erase().unwrap();
+            if !version.is_multiple_of(3) {
+                let half = *range.start()..=range.start() + (range.end() - range.start()) / 2;
+                let tag = Box::new(crate::Tag::new(&half, version));
+                cursor.preallocate(half.clone()).unwrap();
+                cursor.store(half, tag).unwrap();
+            }
+        }
+    }
+}
