@@ -90,7 +90,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         let mut at = whole.addr;
         let mut first = true;
-        while let Some(area) = self.at_or_after(at).filter(|area| area.start < end) {
+        // What was moved may have joined its source and reach below `at`, but nothing is looked for past the range.
+        while let Some(area) = self.part(at, end) {
             if first && area.start > whole.addr {
                 return Err(Error::NotOneVma);
             }
