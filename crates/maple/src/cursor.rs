@@ -108,6 +108,7 @@ impl Position {
         }
     }
 
+    #[inline]
     fn arrive(&mut self, span: Span) -> Span {
         (self.state, self.min, self.max) = (State::Active, span.min, span.max);
         span
@@ -215,7 +216,21 @@ impl Position {
 
     /// # Safety
     /// As for [`Position::go`].
+    #[inline]
     pub(crate) unsafe fn find(&mut self, root: Link, limit: usize) -> Option<Span> {
+        // Mostly the entry is in the same leaf.
+        if self.state == State::Active
+            && let Some(span) = self.path.next_entry(limit)
+        {
+            return Some(self.arrive(span));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.find_further(root, limit) }
+    }
+
+    /// # Safety
+    /// As for [`Position::go`].
+    unsafe fn find_further(&mut self, root: Link, limit: usize) -> Option<Span> {
         let from = (self.state, self.min, self.max);
         loop {
             // SAFETY: the caller's promise.
@@ -232,7 +247,21 @@ impl Position {
 
     /// # Safety
     /// As for [`Position::go`].
+    #[inline]
     pub(crate) unsafe fn find_rev(&mut self, root: Link, limit: usize) -> Option<Span> {
+        // Mostly the entry is in the same leaf.
+        if self.state == State::Active
+            && let Some(span) = self.path.prev_entry(limit)
+        {
+            return Some(self.arrive(span));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.find_rev_further(root, limit) }
+    }
+
+    /// # Safety
+    /// As for [`Position::go`].
+    unsafe fn find_rev_further(&mut self, root: Link, limit: usize) -> Option<Span> {
         let from = (self.state, self.min, self.max);
         loop {
             // SAFETY: the caller's promise.

@@ -77,9 +77,16 @@ pub(crate) struct Path {
 impl Clone for Path {
     fn clone(&self) -> Self {
         let mut copy = Path::new();
-        (copy.floor, copy.height) = (self.floor, self.height);
-        copy.steps[self.floor..self.height].copy_from_slice(&self.steps[self.floor..self.height]);
+        copy.clone_from(self);
         copy
+    }
+
+    /// In place: only the steps in use are copied.
+    fn clone_from(&mut self, source: &Self) {
+        (self.floor, self.height) = (source.floor, source.height);
+        for level in self.floor..self.height {
+            self.steps[level] = source.steps[level];
+        }
     }
 }
 
@@ -228,6 +235,44 @@ impl Path {
             max: body.end(step.slot, step.max),
             word: body.slots[step.slot],
         }
+    }
+
+    /// Steps to the next entry of the same leaf if it begins at or before `limit`; `None`, and no move,
+    /// else. Holes do not touch, so this looks at two slots at the most.
+    #[inline]
+    pub(crate) fn next_entry(&mut self, limit: usize) -> Option<Span> {
+        if self.height == 0 {
+            return None;
+        }
+        let step = self.step_mut(0);
+        // SAFETY: the path's invariant.
+        let body = unsafe { step.link.as_leaf().body() };
+        let slot = (step.slot + 1..body.len).find(|&slot| !body.slots[slot].is_null())?;
+        let min = body.start(slot, step.min);
+        if min > limit {
+            return None;
+        }
+        step.slot = slot;
+        Some(Span { min, max: body.end(slot, step.max), word: body.slots[slot] })
+    }
+
+    /// Steps to the previous entry of the same leaf if it ends at or after `limit`; `None`, and no move,
+    /// else.
+    #[inline]
+    pub(crate) fn prev_entry(&mut self, limit: usize) -> Option<Span> {
+        if self.height == 0 {
+            return None;
+        }
+        let step = self.step_mut(0);
+        // SAFETY: the path's invariant.
+        let body = unsafe { step.link.as_leaf().body() };
+        let slot = (0..step.slot).rfind(|&slot| !body.slots[slot].is_null())?;
+        let max = body.end(slot, step.max);
+        if max < limit {
+            return None;
+        }
+        step.slot = slot;
+        Some(Span { min: body.start(slot, step.min), max, word: body.slots[slot] })
     }
 
     /// Steps to the next slot of the leaves; false, and no move, at the end.

@@ -321,6 +321,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
     }
 
     /// The entries that overlap `bounds`, from both ends.
+    #[inline]
     pub fn iter<'g>(&'g self, _guard: &'g R::Guard, bounds: RangeInclusive<usize>) -> Iter<'g, E> {
         // SAFETY: the guard and the tree's borrow last for `'g`.
         unsafe { Iter::new(self.core.root.load(), bounds) }

@@ -73,20 +73,24 @@ unsafe impl<T: Send + Sync + 'static> Entry for Arc<T> {
     type Ref<'g> = ArcRef<'g, T>;
     const NEEDS_DROP: bool = true;
 
+    #[inline]
     fn into_raw(self) -> Raw {
         // SAFETY: the pointer of an `Arc` is never null.
         unsafe { NonNull::new_unchecked(Arc::into_raw(self).cast_mut()).cast() }
     }
 
+    #[inline]
     unsafe fn from_raw(raw: Raw) -> Self {
         // SAFETY: the caller's promise.
         unsafe { Arc::from_raw(raw.cast::<T>().as_ptr()) }
     }
 
+    #[inline]
     unsafe fn borrow<'g>(raw: Raw) -> ArcRef<'g, T> {
         ArcRef { ptr: raw.cast(), _life: PhantomData }
     }
 
+    #[inline]
     unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError> {
         // SAFETY: the word is the pointer of `Arc::into_raw` and its count is alive.
         unsafe { Arc::increment_strong_count(raw.cast::<T>().as_ptr()) };
@@ -99,20 +103,24 @@ unsafe impl<T: Clone + Send + 'static> Entry for Box<T> {
     type Ref<'g> = &'g T;
     const NEEDS_DROP: bool = true;
 
+    #[inline]
     fn into_raw(self) -> Raw {
         NonNull::from(Box::leak(self)).cast()
     }
 
+    #[inline]
     unsafe fn from_raw(raw: Raw) -> Self {
         // SAFETY: the caller's promise.
         unsafe { Box::from_raw(raw.cast::<T>().as_ptr()) }
     }
 
+    #[inline]
     unsafe fn borrow<'g>(raw: Raw) -> &'g T {
         // SAFETY: the box is alive for `'g`.
         unsafe { raw.cast::<T>().as_ref() }
     }
 
+    #[inline]
     unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError> {
         // SAFETY: as for `borrow`. Failure to clone deeper is the clone's own affair.
         let source = unsafe { raw.cast::<T>().as_ref() };
@@ -125,20 +133,24 @@ unsafe impl<T: Sync + 'static> Entry for &'static T {
     type Ref<'g> = &'static T;
     const NEEDS_DROP: bool = false;
 
+    #[inline]
     fn into_raw(self) -> Raw {
         NonNull::from(self).cast()
     }
 
+    #[inline]
     unsafe fn from_raw(raw: Raw) -> Self {
         // SAFETY: the word is a `&'static T`.
         unsafe { raw.cast::<T>().as_ref() }
     }
 
+    #[inline]
     unsafe fn borrow<'g>(raw: Raw) -> Self::Ref<'g> {
         // SAFETY: the word is a `&'static T`.
         unsafe { raw.cast::<T>().as_ref() }
     }
 
+    #[inline]
     unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError> {
         Ok(raw)
     }
@@ -152,21 +164,25 @@ macro_rules! number {
             type Ref<'g> = $type;
             const NEEDS_DROP: bool = false;
 
+            #[inline]
             fn into_raw(self) -> Raw {
                 let to: fn($type) -> NonZeroUsize = $to;
                 NonNull::without_provenance(to(self))
             }
 
+            #[inline]
             unsafe fn from_raw(raw: Raw) -> Self {
                 let from: fn(NonZeroUsize) -> $type = $from;
                 from(raw.addr())
             }
 
+            #[inline]
             unsafe fn borrow<'g>(raw: Raw) -> Self::Ref<'g> {
                 let from: fn(NonZeroUsize) -> $type = $from;
                 from(raw.addr())
             }
 
+            #[inline]
             unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError> {
                 Ok(raw)
             }
@@ -175,10 +191,12 @@ macro_rules! number {
 }
 
 /// Zero is a hole's word, so small integers are stored one higher.
+#[inline]
 fn up(value: usize) -> NonZeroUsize {
     NonZeroUsize::MIN.saturating_add(value)
 }
 
+#[inline]
 fn down(word: NonZeroUsize) -> usize {
     word.get() - 1
 }

@@ -160,7 +160,7 @@ impl Plan {
             return Ok(false);
         }
         if last <= span.max {
-            self.right = self.left.clone();
+            self.right.clone_from(&self.left);
         } else {
             // SAFETY: the promise of `walk`.
             unsafe { self.right.walk(self.root, Pick::Index(last)) };
