@@ -164,7 +164,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     }
 
     /// Allocates ahead, so that the next write of this writer cannot fail if it is over `range`: a store
-    /// or an erase. (A write elsewhere may use up or drop what was got.) What is left over goes back when
+    /// or an erase. ([`erase`](Writer::erase) is over the whole range of the entry that it removes, which
+    /// [`lookup`](Writer::lookup) tells. A write elsewhere may use up or drop what was got.) What is left over goes back when
     /// the writer is dropped.
     ///
     /// # Errors
