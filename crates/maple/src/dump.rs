@@ -81,14 +81,15 @@ fn node(f: &mut fmt::Formatter<'_>, path: &Path, level: usize, indent: usize) ->
 #[cfg(test)]
 mod tests {
     use crate::MapleTree;
-    use std::string::ToString;
+    use std::{format, string::ToString};
 
     #[test]
     fn every_slot_has_a_line() {
         let mut tree = MapleTree::<u32>::new();
         let mut writer = tree.get_mut();
         assert_eq!(writer.dump().to_string(), "empty\n");
-        for i in 0..100 {
+        let n = if cfg!(miri) { 40 } else { 100 };
+        for i in 0..n {
             writer.store_range(i * 16..=i * 16 + 7, i as u32).unwrap();
         }
         let (text, stats) = (writer.dump().to_string(), writer.stats());
@@ -97,6 +98,7 @@ mod tests {
         assert_eq!((count("leaf"), count("node")), (stats.leaves, stats.nodes - stats.leaves));
         assert_eq!(text.lines().filter(|line| line.ends_with(": hole")).count(), stats.holes);
         assert_eq!(text.lines().count(), stats.nodes + stats.entries + stats.holes);
-        assert!(text.contains("  0x630..=0x637: 0x64\n"), "{text}");
+        let last = format!("  {:#x}..={:#x}: {n:#x}\n", (n - 1) * 16, (n - 1) * 16 + 7);
+        assert!(text.contains(&last), "{text}");
     }
 }

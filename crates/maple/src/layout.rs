@@ -87,6 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "long, and plain arithmetic")]
     fn every_cut_keeps_the_bounds() {
         for (slots, min) in [(LEAF_SLOTS, LEAF_MIN), (INNER_SLOTS, INNER_MIN), (16, 6), (10, 4)] {
             for total in 1..=2 * slots + 1 {

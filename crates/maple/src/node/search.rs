@@ -41,6 +41,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "long, and plain arithmetic")]
     fn at_every_fill() {
         fn fills<const N: usize>() {
             for len in 0..=N {

@@ -20,7 +20,7 @@ use strategy::{interrupted, ops, scale, sessions, walker};
 
 /// A quarter of the usual number of cases without optimisation, unless the environment says how many.
 fn config() -> ProptestConfig {
-    let mut config = ProptestConfig { max_shrink_iters: 20_000, ..ProptestConfig::default() };
+    let mut config = ProptestConfig::default();
     if cfg!(debug_assertions) && std::env::var_os("PROPTEST_CASES").is_none() {
         config.cases /= 4;
     }
