@@ -1,0 +1,171 @@
+//! I7: every allocation of every call fails once, and the address space is as it was.
+//!
+//! The allocator of this test program fails when told to. Each call is made on a fresh address space with its first
+//! allocation failing, then with its second, and so on until it needs no more.
+
+mod common;
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    ptr,
+};
+
+use common::{Calls, File, HEAP, PAGE, anonymous, of_file, picture, space};
+use mm::{Advice, AttachRequest, Error, RemapRequest, Uffd, VmFlags};
+
+thread_local! {
+    /// Allocations of this thread that still succeed; negative: all.
+    static LEFT: Cell<isize> = const { Cell::new(-1) };
+}
+
+struct Failing;
+
+// SAFETY: hands out what the system's allocator gives, or null, which the contract allows.
+unsafe impl GlobalAlloc for Failing {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let left = LEFT.get();
+        if left == 0 {
+            return ptr::null_mut();
+        }
+        if left > 0 {
+            LEFT.set(left - 1);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the block came from the system's allocator.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Failing = Failing;
+
+/// Runs `work` with all allocations after the first `n` failing.
+fn with_allocations<T>(n: isize, work: impl FnOnce() -> T) -> T {
+    LEFT.set(n);
+    let out = work();
+    LEFT.set(-1);
+    out
+}
+
+const AT: usize = 0x7ffe_0000_0000;
+
+/// A map of each kind: faulted anonymous memory, a private file, a shared one, and many small VMAs around them.
+fn prepare(calls: &mut Calls<'_>, file: &File) {
+    for i in 0..40 {
+        calls.mmap(anonymous(AT + (100 + 2 * i) * PAGE, 1, 3)).unwrap();
+    }
+    calls.mmap(anonymous(AT, 16, 3)).unwrap();
+    calls.first_write(AT).unwrap();
+    calls.mmap(of_file(file, AT + 20 * PAGE, 8, 1, 0)).unwrap();
+    calls.mmap(anonymous(AT + 30 * PAGE, 8, 1)).unwrap();
+    assert_eq!(calls.brk(HEAP + 4 * PAGE), HEAP + 4 * PAGE);
+}
+
+/// Fails each allocation of `call` in turn. Returns how many there were.
+fn fail_each(call: impl Fn(&mut Calls<'_>, &File) -> Result<(), Error>) -> usize {
+    for n in 0.. {
+        let file = File::segment(4 * PAGE);
+        let mut space = space();
+        let mut calls = space.get_mut();
+        prepare(&mut calls, &file);
+        let before = picture(&calls);
+        let outcome = with_allocations(n, || call(&mut calls, &file));
+        match outcome {
+            Ok(()) => return n as usize,
+            Err(Error::OutOfMemory) => assert_eq!(picture(&calls), before, "allocation {n} failed"),
+            Err(other) => panic!("{other:?} when allocation {n} failed"),
+        }
+        // What failed for want of memory works when there is some.
+        call(&mut calls, &file).unwrap();
+    }
+    unreachable!()
+}
+
+#[test]
+fn maps() {
+    assert!(fail_each(|calls, _| calls.mmap(anonymous(0, 4, 3)).map(drop)) >= 1);
+    assert!(
+        fail_each(|calls, file| calls.mmap(of_file(file, AT + 2 * PAGE, 2, 1, 0)).map(drop)) >= 1
+    );
+    let whole = |calls: &mut Calls<'_>, _: &File| calls.mmap(anonymous(AT, 200, 1)).map(drop);
+    assert!(fail_each(whole) >= 1);
+}
+
+#[test]
+fn unmaps() {
+    // Alone with its tree, a writer cuts one leaf in place; over several leaves it needs nodes.
+    fail_each(|calls, _| calls.munmap(AT + 4 * PAGE, 2 * PAGE));
+    assert!(fail_each(|calls, _| calls.munmap(AT + PAGE, 150 * PAGE)) >= 1);
+}
+
+#[test]
+fn changes_of_part_of_a_vma() {
+    for (start, pages) in [(0, 2), (4, 2), (14, 2), (0, 16)] {
+        let at = AT + start * PAGE;
+        assert!(fail_each(|calls, _| calls.mprotect(at, pages * PAGE, 1, None)) >= 1);
+        assert!(fail_each(|calls, _| calls.madvise(at, pages * PAGE, Advice::DontFork)) >= 1);
+        assert!(fail_each(|calls, _| calls.madvise(at, pages * PAGE, Advice::GuardInstall)) >= 1);
+        assert!(fail_each(|calls, _| calls.mlock(at, pages * PAGE, true)) >= 1);
+        assert!(fail_each(|calls, _| calls.mseal(at, pages * PAGE)) >= 1);
+        let policy = mm::Policy { mode: 2, nodes: 1, home: None };
+        assert!(fail_each(|calls, _| calls.mbind(at, pages * PAGE, Some(policy))) >= 1);
+        let uffd = Uffd { id: 3, follows_fork: false, follows_remap: false };
+        let watch = |calls: &mut Calls<'_>, _: &File| {
+            calls.watch(at, pages * PAGE, VmFlags::UFFD_MISSING, uffd)
+        };
+        assert!(fail_each(watch) >= 1);
+    }
+}
+
+#[test]
+fn moves() {
+    let request = |addr, old: usize, new: usize, fixed| RemapRequest {
+        addr,
+        old_len: old * PAGE,
+        new_len: new * PAGE,
+        may_move: true,
+        fixed,
+        dont_unmap: None,
+    };
+    // In place, away to where there is room, from the middle of a VMA, and shrunk.
+    for (start, old, new) in [(0, 16, 18), (0, 16, 60), (4, 2, 60), (0, 16, 3)] {
+        fail_each(|calls, _| calls.mremap(request(AT + start * PAGE, old, new, None)).map(drop));
+    }
+    // The target of a fixed move is free here: what it holds would be unmapped first, as in Linux.
+    let to = Some(AT + 60 * PAGE);
+    let moved = fail_each(|calls, _| calls.mremap(request(AT + 4 * PAGE, 2, 2, to)).map(drop));
+    assert!(moved >= 2);
+}
+
+#[test]
+fn heap_first_writes_and_segments() {
+    let grow = |calls: &mut Calls<'_>, _: &File| match calls.brk(HEAP + 9 * PAGE) {
+        brk if brk == HEAP + 9 * PAGE => Ok(()),
+        _ => Err(Error::OutOfMemory),
+    };
+    fail_each(grow);
+    assert!(fail_each(|calls, _| calls.first_write(AT + 30 * PAGE)) >= 2);
+    let attach = |calls: &mut Calls<'_>, file: &File| {
+        let request = AttachRequest {
+            segment: file.clone(),
+            len: 4 * PAGE,
+            addr: None,
+            read_only: false,
+            exec: false,
+            replace: false,
+            round: false,
+        };
+        calls.shmat(request).map(drop)
+    };
+    assert!(fail_each(attach) >= 1);
+}
+
+#[test]
+fn forks() {
+    assert!(fail_each(|calls, _| calls.fork().map(drop)) >= 10);
+}
