@@ -76,6 +76,13 @@ fn list<T>(len: usize) -> Result<Vec<T>, Error> {
     Ok(list)
 }
 
+/// A chain as tests see it: where anon_vmas lie, with their counts of VMAs linked, VMAs whose own it is, and children.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) struct Audit {
+    pub(crate) own: usize,
+    pub(crate) all: Vec<(usize, [usize; 3])>,
+}
+
 impl Chain {
     /// A new root, for a first fault with nobody to share with.
     pub(crate) fn new_root() -> Result<Self, Error> {
@@ -119,6 +126,18 @@ impl Chain {
             }
         };
         Ok(Chain(Some(Counted::new(Links { own, all })?)))
+    }
+
+    /// What tests check.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn audit(&self) -> Option<Audit> {
+        let address = |anon: &Counted<AnonVma>| core::ptr::from_ref(&**anon).addr();
+        let counts = |anon: &Counted<AnonVma>| {
+            let counts = [&anon.linked, &anon.active, &anon.children];
+            (address(anon), counts.map(|count| count.load(Relaxed)))
+        };
+        let links = self.0.as_ref()?;
+        Some(Audit { own: address(&links.own), all: links.all.iter().map(counts).collect() })
     }
 
     /// Counts one more VMA with this chain.

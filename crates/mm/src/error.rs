@@ -55,6 +55,10 @@ causes! {
     Sealed 1 "the VMA is sealed against changes";
     /// The file's mount forbids execution.
     NoExec 1 "the file lies on a mount that forbids execution";
+    /// UFFDIO_REGISTER where another userfaultfd is registered.
+    Watched 16 "another userfaultfd watches part of the range";
+    /// UFFDIO_REGISTER of what can never be written to.
+    NeverWritable 1 "part of the range can never be written to";
     /// MAP_FIXED_NOREPLACE over something mapped.
     Occupied 17 "the range is in use and MAP_FIXED_NOREPLACE was asked for";
 }

@@ -58,6 +58,11 @@ mod remap;
 mod shm;
 mod space;
 mod special;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub mod testing;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod unmap;
 mod vma;

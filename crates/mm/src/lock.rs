@@ -74,10 +74,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.modify(area, start, end, vma)
     }
 
-    /// mlockall(2). VMAs that cannot be locked for want of memory are passed over.
+    /// mlockall(2).
     ///
     /// # Errors
-    /// [`Error::BadFlags`] if neither `current` nor `future` is asked for.
+    /// [`Error::BadFlags`] if neither `current` nor `future` is asked for; [`Error::OutOfMemory`], with all locked that
+    /// could be.
     pub fn mlockall(&mut self, what: LockAll) -> Result<(), Error> {
         if !what.current && !what.future {
             return Err(Error::BadFlags);
@@ -90,23 +91,35 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let defaults = &mut self.state_mut().default_flags;
         *defaults = (*defaults - VmFlags::LOCKED_MASK) | future;
         if what.current {
-            self.lock_every(flags);
+            let outcome = self.lock_every(flags);
             self.populate(0, self.profile.task_size);
+            return outcome;
         }
         Ok(())
     }
 
     /// munlockall(2): undoes mlock and mlockall, for VMAs that are there and those to come.
-    pub fn munlockall(&mut self) {
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], with all unlocked that could be.
+    pub fn munlockall(&mut self) -> Result<(), Error> {
         self.state_mut().default_flags -= VmFlags::LOCKED_MASK;
-        self.lock_every(VmFlags::empty());
+        self.lock_every(VmFlags::empty())
     }
 
-    fn lock_every(&mut self, flags: VmFlags) {
+    /// Linux passes over a VMA that fails and says nothing; we tell when all are done.
+    fn lock_every(&mut self, flags: VmFlags) -> Result<(), Error> {
+        let mut outcome = Ok(());
         let mut at = 0;
         while let Some(area) = self.at_or_after(at) {
-            // Linux passes over a VMA that fails, and so do we.
-            at = self.lock_one(&area, area.start, area.end, flags).unwrap_or(area.end);
+            at = match self.lock_one(&area, area.start, area.end, flags) {
+                Ok(next) => next,
+                Err(error) => {
+                    outcome = Err(error);
+                    area.end
+                }
+            };
         }
+        outcome
     }
 }

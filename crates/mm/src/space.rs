@@ -271,6 +271,25 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         self.tree().stats(&self.guard)
     }
 
+    /// Is the tree sound, and does it hold whole pages in order?
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn validate(&mut self) {
+        if let Err(error) =
+            self.with_tree(|tree| Ok::<_, Error>(tree.validate().map_err(|v| panic!("{v}"))))
+        {
+            panic!("{error}");
+        }
+        let mut end = 0;
+        for area in self.areas() {
+            assert!(end <= area.start && area.start < area.end);
+            assert!(
+                area.start.is_multiple_of(crate::PAGE_SIZE)
+                    && area.end.is_multiple_of(crate::PAGE_SIZE)
+            );
+            end = area.end;
+        }
+    }
+
     /// Writes the listing of /proc/PID/maps, but for the vsyscall page, which is no VMA. O(VMAs).
     ///
     /// # Errors

@@ -4,10 +4,15 @@ use crate::{Area, Counted, Error, MappedFile, Uffd, VmFlags, Vma, map::range_end
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// UFFDIO_REGISTER: `uffd` watches `start..start + len` for `modes` (of [`VmFlags::UFFD`]). Holes are passed over.
+    /// (Whether its file system can do it is for the host to know: Linux allows tmpfs and hugetlbfs.)
+    ///
+    /// One store into the tree for each VMA that changes; may allocate.
     ///
     /// # Errors
-    /// [`Error::BadFlags`] for no or other modes, [`Error::Occupied`] where another one watches,
-    /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::Unmapped`] if nothing is mapped there at all.
+    /// Nothing changed: [`Error::BadFlags`] for no or other modes, [`Error::BadRange`], [`Error::Unaligned`],
+    /// [`Error::Unmapped`] if nothing is mapped there at all, [`Error::WrongKind`], [`Error::NeverWritable`],
+    /// [`Error::Watched`] where another one watches. With what lies below the failure done: [`Error::TooManyMaps`],
+    /// [`Error::OutOfMemory`].
     pub fn watch(
         &mut self,
         start: usize,
@@ -22,8 +27,16 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.at_or_after(start).filter(|a| a.start < end).ok_or(Error::Unmapped)?;
         let mut at = start;
         while let Some(area) = self.part(at, end) {
+            let flags = area.vma.flags;
+            let special = flags.intersects(VmFlags::SPECIAL) && !flags.contains(VmFlags::HUGETLB);
+            if special || flags.contains(VmFlags::DROPPABLE) {
+                return Err(Error::WrongKind);
+            }
+            if !flags.contains(VmFlags::MAYWRITE) {
+                return Err(Error::NeverWritable);
+            }
             if area.vma.uffd.is_some_and(|other| other.id != uffd.id) {
-                return Err(Error::Occupied);
+                return Err(Error::Watched);
             }
             at = area.end;
         }
@@ -37,7 +50,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// UFFDIO_UNREGISTER: nobody watches the range any more.
     ///
     /// # Errors
-    /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::OutOfMemory`].
+    /// [`Error::BadRange`], [`Error::Unaligned`]; [`Error::TooManyMaps`] and [`Error::OutOfMemory`], with what lies below
+    /// the failure done.
     pub fn unwatch(&mut self, start: usize, len: usize) -> Result<(), Error> {
         let end = self.watched_range(start, len)?;
         self.set_watch(start, end, |_, old| (None, old - VmFlags::UFFD))

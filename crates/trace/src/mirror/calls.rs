@@ -101,10 +101,7 @@ pub(super) fn perform(space: &mut Writer<'_, File, Engine>, call: &Call, context
             future: a & 2 != 0,
             on_fault: a & 4 != 0,
         })),
-        Op::Munlockall if kernel == 0 => {
-            space.munlockall();
-            Ours::Result(0)
-        }
+        Op::Munlockall if kernel == 0 => outcome(space.munlockall()),
         // Pages in the wrong place are an error afterwards if they were to be moved; else nothing is done at all.
         Op::Mbind if kernel == 0 || (kernel == EIO && call.args[5] & MPOL_MF_MOVE != 0) => {
             mbind(space, call)

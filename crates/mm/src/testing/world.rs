@@ -1,0 +1,181 @@
+//! Address spaces in pairs, ours and the model's, and all that must hold of them.
+
+use alloc::{collections::BTreeMap, vec::Vec};
+
+use super::{File, model::*};
+use crate::{AddressSpace, Layout, PAGE_SIZE, Profile, VmFlags as V, Writer, anon::Audit};
+
+pub(super) type Ours = AddressSpace<File, grace::Single>;
+
+pub(super) type OurWriter<'a> = Writer<'a, File, grace::Single>;
+
+pub(super) struct Pair {
+    pub(super) ours: Ours,
+    pub(super) model: Model,
+}
+
+/// A family of address spaces: forks share anon_vmas.
+pub(super) struct World {
+    pub(super) pairs: Vec<Pair>,
+    /// Which anon_vma each one descends from, by number.
+    parents: Vec<Option<usize>>,
+}
+
+/// Small enough that everything meets everything.
+pub(super) const PROFILE: Profile = Profile {
+    stack_guard_gap: GAP * PAGE_SIZE,
+    min_address: LOWEST * PAGE_SIZE,
+    task_size: END * PAGE_SIZE,
+    guard_flag: true,
+    ..Profile::LINUX_6_18
+};
+
+impl World {
+    pub(super) fn new() -> Self {
+        let heap = HEAP * PAGE_SIZE;
+        let mmap_base = BASE * PAGE_SIZE;
+        let layout = Layout { start_brk: heap, brk: heap, start_stack: 0, mmap_base };
+        let model = Model {
+            vmas: Vec::new(),
+            brk: heap,
+            to_come: V::empty(),
+            merge_any: false,
+            next_anon: 0,
+        };
+        let ours = Ours::new(PROFILE, layout);
+        World { pairs: alloc::vec![Pair { ours, model }], parents: Vec::new() }
+    }
+
+    /// Does something to one address space of the model, with fresh numbers at hand.
+    pub(super) fn model<T>(&mut self, i: usize, act: impl FnOnce(&mut Model) -> T) -> T {
+        let model = &mut self.pairs[i].model;
+        model.next_anon = self.parents.len();
+        let outcome = act(model);
+        let used = model.next_anon;
+        self.parents.resize(used, None);
+        outcome
+    }
+
+    /// Does something to one of our address spaces.
+    pub(super) fn ours<T>(&mut self, i: usize, act: impl FnOnce(&mut OurWriter<'_>) -> T) -> T {
+        act(&mut self.pairs[i].ours.get_mut())
+    }
+
+    fn vmas(&self) -> impl Iterator<Item = &M> {
+        self.pairs.iter().flat_map(|pair| &pair.model.vmas)
+    }
+
+    /// VMAs linked to an anon_vma, VMAs whose own it is, and its children that some VMA is linked to.
+    fn counts(&self, anon: usize) -> [usize; 3] {
+        let linked = |id| {
+            let has = |m: &&M| m.anon.as_ref().is_some_and(|anon| anon.all.contains(&id));
+            self.vmas().filter(has).count()
+        };
+        let own = |m: &&M| m.anon.as_ref().is_some_and(|a| a.own == anon);
+        let child = |&id: &usize| {
+            // A root counts as its own child.
+            self.parents[id].unwrap_or(id) == anon && linked(id) > 0
+        };
+        let children = (0..self.parents.len()).filter(child).count();
+        [linked(anon), self.vmas().filter(own).count(), children]
+    }
+
+    /// fork, as rule 3 of the notes has it.
+    pub(super) fn fork(&mut self, i: usize) {
+        let parent = self.pairs[i].model.clone();
+        let ours = self.pairs[i].ours.get_mut().fork().expect("memory");
+        let child = Model { vmas: Vec::new(), to_come: V::empty(), ..parent.clone() };
+        self.pairs.push(Pair { ours, model: child });
+        let last = self.pairs.len() - 1;
+        for mut m in parent.vmas {
+            if m.flags.contains(V::DONTCOPY) {
+                continue;
+            }
+            m.flags -= V::LOCKED | V::LOCKONFAULT;
+            if m.uffd.is_some_and(|uffd| !uffd.follows_fork) {
+                m.uffd = None;
+                m.flags -= V::UFFD;
+            }
+            if m.flags.contains(V::WIPEONFORK) {
+                m.anon = None;
+            }
+            if let Some(anon) = &mut m.anon {
+                let idle = |&&id: &&usize| {
+                    let [_, active, children] = self.counts(id);
+                    active == 0 && children < 2
+                };
+                if let Some(&idle) = anon.all.iter().find(idle) {
+                    anon.own = idle;
+                } else {
+                    self.parents.push(Some(anon.own));
+                    anon.own = self.parents.len() - 1;
+                    anon.all.push(anon.own);
+                }
+            }
+            self.pairs[last].model.vmas.push(m);
+        }
+    }
+
+    /// Both sides agree in everything, and ours is sound.
+    ///
+    /// # Panics
+    /// If not.
+    pub(super) fn check(&mut self) {
+        // Each anon_vma of ours is one of the model's and the other way round, in all address spaces alike.
+        let mut numbers = BTreeMap::new();
+        let mut addresses = BTreeMap::new();
+        let mut found = Vec::new();
+        for Pair { ours, model } in &mut self.pairs {
+            let mut space = ours.get_mut();
+            space.validate();
+            assert_eq!(space.layout().brk, model.brk);
+            assert_eq!(space.count(), model.vmas.len());
+            assert_eq!(space.areas().count(), model.vmas.len(), "{:#?}", model.vmas);
+            for (area, m) in space.areas().zip(&model.vmas) {
+                let vma = &area.vma;
+                let ours = (area.start / PAGE_SIZE, area.end / PAGE_SIZE, vma.flags, vma.file);
+                assert_eq!(ours, (m.start, m.end, m.flags, m.file));
+                let hidden = (vma.offset_at(area.start), vma.policy, vma.uffd);
+                assert_eq!(hidden, (m.pgoff, m.policy, m.uffd), "{m:?}");
+                assert_eq!(vma.is_faulted(), m.anon.is_some(), "{m:?}");
+                let (Some(Audit { own, all }), Some(anon)) = (vma.anon.audit(), &m.anon) else {
+                    continue;
+                };
+                assert_eq!(all.len(), anon.all.len(), "{m:?}");
+                let address = |at: &(usize, [usize; 3])| at.0;
+                assert_eq!(
+                    all.iter().position(|at| address(at) == own),
+                    anon.all.iter().position(|&id| id == anon.own),
+                    "{m:?}"
+                );
+                for (at, &id) in all.iter().zip(&anon.all) {
+                    assert_eq!(*numbers.entry(address(at)).or_insert(id), id, "{m:?}");
+                    assert_eq!(*addresses.entry(id).or_insert(address(at)), address(at), "{m:?}");
+                    found.push((id, at.1));
+                }
+            }
+        }
+        for (id, counted) in found {
+            assert_eq!(counted, self.counts(id), "counts of anon_vma {id}");
+        }
+    }
+
+    /// Everything is unmapped, one address space after the other, and nothing is counted any more.
+    pub(super) fn finish(mut self) {
+        let chains: Vec<_> = self
+            .pairs
+            .iter_mut()
+            .flat_map(|pair| {
+                pair.ours.get_mut().areas().map(|area| area.vma.anon.clone()).collect::<Vec<_>>()
+            })
+            .collect();
+        while let Some(Pair { ours, .. }) = self.pairs.pop() {
+            // By leaving, or call by call.
+            drop(ours);
+            self.check();
+        }
+        for Audit { all, .. } in chains.iter().filter_map(|chain| chain.audit()) {
+            assert!(all.iter().all(|(_, counts)| *counts == [0; 3]), "{all:?}");
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Tests of whole address spaces.
+
+mod model;
