@@ -131,9 +131,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Core<E, R, A> {
 /// - `A`: where nodes come from ([`NodeAlloc`]).
 /// - `L`: who may write to a shared tree: [`TreeLock`] or [`OwnerLock`].
 ///
-/// The [crate's documentation](crate) explains how it works. Reading takes a guard from
-/// [`pin`](MapleTree::pin), never waits, allocates, or writes shared memory (I2), and sees a write
-/// whole or not at all (I1). Writing is all or nothing (I7) and needs a [`Writer`].
+/// The [crate's documentation](crate) explains how it works. Reading under a guard from
+/// [`pin`](MapleTree::pin) never waits, allocates, or writes shared memory (I2), and sees a write
+/// whole or not at all (I1); what taking the guard costs is the engine's to say. Writing is all or nothing (I7) and needs a
+/// [`Writer`].
 ///
 /// ```
 /// use grace::Epoch;
@@ -268,7 +269,8 @@ impl<E: Entry, A: NodeAlloc, L> MapleTree<E, Single, A, L> {
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
-    /// A guard to read under. Cost: the engine's ([`Reclaim::pin`]).
+    /// A guard to read under. Cost: the engine's ([`Reclaim::pin`]). `grace::Epoch` may run deferred drops here, so not
+    /// while holding a lock that an entry's `Drop` takes.
     pub fn pin(&self) -> R::Guard {
         R::pin()
     }

@@ -93,7 +93,8 @@ impl<E: Entry, A: NodeAlloc> Drop for Supplies<E, A> {
     }
 }
 
-/// Makes sure that storing an entry or a hole over `first..=last` will find its memory in `supplies`.
+/// Makes sure that storing an entry or a hole over `first..=last`, and erasing the entry that holds `first`, will find
+/// their memory in `supplies`.
 ///
 /// # Safety
 /// The caller has the writer's right to the tree.
@@ -106,6 +107,12 @@ pub(crate) unsafe fn prepare<E: Entry, A: NodeAlloc>(
     let root = root.load();
     let mut needed = 1;
     if !root.is_null() {
+        let mut plan = Plan::new();
+        // SAFETY: the caller's promise.
+        let span = unsafe { plan.walk(root, first) };
+        if !span.word.is_null() && plan.make(span.min, span.max, true)? {
+            needed = plan.nodes().max(needed);
+        }
         for hole in [false, true] {
             let mut plan = Plan::new();
             // SAFETY: the caller's promise.

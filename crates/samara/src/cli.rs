@@ -34,7 +34,7 @@ Examples:
   samara trace --record a.vmtrace -- git log  a recording, for samara replay
 
 Exit code: the program's own, 128 + the signal if one killed it; 3 if our listing and the
-kernel's differed; 125 if the program could not be followed, 126 if it could not be run, 127 if
+kernel's differed; 125 if the program could not be followed or a result not be written, 126 if it could not be run, 127 if
 it was not found.
 ")]
     Trace(Trace),

@@ -134,3 +134,23 @@ fn two_writes_allocated_ahead_cannot_fail() {
     moves::<Single>(7, |tree, work| work(&mut tree.get_mut()));
     moves::<Epoch>(8, |tree, work| work(&mut tree.lock()));
 }
+
+#[test]
+fn the_entry_at_a_preallocated_index_can_be_erased() {
+    let n = if cfg!(miri) { 3 } else { 200 };
+    for (from, step) in [(0, 1), (n - 1, n - 1), (n / 2, 7)] {
+        let tree = Tree::<Epoch>::new_in();
+        let mut writer = tree.lock();
+        for i in 0..n {
+            writer.store_range(20 * i..=20 * i + 9, Owned::new(i as u64)).unwrap();
+        }
+        for i in 0..n {
+            let entry = (from + i * step) % n;
+            let index = 20 * entry + 4;
+            writer.preallocate(index..=index).unwrap();
+            let erased = Flaky::failing_after(0, || writer.erase(index)).unwrap();
+            assert!(erased.is_none_or(|(range, _)| range == (20 * entry..=20 * entry + 9)));
+        }
+        writer.validate().unwrap();
+    }
+}

@@ -82,7 +82,7 @@ pub struct Options {
     /// Read the listing after every Nth memory call of an address space; 0: only where address
     /// spaces begin and end.
     pub every: u64,
-    /// Pass SIGINT and SIGTERM of this process on to the program; a second one kills it and all
+    /// Pass SIGINT, SIGTERM, SIGHUP and SIGQUIT of this process on to the program; a second one kills it and all
     /// its children. Only one run of a process can have this at a time.
     pub forward_signals: bool,
 }

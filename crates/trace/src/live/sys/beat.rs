@@ -72,7 +72,10 @@ impl Drop for Heartbeat {
     }
 }
 
-/// The process that SIGINT and SIGTERM are passed to; 0 while nobody wants them.
+/// What asks a program to end: from the keyboard, from others, and because its terminal went away.
+const WISHES_TO_END: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+/// The process that these are passed to; 0 while nobody wants them.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
 /// How many of them came.
 static WISHES: AtomicU32 = AtomicU32::new(0);
@@ -103,9 +106,10 @@ extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
     }
 }
 
-/// While it lives, SIGINT and SIGTERM go to the program; the second one kills it.
+/// While it lives, signals that ask to end go to the program; the second one kills it.
 pub(in crate::live) struct Forwarding {
-    old: [(libc::c_int, libc::sigaction); 2],
+    /// What was there before, by signal.
+    old: Vec<(libc::c_int, libc::sigaction)>,
 }
 
 impl Forwarding {
@@ -119,12 +123,18 @@ impl Forwarding {
         WISHES.store(0, Ordering::Relaxed);
         PROGRAM.store(program, Ordering::Relaxed);
         let run = pass_on as *const () as libc::sighandler_t;
-        let take = |signal| Ok((signal, handler(signal, run, libc::SA_SIGINFO)?));
-        let old = take(libc::SIGINT).and_then(|int| Ok([int, take(libc::SIGTERM)?]));
-        old.map(|old| Some(Forwarding { old })).inspect_err(|_: &io::Error| {
-            // Release pairs with the Acquire above.
-            TAKEN.store(false, Ordering::Release);
-        })
+        // Dropped on failure, it puts back what it has taken so far.
+        let mut forwarding = Forwarding { old: Vec::with_capacity(WISHES_TO_END.len()) };
+        for signal in WISHES_TO_END {
+            let old = handler(signal, run, libc::SA_SIGINFO)?;
+            forwarding.old.push((signal, old));
+            if signal == libc::SIGHUP && old.sa_sigaction == libc::SIG_IGN {
+                // nohup: the program ignores it, and so do we.
+                // SAFETY: puts back what was there.
+                unsafe { libc::sigaction(signal, &old, ptr::null_mut()) };
+            }
+        }
+        Ok(Some(forwarding))
     }
 
     /// How many signals came so far.
