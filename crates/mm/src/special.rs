@@ -154,12 +154,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// No VMAs are joined by it.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], with what lies below the failure done.
+    /// [`Error::OutOfMemory`], with what lies below the failure done; a second call goes on.
     pub fn set_memory_merge(&mut self, on: bool) -> Result<(), Error> {
         if self.state().merge_any == on {
             return Ok(());
         }
-        self.state_mut().merge_any = on;
         let mut at = 0;
         while let Some(area) = self.at_or_after(at) {
             at = area.end;
@@ -170,6 +169,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
                 self.store(area.start, area.end, Counted::new(vma)?)?;
             }
         }
+        self.state_mut().merge_any = on;
         Ok(())
     }
 }

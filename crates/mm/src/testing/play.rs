@@ -1,28 +1,22 @@
 //! Bytes into calls, made on both sides.
 
-use super::{
-    File, Kind,
-    calls::Map,
-    model::*,
-    moves::Move,
-    world::{Ours, World},
-};
+use super::{File, Kind, calls::Map, model::*, moves::Move, world::World};
 use crate::{
     Advice, AttachRequest, Error, LockAll, MapFlags, MapRequest, PAGE_SIZE, Policy, RemapRequest,
     Uffd, VmFlags as V, WholeVma,
 };
 
 /// Numbers out of bytes. When the bytes are used up it shows nothing but zeros.
-pub struct Dice<'b>(&'b [u8]);
+struct Dice<'b>(&'b [u8]);
 
 impl<'b> Dice<'b> {
     /// These bytes decide.
-    pub fn new(bytes: &'b [u8]) -> Self {
+    fn new(bytes: &'b [u8]) -> Self {
         Dice(bytes)
     }
 
     /// A number below `sides`, which is at most 256.
-    pub fn roll(&mut self, sides: usize) -> usize {
+    fn roll(&mut self, sides: usize) -> usize {
         let Some((&first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
         usize::from(first) % sides
@@ -38,12 +32,28 @@ impl<'b> Dice<'b> {
 /// # Panics
 /// When the two sides differ, or ours is not sound.
 pub fn play(bytes: &[u8]) {
-    let mut world = World::new();
+    play_on(World::new(), bytes);
+}
+
+/// The same, with every allocation of every call failing once: `allow` says how many may still succeed, or that all do.
+///
+/// Nothing is locked or populated: what is done ahead of need is left undone without memory, and not made up for.
+///
+/// # Panics
+/// As [`play`].
+pub fn play_failing(bytes: &[u8], allow: fn(Option<usize>)) {
+    play_on(World::new().failing(allow), bytes);
+}
+
+fn play_on(mut world: World, bytes: &[u8]) {
     let mut dice = Dice::new(bytes);
     let mut files = 4;
     while !dice.0.is_empty() {
         let i = dice.roll(8).min(world.pairs.len() - 1);
-        let kind = dice.roll(64);
+        let mut kind = dice.roll(64);
+        if world.is_failing() && (47..=49).contains(&kind) {
+            kind = 2;
+        }
         if kind == 0 && world.pairs.len() < 5 {
             world.fork(i);
         } else if kind == 1 && world.pairs.len() > 1 {
@@ -89,12 +99,15 @@ fn step(world: &mut World, i: usize, kind: usize, dice: &mut Dice<'_>, files: &m
     let (at, len) = (start * PAGE_SIZE, (end - start) * PAGE_SIZE);
     let (ours, model): (Outcome, Outcome) = match kind {
         2..=17 => {
-            let map = some_map(dice, start, end - start);
-            let ours = mmap(&mut world.pairs[i].ours, &map);
+            let mut map = some_map(dice, start, end - start);
+            if world.is_failing() {
+                map.flags -= MapFlags::LOCKED | MapFlags::POPULATE;
+            }
+            let ours = mmap(world, i, &map);
             (ours, world.model(i, |m| m.mmap(&map)))
         }
         18..=23 => (
-            unit(world.ours(i, |s| s.munmap(at, len))),
+            unit(world.at_once(i, |s| s.munmap(at, len))),
             world.model(i, |m| m.unmap(start, end).map(|()| 0)),
         ),
         24..=29 => {
@@ -106,12 +119,12 @@ fn step(world: &mut World, i: usize, kind: usize, dice: &mut Dice<'_>, files: &m
         }
         30..=36 => {
             let request = some_move(dice, start);
-            let ours = mremap(&mut world.pairs[i].ours, &request);
+            let ours = mremap(world, i, &request);
             (ours, world.model(i, |m| m.mremap(request)))
         }
         37..=42 => {
             let page = start + dice.roll(2);
-            let ours = unit(world.ours(i, |s| s.first_write(page * PAGE_SIZE)));
+            let ours = unit(world.at_once(i, |s| s.first_write(page * PAGE_SIZE)));
             let model = world.model(i, |m| match m.at(page) {
                 Some(i) => {
                     m.touch(i);
@@ -147,7 +160,7 @@ fn step(world: &mut World, i: usize, kind: usize, dice: &mut Dice<'_>, files: &m
         47..=49 => lock(world, i, dice, start, end),
         50 | 51 => {
             let brk = HEAP * PAGE_SIZE + dice.roll(12) * 0x900;
-            let ours = world.ours(i, |s| s.brk(brk));
+            let ours = world.pairs[i].ours.get_mut().brk(brk);
             (Ok(ours), Ok(world.model(i, |m| m.brk(brk))))
         }
         52 => {
@@ -175,7 +188,7 @@ fn step(world: &mut World, i: usize, kind: usize, dice: &mut Dice<'_>, files: &m
             let vmas = &world.pairs[i].model.vmas;
             let end = vmas.get(dice.roll(16)).map_or(end, |m| m.end);
             let start = end.saturating_sub(1 + dice.roll(8));
-            let ours = world.ours(i, |s| s.grow_down(end * PAGE_SIZE, start * PAGE_SIZE));
+            let ours = world.at_once(i, |s| s.grow_down(end * PAGE_SIZE, start * PAGE_SIZE));
             (unit(ours), world.model(i, |m| m.grow(end, start)))
         }
         61 => {
@@ -188,7 +201,7 @@ fn step(world: &mut World, i: usize, kind: usize, dice: &mut Dice<'_>, files: &m
             let (end, file, name) = (at + len, None, None);
             let whole = WholeVma { start: at, end, flags, pgoff: start, file, name };
             (
-                unit(world.ours(i, |s| s.adopt(whole))),
+                unit(world.at_once(i, |s| s.adopt(whole.clone()))),
                 world.model(i, |m| m.adopt(start, at.wrapping_add(len) / PAGE_SIZE, flags)),
             )
         }
@@ -227,7 +240,7 @@ fn some_map(dice: &mut Dice<'_>, at: usize, len: usize) -> Map {
     Map { at, len, prot: prot(dice), flags, file, pgoff, without: V::empty() }
 }
 
-fn mmap(space: &mut Ours, map: &Map) -> Outcome {
+fn mmap(world: &mut World, i: usize, map: &Map) -> Outcome {
     let mut flags = map.flags;
     flags.set(MapFlags::ANONYMOUS, map.file.is_none());
     let request = MapRequest {
@@ -239,8 +252,8 @@ fn mmap(space: &mut Ours, map: &Map) -> Outcome {
         offset: map.pgoff * PAGE_SIZE,
         driver_flags: None,
     };
-    let foretold = space.get_mut().choose_address(&request);
-    let got = space.get_mut().mmap(request);
+    let foretold = world.pairs[i].ours.get_mut().choose_address(&request);
+    let got = world.at_once(i, |s| s.mmap(request.clone()));
     if let Ok(got) = got {
         assert_eq!(foretold, Ok(got));
     }
@@ -260,7 +273,7 @@ fn some_move(dice: &mut Dice<'_>, at: usize) -> Move {
     Move { at, old, new, may_move: !dice.one_in(6), fixed, dont_unmap }
 }
 
-fn mremap(space: &mut Ours, m: &Move) -> Outcome {
+fn mremap(world: &mut World, i: usize, m: &Move) -> Outcome {
     let bytes = |pages: usize| pages * PAGE_SIZE;
     let request = RemapRequest {
         addr: bytes(m.at),
@@ -270,7 +283,15 @@ fn mremap(space: &mut Ours, m: &Move) -> Outcome {
         fixed: m.fixed.map(bytes),
         dont_unmap: m.dont_unmap.map(bytes),
     };
-    space.get_mut().mremap(request).map(|at| at / PAGE_SIZE).map_err(errno)
+    let outcome = if m.fixed.is_none() {
+        world.at_once(i, |s| s.mremap(request))
+    } else if m.old == m.new {
+        // Several VMAs, one after the other: what has moved is not there a second time.
+        world.pairs[i].ours.get_mut().mremap(request)
+    } else {
+        world.ours(i, |s| s.mremap(request))
+    };
+    outcome.map(|at| at / PAGE_SIZE).map_err(errno)
 }
 
 fn lock(
@@ -365,7 +386,7 @@ fn shm(
     // Each attachment is an open file description of its own.
     *files += 1;
     let segment = File { id: *files, kind: Kind::Segment(SEGMENT) };
-    let ours = world.ours(i, |s| {
+    let ours = world.at_once(i, |s| {
         s.shmat(AttachRequest {
             segment,
             len: SEGMENT * PAGE_SIZE,

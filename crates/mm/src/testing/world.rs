@@ -3,7 +3,7 @@
 use alloc::{collections::BTreeMap, vec::Vec};
 
 use super::{File, model::*};
-use crate::{AddressSpace, Layout, PAGE_SIZE, Profile, VmFlags as V, Writer, anon::Audit};
+use crate::{AddressSpace, Error, Layout, PAGE_SIZE, Profile, VmFlags as V, Writer, anon::Audit};
 
 pub(super) type Ours = AddressSpace<File, grace::Single>;
 
@@ -19,6 +19,8 @@ pub(super) struct World {
     pub(super) pairs: Vec<Pair>,
     /// Which anon_vma each one descends from, by number.
     parents: Vec<Option<usize>>,
+    /// Limits the allocations to come.
+    allow: Option<fn(Option<usize>)>,
 }
 
 /// Small enough that everything meets everything.
@@ -43,7 +45,7 @@ impl World {
             next_anon: 0,
         };
         let ours = Ours::new(PROFILE, layout);
-        World { pairs: alloc::vec![Pair { ours, model }], parents: Vec::new() }
+        World { pairs: alloc::vec![Pair { ours, model }], parents: Vec::new(), allow: None }
     }
 
     /// Does something to one address space of the model, with fresh numbers at hand.
@@ -56,9 +58,52 @@ impl World {
         outcome
     }
 
-    /// Does something to one of our address spaces.
-    pub(super) fn ours<T>(&mut self, i: usize, act: impl FnOnce(&mut OurWriter<'_>) -> T) -> T {
-        act(&mut self.pairs[i].ours.get_mut())
+    /// From now on, each allocation of a call fails once.
+    pub(super) fn failing(mut self, allow: fn(Option<usize>)) -> Self {
+        self.allow = Some(allow);
+        self
+    }
+
+    pub(super) fn is_failing(&self) -> bool {
+        self.allow.is_some()
+    }
+
+    /// A call on one of our address spaces, which may stop half-way for want of memory: a second call goes on then.
+    pub(super) fn ours<T>(
+        &mut self,
+        i: usize,
+        call: impl Fn(&mut OurWriter<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.attempt(i, false, call)
+    }
+
+    /// A call on one of our address spaces, which changes nothing if memory runs out (I7).
+    pub(super) fn at_once<T>(
+        &mut self,
+        i: usize,
+        call: impl Fn(&mut OurWriter<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.attempt(i, true, call)
+    }
+
+    fn attempt<T>(
+        &mut self,
+        i: usize,
+        at_once: bool,
+        call: impl Fn(&mut OurWriter<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let Some(allow) = self.allow else { return call(&mut self.pairs[i].ours.get_mut()) };
+        for n in 0.. {
+            allow(Some(n));
+            let outcome = call(&mut self.pairs[i].ours.get_mut());
+            allow(None);
+            match outcome {
+                Err(Error::OutOfMemory) if at_once => self.check(),
+                Err(Error::OutOfMemory) => self.pairs[i].ours.get_mut().validate(),
+                other => return other,
+            }
+        }
+        unreachable!("no call allocates for ever")
     }
 
     fn vmas(&self) -> impl Iterator<Item = &M> {
@@ -83,7 +128,7 @@ impl World {
     /// fork, as rule 3 of the notes has it.
     pub(super) fn fork(&mut self, i: usize) {
         let parent = self.pairs[i].model.clone();
-        let ours = self.pairs[i].ours.get_mut().fork().expect("memory");
+        let ours = self.at_once(i, |s| s.fork()).expect("memory");
         let child = Model { vmas: Vec::new(), to_come: V::empty(), ..parent.clone() };
         self.pairs.push(Pair { ours, model: child });
         let last = self.pairs.len() - 1;

@@ -1,3 +1,4 @@
 //! Tests of whole address spaces.
 
+mod failure;
 mod model;

@@ -1,0 +1,54 @@
+//! I7 in random address spaces: every allocation of every call fails once, and nothing has changed.
+
+extern crate std;
+
+use proptest::{collection::vec, prelude::*};
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    ptr, thread_local,
+};
+
+use crate::testing::play_failing;
+
+thread_local! {
+    /// Allocations of this thread that still succeed; none: all.
+    static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+struct Failing;
+
+// SAFETY: hands out what the system's allocator gives, or null, which the contract allows.
+unsafe impl GlobalAlloc for Failing {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        match LEFT.get() {
+            Some(0) => return ptr::null_mut(),
+            left => LEFT.set(left.map(|left| left - 1)),
+        }
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the block came from the system's allocator.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Failing = Failing;
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 1 } else { 300 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn calls_without_memory_change_nothing(
+        bytes in vec(any::<u8>(), 0..if cfg!(miri) { 60 } else { 600 })
+    ) {
+        play_failing(&bytes, |allowed| LEFT.set(allowed));
+    }
+}
