@@ -269,7 +269,7 @@ fn rule_13_locked_memory_that_becomes_writable_is_written_at_once() {
     map(&mut calls, 10, 1, 3);
     assert!(calls.area_at(AT + 10 * PAGE).unwrap().vma.is_faulted());
     assert_eq!(flags(&calls, 10), "rd,wr,mr,mw,me,lo,ac");
-    calls.munlockall();
+    calls.munlockall().unwrap();
     assert_eq!(flags(&calls, 10), "rd,wr,mr,mw,me,ac");
 }
 
