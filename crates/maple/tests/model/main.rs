@@ -8,6 +8,7 @@ mod beside;
 mod failure;
 mod ledger;
 mod oracle;
+mod panics;
 mod play;
 mod regressions;
 mod run;
