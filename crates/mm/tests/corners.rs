@@ -1,0 +1,177 @@
+//! Corners of Linux that random calls under `samara trace` found, each seen on Linux 6.18.
+
+mod common;
+
+use common::{Calls, File, PAGE, anonymous, of_file, space, vmas};
+use mm::{Advice, AttachRequest, Error, LockAll, MapFlags, RemapRequest, VmFlags};
+
+const AT: usize = 0x1000_0000_0000;
+
+fn page(n: usize) -> usize {
+    AT + n * PAGE
+}
+
+fn fixed_move(from: usize, pages: usize, to: usize, keeps: bool) -> RemapRequest {
+    RemapRequest {
+        addr: page(from),
+        old_len: pages * PAGE,
+        new_len: pages * PAGE,
+        may_move: true,
+        fixed: Some(page(to)),
+        dont_unmap: keeps.then_some(page(to)),
+    }
+}
+
+/// First page, pages and flags of every VMA.
+fn shape(calls: &Calls<'_>) -> Vec<(usize, usize, String)> {
+    vmas(calls, AT)
+}
+
+/// First page and pages of every VMA.
+fn ranges(calls: &Calls<'_>) -> Vec<(usize, usize)> {
+    shape(calls).into_iter().map(|(first, pages, _)| (first, pages)).collect()
+}
+
+#[test]
+fn a_copy_that_joins_its_source_is_made_once() {
+    let mut space = space();
+    let mut calls = space.get_mut();
+    calls.mmap(anonymous(page(0), 6, 1)).unwrap();
+    calls.mlock(page(0), 6 * PAGE, true).unwrap();
+    calls.mmap(anonymous(page(6), 4, 1)).unwrap();
+    calls.mremap(fixed_move(4, 1, 6, true)).unwrap();
+    let plain = "rd,mr,mw,me".to_string();
+    assert_eq!(shape(&calls), [(0, 7, plain.clone()), (7, 3, plain)]);
+}
+
+#[test]
+fn a_segment_piece_between_two_joins_the_left_one_only() {
+    let mut space = space();
+    let mut calls = space.get_mut();
+    let attach = AttachRequest {
+        segment: File::segment(4 * PAGE),
+        len: 4 * PAGE,
+        addr: Some(page(0)),
+        read_only: false,
+        exec: false,
+        replace: false,
+        round: false,
+    };
+    calls.shmat(attach).unwrap();
+    calls.mremap(fixed_move(1, 1, 20, false)).unwrap();
+    assert_eq!(ranges(&calls), [(0, 1), (2, 2), (20, 1)]);
+    calls.mremap(fixed_move(20, 1, 1, false)).unwrap();
+    assert_eq!(ranges(&calls), [(0, 2), (2, 2)]);
+}
+
+#[test]
+fn unmapping_up_to_a_sealed_vma_leaves_a_cut() {
+    let mut space = space();
+    let mut calls = space.get_mut();
+    calls.mmap(anonymous(page(0), 4, 3)).unwrap();
+    calls.mmap(anonymous(page(4), 1, 1)).unwrap();
+    calls.mseal(page(4), PAGE).unwrap();
+    assert_eq!(calls.munmap(page(2), 3 * PAGE), Err(Error::Sealed));
+    assert_eq!(ranges(&calls), [(0, 2), (2, 2), (4, 1)]);
+    // Within the sealed VMA itself nothing is cut.
+    calls.mmap(anonymous(page(8), 4, 3)).unwrap();
+    calls.mseal(page(8), 4 * PAGE).unwrap();
+    assert_eq!(calls.munmap(page(9), PAGE), Err(Error::Sealed));
+    assert_eq!(ranges(&calls)[3..], [(8, 4)]);
+}
+
+#[test]
+fn droppable_memory_joins_nothing_while_all_to_come_is_locked() {
+    let mut space = space();
+    let mut calls = space.get_mut();
+    let droppable = |at| {
+        let mut request = anonymous(page(at), 1, 3);
+        request.flags = MapFlags::DROPPABLE | MapFlags::ANONYMOUS | MapFlags::FIXED;
+        request
+    };
+    calls.mlockall(LockAll { future: true, ..LockAll::default() }).unwrap();
+    calls.mmap(droppable(0)).unwrap();
+    calls.mmap(droppable(1)).unwrap();
+    calls.munlockall().unwrap();
+    calls.mmap(droppable(2)).unwrap();
+    let flags = "rd,wr,mr,mw,me,nr,wf,dd,dp".to_string();
+    assert_eq!(shape(&calls), [(0, 1, flags.clone()), (1, 2, flags)]);
+}
+
+#[test]
+fn a_mark_of_guard_pages_spreads_by_merging() {
+    let mut space = space();
+    let mut calls = space.get_mut();
+    calls.mmap(anonymous(page(0), 8, 3)).unwrap();
+    calls.madvise(page(2), PAGE, Advice::GuardInstall).unwrap();
+    calls.mmap(anonymous(page(8), 2, 3)).unwrap();
+    assert_eq!(shape(&calls), [(0, 10, "rd,wr,mr,mw,me,gu,ac".to_string())]);
+    // An anonymous VMA has private pages by it, so a forked one joins no new one; a file's has not.
+    let file = File::regular();
+    calls.mmap(of_file(&file, page(20), 1, 1, 0)).unwrap();
+    calls.madvise(page(20), PAGE, Advice::GuardInstall).unwrap();
+    let mut child = calls.fork().unwrap();
+    let mut child = child.get_mut();
+    child.mmap(anonymous(page(10), 1, 3)).unwrap();
+    child.mmap(of_file(&file, page(21), 1, 1, 1)).unwrap();
+    assert_eq!(ranges(&child), [(0, 10), (10, 1), (20, 2)]);
+}
+
+#[test]
+fn memory_merge_does_nothing_twice() {
+    let mut space = space();
+    let mut calls = space.get_mut();
+    calls.mmap(anonymous(page(0), 1, 3)).unwrap();
+    calls.madvise(page(0), PAGE, Advice::Mergeable).unwrap();
+    calls.set_memory_merge(false).unwrap();
+    assert_eq!(shape(&calls)[0].2, "rd,wr,mr,mw,me,ac,mg");
+    calls.set_memory_merge(true).unwrap();
+    calls.madvise(page(0), PAGE, Advice::Unmergeable).unwrap();
+    calls.set_memory_merge(true).unwrap();
+    assert_eq!(shape(&calls)[0].2, "rd,wr,mr,mw,me,ac");
+}
+
+#[test]
+fn maps_with_and_without_map_sync_stay_apart() {
+    let mut space = space();
+    let mut calls = space.get_mut();
+    calls.mmap(anonymous(page(0), 1, 3)).unwrap();
+    let mut synchronous = anonymous(page(1), 1, 3);
+    synchronous.flags |= MapFlags::SYNC;
+    calls.mmap(synchronous).unwrap();
+    assert_eq!(ranges(&calls), [(0, 1), (1, 1)]);
+    assert!(calls.area_at(page(1)).unwrap().vma.flags.contains(VmFlags::SYNC));
+}
+
+#[test]
+fn a_second_map_of_a_shared_range_cuts_nothing() {
+    let mut space = space();
+    let mut calls = space.get_mut();
+    let mut shared = of_file(&File::regular(), page(0), 4, 3, 0);
+    shared.flags = MapFlags::SHARED | MapFlags::FIXED;
+    calls.mmap(shared).unwrap();
+    let twice = RemapRequest { old_len: 0, new_len: PAGE, ..fixed_move(1, 1, 20, false) };
+    calls.mremap(twice).unwrap();
+    assert_eq!(ranges(&calls), [(0, 4), (20, 1)]);
+    assert_eq!(calls.area_at(page(20)).unwrap().vma.offset_at(page(20)), 1);
+}
+
+#[test]
+fn a_segment_is_found_above_where_it_was_cut() {
+    let mut space = space();
+    let mut calls = space.get_mut();
+    let attach = AttachRequest {
+        segment: File::segment(4 * PAGE),
+        len: 4 * PAGE,
+        addr: Some(page(2)),
+        read_only: false,
+        exec: false,
+        replace: false,
+        round: false,
+    };
+    calls.shmat(attach).unwrap();
+    // Over the beginning of the segment lies something that begins below it.
+    calls.mmap(anonymous(page(0), 3, 3)).unwrap();
+    calls.shmdt(page(2)).unwrap();
+    assert_eq!(ranges(&calls), [(0, 3)]);
+}
