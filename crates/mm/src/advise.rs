@@ -7,6 +7,12 @@ use crate::{
 };
 
 /// What madvise is told, with Linux's numbers.
+///
+/// ```
+/// use mm::Advice;
+/// assert_eq!(Advice::from_number(10), Some(Advice::DontFork));
+/// assert!(Advice::DontFork.changes_vmas() && !Advice::Free.changes_vmas());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[allow(missing_docs)] // the names are those of the manual page
 pub enum Advice {

@@ -5,6 +5,12 @@ use core::fmt;
 macro_rules! causes {
     ($($(#[$doc:meta])* $variant:ident $errno:literal $text:literal;)*) => {
         /// The cause of a refusal. Nothing changed unless the call says that it stops half-way.
+        ///
+        /// ```
+        /// use mm::Error;
+        /// assert_eq!(Error::Occupied.errno(), 17);
+        /// assert!(Error::Unaligned.to_string().contains("page size"));
+        /// ```
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
         #[non_exhaustive]
         pub enum Error {

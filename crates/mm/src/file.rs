@@ -7,6 +7,23 @@ use core::fmt;
 ///
 /// Cloning must be cheap (a reference count): each piece of a split VMA holds one. None of the methods may
 /// block or call back into an address space; they are called with its lock held.
+///
+/// ```
+/// use mm::MappedFile;
+///
+/// #[derive(Clone, PartialEq)]
+/// struct Disk(u64);
+///
+/// impl MappedFile for Disk {
+///     fn writable(&self) -> bool { true }
+///     fn device(&self) -> (u32, u32) { (8, 1) }
+///     fn inode(&self) -> u64 { self.0 }
+///     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
+///         write!(out, "/disk/{}", self.0)
+///     }
+/// }
+/// assert!(!Disk(7).has_close_hook());
+/// ```
 pub trait MappedFile: Clone + PartialEq + Send + Sync + 'static {
     /// Opened for writing: a shared map of it may become writable.
     fn writable(&self) -> bool;
@@ -47,6 +64,11 @@ pub trait MappedFile: Clone + PartialEq + Send + Sync + 'static {
 }
 
 /// How a file wants its maps placed.
+///
+/// ```
+/// use mm::Placement;
+/// assert_ne!(Placement::HugeAligned, Placement::HugeOnly(2 << 20));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placement {
     /// Anywhere, page by page.

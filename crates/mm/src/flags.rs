@@ -7,6 +7,14 @@ use core::{fmt, str::FromStr};
 
 bitflags::bitflags! {
     /// Permissions, limits on permissions, and behaviour of a VMA.
+    ///
+    /// ```
+    /// use mm::VmFlags;
+    /// let flags: VmFlags = "rd,wr,mr,mw,me,ac".parse()?;
+    /// assert!(flags.contains(VmFlags::ACCOUNT));
+    /// assert_eq!((flags - VmFlags::WRITE).to_string(), "rd,mr,mw,me,ac");
+    /// # Ok::<(), mm::UnknownFlag>(())
+    /// ```
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, PartialOrd, Ord)]
     pub struct VmFlags: u64 {
         /// `rd`: pages can be read.
@@ -181,6 +189,11 @@ impl fmt::Display for VmFlags {
 }
 
 /// A name that no flag has.
+///
+/// ```
+/// use mm::{UnknownFlag, VmFlags};
+/// assert_eq!("rd,zz".parse::<VmFlags>(), Err(UnknownFlag));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnknownFlag;
 

@@ -3,6 +3,29 @@
 use crate::{Error, MappedFile, PAGE_SIZE, VmFlags, Vma, space::Writer, vma::page_align_wrapping};
 
 /// What mlockall locks.
+///
+/// ```
+/// # use mm::*;
+/// # #[derive(Clone, PartialEq)]
+/// # struct File;
+/// # impl MappedFile for File {
+/// #     fn writable(&self) -> bool { true }
+/// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
+/// #     fn device(&self) -> (u32, u32) { (8, 1) }
+/// #     fn inode(&self) -> u64 { 1 }
+/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result { out.write_str("/file") }
+/// # }
+/// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
+/// # let mut writer = space.get_mut();
+/// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+/// # let request = MapRequest { addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None };
+/// # let at = writer.mmap(request.clone())?;
+/// writer.mlockall(LockAll { future: true, ..LockAll::default() })?;
+/// let later = writer.mmap(request)?;
+/// assert!(writer.area_at(later).unwrap().vma.flags.contains(VmFlags::LOCKED));
+/// # Ok::<(), mm::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LockAll {
     /// MCL_CURRENT: every VMA there is.

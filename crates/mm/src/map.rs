@@ -9,6 +9,11 @@ use crate::{
 
 bitflags::bitflags! {
     /// The `MAP_*` flags of mmap that change what is mapped, with Linux's numbers.
+    ///
+    /// ```
+    /// use mm::MapFlags;
+    /// assert_eq!(MapFlags::PRIVATE | MapFlags::ANONYMOUS, MapFlags::from_bits_retain(0x22));
+    /// ```
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct MapFlags: u32 {
         /// Writes are shared.
@@ -72,6 +77,29 @@ enum Kind {
 }
 
 /// The arguments of mmap.
+///
+/// ```
+/// # use mm::*;
+/// # #[derive(Clone, PartialEq)]
+/// # struct File;
+/// # impl MappedFile for File {
+/// #     fn writable(&self) -> bool { true }
+/// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
+/// #     fn device(&self) -> (u32, u32) { (8, 1) }
+/// #     fn inode(&self) -> u64 { 1 }
+/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result { out.write_str("/file") }
+/// # }
+/// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
+/// # let mut writer = space.get_mut();
+/// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+/// # let request = MapRequest { addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None };
+/// # let at = writer.mmap(request.clone())?;
+/// let more = MapRequest { len: 0x1000, prot: 1, ..request };
+/// assert_eq!(writer.choose_address(&more), Ok(at - 0x1000));
+/// assert_eq!(writer.mmap(more), Ok(at - 0x1000));
+/// # Ok::<(), mm::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct MapRequest<F> {
     /// Address: a hint, or exact with FIXED.

@@ -2,6 +2,12 @@
 
 /// What a kernel does where kernels differ. [`Profile::LINUX_6_18`] was checked against recorded programs; others
 /// are told apart so that a mirror can say what it does not promise.
+///
+/// ```
+/// use mm::Profile;
+/// let (profile, checked) = Profile::for_release("6.1.0-amd64");
+/// assert!(!checked && !profile.moves_many);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Profile {
     /// Bytes kept free below a VMA that grows downwards.

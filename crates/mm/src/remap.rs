@@ -12,6 +12,35 @@ use crate::{
 };
 
 /// The arguments of mremap.
+///
+/// ```
+/// # use mm::*;
+/// # #[derive(Clone, PartialEq)]
+/// # struct File;
+/// # impl MappedFile for File {
+/// #     fn writable(&self) -> bool { true }
+/// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
+/// #     fn device(&self) -> (u32, u32) { (8, 1) }
+/// #     fn inode(&self) -> u64 { 1 }
+/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result { out.write_str("/file") }
+/// # }
+/// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
+/// # let mut writer = space.get_mut();
+/// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+/// # let request = MapRequest { addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None };
+/// # let at = writer.mmap(request.clone())?;
+/// let grown = writer.mremap(RemapRequest {
+///     addr: at,
+///     old_len: 0x4000,
+///     new_len: 0x8000,
+///     may_move: true,
+///     fixed: None,
+///     dont_unmap: None,
+/// })?;
+/// assert_eq!(writer.area_at(grown).unwrap().end, grown + 0x8000);
+/// # Ok::<(), mm::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemapRequest {
     /// Start of the old range.

@@ -7,6 +7,37 @@ use crate::{
 };
 
 /// The arguments of shmat, with the segment in place of its id.
+///
+/// ```
+/// # use mm::*;
+/// # #[derive(Clone, PartialEq)]
+/// # struct File;
+/// # impl MappedFile for File {
+/// #     fn writable(&self) -> bool { true }
+/// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
+/// #     fn device(&self) -> (u32, u32) { (8, 1) }
+/// #     fn inode(&self) -> u64 { 1 }
+/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result { out.write_str("/file") }
+/// # }
+/// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
+/// # let mut writer = space.get_mut();
+/// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+/// # let request = MapRequest { addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None };
+/// # let at = writer.mmap(request.clone())?;
+/// let segment = writer.shmat(AttachRequest {
+///     segment: File,
+///     len: 0x4000,
+///     addr: None,
+///     read_only: true,
+///     exec: false,
+///     replace: false,
+///     round: false,
+/// })?;
+/// assert_eq!(segment, at - 0x4000);
+/// writer.shmdt(segment)?;
+/// # Ok::<(), mm::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct AttachRequest<F> {
     /// This attachment of the segment: each has an open file description of its own.

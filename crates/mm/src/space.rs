@@ -16,6 +16,12 @@ use spin::{Mutex, MutexGuard};
 use crate::{Area, Counted, Error, MappedFile, Profile, VmFlags, Vma, tree::Tree};
 
 /// Where the parts of a program lie, in bytes; fixed by execve.
+///
+/// ```
+/// use mm::Layout;
+/// let layout = Layout { start_brk: 0x5000, brk: 0x5000, mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// assert_eq!(layout.start_stack, 0);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Layout {
     /// Where the heap starts.
@@ -168,6 +174,30 @@ type Open<F, R, A> = for<'t> fn(
 /// The right to change an address space: the calls on it are methods here.
 ///
 /// Holds the lock of a shared address space until dropped; calls may allocate, so not for interrupts.
+///
+/// ```
+/// # use mm::*;
+/// # #[derive(Clone, PartialEq)]
+/// # struct File;
+/// # impl MappedFile for File {
+/// #     fn writable(&self) -> bool { true }
+/// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
+/// #     fn device(&self) -> (u32, u32) { (8, 1) }
+/// #     fn inode(&self) -> u64 { 1 }
+/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result { out.write_str("/file") }
+/// # }
+/// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
+/// # let mut writer = space.get_mut();
+/// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+/// # let request = MapRequest { addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None };
+/// # let at = writer.mmap(request.clone())?;
+/// writer.mprotect(at, 0x1000, 1, None)?;
+/// writer.munmap(at + 0x3000, 0x1000)?;
+/// let shape: Vec<_> = writer.areas().map(|area| (area.start - at, area.end - at)).collect();
+/// assert_eq!(shape, [(0, 0x1000), (0x1000, 0x3000)]);
+/// # Ok::<(), mm::Error>(())
+/// ```
 pub struct Writer<'a, F: MappedFile, R: Reclaim, A: NodeAlloc = Global> {
     pub(crate) profile: &'a Profile,
     access: Access<'a, F, R, A>,

@@ -10,6 +10,35 @@ use crate::{
 };
 
 /// A VMA described in full, as execve or a driver makes one.
+///
+/// ```
+/// # use mm::*;
+/// # #[derive(Clone, PartialEq)]
+/// # struct File;
+/// # impl MappedFile for File {
+/// #     fn writable(&self) -> bool { true }
+/// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
+/// #     fn device(&self) -> (u32, u32) { (8, 1) }
+/// #     fn inode(&self) -> u64 { 1 }
+/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result { out.write_str("/file") }
+/// # }
+/// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
+/// # let mut writer = space.get_mut();
+/// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+/// # let request = MapRequest { addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None };
+/// # let at = writer.mmap(request.clone())?;
+/// writer.adopt(WholeVma {
+///     start: 0x1000_0000,
+///     end: 0x1000_2000,
+///     flags: VmFlags::READ | VmFlags::EXEC,
+///     pgoff: 0,
+///     file: None,
+///     name: Some("[vdso]".into()),
+/// })?;
+/// assert_eq!(writer.area_at(0x1000_1000).unwrap().vma.name(), Some("[vdso]"));
+/// # Ok::<(), mm::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct WholeVma<F> {
     /// First byte.

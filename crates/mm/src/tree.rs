@@ -20,6 +20,28 @@ use crate::{
 pub(crate) type Tree<F, R, A> = MapleTree<Counted<Vma<F>>, R, A, OwnerLock>;
 
 /// A VMA with its range.
+///
+/// ```
+/// # use mm::*;
+/// # #[derive(Clone, PartialEq)]
+/// # struct File;
+/// # impl MappedFile for File {
+/// #     fn writable(&self) -> bool { true }
+/// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
+/// #     fn device(&self) -> (u32, u32) { (8, 1) }
+/// #     fn inode(&self) -> u64 { 1 }
+/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result { out.write_str("/file") }
+/// # }
+/// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
+/// # let mut writer = space.get_mut();
+/// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+/// # let request = MapRequest { addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None };
+/// # let at = writer.mmap(request.clone())?;
+/// let area = writer.area_at(at + 0x1234).unwrap();
+/// assert_eq!((area.start, area.end), (at, at + 0x4000));
+/// # Ok::<(), mm::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Area<F> {
     /// First byte.

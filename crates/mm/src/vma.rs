@@ -24,6 +24,29 @@ pub(crate) fn page_align_wrapping(len: usize) -> usize {
 }
 
 /// The contents of a VMA. `F` is the host's [`MappedFile`](crate::MappedFile).
+///
+/// ```
+/// # use mm::*;
+/// # #[derive(Clone, PartialEq)]
+/// # struct File;
+/// # impl MappedFile for File {
+/// #     fn writable(&self) -> bool { true }
+/// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
+/// #     fn device(&self) -> (u32, u32) { (8, 1) }
+/// #     fn inode(&self) -> u64 { 1 }
+/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result { out.write_str("/file") }
+/// # }
+/// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
+/// # let mut writer = space.get_mut();
+/// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+/// # let request = MapRequest { addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None };
+/// # let at = writer.mmap(request.clone())?;
+/// let vma = writer.area_at(at).unwrap().vma;
+/// assert!(vma.is_private() && !vma.is_faulted());
+/// assert_eq!(vma.offset_at(at), at / PAGE_SIZE);
+/// # Ok::<(), mm::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Vma<F> {
     /// Permissions and behaviour.
@@ -116,6 +139,30 @@ impl<F: crate::MappedFile> Vma<F> {
 }
 
 /// A NUMA memory policy; equal policies merge.
+///
+/// ```
+/// # use mm::*;
+/// # #[derive(Clone, PartialEq)]
+/// # struct File;
+/// # impl MappedFile for File {
+/// #     fn writable(&self) -> bool { true }
+/// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
+/// #     fn device(&self) -> (u32, u32) { (8, 1) }
+/// #     fn inode(&self) -> u64 { 1 }
+/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result { out.write_str("/file") }
+/// # }
+/// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
+/// # let mut writer = space.get_mut();
+/// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+/// # let request = MapRequest { addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None };
+/// # let at = writer.mmap(request.clone())?;
+/// let interleave = Policy { mode: 3, nodes: 0b11, home: None };
+/// writer.mbind(at, 0x1000, Some(interleave))?;
+/// assert_eq!(writer.area_at(at).unwrap().vma.policy(), Some(interleave));
+/// assert_eq!(writer.count(), 2);
+/// # Ok::<(), mm::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Policy {
     /// `MPOL_*` with its mode flags.
@@ -127,6 +174,31 @@ pub struct Policy {
 }
 
 /// The userfaultfd that watches a VMA.
+///
+/// ```
+/// # use mm::*;
+/// # #[derive(Clone, PartialEq)]
+/// # struct File;
+/// # impl MappedFile for File {
+/// #     fn writable(&self) -> bool { true }
+/// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
+/// #     fn device(&self) -> (u32, u32) { (8, 1) }
+/// #     fn inode(&self) -> u64 { 1 }
+/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result { out.write_str("/file") }
+/// # }
+/// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
+/// # let mut writer = space.get_mut();
+/// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+/// # let request = MapRequest { addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None };
+/// # let at = writer.mmap(request.clone())?;
+/// let uffd = Uffd { id: 1, follows_fork: false, follows_remap: false };
+/// writer.watch(at, 0x1000, VmFlags::UFFD_MISSING, uffd)?;
+/// assert_eq!(writer.count(), 2);
+/// writer.close_watch(1)?;
+/// assert_eq!(writer.count(), 1);
+/// # Ok::<(), mm::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Uffd {
     /// The host's number for it.
