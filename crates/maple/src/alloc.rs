@@ -7,6 +7,11 @@ use std_alloc::alloc::{alloc, dealloc};
 use std_alloc::boxed::Box;
 
 /// The allocator had no memory.
+///
+/// ```
+/// use maple::{AllocError, Error};
+/// assert_eq!(Error::from(AllocError), Error::OutOfMemory);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AllocError;
 

@@ -6,6 +6,19 @@ use crate::path::{Path, Pick, Step};
 use core::fmt;
 
 /// An invariant of the tree's structure.
+///
+/// ```
+/// use maple::{MapleTree, Rule, Violation};
+///
+/// /// What a test would print of a broken tree.
+/// fn first_word(violation: &Violation) -> Rule {
+///     violation.rule
+/// }
+/// let mut tree = MapleTree::<u32>::new();
+/// tree.get_mut().store_range(1..=2, 3)?;
+/// assert!(tree.get_mut().validate().map_err(|violation| first_word(&violation)).is_ok());
+/// # Ok::<(), maple::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Rule {

@@ -11,6 +11,15 @@ use mm::VmFlags;
 use crate::record::{MmId, Record};
 
 /// Who is told what a program does. Calls come one at a time, in the order of effect.
+///
+/// ```
+/// use trace::{observer::Observer, record::Record};
+///
+/// /// Tells an observer of the end of an address space.
+/// fn gone(observer: &mut dyn Observer) {
+///     observer.record(Record::Gone { mm: 1 }, None);
+/// }
+/// ```
 pub trait Observer {
     /// Something took effect. `kernel` is the time that the kernel took for a system call.
     fn record(&mut self, record: Record, kernel: Option<Duration>);

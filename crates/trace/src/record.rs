@@ -12,6 +12,12 @@ pub type MmId = u32;
 pub type FileId = u32;
 
 /// One line of a trace (a listing takes several).
+///
+/// ```
+/// use trace::record::*;
+/// let grown = Record::Grow { mm: 1, end: 0x7fff_0000, start: 0x7ffe_0000 };
+/// assert_ne!(grown, Record::Gone { mm: 1 });
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// `X`: a new address space after execve; `vmas` [`Record::Vma`] follow.
@@ -119,6 +125,14 @@ pub enum Record {
 }
 
 /// An open file description: two opens of one inode are two, dup and fork share one.
+///
+/// ```
+/// use trace::record::*;
+/// let file = FileDesc {
+///     id: 3, dev: (8, 1), inode: 42, kind: FileKind::Regular, writable: false, noexec: false, path: "/a".into(),
+/// };
+/// assert_eq!(Record::File(file.clone()), Record::File(file));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileDesc {
     /// Its number in the trace.
@@ -138,6 +152,11 @@ pub struct FileDesc {
 }
 
 /// What a mapped file is, as far as its maps behave differently.
+///
+/// ```
+/// use trace::record::*;
+/// assert_ne!(FileKind::Regular, FileKind::RegularThp);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
     /// Mapped by execve itself.
@@ -159,6 +178,15 @@ pub enum FileKind {
 }
 
 /// A VMA given in full.
+///
+/// ```
+/// use trace::record::*;
+/// let vma = InitialVma {
+///     start: 0x1000, end: 0x2000, flags: "rd,ex".parse()?, pgoff: 0, file: 0, name: Some("[vdso]".into()),
+/// };
+/// assert_eq!(vma.flags, mm::VmFlags::READ | mm::VmFlags::EXEC);
+/// # Ok::<(), mm::UnknownFlag>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InitialVma {
     /// First byte.
@@ -176,6 +204,14 @@ pub struct InitialVma {
 }
 
 /// A system call: numbers as the kernel got them.
+///
+/// ```
+/// use trace::record::*;
+/// let call = Call {
+///     mm: 1, tid: 7, op: Op::Munmap, args: [0x1000, 0x2000, 0, 0, 0, 0], file: 0, memory: None, result: 0,
+/// };
+/// assert_eq!(call.op.arity(), 2);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// Address space it acted on.
@@ -197,6 +233,12 @@ pub struct Call {
 macro_rules! ops {
     ($($variant:ident $name:literal $arity:literal),* $(,)?) => {
         /// The calls that change VMAs.
+        ///
+        /// ```
+        /// use trace::record::Op;
+        /// assert_eq!((Op::Mremap.name(), Op::Mremap.arity()), ("mremap", 5));
+        /// assert!(Op::ALL.contains(&Op::Brk));
+        /// ```
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Op {
             $(#[doc = concat!("`", $name, "`")] $variant,)*
@@ -230,6 +272,12 @@ ops! {
 }
 
 /// The listing of an address space at its end.
+///
+/// ```
+/// use trace::record::*;
+/// let last = Listing { mm: 1, tid: 7, exec: false, lines: vec![], flags: vec![] };
+/// assert_eq!(Record::Listing(last.clone()), Record::Listing(last));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
     /// Address space.

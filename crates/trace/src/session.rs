@@ -17,6 +17,18 @@ use crate::{
 };
 
 /// Mirrors, compares, and records if asked to.
+///
+/// ```
+/// use trace::{observer::Observer, record::Record, session::Session, text::Header};
+/// let mut recorded = Vec::new();
+/// let header = Header::new();
+/// let profile = mm::Profile::LINUX_6_18;
+/// let mut session = Session::new("nothing", profile, Some((&mut recorded, &header)))?;
+/// session.record(Record::Gone { mm: 1 }, None);
+/// assert_eq!(session.finish()?.total.calls(), 0);
+/// assert!(recorded.ends_with(b"Q 1\n"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct Session<W> {
     mirror: Mirror,
     recording: Option<Printer<W>>,

@@ -3,6 +3,11 @@
 use std::{fmt, io};
 
 /// What ended the tracing. Each names its cause and, where there is one, the cure.
+///
+/// ```
+/// use trace::live::Error;
+/// assert!(Error::ZeroByte.to_string().contains("zero byte"));
+/// ```
 #[derive(Debug)]
 pub enum Error {
     /// No program was named.

@@ -77,6 +77,12 @@ use sys::{
 };
 
 /// How to follow a program.
+///
+/// ```
+/// use trace::live::Options;
+/// let seldom = Options { every: 100, ..Options::default() };
+/// assert!(!seldom.forward_signals);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Read the listing after every Nth memory call of an address space; 0: only where address
@@ -94,6 +100,11 @@ impl Default for Options {
 }
 
 /// How the program's first process ended.
+///
+/// ```
+/// use trace::live::Exit;
+/// assert_ne!(Exit::Code(9), Exit::Signal(9));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// It exited with this code.

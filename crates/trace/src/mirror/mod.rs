@@ -27,6 +27,17 @@ type Engine = grace::Single;
 pub type Expected = String;
 
 /// Our side of a run.
+///
+/// ```
+/// use trace::{mirror::{Mirror, Verdict}, record::Record};
+/// let mut mirror = Mirror::new(mm::Profile::LINUX_6_18);
+/// let exec = Record::Exec {
+///     mm: 1, tid: 7, vmas: 0, brk: 0, start_brk: 0, start_stack: 0, mmap_base: 0, exe: "/bin/x".into(),
+/// };
+/// assert_eq!(mirror.apply(&exec, || None), Ok(Verdict::Agrees));
+/// assert_eq!(mirror.compare(1, ""), Ok(Verdict::Agrees));
+/// assert_eq!(mirror.finish().total.listings, 1);
+/// ```
 pub struct Mirror {
     profile: Profile,
     spaces: HashMap<MmId, Mirrored>,
@@ -49,6 +60,13 @@ struct Mirrored {
 }
 
 /// What a comparison said.
+///
+/// ```
+/// use trace::mirror::{Mirror, Verdict};
+/// let mut mirror = Mirror::new(mm::Profile::LINUX_6_18);
+/// assert!(mirror.compare(9, "").is_err(), "nothing is known of address space 9");
+/// assert_ne!(Verdict::Agrees, Verdict::Differs);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// Nothing was compared, or it agreed.

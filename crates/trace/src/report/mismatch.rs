@@ -35,6 +35,12 @@ pub struct Mismatch {
 }
 
 /// What differs.
+///
+/// ```
+/// use trace::report::*;
+/// let difference = Difference::Result { ours: -12, kernel: 0 };
+/// assert!(matches!(difference, Difference::Result { kernel: 0, .. }));
+/// ```
 #[derive(Clone, Debug)]
 pub enum Difference {
     /// Two listings in full.

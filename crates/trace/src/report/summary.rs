@@ -121,6 +121,13 @@ impl Summary {
 }
 
 /// One address space.
+///
+/// ```
+/// use trace::report::*;
+/// let mut summary = Summary::default();
+/// summary.add(Space { mm: 1, pid: 7, exe: "/bin/x".into(), ..Space::default() });
+/// assert_eq!(summary.address_spaces, 1);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Space {
     /// Its number.
@@ -134,6 +141,13 @@ pub struct Space {
 }
 
 /// What happened in one address space, or in all.
+///
+/// ```
+/// use trace::{record::Op, report::Counts};
+/// let mut counts = Counts::default();
+/// counts.call(Op::Brk, false);
+/// assert_eq!(counts.calls(), 1);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Memory calls by kind.
@@ -186,6 +200,14 @@ impl Counts {
 }
 
 /// The size of a tree.
+///
+/// ```
+/// use trace::report::*;
+/// let mut counts = Counts::default();
+/// counts.size(3, Tree { height: 1, nodes: 1, bytes: 256 });
+/// counts.size(2, Tree::default());
+/// assert_eq!((counts.vmas_peak, counts.tree.height), (3, 1));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
     /// Levels of nodes.
@@ -208,6 +230,13 @@ impl Tree {
 }
 
 /// What calls of one kind cost.
+///
+/// ```
+/// use trace::report::*;
+/// let mut timing = Timing::default();
+/// timing.ours.add(std::time::Duration::from_nanos(900));
+/// assert_eq!((timing.ours.len(), timing.kernel.median()), (1, None));
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Timing {
     /// Our operation.
@@ -278,6 +307,14 @@ impl Default for Nanoseconds {
 }
 
 /// An address space as it is pictured.
+///
+/// ```
+/// use trace::report::*;
+/// let mut summary = Summary::default();
+/// summary.offer(1, "/bin/x", 4, || "listing".into());
+/// summary.offer(2, "/bin/y", 3, || unreachable!("smaller"));
+/// assert_eq!(summary.largest.unwrap().exe, "/bin/x");
+/// ```
 #[derive(Clone, Debug)]
 pub struct Portrait {
     /// Its number.
