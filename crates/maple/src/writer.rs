@@ -163,10 +163,9 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         unsafe { retire_nodes::<E, R, A>(self.disposal(), root) }
     }
 
-    /// Allocates ahead, so that the next write of this writer cannot fail if it is over `range`, a store
-    /// or an erase, or an [`erase`](Writer::erase) of the entry that holds the range's first index. (A write elsewhere may
-    /// use up or drop what was got.) An entry that the write will split is duplicated now, as it is now. What is left over
-    /// goes back when the writer is dropped.
+    /// Allocates ahead, so that the next write of this writer cannot fail if it is over `range`, or is an
+    /// [`erase`](Writer::erase) at its first index. (A write elsewhere may use up or drop what was got.) An entry that will
+    /// be split is duplicated as it is now. What is left over goes back when the writer is dropped.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] or [`Error::EmptyRange`].
