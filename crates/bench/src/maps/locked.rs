@@ -1,7 +1,8 @@
 //! The same `BTreeMap` behind a readers-writer lock, taken for each operation: how it is shared.
 
 use super::btree::Map;
-use crate::peer::{Case, Peer, Reader, Support, Writer};
+use crate::case::Case;
+use crate::peer::{Peer, Reader, Support, Writer};
 use crate::workload::{Span, Value};
 use std::sync::{PoisonError, RwLock};
 
@@ -12,8 +13,8 @@ impl Locked {
         read(&&*self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn write(&self, write: impl FnOnce(&mut &mut Map)) {
-        write(&mut &mut *self.0.write().unwrap_or_else(PoisonError::into_inner));
+    fn write<T>(&self, write: impl FnOnce(&mut &mut Map) -> T) -> T {
+        write(&mut &mut *self.0.write().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -29,7 +30,7 @@ impl Peer for Locked {
     fn support(case: Case) -> Support {
         match case {
             // Under one lock: as the map itself.
-            Case::Iterate | Case::Duplicate => Support::Missing,
+            Case::Iterate | Case::Duplicate | Case::WriteAfterDuplicate => Support::Missing,
             case => super::btree::Btree::support(case),
         }
     }
@@ -57,12 +58,12 @@ impl Reader for &Locked {
         self.read(|map| map.each(show));
     }
 
-    fn gap_up(&self, from: usize, size: usize) -> usize {
-        self.read(|map| map.gap_up(from, size))
+    fn gap_up(&self, from: usize, size: usize, align: usize) -> usize {
+        self.read(|map| map.gap_up(from, size, align))
     }
 
-    fn gap_down(&self, to: usize, size: usize) -> usize {
-        self.read(|map| map.gap_down(to, size))
+    fn gap_down(&self, to: usize, size: usize, align: usize) -> usize {
+        self.read(|map| map.gap_down(to, size, align))
     }
 }
 
@@ -75,5 +76,19 @@ impl Writer for &Locked {
     #[inline]
     fn erase(&mut self, span: Span) {
         self.write(|map| map.erase(span));
+    }
+    #[inline]
+    fn resize(&mut self, span: Span, end: usize) {
+        self.write(|map| map.resize(span, end));
+    }
+
+    #[inline]
+    fn erase_over(&mut self, spans: &[Span]) {
+        self.write(|map| map.erase_over(spans));
+    }
+
+    #[inline]
+    fn place(&mut self, to: usize, size: usize, value: Value) -> Option<usize> {
+        self.write(|map| map.place(to, size, value))
     }
 }

@@ -6,7 +6,8 @@
 //! children of a node, so that by the tree's shape a load takes from a half to several microseconds at
 //! 50,000 ranges and more. Keys by the first index, and `locate`, were slower.
 
-use crate::peer::{Case, Peer, Reader, Support, Writer, scan_down, scan_up};
+use crate::case::Case;
+use crate::peer::{Peer, Reader, Support, Writer, scan_down, scan_up};
 use crate::workload::{Span, Value};
 use scc::{Guard, TreeIndex};
 
@@ -43,10 +44,10 @@ impl<const HELD: bool> Peer for Index<HELD> {
     fn support(case: Case) -> Support {
         match case {
             Case::Load | Case::LoadDependent => Support::Own,
-            Case::GapUp | Case::GapDown | Case::RareGapUp | Case::RareGapDown => Support::Scan,
+            case if case.is_gap() => Support::Scan,
             // These are one operation, or take a guard of their own.
             _ if HELD => Support::Missing,
-            _ => Support::Own,
+            case => Support::without_gaps(case),
         }
     }
 
@@ -87,19 +88,19 @@ impl Reader for Reading<'_> {
         });
     }
 
-    fn gap_up(&self, from: usize, size: usize) -> usize {
+    fn gap_up(&self, from: usize, size: usize, align: usize) -> usize {
         self.guarded(|map, guard| {
             let above = map.range(from.., guard);
-            scan_up(above.map(|(&end, &(start, _))| (start, end)), from, size)
+            scan_up(above.map(|(&end, &(start, _))| (start, end)), from, size, align)
         })
     }
 
-    fn gap_down(&self, to: usize, size: usize) -> usize {
+    fn gap_down(&self, to: usize, size: usize, align: usize) -> usize {
         self.guarded(|map, guard| {
             let over = map.range(to.., guard).next().filter(|&(_, &(start, _))| start <= to);
             let below = map.range(..to, guard).rev();
             let ranges = over.into_iter().chain(below);
-            scan_down(ranges.map(|(&end, &(start, _))| (start, end)), to, size)
+            scan_down(ranges.map(|(&end, &(start, _))| (start, end)), to, size, align)
         })
     }
 }

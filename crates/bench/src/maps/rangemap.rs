@@ -1,7 +1,8 @@
 //! `rangemap::RangeInclusiveMap`. It overwrites what an insertion overlaps, and merges equal values that
 //! touch (here none do). Its gaps are found by scanning upwards; it has no way down from an index.
 
-use crate::peer::{Case, Peer, Reader, Support, Writer};
+use crate::case::Case;
+use crate::peer::{Peer, Reader, Support, Writer};
 use crate::workload::{Span, Value};
 use rangemap::RangeInclusiveMap;
 
@@ -21,9 +22,8 @@ impl Peer for Ranges {
 
     fn support(case: Case) -> Support {
         match case {
-            Case::GapUp | Case::RareGapUp => Support::Scan,
             Case::GapDown | Case::RareGapDown => Support::Missing,
-            _ => Support::Own,
+            case => Support::without_gaps(case),
         }
     }
 
@@ -52,13 +52,14 @@ impl Reader for &Map {
         }
     }
 
-    fn gap_up(&self, from: usize, size: usize) -> usize {
+    fn gap_up(&self, from: usize, size: usize, align: usize) -> usize {
         self.gaps(&(from..=usize::MAX))
-            .find(|gap| gap.end() - gap.start() >= size - 1)
-            .map_or(usize::MAX, |gap| *gap.start())
+            .map(|gap| (gap.start().next_multiple_of(align), *gap.end()))
+            .find(|&(start, end)| start <= end && end - start >= size - 1)
+            .map_or(usize::MAX, |(start, _)| start)
     }
 
-    fn gap_down(&self, _: usize, _: usize) -> usize {
+    fn gap_down(&self, _: usize, _: usize, _: usize) -> usize {
         unreachable!("said to be missing")
     }
 }
@@ -72,5 +73,21 @@ impl Writer for &mut Map {
     #[inline]
     fn erase(&mut self, span: Span) {
         self.remove(span.start..=span.end);
+    }
+
+    #[inline]
+    fn resize(&mut self, span: Span, end: usize) {
+        if end > span.end {
+            RangeInclusiveMap::insert(self, span.end + 1..=end, span.value);
+        } else {
+            self.remove(end + 1..=span.end);
+        }
+    }
+
+    #[inline]
+    fn erase_over(&mut self, spans: &[Span]) {
+        if let (Some(first), Some(last)) = (spans.first(), spans.last()) {
+            self.remove(first.start..=last.end);
+        }
     }
 }

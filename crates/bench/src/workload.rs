@@ -3,8 +3,13 @@
 //! The ranges look like an address space: 1 to 16 pages each, with holes of 1 to 8 pages between them. One
 //! place in nine is left empty, which makes a larger hole, and one place in 1,024 is followed by a hole
 //! of [`RARE`] bytes.
+//!
+//! This file, `case.rs`, `peer.rs`, `subject.rs` and `worker.rs` need no operating system: the freestanding
+//! program (`freestanding/`) is built from them too.
 
-use std::num::NonZeroUsize;
+use alloc::vec::Vec;
+use core::num::NonZeroUsize;
+use core::ops::Range;
 
 pub(crate) const PAGE: usize = 0x1000;
 /// A length that most holes have.
@@ -12,11 +17,13 @@ pub(crate) const COMMON: usize = 2 * PAGE;
 /// A length that one hole in about 1,024 has, and those outside of the ranges.
 pub(crate) const RARE: usize = 256 * PAGE;
 /// Where the ranges begin; everything below is one hole.
-const BASE: usize = 1 << 32;
+pub(crate) const BASE: usize = 1 << 32;
 /// At least so many operations a batch, so that reading the clock does not count.
 pub(crate) const BATCH: usize = 1 << 14;
 /// Operations a batch, for searches of a rare hole: some maps take long for them.
 pub(crate) const RARE_BATCH: usize = 1 << 10;
+/// So many ranges go at once where many go at once.
+pub(crate) const GROUP: usize = 16;
 /// So many keys at least, all of them random: no predictor learns them by heart.
 const KEYS: usize = 1 << 18;
 const SEED: u64 = 0x5eed_0f5a_ada7_a1e5;
@@ -54,6 +61,8 @@ pub(crate) struct Workload {
     pub(crate) hints: Vec<usize>,
     /// Random moves, then the same undone in reverse order: all of them leave the map as it was.
     pub(crate) moves: Vec<Move>,
+    /// Where in `spans` [`GROUP`] neighbours are that go at once, at most a quarter of all, in random order.
+    pub(crate) groups: Vec<Range<usize>>,
 }
 
 impl Workload {
@@ -78,7 +87,24 @@ impl Workload {
         let top = places[places.len() - 1].end;
         let hints = (0..size.max(KEYS)).map(|_| rng.usize(BASE..top) & !(PAGE - 1)).collect();
         let moves = moves(&mut rng, shuffled.clone(), &mut free);
-        Workload { spans, shuffled, leaving, keys, hints, moves }
+        let groups = groups(&mut rng, size);
+        Workload { spans, shuffled, leaving, keys, hints, moves, groups }
+    }
+
+    /// The same ranges without holes between them, in the order of `shuffled`.
+    pub(crate) fn touching(&self) -> Vec<Span> {
+        let mut at = BASE;
+        let mut spans: Vec<Span> = self
+            .spans
+            .iter()
+            .map(|span| {
+                let start = at;
+                at += span.end - span.start + 1;
+                Span { start, end: at - 1, value: span.value }
+            })
+            .collect();
+        fastrand::Rng::with_seed(SEED).shuffle(&mut spans);
+        spans
     }
 }
 
@@ -109,4 +135,16 @@ fn moves(rng: &mut fastrand::Rng, mut used: Vec<Span>, free: &mut [Span]) -> Vec
         there.iter().rev().map(|step| Move { from: step.to, to: step.from }).collect();
     there.extend(back);
     there
+}
+
+fn groups(rng: &mut fastrand::Rng, size: usize) -> Vec<Range<usize>> {
+    let mut groups: Vec<Range<usize>> =
+        (0..size).step_by(GROUP).map(|from| from..(from + GROUP).min(size)).collect();
+    // The last may be short.
+    if groups.len() > 1 {
+        groups.pop();
+    }
+    rng.shuffle(&mut groups);
+    groups.truncate((groups.len() / 4).clamp(1, 1 << 12));
+    groups
 }

@@ -45,19 +45,20 @@ impl Reader for &Map {
         }
     }
 
-    fn gap_up(&self, from: usize, size: usize) -> usize {
+    fn gap_up(&self, from: usize, size: usize, align: usize) -> usize {
         let above = iu(from);
         scan_up(
             self.overlapping(&above).map(|(range, _)| (*range.start(), *range.end())),
             from,
             size,
+            align,
         )
     }
 
-    fn gap_down(&self, to: usize, size: usize) -> usize {
+    fn gap_down(&self, to: usize, size: usize, align: usize) -> usize {
         let below = ui(to);
         let ranges = self.overlapping(&below).rev();
-        scan_down(ranges.map(|(range, _)| (*range.start(), *range.end())), to, size)
+        scan_down(ranges.map(|(range, _)| (*range.start(), *range.end())), to, size, align)
     }
 }
 
@@ -72,5 +73,15 @@ impl Writer for &mut Map {
     fn erase(&mut self, span: Span) {
         let removed = self.remove_overlapping(&ii(span.start, span.end)).count();
         assert!(removed == 1);
+    }
+
+    #[inline]
+    fn erase_over(&mut self, spans: &[Span]) {
+        if let [first, .., last] = spans {
+            let removed = self.remove_overlapping(&ii(first.start, last.end)).count();
+            assert!(removed == spans.len());
+        } else {
+            spans.iter().for_each(|&span| self.erase(span));
+        }
     }
 }

@@ -2,7 +2,8 @@
 //! within each operation; with a guard held over a batch of reads, that is a nested pin and costs less.
 //! It has no copy of itself.
 
-use crate::peer::{Case, Peer, Reader, Support, Writer, scan_down, scan_up};
+use crate::case::Case;
+use crate::peer::{Peer, Reader, Support, Writer, scan_down, scan_up};
 use crate::workload::{Span, Value};
 use crossbeam_epoch::Guard;
 use crossbeam_skiplist::SkipMap;
@@ -32,9 +33,8 @@ impl<const HELD: bool> Peer for Skips<HELD> {
             Case::Load | Case::LoadDependent => Support::Own,
             // These do not gain by a guard, or are one operation.
             _ if HELD => Support::Missing,
-            Case::Duplicate => Support::Missing,
-            Case::GapUp | Case::GapDown | Case::RareGapUp | Case::RareGapDown => Support::Scan,
-            _ => Support::Own,
+            Case::Duplicate | Case::WriteAfterDuplicate => Support::Missing,
+            case => Support::without_gaps(case),
         }
     }
 
@@ -51,7 +51,7 @@ impl<const HELD: bool> Peer for Skips<HELD> {
     }
 
     fn settle() {
-        super::maple::flush();
+        super::shared::flush();
     }
 }
 
@@ -70,16 +70,16 @@ impl Reader for Reading<'_> {
         }
     }
 
-    fn gap_up(&self, from: usize, size: usize) -> usize {
+    fn gap_up(&self, from: usize, size: usize, align: usize) -> usize {
         let above = self.map.range(from..);
-        scan_up(above.map(|entry| (entry.value().0, *entry.key())), from, size)
+        scan_up(above.map(|entry| (entry.value().0, *entry.key())), from, size, align)
     }
 
-    fn gap_down(&self, to: usize, size: usize) -> usize {
+    fn gap_down(&self, to: usize, size: usize, align: usize) -> usize {
         let over = self.map.lower_bound(Bound::Included(&to)).filter(|over| over.value().0 <= to);
         let below = self.map.range(..to).rev();
         let ranges = over.into_iter().chain(below);
-        scan_down(ranges.map(|entry| (entry.value().0, *entry.key())), to, size)
+        scan_down(ranges.map(|entry| (entry.value().0, *entry.key())), to, size, align)
     }
 }
 

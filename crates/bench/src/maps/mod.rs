@@ -1,11 +1,13 @@
 //! The maps, each at its best: in its own recommended use.
 
+mod brie;
 mod btree;
 mod locked;
-mod maple;
 mod nodit;
+mod own;
 mod rangemap;
 mod scc;
+mod shared;
 mod skiplist;
 
 use crate::subject::{Bench, Subject};
@@ -16,6 +18,10 @@ use std::rc::Rc;
 pub(crate) fn all(work: &Rc<Workload>) -> Vec<Box<dyn Subject>> {
     vec![
         Box::new(Bench::<btree::Btree>::new(work.clone())),
+        Box::new(Bench::<brie::Brie>::new(work.clone())),
+        Box::new(Bench::<own::Owned>::new(work.clone())),
+        Box::new(Bench::<shared::Shared>::new(work.clone())),
+        Box::new(Bench::<shared::SharedEach>::new(work.clone())),
         Box::new(Bench::<locked::Locked>::new(work.clone())),
         Box::new(Bench::<rangemap::Ranges>::new(work.clone())),
         Box::new(Bench::<nodit::Nodit>::new(work.clone())),
@@ -23,8 +29,5 @@ pub(crate) fn all(work: &Rc<Workload>) -> Vec<Box<dyn Subject>> {
         Box::new(Bench::<skiplist::Skips<false>>::new(work.clone())),
         Box::new(Bench::<scc::Index<true>>::new(work.clone())),
         Box::new(Bench::<scc::Index<false>>::new(work.clone())),
-        Box::new(Bench::<maple::Owned>::new(work.clone())),
-        Box::new(Bench::<maple::Shared>::new(work.clone())),
-        Box::new(Bench::<maple::SharedEach>::new(work.clone())),
     ]
 }

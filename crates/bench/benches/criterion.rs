@@ -1,0 +1,5 @@
+//! See the library.
+
+fn main() {
+    samara_bench::criterion();
+}

@@ -1,0 +1,55 @@
+//! Address spaces made to hurt a search for free space: next to every hole looks good enough, and none is.
+
+use crate::workload::{BASE, PAGE, RARE, Span, Value};
+use alloc::vec::Vec;
+
+/// Alignment and length of what is sought between holes that are long enough but lie badly.
+const HUGE: usize = 2 << 20;
+
+/// What is wrong with the holes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    /// Each is a page too short.
+    Short,
+    /// Each is long enough by far, but no multiple of the alignment in it leaves the length.
+    Skewed,
+}
+
+/// A space in which one hole fits, after the first range, and one before the last.
+pub(crate) struct Adverse {
+    /// In ascending order.
+    pub(crate) spans: Vec<Span>,
+    /// The middle of it: both fitting holes are half of all ranges away.
+    pub(crate) hint: usize,
+    pub(crate) size: usize,
+    pub(crate) align: usize,
+}
+
+impl Adverse {
+    /// A space of `size` ranges.
+    pub(crate) fn new(flaw: Flaw, size: usize) -> Self {
+        let (want, align) = match flaw {
+            Flaw::Short => (RARE, PAGE),
+            Flaw::Skewed => (HUGE, HUGE),
+        };
+        let mut at = BASE;
+        let spans: Vec<Span> = (0..size)
+            .map(|i| {
+                let good = i == 0 || i + 2 >= size;
+                let (pages, hole) = match flaw {
+                    Flaw::Short if good => (2, RARE),
+                    Flaw::Short => (2, RARE - PAGE),
+                    // Each range lies over a multiple of twice the alignment, by a page on either side.
+                    // So the hole begins a page after one and ends a page before the next.
+                    Flaw::Skewed if good => (2, 4 * HUGE - 2 * PAGE),
+                    Flaw::Skewed => (2, 2 * HUGE - 2 * PAGE),
+                };
+                let start = if flaw == Flaw::Skewed { at - PAGE } else { at };
+                let end = start + pages * PAGE - 1;
+                at += pages * PAGE + hole;
+                Span { start, end, value: Value::MIN.saturating_add(i) }
+            })
+            .collect();
+        Adverse { hint: spans[size / 2].start, spans, size: want, align }
+    }
+}

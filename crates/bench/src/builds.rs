@@ -1,0 +1,66 @@
+//! Builds of the same code for other processors.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The directory that this program was built in: `target`, or what takes its place.
+fn target_dir() -> Result<PathBuf, String> {
+    let program = env::current_exe().map_err(|error| format!("this program's place: {error}"))?;
+    // target/release/deps/table-0123456789abcdef
+    program
+        .ancestors()
+        .nth(3)
+        .map(Path::to_path_buf)
+        .ok_or("it is not in a target directory".into())
+}
+
+/// This package's own directory.
+fn home() -> PathBuf {
+    env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into()).into()
+}
+
+/// This program once more, with all that this machine's processor can do, in a target directory of its own.
+///
+/// # Errors
+/// The build failed; what cargo said went to stderr.
+pub(crate) fn native() -> Result<PathBuf, String> {
+    let mut build = cargo();
+    build
+        .args(["bench", "--package", "samara-bench", "--bench", "table", "--no-run"])
+        .args(["--message-format", "json-render-diagnostics", "--manifest-path"])
+        .arg(home().join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(target_dir()?.join("bench-native"));
+    let mut flags = env::var("RUSTFLAGS").unwrap_or_default();
+    flags += " -Ctarget-cpu=native";
+    executable(build.env("RUSTFLAGS", flags.trim()), "table")
+}
+
+fn cargo() -> Command {
+    let cargo: OsString = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    // Whatever the outer build was given: ours decides.
+    command.env_remove("CARGO_ENCODED_RUSTFLAGS");
+    command
+}
+
+/// Runs a build, and finds the program of that name in what it says.
+fn executable(build: &mut Command, name: &str) -> Result<PathBuf, String> {
+    let text = format!("{build:?}");
+    eprintln!("building: {text}");
+    let output = build
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("cargo does not start: {error}: {text}"))?;
+    if !output.status.success() {
+        return Err(format!("the build failed ({}): {text}", output.status));
+    }
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["target"]["name"] == name)
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .ok_or(format!("the build made no program: {text}"))
+}

@@ -1,0 +1,129 @@
+//! What is measured.
+
+/// One kind of work, timed for each map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Case {
+    Load,
+    LoadDependent,
+    Iterate,
+    InsertRandom,
+    InsertAscending,
+    Erase,
+    Move,
+    Resize,
+    EraseOver,
+    GapUp,
+    GapDown,
+    RareGapUp,
+    RareGapDown,
+    ShortGapUp,
+    ShortGapDown,
+    SkewedGapUp,
+    SkewedGapDown,
+    MapUnmap,
+    Duplicate,
+    WriteAfterDuplicate,
+}
+
+impl Case {
+    pub(crate) const ALL: [Case; 20] = [
+        Case::Load,
+        Case::LoadDependent,
+        Case::Iterate,
+        Case::InsertRandom,
+        Case::InsertAscending,
+        Case::Erase,
+        Case::Move,
+        Case::Resize,
+        Case::EraseOver,
+        Case::GapUp,
+        Case::GapDown,
+        Case::RareGapUp,
+        Case::RareGapDown,
+        Case::ShortGapUp,
+        Case::ShortGapDown,
+        Case::SkewedGapUp,
+        Case::SkewedGapDown,
+        Case::MapUnmap,
+        Case::Duplicate,
+        Case::WriteAfterDuplicate,
+    ];
+
+    /// A short name, for files and filters.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Case::Load => "load",
+            Case::LoadDependent => "load-dependent",
+            Case::Iterate => "iterate",
+            Case::InsertRandom => "insert-random",
+            Case::InsertAscending => "insert-ascending",
+            Case::Erase => "erase",
+            Case::Move => "erase+insert",
+            Case::Resize => "resize",
+            Case::EraseOver => "erase-over-16",
+            Case::GapUp => "gap-up",
+            Case::GapDown => "gap-down",
+            Case::RareGapUp => "rare-gap-up",
+            Case::RareGapDown => "rare-gap-down",
+            Case::ShortGapUp => "short-gap-up",
+            Case::ShortGapDown => "short-gap-down",
+            Case::SkewedGapUp => "skewed-gap-up",
+            Case::SkewedGapDown => "skewed-gap-down",
+            Case::MapUnmap => "mmap+munmap",
+            Case::Duplicate => "duplicate",
+            Case::WriteAfterDuplicate => "write-after-duplicate",
+        }
+    }
+
+    /// The case of that name.
+    pub(crate) fn named(name: &str) -> Option<Case> {
+        Case::ALL.into_iter().find(|case| case.name() == name)
+    }
+
+    /// What one operation is.
+    pub(crate) fn about(self) -> &'static str {
+        match self {
+            Case::Load => "the entry at a random index; independent keys",
+            Case::LoadDependent => "the same; each key depends on the last result",
+            Case::Iterate => "one step of an iteration over everything",
+            Case::InsertRandom => "one insertion of a build from nothing, in random order",
+            Case::InsertAscending => "the same in ascending order",
+            Case::Erase => "one removal of a tear-down to nothing, in random order",
+            Case::Move => "erase a random range, or insert one elsewhere, in turn",
+            Case::Resize => "grow a random range by a page, or shrink it back",
+            Case::EraseOver => "erase 16 neighbours at once",
+            Case::GapUp => "the lowest hole of 2 pages above a random index",
+            Case::GapDown => "the highest hole of 2 pages below a random index",
+            Case::RareGapUp => "the lowest hole of 256 pages (one in 1,024) above a random index",
+            Case::RareGapDown => {
+                "the highest hole of 256 pages (one in 1,024) below a random index"
+            }
+            Case::ShortGapUp => {
+                "the lowest hole above the middle; all but the last are a page short"
+            }
+            Case::ShortGapDown => "the highest hole below the middle; all but the first are short",
+            Case::SkewedGapUp => {
+                "the lowest 2 MiB at a multiple of 2 MiB; long holes, all but the last misaligned"
+            }
+            Case::SkewedGapDown => "the highest; all but the first hole are misaligned",
+            Case::MapUnmap => {
+                "mmap and munmap: the highest hole of 2 pages below a random index, store, erase"
+            }
+            Case::Duplicate => "a copy of the whole map",
+            Case::WriteAfterDuplicate => "the first removal from a copy of the whole map",
+        }
+    }
+
+    /// Whether it is a search for free space that all maps can do by scanning.
+    pub(crate) fn is_gap(self) -> bool {
+        matches!(self, Case::GapUp | Case::GapDown | Case::RareGapUp | Case::RareGapDown)
+    }
+
+    /// Whether a scan would be out of the question.
+    pub(crate) fn is_adverse_gap(self) -> bool {
+        matches!(
+            self,
+            Case::ShortGapUp | Case::ShortGapDown | Case::SkewedGapUp | Case::SkewedGapDown
+        )
+    }
+}

@@ -1,0 +1,107 @@
+//! `brie_tree::BTree` from a range's last index to its first and the value.
+//!
+//! By the last index, because its search finds the first key at or above what is sought; there is no step
+//! backwards but by cursors, which cost more. The last index of a range is moved in place by a cursor. It
+//! takes the vector instructions that it was compiled for: at its best only with `-Ctarget-cpu=native`.
+
+use crate::case::Case;
+use crate::peer::{Peer, Reader, Support, Writer, scan_up};
+use crate::workload::{Span, Value};
+use brie_tree::BTree;
+use brie_tree::nonmax::NonMaxU64;
+use std::ops::Bound;
+
+type Map = BTree<NonMaxU64, (usize, Value)>;
+
+#[derive(Clone)]
+pub(crate) struct Brie(Map);
+
+/// No index here is the largest of all.
+#[inline]
+fn key(index: usize) -> NonMaxU64 {
+    // One instruction, as if keys had this type from the beginning.
+    NonMaxU64::new(index as u64).unwrap_or(NonMaxU64::MAX)
+}
+
+impl Peer for Brie {
+    const NAME: &'static str = "brie_tree";
+    type Reader<'a> = &'a Map;
+    type Writer<'a> = &'a mut Map;
+
+    fn new() -> Self {
+        Brie(Map::new())
+    }
+
+    fn support(case: Case) -> Support {
+        match case {
+            // It is iterated upwards only.
+            Case::GapDown | Case::RareGapDown => Support::Missing,
+            case => Support::without_gaps(case),
+        }
+    }
+
+    fn reader(&self) -> &Map {
+        &self.0
+    }
+
+    fn writer(&mut self) -> &mut Map {
+        &mut self.0
+    }
+
+    fn duplicate(&mut self) -> Option<Self> {
+        Some(self.clone())
+    }
+}
+
+impl Reader for &Map {
+    #[inline]
+    fn load(&self, index: usize) -> Option<Value> {
+        let (_, &(start, value)) = self.iter_from(Bound::Included(key(index))).next()?;
+        (start <= index).then_some(value)
+    }
+
+    fn each(&self, mut show: impl FnMut(usize, usize, Value)) {
+        for (end, &(start, value)) in self.iter() {
+            show(start, end.get() as usize, value);
+        }
+    }
+
+    fn gap_up(&self, from: usize, size: usize, align: usize) -> usize {
+        let above = self.iter_from(Bound::Included(key(from)));
+        scan_up(above.map(|(end, &(start, _))| (start, end.get() as usize)), from, size, align)
+    }
+
+    fn gap_down(&self, _: usize, _: usize, _: usize) -> usize {
+        unreachable!("said to be missing")
+    }
+}
+
+impl Writer for &mut Map {
+    #[inline]
+    fn insert(&mut self, span: Span) {
+        let old = BTree::insert(self, key(span.end), (span.start, span.value));
+        debug_assert!(old.is_none());
+    }
+
+    #[inline]
+    fn erase(&mut self, span: Span) {
+        let old = self.remove(key(span.end));
+        assert!(old.is_some());
+    }
+
+    #[inline]
+    fn resize(&mut self, span: Span, end: usize) {
+        let mut cursor = self.cursor_mut_at(Bound::Included(key(span.end)));
+        cursor.replace(key(end), (span.start, span.value));
+    }
+
+    /// One search, and then from leaf to leaf.
+    #[inline]
+    fn erase_over(&mut self, spans: &[Span]) {
+        let Some(first) = spans.first() else { return };
+        let mut cursor = self.cursor_mut_at(Bound::Included(key(first.end)));
+        for _ in spans {
+            cursor.remove();
+        }
+    }
+}

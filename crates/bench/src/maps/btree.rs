@@ -1,0 +1,96 @@
+//! `BTreeMap` from a range's first index to its last and the value.
+//!
+//! By the first index, so that the last can be moved in place. The range that holds an index is the last that
+//! begins at or before it; to look for it from the other side, with the last index as the key, costs the
+//! same. Insertion does not look for overlaps: it is for those who know that there are none.
+
+use crate::case::Case;
+use crate::peer::{Peer, Reader, Support, Writer, scan_down, scan_up};
+use crate::workload::{Span, Value};
+use std::collections::BTreeMap;
+
+pub(crate) type Map = BTreeMap<usize, (usize, Value)>;
+
+#[derive(Clone)]
+pub(crate) struct Btree(Map);
+
+impl Peer for Btree {
+    const NAME: &'static str = "BTreeMap";
+    type Reader<'a> = &'a Map;
+    type Writer<'a> = &'a mut Map;
+
+    fn new() -> Self {
+        Btree(Map::new())
+    }
+
+    fn support(case: Case) -> Support {
+        match case {
+            Case::MapUnmap => Support::Scan,
+            case => Support::without_gaps(case),
+        }
+    }
+
+    fn reader(&self) -> &Map {
+        &self.0
+    }
+
+    fn writer(&mut self) -> &mut Map {
+        &mut self.0
+    }
+
+    fn duplicate(&mut self) -> Option<Self> {
+        Some(self.clone())
+    }
+}
+
+impl Reader for &Map {
+    #[inline]
+    fn load(&self, index: usize) -> Option<Value> {
+        let (_, &(end, value)) = self.range(..=index).next_back()?;
+        (index <= end).then_some(value)
+    }
+
+    fn each(&self, mut show: impl FnMut(usize, usize, Value)) {
+        for (&start, &(end, value)) in self.iter() {
+            show(start, end, value);
+        }
+    }
+
+    fn gap_up(&self, from: usize, size: usize, align: usize) -> usize {
+        // The last range that begins below `from` may reach beyond it.
+        let over = self.range(..from).next_back().filter(|&(_, &(end, _))| end >= from);
+        let ranges = over.into_iter().chain(self.range(from..));
+        scan_up(ranges.map(|(&start, &(end, _))| (start, end)), from, size, align)
+    }
+
+    fn gap_down(&self, to: usize, size: usize, align: usize) -> usize {
+        let below = self.range(..=to).rev();
+        scan_down(below.map(|(&start, &(end, _))| (start, end)), to, size, align)
+    }
+}
+
+impl Writer for &mut Map {
+    #[inline]
+    fn insert(&mut self, span: Span) {
+        let old = BTreeMap::insert(self, span.start, (span.end, span.value));
+        debug_assert!(old.is_none());
+    }
+
+    #[inline]
+    fn erase(&mut self, span: Span) {
+        let old = self.remove(&span.start);
+        assert!(old.is_some());
+    }
+
+    #[inline]
+    fn resize(&mut self, span: Span, end: usize) {
+        self.get_mut(&span.start).expect("it is there").0 = end;
+    }
+
+    #[inline]
+    fn place(&mut self, to: usize, size: usize, value: Value) -> Option<usize> {
+        let start = (&**self).gap_down(to, size, crate::workload::PAGE);
+        Writer::insert(self, Span { start, end: start + size - 1, value });
+        Some(start)
+    }
+}

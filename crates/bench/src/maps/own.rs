@@ -1,0 +1,101 @@
+//! Our tree with one owner, and what all uses of it share. Insertion is the one that refuses overlaps.
+//!
+//! Needs no operating system: the freestanding program measures this one.
+
+use crate::case::Case;
+use crate::peer::{Peer, Reader, Support, Writer};
+use crate::workload::{PAGE, Span, Value};
+use grace::{Reclaim, Single};
+use maple::{Global, MapleTree};
+
+/// Written through `get_mut`.
+pub(crate) struct Owned(MapleTree<Value, Single>);
+
+impl Peer for Owned {
+    const NAME: &'static str = "maple, one owner";
+    type Reader<'a> = Held<'a, Single>;
+    type Writer<'a> = maple::Writer<'a, Value, Single, Global>;
+
+    fn new() -> Self {
+        Owned(MapleTree::new())
+    }
+
+    /// Gaps are found by the index.
+    fn support(_: Case) -> Support {
+        Support::Own
+    }
+
+    fn reader(&self) -> Held<'_, Single> {
+        Held { tree: &self.0, guard: Single::pin() }
+    }
+
+    fn writer(&mut self) -> Self::Writer<'_> {
+        self.0.get_mut()
+    }
+
+    fn duplicate(&mut self) -> Option<Self> {
+        Some(Owned(self.0.get_mut().duplicate().expect("there is memory")))
+    }
+}
+
+/// A tree under a guard.
+pub(crate) struct Held<'a, R: Reclaim> {
+    pub(crate) tree: &'a MapleTree<Value, R>,
+    pub(crate) guard: R::Guard,
+}
+
+impl<R: Reclaim> Reader for Held<'_, R> {
+    #[inline]
+    fn load(&self, index: usize) -> Option<Value> {
+        self.tree.load(&self.guard, index)
+    }
+
+    fn each(&self, mut show: impl FnMut(usize, usize, Value)) {
+        for (range, value) in self.tree.iter(&self.guard, 0..=usize::MAX) {
+            show(*range.start(), *range.end(), value);
+        }
+    }
+
+    fn gap_up(&self, from: usize, size: usize, align: usize) -> usize {
+        self.tree.empty_area(&self.guard, from..=usize::MAX, size, align).expect("there is a hole")
+    }
+
+    fn gap_down(&self, to: usize, size: usize, align: usize) -> usize {
+        self.tree.empty_area_rev(&self.guard, 0..=to, size, align).expect("there is a hole")
+    }
+}
+
+impl<R: Reclaim> Writer for maple::Writer<'_, Value, R, Global> {
+    #[inline]
+    fn insert(&mut self, span: Span) {
+        self.insert_range(span.start..=span.end, span.value).expect("the place is free");
+    }
+
+    #[inline]
+    fn erase(&mut self, span: Span) {
+        let old = maple::Writer::erase(self, span.start).expect("there is memory");
+        assert!(old.is_some());
+    }
+
+    /// To grow is to store over the whole range: equal entries that touch would stay two.
+    #[inline]
+    fn resize(&mut self, span: Span, end: usize) {
+        if end > span.end {
+            self.store_range(span.start..=end, span.value).expect("there is memory");
+        } else {
+            self.erase_range(end + 1..=span.end).expect("there is memory");
+        }
+    }
+
+    #[inline]
+    fn erase_over(&mut self, spans: &[Span]) {
+        if let (Some(first), Some(last)) = (spans.first(), spans.last()) {
+            self.erase_range(first.start..=last.end).expect("there is memory");
+        }
+    }
+
+    #[inline]
+    fn place(&mut self, to: usize, size: usize, value: Value) -> Option<usize> {
+        Some(self.alloc_rrange(0..=to, size, PAGE, value).expect("there is a hole"))
+    }
+}

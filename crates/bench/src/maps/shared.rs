@@ -1,0 +1,131 @@
+//! Our tree shared: with a guard or the writer's lock held over a batch, and with a guard or the lock taken for
+//! each operation.
+
+use super::own::Held;
+use crate::case::Case;
+use crate::peer::{Peer, Reader, Support, Writer};
+use crate::workload::{Span, Value};
+use grace::{Epoch, Reclaim};
+use maple::{Global, MapleTree};
+
+/// The guard, or the lock, is held over a batch.
+pub(crate) struct Shared(pub(crate) MapleTree<Value, Epoch>);
+/// The simple interface: a guard, or the lock, for each operation.
+pub(crate) struct SharedEach(pub(crate) MapleTree<Value, Epoch>);
+
+/// Brings what the epoch engine has put off to its end.
+pub(crate) fn flush() {
+    for _ in 0..8 {
+        Epoch::pin().flush();
+    }
+}
+
+impl Peer for Shared {
+    const NAME: &'static str = "maple, shared, held";
+    type Reader<'a> = Held<'a, Epoch>;
+    type Writer<'a> = maple::Writer<'a, Value, Epoch, Global>;
+
+    fn new() -> Self {
+        Shared(MapleTree::new())
+    }
+
+    fn support(_: Case) -> Support {
+        Support::Own
+    }
+
+    fn reader(&self) -> Held<'_, Epoch> {
+        Held { tree: &self.0, guard: Epoch::pin() }
+    }
+
+    fn writer(&mut self) -> Self::Writer<'_> {
+        self.0.lock()
+    }
+
+    fn duplicate(&mut self) -> Option<Self> {
+        Some(Shared(self.0.duplicate().expect("there is memory")))
+    }
+
+    fn settle() {
+        flush();
+    }
+}
+
+impl Peer for SharedEach {
+    const NAME: &'static str = "maple, shared, each";
+    type Reader<'a> = &'a MapleTree<Value, Epoch>;
+    type Writer<'a> = &'a MapleTree<Value, Epoch>;
+
+    fn new() -> Self {
+        SharedEach(MapleTree::new())
+    }
+
+    fn support(case: Case) -> Support {
+        match case {
+            // One operation: as when held.
+            Case::Iterate | Case::Duplicate | Case::WriteAfterDuplicate => Support::Missing,
+            _ => Support::Own,
+        }
+    }
+
+    fn reader(&self) -> &MapleTree<Value, Epoch> {
+        &self.0
+    }
+
+    fn writer(&mut self) -> &MapleTree<Value, Epoch> {
+        &self.0
+    }
+
+    fn duplicate(&mut self) -> Option<Self> {
+        None
+    }
+
+    fn settle() {
+        flush();
+    }
+}
+
+impl Reader for &MapleTree<Value, Epoch> {
+    #[inline]
+    fn load(&self, index: usize) -> Option<Value> {
+        MapleTree::load(self, &self.pin(), index)
+    }
+
+    fn each(&self, show: impl FnMut(usize, usize, Value)) {
+        Held { tree: self, guard: self.pin() }.each(show);
+    }
+
+    fn gap_up(&self, from: usize, size: usize, align: usize) -> usize {
+        Held { tree: self, guard: self.pin() }.gap_up(from, size, align)
+    }
+
+    fn gap_down(&self, to: usize, size: usize, align: usize) -> usize {
+        Held { tree: self, guard: self.pin() }.gap_down(to, size, align)
+    }
+}
+
+impl Writer for &MapleTree<Value, Epoch> {
+    #[inline]
+    fn insert(&mut self, span: Span) {
+        self.lock().insert(span);
+    }
+
+    #[inline]
+    fn erase(&mut self, span: Span) {
+        Writer::erase(&mut self.lock(), span);
+    }
+
+    #[inline]
+    fn resize(&mut self, span: Span, end: usize) {
+        self.lock().resize(span, end);
+    }
+
+    #[inline]
+    fn erase_over(&mut self, spans: &[Span]) {
+        self.lock().erase_over(spans);
+    }
+
+    #[inline]
+    fn place(&mut self, to: usize, size: usize, value: Value) -> Option<usize> {
+        self.lock().place(to, size, value)
+    }
+}

@@ -1,0 +1,71 @@
+//! What was measured: a series of times for each case, map and size.
+
+use crate::case::Case;
+use crate::statistics::median;
+
+/// Names that the targets and the table go by.
+pub(crate) const BTREE: &str = "BTreeMap";
+pub(crate) const BRIE: &str = "brie_tree";
+pub(crate) const OWNED: &str = "maple, one owner";
+pub(crate) const SHARED: &str = "maple, shared, held";
+pub(crate) const EACH: &str = "maple, shared, each";
+/// Appended to the names of maps of the build that chooses its instructions at run time.
+pub(crate) const PORTABLE: &str = " (portable)";
+/// Appended to the names of maps of the build that has no vector instructions.
+pub(crate) const SCALAR: &str = " (no SIMD)";
+
+/// One map on one case and one size.
+pub(crate) struct Series {
+    pub(crate) case: Case,
+    pub(crate) map: String,
+    pub(crate) size: usize,
+    /// It steps from range to range.
+    pub(crate) scan: bool,
+    /// Nanoseconds an operation, by round.
+    pub(crate) times: Vec<f64>,
+}
+
+/// Bytes for each range of one map.
+pub(crate) struct Memory {
+    pub(crate) map: String,
+    pub(crate) size: usize,
+    pub(crate) touching: bool,
+    pub(crate) bytes: f64,
+}
+
+/// All of it, in the order of measurement.
+#[derive(Default)]
+pub(crate) struct Results {
+    pub(crate) series: Vec<Series>,
+    pub(crate) memory: Vec<Memory>,
+}
+
+impl Results {
+    pub(crate) fn find(&self, case: Case, map: &str, size: usize) -> Option<&Series> {
+        self.series.iter().find(|one| one.case == case && one.map == map && one.size == size)
+    }
+
+    /// Nanoseconds an operation.
+    pub(crate) fn time(&self, case: Case, map: &str, size: usize) -> Option<f64> {
+        self.find(case, map, size).map(|series| median(&series.times))
+    }
+
+    /// How much longer the first takes than the second, by the median of the rounds' ratios.
+    pub(crate) fn ratio(
+        &self,
+        (case, map): (Case, &str),
+        (base_case, base): (Case, &str),
+        size: usize,
+    ) -> Option<f64> {
+        let (one, other) = (self.find(case, map, size)?, self.find(base_case, base, size)?);
+        let ratios: Vec<f64> =
+            one.times.iter().zip(&other.times).map(|(time, base)| time / base).collect();
+        Some(median(&ratios))
+    }
+
+    /// Bytes for each range.
+    pub(crate) fn bytes(&self, map: &str, touching: bool, size: usize) -> Option<f64> {
+        let fits = |one: &&Memory| one.map == map && one.touching == touching && one.size == size;
+        self.memory.iter().find(fits).map(|one| one.bytes)
+    }
+}

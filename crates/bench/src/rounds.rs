@@ -1,0 +1,128 @@
+//! The maps side by side: each round runs every map once on a case, one right after the other, so that a
+//! change of the machine's mood meets all of them. Ratios are taken within a round.
+
+use crate::case::Case;
+use crate::child::Process;
+use crate::cli::{MEMORY, Options};
+use crate::results::{Memory, Results, Series};
+
+/// A worker, what is appended to the names of its maps, and which of them are wanted.
+pub(crate) struct Build {
+    pub(crate) process: Process,
+    pub(crate) suffix: &'static str,
+    pub(crate) maps: Maps,
+}
+
+/// Which maps of a worker.
+#[derive(Clone, Copy)]
+pub(crate) enum Maps {
+    /// Every one.
+    All,
+    /// Those with one of these names.
+    Named(&'static [&'static str]),
+}
+
+/// One map of one worker.
+struct Column {
+    build: usize,
+    /// Its place in the worker's list.
+    place: usize,
+    name: String,
+}
+
+/// Measures everything that is wanted.
+pub(crate) fn run(builds: &mut [Build], options: &Options) -> Result<Results, String> {
+    let mut results = Results::default();
+    for &size in &options.sizes {
+        for build in &mut *builds {
+            build.process.ask(&format!("size {size}"))?;
+        }
+        let columns = columns(builds, options)?;
+        if options.wants(MEMORY) {
+            memory(builds, &columns, size, &mut results)?;
+        }
+        for case in Case::ALL {
+            if options.wants(case.name()) {
+                eprintln!("{size} ranges: {}", case.name());
+                measure(builds, &columns, (case, size), options, &mut results)?;
+            }
+        }
+    }
+    Ok(results)
+}
+
+fn columns(builds: &mut [Build], options: &Options) -> Result<Vec<Column>, String> {
+    let mut columns = Vec::new();
+    for (at, build) in builds.iter_mut().enumerate() {
+        let names = build.process.ask("maps")?;
+        for (place, name) in names.split('\t').enumerate() {
+            let known = match build.maps {
+                Maps::All => true,
+                Maps::Named(names) => names.contains(&name),
+            };
+            let name = format!("{name}{}", build.suffix);
+            if known && name.contains(options.map.as_deref().unwrap_or("")) {
+                columns.push(Column { build: at, place, name });
+            }
+        }
+    }
+    Ok(columns)
+}
+
+fn memory(
+    builds: &mut [Build],
+    columns: &[Column],
+    size: usize,
+    results: &mut Results,
+) -> Result<(), String> {
+    for Column { build, place, name } in columns {
+        // The layout does not depend on the build.
+        if !builds[*build].suffix.is_empty() {
+            continue;
+        }
+        for (touching, what) in [(false, "holes"), (true, "touching")] {
+            let answer = builds[*build].process.ask(&format!("bytes {place} {what}"))?;
+            let bytes = answer.parse().map_err(|_| format!("{answer} is no number of bytes"))?;
+            results.memory.push(Memory { map: name.clone(), size, touching, bytes });
+        }
+    }
+    Ok(())
+}
+
+/// All maps on one case, in rounds.
+fn measure(
+    builds: &mut [Build],
+    columns: &[Column],
+    (case, size): (Case, usize),
+    options: &Options,
+    results: &mut Results,
+) -> Result<(), String> {
+    let mut able = Vec::new();
+    for column in columns {
+        let request = format!("support {} {}", column.place, case.name());
+        let support = builds[column.build].process.ask(&request)?;
+        if support != "missing" {
+            let (map, scan) = (column.name.clone(), support == "scan");
+            able.push((column, Series { case, map, size, scan, times: Vec::new() }));
+        }
+    }
+    for round in 0..options.rounds() {
+        let mut expected = None;
+        for (column, series) in &mut able {
+            let slot = options.slot();
+            let request = format!("sample {} {} {round} {slot}", column.place, case.name());
+            let answer = builds[column.build].process.ask(&request)?;
+            let numbers: Vec<u64> =
+                answer.split(' ').filter_map(|word| word.parse().ok()).collect();
+            let [elapsed, operations, check] = numbers[..] else {
+                return Err(format!("{answer} is no answer to {request}"));
+            };
+            if *expected.get_or_insert(check) != check {
+                return Err(format!("{} went wrong on {}: {answer}", series.map, case.name()));
+            }
+            series.times.push(elapsed as f64 / operations as f64);
+        }
+    }
+    results.series.extend(able.into_iter().map(|(_, series)| series));
+    Ok(())
+}

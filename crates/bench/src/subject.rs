@@ -1,0 +1,150 @@
+//! A map with its work: runs batches and times them.
+
+mod reads;
+mod writes;
+
+use crate::adverse::{Adverse, Flaw};
+use crate::case::Case;
+use crate::clock;
+use crate::heap;
+use crate::peer::{Peer, Reader, Support, Writer};
+use crate::workload::{BATCH, Span, Workload};
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::hint::black_box;
+
+/// One timed batch.
+#[derive(Clone, Copy)]
+pub(crate) struct Sample {
+    /// Nanoseconds of processor time.
+    pub(crate) elapsed: u64,
+    /// How many operations these were.
+    pub(crate) operations: usize,
+    /// What the batch found or left behind; equal for all maps.
+    pub(crate) check: usize,
+}
+
+/// A map of any kind.
+pub(crate) trait Subject {
+    fn name(&self) -> &'static str;
+    fn support(&self, case: Case) -> Support;
+    /// Runs one batch. Those with the same `turn` do the same.
+    fn sample(&mut self, case: Case, turn: usize) -> Sample;
+    /// Bytes of heap for each range of a map built in random order; with holes between them, or touching.
+    fn bytes_per_entry(&mut self, touching: bool) -> f64;
+}
+
+/// A map of kind `P`, built in random order when it is first needed.
+pub(crate) struct Bench<P> {
+    work: Rc<Workload>,
+    peer: Option<P>,
+    /// One on which searches for free space are hard.
+    adverse: Option<(Flaw, Adverse, P)>,
+}
+
+impl<P: Peer> Bench<P> {
+    pub(crate) fn new(work: Rc<Workload>) -> Self {
+        Bench { work, peer: None, adverse: None }
+    }
+
+    fn peer(&mut self) -> &mut P {
+        self.peer.get_or_insert_with(|| build(&self.work.shuffled))
+    }
+
+    /// So many maps are built or torn down in a batch.
+    fn copies(&self) -> usize {
+        BATCH.div_ceil(self.work.spans.len())
+    }
+}
+
+impl<P: Peer> Subject for Bench<P> {
+    fn name(&self) -> &'static str {
+        P::NAME
+    }
+
+    fn support(&self, case: Case) -> Support {
+        P::support(case)
+    }
+
+    fn sample(&mut self, case: Case, turn: usize) -> Sample {
+        match case {
+            Case::Load => self.load(turn),
+            Case::LoadDependent => self.load_dependent(turn),
+            Case::Iterate => self.iterate(),
+            Case::InsertRandom => self.insert(false),
+            Case::InsertAscending => self.insert(true),
+            Case::Erase => self.erase(),
+            Case::Move => self.shift(),
+            Case::Resize => self.resize(turn),
+            Case::EraseOver => self.erase_over(),
+            Case::GapUp | Case::GapDown | Case::RareGapUp | Case::RareGapDown => {
+                self.gap(case, turn)
+            }
+            Case::ShortGapUp => self.adverse_gap(Flaw::Short, true),
+            Case::ShortGapDown => self.adverse_gap(Flaw::Short, false),
+            Case::SkewedGapUp => self.adverse_gap(Flaw::Skewed, true),
+            Case::SkewedGapDown => self.adverse_gap(Flaw::Skewed, false),
+            Case::MapUnmap => self.map_unmap(turn),
+            Case::Duplicate => self.duplicate(),
+            Case::WriteAfterDuplicate => self.write_after_duplicate(turn),
+        }
+    }
+
+    fn bytes_per_entry(&mut self, touching: bool) -> f64 {
+        // Many small maps, so that what is kept aside for the next does not count.
+        let copies = self.copies();
+        let mut maps: Vec<P> = Vec::with_capacity(copies);
+        let spans = if touching { &self.work.touching() } else { &self.work.shuffled };
+        // Once uncounted: threads make structures of their own for their first map.
+        drop(build::<P>(spans));
+        let ((), bytes) = heap::counted(|| maps.extend((0..copies).map(|_| build(spans))));
+        bytes as f64 / (copies * spans.len()) as f64
+    }
+}
+
+/// A map with these ranges, inserted in this order.
+fn build<P: Peer>(spans: &[Span]) -> P {
+    let mut peer = P::new();
+    let mut writer = peer.writer();
+    spans.iter().for_each(|&span| writer.insert(span));
+    drop(writer);
+    P::settle();
+    peer
+}
+
+/// Iterates over everything.
+fn sum<P: Peer>(peer: &P) -> usize {
+    let mut sum = 0usize;
+    peer.reader().each(|start, end, value| sum = sum.wrapping_add(start ^ end ^ value.get()));
+    sum
+}
+
+/// Times so many operations, which return their check.
+fn time(operations: usize, run: impl FnOnce() -> usize) -> Sample {
+    let start = clock::thread_time();
+    let check = black_box(run());
+    let elapsed = clock::thread_time().saturating_sub(start);
+    Sample { elapsed, operations, check }
+}
+
+/// Times single operations of a cost that is not known: one, two, four at once, until reading the clock
+/// does not count any more. The check is that of the first.
+fn time_each(mut run: impl FnMut() -> usize) -> Sample {
+    const ENOUGH: u64 = 50_000;
+    const MOST: usize = 1 << 12;
+    let first = time(1, &mut run);
+    let mut all = first;
+    let mut next = 2;
+    while all.elapsed < ENOUGH && all.operations < MOST {
+        // The shorter ones before do not count: they are mostly clock.
+        let check = all.check;
+        all = time(next, || {
+            for _ in 0..next {
+                black_box(run());
+            }
+            check
+        });
+        next *= 2;
+    }
+    all
+}

@@ -1,0 +1,113 @@
+//! Batches that change nothing.
+
+use super::{Bench, Sample, sum, time, time_each};
+use crate::adverse::{Adverse, Flaw};
+use crate::case::Case;
+use crate::peer::{Peer, Reader};
+use crate::workload::{BATCH, COMMON, PAGE, RARE, RARE_BATCH, Workload};
+use core::hint::black_box;
+
+impl<P: Peer> Bench<P> {
+    /// Reads over a batch of `keys`; which, the turn says.
+    fn reads(
+        &mut self,
+        (turn, batch): (usize, usize),
+        keys: impl Fn(&Workload) -> &[usize],
+        run: impl Fn(&P::Reader<'_>, &[usize]) -> usize,
+    ) -> Sample {
+        let work = self.work.clone();
+        let keys = keys(&work);
+        let piece = keys.chunks_exact(batch).nth(turn % (keys.len() / batch)).unwrap_or(&[]);
+        let reader = self.peer().reader();
+        time(piece.len(), || run(&reader, black_box(piece)))
+    }
+
+    pub(super) fn load(&mut self, turn: usize) -> Sample {
+        self.reads(
+            (turn, BATCH),
+            |work| &work.keys,
+            |reader, keys| {
+                keys.iter().fold(0, |sum: usize, &key| sum.wrapping_add(value(reader, key)))
+            },
+        )
+    }
+
+    pub(super) fn load_dependent(&mut self, turn: usize) -> Sample {
+        // Zero, but neither the compiler nor the processor knows it before it has the value.
+        let zero = black_box(0);
+        self.reads(
+            (turn, BATCH),
+            |work| &work.keys,
+            |reader, keys| {
+                let (mut sum, mut last) = (0usize, 0);
+                for &key in keys {
+                    last = value(reader, key ^ (last & zero));
+                    sum = sum.wrapping_add(last);
+                }
+                sum
+            },
+        )
+    }
+
+    pub(super) fn iterate(&mut self) -> Sample {
+        let copies = self.copies();
+        let operations = copies * self.work.spans.len();
+        let peer = self.peer();
+        time(operations, || {
+            (0..copies).fold(0, |all: usize, _| all.wrapping_add(sum(black_box(peer))))
+        })
+    }
+
+    pub(super) fn gap(&mut self, case: Case, turn: usize) -> Sample {
+        let (size, batch) = match case {
+            Case::RareGapUp | Case::RareGapDown => (RARE, RARE_BATCH),
+            _ => (COMMON, BATCH),
+        };
+        let up = matches!(case, Case::GapUp | Case::RareGapUp);
+        let find = |reader: &P::Reader<'_>, hint: usize| {
+            if up {
+                reader.gap_up(hint, size, PAGE)
+            } else {
+                // Up to the last index of the hint's page, so that what is found begins with a page.
+                reader.gap_down(hint | (PAGE - 1), size, PAGE)
+            }
+        };
+        self.reads(
+            (turn, batch),
+            |work| &work.hints,
+            |reader, hints| {
+                hints.iter().fold(0, |sum: usize, &hint| sum.wrapping_add(find(reader, hint)))
+            },
+        )
+    }
+
+    pub(super) fn adverse_gap(&mut self, flaw: Flaw, up: bool) -> Sample {
+        let (space, peer) = self.adverse(flaw);
+        let reader = peer.reader();
+        let Adverse { hint, size, align, .. } = *space;
+        if up {
+            time_each(|| reader.gap_up(black_box(hint), size, align))
+        } else {
+            time_each(|| reader.gap_down(black_box(hint - 1), size, align))
+        }
+    }
+
+    /// The map on which searches are hard, built when it is first needed.
+    pub(super) fn adverse(&mut self, flaw: Flaw) -> (&Adverse, &mut P) {
+        let size = self.work.spans.len();
+        let (_, space, peer) = match self.adverse.take() {
+            Some(old) if old.0 == flaw => self.adverse.insert(old),
+            _ => {
+                let space = Adverse::new(flaw, size);
+                let peer = super::build(&space.spans);
+                self.adverse.insert((flaw, space, peer))
+            }
+        };
+        (space, peer)
+    }
+}
+
+/// The value at an index, or zero.
+fn value(reader: &impl Reader, key: usize) -> usize {
+    reader.load(key).map_or(0, |value| value.get())
+}

@@ -1,0 +1,198 @@
+//! The results for people: tables in Markdown.
+
+use crate::case::Case;
+use crate::published;
+use crate::results::{Results, Series};
+use crate::statistics::{median, spread};
+use std::io::{self, Write};
+
+/// One table of everything: a line for each case, a column for each map, a figure for each size.
+pub(crate) fn overview(out: &mut impl Write, results: &Results, sizes: &[usize]) -> io::Result<()> {
+    let list: Vec<String> = sizes.iter().map(usize::to_string).collect();
+    writeln!(
+        out,
+        "\nns an operation (k: thousands, M: millions) at {} ranges\n",
+        list.join(" / ")
+    )?;
+    let mut maps: Vec<&str> = Vec::new();
+    let names = results.series.iter().map(|one| &one.map);
+    for map in names.chain(results.memory.iter().map(|one| &one.map)) {
+        if !maps.contains(&map.as_str()) {
+            maps.push(map);
+        }
+    }
+    let mut lines = vec![vec!["operation".to_string()]];
+    lines[0].extend(maps.iter().map(|map| map.to_string()));
+    lines[0].extend(["Linux maple tree, published".into(), "rbtree, published".into()]);
+    for case in Case::ALL {
+        let of_case = |one: &&Series| one.case == case;
+        if results.series.iter().any(|one| of_case(&one)) {
+            lines.push(line(results, case, &maps, sizes, &|time, _| time));
+            if case == Case::Duplicate {
+                let per_entry = |time, size: usize| time / size as f64;
+                let mut more = line(results, case, &maps, sizes, &per_entry);
+                more[0] += ", per entry";
+                lines.push(more);
+            }
+        }
+    }
+    for (touching, name) in [(false, "bytes per entry, with holes"), (true, "touching")] {
+        if !results.memory.is_empty() {
+            let mut line = vec![name.to_string()];
+            for map in &maps {
+                line.push(row(sizes, |size| results.bytes(map, touching, size)));
+            }
+            let pick = |pair: (&str, &str)| (if touching { pair.1 } else { pair.0 }).to_string();
+            line.extend([pick(published::LINUX_BYTES), pick(published::RBTREE_BYTES)]);
+            lines.push(line);
+        }
+    }
+    print(out, &lines)
+}
+
+fn line(
+    results: &Results,
+    case: Case,
+    maps: &[&str],
+    sizes: &[usize],
+    of: &dyn Fn(f64, usize) -> f64,
+) -> Vec<String> {
+    let mut line = vec![case.name().to_string()];
+    for map in maps {
+        let scan =
+            sizes.iter().filter_map(|&size| results.find(case, map, size)).any(|one| one.scan);
+        let text = row(sizes, |size| Some(of(results.time(case, map, size)?, size)));
+        line.push(if scan { format!("{text} *(scan)*") } else { text });
+    }
+    // The published copies are for each entry.
+    let row_of_others =
+        published::find(case).filter(|_| case != Case::Duplicate || of(1.0, 2) == 0.5);
+    for other in [row_of_others.map(|row| &row.linux), row_of_others.map(|row| &row.rbtree)] {
+        line.push(row(sizes, |size| published::at(other?, size)));
+    }
+    line
+}
+
+/// The figures of one cell; empty if there is none.
+fn row(sizes: &[usize], figure_at: impl Fn(usize) -> Option<f64>) -> String {
+    let figures: Vec<Option<f64>> = sizes.iter().map(|&size| figure_at(size)).collect();
+    if figures.iter().all(Option::is_none) {
+        return "-".into();
+    }
+    let texts: Vec<String> =
+        figures.into_iter().map(|value| value.map_or("-".into(), figure)).collect();
+    texts.join(" / ")
+}
+
+/// A table for each case, a line for each map, with the ratio to the first map of all.
+pub(crate) fn by_case(out: &mut impl Write, results: &Results, sizes: &[usize]) -> io::Result<()> {
+    writeln!(out, "\nns an operation (ratio to the first line), by number of ranges")?;
+    let first = results.series.first().map_or("", |one| &one.map);
+    for case in Case::ALL {
+        let mut maps: Vec<&str> = Vec::new();
+        for one in results.series.iter().filter(|one| one.case == case) {
+            if !maps.contains(&one.map.as_str()) {
+                maps.push(&one.map);
+            }
+        }
+        if maps.is_empty() {
+            continue;
+        }
+        writeln!(out, "\n**{}: {}**\n", case.name(), case.about())?;
+        let mut lines = vec![vec![String::new()]];
+        lines[0].extend(sizes.iter().map(usize::to_string));
+        for map in maps {
+            let mut line = vec![map.to_string()];
+            for &size in sizes {
+                let Some(series) = results.find(case, map, size) else {
+                    line.push(String::new());
+                    continue;
+                };
+                let mut text = figure(median(&series.times));
+                if let Some(ratio) = results.ratio((case, map), (case, first), size)
+                    && map != first
+                {
+                    text += &format!(" ({ratio:.2})");
+                }
+                if series.scan {
+                    text += " *(scan)*";
+                }
+                line.push(text);
+            }
+            lines.push(line);
+        }
+        print(out, &lines)?;
+    }
+    Ok(())
+}
+
+/// How far the rounds lie apart, by size.
+pub(crate) fn spreads(out: &mut impl Write, results: &Results, sizes: &[usize]) -> io::Result<()> {
+    writeln!(
+        out,
+        "\nspread of the rounds, half the distance between the quartiles, % of the median:"
+    )?;
+    for &size in sizes {
+        let of_size = results.series.iter().filter(|one| one.size == size);
+        let spreads: Vec<f64> = of_size.map(|one| spread(&one.times)).collect();
+        if !spreads.is_empty() {
+            let most = spreads.iter().copied().fold(0.0, f64::max);
+            writeln!(out, "- {size}: median {:.1}, most {most:.1}", median(&spreads))?;
+        }
+    }
+    Ok(())
+}
+
+/// The first line is the head. Columns are as wide as what is in them.
+fn print(out: &mut impl Write, lines: &[Vec<String>]) -> io::Result<()> {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |at: usize| {
+        lines.iter().filter_map(|line| line.get(at)).map(|text| text.chars().count()).max()
+    };
+    let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or(0)).collect();
+    for (number, line) in lines.iter().enumerate() {
+        write!(out, "|")?;
+        for (text, width) in line.iter().zip(&widths) {
+            write!(out, " {text:width$} |")?;
+        }
+        writeln!(out)?;
+        if number == 0 {
+            write!(out, "|")?;
+            widths.iter().try_for_each(|width| write!(out, " {:-<width$} |", ""))?;
+            writeln!(out)?;
+        }
+    }
+    Ok(())
+}
+
+/// Two or three digits.
+fn figure(value: f64) -> String {
+    match value {
+        _ if value >= 1e7 => format!("{:.0}M", value / 1e6),
+        _ if value >= 1e4 => format!("{:.0}k", value / 1e3),
+        _ if value >= 9.95 => format!("{value:.0}"),
+        _ if value >= 0.095 => format!("{value:.1}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_short() {
+        let texts = [0.0021, 0.1, 7.04, 9.96, 3329.0, 21_300.0, 4.1e7].map(figure);
+        assert_eq!(texts, ["0.0021", "0.1", "7.0", "10", "3329", "21k", "41M"]);
+    }
+
+    #[test]
+    fn published_figures_stand_at_their_sizes() {
+        let of_case = |case, of: &dyn Fn(f64, usize) -> f64| {
+            line(&Results::default(), case, &["none"], &[1_000, 12], of)
+        };
+        assert_eq!(of_case(Case::Load, &|time, _| time), ["load", "-", "37 / -", "37 / -"]);
+        assert_eq!(of_case(Case::Duplicate, &|time, _| time)[2], "-");
+        assert_eq!(of_case(Case::Duplicate, &|time, size| time / size as f64)[2], "3.2 / -");
+    }
+}
