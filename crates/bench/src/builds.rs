@@ -38,6 +38,25 @@ pub(crate) fn native() -> Result<PathBuf, String> {
     executable(build.env("RUSTFLAGS", flags.trim()), "table")
 }
 
+/// The worker without an operating system or vector registers.
+///
+/// # Errors
+/// The build failed; what cargo said went to stderr.
+pub(crate) fn freestanding() -> Result<PathBuf, String> {
+    const TARGET: &str = "x86_64-unknown-none";
+    let mut build = cargo();
+    build
+        .args(["build", "--release", "--target", TARGET])
+        .args(["--message-format", "json-render-diagnostics", "--manifest-path"])
+        .arg(home().join("freestanding").join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(target_dir()?.join("bench-freestanding"));
+    // A program that Linux loads where it was linked to: that target is for kernels otherwise.
+    build.env("RUSTFLAGS", "-Crelocation-model=static -Ccode-model=small");
+    executable(&mut build, "freestanding")
+        .map_err(|error| format!("{error}\nif the target is missing: rustup target add {TARGET}"))
+}
+
 fn cargo() -> Command {
     let cargo: OsString = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);

@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::case::Case;
+use crate::pairs::Kind;
 use clap::Parser;
 use std::path::PathBuf;
 
@@ -15,9 +16,9 @@ pub(crate) struct Options {
     /// Fewer and shorter rounds
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Numbers of ranges
-    #[arg(long, value_delimiter = ',', default_values_t = SIZES)]
-    pub(crate) sizes: Vec<usize>,
+    /// Numbers of ranges [default: 100 to 1000000 by tens; for counts 1000 and 100000]
+    #[arg(long, value_delimiter = ',')]
+    sizes: Vec<usize>,
     /// Only these cases
     #[arg(long, value_delimiter = ',')]
     pub(crate) cases: Vec<String>,
@@ -33,6 +34,9 @@ pub(crate) struct Options {
     /// Build nothing more: measure this build alone, in which brie_tree has only what every x86-64 has
     #[arg(long)]
     pub(crate) portable: bool,
+    /// Instead of times: instructions and cache misses an operation, in valgrind's simulation
+    #[arg(long)]
+    pub(crate) counts: bool,
     /// Also write one JSON object a line to this file
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,
@@ -50,7 +54,9 @@ impl Options {
         if let Some(bad) = self.sizes.iter().find(|&&size| size < 4) {
             return Err(format!("--sizes: a map of {bad} ranges has nothing to measure"));
         }
-        let known: Vec<&str> = Case::ALL.iter().map(|case| case.name()).chain([MEMORY]).collect();
+        let cases = Case::ALL.iter().map(|case| case.name());
+        let known: Vec<&str> =
+            cases.chain([MEMORY]).chain(Kind::ALL.iter().map(|kind| kind.name())).collect();
         match self.cases.iter().find(|case| !known.contains(&case.as_str())) {
             Some(bad) => Err(format!("--cases: {bad} is not one of {}", known.join(", "))),
             None => Ok(()),
@@ -62,8 +68,22 @@ impl Options {
         self.cases.is_empty() || self.cases.iter().any(|name| name == case)
     }
 
+    /// The numbers of ranges.
+    pub(crate) fn sizes(&self) -> Vec<usize> {
+        match &self.sizes[..] {
+            [] if self.counts => vec![1_000, 100_000],
+            [] => SIZES.into(),
+            sizes => sizes.into(),
+        }
+    }
+
     pub(crate) fn rounds(&self) -> usize {
         self.rounds.unwrap_or(if self.quick { 3 } else { 9 }).max(1)
+    }
+
+    /// Milliseconds that two threads run, each time.
+    pub(crate) fn pair_time(&self) -> u64 {
+        if self.quick { 20 } else { 100 }
     }
 
     /// Nanoseconds that each map gets in a round.

@@ -1,5 +1,6 @@
 //! The results as data: one JSON object a line.
 
+use crate::pairs::Outcome;
 use crate::results::Results;
 use crate::statistics::{median, spread};
 use crate::targets::Target;
@@ -7,7 +8,12 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 
 /// Everything that was measured, and then the targets.
-pub(crate) fn write(out: &mut impl Write, results: &Results, targets: &[Target]) -> io::Result<()> {
+pub(crate) fn write(
+    out: &mut impl Write,
+    results: &Results,
+    pairs: &[Outcome],
+    targets: &[Target],
+) -> io::Result<()> {
     for one in &results.series {
         let name = one.case.name();
         let figures =
@@ -19,6 +25,24 @@ pub(crate) fn write(out: &mut impl Write, results: &Results, targets: &[Target])
     for one in &results.memory {
         let case = if one.touching { "memory-touching" } else { "memory-holes" };
         writeln!(out, "{}", line(case, &one.map, one.size, "bytes_per_entry", one.bytes, "B"))?;
+    }
+    for one in pairs {
+        for (at, thread) in one.threads().into_iter().enumerate() {
+            let figures = [
+                ("time_alone", one.time(at, false), "ns/op"),
+                ("time_together", one.time(at, true), "ns/op"),
+                ("kept", one.kept(at, false), "1"),
+                ("kept_wall", one.kept(at, true), "1"),
+            ];
+            for (metric, value, unit) in figures {
+                let line = json!({
+                    "experiment": "two-processors", "case": format!("{}, {thread}", one.kind.name()),
+                    "implementation": one.map, "cpus": 2, "size": one.size, "metric": metric,
+                    "value": value, "unit": unit,
+                });
+                writeln!(out, "{line}")?;
+            }
+        }
     }
     for target in targets {
         let Target { experiment, name, value, bound, at_least } = target;

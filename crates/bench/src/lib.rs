@@ -21,10 +21,14 @@ mod case;
 mod child;
 mod cli;
 mod clock;
+mod counts;
+mod cpus;
 mod criterion;
+mod driver;
 mod heap;
 mod json;
 mod maps;
+mod pairs;
 mod peer;
 mod published;
 mod results;
@@ -42,10 +46,7 @@ pub use criterion::criterion;
 
 use clap::Parser;
 use cli::Options;
-use results::{BRIE, BTREE, EACH, OWNED, PORTABLE, SHARED};
-use rounds::{Build, Maps};
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// What `cargo bench` runs.
@@ -54,7 +55,7 @@ pub fn table() -> ExitCode {
     if options.worker {
         return serve();
     }
-    match options.check().and_then(|()| drive(&options)) {
+    match options.check().and_then(|()| driver::drive(&options)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(cause) => {
             eprintln!("error: {cause}");
@@ -68,73 +69,10 @@ fn serve() -> ExitCode {
     let mut worker = worker::Worker::new(maps::all);
     for request in io::stdin().lines() {
         let Ok(request) = request else { return ExitCode::FAILURE };
-        let answer = worker.answer(&request);
+        let answer = pairs::answer(&request).unwrap_or_else(|| worker.answer(&request));
         if writeln!(io::stdout(), "{answer}").is_err() {
             return ExitCode::FAILURE;
         }
     }
     ExitCode::SUCCESS
-}
-
-fn drive(options: &Options) -> Result<(), String> {
-    const OURS: &[&str] = &[OWNED, SHARED, EACH];
-    let mut builds = Vec::new();
-    let this = std::env::current_exe().map_err(|error| format!("this program's place: {error}"))?;
-    let start = |program, suffix, maps| {
-        Ok::<_, String>(Build {
-            process: child::Process::start(program, &["--worker"])?,
-            suffix,
-            maps,
-        })
-    };
-    let main =
-        if options.table { Maps::All } else { Maps::Named(&[BTREE, BRIE, OWNED, SHARED, EACH]) };
-    if options.portable {
-        builds.push(start(&this, "", main)?);
-    } else {
-        let native = builds::native()?;
-        builds.push(start(&native, "", main)?);
-        builds.push(start(&this, PORTABLE, Maps::Named(OURS))?);
-    }
-    let results = rounds::run(&mut builds, options)?;
-    let targets = targets::range_tree(&results, &options.sizes);
-    report(options, &results, &targets)
-        .map_err(|error| format!("the results cannot be written: {error}"))
-}
-
-fn report(
-    options: &Options,
-    results: &results::Results,
-    targets: &[targets::Target],
-) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    if options.portable {
-        writeln!(out, "All maps as built for any x86-64 (release profile, no RUSTFLAGS of ours).")?;
-        writeln!(
-            out,
-            "brie_tree is not at its best: it takes vector instructions at compile time only."
-        )?;
-    } else {
-        writeln!(
-            out,
-            "All maps built with -Ctarget-cpu=native, release profile; those marked{PORTABLE}"
-        )?;
-        writeln!(
-            out,
-            "for any x86-64: there our tree chooses its vector instructions at run time."
-        )?;
-    }
-    if options.table {
-        table::by_case(&mut out, results, &options.sizes)?;
-    } else {
-        table::overview(&mut out, results, &options.sizes)?;
-    }
-    table::spreads(&mut out, results, &options.sizes)?;
-    targets::print(&mut out, targets)?;
-    if let Some(path) = &options.json {
-        let mut file = BufWriter::new(File::create(path)?);
-        json::write(&mut file, results, targets)?;
-        file.flush()?;
-    }
-    Ok(())
 }

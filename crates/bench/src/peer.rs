@@ -59,6 +59,12 @@ pub(crate) trait Peer: Sized {
     fn settle() {}
 }
 
+/// A map that can be written while others read or write it.
+pub(crate) trait Beside: Peer + Sync {
+    /// Begins a batch of writes, as [`Peer::writer`].
+    fn writer_beside(&self) -> Self::Writer<'_>;
+}
+
 /// A batch of reads.
 pub(crate) trait Reader {
     /// The value at an index.

@@ -33,7 +33,7 @@ struct Column {
 /// Measures everything that is wanted.
 pub(crate) fn run(builds: &mut [Build], options: &Options) -> Result<Results, String> {
     let mut results = Results::default();
-    for &size in &options.sizes {
+    for size in options.sizes() {
         for build in &mut *builds {
             build.process.ask(&format!("size {size}"))?;
         }

@@ -144,7 +144,7 @@ pub(crate) fn spreads(out: &mut impl Write, results: &Results, sizes: &[usize]) 
 }
 
 /// The first line is the head. Columns are as wide as what is in them.
-fn print(out: &mut impl Write, lines: &[Vec<String>]) -> io::Result<()> {
+pub(crate) fn print(out: &mut impl Write, lines: &[Vec<String>]) -> io::Result<()> {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let width = |at: usize| {
         lines.iter().filter_map(|line| line.get(at)).map(|text| text.chars().count()).max()

@@ -2,7 +2,7 @@
 
 use super::btree::Map;
 use crate::case::Case;
-use crate::peer::{Peer, Reader, Support, Writer};
+use crate::peer::{Beside, Peer, Reader, Support, Writer};
 use crate::workload::{Span, Value};
 use std::sync::{PoisonError, RwLock};
 
@@ -45,6 +45,12 @@ impl Peer for Locked {
 
     fn duplicate(&mut self) -> Option<Self> {
         None
+    }
+}
+
+impl Beside for Locked {
+    fn writer_beside(&self) -> &Self {
+        self
     }
 }
 

@@ -10,6 +10,10 @@ mod scc;
 mod shared;
 mod skiplist;
 
+pub(crate) use crate::peer::Beside;
+pub(crate) use locked::Locked;
+pub(crate) use shared::{Shared, SharedEach};
+
 use crate::subject::{Bench, Subject};
 use crate::workload::Workload;
 use std::rc::Rc;

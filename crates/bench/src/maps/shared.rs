@@ -3,15 +3,15 @@
 
 use super::own::Held;
 use crate::case::Case;
-use crate::peer::{Peer, Reader, Support, Writer};
+use crate::peer::{Beside, Peer, Reader, Support, Writer};
 use crate::workload::{Span, Value};
 use grace::{Epoch, Reclaim};
 use maple::{Global, MapleTree};
 
 /// The guard, or the lock, is held over a batch.
-pub(crate) struct Shared(pub(crate) MapleTree<Value, Epoch>);
+pub(crate) struct Shared(MapleTree<Value, Epoch>);
 /// The simple interface: a guard, or the lock, for each operation.
-pub(crate) struct SharedEach(pub(crate) MapleTree<Value, Epoch>);
+pub(crate) struct SharedEach(MapleTree<Value, Epoch>);
 
 /// Brings what the epoch engine has put off to its end.
 pub(crate) fn flush() {
@@ -50,6 +50,12 @@ impl Peer for Shared {
     }
 }
 
+impl Beside for Shared {
+    fn writer_beside(&self) -> Self::Writer<'_> {
+        self.0.lock()
+    }
+}
+
 impl Peer for SharedEach {
     const NAME: &'static str = "maple, shared, each";
     type Reader<'a> = &'a MapleTree<Value, Epoch>;
@@ -81,6 +87,12 @@ impl Peer for SharedEach {
 
     fn settle() {
         flush();
+    }
+}
+
+impl Beside for SharedEach {
+    fn writer_beside(&self) -> Self::Writer<'_> {
+        &self.0
     }
 }
 

@@ -1,6 +1,6 @@
 //! Batches that change nothing.
 
-use super::{Bench, Sample, sum, time, time_each};
+use super::{Bench, Sample, sum, time_each, timed_batch};
 use crate::adverse::{Adverse, Flaw};
 use crate::case::Case;
 use crate::peer::{Peer, Reader};
@@ -19,7 +19,7 @@ impl<P: Peer> Bench<P> {
         let keys = keys(&work);
         let piece = keys.chunks_exact(batch).nth(turn % (keys.len() / batch)).unwrap_or(&[]);
         let reader = self.peer().reader();
-        time(piece.len(), || run(&reader, black_box(piece)))
+        timed_batch(piece.len(), || run(&reader, black_box(piece)))
     }
 
     pub(super) fn load(&mut self, turn: usize) -> Sample {
@@ -53,7 +53,7 @@ impl<P: Peer> Bench<P> {
         let copies = self.copies();
         let operations = copies * self.work.spans.len();
         let peer = self.peer();
-        time(operations, || {
+        timed_batch(operations, || {
             (0..copies).fold(0, |all: usize, _| all.wrapping_add(sum(black_box(peer))))
         })
     }

@@ -1,6 +1,6 @@
 //! Batches that build, change or copy a map; all leave it as it was.
 
-use super::{Bench, Sample, build, sum, time, time_each};
+use super::{Bench, Sample, build, sum, time_each, timed_batch};
 use crate::peer::{Peer, Writer};
 use crate::workload::{BATCH, COMMON, PAGE, Value};
 use alloc::vec::Vec;
@@ -10,7 +10,7 @@ impl<P: Peer> Bench<P> {
     pub(super) fn insert(&mut self, ascending: bool) -> Sample {
         let spans = if ascending { &self.work.spans } else { &self.work.shuffled };
         let mut maps: Vec<P> = (0..self.copies()).map(|_| P::new()).collect();
-        let sample = time(maps.len() * spans.len(), || {
+        let sample = timed_batch(maps.len() * spans.len(), || {
             for map in &mut maps {
                 let mut writer = map.writer();
                 black_box(spans).iter().for_each(|&span| writer.insert(span));
@@ -24,7 +24,7 @@ impl<P: Peer> Bench<P> {
     pub(super) fn erase(&mut self) -> Sample {
         let work = &self.work;
         let mut maps: Vec<P> = (0..self.copies()).map(|_| build(&work.shuffled)).collect();
-        let sample = time(maps.len() * work.leaving.len(), || {
+        let sample = timed_batch(maps.len() * work.leaving.len(), || {
             for map in &mut maps {
                 let mut writer = map.writer();
                 black_box(&work.leaving).iter().for_each(|&span| writer.erase(span));
@@ -38,7 +38,7 @@ impl<P: Peer> Bench<P> {
     pub(super) fn shift(&mut self) -> Sample {
         let work = self.work.clone();
         let peer = self.peer();
-        let sample = time(2 * work.moves.len(), || {
+        let sample = timed_batch(2 * work.moves.len(), || {
             let mut writer = peer.writer();
             for step in black_box(&work.moves) {
                 writer.erase(step.from);
@@ -57,7 +57,7 @@ impl<P: Peer> Bench<P> {
         let spans = &work.shuffled;
         let pairs = BATCH / 2;
         let peer = self.peer();
-        let sample = time(2 * pairs, || {
+        let sample = timed_batch(2 * pairs, || {
             let mut writer = peer.writer();
             for span in black_box(spans).iter().cycle().skip(turn * pairs % spans.len()).take(pairs)
             {
@@ -80,7 +80,7 @@ impl<P: Peer> Bench<P> {
             (1..LEAST.div_ceil(work.groups.len())).map(|_| build(&work.shuffled)).collect();
         self.peer();
         let mut maps: Vec<&mut P> = others.iter_mut().chain(&mut self.peer).collect();
-        let mut sample = time(maps.len() * work.groups.len(), || {
+        let mut sample = timed_batch(maps.len() * work.groups.len(), || {
             for map in &mut maps {
                 let mut writer = map.writer();
                 for group in black_box(&work.groups) {
@@ -105,7 +105,7 @@ impl<P: Peer> Bench<P> {
         let hints = work.hints.chunks_exact(BATCH);
         let piece = hints.clone().nth(turn % hints.len()).unwrap_or(&[]);
         let peer = self.peer();
-        time(piece.len(), || {
+        timed_batch(piece.len(), || {
             let mut writer = peer.writer();
             let mut sum = 0usize;
             for &hint in black_box(piece) {
@@ -142,7 +142,7 @@ impl<P: Peer> Bench<P> {
         let peer = self.peer();
         let mut maps: Vec<P> = (0..copies).filter_map(|_| peer.duplicate()).collect();
         let going = work.leaving.iter().cycle().skip(turn * copies % work.leaving.len());
-        let sample = time(maps.len(), || {
+        let sample = timed_batch(maps.len(), || {
             for (map, &span) in maps.iter_mut().zip(black_box(going)) {
                 map.writer().erase(span);
             }

@@ -1,0 +1,182 @@
+//! Instructions and cache lines of an operation, in a simulation: they do not depend on the machine's mood.
+//!
+//! A worker runs under valgrind's callgrind, which counts inside of `measured_work` only and writes a file each
+//! time `timed_batch` returns. Its processor knows AVX2 at the most and no AVX-512; so the portable build
+//! is used, in which our tree chooses what is there. The caches are simulated as this machine's first and
+//! last level are, without prefetching; a batch before the counted one warms them.
+
+use crate::case::Case;
+use crate::child::Process;
+use crate::cli::Options;
+use crate::results::{BRIE, BTREE, OWNED, SHARED};
+use crate::table;
+use serde_json::json;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+const MAPS: [&str; 4] = [BTREE, BRIE, OWNED, SHARED];
+const COUNTED: [&str; 5] =
+    ["instructions", "data_reads", "data_writes", "l1_misses", "last_level_misses"];
+
+/// What one operation takes.
+struct Count {
+    case: Case,
+    map: &'static str,
+    size: usize,
+    /// In the order of [`COUNTED`].
+    values: [f64; 5],
+}
+
+/// Counts and prints.
+pub(crate) fn drive(options: &Options, program: &Path) -> Result<(), String> {
+    let place = program.with_file_name(format!("callgrind-{}", std::process::id()));
+    fs::create_dir(&place).map_err(|error| format!("{}: {error}", place.display()))?;
+    let counts = count(options, program, &place);
+    // The counts are read; what remains is only in the way.
+    let removed = fs::remove_dir_all(&place);
+    let counts = counts?;
+    removed
+        .and_then(|()| report(options, &counts))
+        .map_err(|error| format!("the results cannot be written: {error}"))
+}
+
+fn count(options: &Options, program: &Path, place: &Path) -> Result<Vec<Count>, String> {
+    let text = |path: &Path| path.to_str().map(String::from).ok_or("a path is not text");
+    let output = format!("--callgrind-out-file={}", text(&place.join("out"))?);
+    let program = text(program)?;
+    let mut counts = Vec::new();
+    for size in options.sizes() {
+        let mut worker = Process::start(
+            Path::new("valgrind"),
+            &[
+                "--tool=callgrind",
+                "--quiet",
+                "--cache-sim=yes",
+                "--toggle-collect=*measured_work*",
+                "--dump-after=*timed_batch*",
+                &output,
+                &program,
+                "--worker",
+            ],
+        )
+        .map_err(|error| format!("{error}; valgrind comes with: apt-get install valgrind"))?;
+        worker.ask(&format!("size {size}"))?;
+        let names = worker.ask("maps")?;
+        for case in Case::ALL.into_iter().filter(|case| options.wants(case.name())) {
+            eprintln!("{size} ranges: {}", case.name());
+            for map in
+                MAPS.into_iter().filter(|map| map.contains(options.map.as_deref().unwrap_or("")))
+            {
+                let at = names.split('\t').position(|name| name == map);
+                let at = at.ok_or_else(|| format!("the worker has no {map}"))?;
+                // A scan says nothing about the map.
+                if worker.ask(&format!("support {at} {}", case.name()))? != "own" {
+                    continue;
+                }
+                worker.ask(&format!("sample {at} {} 0 0", case.name()))?;
+                clear(place)?;
+                let answer = worker.ask(&format!("sample {at} {} 1 0", case.name()))?;
+                let operations = answer.split(' ').nth(1).and_then(|word| word.parse::<f64>().ok());
+                let operations = operations.ok_or_else(|| format!("{answer} is no sample"))?;
+                let values = last(place)?.map(|total| total as f64 / operations);
+                counts.push(Count { case, map, size, values });
+            }
+        }
+    }
+    Ok(counts)
+}
+
+/// The files so far, by number.
+fn files(place: &Path) -> Result<Vec<(usize, PathBuf)>, String> {
+    let read = || -> io::Result<Vec<(usize, PathBuf)>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(place)? {
+            let path = entry?.path();
+            let number = path.extension().and_then(|end| end.to_str()?.parse().ok());
+            found.extend(number.map(|number| (number, path)));
+        }
+        found.sort();
+        Ok(found)
+    };
+    read().map_err(|error| format!("{}: {error}", place.display()))
+}
+
+fn clear(place: &Path) -> Result<(), String> {
+    for (_, path) in files(place)? {
+        fs::remove_file(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// The totals of the newest file. (Where single operations are timed, it is that of the batch that counts.)
+fn last(place: &Path) -> Result<[u64; 5], String> {
+    let Some((_, path)) = files(place)?.pop() else {
+        return Err("callgrind wrote nothing: does it know the functions by their names?".into());
+    };
+    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    totals(&text).ok_or_else(|| format!("{} has no totals", path.display()))
+}
+
+/// The sums in a file of callgrind's, in the order of [`COUNTED`].
+fn totals(text: &str) -> Option<[u64; 5]> {
+    let find = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
+    let events: Vec<&str> = find("events: ")?.split_whitespace().collect();
+    let sums: Vec<u64> = find("totals: ")
+        .or_else(|| find("summary: "))?
+        .split_whitespace()
+        .map_while(|word| word.parse().ok())
+        .collect();
+    let one = |name: &str| {
+        let at = events.iter().position(|&event| event == name)?;
+        // Zeros at the end of the line are left out.
+        Some(sums.get(at).copied().unwrap_or(0))
+    };
+    let first_level = one("D1mr")? + one("D1mw")?;
+    Some([one("Ir")?, one("Dr")?, one("Dw")?, first_level, one("DLmr")? + one("DLmw")?])
+}
+
+fn report(options: &Options, counts: &[Count]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(
+        out,
+        "By callgrind, for one operation; the portable build. So brie_tree has SSE2 only."
+    )?;
+    let mut head = vec!["operation".into(), "ranges".into(), "map".into()];
+    head.extend(COUNTED.map(|name| name.replace('_', " ")));
+    let mut lines = vec![head];
+    for one in counts {
+        let mut line = vec![one.case.name().into(), one.size.to_string(), one.map.into()];
+        line.extend(one.values.map(|value| format!("{value:.1}")));
+        lines.push(line);
+    }
+    writeln!(out)?;
+    table::print(&mut out, &lines)?;
+    let Some(path) = &options.json else { return Ok(()) };
+    let mut file = BufWriter::new(File::create(path)?);
+    for one in counts {
+        for (metric, value) in COUNTED.into_iter().zip(one.values) {
+            let line = json!({
+                "experiment": "range-tree-counts", "case": one.case.name(),
+                "implementation": one.map, "cpus": 1, "size": one.size, "metric": metric,
+                "value": value, "unit": "1/op",
+            });
+            writeln!(file, "{line}")?;
+        }
+    }
+    file.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_of_a_file() {
+        let text = "version: 1\npositions: line\n\
+            events: Ir Dr Dw I1mr D1mr D1mw ILmr DLmr DLmw\nfn=x\n1 2 3\ntotals: 90 20 10 1 4 3 1 2\n";
+        assert_eq!(totals(text), Some([90, 20, 10, 7, 2]));
+        assert_eq!(totals("events: Ir\ntotals: 3\n"), None);
+        assert_eq!(totals("events: Ir Dr Dw\n"), None);
+    }
+}

@@ -1,0 +1,123 @@
+//! The driving half: makes the builds, has the workers measure in turn, and reports.
+
+use crate::builds;
+use crate::child::Process;
+use crate::cli::Options;
+use crate::counts;
+use crate::cpus;
+use crate::json;
+use crate::pairs::{self, Kind, Outcome};
+use crate::results::{BRIE, BTREE, EACH, OWNED, PORTABLE, Results, SCALAR, SHARED};
+use crate::rounds::{self, Build, Maps};
+use crate::table;
+use crate::targets::{self, Target};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+const OURS: &[&str] = &[OWNED, SHARED, EACH];
+/// The numbers of ranges for two threads.
+const PAIR_SIZES: [usize; 3] = [1_000, 10_000, 100_000];
+
+/// More programs, and what is appended to the names of their maps.
+type Others = Vec<(PathBuf, &'static str)>;
+
+/// Measures what is asked for and prints it.
+pub(crate) fn drive(options: &Options) -> Result<(), String> {
+    let this = std::env::current_exe().map_err(|error| format!("this program's place: {error}"))?;
+    if options.counts {
+        return counts::drive(options, &this);
+    }
+    let (main, others) = programs(options, &this)?;
+    let all = cpus::allowed()?;
+    // The workers inherit it. Any one will do; the last has fewer interrupts as a rule.
+    cpus::allow(&all[all.len().saturating_sub(1)..])?;
+    let results = single(options, &main, &others)?;
+    cpus::allow(&all)?;
+    let pairs = two_threads(options, &main)?;
+    let mut targets = targets::range_tree(&results, &options.sizes());
+    targets.extend(pairs::targets(&pairs));
+    report(options, &results, &pairs, &targets)
+        .map_err(|error| format!("the results cannot be written: {error}"))
+}
+
+/// The program with all maps, and those with other builds of ours.
+fn programs(options: &Options, this: &Path) -> Result<(PathBuf, Others), String> {
+    if options.portable {
+        return Ok((this.into(), Vec::new()));
+    }
+    let native = builds::native()?;
+    let scalar = builds::freestanding()?;
+    Ok((native, vec![(this.into(), PORTABLE), (scalar, SCALAR)]))
+}
+
+fn single(options: &Options, main: &Path, others: &Others) -> Result<Results, String> {
+    let maps =
+        if options.table { Maps::All } else { Maps::Named(&[BTREE, BRIE, OWNED, SHARED, EACH]) };
+    let start = |program, suffix, maps| {
+        let process = Process::start(program, &["--worker"])?;
+        Ok::<_, String>(Build { process, suffix, maps })
+    };
+    let mut builds = vec![start(main, "", maps)?];
+    for (program, suffix) in others {
+        builds.push(start(program, suffix, Maps::Named(OURS))?);
+    }
+    rounds::run(&mut builds, options)
+}
+
+fn two_threads(options: &Options, program: &Path) -> Result<Vec<Outcome>, String> {
+    let mut outcomes = Vec::new();
+    let mut process = Process::start(program, &["--worker"])?;
+    for kind in Kind::ALL.into_iter().filter(|kind| options.wants(kind.name())) {
+        for size in PAIR_SIZES.into_iter().filter(|size| options.sizes().contains(size)) {
+            eprintln!("{size} ranges: {}", kind.name());
+            for (place, map) in pairs::MAPS.into_iter().enumerate() {
+                if map.contains(options.map.as_deref().unwrap_or("")) {
+                    let (kind_name, rounds, time) =
+                        (kind.name(), options.rounds(), options.pair_time());
+                    let request = format!("pair {kind_name} {place} {size} {rounds} {time}");
+                    let answer = process.ask(&request)?;
+                    outcomes.push(Outcome::parse(kind, map, size, &answer)?);
+                }
+            }
+        }
+    }
+    Ok(outcomes)
+}
+
+fn report(
+    options: &Options,
+    results: &Results,
+    pairs: &[Outcome],
+    targets: &[Target],
+) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if options.portable {
+        writeln!(out, "All maps are built for any x86-64: release profile, no flags of ours. So")?;
+        writeln!(out, "brie_tree is not at its best: it takes vector instructions when compiled.")?;
+    } else {
+        writeln!(
+            out,
+            "Release profile throughout. All maps: with -Ctarget-cpu=native.{PORTABLE}:"
+        )?;
+        writeln!(
+            out,
+            "for any x86-64, our tree chooses its vector instructions at run time.{SCALAR}:"
+        )?;
+        writeln!(out, "for x86_64-unknown-none, soft float, as a kernel builds it, freestanding.")?;
+    }
+    if options.table {
+        table::by_case(&mut out, results, &options.sizes())?;
+    } else {
+        table::overview(&mut out, results, &options.sizes())?;
+    }
+    table::spreads(&mut out, results, &options.sizes())?;
+    pairs::print(&mut out, pairs)?;
+    targets::print(&mut out, targets)?;
+    if let Some(path) = &options.json {
+        let mut file = BufWriter::new(File::create(path)?);
+        json::write(&mut file, results, pairs, targets)?;
+        file.flush()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! What one thread does, over and over, and how fast.
+
+use crate::clock;
+use crate::cpus;
+use crate::maps::Beside;
+use crate::peer::{Reader, Writer};
+use crate::workload::Move;
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// So many operations under one guard, or one lock, where these are held.
+const HELD: usize = 64;
+
+/// Nanoseconds an operation.
+#[derive(Clone, Copy)]
+pub(crate) struct Speed {
+    /// By the thread's processor time.
+    pub(crate) processor: f64,
+    /// By the wall clock.
+    pub(crate) wall: f64,
+}
+
+/// Work without an end.
+pub(crate) trait Lane: Send {
+    /// Goes on a little; returns the number of operations.
+    fn step(&mut self) -> usize;
+}
+
+/// Lookups of random keys.
+pub(crate) struct Reads<'a, P> {
+    map: &'a P,
+    keys: &'a [usize],
+    at: usize,
+}
+
+impl<'a, P> Reads<'a, P> {
+    pub(crate) fn new(map: &'a P, keys: &'a [usize]) -> Self {
+        Reads { map, keys, at: 0 }
+    }
+}
+
+impl<P: Beside> Lane for Reads<'_, P> {
+    fn step(&mut self) -> usize {
+        let piece = &self.keys[self.at..(self.at + HELD).min(self.keys.len())];
+        self.at = (self.at + piece.len()) % self.keys.len();
+        let reader = self.map.reader();
+        for &key in piece {
+            black_box(reader.load(key));
+        }
+        piece.len()
+    }
+}
+
+/// Random moves, which lead back to where they began.
+pub(crate) struct Writes<'a, P> {
+    map: &'a P,
+    moves: Vec<Move>,
+    at: usize,
+}
+
+impl<'a, P> Writes<'a, P> {
+    pub(crate) fn new(map: &'a P, moves: Vec<Move>) -> Self {
+        Writes { map, moves, at: 0 }
+    }
+}
+
+impl<P: Beside> Lane for Writes<'_, P> {
+    fn step(&mut self) -> usize {
+        let piece = &self.moves[self.at..(self.at + HELD / 2).min(self.moves.len())];
+        self.at = (self.at + piece.len()) % self.moves.len();
+        let mut writer = self.map.writer_beside();
+        for step in piece {
+            writer.erase(step.from);
+            writer.insert(step.to);
+        }
+        2 * piece.len()
+    }
+}
+
+/// Runs the lanes at once, each on its processor, for so many milliseconds.
+pub(crate) fn run(lanes: &mut [(usize, &mut dyn Lane)], milliseconds: u64) -> Vec<Speed> {
+    let stop = AtomicBool::new(false);
+    let ready = Barrier::new(lanes.len() + 1);
+    thread::scope(|scope| {
+        let threads: Vec<_> = lanes
+            .iter_mut()
+            .map(|(cpu, lane)| {
+                let (stop, ready) = (&stop, &ready);
+                scope.spawn(move || {
+                    let pinned = cpus::allow(&[*cpu]);
+                    ready.wait();
+                    pinned.expect("a processor that is allowed");
+                    measure(&mut **lane, stop)
+                })
+            })
+            .collect();
+        ready.wait();
+        thread::sleep(Duration::from_millis(milliseconds));
+        // Relaxed: it carries nothing but itself.
+        stop.store(true, Ordering::Relaxed);
+        threads.into_iter().map(|one| one.join().expect("a lane does not panic")).collect()
+    })
+}
+
+fn measure(lane: &mut dyn Lane, stop: &AtomicBool) -> Speed {
+    let (start, began) = (clock::thread_time(), Instant::now());
+    let mut operations = 0;
+    // Relaxed: as above. At least one step, however late we come.
+    loop {
+        operations += lane.step();
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    let operations = operations as f64;
+    let processor = clock::thread_time().saturating_sub(start) as f64 / operations;
+    Speed { processor, wall: began.elapsed().as_nanos() as f64 / operations }
+}

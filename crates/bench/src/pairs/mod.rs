@@ -1,0 +1,140 @@
+//! Two threads on two processors, at full speed, alone and together.
+//!
+//! What each does is counted by its own processor time, so that other programs' turns do not count; what it
+//! waits for cache lines does, and so does spinning for a lock. (Sleeping for one does not: it shows in
+//! the other's figures only. Where both threads take one lock for each operation, read the wall clock's.)
+
+mod lane;
+mod report;
+
+pub(crate) use report::{Outcome, print, targets};
+
+use crate::cpus;
+use crate::maps::{Beside, Locked, Shared, SharedEach};
+use crate::workload::{Span, Workload};
+use lane::{Lane, Reads, Speed, Writes, run};
+
+/// What two threads do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// One looks up, the other erases and inserts.
+    ReaderWriter,
+    /// Both erase and insert, each in a half of the index space of its own: of one map.
+    TwoWriters,
+    /// The same, but each half is a map of its own.
+    TwoMaps,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Kind; 3] = [Kind::ReaderWriter, Kind::TwoWriters, Kind::TwoMaps];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::ReaderWriter => "reader+writer",
+            Kind::TwoWriters => "two-writers",
+            Kind::TwoMaps => "two-writers-two-maps",
+        }
+    }
+}
+
+/// The maps that can be used by two threads.
+pub(crate) const MAPS: [&str; 3] =
+    [crate::results::SHARED, crate::results::EACH, "RwLock<BTreeMap>, each"];
+
+/// One round: each thread alone, and then both.
+#[derive(Clone, Copy)]
+pub(crate) struct Round {
+    pub(crate) alone: [Speed; 2],
+    pub(crate) together: [Speed; 2],
+}
+
+/// The answer to `pair KIND MAP SIZE ROUNDS MILLISECONDS`: for each round eight numbers, nanoseconds an
+/// operation by processor time and by the wall clock, of either thread alone and then together.
+pub(crate) fn answer(request: &str) -> Option<String> {
+    let words: Vec<&str> = request.split_whitespace().collect();
+    let ["pair", kind, map, size, rounds, time] = words[..] else { return None };
+    let kind = Kind::ALL.into_iter().find(|known| known.name() == kind)?;
+    let [size, rounds, time] = [size, rounds, time].map(|word| word.parse::<usize>().ok());
+    let (size, rounds, time) = (size.filter(|&size| size >= 8)?, rounds?, time? as u64);
+    let outcome = match map {
+        "0" => rounds_of::<Shared>(kind, size, rounds, time),
+        "1" => rounds_of::<SharedEach>(kind, size, rounds, time),
+        "2" => rounds_of::<Locked>(kind, size, rounds, time),
+        _ => return None,
+    };
+    Some(match outcome {
+        Ok(rounds) => {
+            let speeds =
+                rounds.iter().flat_map(|round| round.alone.into_iter().chain(round.together));
+            let words: Vec<String> =
+                speeds.map(|speed| format!("{} {}", speed.processor, speed.wall)).collect();
+            words.join(" ")
+        }
+        Err(cause) => format!("error {cause}"),
+    })
+}
+
+fn rounds_of<P: Beside>(
+    kind: Kind,
+    size: usize,
+    rounds: usize,
+    time: u64,
+) -> Result<Vec<Round>, String> {
+    let all = cpus::allowed()?;
+    let [first, .., second] = all[..] else {
+        return Err(format!("two processors are needed, and allowed is only {all:?}"));
+    };
+    match kind {
+        Kind::ReaderWriter => {
+            let work = Workload::new(size);
+            let map = build::<P>(&work.shuffled);
+            let mut reads = Reads::new(&map, &work.keys);
+            let mut writes = Writes::new(&map, work.moves.clone());
+            Ok(play([first, second], [&mut reads, &mut writes], rounds, time))
+        }
+        Kind::TwoWriters | Kind::TwoMaps => {
+            // Halves far from each other, each with half of the ranges.
+            let work = Workload::new(size / 2);
+            let far = |span: Span| Span {
+                start: span.start + (1 << 44),
+                end: span.end + (1 << 44),
+                ..span
+            };
+            let mut spans = work.shuffled.clone();
+            let far_spans: Vec<Span> = spans.iter().map(|&span| far(span)).collect();
+            let far_moves = work
+                .moves
+                .iter()
+                .map(|step| crate::workload::Move { from: far(step.from), to: far(step.to) });
+            let other = (kind == Kind::TwoMaps).then(|| build::<P>(&far_spans));
+            if other.is_none() {
+                spans.extend(far_spans);
+            }
+            let map = build::<P>(&spans);
+            let mut low = Writes::new(&map, work.moves.clone());
+            let mut high = Writes::new(other.as_ref().unwrap_or(&map), far_moves.collect());
+            Ok(play([first, second], [&mut low, &mut high], rounds, time))
+        }
+    }
+}
+
+fn build<P: Beside>(spans: &[Span]) -> P {
+    crate::subject::build(spans)
+}
+
+/// The rounds: what a change of the machine's mood does, it does to all of a round.
+fn play(cpus: [usize; 2], lanes: [&mut dyn Lane; 2], rounds: usize, time: u64) -> Vec<Round> {
+    let [one, other] = lanes;
+    (0..rounds)
+        .map(|_| Round {
+            alone: [
+                run(&mut [(cpus[0], &mut *one)], time)[0],
+                run(&mut [(cpus[1], &mut *other)], time)[0],
+            ],
+            together: {
+                let speeds = run(&mut [(cpus[0], &mut *one), (cpus[1], &mut *other)], time);
+                [speeds[0], speeds[1]]
+            },
+        })
+        .collect()
+}
