@@ -7,7 +7,7 @@ use crate::counts;
 use crate::cpus;
 use crate::json;
 use crate::pairs::{self, Kind, Outcome};
-use crate::results::{BRIE, BTREE, EACH, OWNED, PORTABLE, Results, SCALAR, SHARED};
+use crate::results::{BRIE, BTREE, BY_KEY, EACH, OWNED, PORTABLE, Results, SCALAR, SHARED};
 use crate::rounds::{self, Build, Maps};
 use crate::table;
 use crate::targets::{self, Target};
@@ -52,8 +52,11 @@ fn programs(options: &Options, this: &Path) -> Result<(PathBuf, Others), String>
 }
 
 fn single(options: &Options, main: &Path, others: &Others) -> Result<Results, String> {
-    let maps =
-        if options.table { Maps::All } else { Maps::Named(&[BTREE, BRIE, OWNED, SHARED, EACH]) };
+    let maps = if options.table {
+        Maps::All
+    } else {
+        Maps::Named(&[BTREE, BY_KEY, BRIE, OWNED, SHARED, EACH])
+    };
     let start = |program, suffix, maps| {
         let process = Process::start(program, &["--worker"])?;
         Ok::<_, String>(Build { process, suffix, maps })

@@ -5,6 +5,8 @@ use crate::statistics::median;
 
 /// Names that the targets and the table go by.
 pub(crate) const BTREE: &str = "BTreeMap";
+/// `BTreeMap` again, where that makes a difference.
+pub(crate) const BY_KEY: &str = "BTreeMap, key by key";
 pub(crate) const BRIE: &str = "brie_tree";
 pub(crate) const OWNED: &str = "maple, one owner";
 pub(crate) const SHARED: &str = "maple, shared, held";

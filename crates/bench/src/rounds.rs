@@ -4,7 +4,7 @@
 use crate::case::Case;
 use crate::child::Process;
 use crate::cli::{MEMORY, Options};
-use crate::results::{Memory, Results, Series};
+use crate::results::{BY_KEY, Memory, Results, Series};
 
 /// A worker, what is appended to the names of its maps, and which of them are wanted.
 pub(crate) struct Build {
@@ -76,8 +76,8 @@ fn memory(
     results: &mut Results,
 ) -> Result<(), String> {
     for Column { build, place, name } in columns {
-        // The layout does not depend on the build.
-        if !builds[*build].suffix.is_empty() {
+        // The layout does not depend on the build, nor on how it is written.
+        if !builds[*build].suffix.is_empty() || name == BY_KEY {
             continue;
         }
         for (touching, what) in [(false, "holes"), (true, "touching")] {

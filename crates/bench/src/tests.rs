@@ -34,10 +34,10 @@ fn all_maps_agree() {
 fn a_worker_answers() {
     let mut worker = Worker::new(maps::all);
     assert_eq!(worker.answer("size 100"), "ok");
-    assert!(worker.answer("maps").starts_with("BTreeMap\tbrie_tree\t"));
+    assert!(worker.answer("maps").starts_with("BTreeMap\tBTreeMap, key by key\tbrie_tree\t"));
     assert_eq!(worker.answer("support 0 load"), "own");
     assert_eq!(worker.answer("support 0 gap-up"), "scan");
-    assert_eq!(worker.answer("support 1 gap-down"), "missing");
+    assert_eq!(worker.answer("support 2 gap-down"), "missing");
     let sample = worker.answer("sample 0 load 3 0");
     assert_eq!(sample.split(' ').filter(|word| word.parse::<u64>().is_ok()).count(), 3);
     for bad in ["", "size", "size 3", "size x", "sample 99 load 0 0", "sample 0 lode 0 0", "stop"] {
@@ -50,9 +50,42 @@ fn memory_is_what_the_maps_say() {
     let mut worker = Worker::new(maps::all);
     worker.answer("size 1000");
     // Not the shared ones: here, guards of other tests' threads hold back what they free.
-    for map in 0..3 {
+    for map in [0, 2, 3] {
         let bytes: f64 = worker.answer(&format!("bytes {map} holes")).parse().unwrap();
         // Two indices and a value are 24; ours packs less, others leave room.
         assert!((12.0..150.0).contains(&bytes), "map {map}: {bytes}");
     }
+}
+
+/// The same work gives the same answers where there is no standard library and no vector register.
+#[test]
+fn the_freestanding_worker_agrees() {
+    let program = crate::builds::freestanding().unwrap();
+    let mut other = crate::child::Process::start(&program, &[]).unwrap();
+    let mut worker = Worker::new(maps::all);
+    assert_eq!(other.ask("size 300").unwrap(), worker.answer("size 300"));
+    let name = other.ask("maps").unwrap();
+    let names = worker.answer("maps");
+    let place = names.split('\t').position(|one| one == name).unwrap();
+    for case in Case::ALL {
+        let check = |answer: String| answer.split(' ').nth(2).map(String::from);
+        let theirs = check(other.ask(&format!("sample 0 {} 1 0", case.name())).unwrap());
+        let ours = check(worker.answer(&format!("sample {place} {} 1 0", case.name())));
+        assert!(theirs.is_some());
+        assert_eq!(theirs, ours, "{}", case.name());
+    }
+    assert!(other.ask("nonsense").unwrap_err().contains("not a request"));
+}
+
+#[test]
+fn two_threads_answer() {
+    // Two processors, or an error that says so.
+    let answer = crate::pairs::answer("pair two-writers 0 64 1 1").unwrap();
+    if crate::cpus::allowed().unwrap().len() < 2 {
+        assert!(answer.starts_with("error two processors"));
+    } else {
+        let numbers = answer.split(' ').filter_map(|word| word.parse::<f64>().ok());
+        assert_eq!(numbers.filter(|number| *number > 0.0).count(), 8, "{answer}");
+    }
+    assert!(crate::pairs::answer("pair nobody 0 64 1 1").is_none());
 }

@@ -43,6 +43,50 @@ impl Peer for Btree {
     }
 }
 
+/// The same; many ranges are erased one by one, each by its key, as was the way before `extract_if`.
+pub(crate) struct ByKey(Map);
+
+/// Writes of [`ByKey`].
+pub(crate) struct KeyWriter<'a>(&'a mut Map);
+
+impl Peer for ByKey {
+    const NAME: &'static str = crate::results::BY_KEY;
+    type Reader<'a> = &'a Map;
+    type Writer<'a> = KeyWriter<'a>;
+
+    fn new() -> Self {
+        ByKey(Map::new())
+    }
+
+    fn support(case: Case) -> Support {
+        // All else is as above.
+        if case == Case::EraseOver { Support::Own } else { Support::Missing }
+    }
+
+    fn reader(&self) -> &Map {
+        &self.0
+    }
+
+    fn writer(&mut self) -> KeyWriter<'_> {
+        KeyWriter(&mut self.0)
+    }
+
+    fn duplicate(&mut self) -> Option<Self> {
+        None
+    }
+}
+
+impl Writer for KeyWriter<'_> {
+    fn insert(&mut self, span: Span) {
+        Writer::insert(&mut self.0, span);
+    }
+
+    #[inline]
+    fn erase(&mut self, span: Span) {
+        Writer::erase(&mut self.0, span);
+    }
+}
+
 impl Reader for &Map {
     #[inline]
     fn load(&self, index: usize) -> Option<Value> {
@@ -85,6 +129,14 @@ impl Writer for &mut Map {
     #[inline]
     fn resize(&mut self, span: Span, end: usize) {
         self.get_mut(&span.start).expect("it is there").0 = end;
+    }
+
+    #[inline]
+    fn erase_over(&mut self, spans: &[Span]) {
+        if let (Some(first), Some(last)) = (spans.first(), spans.last()) {
+            let gone = self.extract_if(first.start..=last.start, |_, _| true).count();
+            assert!(gone == spans.len());
+        }
     }
 
     #[inline]

@@ -22,6 +22,7 @@ use std::rc::Rc;
 pub(crate) fn all(work: &Rc<Workload>) -> Vec<Box<dyn Subject>> {
     vec![
         Box::new(Bench::<btree::Btree>::new(work.clone())),
+        Box::new(Bench::<btree::ByKey>::new(work.clone())),
         Box::new(Bench::<brie::Brie>::new(work.clone())),
         Box::new(Bench::<own::Owned>::new(work.clone())),
         Box::new(Bench::<shared::Shared>::new(work.clone())),

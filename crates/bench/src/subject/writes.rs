@@ -6,16 +6,25 @@ use crate::workload::{BATCH, COMMON, PAGE, Value};
 use alloc::vec::Vec;
 use core::hint::black_box;
 
+/// Times so many writes, and with them the frees that they put off; not those put off before.
+fn timed_writes<P: Peer>(operations: usize, run: impl FnOnce() -> usize) -> Sample {
+    P::settle();
+    timed_batch(operations, || {
+        let check = run();
+        P::settle();
+        check
+    })
+}
+
 impl<P: Peer> Bench<P> {
     pub(super) fn insert(&mut self, ascending: bool) -> Sample {
         let spans = if ascending { &self.work.spans } else { &self.work.shuffled };
         let mut maps: Vec<P> = (0..self.copies()).map(|_| P::new()).collect();
-        let sample = timed_batch(maps.len() * spans.len(), || {
+        let sample = timed_writes::<P>(maps.len() * spans.len(), || {
             for map in &mut maps {
                 let mut writer = map.writer();
                 black_box(spans).iter().for_each(|&span| writer.insert(span));
             }
-            P::settle();
             0
         });
         Sample { check: maps.last().map_or(0, sum), ..sample }
@@ -24,12 +33,11 @@ impl<P: Peer> Bench<P> {
     pub(super) fn erase(&mut self) -> Sample {
         let work = &self.work;
         let mut maps: Vec<P> = (0..self.copies()).map(|_| build(&work.shuffled)).collect();
-        let sample = timed_batch(maps.len() * work.leaving.len(), || {
+        let sample = timed_writes::<P>(maps.len() * work.leaving.len(), || {
             for map in &mut maps {
                 let mut writer = map.writer();
                 black_box(&work.leaving).iter().for_each(|&span| writer.erase(span));
             }
-            P::settle();
             0
         });
         Sample { check: maps.iter().map(sum).max().unwrap_or(0), ..sample }
@@ -38,14 +46,12 @@ impl<P: Peer> Bench<P> {
     pub(super) fn shift(&mut self) -> Sample {
         let work = self.work.clone();
         let peer = self.peer();
-        let sample = timed_batch(2 * work.moves.len(), || {
+        let sample = timed_writes::<P>(2 * work.moves.len(), || {
             let mut writer = peer.writer();
             for step in black_box(&work.moves) {
                 writer.erase(step.from);
                 writer.insert(step.to);
             }
-            drop(writer);
-            P::settle();
             0
         });
         Sample { check: sum(peer), ..sample }
@@ -57,7 +63,7 @@ impl<P: Peer> Bench<P> {
         let spans = &work.shuffled;
         let pairs = BATCH / 2;
         let peer = self.peer();
-        let sample = timed_batch(2 * pairs, || {
+        let sample = timed_writes::<P>(2 * pairs, || {
             let mut writer = peer.writer();
             for span in black_box(spans).iter().cycle().skip(turn * pairs % spans.len()).take(pairs)
             {
@@ -65,8 +71,6 @@ impl<P: Peer> Bench<P> {
                 writer.resize(*span, grown);
                 writer.resize(crate::workload::Span { end: grown, ..*span }, span.end);
             }
-            drop(writer);
-            P::settle();
             0
         });
         Sample { check: sum(peer), ..sample }
@@ -80,14 +84,13 @@ impl<P: Peer> Bench<P> {
             (1..LEAST.div_ceil(work.groups.len())).map(|_| build(&work.shuffled)).collect();
         self.peer();
         let mut maps: Vec<&mut P> = others.iter_mut().chain(&mut self.peer).collect();
-        let mut sample = timed_batch(maps.len() * work.groups.len(), || {
+        let mut sample = timed_writes::<P>(maps.len() * work.groups.len(), || {
             for map in &mut maps {
                 let mut writer = map.writer();
                 for group in black_box(&work.groups) {
                     writer.erase_over(&work.spans[group.clone()]);
                 }
             }
-            P::settle();
             0
         });
         for map in &mut maps {
@@ -105,7 +108,7 @@ impl<P: Peer> Bench<P> {
         let hints = work.hints.chunks_exact(BATCH);
         let piece = hints.clone().nth(turn % hints.len()).unwrap_or(&[]);
         let peer = self.peer();
-        timed_batch(piece.len(), || {
+        timed_writes::<P>(piece.len(), || {
             let mut writer = peer.writer();
             let mut sum = 0usize;
             for &hint in black_box(piece) {
@@ -118,8 +121,6 @@ impl<P: Peer> Bench<P> {
                 });
                 sum = sum.wrapping_add(start);
             }
-            drop(writer);
-            P::settle();
             sum
         })
     }
@@ -142,11 +143,10 @@ impl<P: Peer> Bench<P> {
         let peer = self.peer();
         let mut maps: Vec<P> = (0..copies).filter_map(|_| peer.duplicate()).collect();
         let going = work.leaving.iter().cycle().skip(turn * copies % work.leaving.len());
-        let sample = timed_batch(maps.len(), || {
+        let sample = timed_writes::<P>(maps.len(), || {
             for (map, &span) in maps.iter_mut().zip(black_box(going)) {
                 map.writer().erase(span);
             }
-            P::settle();
             0
         });
         let check = maps.iter().fold(0, |all: usize, map| all.wrapping_add(sum(map)));
