@@ -101,6 +101,8 @@ mod layout;
 mod lock;
 mod node;
 mod path;
+#[cfg(all(feature = "std", not(loom)))]
+mod pool;
 mod simple;
 mod stats;
 mod sync;
@@ -120,6 +122,8 @@ pub use crate::entry::{ArcRef, Counted, CountedRef, Entry, Raw};
 pub use crate::error::{Error, Refused};
 pub use crate::iter::Iter;
 pub use crate::lock::{OwnerLock, TreeLock, WriteToken};
+#[cfg(all(feature = "std", not(loom)))]
+pub use crate::pool::{Pool, PoolStats};
 pub use crate::stats::Stats;
 pub use crate::tree::MapleTree;
 pub use crate::validate::{Rule, Violation};

@@ -1,0 +1,77 @@
+//! The slabs of a depot that have a free block, first in, first out.
+//!
+//! A slab enters at the tail when it gets its first free block, and by the time it comes to the front it
+//! has gathered more: blocks are taken in runs, not one here and one there.
+
+use super::slab::Slab;
+use core::ptr::NonNull;
+
+/// A list through the slabs' headers.
+pub(super) struct Queue {
+    head: Option<NonNull<Slab>>,
+    tail: Option<NonNull<Slab>>,
+}
+
+impl Queue {
+    pub(super) const fn new() -> Self {
+        Queue { head: None, tail: None }
+    }
+
+    pub(super) fn front(&self) -> Option<NonNull<Slab>> {
+        self.head
+    }
+
+    /// Adds a slab at the tail.
+    ///
+    /// # Safety
+    /// The slab belongs to this queue's depot, whose lock is held, and is in no queue.
+    pub(super) unsafe fn push(&mut self, slab: NonNull<Slab>) {
+        // SAFETY: with the lock held the headers of the slab and of those in the queue are ours.
+        unsafe {
+            (*slab.as_ptr()).prev = self.tail;
+            (*slab.as_ptr()).next = None;
+            match self.tail {
+                Some(tail) => (*tail.as_ptr()).next = Some(slab),
+                None => self.head = Some(slab),
+            }
+        }
+        self.tail = Some(slab);
+    }
+
+    /// Takes a slab out, wherever it is.
+    ///
+    /// # Safety
+    /// The slab is in this queue, and the lock of its depot is held.
+    pub(super) unsafe fn remove(&mut self, slab: NonNull<Slab>) {
+        // SAFETY: with the lock held the headers of the slabs in the queue are ours.
+        unsafe {
+            let (prev, next) = (slab.as_ref().prev, slab.as_ref().next);
+            match prev {
+                Some(prev) => (*prev.as_ptr()).next = next,
+                None => self.head = next,
+            }
+            match next {
+                Some(next) => (*next.as_ptr()).prev = prev,
+                None => self.tail = prev,
+            }
+        }
+    }
+
+    /// Panics unless the links agree and every slab has a free block. Returns the slabs.
+    #[cfg(test)]
+    pub(super) fn check(&self) -> std::vec::Vec<NonNull<Slab>> {
+        let mut slabs = std::vec::Vec::new();
+        let (mut prev, mut at) = (None, self.head);
+        while let Some(slab) = at {
+            // SAFETY: the test has the depot to itself.
+            let header = unsafe { slab.as_ref() };
+            assert_eq!(header.prev, prev);
+            assert!(!header.is_full());
+            header.check();
+            slabs.push(slab);
+            (prev, at) = (at, header.next);
+        }
+        assert_eq!(self.tail, prev);
+        slabs
+    }
+}

@@ -1,0 +1,220 @@
+//! The pool with threads: who frees, when threads end, what goes back.
+#![cfg(all(feature = "std", not(loom)))]
+
+use maple::{NodeAlloc, Pool, PoolStats};
+use std::alloc::Layout;
+use std::cell::RefCell;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
+
+/// A block, filled with a byte of its own.
+struct Block {
+    ptr: NonNull<u8>,
+    layout: Layout,
+    fill: u8,
+}
+
+// SAFETY: the block is owned.
+unsafe impl Send for Block {}
+
+fn layout(size: usize) -> Layout {
+    Layout::from_size_align(size, 64).unwrap()
+}
+
+impl Block {
+    fn new(size: usize, fill: u8) -> Self {
+        let layout = layout(size);
+        let ptr = Pool::allocate(layout).unwrap();
+        assert_eq!(ptr.addr().get() % 64, 0);
+        // SAFETY: the block is ours, and that long.
+        unsafe { ptr.write_bytes(fill, size) };
+        Block { ptr, layout, fill }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: the block is ours, that long, and filled; through a reference, as users may.
+        let bytes =
+            unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.layout.size()) };
+        assert!(*bytes == [self.fill; 512][..bytes.len()], "somebody else wrote here");
+        bytes.fill(!self.fill);
+        // SAFETY: the block is ours until now. The pointer is good for its bytes and no more.
+        unsafe { Pool::deallocate(NonNull::from(bytes).cast(), self.layout) }
+    }
+}
+
+/// Runs a test while no other uses the pool; before and after, the pool is empty.
+fn alone(test: impl FnOnce()) {
+    static ONE: Mutex<()> = Mutex::new(());
+    let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    Pool::trim();
+    assert_eq!(Pool::stats(), PoolStats::default());
+    test();
+    Pool::trim();
+    assert_eq!(Pool::stats(), PoolStats::default());
+    drop(one);
+}
+
+fn dice(state: &mut u64) -> usize {
+    *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+    (*state >> 33) as usize
+}
+
+#[test]
+fn blocks_stay_their_owners() {
+    const THREADS: usize = 4;
+    let steps = if cfg!(miri) { 400 } else { 100_000 };
+    alone(|| {
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| mpsc::channel()).unzip();
+        let work = |(n, inbox): (usize, mpsc::Receiver<Block>)| {
+            let senders = senders.clone();
+            thread::spawn(move || {
+                let (mut own, mut state) = (Vec::new(), n as u64);
+                for _ in 0..steps {
+                    match dice(&mut state) % 8 {
+                        // Runs, so that caches fill and empty.
+                        0 => own.extend((0..dice(&mut state) % 100).map(|_| {
+                            Block::new(1 + dice(&mut state) % 512, dice(&mut state) as u8)
+                        })),
+                        1 => own.truncate(own.len() - own.len().min(dice(&mut state) % 100)),
+                        2..5 if !own.is_empty() => {
+                            let block = own.swap_remove(dice(&mut state) % own.len());
+                            // Refused when the other has ended: then the block is dropped here.
+                            let _ = senders[dice(&mut state) % THREADS].send(block);
+                        }
+                        5 => own.extend(inbox.try_iter()),
+                        _ => own.push(Block::new(256, dice(&mut state) as u8)),
+                    }
+                }
+            })
+        };
+        let threads: Vec<_> = receivers.into_iter().enumerate().map(work).collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        drop(senders);
+        assert_eq!(Pool::stats().used, 0);
+    });
+}
+
+#[test]
+fn a_thread_that_ends_keeps_nothing() {
+    alone(|| {
+        let thread = thread::spawn(|| {
+            let blocks: Vec<_> = (0..100).map(|n| Block::new(384, n)).collect();
+            let used = Pool::stats().used;
+            assert!(used >= 100 * 384);
+            drop(blocks);
+            assert!(Pool::stats().used > 0, "the cache is no cache");
+        });
+        thread.join().unwrap();
+        assert_eq!(Pool::stats().used, 0);
+        assert!(Pool::stats().held > 0);
+    });
+}
+
+#[test]
+fn one_block_freed_elsewhere() {
+    alone(|| {
+        let blocks: Vec<_> = (0..3).map(|n| Block::new(256, n)).collect();
+        for block in blocks {
+            // The first that this thread does with the pool is to free.
+            thread::spawn(|| drop(block)).join().unwrap();
+        }
+        Pool::trim();
+        assert_eq!(Pool::stats().used, 0);
+    });
+}
+
+#[test]
+fn all_blocks_freed_elsewhere() {
+    alone(|| {
+        let blocks: Vec<_> = (0..1000).map(|n| Block::new(256, n as u8)).collect();
+        thread::spawn(|| drop(blocks)).join().unwrap();
+        // What this thread has in its cache is not lost by that.
+        assert!(Pool::stats().used <= 64 * 256);
+        let blocks: Vec<_> = (0..1000).map(|n| Block::new(256, n as u8)).collect();
+        assert!(Pool::stats().used >= 1000 * 256);
+        drop(blocks);
+    });
+}
+
+/// Blocks that a thread-local destructor frees, after which it allocates and frees others.
+struct Late(RefCell<Vec<Block>>);
+
+static ENDED: AtomicUsize = AtomicUsize::new(0);
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        self.0.borrow_mut().clear();
+        let blocks: Vec<_> = (0..100).map(|n| Block::new(256, n)).collect();
+        drop(blocks);
+        drop(Block::new(64, 7));
+        // Relaxed: the join orders it.
+        ENDED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn destructors_of_thread_locals_may_use_it() {
+    thread_local! {
+        static BEFORE: Late = const { Late(RefCell::new(Vec::new())) };
+        static AFTER: Late = const { Late(RefCell::new(Vec::new())) };
+    }
+    alone(|| {
+        let thread = thread::spawn(|| {
+            // One is registered before the pool's own destructor and one after: one of them runs later.
+            BEFORE.with(|late| late.0.borrow_mut().clear());
+            let mut blocks: Vec<_> = (0..40).map(|n| Block::new(256, n)).collect();
+            BEFORE.with(|late| late.0.borrow_mut().extend(blocks.drain(..20)));
+            AFTER.with(|late| late.0.borrow_mut().extend(blocks));
+        });
+        thread.join().unwrap();
+        assert_eq!(ENDED.load(Ordering::Relaxed), 2);
+        assert_eq!(Pool::stats().used, 0);
+        // The first that a thread does with the pool is in a destructor.
+        thread::spawn(|| BEFORE.with(|late| late.0.borrow_mut().clear())).join().unwrap();
+        assert_eq!(ENDED.load(Ordering::Relaxed), 3);
+        assert_eq!(Pool::stats().used, 0);
+    });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "long")]
+fn what_is_dropped_in_any_order_goes_back() {
+    const ROUNDS: usize = 3;
+    alone(|| {
+        let mut state = 1;
+        for _ in 0..ROUNDS {
+            let mut blocks: Vec<_> = (0..100_000).map(|n| Block::new(256, n as u8)).collect();
+            let PoolStats { held, used } = Pool::stats();
+            // Not much more than is used: remainders and one chunk.
+            assert!(held - used <= used / 64 + (2 << 20), "{held} {used}");
+            while !blocks.is_empty() {
+                blocks.swap_remove(dice(&mut state) % blocks.len());
+            }
+            // Without `trim`, though the blocks that were freed last came from all chunks.
+            assert!(Pool::stats().held <= 4 << 20);
+        }
+    });
+}
+
+#[test]
+fn what_is_not_ours_goes_to_the_global_allocator() {
+    alone(|| {
+        for layout in [layout(513), layout(4096), Layout::from_size_align(256, 128).unwrap()] {
+            let block = Pool::allocate(layout).unwrap();
+            assert_eq!(block.addr().get() % layout.align(), 0);
+            // SAFETY: the block is ours, and that long.
+            unsafe { block.write_bytes(1, layout.size()) };
+            assert_eq!(Pool::stats(), PoolStats::default());
+            // SAFETY: it came from there.
+            unsafe { Pool::deallocate(block, layout) };
+        }
+        drop(Block::new(512, 1));
+        assert_ne!(Pool::stats(), PoolStats::default());
+    });
+}

@@ -1,0 +1,180 @@
+//! The pool over a global allocator that fails, that counts, and that uses the pool itself.
+#![cfg(all(feature = "std", not(loom)))]
+
+use maple::{AllocError, NodeAlloc, Pool, PoolStats};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::ptr::NonNull;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const SLAB: usize = 64 << 10;
+const LARGE: usize = 2 << 20;
+const BLOCK: Layout = match Layout::from_size_align(256, 64) {
+    Ok(layout) => layout,
+    Err(_) => panic!("a valid layout"),
+};
+
+thread_local! {
+    /// Chunks of this size or more are refused.
+    static LIMIT: Cell<usize> = const { Cell::new(usize::MAX) };
+    /// Blocks that the allocator itself takes from the pool and frees, when it is asked for a chunk.
+    static OWN: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Bytes of the chunks that are out.
+static CHUNKS: AtomicUsize = AtomicUsize::new(0);
+
+struct Program;
+
+#[global_allocator]
+static PROGRAM: Program = Program;
+
+fn is_chunk(layout: Layout) -> bool {
+    layout.align() >= SLAB
+}
+
+// SAFETY: passes on to the system's, or refuses.
+unsafe impl GlobalAlloc for Program {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if is_chunk(layout) {
+            if layout.size() >= LIMIT.get() {
+                return std::ptr::null_mut();
+            }
+            let mut blocks = [None; 100];
+            for block in &mut blocks[..OWN.replace(0)] {
+                *block = Pool::allocate(BLOCK).ok();
+            }
+            for block in blocks.into_iter().flatten() {
+                // SAFETY: the block is ours.
+                unsafe { Pool::deallocate(block, BLOCK) };
+            }
+            // Relaxed: a count, read when nobody changes it.
+            CHUNKS.fetch_add(layout.size(), Ordering::Relaxed);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        if is_chunk(layout) {
+            CHUNKS.fetch_sub(layout.size(), Ordering::Relaxed);
+            assert_eq!(ptr.addr() % layout.align(), 0);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+/// Blocks that are freed with it; none twice.
+#[derive(Default)]
+struct Blocks(BTreeSet<NonNull<u8>>);
+
+impl Blocks {
+    fn add(&mut self) -> Result<(), AllocError> {
+        let block = Pool::allocate(BLOCK)?;
+        // SAFETY: the block is ours, and that long.
+        unsafe { block.write_bytes(0xa5, BLOCK.size()) };
+        assert!(self.0.insert(block), "handed out twice");
+        Ok(())
+    }
+
+    fn add_all(&mut self) -> AllocError {
+        loop {
+            if let Err(error) = self.add() {
+                return error;
+            }
+        }
+    }
+}
+
+impl Drop for Blocks {
+    fn drop(&mut self) {
+        for &block in &self.0 {
+            // SAFETY: the block is ours.
+            unsafe { Pool::deallocate(block, BLOCK) };
+        }
+    }
+}
+
+/// Runs a test while no other uses the pool; every chunk goes back.
+fn alone(test: impl FnOnce()) {
+    static ONE: Mutex<()> = Mutex::new(());
+    let one = ONE.lock().unwrap();
+    Pool::trim();
+    assert_eq!((Pool::stats(), CHUNKS.load(Ordering::Relaxed)), (PoolStats::default(), 0));
+    test();
+    Pool::trim();
+    assert_eq!((Pool::stats(), CHUNKS.load(Ordering::Relaxed)), (PoolStats::default(), 0));
+    drop(one);
+}
+
+fn held() -> usize {
+    let held = Pool::stats().held;
+    assert_eq!(held, CHUNKS.load(Ordering::Relaxed));
+    held
+}
+
+#[test]
+fn a_failure_loses_nothing() {
+    alone(|| {
+        let mut blocks = Blocks::default();
+        LIMIT.set(0);
+        assert_eq!(blocks.add(), Err(AllocError));
+        assert_eq!(Pool::stats(), PoolStats::default());
+        LIMIT.set(usize::MAX);
+        blocks.add().unwrap();
+        assert_eq!(held(), SLAB);
+        // What is at hand is handed out, to the last block.
+        LIMIT.set(0);
+        assert_eq!(blocks.add_all(), AllocError);
+        assert_eq!(blocks.0.len(), 255);
+        assert_eq!((held(), Pool::stats().used), (SLAB, 255 * 256));
+        assert_eq!(blocks.add(), Err(AllocError));
+        LIMIT.set(usize::MAX);
+        blocks.add().unwrap();
+        assert_eq!(held(), 2 * SLAB);
+    });
+}
+
+#[test]
+fn small_chunks_do_where_large_ones_fail() {
+    alone(|| {
+        let mut blocks = Blocks::default();
+        LIMIT.set(LARGE);
+        for _ in 0..3 * LARGE / BLOCK.size() {
+            blocks.add().unwrap();
+        }
+        assert!(held() > 3 * LARGE && held() < 4 * LARGE);
+        assert!(!held().is_multiple_of(LARGE));
+        LIMIT.set(usize::MAX);
+        let before = held();
+        while held() == before {
+            blocks.add().unwrap();
+        }
+        assert_eq!(held(), before + LARGE);
+    });
+}
+
+#[test]
+fn the_global_allocator_may_use_the_pool() {
+    alone(|| {
+        for own in [1, 10, 31, 32, 33, 40, 64, 65, 100] {
+            let mut blocks = Blocks::default();
+            for _ in 0..3 {
+                // So that the next batch needs a chunk, and the one asked for it needs one too.
+                LIMIT.set(0);
+                assert_eq!(blocks.add_all(), AllocError);
+                LIMIT.set(usize::MAX);
+                OWN.set(own);
+                blocks.add().unwrap();
+                assert_eq!(OWN.get(), 0);
+                held();
+            }
+            drop(blocks);
+            Pool::trim();
+            assert_eq!(held(), 0);
+        }
+    });
+}
