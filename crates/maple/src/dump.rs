@@ -69,10 +69,10 @@ fn node(f: &mut fmt::Formatter<'_>, path: &Path, level: usize, indent: usize) ->
     for slot in 0..len {
         let (start, end) = (body.start(slot, min), body.end(slot, max));
         write!(f, "{:indent$}  {start:#x}..={end:#x}: ", "")?;
-        if body.slots[slot].is_null() {
+        if body.is_hole(slot) {
             writeln!(f, "hole")?;
         } else {
-            writeln!(f, "{:#x}", body.slots[slot].addr())?;
+            writeln!(f, "{:#x}", body.word(slot).addr())?;
         }
     }
     Ok(())

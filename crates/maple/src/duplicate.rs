@@ -7,10 +7,10 @@
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
-use crate::layout::MAX_HEIGHT;
-use crate::node::{Body, Inner, Leaf, Link};
-use crate::write::{Disposal, Reserve, retire_nodes};
-use core::ptr::NonNull;
+use crate::layout::{LEAF_SLOTS, MAX_HEIGHT};
+use crate::node::{Inner, Leaf, Link};
+use crate::write::{Bin, Disposal, Need, Reserve};
+use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
 /// The inner nodes being copied: one a level, from the root down.
@@ -33,7 +33,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Copying<E, R, A> {
                 if link.len() == 0 {
                     link.free_fn::<A>()(copy.cast());
                 } else {
-                    retire_nodes::<E, R, A>(Disposal::Exclusive, link);
+                    Bin::<E, R, A>::new(Disposal::Exclusive).subtree(link);
                 }
             }
         }
@@ -66,8 +66,8 @@ pub(crate) unsafe fn duplicate<E: Entry, R: Reclaim, A: NodeAlloc>(
         // SAFETY: the caller's promise, and the copy is ours.
         let (from, to) = unsafe { (source.as_inner(), copy.as_ref()) };
         // SAFETY: as above.
-        let (seps, slot) = unsafe { (from.seps(), to.seps().len) };
-        let finished = if slot == seps.len {
+        let (seps, slot) = unsafe { (from.seps(), to.seps().len()) };
+        let finished = if slot == seps.len() {
             copying.nodes[level] = None;
             if level == root.level() {
                 return Ok(Link::inner(copy, level));
@@ -88,7 +88,7 @@ pub(crate) unsafe fn duplicate<E: Entry, R: Reclaim, A: NodeAlloc>(
         // SAFETY: as above.
         unsafe {
             let (from, to) = (source.as_inner(), copy.as_ref());
-            let slot = to.seps().len;
+            let slot = to.seps().len();
             // As stored: the last child of a full node has none.
             let end = from.seps().bounds.get(slot).copied().unwrap_or(usize::MAX);
             to.push(end, finished, from.gap(slot));
@@ -99,8 +99,8 @@ pub(crate) unsafe fn duplicate<E: Entry, R: Reclaim, A: NodeAlloc>(
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Copying<E, R, A> {
     /// Begins an inner node, still without children.
     fn open(&mut self, source: Link, level: usize) -> Result<(), Error> {
-        self.spare.fill(1)?;
-        self.nodes[level] = Some((source, self.spare.take(Inner::new())));
+        self.spare.fill(Need { leaves: 0, inners: 1 })?;
+        self.nodes[level] = Some((source, self.spare.take_inner(Inner::new())));
         Ok(())
     }
 
@@ -110,10 +110,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Copying<E, R, A> {
     /// The writer's right.
     unsafe fn leaf(&mut self, source: Link) -> Result<Link, Error> {
         /// Frees the duplicates made so far, at a failure or a panic.
-        struct Made<E: Entry>(Body, core::marker::PhantomData<E>);
+        struct Made<E: Entry>([*mut (); LEAF_SLOTS], core::marker::PhantomData<E>);
         impl<E: Entry> Drop for Made<E> {
             fn drop(&mut self) {
-                for word in self.0.slots {
+                for word in self.0 {
                     if let Some(raw) = NonNull::new(word) {
                         // SAFETY: the duplicate is ours alone.
                         unsafe { crate::entry::drop_raw::<E>(raw) }
@@ -122,18 +122,18 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Copying<E, R, A> {
             }
         }
 
-        self.spare.fill(1)?;
+        self.spare.fill(Need { leaves: 1, inners: 0 })?;
         // SAFETY: the caller's promise.
-        let source = unsafe { source.as_leaf().body() };
-        let mut made = Made::<E>(source.clone(), core::marker::PhantomData);
-        made.0.slots = Body::EMPTY.slots;
-        for slot in 0..source.len {
-            if let Some(raw) = NonNull::new(source.slots[slot]) {
+        let mut body = unsafe { *source.as_leaf().body() };
+        let mut made = Made::<E>([ptr::null_mut(); LEAF_SLOTS], core::marker::PhantomData);
+        for slot in 0..body.len() {
+            if let Some(raw) = NonNull::new(body.word(slot)) {
                 // SAFETY: the entry is in the tree.
-                made.0.slots[slot] = unsafe { E::try_dup(raw)? }.as_ptr();
+                made.0[slot] = unsafe { E::try_dup(raw)? }.as_ptr();
             }
         }
-        let body = core::mem::replace(&mut made.0, Body::EMPTY);
-        Ok(Link::leaf(self.spare.take(Leaf::new(body))))
+        body.replace_words(&made.0);
+        core::mem::forget(made);
+        Ok(Link::leaf(self.spare.take_leaf(Leaf::new(body))))
     }
 }

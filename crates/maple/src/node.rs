@@ -6,15 +6,33 @@
 
 mod inner;
 mod leaf;
+mod load;
+mod pack;
+mod refs;
 mod search;
+// Vectors where they may be used: not in kernels, nor where a checker does not know them.
+#[cfg_attr(
+    not(all(
+        target_arch = "x86_64",
+        not(any(miri, loom, feature = "small-nodes")),
+        any(feature = "std", target_feature = "avx2"),
+    )),
+    path = "node/no_simd.rs"
+)]
+mod simd;
+mod splice;
 
 pub(crate) use inner::Inner;
-pub(crate) use leaf::{Body, Leaf};
+pub(crate) use leaf::{Body, Leaf, Slot};
+pub(crate) use load::load;
+pub(crate) use pack::{Slots, cut, pack};
+pub(crate) use splice::Splice;
 
 use crate::alloc::NodeAlloc;
-use crate::layout::BLOCK;
+use crate::layout::{INNER_BLOCK, LEAF_BLOCK};
 use crate::sync::{AtomicPtr, Ordering};
 use core::ptr::{self, NonNull};
+use refs::Refs;
 
 const LEVEL: usize = 63;
 
@@ -33,6 +51,15 @@ impl Link {
     pub(crate) fn inner(node: NonNull<Inner>, level: usize) -> Link {
         debug_assert!(0 < level && level <= LEVEL);
         Link(node.as_ptr().cast::<()>().map_addr(|addr| addr | level))
+    }
+
+    /// The link as a word, level and all; `None` for null.
+    pub(crate) fn tagged(self) -> Option<NonNull<()>> {
+        NonNull::new(self.0)
+    }
+
+    pub(crate) fn from_tagged(word: NonNull<()>) -> Link {
+        Link(word.as_ptr())
     }
 
     pub(crate) fn is_null(self) -> bool {
@@ -76,10 +103,25 @@ impl Link {
     pub(crate) unsafe fn len(self) -> usize {
         if self.level() == 0 {
             // SAFETY: the caller's promise.
-            unsafe { self.as_leaf().body().len }
+            unsafe { self.as_leaf().body().len() }
         } else {
             // SAFETY: the caller's promise.
-            unsafe { self.as_inner().seps().len }
+            unsafe { self.as_inner().seps().len() }
+        }
+    }
+
+    /// How many parents the node has.
+    ///
+    /// # Safety
+    /// The node stays allocated during the use of the reference.
+    #[inline(always)]
+    pub(crate) unsafe fn refs<'a>(self) -> &'a Refs {
+        if self.level() == 0 {
+            // SAFETY: the caller's promise.
+            unsafe { &self.as_leaf().refs }
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { self.as_inner() }.refs()
         }
     }
 
@@ -89,13 +131,25 @@ impl Link {
     }
 }
 
+/// Has a cache line brought near. Never faults.
+#[inline(always)]
+pub(crate) fn prefetch<T>(place: *const T) {
+    #[cfg(all(target_arch = "x86_64", target_feature = "sse", not(miri)))]
+    // SAFETY: a hint, whatever the address.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(place.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", target_feature = "sse", not(miri))))]
+    let _ = place;
+}
+
 unsafe fn free_leaf<A: NodeAlloc>(node: NonNull<()>) {
     // SAFETY: the caller gives up a leaf that nobody looks at; under loom, `get_mut` checks that.
     unsafe {
         let leaf = node.cast::<Leaf>();
         leaf.as_ref().body_mut();
         ptr::drop_in_place(leaf.as_ptr());
-        A::deallocate(node.cast(), BLOCK);
+        A::deallocate(node.cast(), LEAF_BLOCK);
     }
 }
 
@@ -105,7 +159,7 @@ unsafe fn free_inner<A: NodeAlloc>(node: NonNull<()>) {
         let inner = node.cast::<Inner>();
         inner.as_ref().seps_mut();
         ptr::drop_in_place(inner.as_ptr());
-        A::deallocate(node.cast(), BLOCK);
+        A::deallocate(node.cast(), INNER_BLOCK);
     }
 }
 

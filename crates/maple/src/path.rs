@@ -174,7 +174,7 @@ impl Path {
                 let slot = match pick {
                     Pick::Index(index) => body.find(index),
                     Pick::First => 0,
-                    Pick::Last => body.len - 1,
+                    Pick::Last => body.len() - 1,
                 };
                 step = Step { link, slot, min, max };
             } else {
@@ -185,7 +185,7 @@ impl Path {
                 let slot = match pick {
                     Pick::Index(index) => seps.find(index),
                     Pick::First => 0,
-                    Pick::Last => seps.len - 1,
+                    Pick::Last => seps.len() - 1,
                 };
                 step = Step { link, slot, min, max };
                 (min, max) = (seps.start(slot, min), seps.end(slot, max));
@@ -233,7 +233,7 @@ impl Path {
         Span {
             min: body.start(step.slot, step.min),
             max: body.end(step.slot, step.max),
-            word: body.slots[step.slot],
+            word: body.word(step.slot),
         }
     }
 
@@ -247,13 +247,18 @@ impl Path {
         let step = self.step_mut(0);
         // SAFETY: the path's invariant.
         let body = unsafe { step.link.as_leaf().body() };
-        let slot = (step.slot + 1..body.len).find(|&slot| !body.slots[slot].is_null())?;
+        // Bit 31 is no slot, so that the shift has a meaning after the last.
+        let rest = body.entries() >> (step.slot + 1);
+        if rest == 0 {
+            return None;
+        }
+        let slot = step.slot + 1 + rest.trailing_zeros() as usize;
         let min = body.start(slot, step.min);
         if min > limit {
             return None;
         }
         step.slot = slot;
-        Some(Span { min, max: body.end(slot, step.max), word: body.slots[slot] })
+        Some(Span { min, max: body.end(slot, step.max), word: body.word(slot) })
     }
 
     /// Steps to the previous entry of the same leaf if it ends at or after `limit`; `None`, and no move,
@@ -266,13 +271,13 @@ impl Path {
         let step = self.step_mut(0);
         // SAFETY: the path's invariant.
         let body = unsafe { step.link.as_leaf().body() };
-        let slot = (0..step.slot).rfind(|&slot| !body.slots[slot].is_null())?;
+        let slot = (body.entries() & ((1 << step.slot) - 1)).checked_ilog2()? as usize;
         let max = body.end(slot, step.max);
         if max < limit {
             return None;
         }
         step.slot = slot;
-        Some(Span { min: body.start(slot, step.min), max, word: body.slots[slot] })
+        Some(Span { min: body.start(slot, step.min), max, word: body.word(slot) })
     }
 
     /// Steps to the next slot of the leaves; false, and no move, at the end.

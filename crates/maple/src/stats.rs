@@ -1,6 +1,6 @@
 //! Counting what a tree is made of.
 
-use crate::layout::BLOCK;
+use crate::layout::{INNER_BLOCK, LEAF_BLOCK};
 use crate::node::Link;
 use crate::path::{Path, Pick};
 
@@ -27,7 +27,7 @@ pub struct Stats {
     pub entries: usize,
     /// Ranges that hold none. In an empty tree, one.
     pub holes: usize,
-    /// Bytes of the nodes; what the entries own is not counted.
+    /// Bytes of the nodes, those shared with duplicates too; what the entries own is not counted.
     pub bytes: usize,
 }
 
@@ -49,16 +49,17 @@ impl Stats {
                     stats.leaves += 1;
                     // SAFETY: the caller's promise.
                     let body = unsafe { path.step(0).link.as_leaf().body() };
-                    let holes = body.slots[..body.len].iter().filter(|word| word.is_null()).count();
-                    stats.holes += holes;
-                    stats.entries += body.len - holes;
+                    let entries = body.entries().count_ones() as usize;
+                    stats.holes += body.len() - entries;
+                    stats.entries += entries;
                 }
                 if path.next_node().is_none() {
                     break;
                 }
             }
         }
-        stats.bytes = stats.nodes * BLOCK.size();
+        let inners = stats.nodes - stats.leaves;
+        stats.bytes = stats.leaves * LEAF_BLOCK.size() + inners * INNER_BLOCK.size();
         stats
     }
 }
@@ -67,7 +68,7 @@ impl Stats {
 mod tests {
     use super::*;
     use crate::MapleTree;
-    use crate::layout::{INNER_MIN, LEAF_MIN, LEAF_SLOTS};
+    use crate::layout::{INNER_MIN, LEAF_SLOTS};
 
     #[test]
     fn counts_add_up() {
@@ -80,8 +81,9 @@ mod tests {
         }
         let stats = writer.stats();
         assert_eq!((stats.entries, stats.holes, stats.height), (n, n + 1, writer.height()));
-        assert_eq!(stats.bytes, stats.nodes * BLOCK.size());
-        assert!(stats.leaves * LEAF_SLOTS > 2 * n && stats.leaves * LEAF_MIN <= 2 * n + 1);
+        let inners = stats.nodes - stats.leaves;
+        assert_eq!(stats.bytes, stats.leaves * LEAF_BLOCK.size() + inners * INNER_BLOCK.size());
+        assert!(stats.leaves * LEAF_SLOTS > 2 * n && stats.leaves <= n);
         assert!((stats.nodes - stats.leaves - 1) * INNER_MIN <= stats.nodes);
         writer.clear();
         assert_eq!(writer.stats().bytes, 0);

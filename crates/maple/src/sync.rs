@@ -1,11 +1,11 @@
 //! The one place that knows whether we run on real atomics or under loom.
 
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
 #[cfg(loom)]
 pub(crate) use {
     atomic::{AtomicPtr, AtomicUsize},
-    loom::sync::atomic::Ordering,
+    loom::sync::atomic::{AtomicU32, Ordering, fence},
 };
 
 pub(crate) use mutex::{Mutex, MutexGuard};

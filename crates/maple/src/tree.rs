@@ -9,7 +9,7 @@ use crate::lock::{OwnerLock, TreeLock, WriteToken};
 use crate::node::{AtomicLink, Link};
 use crate::path::{Path, Pick};
 use crate::stats::Stats;
-use crate::write::{Disposal, retire_nodes};
+use crate::write::{Bin, Disposal};
 use crate::writer::{Hold, Writer};
 use core::marker::PhantomData;
 use core::ops::RangeInclusive;
@@ -47,20 +47,12 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Core<E, R, A> {
     /// writer's right.
     #[inline]
     pub(crate) unsafe fn load<'g>(&self, index: usize) -> Option<E::Ref<'g>> {
-        let mut link = self.root.load();
-        if link.is_null() {
+        let root = self.root.load();
+        if root.is_null() {
             return None;
         }
-        while link.level() != 0 {
-            // SAFETY: the caller's promise.
-            let inner = unsafe { link.as_inner() };
-            // SAFETY: the caller's promise; a published node's separators do not change.
-            link = inner.child(unsafe { inner.seps() }.find(index));
-        }
-        // SAFETY: the caller's promise; a published leaf does not change.
-        let body = unsafe { link.as_leaf().body() };
-        // SAFETY: the word is an entry of the tree.
-        NonNull::new(body.slots[body.find(index)]).map(|raw| unsafe { E::borrow(raw) })
+        // SAFETY: the caller's promise; the word is an entry of the tree.
+        unsafe { NonNull::new(crate::node::load(root, index)).map(|raw| E::borrow(raw)) }
     }
 
     /// # Safety
@@ -118,7 +110,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Core<E, R, A> {
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Core<E, R, A> {
     fn drop(&mut self) {
         // SAFETY: the tree is ours alone, and every look into it borrows it.
-        unsafe { retire_nodes::<E, R, A>(Disposal::Exclusive, self.root.load()) }
+        unsafe { Bin::<E, R, A>::new(Disposal::Exclusive).subtree(self.root.load()) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The validator: every structural invariant of a tree.
 
-use crate::layout::{INNER_MIN, INNER_SLOTS, LEAF_MIN, LEAF_SLOTS};
+use crate::layout::{INNER_MIN, INNER_SLOTS};
 use crate::node::Link;
 use crate::path::{Path, Pick, Step};
 use core::fmt;
@@ -22,11 +22,13 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Rule {
-    /// A node has at least its minimum of slots (the root: one, or two children) and no more than fit.
+    /// An inner node has at least its minimum of children (the root: two) and no more than fit; a leaf has an
+    /// entry, and no more than fit.
     Occupancy,
     /// The bounds of a node rise, from its first index to its last.
     Order,
-    /// Unused bounds are the largest index, unused slots null.
+    /// Unused separators are the largest index, unused children null; a leaf's slots that are not there hold
+    /// nothing, and holes have no word.
     Padding,
     /// Every child is there, one level lower than its parent.
     Depth,
@@ -164,24 +166,30 @@ fn bounds(step: &Step, bounds: &[usize], len: usize) -> Result<(), Violation> {
 fn leaf(step: &Step, is_root: bool, seen: &mut Seen) -> Result<(), Violation> {
     // SAFETY: the promise of `validate`.
     let body = unsafe { step.link.as_leaf().body() };
-    let min = if is_root { 1 } else { LEAF_MIN };
-    if !(min..=LEAF_SLOTS).contains(&body.len) {
-        return Err(at(step, Rule::Occupancy, body.len));
+    let (len, entries) = (body.len(), body.entries());
+    // The mask first: bits for slots that are not there would count as entries.
+    if entries >> len != 0 {
+        return Err(at(step, Rule::Padding, len));
+    }
+    if entries == 0 && !is_root || !body.is_within_room() {
+        return Err(at(step, Rule::Occupancy, len));
     }
     cover(step, seen)?;
-    bounds(step, &body.bounds, body.len)?;
-    for (slot, word) in body.slots.iter().enumerate() {
-        if slot >= body.len {
-            if !word.is_null() {
-                return Err(at(step, Rule::Padding, slot));
-            }
-        } else {
-            if word.is_null() && seen.hole {
-                return Err(at(step, Rule::AdjacentHoles, slot));
-            }
-            seen.hole = word.is_null();
-            seen.entries += usize::from(!word.is_null());
+    let mut min = step.min;
+    for slot in 0..len {
+        let end = body.end(slot, step.max);
+        if end < min || (slot + 1 < len && end >= step.max) {
+            return Err(at(step, Rule::Order, slot));
         }
+        min = end.wrapping_add(1);
+        if body.is_hole(slot) && seen.hole {
+            return Err(at(step, Rule::AdjacentHoles, slot));
+        }
+        if body.is_hole(slot) == !body.word(slot).is_null() {
+            return Err(at(step, Rule::Padding, slot));
+        }
+        seen.hole = body.is_hole(slot);
+        seen.entries += usize::from(!seen.hole);
     }
     Ok(())
 }
@@ -190,14 +198,14 @@ fn inner(step: &Step, is_root: bool, seen: &mut Seen) -> Result<(), Violation> {
     // SAFETY: the promise of `validate`.
     let (node, seps) = unsafe { (step.link.as_inner(), step.link.as_inner().seps()) };
     let min = if is_root { 2 } else { INNER_MIN };
-    if !(min..=INNER_SLOTS).contains(&seps.len) {
-        return Err(at(step, Rule::Occupancy, seps.len));
+    if !(min..=INNER_SLOTS).contains(&seps.len()) {
+        return Err(at(step, Rule::Occupancy, seps.len()));
     }
     cover(step, seen)?;
-    bounds(step, &seps.bounds, seps.len)?;
+    bounds(step, &seps.bounds, seps.len())?;
     for slot in 0..INNER_SLOTS {
         let child = node.child(slot);
-        if slot >= seps.len {
+        if slot >= seps.len() {
             if !child.is_null() || node.gap(slot) != 0 {
                 return Err(at(step, Rule::Padding, slot));
             }
@@ -213,14 +221,14 @@ fn inner(step: &Step, is_root: bool, seen: &mut Seen) -> Result<(), Violation> {
 fn gaps(step: &Step) -> Result<(), Violation> {
     // SAFETY: the promise of `validate`.
     let (node, seps) = unsafe { (step.link.as_inner(), step.link.as_inner().seps()) };
-    for slot in 0..seps.len {
+    for slot in 0..seps.len() {
         let (child, min) = (node.child(slot), seps.start(slot, step.min));
         // SAFETY: the promise of `validate`; the child's level was checked.
         let gap = unsafe {
             if child.level() == 0 {
-                child.as_leaf().body().gap(min, seps.end(slot, step.max))
+                child.as_leaf().body().gap(min, seps.end(slot, step.max), usize::MAX)
             } else {
-                child.as_inner().max_gap()
+                child.as_inner().max_gap(usize::MAX)
             }
         };
         if gap != node.gap(slot) {
@@ -235,7 +243,6 @@ mod tests {
     use super::*;
     use crate::MapleTree;
     use crate::path::Path;
-    use core::ptr;
 
     /// A sound tree of two levels, damaged by `damage`, which gets the path to its second leaf. Returns
     /// what the validator says, undoes the damage by `repair`, and checks that it is sound again.
@@ -272,18 +279,19 @@ mod tests {
 
     #[test]
     fn order() {
-        let violation = found(
-            |path| core::mem::replace(&mut body(path).bounds[0], 0),
-            |path, bound| body(path).bounds[0] = bound,
-        );
-        assert_eq!((violation.rule, violation.level, violation.slot), (Rule::Order, 0, 0));
+        // A bound of the second leaf, and the one after it.
+        let swap = |path: &Path| body(path).swap_bounds(0, 1);
+        let violation = found(swap, |path, ()| swap(path));
+        assert_eq!((violation.rule, violation.level, violation.slot), (Rule::Order, 0, 1));
     }
 
     #[test]
     fn occupancy() {
         let violation = found(
-            |path| core::mem::replace(&mut body(path).len, LEAF_MIN - 1),
-            |path, len| body(path).len = len,
+            |path| body(path).replace_mask(0),
+            |path, mask| {
+                body(path).replace_mask(mask);
+            },
         );
         assert_eq!((violation.rule, violation.level), (Rule::Occupancy, 0));
     }
@@ -304,12 +312,15 @@ mod tests {
 
     #[test]
     fn adjacent_holes() {
+        // One entry less: what follows it is a hole already.
         let violation = found(
             |path| {
-                let at = body(path).slots.iter().position(|word| !word.is_null()).unwrap();
-                (at, core::mem::replace(&mut body(path).slots[at], ptr::null_mut()))
+                let mask = body(path).entries();
+                body(path).replace_mask(mask & (mask - 1))
             },
-            |path, (at, word)| body(path).slots[at] = word,
+            |path, mask| {
+                body(path).replace_mask(mask);
+            },
         );
         assert_eq!((violation.rule, violation.level), (Rule::AdjacentHoles, 0));
     }
@@ -328,12 +339,9 @@ mod tests {
         let mut tree = MapleTree::<u32>::new();
         let mut writer = tree.get_mut();
         writer.store_range(0..=usize::MAX, 1).unwrap();
-        root_body(&writer).slots[2] = ptr::without_provenance_mut(8);
+        let mask = root_body(&writer).replace_mask(0b11);
         assert_eq!(writer.validate().unwrap_err().rule, Rule::Padding);
-        root_body(&writer).slots[2] = ptr::null_mut();
-        root_body(&writer).bounds[1] = 7;
-        assert_eq!(writer.validate().unwrap_err().rule, Rule::Padding);
-        root_body(&writer).bounds[1] = usize::MAX;
+        root_body(&writer).replace_mask(mask);
         writer.validate().unwrap();
     }
 
@@ -342,9 +350,9 @@ mod tests {
         let mut tree = MapleTree::<u32>::new();
         let mut writer = tree.get_mut();
         writer.store_range(0..=usize::MAX, 1).unwrap();
-        let word = core::mem::replace(&mut root_body(&writer).slots[0], ptr::null_mut());
+        let mask = root_body(&writer).replace_mask(0);
         assert_eq!(writer.validate().unwrap_err().rule, Rule::EmptyRoot);
-        root_body(&writer).slots[0] = word;
+        root_body(&writer).replace_mask(mask);
         writer.validate().unwrap();
     }
 

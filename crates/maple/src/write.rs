@@ -12,7 +12,8 @@
 //! 5. [`retire`] hands the replaced nodes and entries to the grace period, or frees them when the owner
 //!    is alone.
 //!
-//! With an exclusive owner, a write that stays within one leaf changes the leaf in place instead.
+//! Most writes stay within one leaf, which has room for them: [`quick`] does those, without a plan. The new
+//! leaf is the old one with a few slots changed; an exclusive owner changes the leaf in place.
 //!
 //! # Cost
 //!
@@ -23,23 +24,26 @@
 mod build;
 mod plan;
 mod publish;
+mod quick;
 mod reserve;
 mod retire;
 
+pub(crate) use plan::Need;
 pub(crate) use reserve::Reserve;
-pub(crate) use retire::{Disposal, retire_nodes};
+pub(crate) use retire::{Bin, Disposal};
 
 use crate::alloc::NodeAlloc;
 use crate::entry::{Entry, Raw, drop_raw};
 use crate::error::Error;
-use crate::node::{AtomicLink, Body, Leaf, Link};
+use crate::node::{AtomicLink, Leaf, Link, Slot, pack};
+use crate::path::{Path, Pick, Span};
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 use plan::Plan;
 
 // A plan lives on the stack.
-const _: () = assert!(size_of::<Plan>() <= 5 * 1024);
+const _: () = assert!(size_of::<Plan>() <= 7 * 1024);
 
 /// What becomes of the entries that a write removes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -105,20 +109,20 @@ pub(crate) unsafe fn prepare<E: Entry, A: NodeAlloc>(
     last: usize,
 ) -> Result<(), Error> {
     let root = root.load();
-    let mut needed = 1;
+    let mut needed = Need { leaves: 1, inners: 0 };
     if !root.is_null() {
         let mut plan = Plan::new();
         // SAFETY: the caller's promise.
         let span = unsafe { plan.walk(root, first) };
         if !span.word.is_null() && plan.make(span.min, span.max, true)? {
-            needed = plan.nodes().max(needed);
+            needed = needed.or(plan.nodes());
         }
         for hole in [false, true] {
             let mut plan = Plan::new();
             // SAFETY: the caller's promise.
             unsafe { plan.walk(root, first) };
             if plan.make(first, last, hole)? {
-                needed = needed.max(plan.nodes());
+                needed = needed.or(plan.nodes());
                 if let Some(source) = plan.split() {
                     // SAFETY: the entry is in the tree.
                     unsafe { supplies.provide(source)? }
@@ -127,6 +131,13 @@ pub(crate) unsafe fn prepare<E: Entry, A: NodeAlloc>(
         }
     }
     supplies.nodes.fill(needed)
+}
+
+impl Need {
+    /// Enough for either.
+    fn or(self, other: Need) -> Need {
+        Need { leaves: self.leaves.max(other.leaves), inners: self.inners.max(other.inners) }
+    }
 }
 
 /// A tree in the hands of its writer.
@@ -151,61 +162,79 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
 
     /// Replaces what lies in `first..=last` by `new` (null: a hole). On error nothing has changed and
     /// `new` is still the caller's.
+    #[inline]
     pub(crate) fn replace(mut self, first: usize, last: usize, new: *mut ()) -> Result<(), Error> {
         let root = self.tree.load();
         if root.is_null() {
             return self.first_entry(first, last, new);
         }
-        let mut plan = Plan::new();
+        let mut path = Path::new();
         // SAFETY: the promise of `new`.
-        unsafe { plan.walk(root, first) };
-        self.carry_out(&mut plan, first, last, new, Removed::Drop)
+        unsafe { path.walk(root, Pick::Index(first)) };
+        self.write(&path, first, last, new, Removed::Drop)
     }
 
     /// As [`Target::replace`], if nothing is in the way.
+    #[inline]
     pub(crate) fn insert(mut self, first: usize, last: usize, new: *mut ()) -> Result<(), Error> {
         let root = self.tree.load();
         if root.is_null() {
             return self.first_entry(first, last, new);
         }
-        let mut plan = Plan::new();
+        let mut path = Path::new();
         // SAFETY: the promise of `new`.
-        let mut span = unsafe { plan.walk(root, first) };
-        if span.word.is_null() && span.max < last {
-            // A hole ends at an entry.
-            if let Some(next) = plan.after() {
-                span = next;
-            }
+        unsafe { path.walk(root, Pick::Index(first)) };
+        if let Some(Span { min, max, .. }) = in_the_way(&path, last) {
+            return Err(Error::Occupied { start: min, end: max });
         }
-        if !span.word.is_null() {
-            return Err(Error::Occupied { start: span.min, end: span.max });
-        }
-        self.carry_out(&mut plan, first, last, new, Removed::Drop)
+        self.write(&path, first, last, new, Removed::Drop)
     }
 
     /// Makes a hole of the entry that holds `index`, and returns it; it is the caller's now.
+    #[inline]
     pub(crate) fn erase(mut self, index: usize) -> Result<Option<(usize, usize, Raw)>, Error> {
         let root = self.tree.load();
         if root.is_null() {
             return Ok(None);
         }
-        let mut plan = Plan::new();
+        let mut path = Path::new();
         // SAFETY: the promise of `new`.
-        let span = unsafe { plan.walk(root, index) };
+        unsafe { path.walk(root, Pick::Index(index)) };
+        let span = path.span();
         let Some(raw) = NonNull::new(span.word) else { return Ok(None) };
-        self.carry_out(&mut plan, span.min, span.max, ptr::null_mut(), Removed::Keep)?;
+        self.write(&path, span.min, span.max, ptr::null_mut(), Removed::Keep)?;
         Ok(Some((span.min, span.max, raw)))
     }
 
-    /// The phases after the walk.
-    fn carry_out(
+    /// Writes, in the leaf that `path` has found for `first` if that will do.
+    #[inline]
+    fn write(
         &mut self,
-        plan: &mut Plan,
+        path: &Path,
         first: usize,
         last: usize,
         new: *mut (),
         removed: Removed,
     ) -> Result<(), Error> {
+        match self.quick(path, first, last, new, removed) {
+            Some(outcome) => outcome,
+            None => self.carry_out(first, last, new, removed),
+        }
+    }
+
+    /// All phases.
+    #[cold]
+    #[inline(never)]
+    fn carry_out(
+        &mut self,
+        first: usize,
+        last: usize,
+        new: *mut (),
+        removed: Removed,
+    ) -> Result<(), Error> {
+        let mut plan = Plan::new();
+        // SAFETY: the promise of `new`; the root is not null.
+        unsafe { plan.walk(self.tree.load(), first) };
         if !plan.make(first, last, new.is_null())? {
             return Ok(());
         }
@@ -213,47 +242,56 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
             // SAFETY: the entry is in the tree.
             unsafe { self.supplies.provide(source)? }
         }
-        let in_place = self.disposal == Disposal::Exclusive && plan.within_leaf();
-        if !in_place {
-            self.supplies.nodes.fill(plan.nodes())?;
-        }
+        self.supplies.nodes.fill(plan.nodes())?;
         // Nothing fails from here on.
-        let copy = match plan.split() {
-            Some(_) => {
-                self.supplies.spare.take().map_or(ptr::null_mut(), |(_, copy)| copy.as_ptr())
-            }
-            None => ptr::null_mut(),
-        };
-        if in_place {
-            let old = publish::in_place(plan, new, copy);
-            // SAFETY: the slots left the tree with the old contents, and the owner is alone.
-            unsafe { retire::entries_of::<E, R>(self.disposal, plan, &old, removed) };
-        } else {
-            let top = build::build(plan, new, copy, &mut self.supplies.nodes);
-            let old = publish::publish(self.tree, plan, top);
-            // SAFETY: what the plan replaced is unreachable since `publish`.
-            unsafe { retire::retire::<E, R, A>(self.disposal, plan, old, removed) };
-        }
+        let copy = if plan.split().is_some() { self.take_copy() } else { ptr::null_mut() };
+        plan.complete(new, copy);
+        let top = build::build(&plan, &mut self.supplies.nodes);
+        let old = publish::publish(self.tree, &plan, top);
+        let bin = Bin::<E, R, A>::new(self.disposal);
+        // SAFETY: what the plan replaced is unreachable since `publish`.
+        unsafe { retire::retire(&bin, &plan, old, removed) };
         // A duplicate made ahead is for the next write only: its source may be gone by the one after.
         self.supplies.drop_spare();
         Ok(())
     }
 
+    /// The duplicate that was made for this write.
+    fn take_copy(&mut self) -> *mut () {
+        self.supplies.spare.take().map_or(ptr::null_mut(), |(_, copy)| copy.as_ptr())
+    }
+
     /// The first entry of an empty tree: one leaf.
+    #[cold]
     fn first_entry(&mut self, first: usize, last: usize, new: *mut ()) -> Result<(), Error> {
         if new.is_null() {
             return Ok(());
         }
-        self.supplies.nodes.fill(1)?;
-        let mut body = Body::EMPTY;
-        if first > 0 {
-            body.push(first - 1, ptr::null_mut());
-        }
-        body.push(last, new);
-        if last < usize::MAX {
-            body.push(usize::MAX, ptr::null_mut());
-        }
-        self.tree.publish(Link::leaf(self.supplies.nodes.take(Leaf::new(body))));
+        self.supplies.nodes.fill(Need { leaves: 1, inners: 0 })?;
+        let hole = ptr::null_mut();
+        let slots = [
+            Slot { end: first.wrapping_sub(1), word: hole },
+            Slot { end: last, word: new },
+            Slot { end: usize::MAX, word: hole },
+        ];
+        let from = usize::from(first == 0);
+        let to = if last == usize::MAX { 2 } else { 3 };
+        let leaf = self.supplies.nodes.take_leaf(Leaf::new(pack(&slots[from..to])));
+        self.tree.publish(Link::leaf(leaf));
         Ok(())
     }
+}
+
+/// The lowest entry between where `path` leads and `last`.
+#[inline]
+fn in_the_way(path: &Path, last: usize) -> Option<Span> {
+    let mut span = path.span();
+    if span.word.is_null() && span.max < last {
+        // A hole ends at an entry.
+        let mut path = path.clone();
+        if path.next_slot() {
+            span = path.span();
+        }
+    }
+    (!span.word.is_null()).then_some(span)
 }

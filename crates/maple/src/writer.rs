@@ -16,7 +16,7 @@ use crate::stats::Stats;
 use crate::sync::MutexGuard;
 use crate::tree::{Core, MapleTree};
 use crate::validate::{Violation, validate};
-use crate::write::{Disposal, Supplies, Target, prepare, retire_nodes};
+use crate::write::{Bin, Disposal, Need, Supplies, Target, prepare};
 use core::fmt;
 use core::marker::PhantomData;
 use core::ops::RangeInclusive;
@@ -160,7 +160,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         self.supplies.drop_spare();
         self.core.root.publish(Link::NULL);
         // SAFETY: the tree is unreachable since; exclusive only if it is borrowed mutably.
-        unsafe { retire_nodes::<E, R, A>(self.disposal(), root) }
+        unsafe { Bin::<E, R, A>::new(self.disposal()).subtree(root) }
     }
 
     /// Allocates ahead, so that the next write of this writer cannot fail if it is over `range`, or is an
@@ -200,14 +200,15 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     pub fn preallocate_writes(&mut self, writes: usize) -> Result<(), Error> {
         // Each write replaces at most `MAX_PER_LEVEL` nodes a level and may put a new root above them, up to
         // the height that no tree goes beyond.
+        let leaves = writes.checked_mul(MAX_PER_LEVEL).ok_or(Error::OutOfMemory)?;
         let growing = writes.min(MAX_HEIGHT - self.height());
-        let nodes = |height: usize| MAX_PER_LEVEL * height + 1;
-        let needed = (0..growing).map(|more| nodes(self.height() + more)).sum::<usize>();
-        let needed = (writes - growing)
-            .checked_mul(nodes(MAX_HEIGHT))
+        let inners = |height: usize| MAX_PER_LEVEL * height.saturating_sub(1) + 1;
+        let needed = (0..growing).map(|more| inners(self.height() + more)).sum::<usize>();
+        let inners = (writes - growing)
+            .checked_mul(inners(MAX_HEIGHT))
             .and_then(|rest| rest.checked_add(needed))
             .ok_or(Error::OutOfMemory)?;
-        self.supplies.nodes.fill(needed)
+        self.supplies.nodes.fill(Need { leaves, inners })
     }
 
     /// Stores `entry` in the lowest run of `size` free indices inside `bounds` that begins at a multiple

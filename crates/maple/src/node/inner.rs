@@ -5,8 +5,8 @@
 //! are replaced by one store each, always by a subtree that covers the same range. Gaps are written
 //! by the writer alone; a search that reads them beside the writer takes them as hints.
 
-use super::search::rank;
-use super::{AtomicLink, Link};
+use super::refs::Refs;
+use super::{AtomicLink, Link, search};
 use crate::layout::INNER_SLOTS;
 use crate::sync::{AtomicUsize, Frozen, Ordering};
 use core::array;
@@ -26,13 +26,15 @@ pub(crate) struct Seps {
     /// `INNER_SLOTS - 1` is not stored: it is the node's end.
     pub(crate) bounds: [usize; INNER_SLOTS - 1],
     /// Children in use.
-    pub(crate) len: usize,
+    pub(crate) len: u8,
+    /// Not fixed: how many parents the node has.
+    pub(crate) refs: Refs,
 }
 
 impl Inner {
     pub(crate) fn new() -> Self {
         Inner {
-            seps: Frozen::new(Seps { bounds: [usize::MAX; INNER_SLOTS - 1], len: 0 }),
+            seps: Frozen::new(Seps::empty()),
             children: array::from_fn(|_| AtomicLink::new(Link::NULL)),
             gaps: array::from_fn(|_| AtomicUsize::new(0)),
         }
@@ -59,6 +61,19 @@ impl Inner {
         self.children[slot].load()
     }
 
+    #[inline(always)]
+    pub(crate) fn refs(&self) -> &Refs {
+        // SAFETY: the count is an atomic; who appends to the node has it alone and does not ask.
+        unsafe { &self.seps().refs }
+    }
+
+    /// Has the children brought near, before it is known which is wanted.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self) {
+        super::prefetch(&raw const self.children);
+        super::prefetch(&raw const self.children[INNER_SLOTS / 2]);
+    }
+
     /// Replaces a child, for readers to see at once. Writers only.
     pub(crate) fn publish(&self, slot: usize, link: Link) {
         self.children[slot].publish(link);
@@ -77,14 +92,17 @@ impl Inner {
         self.gaps[slot].store(gap, Ordering::Relaxed);
     }
 
-    /// The largest gap below the node. Writers only.
-    ///
-    /// # Safety
-    /// As for [`Inner::seps`].
-    pub(crate) unsafe fn max_gap(&self) -> usize {
-        // SAFETY: the caller's promise.
-        let len = unsafe { self.seps() }.len;
-        (0..len).map(|slot| self.gap(slot)).max().unwrap_or(0)
+    /// The largest gap below the node, which is at most `limit`. Writers only.
+    pub(crate) fn max_gap(&self, limit: usize) -> usize {
+        // Those of children that are not there are 0.
+        let mut max = 0;
+        for slot in 0..INNER_SLOTS {
+            max = max.max(self.gap(slot));
+            if max == limit {
+                break;
+            }
+        }
+        max
     }
 
     /// Appends a child that ends at `end`. There must be room.
@@ -94,20 +112,31 @@ impl Inner {
     pub(crate) unsafe fn push(&self, end: usize, child: Link, gap: usize) {
         // SAFETY: the caller's promise.
         let seps = unsafe { self.seps_mut() };
-        if seps.len < INNER_SLOTS - 1 {
-            seps.bounds[seps.len] = end;
+        let at = seps.len();
+        if at < INNER_SLOTS - 1 {
+            seps.bounds[at] = end;
         }
-        self.children[seps.len].publish(child);
-        self.set_gap(seps.len, gap);
+        self.children[at].publish(child);
+        self.set_gap(at, gap);
         seps.len += 1;
     }
 }
 
 impl Seps {
+    pub(super) fn empty() -> Self {
+        Seps { bounds: [usize::MAX; INNER_SLOTS - 1], len: 0, refs: Refs::new() }
+    }
+
+    /// Children in use.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.len)
+    }
+
     /// The child that holds `index`, which lies in the node.
     #[inline(always)]
     pub(crate) fn find(&self, index: usize) -> usize {
-        rank(&self.bounds, index)
+        search::inner(self, index)
     }
 
     /// The first index of a child, in a node that begins at `min`.
@@ -119,6 +148,6 @@ impl Seps {
     /// The last index of a child, in a node that ends at `max`.
     #[inline(always)]
     pub(crate) fn end(&self, slot: usize, max: usize) -> usize {
-        if slot + 1 < self.len { self.bounds[slot] } else { max }
+        if slot + 1 < self.len() { self.bounds[slot] } else { max }
     }
 }

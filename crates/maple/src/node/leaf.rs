@@ -1,36 +1,64 @@
-//! Leaves: consecutive ranges and their words.
+//! Leaves: consecutive ranges and their words, packed.
 //!
-//! A leaf covers the range its parent gives it. Slot `i` ends at bound `i` and begins after bound
-//! `i - 1` (or where the leaf begins); the last slot ends where the leaf ends. A null word is a hole.
-//! A leaf that readers can reach is never changed: a write makes a new one.
+//! A leaf covers the range its parent gives it and divides it into slots. Slot `i` ends at bound `i` and
+//! begins after bound `i - 1` (or where the leaf begins); the last slot ends where the leaf ends, and its
+//! bound is not stored. A slot is an entry, with a word, or a hole, without: bit `i` of the mask says
+//! which. Two holes never touch.
+//!
+//! Bounds grow from the front of the leaf's room, words from its back, those of the first entries last:
+//! so room that holes leave is there for entries.
+//!
+//! ```text
+//! 0                                              232       240    244   248
+//! | bound 0 | bound 1 | ...  ->    <-  ... | word 1 | word 0 | base | mask | form | references |
+//! ```
+//!
+//! A bound is kept as 32 bits: the number of whole units of `1 << shift` indices between `base` and the
+//! slot's end. Ranges of pages span 16 TiB that way. Where that does not fit, the leaf is *wide* and
+//! its bounds are whole words.
+//!
+//! A leaf that readers can reach is never changed: a write makes a new one. So readers may look at it
+//! with vectors, which must not race.
 
-use super::search::rank;
-use crate::layout::LEAF_SLOTS;
+use super::search;
+use crate::layout::LEAF_CELLS;
 use crate::sync::Frozen;
+use core::mem::MaybeUninit;
+#[cfg(test)]
 use core::ptr;
 
 /// A leaf node.
 #[repr(C, align(64))]
 pub(crate) struct Leaf {
     body: Frozen<Body>,
+    pub(crate) refs: super::Refs,
 }
 
 /// The contents of a leaf.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Body {
-    /// Last indices of the slots. Those at `len` and above are `usize::MAX`; that of slot
-    /// `LEAF_SLOTS - 1` is not stored: it is the leaf's end.
-    pub(crate) bounds: [usize; LEAF_SLOTS - 1],
-    /// Slots in use.
-    pub(crate) len: usize,
-    /// The words. Those at `len` and above are null.
-    pub(crate) slots: [*mut (); LEAF_SLOTS],
+    room: [MaybeUninit<u64>; LEAF_CELLS],
+    /// What narrow bounds are relative to.
+    pub(super) base: usize,
+    /// Which slots are entries.
+    pub(super) mask: u32,
+    len: u8,
+    pub(super) shift: u8,
+    pub(super) wide: bool,
+}
+
+/// A slot by itself: its last index, and its word (null: a hole).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) end: usize,
+    pub(crate) word: *mut (),
 }
 
 impl Leaf {
+    #[inline(always)]
     pub(crate) fn new(body: Body) -> Self {
-        Leaf { body: Frozen::new(body) }
+        Leaf { body: Frozen::new(body), refs: super::Refs::new() }
     }
 
     /// # Safety
@@ -44,6 +72,7 @@ impl Leaf {
     /// # Safety
     /// Nobody else looks at the leaf while the reference lives.
     #[allow(clippy::mut_from_ref)]
+    #[inline(always)]
     pub(crate) unsafe fn body_mut(&self) -> &mut Body {
         // SAFETY: the caller's promise.
         unsafe { self.body.get_mut() }
@@ -51,118 +80,151 @@ impl Leaf {
 }
 
 impl Body {
-    pub(crate) const EMPTY: Body =
-        Body { bounds: [usize::MAX; LEAF_SLOTS - 1], len: 0, slots: [ptr::null_mut(); LEAF_SLOTS] };
+    /// One hole.
+    pub(crate) const EMPTY: Body = Body {
+        room: [MaybeUninit::new(0); LEAF_CELLS],
+        base: 0,
+        mask: 0,
+        len: 1,
+        shift: 0,
+        wide: false,
+    };
+
+    /// Slots.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.len)
+    }
+
+    /// Which slots are entries: bit `i` for slot `i`.
+    #[inline(always)]
+    pub(crate) fn entries(&self) -> u32 {
+        self.mask
+    }
+
+    #[inline(always)]
+    pub(super) fn set_len(&mut self, len: usize) {
+        debug_assert!(len < 32);
+        self.len = len as u8;
+    }
+
+    /// The narrow bounds.
+    #[inline(always)]
+    pub(super) fn narrow(&self) -> *const u32 {
+        self.room.as_ptr().cast()
+    }
+
+    /// The wide bounds.
+    #[inline(always)]
+    pub(super) fn words_wide(&self) -> *const usize {
+        self.room.as_ptr().cast()
+    }
+
+    #[inline(always)]
+    pub(super) fn room_mut(&mut self) -> *mut u64 {
+        self.room.as_mut_ptr().cast()
+    }
+
+    /// The end of a slot that is not the last.
+    #[inline(always)]
+    pub(crate) fn bound(&self, slot: usize) -> usize {
+        debug_assert!(slot + 1 < self.len());
+        if self.wide {
+            // SAFETY: a leaf stores a bound for each slot but the last.
+            unsafe { *self.words_wide().add(slot) }
+        } else {
+            // SAFETY: as above.
+            let units = unsafe { *self.narrow().add(slot) } as usize;
+            self.base.wrapping_add((units + 1) << self.shift).wrapping_sub(1)
+        }
+    }
+
+    /// How many units an index lies above the base, as far as bounds go.
+    #[inline(always)]
+    pub(super) fn units(&self, index: usize) -> u32 {
+        (index.saturating_sub(self.base) >> self.shift).min(u32::MAX as usize) as u32
+    }
 
     /// The slot that holds `index`, which lies in the leaf.
+    ///
+    /// Cost: two cache lines, no branch that depends on the contents.
     #[inline(always)]
     pub(crate) fn find(&self, index: usize) -> usize {
-        rank(&self.bounds, index)
+        search::leaf(self, index)
     }
 
     /// The first index of a slot, in a leaf that begins at `min`.
     #[inline(always)]
     pub(crate) fn start(&self, slot: usize, min: usize) -> usize {
-        if slot == 0 { min } else { self.bounds[slot - 1] + 1 }
+        if slot == 0 { min } else { self.bound(slot - 1) + 1 }
     }
 
     /// The last index of a slot, in a leaf that ends at `max`.
     #[inline(always)]
     pub(crate) fn end(&self, slot: usize, max: usize) -> usize {
-        if slot + 1 < self.len { self.bounds[slot] } else { max }
+        if slot + 1 < self.len() { self.bound(slot) } else { max }
     }
 
-    /// Appends a slot that ends at `end`. There must be room.
-    pub(crate) fn push(&mut self, end: usize, word: *mut ()) {
-        if self.len < LEAF_SLOTS - 1 {
-            self.bounds[self.len] = end;
-        }
-        self.slots[self.len] = word;
-        self.len += 1;
+    #[inline(always)]
+    pub(crate) fn is_hole(&self, slot: usize) -> bool {
+        self.mask >> slot & 1 == 0
     }
 
-    /// Appends the slots `from..to` of another leaf, but not its last, whose end may not be stored.
-    /// There must be room.
-    pub(crate) fn copy(&mut self, source: &Body, from: usize, to: usize) {
-        if from == to {
-            return;
-        }
-        let at = self.len;
-        let n = to - from;
-        self.slots[at..at + n].copy_from_slice(&source.slots[from..to]);
-        let n = n.min(LEAF_SLOTS - 1 - at);
-        self.bounds[at..at + n].copy_from_slice(&source.bounds[from..from + n]);
-        self.len += to - from;
+    /// Entries in the slots before one.
+    #[inline(always)]
+    pub(super) fn rank(&self, slot: usize) -> usize {
+        (self.mask & ((1 << slot) - 1)).count_ones() as usize
     }
 
-    /// The length of the longest hole, in a leaf from `min` to `max`.
-    pub(crate) fn gap(&self, min: usize, max: usize) -> usize {
+    /// The word of the entry with that rank. Also good for one rank too many: then it is no entry's.
+    #[inline(always)]
+    pub(super) fn cell(&self, rank: usize) -> *const *mut () {
+        debug_assert!(rank < LEAF_CELLS);
+        // SAFETY: inside the room: a leaf has fewer entries than cells.
+        unsafe { self.room.as_ptr().add(LEAF_CELLS - 1 - rank).cast() }
+    }
+
+    /// The word of a slot; null for a hole. No branch: a cell is read in either case.
+    #[inline(always)]
+    pub(crate) fn word(&self, slot: usize) -> *mut () {
+        // SAFETY: the room is initialised, and whatever lies in the cell is a pointer to nothing, if not a word.
+        let word = unsafe { self.cell(self.rank(slot)).read() };
+        word.map_addr(|addr| addr & ((self.mask >> slot & 1) as usize).wrapping_neg())
+    }
+
+    /// Has the words brought near that do not share a line with bounds or header.
+    #[inline(always)]
+    pub(crate) fn prefetch_words(&self) {
+        super::prefetch(&raw const self.room[16]);
+    }
+
+    /// One slot by itself, in a leaf that ends at `max`.
+    pub(crate) fn slot(&self, slot: usize, max: usize) -> Slot {
+        Slot { end: self.end(slot, max), word: self.word(slot) }
+    }
+
+    /// What the leaf weighs on the narrow scale.
+    #[inline(always)]
+    pub(crate) fn weight(&self) -> usize {
+        crate::layout::NARROW.weigh(self.len(), self.mask.count_ones() as usize)
+    }
+
+    /// The length of the longest hole, in a leaf from `min` to `max`. It is at most `limit`.
+    pub(crate) fn gap(&self, min: usize, max: usize, limit: usize) -> usize {
         let mut gap = 0;
-        let mut start = min;
-        for slot in 0..self.len {
-            let end = self.end(slot, max);
+        let mut holes = !self.mask & ((1u32 << self.len) - 1);
+        while holes != 0 && gap < limit {
+            let slot = holes.trailing_zeros() as usize;
             // A leaf has an entry, so a hole is shorter than the whole index range.
-            let length = if self.slots[slot].is_null() { end - start + 1 } else { 0 };
-            gap = gap.max(length);
-            start = end.wrapping_add(1);
+            gap = gap.max((self.end(slot, max) - self.start(slot, min)).wrapping_add(1));
+            holes &= holes - 1;
         }
         gap
     }
 }
 
+/// A word for tests.
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::layout::LEAF_SLOTS;
-
-    fn word(n: usize) -> *mut () {
-        ptr::without_provenance_mut(n)
-    }
-
-    #[test]
-    fn a_full_leaf_reads_back() {
-        let mut body = Body::EMPTY;
-        for i in 0..LEAF_SLOTS {
-            body.push(100 + i * 10 + 9, if i == 1 { word(0) } else { word(i + 1) });
-        }
-        let max = 100 + LEAF_SLOTS * 10 - 1;
-        for index in 100..=max {
-            let slot = body.find(index);
-            assert_eq!(slot, (index - 100) / 10);
-            assert_eq!(body.start(slot, 100), 100 + slot * 10);
-            assert_eq!(body.end(slot, max), 109 + slot * 10);
-        }
-        assert_eq!(body.gap(100, max), 10);
-    }
-
-    #[test]
-    fn copies_keep_bounds_and_padding() {
-        let mut full = Body::EMPTY;
-        for i in 0..LEAF_SLOTS {
-            full.push(i, word(i + 1));
-        }
-        for from in 0..LEAF_SLOTS {
-            for to in from..LEAF_SLOTS {
-                let mut copy = Body::EMPTY;
-                copy.copy(&full, from, to);
-                let mut pushed = Body::EMPTY;
-                for i in from..to {
-                    pushed.push(i, word(i + 1));
-                }
-                assert_eq!(copy.len, pushed.len);
-                assert_eq!(copy.slots, pushed.slots);
-                assert_eq!(copy.bounds, pushed.bounds);
-            }
-        }
-    }
-
-    #[test]
-    fn the_largest_index_and_the_largest_gap() {
-        let mut body = Body::EMPTY;
-        body.push(0, word(1));
-        body.push(usize::MAX, word(0));
-        assert_eq!(body.find(usize::MAX), 1);
-        assert_eq!(body.gap(0, usize::MAX), usize::MAX);
-        assert_eq!(body.end(1, usize::MAX), usize::MAX);
-    }
+pub(crate) fn word(n: usize) -> *mut () {
+    ptr::without_provenance_mut(n)
 }

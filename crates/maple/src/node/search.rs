@@ -1,28 +1,75 @@
 //! The search within a node.
+//!
+//! All count how many bounds lie below an index. They have no branch that depends on the data, so there is
+//! nothing to mispredict: a count by vectors where there are some ([`super::simd`]), else a binary search
+//! by conditional moves in leaves, and two short counts in inner nodes.
 
-/// Bounds in a group: one in so many is looked at first, then those of one group.
-const GROUP: usize = 3;
+use super::inner::Seps;
+use super::leaf::Body;
+use super::load::Search;
+use super::simd::Vectors;
+use crate::layout::INNER_SLOTS;
 
-/// How many of `bounds`, which ascend, are smaller than `index`: the slot that holds it, when unused
-/// bounds are `usize::MAX`.
-///
-/// Two short counts instead of one long one: the last bounds of all groups but the last tell which group,
-/// then its own bounds are counted (its last adds nothing, unless the group is the last). For 15 bounds
-/// that is seven comparisons, each with an `adc`. A single count over 15 is what LLVM turns into vectors,
-/// which without AVX-512 cost four times as much; a binary search has four loads in a row instead of two.
-/// No loop has an exit, so there is nothing to mispredict.
-///
-/// Cost: one or two cache lines, no branch.
+/// The slot of a leaf that holds `index`.
 #[inline(always)]
-pub(super) fn rank<const N: usize>(bounds: &[usize; N], index: usize) -> usize {
+pub(super) fn leaf(body: &Body, index: usize) -> usize {
+    if let Some(vectors) = Vectors::get() {
+        return vectors.leaf(body, index);
+    }
+    leaf_scalar(body, index)
+}
+
+/// The child of an inner node that holds `index`.
+#[inline(always)]
+pub(super) fn inner(seps: &Seps, index: usize) -> usize {
+    if let Some(vectors) = Vectors::get() {
+        return vectors.inner(seps, index);
+    }
+    inner_scalar(seps, index)
+}
+
+/// Cost: one or two cache lines, a load in a row for each doubling of the bounds, no branch but the loop's.
+#[inline(always)]
+pub(super) fn leaf_scalar(body: &Body, index: usize) -> usize {
+    let n = body.len() - 1;
+    if body.wide {
+        // SAFETY: a leaf stores a bound for each slot but the last.
+        lower(n, |i| unsafe { *body.words_wide().add(i) } < index)
+    } else {
+        let units = body.units(index);
+        // SAFETY: as above.
+        lower(n, |i| unsafe { *body.narrow().add(i) } < units)
+    }
+}
+
+/// How many of `n` ascending things are below, by halves.
+#[inline(always)]
+fn lower(mut n: usize, below: impl Fn(usize) -> bool) -> usize {
+    let mut at = 0;
+    while n > 1 {
+        let half = n / 2;
+        at += if below(at + half - 1) { half } else { 0 };
+        n -= half;
+    }
+    at + usize::from(n == 1 && below(at))
+}
+
+/// Two short counts instead of one long one: the last separators of all groups but the last tell which
+/// group, then its own are counted. For 15 separators that is seven comparisons, each with an `adc`.
+///
+/// Cost: one or two cache lines, two loads in a row.
+#[inline(always)]
+pub(super) fn inner_scalar(seps: &Seps, index: usize) -> usize {
+    const GROUP: usize = 3;
+    const N: usize = INNER_SLOTS - 1;
     const { assert!(N.is_multiple_of(GROUP), "groups of equal size") }
     let mut group = 0;
     for after in 1..N / GROUP {
-        group += usize::from(bounds[after * GROUP - 1] < index);
+        group += usize::from(seps.bounds[after * GROUP - 1] < index);
     }
     let first = group * GROUP;
     let mut rank = first;
-    for &bound in &bounds[first..first + GROUP] {
+    for &bound in &seps.bounds[first..first + GROUP] {
         rank += usize::from(bound < index);
     }
     rank
@@ -31,30 +78,51 @@ pub(super) fn rank<const N: usize>(bounds: &[usize; N], index: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::leaf::{Slot, word};
+    use crate::node::pack::{is_packable, pack};
+    use std::vec::Vec;
 
     #[test]
-    fn counts_the_smaller_bounds() {
-        let bounds = [3, 3 + 1, 9, usize::MAX, usize::MAX, usize::MAX];
-        for (index, slot) in [(0, 0), (3, 0), (4, 1), (5, 2), (9, 2), (10, 3), (usize::MAX, 3)] {
-            assert_eq!(rank(&bounds, index), slot, "{index}");
+    #[cfg_attr(miri, ignore = "long, and plain arithmetic")]
+    fn children_at_every_fill() {
+        for len in 1..=INNER_SLOTS {
+            let mut seps = Seps::empty();
+            for i in 0..len - 1 {
+                seps.bounds[i] = 10 * i + 3;
+            }
+            seps.len = len as u8;
+            for index in (0..10 * len + 2).chain([usize::MAX]) {
+                let smaller = seps.bounds[..len - 1].iter().filter(|&&bound| bound < index).count();
+                assert_eq!(inner_scalar(&seps, index), smaller, "{index} of {len}");
+                assert_eq!(inner(&seps, index), smaller, "{index} of {len}");
+            }
         }
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "long, and plain arithmetic")]
-    fn at_every_fill() {
-        fn fills<const N: usize>() {
-            for len in 0..=N {
-                let bounds =
-                    core::array::from_fn::<_, N, _>(|i| if i < len { 10 * i } else { usize::MAX });
-                for index in (0..10 * N + 2).chain([usize::MAX]) {
-                    let smaller = bounds.iter().filter(|&&bound| bound < index).count();
-                    assert_eq!(rank(&bounds, index), smaller, "{index} of {len}");
+    fn slots_at_every_fill() {
+        for size in [10, 0x1000, (1 << 58) + 1] {
+            for len in 1..if size > 1 << 50 { 16 } else { 30 } {
+                let slots = (0..len).map(|i| Slot {
+                    end: if i + 1 == len { usize::MAX } else { (i + 1) * size - 1 },
+                    word: word(if i % 2 == 0 { i + 1 } else { 0 }),
+                });
+                let slots = slots.collect::<Vec<_>>();
+                if !is_packable(&slots) {
+                    continue;
                 }
+                let body = pack(&slots);
+                for index in (0..len).flat_map(|i| [i * size, i * size + size - 1, i * size + 1]) {
+                    let smaller = slots[..len - 1].iter().filter(|slot| slot.end < index).count();
+                    assert_eq!(leaf_scalar(&body, index), smaller, "{index:#x} of {len}");
+                    assert_eq!(leaf(&body, index), smaller, "{index:#x} of {len}");
+                }
+                assert_eq!(
+                    (leaf(&body, usize::MAX), leaf_scalar(&body, usize::MAX)),
+                    (len - 1, len - 1)
+                );
             }
         }
-        fills::<3>();
-        fills::<9>();
-        fills::<15>();
     }
 }

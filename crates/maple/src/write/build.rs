@@ -4,8 +4,7 @@ use super::Reserve;
 use super::plan::{Level, Plan};
 use crate::alloc::NodeAlloc;
 use crate::layout::MAX_PER_LEVEL;
-use crate::node::{Body, Inner, Leaf, Link};
-use core::array;
+use crate::node::{Inner, Leaf, Link, pack};
 use core::ptr::NonNull;
 
 /// A finished node: for its parent to take in.
@@ -18,32 +17,14 @@ pub(super) struct Item {
 
 const NONE: Item = Item { link: Link::NULL, max: usize::MAX, gap: 0 };
 
-/// Builds what the plan says and returns the one node to publish.
-pub(super) fn build<A: NodeAlloc>(
-    plan: &Plan,
-    new: *mut (),
-    copy: *mut (),
-    nodes: &mut Reserve<A>,
-) -> Item {
+/// Builds what the plan says and returns the one node to publish. The plan is complete.
+pub(super) fn build<A: NodeAlloc>(plan: &Plan, nodes: &mut Reserve<A>) -> Item {
     let mut items = [NONE; MAX_PER_LEVEL];
     let mut count = 0;
     for (height, level) in plan.levels().iter().enumerate() {
         let mut made = [NONE; MAX_PER_LEVEL];
-        let n = level.count;
         if height == 0 {
-            let fresh: [_; MAX_PER_LEVEL] =
-                array::from_fn(|i| (i < n).then(|| nodes.take(Leaf::new(Body::EMPTY))));
-            // SAFETY: the leaves are new and only ours.
-            let bodies = fresh.map(|leaf| leaf.map(|leaf| unsafe { leaf.as_ref().body_mut() }));
-            let mut min = level.lo;
-            let ends = leaves(plan, level, new, copy, bodies);
-            for (item, (leaf, max)) in made.iter_mut().zip(fresh.iter().zip(ends)) {
-                let Some(leaf) = *leaf else { break };
-                // SAFETY: as above; the references for filling them are gone.
-                let gap = unsafe { leaf.as_ref().body() }.gap(min, max);
-                *item = Item { link: Link::leaf(leaf), max, gap };
-                min = max.wrapping_add(1);
-            }
+            leaves(plan, level, nodes, &mut made);
         } else {
             let mut inners = Inners { nodes, level, height, made: &mut made, n: 0, open: None };
             inners.whole(level.before, level.left_min.wrapping_sub(1));
@@ -57,92 +38,29 @@ pub(super) fn build<A: NodeAlloc>(
                 inners.copy(level.right, level.resume, len, level.right_max);
             }
             inners.whole(level.after, level.hi);
-            debug_assert_eq!(inners.n, n);
+            debug_assert_eq!(inners.n, level.count);
         }
-        (items, count) = (made, n);
+        (items, count) = (made, level.count);
     }
     debug_assert!(count <= 1);
     items[0]
 }
 
-/// Fills the new leaves, which are given empty, and returns where each ends.
-pub(super) fn leaves(
+/// Makes the new leaves.
+fn leaves<A: NodeAlloc>(
     plan: &Plan,
     level: &Level,
-    new: *mut (),
-    copy: *mut (),
-    bodies: [Option<&mut Body>; MAX_PER_LEVEL],
-) -> [usize; MAX_PER_LEVEL] {
-    let mut out = Leaves { bodies, sizes: level.sizes, at: 0, ends: [usize::MAX; MAX_PER_LEVEL] };
-    // SAFETY: the plan's nodes stay as they are.
-    unsafe {
-        if !level.before.is_null() {
-            let body = level.before.as_leaf().body();
-            out.copy(body, 0, body.len, level.left_min - 1);
-        }
-        out.copy(level.left.as_leaf().body(), 0, level.keep, 0);
-        if let Some(rest) = plan.left_rest {
-            out.push(plan.first - 1, rest.word);
-        }
-        if level.count > 0 {
-            out.push(plan.last, new);
-        }
-        if let Some(rest) = plan.right_rest {
-            out.push(rest.max, if plan.split().is_some() { copy } else { rest.word });
-        }
-        let body = level.right.as_leaf().body();
-        out.copy(body, level.resume, body.len, level.right_max);
-        if !level.after.is_null() {
-            let body = level.after.as_leaf().body();
-            out.copy(body, 0, body.len, level.hi);
-        }
-    }
-    out.ends
-}
-
-/// Fills leaves one after the other.
-struct Leaves<'b> {
-    bodies: [Option<&'b mut Body>; MAX_PER_LEVEL],
-    /// How many slots each is to have.
-    sizes: [usize; MAX_PER_LEVEL],
-    at: usize,
-    ends: [usize; MAX_PER_LEVEL],
-}
-
-impl Leaves<'_> {
-    /// The leaf being filled, and how many slots it still takes.
-    fn open(&mut self) -> (&mut Body, usize) {
-        let full = |body: &Body, size| body.len == size;
-        while self.bodies[self.at].as_ref().is_some_and(|body| full(body, self.sizes[self.at])) {
-            self.at += 1;
-        }
-        match &mut self.bodies[self.at] {
-            Some(body) => {
-                let room = self.sizes[self.at] - body.len;
-                (body, room)
-            }
-            None => unreachable!("more slots than planned"),
-        }
-    }
-
-    fn push(&mut self, end: usize, word: *mut ()) {
-        self.open().0.push(end, word);
-        self.ends[self.at] = end;
-    }
-
-    /// Slots `from..to` of a leaf that ends at `max` (needed only if its last slot is among them).
-    fn copy(&mut self, source: &Body, mut from: usize, to: usize, max: usize) {
-        let stored = to.min(source.len - 1);
-        while from < stored {
-            let (body, room) = self.open();
-            let n = room.min(stored - from);
-            body.copy(source, from, from + n);
-            from += n;
-            self.ends[self.at] = source.bounds[from - 1];
-        }
-        if from < to {
-            self.push(max, source.slots[from]);
-        }
+    nodes: &mut Reserve<A>,
+    made: &mut [Item; MAX_PER_LEVEL],
+) {
+    let (mut rest, mut min) = (plan.slots.as_slice(), level.lo);
+    for (item, &size) in made.iter_mut().zip(&level.sizes[..level.count]) {
+        let (slots, more) = rest.split_at(usize::from(size));
+        let max = slots[slots.len() - 1].end;
+        let body = pack(slots);
+        let gap = body.gap(min, max, usize::MAX);
+        *item = Item { link: Link::leaf(nodes.take_leaf(Leaf::new(body))), max, gap };
+        (rest, min) = (more, max.wrapping_add(1));
     }
 }
 
@@ -158,7 +76,7 @@ struct Inners<'b, A: NodeAlloc> {
 
 impl<A: NodeAlloc> Inners<'_, A> {
     fn push(&mut self, end: usize, child: Link, gap: usize) {
-        let node = *self.open.get_or_insert_with(|| self.nodes.take(Inner::new()));
+        let node = *self.open.get_or_insert_with(|| self.nodes.take_inner(Inner::new()));
         // SAFETY: the node is new and only ours.
         let inner = unsafe { node.as_ref() };
         // SAFETY: as above.
@@ -167,8 +85,7 @@ impl<A: NodeAlloc> Inners<'_, A> {
             inner.seps().len
         };
         if len == self.level.sizes[self.n] {
-            // SAFETY: as above.
-            let gap = unsafe { inner.max_gap() };
+            let gap = inner.max_gap(usize::MAX);
             self.made[self.n] = Item { link: Link::inner(node, self.height), max: end, gap };
             self.n += 1;
             self.open = None;

@@ -3,7 +3,7 @@
 //! The replaced leaves run from the leaf of the range's first index to that of its last. Their new
 //! contents are: what the left leaf holds before the range, a remainder of the slot that the range cuts
 //! on the left, the new slot, a remainder on the right, and what the right leaf holds after the range.
-//! That is cut into one, two or three leaves, taking in a sibling if it is too little for one. One level
+//! That is cut into as many leaves as it takes, with a sibling if it is too little for one. One level
 //! up the same happens with children for slots: what the left parent holds before the replaced leaves,
 //! the new leaves, what the right parent holds after them. It ends where one new node takes the place of
 //! one old node, for that is a single pointer store, or at the root.
@@ -13,11 +13,12 @@
 
 use crate::entry::Raw;
 use crate::error::Error;
-use crate::layout::{INNER_MIN, INNER_SLOTS, LEAF_MIN, LEAF_SLOTS, MAX_HEIGHT, MAX_PER_LEVEL, cut};
-use crate::node::Link;
+use crate::layout::{self, INNER_MIN, LEAF_LOW, MAX_HEIGHT, MAX_PER_LEVEL, NARROW};
+use crate::node::{self, Link, Slots};
 use crate::path::{Path, Pick, Span};
 use core::mem::MaybeUninit;
-use core::ptr::NonNull;
+use core::ops::Range;
+use core::ptr::{self, NonNull};
 
 /// What is replaced at one level, and by how many nodes.
 #[derive(Clone, Copy)]
@@ -38,7 +39,7 @@ pub(super) struct Level {
     pub(super) lo: usize,
     pub(super) hi: usize,
     /// Slots of the new nodes.
-    pub(super) sizes: [usize; MAX_PER_LEVEL],
+    pub(super) sizes: [u8; MAX_PER_LEVEL],
     pub(super) count: usize,
 }
 
@@ -68,7 +69,23 @@ pub(super) struct Plan {
     right: Path,
     levels: [MaybeUninit<Level>; MAX_HEIGHT],
     used: usize,
+    /// The nodes on the ways to both ends, as they were before siblings were taken in.
+    ways: [MaybeUninit<[Link; 2]>; MAX_HEIGHT],
+    /// What the new leaves hold. The words of the new slot and of a duplicate are still to come.
+    pub(super) slots: Slots,
+    /// Where the new slot is among them.
+    pub(super) new_at: usize,
 }
+
+/// New nodes needed, of either kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Need {
+    pub(crate) leaves: usize,
+    pub(crate) inners: usize,
+}
+
+/// Stands for the word of the new entry until it is known.
+const COMING: *mut () = ptr::without_provenance_mut(usize::MAX);
 
 impl Plan {
     #[inline(always)]
@@ -76,7 +93,7 @@ impl Plan {
         // Field by field, for the reason given in `Path::new`: `levels` needs no value.
         let mut plan = MaybeUninit::<Plan>::uninit();
         let place = plan.as_mut_ptr();
-        // SAFETY: every field but `levels`, which may be uninitialised, is written here.
+        // SAFETY: every field but `levels` and the slots beyond none, which may be uninitialised, is written.
         unsafe {
             (&raw mut (*place).first).write(0);
             (&raw mut (*place).last).write(0);
@@ -87,6 +104,8 @@ impl Plan {
             (&raw mut (*place).left).write(Path::new());
             (&raw mut (*place).right).write(Path::new());
             (&raw mut (*place).used).write(0);
+            (&raw mut (*place).new_at).write(0);
+            Slots::begin(&raw mut (*place).slots);
             plan.assume_init()
         }
     }
@@ -98,8 +117,50 @@ impl Plan {
     }
 
     /// New nodes needed.
-    pub(super) fn nodes(&self) -> usize {
-        self.levels().iter().map(|level| level.count).sum()
+    pub(super) fn nodes(&self) -> Need {
+        let levels = self.levels();
+        let leaves = levels.first().map_or(0, |level| level.count);
+        Need { leaves, inners: levels.iter().skip(1).map(|level| level.count).sum() }
+    }
+
+    /// The slots of which a rest stays, with their leaves.
+    pub(super) fn kept(&self) -> [(Link, usize); 2] {
+        let Some(level) = self.levels().first() else { return [(Link::NULL, 0); 2] };
+        [
+            if self.left_rest.is_some() { (level.left, level.keep) } else { (Link::NULL, 0) },
+            if self.right_rest.is_some() {
+                (level.right, level.resume - 1)
+            } else {
+                (Link::NULL, 0)
+            },
+        ]
+    }
+
+    /// Whether a node was on the way to an end of the range.
+    pub(super) fn on_the_way(&self, link: Link) -> bool {
+        // SAFETY: `make` has written all levels of the tree.
+        unsafe { self.ways[link.level()].assume_init() }.contains(&link)
+    }
+
+    /// The nodes at a level whose contents the new nodes take over, in part or whole, with the slots of which
+    /// they do not. A node may be there twice, the second time without slots.
+    pub(super) fn taken_over(&self, height: usize) -> [(Link, Range<usize>); 4] {
+        let none = (Link::NULL, 0..0);
+        let Some(level) = self.levels().get(height) else {
+            // Above the new root: what is here goes, with all that nothing was taken over from.
+            let (left, right) = (*self.left.step(height), *self.right.step(height));
+            let second =
+                if left.link == right.link { none.clone() } else { (right.link, 0..right.len()) };
+            return [none.clone(), (left.link, 0..left.len()), second, none];
+        };
+        let (left, right) = if level.left == level.right {
+            ((level.left, level.keep..level.resume), none)
+        } else {
+            // SAFETY: the promise of `walk`.
+            let len = unsafe { level.left.len() };
+            ((level.left, level.keep..len), (level.right, 0..level.resume))
+        };
+        [(level.before, 0..0), left, right, (level.after, 0..0)]
     }
 
     /// The entry of which both ends remain, so that it is needed twice.
@@ -107,19 +168,6 @@ impl Plan {
         match (self.left_rest, self.right_rest) {
             (Some(left), Some(right)) if left.min == right.min => NonNull::new(left.word),
             _ => None,
-        }
-    }
-
-    /// One leaf takes the place of one leaf.
-    pub(super) fn within_leaf(&self) -> bool {
-        match self.levels() {
-            [leaf] => {
-                leaf.count == 1
-                    && leaf.left == leaf.right
-                    && leaf.before.is_null()
-                    && leaf.after.is_null()
-            }
-            _ => false,
         }
     }
 
@@ -145,12 +193,6 @@ impl Plan {
         self.left.span()
     }
 
-    /// The range after the one that [`Plan::walk`] has shown.
-    pub(super) fn after(&self) -> Option<Span> {
-        let mut path = self.left.clone();
-        path.next_slot().then(|| path.span())
-    }
-
     /// Works out the write of an entry (or a `hole`) over `first..=last`; false if it changes nothing.
     /// [`Plan::walk`] has gone to the range that holds `first`.
     pub(super) fn make(&mut self, first: usize, last: usize, hole: bool) -> Result<bool, Error> {
@@ -167,6 +209,9 @@ impl Plan {
         }
         if hole {
             self.take_in_holes();
+        }
+        for level in 0..self.left.height() {
+            self.ways[level].write([self.left.step(level).link, self.right.step(level).link]);
         }
         let (from, to) = (self.left.span(), self.right.span());
         self.left_rest = (from.min < self.first).then_some(from);
@@ -206,9 +251,9 @@ impl Plan {
         // What the level below (or the write itself) puts in the middle.
         let mut middle = 1;
         for height in 0..self.left.height() {
-            let level = self.level(height, middle);
+            let level = self.level(height, middle, hole);
             let everything = level.lo == 0 && level.hi == usize::MAX;
-            if height == 0 && hole && everything && level.sizes[0] == 1 {
+            if height == 0 && hole && everything && self.slots.as_slice().len() == 1 {
                 self.publish = Publish::Empty;
                 self.add(Level { count: 0, ..level })?;
                 return Ok(());
@@ -240,15 +285,13 @@ impl Plan {
             after: Link::NULL,
             lo: 0,
             hi: usize::MAX,
-            sizes: [middle, 0, 0],
+            sizes: [middle as u8, 0, 0, 0, 0, 0],
             count: 1,
         })
     }
 
     /// What is replaced at one level, given how many slots come in the middle.
-    fn level(&mut self, height: usize, middle: usize) -> Level {
-        let (slots, min) =
-            if height == 0 { (LEAF_SLOTS, LEAF_MIN) } else { (INNER_SLOTS, INNER_MIN) };
+    fn level(&mut self, height: usize, middle: usize, hole: bool) -> Level {
         self.left.set_floor(height);
         self.right.set_floor(height);
         let (left, right) = (*self.left.step(height), *self.right.step(height));
@@ -266,27 +309,93 @@ impl Plan {
             sizes: [0; MAX_PER_LEVEL],
             count: 0,
         };
-        let mut before = left.slot;
-        let mut after = right.len() - right.slot - 1;
+        let everything = level.lo == 0 && level.hi == usize::MAX;
         if height == 0 {
-            before += usize::from(self.left_rest.is_some());
-            after += usize::from(self.right_rest.is_some());
+            if self.leaf_weight(&level, hole) < LEAF_LOW && !everything {
+                self.take_sibling(0, &mut level);
+            }
+            self.gather(&level, hole);
+            let (before, after) = (self.new_at, self.slots.as_slice().len() - self.new_at - 1);
+            (level.sizes, level.count) = node::cut(self.slots.as_slice(), before, after);
+        } else {
+            let (mut before, mut after) = (left.slot, right.len() - right.slot - 1);
+            if before + middle + after < INNER_MIN && !everything {
+                let more = self.take_sibling(height, &mut level);
+                *if level.before.is_null() { &mut after } else { &mut before } += more;
+            }
+            (level.sizes, level.count) = layout::cut(before + middle + after, before, after);
         }
-        if before + middle + after < min && !(level.lo == 0 && level.hi == usize::MAX) {
-            if self.sibling_on_left(height) {
-                self.left.prev_node();
-                let sibling = self.left.step(height);
-                (level.before, level.lo) = (sibling.link, sibling.min);
-                before += sibling.len();
-            } else {
-                self.right.next_node();
-                let sibling = self.right.step(height);
-                (level.after, level.hi) = (sibling.link, sibling.max);
-                after += sibling.len();
+        level
+    }
+
+    /// What the new leaf weighs if it takes in no sibling.
+    fn leaf_weight(&self, level: &Level, hole: bool) -> usize {
+        // SAFETY: the promise of `walk`.
+        let (left, right) = unsafe { (level.left.as_leaf().body(), level.right.as_leaf().body()) };
+        let ones = |mask: u32| mask.count_ones() as usize;
+        let mut slots = level.keep + 1 + right.len() - level.resume;
+        let mut entries = ones(left.entries() & ((1 << level.keep) - 1))
+            + usize::from(!hole)
+            + ones(right.entries() >> level.resume);
+        for rest in [self.left_rest, self.right_rest].into_iter().flatten() {
+            slots += 1;
+            entries += usize::from(!rest.word.is_null());
+        }
+        NARROW.weigh(slots, entries)
+    }
+
+    /// Takes in a sibling of the nodes replaced, and says how many slots it has.
+    fn take_sibling(&mut self, height: usize, level: &mut Level) -> usize {
+        if self.sibling_on_left(height) {
+            self.left.prev_node();
+            let sibling = self.left.step(height);
+            (level.before, level.lo) = (sibling.link, sibling.min);
+            sibling.len()
+        } else {
+            self.right.next_node();
+            let sibling = self.right.step(height);
+            (level.after, level.hi) = (sibling.link, sibling.max);
+            sibling.len()
+        }
+    }
+
+    /// Collects what the new leaves hold.
+    fn gather(&mut self, level: &Level, hole: bool) {
+        let slots = &mut self.slots;
+        // SAFETY: the promise of `walk`.
+        unsafe {
+            if !level.before.is_null() {
+                let body = level.before.as_leaf().body();
+                slots.copy(body, 0, body.len(), level.left_min - 1);
+            }
+            slots.copy(level.left.as_leaf().body(), 0, level.keep, level.right_max);
+            if let Some(rest) = self.left_rest {
+                slots.push(self.first - 1, rest.word);
+            }
+            self.new_at = slots.as_slice().len();
+            slots.push(self.last, if hole { ptr::null_mut() } else { COMING });
+            if let Some(rest) = self.right_rest {
+                slots.push(rest.max, rest.word);
+            }
+            let body = level.right.as_leaf().body();
+            slots.copy(body, level.resume, body.len(), level.right_max);
+            if !level.after.is_null() {
+                let body = level.after.as_leaf().body();
+                slots.copy(body, 0, body.len(), level.hi);
             }
         }
-        (level.sizes, level.count) = cut(before + middle + after, before, after, slots, min);
-        level
+    }
+
+    /// Puts in the words that were not known: of the new slot, and of the second half of an entry that is
+    /// split.
+    pub(super) fn complete(&mut self, new: *mut (), copy: *mut ()) {
+        let split = self.split().is_some();
+        let at = self.new_at;
+        let slots = self.slots.as_mut_slice();
+        slots[at].word = new;
+        if split {
+            slots[at + 1].word = copy;
+        }
     }
 
     /// Which sibling to take in: one under the same parent if there is, for that replaces fewer nodes.
@@ -307,7 +416,16 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::MapleTree;
+    use crate::layout::{ALWAYS_WIDE, WIDE};
     use std::vec::Vec;
+
+    /// Entries that touch, in a full leaf.
+    const FULL: usize =
+        if ALWAYS_WIDE { WIDE.full / WIDE.entry } else { NARROW.full / NARROW.entry };
+
+    fn need(leaves: usize, inners: usize) -> Need {
+        Need { leaves, inners }
+    }
 
     /// Ranges of ten without holes from 0 on, the last one going on to the largest index.
     fn packed(n: usize) -> MapleTree<u32> {
@@ -331,12 +449,15 @@ mod tests {
 
     #[test]
     fn exactly_one_entry_is_one_leaf() {
-        let mut tree = packed(3 * LEAF_SLOTS);
+        let mut tree = packed(3 * FULL);
         let root = tree.get_mut().root();
         for hole in [false, true] {
             let (plan, changes) = plan(root, 10, 19, hole);
-            assert!(changes && plan.within_leaf());
-            assert_eq!((plan.nodes(), plan.publish), (1, Publish::Slot(1)));
+            assert!(changes);
+            // In small nodes, a leaf of two entries takes in another.
+            if !hole || FULL > 4 {
+                assert_eq!((plan.nodes(), plan.publish), (need(1, 0), Publish::Slot(1)));
+            }
             assert!(plan.split().is_none());
         }
     }
@@ -367,27 +488,30 @@ mod tests {
 
     #[test]
     fn a_full_root_leaf_grows_a_root() {
-        let mut tree = packed(LEAF_SLOTS);
+        let mut tree = packed(FULL);
         let root = tree.get_mut().root();
         assert_eq!(root.level(), 0);
         let (plan, _) = plan(root, 12, 15, false);
-        assert_eq!((plan.nodes(), plan.levels().len(), plan.publish), (3, 2, Publish::Root));
+        assert_eq!(
+            (plan.nodes(), plan.levels().len(), plan.publish),
+            (need(2, 1), 2, Publish::Root)
+        );
     }
 
     #[test]
     fn everything_gone_is_an_empty_tree() {
-        let mut tree = packed(5 * LEAF_SLOTS);
+        let mut tree = packed(5 * FULL);
         let root = tree.get_mut().root();
         let (hole, _) = plan(root, 0, usize::MAX, true);
-        assert_eq!((hole.nodes(), hole.publish), (0, Publish::Empty));
+        assert_eq!((hole.nodes(), hole.publish), (need(0, 0), Publish::Empty));
         // One entry over everything: one leaf, whatever the height was.
         let (entry, _) = plan(root, 0, usize::MAX, false);
-        assert_eq!((entry.nodes(), entry.publish), (1, Publish::Root));
+        assert_eq!((entry.nodes(), entry.publish), (need(1, 0), Publish::Root));
     }
 
     #[test]
-    fn never_more_than_three_a_level_and_a_root() {
-        let n = if cfg!(miri) { 4 * LEAF_SLOTS } else { 60 * LEAF_SLOTS };
+    fn never_more_than_so_many_a_level_and_a_root() {
+        let n = if cfg!(miri) { 4 * FULL } else { 60 * FULL };
         let mut tree = packed(n);
         let root = tree.get_mut().root();
         let ends: Vec<usize> = (0..n).step_by(if cfg!(miri) { 5 } else { 7 }).collect();
@@ -395,7 +519,8 @@ mod tests {
             for &to in ends.iter().filter(|&&to| to >= from) {
                 for hole in [false, true] {
                     let (plan, _) = plan(root, from * 10 + 3, to * 10 + 6, hole);
-                    assert!(plan.nodes() <= MAX_PER_LEVEL * (root.level() + 1) + 1);
+                    let Need { leaves, inners } = plan.nodes();
+                    assert!(leaves <= MAX_PER_LEVEL && inners <= 3 * root.level() + 1);
                     assert!(plan.levels().iter().all(|level| level.count <= MAX_PER_LEVEL));
                 }
             }

@@ -1,8 +1,8 @@
 //! Phase four: the store that makes a write visible, and the gaps above it.
 
-use super::build::{Item, leaves};
+use super::build::Item;
 use super::plan::{Plan, Publish};
-use crate::node::{AtomicLink, Body, Link};
+use crate::node::{AtomicLink, Link};
 use crate::path::Path;
 
 /// Publishes what was built and returns the top of what it replaced.
@@ -30,35 +30,31 @@ pub(super) fn publish(tree: &AtomicLink, plan: &Plan, new: Item) -> Link {
 
 /// Brings the gaps from `level` upwards up to date after the child on the path got the gap `gap`.
 ///
-/// Stops where nothing changes: usually at once, or one level up.
-fn raise_gap(path: &Path, level: usize, mut gap: usize) {
+/// Stops where nothing changes: usually at once, or one level up. A node's gaps are searched only if the
+/// largest of them has become smaller, and no further than to another that is as large.
+pub(super) fn raise_gap(path: &Path, level: usize, mut gap: usize) {
     for height in level..path.height() {
         let step = path.step(height);
         // SAFETY: the path's invariant.
         let inner = unsafe { step.link.as_inner() };
-        if inner.gap(step.slot) == gap {
+        let before = inner.gap(step.slot);
+        if before == gap {
             return;
         }
         inner.set_gap(step.slot, gap);
+        if height + 1 == path.height() {
+            return;
+        }
+        let parent = path.step(height + 1);
         // SAFETY: as above.
-        gap = unsafe { inner.max_gap() };
+        let largest = unsafe { parent.link.as_inner() }.gap(parent.slot);
+        if gap < largest {
+            if before < largest {
+                return;
+            }
+            gap = inner.max_gap(largest);
+        }
     }
-}
-
-/// The same for an owner without readers, when the write stays within one leaf: the leaf's contents
-/// are replaced. Returns the old contents.
-pub(super) fn in_place(plan: &Plan, new: *mut (), copy: *mut ()) -> Body {
-    let level = &plan.levels()[0];
-    let mut fresh = Body::EMPTY;
-    leaves(plan, level, new, copy, [Some(&mut fresh), None, None]);
-    let gap = fresh.gap(level.lo, level.hi);
-    // SAFETY: the owner is alone, and the references taken for `leaves` are gone.
-    let body = unsafe { level.left.as_leaf().body_mut() };
-    let old = core::mem::replace(body, fresh);
-    if let Publish::Slot(height) = plan.publish {
-        raise_gap(&plan.left, height, gap);
-    }
-    old
 }
 
 #[cfg(test)]

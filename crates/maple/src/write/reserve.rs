@@ -1,19 +1,28 @@
 //! Nodes allocated ahead of a write.
 //!
-//! Spare blocks form a list through their own first word, so that holding them costs nothing.
+//! Spare blocks form lists through their own first words, so that holding them costs nothing.
 
+use super::plan::Need;
 use crate::alloc::NodeAlloc;
 use crate::error::Error;
-use crate::layout::BLOCK;
+use crate::layout::{INNER_BLOCK, LEAF_BLOCK};
+use crate::node::{Inner, Leaf};
+use core::alloc::Layout;
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 
-/// Spare node blocks. Dropping it gives them back.
+/// Spare blocks for nodes. Dropping it gives them back.
 pub(crate) struct Reserve<A: NodeAlloc> {
+    leaves: List,
+    inners: List,
+    _alloc: PhantomData<A>,
+}
+
+/// Spare blocks of one layout.
+struct List {
     /// The first block; its first word points to the next.
     head: *mut Spare,
     len: usize,
-    _alloc: PhantomData<A>,
 }
 
 struct Spare {
@@ -22,71 +31,107 @@ struct Spare {
 
 impl<A: NodeAlloc> Reserve<A> {
     pub(crate) const fn new() -> Self {
-        Reserve { head: ptr::null_mut(), len: 0, _alloc: PhantomData }
+        Reserve { leaves: List::EMPTY, inners: List::EMPTY, _alloc: PhantomData }
     }
 
-    /// Allocates until there are at least `n` blocks. What was got before a failure is kept.
-    pub(crate) fn fill(&mut self, n: usize) -> Result<(), Error> {
-        while self.len < n {
-            let block = A::allocate(BLOCK)?.cast::<Spare>();
-            // SAFETY: a fresh block is large and aligned enough for one word.
-            unsafe { block.write(Spare { next: self.head }) };
-            self.head = block.as_ptr();
-            self.len += 1;
+    /// Allocates until there are at least so many blocks. What was got before a failure is kept.
+    #[inline]
+    pub(crate) fn fill(&mut self, need: Need) -> Result<(), Error> {
+        while self.leaves.len < need.leaves {
+            self.leaves.push(A::allocate(LEAF_BLOCK)?);
+        }
+        while self.inners.len < need.inners {
+            self.inners.push(A::allocate(INNER_BLOCK)?);
         }
         Ok(())
     }
 
-    /// Makes a node of a spare block.
+    /// Makes a leaf of a spare block.
     ///
     /// # Panics
     /// If there is none: a write must take no more than it planned.
-    pub(crate) fn take<N>(&mut self, node: N) -> NonNull<N> {
-        const { assert!(size_of::<N>() <= BLOCK.size() && align_of::<N>() <= BLOCK.align()) }
-        let Some(block) = NonNull::new(self.head) else { panic!("more nodes than planned") };
-        // SAFETY: the block is on the list, so it holds a `Spare`; it is large enough for a node.
-        unsafe {
-            self.head = block.as_ref().next;
-            self.len -= 1;
-            let place = block.cast::<N>();
-            place.write(node);
-            place
+    #[inline]
+    pub(crate) fn take_leaf(&mut self, node: Leaf) -> NonNull<Leaf> {
+        let place = self.leaves.pop().cast();
+        // SAFETY: the block is for a leaf, and ours.
+        unsafe { place.write(node) };
+        place
+    }
+
+    /// Makes an inner node of a spare block.
+    ///
+    /// # Panics
+    /// As for [`Reserve::take_leaf`].
+    pub(crate) fn take_inner(&mut self, node: Inner) -> NonNull<Inner> {
+        let place = self.inners.pop().cast();
+        // SAFETY: the block is for an inner node, and ours.
+        unsafe { place.write(node) };
+        place
+    }
+
+    fn give_back(list: &mut List, layout: Layout) {
+        while list.len > 0 {
+            // SAFETY: the block came from `A` with that layout and is nobody else's.
+            unsafe { A::deallocate(list.pop().cast(), layout) }
         }
     }
 }
 
+impl List {
+    const EMPTY: List = List { head: ptr::null_mut(), len: 0 };
+
+    #[inline]
+    fn push(&mut self, block: NonNull<u8>) {
+        let block = block.cast::<Spare>();
+        // SAFETY: a fresh block is large and aligned enough for one word.
+        unsafe { block.write(Spare { next: self.head }) };
+        self.head = block.as_ptr();
+        self.len += 1;
+    }
+
+    #[inline]
+    fn pop(&mut self) -> NonNull<u8> {
+        let Some(block) = NonNull::new(self.head) else { panic!("more nodes than planned") };
+        // SAFETY: the block is on the list, so it holds a `Spare`.
+        self.head = unsafe { block.as_ref() }.next;
+        self.len -= 1;
+        block.cast()
+    }
+}
+
 impl<A: NodeAlloc> Drop for Reserve<A> {
+    #[inline]
     fn drop(&mut self) {
-        while let Some(block) = NonNull::new(self.head) {
-            // SAFETY: the block is on the list, came from `A`, and is nobody else's.
-            unsafe {
-                self.head = block.as_ref().next;
-                A::deallocate(block.cast(), BLOCK);
-            }
-        }
+        Self::give_back(&mut self.leaves, LEAF_BLOCK);
+        Self::give_back(&mut self.inners, INNER_BLOCK);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::Body;
     use crate::testing::Flaky;
+
+    const FIVE: Need = Need { leaves: 3, inners: 2 };
 
     #[test]
     fn fills_takes_and_gives_back() {
         let before = Flaky::live();
         {
             let mut reserve = Reserve::<Flaky>::new();
-            reserve.fill(3).unwrap();
-            reserve.fill(2).unwrap();
-            assert_eq!(Flaky::live(), before + 3);
-            let node = reserve.take(7u64);
-            // SAFETY: the block is ours until it is given back.
+            reserve.fill(FIVE).unwrap();
+            reserve.fill(Need { leaves: 2, inners: 1 }).unwrap();
+            assert_eq!(Flaky::live(), before + 5);
+            let leaf = reserve.take_leaf(Leaf::new(Body::EMPTY));
+            let inner = reserve.take_inner(Inner::new());
+            // SAFETY: the nodes are ours until they are given back.
             unsafe {
-                assert_eq!(node.read(), 7);
-                Flaky::deallocate(node.cast(), BLOCK);
+                assert_eq!((leaf.as_ref().body().len(), inner.as_ref().seps().len()), (1, 0));
+                Flaky::deallocate(leaf.cast(), LEAF_BLOCK);
+                Flaky::deallocate(inner.cast(), INNER_BLOCK);
             }
-            assert_eq!(Flaky::live(), before + 2);
+            assert_eq!(Flaky::live(), before + 3);
         }
         assert_eq!(Flaky::live(), before);
     }
@@ -95,10 +140,10 @@ mod tests {
     fn a_failure_keeps_what_is_there() {
         let before = Flaky::live();
         let mut reserve = Reserve::<Flaky>::new();
-        let outcome = Flaky::failing_after(2, || reserve.fill(5));
+        let outcome = Flaky::failing_after(2, || reserve.fill(FIVE));
         assert_eq!(outcome, Err(Error::OutOfMemory));
         assert_eq!(Flaky::live(), before + 2);
-        reserve.fill(5).unwrap();
+        reserve.fill(FIVE).unwrap();
         assert_eq!(Flaky::live(), before + 5);
     }
 }

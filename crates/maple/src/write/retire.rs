@@ -1,15 +1,18 @@
 //! Phase five: what a write replaced is handed to the grace period.
 //!
-//! The replaced nodes are found again in the old subtree, which is still whole: at each level, those
-//! within the index range that the plan gives. Leaves go first, then the levels above, so that even an
-//! owner who frees at once still has the nodes that lead to the next ones.
+//! Two things happen to replaced nodes. Those at the ends of the range were *taken over*: what they held is in
+//! the new nodes now, so only their memory goes. Whole subtrees between them are *let go*: one reference less,
+//! and if that was the last, all that hangs below goes too. A subtree is let go as one, however large.
+//!
+//! The work goes from the top down, so that even an owner who frees at once has read a node before it is freed.
 
 use super::Removed;
-use super::plan::{Plan, Publish};
+use super::plan::Plan;
 use crate::alloc::NodeAlloc;
-use crate::entry::{Entry, drop_raw};
+use crate::entry::{Entry, Raw, drop_raw};
 use crate::node::{Body, Link};
-use crate::path::{Path, Pick};
+use core::marker::PhantomData;
+use core::ops::Range;
 use core::ptr::NonNull;
 use grace::Reclaim;
 
@@ -23,13 +26,14 @@ pub(crate) enum Disposal {
 }
 
 /// Takes what leaves the tree during one write. Deferred disposal holds one guard for all of it.
-struct Bin<R: Reclaim> {
+pub(crate) struct Bin<E: Entry, R: Reclaim, A: NodeAlloc> {
     guard: Option<R::Guard>,
+    _kinds: PhantomData<fn() -> (E, A)>,
 }
 
-impl<R: Reclaim> Bin<R> {
-    fn new(disposal: Disposal) -> Self {
-        Bin { guard: (disposal == Disposal::Deferred).then(R::pin) }
+impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
+    pub(crate) fn new(disposal: Disposal) -> Self {
+        Bin { guard: (disposal == Disposal::Deferred).then(R::pin), _kinds: PhantomData }
     }
 
     /// # Safety
@@ -42,6 +46,77 @@ impl<R: Reclaim> Bin<R> {
             None => unsafe { free(ptr) },
         }
     }
+
+    /// Takes an entry.
+    ///
+    /// # Safety
+    /// It has left the tree, and nobody else has it.
+    pub(crate) unsafe fn entry(&self, raw: Raw) {
+        // SAFETY: the caller's promise.
+        unsafe { self.dispose(raw, drop_raw::<E>) }
+    }
+
+    /// Takes the memory of a node whose contents were taken over.
+    ///
+    /// # Safety
+    /// It has left the tree and was not shared.
+    pub(crate) unsafe fn node(&self, link: Link) {
+        if let Some(node) = NonNull::new(link.node()) {
+            // SAFETY: the caller's promise.
+            unsafe { self.dispose(node, link.free_fn::<A>()) }
+        }
+    }
+
+    /// Takes a reference to a subtree.
+    ///
+    /// # Safety
+    /// The reference has left the tree.
+    pub(crate) unsafe fn subtree(&self, link: Link) {
+        if let Some(tagged) = link.tagged() {
+            // SAFETY: the caller's promise.
+            unsafe { self.dispose(tagged, let_go::<E, A>) }
+        }
+    }
+}
+
+/// Takes away one reference to a subtree, and frees it if that was the last.
+///
+/// # Safety
+/// The word is that of a link to a node of a tree of this kind; the reference is the caller's, and no reader
+/// that it stood for is left.
+unsafe fn let_go<E: Entry, A: NodeAlloc>(tagged: NonNull<()>) {
+    let link = Link::from_tagged(tagged);
+    // SAFETY: the caller's reference keeps the node.
+    if !unsafe { link.refs() }.release() {
+        return;
+    }
+    if link.level() == 0 {
+        if E::NEEDS_DROP {
+            // SAFETY: the leaf is ours alone.
+            let body = unsafe { *link.as_leaf().body() };
+            for slot in 0..body.len() {
+                if let Some(raw) = NonNull::new(body.word(slot)) {
+                    // SAFETY: the entries go with the leaf.
+                    unsafe { drop_raw::<E>(raw) }
+                }
+            }
+        }
+    } else {
+        // SAFETY: the node is ours alone.
+        let inner = unsafe { link.as_inner() };
+        // SAFETY: as above.
+        for slot in 0..unsafe { inner.seps() }.len() {
+            if let Some(child) = inner.child(slot).tagged() {
+                // As deep as the tree is high.
+                // SAFETY: the reference to the child was the node's.
+                unsafe { let_go::<E, A>(child) }
+            }
+        }
+    }
+    if let Some(node) = NonNull::new(link.node()) {
+        // SAFETY: nobody looks at the node any more.
+        unsafe { link.free_fn::<A>()(node) }
+    }
 }
 
 /// Retires what the plan replaced. `old` is the top of the replaced subtree.
@@ -50,127 +125,87 @@ impl<R: Reclaim> Bin<R> {
 /// The plan is published, and its nodes are not retired yet; for [`Disposal::Exclusive`], no reader
 /// exists.
 pub(super) unsafe fn retire<E: Entry, R: Reclaim, A: NodeAlloc>(
-    disposal: Disposal,
+    bin: &Bin<E, R, A>,
     plan: &Plan,
     old: Link,
     removed: Removed,
 ) {
-    let bin = Bin::<R>::new(disposal);
-    let (min, max) = match plan.publish {
-        Publish::Slot(_) => {
-            let top = plan.levels()[plan.levels().len() - 1];
-            (top.lo, top.hi)
+    for height in (0..=old.level()).rev() {
+        for (link, slots) in plan.taken_over(height) {
+            if link.is_null() {
+                continue;
+            }
+            if height > 0 {
+                // SAFETY: the caller's promise.
+                unsafe { children(bin, plan, link, slots, removed) }
+            } else if E::NEEDS_DROP && removed == Removed::Drop && !slots.is_empty() {
+                // SAFETY: as above.
+                unsafe { covered(bin, plan, link.as_leaf().body(), slots, link) }
+            }
+            // SAFETY: as above; what is taken over is not shared.
+            unsafe { bin.node(link) }
         }
-        Publish::Root | Publish::Empty => {
-            debug_assert!(old == plan.root);
-            (0, usize::MAX)
-        }
-    };
-    for height in 0..=old.level() {
-        // Levels above those rebuilt have no successor: the tree has become lower.
-        let (lo, hi) =
-            plan.levels().get(height).map_or((0, usize::MAX), |level| (level.lo, level.hi));
-        let entries = (removed == Removed::Drop).then_some((plan.first, plan.last));
-        // SAFETY: the caller's promise; every level is passed once, leaves first.
-        unsafe { level::<E, R, A>(&bin, old, (min, max), height, (lo, hi), entries) };
     }
 }
 
-/// Retires a whole subtree that covers every index, with its entries.
+/// Retires the replaced children of a node, but for those that were taken over: their turn comes.
 ///
 /// # Safety
-/// It is unreachable, and not retired yet; for [`Disposal::Exclusive`], no reader exists.
-pub(crate) unsafe fn retire_nodes<E: Entry, R: Reclaim, A: NodeAlloc>(
-    disposal: Disposal,
-    top: Link,
+/// As for [`retire`]; the node is still allocated.
+unsafe fn children<E: Entry, R: Reclaim, A: NodeAlloc>(
+    bin: &Bin<E, R, A>,
+    plan: &Plan,
+    link: Link,
+    slots: Range<usize>,
+    removed: Removed,
 ) {
-    if top.is_null() {
-        return;
-    }
-    let bin = Bin::<R>::new(disposal);
-    let all = (0, usize::MAX);
-    for height in 0..=top.level() {
-        // SAFETY: the caller's promise; every level is passed once, leaves first.
-        unsafe { level::<E, R, A>(&bin, top, all, height, all, Some(all)) };
-    }
-}
-
-/// Retires the nodes of one level that lie in `lo..=hi`, below `top`, which covers `min..=max`. Entries
-/// that lie wholly in the range `entries` go too.
-///
-/// # Safety
-/// As for [`retire`]; nodes above this level are still allocated.
-unsafe fn level<E: Entry, R: Reclaim, A: NodeAlloc>(
-    bin: &Bin<R>,
-    top: Link,
-    (min, max): (usize, usize),
-    height: usize,
-    (lo, hi): (usize, usize),
-    entries: Option<(usize, usize)>,
-) {
-    let mut path = Path::new();
-    // SAFETY: the old subtree is as it was, at this level and above.
-    unsafe { path.walk_part(top, min, max, height, Pick::Index(lo)) };
-    loop {
-        let step = *path.step(height);
-        let more = step.max < hi;
-        if height == 0
-            && E::NEEDS_DROP
-            && let Some((first, last)) = entries
-            && first <= step.max
-            && step.min <= last
-        {
-            // SAFETY: the leaf is not freed yet.
-            let body = unsafe { step.link.as_leaf().body() };
-            // SAFETY: the entries left the tree with the plan's publication.
-            unsafe { covered::<E, R>(bin, body, (step.min, step.max), (first, last)) };
+    // SAFETY: the caller's promise.
+    let inner = unsafe { link.as_inner() };
+    for slot in slots {
+        let child = inner.child(slot);
+        if plan.taken_over(child.level()).iter().any(|(taken, _)| *taken == child) {
+            continue;
         }
-        // Step on before the node is given up: the way on is through it.
-        let moved = more && path.next_node().is_some();
-        if let Some(node) = NonNull::new(step.link.node()) {
-            // SAFETY: the node is unreachable and passed once.
-            unsafe { bin.dispose(node, step.link.free_fn::<A>()) };
-        }
-        if !moved {
-            return;
+        if plan.on_the_way(child) {
+            // A sibling from beyond took its place at the end of the range: below it, there is something that
+            // was taken over.
+            // SAFETY: the caller's promise.
+            unsafe {
+                children(bin, plan, child, 0..child.len(), removed);
+                bin.node(child);
+            }
+        } else if removed == Removed::Keep {
+            // The one entry removed was alone in its leaf, with holes on either side.
+            debug_assert!(child.level() == 0);
+            // SAFETY: the caller's promise; the entry is somebody's, and the leaf was on the way to it.
+            unsafe { bin.node(child) }
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { bin.subtree(child) }
         }
     }
 }
 
-/// Retires the entries of a leaf from `min` to `max` that lie wholly in `first..=last`.
+/// Retires the entries of a leaf that the plan removed.
 ///
 /// # Safety
 /// They have left the tree.
-unsafe fn covered<E: Entry, R: Reclaim>(
-    bin: &Bin<R>,
+unsafe fn covered<E: Entry, R: Reclaim, A: NodeAlloc>(
+    bin: &Bin<E, R, A>,
+    plan: &Plan,
     body: &Body,
-    (min, max): (usize, usize),
-    (first, last): (usize, usize),
+    slots: Range<usize>,
+    leaf: Link,
 ) {
-    for slot in 0..body.len {
-        if let Some(raw) = NonNull::new(body.slots[slot])
-            && first <= body.start(slot, min)
-            && body.end(slot, max) <= last
+    let [left, right] = plan.kept();
+    for slot in slots {
+        // The slot of which a rest stays is still somebody's.
+        if (leaf, slot) != left
+            && (leaf, slot) != right
+            && let Some(raw) = NonNull::new(body.word(slot))
         {
             // SAFETY: the caller's promise; each word is one entry.
-            unsafe { bin.dispose(raw, drop_raw::<E>) };
+            unsafe { bin.entry(raw) }
         }
-    }
-}
-
-/// Retires the entries that a write within one leaf has removed from its old contents.
-///
-/// # Safety
-/// They have left the tree, and for [`Disposal::Exclusive`] nobody looks at them.
-pub(super) unsafe fn entries_of<E: Entry, R: Reclaim>(
-    disposal: Disposal,
-    plan: &Plan,
-    old: &Body,
-    removed: Removed,
-) {
-    if E::NEEDS_DROP && removed == Removed::Drop {
-        let (level, range) = (&plan.levels()[0], (plan.first, plan.last));
-        // SAFETY: the caller's promise.
-        unsafe { covered::<E, R>(&Bin::new(disposal), old, (level.lo, level.hi), range) };
     }
 }

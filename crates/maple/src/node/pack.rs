@@ -1,0 +1,385 @@
+//! How slots become leaves: which form a leaf takes, and where a run of slots is cut.
+//!
+//! Narrow bounds need a base and a unit: every bound must lie at the end of a unit, and fewer than 2^32
+//! units above the base. The unit is a page, if all bounds allow it, else one index, unless the leaf spans too
+//! much: so that ranges may come and go for long before the form must change. The base is put some units below the first bound, so that bounds
+//! before it fit, too.
+
+use super::leaf::{Body, Slot};
+use crate::layout::{
+    ALWAYS_WIDE, LEAF_CELLS, LEAF_SLOTS, LEAF_TAIL, MAX_PER_LEVEL, NARROW, Scale, WIDE,
+};
+use core::mem::MaybeUninit;
+
+/// Slots of the leaves that one write replaces: two in part and a sibling, and what comes between.
+const MOST: usize = 3 * LEAF_SLOTS + 3;
+/// The preferred unit: a page.
+const PAGE_SHIFT: u32 = 12;
+/// Units kept free below the first bound.
+const BELOW: u32 = 30;
+
+/// A run of slots taken out of leaves.
+pub(crate) struct Slots {
+    slots: [MaybeUninit<Slot>; MOST],
+    len: usize,
+}
+
+impl Slots {
+    /// Makes it empty, in place: it is too large to be moved about.
+    ///
+    /// # Safety
+    /// The place may be written to.
+    #[inline(always)]
+    pub(crate) unsafe fn begin(place: *mut Slots) {
+        // SAFETY: the caller's promise.
+        unsafe { (&raw mut (*place).len).write(0) }
+    }
+
+    pub(crate) fn push(&mut self, end: usize, word: *mut ()) {
+        self.slots[self.len].write(Slot { end, word });
+        self.len += 1;
+    }
+
+    /// Slots `from..to` of a leaf that ends at `max`.
+    pub(crate) fn copy(&mut self, body: &Body, from: usize, to: usize, max: usize) {
+        for slot in from..to {
+            let Slot { end, word } = body.slot(slot, max);
+            self.push(end, word);
+        }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Slot] {
+        // SAFETY: `push` has written the first `len`.
+        unsafe { self.slots[..self.len].assume_init_ref() }
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [Slot] {
+        // SAFETY: as above.
+        unsafe { self.slots[..self.len].assume_init_mut() }
+    }
+}
+
+/// What a run of slots weighs.
+fn weight(slots: &[Slot], scale: Scale) -> usize {
+    scale.weigh(slots.len(), slots.iter().filter(|slot| !slot.word.is_null()).count())
+}
+
+/// Base and shift that fit all bounds of a leaf with these slots; `None` if it must be wide.
+fn narrow(slots: &[Slot]) -> Option<(usize, u8)> {
+    if ALWAYS_WIDE {
+        return None;
+    }
+    // The indices after the bounds; the last slot's is not stored.
+    let after = |slot: &Slot| slot.end.wrapping_add(1);
+    let [bounded @ .., _] = slots else { return None };
+    let (Some(first), Some(last)) = (bounded.first().map(after), bounded.last().map(after)) else {
+        return Some((0, PAGE_SHIFT as u8));
+    };
+    let aligned = bounded.iter().fold(0, |bits, slot| bits | after(slot)).trailing_zeros();
+    let span = (last - first) >> (BELOW + 1);
+    let needed = usize::BITS - span.leading_zeros();
+    if needed > aligned {
+        return None;
+    }
+    let shift = if aligned < PAGE_SHIFT { needed } else { needed.max(PAGE_SHIFT) };
+    // At least one unit below the first bound's end; that is there, since `first` is a multiple, and not 0.
+    let room = (1usize << BELOW).checked_shl(shift).filter(|room| room >> shift == 1 << BELOW);
+    let base = first.saturating_sub(room.unwrap_or(first)).min(first - (1 << shift));
+    Some((base, shift as u8))
+}
+
+/// Whether one leaf takes all these slots.
+#[cfg(test)]
+pub(crate) fn is_packable(slots: &[Slot]) -> bool {
+    let scale = if narrow(slots).is_some() { NARROW } else { WIDE };
+    weight(slots, scale) <= scale.full
+}
+
+/// Fills a leaf with slots. They must fit: see [`cut`].
+pub(crate) fn pack(slots: &[Slot]) -> Body {
+    let mut body = Body::EMPTY;
+    body.set_len(slots.len());
+    match narrow(slots) {
+        Some((base, shift)) => (body.base, body.shift) = (base, shift),
+        None => body.wide = true,
+    }
+    let (mut rank, last) = (0, slots.len() - 1);
+    for (i, slot) in slots.iter().enumerate() {
+        if i < last {
+            body.put_bound(i, slot.end);
+        }
+        if !slot.word.is_null() {
+            body.mask |= 1 << i;
+            body.put_word(rank, slot.word);
+            rank += 1;
+        }
+    }
+    body
+}
+
+impl Body {
+    /// Writes a bound, which fits the form.
+    #[inline(always)]
+    pub(super) fn put_bound(&mut self, slot: usize, end: usize) {
+        let room = self.room_mut();
+        debug_assert!(slot < if self.wide { LEAF_CELLS } else { 2 * LEAF_CELLS });
+        if self.wide {
+            // SAFETY: inside the room.
+            unsafe { room.cast::<usize>().add(slot).write(end) }
+        } else {
+            let units = ((end + 1 - self.base) >> self.shift) - 1;
+            debug_assert!(units < u32::MAX as usize);
+            // SAFETY: inside the room.
+            unsafe { room.cast::<u32>().add(slot).write(units as u32) }
+        }
+    }
+
+    /// Writes the word of the entry with that rank.
+    #[inline(always)]
+    pub(super) fn put_word(&mut self, rank: usize, word: *mut ()) {
+        debug_assert!(rank < LEAF_CELLS);
+        // SAFETY: inside the room.
+        unsafe { self.room_mut().add(LEAF_CELLS - 1 - rank).cast::<*mut ()>().write(word) }
+    }
+
+    /// Gives each entry another word, that at its slot.
+    pub(crate) fn replace_words(&mut self, words: &[*mut (); LEAF_SLOTS]) {
+        for slot in 0..self.len() {
+            if !self.is_hole(slot) {
+                self.put_word(self.rank(slot), words[slot]);
+            }
+        }
+    }
+
+    /// Whether a bound fits the form of the leaf.
+    #[inline(always)]
+    pub(super) fn takes(&self, end: usize) -> bool {
+        if self.wide {
+            return true;
+        }
+        let Some(after) = end.wrapping_add(1).checked_sub(self.base) else { return false };
+        // From one unit on, so that bounds count from zero.
+        let units = after >> self.shift;
+        units << self.shift == after && units.wrapping_sub(1) < u32::MAX as usize
+    }
+
+    /// Whether bounds and words find room.
+    pub(crate) fn is_within_room(&self) -> bool {
+        let (scale, entries) = (self.scale(), self.mask.count_ones() as usize);
+        (1..32).contains(&self.len()) && scale.weigh(self.len(), entries) <= scale.full
+    }
+
+    /// How much the leaf carries, in its form.
+    #[inline(always)]
+    pub(super) fn scale(&self) -> Scale {
+        if self.wide { WIDE } else { NARROW }
+    }
+}
+
+#[cfg(test)]
+impl Body {
+    /// Damage for the validator to find: other slots are entries. Returns those that were.
+    pub(crate) fn replace_mask(&mut self, mask: u32) -> u32 {
+        core::mem::replace(&mut self.mask, mask)
+    }
+
+    /// Damage for the validator to find.
+    pub(crate) fn swap_bounds(&mut self, a: usize, b: usize) {
+        let (first, second) = (self.bound(a), self.bound(b));
+        self.put_bound(a, second);
+        self.put_bound(b, first);
+    }
+}
+
+/// Cuts a run of slots into the sizes of leaves that take them, in the form that each will have.
+///
+/// `before` and `after` count the slots on either side of what was written. A write at an end cuts
+/// unevenly, so that a run of writes in one direction leaves full leaves behind it.
+pub(crate) fn cut(slots: &[Slot], before: usize, after: usize) -> ([u8; MAX_PER_LEVEL], usize) {
+    let (sizes, count) = cut_on(slots, before, after, NARROW);
+    let mut from = 0;
+    for &size in &sizes[..count] {
+        let part = &slots[from..from + usize::from(size)];
+        // Most wide leaves are small: those where a hole is huge.
+        if narrow(part).is_none() && weight(part, WIDE) > WIDE.full {
+            return cut_on(slots, before, after, WIDE);
+        }
+        from += usize::from(size);
+    }
+    (sizes, count)
+}
+
+/// Cuts so that each part fits on the scale and has an entry.
+fn cut_on(
+    slots: &[Slot],
+    before: usize,
+    after: usize,
+    scale: Scale,
+) -> ([u8; MAX_PER_LEVEL], usize) {
+    let total = weight(slots, scale);
+    let mut sizes = [0; MAX_PER_LEVEL];
+    let parts = total.div_ceil(scale.full);
+    if parts <= 1 {
+        sizes[0] = slots.len() as u8;
+        return (sizes, 1);
+    }
+    if parts == 2 && (after <= 1 || before <= 1) {
+        let first = if after <= 1 {
+            scale.full.min(total - LEAF_TAIL)
+        } else {
+            LEAF_TAIL.max(total - scale.full)
+        };
+        if fill(slots, scale, &mut sizes, 2, |_| first, after <= 1) {
+            return (sizes, 2);
+        }
+    }
+    // A slot more on one side of a cut than on the other can make a part too heavy; another part helps.
+    for parts in parts..=MAX_PER_LEVEL {
+        if fill(slots, scale, &mut sizes, parts, |i| total * i / parts, true) {
+            return (sizes, parts);
+        }
+    }
+    unreachable!("{} slots do not fit {MAX_PER_LEVEL} leaves", slots.len())
+}
+
+/// Cuts where the weight passes `target(1)`, `target(2)`...: the slot that does so goes to the left part if
+/// not `below`. False if a part is too heavy or has no entry.
+fn fill(
+    slots: &[Slot],
+    scale: Scale,
+    sizes: &mut [u8; MAX_PER_LEVEL],
+    parts: usize,
+    target: impl Fn(usize) -> usize,
+    below: bool,
+) -> bool {
+    *sizes = [0; MAX_PER_LEVEL];
+    let (mut part, mut weight, mut own, mut entries) = (0, 0, 0, 0);
+    for slot in slots {
+        let entry = usize::from(!slot.word.is_null());
+        let more = scale.weigh(1, entry);
+        let passes =
+            if below { weight + more > target(part + 1) } else { weight >= target(part + 1) };
+        if part + 1 < parts && own > 0 && passes {
+            if entries == 0 {
+                return false;
+            }
+            (part, own, entries) = (part + 1, 0, 0);
+        }
+        (weight, own, entries) = (weight + more, own + more, entries + entry);
+        sizes[part] += 1;
+        if own > scale.full {
+            return false;
+        }
+    }
+    part + 1 == parts && entries > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::leaf::word;
+    use std::vec::Vec;
+
+    fn check(slots: &[Slot], min: usize) {
+        let body = pack(slots);
+        let max = slots[slots.len() - 1].end;
+        assert_eq!(body.len(), slots.len());
+        let mut start = min;
+        for (i, slot) in slots.iter().enumerate() {
+            assert_eq!((body.start(i, min), body.slot(i, max)), (start, *slot));
+            for index in [start, start + (slot.end - start) / 2, slot.end] {
+                assert_eq!(body.find(index), i, "{index:#x}");
+            }
+            start = slot.end.wrapping_add(1);
+        }
+    }
+
+    /// Ranges of `size`, each followed by a hole of as much unless `size` is odd.
+    fn run(n: usize, from: usize, size: usize, touching: bool) -> Vec<Slot> {
+        let mut slots = Vec::new();
+        for i in 0..n {
+            let end = from + (i + 1) * size - 1;
+            let hole = !touching && i % 2 == 0;
+            slots.push(Slot { end, word: word(if hole { 0 } else { i + 1 }) });
+        }
+        slots
+    }
+
+    #[test]
+    fn every_form_reads_back() {
+        for size in [1, 3, 0x1000, 0x20_0000, 1 << 34, (1 << 40) + 1, 1 << 57] {
+            for touching in [false, true] {
+                let scale =
+                    if narrow(&run(9, 0, size, touching)).is_some() { NARROW } else { WIDE };
+                for n in 1..LEAF_SLOTS {
+                    let slots = run(n, 0, size, touching);
+                    if weight(&slots, scale) <= scale.full && (n - 1).checked_mul(size).is_some() {
+                        check(&slots, 0);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bounds_far_up_and_at_the_end() {
+        let mut slots = run(5, 0x7fff_0000_0000, 0x1000, false);
+        check(&slots, 0x7000_0000_0000);
+        slots.push(Slot { end: usize::MAX, word: word(0) });
+        assert_eq!(narrow(&slots).is_none(), ALWAYS_WIDE);
+        check(&slots, 0);
+        let top = [
+            Slot { end: usize::MAX - 0x2000, word: word(0) },
+            Slot { end: usize::MAX - 0x1000, word: word(1) },
+            Slot { end: usize::MAX, word: word(2) },
+        ];
+        check(&top, 0);
+        check(&[Slot { end: 0, word: word(1) }, Slot { end: usize::MAX, word: word(0) }], 0);
+        check(&[Slot { end: usize::MAX, word: word(1) }], 0);
+        // Two regions with a huge hole between them, of pages: not narrow.
+        let mut far = run(3, 0, 0x1000, true);
+        far.push(Slot { end: 0x7fff_ffff_efff, word: word(0) });
+        far.push(Slot { end: 0x7fff_ffff_ffff, word: word(7) });
+        far.push(Slot { end: usize::MAX, word: word(0) });
+        assert!(narrow(&far).is_none());
+        check(&far, 0);
+    }
+
+    #[test]
+    fn what_fits_and_what_does_not() {
+        let body = pack(&run(6, 0x40_0000, 0x1000, true));
+        assert!(body.takes(0x40_2fff) && body.takes(0x3f_ffff) && body.takes(0x1_0000_0fff));
+        assert!(body.wide || (!body.takes(0x40_2ffe) && !body.takes(usize::MAX)));
+        assert!(body.wide || !body.takes(1 << 60));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "long, and plain arithmetic")]
+    fn every_cut_fits() {
+        for size in [0x1000, (1 << 50) + 1] {
+            for touching in [false, true] {
+                for n in 2..(2 * LEAF_SLOTS + 3).min(MOST) {
+                    if (n as u128 * size as u128) >> 64 != 0 {
+                        continue;
+                    }
+                    let slots = run(n, 0, size, touching);
+                    if weight(&slots, NARROW) > 2 * NARROW.full + 7 {
+                        continue;
+                    }
+                    for (before, after) in [(0, n - 1), (n - 1, 0), (n / 2, n - 1 - n / 2)] {
+                        let (sizes, count) = cut(&slots, before, after);
+                        let mut rest = &slots[..];
+                        for &size in &sizes[..count] {
+                            let (part, more) = rest.split_at(usize::from(size));
+                            assert!(part.iter().any(|slot| !slot.word.is_null()));
+                            let body = pack(part);
+                            assert!(weight(part, body.scale()) <= body.scale().full);
+                            rest = more;
+                        }
+                        assert!(rest.is_empty());
+                    }
+                }
+            }
+        }
+    }
+}

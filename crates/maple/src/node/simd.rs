@@ -1,0 +1,260 @@
+//! The search within a node by vectors: all bounds at once.
+//!
+//! With the feature `std` the processor is asked, once, what it has; a build for a processor that has
+//! vectors for sure does not ask. The functions for AVX-512 and AVX2 are the same but for the width.
+//!
+//! Vectors read whole lines: bounds beyond the last, too. Those lie in the node, are initialised, and are
+//! masked out. Nobody writes to a published node's bounds, so this races with nothing.
+
+use super::Link;
+use super::inner::Seps;
+use super::leaf::Body;
+use super::load::{Search, descend};
+use crate::layout::{INNER_SLOTS, LEAF_CELLS};
+use core::arch::x86_64::*;
+use core::sync::atomic::{AtomicU8, Ordering};
+
+// Two vectors of bounds, three of wide ones, lie in the room; separators and a word in two.
+const _: () = assert!(8 * LEAF_CELLS >= 192 && size_of::<Seps>() == 128 && INNER_SLOTS == 16);
+
+/// The vectors that this processor has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Vectors {
+    Avx2 = 1,
+    Avx512 = 2,
+}
+
+/// What the processor was found to have; 0 as long as nobody asked.
+static FOUND: AtomicU8 = AtomicU8::new(0);
+const NOTHING: u8 = 3;
+
+impl Vectors {
+    /// Cost: nothing where the build knows, else a load and two predictable branches.
+    #[inline(always)]
+    pub(super) fn get() -> Option<Vectors> {
+        if cfg!(all(target_feature = "avx512f", target_feature = "popcnt")) {
+            return Some(Vectors::Avx512);
+        }
+        // Relaxed: the byte is all there is to know.
+        match FOUND.load(Ordering::Relaxed) {
+            2 => Some(Vectors::Avx512),
+            1 => Some(Vectors::Avx2),
+            0 => Self::ask(),
+            _ => None,
+        }
+    }
+
+    #[cold]
+    fn ask() -> Option<Vectors> {
+        let found = Self::detect();
+        // Relaxed: see `get`.
+        FOUND.store(found.map_or(NOTHING, |found| found as u8), Ordering::Relaxed);
+        found
+    }
+
+    #[cfg(feature = "std")]
+    fn detect() -> Option<Vectors> {
+        use std::arch::is_x86_feature_detected;
+        let scalar = is_x86_feature_detected!("popcnt") && is_x86_feature_detected!("bmi1");
+        if scalar && is_x86_feature_detected!("avx512f") {
+            Some(Vectors::Avx512)
+        } else if scalar && is_x86_feature_detected!("avx2") {
+            Some(Vectors::Avx2)
+        } else {
+            None
+        }
+    }
+
+    #[cfg(not(feature = "std"))]
+    fn detect() -> Option<Vectors> {
+        cfg!(all(target_feature = "avx2", target_feature = "popcnt")).then_some(Vectors::Avx2)
+    }
+
+    /// The whole way down.
+    ///
+    /// # Safety
+    /// As for [`super::load`].
+    #[inline(always)]
+    pub(super) unsafe fn load(self, root: Link, index: usize) -> *mut () {
+        match self {
+            // SAFETY: the processor has them; the caller's promise.
+            Vectors::Avx512 => unsafe { load_avx512(root, index) },
+            // SAFETY: as above.
+            Vectors::Avx2 => unsafe { load_avx2(root, index) },
+        }
+    }
+}
+
+impl Search for Vectors {
+    #[inline(always)]
+    fn leaf(self, body: &Body, index: usize) -> usize {
+        match self {
+            // SAFETY: the processor has them.
+            Vectors::Avx512 => unsafe { leaf_avx512(body, index) },
+            // SAFETY: as above.
+            Vectors::Avx2 => unsafe { leaf_avx2(body, index) },
+        }
+    }
+
+    #[inline(always)]
+    fn inner(self, seps: &Seps, index: usize) -> usize {
+        match self {
+            // SAFETY: the processor has them.
+            Vectors::Avx512 => unsafe { inner_avx512(seps, index) },
+            // SAFETY: as above.
+            Vectors::Avx2 => unsafe { inner_avx2(seps, index) },
+        }
+    }
+}
+
+/// Only made where the processor has AVX-512.
+#[derive(Clone, Copy)]
+struct Avx512;
+
+impl Search for Avx512 {
+    #[inline(always)]
+    fn leaf(self, body: &Body, index: usize) -> usize {
+        // SAFETY: the processor has them.
+        unsafe { leaf_avx512(body, index) }
+    }
+
+    #[inline(always)]
+    fn inner(self, seps: &Seps, index: usize) -> usize {
+        // SAFETY: as above.
+        unsafe { inner_avx512(seps, index) }
+    }
+}
+
+/// Only made where the processor has AVX2.
+#[derive(Clone, Copy)]
+struct Avx2;
+
+impl Search for Avx2 {
+    #[inline(always)]
+    fn leaf(self, body: &Body, index: usize) -> usize {
+        // SAFETY: the processor has them.
+        unsafe { leaf_avx2(body, index) }
+    }
+
+    #[inline(always)]
+    fn inner(self, seps: &Seps, index: usize) -> usize {
+        // SAFETY: as above.
+        unsafe { inner_avx2(seps, index) }
+    }
+}
+
+#[target_feature(enable = "avx512f,popcnt,bmi1")]
+#[inline]
+unsafe fn load_avx512(root: Link, index: usize) -> *mut () {
+    // SAFETY: the caller's promise.
+    unsafe { descend(Avx512, root, index) }
+}
+
+#[target_feature(enable = "avx2,popcnt,bmi1")]
+#[inline]
+unsafe fn load_avx2(root: Link, index: usize) -> *mut () {
+    // SAFETY: the caller's promise.
+    unsafe { descend(Avx2, root, index) }
+}
+
+/// How many of the first `n` lanes are set.
+#[inline(always)]
+fn count(lanes: u32, n: usize) -> usize {
+    (lanes & ((1 << n) - 1)).count_ones() as usize
+}
+
+#[target_feature(enable = "avx512f,popcnt,bmi1")]
+#[inline]
+unsafe fn leaf_avx512(body: &Body, index: usize) -> usize {
+    let n = body.len() - 1;
+    if body.wide {
+        let (at, wanted) = (body.words_wide(), _mm512_set1_epi64(index as i64));
+        let mut lanes = 0;
+        for i in 0..3 {
+            // SAFETY: inside the room.
+            let bounds = unsafe { _mm512_loadu_si512(at.add(8 * i).cast()) };
+            lanes |= u32::from(_mm512_cmplt_epu64_mask(bounds, wanted)) << (8 * i);
+        }
+        return count(lanes, n);
+    }
+    let (at, wanted) = (body.narrow(), _mm512_set1_epi32(body.units(index) as i32));
+    // SAFETY: inside the room.
+    let (low, high) =
+        unsafe { (_mm512_loadu_si512(at.cast()), _mm512_loadu_si512(at.add(16).cast())) };
+    let low = u32::from(_mm512_cmplt_epu32_mask(low, wanted));
+    let high = u32::from(_mm512_cmplt_epu32_mask(high, wanted));
+    count(low | high << 16, n)
+}
+
+#[target_feature(enable = "avx512f,popcnt,bmi1")]
+#[inline]
+unsafe fn inner_avx512(seps: &Seps, index: usize) -> usize {
+    let (at, wanted) = (&raw const *seps, _mm512_set1_epi64(index as i64));
+    // SAFETY: 15 separators are read. What lies behind them is not: the count of references may change.
+    let (low, high) = unsafe {
+        (_mm512_loadu_si512(at.cast()), _mm512_maskz_loadu_epi64(0x7f, at.byte_add(64).cast()))
+    };
+    let low = u32::from(_mm512_cmplt_epu64_mask(low, wanted));
+    let high = u32::from(_mm512_cmplt_epu64_mask(high, wanted));
+    count(low | high << 8, INNER_SLOTS - 1)
+}
+
+#[target_feature(enable = "avx2,popcnt,bmi1")]
+#[inline]
+unsafe fn leaf_avx2(body: &Body, index: usize) -> usize {
+    let n = body.len() - 1;
+    if body.wide {
+        // SAFETY: inside the room.
+        return count(unsafe { words_avx2::<6>(body.words_wide(), index) }, n);
+    }
+    // Comparisons are signed: with the highest bit turned they order as without sign.
+    let turn = _mm256_set1_epi32(i32::MIN);
+    let wanted = _mm256_xor_si256(_mm256_set1_epi32(body.units(index) as i32), turn);
+    let mut lanes = 0;
+    for i in 0..4 {
+        // SAFETY: inside the room.
+        let bounds = unsafe { _mm256_loadu_si256(body.narrow().add(8 * i).cast()) };
+        let below = _mm256_cmpgt_epi32(wanted, _mm256_xor_si256(bounds, turn));
+        lanes |= (_mm256_movemask_ps(_mm256_castsi256_ps(below)) as u32) << (8 * i);
+    }
+    count(lanes, n)
+}
+
+#[target_feature(enable = "avx2,popcnt,bmi1")]
+#[inline]
+unsafe fn inner_avx2(seps: &Seps, index: usize) -> usize {
+    let at = (&raw const *seps).cast::<usize>();
+    // SAFETY: 12 separators, and three. What lies behind them is not read: the count of references may change.
+    let (first, last) = unsafe {
+        let three = _mm256_set_epi64x(0, -1, -1, -1);
+        (words_avx2::<3>(at, index), _mm256_maskload_epi64(at.add(12).cast(), three))
+    };
+    count(first | below_avx2(last, index) << 12, INNER_SLOTS - 1)
+}
+
+/// Which of `4 * N` words are below an index.
+///
+/// # Safety
+/// So many words lie at `at`.
+#[target_feature(enable = "avx2,popcnt,bmi1")]
+#[inline]
+unsafe fn words_avx2<const N: usize>(at: *const usize, index: usize) -> u32 {
+    let mut lanes = 0;
+    for i in 0..N {
+        // SAFETY: the caller's promise.
+        let bounds = unsafe { _mm256_loadu_si256(at.add(4 * i).cast()) };
+        lanes |= below_avx2(bounds, index) << (4 * i);
+    }
+    lanes
+}
+
+/// Which of four words are below an index.
+#[target_feature(enable = "avx2,popcnt,bmi1")]
+#[inline]
+fn below_avx2(bounds: __m256i, index: usize) -> u32 {
+    let turn = _mm256_set1_epi64x(i64::MIN);
+    let wanted = _mm256_xor_si256(_mm256_set1_epi64x(index as i64), turn);
+    let below = _mm256_cmpgt_epi64(wanted, _mm256_xor_si256(bounds, turn));
+    _mm256_movemask_pd(_mm256_castsi256_pd(below)) as u32
+}
