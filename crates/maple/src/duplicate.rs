@@ -1,5 +1,9 @@
-//! Duplicating a tree: the same nodes again, with entries of their own.
+//! Duplicating a tree.
 //!
+//! Entries that are shared pointers or plain values ([`Entry::SHARES`]) let the copy share the nodes: it counts
+//! one more tree for the root, whatever the size, and whoever writes first pays for the way it touches.
+//!
+//! Others, each of which must be duplicated by itself, make it the same nodes again, with entries of their own.
 //! Nodes are copied bottom-up: an inner node is handed to its parent only when all of its children are
 //! copied. So at a failure everything made hangs complete in the inner nodes of one path, each with as
 //! many children as its count says, and can be freed like any subtree.
@@ -7,10 +11,10 @@
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
-use crate::layout::{LEAF_SLOTS, MAX_HEIGHT};
+use crate::layout::MAX_HEIGHT;
 use crate::node::{Inner, Leaf, Link};
-use crate::write::{Bin, Disposal, Need, Reserve};
-use core::ptr::{self, NonNull};
+use crate::write::{Bin, Copies, Disposal, Need, Reserve};
+use core::ptr::NonNull;
 use grace::Reclaim;
 
 /// The inner nodes being copied: one a level, from the root down.
@@ -49,6 +53,10 @@ pub(crate) unsafe fn duplicate<E: Entry, R: Reclaim, A: NodeAlloc>(
 ) -> Result<Link, Error> {
     if root.is_null() {
         return Ok(Link::NULL);
+    }
+    if E::SHARES {
+        // SAFETY: the caller's promise.
+        return if unsafe { root.refs() }.share() { Ok(root) } else { Err(Error::OutOfMemory) };
     }
     let mut copying = Copying::<E, R, A> {
         nodes: [None; MAX_HEIGHT],
@@ -109,31 +117,12 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Copying<E, R, A> {
     /// # Safety
     /// The writer's right.
     unsafe fn leaf(&mut self, source: Link) -> Result<Link, Error> {
-        /// Frees the duplicates made so far, at a failure or a panic.
-        struct Made<E: Entry>([*mut (); LEAF_SLOTS], core::marker::PhantomData<E>);
-        impl<E: Entry> Drop for Made<E> {
-            fn drop(&mut self) {
-                for word in self.0 {
-                    if let Some(raw) = NonNull::new(word) {
-                        // SAFETY: the duplicate is ours alone.
-                        unsafe { crate::entry::drop_raw::<E>(raw) }
-                    }
-                }
-            }
-        }
-
         self.spare.fill(Need { leaves: 1, inners: 0 })?;
         // SAFETY: the caller's promise.
         let mut body = unsafe { *source.as_leaf().body() };
-        let mut made = Made::<E>([ptr::null_mut(); LEAF_SLOTS], core::marker::PhantomData);
-        for slot in 0..body.len() {
-            if let Some(raw) = NonNull::new(body.word(slot)) {
-                // SAFETY: the entry is in the tree.
-                made.0[slot] = unsafe { E::try_dup(raw)? }.as_ptr();
-            }
-        }
-        body.replace_words(&made.0);
-        core::mem::forget(made);
+        // SAFETY: as above.
+        let words = unsafe { Copies::<E>::of(&body)? };
+        body.replace_words(&words.take());
         Ok(Link::leaf(self.spare.take_leaf(Leaf::new(body))))
     }
 }

@@ -28,6 +28,7 @@ pub type Raw = NonNull<()>;
 /// - Between the two, `borrow` is sound from any thread that may share an `Self`, any number of times.
 /// - `try_dup` returns a word of its own, or an error and changes nothing. It must not unwind with
 ///   the source harmed.
+/// - If `SHARES` is true, the type is `Sync`, and `try_dup` succeeds and returns the same word.
 /// - If `NEEDS_DROP` is false, forgetting the word is as good as dropping the entry, and the word may
 ///   be copied freely.
 ///
@@ -48,6 +49,10 @@ pub unsafe trait Entry: Sized + Send + 'static {
 
     /// Whether an entry that leaves the tree must be dropped.
     const NEEDS_DROP: bool;
+
+    /// Whether a duplicate is as good as the original: a shared pointer, or a plain value. Then a duplicate of a
+    /// tree shares its nodes, and entries with them, until one of the two is written to.
+    const SHARES: bool = false;
 
     /// The entry as a word.
     fn into_raw(self) -> Raw;

@@ -27,10 +27,12 @@ mod publish;
 mod quick;
 mod reserve;
 mod retire;
+mod unshare;
 
 pub(crate) use plan::Need;
 pub(crate) use reserve::Reserve;
 pub(crate) use retire::{Bin, Disposal};
+pub(crate) use unshare::Copies;
 
 use crate::alloc::NodeAlloc;
 use crate::entry::{Entry, Raw, drop_raw};
@@ -97,42 +99,6 @@ impl<E: Entry, A: NodeAlloc> Drop for Supplies<E, A> {
     }
 }
 
-/// Makes sure that storing an entry or a hole over `first..=last`, and erasing the entry that holds `first`, will find
-/// their memory in `supplies`.
-///
-/// # Safety
-/// The caller has the writer's right to the tree.
-pub(crate) unsafe fn prepare<E: Entry, A: NodeAlloc>(
-    root: &AtomicLink,
-    supplies: &mut Supplies<E, A>,
-    first: usize,
-    last: usize,
-) -> Result<(), Error> {
-    let root = root.load();
-    let mut needed = Need { leaves: 1, inners: 0 };
-    if !root.is_null() {
-        let mut plan = Plan::new();
-        // SAFETY: the caller's promise.
-        let span = unsafe { plan.walk(root, first) };
-        if !span.word.is_null() && plan.make(span.min, span.max, true)? {
-            needed = needed.or(plan.nodes());
-        }
-        for hole in [false, true] {
-            let mut plan = Plan::new();
-            // SAFETY: the caller's promise.
-            unsafe { plan.walk(root, first) };
-            if plan.make(first, last, hole)? {
-                needed = needed.or(plan.nodes());
-                if let Some(source) = plan.split() {
-                    // SAFETY: the entry is in the tree.
-                    unsafe { supplies.provide(source)? }
-                }
-            }
-        }
-    }
-    supplies.nodes.fill(needed)
-}
-
 impl Need {
     /// Enough for either.
     fn or(self, other: Need) -> Need {
@@ -158,6 +124,33 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         disposal: Disposal,
     ) -> Self {
         Target { tree, supplies, disposal, _kinds: PhantomData }
+    }
+
+    /// Makes sure that storing an entry or a hole over `first..=last`, and erasing the entry that holds
+    /// `first`, will find their memory in the supplies.
+    pub(crate) fn prepare(mut self, first: usize, last: usize) -> Result<(), Error> {
+        let mut needed = Need { leaves: 1, inners: 0 };
+        let root = self.tree.load();
+        if !root.is_null() {
+            let mut path = Path::new();
+            // SAFETY: the promise of `new`.
+            unsafe { path.walk(root, Pick::Index(first)) };
+            let span = path.span();
+            let mut plan = Plan::new();
+            if !span.word.is_null() && self.plan(&mut plan, span.min, span.max, true)? {
+                needed = needed.or(plan.nodes());
+            }
+            for hole in [false, true] {
+                if self.plan(&mut plan, first, last, hole)? {
+                    needed = needed.or(plan.nodes());
+                    if let Some(source) = plan.split() {
+                        // SAFETY: the entry is in the tree.
+                        unsafe { self.supplies.provide(source)? }
+                    }
+                }
+            }
+        }
+        self.supplies.nodes.fill(needed)
     }
 
     /// Replaces what lies in `first..=last` by `new` (null: a hole). On error nothing has changed and
@@ -216,6 +209,9 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         new: *mut (),
         removed: Removed,
     ) -> Result<(), Error> {
+        if Self::is_shared(path, 0) {
+            return self.carry_out(first, last, new, removed);
+        }
         match self.quick(path, first, last, new, removed) {
             Some(outcome) => outcome,
             None => self.carry_out(first, last, new, removed),
@@ -233,9 +229,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         removed: Removed,
     ) -> Result<(), Error> {
         let mut plan = Plan::new();
-        // SAFETY: the promise of `new`; the root is not null.
-        unsafe { plan.walk(self.tree.load(), first) };
-        if !plan.make(first, last, new.is_null())? {
+        if !self.plan(&mut plan, first, last, new.is_null())? {
             return Ok(());
         }
         if let Some(source) = plan.split() {
@@ -254,6 +248,40 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         // A duplicate made ahead is for the next write only: its source may be gone by the one after.
         self.supplies.drop_spare();
         Ok(())
+    }
+
+    /// Works out a write; false if it changes nothing. What it replaces in part is this tree's own afterwards.
+    fn plan(
+        &mut self,
+        plan: &mut Plan,
+        first: usize,
+        last: usize,
+        hole: bool,
+    ) -> Result<bool, Error> {
+        if E::SHARES {
+            self.unshare(first, 0)?;
+            self.unshare(last, 0)?;
+        }
+        loop {
+            // SAFETY: the promise of `new`; the root is not null.
+            unsafe { plan.walk(self.tree.load(), first) };
+            if !plan.make(first, last, hole)? {
+                return Ok(false);
+            }
+            // Siblings, and holes beyond the range, that it takes in.
+            let mut copied = false;
+            if E::SHARES {
+                for (height, level) in plan.levels().iter().enumerate() {
+                    if !level.left.is_null() {
+                        copied |=
+                            self.unshare(level.lo, height)? | self.unshare(level.hi, height)?;
+                    }
+                }
+            }
+            if !copied {
+                return Ok(true);
+            }
+        }
     }
 
     /// The duplicate that was made for this write.

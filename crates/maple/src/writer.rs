@@ -16,7 +16,7 @@ use crate::stats::Stats;
 use crate::sync::MutexGuard;
 use crate::tree::{Core, MapleTree};
 use crate::validate::{Violation, validate};
-use crate::write::{Bin, Disposal, Need, Supplies, Target, prepare};
+use crate::write::{Bin, Disposal, Need, Supplies, Target};
 use core::fmt;
 use core::marker::PhantomData;
 use core::ops::RangeInclusive;
@@ -170,13 +170,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// # Errors
     /// [`Error::OutOfMemory`] or [`Error::EmptyRange`].
     pub fn preallocate(&mut self, range: RangeInclusive<usize>) -> Result<(), Error> {
-        if range.is_empty() {
-            return Err(Error::EmptyRange);
-        }
-        // SAFETY: we are the writer.
-        unsafe {
-            prepare::<E, A>(&self.core.root, &mut self.supplies, *range.start(), *range.end())
-        }
+        let (target, first, last) = self.target(&range)?;
+        target.prepare(first, last)
     }
 
     /// Allocates ahead so many nodes that none of the next `writes` writes of this writer can lack one,
@@ -200,9 +195,11 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     pub fn preallocate_writes(&mut self, writes: usize) -> Result<(), Error> {
         // Each write replaces at most `MAX_PER_LEVEL` nodes a level and may put a new root above them, up to
         // the height that no tree goes beyond.
-        let leaves = writes.checked_mul(MAX_PER_LEVEL).ok_or(Error::OutOfMemory)?;
+        // Besides, it may copy what it shares with a duplicate on the ways to both ends, and to siblings.
+        let own = MAX_PER_LEVEL + if E::SHARES { 4 } else { 0 };
+        let leaves = writes.checked_mul(own).ok_or(Error::OutOfMemory)?;
         let growing = writes.min(MAX_HEIGHT - self.height());
-        let inners = |height: usize| MAX_PER_LEVEL * height.saturating_sub(1) + 1;
+        let inners = |height: usize| own * height.saturating_sub(1) + 1;
         let needed = (0..growing).map(|more| inners(self.height() + more)).sum::<usize>();
         let inners = (writes - growing)
             .checked_mul(inners(MAX_HEIGHT))

@@ -160,6 +160,7 @@ impl<'g, T> CountedRef<'g, T> {
 unsafe impl<T: Send + Sync + 'static> Entry for Counted<T> {
     type Ref<'g> = CountedRef<'g, T>;
     const NEEDS_DROP: bool = true;
+    const SHARES: bool = true;
 
     fn into_raw(self) -> Raw {
         ManuallyDrop::new(self).0.cast()

@@ -72,6 +72,7 @@ impl<T: fmt::Debug> fmt::Debug for ArcRef<'_, T> {
 unsafe impl<T: Send + Sync + 'static> Entry for Arc<T> {
     type Ref<'g> = ArcRef<'g, T>;
     const NEEDS_DROP: bool = true;
+    const SHARES: bool = true;
 
     #[inline]
     fn into_raw(self) -> Raw {
@@ -132,6 +133,7 @@ unsafe impl<T: Clone + Send + 'static> Entry for Box<T> {
 unsafe impl<T: Sync + 'static> Entry for &'static T {
     type Ref<'g> = &'static T;
     const NEEDS_DROP: bool = false;
+    const SHARES: bool = true;
 
     #[inline]
     fn into_raw(self) -> Raw {
@@ -163,6 +165,7 @@ macro_rules! number {
         unsafe impl Entry for $type {
             type Ref<'g> = $type;
             const NEEDS_DROP: bool = false;
+            const SHARES: bool = true;
 
             #[inline]
             fn into_raw(self) -> Raw {

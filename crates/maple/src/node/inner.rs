@@ -74,6 +74,25 @@ impl Inner {
         super::prefetch(&raw const self.children[INNER_SLOTS / 2]);
     }
 
+    /// Where a child's link is.
+    pub(crate) fn place(&self, slot: usize) -> &AtomicLink {
+        &self.children[slot]
+    }
+
+    /// Takes over the separators, children and gaps of another node.
+    ///
+    /// # Safety
+    /// Nobody else looks at this node, and nobody changes the other.
+    pub(crate) unsafe fn fill_from(&self, other: &Inner) {
+        // SAFETY: the caller's promise.
+        let (to, from) = unsafe { (self.seps_mut(), other.seps()) };
+        (to.bounds, to.len) = (from.bounds, from.len);
+        for slot in 0..from.len() {
+            self.publish(slot, other.child(slot));
+            self.set_gap(slot, other.gap(slot));
+        }
+    }
+
     /// Replaces a child, for readers to see at once. Writers only.
     pub(crate) fn publish(&self, slot: usize, link: Link) {
         self.children[slot].publish(link);

@@ -187,7 +187,9 @@ impl Plan {
     /// `root` is the root, not null, of a tree to which the caller has the writer's right for as long as
     /// the plan lives.
     pub(super) unsafe fn walk(&mut self, root: Link, first: usize) -> Span {
-        self.root = root;
+        (self.root, self.used) = (root, 0);
+        // SAFETY: ours to write to.
+        unsafe { Slots::begin(&raw mut self.slots) };
         // SAFETY: the writer's right keeps every node as it is while the plan lives.
         unsafe { self.left.walk(root, Pick::Index(first)) };
         self.left.span()

@@ -1,0 +1,141 @@
+//! Before a write: the nodes on the way become this tree's own.
+//!
+//! A duplicate of a tree shares its nodes ([`crate::node`], `refs`). Whoever writes first copies those on
+//! its way, from the root down: a copy points to the same children, which have one parent more for it, and
+//! are therefore shared themselves, until the way is copied to its end. A copy holds what the original held, so
+//! putting it in place changes nothing for readers, and a failure half-way leaves a tree that is the same.
+//!
+//! Cost: nothing if nothing is shared, but a load for each node on the way, of a line that the walk has
+//! read. The first write after a duplicate copies a node a level, and counts a reference in each of its children.
+
+use super::{Bin, Need, Target};
+use crate::alloc::NodeAlloc;
+use crate::entry::Entry;
+use crate::error::Error;
+use crate::layout::LEAF_SLOTS;
+use crate::node::{AtomicLink, Inner, Leaf, Link};
+use crate::path::Path;
+use core::ptr::{self, NonNull};
+use grace::Reclaim;
+
+impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
+    /// Whether a node on the path belongs to another tree, too.
+    #[inline]
+    pub(super) fn is_shared(path: &Path, floor: usize) -> bool {
+        E::SHARES
+            && (floor..path.height()).any(|level| {
+                // SAFETY: the path's invariant.
+                unsafe { path.step(level).link.refs() }.shared()
+            })
+    }
+
+    /// Makes the nodes on the way to `index` this tree's own, down to the level `floor`. Returns whether one
+    /// had to be copied: then paths must be walked anew.
+    ///
+    /// On error some may have been; the tree holds what it held.
+    #[cold]
+    pub(super) fn unshare(&mut self, index: usize, floor: usize) -> Result<bool, Error> {
+        let tree = self.tree;
+        let (mut place, mut copied) = (tree, false);
+        loop {
+            let mut link = place.load();
+            if link.is_null() || link.level() < floor {
+                return Ok(copied);
+            }
+            // SAFETY: the writer's right.
+            if unsafe { link.refs() }.shared() {
+                link = self.copy(place, link)?;
+                copied = true;
+            }
+            if link.level() == floor {
+                return Ok(copied);
+            }
+            // SAFETY: the writer's right; the node stays where it is while we go down from it.
+            let inner = unsafe { link.as_inner() };
+            // SAFETY: as above.
+            place = inner.place(unsafe { inner.seps() }.find(index));
+        }
+    }
+
+    /// Puts a copy of a shared node in its place.
+    fn copy(&mut self, place: &AtomicLink, old: Link) -> Result<Link, Error> {
+        let level = old.level();
+        let need =
+            if level == 0 { Need { leaves: 1, inners: 0 } } else { Need { leaves: 0, inners: 1 } };
+        self.supplies.nodes.fill(need)?;
+        let new = if level == 0 {
+            // SAFETY: the writer's right.
+            let mut body = unsafe { *old.as_leaf().body() };
+            // SAFETY: the entries are in the tree.
+            let words = unsafe { Copies::<E>::of(&body)? };
+            body.replace_words(&words.take());
+            Link::leaf(self.supplies.nodes.take_leaf(Leaf::new(body)))
+        } else {
+            // SAFETY: the writer's right.
+            let source = unsafe { old.as_inner() };
+            share_children(source)?;
+            let node = self.supplies.nodes.take_inner(Inner::new());
+            // SAFETY: the copy is new and only ours; the source is shared, so nobody changes it.
+            unsafe { node.as_ref().fill_from(source) };
+            Link::inner(node, level)
+        };
+        place.publish(new);
+        // SAFETY: the reference from here was to the original, and has left the tree.
+        unsafe { Bin::<E, R, A>::new(self.disposal).subtree(old) };
+        Ok(new)
+    }
+}
+
+/// One more parent for each child of a node.
+fn share_children(inner: &Inner) -> Result<(), Error> {
+    // SAFETY: the writer's right.
+    let len = unsafe { inner.seps() }.len();
+    for slot in 0..len {
+        // SAFETY: as above.
+        if !unsafe { inner.child(slot).refs() }.share() {
+            for slot in 0..slot {
+                // SAFETY: as above. It is not the last: the node itself is a parent.
+                unsafe { inner.child(slot).refs() }.release();
+            }
+            return Err(Error::OutOfMemory);
+        }
+    }
+    Ok(())
+}
+
+/// Duplicates of the entries of a leaf, each at its slot. Dropped, if they are not taken.
+pub(crate) struct Copies<E: Entry> {
+    words: [*mut (); LEAF_SLOTS],
+    _entry: core::marker::PhantomData<E>,
+}
+
+impl<E: Entry> Copies<E> {
+    /// # Safety
+    /// The entries are in a tree, and stay there during the call.
+    pub(crate) unsafe fn of(body: &crate::node::Body) -> Result<Self, Error> {
+        let mut copies =
+            Copies::<E> { words: [ptr::null_mut(); LEAF_SLOTS], _entry: core::marker::PhantomData };
+        for slot in 0..body.len() {
+            if let Some(raw) = NonNull::new(body.word(slot)) {
+                // SAFETY: the caller's promise.
+                copies.words[slot] = unsafe { E::try_dup(raw)? }.as_ptr();
+            }
+        }
+        Ok(copies)
+    }
+
+    pub(crate) fn take(self) -> [*mut (); LEAF_SLOTS] {
+        core::mem::ManuallyDrop::new(self).words
+    }
+}
+
+impl<E: Entry> Drop for Copies<E> {
+    fn drop(&mut self) {
+        for word in self.words {
+            if let Some(raw) = NonNull::new(word) {
+                // SAFETY: the duplicate is ours alone.
+                unsafe { crate::entry::drop_raw::<E>(raw) }
+            }
+        }
+    }
+}
