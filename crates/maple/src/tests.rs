@@ -4,6 +4,7 @@ mod failure;
 mod model;
 mod shapes;
 mod shared;
+mod sharing;
 
 use crate::testing::{Flaky, Owned};
 use crate::{MapleTree, Writer};

@@ -258,26 +258,24 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         last: usize,
         hole: bool,
     ) -> Result<bool, Error> {
-        if E::SHARES {
-            self.unshare(first, 0)?;
-            self.unshare(last, 0)?;
-        }
         loop {
             // SAFETY: the promise of `new`; the root is not null.
             unsafe { plan.walk(self.tree.load(), first) };
             if !plan.make(first, last, hole)? {
                 return Ok(false);
             }
-            // Siblings, and holes beyond the range, that it takes in.
             let mut copied = false;
             if E::SHARES {
-                for (height, level) in plan.levels().iter().enumerate() {
-                    if !level.left.is_null() {
-                        copied |=
-                            self.unshare(level.lo, height)? | self.unshare(level.hi, height)?;
+                for height in (0..plan.left.height()).rev() {
+                    for (link, index) in plan.changed(height, first, last) {
+                        // SAFETY: the writer's right.
+                        if !link.is_null() && unsafe { link.refs() }.shared() {
+                            copied |= self.unshare(index, height)?;
+                        }
                     }
                 }
             }
+            // A copy's children are shared: once more, until nothing is.
             if !copied {
                 return Ok(true);
             }

@@ -123,6 +123,27 @@ impl Plan {
         Need { leaves, inners: levels.iter().skip(1).map(|level| level.count).sum() }
     }
 
+    /// The nodes at a level that the write takes over or stores into, each with an index that it holds. The
+    /// write is over `first..=last`.
+    pub(super) fn changed(&self, height: usize, first: usize, last: usize) -> [(Link, usize); 6] {
+        // SAFETY: `make` has written all levels of the tree.
+        let [from, to] = unsafe { self.ways[height].assume_init() };
+        let [before, left, right, after] = match self.levels().get(height) {
+            Some(level) => [
+                (level.before, level.lo),
+                (level.left, level.left_min),
+                (level.right, level.right_max),
+                (level.after, level.hi),
+            ],
+            None => {
+                let (left, right) = (self.left.step(height), self.right.step(height));
+                let none = (Link::NULL, 0);
+                [none, (left.link, left.min), (right.link, right.max), none]
+            }
+        };
+        [(from, first), (to, last), before, left, right, after]
+    }
+
     /// The slots of which a rest stays, with their leaves.
     pub(super) fn kept(&self) -> [(Link, usize); 2] {
         let Some(level) = self.levels().first() else { return [(Link::NULL, 0); 2] };
