@@ -88,6 +88,14 @@ unsafe impl NodeAlloc for Global {
     }
 }
 
+/// Where nodes come from if nothing else is said: the [`Pool`](crate::Pool) with the feature `std`, else the global
+/// allocator.
+#[cfg(all(feature = "std", not(loom)))]
+pub type Nodes = crate::Pool;
+/// Where nodes come from if nothing else is said: `Pool` with the feature `std`, else the global allocator.
+#[cfg(not(all(feature = "std", not(loom))))]
+pub type Nodes = Global;
+
 /// `Box::new` that reports a failed allocation instead of aborting.
 ///
 /// # Errors

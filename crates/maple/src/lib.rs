@@ -115,7 +115,7 @@ mod validate;
 mod write;
 mod writer;
 
-pub use crate::alloc::{AllocError, Global, NodeAlloc, try_box};
+pub use crate::alloc::{AllocError, Global, NodeAlloc, Nodes, try_box};
 pub use crate::cursor::{Paused, ReadCursor, WriteCursor};
 pub use crate::dump::Dump;
 pub use crate::entry::{ArcRef, Counted, CountedRef, Entry, Raw};

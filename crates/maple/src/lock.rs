@@ -22,8 +22,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 ///
 /// ```
 /// use grace::Epoch;
-/// use maple::{Global, MapleTree, TreeLock};
-/// let tree = MapleTree::<u32, Epoch, Global, TreeLock>::new();
+/// use maple::{MapleTree, Nodes, TreeLock};
+/// let tree = MapleTree::<u32, Epoch, Nodes, TreeLock>::new();
 /// tree.lock().store_range(1..=2, 3)?;
 /// # Ok::<(), maple::Error>(())
 /// ```
@@ -71,7 +71,7 @@ pub struct OwnerLock {
 /// use maple::{MapleTree, WriteToken};
 /// use std::sync::Mutex;
 /// struct Space {
-///     tree: MapleTree<u32, Epoch, maple::Global, maple::OwnerLock>,
+///     tree: MapleTree<u32, Epoch, maple::Nodes, maple::OwnerLock>,
 ///     state: Mutex<WriteToken>, // with whatever else the lock protects
 /// }
 /// let (tree, token) = MapleTree::with_token();

@@ -1,6 +1,6 @@
 //! The tree itself: making it, reading it, and getting the right to write.
 
-use crate::alloc::{Global, NodeAlloc};
+use crate::alloc::{NodeAlloc, Nodes};
 use crate::cursor::{Paused, Position, ReadCursor};
 use crate::entry::Entry;
 use crate::error::Error;
@@ -144,7 +144,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Core<E, R, A> {
 /// assert_eq!(tree.iter(&guard, 0..=usize::MAX).count(), 3);
 /// # Ok::<(), maple::Error>(())
 /// ```
-pub struct MapleTree<E: Entry, R: Reclaim = Single, A: NodeAlloc = Global, L = TreeLock> {
+pub struct MapleTree<E: Entry, R: Reclaim = Single, A: NodeAlloc = Nodes, L = TreeLock> {
     pub(crate) core: Core<E, R, A>,
     pub(crate) lock: L,
 }
@@ -166,7 +166,7 @@ impl<E: Entry, R: Reclaim> MapleTree<E, R> {
     ///
     /// # Panics
     /// After `usize::MAX` trees.
-    pub fn with_token() -> (MapleTree<E, R, Global, OwnerLock>, WriteToken) {
+    pub fn with_token() -> (MapleTree<E, R, Nodes, OwnerLock>, WriteToken) {
         MapleTree::with_token_in()
     }
 }

@@ -328,7 +328,7 @@ mod tests {
     /// A tree of one entry over everything: its root leaf, borrowed anew for each damage, because the
     /// validator reads it in between.
     fn root_body<'b>(
-        writer: &crate::Writer<'_, u32, grace::Single, crate::Global>,
+        writer: &crate::Writer<'_, u32, grace::Single, crate::Nodes>,
     ) -> &'b mut crate::node::Body {
         // SAFETY: the test is alone with the tree and drops the reference at once.
         unsafe { writer.root().as_leaf().body_mut() }

@@ -39,7 +39,6 @@ use crate::entry::{Entry, Raw, drop_raw};
 use crate::error::Error;
 use crate::node::{AtomicLink, Leaf, Link, Slot, pack};
 use crate::path::{Path, Pick, Span};
-use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 use plan::Plan;
@@ -56,17 +55,18 @@ enum Removed {
     Keep,
 }
 
-/// What a writer has in hand for writes to come.
-pub(crate) struct Supplies<E: Entry, A: NodeAlloc> {
+/// What a writer has in hand for writes to come, and what is left of those that were.
+pub(crate) struct Supplies<E: Entry, R: Reclaim, A: NodeAlloc> {
     pub(crate) nodes: Reserve<A>,
     /// A duplicate made ahead, with the entry that it duplicates.
     spare: Option<(Raw, Raw)>,
-    _entry: PhantomData<E>,
+    /// What the writes removed.
+    pub(crate) bin: Bin<E, R, A>,
 }
 
-impl<E: Entry, A: NodeAlloc> Supplies<E, A> {
-    pub(crate) const fn new() -> Self {
-        Supplies { nodes: Reserve::new(), spare: None, _entry: PhantomData }
+impl<E: Entry, R: Reclaim, A: NodeAlloc> Supplies<E, R, A> {
+    pub(crate) const fn new(disposal: Disposal) -> Self {
+        Supplies { nodes: Reserve::new(), spare: None, bin: Bin::new(disposal) }
     }
 
     /// Makes sure that there is a duplicate of `source`.
@@ -93,7 +93,7 @@ impl<E: Entry, A: NodeAlloc> Supplies<E, A> {
     }
 }
 
-impl<E: Entry, A: NodeAlloc> Drop for Supplies<E, A> {
+impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Supplies<E, R, A> {
     fn drop(&mut self) {
         self.drop_spare();
     }
@@ -109,21 +109,15 @@ impl Need {
 /// A tree in the hands of its writer.
 pub(crate) struct Target<'t, E: Entry, R: Reclaim, A: NodeAlloc> {
     tree: &'t AtomicLink,
-    supplies: &'t mut Supplies<E, A>,
-    disposal: Disposal,
-    _kinds: PhantomData<R>,
+    supplies: &'t mut Supplies<E, R, A>,
 }
 
 impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     /// # Safety
-    /// The caller has the writer's right to the tree. When `disposal` is exclusive, no reader exists; when
+    /// The caller has the writer's right to the tree. When its disposal is exclusive, no reader exists; when
     /// it is not, the engine is [`grace::Concurrent`].
-    pub(crate) unsafe fn new(
-        tree: &'t AtomicLink,
-        supplies: &'t mut Supplies<E, A>,
-        disposal: Disposal,
-    ) -> Self {
-        Target { tree, supplies, disposal, _kinds: PhantomData }
+    pub(crate) unsafe fn new(tree: &'t AtomicLink, supplies: &'t mut Supplies<E, R, A>) -> Self {
+        Target { tree, supplies }
     }
 
     /// Makes sure that storing an entry or a hole over `first..=last`, and erasing the entry that holds
@@ -242,9 +236,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         plan.complete(new, copy);
         let top = build::build(&plan, &mut self.supplies.nodes);
         let old = publish::publish(self.tree, &plan, top);
-        let bin = Bin::<E, R, A>::new(self.disposal);
         // SAFETY: what the plan replaced is unreachable since `publish`.
-        unsafe { retire::retire(&bin, &plan, old, removed) };
+        unsafe { retire::retire(&mut self.supplies.bin, &plan, old, removed) };
         // A duplicate made ahead is for the next write only: its source may be gone by the one after.
         self.supplies.drop_spare();
         Ok(())

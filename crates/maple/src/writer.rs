@@ -16,7 +16,7 @@ use crate::stats::Stats;
 use crate::sync::MutexGuard;
 use crate::tree::{Core, MapleTree};
 use crate::validate::{Violation, validate};
-use crate::write::{Bin, Disposal, Need, Supplies, Target};
+use crate::write::{Disposal, Need, Supplies, Target};
 use core::fmt;
 use core::marker::PhantomData;
 use core::ops::RangeInclusive;
@@ -57,26 +57,24 @@ pub(crate) enum Hold<'t> {
 /// ```
 pub struct Writer<'t, E: Entry, R: Reclaim, A: NodeAlloc> {
     // Dropped before the hold is: spare nodes go back under the lock.
-    supplies: Supplies<E, A>,
+    supplies: Supplies<E, R, A>,
     core: &'t Core<E, R, A>,
+    #[allow(dead_code)]
     hold: Hold<'t>,
 }
 
 impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// The hold is on this very tree; without `Exclusive`, `R` is `Concurrent`.
     pub(crate) fn new(core: &'t Core<E, R, A>, hold: Hold<'t>) -> Self {
-        Writer { supplies: Supplies::new(), core, hold }
+        let disposal = match hold {
+            Hold::Exclusive => Disposal::Exclusive,
+            Hold::Lock(_) | Hold::Token(_) => Disposal::Deferred,
+        };
+        Writer { supplies: Supplies::new(disposal), core, hold }
     }
 
     pub(crate) fn root(&self) -> Link {
         self.core.root.load()
-    }
-
-    fn disposal(&self) -> Disposal {
-        match self.hold {
-            Hold::Exclusive => Disposal::Exclusive,
-            Hold::Lock(_) | Hold::Token(_) => Disposal::Deferred,
-        }
     }
 
     /// The tree to write to, and the ends of the range.
@@ -88,10 +86,9 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         if range.is_empty() {
             return Err(Error::EmptyRange);
         }
-        let disposal = self.disposal();
         // SAFETY: we are the writer; exclusive disposal only if the tree is borrowed mutably, and else
         // the engine is concurrent.
-        let target = unsafe { Target::new(&self.core.root, &mut self.supplies, disposal) };
+        let target = unsafe { Target::new(&self.core.root, &mut self.supplies) };
         Ok((target, *range.start(), *range.end()))
     }
 
@@ -138,7 +135,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         &mut self,
         index: usize,
     ) -> Result<Option<(RangeInclusive<usize>, Erased<E, R>)>, Error> {
-        let shared = self.disposal() == Disposal::Deferred;
+        let shared = !self.supplies.bin.is_exclusive();
         let (target, ..) = self.target(&(index..=index))?;
         Ok(target
             .erase(index)?
@@ -160,7 +157,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         self.supplies.drop_spare();
         self.core.root.publish(Link::NULL);
         // SAFETY: the tree is unreachable since; exclusive only if it is borrowed mutably.
-        unsafe { Bin::<E, R, A>::new(self.disposal()).subtree(root) }
+        unsafe { self.supplies.bin.subtree(root) }
     }
 
     /// Allocates ahead, so that the next write of this writer cannot fail if it is over `range`, or is an

@@ -10,7 +10,7 @@
 use core::ops::Range;
 
 use grace::{Concurrent, Reclaim};
-use maple::{Global, MapleTree, NodeAlloc, WriteToken};
+use maple::{MapleTree, NodeAlloc, Nodes, WriteToken};
 use spin::{Mutex, MutexGuard};
 
 use crate::{Area, Counted, Error, MappedFile, Profile, VmFlags, Vma, tree::Tree};
@@ -83,7 +83,7 @@ struct Locked {
 /// assert_eq!(vma.flags.to_string(), "rd,wr,mr,mw,me,ac");
 /// # Ok::<(), mm::Error>(())
 /// ```
-pub struct AddressSpace<F: MappedFile, R: Reclaim, A: NodeAlloc = Global> {
+pub struct AddressSpace<F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
     profile: Profile,
     tree: Tree<F, R, A>,
     locked: Mutex<Locked>,
@@ -198,7 +198,7 @@ type Open<F, R, A> = for<'t> fn(
 /// assert_eq!(shape, [(0, 0x1000), (0x1000, 0x3000)]);
 /// # Ok::<(), mm::Error>(())
 /// ```
-pub struct Writer<'a, F: MappedFile, R: Reclaim, A: NodeAlloc = Global> {
+pub struct Writer<'a, F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
     pub(crate) profile: &'a Profile,
     access: Access<'a, F, R, A>,
     guard: R::Guard,

@@ -9,8 +9,7 @@
 //! anew only if the hole that it came from has become smaller.
 
 use super::publish::raise_gap;
-use super::retire::Bin;
-use super::{Disposal, Need, Removed, Target};
+use super::{Need, Removed, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
@@ -66,7 +65,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         removed: Removed,
     ) -> Result<(), Error> {
         let step = *path.step(0);
-        let in_place = self.disposal == Disposal::Exclusive;
+        let in_place = self.supplies.bin.is_exclusive();
         if let Some(right) = splice.right
             && let Some(source) = NonNull::new(right)
             && splice.left.is_some()
@@ -111,17 +110,14 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         if path.height() > 1 {
             update_gap(path, link, holes);
         }
-        if !in_place || gone.as_ref().is_some_and(|gone| gone.len > 0) {
-            let bin = Bin::<E, R, A>::new(self.disposal);
-            if !in_place {
-                // SAFETY: the leaf was replaced by its copy.
-                unsafe { bin.node(step.link) }
-            }
-            if let Some(gone) = gone {
-                for &raw in gone.entries() {
-                    // SAFETY: the entry left the tree, and only with this write.
-                    unsafe { bin.entry(raw) }
-                }
+        if !in_place {
+            // SAFETY: the leaf was replaced by its copy.
+            unsafe { self.supplies.bin.node(step.link) }
+        }
+        if let Some(gone) = gone {
+            for &raw in gone.entries() {
+                // SAFETY: the entry left the tree, and only with this write.
+                unsafe { self.supplies.bin.entry(raw) }
             }
         }
         // A duplicate made ahead is for the next write only: its source may be gone by the one after.

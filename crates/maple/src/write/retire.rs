@@ -10,10 +10,12 @@ use super::Removed;
 use super::plan::Plan;
 use crate::alloc::NodeAlloc;
 use crate::entry::{Entry, Raw, drop_raw};
+use crate::layout::INNER_BLOCK;
 use crate::node::{Body, Link};
 use core::marker::PhantomData;
+use core::mem::MaybeUninit;
 use core::ops::Range;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
 /// How memory leaves the tree.
@@ -25,25 +27,92 @@ pub(crate) enum Disposal {
     Exclusive,
 }
 
-/// Takes what leaves the tree during one write. Deferred disposal holds one guard for all of it.
+/// Takes what leaves the tree. What is deferred is collected, and handed over to the engine many at a time:
+/// when the batch is full, and when the bin is dropped, which is with its writer.
+///
+/// Cost of a thing deferred: two words written; for every twenty of them one block, one guard and one
+/// retirement.
 pub(crate) struct Bin<E: Entry, R: Reclaim, A: NodeAlloc> {
-    guard: Option<R::Guard>,
-    _kinds: PhantomData<fn() -> (E, A)>,
+    disposal: Disposal,
+    /// The batch being filled, or null.
+    batch: *mut Batch,
+    _kinds: PhantomData<fn() -> (E, R, A)>,
+}
+
+/// Things to be freed together, in a block of their own.
+#[repr(C)]
+struct Batch {
+    len: usize,
+    things: [MaybeUninit<(NonNull<()>, unsafe fn(NonNull<()>))>; BATCH],
+}
+
+/// As many as an inner node's block takes.
+const BATCH: usize = (INNER_BLOCK.size() - size_of::<usize>()) / size_of::<(usize, usize)>();
+const _: () = assert!(size_of::<Batch>() <= INNER_BLOCK.size());
+
+/// Frees the things in a batch, and the batch.
+///
+/// # Safety
+/// It is a batch from a block of `A`, the caller's alone; the grace period of the things in it is over.
+unsafe fn free_batch<A: NodeAlloc>(batch: NonNull<()>) {
+    let mut batch = batch.cast::<Batch>();
+    // SAFETY: the caller's promise.
+    let Batch { len, things } = unsafe { batch.as_mut() };
+    for thing in &things[..*len] {
+        // SAFETY: the first `len` are written; each was put there with what frees it.
+        unsafe {
+            let (ptr, free) = thing.assume_init();
+            free(ptr);
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { A::deallocate(batch.cast(), INNER_BLOCK) }
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
-    pub(crate) fn new(disposal: Disposal) -> Self {
-        Bin { guard: (disposal == Disposal::Deferred).then(R::pin), _kinds: PhantomData }
+    pub(crate) const fn new(disposal: Disposal) -> Self {
+        Bin { disposal, batch: ptr::null_mut(), _kinds: PhantomData }
+    }
+
+    /// Whether things are freed at once: nobody else looks.
+    #[inline(always)]
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.disposal == Disposal::Exclusive
     }
 
     /// # Safety
-    /// The thing is unreachable, nobody looks at it if there is no guard, and `free` fits it.
-    unsafe fn dispose(&self, ptr: NonNull<()>, free: unsafe fn(NonNull<()>)) {
-        match &self.guard {
+    /// The thing is unreachable, nobody looks at it if disposal is exclusive, and `free` fits it.
+    #[inline]
+    unsafe fn dispose(&mut self, ptr: NonNull<()>, free: unsafe fn(NonNull<()>)) {
+        if self.is_exclusive() {
             // SAFETY: the caller's promise.
-            Some(guard) => unsafe { R::retire(guard, ptr, free) },
-            // SAFETY: the caller's promise.
-            None => unsafe { free(ptr) },
+            return unsafe { free(ptr) };
+        }
+        if self.batch.is_null() {
+            let Ok(block) = A::allocate(INNER_BLOCK) else {
+                // No memory for a batch: by itself, then.
+                // SAFETY: the caller's promise.
+                return unsafe { R::retire(&R::pin(), ptr, free) };
+            };
+            self.batch = block.as_ptr().cast();
+            // SAFETY: the block is new, and large enough.
+            unsafe { (&raw mut (*self.batch).len).write(0) };
+        }
+        // SAFETY: the batch is ours alone.
+        let batch = unsafe { &mut *self.batch };
+        batch.things[batch.len].write((ptr, free));
+        batch.len += 1;
+        if batch.len == BATCH {
+            self.flush();
+        }
+    }
+
+    /// Hands over what has been collected.
+    #[cold]
+    fn flush(&mut self) {
+        if let Some(batch) = NonNull::new(core::mem::replace(&mut self.batch, ptr::null_mut())) {
+            // SAFETY: everything in it is unreachable since before; nobody else knows of the batch.
+            unsafe { R::retire(&R::pin(), batch.cast(), free_batch::<A>) }
         }
     }
 
@@ -51,7 +120,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
     ///
     /// # Safety
     /// It has left the tree, and nobody else has it.
-    pub(crate) unsafe fn entry(&self, raw: Raw) {
+    pub(crate) unsafe fn entry(&mut self, raw: Raw) {
         // SAFETY: the caller's promise.
         unsafe { self.dispose(raw, drop_raw::<E>) }
     }
@@ -60,7 +129,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
     ///
     /// # Safety
     /// It has left the tree and was not shared.
-    pub(crate) unsafe fn node(&self, link: Link) {
+    pub(crate) unsafe fn node(&mut self, link: Link) {
         if let Some(node) = NonNull::new(link.node()) {
             // SAFETY: the caller's promise.
             unsafe { self.dispose(node, link.free_fn::<A>()) }
@@ -71,10 +140,19 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
     ///
     /// # Safety
     /// The reference has left the tree.
-    pub(crate) unsafe fn subtree(&self, link: Link) {
+    pub(crate) unsafe fn subtree(&mut self, link: Link) {
         if let Some(tagged) = link.tagged() {
             // SAFETY: the caller's promise.
             unsafe { self.dispose(tagged, let_go::<E, A>) }
+        }
+    }
+}
+
+impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Bin<E, R, A> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.batch.is_null() {
+            self.flush();
         }
     }
 }
@@ -125,7 +203,7 @@ unsafe fn let_go<E: Entry, A: NodeAlloc>(tagged: NonNull<()>) {
 /// The plan is published, and its nodes are not retired yet; for [`Disposal::Exclusive`], no reader
 /// exists.
 pub(super) unsafe fn retire<E: Entry, R: Reclaim, A: NodeAlloc>(
-    bin: &Bin<E, R, A>,
+    bin: &mut Bin<E, R, A>,
     plan: &Plan,
     old: Link,
     removed: Removed,
@@ -153,7 +231,7 @@ pub(super) unsafe fn retire<E: Entry, R: Reclaim, A: NodeAlloc>(
 /// # Safety
 /// As for [`retire`]; the node is still allocated.
 unsafe fn children<E: Entry, R: Reclaim, A: NodeAlloc>(
-    bin: &Bin<E, R, A>,
+    bin: &mut Bin<E, R, A>,
     plan: &Plan,
     link: Link,
     slots: Range<usize>,
@@ -191,7 +269,7 @@ unsafe fn children<E: Entry, R: Reclaim, A: NodeAlloc>(
 /// # Safety
 /// They have left the tree.
 unsafe fn covered<E: Entry, R: Reclaim, A: NodeAlloc>(
-    bin: &Bin<E, R, A>,
+    bin: &mut Bin<E, R, A>,
     plan: &Plan,
     body: &Body,
     slots: Range<usize>,

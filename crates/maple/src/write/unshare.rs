@@ -8,7 +8,7 @@
 //! Cost: nothing if nothing is shared, but a load for each node on the way, of a line that the walk has
 //! read. The first write after a duplicate copies a node a level, and counts a reference in each of its children.
 
-use super::{Bin, Need, Target};
+use super::{Need, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
@@ -81,7 +81,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         };
         place.publish(new);
         // SAFETY: the reference from here was to the original, and has left the tree.
-        unsafe { Bin::<E, R, A>::new(self.disposal).subtree(old) };
+        unsafe { self.supplies.bin.subtree(old) };
         Ok(new)
     }
 }
