@@ -6,7 +6,7 @@ use crate::case::Case;
 use crate::peer::{Peer, Reader, Support, Writer};
 use crate::workload::{PAGE, Span, Value};
 use grace::{Reclaim, Single};
-use maple::{Global, MapleTree};
+use maple::{Nodes, MapleTree};
 
 /// Written through `get_mut`.
 pub(crate) struct Owned(MapleTree<Value, Single>);
@@ -14,7 +14,7 @@ pub(crate) struct Owned(MapleTree<Value, Single>);
 impl Peer for Owned {
     const NAME: &'static str = "maple, one owner";
     type Reader<'a> = Held<'a, Single>;
-    type Writer<'a> = maple::Writer<'a, Value, Single, Global>;
+    type Writer<'a> = maple::Writer<'a, Value, Single, Nodes>;
 
     fn new() -> Self {
         Owned(MapleTree::new())
@@ -65,7 +65,7 @@ impl<R: Reclaim> Reader for Held<'_, R> {
     }
 }
 
-impl<R: Reclaim> Writer for maple::Writer<'_, Value, R, Global> {
+impl<R: Reclaim> Writer for maple::Writer<'_, Value, R, Nodes> {
     #[inline]
     fn insert(&mut self, span: Span) {
         self.insert_range(span.start..=span.end, span.value).expect("the place is free");

@@ -6,7 +6,7 @@ use crate::case::Case;
 use crate::peer::{Beside, Peer, Reader, Support, Writer};
 use crate::workload::{Span, Value};
 use grace::{Epoch, Reclaim};
-use maple::{Global, MapleTree};
+use maple::{Nodes, MapleTree};
 
 /// The guard, or the lock, is held over a batch.
 pub(crate) struct Shared(MapleTree<Value, Epoch>);
@@ -23,7 +23,7 @@ pub(crate) fn flush() {
 impl Peer for Shared {
     const NAME: &'static str = "maple, shared, held";
     type Reader<'a> = Held<'a, Epoch>;
-    type Writer<'a> = maple::Writer<'a, Value, Epoch, Global>;
+    type Writer<'a> = maple::Writer<'a, Value, Epoch, Nodes>;
 
     fn new() -> Self {
         Shared(MapleTree::new())
