@@ -66,7 +66,7 @@ fn dice(state: &mut u64) -> usize {
 #[test]
 fn blocks_stay_their_owners() {
     const THREADS: usize = 4;
-    let steps = if cfg!(miri) { 400 } else { 100_000 };
+    let steps = if cfg!(miri) { 150 } else { 100_000 };
     alone(|| {
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| mpsc::channel()).unzip();
         let work = |(n, inbox): (usize, mpsc::Receiver<Block>)| {
