@@ -6,6 +6,9 @@ use alloc::vec::Vec;
 /// Alignment and length of what is sought between holes that are long enough but lie badly.
 const HUGE: usize = 2 << 20;
 
+/// So many hints, used in turn.
+const HINTS: usize = 1 << 12;
+
 /// What is wrong with the holes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flaw {
@@ -19,8 +22,8 @@ pub(crate) enum Flaw {
 pub(crate) struct Adverse {
     /// In ascending order.
     pub(crate) spans: Vec<Span>,
-    /// The middle of it: both fitting holes are half of all ranges away.
-    pub(crate) hint: usize,
+    /// Random ones in the middle half: both fitting holes are a quarter of all ranges away or more.
+    pub(crate) hints: Vec<usize>,
     pub(crate) size: usize,
     pub(crate) align: usize,
 }
@@ -50,6 +53,9 @@ impl Adverse {
                 Span { start, end, value: Value::MIN.saturating_add(i) }
             })
             .collect();
-        Adverse { hint: spans[size / 2].start, spans, size: want, align }
+        let mut rng = fastrand::Rng::with_seed(size as u64);
+        let middle = size / 4..size - size / 4;
+        let hints = (0..HINTS).map(|_| spans[rng.usize(middle.clone())].start).collect();
+        Adverse { spans, hints, size: want, align }
     }
 }

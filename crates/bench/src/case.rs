@@ -99,9 +99,9 @@ impl Case {
                 "the highest hole of 256 pages (one in 1,024) below a random index"
             }
             Case::ShortGapUp => {
-                "the lowest hole above the middle; all but the last are a page short"
+                "the lowest hole of 256 pages upwards; all but the last are a page short"
             }
-            Case::ShortGapDown => "the highest hole below the middle; all but the first are short",
+            Case::ShortGapDown => "the highest hole downwards; all but the first are a page short",
             Case::SkewedGapUp => {
                 "the lowest 2 MiB at a multiple of 2 MiB; long holes, all but the last misaligned"
             }

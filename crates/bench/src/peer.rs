@@ -55,6 +55,12 @@ pub(crate) trait Peer: Sized {
     /// A copy of all of it; `None` if it has no such operation.
     fn duplicate(&mut self) -> Option<Self>;
 
+    /// Bytes by the map's own account, if it allocates from a pool of its own that outlives it; else those are
+    /// counted that it asks of the allocator.
+    fn bytes(&self) -> Option<usize> {
+        None
+    }
+
     /// Frees what has been put off. Timed with the writes that put it off.
     fn settle() {}
 }

@@ -6,7 +6,7 @@ use crate::case::Case;
 use crate::peer::{Peer, Reader, Support, Writer};
 use crate::workload::{PAGE, Span, Value};
 use grace::{Reclaim, Single};
-use maple::{Nodes, MapleTree};
+use maple::{MapleTree, Nodes};
 
 /// Written through `get_mut`.
 pub(crate) struct Owned(MapleTree<Value, Single>);
@@ -31,6 +31,10 @@ impl Peer for Owned {
 
     fn writer(&mut self) -> Self::Writer<'_> {
         self.0.get_mut()
+    }
+
+    fn bytes(&self) -> Option<usize> {
+        Some(self.0.stats(&Single::pin()).bytes)
     }
 
     fn duplicate(&mut self) -> Option<Self> {

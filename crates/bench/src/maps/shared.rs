@@ -6,7 +6,7 @@ use crate::case::Case;
 use crate::peer::{Beside, Peer, Reader, Support, Writer};
 use crate::workload::{Span, Value};
 use grace::{Epoch, Reclaim};
-use maple::{Nodes, MapleTree};
+use maple::{MapleTree, Nodes};
 
 /// The guard, or the lock, is held over a batch.
 pub(crate) struct Shared(MapleTree<Value, Epoch>);
@@ -39,6 +39,10 @@ impl Peer for Shared {
 
     fn writer(&mut self) -> Self::Writer<'_> {
         self.0.lock()
+    }
+
+    fn bytes(&self) -> Option<usize> {
+        Some(self.0.stats(&Epoch::pin()).bytes)
     }
 
     fn duplicate(&mut self) -> Option<Self> {
@@ -79,6 +83,10 @@ impl Peer for SharedEach {
 
     fn writer(&mut self) -> &MapleTree<Value, Epoch> {
         &self.0
+    }
+
+    fn bytes(&self) -> Option<usize> {
+        Some(self.0.stats(&Epoch::pin()).bytes)
     }
 
     fn duplicate(&mut self) -> Option<Self> {

@@ -80,10 +80,10 @@ impl<P: Peer> Subject for Bench<P> {
             Case::GapUp | Case::GapDown | Case::RareGapUp | Case::RareGapDown => {
                 self.gap(case, turn)
             }
-            Case::ShortGapUp => self.adverse_gap(Flaw::Short, true),
-            Case::ShortGapDown => self.adverse_gap(Flaw::Short, false),
-            Case::SkewedGapUp => self.adverse_gap(Flaw::Skewed, true),
-            Case::SkewedGapDown => self.adverse_gap(Flaw::Skewed, false),
+            Case::ShortGapUp => self.adverse_gap(Flaw::Short, true, turn),
+            Case::ShortGapDown => self.adverse_gap(Flaw::Short, false, turn),
+            Case::SkewedGapUp => self.adverse_gap(Flaw::Skewed, true, turn),
+            Case::SkewedGapDown => self.adverse_gap(Flaw::Skewed, false, turn),
             Case::MapUnmap => self.map_unmap(turn),
             Case::Duplicate => self.duplicate(),
             Case::WriteAfterDuplicate => self.write_after_duplicate(turn),
@@ -97,8 +97,10 @@ impl<P: Peer> Subject for Bench<P> {
         let spans = if touching { &self.work.touching() } else { &self.work.shuffled };
         // Once uncounted: threads make structures of their own for their first map.
         drop(build::<P>(spans));
-        let ((), bytes) = heap::counted(|| maps.extend((0..copies).map(|_| build(spans))));
-        bytes as f64 / (copies * spans.len()) as f64
+        let ((), counted) = heap::counted(|| maps.extend((0..copies).map(|_| build(spans))));
+        let own: Option<usize> = maps.iter().map(P::bytes).sum();
+        let bytes = own.map_or(counted as f64, |bytes| bytes as f64);
+        bytes / (copies * spans.len()) as f64
     }
 }
 

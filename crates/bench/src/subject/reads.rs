@@ -81,15 +81,19 @@ impl<P: Peer> Bench<P> {
         )
     }
 
-    pub(super) fn adverse_gap(&mut self, flaw: Flaw, up: bool) -> Sample {
+    pub(super) fn adverse_gap(&mut self, flaw: Flaw, up: bool, turn: usize) -> Sample {
         let (space, peer) = self.adverse(flaw);
         let reader = peer.reader();
-        let Adverse { hint, size, align, .. } = *space;
-        if up {
-            time_each(|| reader.gap_up(black_box(hint), size, align))
-        } else {
-            time_each(|| reader.gap_down(black_box(hint - 1), size, align))
-        }
+        let &Adverse { ref hints, size, align, .. } = space;
+        let mut hints = hints.iter().cycle().skip(turn * HINTS_A_TURN);
+        time_each(|| {
+            let hint = hints.next().map_or(0, |&hint| black_box(hint));
+            if up {
+                reader.gap_up(hint, size, align)
+            } else {
+                reader.gap_down(hint - 1, size, align)
+            }
+        })
     }
 
     /// The map on which searches are hard, built when it is first needed.
@@ -106,6 +110,9 @@ impl<P: Peer> Bench<P> {
         (space, peer)
     }
 }
+
+/// Those of one turn are a part, so that turns differ.
+const HINTS_A_TURN: usize = 64;
 
 /// The value at an index, or zero.
 fn value(reader: &impl Reader, key: usize) -> usize {
