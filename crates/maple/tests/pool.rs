@@ -101,6 +101,15 @@ fn blocks_stay_their_owners() {
 }
 
 #[test]
+fn neighbours_in_time_are_neighbours_in_memory() {
+    alone(|| {
+        let blocks: Vec<_> = (0..255).map(|n| Block::new(256, n)).collect();
+        let places: Vec<_> = blocks.iter().map(|block| block.ptr.addr().get()).collect();
+        assert!(places.is_sorted_by(|a, b| a + 256 == *b), "{places:x?}");
+    });
+}
+
+#[test]
 fn a_thread_that_ends_keeps_nothing() {
     alone(|| {
         let thread = thread::spawn(|| {
