@@ -4,6 +4,7 @@
 //! 64-byte alignment of nodes leaves free. So one word says all about a subtree, and one store of
 //! it publishes a root together with its height.
 
+mod edit;
 mod inner;
 mod leaf;
 mod load;
@@ -20,13 +21,12 @@ mod search;
     path = "node/no_simd.rs"
 )]
 mod simd;
-mod splice;
 
+pub(crate) use edit::{Edit, Fit};
 pub(crate) use inner::Inner;
 pub(crate) use leaf::{Body, Leaf, Slot};
-pub(crate) use load::load;
+pub(crate) use load::{Job, Search, load, run};
 pub(crate) use pack::{Slots, cut, pack};
-pub(crate) use splice::Splice;
 
 use crate::alloc::NodeAlloc;
 use crate::layout::{INNER_BLOCK, LEAF_BLOCK};

@@ -27,6 +27,8 @@ mod publish;
 mod quick;
 mod reserve;
 mod retire;
+mod split;
+mod trail;
 mod unshare;
 
 pub(crate) use plan::Need;
@@ -37,11 +39,12 @@ pub(crate) use unshare::Copies;
 use crate::alloc::NodeAlloc;
 use crate::entry::{Entry, Raw, drop_raw};
 use crate::error::Error;
-use crate::node::{AtomicLink, Leaf, Link, Slot, pack};
+use crate::node::{self, AtomicLink, Leaf, Link, Slot, pack};
 use crate::path::{Path, Pick, Span};
-use core::ptr::{self, NonNull};
+use core::ptr;
 use grace::Reclaim;
 use plan::Plan;
+use quick::{Kind, Outcome, Quick};
 
 // A plan lives on the stack.
 const _: () = assert!(size_of::<Plan>() <= 7 * 1024);
@@ -151,64 +154,53 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     /// `new` is still the caller's.
     #[inline]
     pub(crate) fn replace(mut self, first: usize, last: usize, new: *mut ()) -> Result<(), Error> {
-        let root = self.tree.load();
-        if root.is_null() {
+        if self.tree.load().is_null() {
             return self.first_entry(first, last, new);
         }
-        let mut path = Path::new();
-        // SAFETY: the promise of `new`.
-        unsafe { path.walk(root, Pick::Index(first)) };
-        self.write(&path, first, last, new, Removed::Drop)
+        let target = &mut self;
+        match node::run(Quick { target, kind: Kind::Store, first, last, word: new }) {
+            Outcome::Done(_) => Ok(()),
+            Outcome::Failed(error) => Err(error),
+            Outcome::Plan(first, last, _) => self.carry_out(first, last, new, Removed::Drop),
+        }
     }
 
     /// As [`Target::replace`], if nothing is in the way.
     #[inline]
     pub(crate) fn insert(mut self, first: usize, last: usize, new: *mut ()) -> Result<(), Error> {
-        let root = self.tree.load();
-        if root.is_null() {
+        if self.tree.load().is_null() {
             return self.first_entry(first, last, new);
         }
-        let mut path = Path::new();
-        // SAFETY: the promise of `new`.
-        unsafe { path.walk(root, Pick::Index(first)) };
-        if let Some(Span { min, max, .. }) = in_the_way(&path, last) {
-            return Err(Error::Occupied { start: min, end: max });
+        let target = &mut self;
+        match node::run(Quick { target, kind: Kind::Insert, first, last, word: new }) {
+            Outcome::Done(_) => Ok(()),
+            Outcome::Failed(error) => Err(error),
+            Outcome::Plan(first, last, _) => {
+                let mut path = Path::new();
+                // SAFETY: the promise of `new`.
+                unsafe { path.walk(self.tree.load(), Pick::Index(first)) };
+                if let Some(Span { min, max, .. }) = in_the_way(&path, last) {
+                    return Err(Error::Occupied { start: min, end: max });
+                }
+                self.carry_out(first, last, new, Removed::Drop)
+            }
         }
-        self.write(&path, first, last, new, Removed::Drop)
     }
 
     /// Makes a hole of the entry that holds `index`, and returns it; it is the caller's now.
     #[inline]
     pub(crate) fn erase(mut self, index: usize) -> Result<Option<(usize, usize, Raw)>, Error> {
-        let root = self.tree.load();
-        if root.is_null() {
+        if self.tree.load().is_null() {
             return Ok(None);
         }
-        let mut path = Path::new();
-        // SAFETY: the promise of `new`.
-        unsafe { path.walk(root, Pick::Index(index)) };
-        let span = path.span();
-        let Some(raw) = NonNull::new(span.word) else { return Ok(None) };
-        self.write(&path, span.min, span.max, ptr::null_mut(), Removed::Keep)?;
-        Ok(Some((span.min, span.max, raw)))
-    }
-
-    /// Writes, in the leaf that `path` has found for `first` if that will do.
-    #[inline]
-    fn write(
-        &mut self,
-        path: &Path,
-        first: usize,
-        last: usize,
-        new: *mut (),
-        removed: Removed,
-    ) -> Result<(), Error> {
-        if Self::is_shared(path, 0) {
-            return self.carry_out(first, last, new, removed);
-        }
-        match self.quick(path, first, last, new, removed) {
-            Some(outcome) => outcome,
-            None => self.carry_out(first, last, new, removed),
+        let (target, word) = (&mut self, ptr::null_mut());
+        match node::run(Quick { target, kind: Kind::Erase, first: index, last: index, word }) {
+            Outcome::Done(erased) => Ok(erased),
+            Outcome::Failed(error) => Err(error),
+            Outcome::Plan(first, last, erased) => {
+                self.carry_out(first, last, word, Removed::Keep)?;
+                Ok(erased)
+            }
         }
     }
 

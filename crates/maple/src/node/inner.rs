@@ -93,6 +93,31 @@ impl Inner {
         }
     }
 
+    /// Replaces a child by two: where each ends, and its largest gap. There must be room.
+    ///
+    /// # Safety
+    /// Nobody else looks at the node.
+    pub(crate) unsafe fn insert(&self, slot: usize, pair: [(usize, Link, usize); 2]) {
+        // SAFETY: the caller's promise.
+        let seps = unsafe { self.seps_mut() };
+        let len = seps.len();
+        for from in (slot + 1..len).rev() {
+            if from + 1 < INNER_SLOTS - 1 {
+                seps.bounds[from + 1] = seps.bounds[from];
+            }
+            self.publish(from + 1, self.child(from));
+            self.set_gap(from + 1, self.gap(from));
+        }
+        seps.len += 1;
+        for (i, (end, link, gap)) in pair.into_iter().enumerate() {
+            if slot + i < INNER_SLOTS - 1 {
+                seps.bounds[slot + i] = end;
+            }
+            self.publish(slot + i, link);
+            self.set_gap(slot + i, gap);
+        }
+    }
+
     /// Replaces a child, for readers to see at once. Writers only.
     pub(crate) fn publish(&self, slot: usize, link: Link) {
         self.children[slot].publish(link);

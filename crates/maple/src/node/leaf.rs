@@ -184,6 +184,13 @@ impl Body {
         unsafe { self.room.as_ptr().add(LEAF_CELLS - 1 - rank).cast() }
     }
 
+    /// The word of the entry with that rank.
+    #[inline(always)]
+    pub(crate) fn word_of_rank(&self, rank: usize) -> *mut () {
+        // SAFETY: the room is initialised.
+        unsafe { self.cell(rank).read() }
+    }
+
     /// The word of a slot; null for a hole. No branch: a cell is read in either case.
     #[inline(always)]
     pub(crate) fn word(&self, slot: usize) -> *mut () {
@@ -201,12 +208,6 @@ impl Body {
     /// One slot by itself, in a leaf that ends at `max`.
     pub(crate) fn slot(&self, slot: usize, max: usize) -> Slot {
         Slot { end: self.end(slot, max), word: self.word(slot) }
-    }
-
-    /// What the leaf weighs on the narrow scale.
-    #[inline(always)]
-    pub(crate) fn weight(&self) -> usize {
-        crate::layout::NARROW.weigh(self.len(), self.mask.count_ones() as usize)
     }
 
     /// The length of the longest hole, in a leaf from `min` to `max`. It is at most `limit`.

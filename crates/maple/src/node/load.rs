@@ -1,4 +1,7 @@
-//! The fast path of everything: from the root to the word of an index.
+//! Which way to search within nodes, chosen once for a whole operation.
+//!
+//! Functions that use vectors can be inlined only into functions that may use them. So an operation is a [`Job`],
+//! generic over the way to search, and [`run`] has it compiled once for each.
 
 use super::inner::Seps;
 use super::leaf::Body;
@@ -6,9 +9,19 @@ use super::simd::Vectors;
 use super::{Link, search};
 
 /// A way to search within nodes.
-pub(super) trait Search: Copy {
+pub(crate) trait Search: Copy {
+    /// The slot of a leaf that holds `index`.
     fn leaf(self, body: &Body, index: usize) -> usize;
+    /// The child of an inner node that holds `index`.
     fn inner(self, seps: &Seps, index: usize) -> usize;
+}
+
+/// An operation. All that it calls to search should be inlined into [`Job::run`], and that always.
+pub(crate) trait Job {
+    /// What comes of it.
+    type Out;
+    /// Does it.
+    fn run<S: Search>(self, search: S) -> Self::Out;
 }
 
 /// Without vectors.
@@ -27,6 +40,15 @@ impl Search for Scalar {
     }
 }
 
+/// Does a job by what this processor has.
+#[inline(always)]
+pub(crate) fn run<J: Job>(job: J) -> J::Out {
+    match Vectors::get() {
+        Some(vectors) => vectors.run(job),
+        None => job.run(Scalar),
+    }
+}
+
 /// The word at an index; null for a hole.
 ///
 /// Cost: a level is two cache lines of separators and one of children, the leaf two of bounds, its header
@@ -37,18 +59,23 @@ impl Search for Scalar {
 /// `root` is a node of a tree whose nodes stay allocated during the call, with separators and leaves as they are.
 #[inline(always)]
 pub(crate) unsafe fn load(root: Link, index: usize) -> *mut () {
-    match Vectors::get() {
-        // SAFETY: the caller's promise.
-        Some(vectors) => unsafe { vectors.load(root, index) },
-        // SAFETY: the caller's promise.
-        None => unsafe { descend(Scalar, root, index) },
+    struct Load(Link, usize);
+    impl Job for Load {
+        type Out = *mut ();
+
+        #[inline(always)]
+        fn run<S: Search>(self, search: S) -> *mut () {
+            // SAFETY: the promise of `load`.
+            unsafe { descend(search, self.0, self.1) }
+        }
     }
+    run(Load(root, index))
 }
 
 /// # Safety
 /// As for [`load`].
 #[inline(always)]
-pub(super) unsafe fn descend<S: Search>(search: S, root: Link, index: usize) -> *mut () {
+unsafe fn descend<S: Search>(search: S, root: Link, index: usize) -> *mut () {
     let mut link = root;
     for _ in 0..root.level() {
         // SAFETY: the caller's promise.

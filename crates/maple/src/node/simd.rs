@@ -6,10 +6,9 @@
 //! Vectors read whole lines: bounds beyond the last, too. Those lie in the node, are initialised, and are
 //! masked out. Nobody writes to a published node's bounds, so this races with nothing.
 
-use super::Link;
 use super::inner::Seps;
 use super::leaf::Body;
-use super::load::{Search, descend};
+use super::load::{Job, Search};
 use crate::layout::{INNER_SLOTS, LEAF_CELLS};
 use core::arch::x86_64::*;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -71,17 +70,14 @@ impl Vectors {
         cfg!(all(target_feature = "avx2", target_feature = "popcnt")).then_some(Vectors::Avx2)
     }
 
-    /// The whole way down.
-    ///
-    /// # Safety
-    /// As for [`super::load`].
+    /// Does a job with these vectors.
     #[inline(always)]
-    pub(super) unsafe fn load(self, root: Link, index: usize) -> *mut () {
+    pub(super) fn run<J: Job>(self, job: J) -> J::Out {
         match self {
-            // SAFETY: the processor has them; the caller's promise.
-            Vectors::Avx512 => unsafe { load_avx512(root, index) },
+            // SAFETY: the processor has them.
+            Vectors::Avx512 => unsafe { run_avx512(job) },
             // SAFETY: as above.
-            Vectors::Avx2 => unsafe { load_avx2(root, index) },
+            Vectors::Avx2 => unsafe { run_avx2(job) },
         }
     }
 }
@@ -146,16 +142,14 @@ impl Search for Avx2 {
 
 #[target_feature(enable = "avx512f,popcnt,bmi1")]
 #[inline]
-unsafe fn load_avx512(root: Link, index: usize) -> *mut () {
-    // SAFETY: the caller's promise.
-    unsafe { descend(Avx512, root, index) }
+unsafe fn run_avx512<J: Job>(job: J) -> J::Out {
+    job.run(Avx512)
 }
 
 #[target_feature(enable = "avx2,popcnt,bmi1")]
 #[inline]
-unsafe fn load_avx2(root: Link, index: usize) -> *mut () {
-    // SAFETY: the caller's promise.
-    unsafe { descend(Avx2, root, index) }
+unsafe fn run_avx2<J: Job>(job: J) -> J::Out {
+    job.run(Avx2)
 }
 
 /// How many of the first `n` lanes are set.

@@ -2,8 +2,7 @@
 
 use super::build::Item;
 use super::plan::{Plan, Publish};
-use crate::node::{AtomicLink, Link};
-use crate::path::Path;
+use crate::node::{AtomicLink, Inner, Link};
 
 /// Publishes what was built and returns the top of what it replaced.
 pub(super) fn publish(tree: &AtomicLink, plan: &Plan, new: Item) -> Link {
@@ -22,32 +21,40 @@ pub(super) fn publish(tree: &AtomicLink, plan: &Plan, new: Item) -> Link {
             let inner = unsafe { step.link.as_inner() };
             let old = inner.child(step.slot);
             inner.publish(step.slot, new.link);
-            raise_gap(&plan.left, level, new.gap);
+            raise_gap(level, plan.left.height(), new.gap, |level| {
+                let step = plan.left.step(level);
+                // SAFETY: as above.
+                (unsafe { step.link.as_inner() }, step.slot)
+            });
             old
         }
     }
 }
 
-/// Brings the gaps from `level` upwards up to date after the child on the path got the gap `gap`.
+/// Brings the gaps from `level` upwards, in a tree of that height, up to date after the child on the way got
+/// the gap `gap`. `step` is the way.
 ///
 /// Stops where nothing changes: usually at once, or one level up. A node's gaps are searched only if the
 /// largest of them has become smaller, and no further than to another that is as large.
-pub(super) fn raise_gap(path: &Path, level: usize, mut gap: usize) {
-    for height in level..path.height() {
-        let step = path.step(height);
-        // SAFETY: the path's invariant.
-        let inner = unsafe { step.link.as_inner() };
-        let before = inner.gap(step.slot);
+#[inline(always)]
+pub(super) fn raise_gap<'n>(
+    level: usize,
+    height: usize,
+    mut gap: usize,
+    step: impl Fn(usize) -> (&'n Inner, usize),
+) {
+    for level in level..height {
+        let (inner, slot) = step(level);
+        let before = inner.gap(slot);
         if before == gap {
             return;
         }
-        inner.set_gap(step.slot, gap);
-        if height + 1 == path.height() {
+        inner.set_gap(slot, gap);
+        if level + 1 == height {
             return;
         }
-        let parent = path.step(height + 1);
-        // SAFETY: as above.
-        let largest = unsafe { parent.link.as_inner() }.gap(parent.slot);
+        let (parent, slot) = step(level + 1);
+        let largest = parent.gap(slot);
         if gap < largest {
             if before < largest {
                 return;

@@ -1,256 +1,316 @@
 //! A write that stays within one leaf: nearly all of them.
 //!
 //! The leaf is copied, the copy changed, and put in its parent's slot by one store. An exclusive owner changes
-//! the leaf itself. What does not fit, would leave too little, or concerns a hole that goes on in the next
-//! leaf, is left to the plan.
+//! the leaf itself. A leaf without room is cut in two first ([`super::split`]). What needs another form of
+//! leaf, would leave too little, or concerns a hole that goes on in the next leaf, is left to the plan.
 //!
-//! Cost, beside readers: the walk, one block, four cache lines copied, one release store, one deferred
-//! free; for an exclusive owner: the walk, and two short moves in the leaf. The largest gap of the leaf is counted
-//! anew only if the hole that it came from has become smaller.
+//! Cost, beside readers: the walk, one block, four cache lines copied, one release store, two words for the
+//! grace period; for an exclusive owner: the walk, and two short moves in the leaf. The largest gap of the
+//! leaf is counted anew only if the hole that it came from has become smaller.
 
-use super::publish::raise_gap;
+use super::trail::Trail;
 use super::{Need, Removed, Target};
 use crate::alloc::NodeAlloc;
-use crate::entry::Entry;
+use crate::entry::{Entry, Raw};
 use crate::error::Error;
 use crate::layout::LEAF_SLOTS;
-use crate::node::{Body, Leaf, Link, Slot, Splice};
-use crate::path::{Path, Step};
+use crate::node::{Body, Edit, Fit, Job, Leaf, Link, Search};
 use core::mem::MaybeUninit;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
-/// The holes that a write takes and makes: how long the longest of each is.
-struct Holes {
+/// What a write is to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Replace what is there.
+    Store,
+    /// Only if nothing is there.
+    Insert,
+    /// Remove the entry that holds `first`, whole.
+    Erase,
+}
+
+/// What came of it.
+pub(super) enum Outcome {
+    /// Done. For an erase: the entry, with its range.
+    Done(Option<(usize, usize, Raw)>),
+    Failed(Error),
+    /// Nothing done: it takes a plan. What to replace, `first..=last`; an erase has found the entry.
+    Plan(usize, usize, Option<(usize, usize, Raw)>),
+}
+
+/// A write on its way.
+pub(super) struct Quick<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc> {
+    pub(super) target: &'q mut Target<'t, E, R, A>,
+    pub(super) kind: Kind,
+    pub(super) first: usize,
+    pub(super) last: usize,
+    pub(super) word: *mut (),
+}
+
+impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, E, R, A> {
+    type Out = Outcome;
+
+    #[inline(always)]
+    fn run<S: Search>(self, search: S) -> Outcome {
+        let Quick { target, kind, mut first, mut last, word } = self;
+        // SAFETY: the target's promise; the root is not null.
+        let trail = unsafe { Trail::walk(search, target.tree.load(), first) };
+        // SAFETY: as above.
+        let body = unsafe { trail.leaf.as_leaf().body() };
+        let slot = search.leaf(body, first);
+        let (start, end) = (body.start(slot, trail.min), body.end(slot, trail.max));
+        let mut found = None;
+        match kind {
+            Kind::Store => {}
+            Kind::Insert => {
+                if !body.is_hole(slot) {
+                    return Outcome::Failed(Error::Occupied { start, end });
+                }
+                if last > end {
+                    // A hole ends at an entry.
+                    if slot + 1 == body.len() {
+                        return Outcome::Plan(first, last, None);
+                    }
+                    let (start, end) = (end + 1, body.end(slot + 1, trail.max));
+                    return Outcome::Failed(Error::Occupied { start, end });
+                }
+            }
+            Kind::Erase => {
+                let Some(raw) = NonNull::new(body.word(slot)) else { return Outcome::Done(None) };
+                (first, last) = (start, end);
+                found = Some((start, end, raw));
+            }
+        }
+        // SAFETY: the target's promise.
+        if last > trail.max || (E::SHARES && unsafe { trail.is_shared() }) {
+            return Outcome::Plan(first, last, found);
+        }
+        let (mut to, mut to_end) = (slot, end);
+        if last > end {
+            to = search.leaf(body, last);
+            to_end = body.end(to, trail.max);
+        }
+        let ends = Ends { from: slot, start, to, end: to_end };
+        let Some((edit, holes)) = edit(body, &trail, ends, first, last, word) else {
+            return Outcome::Plan(first, last, found);
+        };
+        let Some(edit) = edit else { return Outcome::Done(None) };
+        let removed = if kind == Kind::Erase { Removed::Keep } else { Removed::Drop };
+        let made = match edit.fit(body, trail.height == 1) {
+            Fit::Fits => target.make(&trail, body, &edit, holes, removed),
+            Fit::Full if trail.height > 1 => match target.split(&trail, body, &edit, removed) {
+                Some(made) => made,
+                None => return Outcome::Plan(first, last, found),
+            },
+            _ => return Outcome::Plan(first, last, found),
+        };
+        match made {
+            Ok(()) => Outcome::Done(found),
+            Err(error) => Outcome::Failed(error),
+        }
+    }
+}
+
+/// The slots that hold the ends of a range, with the start of the one and the end of the other.
+#[derive(Clone, Copy)]
+struct Ends {
+    from: usize,
+    start: usize,
+    to: usize,
+    end: usize,
+}
+
+/// The longest hole that a change takes, and that it makes.
+#[derive(Clone, Copy)]
+pub(super) struct Holes {
     before: usize,
     after: usize,
 }
 
-impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Replaces what lies in `first..=last` by `new`, if it can be done within the leaf to which `path` leads;
-    /// `None`, and nothing done, if not.
-    #[inline]
-    pub(super) fn quick(
-        &mut self,
-        path: &Path,
-        first: usize,
-        last: usize,
-        new: *mut (),
-        removed: Removed,
-    ) -> Option<Result<(), Error>> {
-        let step = path.step(0);
-        if last > step.max {
-            return None;
+/// The change of a leaf, holes that it takes in included. The outer `None`: not within this leaf; the inner:
+/// nothing to change.
+#[inline(always)]
+fn edit(
+    body: &Body,
+    trail: &Trail,
+    mut ends: Ends,
+    mut first: usize,
+    mut last: usize,
+    word: *mut (),
+) -> Option<(Option<Edit>, Holes)> {
+    let mut holes = Holes { before: 0, after: 0 };
+    if word.is_null() {
+        // Holes stay whole: a hole next to a hole takes it in.
+        if body.is_hole(ends.from) {
+            if ends.from == ends.to {
+                return Some((None, holes));
+            }
+            first = ends.start;
+        } else if first == ends.start {
+            if ends.from > 0 {
+                if body.is_hole(ends.from - 1) {
+                    ends.from -= 1;
+                    ends.start = body.start(ends.from, trail.min);
+                    first = ends.start;
+                }
+            } else if first > 0 {
+                return None;
+            }
         }
-        // SAFETY: the path's invariant.
-        let body = unsafe { step.link.as_leaf().body() };
-        let Some((splice, first, last)) = splice(body, step, first, last, new)? else {
-            return Some(Ok(()));
+        if body.is_hole(ends.to) {
+            last = ends.end;
+        } else if last == ends.end {
+            if ends.to + 1 < body.len() {
+                if body.is_hole(ends.to + 1) {
+                    ends.to += 1;
+                    ends.end = body.end(ends.to, trail.max);
+                    last = ends.end;
+                }
+            } else if last < usize::MAX {
+                return None;
+            }
+        }
+        // It is longer than those that it takes in.
+        holes.after = (last - first).wrapping_add(1);
+    } else {
+        if body.is_hole(ends.from) {
+            holes.after = first - ends.start;
+        }
+        if body.is_hole(ends.to) {
+            holes.after = holes.after.max(ends.end - last);
+        }
+        holes.before = if ends.from == ends.to {
+            if body.is_hole(ends.from) { (ends.end - ends.start).wrapping_add(1) } else { 0 }
+        } else {
+            longest(body, trail, ends)
         };
-        if !splice.fits(body, path.height() == 1) {
-            return None;
-        }
-        Some(self.make(path, body, splice, first, last, removed))
     }
+    let (left, right) = (ends.start < first, last < ends.end);
+    Some((Some(Edit { from: ends.from, to: ends.to, left, right, first, last, word }), holes))
+}
 
-    /// Makes a change that fits. It replaces `first..=last`.
-    #[inline]
-    fn make(
-        &mut self,
-        path: &Path,
-        body: &Body,
-        mut splice: Splice,
-        first: usize,
-        last: usize,
-        removed: Removed,
-    ) -> Result<(), Error> {
-        let step = *path.step(0);
-        let in_place = self.supplies.bin.is_exclusive();
-        if let Some(right) = splice.right
-            && let Some(source) = NonNull::new(right)
-            && splice.left.is_some()
-            && splice.from == splice.to
+/// The longest hole among some slots.
+fn longest(body: &Body, trail: &Trail, ends: Ends) -> usize {
+    let length = |slot| (body.end(slot, trail.max) - body.start(slot, trail.min)).wrapping_add(1);
+    (ends.from..=ends.to).filter(|&slot| body.is_hole(slot)).map(length).max().unwrap_or(0)
+}
+
+impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
+    /// The second half of an entry that a change splits, or null.
+    #[inline(always)]
+    pub(super) fn second_half(&mut self, body: &Body, edit: &Edit) -> Result<(), Error> {
+        if edit.splits(body)
+            && let Some(source) = NonNull::new(body.word(edit.from))
         {
-            // An entry is split in two.
             // SAFETY: the entry is in the tree.
             unsafe { self.supplies.provide(source)? }
-            if !in_place {
-                self.supplies.nodes.fill(Need { leaves: 1, inners: 0 })?;
-            }
-            splice.right = Some(self.take_copy());
-        } else if !in_place {
+        }
+        Ok(())
+    }
+
+    /// Makes a change that fits.
+    #[inline(always)]
+    fn make(
+        &mut self,
+        trail: &Trail,
+        body: &Body,
+        edit: &Edit,
+        holes: Holes,
+        removed: Removed,
+    ) -> Result<(), Error> {
+        self.second_half(body, edit)?;
+        let in_place = self.supplies.bin.is_exclusive();
+        if !in_place {
             self.supplies.nodes.fill(Need { leaves: 1, inners: 0 })?;
         }
         // Nothing fails from here on.
-        let holes = holes(body, &step, &splice, first, last);
-        let gone = if E::NEEDS_DROP && removed == Removed::Drop {
-            Some(Gone::of(body, &splice))
-        } else {
-            None
-        };
+        let copy = if edit.splits(body) { self.take_copy() } else { ptr::null_mut() };
+        let gone = Gone::of::<E>(body, edit, removed);
         let link = if in_place {
             // SAFETY: the owner is alone, and `body` is not used any more.
-            splice.apply(unsafe { step.link.as_leaf().body_mut() });
-            step.link
+            edit.apply(unsafe { trail.leaf.as_leaf().body_mut() }, copy);
+            trail.leaf
         } else {
             let leaf = self.supplies.nodes.take_leaf(Leaf::new(*body));
             // SAFETY: the leaf is new and only ours.
-            splice.apply(unsafe { leaf.as_ref().body_mut() });
+            edit.apply(unsafe { leaf.as_ref().body_mut() }, copy);
             let link = Link::leaf(leaf);
-            match path.height() {
-                1 => self.tree.publish(link),
-                _ => {
-                    let parent = path.step(1);
-                    // SAFETY: the path's invariant.
-                    unsafe { parent.link.as_inner() }.publish(parent.slot, link);
-                }
+            if trail.height == 1 {
+                self.tree.publish(link);
+            } else {
+                // SAFETY: the promise of `Target::new`.
+                let (parent, slot) = unsafe { trail.step(1) };
+                parent.publish(slot, link);
             }
             link
         };
-        if path.height() > 1 {
-            update_gap(path, link, holes);
+        if trail.height > 1 {
+            update_gap(trail, link, holes);
         }
         if !in_place {
             // SAFETY: the leaf was replaced by its copy.
-            unsafe { self.supplies.bin.node(step.link) }
+            unsafe { self.supplies.bin.node(trail.leaf) }
         }
-        if let Some(gone) = gone {
+        self.drop_gone(&gone);
+        // A duplicate made ahead is for the next write only: its source may be gone by the one after.
+        self.supplies.drop_spare();
+        Ok(())
+    }
+
+    /// Takes what a change removed out of the way.
+    #[inline(always)]
+    pub(super) fn drop_gone(&mut self, gone: &Gone) {
+        if E::NEEDS_DROP {
             for &raw in gone.entries() {
                 // SAFETY: the entry left the tree, and only with this write.
                 unsafe { self.supplies.bin.entry(raw) }
             }
         }
-        // A duplicate made ahead is for the next write only: its source may be gone by the one after.
-        self.supplies.drop_spare();
-        Ok(())
     }
-}
-
-/// The change of a leaf, with the range that it replaces, holes that are taken in included. The outer `None`:
-/// not within this leaf; the inner: nothing to change.
-#[inline]
-fn splice(
-    body: &Body,
-    step: &Step,
-    mut first: usize,
-    mut last: usize,
-    new: *mut (),
-) -> Option<Option<(Splice, usize, usize)>> {
-    let mut from = step.slot;
-    let mut start = body.start(from, step.min);
-    let mut end = body.end(from, step.max);
-    let mut to = from;
-    if last > end {
-        to = body.find(last);
-        end = body.end(to, step.max);
-    }
-    if new.is_null() {
-        // Holes stay whole: a hole next to a hole takes it in.
-        if body.is_hole(from) {
-            if last <= end && from == to {
-                return Some(None);
-            }
-            first = start;
-        } else if first == start {
-            if from > 0 {
-                if body.is_hole(from - 1) {
-                    from -= 1;
-                    start = body.start(from, step.min);
-                    first = start;
-                }
-            } else if start > 0 {
-                return None;
-            }
-        }
-        if body.is_hole(to) {
-            last = end;
-        } else if last == end {
-            if to + 1 < body.len() {
-                if body.is_hole(to + 1) {
-                    to += 1;
-                    end = body.end(to, step.max);
-                    last = end;
-                }
-            } else if end < usize::MAX {
-                return None;
-            }
-        }
-    }
-    let left = (start < first).then(|| Slot { end: first - 1, word: body.word(from) });
-    let right = (last < end).then(|| body.word(to));
-    let new = Slot { end: last, word: new };
-    Some(Some((Splice { from, to, left, new, right }, first, last)))
-}
-
-/// How long the longest hole is that the change takes, and that it makes.
-#[inline]
-fn holes(body: &Body, step: &Step, splice: &Splice, first: usize, last: usize) -> Holes {
-    let mut holes = Holes { before: 0, after: 0 };
-    let start = body.start(splice.from, step.min);
-    if splice.from == splice.to {
-        let end = body.end(splice.to, step.max);
-        if body.is_hole(splice.from) {
-            holes.before = (end - start).wrapping_add(1);
-        }
-    } else {
-        for slot in splice.from..=splice.to {
-            if body.is_hole(slot) {
-                let length = body.end(slot, step.max) - body.start(slot, step.min);
-                holes.before = holes.before.max(length.wrapping_add(1));
-            }
-        }
-    }
-    if splice.new.word.is_null() {
-        holes.after = (last - first).wrapping_add(1);
-    } else {
-        if splice.left.is_some_and(|left| left.word.is_null()) {
-            holes.after = first - start;
-        }
-        if splice.right.is_some_and(|word| word.is_null()) {
-            holes.after = holes.after.max(body.end(splice.to, step.max) - last);
-        }
-    }
-    holes
 }
 
 /// Brings the gaps on the way up to date after a change of the leaf, which is `link` now.
-#[inline]
-fn update_gap(path: &Path, link: Link, holes: Holes) {
-    let (leaf, parent) = (path.step(0), path.step(1));
-    // SAFETY: the path's invariant.
-    let gap = unsafe { parent.link.as_inner() }.gap(parent.slot);
+#[inline(always)]
+fn update_gap(trail: &Trail, link: Link, holes: Holes) {
+    // SAFETY: the promise of `Target::new`; the tree has inner nodes.
+    let (parent, slot) = unsafe { trail.step(1) };
+    let gap = parent.gap(slot);
     let gap = if holes.after >= gap {
         holes.after
     } else if holes.before == gap {
         // SAFETY: the writer's right.
-        unsafe { link.as_leaf().body() }.gap(leaf.min, leaf.max, gap)
+        unsafe { link.as_leaf().body() }.gap(trail.min, trail.max, gap)
     } else {
         return;
     };
-    raise_gap(path, 1, gap);
+    // SAFETY: as above.
+    unsafe { trail.raise_gap(1, gap) }
 }
 
 /// The entries that a change removes.
-struct Gone {
-    entries: [MaybeUninit<NonNull<()>>; LEAF_SLOTS],
+pub(super) struct Gone {
+    entries: [MaybeUninit<Raw>; LEAF_SLOTS],
     len: usize,
 }
 
 impl Gone {
-    fn of(body: &Body, splice: &Splice) -> Gone {
+    #[inline(always)]
+    pub(super) fn of<E: Entry>(body: &Body, edit: &Edit, removed: Removed) -> Gone {
         let mut gone = Gone { entries: [MaybeUninit::uninit(); LEAF_SLOTS], len: 0 };
-        let from = splice.from + usize::from(splice.left.is_some());
-        let to = splice.to + usize::from(splice.right.is_none());
-        for slot in from..to {
-            if let Some(raw) = NonNull::new(body.word(slot)) {
-                gone.entries[gone.len].write(raw);
-                gone.len += 1;
+        if E::NEEDS_DROP && removed == Removed::Drop {
+            let (rank, n) = edit.removed(body);
+            for rank in rank..rank + n {
+                if let Some(raw) = NonNull::new(body.word_of_rank(rank)) {
+                    gone.entries[gone.len].write(raw);
+                    gone.len += 1;
+                }
             }
         }
         gone
     }
 
-    fn entries(&self) -> &[NonNull<()>] {
+    fn entries(&self) -> &[Raw] {
         // SAFETY: `of` has written the first `len`.
         unsafe { self.entries[..self.len].assume_init_ref() }
     }

@@ -14,21 +14,10 @@ use crate::entry::Entry;
 use crate::error::Error;
 use crate::layout::LEAF_SLOTS;
 use crate::node::{AtomicLink, Inner, Leaf, Link};
-use crate::path::Path;
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Whether a node on the path belongs to another tree, too.
-    #[inline]
-    pub(super) fn is_shared(path: &Path, floor: usize) -> bool {
-        E::SHARES
-            && (floor..path.height()).any(|level| {
-                // SAFETY: the path's invariant.
-                unsafe { path.step(level).link.refs() }.shared()
-            })
-    }
-
     /// Makes the nodes on the way to `index` this tree's own, down to the level `floor`. Returns whether one
     /// had to be copied: then paths must be walked anew.
     ///

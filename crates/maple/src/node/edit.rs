@@ -1,0 +1,304 @@
+//! A write within one leaf: some neighbouring slots become others.
+//!
+//! The slots `from..=to` are replaced by a new one and the rests that it leaves of the first and the last
+//! of them. The end of the last slot is an end after the write, too: so bounds only come and go before it. And the
+//! words of the rests stay where they are: so words come and go in one place.
+
+use super::leaf::Body;
+use crate::layout::{LEAF_CELLS, LEAF_LOW, NARROW};
+use core::ptr;
+
+/// A change of one leaf.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Edit {
+    /// The slots replaced.
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    /// Whether the beginning of the first of them stays: it ends before `first` then.
+    pub(crate) left: bool,
+    /// Whether the end of the last of them stays: it begins after `last` then.
+    pub(crate) right: bool,
+    /// What the new slot covers.
+    pub(crate) first: usize,
+    pub(crate) last: usize,
+    /// The word of the new slot; null for a hole.
+    pub(crate) word: *mut (),
+}
+
+/// Whether a leaf takes a change as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fit {
+    /// It does.
+    Fits,
+    /// It has no room for it.
+    Full,
+    /// It would need another form, or be left with too little.
+    Not,
+}
+
+/// What a change does to the words.
+#[derive(Clone, Copy)]
+struct Words {
+    /// Which slots are entries afterwards.
+    mask: u32,
+    /// The rank of the first word that goes or comes, and how many do.
+    at: usize,
+    gone: usize,
+    come: usize,
+}
+
+#[inline(always)]
+fn low(n: usize) -> u32 {
+    (1 << n) - 1
+}
+
+impl Edit {
+    /// Slots afterwards.
+    #[inline(always)]
+    fn len(&self, body: &Body) -> usize {
+        body.len() + usize::from(self.left) + usize::from(self.right) - (self.to - self.from)
+    }
+
+    /// Whether an entry is cut in two, and its word needed twice.
+    #[inline(always)]
+    pub(crate) fn splits(&self, body: &Body) -> bool {
+        self.left && self.right && self.from == self.to && !body.is_hole(self.from)
+    }
+
+    #[inline(always)]
+    fn words(&self, body: &Body) -> Words {
+        let (mask, from, to) = (body.mask, self.from, self.to);
+        let (first, last) = (mask >> from & 1, mask >> to & 1);
+        let below = mask & low(from);
+        // At most 31 slots: no shift goes too far, in 64 bits.
+        let above = u64::from(mask) >> (to + 1);
+        let (mut new, mut n) = (0u64, 0);
+        if self.left {
+            (new, n) = (u64::from(first), 1);
+        }
+        new |= u64::from(!self.word.is_null()) << n;
+        n += 1;
+        if self.right {
+            new |= u64::from(last) << n;
+            n += 1;
+        }
+        let stays = u32::from(self.left) * first;
+        let inside = (u64::from(mask) >> from) as u32 & low(to - from + 1);
+        // The rest on the right keeps its word, and the one on the left; cut in two, there are two of them.
+        let split = self.splits(body);
+        let kept = stays + if split { 0 } else { u32::from(self.right) * last };
+        Words {
+            mask: (u64::from(below) | new << from | above << (from + n)) as u32,
+            at: (below.count_ones() + stays) as usize,
+            gone: (inside.count_ones() - kept) as usize,
+            come: usize::from(!self.word.is_null()) + usize::from(split),
+        }
+    }
+
+    /// The words that the change removes: where they begin, by rank, and how many.
+    #[inline(always)]
+    pub(crate) fn removed(&self, body: &Body) -> (usize, usize) {
+        let words = self.words(body);
+        (words.at, words.gone)
+    }
+
+    /// Whether the leaf takes the change. One that is the root may be as empty as it likes.
+    #[inline(always)]
+    pub(crate) fn fit(&self, body: &Body, is_root: bool) -> Fit {
+        let words = self.words(body);
+        let (len, entries) = (self.len(body), words.mask.count_ones() as usize);
+        if (self.left && !body.takes(self.first - 1)) || (self.right && !body.takes(self.last)) {
+            return Fit::Not;
+        }
+        let scale = body.scale();
+        if len > 31 || scale.weigh(len, entries) > scale.full {
+            return Fit::Full;
+        }
+        if words.gone > words.come
+            && (entries == 0 || (!is_root && NARROW.weigh(len, entries) < LEAF_LOW))
+        {
+            return Fit::Not;
+        }
+        Fit::Fits
+    }
+
+    /// Makes the change, which fits. `copy` is the word for the second half of an entry that is split.
+    #[inline(always)]
+    pub(crate) fn apply(&self, body: &mut Body, copy: *mut ()) {
+        let words = self.words(body);
+        let (room, len) = (body.room_mut(), body.len());
+        // Bounds from that of the last slot replaced on.
+        let (old, new) = (self.to, self.from + usize::from(self.left) + usize::from(self.right));
+        let bounds = (len - 1).saturating_sub(self.to);
+        // SAFETY: both places are inside the room: the change fits.
+        unsafe {
+            if body.wide {
+                shift(room.cast::<usize>(), old, new, bounds);
+            } else {
+                shift(room.cast::<u32>(), old, new, bounds);
+            }
+        }
+        // Words after those that go: they lie below, the later the lower.
+        let after = words.at + words.gone;
+        let moved = body.mask.count_ones() as usize - after;
+        let end = LEAF_CELLS - moved;
+        // SAFETY: as above.
+        unsafe { shift(room, end - after, end - (words.at + words.come), moved) }
+        body.set_len(self.len(body));
+        body.mask = words.mask;
+        let mut slot = self.from;
+        if self.left {
+            body.put_bound(slot, self.first - 1);
+            slot += 1;
+        }
+        if self.right {
+            body.put_bound(slot, self.last);
+        }
+        let mut rank = words.at;
+        if !self.word.is_null() {
+            body.put_word(rank, self.word);
+            rank += 1;
+        }
+        if words.at + words.come > rank {
+            body.put_word(rank, copy);
+        }
+    }
+}
+
+/// Moves `n` items from `old` to `new`.
+///
+/// # Safety
+/// Both runs lie inside the room.
+#[inline(always)]
+unsafe fn shift<T: Copy>(room: *mut T, old: usize, new: usize, n: usize) {
+    if old == new {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { ptr::copy(room.add(old), room.add(new), n) }
+}
+
+impl Body {
+    /// Takes the slots from `at` on away, into another leaf. There are some on either side.
+    #[inline(always)]
+    pub(crate) fn split_off(&mut self, at: usize) -> Body {
+        let (len, rank) = (self.len(), self.rank(at));
+        let mut other = Body::EMPTY;
+        (other.base, other.shift, other.wide) = (self.base, self.shift, self.wide);
+        other.mask = self.mask >> at;
+        other.set_len(len - at);
+        let bounds = len - 1 - at;
+        let words = self.mask.count_ones() as usize - rank;
+        let (from, to) = (self.room_mut(), other.room_mut());
+        // SAFETY: as many bounds and words as lie here fit there.
+        unsafe {
+            if self.wide {
+                ptr::copy_nonoverlapping(from.cast::<usize>().add(at), to.cast(), bounds);
+            } else {
+                ptr::copy_nonoverlapping(from.cast::<u32>().add(at), to.cast(), bounds);
+            }
+            let end = LEAF_CELLS - words;
+            ptr::copy_nonoverlapping(from.add(end - rank), to.add(end), words);
+        }
+        self.mask &= low(at);
+        self.set_len(at);
+        other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::leaf::{Slot, word};
+    use crate::node::pack::{is_packable, pack};
+    use std::vec::Vec;
+
+    const MAX: usize = 0xffff_ffff;
+    const UNIT: usize = 0x1000;
+
+    fn slots(body: &Body, max: usize) -> Vec<Slot> {
+        (0..body.len()).map(|slot| body.slot(slot, max)).collect()
+    }
+
+    /// Leaves of so many slots, with holes in every place where they may be.
+    fn leaves(n: usize) -> impl Iterator<Item = Vec<Slot>> {
+        (0..if cfg!(miri) { 3 } else { 1usize << n.min(6) }).filter_map(move |pattern| {
+            let mut slots = Vec::<Slot>::new();
+            for i in 0..n {
+                let may = slots.last().is_none_or(|slot| !slot.word.is_null());
+                let hole = pattern >> (i % 6) & 1 == 1 && may;
+                let end = if i + 1 == n { MAX } else { (i + 1) * 4 * UNIT - 1 };
+                slots.push(Slot { end, word: word(if hole { 0 } else { 100 + i }) });
+            }
+            let entry = slots.iter().any(|slot| !slot.word.is_null());
+            (entry && is_packable(&slots)).then_some(slots)
+        })
+    }
+
+    fn most() -> usize {
+        if cfg!(miri) { 5 } else { NARROW.full / 3 }
+    }
+
+    /// Every change of leaves of every kind, beside the same done to a list.
+    #[test]
+    fn as_with_a_list() {
+        for old in (1..=most()).flat_map(leaves) {
+            for from in 0..old.len() {
+                for to in from..old.len() {
+                    for rests in 0..4 {
+                        for new in [word(0), word(7)] {
+                            one(&old, from, to, rests, new);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn one(old: &[Slot], from: usize, to: usize, rests: usize, new: *mut ()) {
+        let (left, right) = (rests & 1 == 1, rests & 2 == 2);
+        let first = from * 4 * UNIT + if left { UNIT } else { 0 };
+        let last = if right { to * 4 * UNIT + 2 * UNIT - 1 } else { old[to].end };
+        let edit = Edit { from, to, left, right, first, last, word: new };
+        let mut body = pack(old);
+        if edit.fit(&body, true) != Fit::Fits {
+            return;
+        }
+        let (rank, gone) = edit.removed(&body);
+        let removed = (rank..rank + gone).map(|rank| {
+            // SAFETY: the room is initialised.
+            unsafe { body.cell(rank).read() }
+        });
+        let covered = old[from + usize::from(left)
+            ..(to + 1).saturating_sub(usize::from(right)).max(from + usize::from(left))]
+            .iter()
+            .map(|slot| slot.word)
+            .filter(|word| !word.is_null());
+        assert_eq!(removed.collect::<Vec<_>>(), covered.collect::<Vec<_>>(), "{edit:?} of {old:?}");
+        let copy = word(55);
+        let split = edit.splits(&body);
+        edit.apply(&mut body, copy);
+        let mut expected = old[..from].to_vec();
+        if left {
+            expected.push(Slot { end: first - 1, word: old[from].word });
+        }
+        expected.push(Slot { end: last, word: new });
+        if right {
+            expected.push(Slot { end: old[to].end, word: if split { copy } else { old[to].word } });
+        }
+        expected.extend(&old[to + 1..]);
+        assert_eq!(slots(&body, MAX), expected, "{edit:?} of {old:?}");
+    }
+
+    #[test]
+    fn a_leaf_in_two() {
+        for old in (2..=most()).flat_map(leaves) {
+            for at in 1..old.len() {
+                let mut left = pack(&old);
+                let right = left.split_off(at);
+                assert_eq!(slots(&left, old[at - 1].end), old[..at]);
+                assert_eq!(slots(&right, MAX), old[at..]);
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! A write into a leaf without room for it: the leaf becomes two, if their parent has room for one more.
+//!
+//! The slots are not unpacked: the second half is copied as it is, and the first is the leaf itself, with a smaller
+//! count. An exclusive owner does that in place, in the parent, too; beside readers there are two new leaves and a
+//! new parent, put in its place by one store.
+//!
+//! A write at an end of the leaf leaves all of it in one half, so that a run of writes in one direction leaves full
+//! leaves behind it.
+
+use super::quick::Gone;
+use super::trail::Trail;
+use super::{Need, Removed, Target};
+use crate::alloc::NodeAlloc;
+use crate::entry::Entry;
+use crate::error::Error;
+use crate::layout::INNER_SLOTS;
+use crate::node::{Body, Edit, Fit, Inner, Leaf, Link};
+use core::ptr::{self, NonNull};
+use grace::Reclaim;
+
+impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
+    /// Makes a change that found the leaf full; `None`, and nothing done, if it takes a plan.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn split(
+        &mut self,
+        trail: &Trail,
+        body: &Body,
+        edit: &Edit,
+        removed: Removed,
+    ) -> Option<Result<(), Error>> {
+        // SAFETY: the promise of `Target::new`; the caller has seen that there are inner nodes.
+        let (parent, slot) = unsafe { trail.step(1) };
+        // SAFETY: as above.
+        if unsafe { parent.seps() }.len() == INNER_SLOTS {
+            return None;
+        }
+        let at = cut(body, edit)?;
+        let mut left = *body;
+        let mut right = left.split_off(at);
+        let mut own = *edit;
+        let half = if edit.from < at {
+            &mut left
+        } else {
+            (own.from, own.to) = (edit.from - at, edit.to - at);
+            &mut right
+        };
+        if own.fit(half, true) != Fit::Fits {
+            return None;
+        }
+        let in_place = self.supplies.bin.is_exclusive();
+        let need =
+            if in_place { Need { leaves: 1, inners: 0 } } else { Need { leaves: 2, inners: 1 } };
+        if let Err(error) =
+            self.second_half(body, edit).and_then(|()| self.supplies.nodes.fill(need))
+        {
+            return Some(Err(error));
+        }
+        // Nothing fails from here on.
+        let copy = if edit.splits(body) { self.take_copy() } else { ptr::null_mut() };
+        let gone = Gone::of::<E>(body, edit, removed);
+        let end = body.bound(at - 1);
+        own.apply(half, copy);
+        let gaps =
+            [left.gap(trail.min, end, usize::MAX), right.gap(end + 1, trail.max, usize::MAX)];
+        let right = Link::leaf(self.supplies.nodes.take_leaf(Leaf::new(right)));
+        if in_place {
+            // SAFETY: the owner is alone, and `body` is not used any more.
+            unsafe {
+                *trail.leaf.as_leaf().body_mut() = left;
+                parent.insert(slot, [(end, trail.leaf, gaps[0]), (trail.max, right, gaps[1])]);
+            }
+        } else {
+            let left = Link::leaf(self.supplies.nodes.take_leaf(Leaf::new(left)));
+            let node = self.supplies.nodes.take_inner(Inner::new());
+            // SAFETY: the new parent is ours alone; the old one does not change.
+            unsafe {
+                node.as_ref().fill_from(parent);
+                node.as_ref().insert(slot, [(end, left, gaps[0]), (trail.max, right, gaps[1])]);
+            }
+            self.replace_parent(trail, node);
+        }
+        if trail.height > 2 {
+            // SAFETY: the promise of `Target::new`.
+            unsafe { trail.raise_gap(2, parent_gap(trail)) }
+        }
+        self.drop_gone(&gone);
+        // A duplicate made ahead is for the next write only: its source may be gone by the one after.
+        self.supplies.drop_spare();
+        Some(Ok(()))
+    }
+
+    /// Publishes a new parent of the leaf, and gives up the old one and the leaf.
+    fn replace_parent(&mut self, trail: &Trail, node: NonNull<Inner>) {
+        let link = Link::inner(node, 1);
+        // SAFETY: the promise of `Target::new`.
+        unsafe {
+            let old = trail.link(1);
+            if trail.height == 2 {
+                self.tree.publish(link);
+            } else {
+                let (above, slot) = trail.step(2);
+                above.publish(slot, link);
+            }
+            self.supplies.bin.node(old);
+            self.supplies.bin.node(trail.leaf);
+        }
+    }
+}
+
+/// The largest gap below the leaf's parent as it is now.
+///
+/// # Safety
+/// The writer's right; the tree has three levels or more.
+unsafe fn parent_gap(trail: &Trail) -> usize {
+    // SAFETY: the caller's promise.
+    let (above, slot) = unsafe { trail.step(2) };
+    // SAFETY: as above.
+    unsafe { above.child(slot).as_inner() }.max_gap(usize::MAX)
+}
+
+/// Where to cut: not within what changes, and so that either half has an entry.
+fn cut(body: &Body, edit: &Edit) -> Option<usize> {
+    let len = body.len();
+    let at = if edit.to + 2 >= len {
+        edit.from
+    } else if edit.from <= 1 {
+        edit.to + 1
+    } else {
+        let half = len / 2;
+        if edit.from < half && half <= edit.to { edit.to + 1 } else { half }
+    };
+    if at == 0 || at >= len {
+        return None;
+    }
+    let (left, right) = (body.entries() & ((1 << at) - 1), body.entries() >> at);
+    let grows = !edit.word.is_null();
+    let filled = |mask: u32, changed: bool| if changed { grows } else { mask != 0 };
+    (filled(left, edit.from < at) && filled(right, edit.from >= at)).then_some(at)
+}

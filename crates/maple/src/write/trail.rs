@@ -1,0 +1,91 @@
+//! The way of a write down the tree: no more than a write within one leaf needs.
+
+use crate::layout::MAX_HEIGHT;
+use crate::node::{Inner, Link, Search};
+use core::mem::MaybeUninit;
+
+/// The nodes from the root to a leaf, and the slot taken in each.
+pub(super) struct Trail {
+    /// Levels of the tree.
+    pub(super) height: usize,
+    pub(super) leaf: Link,
+    /// What the leaf covers.
+    pub(super) min: usize,
+    pub(super) max: usize,
+    /// The inner nodes of levels from 1 to below `height`.
+    steps: [MaybeUninit<(Link, usize)>; MAX_HEIGHT],
+}
+
+impl Trail {
+    /// # Safety
+    /// As for [`crate::path::Path::walk`]; the root is not null.
+    #[inline(always)]
+    pub(super) unsafe fn walk<S: Search>(search: S, root: Link, index: usize) -> Trail {
+        let mut trail = Trail {
+            height: root.level() + 1,
+            leaf: root,
+            min: 0,
+            max: usize::MAX,
+            steps: [MaybeUninit::uninit(); MAX_HEIGHT],
+        };
+        for level in (1..trail.height).rev() {
+            // SAFETY: the caller's promise.
+            let inner = unsafe { trail.leaf.as_inner() };
+            // SAFETY: as above.
+            let seps = unsafe { inner.seps() };
+            let slot = search.inner(seps, index);
+            trail.steps[level].write((trail.leaf, slot));
+            (trail.min, trail.max) = (seps.start(slot, trail.min), seps.end(slot, trail.max));
+            trail.leaf = inner.child(slot);
+        }
+        trail
+    }
+
+    /// The inner node at a level, and the slot taken in it.
+    ///
+    /// # Safety
+    /// The promise of [`Trail::walk`] still holds, and the level is one of the inner nodes'.
+    #[inline(always)]
+    pub(super) unsafe fn step<'n>(&self, level: usize) -> (&'n Inner, usize) {
+        debug_assert!(0 < level && level < self.height);
+        // SAFETY: the caller's promise; `walk` has written these levels.
+        unsafe {
+            let (link, slot) = self.steps[level].assume_init();
+            (link.as_inner(), slot)
+        }
+    }
+
+    /// # Safety
+    /// As for [`Trail::step`].
+    #[inline(always)]
+    pub(super) unsafe fn link(&self, level: usize) -> Link {
+        // SAFETY: the caller's promise.
+        unsafe { self.steps[level].assume_init() }.0
+    }
+
+    /// Whether a node on the way belongs to another tree, too.
+    ///
+    /// # Safety
+    /// The promise of [`Trail::walk`] still holds.
+    #[inline(always)]
+    pub(super) unsafe fn is_shared(&self) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.leaf.refs().shared()
+                || (1..self.height).any(|level| self.step(level).0.refs().shared())
+        }
+    }
+
+    /// Brings the gaps from `level` upwards up to date after the child on the way got the gap `gap`.
+    ///
+    /// Stops where nothing changes: usually at once, or one level up. A node's gaps are searched only if the
+    /// largest of them has become smaller, and no further than to another that is as large.
+    ///
+    /// # Safety
+    /// As for [`Trail::is_shared`].
+    #[inline(always)]
+    pub(super) unsafe fn raise_gap(&self, level: usize, gap: usize) {
+        // SAFETY: the caller's promise.
+        super::publish::raise_gap(level, self.height, gap, |level| unsafe { self.step(level) });
+    }
+}
