@@ -23,6 +23,8 @@ pub(crate) struct Edit {
     pub(crate) last: usize,
     /// The word of the new slot; null for a hole.
     pub(crate) word: *mut (),
+    /// What it does to the leaf.
+    effect: Effect,
 }
 
 /// Whether a leaf takes a change as it is.
@@ -36,15 +38,19 @@ pub(crate) enum Fit {
     Not,
 }
 
-/// What a change does to the words.
-#[derive(Clone, Copy)]
-struct Words {
+/// What a change does to a leaf.
+#[derive(Clone, Copy, Debug)]
+struct Effect {
+    /// Slots afterwards.
+    len: usize,
     /// Which slots are entries afterwards.
     mask: u32,
     /// The rank of the first word that goes or comes, and how many do.
     at: usize,
     gone: usize,
     come: usize,
+    /// An entry is cut in two, and its word needed twice.
+    splits: bool,
 }
 
 #[inline(always)]
@@ -53,70 +59,72 @@ fn low(n: usize) -> u32 {
 }
 
 impl Edit {
-    /// Slots afterwards.
+    /// A change of slots `from..=to` of a leaf, of which the parts before `first` (if `left`) and after `last` (if
+    /// `right`) stay.
     #[inline(always)]
-    fn len(&self, body: &Body) -> usize {
-        body.len() + usize::from(self.left) + usize::from(self.right) - (self.to - self.from)
+    pub(crate) fn new(
+        body: &Body,
+        (from, to): (usize, usize),
+        (left, right): (bool, bool),
+        (first, last): (usize, usize),
+        word: *mut (),
+    ) -> Edit {
+        // At most 31 slots: no shift goes too far, in 64 bits.
+        let mask = u64::from(body.mask);
+        let (entry, ends) = ((mask >> from) as u32 & 1, (mask >> to) as u32 & 1);
+        let (lefts, rights) = (u32::from(left), u32::from(right));
+        let new = u64::from(!word.is_null());
+        let slots =
+            u64::from(lefts & entry) | new << lefts | u64::from(rights & ends) << (lefts + 1);
+        let below = body.mask & low(from);
+        let above = mask >> (to + 1);
+        let inside = (mask >> from) as u32 & low(to - from + 1);
+        // The rests keep their words; of an entry cut in two, there are two of them.
+        let splits = left && right && from == to && entry == 1;
+        let stays = (lefts & entry) + if splits { 0 } else { rights & ends };
+        let effect = Effect {
+            len: body.len() + (lefts + rights) as usize - (to - from),
+            mask: (u64::from(below) | slots << from | above << (from as u32 + lefts + 1 + rights))
+                as u32,
+            at: (below.count_ones() + (lefts & entry)) as usize,
+            gone: (inside.count_ones() - stays) as usize,
+            come: new as usize + usize::from(splits),
+            splits,
+        };
+        Edit { from, to, left, right, first, last, word, effect }
+    }
+
+    /// The same change of a leaf whose first slots, `at` of them, were taken away, or that has lost slots behind
+    /// the change.
+    pub(crate) fn within(&self, half: &Body, at: usize) -> Edit {
+        let slots = (self.from - at, self.to - at);
+        Edit::new(half, slots, (self.left, self.right), (self.first, self.last), self.word)
     }
 
     /// Whether an entry is cut in two, and its word needed twice.
     #[inline(always)]
-    pub(crate) fn splits(&self, body: &Body) -> bool {
-        self.left && self.right && self.from == self.to && !body.is_hole(self.from)
-    }
-
-    #[inline(always)]
-    fn words(&self, body: &Body) -> Words {
-        let (mask, from, to) = (body.mask, self.from, self.to);
-        let (first, last) = (mask >> from & 1, mask >> to & 1);
-        let below = mask & low(from);
-        // At most 31 slots: no shift goes too far, in 64 bits.
-        let above = u64::from(mask) >> (to + 1);
-        let (mut new, mut n) = (0u64, 0);
-        if self.left {
-            (new, n) = (u64::from(first), 1);
-        }
-        new |= u64::from(!self.word.is_null()) << n;
-        n += 1;
-        if self.right {
-            new |= u64::from(last) << n;
-            n += 1;
-        }
-        let stays = u32::from(self.left) * first;
-        let inside = (u64::from(mask) >> from) as u32 & low(to - from + 1);
-        // The rest on the right keeps its word, and the one on the left; cut in two, there are two of them.
-        let split = self.splits(body);
-        let kept = stays + if split { 0 } else { u32::from(self.right) * last };
-        Words {
-            mask: (u64::from(below) | new << from | above << (from + n)) as u32,
-            at: (below.count_ones() + stays) as usize,
-            gone: (inside.count_ones() - kept) as usize,
-            come: usize::from(!self.word.is_null()) + usize::from(split),
-        }
+    pub(crate) fn splits(&self) -> bool {
+        self.effect.splits
     }
 
     /// The words that the change removes: where they begin, by rank, and how many.
     #[inline(always)]
-    pub(crate) fn removed(&self, body: &Body) -> (usize, usize) {
-        let words = self.words(body);
-        (words.at, words.gone)
+    pub(crate) fn removed(&self) -> (usize, usize) {
+        (self.effect.at, self.effect.gone)
     }
 
     /// Whether the leaf takes the change. One that is the root may be as empty as it likes.
     #[inline(always)]
     pub(crate) fn fit(&self, body: &Body, is_root: bool) -> Fit {
-        let words = self.words(body);
-        let (len, entries) = (self.len(body), words.mask.count_ones() as usize);
         if (self.left && !body.takes(self.first - 1)) || (self.right && !body.takes(self.last)) {
             return Fit::Not;
         }
-        let scale = body.scale();
+        let Effect { len, mask, gone, come, .. } = self.effect;
+        let (scale, entries) = (body.scale(), mask.count_ones() as usize);
         if len > 31 || scale.weigh(len, entries) > scale.full {
             return Fit::Full;
         }
-        if words.gone > words.come
-            && (entries == 0 || (!is_root && NARROW.weigh(len, entries) < LEAF_LOW))
-        {
+        if gone > come && (entries == 0 || (!is_root && NARROW.weigh(len, entries) < LEAF_LOW)) {
             return Fit::Not;
         }
         Fit::Fits
@@ -125,11 +133,11 @@ impl Edit {
     /// Makes the change, which fits. `copy` is the word for the second half of an entry that is split.
     #[inline(always)]
     pub(crate) fn apply(&self, body: &mut Body, copy: *mut ()) {
-        let words = self.words(body);
-        let (room, len) = (body.room_mut(), body.len());
+        let Effect { len, mask, at, gone, come, .. } = self.effect;
+        let room = body.room_mut();
         // Bounds from that of the last slot replaced on.
         let (old, new) = (self.to, self.from + usize::from(self.left) + usize::from(self.right));
-        let bounds = (len - 1).saturating_sub(self.to);
+        let bounds = (body.len() - 1).saturating_sub(self.to);
         // SAFETY: both places are inside the room: the change fits.
         unsafe {
             if body.wide {
@@ -139,13 +147,12 @@ impl Edit {
             }
         }
         // Words after those that go: they lie below, the later the lower.
-        let after = words.at + words.gone;
-        let moved = body.mask.count_ones() as usize - after;
-        let end = LEAF_CELLS - moved;
+        let moved = body.mask.count_ones() as usize - at - gone;
+        let end = LEAF_CELLS - moved - at;
         // SAFETY: as above.
-        unsafe { shift(room, end - after, end - (words.at + words.come), moved) }
-        body.set_len(self.len(body));
-        body.mask = words.mask;
+        unsafe { shift(room, end - gone, end - come, moved) }
+        body.set_len(len);
+        body.mask = mask;
         let mut slot = self.from;
         if self.left {
             body.put_bound(slot, self.first - 1);
@@ -154,12 +161,12 @@ impl Edit {
         if self.right {
             body.put_bound(slot, self.last);
         }
-        let mut rank = words.at;
+        let mut rank = at;
         if !self.word.is_null() {
             body.put_word(rank, self.word);
             rank += 1;
         }
-        if words.at + words.come > rank {
+        if self.effect.splits {
             body.put_word(rank, copy);
         }
     }
@@ -259,12 +266,12 @@ mod tests {
         let (left, right) = (rests & 1 == 1, rests & 2 == 2);
         let first = from * 4 * UNIT + if left { UNIT } else { 0 };
         let last = if right { to * 4 * UNIT + 2 * UNIT - 1 } else { old[to].end };
-        let edit = Edit { from, to, left, right, first, last, word: new };
         let mut body = pack(old);
+        let edit = Edit::new(&body, (from, to), (left, right), (first, last), new);
         if edit.fit(&body, true) != Fit::Fits {
             return;
         }
-        let (rank, gone) = edit.removed(&body);
+        let (rank, gone) = edit.removed();
         let removed = (rank..rank + gone).map(|rank| {
             // SAFETY: the room is initialised.
             unsafe { body.cell(rank).read() }
@@ -276,7 +283,7 @@ mod tests {
             .filter(|word| !word.is_null());
         assert_eq!(removed.collect::<Vec<_>>(), covered.collect::<Vec<_>>(), "{edit:?} of {old:?}");
         let copy = word(55);
-        let split = edit.splits(&body);
+        let split = edit.splits();
         edit.apply(&mut body, copy);
         let mut expected = old[..from].to_vec();
         if left {

@@ -54,8 +54,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, E, R, A> {
     #[inline(always)]
     fn run<S: Search>(self, search: S) -> Outcome {
         let Quick { target, kind, mut first, mut last, word } = self;
+        let trail = &mut Trail::new();
         // SAFETY: the target's promise; the root is not null.
-        let trail = unsafe { Trail::walk(search, target.tree.load(), first) };
+        unsafe { trail.walk(search, target.tree.load(), first) };
         // SAFETY: as above.
         let body = unsafe { trail.leaf.as_leaf().body() };
         let slot = search.leaf(body, first);
@@ -92,14 +93,14 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, E, R, A> {
             to_end = body.end(to, trail.max);
         }
         let ends = Ends { from: slot, start, to, end: to_end };
-        let Some((edit, holes)) = edit(body, &trail, ends, first, last, word) else {
+        let Some((edit, holes)) = edit(body, trail, ends, first, last, word) else {
             return Outcome::Plan(first, last, found);
         };
         let Some(edit) = edit else { return Outcome::Done(None) };
         let removed = if kind == Kind::Erase { Removed::Keep } else { Removed::Drop };
         let made = match edit.fit(body, trail.height == 1) {
-            Fit::Fits => target.make(&trail, body, &edit, holes, removed),
-            Fit::Full if trail.height > 1 => match target.split(&trail, body, &edit, removed) {
+            Fit::Fits => target.make(trail, body, &edit, holes, removed),
+            Fit::Full if trail.height > 1 => match target.split(trail, body, &edit, removed) {
                 Some(made) => made,
                 None => return Outcome::Plan(first, last, found),
             },
@@ -187,7 +188,8 @@ fn edit(
         };
     }
     let (left, right) = (ends.start < first, last < ends.end);
-    Some((Some(Edit { from: ends.from, to: ends.to, left, right, first, last, word }), holes))
+    let edit = Edit::new(body, (ends.from, ends.to), (left, right), (first, last), word);
+    Some((Some(edit), holes))
 }
 
 /// The longest hole among some slots.
@@ -200,7 +202,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// The second half of an entry that a change splits, or null.
     #[inline(always)]
     pub(super) fn second_half(&mut self, body: &Body, edit: &Edit) -> Result<(), Error> {
-        if edit.splits(body)
+        if edit.splits()
             && let Some(source) = NonNull::new(body.word(edit.from))
         {
             // SAFETY: the entry is in the tree.
@@ -225,7 +227,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             self.supplies.nodes.fill(Need { leaves: 1, inners: 0 })?;
         }
         // Nothing fails from here on.
-        let copy = if edit.splits(body) { self.take_copy() } else { ptr::null_mut() };
+        let copy = if edit.splits() { self.take_copy() } else { ptr::null_mut() };
         let gone = Gone::of::<E>(body, edit, removed);
         let link = if in_place {
             // SAFETY: the owner is alone, and `body` is not used any more.
@@ -297,9 +299,16 @@ pub(super) struct Gone {
 impl Gone {
     #[inline(always)]
     pub(super) fn of<E: Entry>(body: &Body, edit: &Edit, removed: Removed) -> Gone {
-        let mut gone = Gone { entries: [MaybeUninit::uninit(); LEAF_SLOTS], len: 0 };
+        // Not as one expression, which would be a constant and copied.
+        let mut gone = MaybeUninit::<Gone>::uninit();
+        let place = gone.as_mut_ptr();
+        // SAFETY: the entries beyond the first `len` need no value.
+        let mut gone = unsafe {
+            (&raw mut (*place).len).write(0);
+            gone.assume_init()
+        };
         if E::NEEDS_DROP && removed == Removed::Drop {
-            let (rank, n) = edit.removed(body);
+            let (rank, n) = edit.removed();
             for rank in rank..rank + n {
                 if let Some(raw) = NonNull::new(body.word_of_rank(rank)) {
                     gone.entries[gone.len].write(raw);

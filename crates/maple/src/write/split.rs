@@ -38,13 +38,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let at = cut(body, edit)?;
         let mut left = *body;
         let mut right = left.split_off(at);
-        let mut own = *edit;
-        let half = if edit.from < at {
-            &mut left
-        } else {
-            (own.from, own.to) = (edit.from - at, edit.to - at);
-            &mut right
-        };
+        let (half, before) = if edit.from < at { (&mut left, 0) } else { (&mut right, at) };
+        let own = edit.within(half, before);
         if own.fit(half, true) != Fit::Fits {
             return None;
         }
@@ -57,7 +52,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             return Some(Err(error));
         }
         // Nothing fails from here on.
-        let copy = if edit.splits(body) { self.take_copy() } else { ptr::null_mut() };
+        let copy = if edit.splits() { self.take_copy() } else { ptr::null_mut() };
         let gone = Gone::of::<E>(body, edit, removed);
         let end = body.bound(at - 1);
         own.apply(half, copy);

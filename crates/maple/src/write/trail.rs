@@ -17,28 +17,39 @@ pub(super) struct Trail {
 }
 
 impl Trail {
+    /// A way to nowhere.
+    #[inline(always)]
+    pub(super) fn new() -> Trail {
+        // Not as one expression, which would be a constant and copied.
+        let mut trail = MaybeUninit::<Trail>::uninit();
+        let place = trail.as_mut_ptr();
+        // SAFETY: the steps need no value.
+        unsafe {
+            (&raw mut (*place).height).write(0);
+            (&raw mut (*place).leaf).write(Link::NULL);
+            (&raw mut (*place).min).write(0);
+            (&raw mut (*place).max).write(0);
+            trail.assume_init()
+        }
+    }
+
     /// # Safety
     /// As for [`crate::path::Path::walk`]; the root is not null.
     #[inline(always)]
-    pub(super) unsafe fn walk<S: Search>(search: S, root: Link, index: usize) -> Trail {
-        let mut trail = Trail {
-            height: root.level() + 1,
-            leaf: root,
-            min: 0,
-            max: usize::MAX,
-            steps: [MaybeUninit::uninit(); MAX_HEIGHT],
-        };
-        for level in (1..trail.height).rev() {
+    pub(super) unsafe fn walk<S: Search>(&mut self, search: S, root: Link, index: usize) {
+        self.height = root.level() + 1;
+        let (mut link, mut min, mut max) = (root, 0, usize::MAX);
+        for level in (1..self.height).rev() {
             // SAFETY: the caller's promise.
-            let inner = unsafe { trail.leaf.as_inner() };
+            let inner = unsafe { link.as_inner() };
             // SAFETY: as above.
             let seps = unsafe { inner.seps() };
             let slot = search.inner(seps, index);
-            trail.steps[level].write((trail.leaf, slot));
-            (trail.min, trail.max) = (seps.start(slot, trail.min), seps.end(slot, trail.max));
-            trail.leaf = inner.child(slot);
+            self.steps[level].write((link, slot));
+            (min, max) = (seps.start(slot, min), seps.end(slot, max));
+            link = inner.child(slot);
         }
-        trail
+        (self.leaf, self.min, self.max) = (link, min, max);
     }
 
     /// The inner node at a level, and the slot taken in it.
