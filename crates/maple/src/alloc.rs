@@ -26,7 +26,7 @@ impl core::error::Error for AllocError {}
 /// A source of memory for the nodes of a tree.
 ///
 /// It is a type, not a value, because a node is freed after a grace period, maybe when its tree is
-/// gone. All requests have one and the same layout (256 bytes, aligned to 64, on 64-bit machines).
+/// gone. There are two layouts: leaves have 256 bytes, inner nodes 384 (on 64-bit machines), both aligned to 64.
 /// Writers call it with the tree's lock held; readers never do (I2).
 ///
 /// # Safety

@@ -2,8 +2,8 @@
 
 use crate::Entry;
 use crate::cursor::Position;
-use crate::node::Link;
-use crate::path::Span;
+use crate::node::{Body, Link};
+use crate::path::{Path, Pick, Span};
 use core::iter::FusedIterator;
 use core::marker::PhantomData;
 use core::ops::RangeInclusive;
@@ -32,7 +32,9 @@ use core::ptr::NonNull;
 /// ```
 pub struct Iter<'g, E: Entry> {
     root: Link,
-    front: Position,
+    /// The way to the leaf at the front; not yet walked as long as `leaf` is `None`.
+    front: Path,
+    leaf: Option<Run<'g>>,
     back: Position,
     /// What is still to be visited; `lo > hi` when nothing is.
     lo: usize,
@@ -42,15 +44,59 @@ pub struct Iter<'g, E: Entry> {
     _life: PhantomData<&'g E>,
 }
 
-impl<E: Entry> Iter<'_, E> {
+/// What is left of a leaf.
+#[derive(Clone, Copy)]
+struct Run<'g> {
+    body: &'g Body,
+    /// The slots of the entries still to come.
+    entries: u32,
+    /// The rank of the first of them.
+    rank: usize,
+    min: usize,
+    max: usize,
+}
+
+impl Run<'_> {
+    /// # Safety
+    /// The leaf at the end of the path stays as it is for the run's lifetime.
+    unsafe fn at(path: &Path) -> Self {
+        let step = path.step(0);
+        // SAFETY: the caller's promise.
+        let body = unsafe { step.link.as_leaf().body() };
+        let entries = body.entries() >> step.slot << step.slot;
+        let rank = (body.entries() ^ entries).count_ones() as usize;
+        Run { body, entries, rank, min: step.min, max: step.max }
+    }
+
+    /// The next entry. Cost: two bounds and a word, next to those before.
+    #[inline(always)]
+    fn next(&mut self) -> Option<Span> {
+        if self.entries == 0 {
+            return None;
+        }
+        let slot = self.entries.trailing_zeros() as usize;
+        let word = self.body.word_of_rank(self.rank);
+        self.entries &= self.entries - 1;
+        self.rank += 1;
+        Some(Span {
+            min: self.body.start(slot, self.min),
+            max: self.body.end(slot, self.max),
+            word,
+        })
+    }
+}
+
+impl<'g, E: Entry> Iter<'g, E> {
     /// # Safety
     /// For `'g`, nodes reachable from `root` now or later stay allocated, leaves and separators
     /// unchanged: the caller has a guard, or the writer's right.
     pub(crate) unsafe fn new(root: Link, bounds: RangeInclusive<usize>) -> Self {
-        let (lo, hi) = if bounds.is_empty() { (1, 0) } else { bounds.into_inner() };
+        let empty = bounds.is_empty() || root.is_null();
+        let (lo, hi) = if empty { (1, 0) } else { bounds.into_inner() };
         Iter {
             root,
-            front: Position::new(lo),
+            front: Path::new(),
+            leaf: None,
             back: Position::new(hi),
             lo,
             hi,
@@ -61,7 +107,39 @@ impl<E: Entry> Iter<'_, E> {
 
     fn finish<T>(&mut self) -> Option<T> {
         (self.lo, self.hi) = (1, 0);
+        self.leaf = None;
         None
+    }
+
+    /// Goes on to the next leaf, or to the first; false if there is none before the end.
+    #[inline(never)]
+    fn next_leaf(&mut self) -> bool {
+        if self.lo > self.hi {
+            return false;
+        }
+        if self.leaf.is_none() {
+            // SAFETY: the promise of `new`.
+            unsafe { self.front.walk(self.root, Pick::Index(self.lo)) };
+        } else if self.front.next_node().is_none() || self.front.step(0).min > self.hi {
+            self.finish::<()>();
+            return false;
+        }
+        // SAFETY: the promise of `new`.
+        self.leaf = Some(unsafe { Run::at(&self.front) });
+        true
+    }
+
+    /// The last entry to be returned from the front, if it is one: it reaches the end of what is to be visited.
+    #[cold]
+    fn ending(&mut self, span: Span) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
+        // A range that runs into what the back has shown can only be another version of it.
+        let beyond = span.min > self.hi || (span.max > self.hi && self.begun.1);
+        self.finish::<()>();
+        if beyond {
+            return None;
+        }
+        // SAFETY: the promise of `new`.
+        unsafe { hit::<E>(span) }
     }
 }
 
@@ -76,26 +154,49 @@ pub(crate) unsafe fn hit<'g, E: Entry>(span: Span) -> Option<(RangeInclusive<usi
 impl<'g, E: Entry> Iterator for Iter<'g, E> {
     type Item = (RangeInclusive<usize>, E::Ref<'g>);
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.lo > self.hi {
-            return None;
+        loop {
+            if let Some(run) = &mut self.leaf
+                && let Some(span) = run.next()
+            {
+                if span.max >= self.hi {
+                    return self.ending(span);
+                }
+                self.lo = span.max + 1;
+                self.begun.0 = true;
+                // SAFETY: the promise of `new`.
+                return unsafe { hit::<E>(span) };
+            }
+            if !self.next_leaf() {
+                return None;
+            }
         }
-        // SAFETY: the promise of `new`.
-        let Some(span) = (unsafe { self.front.find(self.root, self.hi) }) else {
-            return self.finish();
-        };
-        // A range that runs into what the back has shown can only be another version of it.
-        if span.max > self.hi && self.begun.1 {
-            return self.finish();
+    }
+
+    /// As by [`Iterator::next`], but what is left of a leaf stays in registers.
+    #[inline]
+    fn fold<B, F: FnMut(B, Self::Item) -> B>(mut self, init: B, mut f: F) -> B {
+        let mut value = init;
+        loop {
+            if let Some(mut run) = self.leaf {
+                while let Some(span) = run.next() {
+                    if span.max >= self.hi {
+                        return match self.ending(span) {
+                            Some(item) => f(value, item),
+                            None => value,
+                        };
+                    }
+                    // SAFETY: the promise of `new`.
+                    if let Some(item) = unsafe { hit::<E>(span) } {
+                        value = f(value, item);
+                    }
+                }
+            }
+            if !self.next_leaf() {
+                return value;
+            }
         }
-        self.begun.0 = true;
-        if span.max >= self.hi {
-            self.finish::<()>();
-        } else {
-            self.lo = span.max + 1;
-        }
-        // SAFETY: the promise of `new`.
-        unsafe { hit::<E>(span) }
     }
 }
 

@@ -45,7 +45,11 @@ pub(crate) struct Pool<const REUSE: bool>;
 unsafe impl<const REUSE: bool> NodeAlloc for Pool<REUSE> {
     fn allocate(layout: Layout) -> Result<NonNull<u8>, AllocError> {
         LIVE.set(LIVE.get() + 1);
-        if REUSE && let Some((block, _)) = FREED.with_borrow_mut(Vec::pop) {
+        let again = |freed: &mut Vec<(NonNull<u8>, Layout)>| {
+            let at = freed.iter().rposition(|(_, other)| *other == layout)?;
+            Some(freed.remove(at).0)
+        };
+        if REUSE && let Some(block) = FREED.with_borrow_mut(again) {
             REUSED.set(REUSED.get() + 1);
             return Ok(block);
         }
