@@ -34,10 +34,10 @@ pub(crate) fn drive(options: &Options) -> Result<(), String> {
     cpus::allow(&all[all.len().saturating_sub(1)..])?;
     let results = single(options, &main, &others)?;
     cpus::allow(&all)?;
-    let pairs = two_threads(options, &main)?;
+    let pairs = if all.len() < 2 { None } else { Some(two_threads(options, &main)?) };
     let mut targets = targets::range_tree(&results, &options.sizes());
-    targets.extend(pairs::targets(&pairs));
-    report(options, &results, &pairs, &targets)
+    targets.extend(pairs.iter().flat_map(|pairs| pairs::targets(pairs)));
+    report(options, &results, pairs.as_deref(), &targets)
         .map_err(|error| format!("the results cannot be written: {error}"))
 }
 
@@ -91,7 +91,7 @@ fn two_threads(options: &Options, program: &Path) -> Result<Vec<Outcome>, String
 fn report(
     options: &Options,
     results: &Results,
-    pairs: &[Outcome],
+    pairs: Option<&[Outcome]>,
     targets: &[Target],
 ) -> io::Result<()> {
     let mut out = io::stdout().lock();
@@ -115,11 +115,14 @@ fn report(
         table::overview(&mut out, results, &options.sizes())?;
     }
     table::spreads(&mut out, results, &options.sizes())?;
-    pairs::print(&mut out, pairs)?;
+    match pairs {
+        Some(pairs) => pairs::print(&mut out, pairs)?,
+        None => writeln!(out, "\nTwo threads: NOT MEASURED, as only one processor is allowed.")?,
+    }
     targets::print(&mut out, targets)?;
     if let Some(path) = &options.json {
         let mut file = BufWriter::new(File::create(path)?);
-        json::write(&mut file, results, pairs, targets)?;
+        json::write(&mut file, results, pairs.unwrap_or(&[]), targets)?;
         file.flush()?;
     }
     Ok(())
