@@ -26,7 +26,7 @@
 //! at different moments.
 
 use crate::layout::MAX_HEIGHT;
-use crate::node::Link;
+use crate::node::{self, Job, Link, Search};
 use core::mem::MaybeUninit;
 
 /// One node on the way, with the range it covers and the slot taken in it.
@@ -106,6 +106,11 @@ impl Path {
         }
     }
 
+    /// To a path through nothing.
+    pub(crate) fn clear(&mut self) {
+        self.height = 0;
+    }
+
     /// Levels of the tree that was walked; 0 for an empty tree.
     pub(crate) fn height(&self) -> usize {
         self.height
@@ -162,40 +167,8 @@ impl Path {
 
     /// Writes the steps from `link` down to the floor.
     #[inline]
-    fn enter(&mut self, mut link: Link, mut min: usize, mut max: usize, pick: Pick) {
-        loop {
-            #[cfg(test)]
-            crate::testing::visit();
-            let level = link.level();
-            let step;
-            if level == 0 {
-                // SAFETY: the path's invariant.
-                let body = unsafe { link.as_leaf().body() };
-                let slot = match pick {
-                    Pick::Index(index) => body.find(index),
-                    Pick::First => 0,
-                    Pick::Last => body.len() - 1,
-                };
-                step = Step { link, slot, min, max };
-            } else {
-                // SAFETY: the path's invariant.
-                let inner = unsafe { link.as_inner() };
-                // SAFETY: the path's invariant.
-                let seps = unsafe { inner.seps() };
-                let slot = match pick {
-                    Pick::Index(index) => seps.find(index),
-                    Pick::First => 0,
-                    Pick::Last => seps.len() - 1,
-                };
-                step = Step { link, slot, min, max };
-                (min, max) = (seps.start(slot, min), seps.end(slot, max));
-                link = inner.child(slot);
-            }
-            self.steps[level].write(step);
-            if level == self.floor {
-                return;
-            }
-        }
+    fn enter(&mut self, link: Link, min: usize, max: usize, pick: Pick) {
+        node::run(Enter { path: self, link, min, max, pick });
     }
 
     /// Goes to another child of the node at `level` and on down to the floor.
@@ -326,6 +299,56 @@ impl Path {
             }
         }
         None
+    }
+}
+
+/// The way from a node down to the floor of a path.
+struct Enter<'p> {
+    path: &'p mut Path,
+    link: Link,
+    min: usize,
+    max: usize,
+    pick: Pick,
+}
+
+impl Job for Enter<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Search>(self, search: S) {
+        let Enter { path, mut link, mut min, mut max, pick } = self;
+        let mut level = link.level();
+        while level > path.floor {
+            #[cfg(test)]
+            crate::testing::visit();
+            // SAFETY: the path's invariant.
+            let inner = unsafe { link.as_inner() };
+            // SAFETY: the path's invariant.
+            let seps = unsafe { inner.seps() };
+            let slot = match pick {
+                Pick::Index(index) => search.inner(seps, index),
+                Pick::First => 0,
+                Pick::Last => seps.len() - 1,
+            };
+            path.steps[level].write(Step { link, slot, min, max });
+            (min, max) = (seps.start(slot, min), seps.end(slot, max));
+            link = inner.child(slot);
+            level -= 1;
+        }
+        #[cfg(test)]
+        crate::testing::visit();
+        // SAFETY: the path's invariant.
+        let slot = match pick {
+            Pick::Index(index) if level == 0 => {
+                search.leaf(unsafe { link.as_leaf().body() }, index)
+            }
+            // SAFETY: as above.
+            Pick::Index(index) => search.inner(unsafe { link.as_inner().seps() }, index),
+            Pick::First => 0,
+            // SAFETY: as above.
+            Pick::Last => (unsafe { link.len() }) - 1,
+        };
+        path.steps[level].write(Step { link, slot, min, max });
     }
 }
 

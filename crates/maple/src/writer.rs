@@ -283,7 +283,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     }
 
     /// The start of the lowest run of `size` free indices inside `bounds`, a multiple of `align`. Cost:
-    /// height times width, unless long enough holes fail by alignment.
+    /// height times width. Where holes that are long enough fail by alignment in a row, it may be a higher run, in
+    /// a hole so long that it cannot fail; if there is none, every hole that is long enough is looked at.
     ///
     /// # Errors
     /// [`Error::NoSpace`], or the arguments are bad.

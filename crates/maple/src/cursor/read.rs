@@ -168,7 +168,8 @@ impl<'g, E: Entry> ReadCursor<'g, E> {
     }
 
     /// The lowest multiple of `align` inside `bounds` that begins `size` free indices, which lie inside
-    /// `bounds` too. To `Active` on the hole, or to `Nowhere`.
+    /// `bounds` too. To `Active` on the hole, or to `Nowhere`. Where alignment is hard to meet, it may be a
+    /// higher one: see [`Writer::empty_area`](crate::Writer::empty_area).
     ///
     /// Beside a writer, the run was free at some moment under the guard, and one that is being freed at
     /// this moment may be missed.

@@ -126,7 +126,8 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
     }
 
     /// The lowest multiple of `align` inside `bounds` that begins `size` free indices, which lie inside
-    /// `bounds` too. To `Active` on the hole, or to `Nowhere`.
+    /// `bounds` too. To `Active` on the hole, or to `Nowhere`. Where alignment is hard to meet, it may be a
+    /// higher one: see [`Writer::empty_area`](crate::Writer::empty_area).
     ///
     /// # Errors
     /// [`Error::NoSpace`]; or the arguments are bad, and the cursor stays.

@@ -20,6 +20,7 @@
 //! A leaf that readers can reach is never changed: a write makes a new one. So readers may look at it
 //! with vectors, which must not race.
 
+#[cfg(test)]
 use super::search;
 use crate::layout::LEAF_CELLS;
 use crate::sync::Frozen;
@@ -102,6 +103,12 @@ impl Body {
         self.mask
     }
 
+    /// Which slots are holes.
+    #[inline(always)]
+    pub(crate) fn holes(&self) -> u32 {
+        !self.mask & ((1 << self.len) - 1)
+    }
+
     #[inline(always)]
     pub(super) fn set_len(&mut self, len: usize) {
         debug_assert!(len < 32);
@@ -148,7 +155,7 @@ impl Body {
     /// The slot that holds `index`, which lies in the leaf.
     ///
     /// Cost: two cache lines, no branch that depends on the contents.
-    #[inline(always)]
+    #[cfg(test)]
     pub(crate) fn find(&self, index: usize) -> usize {
         search::leaf(self, index)
     }
@@ -213,7 +220,7 @@ impl Body {
     /// The length of the longest hole, in a leaf from `min` to `max`. It is at most `limit`.
     pub(crate) fn gap(&self, min: usize, max: usize, limit: usize) -> usize {
         let mut gap = 0;
-        let mut holes = !self.mask & ((1u32 << self.len) - 1);
+        let mut holes = self.holes();
         while holes != 0 && gap < limit {
             let slot = holes.trailing_zeros() as usize;
             // A leaf has an entry, so a hole is shorter than the whole index range.

@@ -11,7 +11,7 @@ use super::simd::Vectors;
 use crate::layout::INNER_SLOTS;
 
 /// The slot of a leaf that holds `index`.
-#[inline(always)]
+#[cfg(test)]
 pub(super) fn leaf(body: &Body, index: usize) -> usize {
     if let Some(vectors) = Vectors::get() {
         return vectors.leaf(body, index);
