@@ -186,6 +186,17 @@ unsafe fn shift<T: Copy>(room: *mut T, old: usize, new: usize, n: usize) {
 }
 
 impl Body {
+    /// Keeps only the slots `from..to`, of which there are some.
+    pub(crate) fn keep(&mut self, from: usize, to: usize) {
+        if to < self.len() {
+            self.mask &= low(to);
+            self.set_len(to);
+        }
+        if from > 0 {
+            *self = self.split_off(from);
+        }
+    }
+
     /// Takes the slots from `at` on away, into another leaf. There are some on either side.
     #[inline(always)]
     pub(crate) fn split_off(&mut self, at: usize) -> Body {

@@ -217,17 +217,35 @@ impl Body {
         Slot { end: self.end(slot, max), word: self.word(slot) }
     }
 
-    /// The length of the longest hole, in a leaf from `min` to `max`. It is at most `limit`.
+    /// The length of the longest hole, in a leaf from `min` to `max`. It is at most `limit`, where the search
+    /// may end.
     pub(crate) fn gap(&self, min: usize, max: usize, limit: usize) -> usize {
-        let mut gap = 0;
-        let mut holes = self.holes();
-        while holes != 0 && gap < limit {
+        // A leaf has an entry, so a hole is shorter than the whole index range.
+        let length = |slot: usize| self.end(slot, max) - self.start(slot, min) + 1;
+        let last = self.len() - 1;
+        let holes = self.holes();
+        let mut gap = if holes & 1 != 0 { length(0) } else { 0 };
+        if last > 0 && holes >> last != 0 {
+            gap = gap.max(length(last));
+        }
+        // The others have a bound on either side.
+        let mut holes = holes & ((1 << last) - 1) & !1;
+        if self.wide {
+            while holes != 0 && gap < limit {
+                gap = gap.max(length(holes.trailing_zeros() as usize));
+                holes &= holes - 1;
+            }
+            return gap;
+        }
+        let (mut units, limit) = (0, limit >> self.shift);
+        while holes != 0 && (units as usize) < limit {
             let slot = holes.trailing_zeros() as usize;
-            // A leaf has an entry, so a hole is shorter than the whole index range.
-            gap = gap.max((self.end(slot, max) - self.start(slot, min)).wrapping_add(1));
+            // SAFETY: a leaf stores a bound for each slot but the last, and the first is not here.
+            let (before, end) = unsafe { (*self.narrow().add(slot - 1), *self.narrow().add(slot)) };
+            units = units.max(end - before);
             holes &= holes - 1;
         }
-        gap
+        gap.max((units as usize) << self.shift)
     }
 }
 

@@ -184,14 +184,14 @@ unsafe fn leaf_avx512(body: &Body, index: usize) -> usize {
 #[target_feature(enable = "avx512f,popcnt,bmi1")]
 #[inline]
 unsafe fn inner_avx512(seps: &Seps, index: usize) -> usize {
-    let (at, wanted) = (&raw const *seps, _mm512_set1_epi64(index as i64));
-    // SAFETY: 15 separators are read. What lies behind them is not: the count of references may change.
-    let (low, high) = unsafe {
-        (_mm512_loadu_si512(at.cast()), _mm512_maskz_loadu_epi64(0x7f, at.byte_add(64).cast()))
-    };
+    let (at, wanted) = ((&raw const *seps).cast::<usize>(), _mm512_set1_epi64(index as i64));
+    // SAFETY: separators 0 to 7, and 7 to 14. What lies behind them is not read: the count of references may change.
+    let (low, high) =
+        unsafe { (_mm512_loadu_si512(at.cast()), _mm512_loadu_si512(at.add(7).cast())) };
     let low = u32::from(_mm512_cmplt_epu64_mask(low, wanted));
     let high = u32::from(_mm512_cmplt_epu64_mask(high, wanted));
-    count(low | high << 8, INNER_SLOTS - 1)
+    // Separator 7 is there twice, and counts once.
+    (low | high << 7).count_ones() as usize
 }
 
 #[target_feature(enable = "avx2,popcnt,bmi1")]
@@ -219,12 +219,11 @@ unsafe fn leaf_avx2(body: &Body, index: usize) -> usize {
 #[inline]
 unsafe fn inner_avx2(seps: &Seps, index: usize) -> usize {
     let at = (&raw const *seps).cast::<usize>();
-    // SAFETY: 12 separators, and three. What lies behind them is not read: the count of references may change.
-    let (first, last) = unsafe {
-        let three = _mm256_set_epi64x(0, -1, -1, -1);
-        (words_avx2::<3>(at, index), _mm256_maskload_epi64(at.add(12).cast(), three))
-    };
-    count(first | below_avx2(last, index) << 12, INNER_SLOTS - 1)
+    // SAFETY: separators 0 to 11, and 11 to 14. What lies behind them is not read: the count of references may
+    // change.
+    let (first, last) = unsafe { (words_avx2::<3>(at, index), words_avx2::<1>(at.add(11), index)) };
+    // Separator 11 is there twice, and counts once.
+    (first | last << 11).count_ones() as usize
 }
 
 /// Which of `4 * N` words are below an index.

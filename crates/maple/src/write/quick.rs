@@ -93,11 +93,17 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, E, R, A> {
             to_end = body.end(to, trail.max);
         }
         let ends = Ends { from: slot, start, to, end: to_end };
+        let removed = if kind == Kind::Erase { Removed::Keep } else { Removed::Drop };
         let Some((edit, holes)) = edit(body, trail, ends, first, last, word) else {
-            return Outcome::Plan(first, last, found);
+            // A hole that goes on in the next leaf.
+            let whole = slot == to && (first, last) == (start, end) && !body.is_hole(slot);
+            return match if whole { target.border(trail, body, slot, removed) } else { None } {
+                Some(Ok(())) => Outcome::Done(found),
+                Some(Err(error)) => Outcome::Failed(error),
+                None => Outcome::Plan(first, last, found),
+            };
         };
         let Some(edit) = edit else { return Outcome::Done(None) };
-        let removed = if kind == Kind::Erase { Removed::Keep } else { Removed::Drop };
         let made = match edit.fit(body, trail.height == 1) {
             Fit::Fits => target.make(trail, body, &edit, holes, removed),
             Fit::Full if trail.height > 1 => match target.split(trail, body, &edit, removed) {
@@ -315,6 +321,19 @@ impl Gone {
                     gone.len += 1;
                 }
             }
+        }
+        gone
+    }
+
+    /// The entry in a slot.
+    pub(super) fn one<E: Entry>(body: &Body, slot: usize, removed: Removed) -> Gone {
+        let mut gone = Gone { entries: [MaybeUninit::uninit(); LEAF_SLOTS], len: 0 };
+        if E::NEEDS_DROP
+            && removed == Removed::Drop
+            && let Some(raw) = NonNull::new(body.word(slot))
+        {
+            gone.entries[0].write(raw);
+            gone.len = 1;
         }
         gone
     }

@@ -75,10 +75,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             }
             self.replace_parent(trail, node);
         }
-        if trail.height > 2 {
-            // SAFETY: the promise of `Target::new`.
-            unsafe { trail.raise_gap(2, parent_gap(trail)) }
-        }
+        // SAFETY: the promise of `Target::new`.
+        unsafe { trail.raise_parent() }
         self.drop_gone(&gone);
         // A duplicate made ahead is for the next write only: its source may be gone by the one after.
         self.supplies.drop_spare();
@@ -86,7 +84,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     }
 
     /// Publishes a new parent of the leaf, and gives up the old one and the leaf.
-    fn replace_parent(&mut self, trail: &Trail, node: NonNull<Inner>) {
+    pub(super) fn replace_parent(&mut self, trail: &Trail, node: NonNull<Inner>) {
         let link = Link::inner(node, 1);
         // SAFETY: the promise of `Target::new`.
         unsafe {
@@ -101,17 +99,6 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             self.supplies.bin.node(trail.leaf);
         }
     }
-}
-
-/// The largest gap below the leaf's parent as it is now.
-///
-/// # Safety
-/// The writer's right; the tree has three levels or more.
-unsafe fn parent_gap(trail: &Trail) -> usize {
-    // SAFETY: the caller's promise.
-    let (above, slot) = unsafe { trail.step(2) };
-    // SAFETY: as above.
-    unsafe { above.child(slot).as_inner() }.max_gap(usize::MAX)
 }
 
 /// Where to cut: not within what changes, and so that either half has an entry.

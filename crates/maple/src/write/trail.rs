@@ -87,6 +87,55 @@ impl Trail {
         }
     }
 
+    /// The first index of the leaf's parent.
+    ///
+    /// # Safety
+    /// As for [`Trail::is_shared`]; there are inner nodes.
+    pub(super) unsafe fn parent_min(&self) -> usize {
+        for level in 2..self.height {
+            // SAFETY: the caller's promise.
+            let (inner, slot) = unsafe { self.step(level) };
+            if slot > 0 {
+                // SAFETY: as above.
+                return unsafe { inner.seps() }.bounds[slot - 1] + 1;
+            }
+        }
+        0
+    }
+
+    /// The last index of the leaf's parent.
+    ///
+    /// # Safety
+    /// As for [`Trail::parent_min`].
+    pub(super) unsafe fn parent_max(&self) -> usize {
+        for level in 2..self.height {
+            // SAFETY: the caller's promise.
+            let (inner, slot) = unsafe { self.step(level) };
+            // SAFETY: as above.
+            let seps = unsafe { inner.seps() };
+            if slot + 1 < seps.len() {
+                return seps.bounds[slot];
+            }
+        }
+        usize::MAX
+    }
+
+    /// Brings the gaps above the leaf's parent up to date, which has several new ones.
+    ///
+    /// # Safety
+    /// As for [`Trail::is_shared`].
+    pub(super) unsafe fn raise_parent(&self) {
+        if self.height > 2 {
+            // SAFETY: the caller's promise.
+            let (above, slot) = unsafe { self.step(2) };
+            // The parent may be new: not the one on the way.
+            // SAFETY: as above.
+            let gap = unsafe { above.child(slot).as_inner() }.max_gap(usize::MAX);
+            // SAFETY: as above.
+            unsafe { self.raise_gap(2, gap) }
+        }
+    }
+
     /// Brings the gaps from `level` upwards up to date after the child on the way got the gap `gap`.
     ///
     /// Stops where nothing changes: usually at once, or one level up. A node's gaps are searched only if the

@@ -1,0 +1,155 @@
+//! An erase at the border of a leaf: the hole goes on in the next leaf, and holes stay whole.
+//!
+//! The neighbour has the other part of the hole at its end, where its first index (or its last) is not stored
+//! but given by the parent. So it need not change at all: the leaf loses the slots that the hole takes, and
+//! the separator between the two moves. An exclusive owner does that in place; beside readers there is a new leaf
+//! and a new parent, put in its place by one store.
+
+use super::quick::Gone;
+use super::trail::Trail;
+use super::{Need, Removed, Target};
+use crate::alloc::NodeAlloc;
+use crate::entry::Entry;
+use crate::error::Error;
+use crate::layout::{LEAF_LOW, NARROW};
+use crate::node::{Body, Inner, Leaf, Link};
+use grace::Reclaim;
+
+/// What an erase takes from the leaf at its border.
+struct Loss {
+    /// The leaf and its neighbour, by slot of the parent.
+    leaf: usize,
+    neighbour: usize,
+    /// The slots that stay in the leaf.
+    from: usize,
+    to: usize,
+    /// The new separator.
+    end: usize,
+}
+
+impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
+    /// Makes a hole of the entry in a slot, the first or the last of the leaf; `None`, and nothing done, if it takes
+    /// a plan.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn border(
+        &mut self,
+        trail: &Trail,
+        body: &Body,
+        slot: usize,
+        removed: Removed,
+    ) -> Option<Result<(), Error>> {
+        if trail.height == 1 {
+            return None;
+        }
+        // SAFETY: the promise of `Target::new`; there are inner nodes.
+        let (parent, at) = unsafe { trail.step(1) };
+        let loss = loss(trail, body, slot, parent, at)?;
+        let in_place = self.supplies.bin.is_exclusive();
+        let need = Need { leaves: usize::from(!in_place), inners: usize::from(!in_place) };
+        if let Err(error) = self.supplies.nodes.fill(need) {
+            return Some(Err(error));
+        }
+        // Nothing fails from here on.
+        let gone = Gone::one::<E>(body, slot, removed);
+        let mut rest = *body;
+        rest.keep(loss.from, loss.to);
+        let (min, max) = if loss.leaf < loss.neighbour {
+            (trail.min, loss.end)
+        } else {
+            (loss.end + 1, trail.max)
+        };
+        let gap = rest.gap(min, max, usize::MAX);
+        // The neighbour's hole and what it has got.
+        let hole = hole(trail, parent, &loss);
+        let neighbour = parent.gap(loss.neighbour).max(hole);
+        let separator = loss.leaf.min(loss.neighbour);
+        if in_place {
+            // SAFETY: the owner is alone, and `body` is not used any more.
+            unsafe {
+                *trail.leaf.as_leaf().body_mut() = rest;
+                parent.seps_mut().bounds[separator] = loss.end;
+            }
+            parent.set_gap(loss.leaf, gap);
+            parent.set_gap(loss.neighbour, neighbour);
+        } else {
+            let leaf = Link::leaf(self.supplies.nodes.take_leaf(Leaf::new(rest)));
+            let node = self.supplies.nodes.take_inner(Inner::new());
+            // SAFETY: the new parent is ours alone; the old one does not change.
+            unsafe {
+                let new = node.as_ref();
+                new.fill_from(parent);
+                new.seps_mut().bounds[separator] = loss.end;
+                new.publish(loss.leaf, leaf);
+                new.set_gap(loss.leaf, gap);
+                new.set_gap(loss.neighbour, neighbour);
+            }
+            self.replace_parent(trail, node);
+        }
+        // SAFETY: the promise of `Target::new`.
+        unsafe { trail.raise_parent() }
+        self.drop_gone(&gone);
+        self.supplies.drop_spare();
+        Some(Ok(()))
+    }
+}
+
+/// What goes, if both leaves have the same parent and enough stays.
+fn loss(trail: &Trail, body: &Body, slot: usize, parent: &Inner, at: usize) -> Option<Loss> {
+    // SAFETY: the writer's right.
+    let len = unsafe { parent.seps() }.len();
+    let child = |slot: usize| {
+        // SAFETY: the writer's right.
+        unsafe { parent.child(slot).as_leaf().body() }
+    };
+    let (from, to) = (0, body.len());
+    let loss = if slot + 1 == to && at + 1 < len && child(at + 1).is_hole(0) {
+        // The last: with a hole before it, if there is one.
+        let to = if slot > 0 && body.is_hole(slot - 1) { slot - 1 } else { slot };
+        (to > 0).then(|| Loss { leaf: at, neighbour: at + 1, from, to, end: body.bound(to - 1) })?
+    } else if slot == 0 && at > 0 && {
+        let before = child(at - 1);
+        before.is_hole(before.len() - 1)
+    } {
+        let from = if to > 1 && body.is_hole(1) { 2 } else { 1 };
+        (from < to).then(|| Loss {
+            leaf: at,
+            neighbour: at - 1,
+            from,
+            to,
+            end: body.end(from - 1, trail.max),
+        })?
+    } else {
+        return None;
+    };
+    let mask = body.entries() >> loss.from & ((1 << (loss.to - loss.from)) - 1);
+    let entries = mask.count_ones() as usize;
+    let weight = NARROW.weigh(loss.to - loss.from, entries);
+    // The other end must not have a hole that goes on in the leaf beyond: the entry there stays.
+    (entries > 0 && weight >= LEAF_LOW).then_some(loss)
+}
+
+/// How long the hole becomes.
+fn hole(trail: &Trail, parent: &Inner, loss: &Loss) -> usize {
+    // SAFETY: the writer's right.
+    let (seps, body) = unsafe { (parent.seps(), parent.child(loss.neighbour).as_leaf().body()) };
+    if loss.leaf < loss.neighbour {
+        // It begins after the new separator, and ends where the neighbour's first slot does.
+        let max = if loss.neighbour + 1 < seps.len() {
+            seps.bounds[loss.neighbour]
+        } else {
+            // SAFETY: the promise of `Target::new`.
+            unsafe { trail.parent_max() }
+        };
+        body.end(0, max) - loss.end
+    } else {
+        let last = body.len() - 1;
+        let min = if loss.neighbour > 0 {
+            seps.bounds[loss.neighbour - 1] + 1
+        } else {
+            // SAFETY: the promise of `Target::new`.
+            unsafe { trail.parent_min() }
+        };
+        loss.end - body.start(last, min) + 1
+    }
+}
