@@ -32,9 +32,9 @@ use core::ptr::NonNull;
 /// ```
 pub struct Iter<'g, E: Entry> {
     root: Link,
-    /// The way to the leaf at the front; not yet walked as long as `leaf` is `None`.
+    /// The way to the leaf at the front.
     front: Path,
-    leaf: Option<Run<'g>>,
+    leaf: Run<'g>,
     back: Position,
     /// What is still to be visited; `lo > hi` when nothing is.
     lo: usize,
@@ -47,7 +47,8 @@ pub struct Iter<'g, E: Entry> {
 /// What is left of a leaf.
 #[derive(Clone, Copy)]
 struct Run<'g> {
-    body: &'g Body,
+    /// `None` before the first.
+    body: Option<&'g Body>,
     /// The slots of the entries still to come.
     entries: u32,
     /// The rank of the first of them.
@@ -57,32 +58,37 @@ struct Run<'g> {
 }
 
 impl Run<'_> {
+    const NONE: Self = Run { body: None, entries: 0, rank: 0, min: 0, max: 0 };
+
+    /// What there is from the end of a path on. Field by field: a copy would wait for its parts to be written.
+    ///
     /// # Safety
-    /// The leaf at the end of the path stays as it is for the run's lifetime.
-    unsafe fn at(path: &Path) -> Self {
+    /// The leaf stays as it is for the run's lifetime.
+    #[inline(always)]
+    unsafe fn set(&mut self, path: &Path) {
         let step = path.step(0);
         // SAFETY: the caller's promise.
         let body = unsafe { step.link.as_leaf().body() };
         let entries = body.entries() >> step.slot << step.slot;
-        let rank = (body.entries() ^ entries).count_ones() as usize;
-        Run { body, entries, rank, min: step.min, max: step.max }
+        self.body = Some(body);
+        self.entries = entries;
+        self.rank = (body.entries() ^ entries).count_ones() as usize;
+        self.min = step.min;
+        self.max = step.max;
     }
 
     /// The next entry. Cost: two bounds and a word, next to those before.
     #[inline(always)]
     fn next(&mut self) -> Option<Span> {
+        let body = self.body?;
         if self.entries == 0 {
             return None;
         }
         let slot = self.entries.trailing_zeros() as usize;
-        let word = self.body.word_of_rank(self.rank);
+        let word = body.word_of_rank(self.rank);
         self.entries &= self.entries - 1;
         self.rank += 1;
-        Some(Span {
-            min: self.body.start(slot, self.min),
-            max: self.body.end(slot, self.max),
-            word,
-        })
+        Some(Span { min: body.start(slot, self.min), max: body.end(slot, self.max), word })
     }
 }
 
@@ -96,7 +102,7 @@ impl<'g, E: Entry> Iter<'g, E> {
         Iter {
             root,
             front: Path::new(),
-            leaf: None,
+            leaf: Run::NONE,
             back: Position::new(hi),
             lo,
             hi,
@@ -107,7 +113,7 @@ impl<'g, E: Entry> Iter<'g, E> {
 
     fn finish<T>(&mut self) -> Option<T> {
         (self.lo, self.hi) = (1, 0);
-        self.leaf = None;
+        self.leaf = Run::NONE;
         None
     }
 
@@ -117,15 +123,15 @@ impl<'g, E: Entry> Iter<'g, E> {
         if self.lo > self.hi {
             return false;
         }
-        if self.leaf.is_none() {
+        if self.leaf.body.is_none() {
             // SAFETY: the promise of `new`.
             unsafe { self.front.walk(self.root, Pick::Index(self.lo)) };
-        } else if self.front.next_node().is_none() || self.front.step(0).min > self.hi {
+        } else if !self.front.next_leaf() || self.front.step(0).min > self.hi {
             self.finish::<()>();
             return false;
         }
         // SAFETY: the promise of `new`.
-        self.leaf = Some(unsafe { Run::at(&self.front) });
+        unsafe { self.leaf.set(&self.front) };
         true
     }
 
@@ -157,9 +163,7 @@ impl<'g, E: Entry> Iterator for Iter<'g, E> {
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(run) = &mut self.leaf
-                && let Some(span) = run.next()
-            {
+            if let Some(span) = self.leaf.next() {
                 if span.max >= self.hi {
                     return self.ending(span);
                 }
@@ -179,19 +183,33 @@ impl<'g, E: Entry> Iterator for Iter<'g, E> {
     fn fold<B, F: FnMut(B, Self::Item) -> B>(mut self, init: B, mut f: F) -> B {
         let mut value = init;
         loop {
-            if let Some(mut run) = self.leaf {
-                while let Some(span) = run.next() {
-                    if span.max >= self.hi {
-                        return match self.ending(span) {
-                            Some(item) => f(value, item),
-                            None => value,
-                        };
-                    }
-                    // SAFETY: the promise of `new`.
-                    if let Some(item) = unsafe { hit::<E>(span) } {
-                        value = f(value, item);
+            match self.leaf.body {
+                // Nothing in the leaf reaches the end.
+                Some(body) if self.leaf.max < self.hi => {
+                    let run = self.leaf;
+                    value =
+                        body.fold(run.entries, run.min, run.max, value, |value, min, max, word| {
+                            // SAFETY: the promise of `new`; the word is an entry's, so it is not null.
+                            let entry = unsafe { E::borrow(NonNull::new_unchecked(word)) };
+                            f(value, (min..=max, entry))
+                        });
+                }
+                Some(_) => {
+                    let mut run = self.leaf;
+                    while let Some(span) = run.next() {
+                        if span.max >= self.hi {
+                            return match self.ending(span) {
+                                Some(item) => f(value, item),
+                                None => value,
+                            };
+                        }
+                        // SAFETY: the promise of `new`.
+                        if let Some(item) = unsafe { hit::<E>(span) } {
+                            value = f(value, item);
+                        }
                     }
                 }
+                None => {}
             }
             if !self.next_leaf() {
                 return value;

@@ -110,6 +110,14 @@ impl Link {
         }
     }
 
+    /// Has a leaf brought near.
+    #[inline(always)]
+    pub(crate) fn prefetch(self) {
+        for line in 0..4 {
+            prefetch(self.0.cast_const().wrapping_byte_add(64 * line));
+        }
+    }
+
     /// How many parents the node has.
     ///
     /// # Safety

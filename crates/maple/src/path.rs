@@ -275,6 +275,33 @@ impl Path {
         self.prev_node().is_some()
     }
 
+    /// Steps to the next leaf, at its first slot; false, and no move, at the end. The floor is the leaves.
+    ///
+    /// Cost: mostly two separators and a child of the same parent; the leaf after it is brought near.
+    #[inline]
+    pub(crate) fn next_leaf(&mut self) -> bool {
+        debug_assert!(self.floor == 0);
+        if self.height < 2 {
+            return false;
+        }
+        let step = self.step_mut(1);
+        // SAFETY: the path's invariant.
+        let inner = unsafe { step.link.as_inner() };
+        // SAFETY: as above.
+        let seps = unsafe { inner.seps() };
+        let slot = step.slot + 1;
+        if slot == seps.len() {
+            return self.next_node().is_some();
+        }
+        step.slot = slot;
+        let (min, max) = (seps.start(slot, step.min), seps.end(slot, step.max));
+        if slot + 1 < seps.len() {
+            inner.child(slot + 1).prefetch();
+        }
+        self.steps[0].write(Step { link: inner.child(slot), slot: 0, min, max });
+        true
+    }
+
     /// Steps to the next node of the lowest level kept, at its first slot, and returns the level
     /// where the way turned; `None`, and no move, at the end.
     pub(crate) fn next_node(&mut self) -> Option<usize> {
@@ -340,6 +367,7 @@ impl Job for Enter<'_> {
         // SAFETY: the path's invariant.
         let slot = match pick {
             Pick::Index(index) if level == 0 => {
+                // SAFETY: the path's invariant.
                 search.leaf(unsafe { link.as_leaf().body() }, index)
             }
             // SAFETY: as above.

@@ -185,7 +185,7 @@ fn leaf(step: &Step, is_root: bool, seen: &mut Seen) -> Result<(), Violation> {
         if body.is_hole(slot) && seen.hole {
             return Err(at(step, Rule::AdjacentHoles, slot));
         }
-        if body.is_hole(slot) == !body.word(slot).is_null() {
+        if body.is_hole(slot) != body.word(slot).is_null() {
             return Err(at(step, Rule::Padding, slot));
         }
         seen.hole = body.is_hole(slot);

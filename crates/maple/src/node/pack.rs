@@ -144,9 +144,11 @@ impl Body {
 
     /// Gives each entry another word, that at its slot.
     pub(crate) fn replace_words(&mut self, words: &[*mut (); LEAF_SLOTS]) {
-        for slot in 0..self.len() {
+        let (len, mut rank) = (self.len(), 0);
+        for (slot, &word) in words[..len].iter().enumerate() {
             if !self.is_hole(slot) {
-                self.put_word(self.rank(slot), words[slot]);
+                self.put_word(rank, word);
+                rank += 1;
             }
         }
     }

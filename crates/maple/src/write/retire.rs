@@ -36,14 +36,18 @@ pub(crate) struct Bin<E: Entry, R: Reclaim, A: NodeAlloc> {
     disposal: Disposal,
     /// The batch being filled, or null.
     batch: *mut Batch,
+    #[allow(clippy::type_complexity)]
     _kinds: PhantomData<fn() -> (E, R, A)>,
 }
+
+/// Something to be freed, and what frees it.
+type Thing = (NonNull<()>, unsafe fn(NonNull<()>));
 
 /// Things to be freed together, in a block of their own.
 #[repr(C)]
 struct Batch {
     len: usize,
-    things: [MaybeUninit<(NonNull<()>, unsafe fn(NonNull<()>))>; BATCH],
+    things: [MaybeUninit<Thing>; BATCH],
 }
 
 /// As many as an inner node's block takes.
