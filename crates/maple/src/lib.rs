@@ -37,38 +37,54 @@
 //!
 //! # How it is made
 //!
-//! A *leaf* holds up to 16 consecutive ranges, each with a word: an entry, or null for a hole. An *inner
-//! node* holds up to ten children, the separators between them, and the largest hole below each. Nodes
-//! are 256 bytes. Holes that touch are one hole, across leaves too; equal entries that touch stay apart.
-//! All leaves are at the same depth; a tree without entries has no nodes.
+//! A *leaf* holds consecutive ranges, each an entry or a hole, packed into 256 bytes: a bound costs four bytes, as
+//! a number of pages (or of indices) above the leaf's base, and eight in a *wide* leaf, where that does not fit; an
+//! entry costs eight more, its word. That is 14 entries with holes between them, or 19 that touch. An *inner node*
+//! holds up to 16 children, the separators between them, and the largest hole below each, in 384 bytes. Holes that
+//! touch are one hole, across leaves too; equal entries that touch stay apart. All leaves are at the same
+//! depth; a tree without entries has no nodes.
 //!
-//! **A write** builds the nodes it needs aside, publishes them by one pointer store, brings the gaps above
-//! up to date, and retires what it replaced. The store goes where the separators need not change: mostly
-//! into the leaf's parent. Leaves and separators that readers can reach are never changed. So:
+//! **A write** within one leaf makes a changed copy of it and puts that in its parent's slot; a full leaf is cut in
+//! two, and its parent copied. Whatever is wider is planned level by level: nodes are built aside, published by
+//! one pointer store, and what they replace is retired. So:
 //!
 //! - a reader sees a write whole or not at all (I1): there is one store;
 //! - a failed write leaves nothing behind (I7): memory is had before anything changes;
 //! - readers never wait, allocate, or write shared memory (I2): they follow pointers. They may run in an
 //!   interrupt that landed on a writer, if the engine's guard may be taken there.
 //!
+//! Leaves and separators that readers can reach are never changed: so readers may compare all bounds of a node at
+//! once, by vectors, which must not race. With the feature `std` the processor is asked what it has; a kernel
+//! takes the scalar way.
+//!
 //! **A reader's way** stays good while nodes are replaced under it, without checks and without starting
 //! again; the essay in `path.rs` has the proof. What it has seen stays allocated for as long as its guard.
 //!
 //! **A search for free space** goes by the gaps alone and never scans leaves that cannot serve.
 //!
+//! **A duplicate** of a tree shares its nodes, if entries are shared pointers or plain values: it takes the same time
+//! whatever the size. Nodes count their parents; who writes first copies the nodes on the way to what is written. See
+//! `node/refs.rs` and `write/unshare.rs`.
+//!
 //! # Costs
 //!
 //! | operation | cost |
 //! |---|---|
-//! | [`load`](MapleTree::load) | a node a level: 2 to 3 cache lines each, one acquire load, one branch |
-//! | step of an iterator or cursor | a bound and a word; every dozen or so, the way to the next leaf |
-//! | store or erase within a leaf | one walk, one node allocated, about 4 cache lines written, one release store, one deferred free; by the only owner: no allocation and no free |
-//! | split or merge | one to two more nodes a level |
-//! | store over many ranges | up to three nodes a level, and a deferred free for each node and entry that goes |
-//! | free space | height times width, unless holes that are long enough fail by alignment |
-//! | memory | 16 bytes a range, entry or hole, at 100 % fill; 13 of 16 slots after stores in one direction |
+//! | [`load`](MapleTree::load) | a node a level: three cache lines, four of the leaf, one acquire load; no branch that depends on the keys |
+//! | step of an iterator or cursor | two bounds and a word; every dozen or so, the next leaf, brought near before |
+//! | store or erase within a leaf | one walk, one block, four cache lines written, one release store, two words for the grace period; by the only owner: no allocation and no free, unless the leaf's form changes |
+//! | a full leaf | two leaves and their parent; by the only owner: one leaf |
+//! | split or merge that goes further | one to three nodes a level |
+//! | store over many ranges | up to three nodes a level; what is covered whole is let go by subtrees |
+//! | duplicate | one count; the first write after it copies a node a level |
+//! | free space | height times width; a few leaves more if holes fail by alignment |
+//! | memory | 8 + 4 bytes an entry and 4 a hole, at 100 % fill; about 31 bytes an entry with holes and 24 without after stores in random order, all in |
 //!
-//! Nothing recurses. A write takes about 5 KiB of stack, a cursor less than 1 KiB, an iterator twice that.
+//! Only letting go of a subtree recurses, as deep as the tree is high. A write takes about 7 KiB of stack, a cursor
+//! less than 1 KiB, an iterator twice that.
+//!
+//! A [`Writer`] collects what it removes and hands it to the engine some twenty at a time, the rest when it is dropped: so
+//! nobody should keep one for long without writing.
 //!
 //! # What an entry's code may do
 //!
@@ -78,8 +94,10 @@
 //!
 //! # Features
 //!
-//! - `std`: `grace::Epoch`, and the operating system's mutex instead of a spin lock.
-//! - `small-nodes`: four slots a node, so that small tests reach every shape. For tests only.
+//! - `std`: `grace::Epoch`, the operating system's mutex instead of a spin lock, nodes from a [`Pool`] with a cache for
+//!   each thread, and the processor's vectors.
+//! - `small-nodes`: a few slots a node, so that small tests reach every shape. For tests only.
+//! - `wide-nodes`: every leaf is wide. For tests only.
 //!
 //! Without features the crate is `no_std` and needs `alloc`.
 #![no_std]
