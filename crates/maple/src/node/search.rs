@@ -1,14 +1,14 @@
 //! The search within a node.
 //!
 //! All count how many bounds lie below an index. They have no branch that depends on the data, so there is
-//! nothing to mispredict: a count by vectors where there are some ([`super::simd`]), else a binary search
-//! by conditional moves in leaves, and two short counts in inner nodes.
+//! nothing to mispredict: a count by vectors where there are some (`super::simd`), else a binary search of as many
+//! steps each time in leaves, and two short counts in inner nodes.
 
 use super::inner::Seps;
 use super::leaf::Body;
 use super::load::Search;
 use super::simd::Vectors;
-use crate::layout::INNER_SLOTS;
+use crate::layout::{INNER_SLOTS, LEAF_CELLS};
 
 /// The slot of a leaf that holds `index`.
 #[cfg(test)]
@@ -28,13 +28,13 @@ pub(super) fn inner(seps: &Seps, index: usize) -> usize {
     inner_scalar(seps, index)
 }
 
-/// Cost: one or two cache lines, a load in a row for each doubling of the bounds, no branch but the loop's.
+/// Cost: one or two cache lines, five loads in a row, no branch but for the leaf's form.
 #[inline(always)]
 pub(super) fn leaf_scalar(body: &Body, index: usize) -> usize {
     let n = body.len() - 1;
     if body.wide {
-        // SAFETY: a leaf stores a bound for each slot but the last.
-        lower(n, |i| unsafe { *body.words_wide().add(i) } < index)
+        // SAFETY: inside the room.
+        lower(n, |i| unsafe { *body.words_wide().add(i.min(LEAF_CELLS - 1)) } < index)
     } else {
         let units = body.units(index);
         // SAFETY: as above.
@@ -42,16 +42,17 @@ pub(super) fn leaf_scalar(body: &Body, index: usize) -> usize {
     }
 }
 
-/// How many of `n` ascending things are below, by halves.
+/// How many of `n` ascending things, at most 31, are below, by halves. As many steps whatever `n` is, and none
+/// that is a branch: how far a search goes cannot be foretold. Also asks for things beyond `n`, up to the 31st.
 #[inline(always)]
-fn lower(mut n: usize, below: impl Fn(usize) -> bool) -> usize {
+fn lower(n: usize, below: impl Fn(usize) -> bool) -> usize {
+    const { assert!(2 * LEAF_CELLS > 31) }
     let mut at = 0;
-    while n > 1 {
-        let half = n / 2;
-        at += if below(at + half - 1) { half } else { 0 };
-        n -= half;
+    for step in [16, 8, 4, 2, 1] {
+        let next = at + step;
+        at += step * usize::from((next <= n) & below(next - 1));
     }
-    at + usize::from(n == 1 && below(at))
+    at
 }
 
 /// Two short counts instead of one long one: the last separators of all groups but the last tell which
@@ -64,8 +65,8 @@ pub(super) fn inner_scalar(seps: &Seps, index: usize) -> usize {
     const N: usize = INNER_SLOTS - 1;
     const { assert!(N.is_multiple_of(GROUP), "groups of equal size") }
     let mut group = 0;
-    for after in 1..N / GROUP {
-        group += usize::from(seps.bounds[after * GROUP - 1] < index);
+    for before in seps.bounds[..N - GROUP].chunks_exact(GROUP) {
+        group += usize::from(before[GROUP - 1] < index);
     }
     let first = group * GROUP;
     let mut rank = first;
