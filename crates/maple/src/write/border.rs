@@ -35,13 +35,15 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     pub(super) fn border(
         &mut self,
         trail: &Trail,
-        body: &Body,
         slot: usize,
         removed: Removed,
     ) -> Option<Result<(), Error>> {
         if trail.height == 1 {
             return None;
         }
+        // Not an argument: those are borrowed to the end of the call, and the leaf is changed before that.
+        // SAFETY: the promise of `Target::new`.
+        let body = unsafe { trail.leaf.as_leaf().body() };
         // SAFETY: the promise of `Target::new`; there are inner nodes.
         let (parent, at) = unsafe { trail.step(1) };
         let loss = loss(trail, body, slot, parent, at)?;

@@ -97,7 +97,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, E, R, A> {
         let Some((edit, holes)) = edit(body, trail, ends, first, last, word) else {
             // A hole that goes on in the next leaf.
             let whole = slot == to && (first, last) == (start, end) && !body.is_hole(slot);
-            return match if whole { target.border(trail, body, slot, removed) } else { None } {
+            return match if whole { target.border(trail, slot, removed) } else { None } {
                 Some(Ok(())) => Outcome::Done(found),
                 Some(Err(error)) => Outcome::Failed(error),
                 None => Outcome::Plan(first, last, found),
@@ -105,8 +105,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, E, R, A> {
         };
         let Some(edit) = edit else { return Outcome::Done(None) };
         let made = match edit.fit(body, trail.height == 1) {
-            Fit::Fits => target.make(trail, body, &edit, holes, removed),
-            Fit::Full if trail.height > 1 => match target.split(trail, body, &edit, removed) {
+            Fit::Fits => target.make(trail, &edit, holes, removed),
+            Fit::Full if trail.height > 1 => match target.split(trail, &edit, removed) {
                 Some(made) => made,
                 None => return Outcome::Plan(first, last, found),
             },
@@ -222,11 +222,13 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     fn make(
         &mut self,
         trail: &Trail,
-        body: &Body,
         edit: &Edit,
         holes: Holes,
         removed: Removed,
     ) -> Result<(), Error> {
+        // Not an argument: those are borrowed to the end of the call, and the leaf is changed before that.
+        // SAFETY: the promise of `Target::new`.
+        let body = unsafe { trail.leaf.as_leaf().body() };
         self.second_half(body, edit)?;
         let in_place = self.supplies.bin.is_exclusive();
         if !in_place {

@@ -25,10 +25,12 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     pub(super) fn split(
         &mut self,
         trail: &Trail,
-        body: &Body,
         edit: &Edit,
         removed: Removed,
     ) -> Option<Result<(), Error>> {
+        // Not an argument: those are borrowed to the end of the call, and the leaf is changed before that.
+        // SAFETY: the promise of `Target::new`.
+        let body = unsafe { trail.leaf.as_leaf().body() };
         // SAFETY: the promise of `Target::new`; the caller has seen that there are inner nodes.
         let (parent, slot) = unsafe { trail.step(1) };
         // SAFETY: as above.
