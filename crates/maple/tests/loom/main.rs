@@ -12,6 +12,7 @@ mod gaps;
 mod memory;
 mod mutants;
 mod readers;
+mod sharing;
 mod walks;
 mod writers;
 

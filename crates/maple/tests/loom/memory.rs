@@ -4,6 +4,7 @@
 //! and not a crash; or they are handed out again at once, to see that this does no harm.
 
 use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicUsize, Ordering, fence};
 use maple::{AllocError, Entry, Global, NodeAlloc, Raw};
 use std::alloc::Layout;
 use std::cell::{Cell, RefCell};
@@ -14,7 +15,10 @@ thread_local! {
     static FREED: RefCell<Vec<(NonNull<u8>, Layout)>> = const { RefCell::new(Vec::new()) };
     #[expect(clippy::vec_box, reason = "an ended entry must stay where readers may look for it")]
     static ENTRIES: RefCell<Vec<Box<UnsafeCell<u32>>>> = const { RefCell::new(Vec::new()) };
+    #[expect(clippy::vec_box, reason = "as above")]
+    static SHARED: RefCell<Vec<Box<Value>>> = const { RefCell::new(Vec::new()) };
     static LIVE: Cell<isize> = const { Cell::new(0) };
+    static MADE: Cell<usize> = const { Cell::new(0) };
     static REUSED: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -25,12 +29,18 @@ pub(crate) fn begin() {
         unsafe { Global::deallocate(block, layout) }
     }
     ENTRIES.take();
+    SHARED.take();
     LIVE.set(0);
 }
 
 /// Nodes and entries not freed yet.
 pub(crate) fn live() -> isize {
     LIVE.get()
+}
+
+/// Blocks handed out, in all runs of this thread's models.
+pub(crate) fn made() -> usize {
+    MADE.get()
 }
 
 /// Blocks handed out a second time, in all runs of this thread's models.
@@ -45,6 +55,7 @@ pub(crate) struct Pool<const REUSE: bool>;
 unsafe impl<const REUSE: bool> NodeAlloc for Pool<REUSE> {
     fn allocate(layout: Layout) -> Result<NonNull<u8>, AllocError> {
         LIVE.set(LIVE.get() + 1);
+        MADE.set(MADE.get() + 1);
         let again = |freed: &mut Vec<(NonNull<u8>, Layout)>| {
             let at = freed.iter().rposition(|(_, other)| *other == layout)?;
             Some(freed.remove(at).0)
@@ -124,5 +135,75 @@ unsafe impl Entry for Canary {
     unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError> {
         // SAFETY: the caller's promise.
         Ok(Canary::new(unsafe { Self::borrow(raw) }.value()).into_raw())
+    }
+}
+
+/// As [`Canary`], but shared: a duplicate is one user more, and the last one ends it.
+#[derive(Debug)]
+pub(crate) struct Shared(NonNull<Value>);
+
+#[derive(Debug)]
+struct Value {
+    users: AtomicUsize,
+    value: UnsafeCell<u32>,
+}
+
+// SAFETY: users are counted; loom checks that looks and the end do not meet.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    pub(crate) fn new(value: u32) -> Self {
+        LIVE.set(LIVE.get() + 1);
+        let value = Value { users: AtomicUsize::new(1), value: UnsafeCell::new(value) };
+        Shared(NonNull::from(Box::leak(Box::new(value))))
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: the memory of values stays until the model run is over.
+        let value = unsafe { self.0.as_ref() };
+        // Release: our looks come before the end; pairs with the fence of whoever ends it.
+        if value.users.fetch_sub(1, Ordering::Release) != 1 {
+            return;
+        }
+        // Acquire: pairs with the Release of the other users.
+        fence(Ordering::Acquire);
+        LIVE.set(LIVE.get() - 1);
+        // SAFETY: loom checks that nobody looks.
+        value.value.with_mut(|value| unsafe { *value = u32::MAX });
+        // SAFETY: it came from a box, and the last user gives it back once.
+        let ended = unsafe { Box::from_raw(self.0.as_ptr()) };
+        SHARED.with_borrow_mut(|shared| shared.push(ended));
+    }
+}
+
+// SAFETY: the word is the pointer; a duplicate is the same word, with one user more.
+unsafe impl Entry for Shared {
+    type Ref<'g> = Look<'g>;
+    const NEEDS_DROP: bool = true;
+    const SHARES: bool = true;
+
+    fn into_raw(self) -> Raw {
+        std::mem::ManuallyDrop::new(self).0.cast()
+    }
+
+    unsafe fn from_raw(raw: Raw) -> Self {
+        Shared(raw.cast())
+    }
+
+    unsafe fn borrow<'g>(raw: Raw) -> Look<'g> {
+        // SAFETY: the caller's promise.
+        Look(unsafe { &raw.cast::<Value>().as_ref().value })
+    }
+
+    unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError> {
+        // Relaxed: the entry given has a user, who keeps it.
+        // SAFETY: the caller's promise.
+        let before = unsafe { raw.cast::<Value>().as_ref() }.users.fetch_add(1, Ordering::Relaxed);
+        assert!(before > 0, "an ended entry was duplicated");
+        Ok(raw)
     }
 }

@@ -1,0 +1,225 @@
+//! Trees that share nodes: both written to at once, one read while the other lets go.
+//!
+//! A tree of six has an inner node above its leaves, so a write copies a shared inner node and a shared leaf, and
+//! counts references in the leaves beside it.
+
+use crate::engine::{Counting, Hasty, Kind, Right};
+use crate::memory::{self, Pool, Shared};
+use crate::model;
+use loom::sync::Arc;
+use loom::thread;
+use maple::MapleTree;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+type Tree<K> = MapleTree<Shared, Counting<K>, Pool<false>>;
+
+const N: usize = 6;
+
+/// A tree of `n` entries that touch, `i + 1` at `i * 10..=i * 10 + 9`, and its duplicate.
+fn pair<K: Kind>(n: usize) -> (Tree<K>, Tree<K>) {
+    let mut tree = Tree::new_in();
+    for i in 0..n {
+        tree.get_mut().store_range(i * 10..=i * 10 + 9, Shared::new(i as u32 + 1)).unwrap();
+    }
+    let before = memory::made();
+    let copy = tree.duplicate().unwrap();
+    assert_eq!(memory::made(), before, "the nodes are not shared");
+    (tree, copy)
+}
+
+fn store<K: Kind>(tree: &Tree<K>, index: usize, value: u32) {
+    let first = index / 10 * 10;
+    tree.store_range(first..=first + 9, Shared::new(value)).unwrap();
+}
+
+/// The tree holds what [`pair`] put there, but for what `changes` say about the values at some indices.
+fn holds<K: Kind>(tree: &Tree<K>, n: usize, changes: &[(usize, Option<u32>)]) {
+    tree.validate().unwrap();
+    let guard = tree.pin();
+    for i in 0..n {
+        let change = changes.iter().find(|(index, _)| index / 10 == i);
+        let value = change.map_or(Some(i as u32 + 1), |(_, value)| *value);
+        let (lookup, load) = (tree.lookup(&guard, i * 10 + 5), tree.load(&guard, i * 10));
+        assert_eq!(lookup.map(|(_, look)| look.value()), value);
+        assert_eq!(load.map(|look| look.value()), value);
+    }
+}
+
+/// Both copy the same inner node and the same leaf.
+#[test]
+fn a_writer_on_each() {
+    model(|| {
+        let (tree, copy) = pair::<Right>(N);
+        let other = thread::spawn(move || {
+            store(&copy, 12, 70);
+            copy
+        });
+        store(&tree, 2, 80);
+        let copy = other.join().unwrap();
+        holds(&tree, N, &[(2, Some(80))]);
+        holds(&copy, N, &[(12, Some(70))]);
+    });
+}
+
+/// One changes the shape of what they share; and a third, made meanwhile, keeps what was.
+#[test]
+fn a_writer_on_each_and_a_third_tree() {
+    model(|| {
+        let (tree, copy) = pair::<Right>(N);
+        let other = thread::spawn(move || {
+            copy.erase_range(10..=49).unwrap();
+            copy
+        });
+        let third = tree.duplicate().unwrap();
+        store(&tree, 22, 80);
+        let copy = other.join().unwrap();
+        holds(&tree, N, &[(22, Some(80))]);
+        holds(&copy, N, &[10, 20, 30, 40].map(|index| (index, None)));
+        holds(&third, N, &[]);
+    });
+}
+
+/// The reader of a tree looks on while its duplicate, and then the tree itself, is written to.
+#[test]
+fn a_reader_while_the_other_lets_go() {
+    model(|| {
+        let (tree, copy) = pair::<Right>(N);
+        let tree = Arc::new(tree);
+        let writer = {
+            let tree = tree.clone();
+            thread::spawn(move || {
+                store(&copy, 12, 70);
+                drop(copy);
+                store(&tree, 12, 80);
+            })
+        };
+        {
+            let guard = tree.pin();
+            let (early, beside) = (tree.load(&guard, 12), tree.load(&guard, 2));
+            let late = tree.load(&guard, 12).unwrap().value();
+            assert!(matches!(late, 2 | 80), "{late}");
+            // Looked at late in the guard's life.
+            let early = early.unwrap().value();
+            assert!(early == 2 || (early, late) == (80, 80), "the old one came back");
+            assert_eq!(beside.unwrap().value(), 1);
+        }
+        writer.join().unwrap();
+        holds(&tree, N, &[(12, Some(80))]);
+    });
+}
+
+#[test]
+fn one_ends_while_the_other_is_written_and_read() {
+    model(|| {
+        let (tree, copy) = pair::<Right>(N);
+        let tree = Arc::new(tree);
+        let end = thread::spawn(move || drop(copy));
+        let writer = {
+            let tree = tree.clone();
+            thread::spawn(move || store(&tree, 12, 70))
+        };
+        {
+            let guard = tree.pin();
+            assert!(matches!(tree.load(&guard, 15).unwrap().value(), 2 | 70));
+        }
+        writer.join().unwrap();
+        end.join().unwrap();
+        holds(&tree, N, &[(12, Some(70))]);
+    });
+}
+
+/// Both end at once: whoever is last frees everything.
+#[test]
+fn both_end() {
+    model(|| {
+        let (tree, copy) = pair::<Right>(N);
+        let end = thread::spawn(move || drop(copy));
+        drop(tree);
+        end.join().unwrap();
+    });
+}
+
+/// A tree that a thread which has been stopped does not drop: what loom has stopped it for would stop it again.
+struct Unless<K: Kind>(ManuallyDrop<Tree<K>>);
+
+impl<K: Kind> Drop for Unless<K> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // SAFETY: it is dropped here only, and once.
+            unsafe { ManuallyDrop::drop(&mut self.0) }
+        }
+    }
+}
+
+/// A reader of the duplicate holds on to a leaf that its own writer lets go of, so that the source becomes the only
+/// owner and changes it in place. `apart`: the source is written to by a thread of its own.
+fn alone_again<K: Kind>(n: usize, apart: bool) {
+    let in_place = std::sync::Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+    let seen = in_place.clone();
+    model(move || {
+        let (tree, copy) = pair::<K>(n);
+        let mut tree = Unless(ManuallyDrop::new(tree));
+        let copy = Arc::new(Unless(ManuallyDrop::new(copy)));
+        let seen = seen.clone();
+        let change = move || {
+            // Nobody else gets nodes meanwhile, but the writer of the duplicate, if it is apart.
+            let before = memory::made();
+            tree.0.get_mut().store_range(10..=19, Shared::new(80)).unwrap();
+            // Relaxed: counts, read at the end.
+            seen[usize::from(memory::made() == before)].fetch_add(1, Ordering::Relaxed);
+            tree
+        };
+        let (writer, owner) = {
+            let copy = copy.clone();
+            let write = move || store(&copy.0, 12, 70);
+            if apart {
+                (Some(thread::spawn(write)), thread::spawn(change))
+            } else {
+                let both = move || {
+                    write();
+                    change()
+                };
+                (None, thread::spawn(both))
+            }
+        };
+        {
+            let guard = copy.0.pin();
+            let early = copy.0.load(&guard, 12);
+            assert!(matches!(copy.0.load(&guard, 19).unwrap().value(), 2 | 70));
+            assert!(matches!(early.unwrap().value(), 2 | 70));
+        }
+        if let Some(writer) = writer {
+            writer.join().unwrap();
+        }
+        let tree = owner.join().unwrap();
+        holds(&tree.0, n, &[(12, Some(80))]);
+        holds(&copy.0, n, &[(12, Some(70))]);
+    });
+    // Relaxed: the model is over.
+    let [copied, in_place] = [0, 1].map(|i| in_place[i].load(Ordering::Relaxed));
+    assert!(copied > 0 && in_place > 0, "copied {copied} times, changed in place {in_place} times");
+}
+
+#[test]
+fn alone_again_and_changed_in_place() {
+    alone_again::<Right>(2, false);
+    alone_again::<Right>(N, false);
+}
+
+#[test]
+fn alone_again_in_another_thread() {
+    alone_again::<Right>(2, true);
+}
+
+/// Without a grace period the source would change a leaf in place that the duplicate's reader looks at.
+#[test]
+fn no_grace_period() {
+    for apart in [false, true] {
+        let panic = catch_unwind(AssertUnwindSafe(|| alone_again::<Hasty>(2, apart)))
+            .expect_err("the mutant lives");
+        let report = panic.downcast_ref::<String>().map(String::as_str).unwrap_or_default();
+        assert!(report.contains("Causality violation"), "stopped by something else: {report}");
+    }
+}
