@@ -5,9 +5,10 @@ use alloc::{collections::BTreeMap, vec::Vec};
 use super::{File, model::*};
 use crate::{AddressSpace, Error, Layout, PAGE_SIZE, Profile, VmFlags as V, Writer, anon::Audit};
 
-pub(super) type Ours = AddressSpace<File, grace::Single>;
+/// With nodes from the global allocator, which some tests make fail.
+pub(super) type Ours = AddressSpace<File, grace::Single, maple::Global>;
 
-pub(super) type OurWriter<'a> = Writer<'a, File, grace::Single>;
+pub(super) type OurWriter<'a> = Writer<'a, File, grace::Single, maple::Global>;
 
 pub(super) struct Pair {
     pub(super) ours: Ours,

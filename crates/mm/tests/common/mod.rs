@@ -74,8 +74,9 @@ impl MappedFile for File {
     }
 }
 
-pub(crate) type Space = AddressSpace<File, grace::Single>;
-pub(crate) type Calls<'a> = Writer<'a, File, grace::Single>;
+/// With nodes from the global allocator, which some tests make fail.
+pub(crate) type Space = AddressSpace<File, grace::Single, maple::Global>;
+pub(crate) type Calls<'a> = Writer<'a, File, grace::Single, maple::Global>;
 
 pub(crate) fn space() -> Space {
     let layout =
