@@ -1,0 +1,6 @@
+//! The address space against its model: bytes are calls.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| mm::testing::play(bytes));
