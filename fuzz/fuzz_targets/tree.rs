@@ -1,6 +1,8 @@
 //! The tree, on any script: what maple's model test does, from bytes, on small nodes.
 #![no_main]
 
+#[path = "../../crates/maple/tests/model/family.rs"]
+mod family;
 // The model's own tests use more of these two.
 #[allow(dead_code)]
 #[path = "../../crates/maple/tests/model/ledger.rs"]
@@ -15,12 +17,28 @@ mod run;
 #[path = "../../crates/maple/tests/model/script.rs"]
 mod script;
 
+use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use run::{Mode, run};
-use script::{Scale, Session};
+use script::{Event, Scale, Session};
 
-fuzz_target!(|script: (u8, u8, Vec<Session>)| {
-    let (mode, scale, sessions) = script;
-    let mode = [Mode::Single, Mode::Lock, Mode::Token, Mode::Turns][usize::from(mode % 4)];
-    run::<0>(mode, Scale(u32::from(scale % 13)), &sessions);
+#[derive(Arbitrary, Debug)]
+enum Script {
+    /// One tree.
+    One(u8, Vec<Session>),
+    /// Several, that share nodes.
+    Family(bool, Vec<(u8, Event)>),
+}
+
+fuzz_target!(|input: (u8, Script)| {
+    let (scale, script) = input;
+    let scale = Scale(u32::from(scale % 57));
+    match script {
+        Script::One(mode, sessions) => {
+            let mode = [Mode::Single, Mode::Lock, Mode::Token, Mode::Turns][usize::from(mode % 4)];
+            run::<0>(mode, scale, &sessions);
+        }
+        Script::Family(false, events) => family::alone::<1>(scale, &events),
+        Script::Family(true, events) => family::shared::<2>(scale, &events),
+    }
 });

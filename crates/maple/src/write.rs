@@ -130,6 +130,10 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         let mut needed = Need { leaves: 1, inners: 0 };
         let root = self.tree.load();
         if !root.is_null() {
+            if root.level() > 0 {
+                // A leaf that is cut in two, or loses a border, takes a new parent, though a plan might not.
+                needed = Need { leaves: 2, inners: 1 };
+            }
             let mut path = Path::new();
             // SAFETY: the promise of `new`.
             unsafe { path.walk(root, Pick::Index(first)) };

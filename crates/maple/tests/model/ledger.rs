@@ -85,11 +85,17 @@ unsafe impl<const N: usize> NodeAlloc for Pool<N> {
 #[derive(Default)]
 pub(crate) struct Ledger {
     next: AtomicU64,
+    values: AtomicU64,
     live: Mutex<HashSet<u64>>,
     twice: AtomicU64,
 }
 
 impl Ledger {
+    /// A value that no entry has yet.
+    pub(crate) fn value(&self) -> u64 {
+        self.values.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     /// Entries made and not dropped.
     pub(crate) fn live(&self) -> usize {
         self.live.lock().unwrap().len()
@@ -101,8 +107,8 @@ impl Ledger {
     }
 }
 
-/// An entry: a value that stays the same in duplicates.
-pub(crate) struct Item(Box<Content>);
+/// An entry: a value that stays the same in duplicates. With `SHARES`, they are one and the same.
+pub(crate) struct Item<const SHARES: bool = false>(Arc<Content>);
 
 /// What an [`Item`] holds.
 pub(crate) struct Content {
@@ -114,13 +120,13 @@ pub(crate) struct Content {
 
 const KEY: u64 = 0x5eed_0fa0_5a3a_4a61;
 
-impl Item {
+impl<const S: bool> Item<S> {
     /// A new entry, in the ledger from now on.
-    pub(crate) fn new(ledger: &Arc<Ledger>, value: u64) -> Item {
+    pub(crate) fn new(ledger: &Arc<Ledger>, value: u64) -> Item<S> {
         let number = ledger.next.fetch_add(1, Ordering::Relaxed);
         assert!(ledger.live.lock().unwrap().insert(number));
         let seal = AtomicU64::new(value ^ KEY);
-        Item(Box::new(Content { value, seal, number, ledger: ledger.clone() }))
+        Item(Arc::new(Content { value, seal, number, ledger: ledger.clone() }))
     }
 
     /// The value.
@@ -137,30 +143,30 @@ impl Content {
     }
 }
 
-impl Drop for Item {
+impl Drop for Content {
     fn drop(&mut self) {
-        let content = &self.0;
-        let alive = content.ledger.live.lock().unwrap().remove(&content.number);
-        if !alive || content.seal.swap(0, Ordering::Relaxed) != content.value ^ KEY {
-            content.ledger.twice.fetch_add(1, Ordering::Relaxed);
+        let alive = self.ledger.live.lock().unwrap().remove(&self.number);
+        if !alive || self.seal.swap(0, Ordering::Relaxed) != self.value ^ KEY {
+            self.ledger.twice.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-// SAFETY: the word is the box's pointer; a duplicate is a box of its own.
-unsafe impl Entry for Item {
+// SAFETY: the word is the pointer; a duplicate is an entry of its own, or one count more.
+unsafe impl<const S: bool> Entry for Item<S> {
     type Ref<'g> = &'g Content;
     const NEEDS_DROP: bool = true;
+    const SHARES: bool = S;
 
     fn into_raw(self) -> Raw {
-        let this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: the box is moved out once, and `this` is not dropped.
-        NonNull::from(Box::leak(unsafe { std::ptr::read(&this.0) })).cast()
+        let content = Arc::into_raw(self.0).cast_mut().cast();
+        // SAFETY: a pointer into an `Arc` is not null.
+        unsafe { NonNull::new_unchecked(content) }
     }
 
     unsafe fn from_raw(raw: Raw) -> Self {
         // SAFETY: the caller's promise.
-        Item(unsafe { Box::from_raw(raw.cast().as_ptr()) })
+        Item(unsafe { Arc::from_raw(raw.cast().as_ptr()) })
     }
 
     unsafe fn borrow<'g>(raw: Raw) -> &'g Content {
@@ -169,11 +175,16 @@ unsafe impl Entry for Item {
     }
 
     unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError> {
+        if S {
+            // SAFETY: the caller's promise.
+            unsafe { Arc::increment_strong_count(raw.cast::<Content>().as_ptr()) }
+            return Ok(raw);
+        }
         if !NODES_ONLY.get() {
             spend()?;
         }
         // SAFETY: the caller's promise.
         let source = unsafe { Self::borrow(raw) };
-        Ok(Item::new(&source.ledger, source.value()).into_raw())
+        Ok(Item::<S>::new(&source.ledger, source.value()).into_raw())
     }
 }

@@ -6,6 +6,7 @@
 
 mod beside;
 mod failure;
+mod family;
 mod ledger;
 mod oracle;
 mod panics;
@@ -17,7 +18,7 @@ mod strategy;
 
 use proptest::prelude::*;
 use run::{Mode, run};
-use strategy::{interrupted, ops, scale, sessions, walker};
+use strategy::{events, interrupted, ops, scale, sessions, walker};
 
 /// A quarter of the usual number of cases without optimisation, unless the environment says how many.
 fn config() -> ProptestConfig {
@@ -51,6 +52,16 @@ proptest! {
     #[test]
     fn one_owner_then_shared(scale in scale(), sessions in sessions()) {
         run::<3>(Mode::Turns, scale, &sessions);
+    }
+
+    #[test]
+    fn a_family_of_trees(scale in scale(), events in events()) {
+        family::alone::<5>(scale, &events);
+    }
+
+    #[test]
+    fn a_family_of_shared_trees(scale in scale(), events in events()) {
+        family::shared::<6>(scale, &events);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The slow and obvious model: a `BTreeMap` from first index to last index and value, and a cursor
 //! that is one number for each direction.
 
+use maple::Error;
 use maple::cursor::State;
 use std::collections::{BTreeMap, HashSet};
 use std::ops::RangeInclusive;
@@ -115,6 +116,37 @@ impl Oracle {
                 (low <= start && start + size <= end).then_some(start as usize)
             });
         if high { places.next_back() } else { places.min() }
+    }
+
+    /// What a search found is right: the lowest or highest place, or another that fits if more than a dozen holes
+    /// before the best fail by alignment.
+    pub(crate) fn fits(
+        &self,
+        bounds: (usize, usize),
+        size: usize,
+        align: usize,
+        high: bool,
+        found: Result<usize, Error>,
+    ) -> Option<usize> {
+        let best = self.fit(bounds, size, align, high);
+        let Ok(found) = found else {
+            assert_eq!(found, best.ok_or(Error::NoSpace));
+            return None;
+        };
+        let best = best.expect("found where nothing fits");
+        if found != best {
+            let failing = |hole: &&Span| {
+                let before = if high { hole.0 > best } else { hole.1 < best };
+                before && hole.2.is_none() && hole.1 - hole.0 >= size - 1
+            };
+            let failing = self.spans().iter().filter(failing).count();
+            assert!(align > 1 && failing > 12, "{found:#x} found, but {best:#x} is near");
+            let (_, max, value) = self.at(found);
+            let last = found.checked_add(size - 1).expect("beyond the last index");
+            assert!(value.is_none() && last <= max && found.is_multiple_of(align), "{found:#x}");
+            assert!(bounds.0 <= found && last <= bounds.1, "{found:#x} is out of bounds");
+        }
+        Some(found)
     }
 }
 

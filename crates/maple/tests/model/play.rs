@@ -26,7 +26,6 @@ pub(crate) struct World {
     pub(crate) paused: Option<(Paused, Place)>,
     /// Nothing is ever deferred, so the counts are exact.
     pub(crate) exact: bool,
-    next: u64,
     cyclic: usize,
 }
 
@@ -39,14 +38,18 @@ impl World {
             scale,
             paused: None,
             exact: false,
-            next: 0,
             cyclic: 0,
         }
     }
 
-    fn item(&mut self) -> (Item, u64) {
-        self.next += 1;
-        (Item::new(&self.ledger, self.next), self.next)
+    /// For a duplicate of the tree, with the same ledger.
+    pub(crate) fn fork(&self) -> Self {
+        World { oracle: self.oracle.clone(), ledger: self.ledger.clone(), paused: None, ..*self }
+    }
+
+    fn item<const S: bool>(&mut self) -> (Item<S>, u64) {
+        let value = self.ledger.value();
+        (Item::new(&self.ledger, value), value)
     }
 
     /// Size and alignment that mean something at this scale.
@@ -61,8 +64,8 @@ impl World {
 }
 
 /// Everything the tree shows is what the model says.
-pub(crate) fn check<R: Reclaim, A: NodeAlloc>(
-    writer: &mut Writer<'_, Item, R, A>,
+pub(crate) fn check<const S: bool, R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item<S>, R, A>,
     oracle: &Oracle,
 ) {
     if let Err(violation) = writer.validate() {
@@ -104,13 +107,13 @@ fn done(outcome: Result<(), Error>, may_fail: bool) -> bool {
 }
 
 /// A refused entry comes back as it was.
-fn given_back(refused: Refused<Item>, value: u64) -> Error {
+fn given_back<const S: bool>(refused: Refused<Item<S>>, value: u64) -> Error {
     assert_eq!(refused.entry.value(), value);
     refused.error
 }
 
-fn store<R: Reclaim, A: NodeAlloc>(
-    writer: &mut Writer<'_, Item, R, A>,
+fn store<const S: bool, R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item<S>, R, A>,
     world: &mut World,
     (first, last): (usize, usize),
     budget: Option<usize>,
@@ -123,8 +126,8 @@ fn store<R: Reclaim, A: NodeAlloc>(
     }
 }
 
-fn insert<R: Reclaim, A: NodeAlloc>(
-    writer: &mut Writer<'_, Item, R, A>,
+fn insert<const S: bool, R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item<S>, R, A>,
     world: &mut World,
     (first, last): (usize, usize),
 ) {
@@ -144,8 +147,8 @@ fn insert<R: Reclaim, A: NodeAlloc>(
     }
 }
 
-fn erase<R: Reclaim, A: NodeAlloc>(
-    writer: &mut Writer<'_, Item, R, A>,
+fn erase<const S: bool, R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item<S>, R, A>,
     world: &mut World,
     index: usize,
     budget: Option<usize>,
@@ -167,8 +170,8 @@ fn erase<R: Reclaim, A: NodeAlloc>(
     }
 }
 
-fn erase_range<R: Reclaim, A: NodeAlloc>(
-    writer: &mut Writer<'_, Item, R, A>,
+fn erase_range<const S: bool, R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item<S>, R, A>,
     world: &mut World,
     (first, last): (usize, usize),
     budget: Option<usize>,
@@ -179,8 +182,8 @@ fn erase_range<R: Reclaim, A: NodeAlloc>(
 }
 
 /// Carries out one operation. `alone`: the writer is from `get_mut`.
-pub(crate) fn play<R: Reclaim, A: NodeAlloc>(
-    writer: &mut Writer<'_, Item, R, A>,
+pub(crate) fn play<const S: bool, R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item<S>, R, A>,
     world: &mut World,
     op: &Op,
     alone: bool,
@@ -256,8 +259,8 @@ pub(crate) fn play<R: Reclaim, A: NodeAlloc>(
     }
 }
 
-fn fill<R: Reclaim, A: NodeAlloc>(
-    writer: &mut Writer<'_, Item, R, A>,
+fn fill<const S: bool, R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item<S>, R, A>,
     world: &mut World,
     cells: Cells,
     every: u8,
@@ -272,8 +275,8 @@ fn fill<R: Reclaim, A: NodeAlloc>(
     }
 }
 
-fn alloc<R: Reclaim, A: NodeAlloc>(
-    writer: &mut Writer<'_, Item, R, A>,
+fn alloc<const S: bool, R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item<S>, R, A>,
     world: &mut World,
     area: Area,
 ) {
@@ -284,15 +287,15 @@ fn alloc<R: Reclaim, A: NodeAlloc>(
     } else {
         writer.alloc_range(first..=last, size, align, item)
     };
-    let place = world.oracle.fit((first, last), size, align, area.high);
-    assert_eq!(outcome.map_err(|refused| given_back(refused, value)), place.ok_or(Error::NoSpace));
+    let outcome = outcome.map_err(|refused| given_back(refused, value));
+    let place = world.oracle.fits((first, last), size, align, area.high, outcome);
     if let Some(place) = place {
         world.oracle.set(place, place + (size - 1), Some(value));
     }
 }
 
-fn cyclic<R: Reclaim, A: NodeAlloc>(
-    writer: &mut Writer<'_, Item, R, A>,
+fn cyclic<const S: bool, R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item<S>, R, A>,
     world: &mut World,
     (first, last): (usize, usize),
 ) {
@@ -314,8 +317,8 @@ fn cyclic<R: Reclaim, A: NodeAlloc>(
     world.cyclic = next;
 }
 
-fn duplicate<R: Reclaim, A: NodeAlloc>(
-    writer: &mut Writer<'_, Item, R, A>,
+fn duplicate<const S: bool, R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item<S>, R, A>,
     world: &mut World,
     budget: Option<u8>,
     cells: Cells,
@@ -342,8 +345,8 @@ fn duplicate<R: Reclaim, A: NodeAlloc>(
     }
 }
 
-fn look<R: Reclaim, A: NodeAlloc>(
-    writer: &mut Writer<'_, Item, R, A>,
+fn look<const S: bool, R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item<S>, R, A>,
     world: &mut World,
     cell: u16,
 ) {
@@ -355,8 +358,8 @@ fn look<R: Reclaim, A: NodeAlloc>(
     }
 }
 
-fn iterate<R: Reclaim, A: NodeAlloc>(
-    writer: &mut Writer<'_, Item, R, A>,
+fn iterate<const S: bool, R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item<S>, R, A>,
     world: &mut World,
     (first, last): (usize, usize),
     mut bits: u64,
@@ -386,14 +389,14 @@ fn iterate<R: Reclaim, A: NodeAlloc>(
     }
 }
 
-fn gap<R: Reclaim, A: NodeAlloc>(
-    writer: &mut Writer<'_, Item, R, A>,
+fn gap<const S: bool, R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item<S>, R, A>,
     world: &mut World,
     area: Area,
 ) {
     let (bounds @ (first, last), size, align) = world.area(area);
     let low = writer.empty_area(first..=last, size, align);
-    assert_eq!(low, world.oracle.fit(bounds, size, align, false).ok_or(Error::NoSpace));
+    world.oracle.fits(bounds, size, align, false, low);
     let high = writer.empty_area_rev(first..=last, size, align);
-    assert_eq!(high, world.oracle.fit(bounds, size, align, true).ok_or(Error::NoSpace));
+    world.oracle.fits(bounds, size, align, true, high);
 }

@@ -1,7 +1,7 @@
 //! Faults that were found once, each as a plain test.
 
-use crate::ledger::{Item, Ledger, Pool};
-use grace::Single;
+use crate::ledger::{Item, Ledger, Pool, with_budget};
+use grace::{Epoch, Single};
 use maple::MapleTree;
 use std::sync::Arc;
 
@@ -26,4 +26,31 @@ fn a_duplicate_made_ahead_does_not_outlive_its_source() {
     }
     drop(tree);
     assert_eq!((ledger.live(), ledger.twice()), (0, 0));
+}
+
+/// What is allocated ahead must suffice for each way to carry out the write: two leaves that would fit into one, of
+/// which one loses its border, were given the memory for one.
+#[test]
+fn allocated_ahead_for_leaves_that_fit_into_one() {
+    for seed in 0..200 {
+        let ledger = Arc::<Ledger>::default();
+        let entry = |i: usize| i * 20..=i * 20 + 9;
+        let tree = MapleTree::<Item<true>, Epoch, Pool<7>>::new_in();
+        let mut writer = tree.lock();
+        for i in 0..20 {
+            writer.store_range(entry(i), Item::new(&ledger, i as u64)).unwrap();
+        }
+        // Each time others are left.
+        for i in (0..20).filter(|i| (i * i + seed) % 7 < seed % 4) {
+            writer.erase_range(entry(i)).unwrap();
+        }
+        let left: Vec<_> = writer.iter(0..=usize::MAX).map(|(range, _)| range).collect();
+        for range in left {
+            let copy = writer.duplicate().unwrap();
+            let mut copy = copy.lock();
+            copy.preallocate(range.clone()).unwrap();
+            with_budget(Some(0), || copy.erase_range(range.clone())).unwrap();
+            assert!(copy.find(range).is_none());
+        }
+    }
 }

@@ -131,28 +131,31 @@ impl Cells {
     }
 }
 
-/// How large the cells are: 2 to that power.
+/// How large the cells are: 2 to that power; or, from 56 on, each larger than the one before, from single
+/// indices at the ends of the index range to most of it in the middle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale(pub(crate) u32);
 
 impl Scale {
+    /// Where a cell of the lower half begins.
+    fn start(self, cell: u16) -> usize {
+        let cell = usize::from(cell);
+        if self.0 < 56 { cell << self.0 } else { ((5 + cell % 5) << (cell / 5)) - 5 }
+    }
+
     /// The first index of a cell.
     pub(crate) fn first(self, cell: u16) -> usize {
         let cell = cell % CELLS;
-        if cell < CELLS / 2 {
-            usize::from(cell) << self.0
-        } else {
-            self.last(cell) - ((1 << self.0) - 1)
-        }
+        if cell < CELLS / 2 { self.start(cell) } else { usize::MAX - self.last(CELLS - 1 - cell) }
     }
 
     /// The last index of a cell.
     pub(crate) fn last(self, cell: u16) -> usize {
         let cell = cell % CELLS;
         if cell < CELLS / 2 {
-            self.first(cell) + ((1 << self.0) - 1)
+            self.start(cell + 1) - 1
         } else {
-            usize::MAX - (usize::from(CELLS - 1 - cell) << self.0)
+            usize::MAX - self.first(CELLS - 1 - cell)
         }
     }
 
@@ -160,8 +163,20 @@ impl Scale {
     pub(crate) fn range(self, cells: Cells) -> (usize, usize) {
         let (from, to) = cells.ends();
         let (first, last) = (self.first(from), self.last(to));
-        // With more than two indices a cell, something is left.
-        let trim = |trim: bool| usize::from(trim && self.0 > 1);
+        // Something is left.
+        let trim = |trim: bool| usize::from(trim && last - first > 1);
         (first + trim(cells.trim.0), last - trim(cells.trim.1))
     }
+}
+
+/// What happens to one of several trees that come from each other.
+#[derive(Clone, Debug)]
+#[cfg_attr(fuzzing, derive(Arbitrary))]
+pub(crate) enum Event {
+    /// It is written to and read.
+    Session(Session),
+    /// It is duplicated, if there are not too many.
+    Duplicate,
+    /// It ends, if it is not the last.
+    End,
 }

@@ -1,7 +1,7 @@
 //! How proptest makes scripts.
 
 use crate::beside::Walker;
-use crate::script::{Area, CELLS, Cells, Hold, Move, Op, Scale, Session};
+use crate::script::{Area, CELLS, Cells, Event, Hold, Move, Op, Scale, Session};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -117,7 +117,18 @@ pub(crate) fn walker() -> impl Strategy<Value = Walker> {
     })
 }
 
-/// The size of a cell.
+/// What happens to several trees, each time one of them.
+pub(crate) fn events() -> impl Strategy<Value = Vec<(u8, Event)>> {
+    let event = prop_oneof![
+        4 => session().prop_map(Event::Session),
+        2 => Just(Event::Duplicate),
+        1 => Just(Event::End),
+    ];
+    vec((any::<u8>(), event), 1..20)
+}
+
+/// The size of a cell: an index, a few, a page, more than 32 bits tell, or all kinds in one tree.
 pub(crate) fn scale() -> impl Strategy<Value = Scale> {
-    prop_oneof![2 => Just(0u32), 1 => 1..8u32, 1 => Just(12)].prop_map(Scale)
+    prop_oneof![4 => Just(0u32), 2 => 1..8u32, 2 => Just(12), 2 => 20..56u32, 1 => Just(56)]
+        .prop_map(Scale)
 }

@@ -56,14 +56,12 @@ macro_rules! stroll {
             }
             Move::Area(area) => {
                 let (bounds @ (first, last), size, align) = $world.area(area);
-                let expected = oracle.fit(bounds, size, align, area.high);
                 let found = if area.high {
                     $cursor.empty_area_rev(first..=last, size, align)
                 } else {
                     $cursor.empty_area(first..=last, size, align)
                 };
-                assert_eq!(found, expected.ok_or(Error::NoSpace));
-                match expected {
+                match oracle.fits(bounds, size, align, area.high, found) {
                     Some(index) => $place.arrive(oracle.at(index)),
                     None => $place.state = maple::cursor::State::Nowhere,
                 }
@@ -80,8 +78,8 @@ macro_rules! stroll {
     }};
 }
 
-pub(super) fn cursor<'t, R: Reclaim, A: NodeAlloc>(
-    writer: &mut Writer<'t, Item, R, A>,
+pub(super) fn cursor<'t, const S: bool, R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'t, Item<S>, R, A>,
     world: &mut World,
     cell: u16,
     moves: &[Move],
@@ -122,8 +120,8 @@ pub(super) fn cursor<'t, R: Reclaim, A: NodeAlloc>(
     }
 }
 
-fn cursor_erase<R: Reclaim, A: NodeAlloc>(
-    cursor: &mut WriteCursor<'_, '_, Item, R, A>,
+fn cursor_erase<const S: bool, R: Reclaim, A: NodeAlloc>(
+    cursor: &mut WriteCursor<'_, '_, Item<S>, R, A>,
     world: &mut World,
     place: &mut Place,
     budget: Option<usize>,
@@ -147,8 +145,8 @@ fn cursor_erase<R: Reclaim, A: NodeAlloc>(
 }
 
 /// A reader's cursor over a tree that nobody writes to at the moment.
-pub(crate) fn read<R: Reclaim, A: NodeAlloc, L>(
-    tree: &maple::MapleTree<Item, R, A, L>,
+pub(crate) fn read<const S: bool, R: Reclaim, A: NodeAlloc, L>(
+    tree: &maple::MapleTree<Item<S>, R, A, L>,
     world: &mut World,
     (start, moves): &(Option<u16>, Vec<Move>),
 ) {

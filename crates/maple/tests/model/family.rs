@@ -1,0 +1,84 @@
+//! Several trees that come from each other by duplication and share nodes, each beside its own model.
+
+use crate::ledger::{Item, Ledger, Pool, with_budget};
+use crate::play::{World, check, play, read};
+use crate::run::settle;
+use crate::script::{Event, Hold, Scale};
+use grace::{Epoch, Reclaim, Single};
+use maple::{MapleTree, Writer};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Trees that live at once.
+const MOST: usize = 4;
+
+type Tree<R, const N: usize> = MapleTree<Item<true>, R, Pool<N>>;
+type Write<'t, R, const N: usize> = Writer<'t, Item<true>, R, Pool<N>>;
+
+/// Trees with one owner each.
+pub(crate) fn alone<const N: usize>(scale: Scale, events: &[(u8, Event)]) {
+    let nodes = Pool::<N>::live();
+    let exact = |ledger: &Ledger, trees: &mut [(Tree<Single, N>, World)]| {
+        let held: HashSet<u64> = trees
+            .iter()
+            .flat_map(|(_, world)| world.oracle.entries().map(|(_, value)| value))
+            .collect();
+        assert_eq!(ledger.live(), held.len(), "entries leaked or lost");
+        let most: usize = trees.iter_mut().map(|(tree, _)| tree.get_mut().stats().nodes).sum();
+        assert!(Pool::<N>::live() - nodes <= most as isize, "nodes leaked");
+    };
+    let ledger = run::<Single, N>(scale, events, |tree, _| (tree.get_mut(), true), exact);
+    settle::<N>(&ledger, nodes, false);
+}
+
+/// Trees that may be read beside.
+pub(crate) fn shared<const N: usize>(scale: Scale, events: &[(u8, Event)]) {
+    let nodes = Pool::<N>::live();
+    let ledger = run::<Epoch, N>(scale, events, held, |_, _| ());
+    settle::<N>(&ledger, nodes, true);
+}
+
+fn held<const N: usize>(tree: &mut Tree<Epoch, N>, hold: Hold) -> (Write<'_, Epoch, N>, bool) {
+    match hold {
+        Hold::Alone => (tree.get_mut(), true),
+        Hold::Shared => (tree.lock(), false),
+    }
+}
+
+fn run<R: Reclaim, const N: usize>(
+    scale: Scale,
+    events: &[(u8, Event)],
+    write: for<'t> fn(&'t mut Tree<R, N>, Hold) -> (Write<'t, R, N>, bool),
+    count: impl Fn(&Ledger, &mut [(Tree<R, N>, World)]),
+) -> Arc<Ledger> {
+    let mut trees = vec![(Tree::<R, N>::new_in(), World::new(scale))];
+    let ledger = trees[0].1.ledger.clone();
+    for (which, event) in events {
+        let n = trees.len();
+        let which = usize::from(*which) % n;
+        let (tree, world) = &mut trees[which];
+        match event {
+            Event::Session(session) => {
+                let (mut writer, alone) = write(tree, session.hold);
+                for op in &session.ops {
+                    play(&mut writer, world, op, alone);
+                }
+                drop(writer);
+                read(tree, world, &session.reader);
+            }
+            Event::Duplicate if n < MOST => {
+                // It shares all of the nodes.
+                let copy = with_budget(Some(0), || tree.get_mut().duplicate()).unwrap();
+                let world = world.fork();
+                trees.push((copy, world));
+            }
+            Event::End if n > 1 => drop(trees.swap_remove(which)),
+            Event::Duplicate | Event::End => {}
+        }
+        for (tree, world) in &mut trees {
+            check(&mut tree.get_mut(), &world.oracle);
+        }
+        count(&ledger, &mut trees);
+    }
+    ledger
+}
