@@ -74,6 +74,10 @@ unsafe impl Reclaim for Epoch {
         // on any thread at any later time. Two captured words: kept inline, not boxed.
         unsafe { guard.0.defer_unchecked(move || free(ptr)) }
     }
+
+    fn flush(guard: &EpochGuard) {
+        guard.flush();
+    }
 }
 
 // SAFETY: see the module's text: no guard alive at `retire` outlives the start of `free`, and

@@ -79,6 +79,10 @@ pub unsafe trait Reclaim: 'static {
     /// - `free(ptr)` may be called on any thread, at any later time.
     /// - For an engine that is not [`Concurrent`]: nobody at all looks at `ptr` any more.
     unsafe fn retire(guard: &Self::Guard, ptr: NonNull<()>, free: unsafe fn(NonNull<()>));
+
+    /// Asks for what this thread has retired to be freed soon: much hangs on it. May run frees that have come due, as
+    /// [`retire`](Reclaim::retire) may. An engine that keeps nothing back has nothing to do.
+    fn flush(_: &Self::Guard) {}
 }
 
 /// An engine whose guards protect readers that run beside a writer.

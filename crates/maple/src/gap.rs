@@ -7,7 +7,7 @@
 //! Long enough holes may still fail by alignment. After [`PATIENCE`] leaves of such, the search goes for holes
 //! of `size + align - 1`, which cannot fail, and so keeps its cost; what it finds need not be the lowest (highest) place
 //! any more. Only when there is no such hole, and space is about to be refused, does it look at every hole that
-//! is long enough.
+//! is long enough: that is the one search whose cost grows with the tree.
 //!
 //! Beside a writer the gaps are hints: one that is too large sends the search down in vain and it goes
 //! on with the next; one that is too small hides a hole that is being made at that moment. A run that is

@@ -15,10 +15,11 @@
 //!   from a node that has been replaced meanwhile, that child was its child at the moment of the
 //!   replacement, which is after the path reached the node: the child, too, was part of the tree at
 //!   some moment under the guard. By induction this holds for every node a path steps to.
-//! - *Each index once.* The range a node covers, and how its separators divide it, never change. A
-//!   child is only ever replaced by a subtree for the same range. So the steps of a path partition the
+//! - *Each index once.* The range that a node gives each of its children never changes, nor how it divides its own. A
+//!   child is only ever replaced by a subtree for the same range. (The same node may get another range from another
+//!   parent: its first slot or its last is longer there. A path goes by its own parents.) So the steps of a path partition the
 //!   index range, whichever version of each child is met: no index is skipped, none is met twice.
-//! - *No torn range.* A leaf is never changed. Each slot met is a range that the tree held at some
+//! - *No torn range.* A leaf is never changed where readers may look. Each slot met is a range that the tree held at some
 //!   moment under the guard.
 //!
 //! So a walk sees, for each index, what the tree held there at some moment under the guard (I1): not

@@ -129,6 +129,10 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     pub(crate) fn prepare(mut self, first: usize, last: usize) -> Result<(), Error> {
         let mut needed = Need { leaves: 1, inners: 0 };
         let root = self.tree.load();
+        if !root.is_null() && root.level() > 0 {
+            // What a leaf cut in two takes beside readers, and a write at its border.
+            needed = Need { leaves: 2, inners: 1 };
+        }
         if !root.is_null() {
             if root.level() > 0 {
                 // A leaf that is cut in two, or loses a border, takes a new parent, though a plan might not.
@@ -233,10 +237,10 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         plan.complete(new, copy);
         let top = build::build(&plan, &mut self.supplies.nodes);
         let old = publish::publish(self.tree, &plan, top);
-        // SAFETY: what the plan replaced is unreachable since `publish`.
-        unsafe { retire::retire(&mut self.supplies.bin, &plan, old, removed) };
         // A duplicate made ahead is for the next write only: its source may be gone by the one after.
         self.supplies.drop_spare();
+        // SAFETY: what the plan replaced is unreachable since `publish`.
+        unsafe { retire::retire(&mut self.supplies.bin, &plan, old, removed) };
         Ok(())
     }
 
@@ -248,6 +252,11 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         last: usize,
         hole: bool,
     ) -> Result<bool, Error> {
+        if E::SHARES {
+            // Holes may widen the range, beyond the leaves of its ends: those are this tree's own all the same.
+            self.unshare(first, 0)?;
+            self.unshare(last, 0)?;
+        }
         loop {
             // SAFETY: the promise of `new`; the root is not null.
             unsafe { plan.walk(self.tree.load(), first) };

@@ -162,7 +162,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
 
     /// Allocates ahead, so that the next write of this writer cannot fail if it is over `range`, or is an
     /// [`erase`](Writer::erase) at its first index. (A write elsewhere may use up or drop what was got.) An entry that will
-    /// be split is duplicated as it is now. What is left over goes back when the writer is dropped.
+    /// be split is duplicated as it is now. A [`duplicate`](Writer::duplicate) in between makes the way shared again, so
+    /// that it must be preallocated anew. What is left over goes back when the writer is dropped.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] or [`Error::EmptyRange`].
@@ -174,7 +175,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// Allocates ahead so many nodes that none of the next `writes` writes of this writer can lack one,
     /// wherever they are: several changes of which all or none must happen. Entries are not duplicated
     /// ahead: where a write may split one, that must not be able to fail ([`Arc`](std_alloc::sync::Arc), references,
-    /// integers). Cost: three nodes a level and write; what is left over goes back when the writer is dropped.
+    /// integers). Cost: six nodes a level and write, or ten where entries are shared; what is left over goes back when the writer
+    /// is dropped.
     ///
     /// ```
     /// use maple::MapleTree;
@@ -206,7 +208,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     }
 
     /// Stores `entry` in the lowest run of `size` free indices inside `bounds` that begins at a multiple
-    /// of `align`, and returns where that is.
+    /// of `align` (or the one that [`empty_area`](Writer::empty_area) finds), and returns where that is.
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::OutOfMemory`], or the arguments are bad; and the entry.
@@ -384,8 +386,11 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         unsafe { Stats::of(self.root()) }
     }
 
-    /// A tree of its own with the same ranges, its entries duplicated ([`Entry::try_dup`]). Time: the
-    /// number of nodes and entries.
+    /// A tree of its own with the same ranges.
+    ///
+    /// Entries that are shared pointers or plain values ([`Entry::SHARES`]) let it share the nodes: constant time,
+    /// nothing is allocated, and each of the two trees copies what it first writes to. Others are duplicated
+    /// ([`Entry::try_dup`]): then the time is the number of nodes and entries.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; then nothing is left of the copy.

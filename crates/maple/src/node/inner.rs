@@ -22,7 +22,7 @@ pub(crate) struct Inner {
 /// The part of an inner node that is fixed at publication.
 #[repr(C)]
 pub(crate) struct Seps {
-    /// Last indices of the children. Those at `len` and above are `usize::MAX`; that of child
+    /// Last indices of the children. Those at `len` and above are `usize::MAX`, that before is the node's end; that of child
     /// `INNER_SLOTS - 1` is not stored: it is the node's end.
     pub(crate) bounds: [usize; INNER_SLOTS - 1],
     /// Children in use.

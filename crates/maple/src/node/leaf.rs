@@ -103,6 +103,12 @@ impl Body {
         self.mask
     }
 
+    /// Whether bounds are whole words.
+    #[inline(always)]
+    pub(crate) fn is_wide(&self) -> bool {
+        self.wide
+    }
+
     /// Which slots are holes.
     #[inline(always)]
     pub(crate) fn holes(&self) -> u32 {

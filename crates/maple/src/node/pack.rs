@@ -1,7 +1,7 @@
 //! How slots become leaves: which form a leaf takes, and where a run of slots is cut.
 //!
 //! Narrow bounds need a base and a unit: every bound must lie at the end of a unit, and fewer than 2^32
-//! units above the base. The unit is a page, if all bounds allow it, else one index, unless the leaf spans too
+//! units above the base; a leaf is made so that they span 2^31, and there is room on either side. The unit is a page, if all bounds allow it, else one index, unless the leaf spans too
 //! much: so that ranges may come and go for long before the form must change. The base is put some units below the first bound, so that bounds
 //! before it fit, too.
 

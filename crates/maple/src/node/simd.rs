@@ -32,7 +32,8 @@ impl Vectors {
     /// Cost: nothing where the build knows, else a load and two predictable branches.
     #[inline(always)]
     pub(super) fn get() -> Option<Vectors> {
-        if cfg!(all(target_feature = "avx512f", target_feature = "popcnt")) {
+        if cfg!(all(target_feature = "avx512f", target_feature = "popcnt", target_feature = "bmi1"))
+        {
             return Some(Vectors::Avx512);
         }
         // Relaxed: the byte is all there is to know.
@@ -67,7 +68,8 @@ impl Vectors {
 
     #[cfg(not(feature = "std"))]
     fn detect() -> Option<Vectors> {
-        cfg!(all(target_feature = "avx2", target_feature = "popcnt")).then_some(Vectors::Avx2)
+        cfg!(all(target_feature = "avx2", target_feature = "popcnt", target_feature = "bmi1"))
+            .then_some(Vectors::Avx2)
     }
 
     /// Does a job with these vectors.

@@ -90,8 +90,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         }
         // SAFETY: the promise of `Target::new`.
         unsafe { trail.raise_parent() }
-        self.drop_gone(&gone);
         self.supplies.drop_spare();
+        self.drop_gone(&gone);
         Some(Ok(()))
     }
 }

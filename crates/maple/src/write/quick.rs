@@ -106,10 +106,13 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, E, R, A> {
         let Some(edit) = edit else { return Outcome::Done(None) };
         let made = match edit.fit(body, trail.height == 1) {
             Fit::Fits => target.make(trail, &edit, holes, removed),
-            Fit::Full if trail.height > 1 => match target.split(trail, &edit, removed) {
-                Some(made) => made,
-                None => return Outcome::Plan(first, last, found),
-            },
+            // A wide leaf is packed anew: its contents may be narrow by now.
+            Fit::Full if trail.height > 1 && !body.is_wide() => {
+                match target.split(trail, &edit, removed) {
+                    Some(made) => made,
+                    None => return Outcome::Plan(first, last, found),
+                }
+            }
             _ => return Outcome::Plan(first, last, found),
         };
         match made {
@@ -262,9 +265,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             // SAFETY: the leaf was replaced by its copy.
             unsafe { self.supplies.bin.node(trail.leaf) }
         }
-        self.drop_gone(&gone);
         // A duplicate made ahead is for the next write only: its source may be gone by the one after.
         self.supplies.drop_spare();
+        self.drop_gone(&gone);
         Ok(())
     }
 

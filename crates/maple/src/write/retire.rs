@@ -31,9 +31,12 @@ pub(crate) enum Disposal {
 /// when the batch is full, and when the bin is dropped, which is with its writer.
 ///
 /// Cost of a thing deferred: two words written; for every twenty of them one block, one guard and one
-/// retirement.
+/// retirement. A few are handed over one by one, under one guard, without a block.
 pub(crate) struct Bin<E: Entry, R: Reclaim, A: NodeAlloc> {
     disposal: Disposal,
+    /// The first few things, as long as there is no batch.
+    few: [MaybeUninit<Thing>; FEW],
+    len: usize,
     /// The batch being filled, or null.
     batch: *mut Batch,
     #[allow(clippy::type_complexity)]
@@ -49,6 +52,9 @@ struct Batch {
     len: usize,
     things: [MaybeUninit<Thing>; BATCH],
 }
+
+/// As many as are not worth a block.
+const FEW: usize = 4;
 
 /// As many as an inner node's block takes.
 const BATCH: usize = (INNER_BLOCK.size() - size_of::<usize>()) / size_of::<(usize, usize)>();
@@ -75,7 +81,8 @@ unsafe fn free_batch<A: NodeAlloc>(batch: NonNull<()>) {
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
     pub(crate) const fn new(disposal: Disposal) -> Self {
-        Bin { disposal, batch: ptr::null_mut(), _kinds: PhantomData }
+        let few = [const { MaybeUninit::uninit() }; FEW];
+        Bin { disposal, few, len: 0, batch: ptr::null_mut(), _kinds: PhantomData }
     }
 
     /// Whether things are freed at once: nobody else looks.
@@ -93,14 +100,24 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
             return unsafe { free(ptr) };
         }
         if self.batch.is_null() {
+            if self.len < FEW {
+                self.few[self.len].write((ptr, free));
+                self.len += 1;
+                return;
+            }
             let Ok(block) = A::allocate(INNER_BLOCK) else {
-                // No memory for a batch: by itself, then.
+                // No memory for a batch: one by one, then.
+                self.flush();
                 // SAFETY: the caller's promise.
                 return unsafe { R::retire(&R::pin(), ptr, free) };
             };
             self.batch = block.as_ptr().cast();
-            // SAFETY: the block is new, and large enough.
-            unsafe { (&raw mut (*self.batch).len).write(0) };
+            // SAFETY: the block is new, and large enough for what there is.
+            unsafe {
+                (&raw mut (*self.batch).things).cast::<[MaybeUninit<Thing>; FEW]>().write(self.few);
+                (&raw mut (*self.batch).len).write(self.len);
+            }
+            self.len = 0;
         }
         // SAFETY: the batch is ours alone.
         let batch = unsafe { &mut *self.batch };
@@ -114,9 +131,17 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
     /// Hands over what has been collected.
     #[cold]
     fn flush(&mut self) {
+        let guard = R::pin();
         if let Some(batch) = NonNull::new(core::mem::replace(&mut self.batch, ptr::null_mut())) {
             // SAFETY: everything in it is unreachable since before; nobody else knows of the batch.
-            unsafe { R::retire(&R::pin(), batch.cast(), free_batch::<A>) }
+            unsafe { R::retire(&guard, batch.cast(), free_batch::<A>) }
+        }
+        for thing in &self.few[..core::mem::take(&mut self.len)] {
+            // SAFETY: the first `len` are written; each is unreachable since before, and retired once.
+            unsafe {
+                let (ptr, free) = thing.assume_init();
+                R::retire(&guard, ptr, free);
+            }
         }
     }
 
@@ -145,9 +170,13 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
     /// # Safety
     /// The reference has left the tree.
     pub(crate) unsafe fn subtree(&mut self, link: Link) {
-        if let Some(tagged) = link.tagged() {
-            // SAFETY: the caller's promise.
-            unsafe { self.dispose(tagged, let_go::<E, A>) }
+        let Some(tagged) = link.tagged() else { return };
+        // SAFETY: the caller's promise.
+        unsafe { self.dispose(tagged, let_go::<E, A>) };
+        if link.level() > 0 && !self.is_exclusive() {
+            // Much may hang on it: not to wait until many such have come together.
+            self.flush();
+            R::flush(&R::pin());
         }
     }
 }
@@ -155,7 +184,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Bin<E, R, A> {
     #[inline]
     fn drop(&mut self) {
-        if !self.batch.is_null() {
+        if !self.batch.is_null() || self.len > 0 {
             self.flush();
         }
     }

@@ -79,9 +79,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         }
         // SAFETY: the promise of `Target::new`.
         unsafe { trail.raise_parent() }
-        self.drop_gone(&gone);
         // A duplicate made ahead is for the next write only: its source may be gone by the one after.
         self.supplies.drop_spare();
+        self.drop_gone(&gone);
         Some(Ok(()))
     }
 
