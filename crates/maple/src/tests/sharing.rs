@@ -162,3 +162,33 @@ fn a_duplicate_allocates_nothing_and_the_first_write_its_way() {
     tree.get_mut().store_range(0..=9, Value::entry(9)).unwrap();
     assert_eq!(tree.load(&tree.pin(), 5).unwrap().get().0, 9);
 }
+
+/// An entry alone in its leaf, with a hole at the end of the leaf before: erasing it concerns a leaf that is at
+/// neither end of what the erase replaces, and that may be shared though the others are not.
+#[test]
+fn alone_in_a_leaf_between_holes() {
+    let page = |i: usize| i * CELL..=i * CELL + (CELL - 1);
+    let before = (Flaky::live(), LIVE.get());
+    let mut tree = Tree::<Single>::new_in();
+    let mut writer = tree.get_mut();
+    for i in (1000..1100).chain([998]).chain((980..998).rev()).chain([999]) {
+        writer.store_range(page(i), Value::entry(i as u64)).unwrap();
+    }
+    for i in [998, 1000] {
+        writer.erase(i * CELL).unwrap().unwrap();
+    }
+    let mut copy = writer.duplicate().unwrap();
+    for i in [985, 1005] {
+        writer.store_range(page(i), Value::entry(1)).unwrap();
+    }
+    let (_, erased) = writer.erase(999 * CELL).unwrap().unwrap();
+    let entry = erased.into_inner().ok().unwrap();
+    // Ours, and the copy's.
+    assert!(Counted::into_inner(entry).is_none());
+    assert_eq!(copy.get_mut().load(999 * CELL).unwrap().get().0, 999);
+    writer.validate().unwrap();
+    copy.get_mut().validate().unwrap();
+    drop(writer);
+    drop((tree, copy));
+    assert_eq!((Flaky::live(), LIVE.get()), before);
+}
