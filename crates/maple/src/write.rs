@@ -128,6 +128,10 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     /// `first`, will find their memory in the supplies.
     pub(crate) fn prepare(mut self, first: usize, last: usize) -> Result<(), Error> {
         let mut needed = Need { leaves: 1, inners: 0 };
+        if E::SHARES {
+            // For an erase, as in `carry_out`.
+            self.unshare(first, 0)?;
+        }
         let root = self.tree.load();
         if !root.is_null() && root.level() > 0 {
             // What a leaf cut in two takes beside readers, and a write at its border.
@@ -223,6 +227,10 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         new: *mut (),
         removed: Removed,
     ) -> Result<(), Error> {
+        if E::SHARES && removed == Removed::Keep {
+            // The entry leaves alone, though its leaf may go as a whole: between holes in the leaves beside it.
+            self.unshare(first, 0)?;
+        }
         let mut plan = Plan::new();
         if !self.plan(&mut plan, first, last, new.is_null())? {
             return Ok(());
@@ -266,7 +274,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
             let mut copied = false;
             if E::SHARES {
                 for height in (0..plan.left.height()).rev() {
-                    for (link, index) in plan.changed(height, first, last) {
+                    for (link, index) in plan.changed(height) {
                         // SAFETY: the writer's right.
                         if !link.is_null() && unsafe { link.refs() }.shared() {
                             copied |= self.unshare(index, height)?;

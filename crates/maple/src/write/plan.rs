@@ -123,9 +123,8 @@ impl Plan {
         Need { leaves, inners: levels.iter().skip(1).map(|level| level.count).sum() }
     }
 
-    /// The nodes at a level that the write takes over or stores into, each with an index that it holds. The
-    /// write is over `first..=last`.
-    pub(super) fn changed(&self, height: usize, first: usize, last: usize) -> [(Link, usize); 6] {
+    /// The nodes at a level that the write takes over or stores into, each with an index that it holds.
+    pub(super) fn changed(&self, height: usize) -> [(Link, usize); 6] {
         // SAFETY: `make` has written all levels of the tree.
         let [from, to] = unsafe { self.ways[height].assume_init() };
         let [before, left, right, after] = match self.levels().get(height) {
@@ -141,7 +140,8 @@ impl Plan {
                 [none, (left.link, left.min), (right.link, right.max), none]
             }
         };
-        [(from, first), (to, last), before, left, right, after]
+        // The ways lead to the ends of the range with the holes that it took in, maybe from other leaves.
+        [(from, self.first), (to, self.last), before, left, right, after]
     }
 
     /// The slots of which a rest stays, with their leaves.

@@ -161,6 +161,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
     pub(crate) unsafe fn node(&mut self, link: Link) {
         if let Some(node) = NonNull::new(link.node()) {
             // SAFETY: the caller's promise.
+            debug_assert!(!unsafe { link.refs() }.shared(), "a shared node is freed");
+            // SAFETY: the caller's promise.
             unsafe { self.dispose(node, link.free_fn::<A>()) }
         }
     }

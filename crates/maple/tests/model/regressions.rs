@@ -1,6 +1,8 @@
 //! Faults that were found once, each as a plain test.
 
+use crate::family;
 use crate::ledger::{Item, Ledger, Pool, with_budget};
+use crate::script::{Cells, Event, Hold, Op, Scale, Session};
 use grace::{Epoch, Single};
 use maple::MapleTree;
 use std::sync::Arc;
@@ -53,4 +55,28 @@ fn allocated_ahead_for_leaves_that_fit_into_one() {
             assert!(copy.find(range).is_none());
         }
     }
+}
+
+/// An entry alone in its leaf, with holes in the leaves on either side, is erased: the leaf goes as a whole, but the
+/// duplicate still has it. With small nodes.
+#[test]
+fn a_shared_leaf_between_holes() {
+    let cells = |from, more, trim| Cells { from, more, trim: (trim, trim) };
+    let session =
+        |ops| (0, Event::Session(Session { hold: Hold::Alone, ops, reader: (None, Vec::new()) }));
+    family::alone::<12>(
+        Scale(12),
+        &[
+            session(vec![
+                Op::Store(cells(260, 0, false)),
+                Op::Insert(cells(256, 1, false)),
+                Op::Insert(cells(6, 0, false)),
+                Op::Fill(cells(213, 44, true), 19, false),
+                Op::Erase(256),
+                Op::Fill(cells(0, 255, true), 188, false),
+            ]),
+            (0, Event::Duplicate),
+            session(vec![Op::Store(cells(255, 0, false)), Op::Drain(cells(1, 253, false), false)]),
+        ],
+    );
 }
