@@ -191,7 +191,7 @@ pub(crate) fn read<const S: bool, R: Reclaim, A: NodeAlloc, L>(
     };
     let (bounds, size, align) = world.area(area);
     let low = tree.empty_area(&guard, bounds.0..=bounds.1, size, align);
-    assert_eq!(low, world.oracle.fit(bounds, size, align, false).ok_or(Error::NoSpace));
+    world.oracle.fits(bounds, size, align, false, low);
     let high = tree.empty_area_rev(&guard, bounds.0..=bounds.1, size, align);
-    assert_eq!(high, world.oracle.fit(bounds, size, align, true).ok_or(Error::NoSpace));
+    world.oracle.fits(bounds, size, align, true, high);
 }
