@@ -128,20 +128,12 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     /// `first`, will find their memory in the supplies.
     pub(crate) fn prepare(mut self, first: usize, last: usize) -> Result<(), Error> {
         let mut needed = Need { leaves: 1, inners: 0 };
-        if E::SHARES {
-            // For an erase, as in `carry_out`.
-            self.unshare(first, 0)?;
-        }
         let root = self.tree.load();
         if !root.is_null() && root.level() > 0 {
             // What a leaf cut in two takes beside readers, and a write at its border.
             needed = Need { leaves: 2, inners: 1 };
         }
         if !root.is_null() {
-            if root.level() > 0 {
-                // A leaf that is cut in two, or loses a border, takes a new parent, though a plan might not.
-                needed = Need { leaves: 2, inners: 1 };
-            }
             let mut path = Path::new();
             // SAFETY: the promise of `new`.
             unsafe { path.walk(root, Pick::Index(first)) };
@@ -227,10 +219,6 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         new: *mut (),
         removed: Removed,
     ) -> Result<(), Error> {
-        if E::SHARES && removed == Removed::Keep {
-            // The entry leaves alone, though its leaf may go as a whole: between holes in the leaves beside it.
-            self.unshare(first, 0)?;
-        }
         let mut plan = Plan::new();
         if !self.plan(&mut plan, first, last, new.is_null())? {
             return Ok(());
