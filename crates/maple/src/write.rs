@@ -259,22 +259,25 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
             if !plan.make(first, last, hole)? {
                 return Ok(false);
             }
-            let mut copied = false;
-            if E::SHARES {
-                for height in (0..plan.left.height()).rev() {
-                    for (link, index) in plan.changed(height) {
-                        // SAFETY: the writer's right.
-                        if !link.is_null() && unsafe { link.refs() }.shared() {
-                            copied |= self.unshare(index, height)?;
-                        }
-                    }
-                }
-            }
-            // A copy's children are shared: once more, until nothing is.
-            if !copied {
-                return Ok(true);
-            }
+            // Siblings that it takes in, and what lies above, may still be shared. After a copy nothing that the plan
+            // knows may be looked at: what was let go may be gone.
+            let Some((index, height)) = Self::shared(plan) else { return Ok(true) };
+            self.unshare(index, height)?;
         }
+    }
+
+    /// A node that the plan changes or takes over, and that another tree has, too: by an index and its level.
+    fn shared(plan: &Plan) -> Option<(usize, usize)> {
+        if !E::SHARES {
+            return None;
+        }
+        (0..plan.left.height()).rev().find_map(|height| {
+            let changed = plan.changed(height).into_iter();
+            // SAFETY: the writer's right.
+            let mut shared =
+                changed.filter(|(link, _)| !link.is_null() && unsafe { link.refs() }.shared());
+            shared.next().map(|(_, index)| (index, height))
+        })
     }
 
     /// The duplicate that was made for this write.

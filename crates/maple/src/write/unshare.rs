@@ -18,26 +18,23 @@ use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Makes the nodes on the way to `index` this tree's own, down to the level `floor`. Returns whether one
-    /// had to be copied: then paths must be walked anew.
+    /// Makes the nodes on the way to `index` this tree's own, down to the level `floor`. Paths must be walked anew.
     ///
     /// On error some may have been; the tree holds what it held.
     #[cold]
-    pub(super) fn unshare(&mut self, index: usize, floor: usize) -> Result<bool, Error> {
-        let tree = self.tree;
-        let (mut place, mut copied) = (tree, false);
+    pub(super) fn unshare(&mut self, index: usize, floor: usize) -> Result<(), Error> {
+        let mut place = self.tree;
         loop {
             let mut link = place.load();
             if link.is_null() || link.level() < floor {
-                return Ok(copied);
+                return Ok(());
             }
             // SAFETY: the writer's right.
             if unsafe { link.refs() }.shared() {
                 link = self.copy(place, link)?;
-                copied = true;
             }
             if link.level() == floor {
-                return Ok(copied);
+                return Ok(());
             }
             // SAFETY: the writer's right; the node stays where it is while we go down from it.
             let inner = unsafe { link.as_inner() };
