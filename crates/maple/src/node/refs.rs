@@ -4,6 +4,10 @@
 //! the inner nodes that point to it. A node on the way to which every node has one reference is in one tree
 //! only; any other is *shared*, and never changed: who writes copies it first.
 //!
+//! Whether a way is shared must be asked from the root down. Another tree that copies a node first counts itself in the
+//! children, and then lets go of the node: so who sees that a node is its own (Acquire) sees those counts, too. The
+//! other way round, a child could be looked at before it is counted, and its parent after it was let go.
+//!
 //! A tree lets go of a node only when its own readers cannot be looking any more: the release is retired
 //! like a free. So a count of one, once seen (Acquire, after the Release of whoever let go), means that no
 //! reader of another tree is left, and the owner may change the node in place.

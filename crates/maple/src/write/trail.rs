@@ -74,7 +74,7 @@ impl Trail {
         unsafe { self.steps[level].assume_init() }.0
     }
 
-    /// Whether a node on the way belongs to another tree, too.
+    /// Whether a node on the way belongs to another tree, too. From the top down: see [`crate::node`], `refs`.
     ///
     /// # Safety
     /// The promise of [`Trail::walk`] still holds.
@@ -82,8 +82,8 @@ impl Trail {
     pub(super) unsafe fn is_shared(&self) -> bool {
         // SAFETY: the caller's promise.
         unsafe {
-            self.leaf.refs().shared()
-                || (1..self.height).any(|level| self.step(level).0.refs().shared())
+            (1..self.height).rev().any(|level| self.step(level).0.refs().shared())
+                || self.leaf.refs().shared()
         }
     }
 
