@@ -113,6 +113,7 @@ pub mod cursor;
 mod dump;
 mod duplicate;
 mod entry;
+mod erased;
 mod error;
 mod gap;
 mod iter;
@@ -138,6 +139,7 @@ pub use crate::alloc::{AllocError, Global, NodeAlloc, Nodes, try_box};
 pub use crate::cursor::{Paused, ReadCursor, WriteCursor};
 pub use crate::dump::Dump;
 pub use crate::entry::{ArcRef, Counted, CountedRef, Entry, Raw};
+pub use crate::erased::Erased;
 pub use crate::error::{Error, Refused};
 pub use crate::iter::Iter;
 pub use crate::lock::{OwnerLock, TreeLock, WriteToken};
@@ -146,7 +148,7 @@ pub use crate::pool::{Pool, PoolStats};
 pub use crate::stats::Stats;
 pub use crate::tree::MapleTree;
 pub use crate::validate::{Rule, Violation};
-pub use crate::writer::{Erased, Writer};
+pub use crate::writer::Writer;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -5,10 +5,10 @@
 
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
+use crate::erased::Erased;
 use crate::error::{Error, Refused};
 use crate::tree::MapleTree;
 use crate::validate::Violation;
-use crate::writer::Erased;
 use core::ops::RangeInclusive;
 use grace::Concurrent;
 

@@ -23,6 +23,7 @@
 
 mod border;
 mod build;
+mod gone;
 mod plan;
 mod publish;
 mod quick;

@@ -2,11 +2,12 @@
 
 use super::{Position, State};
 use crate::entry::Entry;
+use crate::erased::Erased;
 use crate::error::{Error, Refused};
 use crate::gap::{End, Want};
 use crate::iter::hit;
 use crate::node::Link;
-use crate::writer::{Erased, Writer};
+use crate::writer::Writer;
 use crate::{NodeAlloc, Paused};
 use core::ops::RangeInclusive;
 use grace::Reclaim;

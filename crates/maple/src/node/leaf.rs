@@ -185,7 +185,7 @@ impl Body {
 
     /// Entries in the slots before one.
     #[inline(always)]
-    pub(super) fn rank(&self, slot: usize) -> usize {
+    pub(crate) fn rank(&self, slot: usize) -> usize {
         (self.mask & ((1 << slot) - 1)).count_ones() as usize
     }
 

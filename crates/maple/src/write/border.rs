@@ -5,7 +5,7 @@
 //! the separator between the two moves. An exclusive owner does that in place; beside readers there is a new leaf
 //! and a new parent, put in its place by one store.
 
-use super::quick::Gone;
+use super::gone::Gone;
 use super::trail::Trail;
 use super::{Need, Removed, Target};
 use crate::alloc::NodeAlloc;
@@ -53,7 +53,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             return Some(Err(error));
         }
         // Nothing fails from here on.
-        let gone = Gone::one::<E>(body, slot, removed);
+        let gone = Gone::of::<E>(body, (body.rank(slot), 1), removed);
         let mut rest = *body;
         rest.keep(loss.from, loss.to);
         let (min, max) = if loss.leaf < loss.neighbour {
@@ -90,8 +90,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         }
         // SAFETY: the promise of `Target::new`.
         unsafe { trail.raise_parent() }
-        self.supplies.drop_spare();
-        self.drop_gone(&gone);
+        self.finish(&gone);
         Some(Ok(()))
     }
 }

@@ -8,14 +8,13 @@
 //! grace period; for an exclusive owner: the walk, and two short moves in the leaf. The largest gap of the
 //! leaf is counted anew only if the hole that it came from has become smaller.
 
+use super::gone::Gone;
 use super::trail::Trail;
 use super::{Need, Removed, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::{Entry, Raw};
 use crate::error::Error;
-use crate::layout::LEAF_SLOTS;
 use crate::node::{Body, Edit, Fit, Job, Leaf, Link, Search};
-use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
@@ -239,7 +238,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         }
         // Nothing fails from here on.
         let copy = if edit.splits() { self.take_copy() } else { ptr::null_mut() };
-        let gone = Gone::of::<E>(body, edit, removed);
+        let gone = Gone::of::<E>(body, edit.removed(), removed);
         let link = if in_place {
             // SAFETY: the owner is alone, and `body` is not used any more.
             edit.apply(unsafe { trail.leaf.as_leaf().body_mut() }, copy);
@@ -265,21 +264,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             // SAFETY: the leaf was replaced by its copy.
             unsafe { self.supplies.bin.node(trail.leaf) }
         }
-        // A duplicate made ahead is for the next write only: its source may be gone by the one after.
-        self.supplies.drop_spare();
-        self.drop_gone(&gone);
+        self.finish(&gone);
         Ok(())
-    }
-
-    /// Takes what a change removed out of the way.
-    #[inline(always)]
-    pub(super) fn drop_gone(&mut self, gone: &Gone) {
-        if E::NEEDS_DROP {
-            for &raw in gone.entries() {
-                // SAFETY: the entry left the tree, and only with this write.
-                unsafe { self.supplies.bin.entry(raw) }
-            }
-        }
     }
 }
 
@@ -299,52 +285,4 @@ fn update_gap(trail: &Trail, link: Link, holes: Holes) {
     };
     // SAFETY: as above.
     unsafe { trail.raise_gap(1, gap) }
-}
-
-/// The entries that a change removes.
-pub(super) struct Gone {
-    entries: [MaybeUninit<Raw>; LEAF_SLOTS],
-    len: usize,
-}
-
-impl Gone {
-    #[inline(always)]
-    pub(super) fn of<E: Entry>(body: &Body, edit: &Edit, removed: Removed) -> Gone {
-        // Not as one expression, which would be a constant and copied.
-        let mut gone = MaybeUninit::<Gone>::uninit();
-        let place = gone.as_mut_ptr();
-        // SAFETY: the entries beyond the first `len` need no value.
-        let mut gone = unsafe {
-            (&raw mut (*place).len).write(0);
-            gone.assume_init()
-        };
-        if E::NEEDS_DROP && removed == Removed::Drop {
-            let (rank, n) = edit.removed();
-            for rank in rank..rank + n {
-                if let Some(raw) = NonNull::new(body.word_of_rank(rank)) {
-                    gone.entries[gone.len].write(raw);
-                    gone.len += 1;
-                }
-            }
-        }
-        gone
-    }
-
-    /// The entry in a slot.
-    pub(super) fn one<E: Entry>(body: &Body, slot: usize, removed: Removed) -> Gone {
-        let mut gone = Gone { entries: [MaybeUninit::uninit(); LEAF_SLOTS], len: 0 };
-        if E::NEEDS_DROP
-            && removed == Removed::Drop
-            && let Some(raw) = NonNull::new(body.word(slot))
-        {
-            gone.entries[0].write(raw);
-            gone.len = 1;
-        }
-        gone
-    }
-
-    fn entries(&self) -> &[Raw] {
-        // SAFETY: `of` has written the first `len`.
-        unsafe { self.entries[..self.len].assume_init_ref() }
-    }
 }

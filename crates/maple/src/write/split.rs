@@ -7,7 +7,7 @@
 //! A write at an end of the leaf leaves all of it in one half, so that a run of writes in one direction leaves full
 //! leaves behind it.
 
-use super::quick::Gone;
+use super::gone::Gone;
 use super::trail::Trail;
 use super::{Need, Removed, Target};
 use crate::alloc::NodeAlloc;
@@ -55,7 +55,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         }
         // Nothing fails from here on.
         let copy = if edit.splits() { self.take_copy() } else { ptr::null_mut() };
-        let gone = Gone::of::<E>(body, edit, removed);
+        let gone = Gone::of::<E>(body, edit.removed(), removed);
         let end = body.bound(at - 1);
         own.apply(half, copy);
         let gaps =
@@ -79,9 +79,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         }
         // SAFETY: the promise of `Target::new`.
         unsafe { trail.raise_parent() }
-        // A duplicate made ahead is for the next write only: its source may be gone by the one after.
-        self.supplies.drop_spare();
-        self.drop_gone(&gone);
+        self.finish(&gone);
         Some(Ok(()))
     }
 
