@@ -4,6 +4,7 @@
 //! 64-byte alignment of nodes leaves free. So one word says all about a subtree, and one store of
 //! it publishes a root together with its height.
 
+mod change;
 mod edit;
 mod inner;
 mod leaf;
@@ -22,6 +23,7 @@ mod search;
 )]
 mod simd;
 
+pub(crate) use change::{Bound, Change, Run, words};
 pub(crate) use edit::{Edit, Fit};
 pub(crate) use inner::Inner;
 pub(crate) use leaf::{Body, Leaf, Slot};
@@ -46,6 +48,11 @@ impl Link {
 
     pub(crate) fn leaf(node: NonNull<Leaf>) -> Link {
         Link(node.as_ptr().cast())
+    }
+
+    #[inline(always)]
+    pub(crate) fn to_leaf(node: *mut Leaf) -> Link {
+        Link(node.cast())
     }
 
     pub(crate) fn inner(node: NonNull<Inner>, level: usize) -> Link {
@@ -151,7 +158,11 @@ pub(crate) fn prefetch<T>(place: *const T) {
     let _ = place;
 }
 
-unsafe fn free_leaf<A: NodeAlloc>(node: NonNull<()>) {
+/// Frees a leaf's memory.
+///
+/// # Safety
+/// The block came from `A`, and nobody looks at the leaf.
+pub(crate) unsafe fn free_leaf<A: NodeAlloc>(node: NonNull<()>) {
     // SAFETY: the caller gives up a leaf that nobody looks at; under loom, `get_mut` checks that.
     unsafe {
         let leaf = node.cast::<Leaf>();

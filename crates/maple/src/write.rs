@@ -23,6 +23,7 @@
 
 mod border;
 mod build;
+mod fast;
 mod gone;
 mod plan;
 mod publish;
@@ -43,10 +44,11 @@ use crate::entry::{Entry, Raw, drop_raw};
 use crate::error::Error;
 use crate::node::{self, AtomicLink, Leaf, Link, Slot, pack};
 use crate::path::{Path, Pick, Span};
-use core::ptr;
+use core::ptr::{self, NonNull};
+use fast::{Fill, Vacate};
 use grace::Reclaim;
 use plan::Plan;
-use quick::{Kind, Outcome, Quick};
+use quick::{Clear, Erase, Insert, Outcome, Quick, Store};
 
 // A plan lives on the stack.
 const _: () = assert!(size_of::<Plan>() <= 7 * 1024);
@@ -164,7 +166,12 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
             return self.first_entry(first, last, new);
         }
         let target = &mut self;
-        match node::run(Quick { target, kind: Kind::Store, first, last, word: new }) {
+        match match NonNull::new(new) {
+            Some(word) => {
+                target.fill(first, last, word).unwrap_or_else(|| target.store(first, last, new))
+            }
+            None => target.clear(first, last),
+        } {
             Outcome::Done(_) => Ok(()),
             Outcome::Failed(error) => Err(error),
             Outcome::Plan(first, last, _) => self.carry_out(first, last, new, Removed::Drop),
@@ -178,7 +185,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
             return self.first_entry(first, last, new);
         }
         let target = &mut self;
-        match node::run(Quick { target, kind: Kind::Insert, first, last, word: new }) {
+        let filled = NonNull::new(new).and_then(|word| target.fill(first, last, word));
+        match filled.unwrap_or_else(|| target.insert_any(first, last, new)) {
             Outcome::Done(_) => Ok(()),
             Outcome::Failed(error) => Err(error),
             Outcome::Plan(first, last, _) => {
@@ -200,7 +208,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
             return Ok(None);
         }
         let (target, word) = (&mut self, ptr::null_mut());
-        match node::run(Quick { target, kind: Kind::Erase, first: index, last: index, word }) {
+        let vacated = node::run(Vacate { target, index });
+        match vacated.unwrap_or_else(|| target.erase_any(index)) {
             Outcome::Done(erased) => Ok(erased),
             Outcome::Failed(error) => Err(error),
             Outcome::Plan(first, last, erased) => {
@@ -208,6 +217,31 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
                 Ok(erased)
             }
         }
+    }
+
+    #[inline(always)]
+    fn fill(&mut self, first: usize, last: usize, word: NonNull<()>) -> Option<Outcome> {
+        node::run(Fill { target: self, first, last, word })
+    }
+
+    #[inline(never)]
+    fn store(&mut self, first: usize, last: usize, new: *mut ()) -> Outcome {
+        node::run(Quick::<Store, E, R, A>::new(self, (first, last), new))
+    }
+
+    #[inline(never)]
+    fn clear(&mut self, first: usize, last: usize) -> Outcome {
+        node::run(Quick::<Clear, E, R, A>::new(self, (first, last), ptr::null_mut()))
+    }
+
+    #[inline(never)]
+    fn insert_any(&mut self, first: usize, last: usize, new: *mut ()) -> Outcome {
+        node::run(Quick::<Insert, E, R, A>::new(self, (first, last), new))
+    }
+
+    #[inline(never)]
+    fn erase_any(&mut self, index: usize) -> Outcome {
+        node::run(Quick::<Erase, E, R, A>::new(self, (index, index), ptr::null_mut()))
     }
 
     /// All phases.

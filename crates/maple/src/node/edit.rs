@@ -4,6 +4,7 @@
 //! of them. The end of the last slot is an end after the write, too: so bounds only come and go before it. And the
 //! words of the rests stay where they are: so words come and go in one place.
 
+use super::change::{self, Bound, Change, Run};
 use super::leaf::Body;
 use crate::layout::{LEAF_CELLS, LEAF_LOW, NARROW};
 use core::ptr;
@@ -130,59 +131,25 @@ impl Edit {
         Fit::Fits
     }
 
-    /// Makes the change, which fits. `copy` is the word for the second half of an entry that is split.
+    /// What it does to the leaf, in detail. It fits.
     #[inline(always)]
-    pub(crate) fn apply(&self, body: &mut Body, copy: *mut ()) {
-        let Effect { len, mask, at, gone, come, .. } = self.effect;
-        let room = body.room_mut();
+    pub(crate) fn change(&self, body: &Body) -> Change {
+        let Effect { len, mask, at, gone, come, splits } = self.effect;
+        let (lefts, rights) = (usize::from(self.left), usize::from(self.right));
         // Bounds from that of the last slot replaced on.
-        let (old, new) = (self.to, self.from + usize::from(self.left) + usize::from(self.right));
-        let bounds = (body.len() - 1).saturating_sub(self.to);
-        // SAFETY: both places are inside the room: the change fits.
-        unsafe {
-            if body.wide {
-                shift(room.cast::<usize>(), old, new, bounds);
-            } else {
-                shift(room.cast::<u32>(), old, new, bounds);
-            }
-        }
-        // Words after those that go: they lie below, the later the lower.
-        let moved = body.mask.count_ones() as usize - at - gone;
-        let end = LEAF_CELLS - moved - at;
-        // SAFETY: as above.
-        unsafe { shift(room, end - gone, end - come, moved) }
-        body.set_len(len);
-        body.mask = mask;
-        let mut slot = self.from;
-        if self.left {
-            body.put_bound(slot, self.first - 1);
-            slot += 1;
-        }
-        if self.right {
-            body.put_bound(slot, self.last);
-        }
-        let mut rank = at;
-        if !self.word.is_null() {
-            body.put_word(rank, self.word);
-            rank += 1;
-        }
-        if self.effect.splits {
-            body.put_word(rank, copy);
-        }
+        let bounds = Run {
+            old: self.to,
+            new: self.from + lefts + rights,
+            len: (body.len() - 1).saturating_sub(self.to),
+        };
+        let bound = |is: bool, slot, end| Bound { is, slot, value: body.encode(end) };
+        let new = [
+            bound(self.left, self.from, self.first.wrapping_sub(1)),
+            bound(self.right, self.from + lefts, self.last),
+        ];
+        let words = change::words(body, at, gone, come);
+        Change { len, mask, bounds, words, new, word: self.word, rank: at, splits }
     }
-}
-
-/// Moves `n` items from `old` to `new`.
-///
-/// # Safety
-/// Both runs lie inside the room.
-#[inline(always)]
-unsafe fn shift<T: Copy>(room: *mut T, old: usize, new: usize, n: usize) {
-    if old == new {
-        return;
-    }
-    // SAFETY: the caller's promise.
-    unsafe { ptr::copy(room.add(old), room.add(new), n) }
 }
 
 impl Body {
@@ -295,7 +262,7 @@ mod tests {
         assert_eq!(removed.collect::<Vec<_>>(), covered.collect::<Vec<_>>(), "{edit:?} of {old:?}");
         let copy = word(55);
         let split = edit.splits();
-        edit.apply(&mut body, copy);
+        edit.change(&body).apply(&mut body, copy);
         let mut expected = old[..from].to_vec();
         if left {
             expected.push(Slot { end: first - 1, word: old[from].word });

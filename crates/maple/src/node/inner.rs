@@ -130,6 +130,13 @@ impl Inner {
         self.gaps[slot].load(Ordering::Relaxed)
     }
 
+    /// Where the gaps are.
+    #[allow(dead_code)]
+    #[inline(always)]
+    pub(super) fn gaps(&self) -> *const usize {
+        (&raw const self.gaps).cast()
+    }
+
     /// Writers only.
     pub(crate) fn set_gap(&self, slot: usize, gap: usize) {
         // Relaxed: see `gap`.

@@ -62,6 +62,20 @@ impl Leaf {
         Leaf { body: Frozen::new(body), refs: super::Refs::new() }
     }
 
+    /// Where the count of references is.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    pub(super) const REFS: usize = core::mem::offset_of!(Leaf, refs);
+
+    /// Makes a leaf in `to` of what is in `from`.
+    ///
+    /// # Safety
+    /// Nobody changes the one during the call, and the other is memory for a leaf.
+    #[inline(always)]
+    pub(super) unsafe fn copy(from: *const Leaf, to: *mut Leaf) {
+        // SAFETY: the caller's promise.
+        unsafe { to.write(Leaf::new(*(*from).body())) }
+    }
+
     /// # Safety
     /// Nobody changes the leaf while the reference lives: it is published, or the caller's own.
     #[inline(always)]
@@ -91,10 +105,37 @@ impl Body {
         wide: false,
     };
 
+    /// Where mask, number of slots and form are, in one word.
+    #[allow(dead_code)]
+    pub(super) const HEADER: usize = core::mem::offset_of!(Body, mask);
+
+    /// That word, for other slots.
+    #[allow(dead_code)]
+    #[inline(always)]
+    pub(super) fn header_with(&self, len: usize, mask: u32) -> u64 {
+        let form = u64::from(self.shift) << 40 | u64::from(self.wide) << 48;
+        u64::from(mask) | (len as u64) << 32 | form
+    }
+
+    /// What is kept for a bound: the index itself, or how many units lie between the base and it, less one.
+    #[inline(always)]
+    pub(crate) fn encode(&self, end: usize) -> usize {
+        if self.wide {
+            return end;
+        }
+        (end.wrapping_add(1).wrapping_sub(self.base) >> self.shift).wrapping_sub(1)
+    }
+
     /// Slots.
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
         usize::from(self.len)
+    }
+
+    /// Entries.
+    #[inline(always)]
+    pub(crate) fn count(&self) -> usize {
+        self.mask.count_ones() as usize
     }
 
     /// Which slots are entries: bit `i` for slot `i`.
@@ -113,6 +154,12 @@ impl Body {
     #[inline(always)]
     pub(crate) fn holes(&self) -> u32 {
         !self.mask & ((1 << self.len) - 1)
+    }
+
+    #[inline(always)]
+    pub(super) fn set_slots(&mut self, len: usize, mask: u32) {
+        self.set_len(len);
+        self.mask = mask;
     }
 
     #[inline(always)]
@@ -181,6 +228,12 @@ impl Body {
     #[inline(always)]
     pub(crate) fn is_hole(&self, slot: usize) -> bool {
         self.mask >> slot & 1 == 0
+    }
+
+    /// Whether the last slot is a hole.
+    #[inline(always)]
+    pub(crate) fn ends_with_hole(&self) -> bool {
+        self.is_hole(self.len() - 1)
     }
 
     /// Entries in the slots before one.

@@ -3,13 +3,14 @@
 //! Functions that use vectors can be inlined only into functions that may use them. So an operation is a [`Job`],
 //! generic over the way to search, and [`run`] has it compiled once for each.
 
+use super::change::Way;
 use super::inner::Seps;
 use super::leaf::Body;
 use super::simd::Vectors;
 use super::{Link, search};
 
 /// A way to search within nodes.
-pub(crate) trait Search: Copy {
+pub(crate) trait Search: Way {
     /// The slot of a leaf that holds `index`.
     fn leaf(self, body: &Body, index: usize) -> usize;
     /// The child of an inner node that holds `index`.
@@ -27,6 +28,8 @@ pub(crate) trait Job {
 /// Without vectors.
 #[derive(Clone, Copy)]
 struct Scalar;
+
+impl Way for Scalar {}
 
 impl Search for Scalar {
     #[inline(always)]

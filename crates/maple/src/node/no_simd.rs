@@ -1,5 +1,6 @@
 //! No vectors here: searches count by conditional moves.
 
+use super::change::Way;
 use super::inner::Seps;
 use super::leaf::Body;
 use super::load::{Job, Search};
@@ -18,6 +19,8 @@ impl Vectors {
         match self {}
     }
 }
+
+impl Way for Vectors {}
 
 impl Search for Vectors {
     fn leaf(self, _: &Body, _: usize) -> usize {

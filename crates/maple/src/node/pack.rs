@@ -121,16 +121,23 @@ impl Body {
     /// Writes a bound, which fits the form.
     #[inline(always)]
     pub(super) fn put_bound(&mut self, slot: usize, end: usize) {
+        debug_assert!(self.takes(end));
+        self.put_encoded(slot, self.encode(end));
+    }
+
+    /// Writes a bound as it is kept.
+    #[inline(always)]
+    pub(super) fn put_encoded(&mut self, slot: usize, value: usize) {
         let room = self.room_mut();
         debug_assert!(slot < if self.wide { LEAF_CELLS } else { 2 * LEAF_CELLS });
-        if self.wide {
-            // SAFETY: inside the room.
-            unsafe { room.cast::<usize>().add(slot).write(end) }
-        } else {
-            let units = ((end + 1 - self.base) >> self.shift) - 1;
-            debug_assert!(units < u32::MAX as usize);
-            // SAFETY: inside the room.
-            unsafe { room.cast::<u32>().add(slot).write(units as u32) }
+        // SAFETY: inside the room.
+        unsafe {
+            if self.wide {
+                room.cast::<usize>().add(slot).write(value);
+            } else {
+                debug_assert!(value < u32::MAX as usize);
+                room.cast::<u32>().add(slot).write(value as u32);
+            }
         }
     }
 
@@ -155,7 +162,7 @@ impl Body {
 
     /// Whether a bound fits the form of the leaf.
     #[inline(always)]
-    pub(super) fn takes(&self, end: usize) -> bool {
+    pub(crate) fn takes(&self, end: usize) -> bool {
         if self.wide {
             return true;
         }

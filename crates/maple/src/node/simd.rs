@@ -6,6 +6,9 @@
 //! Vectors read whole lines: bounds beyond the last, too. Those lie in the node, are initialised, and are
 //! masked out. Nobody writes to a published node's bounds, so this races with nothing.
 
+mod change;
+
+use super::change::Way;
 use super::inner::Seps;
 use super::leaf::Body;
 use super::load::{Job, Search};
@@ -84,6 +87,8 @@ impl Vectors {
     }
 }
 
+impl Way for Vectors {}
+
 impl Search for Vectors {
     #[inline(always)]
     fn leaf(self, body: &Body, index: usize) -> usize {
@@ -127,6 +132,8 @@ impl Search for Avx512 {
 /// Only made where the processor has AVX2.
 #[derive(Clone, Copy)]
 struct Avx2;
+
+impl Way for Avx2 {}
 
 impl Search for Avx2 {
     #[inline(always)]

@@ -56,11 +56,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let gone = Gone::of::<E>(body, (body.rank(slot), 1), removed);
         let mut rest = *body;
         rest.keep(loss.from, loss.to);
-        let (min, max) = if loss.leaf < loss.neighbour {
-            (trail.min, loss.end)
-        } else {
-            (loss.end + 1, trail.max)
-        };
+        let ends = ends(trail);
+        let (min, max) =
+            if loss.leaf < loss.neighbour { (ends.0, loss.end) } else { (loss.end + 1, ends.1) };
         let gap = rest.gap(min, max, usize::MAX);
         // The neighbour's hole and what it has got.
         let hole = hole(trail, parent, &loss);
@@ -95,6 +93,12 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     }
 }
 
+/// What the leaf covers.
+fn ends(trail: &Trail) -> (usize, usize) {
+    // SAFETY: the promise of `Target::new`.
+    unsafe { (trail.min(0), trail.max(0)) }
+}
+
 /// What goes, if both leaves have the same parent and enough stays.
 fn loss(trail: &Trail, body: &Body, slot: usize, parent: &Inner, at: usize) -> Option<Loss> {
     // SAFETY: the writer's right.
@@ -108,17 +112,14 @@ fn loss(trail: &Trail, body: &Body, slot: usize, parent: &Inner, at: usize) -> O
         // The last: with a hole before it, if there is one.
         let to = if slot > 0 && body.is_hole(slot - 1) { slot - 1 } else { slot };
         (to > 0).then(|| Loss { leaf: at, neighbour: at + 1, from, to, end: body.bound(to - 1) })?
-    } else if slot == 0 && at > 0 && {
-        let before = child(at - 1);
-        before.is_hole(before.len() - 1)
-    } {
+    } else if slot == 0 && at > 0 && { child(at - 1).ends_with_hole() } {
         let from = if to > 1 && body.is_hole(1) { 2 } else { 1 };
         (from < to).then(|| Loss {
             leaf: at,
             neighbour: at - 1,
             from,
             to,
-            end: body.end(from - 1, trail.max),
+            end: body.end(from - 1, ends(trail).1),
         })?
     } else {
         return None;
@@ -140,7 +141,7 @@ fn hole(trail: &Trail, parent: &Inner, loss: &Loss) -> usize {
             seps.bounds[loss.neighbour]
         } else {
             // SAFETY: the promise of `Target::new`.
-            unsafe { trail.parent_max() }
+            unsafe { trail.max(1) }
         };
         body.end(0, max) - loss.end
     } else {
@@ -149,7 +150,7 @@ fn hole(trail: &Trail, parent: &Inner, loss: &Loss) -> usize {
             seps.bounds[loss.neighbour - 1] + 1
         } else {
             // SAFETY: the promise of `Target::new`.
-            unsafe { trail.parent_min() }
+            unsafe { trail.min(1) }
         };
         loss.end - body.start(last, min) + 1
     }

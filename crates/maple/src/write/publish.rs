@@ -21,18 +21,19 @@ pub(super) fn publish(tree: &AtomicLink, plan: &Plan, new: Item) -> Link {
             let inner = unsafe { step.link.as_inner() };
             let old = inner.child(step.slot);
             inner.publish(step.slot, new.link);
-            raise_gap(level, plan.left.height(), new.gap, |level| {
+            let step = |level| {
                 let step = plan.left.step(level);
                 // SAFETY: as above.
                 (unsafe { step.link.as_inner() }, step.slot)
-            });
+            };
+            raise_gap(level, plan.left.height(), new.gap, step, Inner::max_gap);
             old
         }
     }
 }
 
 /// Brings the gaps from `level` upwards, in a tree of that height, up to date after the child on the way got
-/// the gap `gap`. `step` is the way.
+/// the gap `gap`. `step` is the way, and `max_gap` finds the largest gap of a node, given what it is at most.
 ///
 /// Stops where nothing changes: usually at once, or one level up. A node's gaps are searched only if the
 /// largest of them has become smaller, and no further than to another that is as large.
@@ -42,6 +43,7 @@ pub(super) fn raise_gap<'n>(
     height: usize,
     mut gap: usize,
     step: impl Fn(usize) -> (&'n Inner, usize),
+    max_gap: impl Fn(&Inner, usize) -> usize,
 ) {
     for level in level..height {
         let (inner, slot) = step(level);
@@ -59,7 +61,7 @@ pub(super) fn raise_gap<'n>(
             if before < largest {
                 return;
             }
-            gap = inner.max_gap(largest);
+            gap = max_gap(inner, largest);
         }
     }
 }

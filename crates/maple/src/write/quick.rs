@@ -10,23 +10,48 @@
 
 use super::gone::Gone;
 use super::trail::Trail;
-use super::{Need, Removed, Target};
+use super::{Removed, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::{Entry, Raw};
 use crate::error::Error;
-use crate::node::{Body, Edit, Fit, Job, Leaf, Link, Search};
+use crate::node::{Body, Change, Edit, Fit, Job, Leaf, Link, Search};
+use core::hint;
+use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
-/// What a write is to do.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Replace what is there.
-    Store,
+/// What a write is to do. Each kind is compiled by itself.
+pub(super) trait Kind {
+    /// Makes a hole, not an entry.
+    const HOLE: bool;
     /// Only if nothing is there.
-    Insert,
-    /// Remove the entry that holds `first`, whole.
-    Erase,
+    const INSERT: bool = false;
+    /// Of the entry that holds `first`, whole; the caller gets it.
+    const WHOLE: bool = false;
+}
+
+/// Replace what is there by an entry.
+pub(super) struct Store;
+/// Replace what is there by a hole.
+pub(super) struct Clear;
+/// Put an entry where nothing is.
+pub(super) struct Insert;
+/// Make a hole of the entry that holds `first`.
+pub(super) struct Erase;
+
+impl Kind for Store {
+    const HOLE: bool = false;
+}
+impl Kind for Clear {
+    const HOLE: bool = true;
+}
+impl Kind for Insert {
+    const HOLE: bool = false;
+    const INSERT: bool = true;
+}
+impl Kind for Erase {
+    const HOLE: bool = true;
+    const WHOLE: bool = true;
 }
 
 /// What came of it.
@@ -38,73 +63,109 @@ pub(super) enum Outcome {
     Plan(usize, usize, Option<(usize, usize, Raw)>),
 }
 
-/// A write on its way.
-pub(super) struct Quick<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc> {
-    pub(super) target: &'q mut Target<'t, E, R, A>,
-    pub(super) kind: Kind,
-    pub(super) first: usize,
-    pub(super) last: usize,
-    pub(super) word: *mut (),
+impl Outcome {
+    /// Of a write that returns nothing.
+    #[inline(always)]
+    pub(super) fn of(done: Result<(), Error>) -> Outcome {
+        Outcome::found(done, None)
+    }
+
+    /// Of one that returns an entry.
+    #[inline(always)]
+    pub(super) fn found(done: Result<(), Error>, entry: Option<(usize, usize, Raw)>) -> Outcome {
+        match done {
+            Ok(()) => Outcome::Done(entry),
+            Err(error) => Outcome::Failed(error),
+        }
+    }
 }
 
-impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, E, R, A> {
+/// A write on its way.
+pub(super) struct Quick<'q, 't, K, E: Entry, R: Reclaim, A: NodeAlloc> {
+    target: &'q mut Target<'t, E, R, A>,
+    first: usize,
+    last: usize,
+    word: *mut (),
+    _kind: PhantomData<K>,
+}
+
+impl<'q, 't, K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Quick<'q, 't, K, E, R, A> {
+    /// `word` is null if and only if the kind makes a hole.
+    #[inline(always)]
+    pub(super) fn new(
+        target: &'q mut Target<'t, E, R, A>,
+        (first, last): (usize, usize),
+        word: *mut (),
+    ) -> Self {
+        debug_assert!(word.is_null() == K::HOLE);
+        Quick { target, first, last, word, _kind: PhantomData }
+    }
+}
+
+impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R, A> {
     type Out = Outcome;
 
     #[inline(always)]
     fn run<S: Search>(self, search: S) -> Outcome {
-        let Quick { target, kind, mut first, mut last, word } = self;
+        let Quick { target, mut first, mut last, mut word, .. } = self;
+        if K::HOLE {
+            word = ptr::null_mut();
+        } else {
+            // SAFETY: the promise of `new`.
+            unsafe { hint::assert_unchecked(!word.is_null()) }
+        }
         let trail = &mut Trail::new();
         // SAFETY: the target's promise; the root is not null.
         unsafe { trail.walk(search, target.tree.load(), first) };
+        let trail = &*trail;
         // SAFETY: as above.
         let body = unsafe { trail.leaf.as_leaf().body() };
-        let slot = search.leaf(body, first);
-        let (start, end) = (body.start(slot, trail.min), body.end(slot, trail.max));
+        let place = Place { trail, body };
+        let from = search.leaf(body, first);
+        let mut to = from;
         let mut found = None;
-        match kind {
-            Kind::Store => {}
-            Kind::Insert => {
-                if !body.is_hole(slot) {
-                    return Outcome::Failed(Error::Occupied { start, end });
-                }
-                if last > end {
-                    // A hole ends at an entry.
-                    if slot + 1 == body.len() {
-                        return Outcome::Plan(first, last, None);
-                    }
-                    let (start, end) = (end + 1, body.end(slot + 1, trail.max));
-                    return Outcome::Failed(Error::Occupied { start, end });
-                }
+        if K::WHOLE {
+            let Some(raw) = NonNull::new(body.word(from)) else { return Outcome::Done(None) };
+            (first, last) = (place.start(from), place.end(from));
+            found = Some((first, last, raw));
+        } else {
+            if K::INSERT && !body.is_hole(from) {
+                return Outcome::Failed(occupied(place, from));
             }
-            Kind::Erase => {
-                let Some(raw) = NonNull::new(body.word(slot)) else { return Outcome::Done(None) };
-                (first, last) = (start, end);
-                found = Some((start, end, raw));
+            if last > place.end(from) {
+                if last > place.end(body.len() - 1) {
+                    return Outcome::Plan(first, last, None);
+                }
+                if K::INSERT {
+                    // A hole ends at an entry.
+                    return Outcome::Failed(occupied(place, from + 1));
+                }
+                to = search.leaf(body, last);
             }
         }
         // SAFETY: the target's promise.
-        if last > trail.max || (E::SHARES && unsafe { trail.is_shared() }) {
+        if E::SHARES && unsafe { trail.is_shared() } {
             return Outcome::Plan(first, last, found);
         }
-        let (mut to, mut to_end) = (slot, end);
-        if last > end {
-            to = search.leaf(body, last);
-            to_end = body.end(to, trail.max);
-        }
-        let ends = Ends { from: slot, start, to, end: to_end };
-        let removed = if kind == Kind::Erase { Removed::Keep } else { Removed::Drop };
-        let Some((edit, holes)) = edit(body, trail, ends, first, last, word) else {
+        let removed = if K::WHOLE { Removed::Keep } else { Removed::Drop };
+        let change = if K::HOLE {
+            hole(place, (from, to), (first, last))
+        } else {
+            Some(entry(place, (from, to), (first, last), word))
+        };
+        let Some((edit, holes)) = change else {
             // A hole that goes on in the next leaf.
-            let whole = slot == to && (first, last) == (start, end) && !body.is_hole(slot);
-            return match if whole { target.border(trail, slot, removed) } else { None } {
-                Some(Ok(())) => Outcome::Done(found),
-                Some(Err(error)) => Outcome::Failed(error),
+            let whole = from == to
+                && !body.is_hole(from)
+                && (K::WHOLE || (first, last) == (place.start(from), place.end(from)));
+            return match if whole { target.border(trail, from, removed) } else { None } {
+                Some(done) => Outcome::found(done, found),
                 None => Outcome::Plan(first, last, found),
             };
         };
         let Some(edit) = edit else { return Outcome::Done(None) };
         let made = match edit.fit(body, trail.height == 1) {
-            Fit::Fits => target.make(trail, &edit, holes, removed),
+            Fit::Fits => target.make(search, trail, &edit, holes, removed),
             // A wide leaf is packed anew: its contents may be narrow by now.
             Fit::Full if trail.height > 1 && !body.is_wide() => {
                 match target.split(trail, &edit, removed) {
@@ -114,96 +175,137 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, E, R, A> {
             }
             _ => return Outcome::Plan(first, last, found),
         };
-        match made {
-            Ok(()) => Outcome::Done(found),
-            Err(error) => Outcome::Failed(error),
+        Outcome::found(made, found)
+    }
+}
+
+/// A leaf where it is. Only a slot at an end of the leaf needs to know where that is.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'p> {
+    pub(super) trail: &'p Trail,
+    pub(super) body: &'p Body,
+}
+
+impl Place<'_> {
+    /// The first index of a slot.
+    #[inline(always)]
+    pub(super) fn start(self, slot: usize) -> usize {
+        // SAFETY: the promise of `Target::new`.
+        if slot == 0 { unsafe { self.trail.min(0) } } else { self.body.bound(slot - 1) + 1 }
+    }
+
+    /// The last index of a slot.
+    #[inline(always)]
+    pub(super) fn end(self, slot: usize) -> usize {
+        if slot + 1 < self.body.len() {
+            self.body.bound(slot)
+        } else {
+            // SAFETY: the promise of `Target::new`.
+            unsafe { self.trail.max(0) }
         }
     }
 }
 
-/// The slots that hold the ends of a range, with the start of the one and the end of the other.
-#[derive(Clone, Copy)]
-struct Ends {
-    from: usize,
-    start: usize,
-    to: usize,
-    end: usize,
+impl Place<'_> {
+    /// Whether the leaf before this ends with a hole.
+    pub(super) fn has_hole_before(self) -> bool {
+        // SAFETY: the promise of `Target::new`.
+        unsafe { self.trail.neighbour(false).is_some_and(|leaf| leaf.body().ends_with_hole()) }
+    }
+
+    /// Whether the leaf after this begins with a hole.
+    pub(super) fn has_hole_after(self) -> bool {
+        // SAFETY: the promise of `Target::new`.
+        unsafe { self.trail.neighbour(true).is_some_and(|leaf| leaf.body().is_hole(0)) }
+    }
+}
+
+#[cold]
+fn occupied(place: Place, slot: usize) -> Error {
+    Error::Occupied { start: place.start(slot), end: place.end(slot) }
 }
 
 /// The longest hole that a change takes, and that it makes.
 #[derive(Clone, Copy)]
 pub(super) struct Holes {
-    before: usize,
-    after: usize,
+    pub(super) before: usize,
+    pub(super) after: usize,
 }
 
-/// The change of a leaf, holes that it takes in included. The outer `None`: not within this leaf; the inner:
-/// nothing to change.
+/// The change that makes a hole of `first..=last`, which lies in the slots `from..=to`; and of the holes that
+/// it touches. The outer `None`: not within this leaf; the inner: nothing to change.
 #[inline(always)]
-fn edit(
-    body: &Body,
-    trail: &Trail,
-    mut ends: Ends,
-    mut first: usize,
-    mut last: usize,
-    word: *mut (),
+fn hole(
+    place: Place,
+    (mut from, mut to): (usize, usize),
+    (mut first, mut last): (usize, usize),
 ) -> Option<(Option<Edit>, Holes)> {
-    let mut holes = Holes { before: 0, after: 0 };
-    if word.is_null() {
-        // Holes stay whole: a hole next to a hole takes it in.
-        if body.is_hole(ends.from) {
-            if ends.from == ends.to {
-                return Some((None, holes));
+    let body = place.body;
+    let (mut start, mut end) = (place.start(from), place.end(to));
+    // Holes stay whole: a hole next to a hole takes it in.
+    if body.is_hole(from) {
+        if from == to {
+            return Some((None, Holes { before: 0, after: 0 }));
+        }
+        first = start;
+    } else if first == start {
+        if from > 0 {
+            if body.is_hole(from - 1) {
+                from -= 1;
+                start = place.start(from);
+                first = start;
             }
-            first = ends.start;
-        } else if first == ends.start {
-            if ends.from > 0 {
-                if body.is_hole(ends.from - 1) {
-                    ends.from -= 1;
-                    ends.start = body.start(ends.from, trail.min);
-                    first = ends.start;
-                }
-            } else if first > 0 {
-                return None;
-            }
+        } else if place.has_hole_before() {
+            return None;
         }
-        if body.is_hole(ends.to) {
-            last = ends.end;
-        } else if last == ends.end {
-            if ends.to + 1 < body.len() {
-                if body.is_hole(ends.to + 1) {
-                    ends.to += 1;
-                    ends.end = body.end(ends.to, trail.max);
-                    last = ends.end;
-                }
-            } else if last < usize::MAX {
-                return None;
-            }
-        }
-        // It is longer than those that it takes in.
-        holes.after = (last - first).wrapping_add(1);
-    } else {
-        if body.is_hole(ends.from) {
-            holes.after = first - ends.start;
-        }
-        if body.is_hole(ends.to) {
-            holes.after = holes.after.max(ends.end - last);
-        }
-        holes.before = if ends.from == ends.to {
-            if body.is_hole(ends.from) { (ends.end - ends.start).wrapping_add(1) } else { 0 }
-        } else {
-            longest(body, trail, ends)
-        };
     }
-    let (left, right) = (ends.start < first, last < ends.end);
-    let edit = Edit::new(body, (ends.from, ends.to), (left, right), (first, last), word);
-    Some((Some(edit), holes))
+    if body.is_hole(to) {
+        last = end;
+    } else if last == end {
+        if to + 1 < body.len() {
+            if body.is_hole(to + 1) {
+                to += 1;
+                end = place.end(to);
+                last = end;
+            }
+        } else if place.has_hole_after() {
+            return None;
+        }
+    }
+    // It is longer than those that it takes in.
+    let holes = Holes { before: 0, after: (last - first).wrapping_add(1) };
+    let rests = (start < first, last < end);
+    Some((Some(Edit::new(body, (from, to), rests, (first, last), ptr::null_mut())), holes))
+}
+
+/// The change that makes an entry of `first..=last`, which lies in the slots `from..=to`.
+#[inline(always)]
+fn entry(
+    place: Place,
+    (from, to): (usize, usize),
+    (first, last): (usize, usize),
+    word: *mut (),
+) -> (Option<Edit>, Holes) {
+    let body = place.body;
+    let (start, end) = (place.start(from), place.end(to));
+    // What is left of holes on either side.
+    let left = if body.is_hole(from) { first - start } else { 0 };
+    let right = if body.is_hole(to) { end - last } else { 0 };
+    let before = if from == to {
+        if body.is_hole(from) { (end - start).wrapping_add(1) } else { 0 }
+    } else {
+        longest(place, from, to)
+    };
+    let rests = (start < first, last < end);
+    let edit = Edit::new(body, (from, to), rests, (first, last), word);
+    (Some(edit), Holes { before, after: left.max(right) })
 }
 
 /// The longest hole among some slots.
-fn longest(body: &Body, trail: &Trail, ends: Ends) -> usize {
-    let length = |slot| (body.end(slot, trail.max) - body.start(slot, trail.min)).wrapping_add(1);
-    (ends.from..=ends.to).filter(|&slot| body.is_hole(slot)).map(length).max().unwrap_or(0)
+#[inline]
+fn longest(place: Place, from: usize, to: usize) -> usize {
+    let length = |slot| (place.end(slot) - place.start(slot)).wrapping_add(1);
+    (from..=to).filter(|&slot| place.body.is_hole(slot)).map(length).max().unwrap_or(0)
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
@@ -221,8 +323,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
 
     /// Makes a change that fits.
     #[inline(always)]
-    fn make(
+    fn make<S: Search>(
         &mut self,
+        search: S,
         trail: &Trail,
         edit: &Edit,
         holes: Holes,
@@ -232,57 +335,57 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         // SAFETY: the promise of `Target::new`.
         let body = unsafe { trail.leaf.as_leaf().body() };
         self.second_half(body, edit)?;
-        let in_place = self.supplies.bin.is_exclusive();
-        if !in_place {
-            self.supplies.nodes.fill(Need { leaves: 1, inners: 0 })?;
-        }
-        // Nothing fails from here on.
-        let copy = if edit.splits() { self.take_copy() } else { ptr::null_mut() };
         let gone = Gone::of::<E>(body, edit.removed(), removed);
-        let link = if in_place {
-            // SAFETY: the owner is alone, and `body` is not used any more.
-            edit.apply(unsafe { trail.leaf.as_leaf().body_mut() }, copy);
-            trail.leaf
-        } else {
-            let leaf = self.supplies.nodes.take_leaf(Leaf::new(*body));
-            // SAFETY: the leaf is new and only ours.
-            edit.apply(unsafe { leaf.as_ref().body_mut() }, copy);
-            let link = Link::leaf(leaf);
-            if trail.height == 1 {
-                self.tree.publish(link);
-            } else {
-                // SAFETY: the promise of `Target::new`.
-                let (parent, slot) = unsafe { trail.step(1) };
-                parent.publish(slot, link);
-            }
-            link
-        };
-        if trail.height > 1 {
-            update_gap(trail, link, holes);
-        }
-        if !in_place {
-            // SAFETY: the leaf was replaced by its copy.
-            unsafe { self.supplies.bin.node(trail.leaf) }
-        }
+        self.commit(search, trail, &edit.change(body), holes)?;
         self.finish(&gone);
         Ok(())
     }
-}
 
-/// Brings the gaps on the way up to date after a change of the leaf, which is `link` now.
-#[inline(always)]
-fn update_gap(trail: &Trail, link: Link, holes: Holes) {
-    // SAFETY: the promise of `Target::new`; the tree has inner nodes.
-    let (parent, slot) = unsafe { trail.step(1) };
-    let gap = parent.gap(slot);
-    let gap = if holes.after >= gap {
-        holes.after
-    } else if holes.before == gap {
-        // SAFETY: the writer's right.
-        unsafe { link.as_leaf().body() }.gap(trail.min, trail.max, gap)
-    } else {
-        return;
-    };
-    // SAFETY: as above.
-    unsafe { trail.raise_gap(1, gap) }
+    /// Carries out a change of the leaf on the way.
+    ///
+    /// Cost: for an exclusive owner four cache lines loaded and stored; beside readers those four are
+    /// others, and come from the supplies, and there is one release store and two words for the grace period.
+    #[inline(always)]
+    pub(super) fn commit<S: Search>(
+        &mut self,
+        search: S,
+        trail: &Trail,
+        change: &Change,
+        holes: Holes,
+    ) -> Result<(), Error> {
+        let in_place = self.supplies.bin.is_exclusive();
+        let old = trail.leaf.node().cast::<Leaf>();
+        let new = if in_place { old } else { self.supplies.nodes.leaf()?.as_ptr() };
+        // Nothing fails from here on.
+        let copy = if change.splits { self.take_copy() } else { ptr::null_mut() };
+        // A duplicate made ahead is for the next write only: its source may be gone by the one after.
+        self.supplies.drop_spare();
+        // SAFETY: the owner is alone, and nobody has borrowed the leaf; or the block is ours, and the old leaf stays as it is.
+        unsafe { search.change(change, old, new, copy) };
+        let link = Link::to_leaf(new);
+        if trail.height > 1 {
+            // SAFETY: the promise of `Target::new`; there are inner nodes.
+            let (parent, slot) = unsafe { trail.step(1) };
+            if !in_place {
+                parent.publish(slot, link);
+            }
+            let gap = parent.gap(slot);
+            // SAFETY: as above.
+            unsafe {
+                if holes.after >= gap {
+                    trail.raise_gap(search, 1, holes.after);
+                } else if holes.before == gap {
+                    let (min, max) = (trail.min(0), trail.max(0));
+                    trail.raise_gap(search, 1, search.gap(link.as_leaf().body(), min, max, gap));
+                }
+            }
+        } else if !in_place {
+            self.tree.publish(link);
+        }
+        if !in_place {
+            // SAFETY: the leaf was replaced by its copy.
+            unsafe { self.supplies.bin.leaf(trail.leaf) }
+        }
+        Ok(())
+    }
 }

@@ -58,6 +58,15 @@ impl<A: NodeAlloc> Reserve<A> {
         place
     }
 
+    /// A block for a leaf: a spare one, if there is one.
+    #[inline(always)]
+    pub(crate) fn leaf(&mut self) -> Result<NonNull<Leaf>, Error> {
+        if self.leaves.head.is_null() {
+            return Ok(A::allocate(LEAF_BLOCK)?.cast());
+        }
+        Ok(self.leaves.pop().cast())
+    }
+
     /// Makes an inner node of a spare block.
     ///
     /// # Panics

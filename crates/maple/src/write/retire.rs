@@ -11,7 +11,7 @@ use super::plan::Plan;
 use crate::alloc::NodeAlloc;
 use crate::entry::{Entry, Raw, drop_raw};
 use crate::layout::INNER_BLOCK;
-use crate::node::{Body, Link};
+use crate::node::{Body, Link, free_leaf};
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ops::Range;
@@ -164,6 +164,20 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
             debug_assert!(!unsafe { link.refs() }.shared(), "a shared node is freed");
             // SAFETY: the caller's promise.
             unsafe { self.dispose(node, link.free_fn::<A>()) }
+        }
+    }
+
+    /// As [`Bin::node`], for a leaf.
+    ///
+    /// # Safety
+    /// As for [`Bin::node`].
+    #[inline(always)]
+    pub(super) unsafe fn leaf(&mut self, link: Link) {
+        // SAFETY: the caller's promise.
+        debug_assert!(!unsafe { link.refs() }.shared(), "a shared leaf is freed");
+        if let Some(leaf) = link.tagged() {
+            // SAFETY: the caller's promise; a leaf's tag is zero.
+            unsafe { self.dispose(leaf, free_leaf::<A>) }
         }
     }
 

@@ -57,15 +57,16 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let copy = if edit.splits() { self.take_copy() } else { ptr::null_mut() };
         let gone = Gone::of::<E>(body, edit.removed(), removed);
         let end = body.bound(at - 1);
-        own.apply(half, copy);
-        let gaps =
-            [left.gap(trail.min, end, usize::MAX), right.gap(end + 1, trail.max, usize::MAX)];
+        own.change(half).apply(half, copy);
+        // SAFETY: the promise of `Target::new`.
+        let (min, max) = unsafe { (trail.min(0), trail.max(0)) };
+        let gaps = [left.gap(min, end, usize::MAX), right.gap(end + 1, max, usize::MAX)];
         let right = Link::leaf(self.supplies.nodes.take_leaf(Leaf::new(right)));
         if in_place {
             // SAFETY: the owner is alone, and `body` is not used any more.
             unsafe {
                 *trail.leaf.as_leaf().body_mut() = left;
-                parent.insert(slot, [(end, trail.leaf, gaps[0]), (trail.max, right, gaps[1])]);
+                parent.insert(slot, [(end, trail.leaf, gaps[0]), (max, right, gaps[1])]);
             }
         } else {
             let left = Link::leaf(self.supplies.nodes.take_leaf(Leaf::new(left)));
@@ -73,7 +74,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             // SAFETY: the new parent is ours alone; the old one does not change.
             unsafe {
                 node.as_ref().fill_from(parent);
-                node.as_ref().insert(slot, [(end, left, gaps[0]), (trail.max, right, gaps[1])]);
+                node.as_ref().insert(slot, [(end, left, gaps[0]), (max, right, gaps[1])]);
             }
             self.replace_parent(trail, node);
         }

@@ -1,17 +1,17 @@
 //! The way of a write down the tree: no more than a write within one leaf needs.
 
 use crate::layout::MAX_HEIGHT;
-use crate::node::{Inner, Link, Search};
+use crate::node::{Inner, Leaf, Link, Search};
+use core::hint;
 use core::mem::MaybeUninit;
 
 /// The nodes from the root to a leaf, and the slot taken in each.
+///
+/// What they cover is not worked out on the way: most writes need one bound of the leaf's own, if any.
 pub(super) struct Trail {
     /// Levels of the tree.
     pub(super) height: usize,
     pub(super) leaf: Link,
-    /// What the leaf covers.
-    pub(super) min: usize,
-    pub(super) max: usize,
     /// The inner nodes of levels from 1 to below `height`.
     steps: [MaybeUninit<(Link, usize)>; MAX_HEIGHT],
 }
@@ -27,8 +27,6 @@ impl Trail {
         unsafe {
             (&raw mut (*place).height).write(0);
             (&raw mut (*place).leaf).write(Link::NULL);
-            (&raw mut (*place).min).write(0);
-            (&raw mut (*place).max).write(0);
             trail.assume_init()
         }
     }
@@ -37,19 +35,42 @@ impl Trail {
     /// As for [`crate::path::Path::walk`]; the root is not null.
     #[inline(always)]
     pub(super) unsafe fn walk<S: Search>(&mut self, search: S, root: Link, index: usize) {
-        self.height = root.level() + 1;
-        let (mut link, mut min, mut max) = (root, 0, usize::MAX);
-        for level in (1..self.height).rev() {
+        // SAFETY: the caller's promise.
+        unsafe { self.walk_checking(search, root, index, false) };
+    }
+
+    /// Walks, and tells whether a node on the way belongs to another tree, too, if that is asked for. From the top
+    /// down: see [`crate::node`], `refs`.
+    ///
+    /// # Safety
+    /// As for [`Trail::walk`].
+    #[inline(always)]
+    pub(super) unsafe fn walk_checking<S: Search>(
+        &mut self,
+        search: S,
+        root: Link,
+        index: usize,
+        check: bool,
+    ) -> bool {
+        let height = root.level() + 1;
+        // SAFETY: no tree is higher.
+        unsafe { hint::assert_unchecked(height <= MAX_HEIGHT) }
+        self.height = height;
+        let (mut link, mut shared) = (root, false);
+        for level in (1..height).rev() {
             // SAFETY: the caller's promise.
             let inner = unsafe { link.as_inner() };
+            if check {
+                shared |= inner.refs().shared();
+            }
             // SAFETY: as above.
-            let seps = unsafe { inner.seps() };
-            let slot = search.inner(seps, index);
+            let slot = search.inner(unsafe { inner.seps() }, index);
             self.steps[level].write((link, slot));
-            (min, max) = (seps.start(slot, min), seps.end(slot, max));
             link = inner.child(slot);
         }
-        (self.leaf, self.min, self.max) = (link, min, max);
+        self.leaf = link;
+        // SAFETY: as above.
+        shared | (check && unsafe { link.as_leaf() }.refs.shared())
     }
 
     /// The inner node at a level, and the slot taken in it.
@@ -87,12 +108,13 @@ impl Trail {
         }
     }
 
-    /// The first index of the leaf's parent.
+    /// The first index of the node at a level: 0 for the leaf.
     ///
     /// # Safety
-    /// As for [`Trail::is_shared`]; there are inner nodes.
-    pub(super) unsafe fn parent_min(&self) -> usize {
-        for level in 2..self.height {
+    /// As for [`Trail::is_shared`].
+    #[inline(never)]
+    pub(super) unsafe fn min(&self, level: usize) -> usize {
+        for level in level + 1..self.height {
             // SAFETY: the caller's promise.
             let (inner, slot) = unsafe { self.step(level) };
             if slot > 0 {
@@ -103,12 +125,13 @@ impl Trail {
         0
     }
 
-    /// The last index of the leaf's parent.
+    /// The last index of the node at a level: 0 for the leaf.
     ///
     /// # Safety
-    /// As for [`Trail::parent_min`].
-    pub(super) unsafe fn parent_max(&self) -> usize {
-        for level in 2..self.height {
+    /// As for [`Trail::is_shared`].
+    #[inline(never)]
+    pub(super) unsafe fn max(&self, level: usize) -> usize {
+        for level in level + 1..self.height {
             // SAFETY: the caller's promise.
             let (inner, slot) = unsafe { self.step(level) };
             // SAFETY: as above.
@@ -118,6 +141,34 @@ impl Trail {
             }
         }
         usize::MAX
+    }
+
+    /// The leaf after the one on the way (or before it), if there is one.
+    ///
+    /// # Safety
+    /// As for [`Trail::is_shared`].
+    #[inline(never)]
+    pub(super) unsafe fn neighbour<'n>(&self, after: bool) -> Option<&'n Leaf> {
+        for level in 1..self.height {
+            // SAFETY: the caller's promise.
+            let (inner, slot) = unsafe { self.step(level) };
+            // SAFETY: as above.
+            let len = unsafe { inner.seps() }.len();
+            let beside = if after { slot + 1 } else { slot.wrapping_sub(1) };
+            if beside < len {
+                let mut link = inner.child(beside);
+                while link.level() > 0 {
+                    // SAFETY: as above.
+                    let inner = unsafe { link.as_inner() };
+                    // SAFETY: as above.
+                    let last = unsafe { inner.seps() }.len() - 1;
+                    link = inner.child(if after { 0 } else { last });
+                }
+                // SAFETY: as above.
+                return Some(unsafe { link.as_leaf() });
+            }
+        }
+        None
     }
 
     /// Brings the gaps above the leaf's parent up to date, which has several new ones.
@@ -132,7 +183,7 @@ impl Trail {
             // SAFETY: as above.
             let gap = unsafe { above.child(slot).as_inner() }.max_gap(usize::MAX);
             // SAFETY: as above.
-            unsafe { self.raise_gap(2, gap) }
+            unsafe { self.raise(2, gap, Inner::max_gap) }
         }
     }
 
@@ -144,8 +195,17 @@ impl Trail {
     /// # Safety
     /// As for [`Trail::is_shared`].
     #[inline(always)]
-    pub(super) unsafe fn raise_gap(&self, level: usize, gap: usize) {
+    pub(super) unsafe fn raise_gap<S: Search>(&self, search: S, level: usize, gap: usize) {
         // SAFETY: the caller's promise.
-        super::publish::raise_gap(level, self.height, gap, |level| unsafe { self.step(level) });
+        unsafe { self.raise(level, gap, |inner, limit| search.max_gap(inner, limit)) }
+    }
+
+    /// # Safety
+    /// As for [`Trail::is_shared`].
+    #[inline(always)]
+    unsafe fn raise(&self, level: usize, gap: usize, max_gap: impl Fn(&Inner, usize) -> usize) {
+        // SAFETY: the caller's promise.
+        let step = |level| unsafe { self.step(level) };
+        super::publish::raise_gap(level, self.height, gap, step, max_gap);
     }
 }

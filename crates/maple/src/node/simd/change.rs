@@ -1,0 +1,136 @@
+//! A leaf changed by vectors of 64 bytes: four loads, five masked loads, four stores.
+
+use super::Avx512;
+use crate::layout::{LEAF_CELLS, LEAF_SLOTS, NARROW};
+use crate::node::change::{Change, Run, Way, change_scalar};
+use crate::node::inner::Inner;
+use crate::node::leaf::{Body, Leaf};
+use core::arch::x86_64::*;
+
+// Bounds lie in the first two lines, words in the last three; the header and the count of references are the last
+// two cells.
+const _: () = assert!(size_of::<Leaf>() == 256 && 4 * (LEAF_SLOTS - 1) <= 128);
+const _: () = assert!(8 * (LEAF_CELLS - NARROW.full / NARROW.entry) >= 64);
+const _: () = assert!(Body::HEADER == 8 * 30 && Leaf::REFS == 8 * 31);
+
+impl Way for Avx512 {
+    #[inline(always)]
+    unsafe fn change(self, change: &Change, from: *const Leaf, to: *mut Leaf, copy: *mut ()) {
+        // SAFETY: the caller's promise, and the processor has them.
+        unsafe {
+            if (*from).body().is_wide() {
+                change_scalar(change, from, to, copy)
+            } else {
+                change_narrow(change, from, to, copy)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn gap(self, body: &Body, min: usize, max: usize, limit: usize) -> usize {
+        if body.wide {
+            return body.gap(min, max, limit);
+        }
+        // SAFETY: the processor has them.
+        unsafe { gap(body, min, max) }
+    }
+
+    #[inline(always)]
+    fn max_gap(self, inner: &Inner, _: usize) -> usize {
+        // SAFETY: the processor has them.
+        unsafe { max_gap(inner) }
+    }
+}
+
+/// # Safety
+/// As for [`Way::change`]; the leaf is narrow, and the processor has AVX-512.
+// Without the attribute for vectors, which would keep it from being inlined always; where it is inlined there are some.
+#[inline(always)]
+unsafe fn change_narrow(change: &Change, from: *const Leaf, to: *mut Leaf, copy: *mut ()) {
+    let Change { len, mask, bounds, words, new: [first, second], word, rank, splits } = *change;
+    let at = from.cast::<u8>();
+    let bits = |run: usize, at: usize| ((1u64 << run) - 1) << at;
+    let shifted = |run: Run, size: usize| {
+        at.wrapping_offset(size as isize * (run.old as isize - run.new as isize))
+    };
+    // Lanes of 32 bits in the first two lines, and cells of the last three, that come from elsewhere; and those
+    // that are new.
+    let (bound_at, word_at) = (shifted(bounds, 4), shifted(words, 8));
+    let (bounds, words) = (bits(bounds.len, bounds.new), bits(words.len, words.new));
+    let (one, two) =
+        (bits(usize::from(first.is), first.slot), bits(usize::from(second.is), second.slot));
+    let come = bits(usize::from(!word.is_null()), LEAF_CELLS - 1 - rank);
+    // SAFETY: the lines lie in the leaf, and so do the lanes that the masks select; `to` is the caller's, and as
+    // long as `from`.
+    unsafe {
+        let value = word.expose_provenance() as i64;
+        // Macros, since a closure would have no vectors to be compiled with.
+        macro_rules! bound {
+            ($v:expr, $i:expr) => {{
+                let moved = bound_at.wrapping_add(64 * $i).cast();
+                let v = _mm512_mask_loadu_epi32($v, (bounds >> (16 * $i)) as u16, moved);
+                let v = _mm512_mask_set1_epi32(v, (one >> (16 * $i)) as u16, first.value as i32);
+                _mm512_mask_set1_epi32(v, (two >> (16 * $i)) as u16, second.value as i32)
+            }};
+        }
+        macro_rules! cell {
+            ($v:expr, $i:expr) => {{
+                let moved = word_at.wrapping_add(64 * $i).cast();
+                let v = _mm512_mask_loadu_epi64($v, (words >> (8 * $i)) as u8, moved);
+                _mm512_mask_set1_epi64(v, (come >> (8 * $i)) as u8, value)
+            }};
+        }
+        let header = (*from).body().header_with(len, mask) as i64;
+        let [a, b, c, d] = [0, 1, 2, 3].map(|i| at.add(64 * i));
+        let a = bound!(_mm512_load_si512(a.cast()), 0);
+        let b = cell!(bound!(_mm512_load_si512(b.cast()), 1), 1);
+        let c = cell!(_mm512_load_si512(c.cast()), 2);
+        let d = cell!(_mm512_load_si512(d.cast()), 3);
+        let d = _mm512_mask_set1_epi64(_mm512_mask_set1_epi64(d, 1 << 6, header), 1 << 7, 1);
+        let to_line = to.cast::<u8>();
+        _mm512_store_si512(to_line.cast(), a);
+        _mm512_store_si512(to_line.add(64).cast(), b);
+        _mm512_store_si512(to_line.add(128).cast(), c);
+        _mm512_store_si512(to_line.add(192).cast(), d);
+        if splits {
+            (*to).body_mut().put_word(rank + usize::from(!word.is_null()), copy);
+        }
+    }
+}
+
+/// The longest hole of a narrow leaf.
+///
+/// Lines are loaded whole and shifted in registers: a load across the lines of a leaf just written would wait for it.
+#[target_feature(enable = "avx512f,popcnt,bmi1")]
+#[inline]
+unsafe fn gap(body: &Body, min: usize, max: usize) -> usize {
+    let last = body.len() - 1;
+    let holes = body.holes();
+    let length = |slot: usize| body.end(slot, max) - body.start(slot, min) + 1;
+    // A leaf has an entry, so a hole is shorter than the whole index range.
+    let mut gap = if holes & 1 != 0 { length(0) } else { 0 };
+    if last > 0 && holes >> last != 0 {
+        gap = gap.max(length(last));
+    }
+    // The others have a bound on either side.
+    let holes = holes & ((1 << last) - 1) & !1;
+    let at = body.narrow();
+    // SAFETY: inside the room.
+    let (low, high) =
+        unsafe { (_mm512_load_si512(at.cast()), _mm512_load_si512(at.add(16).cast())) };
+    let before = (_mm512_alignr_epi32(low, low, 15), _mm512_alignr_epi32(high, low, 15));
+    let low = _mm512_maskz_sub_epi32(holes as u16, low, before.0);
+    let high = _mm512_maskz_sub_epi32((holes >> 16) as u16, high, before.1);
+    let units = _mm512_reduce_max_epu32(_mm512_max_epu32(low, high));
+    gap.max((units as usize) << body.shift)
+}
+
+#[target_feature(enable = "avx512f,popcnt,bmi1")]
+#[inline]
+unsafe fn max_gap(inner: &Inner) -> usize {
+    let gaps = inner.gaps().cast::<i64>();
+    // SAFETY: there are sixteen; only the writer, whom we are, stores to them.
+    let (low, high) =
+        unsafe { (_mm512_load_si512(gaps.cast()), _mm512_load_si512(gaps.add(8).cast())) };
+    _mm512_reduce_max_epu64(_mm512_max_epu64(low, high)) as usize
+}

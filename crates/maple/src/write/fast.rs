@@ -1,0 +1,147 @@
+//! The two writes that most are: an entry into a hole, and an erase. Within one narrow leaf, without the general
+//! change of [`Edit`]: which slots come and go is known but for two bits each.
+//!
+//! Whatever is not so is left to [`super::quick`], which begins anew.
+//!
+//! Cost: the walk, one search in the leaf, some sixty instructions, and [`Target::commit`].
+
+use super::quick::{Holes, Outcome, Place};
+use super::trail::Trail;
+use super::{Removed, Target};
+use crate::alloc::NodeAlloc;
+use crate::entry::Entry;
+use crate::layout::{LEAF_LOW, NARROW};
+use crate::node::{Bound, Change, Edit, Job, Run, Search, words};
+use core::ptr::{self, NonNull};
+use grace::Reclaim;
+
+/// An entry into a hole.
+pub(super) struct Fill<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc> {
+    pub(super) target: &'q mut Target<'t, E, R, A>,
+    pub(super) first: usize,
+    pub(super) last: usize,
+    pub(super) word: NonNull<()>,
+}
+
+impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Fill<'_, '_, E, R, A> {
+    /// `None`: nothing done.
+    type Out = Option<Outcome>;
+
+    #[inline(always)]
+    fn run<S: Search>(self, search: S) -> Option<Outcome> {
+        let Fill { target, first, last, word } = self;
+        let trail = &mut Trail::new();
+        // SAFETY: the target's promise; the root is not null.
+        let shared = unsafe { trail.walk_checking(search, target.tree.load(), first, E::SHARES) };
+        let trail = &*trail;
+        // SAFETY: as above.
+        let body = unsafe { trail.leaf.as_leaf().body() };
+        let place = Place { trail, body };
+        let slot = search.leaf(body, first);
+        if shared || body.is_wide() || !body.is_hole(slot) {
+            return None;
+        }
+        let (start, end) = (place.start(slot), place.end(slot));
+        let (left, right) = (start < first, last < end);
+        if last > end
+            || (left && !body.takes(first.wrapping_sub(1)))
+            || (right && !body.takes(last))
+        {
+            return None;
+        }
+        let (lefts, rights) = (usize::from(left), usize::from(right));
+        let len = body.len() + lefts + rights;
+        let count = body.count() + 1;
+        if len > 31 || NARROW.weigh(len, count) > NARROW.full {
+            if trail.height == 1 {
+                return None;
+            }
+            let rests = (left, right);
+            let edit = Edit::new(body, (slot, slot), rests, (first, last), word.as_ptr());
+            return target.split(trail, &edit, Removed::Drop).map(Outcome::of);
+        }
+        let rank = body.rank(slot);
+        let mask = u64::from(body.entries());
+        let below = mask & ((1 << slot) - 1);
+        let above = (mask >> slot) << (slot + lefts + rights);
+        let change = Change {
+            len,
+            mask: (below | 1 << (slot + lefts) | above) as u32,
+            bounds: Run { old: slot, new: slot + lefts + rights, len: body.len() - 1 - slot },
+            words: words(body, rank, 0, 1),
+            new: [
+                Bound { is: left, slot, value: body.encode(first.wrapping_sub(1)) },
+                Bound { is: right, slot: slot + lefts, value: body.encode(last) },
+            ],
+            word: word.as_ptr(),
+            rank,
+            splits: false,
+        };
+        // A hole is shorter than the whole range: the leaf has an entry.
+        let holes = Holes { before: end - start + 1, after: (first - start).max(end - last) };
+        Some(Outcome::of(target.commit(search, trail, &change, holes)))
+    }
+}
+
+/// A hole in place of the entry that holds an index.
+pub(super) struct Vacate<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc> {
+    pub(super) target: &'q mut Target<'t, E, R, A>,
+    pub(super) index: usize,
+}
+
+impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Vacate<'_, '_, E, R, A> {
+    /// `None`: nothing done.
+    type Out = Option<Outcome>;
+
+    #[inline(always)]
+    fn run<S: Search>(self, search: S) -> Option<Outcome> {
+        let Vacate { target, index } = self;
+        let trail = &mut Trail::new();
+        // SAFETY: the target's promise; the root is not null.
+        let shared = unsafe { trail.walk_checking(search, target.tree.load(), index, E::SHARES) };
+        let trail = &*trail;
+        // SAFETY: as above.
+        let body = unsafe { trail.leaf.as_leaf().body() };
+        let place = Place { trail, body };
+        let slot = search.leaf(body, index);
+        let Some(raw) = NonNull::new(body.word(slot)) else { return Some(Outcome::Done(None)) };
+        if shared || body.is_wide() {
+            return None;
+        }
+        let (start, end) = (place.start(slot), place.end(slot));
+        let found = Some((start, end, raw));
+        // Holes stay whole: one that goes on in the next leaf is not only this leaf's.
+        if (slot == 0 && place.has_hole_before())
+            || (slot + 1 == body.len() && place.has_hole_after())
+        {
+            let done = target.border(trail, slot, Removed::Keep)?;
+            return Some(Outcome::found(done, found));
+        }
+        // A hole next to it is taken in.
+        let holes = body.holes();
+        let lefts = (holes << 1 >> slot & 1) as usize;
+        let rights = (holes >> slot >> 1 & 1) as usize;
+        let (from, to) = (slot - lefts, slot + rights);
+        let len = body.len() - lefts - rights;
+        let count = body.count() - 1;
+        if count == 0 || (trail.height > 1 && NARROW.weigh(len, count) < LEAF_LOW) {
+            return None;
+        }
+        let rank = body.rank(slot);
+        let mask = u64::from(body.entries());
+        let below = mask & ((1 << from) - 1);
+        let change = Change {
+            len,
+            mask: (below | mask >> (to + 1) << (from + 1)) as u32,
+            bounds: Run { old: to, new: from, len: (body.len() - 1).saturating_sub(to) },
+            words: words(body, rank, 1, 0),
+            new: [Bound::NONE; 2],
+            word: ptr::null_mut(),
+            rank,
+            splits: false,
+        };
+        let (start, end) = (place.start(from), place.end(to));
+        let holes = Holes { before: 0, after: (end - start).wrapping_add(1) };
+        Some(Outcome::found(target.commit(search, trail, &change, holes), found))
+    }
+}
