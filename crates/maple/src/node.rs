@@ -185,6 +185,13 @@ unsafe fn free_inner<A: NodeAlloc>(node: NonNull<()>) {
 /// A [`Link`] that readers load while a writer stores it.
 pub(crate) struct AtomicLink(AtomicPtr<()>);
 
+#[cfg(loom)]
+impl crate::sync::Copied for AtomicLink {
+    fn copy_of(&self, other: &Self) {
+        self.publish(other.load());
+    }
+}
+
 impl AtomicLink {
     #[cfg(not(loom))]
     pub(crate) const fn new(link: Link) -> Self {

@@ -67,6 +67,47 @@ impl<T> Frozen<T> {
     }
 }
 
+/// Copies `n` atomics, from place `old` of some to place `new` of those or others.
+///
+/// # Safety
+/// They are there. Nobody else stores to the ones or looks at the others meanwhile.
+#[cfg(not(loom))]
+#[inline(always)]
+pub(crate) unsafe fn copy_cells<T>(from: &[T], old: usize, to: &[T], new: usize, n: usize) {
+    debug_assert!(old + n <= from.len() && new + n <= to.len());
+    // SAFETY: the caller's promise; atomics may be written to through a shared reference.
+    unsafe { core::ptr::copy(from.as_ptr().add(old), to.as_ptr().add(new).cast_mut(), n) }
+}
+
+/// As without loom, but one by one. Where the places overlap, the new ones lie above the old.
+///
+/// # Safety
+/// None is needed here.
+#[cfg(loom)]
+pub(crate) unsafe fn copy_cells<T: Copied>(
+    from: &[T],
+    old: usize,
+    to: &[T],
+    new: usize,
+    n: usize,
+) {
+    (0..n).rev().for_each(|i| to[new + i].copy_of(&from[old + i]));
+}
+
+/// An atomic that can be copied under loom.
+#[cfg(loom)]
+pub(crate) trait Copied {
+    fn copy_of(&self, other: &Self);
+}
+
+#[cfg(loom)]
+impl Copied for AtomicUsize {
+    fn copy_of(&self, other: &Self) {
+        // Relaxed: nobody else is there.
+        self.store(other.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
 /// Loom's atomics, with a turn before each access.
 ///
 /// Loom reorders two accesses only if it takes them for dependent, and it remembers one access of each

@@ -45,7 +45,7 @@ use crate::error::Error;
 use crate::node::{self, AtomicLink, Leaf, Link, Slot, pack};
 use crate::path::{Path, Pick, Span};
 use core::ptr::{self, NonNull};
-use fast::{Fill, Vacate};
+use fast::{Fast, Fill, Found, Vacate};
 use grace::Reclaim;
 use plan::Plan;
 use quick::{Clear, Erase, Insert, Outcome, Quick, Store};
@@ -166,12 +166,24 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
             return self.first_entry(first, last, new);
         }
         let target = &mut self;
-        match match NonNull::new(new) {
-            Some(word) => {
-                target.fill(first, last, word).unwrap_or_else(|| target.store(first, last, new))
+        if let Some(word) = NonNull::new(new) {
+            match node::run(Fill { target, first, last, word }) {
+                Fast::Done => return Ok(()),
+                Fast::OutOfMemory => return Err(Error::OutOfMemory),
+                Fast::Other => {}
             }
-            None => target.clear(first, last),
-        } {
+        }
+        self.replace_any(first, last, new)
+    }
+
+    #[inline(never)]
+    fn replace_any(&mut self, first: usize, last: usize, new: *mut ()) -> Result<(), Error> {
+        let outcome = if new.is_null() {
+            node::run(Quick::<Clear, E, R, A>::new(self, (first, last), new))
+        } else {
+            node::run(Quick::<Store, E, R, A>::new(self, (first, last), new))
+        };
+        match outcome {
             Outcome::Done(_) => Ok(()),
             Outcome::Failed(error) => Err(error),
             Outcome::Plan(first, last, _) => self.carry_out(first, last, new, Removed::Drop),
@@ -185,8 +197,19 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
             return self.first_entry(first, last, new);
         }
         let target = &mut self;
-        let filled = NonNull::new(new).and_then(|word| target.fill(first, last, word));
-        match filled.unwrap_or_else(|| target.insert_any(first, last, new)) {
+        if let Some(word) = NonNull::new(new) {
+            match node::run(Fill { target, first, last, word }) {
+                Fast::Done => return Ok(()),
+                Fast::OutOfMemory => return Err(Error::OutOfMemory),
+                Fast::Other => {}
+            }
+        }
+        self.insert_any(first, last, new)
+    }
+
+    #[inline(never)]
+    fn insert_any(&mut self, first: usize, last: usize, new: *mut ()) -> Result<(), Error> {
+        match node::run(Quick::<Insert, E, R, A>::new(self, (first, last), new)) {
             Outcome::Done(_) => Ok(()),
             Outcome::Failed(error) => Err(error),
             Outcome::Plan(first, last, _) => {
@@ -207,9 +230,18 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         if self.tree.load().is_null() {
             return Ok(None);
         }
-        let (target, word) = (&mut self, ptr::null_mut());
-        let vacated = node::run(Vacate { target, index });
-        match vacated.unwrap_or_else(|| target.erase_any(index)) {
+        let mut found = Found { start: 0, end: 0, word: ptr::null_mut() };
+        match node::run(Vacate { target: &mut self, index, found: &mut found }) {
+            Fast::Done => Ok(NonNull::new(found.word).map(|raw| (found.start, found.end, raw))),
+            Fast::OutOfMemory => Err(Error::OutOfMemory),
+            Fast::Other => self.erase_any(index),
+        }
+    }
+
+    #[inline(never)]
+    fn erase_any(&mut self, index: usize) -> Result<Option<(usize, usize, Raw)>, Error> {
+        let word = ptr::null_mut();
+        match node::run(Quick::<Erase, E, R, A>::new(self, (index, index), word)) {
             Outcome::Done(erased) => Ok(erased),
             Outcome::Failed(error) => Err(error),
             Outcome::Plan(first, last, erased) => {
@@ -217,31 +249,6 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
                 Ok(erased)
             }
         }
-    }
-
-    #[inline(always)]
-    fn fill(&mut self, first: usize, last: usize, word: NonNull<()>) -> Option<Outcome> {
-        node::run(Fill { target: self, first, last, word })
-    }
-
-    #[inline(never)]
-    fn store(&mut self, first: usize, last: usize, new: *mut ()) -> Outcome {
-        node::run(Quick::<Store, E, R, A>::new(self, (first, last), new))
-    }
-
-    #[inline(never)]
-    fn clear(&mut self, first: usize, last: usize) -> Outcome {
-        node::run(Quick::<Clear, E, R, A>::new(self, (first, last), ptr::null_mut()))
-    }
-
-    #[inline(never)]
-    fn insert_any(&mut self, first: usize, last: usize, new: *mut ()) -> Outcome {
-        node::run(Quick::<Insert, E, R, A>::new(self, (first, last), new))
-    }
-
-    #[inline(never)]
-    fn erase_any(&mut self, index: usize) -> Outcome {
-        node::run(Quick::<Erase, E, R, A>::new(self, (index, index), ptr::null_mut()))
     }
 
     /// All phases.

@@ -94,6 +94,12 @@ pub(crate) trait Way: Copy {
     fn max_gap(self, inner: &Inner, limit: usize) -> usize {
         inner.max_gap(limit)
     }
+
+    /// The same as it will be when the gap of a child is another. Writers only.
+    #[inline(always)]
+    fn max_gap_with(self, inner: &Inner, changed: (usize, usize), limit: usize) -> usize {
+        inner.max_gap_with(changed, limit)
+    }
 }
 
 /// Without vectors.

@@ -155,26 +155,35 @@ impl Edit {
 impl Body {
     /// Keeps only the slots `from..to`, of which there are some.
     pub(crate) fn keep(&mut self, from: usize, to: usize) {
-        if to < self.len() {
-            self.mask &= low(to);
-            self.set_len(to);
-        }
+        self.truncate(to);
         if from > 0 {
             *self = self.split_off(from);
         }
     }
 
-    /// Takes the slots from `at` on away, into another leaf. There are some on either side.
+    /// Keeps only the slots before `at`, of which there are some.
     #[inline(always)]
-    pub(crate) fn split_off(&mut self, at: usize) -> Body {
-        let (len, rank) = (self.len(), self.rank(at));
+    pub(crate) fn truncate(&mut self, at: usize) {
+        self.set_slots(at, self.entries() & low(at));
+    }
+
+    /// The slots from `at` on, of which there are some.
+    #[inline(always)]
+    pub(crate) fn split_off(&self, at: usize) -> Body {
         let mut other = Body::EMPTY;
+        self.copy_from(at, &mut other);
+        other
+    }
+
+    /// Makes another leaf of the slots from `at` on, of which there are some.
+    #[inline(always)]
+    pub(super) fn copy_from(&self, at: usize, other: &mut Body) {
+        let (len, rank) = (self.len(), self.rank(at));
         (other.base, other.shift, other.wide) = (self.base, self.shift, self.wide);
-        other.mask = self.mask >> at;
-        other.set_len(len - at);
+        other.set_slots(len - at, self.mask >> at);
         let bounds = len - 1 - at;
         let words = self.mask.count_ones() as usize - rank;
-        let (from, to) = (self.room_mut(), other.room_mut());
+        let (from, to) = (self.room(), other.room_mut());
         // SAFETY: as many bounds and words as lie here fit there.
         unsafe {
             if self.wide {
@@ -185,9 +194,6 @@ impl Body {
             let end = LEAF_CELLS - words;
             ptr::copy_nonoverlapping(from.add(end - rank), to.add(end), words);
         }
-        self.mask &= low(at);
-        self.set_len(at);
-        other
     }
 }
 
@@ -281,6 +287,7 @@ mod tests {
             for at in 1..old.len() {
                 let mut left = pack(&old);
                 let right = left.split_off(at);
+                left.truncate(at);
                 assert_eq!(slots(&left, old[at - 1].end), old[..at]);
                 assert_eq!(slots(&right, MAX), old[at..]);
             }

@@ -8,7 +8,7 @@
 use super::refs::Refs;
 use super::{AtomicLink, Link, search};
 use crate::layout::INNER_SLOTS;
-use crate::sync::{AtomicUsize, Frozen, Ordering};
+use crate::sync::{AtomicUsize, Frozen, Ordering, copy_cells};
 use core::array;
 
 /// An inner node.
@@ -87,9 +87,10 @@ impl Inner {
         // SAFETY: the caller's promise.
         let (to, from) = unsafe { (self.seps_mut(), other.seps()) };
         (to.bounds, to.len) = (from.bounds, from.len);
-        for slot in 0..from.len() {
-            self.publish(slot, other.child(slot));
-            self.set_gap(slot, other.gap(slot));
+        // SAFETY: as above: only the writer stores children and gaps, and that is the caller.
+        unsafe {
+            copy_cells(&other.children, 0, &self.children, 0, from.len());
+            copy_cells(&other.gaps, 0, &self.gaps, 0, from.len());
         }
     }
 
@@ -101,12 +102,16 @@ impl Inner {
         // SAFETY: the caller's promise.
         let seps = unsafe { self.seps_mut() };
         let len = seps.len();
-        for from in (slot + 1..len).rev() {
-            if from + 1 < INNER_SLOTS - 1 {
-                seps.bounds[from + 1] = seps.bounds[from];
-            }
-            self.publish(from + 1, self.child(from));
-            self.set_gap(from + 1, self.gap(from));
+        let behind = len - (slot + 1);
+        // That of the last child of a full node is not stored.
+        let end = len.min(INNER_SLOTS - 2);
+        if slot + 1 < end {
+            seps.bounds.copy_within(slot + 1..end, slot + 2);
+        }
+        // SAFETY: as above.
+        unsafe {
+            copy_cells(&self.children, slot + 1, &self.children, slot + 2, behind);
+            copy_cells(&self.gaps, slot + 1, &self.gaps, slot + 2, behind);
         }
         seps.len += 1;
         for (i, (end, link, gap)) in pair.into_iter().enumerate() {
@@ -151,6 +156,20 @@ impl Inner {
             max = max.max(self.gap(slot));
             if max == limit {
                 break;
+            }
+        }
+        max
+    }
+
+    /// The same as it will be when the gap of a child is another. Writers only.
+    pub(crate) fn max_gap_with(&self, (changed, gap): (usize, usize), limit: usize) -> usize {
+        let mut max = gap;
+        for slot in 0..INNER_SLOTS {
+            if slot != changed {
+                max = max.max(self.gap(slot));
+                if max == limit {
+                    break;
+                }
             }
         }
         max

@@ -63,7 +63,7 @@ impl Leaf {
     }
 
     /// Where the count of references is.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    #[allow(dead_code)]
     pub(super) const REFS: usize = core::mem::offset_of!(Leaf, refs);
 
     /// Makes a leaf in `to` of what is in `from`.
@@ -71,9 +71,21 @@ impl Leaf {
     /// # Safety
     /// Nobody changes the one during the call, and the other is memory for a leaf.
     #[inline(always)]
-    pub(super) unsafe fn copy(from: *const Leaf, to: *mut Leaf) {
+    pub(crate) unsafe fn copy(from: *const Leaf, to: *mut Leaf) {
         // SAFETY: the caller's promise.
         unsafe { to.write(Leaf::new(*(*from).body())) }
+    }
+
+    /// Makes a leaf in `to` of the slots from `at` on of what is in `from`.
+    ///
+    /// # Safety
+    /// As for [`Leaf::copy`]; there are such slots.
+    pub(crate) unsafe fn copy_from(from: *const Leaf, at: usize, to: *mut Leaf) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            to.write(Leaf::new(Body::EMPTY));
+            (*from).body().copy_from(at, (*to).body_mut());
+        }
     }
 
     /// # Safety
@@ -177,6 +189,11 @@ impl Body {
     /// The wide bounds.
     #[inline(always)]
     pub(super) fn words_wide(&self) -> *const usize {
+        self.room.as_ptr().cast()
+    }
+
+    #[inline(always)]
+    pub(super) fn room(&self) -> *const u64 {
         self.room.as_ptr().cast()
     }
 

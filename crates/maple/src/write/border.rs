@@ -12,7 +12,7 @@ use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::layout::{LEAF_LOW, NARROW};
-use crate::node::{Body, Inner, Leaf, Link};
+use crate::node::{Body, Inner, Leaf, Link, Search};
 use grace::Reclaim;
 
 /// What an erase takes from the leaf at its border.
@@ -32,8 +32,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// a plan.
     #[cold]
     #[inline(never)]
-    pub(super) fn border(
+    pub(super) fn border<S: Search>(
         &mut self,
+        search: S,
         trail: &Trail,
         slot: usize,
         removed: Removed,
@@ -87,7 +88,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             self.replace_parent(trail, node);
         }
         // SAFETY: the promise of `Target::new`.
-        unsafe { trail.raise_parent() }
+        unsafe { trail.raise_parent(search) }
         self.finish(&gone);
         Some(Ok(()))
     }

@@ -5,15 +5,37 @@
 //!
 //! Cost: the walk, one search in the leaf, some sixty instructions, and [`Target::commit`].
 
-use super::quick::{Holes, Outcome, Place};
+use super::quick::{Holes, Place};
 use super::trail::Trail;
 use super::{Removed, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
+use crate::error::Error;
 use crate::layout::{LEAF_LOW, NARROW};
 use crate::node::{Bound, Change, Edit, Job, Run, Search, words};
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
+
+/// What came of it: in a register, since what is returned in memory, word by word, and then moved about by vectors,
+/// is waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fast {
+    Done,
+    OutOfMemory,
+    /// Nothing done.
+    Other,
+}
+
+impl Fast {
+    #[inline(always)]
+    fn of(done: Result<(), Error>) -> Fast {
+        match done {
+            Ok(()) => Fast::Done,
+            Err(Error::OutOfMemory) => Fast::OutOfMemory,
+            Err(error) => unreachable!("{error}"),
+        }
+    }
+}
 
 /// An entry into a hole.
 pub(super) struct Fill<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc> {
@@ -24,11 +46,10 @@ pub(super) struct Fill<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc> {
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Fill<'_, '_, E, R, A> {
-    /// `None`: nothing done.
-    type Out = Option<Outcome>;
+    type Out = Fast;
 
     #[inline(always)]
-    fn run<S: Search>(self, search: S) -> Option<Outcome> {
+    fn run<S: Search>(self, search: S) -> Fast {
         let Fill { target, first, last, word } = self;
         let trail = &mut Trail::new();
         // SAFETY: the target's promise; the root is not null.
@@ -39,7 +60,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Fill<'_, '_, E, R, A> {
         let place = Place { trail, body };
         let slot = search.leaf(body, first);
         if shared || body.is_wide() || !body.is_hole(slot) {
-            return None;
+            return Fast::Other;
         }
         let (start, end) = (place.start(slot), place.end(slot));
         let (left, right) = (start < first, last < end);
@@ -47,18 +68,18 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Fill<'_, '_, E, R, A> {
             || (left && !body.takes(first.wrapping_sub(1)))
             || (right && !body.takes(last))
         {
-            return None;
+            return Fast::Other;
         }
         let (lefts, rights) = (usize::from(left), usize::from(right));
         let len = body.len() + lefts + rights;
         let count = body.count() + 1;
         if len > 31 || NARROW.weigh(len, count) > NARROW.full {
             if trail.height == 1 {
-                return None;
+                return Fast::Other;
             }
             let rests = (left, right);
             let edit = Edit::new(body, (slot, slot), rests, (first, last), word.as_ptr());
-            return target.split(trail, &edit, Removed::Drop).map(Outcome::of);
+            return target.split(search, trail, &edit, Removed::Drop).map_or(Fast::Other, Fast::of);
         }
         let rank = body.rank(slot);
         let mask = u64::from(body.entries());
@@ -78,8 +99,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Fill<'_, '_, E, R, A> {
             splits: false,
         };
         // A hole is shorter than the whole range: the leaf has an entry.
-        let holes = Holes { before: end - start + 1, after: (first - start).max(end - last) };
-        Some(Outcome::of(target.commit(search, trail, &change, holes)))
+        let (before, after) = (end - start + 1, (first - start).max(end - last));
+        let holes = Holes { before, after, start, end };
+        Fast::of(target.commit(search, trail, &change, holes))
     }
 }
 
@@ -87,15 +109,23 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Fill<'_, '_, E, R, A> {
 pub(super) struct Vacate<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc> {
     pub(super) target: &'q mut Target<'t, E, R, A>,
     pub(super) index: usize,
+    /// The entry is put here.
+    pub(super) found: &'q mut Found,
+}
+
+/// An entry with its range; null: there is none.
+pub(super) struct Found {
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) word: *mut (),
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Vacate<'_, '_, E, R, A> {
-    /// `None`: nothing done.
-    type Out = Option<Outcome>;
+    type Out = Fast;
 
     #[inline(always)]
-    fn run<S: Search>(self, search: S) -> Option<Outcome> {
-        let Vacate { target, index } = self;
+    fn run<S: Search>(self, search: S) -> Fast {
+        let Vacate { target, index, found } = self;
         let trail = &mut Trail::new();
         // SAFETY: the target's promise; the root is not null.
         let shared = unsafe { trail.walk_checking(search, target.tree.load(), index, E::SHARES) };
@@ -104,18 +134,23 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Vacate<'_, '_, E, R, A> {
         let body = unsafe { trail.leaf.as_leaf().body() };
         let place = Place { trail, body };
         let slot = search.leaf(body, index);
-        let Some(raw) = NonNull::new(body.word(slot)) else { return Some(Outcome::Done(None)) };
+        let word = body.word(slot);
+        if word.is_null() {
+            return Fast::Done;
+        }
         if shared || body.is_wide() {
-            return None;
+            return Fast::Other;
         }
         let (start, end) = (place.start(slot), place.end(slot));
-        let found = Some((start, end, raw));
         // Holes stay whole: one that goes on in the next leaf is not only this leaf's.
         if (slot == 0 && place.has_hole_before())
             || (slot + 1 == body.len() && place.has_hole_after())
         {
-            let done = target.border(trail, slot, Removed::Keep)?;
-            return Some(Outcome::found(done, found));
+            let Some(done) = target.border(search, trail, slot, Removed::Keep) else {
+                return Fast::Other;
+            };
+            (found.start, found.end, found.word) = (start, end, word);
+            return Fast::of(done);
         }
         // A hole next to it is taken in.
         let holes = body.holes();
@@ -125,7 +160,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Vacate<'_, '_, E, R, A> {
         let len = body.len() - lefts - rights;
         let count = body.count() - 1;
         if count == 0 || (trail.height > 1 && NARROW.weigh(len, count) < LEAF_LOW) {
-            return None;
+            return Fast::Other;
         }
         let rank = body.rank(slot);
         let mask = u64::from(body.entries());
@@ -140,8 +175,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Vacate<'_, '_, E, R, A> {
             rank,
             splits: false,
         };
+        (found.start, found.end, found.word) = (start, end, word);
         let (start, end) = (place.start(from), place.end(to));
-        let holes = Holes { before: 0, after: (end - start).wrapping_add(1) };
-        Some(Outcome::found(target.commit(search, trail, &change, holes), found))
+        let holes = Holes { before: 0, after: (end - start).wrapping_add(1), start, end };
+        Fast::of(target.commit(search, trail, &change, holes))
     }
 }

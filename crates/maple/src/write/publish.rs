@@ -26,24 +26,26 @@ pub(super) fn publish(tree: &AtomicLink, plan: &Plan, new: Item) -> Link {
                 // SAFETY: as above.
                 (unsafe { step.link.as_inner() }, step.slot)
             };
-            raise_gap(level, plan.left.height(), new.gap, step, Inner::max_gap);
+            raise_gap(level, plan.left.height(), new.gap, step, Inner::max_gap_with);
             old
         }
     }
 }
 
 /// Brings the gaps from `level` upwards, in a tree of that height, up to date after the child on the way got
-/// the gap `gap`. `step` is the way, and `max_gap` finds the largest gap of a node, given what it is at most.
+/// the gap `gap`. `step` is the way, and `max_gap` finds the largest gap of a node of which a child gets another gap, given
+/// what it is at most.
 ///
 /// Stops where nothing changes: usually at once, or one level up. A node's gaps are searched only if the
-/// largest of them has become smaller, and no further than to another that is as large.
+/// largest of them has become smaller, and no further than to another that is as large; and before the new one is stored,
+/// since a vector cannot be loaded from where a word is still on its way.
 #[inline(always)]
 pub(super) fn raise_gap<'n>(
     level: usize,
     height: usize,
     mut gap: usize,
     step: impl Fn(usize) -> (&'n Inner, usize),
-    max_gap: impl Fn(&Inner, usize) -> usize,
+    max_gap: impl Fn(&Inner, (usize, usize), usize) -> usize,
 ) {
     for level in level..height {
         let (inner, slot) = step(level);
@@ -51,17 +53,21 @@ pub(super) fn raise_gap<'n>(
         if before == gap {
             return;
         }
-        inner.set_gap(slot, gap);
         if level + 1 == height {
+            inner.set_gap(slot, gap);
             return;
         }
-        let (parent, slot) = step(level + 1);
-        let largest = parent.gap(slot);
-        if gap < largest {
-            if before < largest {
-                return;
-            }
-            gap = max_gap(inner, largest);
+        let (parent, place) = step(level + 1);
+        let largest = parent.gap(place);
+        if gap >= largest {
+            inner.set_gap(slot, gap);
+        } else if before == largest {
+            let most = max_gap(inner, (slot, gap), largest);
+            inner.set_gap(slot, gap);
+            gap = most;
+        } else {
+            inner.set_gap(slot, gap);
+            return;
         }
     }
 }

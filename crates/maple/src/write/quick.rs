@@ -64,15 +64,8 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    /// Of a write that returns nothing.
     #[inline(always)]
-    pub(super) fn of(done: Result<(), Error>) -> Outcome {
-        Outcome::found(done, None)
-    }
-
-    /// Of one that returns an entry.
-    #[inline(always)]
-    pub(super) fn found(done: Result<(), Error>, entry: Option<(usize, usize, Raw)>) -> Outcome {
+    fn found(done: Result<(), Error>, entry: Option<(usize, usize, Raw)>) -> Outcome {
         match done {
             Ok(()) => Outcome::Done(entry),
             Err(error) => Outcome::Failed(error),
@@ -158,7 +151,7 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
             let whole = from == to
                 && !body.is_hole(from)
                 && (K::WHOLE || (first, last) == (place.start(from), place.end(from)));
-            return match if whole { target.border(trail, from, removed) } else { None } {
+            return match if whole { target.border(search, trail, from, removed) } else { None } {
                 Some(done) => Outcome::found(done, found),
                 None => Outcome::Plan(first, last, found),
             };
@@ -168,7 +161,7 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
             Fit::Fits => target.make(search, trail, &edit, holes, removed),
             // A wide leaf is packed anew: its contents may be narrow by now.
             Fit::Full if trail.height > 1 && !body.is_wide() => {
-                match target.split(trail, &edit, removed) {
+                match target.split(search, trail, &edit, removed) {
                     Some(made) => made,
                     None => return Outcome::Plan(first, last, found),
                 }
@@ -225,11 +218,13 @@ fn occupied(place: Place, slot: usize) -> Error {
     Error::Occupied { start: place.start(slot), end: place.end(slot) }
 }
 
-/// The longest hole that a change takes, and that it makes.
+/// The longest hole that a change takes, and that it makes; and the slots that it changes, by their ends.
 #[derive(Clone, Copy)]
 pub(super) struct Holes {
     pub(super) before: usize,
     pub(super) after: usize,
+    pub(super) start: usize,
+    pub(super) end: usize,
 }
 
 /// The change that makes a hole of `first..=last`, which lies in the slots `from..=to`; and of the holes that
@@ -245,7 +240,7 @@ fn hole(
     // Holes stay whole: a hole next to a hole takes it in.
     if body.is_hole(from) {
         if from == to {
-            return Some((None, Holes { before: 0, after: 0 }));
+            return Some((None, Holes { before: 0, after: 0, start, end }));
         }
         first = start;
     } else if first == start {
@@ -273,7 +268,7 @@ fn hole(
         }
     }
     // It is longer than those that it takes in.
-    let holes = Holes { before: 0, after: (last - first).wrapping_add(1) };
+    let holes = Holes { before: 0, after: (last - first).wrapping_add(1), start, end };
     let rests = (start < first, last < end);
     Some((Some(Edit::new(body, (from, to), rests, (first, last), ptr::null_mut())), holes))
 }
@@ -298,7 +293,7 @@ fn entry(
     };
     let rests = (start < first, last < end);
     let edit = Edit::new(body, (from, to), rests, (first, last), word);
-    (Some(edit), Holes { before, after: left.max(right) })
+    (Some(edit), Holes { before, after: left.max(right), start, end })
 }
 
 /// The longest hole among some slots.
@@ -376,7 +371,11 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                     trail.raise_gap(search, 1, holes.after);
                 } else if holes.before == gap {
                     let (min, max) = (trail.min(0), trail.max(0));
-                    trail.raise_gap(search, 1, search.gap(link.as_leaf().body(), min, max, gap));
+                    // Longer than all else in the leaf: nothing to count.
+                    let all = holes.after >= (holes.start - min).max(max - holes.end);
+                    let body = link.as_leaf().body();
+                    let gap = if all { holes.after } else { search.gap(body, min, max, gap) };
+                    trail.raise_gap(search, 1, gap);
                 }
             }
         } else if !in_place {

@@ -67,6 +67,14 @@ impl<A: NodeAlloc> Reserve<A> {
         Ok(self.leaves.pop().cast())
     }
 
+    /// A spare block for a leaf.
+    ///
+    /// # Panics
+    /// As for [`Reserve::take_leaf`].
+    pub(crate) fn take_leaf_block(&mut self) -> NonNull<Leaf> {
+        self.leaves.pop().cast()
+    }
+
     /// Makes an inner node of a spare block.
     ///
     /// # Panics

@@ -14,16 +14,18 @@ use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::layout::INNER_SLOTS;
-use crate::node::{Body, Edit, Fit, Inner, Leaf, Link};
+use crate::node::{Body, Edit, Fit, Inner, Leaf, Link, Search};
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Makes a change that found the leaf full; `None`, and nothing done, if it takes a plan.
+    /// Makes a change that found the leaf full; `None`, and nothing done, if it takes a plan. Its new bounds fit
+    /// the form of the leaf.
     #[cold]
     #[inline(never)]
-    pub(super) fn split(
+    pub(super) fn split<S: Search>(
         &mut self,
+        search: S,
         trail: &Trail,
         edit: &Edit,
         removed: Removed,
@@ -38,13 +40,6 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             return None;
         }
         let at = cut(body, edit)?;
-        let mut left = *body;
-        let mut right = left.split_off(at);
-        let (half, before) = if edit.from < at { (&mut left, 0) } else { (&mut right, at) };
-        let own = edit.within(half, before);
-        if own.fit(half, true) != Fit::Fits {
-            return None;
-        }
         let in_place = self.supplies.bin.is_exclusive();
         let need =
             if in_place { Need { leaves: 1, inners: 0 } } else { Need { leaves: 2, inners: 1 } };
@@ -57,29 +52,42 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let copy = if edit.splits() { self.take_copy() } else { ptr::null_mut() };
         let gone = Gone::of::<E>(body, edit.removed(), removed);
         let end = body.bound(at - 1);
-        own.change(half).apply(half, copy);
         // SAFETY: the promise of `Target::new`.
         let (min, max) = unsafe { (trail.min(0), trail.max(0)) };
-        let gaps = [left.gap(min, end, usize::MAX), right.gap(end + 1, max, usize::MAX)];
-        let right = Link::leaf(self.supplies.nodes.take_leaf(Leaf::new(right)));
-        if in_place {
-            // SAFETY: the owner is alone, and `body` is not used any more.
-            unsafe {
-                *trail.leaf.as_leaf().body_mut() = left;
-                parent.insert(slot, [(end, trail.leaf, gaps[0]), (max, right, gaps[1])]);
+        let old = trail.leaf.node().cast::<Leaf>();
+        let right = self.supplies.nodes.take_leaf_block().as_ptr();
+        let left = if in_place { old } else { self.supplies.nodes.take_leaf_block().as_ptr() };
+        // SAFETY: the blocks are ours; the owner of a leaf changed in place is alone, and `body` is not used any more.
+        let gaps = unsafe {
+            Leaf::copy_from(old, at, right);
+            if !in_place {
+                Leaf::copy(old, left);
             }
+            (*left).body_mut().truncate(at);
+            let (half, before) = if edit.from < at { (left, 0) } else { (right, at) };
+            let own = edit.within((*half).body(), before);
+            debug_assert!(own.fit((*half).body(), true) == Fit::Fits, "half of it is too much");
+            search.change(&own.change((*half).body()), half, half, copy);
+            [
+                search.gap((*left).body(), min, end, usize::MAX),
+                search.gap((*right).body(), end + 1, max, usize::MAX),
+            ]
+        };
+        let pair = [(end, Link::to_leaf(left), gaps[0]), (max, Link::to_leaf(right), gaps[1])];
+        if in_place {
+            // SAFETY: the owner is alone.
+            unsafe { parent.insert(slot, pair) }
         } else {
-            let left = Link::leaf(self.supplies.nodes.take_leaf(Leaf::new(left)));
             let node = self.supplies.nodes.take_inner(Inner::new());
             // SAFETY: the new parent is ours alone; the old one does not change.
             unsafe {
                 node.as_ref().fill_from(parent);
-                node.as_ref().insert(slot, [(end, left, gaps[0]), (max, right, gaps[1])]);
+                node.as_ref().insert(slot, pair);
             }
             self.replace_parent(trail, node);
         }
         // SAFETY: the promise of `Target::new`.
-        unsafe { trail.raise_parent() }
+        unsafe { trail.raise_parent(search) }
         self.finish(&gone);
         Some(Ok(()))
     }

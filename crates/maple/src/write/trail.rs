@@ -175,15 +175,15 @@ impl Trail {
     ///
     /// # Safety
     /// As for [`Trail::is_shared`].
-    pub(super) unsafe fn raise_parent(&self) {
+    pub(super) unsafe fn raise_parent<S: Search>(&self, search: S) {
         if self.height > 2 {
             // SAFETY: the caller's promise.
             let (above, slot) = unsafe { self.step(2) };
             // The parent may be new: not the one on the way.
             // SAFETY: as above.
-            let gap = unsafe { above.child(slot).as_inner() }.max_gap(usize::MAX);
+            let gap = search.max_gap(unsafe { above.child(slot).as_inner() }, usize::MAX);
             // SAFETY: as above.
-            unsafe { self.raise(2, gap, Inner::max_gap) }
+            unsafe { self.raise_gap(search, 2, gap) }
         }
     }
 
@@ -197,15 +197,8 @@ impl Trail {
     #[inline(always)]
     pub(super) unsafe fn raise_gap<S: Search>(&self, search: S, level: usize, gap: usize) {
         // SAFETY: the caller's promise.
-        unsafe { self.raise(level, gap, |inner, limit| search.max_gap(inner, limit)) }
-    }
-
-    /// # Safety
-    /// As for [`Trail::is_shared`].
-    #[inline(always)]
-    unsafe fn raise(&self, level: usize, gap: usize, max_gap: impl Fn(&Inner, usize) -> usize) {
-        // SAFETY: the caller's promise.
         let step = |level| unsafe { self.step(level) };
+        let max_gap = |inner: &Inner, changed, limit| search.max_gap_with(inner, changed, limit);
         super::publish::raise_gap(level, self.height, gap, step, max_gap);
     }
 }

@@ -38,7 +38,13 @@ impl Way for Avx512 {
     #[inline(always)]
     fn max_gap(self, inner: &Inner, _: usize) -> usize {
         // SAFETY: the processor has them.
-        unsafe { max_gap(inner) }
+        unsafe { max_gap(inner, 0, 0) }
+    }
+
+    #[inline(always)]
+    fn max_gap_with(self, inner: &Inner, (slot, gap): (usize, usize), _: usize) -> usize {
+        // SAFETY: the processor has them.
+        unsafe { max_gap(inner, 1 << slot, gap) }
     }
 }
 
@@ -125,12 +131,15 @@ unsafe fn gap(body: &Body, min: usize, max: usize) -> usize {
     gap.max((units as usize) << body.shift)
 }
 
+/// The largest gap of a node, if the children in `changed` have the gap `gap`.
 #[target_feature(enable = "avx512f,popcnt,bmi1")]
 #[inline]
-unsafe fn max_gap(inner: &Inner) -> usize {
-    let gaps = inner.gaps().cast::<i64>();
+unsafe fn max_gap(inner: &Inner, changed: u32, gap: usize) -> usize {
+    let gaps = inner.gaps();
     // SAFETY: there are sixteen; only the writer, whom we are, stores to them.
     let (low, high) =
         unsafe { (_mm512_load_si512(gaps.cast()), _mm512_load_si512(gaps.add(8).cast())) };
+    let low = _mm512_mask_set1_epi64(low, changed as u8, gap as i64);
+    let high = _mm512_mask_set1_epi64(high, (changed >> 8) as u8, gap as i64);
     _mm512_reduce_max_epu64(_mm512_max_epu64(low, high)) as usize
 }
