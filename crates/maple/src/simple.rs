@@ -41,6 +41,18 @@ impl<E: Entry, R: Concurrent, A: NodeAlloc> MapleTree<E, R, A> {
         self.lock().erase(index)
     }
 
+    /// [`Writer::set_end`](crate::Writer::set_end) under the tree's lock.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_end(
+        &self,
+        index: usize,
+        end: usize,
+    ) -> Result<Option<RangeInclusive<usize>>, Error> {
+        self.lock().set_end(index, end)
+    }
+
     /// [`Writer::erase_range`](crate::Writer::erase_range) under the tree's lock.
     ///
     /// # Errors

@@ -45,10 +45,10 @@ use crate::error::Error;
 use crate::node::{self, AtomicLink, Leaf, Link, Slot, pack};
 use crate::path::{Path, Pick, Span};
 use core::ptr::{self, NonNull};
-use fast::{Fast, Fill, Found, Vacate};
+use fast::{Fast, Fill, Found, Slide, Vacate};
 use grace::Reclaim;
 use plan::Plan;
-use quick::{Clear, Erase, Insert, Outcome, Quick, Store};
+use quick::{Clear, Erase, Extend, Insert, Outcome, Quick, Store};
 
 // A plan lives on the stack.
 const _: () = assert!(size_of::<Plan>() <= 7 * 1024);
@@ -249,6 +249,53 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
                 Ok(erased)
             }
         }
+    }
+
+    /// Moves the last index of the entry that holds `index` to `end`, and returns its range; `None` for a hole.
+    #[inline]
+    pub(crate) fn set_end(
+        mut self,
+        index: usize,
+        end: usize,
+    ) -> Result<Option<(usize, usize)>, Error> {
+        if self.tree.load().is_null() {
+            return Ok(None);
+        }
+        let mut found = Found { start: 0, end: 0, word: ptr::null_mut() };
+        match node::run(Slide { target: &mut self, index, end, found: &mut found }) {
+            Fast::Done => Ok(Some((found.start, found.end))),
+            Fast::OutOfMemory => Err(Error::OutOfMemory),
+            Fast::Other => self.set_end_any(index, end),
+        }
+    }
+
+    #[inline(never)]
+    fn set_end_any(&mut self, index: usize, end: usize) -> Result<Option<(usize, usize)>, Error> {
+        let mut path = Path::new();
+        // SAFETY: the promise of `new`; the root is not null.
+        unsafe { path.walk(self.tree.load(), Pick::Index(index)) };
+        let Span { min, max, word } = path.span();
+        if word.is_null() {
+            return Ok(None);
+        }
+        if end < min {
+            return Err(Error::EmptyRange);
+        }
+        if end < max {
+            self.replace_any(end + 1, max, ptr::null_mut())?;
+        } else if end > max {
+            // There is a slot behind it, since an index is.
+            path.next_slot();
+            if let Some(Span { min, max, .. }) = in_the_way(&path, end) {
+                return Err(Error::Occupied { start: min, end: max });
+            }
+            match node::run(Quick::<Extend, E, R, A>::new(self, (min, end), word)) {
+                Outcome::Done(_) => {}
+                Outcome::Failed(error) => return Err(error),
+                Outcome::Plan(first, last, _) => self.carry_out(first, last, word, Removed::Keep)?,
+            }
+        }
+        Ok(Some((min, end)))
     }
 
     /// All phases.

@@ -141,6 +141,35 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         Ok(target.erase(index)?.map(|(min, max, raw)| (min..=max, Erased::new(raw, shared))))
     }
 
+    /// Moves the last index of the entry that holds `index` to `end`, as brk does with the heap, and returns the
+    /// entry's new range; `None` for a hole. The entry stays the same: nothing is duplicated or dropped.
+    ///
+    /// ```
+    /// use maple::{Error, MapleTree};
+    /// let mut tree = MapleTree::<u32>::new();
+    /// let mut writer = tree.get_mut();
+    /// writer.store_range(10..=19, 1)?;
+    /// writer.store_range(40..=49, 2)?;
+    /// assert_eq!(writer.set_end(10, 29)?, Some(10..=29));
+    /// assert_eq!(writer.set_end(10, 11)?, Some(10..=11));
+    /// assert_eq!(writer.set_end(10, 45), Err(Error::Occupied { start: 40, end: 49 }));
+    /// # Ok::<(), maple::Error>(())
+    /// ```
+    ///
+    /// Cost, where a hole stays behind the entry in its leaf: as for a store, but only one bound changes.
+    ///
+    /// # Errors
+    /// [`Error::Occupied`] with the range of the lowest entry in the way, [`Error::EmptyRange`] if the entry begins after
+    /// `end`, or [`Error::OutOfMemory`].
+    pub fn set_end(
+        &mut self,
+        index: usize,
+        end: usize,
+    ) -> Result<Option<RangeInclusive<usize>>, Error> {
+        let (target, ..) = self.target(&(index..=index))?;
+        Ok(target.set_end(index, end)?.map(|(start, end)| start..=end))
+    }
+
     /// Makes a hole of the whole range; entries that it covers in part keep the rest.
     ///
     /// # Errors

@@ -81,14 +81,10 @@ impl<R: Reclaim> Writer for maple::Writer<'_, Value, R, Nodes> {
         assert!(old.is_some());
     }
 
-    /// To grow is to store over the whole range: equal entries that touch would stay two.
     #[inline]
     fn resize(&mut self, span: Span, end: usize) {
-        if end > span.end {
-            self.store_range(span.start..=end, span.value).expect("there is memory");
-        } else {
-            self.erase_range(end + 1..=span.end).expect("there is memory");
-        }
+        let moved = self.set_end(span.start, end).expect("there is memory, and room");
+        assert!(moved.is_some());
     }
 
     #[inline]

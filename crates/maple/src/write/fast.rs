@@ -1,5 +1,5 @@
-//! The two writes that most are: an entry into a hole, and an erase. Within one narrow leaf, without the general
-//! change of [`Edit`]: which slots come and go is known but for two bits each.
+//! The writes that most are: an entry into a hole, an erase, the end of an entry moved. Within one narrow leaf, without
+//! the general change of [`Edit`]: which slots come and go is known but for two bits each.
 //!
 //! Whatever is not so is left to [`super::quick`], which begins anew.
 //!
@@ -178,6 +178,54 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Vacate<'_, '_, E, R, A> {
         (found.start, found.end, found.word) = (start, end, word);
         let (start, end) = (place.start(from), place.end(to));
         let holes = Holes { before: 0, after: (end - start).wrapping_add(1), start, end };
+        Fast::of(target.commit(search, trail, &change, holes))
+    }
+}
+
+/// Another end for the entry that holds an index, in the hole behind it: a bound moves, and nothing else.
+pub(super) struct Slide<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc> {
+    pub(super) target: &'q mut Target<'t, E, R, A>,
+    pub(super) index: usize,
+    pub(super) end: usize,
+    /// The entry is put here, with the new end.
+    pub(super) found: &'q mut Found,
+}
+
+impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Slide<'_, '_, E, R, A> {
+    type Out = Fast;
+
+    #[inline(always)]
+    fn run<S: Search>(self, search: S) -> Fast {
+        let Slide { target, index, end, found } = self;
+        let trail = &mut Trail::new();
+        // SAFETY: the target's promise; the root is not null.
+        let shared = unsafe { trail.walk_checking(search, target.tree.load(), index, E::SHARES) };
+        let trail = &*trail;
+        // SAFETY: as above.
+        let body = unsafe { trail.leaf.as_leaf().body() };
+        let place = Place { trail, body };
+        let slot = search.leaf(body, index);
+        let behind = slot + 1;
+        if shared || body.is_wide() || behind >= body.len() || !body.is_hole(behind) {
+            return Fast::Other;
+        }
+        let word = body.word(slot);
+        let (start, old, last) = (place.start(slot), body.bound(slot), place.end(behind));
+        if word.is_null() || end < start || end >= last || !body.takes(end) {
+            return Fast::Other;
+        }
+        let change = Change {
+            len: body.len(),
+            mask: body.entries(),
+            bounds: Run::default(),
+            words: Run::default(),
+            new: [Bound { is: true, slot, value: body.encode(end) }, Bound::NONE],
+            word: ptr::null_mut(),
+            rank: 0,
+            splits: false,
+        };
+        (found.start, found.end, found.word) = (start, end, word);
+        let holes = Holes { before: last - old, after: last - end, start, end: last };
         Fast::of(target.commit(search, trail, &change, holes))
     }
 }

@@ -26,8 +26,10 @@ pub(super) trait Kind {
     const HOLE: bool;
     /// Only if nothing is there.
     const INSERT: bool = false;
-    /// Of the entry that holds `first`, whole; the caller gets it.
+    /// Of the entry that holds `first`, whole.
     const WHOLE: bool = false;
+    /// What is removed is still somebody's: it is not dropped.
+    const KEEP: bool = false;
 }
 
 /// Replace what is there by an entry.
@@ -36,8 +38,10 @@ pub(super) struct Store;
 pub(super) struct Clear;
 /// Put an entry where nothing is.
 pub(super) struct Insert;
-/// Make a hole of the entry that holds `first`.
+/// Make a hole of the entry that holds `first`. The caller gets it.
 pub(super) struct Erase;
+/// Replace an entry by itself over a longer range, which begins with it and is free behind it.
+pub(super) struct Extend;
 
 impl Kind for Store {
     const HOLE: bool = false;
@@ -52,6 +56,11 @@ impl Kind for Insert {
 impl Kind for Erase {
     const HOLE: bool = true;
     const WHOLE: bool = true;
+    const KEEP: bool = true;
+}
+impl Kind for Extend {
+    const HOLE: bool = false;
+    const KEEP: bool = true;
 }
 
 /// What came of it.
@@ -140,7 +149,7 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
         if E::SHARES && unsafe { trail.is_shared() } {
             return Outcome::Plan(first, last, found);
         }
-        let removed = if K::WHOLE { Removed::Keep } else { Removed::Drop };
+        let removed = if K::KEEP { Removed::Keep } else { Removed::Drop };
         let change = if K::HOLE {
             hole(place, (from, to), (first, last))
         } else {

@@ -170,6 +170,34 @@ fn erase<const S: bool, R: Reclaim, A: NodeAlloc>(
     }
 }
 
+fn set_end<const S: bool, R: Reclaim, A: NodeAlloc>(
+    writer: &mut Writer<'_, Item<S>, R, A>,
+    world: &mut World,
+    index: usize,
+    end: usize,
+    budget: Option<usize>,
+) {
+    let outcome = with_budget(budget, || writer.set_end(index, end));
+    let (min, max, value) = world.oracle.at(index);
+    let in_the_way = (end > max).then(|| world.oracle.overlapping(max + 1, end).next()).flatten();
+    match (value, in_the_way) {
+        (None, _) => assert_eq!(outcome, Ok(None)),
+        _ if end < min => assert_eq!(outcome, Err(Error::EmptyRange)),
+        (_, Some((range, _))) => {
+            let (start, end) = range.into_inner();
+            assert_eq!(outcome, Err(Error::Occupied { start, end }));
+        }
+        (value, None) => match outcome {
+            Ok(range) => {
+                assert_eq!(range, Some(min..=end));
+                world.oracle.set(min, max, None);
+                world.oracle.set(min, end, value);
+            }
+            Err(error) => assert!(budget.is_some() && error == Error::OutOfMemory, "{error}"),
+        },
+    }
+}
+
 fn erase_range<const S: bool, R: Reclaim, A: NodeAlloc>(
     writer: &mut Writer<'_, Item<S>, R, A>,
     world: &mut World,
@@ -193,6 +221,11 @@ pub(crate) fn play<const S: bool, R: Reclaim, A: NodeAlloc>(
         Op::Store(cells) => store(writer, world, scale.range(cells), None),
         Op::Insert(cells) => insert(writer, world, scale.range(cells)),
         Op::Erase(cell) => erase(writer, world, scale.first(cell), None, alone),
+        Op::SetEnd(cell, end, budget) => {
+            // Within a cell, too, so that ends move a little.
+            let (index, end) = (scale.first(cell), scale.first(end).saturating_add(usize::from(end % 3)));
+            set_end(writer, world, index, end, budget.map(usize::from));
+        }
         Op::EraseRange(cells) => erase_range(writer, world, scale.range(cells), None),
         Op::Fill(cells, every, down) => fill(writer, world, cells, every, down),
         Op::Drain(cells, down) => {

@@ -79,6 +79,8 @@ pub(crate) enum Op {
     Insert(Cells),
     /// Erases the entry that holds a cell.
     Erase(u16),
+    /// Moves the end of the entry that holds a cell to another, with so many allocations if it must fail.
+    SetEnd(u16, u16, Option<u8>),
     /// Makes a hole.
     EraseRange(Cells),
     /// Stores one cell in every so many, from one end or the other.

@@ -66,6 +66,9 @@ fn op() -> impl Strategy<Value = Op> {
         6 => cells().prop_map(Op::Store),
         2 => cells().prop_map(Op::Insert),
         3 => cell().prop_map(Op::Erase),
+        2 => (cell(), 0..CELLS, proptest::option::of(0..8u8))
+            .prop_map(|(c, more, n)| Op::SetEnd(c, c.saturating_add(more), n)),
+        1 => (cell(), cell()).prop_map(|(c, end)| Op::SetEnd(c, end, None)),
         2 => cells().prop_map(Op::EraseRange),
         2 => (cells(), any::<u8>(), any::<bool>()).prop_map(|(c, n, d)| Op::Fill(c, n, d)),
         2 => (cell(), 0..CELLS, any::<u8>(), any::<bool>()).prop_map(|(from, more, n, d)| {
