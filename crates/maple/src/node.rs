@@ -22,6 +22,7 @@ mod search;
     path = "node/no_simd.rs"
 )]
 mod simd;
+mod unpack;
 
 pub(crate) use change::{Bound, Change, Run, words};
 pub(crate) use edit::{Edit, Fit};
@@ -29,6 +30,7 @@ pub(crate) use inner::Inner;
 pub(crate) use leaf::{Body, Leaf, Slot};
 pub(crate) use load::{Job, Search, load, run};
 pub(crate) use pack::{Slots, cut, pack};
+pub(crate) use unpack::Unpacked;
 
 use crate::alloc::NodeAlloc;
 use crate::layout::{INNER_BLOCK, LEAF_BLOCK};

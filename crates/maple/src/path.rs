@@ -95,16 +95,10 @@ impl Path {
     /// A path through nothing.
     #[inline(always)]
     pub(crate) fn new() -> Self {
-        // Written as one expression this is a constant, which the compiler copies: 800 bytes of zeros
-        // for steps that need no value at all.
-        let mut path = MaybeUninit::<Path>::uninit();
-        let place = path.as_mut_ptr();
-        // SAFETY: the two counts are written here; the steps may be uninitialised.
-        unsafe {
-            (&raw mut (*place).floor).write(0);
-            (&raw mut (*place).height).write(0);
-            path.assume_init()
-        }
+        // Not `[const { MaybeUninit::uninit() }; _]`: that is a constant, which the compiler copies.
+        // SAFETY: an array of what may be uninitialised may be so, too.
+        let steps = unsafe { MaybeUninit::uninit().assume_init() };
+        Path { floor: 0, height: 0, steps }
     }
 
     /// To a path through nothing.

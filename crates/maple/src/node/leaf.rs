@@ -293,57 +293,6 @@ impl Body {
         Slot { end: self.end(slot, max), word: self.word(slot) }
     }
 
-    /// Folds the entries in some slots, in a leaf from `min` to `max`: the range of each, and its word.
-    ///
-    /// Cost of an entry: two bounds and a word, one after the other; no branch but the loop's.
-    #[inline]
-    pub(crate) fn fold<B>(
-        &self,
-        mut entries: u32,
-        min: usize,
-        max: usize,
-        mut value: B,
-        mut f: impl FnMut(B, usize, usize, *mut ()) -> B,
-    ) -> B {
-        let last = self.len() - 1;
-        let mut rank = self.rank(if entries == 0 { 0 } else { entries.trailing_zeros() as usize });
-        let ends = entries >> last != 0;
-        if entries & 1 != 0 && last > 0 {
-            value = f(value, min, self.bound(0), self.word_of_rank(rank));
-            rank += 1;
-            entries &= !1;
-        }
-        // Those between, with a bound on either side.
-        entries &= (1 << last) - 1;
-        if self.wide {
-            while entries != 0 {
-                let slot = entries.trailing_zeros() as usize;
-                let (start, end) = (self.bound(slot - 1) + 1, self.bound(slot));
-                value = f(value, start, end, self.word_of_rank(rank));
-                rank += 1;
-                entries &= entries - 1;
-            }
-        } else {
-            let (base, shift) = (self.base.wrapping_add(1 << self.shift), self.shift);
-            while entries != 0 {
-                let slot = entries.trailing_zeros() as usize;
-                // SAFETY: a leaf stores a bound for each slot but the last.
-                let (before, end) =
-                    unsafe { (*self.narrow().add(slot - 1), *self.narrow().add(slot)) };
-                let start = base.wrapping_add((before as usize) << shift);
-                let end = base.wrapping_add((end as usize) << shift).wrapping_sub(1);
-                value = f(value, start, end, self.word_of_rank(rank));
-                rank += 1;
-                entries &= entries - 1;
-            }
-        }
-        if ends {
-            let start = self.start(last, min);
-            value = f(value, start, max, self.word_of_rank(rank));
-        }
-        value
-    }
-
     /// The length of the longest hole, in a leaf from `min` to `max`. It is at most `limit`, where the search
     /// may end.
     pub(crate) fn gap(&self, min: usize, max: usize, limit: usize) -> usize {

@@ -7,6 +7,7 @@ use super::change::Way;
 use super::inner::Seps;
 use super::leaf::Body;
 use super::simd::Vectors;
+use super::unpack::{self, Unpacked};
 use super::{Link, search};
 
 /// A way to search within nodes.
@@ -15,6 +16,11 @@ pub(crate) trait Search: Way {
     fn leaf(self, body: &Body, index: usize) -> usize;
     /// The child of an inner node that holds `index`.
     fn inner(self, seps: &Seps, index: usize) -> usize;
+    /// Where the slots of a leaf begin, but for the first. Not written beyond the last, or written with anything.
+    #[inline(always)]
+    fn unpack(self, body: &Body, to: &mut Unpacked) {
+        unpack::scalar(body, to);
+    }
 }
 
 /// An operation. All that it calls to search should be inlined into [`Job::run`], and that always.

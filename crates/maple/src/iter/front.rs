@@ -1,0 +1,136 @@
+//! The front of an iterator: leaf after leaf, each unpacked when it is reached.
+//!
+//! A leaf has nine entries or so, and a step within it is a few instructions: so what a leaf costs counts as much as what
+//! its entries do. It is kept small by going along one parent without a look at the path: its next child, and the separator
+//! after that. At the last child, and where the end of what is to be visited is near, the path takes over.
+
+use crate::node::{Inner, Job, Link, Search, Unpacked, run};
+use crate::path::{Path, Pick};
+use core::ptr;
+
+/// See the module.
+pub(super) struct Front {
+    pub(super) run: Unpacked,
+    /// The leaf's parent, and which of its children the leaf is.
+    parent: *const Inner,
+    slot: usize,
+    /// The parent's last child; 0 if there is no parent, or no leaf yet.
+    last: usize,
+    /// The last index of the leaf.
+    max: usize,
+    /// The way to the leaf. At the parent, its slot may be behind.
+    path: Path,
+}
+
+impl Front {
+    /// Before the first leaf.
+    #[inline(always)]
+    pub(super) fn new() -> Self {
+        Front {
+            run: Unpacked::new(),
+            parent: ptr::null(),
+            slot: 0,
+            last: 0,
+            max: 0,
+            path: Path::new(),
+        }
+    }
+
+    /// Goes on to the next leaf of the parent, if neither that is the last nor what is to be visited ends there. True if it has
+    /// entries; if false, [`Front::turn`] goes on from wherever this came to.
+    ///
+    /// Cost: a separator, a child, and the leaf; the leaf after it is brought near.
+    ///
+    /// # Safety
+    /// As for [`Path::walk`], from [`Front::turn`] on.
+    #[inline(always)]
+    pub(super) unsafe fn advance(&mut self, hi: usize) -> bool {
+        run(Advance(self, hi))
+    }
+
+    /// Goes to the next leaf, or to the one that holds `lo` if there was none yet; false if there is none that begins at or
+    /// before `hi`. Such a leaf may have no entry to come.
+    ///
+    /// # Safety
+    /// As for [`Path::walk`]; the root is not null.
+    #[inline(never)]
+    pub(super) unsafe fn turn(&mut self, root: Link, lo: usize, hi: usize) -> bool {
+        if self.path.height() == 0 {
+            // SAFETY: the caller's promise.
+            unsafe { self.path.walk(root, Pick::Index(lo)) };
+        } else {
+            if self.max >= hi {
+                return false;
+            }
+            // The leaf is not the last of all, so there is a parent.
+            self.path.set_slot(1, self.slot);
+            if !self.path.next_leaf() {
+                return false;
+            }
+        }
+        if self.path.height() > 1 {
+            let step = self.path.step(1);
+            // SAFETY: the path's invariant.
+            self.parent = unsafe { step.link.as_inner() };
+            (self.slot, self.last) = (step.slot, step.len() - 1);
+        }
+        run(Arrive(self));
+        true
+    }
+
+    /// The last index of the leaf.
+    #[inline(always)]
+    pub(super) fn max(&self) -> usize {
+        self.max
+    }
+
+    /// Nothing is to come any more.
+    pub(super) fn finish(&mut self) {
+        self.last = 0;
+        self.run.clear();
+    }
+}
+
+/// [`Front::advance`].
+struct Advance<'f>(&'f mut Front, usize);
+
+impl Job for Advance<'_> {
+    type Out = bool;
+
+    #[inline(always)]
+    fn run<S: Search>(self, search: S) -> bool {
+        let Advance(front, hi) = self;
+        let slot = front.slot + 1;
+        if slot >= front.last {
+            return false;
+        }
+        // SAFETY: there is a parent, for it has a last child; the path's invariant.
+        let (inner, seps) = unsafe { (&*front.parent, (*front.parent).seps()) };
+        let max = seps.bounds[slot];
+        if max >= hi {
+            return false;
+        }
+        inner.child(slot + 1).prefetch();
+        let min = front.max + 1;
+        (front.slot, front.max) = (slot, max);
+        // SAFETY: the path's invariant.
+        unsafe { front.run.open(search, inner.child(slot).as_leaf().body(), 0, (min, max)) };
+        !front.run.is_empty()
+    }
+}
+
+/// Takes up the leaf that the path leads to.
+struct Arrive<'f>(&'f mut Front);
+
+impl Job for Arrive<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Search>(self, search: S) {
+        let Front { path, run, max, .. } = self.0;
+        let step = path.step(0);
+        *max = step.max;
+        // SAFETY: the path's invariant.
+        unsafe { run.open(search, step.link.as_leaf().body(), step.slot, (step.min, step.max)) };
+    }
+}
