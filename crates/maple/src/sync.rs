@@ -84,13 +84,7 @@ pub(crate) unsafe fn copy_cells<T>(from: &[T], old: usize, to: &[T], new: usize,
 /// # Safety
 /// None is needed here.
 #[cfg(loom)]
-pub(crate) unsafe fn copy_cells<T: Copied>(
-    from: &[T],
-    old: usize,
-    to: &[T],
-    new: usize,
-    n: usize,
-) {
+pub(crate) unsafe fn copy_cells<T: Copied>(from: &[T], old: usize, to: &[T], new: usize, n: usize) {
     (0..n).rev().for_each(|i| to[new + i].copy_of(&from[old + i]));
 }
 

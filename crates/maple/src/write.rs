@@ -292,7 +292,9 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
             match node::run(Quick::<Extend, E, R, A>::new(self, (min, end), word)) {
                 Outcome::Done(_) => {}
                 Outcome::Failed(error) => return Err(error),
-                Outcome::Plan(first, last, _) => self.carry_out(first, last, word, Removed::Keep)?,
+                Outcome::Plan(first, last, _) => {
+                    self.carry_out(first, last, word, Removed::Keep)?
+                }
             }
         }
         Ok(Some((min, end)))

@@ -9,11 +9,17 @@ use super::leaf::Body;
 use super::simd::Vectors;
 use super::unpack::{self, Unpacked};
 use super::{Link, search};
+use core::ptr;
 
 /// A way to search within nodes.
 pub(crate) trait Search: Way {
+    /// The slots of a leaf that lie before the one that holds `index`: bit `i` for slot `i`.
+    fn below(self, body: &Body, index: usize) -> u32;
     /// The slot of a leaf that holds `index`.
-    fn leaf(self, body: &Body, index: usize) -> usize;
+    #[inline(always)]
+    fn leaf(self, body: &Body, index: usize) -> usize {
+        self.below(body, index).count_ones() as usize
+    }
     /// The child of an inner node that holds `index`.
     fn inner(self, seps: &Seps, index: usize) -> usize;
     /// Where the slots of a leaf begin, but for the first. Not written beyond the last, or written with anything.
@@ -39,6 +45,11 @@ impl Way for Scalar {}
 
 impl Search for Scalar {
     #[inline(always)]
+    fn below(self, body: &Body, index: usize) -> u32 {
+        (1 << search::leaf_scalar(body, index)) - 1
+    }
+
+    #[inline(always)]
     fn leaf(self, body: &Body, index: usize) -> usize {
         search::leaf_scalar(body, index)
     }
@@ -62,7 +73,7 @@ pub(crate) fn run<J: Job>(job: J) -> J::Out {
 ///
 /// Cost: a level is two cache lines of separators and one of children, the leaf two of bounds, its header
 /// and a word's: all but the last of each are asked for at once. One acquire load a level; no branch but
-/// the loop's and one for the leaf's form.
+/// the loop's, one for the leaf's form, and whether there is an entry, which whoever asked asks, too.
 ///
 /// # Safety
 /// `root` is a node of a tree whose nodes stay allocated during the call, with separators and leaves as they are.
@@ -96,5 +107,9 @@ unsafe fn descend<S: Search>(search: S, root: Link, index: usize) -> *mut () {
     // SAFETY: the caller's promise; a published leaf does not change.
     let body = unsafe { link.as_leaf().body() };
     body.prefetch_words();
-    body.word(search.leaf(body, index))
+    let below = search.below(body, index);
+    // SAFETY: the room is initialised, and whatever lies in the cell is a pointer to nothing, if not a word.
+    let word = unsafe { body.cell((body.entries() & below).count_ones() as usize).read() };
+    // The bit after those below is that of the slot.
+    if body.entries() & (below + 1) == 0 { ptr::null_mut() } else { word }
 }

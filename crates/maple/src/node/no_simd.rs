@@ -23,7 +23,7 @@ impl Vectors {
 impl Way for Vectors {}
 
 impl Search for Vectors {
-    fn leaf(self, _: &Body, _: usize) -> usize {
+    fn below(self, _: &Body, _: usize) -> u32 {
         match self {}
     }
 

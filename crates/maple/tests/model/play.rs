@@ -223,7 +223,8 @@ pub(crate) fn play<const S: bool, R: Reclaim, A: NodeAlloc>(
         Op::Erase(cell) => erase(writer, world, scale.first(cell), None, alone),
         Op::SetEnd(cell, end, budget) => {
             // Within a cell, too, so that ends move a little.
-            let (index, end) = (scale.first(cell), scale.first(end).saturating_add(usize::from(end % 3)));
+            let (index, end) =
+                (scale.first(cell), scale.first(end).saturating_add(usize::from(end % 3)));
             set_end(writer, world, index, end, budget.map(usize::from));
         }
         Op::EraseRange(cells) => erase_range(writer, world, scale.range(cells), None),

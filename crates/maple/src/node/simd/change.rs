@@ -107,7 +107,7 @@ unsafe fn change_narrow(change: &Change, from: *const Leaf, to: *mut Leaf, copy:
 /// The longest hole of a narrow leaf.
 ///
 /// Lines are loaded whole and shifted in registers: a load across the lines of a leaf just written would wait for it.
-#[target_feature(enable = "avx512f,popcnt,bmi1")]
+#[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
 #[inline]
 unsafe fn gap(body: &Body, min: usize, max: usize) -> usize {
     let last = body.len() - 1;
@@ -132,7 +132,7 @@ unsafe fn gap(body: &Body, min: usize, max: usize) -> usize {
 }
 
 /// The largest gap of a node, if the children in `changed` have the gap `gap`.
-#[target_feature(enable = "avx512f,popcnt,bmi1")]
+#[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
 #[inline]
 unsafe fn max_gap(inner: &Inner, changed: u32, gap: usize) -> usize {
     let gaps = inner.gaps();

@@ -1,0 +1,139 @@
+//! The search and the unpacking by AVX2.
+
+use super::after;
+use crate::node::change::Way;
+use crate::node::inner::Seps;
+use crate::node::leaf::Body;
+use crate::node::load::{Job, Search};
+use crate::node::unpack::{LANES, Unpacked};
+use core::arch::x86_64::*;
+
+/// Only made where the processor has AVX2.
+#[derive(Clone, Copy)]
+pub(super) struct Avx2(());
+
+impl Way for Avx2 {}
+
+impl Search for Avx2 {
+    #[inline(always)]
+    fn below(self, body: &Body, index: usize) -> u32 {
+        // SAFETY: the processor has them.
+        unsafe { below(body, index) }
+    }
+
+    #[inline(always)]
+    fn inner(self, seps: &Seps, index: usize) -> usize {
+        // SAFETY: as above.
+        unsafe { inner(seps, index) }
+    }
+
+    #[inline(always)]
+    fn unpack(self, body: &Body, to: &mut Unpacked) {
+        // SAFETY: as above.
+        unsafe { unpack(body, to) }
+    }
+}
+
+impl Avx2 {
+    /// # Safety
+    /// The processor has AVX2.
+    #[inline(always)]
+    pub(super) unsafe fn new() -> Self {
+        Avx2(())
+    }
+}
+
+/// Does a job with AVX2.
+///
+/// # Safety
+/// The processor has it.
+#[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
+#[inline]
+pub(super) unsafe fn run<J: Job>(job: J) -> J::Out {
+    // SAFETY: the caller's promise.
+    job.run(unsafe { Avx2::new() })
+}
+
+#[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
+#[inline]
+unsafe fn below(body: &Body, index: usize) -> u32 {
+    let n = body.len() as u32 - 1;
+    if body.wide {
+        // SAFETY: inside the room.
+        return _bzhi_u32(unsafe { words::<6>(body.words_wide(), index) }, n);
+    }
+    // Comparisons are signed: with the highest bit turned they order as without sign.
+    let turn = _mm256_set1_epi32(i32::MIN);
+    let wanted = _mm256_xor_si256(_mm256_set1_epi32(body.units(index) as i32), turn);
+    let mut lanes = 0;
+    for i in 0..4 {
+        // SAFETY: inside the room.
+        let bounds = unsafe { _mm256_loadu_si256(body.narrow().add(8 * i).cast()) };
+        let below = _mm256_cmpgt_epi32(wanted, _mm256_xor_si256(bounds, turn));
+        lanes |= (_mm256_movemask_ps(_mm256_castsi256_ps(below)) as u32) << (8 * i);
+    }
+    _bzhi_u32(lanes, n)
+}
+
+#[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
+#[inline]
+unsafe fn inner(seps: &Seps, index: usize) -> usize {
+    let at = (&raw const *seps).cast::<usize>();
+    // SAFETY: separators 0 to 11, and 11 to 14. What lies behind them is not read: the count of references may
+    // change.
+    let (first, last) = unsafe { (words::<3>(at, index), words::<1>(at.add(11), index)) };
+    // Separator 11 is there twice, and counts once.
+    (first | last << 11).count_ones() as usize
+}
+
+/// Which of `4 * N` words are below an index.
+///
+/// # Safety
+/// So many words lie at `at`.
+#[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
+#[inline]
+unsafe fn words<const N: usize>(at: *const usize, index: usize) -> u32 {
+    let mut lanes = 0;
+    for i in 0..N {
+        // SAFETY: the caller's promise.
+        let bounds = unsafe { _mm256_loadu_si256(at.add(4 * i).cast()) };
+        lanes |= four(bounds, index) << (4 * i);
+    }
+    lanes
+}
+
+/// Which of four words are below an index.
+#[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
+#[inline]
+fn four(bounds: __m256i, index: usize) -> u32 {
+    let turn = _mm256_set1_epi64x(i64::MIN);
+    let wanted = _mm256_xor_si256(_mm256_set1_epi64x(index as i64), turn);
+    let below = _mm256_cmpgt_epi64(wanted, _mm256_xor_si256(bounds, turn));
+    _mm256_movemask_pd(_mm256_castsi256_pd(below)) as u32
+}
+
+#[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
+#[inline]
+unsafe fn unpack(body: &Body, to: &mut Unpacked) {
+    let others = to.others();
+    if body.wide {
+        for i in 0..6 {
+            // SAFETY: 24 words lie in the room, and fit where they go.
+            unsafe {
+                let bounds = _mm256_loadu_si256(body.words_wide().add(4 * i).cast());
+                let starts = _mm256_add_epi64(bounds, _mm256_set1_epi64x(1));
+                _mm256_store_si256(others.add(4 * i).cast(), starts);
+            }
+        }
+        return;
+    }
+    let (shift, after) = (_mm_cvtsi32_si128(body.shift.into()), _mm256_set1_epi64x(after(body)));
+    for i in 0..LANES / 4 {
+        // SAFETY: 32 bounds lie in the room, and fit where they go.
+        unsafe {
+            let bounds = _mm_loadu_si128(body.narrow().add(4 * i).cast());
+            let units = _mm256_sll_epi64(_mm256_cvtepu32_epi64(bounds), shift);
+            _mm256_store_si256(others.add(4 * i).cast(), _mm256_add_epi64(units, after));
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The search and the unpacking by AVX-512.
+//!
+//! A search over a node of 16 children, or a leaf of 32 slots, is two comparisons. What a search waits for counts, and so
+//! does how many instructions it is, for that says how many searches a processor has on the way at once: hence the
+//! assembly where the compiler takes more than are needed.
+
+use super::after;
+use crate::layout::INNER_SLOTS;
+use crate::node::inner::Seps;
+use crate::node::leaf::Body;
+use crate::node::load::{Job, Search};
+use crate::node::unpack::{LANES, Unpacked};
+use core::arch::asm;
+use core::arch::x86_64::*;
+use core::hint::assert_unchecked;
+
+/// Only made where the processor has AVX-512.
+#[derive(Clone, Copy)]
+pub(super) struct Avx512(Seven);
+
+impl Search for Avx512 {
+    #[inline(always)]
+    fn below(self, body: &Body, index: usize) -> u32 {
+        // SAFETY: the processor has them.
+        unsafe { below(body, index) }
+    }
+
+    #[inline(always)]
+    fn inner(self, seps: &Seps, index: usize) -> usize {
+        // SAFETY: as above.
+        unsafe { inner(seps, index, self.0) }
+    }
+
+    #[inline(always)]
+    fn unpack(self, body: &Body, to: &mut Unpacked) {
+        // SAFETY: as above.
+        unsafe { unpack(body, to) }
+    }
+}
+
+impl Avx512 {
+    /// # Safety
+    /// The processor has AVX-512.
+    #[inline(always)]
+    pub(super) unsafe fn new() -> Self {
+        // SAFETY: the caller's promise.
+        Avx512(unsafe { Seven::new() })
+    }
+}
+
+/// Does a job with AVX-512.
+///
+/// # Safety
+/// The processor has it.
+#[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
+#[inline]
+pub(super) unsafe fn run<J: Job>(job: J) -> J::Out {
+    // SAFETY: the caller's promise.
+    job.run(unsafe { Avx512::new() })
+}
+
+#[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
+#[inline]
+unsafe fn below(body: &Body, index: usize) -> u32 {
+    let n = body.len() as u32 - 1;
+    if body.wide {
+        let (at, wanted) = (body.words_wide(), _mm512_set1_epi64(index as i64));
+        let mut lanes = 0;
+        for i in 0..3 {
+            // SAFETY: inside the room.
+            let bounds = unsafe { _mm512_loadu_si512(at.add(8 * i).cast()) };
+            lanes |= u32::from(_mm512_cmplt_epu64_mask(bounds, wanted)) << (8 * i);
+        }
+        return _bzhi_u32(lanes, n);
+    }
+    let (at, wanted) = (body.narrow(), _mm512_set1_epi32(body.units(index) as i32));
+    // SAFETY: inside the room.
+    let (low, high) =
+        unsafe { (_mm512_loadu_si512(at.cast()), _mm512_loadu_si512(at.add(16).cast())) };
+    let low = _mm512_cmplt_epu32_mask(low, wanted);
+    let high = _mm512_cmplt_epu32_mask(high, wanted);
+    _bzhi_u32(join(low, high), n)
+}
+
+#[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
+#[inline]
+unsafe fn inner(seps: &Seps, index: usize, seven: Seven) -> usize {
+    let (at, wanted) = (&raw const *seps, _mm512_set1_epi64(index as i64));
+    let below: usize;
+    // SAFETY: reads separators 0 to 7, and 8 to 14. What lies behind them is not read: the count of references may
+    // change. In assembly, because there is no intrinsic that compares with memory by a mask, but two that read it first.
+    unsafe {
+        asm!(
+            "vpcmpnleuq {low}, {wanted}, zmmword ptr [{at}]",
+            "vpcmpnleuq {high} {{{seven}}}, {wanted}, zmmword ptr [{at} + 64]",
+            "kunpckbw {low}, {high}, {low}",
+            "kmovw {below:e}, {low}",
+            "popcnt {below:e}, {below:e}",
+            at = in(reg) at,
+            wanted = in(zmm_reg) wanted,
+            seven = in(kreg) seven.0,
+            low = out(kreg) _,
+            high = out(kreg) _,
+            below = lateout(reg) below,
+            options(pure, readonly, nostack),
+        );
+        assert_unchecked(below < INNER_SLOTS);
+    }
+    below
+}
+
+/// Two masks as one. In assembly, because the compiler would move each by itself and join them then, which takes twice
+/// as much.
+#[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
+#[inline]
+fn join(low: __mmask16, high: __mmask16) -> u32 {
+    let joined: u32;
+    // SAFETY: only registers.
+    unsafe {
+        asm!("kunpckwd {0}, {0}, {1}", "kmovd {2:e}, {0}", inout(kreg) high => _, in(kreg) low, lateout(reg) joined,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    joined
+}
+
+/// A mask for the first seven lanes.
+#[derive(Clone, Copy)]
+struct Seven(u16);
+
+impl Seven {
+    /// As a constant it would be put into a part of a register, and wait for whatever that held before: for the search
+    /// before this one.
+    #[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
+    #[inline]
+    fn new() -> Self {
+        let mask: u16;
+        // SAFETY: a constant.
+        unsafe {
+            asm!("mov {0:e}, 0x7f", "kmovw {1}, {0:e}", out(reg) _, out(kreg) mask,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        Seven(mask)
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
+#[inline]
+unsafe fn unpack(body: &Body, to: &mut Unpacked) {
+    let others = to.others();
+    if body.wide {
+        for i in 0..3 {
+            // SAFETY: 24 words lie in the room, and fit where they go.
+            unsafe {
+                let bounds = _mm512_loadu_si512(body.words_wide().add(8 * i).cast());
+                let starts = _mm512_add_epi64(bounds, _mm512_set1_epi64(1));
+                _mm512_store_si512(others.add(8 * i).cast(), starts);
+            }
+        }
+        return;
+    }
+    let (shift, after) = (_mm_cvtsi32_si128(body.shift.into()), _mm512_set1_epi64(after(body)));
+    for i in 0..LANES / 8 {
+        // SAFETY: 32 bounds lie in the room, and fit where they go.
+        unsafe {
+            let bounds = _mm256_loadu_si256(body.narrow().add(8 * i).cast());
+            let units = _mm512_sll_epi64(_mm512_cvtepu32_epi64(bounds), shift);
+            _mm512_store_si512(others.add(8 * i).cast(), _mm512_add_epi64(units, after));
+        }
+    }
+}
