@@ -6,6 +6,7 @@
 
 mod change;
 mod edit;
+mod few;
 mod inner;
 mod leaf;
 mod load;
@@ -26,6 +27,8 @@ mod unpack;
 
 pub(crate) use change::{Bound, Change, Run, words};
 pub(crate) use edit::{Edit, Fit};
+#[cfg(not(loom))]
+pub(crate) use few::copy_up;
 pub(crate) use inner::Inner;
 pub(crate) use leaf::{Body, Leaf, Slot};
 pub(crate) use load::{Job, Search, load, run};

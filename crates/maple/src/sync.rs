@@ -67,25 +67,28 @@ impl<T> Frozen<T> {
     }
 }
 
-/// Copies `n` atomics, from place `old` of some to place `new` of those or others.
+/// Copies `n` atomics as large as a word, to elsewhere or to a higher place.
 ///
 /// # Safety
-/// They are there. Nobody else stores to the ones or looks at the others meanwhile.
+/// So many are there. Nobody else stores to the ones or looks at the others meanwhile.
 #[cfg(not(loom))]
 #[inline(always)]
-pub(crate) unsafe fn copy_cells<T>(from: &[T], old: usize, to: &[T], new: usize, n: usize) {
-    debug_assert!(old + n <= from.len() && new + n <= to.len());
+pub(crate) unsafe fn copy_cells<T>(from: &[T], to: &[T], n: usize) {
+    const { assert!(size_of::<T>() == size_of::<*mut ()>()) }
+    debug_assert!(n <= from.len() && n <= to.len());
+    // As pointers, which some are: a copy as numbers would lose what they may be used for.
+    let (from, to) = (from.as_ptr().cast::<*mut ()>(), to.as_ptr().cast::<*mut ()>());
     // SAFETY: the caller's promise; atomics may be written to through a shared reference.
-    unsafe { core::ptr::copy(from.as_ptr().add(old), to.as_ptr().add(new).cast_mut(), n) }
+    unsafe { crate::node::copy_up(from, to.cast_mut(), n) }
 }
 
-/// As without loom, but one by one. Where the places overlap, the new ones lie above the old.
+/// As without loom, but by loads and stores.
 ///
 /// # Safety
 /// None is needed here.
 #[cfg(loom)]
-pub(crate) unsafe fn copy_cells<T: Copied>(from: &[T], old: usize, to: &[T], new: usize, n: usize) {
-    (0..n).rev().for_each(|i| to[new + i].copy_of(&from[old + i]));
+pub(crate) unsafe fn copy_cells<T: Copied>(from: &[T], to: &[T], n: usize) {
+    (0..n).rev().for_each(|i| to[i].copy_of(&from[i]));
 }
 
 /// An atomic that can be copied under loom.

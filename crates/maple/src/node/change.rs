@@ -9,6 +9,7 @@
 //! bound by bound, could not be loaded by vectors for a dozen cycles: the processor does not combine small stores
 //! that are still under way into one large load.
 
+use super::few;
 use super::inner::Inner;
 use super::leaf::{Body, Leaf};
 use crate::layout::LEAF_CELLS;
@@ -47,6 +48,8 @@ pub(crate) struct Change {
     pub(crate) len: usize,
     /// Which slots are entries afterwards.
     pub(crate) mask: u32,
+    /// How many those are.
+    pub(crate) count: usize,
     /// The bounds that move.
     pub(crate) bounds: Run,
     /// The cells of words that move.
@@ -136,7 +139,7 @@ impl Change {
             }
             shift(room, self.words)
         }
-        body.set_slots(self.len, self.mask);
+        body.set_slots(self.len, self.mask, self.count);
         for bound in self.new {
             if bound.is {
                 body.put_encoded(bound.slot, bound.value);
@@ -151,18 +154,19 @@ impl Change {
     }
 }
 
-/// Moves a run, word by word. Not by `memmove`: that is a call, which for some ten words costs more than moving them, and in
-/// a kernel without vectors several times as much. Volatile, so that the compiler does not make that of it.
+/// Moves a run.
 ///
 /// # Safety
 /// Both places lie inside the room.
 #[inline(always)]
 unsafe fn shift<T: Copy>(room: *mut T, run: Run) {
-    // SAFETY: the caller's promise; what is still to be read is not written to yet.
-    let step = |i| unsafe { room.add(run.new + i).write(room.add(run.old + i).read_volatile()) };
-    if run.new < run.old {
-        (0..run.len).for_each(step);
-    } else if run.new > run.old {
-        (0..run.len).rev().for_each(step);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (from, to) = (room.add(run.old), room.add(run.new));
+        if run.new < run.old {
+            few::copy(from, to, run.len);
+        } else if run.new > run.old {
+            few::copy_up(from, to, run.len);
+        }
     }
 }

@@ -5,9 +5,9 @@
 //! words of the rests stay where they are: so words come and go in one place.
 
 use super::change::{self, Bound, Change, Run};
+use super::few;
 use super::leaf::Body;
 use crate::layout::{LEAF_CELLS, LEAF_LOW, NARROW};
-use core::ptr;
 
 /// A change of one leaf.
 #[derive(Clone, Copy, Debug)]
@@ -120,8 +120,8 @@ impl Edit {
         if (self.left && !body.takes(self.first - 1)) || (self.right && !body.takes(self.last)) {
             return Fit::Not;
         }
-        let Effect { len, mask, gone, come, .. } = self.effect;
-        let (scale, entries) = (body.scale(), mask.count_ones() as usize);
+        let Effect { len, gone, come, .. } = self.effect;
+        let (scale, entries) = (body.scale(), body.count() + come - gone);
         if len > 31 || scale.weigh(len, entries) > scale.full {
             return Fit::Full;
         }
@@ -148,7 +148,8 @@ impl Edit {
             bound(self.right, self.from + lefts, self.last),
         ];
         let words = change::words(body, at, gone, come);
-        Change { len, mask, bounds, words, new, word: self.word, rank: at, splits }
+        let count = body.count() + come - gone;
+        Change { len, mask, count, bounds, words, new, word: self.word, rank: at, splits }
     }
 }
 
@@ -164,7 +165,7 @@ impl Body {
     /// Keeps only the slots before `at`, of which there are some.
     #[inline(always)]
     pub(crate) fn truncate(&mut self, at: usize) {
-        self.set_slots(at, self.entries() & low(at));
+        self.set_slots(at, self.entries() & low(at), self.rank(at));
     }
 
     /// The slots from `at` on, of which there are some.
@@ -180,19 +181,19 @@ impl Body {
     pub(super) fn copy_from(&self, at: usize, other: &mut Body) {
         let (len, rank) = (self.len(), self.rank(at));
         (other.base, other.shift, other.wide) = (self.base, self.shift, self.wide);
-        other.set_slots(len - at, self.mask >> at);
+        let words = self.count() - rank;
+        other.set_slots(len - at, self.mask >> at, words);
         let bounds = len - 1 - at;
-        let words = self.mask.count_ones() as usize - rank;
         let (from, to) = (self.room(), other.room_mut());
         // SAFETY: as many bounds and words as lie here fit there.
         unsafe {
             if self.wide {
-                ptr::copy_nonoverlapping(from.cast::<usize>().add(at), to.cast(), bounds);
+                few::copy(from.cast::<usize>().add(at), to.cast(), bounds);
             } else {
-                ptr::copy_nonoverlapping(from.cast::<u32>().add(at), to.cast(), bounds);
+                few::copy(from.cast::<u32>().add(at), to.cast(), bounds);
             }
             let end = LEAF_CELLS - words;
-            ptr::copy_nonoverlapping(from.add(end - rank), to.add(end), words);
+            few::copy(from.add(end - rank), to.add(end), words);
         }
     }
 }

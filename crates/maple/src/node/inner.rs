@@ -5,6 +5,7 @@
 //! are replaced by one store each, always by a subtree that covers the same range. Gaps are written
 //! by the writer alone; a search that reads them beside the writer takes them as hints.
 
+use super::few;
 use super::refs::Refs;
 use super::{AtomicLink, Link, search};
 use crate::layout::INNER_SLOTS;
@@ -89,8 +90,8 @@ impl Inner {
         (to.bounds, to.len) = (from.bounds, from.len);
         // SAFETY: as above: only the writer stores children and gaps, and that is the caller.
         unsafe {
-            copy_cells(&other.children, 0, &self.children, 0, from.len());
-            copy_cells(&other.gaps, 0, &self.gaps, 0, from.len());
+            copy_cells(&other.children, &self.children, from.len());
+            copy_cells(&other.gaps, &self.gaps, from.len());
         }
     }
 
@@ -106,12 +107,14 @@ impl Inner {
         // That of the last child of a full node is not stored.
         let end = len.min(INNER_SLOTS - 2);
         if slot + 1 < end {
-            seps.bounds.copy_within(slot + 1..end, slot + 2);
+            let from = &raw mut seps.bounds[slot + 1];
+            // SAFETY: so many lie there, and one more.
+            unsafe { few::copy_up(from, from.add(1), end - (slot + 1)) }
         }
         // SAFETY: as above.
         unsafe {
-            copy_cells(&self.children, slot + 1, &self.children, slot + 2, behind);
-            copy_cells(&self.gaps, slot + 1, &self.gaps, slot + 2, behind);
+            copy_cells(&self.children[slot + 1..], &self.children[slot + 2..], behind);
+            copy_cells(&self.gaps[slot + 1..], &self.gaps[slot + 2..], behind);
         }
         seps.len += 1;
         for (i, (end, link, gap)) in pair.into_iter().enumerate() {

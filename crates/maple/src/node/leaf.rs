@@ -47,6 +47,8 @@ pub(crate) struct Body {
     len: u8,
     pub(super) shift: u8,
     pub(super) wide: bool,
+    /// Entries: a processor need not be able to count bits.
+    count: u8,
 }
 
 /// A slot by itself: its last index, and its word (null: a hole).
@@ -115,6 +117,7 @@ impl Body {
         len: 1,
         shift: 0,
         wide: false,
+        count: 0,
     };
 
     /// Where mask, number of slots and form are, in one word.
@@ -124,9 +127,9 @@ impl Body {
     /// That word, for other slots.
     #[allow(dead_code)]
     #[inline(always)]
-    pub(super) fn header_with(&self, len: usize, mask: u32) -> u64 {
+    pub(super) fn header_with(&self, len: usize, mask: u32, count: usize) -> u64 {
         let form = u64::from(self.shift) << 40 | u64::from(self.wide) << 48;
-        u64::from(mask) | (len as u64) << 32 | form
+        u64::from(mask) | (len as u64) << 32 | form | (count as u64) << 56
     }
 
     /// What is kept for a bound: the index itself, or how many units lie between the base and it, less one.
@@ -147,7 +150,7 @@ impl Body {
     /// Entries.
     #[inline(always)]
     pub(crate) fn count(&self) -> usize {
-        self.mask.count_ones() as usize
+        usize::from(self.count)
     }
 
     /// Which slots are entries: bit `i` for slot `i`.
@@ -169,15 +172,9 @@ impl Body {
     }
 
     #[inline(always)]
-    pub(super) fn set_slots(&mut self, len: usize, mask: u32) {
-        self.set_len(len);
-        self.mask = mask;
-    }
-
-    #[inline(always)]
-    pub(super) fn set_len(&mut self, len: usize) {
-        debug_assert!(len < 32);
-        self.len = len as u8;
+    pub(super) fn set_slots(&mut self, len: usize, mask: u32, count: usize) {
+        debug_assert!(len < 32 && mask.count_ones() as usize == count);
+        (self.len, self.mask, self.count) = (len as u8, mask, count as u8);
     }
 
     /// The narrow bounds.

@@ -98,22 +98,22 @@ pub(crate) fn is_packable(slots: &[Slot]) -> bool {
 /// Fills a leaf with slots. They must fit: see [`cut`].
 pub(crate) fn pack(slots: &[Slot]) -> Body {
     let mut body = Body::EMPTY;
-    body.set_len(slots.len());
     match narrow(slots) {
         Some((base, shift)) => (body.base, body.shift) = (base, shift),
         None => body.wide = true,
     }
-    let (mut rank, last) = (0, slots.len() - 1);
+    let (mut rank, mut mask, last) = (0, 0, slots.len() - 1);
     for (i, slot) in slots.iter().enumerate() {
         if i < last {
             body.put_bound(i, slot.end);
         }
         if !slot.word.is_null() {
-            body.mask |= 1 << i;
+            mask |= 1 << i;
             body.put_word(rank, slot.word);
             rank += 1;
         }
     }
+    body.set_slots(slots.len(), mask, rank);
     body
 }
 
@@ -175,7 +175,8 @@ impl Body {
     /// Whether bounds and words find room.
     pub(crate) fn is_within_room(&self) -> bool {
         let (scale, entries) = (self.scale(), self.mask.count_ones() as usize);
-        (1..32).contains(&self.len()) && scale.weigh(self.len(), entries) <= scale.full
+        entries == self.count()
+            && (1..32).contains(&self.len()) && scale.weigh(self.len(), entries) <= scale.full
     }
 
     /// How much the leaf carries, in its form.
@@ -189,7 +190,9 @@ impl Body {
 impl Body {
     /// Damage for the validator to find: other slots are entries. Returns those that were.
     pub(crate) fn replace_mask(&mut self, mask: u32) -> u32 {
-        core::mem::replace(&mut self.mask, mask)
+        let old = self.mask;
+        self.set_slots(self.len(), mask, mask.count_ones() as usize);
+        old
     }
 
     /// Damage for the validator to find.

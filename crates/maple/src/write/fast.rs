@@ -88,6 +88,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Fill<'_, '_, E, R, A> {
         let change = Change {
             len,
             mask: (below | 1 << (slot + lefts) | above) as u32,
+            count,
             bounds: Run { old: slot, new: slot + lefts + rights, len: body.len() - 1 - slot },
             words: words(body, rank, 0, 1),
             new: [
@@ -168,6 +169,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Vacate<'_, '_, E, R, A> {
         let change = Change {
             len,
             mask: (below | mask >> (to + 1) << (from + 1)) as u32,
+            count,
             bounds: Run { old: to, new: from, len: (body.len() - 1).saturating_sub(to) },
             words: words(body, rank, 1, 0),
             new: [Bound::NONE; 2],
@@ -217,6 +219,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Slide<'_, '_, E, R, A> {
         let change = Change {
             len: body.len(),
             mask: body.entries(),
+            count: body.count(),
             bounds: Run::default(),
             words: Run::default(),
             new: [Bound { is: true, slot, value: body.encode(end) }, Bound::NONE],

@@ -53,7 +53,7 @@ impl Way for Avx512 {
 // Without the attribute for vectors, which would keep it from being inlined always; where it is inlined there are some.
 #[inline(always)]
 unsafe fn change_narrow(change: &Change, from: *const Leaf, to: *mut Leaf, copy: *mut ()) {
-    let Change { len, mask, bounds, words, new: [first, second], word, rank, splits } = *change;
+    let Change { len, mask, count, bounds, words, new: [first, second], word, rank, splits } = *change;
     let at = from.cast::<u8>();
     let bits = |run: usize, at: usize| ((1u64 << run) - 1) << at;
     let shifted = |run: Run, size: usize| {
@@ -86,7 +86,7 @@ unsafe fn change_narrow(change: &Change, from: *const Leaf, to: *mut Leaf, copy:
                 _mm512_mask_set1_epi64(v, (come >> (8 * $i)) as u8, value)
             }};
         }
-        let header = (*from).body().header_with(len, mask) as i64;
+        let header = (*from).body().header_with(len, mask, count) as i64;
         let [a, b, c, d] = [0, 1, 2, 3].map(|i| at.add(64 * i));
         let a = bound!(_mm512_load_si512(a.cast()), 0);
         let b = cell!(bound!(_mm512_load_si512(b.cast()), 1), 1);
