@@ -163,11 +163,20 @@ pub(crate) fn prefetch<T>(place: *const T) {
     let _ = place;
 }
 
-/// Frees a leaf's memory.
+/// Frees a node's memory, and nothing it points to.
 ///
 /// # Safety
-/// The block came from `A`, and nobody looks at the leaf.
-pub(crate) unsafe fn free_leaf<A: NodeAlloc>(node: NonNull<()>) {
+/// The block came from `A`, and nobody looks at the node.
+#[inline(always)]
+pub(crate) unsafe fn free_node<A: NodeAlloc>(link: Link) {
+    if let Some(node) = NonNull::new(link.node()) {
+        // SAFETY: the caller's promise.
+        unsafe { if link.level() == 0 { free_leaf::<A>(node) } else { free_inner::<A>(node) } }
+    }
+}
+
+#[inline(always)]
+unsafe fn free_leaf<A: NodeAlloc>(node: NonNull<()>) {
     // SAFETY: the caller gives up a leaf that nobody looks at; under loom, `get_mut` checks that.
     unsafe {
         let leaf = node.cast::<Leaf>();

@@ -5,9 +5,9 @@
 //! with time, with a header for each block, and with pages. Here:
 //!
 //! ```text
-//! thread   cache of a class: up to 64 blocks                 pop, push: no atomics
+//! thread   cache of a class: up to 256 blocks                 pop, push: no atomics
 //!            |  ^  32 blocks at a time
-//! depot    lock of a class: a shelf of 512 blocks            a copy
+//! depot    lock of a class: a shelf of 1,024 blocks          a copy
 //!            |  ^
 //!          queue of slabs that have free blocks              a bit a block
 //!            |  ^  when it has none; when none is out
@@ -63,7 +63,7 @@ const LARGE: usize = 2 << 20;
 /// # Cost
 ///
 /// Allocating or freeing is a few instructions on two cache lines of the thread's own, with one branch.
-/// Once in 32 times a batch goes to or comes from the depot of its class, under a lock: copied, or block by
+/// Once in 128 times a batch goes to or comes from the depot of its class, under a lock: copied, or block by
 /// block with one or two lines of a slab's header each. Consecutive allocations tend to be consecutive in memory.
 ///
 /// It may allocate and sleep (lock, global allocator), so it is not for signal handlers. Between `fork`
@@ -76,8 +76,8 @@ const LARGE: usize = 2 << 20;
 /// held beyond the blocks in use is, at worst:
 ///
 /// - 4 MiB in each class that is used, in chunks without any block in use (a tree uses one or two classes);
-/// - 64 blocks for each thread and class, until the thread ends or calls [`trim`](Self::trim);
-/// - 512 blocks of each class between threads, while more than half of what the class holds is in use;
+/// - 256 blocks for each thread and class, until the thread ends or calls [`trim`](Self::trim);
+/// - 1,024 blocks of each class between threads, while more than half of what the class holds is in use;
 /// - what is free in chunks that have one block in use or among those just named: blocks do not move.
 ///
 /// So a thread that frees all it has gets to 4 MiB for each class, if no other thread has blocks in its

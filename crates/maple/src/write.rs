@@ -21,6 +21,7 @@
 //! release store, one deferred free. A split adds two nodes a level; a range over several leaves up to
 //! three a level, and one deferred free for every node and entry that goes.
 
+mod batch;
 mod border;
 mod build;
 mod fast;

@@ -176,7 +176,8 @@ impl Body {
     pub(crate) fn is_within_room(&self) -> bool {
         let (scale, entries) = (self.scale(), self.mask.count_ones() as usize);
         entries == self.count()
-            && (1..32).contains(&self.len()) && scale.weigh(self.len(), entries) <= scale.full
+            && (1..32).contains(&self.len())
+            && scale.weigh(self.len(), entries) <= scale.full
     }
 
     /// How much the leaf carries, in its form.

@@ -1,4 +1,4 @@
-//! The caches: for each thread and class, up to 64 blocks at hand.
+//! The caches: for each thread and class, up to 256 blocks at hand.
 //!
 //! A cache is a stack in an array. Its *mark* says in one number what both fast paths must know, so that
 //! each has one branch:
@@ -8,7 +8,7 @@
 //! | 0 | closed | -2: none | -1: none |
 //! | 1 | empty | -1: none | 0 |
 //! | n + 1 | n blocks | n - 1 | n |
-//! | 65 | full | 63 | 64: none |
+//! | 257 | full | 255 | 256: none |
 //!
 //! A cache is closed until its thread first gets to the depot, and again from when the thread ends. The
 //! caches are plain cells without a destructor, so reaching them needs no check of whether they exist
@@ -27,7 +27,7 @@ use core::ptr::{self, NonNull};
 use std::thread_local;
 
 /// Blocks that a cache can hold.
-pub(super) const KEEP: usize = 64;
+pub(super) const KEEP: usize = 256;
 /// Blocks that move between a cache and its depot at a time.
 pub(super) const BATCH: usize = KEEP / 2;
 
@@ -113,7 +113,7 @@ fn may_keep() -> bool {
     LEAVE.try_with(|_| ()).is_ok()
 }
 
-/// A block of that class. Cost: two cache lines of the thread's own, one branch, no atomics; once in 32
+/// A block of that class. Cost: two cache lines of the thread's own, one branch, no atomics; once in 128
 /// times or less a trip to the depot.
 #[inline]
 pub(super) fn allocate(class: usize) -> Result<NonNull<u8>, AllocError> {

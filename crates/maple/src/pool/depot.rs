@@ -24,7 +24,7 @@ const MANY: usize = 1 << 20;
 pub(super) const SPARE: usize = 2 * LARGE;
 
 /// Blocks that the shelf has room for.
-const SHELF: usize = 512;
+const SHELF: usize = 1024;
 
 /// What is behind the lock of a class.
 pub(super) struct Depot {

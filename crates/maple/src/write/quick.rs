@@ -392,7 +392,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         }
         if !in_place {
             // SAFETY: the leaf was replaced by its copy.
-            unsafe { self.supplies.bin.leaf(trail.leaf) }
+            unsafe { self.supplies.bin.node(trail.leaf) }
         }
         Ok(())
     }

@@ -7,15 +7,14 @@
 //! The work goes from the top down, so that even an owner who frees at once has read a node before it is freed.
 
 use super::Removed;
+use super::batch::Heap;
 use super::plan::Plan;
 use crate::alloc::NodeAlloc;
 use crate::entry::{Entry, Raw, drop_raw};
-use crate::layout::INNER_BLOCK;
-use crate::node::{Body, Link, free_leaf};
+use crate::node::{Body, Link, free_node};
 use core::marker::PhantomData;
-use core::mem::MaybeUninit;
 use core::ops::Range;
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 use grace::Reclaim;
 
 /// How memory leaves the tree.
@@ -28,61 +27,23 @@ pub(crate) enum Disposal {
 }
 
 /// Takes what leaves the tree. What is deferred is collected, and handed over to the engine many at a time:
-/// when the batch is full, and when the bin is dropped, which is with its writer.
-///
-/// Cost of a thing deferred: two words written; for every twenty of them one block, one guard and one
-/// retirement. A few are handed over one by one, under one guard, without a block.
+/// when there is a batch of it, and when the bin is dropped, which is with its writer. See [`super::batch`].
 pub(crate) struct Bin<E: Entry, R: Reclaim, A: NodeAlloc> {
     disposal: Disposal,
-    /// The first few things, as long as there is no batch.
-    few: [MaybeUninit<Thing>; FEW],
-    len: usize,
-    /// The batch being filled, or null.
-    batch: *mut Batch,
+    /// Nodes whose contents were taken over.
+    nodes: Heap<Link, A>,
+    /// Entries, and subtrees.
+    things: Heap<Thing, A>,
     #[allow(clippy::type_complexity)]
-    _kinds: PhantomData<fn() -> (E, R, A)>,
+    _kinds: PhantomData<fn() -> (E, R)>,
 }
 
 /// Something to be freed, and what frees it.
-type Thing = (NonNull<()>, unsafe fn(NonNull<()>));
-
-/// Things to be freed together, in a block of their own.
-#[repr(C)]
-struct Batch {
-    len: usize,
-    things: [MaybeUninit<Thing>; BATCH],
-}
-
-/// As many as are not worth a block.
-const FEW: usize = 4;
-
-/// As many as an inner node's block takes.
-const BATCH: usize = (INNER_BLOCK.size() - size_of::<usize>()) / size_of::<(usize, usize)>();
-const _: () = assert!(size_of::<Batch>() <= INNER_BLOCK.size());
-
-/// Frees the things in a batch, and the batch.
-///
-/// # Safety
-/// It is a batch from a block of `A`, the caller's alone; the grace period of the things in it is over.
-unsafe fn free_batch<A: NodeAlloc>(batch: NonNull<()>) {
-    let mut batch = batch.cast::<Batch>();
-    // SAFETY: the caller's promise.
-    let Batch { len, things } = unsafe { batch.as_mut() };
-    for thing in &things[..*len] {
-        // SAFETY: the first `len` are written; each was put there with what frees it.
-        unsafe {
-            let (ptr, free) = thing.assume_init();
-            free(ptr);
-        }
-    }
-    // SAFETY: the caller's promise.
-    unsafe { A::deallocate(batch.cast(), INNER_BLOCK) }
-}
+pub(super) type Thing = (NonNull<()>, unsafe fn(NonNull<()>));
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
     pub(crate) const fn new(disposal: Disposal) -> Self {
-        let few = [const { MaybeUninit::uninit() }; FEW];
-        Bin { disposal, few, len: 0, batch: ptr::null_mut(), _kinds: PhantomData }
+        Bin { disposal, nodes: Heap::new(), things: Heap::new(), _kinds: PhantomData }
     }
 
     /// Whether things are freed at once: nobody else looks.
@@ -95,54 +56,15 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
     /// The thing is unreachable, nobody looks at it if disposal is exclusive, and `free` fits it.
     #[inline]
     unsafe fn dispose(&mut self, ptr: NonNull<()>, free: unsafe fn(NonNull<()>)) {
-        if self.is_exclusive() {
-            // SAFETY: the caller's promise.
-            return unsafe { free(ptr) };
-        }
-        if self.batch.is_null() {
-            if self.len < FEW {
-                self.few[self.len].write((ptr, free));
-                self.len += 1;
-                return;
-            }
-            let Ok(block) = A::allocate(INNER_BLOCK) else {
-                // No memory for a batch: one by one, then.
-                self.flush();
-                // SAFETY: the caller's promise.
-                return unsafe { R::retire(&R::pin(), ptr, free) };
-            };
-            self.batch = block.as_ptr().cast();
-            // SAFETY: the block is new, and large enough for what there is.
-            unsafe {
-                (&raw mut (*self.batch).things).cast::<[MaybeUninit<Thing>; FEW]>().write(self.few);
-                (&raw mut (*self.batch).len).write(self.len);
-            }
-            self.len = 0;
-        }
-        // SAFETY: the batch is ours alone.
-        let batch = unsafe { &mut *self.batch };
-        batch.things[batch.len].write((ptr, free));
-        batch.len += 1;
-        if batch.len == BATCH {
-            self.flush();
-        }
+        // SAFETY: the caller's promise.
+        unsafe { if self.is_exclusive() { free(ptr) } else { self.things.push::<R>((ptr, free)) } }
     }
 
     /// Hands over what has been collected.
     #[cold]
     fn flush(&mut self) {
-        let guard = R::pin();
-        if let Some(batch) = NonNull::new(core::mem::replace(&mut self.batch, ptr::null_mut())) {
-            // SAFETY: everything in it is unreachable since before; nobody else knows of the batch.
-            unsafe { R::retire(&guard, batch.cast(), free_batch::<A>) }
-        }
-        for thing in &self.few[..core::mem::take(&mut self.len)] {
-            // SAFETY: the first `len` are written; each is unreachable since before, and retired once.
-            unsafe {
-                let (ptr, free) = thing.assume_init();
-                R::retire(&guard, ptr, free);
-            }
-        }
+        self.nodes.flush::<R>();
+        self.things.flush::<R>();
     }
 
     /// Takes an entry.
@@ -158,26 +80,15 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
     ///
     /// # Safety
     /// It has left the tree and was not shared.
-    pub(crate) unsafe fn node(&mut self, link: Link) {
-        if let Some(node) = NonNull::new(link.node()) {
-            // SAFETY: the caller's promise.
-            debug_assert!(!unsafe { link.refs() }.shared(), "a shared node is freed");
-            // SAFETY: the caller's promise.
-            unsafe { self.dispose(node, link.free_fn::<A>()) }
-        }
-    }
-
-    /// As [`Bin::node`], for a leaf.
-    ///
-    /// # Safety
-    /// As for [`Bin::node`].
     #[inline(always)]
-    pub(super) unsafe fn leaf(&mut self, link: Link) {
+    pub(crate) unsafe fn node(&mut self, link: Link) {
+        if link.is_null() {
+            return;
+        }
         // SAFETY: the caller's promise.
-        debug_assert!(!unsafe { link.refs() }.shared(), "a shared leaf is freed");
-        if let Some(leaf) = link.tagged() {
-            // SAFETY: the caller's promise; a leaf's tag is zero.
-            unsafe { self.dispose(leaf, free_leaf::<A>) }
+        unsafe {
+            debug_assert!(!link.refs().shared(), "a shared node is freed");
+            if self.is_exclusive() { free_node::<A>(link) } else { self.nodes.push::<R>(link) }
         }
     }
 
@@ -200,7 +111,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Bin<E, R, A> {
     #[inline]
     fn drop(&mut self) {
-        if !self.batch.is_null() || self.len > 0 {
+        if !self.nodes.is_empty() || !self.things.is_empty() {
             self.flush();
         }
     }

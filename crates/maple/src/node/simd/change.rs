@@ -53,7 +53,8 @@ impl Way for Avx512 {
 // Without the attribute for vectors, which would keep it from being inlined always; where it is inlined there are some.
 #[inline(always)]
 unsafe fn change_narrow(change: &Change, from: *const Leaf, to: *mut Leaf, copy: *mut ()) {
-    let Change { len, mask, count, bounds, words, new: [first, second], word, rank, splits } = *change;
+    let Change { len, mask, count, bounds, words, new: [first, second], word, rank, splits } =
+        *change;
     let at = from.cast::<u8>();
     let bits = |run: usize, at: usize| ((1u64 << run) - 1) << at;
     let shifted = |run: Run, size: usize| {
@@ -63,43 +64,46 @@ unsafe fn change_narrow(change: &Change, from: *const Leaf, to: *mut Leaf, copy:
     // that are new.
     let (bound_at, word_at) = (shifted(bounds, 4), shifted(words, 8));
     let (bounds, words) = (bits(bounds.len, bounds.new), bits(words.len, words.new));
-    let (one, two) =
-        (bits(usize::from(first.is), first.slot), bits(usize::from(second.is), second.slot));
-    let come = bits(usize::from(!word.is_null()), LEAF_CELLS - 1 - rank);
     // SAFETY: the lines lie in the leaf, and so do the lanes that the masks select; `to` is the caller's, and as
     // long as `from`.
     unsafe {
-        let value = word.expose_provenance() as i64;
         // Macros, since a closure would have no vectors to be compiled with.
         macro_rules! bound {
             ($v:expr, $i:expr) => {{
                 let moved = bound_at.wrapping_add(64 * $i).cast();
-                let v = _mm512_mask_loadu_epi32($v, (bounds >> (16 * $i)) as u16, moved);
-                let v = _mm512_mask_set1_epi32(v, (one >> (16 * $i)) as u16, first.value as i32);
-                _mm512_mask_set1_epi32(v, (two >> (16 * $i)) as u16, second.value as i32)
+                _mm512_mask_loadu_epi32($v, (bounds >> (16 * $i)) as u16, moved)
             }};
         }
         macro_rules! cell {
             ($v:expr, $i:expr) => {{
                 let moved = word_at.wrapping_add(64 * $i).cast();
-                let v = _mm512_mask_loadu_epi64($v, (words >> (8 * $i)) as u8, moved);
-                _mm512_mask_set1_epi64(v, (come >> (8 * $i)) as u8, value)
+                _mm512_mask_loadu_epi64($v, (words >> (8 * $i)) as u8, moved)
             }};
         }
-        let header = (*from).body().header_with(len, mask, count) as i64;
         let [a, b, c, d] = [0, 1, 2, 3].map(|i| at.add(64 * i));
         let a = bound!(_mm512_load_si512(a.cast()), 0);
         let b = cell!(bound!(_mm512_load_si512(b.cast()), 1), 1);
         let c = cell!(_mm512_load_si512(c.cast()), 2);
         let d = cell!(_mm512_load_si512(d.cast()), 3);
-        let d = _mm512_mask_set1_epi64(_mm512_mask_set1_epi64(d, 1 << 6, header), 1 << 7, 1);
         let to_line = to.cast::<u8>();
         _mm512_store_si512(to_line.cast(), a);
         _mm512_store_si512(to_line.add(64).cast(), b);
         _mm512_store_si512(to_line.add(128).cast(), c);
         _mm512_store_si512(to_line.add(192).cast(), d);
+        let body = (*to).body_mut();
+        body.set_slots(len, mask, count);
+        let room = body.room_mut();
+        if first.is {
+            room.cast::<u32>().add(first.slot).write(first.value as u32);
+        }
+        if second.is {
+            room.cast::<u32>().add(second.slot).write(second.value as u32);
+        }
+        if !word.is_null() {
+            body.put_word(rank, word);
+        }
         if splits {
-            (*to).body_mut().put_word(rank + usize::from(!word.is_null()), copy);
+            body.put_word(rank + usize::from(!word.is_null()), copy);
         }
     }
 }
