@@ -75,6 +75,12 @@ impl Inner {
         super::prefetch(&raw const self.children[INNER_SLOTS / 2]);
     }
 
+    /// Has the gap of a child brought near.
+    #[inline(always)]
+    pub(crate) fn prefetch_gap(&self, slot: usize) {
+        super::prefetch(self.gaps.as_ptr().wrapping_add(slot));
+    }
+
     /// Where a child's link is.
     pub(crate) fn place(&self, slot: usize) -> &AtomicLink {
         &self.children[slot]

@@ -60,6 +60,7 @@ impl Trail {
         for level in (1..height).rev() {
             // SAFETY: the caller's promise.
             let inner = unsafe { link.as_inner() };
+            inner.prefetch();
             if check {
                 shared |= inner.refs().shared();
             }
@@ -67,7 +68,10 @@ impl Trail {
             let slot = search.inner(unsafe { inner.seps() }, index);
             self.steps[level].write((link, slot));
             link = inner.child(slot);
+            inner.prefetch_gap(slot);
         }
+        // All of it will be read, and the header first.
+        link.prefetch();
         self.leaf = link;
         // SAFETY: as above.
         shared | (check && unsafe { link.as_leaf() }.refs.shared())
