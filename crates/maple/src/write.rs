@@ -32,6 +32,7 @@ mod quick;
 mod reserve;
 mod retire;
 mod split;
+mod sweep;
 mod trail;
 mod unshare;
 
@@ -50,6 +51,7 @@ use fast::{Fast, Fill, Found, Slide, Vacate};
 use grace::Reclaim;
 use plan::Plan;
 use quick::{Clear, Erase, Extend, Insert, Outcome, Quick, Store};
+use sweep::Sweep;
 
 // A plan lives on the stack.
 const _: () = assert!(size_of::<Plan>() <= 7 * 1024);
@@ -187,7 +189,16 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         match outcome {
             Outcome::Done(_) => Ok(()),
             Outcome::Failed(error) => Err(error),
-            Outcome::Plan(first, last, _) => self.carry_out(first, last, new, Removed::Drop),
+            Outcome::Plan(first, last, _) => {
+                if new.is_null() {
+                    match node::run(Sweep { target: self, first, last }) {
+                        Fast::Done => return Ok(()),
+                        Fast::OutOfMemory => return Err(Error::OutOfMemory),
+                        Fast::Other => {}
+                    }
+                }
+                self.carry_out(first, last, new, Removed::Drop)
+            }
         }
     }
 

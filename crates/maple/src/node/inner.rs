@@ -11,6 +11,7 @@ use super::{AtomicLink, Link, search};
 use crate::layout::INNER_SLOTS;
 use crate::sync::{AtomicUsize, Frozen, Ordering, copy_cells};
 use core::array;
+use core::ops::Range;
 
 /// An inner node.
 #[repr(C, align(64))]
@@ -98,6 +99,41 @@ impl Inner {
         unsafe {
             copy_cells(&other.children, &self.children, from.len());
             copy_cells(&other.gaps, &self.gaps, from.len());
+        }
+    }
+
+    /// Takes over the separators, children and gaps of another node, which ends at `end`, but for some neighbours. In
+    /// their place come others, of which there are some, and no more.
+    ///
+    /// # Safety
+    /// Nobody else looks at this node, which is new, and nobody changes the other.
+    pub(crate) unsafe fn fill_spliced(
+        &self,
+        other: &Inner,
+        end: usize,
+        gone: Range<usize>,
+        items: &[(usize, Link, usize)],
+    ) {
+        let (at, behind) = (gone.start, gone.start + items.len());
+        debug_assert!(!items.is_empty() && behind <= gone.end);
+        // SAFETY: the caller's promise.
+        let (to, from) = unsafe { (self.seps_mut(), other.seps()) };
+        let rest = from.len() - gone.end;
+        to.len = (behind + rest) as u8;
+        let ends = (gone.end..from.len()).map(|slot| from.end(slot, end));
+        let ends = items.iter().map(|item| item.0).chain(ends);
+        to.bounds[..at].copy_from_slice(&from.bounds[..at]);
+        to.bounds[at..].iter_mut().zip(ends).for_each(|(bound, end)| *bound = end);
+        // SAFETY: the caller's promise; so many are there.
+        unsafe {
+            copy_cells(&other.children, &self.children, at);
+            copy_cells(&other.gaps, &self.gaps, at);
+            copy_cells(&other.children[gone.end..], &self.children[behind..], rest);
+            copy_cells(&other.gaps[gone.end..], &self.gaps[behind..], rest);
+        }
+        for (slot, &(_, link, gap)) in (at..).zip(items) {
+            self.publish(slot, link);
+            self.set_gap(slot, gap);
         }
     }
 

@@ -78,6 +78,16 @@ impl Leaf {
         unsafe { to.write(Leaf::new(*(*from).body())) }
     }
 
+    /// As [`Leaf::copy`], of a body.
+    ///
+    /// # Safety
+    /// `to` is memory for a leaf.
+    #[inline(always)]
+    pub(crate) unsafe fn copy_body(from: &Body, to: *mut Leaf) {
+        // SAFETY: the caller's promise.
+        unsafe { to.write(Leaf::new(*from)) }
+    }
+
     /// Makes a leaf in `to` of the slots from `at` on of what is in `from`.
     ///
     /// # Safety
@@ -159,6 +169,12 @@ impl Body {
         self.mask
     }
 
+    /// What bounds are multiples of, by its power of two.
+    #[inline(always)]
+    pub(crate) fn unit(&self) -> u8 {
+        self.shift
+    }
+
     /// Whether bounds are whole words.
     #[inline(always)]
     pub(crate) fn is_wide(&self) -> bool {
@@ -172,7 +188,7 @@ impl Body {
     }
 
     #[inline(always)]
-    pub(super) fn set_slots(&mut self, len: usize, mask: u32, count: usize) {
+    pub(crate) fn set_slots(&mut self, len: usize, mask: u32, count: usize) {
         debug_assert!(len < 32 && mask.count_ones() as usize == count);
         (self.len, self.mask, self.count) = (len as u8, mask, count as u8);
     }

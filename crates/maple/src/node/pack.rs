@@ -120,7 +120,7 @@ pub(crate) fn pack(slots: &[Slot]) -> Body {
 impl Body {
     /// Writes a bound, which fits the form.
     #[inline(always)]
-    pub(super) fn put_bound(&mut self, slot: usize, end: usize) {
+    pub(crate) fn put_bound(&mut self, slot: usize, end: usize) {
         debug_assert!(self.takes(end));
         self.put_encoded(slot, self.encode(end));
     }
@@ -143,7 +143,7 @@ impl Body {
 
     /// Writes the word of the entry with that rank.
     #[inline(always)]
-    pub(super) fn put_word(&mut self, rank: usize, word: *mut ()) {
+    pub(crate) fn put_word(&mut self, rank: usize, word: *mut ()) {
         debug_assert!(rank < LEAF_CELLS);
         // SAFETY: inside the room.
         unsafe { self.room_mut().add(LEAF_CELLS - 1 - rank).cast::<*mut ()>().write(word) }

@@ -94,6 +94,16 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
 
     /// Publishes a new parent of the leaf, and gives up the old one and the leaf.
     pub(super) fn replace_parent(&mut self, trail: &Trail, node: NonNull<Inner>) {
+        let old = self.publish_parent(trail, node);
+        // SAFETY: the promise of `Target::new`; both left the tree.
+        unsafe {
+            self.supplies.bin.node(old);
+            self.supplies.bin.node(trail.leaf);
+        }
+    }
+
+    /// Publishes a new parent of the leaf. Returns the old one.
+    pub(super) fn publish_parent(&mut self, trail: &Trail, node: NonNull<Inner>) -> Link {
         let link = Link::inner(node, 1);
         // SAFETY: the promise of `Target::new`.
         unsafe {
@@ -104,8 +114,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 let (above, slot) = trail.step(2);
                 above.publish(slot, link);
             }
-            self.supplies.bin.node(old);
-            self.supplies.bin.node(trail.leaf);
+            old
         }
     }
 }

@@ -1,0 +1,290 @@
+//! A hole over several leaves of one parent.
+//!
+//! What stays is the beginning of the first leaf and the end of the last. If both fit into one leaf, they become one, with
+//! the hole between them; else the first gets the hole at its end, and the separator between the two moves. The leaves
+//! between them go, and so does that which nothing stays of. All of it is one new parent, put in place of the old one
+//! by one store, for an exclusive owner too.
+//!
+//! Left to the plan: other parents, duplicates' nodes, wide leaves, a hole that goes on beyond, a parent left with too few
+//! children, nothing that stays.
+//!
+//! Cost: two walks and two searches in leaves, one or two new leaves and a new parent (ten to fourteen cache lines), one release
+//! store, a few words for the grace period.
+
+use super::fast::Fast;
+use super::quick::Place;
+use super::trail::Trail;
+use super::{Need, Target};
+use crate::alloc::NodeAlloc;
+use crate::entry::Entry;
+use crate::layout::{INNER_MIN, NARROW};
+use crate::node::{Body, Inner, Job, Leaf, Link, Search};
+use core::ptr::NonNull;
+use grace::Reclaim;
+
+/// The hole to be made.
+pub(super) struct Sweep<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc> {
+    pub(super) target: &'q mut Target<'t, E, R, A>,
+    pub(super) first: usize,
+    pub(super) last: usize,
+}
+
+/// Either end of it.
+struct Ends<'n> {
+    /// The slots of the parent.
+    i: usize,
+    j: usize,
+    /// The first leaf, and how many of its slots stay.
+    left: &'n Body,
+    a: usize,
+    /// The last leaf, and which of its slots is the first that stays.
+    right: &'n Body,
+    b: usize,
+    /// The hole, with those that it takes in.
+    first: usize,
+    last: usize,
+    /// What both leaves, and those between them, cover.
+    min: usize,
+    max: usize,
+}
+
+impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Sweep<'_, '_, E, R, A> {
+    type Out = Fast;
+
+    #[inline(always)]
+    fn run<S: Search>(self, search: S) -> Fast {
+        let Sweep { target, first, last } = self;
+        let trail = &mut Trail::new();
+        // SAFETY: the target's promise; the root is not null.
+        let shared = unsafe { trail.walk_checking(search, target.tree.load(), first, E::SHARES) };
+        if shared || trail.height == 1 {
+            return Fast::Other;
+        }
+        match ends(search, trail, first, last, E::SHARES) {
+            Some(ends) => target.sweep(search, trail, &ends),
+            None => Fast::Other,
+        }
+    }
+}
+
+/// What goes and what stays.
+#[inline(always)]
+fn ends<'n, S: Search>(
+    search: S,
+    trail: &'n Trail,
+    mut first: usize,
+    mut last: usize,
+    check: bool,
+) -> Option<Ends<'n>> {
+    // SAFETY: the promise of `Target::new`; there are inner nodes.
+    let (parent, i) = unsafe { trail.step(1) };
+    // SAFETY: as above.
+    let (seps, low, high) = unsafe { (parent.seps(), trail.min(0), trail.max(1)) };
+    if last > high {
+        return None;
+    }
+    let j = search.inner(seps, last);
+    let link = parent.child(j);
+    // SAFETY: as above. The parent is ours alone, so this is from the root down.
+    if j == i || (check && unsafe { link.refs() }.shared()) {
+        return None;
+    }
+    // SAFETY: as above.
+    let (left, right) = unsafe { (trail.leaf.as_leaf().body(), link.as_leaf().body()) };
+    if left.is_wide() || right.is_wide() {
+        return None;
+    }
+    let place = Place { trail, body: left };
+    let slot = search.leaf(left, first);
+    let start = place.start(slot);
+    let mut a = slot;
+    if left.is_hole(slot) {
+        first = start;
+    } else if start < first {
+        a = slot + 1;
+    } else if slot == 0 {
+        if place.has_hole_before() {
+            return None;
+        }
+    } else if left.is_hole(slot - 1) {
+        a = slot - 1;
+        first = place.start(a);
+    }
+    let max = seps.end(j, high);
+    let slot = search.leaf(right, last);
+    let end = right.end(slot, max);
+    let mut b = slot + 1;
+    if right.is_hole(slot) {
+        last = end;
+    } else if last < end {
+        b = slot;
+    } else if b < right.len() {
+        if right.is_hole(b) {
+            last = right.end(b, max);
+            b += 1;
+        }
+    } else if last < usize::MAX {
+        // The leaf after the last, if it is the parent's, too.
+        // SAFETY: as above.
+        let after =
+            (j + 1 < seps.len()).then(|| unsafe { parent.child(j + 1).as_leaf().body() })?;
+        if after.is_hole(0) {
+            return None;
+        }
+    }
+    Some(Ends { i, j, left, a, right, b, first, last, min: low, max })
+}
+
+/// One new leaf: the first slots of one, the hole, and the last slots of another.
+struct Composed<'n> {
+    left: &'n Body,
+    a: usize,
+    hole: (usize, usize),
+    right: Option<(&'n Body, usize)>,
+}
+
+impl Composed<'_> {
+    /// The leaf whose form it has.
+    fn form(&self) -> &Body {
+        match self.right {
+            Some((right, _)) if self.a == 0 => right,
+            _ => self.left,
+        }
+    }
+
+    /// How many slots and entries.
+    fn size(&self) -> (usize, usize) {
+        let right =
+            self.right.map_or((0, 0), |(body, b)| (body.len() - b, body.count() - body.rank(b)));
+        (self.a + 1 + right.0, self.left.rank(self.a) + right.1)
+    }
+
+    /// Whether it is a leaf.
+    fn fits(&self) -> bool {
+        let (len, count) = self.size();
+        let form = self.form();
+        let bounds = match self.right {
+            Some((body, b)) => {
+                let bound = |slot: usize| form.takes(body.bound(slot));
+                form.takes(self.hole.1)
+                    && form.unit() <= body.unit()
+                    && (b + 1 == body.len() || (bound(b) && bound(body.len() - 2)))
+            }
+            None => true,
+        };
+        len <= 31
+            && count > 0
+            && NARROW.weigh(len, count) <= NARROW.full
+            && (self.a == 0 || form.takes(self.hole.0 - 1))
+            && bounds
+    }
+
+    /// Makes it in a block.
+    ///
+    /// # Safety
+    /// `to` is memory for a leaf; it fits.
+    unsafe fn write(&self, to: *mut Leaf) {
+        let Composed { left, a, hole, right } = *self;
+        let (len, count) = self.size();
+        let (mut slot, mut rank) = (a, left.rank(a));
+        let mut mask = left.entries() & ((1 << a) - 1);
+        // SAFETY: the caller's promise.
+        let body = unsafe {
+            Leaf::copy_body(self.form(), to);
+            (*to).body_mut()
+        };
+        if a > 0 {
+            body.put_bound(a - 1, hole.0 - 1);
+        }
+        slot += 1;
+        if let Some((from, b)) = right {
+            body.put_bound(slot - 1, hole.1);
+            mask |= (from.entries() >> b) << slot;
+            for i in b..from.len() - 1 {
+                body.put_bound(slot + i - b, from.bound(i));
+            }
+            for i in from.rank(b)..from.count() {
+                body.put_word(rank, from.word_of_rank(i));
+                rank += 1;
+            }
+        }
+        debug_assert_eq!(rank, count);
+        body.set_slots(len, mask, count);
+    }
+}
+
+impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
+    /// Makes the hole.
+    #[inline(always)]
+    fn sweep<S: Search>(&mut self, search: S, trail: &Trail, ends: &Ends) -> Fast {
+        let &Ends { i, j, left, a, right, b, first, last, min, max } = ends;
+        // SAFETY: the promise of `Target::new`; there are inner nodes.
+        let (parent, _) = unsafe { trail.step(1) };
+        // SAFETY: as above.
+        let (len, end) = unsafe { (parent.seps().len(), trail.max(1)) };
+        let hole = (first, last);
+        let stays = b < right.len();
+        let one = Composed { left, a, hole, right: stays.then_some((right, b)) };
+        let alone = Composed { left, a, hole, right: None };
+        // One leaf for all that stays, or two.
+        let two = if one.fits() {
+            false
+        } else if a > 0 && stays && alone.fits() {
+            true
+        } else {
+            return Fast::Other;
+        };
+        let children = len - (j - i) + usize::from(two);
+        if children < if trail.height == 2 { 2 } else { INNER_MIN } {
+            return Fast::Other;
+        }
+        let need = Need { leaves: 1 + usize::from(two), inners: 1 };
+        if self.supplies.nodes.fill(need).is_err() {
+            return Fast::OutOfMemory;
+        }
+        // Nothing fails from here on.
+        let block = self.supplies.nodes.take_leaf_block().as_ptr();
+        let link = Link::to_leaf(block);
+        let node = self.supplies.nodes.take_inner(Inner::new());
+        // SAFETY: the blocks are ours alone; what they are made of does not change.
+        unsafe {
+            let node = node.as_ref();
+            if two {
+                alone.write(block);
+                let other = self.supplies.nodes.take_leaf_block().as_ptr();
+                Leaf::copy_from(parent.child(j).node().cast(), b, other);
+                let gaps = [
+                    search.gap((*block).body(), min, last, usize::MAX),
+                    search.gap((*other).body(), last + 1, max, usize::MAX),
+                ];
+                let pair = [(last, link, gaps[0]), (max, Link::to_leaf(other), gaps[1])];
+                node.fill_spliced(parent, end, i..j + 1, &pair);
+            } else {
+                one.write(block);
+                let gap = search.gap((*block).body(), min, max, usize::MAX);
+                node.fill_spliced(parent, end, i..j + 1, &[(max, link, gap)]);
+            }
+        }
+        self.supplies.drop_spare();
+        let old = self.publish_parent(trail, node);
+        // SAFETY: the promise of `Target::new`. What goes left the tree, and is still there; nodes before what hangs on them.
+        unsafe {
+            trail.raise_parent(search);
+            if E::NEEDS_DROP {
+                let ranks = left.rank(a)..left.count();
+                let gone = ranks.map(|rank| left.word_of_rank(rank));
+                let gone = gone.chain((0..right.rank(b)).map(|rank| right.word_of_rank(rank)));
+                for raw in gone.filter_map(NonNull::new) {
+                    self.supplies.bin.entry(raw);
+                }
+            }
+            for slot in i + 1..j {
+                self.supplies.bin.subtree(parent.child(slot));
+            }
+            self.supplies.bin.node(parent.child(j));
+            self.supplies.bin.node(trail.leaf);
+            self.supplies.bin.node(old);
+        }
+        Fast::Done
+    }
+}
