@@ -102,6 +102,17 @@ impl Edit {
         Edit::new(half, slots, (self.left, self.right), (self.first, self.last), self.word)
     }
 
+    /// Whether the half of a narrow leaf cut at `at` that the change is in has room for it. If it fits the form of the leaf, it
+    /// fits that of the half.
+    pub(crate) fn has_room_in_half(&self, body: &Body, at: usize) -> bool {
+        let (rank, below) = (body.rank(at), self.from < at);
+        let (slots, entries) =
+            if below { (at, rank) } else { (body.len() - at, body.count() - rank) };
+        let len = slots + self.effect.len - body.len();
+        let entries = entries + self.effect.come - self.effect.gone;
+        len < 32 && entries > 0 && NARROW.weigh(len, entries) <= NARROW.full
+    }
+
     /// Whether an entry is cut in two, and its word needed twice.
     #[inline(always)]
     pub(crate) fn splits(&self) -> bool {

@@ -40,6 +40,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             return None;
         }
         let at = cut(body, edit)?;
+        if !edit.has_room_in_half(body, at) {
+            return None;
+        }
         let in_place = self.supplies.bin.is_exclusive();
         let need =
             if in_place { Need { leaves: 1, inners: 0 } } else { Need { leaves: 2, inners: 1 } };
