@@ -5,14 +5,13 @@
 //! between them go, and so does that which nothing stays of. All of it is one new parent, put in place of the old one
 //! by one store, for an exclusive owner too.
 //!
-//! Left to the plan: other parents, duplicates' nodes, wide leaves, a hole that goes on beyond, a parent left with too few
-//! children, nothing that stays.
+//! Left to the plan: leaves of several parents, duplicates' nodes, wide leaves, a parent left with too few children, nothing
+//! that stays.
 //!
 //! Cost: two walks and two searches in leaves, one or two new leaves and a new parent (ten to fourteen cache lines), one release
 //! store, a few words for the grace period.
 
 use super::fast::Fast;
-use super::quick::Place;
 use super::trail::Trail;
 use super::{Need, Target};
 use crate::alloc::NodeAlloc;
@@ -77,40 +76,47 @@ fn ends<'n, S: Search>(
     check: bool,
 ) -> Option<Ends<'n>> {
     // SAFETY: the promise of `Target::new`; there are inner nodes.
-    let (parent, i) = unsafe { trail.step(1) };
+    let (parent, mut i) = unsafe { trail.step(1) };
     // SAFETY: as above.
-    let (seps, low, high) = unsafe { (parent.seps(), trail.min(0), trail.max(1)) };
+    let (seps, low, high) = unsafe { (parent.seps(), trail.min(1), trail.max(1)) };
     if last > high {
         return None;
     }
-    let j = search.inner(seps, last);
-    let link = parent.child(j);
-    // SAFETY: as above. The parent is ours alone, so this is from the root down.
-    if j == i || (check && unsafe { link.refs() }.shared()) {
+    let mut j = search.inner(seps, last);
+    // The parent is ours alone, so counts are asked for from the root down.
+    let own = |slot: usize| {
+        let link = parent.child(slot);
+        // SAFETY: as above.
+        let (shared, body) = unsafe { (check && link.refs().shared(), link.as_leaf().body()) };
+        (!shared && !body.is_wide()).then_some(body)
+    };
+    if j == i {
         return None;
     }
-    // SAFETY: as above.
-    let (left, right) = unsafe { (trail.leaf.as_leaf().body(), link.as_leaf().body()) };
-    if left.is_wide() || right.is_wide() {
-        return None;
-    }
-    let place = Place { trail, body: left };
+    let (mut left, mut right) = (own(i)?, own(j)?);
+    let mut min = seps.start(i, low);
     let slot = search.leaf(left, first);
-    let start = place.start(slot);
+    let start = left.start(slot, min);
     let mut a = slot;
     if left.is_hole(slot) {
         first = start;
     } else if start < first {
         a = slot + 1;
-    } else if slot == 0 {
-        if place.has_hole_before() {
-            return None;
+    } else if slot > 0 {
+        if left.is_hole(slot - 1) {
+            a = slot - 1;
+            first = left.start(a, min);
         }
-    } else if left.is_hole(slot - 1) {
-        a = slot - 1;
-        first = place.start(a);
+    } else if first > 0 {
+        // The hole may go on in the leaf before, if that is the parent's, too.
+        let before = own(i.checked_sub(1)?)?;
+        if before.ends_with_hole() {
+            (i, left) = (i - 1, before);
+            (min, a) = (seps.start(i, low), left.len() - 1);
+            first = left.start(a, min);
+        }
     }
-    let max = seps.end(j, high);
+    let mut max = seps.end(j, high);
     let slot = search.leaf(right, last);
     let end = right.end(slot, max);
     let mut b = slot + 1;
@@ -124,15 +130,15 @@ fn ends<'n, S: Search>(
             b += 1;
         }
     } else if last < usize::MAX {
-        // The leaf after the last, if it is the parent's, too.
-        // SAFETY: as above.
-        let after =
-            (j + 1 < seps.len()).then(|| unsafe { parent.child(j + 1).as_leaf().body() })?;
+        // As on the left.
+        let after = (j + 1 < seps.len()).then_some(j + 1).and_then(own)?;
         if after.is_hole(0) {
-            return None;
+            (j, right, b) = (j + 1, after, 1);
+            max = seps.end(j, high);
+            last = right.end(0, max);
         }
     }
-    Some(Ends { i, j, left, a, right, b, first, last, min: low, max })
+    Some(Ends { i, j, left, a, right, b, first, last, min, max })
 }
 
 /// One new leaf: the first slots of one, the hole, and the last slots of another.
@@ -282,7 +288,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 self.supplies.bin.subtree(parent.child(slot));
             }
             self.supplies.bin.node(parent.child(j));
-            self.supplies.bin.node(trail.leaf);
+            self.supplies.bin.node(parent.child(i));
             self.supplies.bin.node(old);
         }
         Fast::Done
