@@ -7,6 +7,7 @@
 mod change;
 mod edit;
 mod few;
+mod holes;
 mod inner;
 mod leaf;
 mod load;

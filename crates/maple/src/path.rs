@@ -167,6 +167,7 @@ impl Path {
     }
 
     /// Goes to another child of the node at `level` and on down to the floor.
+    #[inline]
     pub(crate) fn turn(&mut self, level: usize, slot: usize, pick: Pick) {
         let step = self.step_mut(level);
         step.slot = slot;
@@ -177,7 +178,16 @@ impl Path {
             let seps = unsafe { inner.seps() };
             (seps.start(slot, step.min), seps.end(slot, step.max), inner.child(slot))
         };
-        self.enter(link, min, max, pick);
+        let slot = match pick {
+            // One level, and nothing to search for: no way down.
+            Pick::First if level == self.floor + 1 => 0,
+            // SAFETY: the path's invariant.
+            Pick::Last if level == self.floor + 1 => (unsafe { link.len() }) - 1,
+            _ => return self.enter(link, min, max, pick),
+        };
+        #[cfg(test)]
+        crate::testing::visit();
+        self.steps[level - 1].write(Step { link, slot, min, max });
     }
 
     /// Sets the slot at a level, leaving the steps below it stale.
