@@ -2,6 +2,22 @@
 //!
 //! Functions that use vectors can be inlined only into functions that may use them. So an operation is a [`Job`],
 //! generic over the way to search, and [`run`] has it compiled once for each.
+//!
+//! # What the steps of a lookup gave
+//!
+//! Nanoseconds by AVX-512 at 1,000 / 10,000 / 100,000 ranges, a batch of independent keys, Xeon of 3 GHz; in the same runs
+//! `brie_tree` took 4.5 / 7.1 / 14. A lookup waits for each node, and the processor has about five on the way at once: so
+//! both how long one waits and how many instructions it is count.
+//!
+//! | step | ns |
+//! |---|---|
+//! | two comparisons a node, each mask moved by itself | 8.9 / 14 / 25 |
+//! | masks joined before they are moved; the last eight separators by a masked load, not across two lines | 7.7 / 12.5 / 21 |
+//! | compared with memory by the mask; a leaf's two masks joined | 7.2 / 11.6 / 19 |
+//! | the slots before as bits: the rank without the slot's number; a hole told apart by a branch | 6.2 / 10 / 17 |
+//!
+//! A mask as a constant of 8 bits, put into a part of a register, made each lookup wait for the one before: 24 / 35 / 64.
+//! Without asking for children before their parent's separators are compared, 100,000 dependent lookups take 88 instead of 77.
 
 use super::change::Way;
 use super::inner::Seps;
