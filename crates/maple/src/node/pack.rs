@@ -127,7 +127,7 @@ impl Body {
 
     /// Writes a bound as it is kept.
     #[inline(always)]
-    pub(super) fn put_encoded(&mut self, slot: usize, value: usize) {
+    pub(crate) fn put_encoded(&mut self, slot: usize, value: usize) {
         let room = self.room_mut();
         debug_assert!(slot < if self.wide { LEAF_CELLS } else { 2 * LEAF_CELLS });
         // SAFETY: inside the room.

@@ -229,6 +229,16 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Slide<'_, '_, E, R, A> {
         };
         (found.start, found.end, found.word) = (start, end, word);
         let holes = Holes { before: last - old, after: last - end, start, end: last };
+        if target.supplies.bin.is_exclusive() {
+            target.supplies.drop_spare();
+            let value = body.encode(end);
+            // SAFETY: the owner is alone, and `body` is not used any more.
+            unsafe {
+                trail.leaf.as_leaf().body_mut().put_encoded(slot, value);
+                trail.settle_gap(search, trail.leaf, holes);
+            }
+            return Fast::Done;
+        }
         Fast::of(target.commit(search, trail, &change, holes))
     }
 }

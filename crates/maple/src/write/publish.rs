@@ -62,7 +62,11 @@ pub(super) fn raise_gap<'n>(
         if gap >= largest {
             inner.set_gap(slot, gap);
         } else if before == largest {
-            let most = max_gap(inner, (slot, gap), largest);
+            // What ends in the hole at the very end has nothing behind it, and no room for a longer hole before it.
+            // SAFETY: the writer's right.
+            let seps = unsafe { inner.seps() };
+            let tail = slot + 1 == seps.len() && slot > 0 && gap > seps.bounds[slot - 1];
+            let most = if tail { gap } else { max_gap(inner, (slot, gap), largest) };
             inner.set_gap(slot, gap);
             gap = most;
         } else {

@@ -367,29 +367,17 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         // SAFETY: the owner is alone, and nobody has borrowed the leaf; or the block is ours, and the old leaf stays as it is.
         unsafe { search.change(change, old, new, copy) };
         let link = Link::to_leaf(new);
-        if trail.height > 1 {
-            // SAFETY: the promise of `Target::new`; there are inner nodes.
-            let (parent, slot) = unsafe { trail.step(1) };
-            if !in_place {
+        if !in_place {
+            if trail.height == 1 {
+                self.tree.publish(link);
+            } else {
+                // SAFETY: the promise of `Target::new`; there are inner nodes.
+                let (parent, slot) = unsafe { trail.step(1) };
                 parent.publish(slot, link);
             }
-            let gap = parent.gap(slot);
-            // SAFETY: as above.
-            unsafe {
-                if holes.after >= gap {
-                    trail.raise_gap(search, 1, holes.after);
-                } else if holes.before == gap {
-                    let (min, max) = (trail.min(0), trail.max(0));
-                    // Longer than all else in the leaf: nothing to count.
-                    let all = holes.after >= (holes.start - min).max(max - holes.end);
-                    let body = link.as_leaf().body();
-                    let gap = if all { holes.after } else { search.gap(body, min, max, gap) };
-                    trail.raise_gap(search, 1, gap);
-                }
-            }
-        } else if !in_place {
-            self.tree.publish(link);
         }
+        // SAFETY: as above.
+        unsafe { trail.settle_gap(search, link, holes) };
         if !in_place {
             // SAFETY: the leaf was replaced by its copy.
             unsafe { self.supplies.bin.node(trail.leaf) }

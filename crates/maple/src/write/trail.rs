@@ -1,5 +1,6 @@
 //! The way of a write down the tree: no more than a write within one leaf needs.
 
+use super::quick::Holes;
 use crate::layout::MAX_HEIGHT;
 use crate::node::{Inner, Leaf, Link, Search};
 use core::hint;
@@ -188,6 +189,47 @@ impl Trail {
             let gap = search.max_gap(unsafe { above.child(slot).as_inner() }, usize::MAX);
             // SAFETY: as above.
             unsafe { self.raise_gap(search, 2, gap) }
+        }
+    }
+
+    /// Brings the gaps up to date after a change of the leaf, which is `link` now.
+    ///
+    /// # Safety
+    /// As for [`Trail::is_shared`].
+    #[inline(always)]
+    pub(super) unsafe fn settle_gap<S: Search>(&self, search: S, link: Link, holes: Holes) {
+        if self.height == 1 {
+            return;
+        }
+        let Holes { before, after, start, end } = holes;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (parent, slot) = self.step(1);
+            let gap = parent.gap(slot);
+            if after >= gap {
+                self.raise_gap(search, 1, after);
+            } else if before == gap {
+                // The hole at the very end is longer than all before it: nothing needs to be counted.
+                let tail = end == usize::MAX && after > start;
+                let gap = if tail { after } else { self.count_gap(search, link, gap) };
+                self.raise_gap(search, 1, gap);
+            }
+        }
+    }
+
+    /// The largest gap of the leaf, which is `link` now, and at most `limit`.
+    ///
+    /// # Safety
+    /// As for [`Trail::is_shared`].
+    #[inline(always)]
+    unsafe fn count_gap<S: Search>(&self, search: S, link: Link, limit: usize) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let body = link.as_leaf().body();
+            // Where the leaf begins and ends matters only for holes that do.
+            let min = if body.is_hole(0) { self.min(0) } else { 0 };
+            let max = if body.ends_with_hole() { self.max(0) } else { usize::MAX };
+            search.gap(body, min, max, limit)
         }
     }
 
