@@ -137,7 +137,8 @@ impl Change {
             } else {
                 shift(room.cast::<u32>(), self.bounds);
             }
-            shift(room, self.words)
+            // As pointers: as numbers they would lose what they may be used for.
+            shift(room.cast::<*mut ()>(), self.words)
         }
         body.set_slots(self.len, self.mask, self.count);
         for bound in self.new {

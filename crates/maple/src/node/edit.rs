@@ -204,7 +204,8 @@ impl Body {
                 few::copy(from.cast::<u32>().add(at), to.cast(), bounds);
             }
             let end = LEAF_CELLS - words;
-            few::copy(from.add(end - rank), to.add(end), words);
+            // As pointers: as numbers they would lose what they may be used for.
+            few::copy(from.cast::<*mut ()>().add(end - rank), to.cast::<*mut ()>().add(end), words);
         }
     }
 }

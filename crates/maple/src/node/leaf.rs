@@ -22,6 +22,7 @@
 
 #[cfg(test)]
 use super::search;
+use super::simd;
 use crate::layout::LEAF_CELLS;
 use crate::sync::Frozen;
 use core::mem::MaybeUninit;
@@ -33,6 +34,8 @@ use core::ptr;
 pub(crate) struct Leaf {
     body: Frozen<Body>,
     pub(crate) refs: super::Refs,
+    /// Vectors read whole lines: so each byte has a value.
+    _rest: u32,
 }
 
 /// The contents of a leaf.
@@ -61,7 +64,7 @@ pub(crate) struct Slot {
 impl Leaf {
     #[inline(always)]
     pub(crate) fn new(body: Body) -> Self {
-        Leaf { body: Frozen::new(body), refs: super::Refs::new() }
+        Leaf { body: Frozen::new(body), refs: super::Refs::new(), _rest: 0 }
     }
 
     /// Where the count of references is.
@@ -287,14 +290,14 @@ impl Body {
     #[inline(always)]
     pub(crate) fn word_of_rank(&self, rank: usize) -> *mut () {
         // SAFETY: the room is initialised.
-        unsafe { self.cell(rank).read() }
+        simd::taken_out(unsafe { self.cell(rank).read() })
     }
 
     /// The word of a slot; null for a hole. No branch: a cell is read in either case.
     #[inline(always)]
     pub(crate) fn word(&self, slot: usize) -> *mut () {
         // SAFETY: the room is initialised, and whatever lies in the cell is a pointer to nothing, if not a word.
-        let word = unsafe { self.cell(self.rank(slot)).read() };
+        let word = simd::taken_out(unsafe { self.cell(self.rank(slot)).read() });
         word.map_addr(|addr| addr & ((self.mask >> slot & 1) as usize).wrapping_neg())
     }
 

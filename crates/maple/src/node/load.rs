@@ -22,7 +22,7 @@
 use super::change::Way;
 use super::inner::Seps;
 use super::leaf::Body;
-use super::simd::Vectors;
+use super::simd::{self, Vectors};
 use super::unpack::{self, Unpacked};
 use super::{Link, search};
 use core::ptr;
@@ -127,5 +127,5 @@ unsafe fn descend<S: Search>(search: S, root: Link, index: usize) -> *mut () {
     // SAFETY: the room is initialised, and whatever lies in the cell is a pointer to nothing, if not a word.
     let word = unsafe { body.cell((body.entries() & below).count_ones() as usize).read() };
     // The bit after those below is that of the slot.
-    if body.entries() & (below + 1) == 0 { ptr::null_mut() } else { word }
+    if body.entries() & (below + 1) == 0 { ptr::null_mut() } else { simd::taken_out(word) }
 }

@@ -6,6 +6,7 @@
 //! before it fit, too.
 
 use super::leaf::{Body, Slot};
+use super::simd;
 use crate::layout::{
     ALWAYS_WIDE, LEAF_CELLS, LEAF_SLOTS, LEAF_TAIL, MAX_PER_LEVEL, NARROW, Scale, WIDE,
 };
@@ -146,7 +147,10 @@ impl Body {
     pub(crate) fn put_word(&mut self, rank: usize, word: *mut ()) {
         debug_assert!(rank < LEAF_CELLS);
         // SAFETY: inside the room.
-        unsafe { self.room_mut().add(LEAF_CELLS - 1 - rank).cast::<*mut ()>().write(word) }
+        unsafe {
+            let place = self.room_mut().add(LEAF_CELLS - 1 - rank).cast::<*mut ()>();
+            place.write(simd::put_in(word));
+        }
     }
 
     /// Gives each entry another word, that at its slot.

@@ -19,6 +19,7 @@ use super::load::{Job, Search};
 use crate::layout::{INNER_SLOTS, LEAF_CELLS};
 use avx2::Avx2;
 use avx512::Avx512;
+use core::ptr;
 use core::sync::atomic::{AtomicU8, Ordering};
 
 // Two vectors of bounds, three of wide ones, lie in the room; separators and a word in two.
@@ -125,6 +126,20 @@ impl Search for Vectors {
             Vectors::Avx2 => unsafe { Avx2::new() }.inner(seps, index),
         }
     }
+}
+
+/// Lets a word into a leaf. Vectors move words as numbers, and those have nothing that they may be used for (no provenance):
+/// so what a word has is left with the machine as long as the word is in leaves. No instruction.
+#[inline(always)]
+pub(super) fn put_in(word: *mut ()) -> *mut () {
+    word.expose_provenance();
+    word
+}
+
+/// A word as it is read out of a leaf has again what [`put_in`] has left. No instruction.
+#[inline(always)]
+pub(super) fn taken_out(word: *mut ()) -> *mut () {
+    ptr::with_exposed_provenance_mut(word.addr())
 }
 
 /// What is added to a narrow bound, shifted, to have the index after it.

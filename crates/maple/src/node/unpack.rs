@@ -6,6 +6,7 @@
 
 use super::leaf::Body;
 use super::load::Search;
+use super::simd;
 use core::mem::MaybeUninit;
 use core::ptr;
 
@@ -112,7 +113,7 @@ impl Unpacked {
         // SAFETY: the slot is one of the leaf's; the word lies in it, and is initialised.
         unsafe {
             let word = self.words.add((rest >> 32) as usize).read();
-            (self.start(slot), self.start(slot + 1).wrapping_sub(1), word)
+            (self.start(slot), self.start(slot + 1).wrapping_sub(1), simd::taken_out(word))
         }
     }
 

@@ -125,9 +125,9 @@ unsafe fn gap(body: &Body, min: usize, max: usize) -> usize {
     // The others have a bound on either side.
     let holes = holes & ((1 << last) - 1) & !1;
     let at = body.narrow();
-    // SAFETY: inside the room.
+    // SAFETY: inside the room. A leaf's lines are aligned, but those of a body that is elsewhere need not be.
     let (low, high) =
-        unsafe { (_mm512_load_si512(at.cast()), _mm512_load_si512(at.add(16).cast())) };
+        unsafe { (_mm512_loadu_si512(at.cast()), _mm512_loadu_si512(at.add(16).cast())) };
     let before = (_mm512_alignr_epi32(low, low, 15), _mm512_alignr_epi32(high, low, 15));
     let low = _mm512_maskz_sub_epi32(holes as u16, low, before.0);
     let high = _mm512_maskz_sub_epi32((holes >> 16) as u16, high, before.1);
