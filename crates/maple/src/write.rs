@@ -31,6 +31,7 @@ mod publish;
 mod quick;
 mod reserve;
 mod retire;
+mod room;
 mod split;
 mod sweep;
 mod trail;
@@ -44,6 +45,7 @@ pub(crate) use unshare::Copies;
 use crate::alloc::NodeAlloc;
 use crate::entry::{Entry, Raw, drop_raw};
 use crate::error::Error;
+use crate::layout::INNER_SLOTS;
 use crate::node::{self, AtomicLink, Leaf, Link, Slot, pack};
 use crate::path::{Path, Pick, Span};
 use core::ptr::{self, NonNull};
@@ -135,15 +137,16 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     pub(crate) fn prepare(mut self, first: usize, last: usize) -> Result<(), Error> {
         let mut needed = Need { leaves: 1, inners: 0 };
         let root = self.tree.load();
-        if !root.is_null() && root.level() > 0 {
-            // What a leaf cut in two takes beside readers, and a write at its border.
-            needed = Need { leaves: 2, inners: 1 };
-        }
         if !root.is_null() {
             let mut path = Path::new();
             // SAFETY: the promise of `new`.
             unsafe { path.walk(root, Pick::Index(first)) };
             let span = path.span();
+            // What a leaf cut in two takes beside readers, and a write at its border; and each full node above that must be
+            // cut first.
+            let full = |&level: &usize| path.step(level).len() == INNER_SLOTS;
+            let full = (1..path.height()).take_while(full).count();
+            needed = Need { leaves: 2, inners: 1 + 3 * full };
             let mut plan = Plan::new();
             if !span.word.is_null() && self.plan(&mut plan, span.min, span.max, true)? {
                 needed = needed.or(plan.nodes());
@@ -168,12 +171,14 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         if self.tree.load().is_null() {
             return self.first_entry(first, last, new);
         }
-        let target = &mut self;
         if let Some(word) = NonNull::new(new) {
-            match node::run(Fill { target, first, last, word }) {
-                Fast::Done => return Ok(()),
-                Fast::OutOfMemory => return Err(Error::OutOfMemory),
-                Fast::Other => {}
+            loop {
+                match node::run(Fill { target: &mut self, first, last, word }) {
+                    Fast::Done => return Ok(()),
+                    Fast::Again => {}
+                    Fast::OutOfMemory => return Err(Error::OutOfMemory),
+                    Fast::Other => break,
+                }
             }
         }
         self.replace_any(first, last, new)
@@ -194,7 +199,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
                     match node::run(Sweep { target: self, first, last }) {
                         Fast::Done => return Ok(()),
                         Fast::OutOfMemory => return Err(Error::OutOfMemory),
-                        Fast::Other => {}
+                        Fast::Again | Fast::Other => {}
                     }
                 }
                 self.carry_out(first, last, new, Removed::Drop)
@@ -208,12 +213,14 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         if self.tree.load().is_null() {
             return self.first_entry(first, last, new);
         }
-        let target = &mut self;
         if let Some(word) = NonNull::new(new) {
-            match node::run(Fill { target, first, last, word }) {
-                Fast::Done => return Ok(()),
-                Fast::OutOfMemory => return Err(Error::OutOfMemory),
-                Fast::Other => {}
+            loop {
+                match node::run(Fill { target: &mut self, first, last, word }) {
+                    Fast::Done => return Ok(()),
+                    Fast::Again => {}
+                    Fast::OutOfMemory => return Err(Error::OutOfMemory),
+                    Fast::Other => break,
+                }
             }
         }
         self.insert_any(first, last, new)
@@ -246,7 +253,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         match node::run(Vacate { target: &mut self, index, found: &mut found }) {
             Fast::Done => Ok(NonNull::new(found.word).map(|raw| (found.start, found.end, raw))),
             Fast::OutOfMemory => Err(Error::OutOfMemory),
-            Fast::Other => self.erase_any(index),
+            Fast::Again | Fast::Other => self.erase_any(index),
         }
     }
 
@@ -277,7 +284,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         match node::run(Slide { target: &mut self, index, end, found: &mut found }) {
             Fast::Done => Ok(Some((found.start, found.end))),
             Fast::OutOfMemory => Err(Error::OutOfMemory),
-            Fast::Other => self.set_end_any(index, end),
+            Fast::Again | Fast::Other => self.set_end_any(index, end),
         }
     }
 

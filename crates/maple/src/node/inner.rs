@@ -102,6 +102,23 @@ impl Inner {
         }
     }
 
+    /// Takes over the separators, children and gaps of some neighbours in another node, which end at `end`.
+    ///
+    /// # Safety
+    /// Nobody else looks at this node, which is new, and nobody changes the other.
+    pub(crate) unsafe fn fill_part(&self, other: &Inner, end: usize, part: Range<usize>) {
+        let len = part.len();
+        // SAFETY: the caller's promise; so many are there.
+        unsafe {
+            let (to, from) = (self.seps_mut(), other.seps());
+            to.len = len as u8;
+            to.bounds[..len - 1].copy_from_slice(&from.bounds[part.start..part.end - 1]);
+            to.bounds[len - 1] = end;
+            copy_cells(&other.children[part.start..], &self.children, len);
+            copy_cells(&other.gaps[part.start..], &self.gaps, len);
+        }
+    }
+
     /// Takes over the separators, children and gaps of another node, which ends at `end`, but for some neighbours. In
     /// their place come others, of which there are some, and no more.
     ///

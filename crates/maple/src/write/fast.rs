@@ -22,6 +22,8 @@ use grace::Reclaim;
 pub(super) enum Fast {
     Done,
     OutOfMemory,
+    /// Not yet done: begin anew.
+    Again,
     /// Nothing done.
     Other,
 }
@@ -74,8 +76,12 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Fill<'_, '_, E, R, A> {
         let len = body.len() + lefts + rights;
         let count = body.count() + 1;
         if len > 31 || NARROW.weigh(len, count) > NARROW.full {
-            if trail.height == 1 {
-                return Fast::Other;
+            if target.is_parent_full(trail) {
+                return match target.make_room(trail) {
+                    Ok(true) => Fast::Again,
+                    Ok(false) => Fast::Other,
+                    Err(error) => Fast::of(Err(error)),
+                };
             }
             let rests = (left, right);
             let edit = Edit::new(body, (slot, slot), rests, (first, last), word.as_ptr());

@@ -169,12 +169,10 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
         let made = match edit.fit(body, trail.height == 1) {
             Fit::Fits => target.make(search, trail, &edit, holes, removed),
             // A wide leaf is packed anew: its contents may be narrow by now.
-            Fit::Full if trail.height > 1 && !body.is_wide() => {
-                match target.split(search, trail, &edit, removed) {
-                    Some(made) => made,
-                    None => return Outcome::Plan(first, last, found),
-                }
-            }
+            Fit::Full if !body.is_wide() => match target.split(search, trail, &edit, removed) {
+                Some(made) => made,
+                None => return Outcome::Plan(first, last, found),
+            },
             _ => return Outcome::Plan(first, last, found),
         };
         Outcome::found(made, found)

@@ -33,19 +33,19 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         // Not an argument: those are borrowed to the end of the call, and the leaf is changed before that.
         // SAFETY: the promise of `Target::new`.
         let body = unsafe { trail.leaf.as_leaf().body() };
-        // SAFETY: the promise of `Target::new`; the caller has seen that there are inner nodes.
-        let (parent, slot) = unsafe { trail.step(1) };
-        // SAFETY: as above.
-        if unsafe { parent.seps() }.len() == INNER_SLOTS {
+        if self.is_parent_full(trail) {
             return None;
         }
+        let is_root = trail.height == 1;
         let at = cut(body, edit)?;
         if !edit.has_room_in_half(body, at) {
             return None;
         }
         let in_place = self.supplies.bin.is_exclusive();
-        let need =
-            if in_place { Need { leaves: 1, inners: 0 } } else { Need { leaves: 2, inners: 1 } };
+        let need = Need {
+            leaves: if in_place { 1 } else { 2 },
+            inners: usize::from(is_root || !in_place),
+        };
         if let Err(error) =
             self.second_half(body, edit).and_then(|()| self.supplies.nodes.fill(need))
         {
@@ -77,20 +77,34 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             ]
         };
         let pair = [(end, Link::to_leaf(left), gaps[0]), (max, Link::to_leaf(right), gaps[1])];
-        if in_place {
-            // SAFETY: the owner is alone.
-            unsafe { parent.insert(slot, pair) }
-        } else {
-            let node = self.supplies.nodes.take_inner(Inner::new());
-            // SAFETY: the new parent is ours alone; the old one does not change.
+        if is_root {
+            let root = self.supplies.nodes.take_inner(Inner::new());
+            // SAFETY: the new root is ours alone; the leaf has left the tree, if it has not become a half.
             unsafe {
-                node.as_ref().fill_from(parent);
-                node.as_ref().insert(slot, pair);
+                pair.into_iter().for_each(|(end, link, gap)| root.as_ref().push(end, link, gap));
+                self.tree.publish(Link::inner(root, 1));
+                if !in_place {
+                    self.supplies.bin.node(trail.leaf);
+                }
             }
-            self.replace_parent(trail, node);
+        } else {
+            // SAFETY: the promise of `Target::new`; there are inner nodes.
+            let (parent, slot) = unsafe { trail.step(1) };
+            if in_place {
+                // SAFETY: the owner is alone.
+                unsafe { parent.insert(slot, pair) }
+            } else {
+                let node = self.supplies.nodes.take_inner(Inner::new());
+                // SAFETY: the new parent is ours alone; the old one does not change.
+                unsafe {
+                    node.as_ref().fill_from(parent);
+                    node.as_ref().insert(slot, pair);
+                }
+                self.replace_parent(trail, node);
+            }
+            // SAFETY: the promise of `Target::new`.
+            unsafe { trail.raise_parent(search) }
         }
-        // SAFETY: the promise of `Target::new`.
-        unsafe { trail.raise_parent(search) }
         self.finish(&gone);
         Some(Ok(()))
     }
@@ -107,18 +121,35 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
 
     /// Publishes a new parent of the leaf. Returns the old one.
     pub(super) fn publish_parent(&mut self, trail: &Trail, node: NonNull<Inner>) -> Link {
-        let link = Link::inner(node, 1);
+        self.publish_inner(trail, node, 1)
+    }
+
+    /// Publishes a new inner node in place of that at a level. Returns the old one.
+    pub(super) fn publish_inner(
+        &mut self,
+        trail: &Trail,
+        node: NonNull<Inner>,
+        level: usize,
+    ) -> Link {
+        let link = Link::inner(node, level);
         // SAFETY: the promise of `Target::new`.
         unsafe {
-            let old = trail.link(1);
-            if trail.height == 2 {
+            let old = trail.link(level);
+            if trail.height == level + 1 {
                 self.tree.publish(link);
             } else {
-                let (above, slot) = trail.step(2);
+                let (above, slot) = trail.step(level + 1);
                 above.publish(slot, link);
             }
             old
         }
+    }
+
+    /// Whether the leaf's parent has no room for another child.
+    #[inline(always)]
+    pub(super) fn is_parent_full(&self, trail: &Trail) -> bool {
+        // SAFETY: the promise of `Target::new`; there is a parent.
+        trail.height > 1 && unsafe { trail.step(1).0.seps() }.len() == INNER_SLOTS
     }
 }
 

@@ -118,7 +118,7 @@ impl Oracle {
         if high { places.next_back() } else { places.min() }
     }
 
-    /// What a search found is right: the lowest or highest place, or another that fits if more than a dozen holes
+    /// What a search found is right: the lowest or highest place, or another that fits if more than three holes
     /// before the best fail by alignment.
     pub(crate) fn fits(
         &self,
@@ -140,7 +140,7 @@ impl Oracle {
                 before && hole.2.is_none() && hole.1 - hole.0 >= size - 1
             };
             let failing = self.spans().iter().filter(failing).count();
-            assert!(align > 1 && failing > 12, "{found:#x} found, but {best:#x} is near");
+            assert!(align > 1 && failing > 3, "{found:#x} found, but {best:#x} is near");
             let (_, max, value) = self.at(found);
             let last = found.checked_add(size - 1).expect("beyond the last index");
             assert!(value.is_none() && last <= max && found.is_multiple_of(align), "{found:#x}");
