@@ -101,3 +101,52 @@ fn nodes_are_used_again() {
     });
     assert!(memory::reused() > 0, "no node was used a second time");
 }
+
+/// Entries go with the leaves between, with the leaf that goes whole, and out of the one that is cut.
+#[test]
+fn a_hole_over_leaves_of_one_parent() {
+    model(|| {
+        let tree = Arc::new(canaries(9));
+        let writer = {
+            let tree = tree.clone();
+            thread::spawn(move || tree.erase_range(5..=64).unwrap())
+        };
+        {
+            let guard = tree.pin();
+            let seen = [2, 15, 45, 62, 67].map(|index| tree.load(&guard, index));
+            for (i, value) in [(0, 1), (4, 7)] {
+                assert_eq!(seen[i].unwrap().value(), value);
+            }
+            // Looked at late in the guard's life.
+            for (i, value) in [(1, 2), (2, 5), (3, 7)] {
+                assert!(seen[i].is_none_or(|seen| seen.value() == value));
+            }
+        }
+        writer.join().unwrap();
+        tree.validate().unwrap();
+    });
+}
+
+/// The entry stays when its end moves, also by way of a plan.
+#[test]
+fn an_end_moved() {
+    for (gone, end) in [(45, 25), (35, 34)] {
+        model(move || {
+            let tree = Arc::new(canaries(6));
+            drop(tree.erase(gone).unwrap());
+            let writer = {
+                let tree = tree.clone();
+                thread::spawn(move || assert_eq!(tree.set_end(22, end).unwrap(), Some(20..=end)))
+            };
+            {
+                let guard = tree.pin();
+                let seen = tree.load(&guard, 24).unwrap();
+                assert_eq!(tree.load(&guard, 2).unwrap().value(), 1);
+                assert_eq!(seen.value(), 3);
+            }
+            writer.join().unwrap();
+            assert_eq!(tree.load(&tree.pin(), 21).unwrap().value(), 3);
+            tree.validate().unwrap();
+        });
+    }
+}

@@ -107,6 +107,47 @@ fn three_levels_and_a_leaf_replaced_at_the_bottom() {
 }
 
 #[test]
+fn a_hole_over_four_leaves_leaves_one() {
+    beside(|| touching(12), |tree| tree.erase_range(5..=84).unwrap(), &[2, 40, 87, 105]);
+}
+
+#[test]
+fn a_hole_over_three_leaves_leaves_two() {
+    beside(|| touching(9), |tree| tree.erase_range(5..=64).unwrap(), &[2, 40, 67]);
+}
+
+/// It goes on in a leaf before those that it was asked for.
+#[test]
+fn a_hole_that_takes_in_one_before_it() {
+    let tree = || {
+        let tree: Tree = touching(14);
+        tree.erase_range(20..=29).unwrap();
+        tree
+    };
+    beside(tree, |tree| tree.erase_range(30..=64).unwrap(), &[15, 25, 45, 67]);
+}
+
+#[test]
+fn an_end_moved_up_and_down() {
+    beside(|| apart(6), |tree| drop(tree.set_end(22, 27).unwrap().unwrap()), &[20, 26, 28, 31]);
+    beside(|| apart(6), |tree| drop(tree.set_end(22, 21).unwrap().unwrap()), &[20, 23, 28, 31]);
+    // As far as the next entry: the hole goes.
+    beside(|| apart(6), |tree| drop(tree.set_end(22, 29).unwrap().unwrap()), &[20, 29, 31]);
+}
+
+/// An entry at the end of its leaf, the hole behind it at the beginning of the next.
+#[test]
+fn an_end_moved_into_the_next_leaf() {
+    let tree = || {
+        let tree: Tree = touching(6);
+        tree.erase_range(30..=39).unwrap();
+        tree
+    };
+    beside(tree, |tree| drop(tree.set_end(25, 34).unwrap().unwrap()), &[20, 32, 37, 45]);
+    beside(tree, |tree| drop(tree.set_end(25, 21).unwrap().unwrap()), &[20, 25, 37, 45]);
+}
+
+#[test]
 fn a_second_write_on_top_of_the_first() {
     let write = |tree: &Tree| {
         tree.store_range(40..=49, 9).unwrap();

@@ -8,7 +8,7 @@ use loom::thread;
 /// and the last stay throughout.
 type Story = (usize, &'static [fn(&Tree)]);
 
-const STORIES: [Story; 7] = [
+const STORIES: [Story; 9] = [
     // A leaf replaced in its parent's slot.
     (6, &[|tree| tree.store_range(20..=29, 99).unwrap()]),
     // The root replaced: leaves merged, split, spanned.
@@ -32,6 +32,16 @@ const STORIES: [Story; 7] = [
         ],
     ),
     (17, &[|tree| tree.erase_range(15..=144).unwrap()]),
+    // A hole over three leaves of one parent, of which one goes.
+    (9, &[|tree| tree.erase_range(5..=64).unwrap()]),
+    // A hole in the next leaf, and an end that moves into it.
+    (
+        6,
+        &[
+            |tree| tree.erase_range(30..=39).unwrap(),
+            |tree| drop(tree.set_end(25, 34).unwrap().unwrap()),
+        ],
+    ),
 ];
 
 type Entries = Vec<(usize, usize, u32)>;

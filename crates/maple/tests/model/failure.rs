@@ -84,6 +84,14 @@ fn left(ledger: &Ledger, entries: usize, nodes: usize) {
     assert_eq!(ledger.twice(), 0);
 }
 
+/// Nothing was to be done.
+fn in_the_way(error: Error) -> Result<(), Error> {
+    match error {
+        Error::Occupied { .. } | Error::EmptyRange => Ok(()),
+        other => Err(other),
+    }
+}
+
 fn refused(refused: Refused<Item>) -> Error {
     assert_eq!(refused.entry.value(), 1 << 40, "not the entry that was given");
     refused.error
@@ -93,7 +101,7 @@ fn refused(refused: Refused<Item>) -> Error {
 #[test]
 fn every_kind_of_write() {
     type Kind = fn(&mut Write<'_>, &mut dyn FnMut() -> Item) -> Result<(), Error>;
-    let kinds: [(&str, Kind); 16] = [
+    let kinds: [(&str, Kind); 19] = [
         ("store in a hole", |w, item| w.store_range(9_990..=9_999, item()).map_err(refused)),
         ("store that splits", |w, item| w.store_range(3..=6, item()).map_err(refused)),
         ("store over entries", |w, item| w.store_range(14..=55, item()).map_err(refused)),
@@ -118,6 +126,10 @@ fn every_kind_of_write() {
         ("erase", |w, _| w.erase(33).map(drop)),
         ("erase_range that splits", |w, _| w.erase_range(2..=3)),
         ("erase_range over many", |w, _| w.erase_range(7..=5_000)),
+        // Leaves of one parent, where the tree is large enough.
+        ("erase_range over some", |w, _| w.erase_range(153..=604)),
+        ("set_end up", |w, _| w.set_end(1, 12).map(drop).or_else(in_the_way)),
+        ("set_end down", |w, _| w.set_end(33, 31).map(drop).or_else(in_the_way)),
         ("cursor store", |w, item| {
             let mut cursor = w.cursor(0);
             cursor.find(usize::MAX);
