@@ -108,7 +108,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Copying<E, R, A> {
     /// Begins an inner node, still without children.
     fn open(&mut self, source: Link, level: usize) -> Result<(), Error> {
         self.spare.fill(Need { leaves: 0, inners: 1 })?;
-        self.nodes[level] = Some((source, self.spare.take_inner(Inner::new())));
+        self.nodes[level] = Some((source, self.spare.take_inner()));
         Ok(())
     }
 

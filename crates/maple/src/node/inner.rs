@@ -10,8 +10,10 @@ use super::refs::Refs;
 use super::{AtomicLink, Link, search};
 use crate::layout::INNER_SLOTS;
 use crate::sync::{AtomicUsize, Frozen, Ordering, copy_cells};
+#[cfg(loom)]
 use core::array;
 use core::ops::Range;
+use core::ptr::NonNull;
 
 /// An inner node.
 #[repr(C, align(64))]
@@ -34,11 +36,28 @@ pub(crate) struct Seps {
 }
 
 impl Inner {
-    pub(crate) fn new() -> Self {
-        Inner {
-            seps: Frozen::new(Seps::empty()),
-            children: array::from_fn(|_| AtomicLink::new(Link::NULL)),
-            gaps: array::from_fn(|_| AtomicUsize::new(0)),
+    /// Makes one without children.
+    ///
+    /// # Safety
+    /// The place is memory for an inner node.
+    pub(crate) unsafe fn make(place: NonNull<Inner>) {
+        let node = place.as_ptr();
+        // Part by part, and not over the stack: see `Leaf::copy_body`. Null and no gap are zero.
+        // SAFETY: the caller's promise; atomics and cells hold nothing but their values.
+        #[cfg(not(loom))]
+        unsafe {
+            (&raw mut (*node).seps).cast::<Seps>().write(Seps::empty());
+            (&raw mut (*node).children).write_bytes(0, 1);
+            (&raw mut (*node).gaps).write_bytes(0, 1);
+        }
+        // SAFETY: the caller's promise.
+        #[cfg(loom)]
+        unsafe {
+            node.write(Inner {
+                seps: Frozen::new(Seps::empty()),
+                children: array::from_fn(|_| AtomicLink::new(Link::NULL)),
+                gaps: array::from_fn(|_| AtomicUsize::new(0)),
+            })
         }
     }
 

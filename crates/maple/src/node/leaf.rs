@@ -78,7 +78,7 @@ impl Leaf {
     #[inline(always)]
     pub(crate) unsafe fn copy(from: *const Leaf, to: *mut Leaf) {
         // SAFETY: the caller's promise.
-        unsafe { to.write(Leaf::new(*(*from).body())) }
+        unsafe { Leaf::copy_body((*from).body(), to) }
     }
 
     /// As [`Leaf::copy`], of a body.
@@ -87,8 +87,18 @@ impl Leaf {
     /// `to` is memory for a leaf.
     #[inline(always)]
     pub(crate) unsafe fn copy_body(from: &Body, to: *mut Leaf) {
+        // Into its place: what goes over the stack is stored in one width and loaded in another, and waited for.
+        // SAFETY: the caller's promise; the body is all that its cell holds.
+        #[cfg(not(loom))]
+        unsafe {
+            core::ptr::copy_nonoverlapping(from, (&raw mut (*to).body).cast::<Body>(), 1);
+            (&raw mut (*to).refs).write(super::Refs::new());
+        }
         // SAFETY: the caller's promise.
-        unsafe { to.write(Leaf::new(*from)) }
+        #[cfg(loom)]
+        unsafe {
+            to.write(Leaf::new(*from))
+        }
     }
 
     /// Makes a leaf in `to` of the slots from `at` on of what is in `from`.
@@ -98,7 +108,7 @@ impl Leaf {
     pub(crate) unsafe fn copy_from(from: *const Leaf, at: usize, to: *mut Leaf) {
         // SAFETY: the caller's promise.
         unsafe {
-            to.write(Leaf::new(Body::EMPTY));
+            Leaf::copy_body(&Body::EMPTY, to);
             (*from).body().copy_from(at, (*to).body_mut());
         }
     }

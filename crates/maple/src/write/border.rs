@@ -75,7 +75,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             parent.set_gap(loss.neighbour, neighbour);
         } else {
             let leaf = Link::leaf(self.supplies.nodes.take_leaf(Leaf::new(rest)));
-            let node = self.supplies.nodes.take_inner(Inner::new());
+            let node = self.supplies.nodes.take_inner();
             // SAFETY: the new parent is ours alone; the old one does not change.
             unsafe {
                 let new = node.as_ref();

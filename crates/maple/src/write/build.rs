@@ -76,7 +76,7 @@ struct Inners<'b, A: NodeAlloc> {
 
 impl<A: NodeAlloc> Inners<'_, A> {
     fn push(&mut self, end: usize, child: Link, gap: usize) {
-        let node = *self.open.get_or_insert_with(|| self.nodes.take_inner(Inner::new()));
+        let node = *self.open.get_or_insert_with(|| self.nodes.take_inner());
         // SAFETY: the node is new and only ours.
         let inner = unsafe { node.as_ref() };
         // SAFETY: as above.

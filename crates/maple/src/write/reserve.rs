@@ -75,14 +75,14 @@ impl<A: NodeAlloc> Reserve<A> {
         self.leaves.pop().cast()
     }
 
-    /// Makes an inner node of a spare block.
+    /// Makes an inner node of a spare block, without children.
     ///
     /// # Panics
     /// As for [`Reserve::take_leaf`].
-    pub(crate) fn take_inner(&mut self, node: Inner) -> NonNull<Inner> {
+    pub(crate) fn take_inner(&mut self) -> NonNull<Inner> {
         let place = self.inners.pop().cast();
         // SAFETY: the block is for an inner node, and ours.
-        unsafe { place.write(node) };
+        unsafe { Inner::make(place) };
         place
     }
 
@@ -141,7 +141,7 @@ mod tests {
             reserve.fill(Need { leaves: 2, inners: 1 }).unwrap();
             assert_eq!(Flaky::live(), before + 5);
             let leaf = reserve.take_leaf(Leaf::new(Body::EMPTY));
-            let inner = reserve.take_inner(Inner::new());
+            let inner = reserve.take_inner();
             // SAFETY: the nodes are ours until they are given back.
             unsafe {
                 assert_eq!((leaf.as_ref().body().len(), inner.as_ref().seps().len()), (1, 0));

@@ -9,7 +9,7 @@ use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::layout::{INNER_MIN, INNER_SLOTS, MAX_HEIGHT};
-use crate::node::{Inner, Link};
+use crate::node::Link;
 use grace::Reclaim;
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
@@ -47,7 +47,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         // SAFETY: the writer's right.
         let cut = unsafe { node.seps() }.bounds[at - 1];
         let pair = [(0..at, cut), (at..INNER_SLOTS, end)].map(|(part, end)| {
-            let new = self.supplies.nodes.take_inner(Inner::new());
+            let new = self.supplies.nodes.take_inner();
             // SAFETY: the new node is ours alone; the old one does not change.
             let gap = unsafe {
                 new.as_ref().fill_part(node, end, part);
@@ -58,7 +58,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         // SAFETY: the promise of `Target::new`; new nodes are ours alone, and an exclusive owner is.
         unsafe {
             if is_root {
-                let root = self.supplies.nodes.take_inner(Inner::new());
+                let root = self.supplies.nodes.take_inner();
                 pair.into_iter().for_each(|(end, link, gap)| root.as_ref().push(end, link, gap));
                 self.tree.publish(Link::inner(root, level + 1));
             } else {
@@ -66,7 +66,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 if in_place {
                     above.insert(slot, pair);
                 } else {
-                    let new = self.supplies.nodes.take_inner(Inner::new());
+                    let new = self.supplies.nodes.take_inner();
                     new.as_ref().fill_from(above);
                     new.as_ref().insert(slot, pair);
                     let old = self.publish_inner(trail, new, level + 1);

@@ -78,7 +78,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         };
         let pair = [(end, Link::to_leaf(left), gaps[0]), (max, Link::to_leaf(right), gaps[1])];
         if is_root {
-            let root = self.supplies.nodes.take_inner(Inner::new());
+            let root = self.supplies.nodes.take_inner();
             // SAFETY: the new root is ours alone; the leaf has left the tree, if it has not become a half.
             unsafe {
                 pair.into_iter().for_each(|(end, link, gap)| root.as_ref().push(end, link, gap));
@@ -94,7 +94,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 // SAFETY: the owner is alone.
                 unsafe { parent.insert(slot, pair) }
             } else {
-                let node = self.supplies.nodes.take_inner(Inner::new());
+                let node = self.supplies.nodes.take_inner();
                 // SAFETY: the new parent is ours alone; the old one does not change.
                 unsafe {
                     node.as_ref().fill_from(parent);

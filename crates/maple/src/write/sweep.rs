@@ -17,7 +17,7 @@ use super::{Need, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::layout::{INNER_MIN, NARROW};
-use crate::node::{Body, Inner, Job, Leaf, Link, Search};
+use crate::node::{Body, Job, Leaf, Link, Search};
 use core::ptr::NonNull;
 use grace::Reclaim;
 
@@ -251,7 +251,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         // Nothing fails from here on.
         let block = self.supplies.nodes.take_leaf_block().as_ptr();
         let link = Link::to_leaf(block);
-        let node = self.supplies.nodes.take_inner(Inner::new());
+        let node = self.supplies.nodes.take_inner();
         // SAFETY: the blocks are ours alone; what they are made of does not change.
         unsafe {
             let node = node.as_ref();

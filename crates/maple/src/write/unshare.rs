@@ -60,7 +60,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             // SAFETY: the writer's right.
             let source = unsafe { old.as_inner() };
             share_children(source)?;
-            let node = self.supplies.nodes.take_inner(Inner::new());
+            let node = self.supplies.nodes.take_inner();
             // SAFETY: the copy is new and only ours; the source is shared, so nobody changes it.
             unsafe { node.as_ref().fill_from(source) };
             Link::inner(node, level)
