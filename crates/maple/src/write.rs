@@ -19,7 +19,7 @@
 //! | an entry into a hole, an erase, an end moved, within a leaf | [`fast`] | a leaf |
 //! | any change within a leaf | [`quick`] | a leaf |
 //! | into a full leaf: it is cut, and full nodes above it before that | [`split`], [`room`] | two leaves and their parent |
-//! | an erase whose hole goes on in the next leaf | [`border`] | a leaf and its parent |
+//! | an erase whose hole goes on in the next leaf; an end moved into it | [`border`] | a leaf and its parent; the parent |
 //! | a hole over several leaves of one parent | [`sweep`] | one or two leaves and their parent |
 //! | all else | [`plan`] | up to three a level |
 //!
@@ -310,9 +310,9 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         if self.tree.load().is_null() {
             return Ok(None);
         }
-        let mut found = Found { start: 0, end: 0, word: ptr::null_mut() };
-        match node::run(Slide { target: &mut self, index, end, found: &mut found }) {
-            Fast::Done => Ok(Some((found.start, found.end))),
+        let mut range = (0, 0);
+        match node::run(Slide { target: &mut self, index, end, range: &mut range }) {
+            Fast::Done => Ok(Some(range)),
             Fast::OutOfMemory => Err(Error::OutOfMemory),
             Fast::Again | Fast::Other => self.set_end_any(index, end),
         }

@@ -167,13 +167,16 @@ impl Body {
     /// Whether a bound fits the form of the leaf.
     #[inline(always)]
     pub(crate) fn takes(&self, end: usize) -> bool {
-        if self.wide {
-            return true;
-        }
-        let Some(after) = end.wrapping_add(1).checked_sub(self.base) else { return false };
+        self.wide || self.encode_narrow(end).is_some()
+    }
+
+    /// What a narrow leaf keeps for a bound, if it fits.
+    #[inline(always)]
+    pub(crate) fn encode_narrow(&self, end: usize) -> Option<usize> {
+        let after = end.wrapping_add(1).checked_sub(self.base)?;
         // From one unit on, so that bounds count from zero.
-        let units = after >> self.shift;
-        units << self.shift == after && units.wrapping_sub(1) < u32::MAX as usize
+        let (units, value) = (after >> self.shift, (after >> self.shift).wrapping_sub(1));
+        (units << self.shift == after && value < u32::MAX as usize).then_some(value)
     }
 
     /// Whether bounds and words find room.

@@ -1,4 +1,5 @@
-//! An erase at the border of a leaf: the hole goes on in the next leaf, and holes stay whole.
+//! An erase at the border of a leaf: the hole goes on in the next leaf, and holes stay whole. And an entry's end that moves
+//! into the next leaf.
 //!
 //! The neighbour has the other part of the hole at its end, where its first index (or its last) is not stored
 //! but given by the parent. So it need not change at all: the leaf loses the slots that the hole takes, and
@@ -98,6 +99,64 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
 fn ends(trail: &Trail) -> (usize, usize) {
     // SAFETY: the promise of `Target::new`.
     unsafe { (trail.min(0), trail.max(0)) }
+}
+
+impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
+    /// Moves the end of the last entry of a leaf to `end`, in the hole that the next leaf begins with: only the separator
+    /// between the two moves. `None`, and nothing done, if the next leaf is another parent's, or has no such hole, or none
+    /// would be left of it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn slide_over<S: Search>(
+        &mut self,
+        search: S,
+        trail: &Trail,
+        end: usize,
+    ) -> Option<Result<(), Error>> {
+        if trail.height == 1 {
+            return None;
+        }
+        // SAFETY: the promise of `Target::new`; there are inner nodes.
+        let ((parent, at), last) = unsafe { (trail.step(1), trail.max(1)) };
+        // SAFETY: as above.
+        let seps = unsafe { parent.seps() };
+        if at + 1 >= seps.len() {
+            return None;
+        }
+        // SAFETY: as above.
+        let next = unsafe { parent.child(at + 1).as_leaf().body() };
+        let max = seps.end(at + 1, last);
+        if !next.is_hole(0) || end >= next.end(0, max) {
+            return None;
+        }
+        let in_place = self.supplies.bin.is_exclusive();
+        let need = Need { leaves: 0, inners: usize::from(!in_place) };
+        if let Err(error) = self.supplies.nodes.fill(need) {
+            return Some(Err(error));
+        }
+        // Nothing fails from here on.
+        self.supplies.drop_spare();
+        let gap = search.gap(next, end + 1, max, usize::MAX);
+        if in_place {
+            // SAFETY: the owner is alone.
+            unsafe { parent.seps_mut().bounds[at] = end }
+            parent.set_gap(at + 1, gap);
+        } else {
+            let node = self.supplies.nodes.take_inner();
+            // SAFETY: the new parent is ours alone; the old one does not change, and leaves the tree.
+            unsafe {
+                let new = node.as_ref();
+                new.fill_from(parent);
+                new.seps_mut().bounds[at] = end;
+                new.set_gap(at + 1, gap);
+                let old = self.publish_parent(trail, node);
+                self.supplies.bin.node(old);
+            }
+        }
+        // SAFETY: the promise of `Target::new`.
+        unsafe { trail.raise_parent(search) }
+        Some(Ok(()))
+    }
 }
 
 /// What goes, if both leaves have the same parent and enough stays.

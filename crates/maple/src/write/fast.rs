@@ -66,12 +66,11 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Fill<'_, '_, E, R, A> {
         }
         let (start, end) = (place.start(slot), place.end(slot));
         let (left, right) = (start < first, last < end);
-        if last > end
-            || (left && !body.takes(first.wrapping_sub(1)))
-            || (right && !body.takes(last))
-        {
+        let value = |is: bool, end| if is { body.encode_narrow(end) } else { Some(0) };
+        let (before, behind) = (value(left, first.wrapping_sub(1)), value(right, last));
+        let (Some(before), Some(behind), true) = (before, behind, last <= end) else {
             return Fast::Other;
-        }
+        };
         let (lefts, rights) = (usize::from(left), usize::from(right));
         let len = body.len() + lefts + rights;
         let count = body.count() + 1;
@@ -98,8 +97,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Fill<'_, '_, E, R, A> {
             bounds: Run { old: slot, new: slot + lefts + rights, len: body.len() - 1 - slot },
             words: words(body, rank, 0, 1),
             new: [
-                Bound { is: left, slot, value: body.encode(first.wrapping_sub(1)) },
-                Bound { is: right, slot: slot + lefts, value: body.encode(last) },
+                Bound { is: left, slot, value: before },
+                Bound { is: right, slot: slot + lefts, value: behind },
             ],
             word: word.as_ptr(),
             rank,
@@ -195,8 +194,8 @@ pub(super) struct Slide<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc> {
     pub(super) target: &'q mut Target<'t, E, R, A>,
     pub(super) index: usize,
     pub(super) end: usize,
-    /// The entry is put here, with the new end.
-    pub(super) found: &'q mut Found,
+    /// The entry's new range is put here.
+    pub(super) range: &'q mut (usize, usize),
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Slide<'_, '_, E, R, A> {
@@ -204,7 +203,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Slide<'_, '_, E, R, A> {
 
     #[inline(always)]
     fn run<S: Search>(self, search: S) -> Fast {
-        let Slide { target, index, end, found } = self;
+        let Slide { target, index, end, range } = self;
         let trail = &mut Trail::new();
         // SAFETY: the target's promise; the root is not null.
         let shared = unsafe { trail.walk_checking(search, target.tree.load(), index, E::SHARES) };
@@ -214,30 +213,42 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Slide<'_, '_, E, R, A> {
         let place = Place { trail, body };
         let slot = search.leaf(body, index);
         let behind = slot + 1;
-        if shared || body.is_wide() || behind >= body.len() || !body.is_hole(behind) {
+        if shared || body.is_wide() {
             return Fast::Other;
         }
-        let word = body.word(slot);
+        if behind == body.len() && !body.is_hole(slot) {
+            let start = place.start(slot);
+            return match if start <= end { target.slide_over(search, trail, end) } else { None } {
+                Some(done) => {
+                    *range = (start, end);
+                    Fast::of(done)
+                }
+                None => Fast::Other,
+            };
+        }
+        if behind >= body.len() || !body.is_hole(behind) {
+            return Fast::Other;
+        }
         let (start, old, last) = (place.start(slot), body.bound(slot), place.end(behind));
-        if word.is_null() || end < start || end >= last || !body.takes(end) {
+        let fits = start <= end && end < last && !body.is_hole(slot);
+        let (true, Some(value)) = (fits, body.encode_narrow(end)) else {
             return Fast::Other;
-        }
+        };
         let change = Change {
             len: body.len(),
             mask: body.entries(),
             count: body.count(),
             bounds: Run::default(),
             words: Run::default(),
-            new: [Bound { is: true, slot, value: body.encode(end) }, Bound::NONE],
+            new: [Bound { is: true, slot, value }, Bound::NONE],
             word: ptr::null_mut(),
             rank: 0,
             splits: false,
         };
-        (found.start, found.end, found.word) = (start, end, word);
+        *range = (start, end);
         let holes = Holes { before: last - old, after: last - end, start, end: last };
         if target.supplies.bin.is_exclusive() {
             target.supplies.drop_spare();
-            let value = body.encode(end);
             // SAFETY: the owner is alone, and `body` is not used any more.
             unsafe {
                 trail.leaf.as_leaf().body_mut().put_encoded(slot, value);
