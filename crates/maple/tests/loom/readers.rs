@@ -127,6 +127,14 @@ fn a_hole_that_takes_in_one_before_it() {
     beside(tree, |tree| tree.erase_range(30..=64).unwrap(), &[15, 25, 45, 67]);
 }
 
+/// The full root above the leaf that is cut is cut first, by a store of its own.
+#[test]
+fn a_full_root_cut_before_a_leaf_is() {
+    for n in [7, 8] {
+        beside(move || apart(n), |tree| tree.store_range(6..=7, 9).unwrap(), &[2, 6, 12, 62]);
+    }
+}
+
 #[test]
 fn an_end_moved_up_and_down() {
     beside(|| apart(6), |tree| drop(tree.set_end(22, 27).unwrap().unwrap()), &[20, 26, 28, 31]);
