@@ -93,6 +93,7 @@ impl Leaf {
         unsafe {
             core::ptr::copy_nonoverlapping(from, (&raw mut (*to).body).cast::<Body>(), 1);
             (&raw mut (*to).refs).write(super::Refs::new());
+            (&raw mut (*to)._rest).write(0);
         }
         // SAFETY: the caller's promise.
         #[cfg(loom)]
