@@ -76,7 +76,11 @@ struct Batch<T> {
 
 impl<T: Discard, A: NodeAlloc> Heap<T, A> {
     /// As many as a block takes.
-    const MOST: usize = (INNER_BLOCK.size() - size_of::<Batch<T>>()) / size_of::<T>();
+    const MOST: usize = {
+        let most = (INNER_BLOCK.size() - size_of::<Batch<T>>()) / size_of::<T>();
+        assert!(most > FEW, "the few and one more go into a block");
+        most
+    };
 
     pub(super) const fn new() -> Self {
         let few = [const { MaybeUninit::uninit() }; FEW];
