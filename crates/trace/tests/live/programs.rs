@@ -69,15 +69,22 @@ fn a_process_ends_while_its_threads_wait() {
     for (end, exit) in
         [("exit", Exit::Code(3)), ("kill", Exit::Signal(9)), ("leader", Exit::Code(0))]
     {
+        let mut listed = 0;
         for _ in 0..5 {
             let (seen, got) = run("threads", &[end]);
             assert_eq!(got, exit, "{end}");
             assert_eq!(threads(&seen), 8);
             assert_eq!(seen.count(|r| matches!(r, Record::Gone { .. })), 1);
             if end != "kill" {
-                assert_eq!(spaces(&seen), (1, 0, 1), "{end} {:?}", seen.notices);
+                let whole = spaces(&seen) == (1, 0, 1);
+                // On a busy machine the last thread may be gone before it is looked at; then that is told.
+                let told =
+                    seen.notices.iter().any(|notice| notice.contains("without a last listing"));
+                assert!(whole || (told && spaces(&seen) == (1, 0, 0)), "{end} {:?}", seen.notices);
+                listed += usize::from(whole);
             }
         }
+        assert!(listed > 0 || end == "kill", "{end}: never a last listing");
     }
 }
 
