@@ -201,17 +201,21 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         if self.tree.load().is_null() {
             return self.first_entry(first, last, new);
         }
-        if let Some(word) = NonNull::new(new) {
-            loop {
-                match node::run(Fill { target: &mut self, first, last, word }) {
-                    Fast::Done => return Ok(()),
-                    Fast::Again => {}
-                    Fast::OutOfMemory => return Err(Error::OutOfMemory),
-                    Fast::Other => break,
-                }
+        if self.fill(first, last, new)? { Ok(()) } else { self.replace_any(first, last, new) }
+    }
+
+    /// Puts an entry into a hole; false, and nothing done, if it is not that simple.
+    #[inline(always)]
+    fn fill(&mut self, first: usize, last: usize, new: *mut ()) -> Result<bool, Error> {
+        let Some(word) = NonNull::new(new) else { return Ok(false) };
+        loop {
+            match node::run(Fill { target: self, first, last, word }) {
+                Fast::Done => return Ok(true),
+                Fast::Again => {}
+                Fast::OutOfMemory => return Err(Error::OutOfMemory),
+                Fast::Other => return Ok(false),
             }
         }
-        self.replace_any(first, last, new)
     }
 
     #[inline(never)]
@@ -243,17 +247,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         if self.tree.load().is_null() {
             return self.first_entry(first, last, new);
         }
-        if let Some(word) = NonNull::new(new) {
-            loop {
-                match node::run(Fill { target: &mut self, first, last, word }) {
-                    Fast::Done => return Ok(()),
-                    Fast::Again => {}
-                    Fast::OutOfMemory => return Err(Error::OutOfMemory),
-                    Fast::Other => break,
-                }
-            }
-        }
-        self.insert_any(first, last, new)
+        if self.fill(first, last, new)? { Ok(()) } else { self.insert_any(first, last, new) }
     }
 
     #[inline(never)]

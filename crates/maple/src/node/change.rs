@@ -119,7 +119,7 @@ pub(super) unsafe fn change_scalar(
     // SAFETY: the caller's promise.
     unsafe {
         if !ptr::eq(from, to) {
-            Leaf::copy(from, to);
+            Leaf::copy_body((*from).body(), to);
         }
         change.apply((*to).body_mut(), copy)
     }

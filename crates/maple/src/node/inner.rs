@@ -231,19 +231,12 @@ impl Inner {
 
     /// The largest gap below the node, which is at most `limit`. Writers only.
     pub(crate) fn max_gap(&self, limit: usize) -> usize {
-        // Those of children that are not there are 0.
-        let mut max = 0;
-        for slot in 0..INNER_SLOTS {
-            max = max.max(self.gap(slot));
-            if max == limit {
-                break;
-            }
-        }
-        max
+        self.max_gap_with((INNER_SLOTS, 0), limit)
     }
 
     /// The same as it will be when the gap of a child is another. Writers only.
     pub(crate) fn max_gap_with(&self, (changed, gap): (usize, usize), limit: usize) -> usize {
+        // Those of children that are not there are 0.
         let mut max = gap;
         for slot in 0..INNER_SLOTS {
             if slot != changed {

@@ -67,21 +67,7 @@ impl Leaf {
         Leaf { body: Frozen::new(body), refs: super::Refs::new(), _rest: 0 }
     }
 
-    /// Where the count of references is.
-    #[allow(dead_code)]
-    pub(super) const REFS: usize = core::mem::offset_of!(Leaf, refs);
-
-    /// Makes a leaf in `to` of what is in `from`.
-    ///
-    /// # Safety
-    /// Nobody changes the one during the call, and the other is memory for a leaf.
-    #[inline(always)]
-    pub(crate) unsafe fn copy(from: *const Leaf, to: *mut Leaf) {
-        // SAFETY: the caller's promise.
-        unsafe { Leaf::copy_body((*from).body(), to) }
-    }
-
-    /// As [`Leaf::copy`], of a body.
+    /// Makes a leaf of a body.
     ///
     /// # Safety
     /// `to` is memory for a leaf.
@@ -105,7 +91,7 @@ impl Leaf {
     /// Makes a leaf in `to` of the slots from `at` on of what is in `from`.
     ///
     /// # Safety
-    /// As for [`Leaf::copy`]; there are such slots.
+    /// Nobody changes the one during the call, and the other is memory for a leaf; there are such slots.
     pub(crate) unsafe fn copy_from(from: *const Leaf, at: usize, to: *mut Leaf) {
         // SAFETY: the caller's promise.
         unsafe {
@@ -143,18 +129,6 @@ impl Body {
         wide: false,
         count: 0,
     };
-
-    /// Where mask, number of slots and form are, in one word.
-    #[allow(dead_code)]
-    pub(super) const HEADER: usize = core::mem::offset_of!(Body, mask);
-
-    /// That word, for other slots.
-    #[allow(dead_code)]
-    #[inline(always)]
-    pub(super) fn header_with(&self, len: usize, mask: u32, count: usize) -> u64 {
-        let form = u64::from(self.shift) << 40 | u64::from(self.wide) << 48;
-        u64::from(mask) | (len as u64) << 32 | form | (count as u64) << 56
-    }
 
     /// What is kept for a bound: the index itself, or how many units lie between the base and it, less one.
     #[inline(always)]

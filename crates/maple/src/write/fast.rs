@@ -53,14 +53,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Fill<'_, '_, E, R, A> {
     #[inline(always)]
     fn run<S: Search>(self, search: S) -> Fast {
         let Fill { target, first, last, word } = self;
-        let trail = &mut Trail::new();
-        // SAFETY: the target's promise; the root is not null.
-        let shared = unsafe { trail.walk_checking(search, target.tree.load(), first, E::SHARES) };
-        let trail = &*trail;
-        // SAFETY: as above.
-        let body = unsafe { trail.leaf.as_leaf().body() };
-        let place = Place { trail, body };
-        let slot = search.leaf(body, first);
+        let mut trail = Trail::new();
+        let (place, slot, shared) = target.reach(search, first, &mut trail);
+        let Place { trail, body } = place;
         if shared || body.is_wide() || !body.is_hole(slot) {
             return Fast::Other;
         }
@@ -132,14 +127,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Vacate<'_, '_, E, R, A> {
     #[inline(always)]
     fn run<S: Search>(self, search: S) -> Fast {
         let Vacate { target, index, found } = self;
-        let trail = &mut Trail::new();
-        // SAFETY: the target's promise; the root is not null.
-        let shared = unsafe { trail.walk_checking(search, target.tree.load(), index, E::SHARES) };
-        let trail = &*trail;
-        // SAFETY: as above.
-        let body = unsafe { trail.leaf.as_leaf().body() };
-        let place = Place { trail, body };
-        let slot = search.leaf(body, index);
+        let mut trail = Trail::new();
+        let (place, slot, shared) = target.reach(search, index, &mut trail);
+        let Place { trail, body } = place;
         let word = body.word(slot);
         if word.is_null() {
             return Fast::Done;
@@ -204,14 +194,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Slide<'_, '_, E, R, A> {
     #[inline(always)]
     fn run<S: Search>(self, search: S) -> Fast {
         let Slide { target, index, end, range } = self;
-        let trail = &mut Trail::new();
-        // SAFETY: the target's promise; the root is not null.
-        let shared = unsafe { trail.walk_checking(search, target.tree.load(), index, E::SHARES) };
-        let trail = &*trail;
-        // SAFETY: as above.
-        let body = unsafe { trail.leaf.as_leaf().body() };
-        let place = Place { trail, body };
-        let slot = search.leaf(body, index);
+        let mut trail = Trail::new();
+        let (place, slot, shared) = target.reach(search, index, &mut trail);
+        let Place { trail, body } = place;
         let behind = slot + 1;
         if shared || body.is_wide() {
             return Fast::Other;

@@ -50,6 +50,12 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     pub(super) fn finish(&mut self, gone: &Gone) {
         // A duplicate made ahead is for the next write only: its source may be gone by the one after.
         self.supplies.drop_spare();
+        self.drop_gone(gone);
+    }
+
+    /// What a write removed goes.
+    #[inline(always)]
+    pub(super) fn drop_gone(&mut self, gone: &Gone) {
         if E::NEEDS_DROP {
             for &raw in gone.entries() {
                 // SAFETY: the entry left the tree, and only with this write.

@@ -116,14 +116,9 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
             // SAFETY: the promise of `new`.
             unsafe { hint::assert_unchecked(!word.is_null()) }
         }
-        let trail = &mut Trail::new();
-        // SAFETY: the target's promise; the root is not null.
-        unsafe { trail.walk(search, target.tree.load(), first) };
-        let trail = &*trail;
-        // SAFETY: as above.
-        let body = unsafe { trail.leaf.as_leaf().body() };
-        let place = Place { trail, body };
-        let from = search.leaf(body, first);
+        let mut trail = Trail::new();
+        let (place, from, shared) = target.reach(search, first, &mut trail);
+        let Place { trail, body } = place;
         let mut to = from;
         let mut found = None;
         if K::WHOLE {
@@ -145,8 +140,7 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
                 to = search.leaf(body, last);
             }
         }
-        // SAFETY: the target's promise.
-        if E::SHARES && unsafe { trail.is_shared() } {
+        if shared {
             return Outcome::Plan(first, last, found);
         }
         let removed = if K::KEEP { Removed::Keep } else { Removed::Drop };
@@ -311,6 +305,21 @@ fn longest(place: Place, from: usize, to: usize) -> usize {
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
+    /// Walks to the slot that holds an index, and tells whether a node on the way belongs to another tree, too.
+    #[inline(always)]
+    pub(super) fn reach<'p, S: Search>(
+        &self,
+        search: S,
+        index: usize,
+        trail: &'p mut Trail,
+    ) -> (Place<'p>, usize, bool) {
+        // SAFETY: the promise of `Target::new`; the root is not null.
+        let shared = unsafe { trail.walk(search, self.tree.load(), index, E::SHARES) };
+        // SAFETY: as above.
+        let body = unsafe { trail.leaf.as_leaf().body() };
+        (Place { trail, body }, search.leaf(body, index), shared)
+    }
+
     /// The second half of an entry that a change splits, or null.
     #[inline(always)]
     pub(super) fn second_half(&mut self, body: &Body, edit: &Edit) -> Result<(), Error> {
@@ -339,7 +348,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         self.second_half(body, edit)?;
         let gone = Gone::of::<E>(body, edit.removed(), removed);
         self.commit(search, trail, &edit.change(body), holes)?;
-        self.finish(&gone);
+        self.drop_gone(&gone);
         Ok(())
     }
 

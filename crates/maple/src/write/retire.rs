@@ -151,10 +151,8 @@ unsafe fn let_go<E: Entry, A: NodeAlloc>(tagged: NonNull<()>) {
             }
         }
     }
-    if let Some(node) = NonNull::new(link.node()) {
-        // SAFETY: nobody looks at the node any more.
-        unsafe { link.free_fn::<A>()(node) }
-    }
+    // SAFETY: nobody looks at the node any more.
+    unsafe { free_node::<A>(link) }
 }
 
 /// Retires what the plan replaced. `old` is the top of the replaced subtree.

@@ -64,7 +64,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let gaps = unsafe {
             Leaf::copy_from(old, at, right);
             if !in_place {
-                Leaf::copy(old, left);
+                Leaf::copy_body(body, left);
             }
             (*left).body_mut().truncate(at);
             let (half, before) = if edit.from < at { (left, 0) } else { (right, at) };

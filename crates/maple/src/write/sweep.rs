@@ -55,7 +55,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Sweep<'_, '_, E, R, A> {
         let Sweep { target, first, last } = self;
         let trail = &mut Trail::new();
         // SAFETY: the target's promise; the root is not null.
-        let shared = unsafe { trail.walk_checking(search, target.tree.load(), first, E::SHARES) };
+        let shared = unsafe { trail.walk(search, target.tree.load(), first, E::SHARES) };
         if shared || trail.height == 1 {
             return Fast::Other;
         }

@@ -32,21 +32,13 @@ impl Trail {
         }
     }
 
-    /// # Safety
-    /// As for [`crate::path::Path::walk`]; the root is not null.
-    #[inline(always)]
-    pub(super) unsafe fn walk<S: Search>(&mut self, search: S, root: Link, index: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { self.walk_checking(search, root, index, false) };
-    }
-
     /// Walks, and tells whether a node on the way belongs to another tree, too, if that is asked for. From the top
     /// down: see [`crate::node`], `refs`.
     ///
     /// # Safety
-    /// As for [`Trail::walk`].
+    /// As for [`crate::path::Path::walk`]; the root is not null.
     #[inline(always)]
-    pub(super) unsafe fn walk_checking<S: Search>(
+    pub(super) unsafe fn walk<S: Search>(
         &mut self,
         search: S,
         root: Link,
@@ -100,23 +92,10 @@ impl Trail {
         unsafe { self.steps[level].assume_init() }.0
     }
 
-    /// Whether a node on the way belongs to another tree, too. From the top down: see [`crate::node`], `refs`.
-    ///
-    /// # Safety
-    /// The promise of [`Trail::walk`] still holds.
-    #[inline(always)]
-    pub(super) unsafe fn is_shared(&self) -> bool {
-        // SAFETY: the caller's promise.
-        unsafe {
-            (1..self.height).rev().any(|level| self.step(level).0.refs().shared())
-                || self.leaf.refs().shared()
-        }
-    }
-
     /// The first index of the node at a level: 0 for the leaf.
     ///
     /// # Safety
-    /// As for [`Trail::is_shared`].
+    /// As for [`Trail::link`].
     #[inline(never)]
     pub(super) unsafe fn min(&self, level: usize) -> usize {
         for level in level + 1..self.height {
@@ -133,7 +112,7 @@ impl Trail {
     /// The last index of the node at a level: 0 for the leaf.
     ///
     /// # Safety
-    /// As for [`Trail::is_shared`].
+    /// As for [`Trail::link`].
     #[inline(never)]
     pub(super) unsafe fn max(&self, level: usize) -> usize {
         for level in level + 1..self.height {
@@ -151,7 +130,7 @@ impl Trail {
     /// The leaf after the one on the way (or before it), if there is one.
     ///
     /// # Safety
-    /// As for [`Trail::is_shared`].
+    /// As for [`Trail::link`].
     #[inline(never)]
     pub(super) unsafe fn neighbour<'n>(&self, after: bool) -> Option<&'n Leaf> {
         for level in 1..self.height {
@@ -179,7 +158,7 @@ impl Trail {
     /// Brings the gaps above the leaf's parent up to date, which has several new ones.
     ///
     /// # Safety
-    /// As for [`Trail::is_shared`].
+    /// As for [`Trail::link`].
     pub(super) unsafe fn raise_parent<S: Search>(&self, search: S) {
         if self.height > 2 {
             // SAFETY: the caller's promise.
@@ -195,7 +174,7 @@ impl Trail {
     /// Brings the gaps up to date after a change of the leaf, which is `link` now.
     ///
     /// # Safety
-    /// As for [`Trail::is_shared`].
+    /// As for [`Trail::link`].
     #[inline(always)]
     pub(super) unsafe fn settle_gap<S: Search>(&self, search: S, link: Link, holes: Holes) {
         if self.height == 1 {
@@ -220,7 +199,7 @@ impl Trail {
     /// The largest gap of the leaf, which is `link` now, and at most `limit`.
     ///
     /// # Safety
-    /// As for [`Trail::is_shared`].
+    /// As for [`Trail::link`].
     #[inline(always)]
     unsafe fn count_gap<S: Search>(&self, search: S, link: Link, limit: usize) -> usize {
         // SAFETY: the caller's promise.
@@ -239,7 +218,7 @@ impl Trail {
     /// largest of them has become smaller, and no further than to another that is as large.
     ///
     /// # Safety
-    /// As for [`Trail::is_shared`].
+    /// As for [`Trail::link`].
     #[inline(always)]
     pub(super) unsafe fn raise_gap<S: Search>(&self, search: S, level: usize, gap: usize) {
         // SAFETY: the caller's promise.
