@@ -1,0 +1,243 @@
+//! CPUs, and sets of them.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// As many CPUs as a [`CpuSet`] can name.
+pub const MAX_CPUS: usize = 256;
+
+const WORDS: usize = MAX_CPUS / 64;
+
+/// A CPU, by its number: 0 to [`Cpus::count`] - 1.
+///
+/// ```
+/// use machine::CpuId;
+/// assert_eq!(CpuId::new(3).unwrap().index(), 3);
+/// assert_eq!(CpuId::new(machine::MAX_CPUS), None);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct CpuId(u8);
+
+impl CpuId {
+    /// The CPU with this number, or `None` from [`MAX_CPUS`] on.
+    #[inline]
+    pub const fn new(index: usize) -> Option<CpuId> {
+        if index < MAX_CPUS { Some(CpuId(index as u8)) } else { None }
+    }
+
+    /// The number.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Debug for CpuId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cpu{}", self.0)
+    }
+}
+
+impl fmt::Display for CpuId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// How many CPUs there are, and which one this is.
+///
+/// # Safety
+/// - [`current`](Cpus::current) is below [`count`](Cpus::count), which is 1 to [`MAX_CPUS`] and never changes.
+/// - No two threads of execution have the same `current` at the same time, except that an interrupt has that of what it
+///   interrupted.
+///
+/// Unsafe code relies on both: see [`CpuLocal`](crate::CpuLocal).
+pub unsafe trait Cpus {
+    /// The number of CPUs, including those that are not running. Constant.
+    fn count(&self) -> usize;
+
+    /// This CPU. The answer holds as long as the caller cannot be moved: within an
+    /// [`Irqs`](crate::Irqs) section, or for good where nothing ever moves. May be called anywhere.
+    fn current(&self) -> CpuId;
+
+    /// The CPUs that run at present. It may be out of date when it is returned.
+    fn online(&self) -> CpuSet;
+}
+
+/// A set of CPUs.
+///
+/// ```
+/// use machine::{CpuId, CpuSet};
+/// let mut set = CpuSet::first(4);
+/// set.remove(CpuId::new(2).unwrap());
+/// assert_eq!(set.iter().map(CpuId::index).collect::<Vec<_>>(), [0, 1, 3]);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct CpuSet([u64; WORDS]);
+
+impl CpuSet {
+    /// The set without any CPU.
+    pub const EMPTY: CpuSet = CpuSet([0; WORDS]);
+
+    /// The first `count` CPUs; all there can be from [`MAX_CPUS`] on.
+    pub fn first(count: usize) -> CpuSet {
+        (0..count.min(MAX_CPUS)).filter_map(CpuId::new).collect()
+    }
+
+    /// This CPU alone.
+    pub fn only(cpu: CpuId) -> CpuSet {
+        let mut set = Self::EMPTY;
+        set.insert(cpu);
+        set
+    }
+
+    /// Adds a CPU.
+    #[inline]
+    pub fn insert(&mut self, cpu: CpuId) {
+        let (word, bit) = place(cpu);
+        self.0[word] |= bit;
+    }
+
+    /// Takes a CPU out.
+    #[inline]
+    pub fn remove(&mut self, cpu: CpuId) {
+        let (word, bit) = place(cpu);
+        self.0[word] &= !bit;
+    }
+
+    /// Whether the CPU is in the set.
+    #[inline]
+    pub fn contains(&self, cpu: CpuId) -> bool {
+        let (word, bit) = place(cpu);
+        self.0[word] & bit != 0
+    }
+
+    /// How many CPUs are in the set.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Whether no CPU is in the set.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0 == [0; WORDS]
+    }
+
+    /// The CPUs in both.
+    pub fn intersection(&self, other: &CpuSet) -> CpuSet {
+        CpuSet(core::array::from_fn(|i| self.0[i] & other.0[i]))
+    }
+
+    /// The CPUs in the set, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = CpuId> + use<> {
+        let mut words = self.0;
+        let mut at = 0;
+        core::iter::from_fn(move || {
+            while at < WORDS {
+                let bit = words[at].trailing_zeros() as usize;
+                if bit < 64 {
+                    words[at] &= words[at] - 1;
+                    return CpuId::new(at * 64 + bit);
+                }
+                at += 1;
+            }
+            None
+        })
+    }
+}
+
+impl FromIterator<CpuId> for CpuSet {
+    fn from_iter<I: IntoIterator<Item = CpuId>>(cpus: I) -> Self {
+        let mut set = Self::EMPTY;
+        cpus.into_iter().for_each(|cpu| set.insert(cpu));
+        set
+    }
+}
+
+impl fmt::Debug for CpuSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+/// A set of CPUs that many may change: where an address space is in use, and so where its flushes must go.
+///
+/// A CPU adds itself *before* it can load a translation, and takes itself out only after it has flushed. Whoever flushes
+/// reads the set *after* it has changed the entries. Adding and reading are sequentially consistent, so that one of two
+/// things is true: the flusher sees the CPU, or the CPU's later walks see the changed entries.
+///
+/// ```
+/// use machine::{AtomicCpuSet, CpuId};
+/// let set = AtomicCpuSet::new();
+/// set.insert(CpuId::new(70).unwrap());
+/// assert_eq!(set.load().len(), 1);
+/// ```
+#[derive(Debug, Default)]
+pub struct AtomicCpuSet([AtomicU64; WORDS]);
+
+impl AtomicCpuSet {
+    /// The set without any CPU.
+    pub const fn new() -> Self {
+        AtomicCpuSet([const { AtomicU64::new(0) }; WORDS])
+    }
+
+    /// Adds a CPU: one locked instruction.
+    pub fn insert(&self, cpu: CpuId) {
+        let (word, bit) = place(cpu);
+        // SeqCst: before this CPU's later walks; pairs with `load` (see the type).
+        self.0[word].fetch_or(bit, Ordering::SeqCst);
+    }
+
+    /// Takes a CPU out: one locked instruction.
+    pub fn remove(&self, cpu: CpuId) {
+        let (word, bit) = place(cpu);
+        // SeqCst: after this CPU's flush; pairs with `load`.
+        self.0[word].fetch_and(!bit, Ordering::SeqCst);
+    }
+
+    /// The CPUs that are in the set now.
+    pub fn load(&self) -> CpuSet {
+        // SeqCst fence: the flusher's changes of entries come before these loads; pairs with the locked
+        // instructions of `insert`.
+        core::sync::atomic::fence(Ordering::SeqCst);
+        CpuSet(core::array::from_fn(|i| self.0[i].load(Ordering::SeqCst)))
+    }
+}
+
+#[inline]
+fn place(cpu: CpuId) -> (usize, u64) {
+    (cpu.index() / 64, 1 << (cpu.index() % 64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpu(index: usize) -> CpuId {
+        CpuId::new(index).unwrap()
+    }
+
+    #[test]
+    fn sets() {
+        for count in [0, 1, 63, 64, 65, MAX_CPUS, MAX_CPUS + 1] {
+            let set = CpuSet::first(count);
+            assert_eq!(set.len(), count.min(MAX_CPUS));
+            assert!(set.iter().map(CpuId::index).eq(0..count.min(MAX_CPUS)));
+        }
+        let mut set: CpuSet = [cpu(0), cpu(63), cpu(64), cpu(255)].into_iter().collect();
+        assert!(set.contains(cpu(255)) && !set.contains(cpu(254)));
+        set.remove(cpu(63));
+        assert_eq!(set.intersection(&CpuSet::first(100)).iter().last(), Some(cpu(64)));
+        assert_eq!(CpuSet::only(cpu(9)).len(), 1);
+        assert!(CpuSet::EMPTY.is_empty() && !set.is_empty());
+    }
+
+    #[test]
+    fn shared_set() {
+        let set = AtomicCpuSet::new();
+        set.insert(cpu(1));
+        set.insert(cpu(200));
+        set.remove(cpu(1));
+        assert_eq!(set.load(), CpuSet::only(cpu(200)));
+    }
+}

@@ -1,0 +1,192 @@
+use super::*;
+use crate::testing::Host;
+use alloc::collections::BTreeMap;
+use proptest::prelude::*;
+use std::vec;
+
+fn frame(number: u64) -> Frame {
+    Frame::new(number).unwrap()
+}
+
+fn range(start: u64, len: u64) -> FrameRange {
+    FrameRange::new(frame(start), len).unwrap()
+}
+
+/// Two nodes with a hole between them; CPU 0 is near to the first, CPU 1 to the second.
+fn source() -> (Host, Frames) {
+    let mut frames = Frames::try_new(range(1000, 1000), 2).unwrap();
+    // SAFETY: nobody looks at the memory in these tests.
+    unsafe {
+        frames.add(range(1024, 256), NodeId(0)).unwrap();
+        frames.add(range(1536, 256), NodeId(1)).unwrap();
+    }
+    frames.set_home(CpuId::new(1).unwrap(), NodeId(1)).unwrap();
+    (Host::new(2), frames)
+}
+
+fn free(frames: &Frames, host: &Host, frame: Frame) -> Result<(), FrameError> {
+    // SAFETY: nobody looks at the memory in these tests.
+    unsafe { frames.free(host, frame) }
+}
+
+#[test]
+fn bad_ranges_are_refused() {
+    let (_, mut frames) = source();
+    // SAFETY: as above.
+    let mut add = |start, len, node| unsafe { frames.add(range(start, len), NodeId(node)) };
+    assert_eq!(add(999, 2, 0), Err(FramesError::BeyondSpan(range(999, 2))));
+    assert_eq!(add(1999, 2, 0), Err(FramesError::BeyondSpan(range(1999, 2))));
+    assert_eq!(add(1000, 25, 0), Err(FramesError::Twice(frame(1024))));
+    assert_eq!(add(1000, 24, 8), Err(FramesError::NoSuchNode(NodeId(8))));
+    assert_eq!(add(1000, 24, 0), Ok(()));
+    assert_eq!(
+        frames.set_home(CpuId::new(2).unwrap(), NodeId(0)),
+        Err(FramesError::NoSuchCpu(CpuId::new(2).unwrap()))
+    );
+}
+
+#[test]
+fn each_cpu_has_its_own_node_first() {
+    let (host, frames) = source();
+    for (cpu, node) in [(0, NodeId(0)), (1, NodeId(1))] {
+        host.be(cpu);
+        assert_eq!(frames.local_node(&host), node);
+        for order in [0, 3] {
+            let got = frames.alloc(&host, order, Place::Local).unwrap();
+            let info = frames.info(got).unwrap();
+            assert_eq!((info.node(), info.order(), info.refs()), (node, order, 1));
+            assert_eq!(info.owner(), Owner::Raw);
+        }
+        let other = NodeId(1 - node.0);
+        let got = frames.alloc(&host, 0, Place::Only(other)).unwrap();
+        assert_eq!(frames.info(got).unwrap().node(), other);
+    }
+    assert_eq!(
+        frames.alloc(&host, 0, Place::Only(NodeId(2))),
+        Err(FrameError::NoSuchNode(NodeId(2)))
+    );
+    assert_eq!(frames.alloc(&host, 19, Place::Local), Err(FrameError::TooLarge { order: 19 }));
+}
+
+#[test]
+fn every_frame_can_be_had() {
+    let (host, frames) = source();
+    // Some lie in the caches of both CPUs.
+    for cpu in [1, 0] {
+        host.be(cpu);
+        let some: Vec<_> = (0..40).map(|_| frames.alloc(&host, 0, Place::Local).unwrap()).collect();
+        some.into_iter().for_each(|frame| free(&frames, &host, frame).unwrap());
+    }
+    assert_eq!(frames.free_frames(&host), 512);
+    let mut all: Vec<_> = (0..512).map(|_| frames.alloc(&host, 0, Place::Local).unwrap()).collect();
+    assert_eq!(frames.alloc(&host, 0, Place::Local), Err(FrameError::OutOfFrames { order: 0 }));
+    assert_eq!(frames.free_frames(&host), 0);
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), 512);
+    all.into_iter().for_each(|frame| free(&frames, &host, frame).unwrap());
+    // And they merge again, out of the caches too.
+    let big: Vec<_> = (0..2).map(|_| frames.alloc(&host, 8, Place::Local).unwrap()).collect();
+    assert!(big.iter().all(|frame| frame.number() % 256 == 0));
+    assert_eq!(frames.alloc(&host, 0, Place::Local), Err(FrameError::OutOfFrames { order: 0 }));
+}
+
+#[test]
+fn wrong_frees_are_told() {
+    let (host, frames) = source();
+    let block = frames.alloc(&host, 2, Place::Local).unwrap();
+    let inside = frame(block.number() + 1);
+    assert_eq!(free(&frames, &host, inside), Err(FrameError::NotAllocated(inside)));
+    assert_eq!(free(&frames, &host, frame(5)), Err(FrameError::NotOurs(frame(5))));
+    assert!(frames.info(block).unwrap().try_pin(2));
+    assert_eq!(
+        free(&frames, &host, block),
+        Err(FrameError::InUse { frame: block, refs: 3, pins: 2 })
+    );
+    assert_eq!(frames.split(block), Err(FrameError::InUse { frame: block, refs: 3, pins: 2 }));
+    // SAFETY: nobody looks at the memory in these tests.
+    unsafe {
+        assert_eq!(frames.release(&host, block), Ok(false));
+        assert_eq!(
+            frames.release(&host, block),
+            Err(FrameError::NotAllocated(block)),
+            "only pins are left"
+        );
+        assert_eq!(frames.unpin(&host, block, 3), Err(FrameError::NotAllocated(block)));
+        assert_eq!(frames.unpin(&host, block, 2), Ok(true));
+    }
+    assert_eq!(free(&frames, &host, block), Err(FrameError::NotAllocated(block)), "twice");
+    assert_eq!(frames.free_frames(&host), 512);
+}
+
+#[test]
+fn a_block_is_split() {
+    let (host, frames) = source();
+    let block = frames.alloc(&host, 3, Place::Local).unwrap();
+    frames.info(block).unwrap().set_owner(Owner::Kernel);
+    frames.split(block).unwrap();
+    for number in block.number()..block.number() + 8 {
+        let info = frames.info(frame(number)).unwrap();
+        assert_eq!((info.refs(), info.order(), info.owner()), (1, 0, Owner::Kernel));
+        free(&frames, &host, frame(number)).unwrap();
+    }
+    assert_eq!(frames.free_frames(&host), 512);
+    assert_eq!(frames.split(block), Err(FrameError::NotAllocated(block)));
+}
+
+#[test]
+fn threads_share_all_of_it() {
+    let (host, frames) = source();
+    let rounds = if cfg!(miri) { 20 } else { 2000 };
+    std::thread::scope(|scope| {
+        for cpu in 0..2 {
+            let (host, frames) = (&host, &frames);
+            scope.spawn(move || {
+                host.be(cpu);
+                let mut held = vec![];
+                for round in 0..rounds {
+                    let place = [Place::Local, Place::Prefer(NodeId(round as u8 % 2))][round % 2];
+                    if let Ok(got) = frames.alloc(host, (round % 7 / 6) as u8, place) {
+                        held.push(got);
+                    }
+                    if held.len() > 200 || round % 3 == 0 {
+                        free(frames, host, held.swap_remove(round % held.len())).unwrap();
+                    }
+                }
+                held.into_iter().for_each(|frame| free(frames, host, frame).unwrap());
+            });
+        }
+    });
+    assert_eq!(frames.free_frames(&host), 512);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None, cases: if cfg!(miri) { 2 } else { 256 }, ..ProptestConfig::default()
+    })]
+    /// Against a map of blocks: none overlap, each is aligned, and what is missing is what is held.
+    #[test]
+    fn as_a_map(script in proptest::collection::vec((0u8..2, 0u8..7, 0usize..64), 0..300)) {
+        let (host, frames) = source();
+        let mut held = BTreeMap::new();
+        for (cpu, what, which) in script {
+            host.be(usize::from(cpu));
+            if what < 4 {
+                let order = what * 2;
+                match frames.alloc(&host, order, if which % 2 == 0 { Place::Local } else { Place::Only(NodeId(1)) }) {
+                    Ok(got) => {
+                        let (start, len) = (got.number(), 1u64 << order);
+                        prop_assert!(start % len == 0 && (1024..1792).contains(&start));
+                        prop_assert!(held.range(..start + len).next_back().is_none_or(|(at, held)| at + held <= start));
+                        held.insert(start, len);
+                    }
+                    Err(error) => prop_assert_eq!(error, FrameError::OutOfFrames { order }),
+                }
+            } else if let Some(start) = held.keys().nth(which % held.len().max(1)).copied() {
+                held.remove(&start);
+                prop_assert_eq!(free(&frames, &host, frame(start)), Ok(()));
+            }
+            prop_assert_eq!(frames.free_frames(&host) as u64, 512 - held.values().sum::<u64>());
+        }
+    }
+}

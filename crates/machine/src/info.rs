@@ -1,0 +1,310 @@
+//! What is known of each frame: who holds it, and what for.
+//!
+//! 16 bytes a frame, so that whatever is done to a frame's state touches one cache line.
+//!
+//! # The counts
+//! References and pins are the two halves of one word. A pin is a reference too: pinning adds one to
+//! both, in one atomic instruction, so there are never more pins than references. A frame whose references are 0 is
+//! free or about to be, and nobody can take a reference to it any more: [`try_get`](FrameInfo::try_get) and
+//! [`try_pin`](FrameInfo::try_pin) fail. That is what a walk without a lock needs: it finds a frame in an entry,
+//! tries to pin it, and then reads the entry again. Who takes the last reference away owns the frame alone.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+const ONE_PIN: u64 = 1 << 32;
+/// Counts stop here, far from an overflow into the other half.
+const LIMIT: u32 = 1 << 30;
+
+/// What a frame is used for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Owner {
+    /// Nothing: the frame source has it, or there is no memory there.
+    #[default]
+    Free,
+    /// Allocated, and nobody has said more.
+    Raw,
+    /// A page table that CPUs may walk; the number is its level, 0 for the one whose entries map 4 KiB.
+    Table(u8),
+    /// On the quicklist with this number, in its constructed state (I6).
+    Quick(u8),
+    /// The kernel's own: stacks, vmalloc, buffers.
+    Kernel,
+    /// A program's memory.
+    User,
+}
+
+impl Owner {
+    const fn pack(self) -> u16 {
+        let (kind, number) = match self {
+            Owner::Free => (0, 0),
+            Owner::Raw => (1, 0),
+            Owner::Table(level) => (2, level),
+            Owner::Quick(list) => (3, list),
+            Owner::Kernel => (4, 0),
+            Owner::User => (5, 0),
+        };
+        kind << 8 | number as u16
+    }
+
+    const fn unpack(bits: u16) -> Owner {
+        match bits >> 8 {
+            1 => Owner::Raw,
+            2 => Owner::Table(bits as u8),
+            3 => Owner::Quick(bits as u8),
+            4 => Owner::Kernel,
+            5 => Owner::User,
+            _ => Owner::Free,
+        }
+    }
+}
+
+/// Why a count could not be changed; it is as it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CountError {
+    /// The frame has no reference left (or not as many pins): somebody has given up more than he had.
+    Underflow,
+    /// The count has reached 2^30.
+    Overflow,
+}
+
+impl fmt::Display for CountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CountError::Underflow => "more references or pins given up than were held",
+            CountError::Overflow => "too many references to one frame",
+        })
+    }
+}
+
+impl core::error::Error for CountError {}
+
+/// The state of one frame.
+///
+/// ```
+/// use machine::FrameInfo;
+/// let info = FrameInfo::new();
+/// assert!(!info.try_get(), "nobody takes a reference to a free frame");
+/// ```
+#[derive(Debug)]
+#[repr(C, align(16))]
+pub struct FrameInfo {
+    /// References below, pins above.
+    counts: AtomicU64,
+    word: AtomicU32,
+    owner: AtomicU16,
+    order: AtomicU8,
+    node: AtomicU8,
+}
+
+const _: () = assert!(size_of::<FrameInfo>() == 16);
+
+impl FrameInfo {
+    /// The state of a free frame.
+    #[expect(clippy::new_without_default, reason = "only a frame source makes them")]
+    pub const fn new() -> Self {
+        FrameInfo {
+            counts: AtomicU64::new(0),
+            word: AtomicU32::new(0),
+            owner: AtomicU16::new(Owner::Free.pack()),
+            order: AtomicU8::new(0),
+            node: AtomicU8::new(0),
+        }
+    }
+
+    /// References, pins included. Out of date when it is returned, unless it is 0 or the caller has the only one.
+    #[inline]
+    pub fn refs(&self) -> u32 {
+        // Acquire: pairs with the Release of those who gave theirs up, so the last owner sees what they wrote.
+        self.counts.load(Ordering::Acquire) as u32
+    }
+
+    /// Pins.
+    #[inline]
+    pub fn pins(&self) -> u32 {
+        // Acquire: as `refs`.
+        (self.counts.load(Ordering::Acquire) >> 32) as u32
+    }
+
+    /// Takes a reference, unless the frame is free or there are too many. One cmpxchg on one line; any context.
+    #[inline]
+    pub fn try_get(&self) -> bool {
+        self.add(1, 1)
+    }
+
+    /// Takes `count` pins, which are references too, unless the frame is free or there are too many. One cmpxchg on
+    /// one line; any context.
+    #[inline]
+    pub fn try_pin(&self, count: u32) -> bool {
+        self.add(count, u64::from(count) * (ONE_PIN + 1))
+    }
+
+    #[inline]
+    fn add(&self, count: u32, what: u64) -> bool {
+        let room = |counts: u64| {
+            let refs = counts as u32;
+            (refs != 0 && count < LIMIT && refs < LIMIT - count).then(|| counts + what)
+        };
+        // Acquire: what the owner wrote before the frame could be found, by whatever path it was found; Relaxed on
+        // failure: nothing is looked at then.
+        self.counts.fetch_update(Ordering::Acquire, Ordering::Relaxed, room).is_ok()
+    }
+
+    /// Gives up a reference that the caller holds. Returns whether it was the last: then the frame is the caller's
+    /// alone. Frames of a [`FrameSource`](crate::FrameSource) are given up there, by
+    /// [`release`](crate::FrameSource::release), which also takes them back.
+    ///
+    /// # Errors
+    /// [`CountError::Underflow`] if there is none besides the pins.
+    #[inline]
+    pub fn put(&self) -> Result<bool, CountError> {
+        self.sub(1, 0)
+    }
+
+    /// Gives up `count` pins. Returns whether the last reference went with them.
+    ///
+    /// # Errors
+    /// [`CountError::Underflow`] if there are fewer.
+    #[inline]
+    pub fn unpin(&self, count: u32) -> Result<bool, CountError> {
+        self.sub(count, count)
+    }
+
+    #[inline]
+    fn sub(&self, refs: u32, pins: u32) -> Result<bool, CountError> {
+        let what = u64::from(pins) * ONE_PIN + u64::from(refs);
+        let rest = |counts: u64| {
+            let (have_refs, have_pins) = (counts as u32, (counts >> 32) as u32);
+            let rest = (have_refs.checked_sub(refs)?, have_pins.checked_sub(pins)?);
+            // A pin keeps its reference.
+            (rest.0 >= rest.1).then(|| counts - what)
+        };
+        // Release: what this holder did to the frame comes before its reuse. Acquire: the last one sees what all
+        // others did; pairs with their Release. Relaxed on failure: nothing is looked at.
+        match self.counts.fetch_update(Ordering::AcqRel, Ordering::Relaxed, rest) {
+            Ok(before) => Ok(before as u32 == refs),
+            Err(_) => Err(CountError::Underflow),
+        }
+    }
+
+    /// Gives up the only reference, if it is the only one and there is no pin. Returns the references otherwise.
+    ///
+    /// # Errors
+    /// The references that there are.
+    #[inline]
+    pub fn put_only(&self) -> Result<(), u32> {
+        // AcqRel: as `sub`; Relaxed on failure: a number to report.
+        match self.counts.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => Ok(()),
+            Err(counts) => Err(counts as u32),
+        }
+    }
+
+    /// What the frame is used for.
+    #[inline]
+    pub fn owner(&self) -> Owner {
+        // Acquire: pairs with `set_owner`; who sees a frame in a new role sees what made it fit for it.
+        Owner::unpack(self.owner.load(Ordering::Acquire))
+    }
+
+    /// Says what the frame is used for from now on; for its owner alone, by
+    /// [`FrameSource::set_owner`](crate::FrameSource::set_owner), which a machine may watch.
+    #[inline]
+    pub fn set_owner(&self, owner: Owner) {
+        // Release: pairs with `owner`.
+        self.owner.store(owner.pack(), Ordering::Release)
+    }
+
+    /// A word for whoever has the frame: a lock, a count, a link. 0 when the frame is allocated, and to be 0 again when it
+    /// is freed.
+    #[inline]
+    pub fn word(&self) -> &AtomicU32 {
+        &self.word
+    }
+
+    /// The base-2 logarithm of the length, in frames, of the block that begins here; 0 within a block.
+    #[inline]
+    pub fn order(&self) -> u8 {
+        // Relaxed: it changes only while the frame has one owner.
+        self.order.load(Ordering::Relaxed)
+    }
+
+    /// The number of the node that the frame's memory belongs to. Constant.
+    #[inline]
+    pub fn node(&self) -> crate::NodeId {
+        // Relaxed: constant once frames are handed out.
+        crate::NodeId(self.node.load(Ordering::Relaxed))
+    }
+
+    /// From free to allocated with one reference, for the frame source alone.
+    pub(crate) fn allocate(&self, order: u8) {
+        // Relaxed: nobody else can find the frame yet; whoever the caller shows it to gets these by the way it is shown.
+        self.order.store(order, Ordering::Relaxed);
+        self.word.store(0, Ordering::Relaxed);
+        self.owner.store(Owner::Raw.pack(), Ordering::Relaxed);
+        // Release: pairs with the Acquire of a `try_get` by somebody who has an old pointer to the frame.
+        self.counts.store(1, Ordering::Release);
+    }
+
+    pub(crate) fn set_order(&self, order: u8) {
+        // Relaxed: as `order`.
+        self.order.store(order, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_node(&self, node: crate::NodeId) {
+        // Relaxed: before any frame is handed out.
+        self.node.store(node.0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allocated() -> FrameInfo {
+        let info = FrameInfo::new();
+        info.allocate(0);
+        info
+    }
+
+    #[test]
+    fn counts_of_references_and_pins() {
+        let info = allocated();
+        assert!(info.try_get() && info.try_pin(3));
+        assert_eq!((info.refs(), info.pins()), (5, 3));
+        assert_eq!(info.put_only(), Err(5));
+        assert_eq!(info.unpin(4), Err(CountError::Underflow));
+        assert_eq!((info.put(), info.put()), (Ok(false), Ok(false)));
+        assert_eq!(info.put(), Err(CountError::Underflow), "a pin keeps its reference");
+        assert_eq!((info.unpin(1), info.unpin(2)), (Ok(false), Ok(true)));
+        assert!(!info.try_pin(1) && !info.try_get(), "it is free");
+        assert_eq!(info.put(), Err(CountError::Underflow));
+        assert_eq!((info.refs(), info.pins()), (0, 0));
+    }
+
+    #[test]
+    fn counts_never_run_over() {
+        let info = allocated();
+        assert!(info.try_pin(LIMIT - 2));
+        assert!(!info.try_pin(1) && !info.try_get() && !info.try_pin(u32::MAX));
+        assert_eq!((info.refs(), info.pins()), (LIMIT - 1, LIMIT - 2));
+    }
+
+    #[test]
+    fn owners_are_kept_apart() {
+        let info = allocated();
+        let owners = [
+            Owner::Free,
+            Owner::Raw,
+            Owner::Table(0),
+            Owner::Table(4),
+            Owner::Quick(255),
+            Owner::Kernel,
+            Owner::User,
+        ];
+        for owner in owners {
+            info.set_owner(owner);
+            assert_eq!(info.owner(), owner);
+        }
+    }
+}

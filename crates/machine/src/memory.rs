@@ -1,0 +1,137 @@
+//! Physical memory: frames as pointers, tables as entries.
+
+use crate::{Access, EntryOp, Frame, Step};
+use core::fmt;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// The number of entries of a page table: 512 words of 64 bits, which fill a frame.
+pub const ENTRIES: usize = 512;
+
+/// How to get at the contents of a frame.
+///
+/// # Safety
+/// A pointer that [`frame_ptr`](Memory::frame_ptr) returns is valid for reads and writes of 4096 bytes, aligned to 4096,
+/// always the same for the same frame, and shares no byte with that of another frame. Frames that follow one another have
+/// pointers that follow one another, with one provenance, as far as one allocation of frames reaches.
+pub unsafe trait Memory: Step {
+    /// Where the frame's 4096 bytes are, or `None` if there is no memory behind the number.
+    ///
+    /// An addition and a compare; may be called anywhere.
+    fn frame_ptr(&self, frame: Frame) -> Option<NonNull<u8>>;
+
+    /// Entry `index` of the table in `table`, or `None` if there is no such memory or entry.
+    ///
+    /// # Safety
+    /// While the entry is used, the frame is in use as a page table or as nothing: nobody else uses its bytes but
+    /// atomically, as words. For a reader without a lock that is what a grace period is for (I3).
+    #[inline]
+    unsafe fn entry(&self, table: Frame, index: usize) -> Option<Entry<'_, Self>> {
+        if index >= ENTRIES {
+            return None;
+        }
+        let base = self.frame_ptr(table)?;
+        // SAFETY: `index` is within the frame, which is aligned; by the caller's promise all other
+        // accesses are atomic as well.
+        let cell = unsafe { base.cast::<AtomicU64>().add(index).as_ref() };
+        Some(Entry { machine: self, cell, table, index })
+    }
+}
+
+/// An entry of a page table in memory, which CPUs and their page walkers share.
+///
+/// Each operation is one [`step`](Step::step) and one atomic instruction; on hardware the step is nothing. The orderings are
+/// fixed, because they are the same for everyone: what is stored *releases* (who follows an entry to a table
+/// sees the table's contents), what is loaded *acquires* (pairs with that). A hardware walker follows the
+/// entry it read, so to it the release alone matters.
+pub struct Entry<'m, M: ?Sized> {
+    machine: &'m M,
+    cell: &'m AtomicU64,
+    table: Frame,
+    index: usize,
+}
+
+impl<'m, M: Step + ?Sized> Entry<'m, M> {
+    /// The table it is part of.
+    #[inline]
+    pub fn table(&self) -> Frame {
+        self.table
+    }
+
+    /// Its number in the table.
+    #[inline]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    #[inline(always)]
+    fn step(&self, op: EntryOp) {
+        self.machine.step(Access::Entry { table: self.table, index: self.index, op });
+    }
+
+    /// Reads it.
+    #[inline]
+    pub fn load(&self) -> u64 {
+        self.step(EntryOp::Load);
+        // Acquire: pairs with the Release of whoever linked what the entry leads to.
+        self.cell.load(Ordering::Acquire)
+    }
+
+    /// Stores `value`. An accessed or dirty bit that hardware sets at the same moment is lost: where the entry is
+    /// present, that calls for [`swap`](Self::swap) or [`compare_exchange`](Self::compare_exchange).
+    #[inline]
+    pub fn store(&self, value: u64) {
+        self.step(EntryOp::Store(value));
+        // Release: what the entry leads to is written; pairs with the Acquire of `load` and with hardware walks.
+        self.cell.store(value, Ordering::Release)
+    }
+
+    /// Stores `value` and returns what was there, accessed and dirty bits included.
+    #[inline]
+    pub fn swap(&self, value: u64) -> u64 {
+        self.step(EntryOp::Swap(value));
+        // AcqRel: as `load` and `store`.
+        self.cell.swap(value, Ordering::AcqRel)
+    }
+
+    /// Stores `new` if `old` is there; otherwise returns what is there instead.
+    ///
+    /// # Errors
+    /// The value that is there instead of `old`.
+    #[inline]
+    pub fn compare_exchange(&self, old: u64, new: u64) -> Result<(), u64> {
+        self.step(EntryOp::CompareExchange(old, new));
+        // AcqRel, Acquire: as `load` and `store`.
+        self.cell.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).map(drop)
+    }
+
+    /// Clears the bits outside of `mask`, and returns what was there.
+    #[inline]
+    pub fn fetch_and(&self, mask: u64) -> u64 {
+        self.step(EntryOp::And(mask));
+        // AcqRel: as `load` and `store`.
+        self.cell.fetch_and(mask, Ordering::AcqRel)
+    }
+
+    /// Sets the bits of `mask`, and returns what was there.
+    #[inline]
+    pub fn fetch_or(&self, mask: u64) -> u64 {
+        self.step(EntryOp::Or(mask));
+        // AcqRel: as `load` and `store`.
+        self.cell.fetch_or(mask, Ordering::AcqRel)
+    }
+}
+
+impl<M: ?Sized> Clone for Entry<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: ?Sized> Copy for Entry<'_, M> {}
+
+impl<M: ?Sized> fmt::Debug for Entry<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "entry {} of table {:?}", self.index, self.table)
+    }
+}

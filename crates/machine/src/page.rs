@@ -1,0 +1,52 @@
+//! The sizes of pages.
+
+/// A size of page that a translation can have.
+///
+/// ```
+/// use machine::PageSize;
+/// assert_eq!(PageSize::Size2M.bytes(), 512 * PageSize::Size4K.bytes());
+/// assert_eq!(PageSize::Size1G.order(), 18);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum PageSize {
+    /// 4 KiB: one frame.
+    #[default]
+    Size4K,
+    /// 2 MiB: 512 frames.
+    Size2M,
+    /// 1 GiB: 262,144 frames.
+    Size1G,
+}
+
+impl PageSize {
+    /// All sizes, the smallest first.
+    pub const ALL: [PageSize; 3] = [PageSize::Size4K, PageSize::Size2M, PageSize::Size1G];
+
+    /// The base-2 logarithm of the size in bytes.
+    #[inline]
+    pub const fn shift(self) -> u32 {
+        match self {
+            PageSize::Size4K => 12,
+            PageSize::Size2M => 21,
+            PageSize::Size1G => 30,
+        }
+    }
+
+    /// The size in bytes.
+    #[inline]
+    pub const fn bytes(self) -> u64 {
+        1 << self.shift()
+    }
+
+    /// The base-2 logarithm of the size in frames, as [`FrameSource::alloc`](crate::FrameSource::alloc) takes it.
+    #[inline]
+    pub const fn order(self) -> u8 {
+        (self.shift() - 12) as u8
+    }
+
+    /// The size in frames of 4 KiB.
+    #[inline]
+    pub const fn frames(self) -> u64 {
+        1 << self.order()
+    }
+}

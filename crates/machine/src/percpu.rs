@@ -1,0 +1,204 @@
+//! Storage of which each CPU has its own piece, on cache lines of its own.
+//!
+//! [`PerCpu`] is for what other CPUs may look at: it gives `&T`. [`CpuLocal`] is for what only the CPU
+//! itself touches: it gives `&mut T`, without an atomic instruction.
+//!
+//! # Why `CpuLocal` is right
+//! [`CpuLocal::with`] turns interrupts off, so the caller stays on its CPU and no interrupt can come in between; no other
+//! thread of execution has the same number ([`Cpus`], [`Irqs`]). So the only one who could reach the same piece is the closure
+//! itself, by calling `with` again, and for that there is a flag. The flag needs no atomic instruction, because
+//! only this CPU reads or writes it. A `CpuLocal` owns a handle of its machine, so that it is always asked
+//! of the same machine which CPU this is.
+
+use crate::{CpuId, Cpus, Irqs};
+use alloc::boxed::Box;
+use alloc::collections::TryReserveError;
+use alloc::vec::Vec;
+use core::cell::{Cell, UnsafeCell};
+use crossbeam_utils::CachePadded;
+
+/// One `T` for each CPU, each on cache lines of its own (128 bytes, as neighbours are fetched in pairs).
+///
+/// ```
+/// use machine::{CpuId, PerCpu};
+/// let counts = PerCpu::try_new(4, |cpu| cpu.index() * 10).unwrap();
+/// assert_eq!(counts.get(CpuId::new(3).unwrap()), Some(&30));
+/// assert_eq!(counts.iter().sum::<usize>(), 60);
+/// ```
+#[derive(Debug)]
+pub struct PerCpu<T>(Box<[CachePadded<T>]>);
+
+impl<T> PerCpu<T> {
+    /// One `T` for each of the first `cpus` CPUs ([`MAX_CPUS`](crate::MAX_CPUS) at most). Allocates once.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn try_new(cpus: usize, mut make: impl FnMut(CpuId) -> T) -> Result<Self, TryReserveError> {
+        let mut all = Vec::new();
+        all.try_reserve_exact(cpus)?;
+        all.extend((0..cpus).filter_map(CpuId::new).map(|cpu| CachePadded::new(make(cpu))));
+        Ok(PerCpu(all.into_boxed_slice()))
+    }
+
+    /// The piece of this CPU, or `None` if there is none. One compare.
+    #[inline]
+    pub fn get(&self, cpu: CpuId) -> Option<&T> {
+        self.0.get(cpu.index()).map(|slot| &**slot)
+    }
+
+    /// All pieces, in the order of the CPUs.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().map(|slot| &**slot)
+    }
+
+    /// All pieces, when nobody else has any.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.0.iter_mut().map(|slot| &mut **slot)
+    }
+}
+
+/// One `T` for each CPU of a machine, which only that CPU touches.
+///
+/// ```
+/// # use machine::{CpuId, CpuLocal, Cpus, CpuSet, Irqs};
+/// # struct One;
+/// # unsafe impl Cpus for One {
+/// #     fn count(&self) -> usize { 1 }
+/// #     fn current(&self) -> CpuId { CpuId::default() }
+/// #     fn online(&self) -> CpuSet { CpuSet::first(1) }
+/// # }
+/// # unsafe impl Irqs for One {
+/// #     fn irq_enter(&self) {}
+/// #     unsafe fn irq_leave(&self) {}
+/// #     fn irqs_enabled(&self) -> bool { false }
+/// # }
+/// # let machine = One;
+/// let local = CpuLocal::try_new(machine, |_| 0).unwrap();
+/// assert_eq!(local.with(|count| { *count += 1; *count }), Some(1));
+/// ```
+#[derive(Debug)]
+pub struct CpuLocal<T, M> {
+    machine: M,
+    slots: PerCpu<Slot<T>>,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    taken: Cell<bool>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: a slot is touched by one CPU at a time (see the module's text); a `T` made on one CPU is used on another, hence `Send`.
+unsafe impl<T: Send, M: Sync> Sync for CpuLocal<T, M> {}
+
+impl<T, M: Cpus + Irqs> CpuLocal<T, M> {
+    /// One `T` for each CPU of `machine`. Allocates once.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn try_new(machine: M, mut make: impl FnMut(CpuId) -> T) -> Result<Self, TryReserveError> {
+        let slots = PerCpu::try_new(machine.count(), |cpu| Slot {
+            taken: Cell::new(false),
+            value: UnsafeCell::new(make(cpu)),
+        })?;
+        Ok(CpuLocal { machine, slots })
+    }
+
+    /// The machine whose CPUs these are.
+    #[inline]
+    pub fn machine(&self) -> &M {
+        &self.machine
+    }
+
+    /// Calls `f` with this CPU's piece, interrupts off. `None`, and no call, from within another `with` of the same piece.
+    ///
+    /// Cost: an IRQ-off section, two branches, one line of this CPU's own beside that of the value; no atomic
+    /// instruction. May be called anywhere.
+    #[inline]
+    pub fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let _section = self.machine.irqs_off();
+        let slot = self.slots.get(self.machine.current())?;
+        if slot.taken.replace(true) {
+            return None;
+        }
+        let _back = Back(&slot.taken);
+        // SAFETY: this is the only `with` of this CPU (the flag), nobody else is this CPU, and no interrupt comes
+        // in between: see the module's text.
+        Some(f(unsafe { &mut *slot.value.get() }))
+    }
+
+    /// All pieces, when nobody else has any: to take the whole apart.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().map(|slot| slot.value.get_mut())
+    }
+}
+
+/// Gives the slot back, also when the closure panics.
+struct Back<'a>(&'a Cell<bool>);
+
+impl Drop for Back<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Host;
+
+    #[test]
+    fn pieces_lie_apart() {
+        let pieces = PerCpu::try_new(8, |cpu| cpu.index() as u8).unwrap();
+        let at: Vec<_> = pieces.iter().map(|piece| core::ptr::from_ref(piece).addr()).collect();
+        assert!(at.windows(2).all(|two| two[1] - two[0] >= 128) && at[0] % 128 == 0);
+        assert_eq!(pieces.get(CpuId::new(8).unwrap()), None);
+    }
+
+    #[test]
+    fn not_twice_at_once() {
+        let machine = Host::new(2);
+        let local = CpuLocal::try_new(machine.clone(), |_| 5).unwrap();
+        let inner = local.with(|outer| {
+            *outer += 1;
+            assert!(!local.machine().irqs_enabled());
+            local.with(|_| ())
+        });
+        assert_eq!(inner, Some(None));
+        assert_eq!(local.with(|value| *value), Some(6));
+        assert!(machine.irqs_enabled());
+    }
+
+    #[test]
+    fn given_back_after_a_panic() {
+        let machine = Host::new(1);
+        let local = CpuLocal::try_new(machine.clone(), |_| 0).unwrap();
+        let caught = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
+            local.with(|value| {
+                *value = 9;
+                panic!("on purpose");
+            })
+        }));
+        assert!(caught.is_err());
+        assert_eq!(local.with(|value| *value), Some(9));
+        assert!(machine.irqs_enabled());
+    }
+
+    #[test]
+    fn each_cpu_has_its_own() {
+        let machine = Host::new(3);
+        let mut local = CpuLocal::try_new(machine.clone(), |_| 0u64).unwrap();
+        std::thread::scope(|scope| {
+            for cpu in 0..3 {
+                let (machine, local) = (&machine, &local);
+                scope.spawn(move || {
+                    machine.be(cpu);
+                    for _ in 0..100 {
+                        local.with(|count| *count += cpu as u64 + 1).unwrap();
+                    }
+                });
+            }
+        });
+        assert!(local.iter_mut().map(|count| *count).eq([100, 200, 300]));
+    }
+}

@@ -1,0 +1,150 @@
+//! Where frames come from.
+
+use crate::{Frame, FrameInfo, Owner};
+use core::fmt;
+
+/// A NUMA node: memory that is equally near to the same CPUs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct NodeId(pub u8);
+
+/// The most nodes there can be.
+pub const MAX_NODES: usize = 8;
+
+/// Which node a frame is wanted on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Place {
+    /// This CPU's node, or any other when that is full.
+    #[default]
+    Local,
+    /// This node, or any other when it is full.
+    Prefer(NodeId),
+    /// This node and no other.
+    Only(NodeId),
+}
+
+/// Why frames could not be had, or not be taken back. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FrameError {
+    /// No block of this order (base-2 logarithm of frames) is free where it may come from.
+    OutOfFrames {
+        /// The order asked for.
+        order: u8,
+    },
+    /// No block can be as large as this.
+    TooLarge {
+        /// The order asked for.
+        order: u8,
+    },
+    /// There is no such node.
+    NoSuchNode(NodeId),
+    /// The frame is not of this source.
+    NotOurs(Frame),
+    /// The frame is free already, or lies within a block and does not begin it.
+    NotAllocated(Frame),
+    /// Others hold references to the frame.
+    InUse {
+        /// The frame.
+        frame: Frame,
+        /// References, that of the caller included.
+        refs: u32,
+        /// Pins among them.
+        pins: u32,
+    },
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FrameError::OutOfFrames { order } => {
+                write!(f, "out of memory: no block of 2^{order} frames is free")
+            }
+            FrameError::TooLarge { order } => write!(f, "no block can have 2^{order} frames"),
+            FrameError::NoSuchNode(NodeId(node)) => write!(f, "there is no node {node}"),
+            FrameError::NotOurs(frame) => write!(f, "frame {frame} is not of this source"),
+            FrameError::NotAllocated(frame) => {
+                write!(f, "frame {frame} does not begin an allocated block")
+            }
+            FrameError::InUse { frame, refs, pins } => {
+                write!(f, "frame {frame} is still in use: {refs} references, {pins} of them pins")
+            }
+        }
+    }
+}
+
+impl core::error::Error for FrameError {}
+
+/// A source of frames, with the state of each frame beside it.
+///
+/// # Calling context
+/// May be called anywhere, also in an interrupt. Never sleeps. Whether it allocates from the heap is the host's choice: see
+/// [`Frames`](crate::Frames).
+///
+/// # Safety
+/// A block that [`alloc`](FrameSource::alloc) returns belongs to nobody else until it is freed, has memory behind it in the
+/// machine's [`Memory`](crate::Memory), begins at a multiple of its length, and its first frame has one reference and
+/// [`Owner::Raw`].
+pub unsafe trait FrameSource {
+    /// Takes a block of 2^`order` frames. Its contents are whatever was left there.
+    ///
+    /// # Errors
+    /// [`FrameError::OutOfFrames`], [`FrameError::TooLarge`], [`FrameError::NoSuchNode`].
+    fn alloc(&self, order: u8, place: Place) -> Result<Frame, FrameError>;
+
+    /// Gives back the block that begins at `frame`, to which the caller has the only reference.
+    ///
+    /// # Errors
+    /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`], [`FrameError::InUse`] (then use
+    /// [`release`](FrameSource::release)).
+    ///
+    /// # Safety
+    /// Nobody will use the block's memory: no pointer, no translation, no page walk.
+    unsafe fn free(&self, frame: Frame) -> Result<(), FrameError>;
+
+    /// Gives up one reference to the block that begins at `frame`; the last one frees it. Returns whether it did.
+    ///
+    /// # Errors
+    /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`] (no reference but pins is left to give up).
+    ///
+    /// # Safety
+    /// The caller holds the reference, and will not use the block's memory by it.
+    unsafe fn release(&self, frame: Frame) -> Result<bool, FrameError>;
+
+    /// Gives up `pins` pins of the block that begins at `frame`; the last reference frees it. Returns whether it did.
+    ///
+    /// # Errors
+    /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`] (there are not so many).
+    ///
+    /// # Safety
+    /// The caller holds the pins, and will not use the block's memory by them.
+    unsafe fn unpin(&self, frame: Frame, pins: u32) -> Result<bool, FrameError>;
+
+    /// Makes a block of many frames, to which the caller has the only reference, as many blocks of one frame, each with
+    /// one reference and the block's owner. Cost: one line for each four frames.
+    ///
+    /// # Errors
+    /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`], [`FrameError::InUse`].
+    fn split(&self, frame: Frame) -> Result<(), FrameError>;
+
+    /// The state of a frame, or `None` if it is not of this source. An addition and a compare.
+    fn info(&self, frame: Frame) -> Option<&FrameInfo>;
+
+    /// Says what a frame is used for from now on; only its owner may. One store; a machine in software watches it.
+    ///
+    /// # Errors
+    /// [`FrameError::NotOurs`].
+    #[inline]
+    fn set_owner(&self, frame: Frame, owner: Owner) -> Result<(), FrameError> {
+        self.info(frame).ok_or(FrameError::NotOurs(frame))?.set_owner(owner);
+        Ok(())
+    }
+
+    /// How many nodes there are; at least 1.
+    fn nodes(&self) -> usize;
+
+    /// The node of this CPU.
+    fn local_node(&self) -> NodeId;
+
+    /// How many frames are free, in sum. For watermarks: exact only while nobody allocates or frees. It reads a line of each
+    /// CPU, so it has no place on a fast path.
+    fn free_frames(&self) -> usize;
+}

@@ -1,0 +1,51 @@
+//! The machine of this crate's own tests: host threads that say which CPU they are, and nothing else.
+
+use crate::{CpuId, CpuSet, Cpus, Irqs};
+use core::cell::Cell;
+use std::sync::Arc;
+
+std::thread_local! {
+    static CPU: Cell<usize> = const { Cell::new(0) };
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Host(Arc<usize>);
+
+impl Host {
+    pub(crate) fn new(cpus: usize) -> Host {
+        Host(Arc::new(cpus))
+    }
+
+    /// This thread is that CPU from now on.
+    pub(crate) fn be(&self, cpu: usize) {
+        assert!(cpu < *self.0);
+        CPU.set(cpu);
+    }
+}
+
+// SAFETY: each test gives every CPU to one thread.
+unsafe impl Cpus for Host {
+    fn count(&self) -> usize {
+        *self.0
+    }
+    fn current(&self) -> CpuId {
+        CpuId::new(CPU.get()).unwrap()
+    }
+    fn online(&self) -> CpuSet {
+        CpuSet::first(*self.0)
+    }
+}
+
+// SAFETY: there are no interrupts, and a thread stays the CPU that it is.
+unsafe impl Irqs for Host {
+    fn irq_enter(&self) {
+        DEPTH.set(DEPTH.get() + 1);
+    }
+    unsafe fn irq_leave(&self) {
+        DEPTH.set(DEPTH.get().checked_sub(1).unwrap());
+    }
+    fn irqs_enabled(&self) -> bool {
+        DEPTH.get() == 0
+    }
+}
