@@ -1,0 +1,346 @@
+//! The checkers that are not part of a translation.
+//!
+//! Most look further than what has gone wrong: a table that is given up while a CPU has a cached entry for it is a violation at
+//! that moment, not when the CPU walks into it, if ever. So a seed need not be lucky twice.
+
+use crate::events::What;
+use crate::format::{self, Entry};
+use crate::report::{Leaked, Report, Violation};
+use crate::sim::{Sim, locked};
+use machine::{Asid, Frame, FrameSource, Owner, VirtAddr, VirtRange};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Sim {
+    /// I3: a walk of the hardware goes into a table, which it was led to at `since`.
+    pub(crate) fn check_table(
+        &self,
+        table: Frame,
+        level: u8,
+        at: VirtAddr,
+        since: u64,
+        cached: bool,
+    ) {
+        if !self.0.config.checks.tables {
+            return;
+        }
+        let owner = self.owner(table);
+        let same =
+            self.0.table(table).is_some_and(|stamp| stamp.get().yes() && stamp.get().at() <= since);
+        if owner != Owner::Table(level) || !same {
+            let found = Violation::NotATable {
+                table,
+                owner,
+                level: Some(level),
+                address: Some(at),
+                cached,
+            };
+            let mut history = self.history_of(table);
+            history.push(format!("the entry that led there was read at {since}"));
+            self.violation(found, history);
+        }
+    }
+
+    /// I3: code reads or changes an entry of a table.
+    pub(crate) fn check_entry(&self, table: Frame) {
+        let owner = self.owner(table);
+        if self.0.config.checks.tables && !matches!(owner, Owner::Table(_)) {
+            let found =
+                Violation::NotATable { table, owner, level: None, address: None, cached: false };
+            self.violation(found, self.history_of(table));
+        }
+    }
+
+    fn owner(&self, frame: Frame) -> Owner {
+        self.0.frames.info(frame).map_or(Owner::Free, |info| info.owner())
+    }
+
+    /// An access goes to a frame: somebody must have allocated it.
+    pub(crate) fn check_frame(&self, address: VirtAddr, frame: Frame) {
+        if self.0.config.checks.frames && self.0.life(frame).is_some_and(|life| !life.get().yes()) {
+            self.violation(Violation::FreeFrame { address, frame }, self.history_of(frame));
+        }
+    }
+
+    /// I3: a table stops being one. No CPU may be able to walk it any more.
+    pub(crate) fn check_given_up(&self, table: Frame, becomes: Owner) {
+        if !self.0.config.checks.tables {
+            return;
+        }
+        for cpu in &self.0.cpus {
+            let how = {
+                let state = locked(&cpu.state);
+                let root = state.root.is_some_and(|(root, _)| root == table);
+                let cached = state.uppers.iter().any(|upper| upper.table == table);
+                match () {
+                    () if root => "it is the active top-level table",
+                    () if state.walking == Some(table) => "a walk is under way in it",
+                    () if cached => "a cached upper-level entry leads there",
+                    () => continue,
+                }
+            };
+            let found = Violation::TableInUse { table, becomes, by: cpu.id, how };
+            self.violation(found, self.history_of(table));
+        }
+        self.check_unmapped(table, 0);
+    }
+
+    /// A block of frames is given up: no page table may lead to it.
+    pub(crate) fn check_unmapped(&self, frame: Frame, order: u8) {
+        if let Some((table, index)) = self.find_entry(frame, order) {
+            let mut history = self.history_of(frame);
+            history.extend(self.history_of_entry(table, index));
+            self.violation(Violation::FreedWhileMapped { frame, table, index }, history);
+        }
+    }
+
+    /// A block of frames is freed by its owner.
+    pub(crate) fn check_freed(&self, frame: Frame) {
+        let Some(info) = self.0.frames.info(frame) else { return };
+        let (pins, order) = (info.pins(), info.order());
+        if self.0.config.checks.frames {
+            if pins != 0 {
+                self.violation(Violation::FreedWhilePinned { frame, pins }, self.history_of(frame));
+            }
+            if !matches!(info.owner(), Owner::Table(_)) {
+                self.check_unmapped(frame, order);
+            }
+        }
+        if self.0.config.checks.freed_cached {
+            self.check_not_cached(frame, order);
+        }
+    }
+
+    fn check_not_cached(&self, frame: Frame, order: u8) {
+        for cpu in &self.0.cpus {
+            let leads = |held: &&crate::tlb::Translation| {
+                let (start, len) = (held.frame.number(), held.size.frames());
+                start < frame.number() + (1 << order) && frame.number() < start + len
+            };
+            let held = locked(&cpu.state).tlb.iter().find(leads).copied();
+            if let Some(held) = held {
+                let found = Violation::FreedWhileCached { frame, by: cpu.id, page: held.page };
+                self.violation(found, self.history_of(frame));
+            }
+        }
+    }
+
+    /// A present entry in a reachable table that leads into a block of frames.
+    fn find_entry(&self, frame: Frame, order: u8) -> Option<(Frame, usize)> {
+        let roots: Vec<Frame> = locked(&self.0.roots).iter().copied().collect();
+        let block = frame.number()..frame.number() + (1 << order);
+        let mut open: Vec<(Frame, u8)> =
+            roots.into_iter().map(|root| (root, self.0.config.levels - 1)).collect();
+        while let Some((table, level)) = open.pop() {
+            for index in 0..512 {
+                // Acquire: pairs with the Release of whoever linked what the entry leads to.
+                let Some(entry) =
+                    self.0.arena.word(table, index).map(|word| word.load(Ordering::Acquire))
+                else {
+                    break;
+                };
+                let (start, len) = match format::decode(entry, level) {
+                    Entry::Absent | Entry::Malformed => continue,
+                    Entry::Page(size, frame) => (frame.number(), size.frames()),
+                    Entry::Table(next) => {
+                        if level > 0 && self.owner(next) == Owner::Table(level - 1) {
+                            open.push((next, level - 1));
+                        }
+                        (next.number(), 1)
+                    }
+                };
+                if start < block.end && block.start < start + len {
+                    return Some((table, index));
+                }
+            }
+        }
+        None
+    }
+
+    /// I4: addresses are handed out; no TLB may translate them.
+    pub(crate) fn check_hand_out(&self, space: Option<Asid>, range: VirtRange) {
+        if !self.0.config.checks.hand_out {
+            return;
+        }
+        for cpu in &self.0.cpus {
+            let ours = |held: Option<Asid>| space.is_none() || held.is_none() || held == space;
+            let held = locked(&cpu.state)
+                .tlb
+                .iter()
+                .find(|held| ours(held.space) && held.overlaps(&range))
+                .copied();
+            if let Some(held) = held {
+                let found =
+                    Violation::HandedOut { range, by: cpu.id, page: held.page, frame: held.frame };
+                let mut history = self.history_of(held.frame);
+                let root = locked(&cpu.state).root;
+                let leaf = root.and_then(|(root, _)| self.look(root, held.page));
+                history.extend(leaf.and_then(|leaf| self.history_of_entry(leaf.table, leaf.index)));
+                history.push(format!("{} cached the translation at {}", cpu.id, held.since));
+                self.violation(found, history);
+            }
+        }
+    }
+
+    /// Says what a page on quicklist `list` must look like, word by word; without this, all words are 0.
+    pub fn constructed(&self, list: u8, image: impl Fn(usize) -> u64 + Send + Sync + 'static) {
+        locked(&self.0.images).insert(list, Arc::new(image));
+    }
+
+    /// I6: a page enters or leaves a quicklist.
+    pub(crate) fn check_constructed(&self, frame: Frame, list: u8, entering: bool) {
+        if !self.0.config.checks.constructed {
+            return;
+        }
+        let image = locked(&self.0.images).get(&list).cloned();
+        for index in 0..512 {
+            // Acquire: pairs with the Release of whoever wrote the entry.
+            let Some(found) =
+                self.0.arena.word(frame, index).map(|word| word.load(Ordering::Acquire))
+            else {
+                return;
+            };
+            let expected = image.as_ref().map_or(0, |image| image(index));
+            if found != expected {
+                let found =
+                    Violation::NotConstructed { frame, list, entering, index, found, expected };
+                let mut history = self.history_of(frame);
+                history.extend(self.history_of_entry(frame, index));
+                self.violation(found, history);
+            }
+        }
+    }
+
+    /// Blocks of frames that are allocated at this moment.
+    pub fn allocated(&self) -> Vec<Leaked> {
+        let leaked = |frame| {
+            let info = self.0.frames.info(frame)?;
+            let stamp = self.0.life(frame)?.get();
+            (info.refs() != 0).then(|| Leaked {
+                frame,
+                order: info.order(),
+                owner: info.owner(),
+                node: info.node(),
+                counts: (info.refs(), info.pins()),
+                at: stamp.at(),
+                by: stamp.cpu(),
+            })
+        };
+        self.0.arena.span().iter().filter_map(leaked).collect()
+    }
+
+    /// Whether all frames have been given back. For the end of a test; it looks at every frame.
+    ///
+    /// # Errors
+    /// Those that have not.
+    pub fn check_leaks(&self) -> Result<(), Box<Report>> {
+        let leaked = self.allocated();
+        if leaked.is_empty() {
+            return Ok(());
+        }
+        Err(Box::new(Report {
+            violation: Violation::Leak(leaked),
+            cpu: None,
+            at: self.0.log.now(),
+            history: Vec::new(),
+            events: self.0.log.last(32),
+        }))
+    }
+
+    /// Frames that are free, those in caches included.
+    pub fn free_count(&self) -> u64 {
+        let held: u64 = self.allocated().iter().map(|block| 1 << block.order).sum();
+        self.0.config.frames - held
+    }
+
+    pub(crate) fn history_of(&self, frame: Frame) -> Vec<String> {
+        let mut lines = Vec::new();
+        if let Some(life) = self.0.life(frame).map(|life| life.get()).filter(|life| life.at() != 0)
+        {
+            let what = if life.yes() { "allocated" } else { "freed" };
+            lines.push(format!("frame {frame} was {what} by {} at {}", life.cpu(), life.at()));
+        }
+        if let Some(table) =
+            self.0.table(frame).map(|table| table.get()).filter(|table| table.at() != 0)
+        {
+            let what = if table.yes() { "made a table" } else { "given up as a table" };
+            lines.push(format!("frame {frame} was {what} by {} at {}", table.cpu(), table.at()));
+        }
+        lines
+    }
+
+    pub(crate) fn history_of_entry(&self, table: Frame, index: usize) -> Option<String> {
+        let change = self.0.log.last_change(table, index)?;
+        Some(format!(
+            "entry {index} of table {table} was last changed by {} at {}",
+            change.cpu, change.at
+        ))
+    }
+
+    /// Stamps a block as allocated or freed, and notes it.
+    pub(crate) fn stamp(&self, frame: Frame, order: u8, allocated: bool) {
+        let cpu = self.cpu();
+        let what = || if allocated { What::Alloc(frame, order) } else { What::Free(frame) };
+        let at = self.0.log.note(cpu.id, what);
+        for number in 0..1 << order {
+            if let Some(life) = frame.checked_add(number).and_then(|frame| self.0.life(frame)) {
+                life.set(at, cpu.id, allocated);
+            }
+        }
+    }
+
+    /// Stamps a frame that changes its role, and notes it.
+    pub(crate) fn stamp_owner(&self, frame: Frame, before: Owner, after: Owner) {
+        let cpu = self.cpu();
+        let at = self.0.log.note(cpu.id, || What::Owner(frame, after));
+        let (was, is) = (matches!(before, Owner::Table(_)), matches!(after, Owner::Table(_)));
+        if let Some(table) = self.0.table(frame)
+            && (was || is)
+        {
+            table.set(at, cpu.id, is);
+        }
+        let top = Owner::Table(self.0.config.levels - 1);
+        let mut roots = locked(&self.0.roots);
+        if after == top {
+            roots.insert(frame);
+        } else if before == top {
+            roots.remove(&frame);
+        }
+    }
+
+    /// Whether the machine keeps stamps and notes at all.
+    pub(crate) fn watches(&self) -> bool {
+        self.0.config.checks != crate::Checks::NONE || self.0.config.events != 0
+    }
+
+    /// The last reference to a block is about to be given up.
+    pub(crate) fn before_free(&self, frame: Frame) {
+        if !self.watches() {
+            return;
+        }
+        self.check_freed(frame);
+        let Some(info) = self.0.frames.info(frame) else { return };
+        let owner = info.owner();
+        if matches!(owner, Owner::Table(_)) {
+            self.check_given_up(frame, Owner::Free);
+            self.stamp_owner(frame, owner, Owner::Free);
+        }
+        self.stamp(frame, info.order(), false);
+    }
+
+    /// The last pins of a block are about to be given up, and nothing else holds it.
+    pub(crate) fn before_unpin(&self, frame: Frame) {
+        if !self.watches() {
+            return;
+        }
+        let Some(info) = self.0.frames.info(frame) else { return };
+        if self.0.config.checks.frames {
+            self.check_unmapped(frame, info.order());
+        }
+        self.stamp(frame, info.order(), false);
+    }
+
+    pub(crate) fn refs_of(&self, frame: Frame) -> u32 {
+        self.info(frame).map_or(0, |info| info.refs())
+    }
+}

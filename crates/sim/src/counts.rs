@@ -1,0 +1,88 @@
+//! What the machine has done so far, by number: what does not depend on the host.
+
+use std::ops::{Add, Sub};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
+        /// Counts of one CPU or of all together. Take two and subtract them.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        pub struct Counts {
+            $($(#[$doc])* pub $name: u64,)+
+        }
+
+        #[derive(Default)]
+        pub(crate) struct Counters {
+            $(pub(crate) $name: Counter,)+
+        }
+
+        impl Counters {
+            pub(crate) fn read(&self) -> Counts {
+                Counts { $($name: self.$name.get(),)+ }
+            }
+        }
+
+        impl Add for Counts {
+            type Output = Counts;
+            fn add(self, other: Counts) -> Counts {
+                Counts { $($name: self.$name + other.$name,)+ }
+            }
+        }
+
+        impl Sub for Counts {
+            type Output = Counts;
+            /// Counts only grow: the difference of an older from a newer reading, no less than 0.
+            fn sub(self, older: Counts) -> Counts {
+                Counts { $($name: self.$name.saturating_sub(older.$name),)+ }
+            }
+        }
+    };
+}
+
+counts! {
+    /// Steps: points at which another CPU may come between.
+    steps,
+    /// Interrupts sent to other CPUs.
+    ipis_sent,
+    /// Interrupts of others taken.
+    ipis_taken,
+    /// Timer interrupts taken.
+    ticks,
+    /// Flushes carried out on a CPU's own caches, asked for by itself or by others.
+    flushes,
+    /// Translations that flushes dropped.
+    dropped,
+    /// Accesses that the TLB translated.
+    hits,
+    /// Page walks.
+    walks,
+    /// Entries that page walks read.
+    entries_walked,
+    /// Page walks that began at a cached upper-level entry.
+    upper_hits,
+    /// Translations cached without an access.
+    speculated,
+    /// Faults.
+    faults,
+    /// Turns of waiting loops.
+    waits,
+}
+
+/// A count that one CPU changes, or several that hold its lock, and all may read.
+#[derive(Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    #[inline]
+    pub(crate) fn add(&self, count: u64) -> u64 {
+        // Relaxed: a statistic. A load and a store, as nobody else changes it at the same time.
+        let now = self.0.load(Ordering::Relaxed) + count;
+        self.0.store(now, Ordering::Relaxed);
+        now
+    }
+
+    fn get(&self) -> u64 {
+        // Relaxed: a statistic.
+        self.0.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,90 @@
+//! A CPU: its caches, what it translates by, whether it takes interrupts, and what others have asked of it.
+
+use crate::config::Config;
+use crate::counts::Counters;
+use crate::tlb::{Tlb, Uppers, flush};
+use machine::{Asid, CpuId, Flush, Frame};
+use oorandom::Rand32;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A flush that a CPU has asked others for.
+pub(crate) struct Request {
+    pub(crate) what: Flush,
+    /// How many have not answered.
+    pub(crate) open: AtomicUsize,
+}
+
+pub(crate) type Handler = Box<dyn FnOnce() + Send>;
+
+/// What others have asked of a CPU.
+#[derive(Default)]
+pub(crate) struct Mail {
+    /// Whether somebody runs as this CPU. If nobody does it is idle, and others do for it what it is asked.
+    pub(crate) attached: bool,
+    pub(crate) flushes: Vec<Arc<Request>>,
+    pub(crate) interrupts: Vec<Handler>,
+}
+
+/// What a CPU's hardware holds.
+pub(crate) struct State {
+    pub(crate) tlb: Tlb,
+    pub(crate) uppers: Uppers,
+    pub(crate) root: Option<(Frame, Asid)>,
+    /// The tables that a walk under way has been led to, for the check of tables that are given up.
+    pub(crate) walking: Option<Frame>,
+    pub(crate) random: Rand32,
+}
+
+pub(crate) struct Cpu {
+    pub(crate) id: CpuId,
+    /// Sections without interrupts that are open. Only this CPU uses it.
+    depth: AtomicU32,
+    /// Whether there is mail. Set under the mail's lock.
+    pub(crate) flag: AtomicBool,
+    pub(crate) mail: Mutex<Mail>,
+    pub(crate) state: Mutex<State>,
+    pub(crate) counts: Counters,
+    /// At which of its steps it takes the next timer interrupt. Only this CPU uses it.
+    pub(crate) next_tick: AtomicU64,
+}
+
+impl Cpu {
+    pub(crate) fn new(id: CpuId, config: &Config) -> Cpu {
+        Cpu {
+            id,
+            depth: AtomicU32::new(0),
+            flag: AtomicBool::new(false),
+            mail: Mutex::default(),
+            state: Mutex::new(State {
+                tlb: Tlb::new(config.tlb_entries),
+                uppers: Uppers::new(config.levels, config.upper_entries),
+                root: None,
+                walking: None,
+                random: Rand32::new(id.index() as u64),
+            }),
+            counts: Counters::default(),
+            next_tick: AtomicU64::new(config.tick.unwrap_or(u64::MAX)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn depth(&self) -> u32 {
+        // Relaxed: only this CPU uses it.
+        self.depth.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set_depth(&self, depth: u32) {
+        // Relaxed: only this CPU uses it.
+        self.depth.store(depth, Ordering::Relaxed)
+    }
+
+    /// Drops what the flush names from this CPU's caches.
+    pub(crate) fn drop_cached(&self, what: Flush) {
+        let state = &mut *crate::sim::locked(&self.state);
+        let dropped = flush(&mut state.tlb, &mut state.uppers, what);
+        self.counts.flushes.add(1);
+        self.counts.dropped.add(dropped as u64);
+    }
+}

@@ -1,0 +1,84 @@
+//! Many seeds, on all of the host's CPUs.
+
+use super::{Cause, Failure};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// How many seeds passed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Explored {
+    /// Seeds that were tried.
+    pub seeds: u64,
+}
+
+/// Calls `run` with the seeds 0 to `seeds` - 1, several at once, until one fails; of those that fail the smallest that
+/// was tried is returned.
+///
+/// `SAMARA_SEED=n` in the environment has only that seed tried, `SAMARA_SEEDS=n` as many seeds as it says.
+///
+/// ```
+/// use sim::{Config, Program, Sim, explore, seeded};
+///
+/// let explored = explore(100, |seed| {
+///     let sim = Sim::new(Config { frames: 64, ..Config::default() }).unwrap();
+///     let idle = || Box::new(|| ()) as Program;
+///     seeded(&sim, seed, vec![idle(), idle()])?;
+///     sim.check_leaks()?;
+///     Ok(())
+/// });
+/// assert!(explored.unwrap().seeds >= 1);
+/// ```
+///
+/// # Errors
+/// What `run` returned, with the seed. A panic in it is a failure too.
+pub fn explore(
+    seeds: u64,
+    run: impl Fn(u64) -> Result<(), Failure> + Sync,
+) -> Result<Explored, Failure> {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let (first, beyond) = match number("SAMARA_SEED") {
+        Some(seed) => (seed, seed.saturating_add(1)),
+        None => (0, number("SAMARA_SEEDS").unwrap_or(seeds)),
+    };
+    let next = AtomicU64::new(first);
+    let failed = AtomicBool::new(false);
+    let worst = Mutex::new(None::<Failure>);
+    let work = || {
+        // Relaxed: each seed is taken once; what comes of it is behind the lock.
+        while !failed.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= beyond {
+                break;
+            }
+            if let Err(failure) = once(&run, seed) {
+                failed.store(true, Ordering::Relaxed);
+                let mut worst = crate::sim::locked(&worst);
+                if worst.as_ref().is_none_or(|worst| worst.seed > failure.seed) {
+                    *worst = Some(failure);
+                }
+            }
+        }
+    };
+    let workers = std::thread::available_parallelism().map_or(1, |count| count.get());
+    std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
+    match worst.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
+        Some(failure) => Err(failure),
+        None => Ok(Explored { seeds: beyond - first }),
+    }
+}
+
+fn once(run: &impl Fn(u64) -> Result<(), Failure>, seed: u64) -> Result<(), Failure> {
+    match catch_unwind(AssertUnwindSafe(|| run(seed))) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(failure)) => Err(Failure { seed: Some(seed), ..failure }),
+        Err(panic) => {
+            let message = panic.downcast_ref::<String>().cloned();
+            let message =
+                message.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
+            let cause =
+                Cause::Panic(Default::default(), message.unwrap_or_else(|| "(no message)".into()));
+            Err(Failure { seed: Some(seed), cause })
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Drivers: how the programs of a machine's CPUs are run.
+//!
+//! [`threads`] gives each CPU a host thread: fast, and as parallel as the host. [`seeded`] runs all of them on one host thread and
+//! picks at each step, from a seed, who is next: what it finds, it finds again. [`explore`] tries many seeds.
+
+mod explore;
+mod seeded;
+mod threads;
+
+pub use explore::{Explored, explore};
+pub use seeded::{Run, seeded};
+pub use threads::threads;
+
+pub(crate) use seeded::Turn;
+
+use crate::report::Report;
+use crate::sim::{Halt, Sim};
+use machine::CpuId;
+use std::any::Any;
+use std::fmt;
+
+/// What a CPU runs.
+pub type Program<'a> = Box<dyn FnOnce() + Send + 'a>;
+
+/// Why a run failed.
+#[derive(Debug)]
+pub struct Failure {
+    /// The seed that shows it again, if the deterministic driver ran.
+    pub seed: Option<u64>,
+    /// What happened.
+    pub cause: Cause,
+}
+
+/// What ended a run.
+#[derive(Debug)]
+pub enum Cause {
+    /// A checker found something.
+    Violation(Box<Report>),
+    /// A program panicked: the CPU, and the message.
+    Panic(CpuId, String),
+    /// The CPUs took this many steps and did not finish: they wait for each other, or the limit is too low.
+    Stuck(u64),
+    /// There are more programs than CPUs.
+    TooManyPrograms,
+}
+
+impl Failure {
+    /// The report, if a checker found something.
+    pub fn report(&self) -> Option<&Report> {
+        match &self.cause {
+            Cause::Violation(report) => Some(report),
+            _ => None,
+        }
+    }
+}
+
+impl From<Box<Report>> for Failure {
+    fn from(report: Box<Report>) -> Failure {
+        Failure { seed: None, cause: Cause::Violation(report) }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(seed) = self.seed {
+            writeln!(f, "with seed {seed} (SAMARA_SEED={seed} shows it again):")?;
+        }
+        match &self.cause {
+            Cause::Violation(report) => write!(f, "{report}"),
+            Cause::Panic(cpu, message) => write!(f, "the program of {cpu} panicked: {message}"),
+            Cause::Stuck(steps) => write!(f, "the CPUs had not finished after {steps} steps"),
+            Cause::TooManyPrograms => f.write_str("there are more programs than CPUs"),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// How a program ended.
+pub(crate) type Ended = Result<(), Box<dyn Any + Send>>;
+
+/// What the programs' ends come to.
+pub(crate) fn outcome(
+    sim: &Sim,
+    seed: Option<u64>,
+    ends: Vec<(usize, Ended)>,
+) -> Result<(), Failure> {
+    if let Some(report) = sim.found() {
+        return Err(Failure { seed, cause: Cause::Violation(Box::new(report)) });
+    }
+    for (cpu, end) in ends {
+        let Err(panic) = end else { continue };
+        if panic.is::<Halt>() {
+            continue;
+        }
+        let message = panic.downcast_ref::<String>().cloned();
+        let message = message.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
+        let cpu = CpuId::new(cpu).unwrap_or_default();
+        return Err(Failure {
+            seed,
+            cause: Cause::Panic(cpu, message.unwrap_or_else(|| "(no message)".into())),
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! The deterministic driver: all CPUs on one host thread, who is next from a seed.
+//!
+//! Each program is a coroutine. At each step the running one draws a number: mostly it goes on, sometimes another takes over; how often is
+//! drawn for each seed, because some errors need many changes and some need few. A CPU that waits always lets another run.
+//! The seed decides everything: the turns, what caches push out, what is cached unasked. So the same seed takes the same steps, and
+//! [`Run::fingerprint`] shows that it did.
+
+use super::{Cause, Ended, Failure, Program, outcome};
+use crate::here::{self, Here, Restore};
+use crate::sim::{Halt, Sim, locked};
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use oorandom::{Rand32, Rand64};
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr;
+
+/// More steps than a test has: beyond, the CPUs wait for each other.
+const STEPS: u64 = 20_000_000;
+const STACK: usize = 256 * 1024;
+
+type Resume = Yielder<(), ()>;
+
+/// What a run without a failure was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// Steps of all CPUs together.
+    pub steps: u64,
+    /// How often another CPU took over.
+    pub turns: u64,
+    /// A digest of who ran when: the same for the same seed.
+    pub fingerprint: u64,
+}
+
+/// Whose turn it is.
+pub(crate) struct Turn {
+    random: RefCell<Rand32>,
+    /// Another CPU takes over when the number drawn is below this.
+    leave_below: u32,
+    running: RefCell<Vec<usize>>,
+    next: Cell<usize>,
+    yielders: RefCell<Vec<*const Resume>>,
+    run: Cell<Run>,
+    stuck: Cell<bool>,
+    limit: u64,
+}
+
+impl Turn {
+    /// A step of `cpu`. With `must`, it waits, and another runs if there is one.
+    pub(crate) fn point(&self, cpu: usize, must: bool) {
+        let mut run = self.run.get();
+        run.steps += 1;
+        if run.steps > self.limit {
+            self.stuck.set(true);
+            self.run.set(run);
+            resume_unwind(Box::new(Halt));
+        }
+        self.run.set(run);
+        let drawn = self.random.borrow_mut().rand_u32();
+        if (!must && drawn >= self.leave_below) || self.running.borrow().len() < 2 {
+            return;
+        }
+        let next = self.another(cpu);
+        run.turns += 1;
+        // FNV's step: who took over, and when.
+        run.fingerprint =
+            (run.fingerprint ^ (run.steps << 8 | next as u64)).wrapping_mul(0x0100_0000_01b3);
+        self.run.set(run);
+        self.next.set(next);
+        let yielder = self.yielders.borrow()[cpu];
+        // SAFETY: it was set by this CPU's coroutine at its beginning, and lives on its stack, which is running.
+        unsafe { &*yielder }.suspend(());
+    }
+
+    fn another(&self, cpu: usize) -> usize {
+        let running = self.running.borrow();
+        let others = running.iter().filter(|other| **other != cpu);
+        let pick = self.random.borrow_mut().rand_range(0..running.len() as u32 - 1);
+        others.copied().nth(pick as usize).unwrap_or(cpu)
+    }
+}
+
+thread_local! {
+    /// Stacks of earlier runs.
+    static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs the programs on one host thread, the first as CPU 0 and so on, changing between them at steps, as the seed says.
+///
+/// A program that loops until another has done something must call [`Step::relax`](machine::Step::relax) in the loop, and must not wait by other
+/// means: a lock of the host that is held at a step would never be given back.
+///
+/// ```
+/// use machine::{Access, Step};
+/// use sim::{Config, Program, Sim, seeded};
+/// use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+///
+/// // Two CPUs add one, in two steps: some seeds lose one of them, the same ones each time.
+/// let lost = |seed| {
+///     let sim = Sim::new(Config::default()).unwrap();
+///     let count = AtomicU32::new(0);
+///     let add = || {
+///         sim.step(Access::Shared);
+///         let old = count.load(Relaxed);
+///         sim.step(Access::Shared);
+///         count.store(old + 1, Relaxed);
+///     };
+///     seeded(&sim, seed, vec![Box::new(add) as Program, Box::new(add)]).unwrap();
+///     count.load(Relaxed) == 1
+/// };
+/// let lossy: Vec<u64> = (0..200).filter(|seed| lost(*seed)).collect();
+/// assert!(!lossy.is_empty() && lossy.len() < 200);
+/// assert!(lossy.iter().all(|seed| lost(*seed)));
+/// ```
+///
+/// # Errors
+/// The first violation, a program's panic, or that the CPUs never finish.
+pub fn seeded(sim: &Sim, seed: u64, programs: Vec<Program<'_>>) -> Result<Run, Failure> {
+    let fail = |cause| Failure { seed: Some(seed), cause };
+    if programs.len() > sim.config().cpus {
+        return Err(fail(Cause::TooManyPrograms));
+    }
+    let mut random = Rand64::new(u128::from(seed));
+    for (cpu, known) in sim.0.cpus.iter().enumerate() {
+        locked(&known.state).random = Rand32::new(random.rand_u64() ^ cpu as u64);
+    }
+    let turn = Turn {
+        leave_below: u32::MAX >> [1, 2, 3, 4, 6, 8][random.rand_range(0..6) as usize],
+        random: RefCell::new(Rand32::new(random.rand_u64())),
+        running: RefCell::new((0..programs.len()).collect()),
+        next: Cell::new(0),
+        yielders: RefCell::new(vec![ptr::null(); programs.len()]),
+        run: Cell::new(Run { steps: 0, turns: 0, fingerprint: 0xcbf2_9ce4_8422_2325 }),
+        stuck: Cell::new(false),
+        limit: STEPS,
+    };
+    let ends = drive(sim, &turn, programs);
+    outcome(sim, Some(seed), ends)?;
+    if turn.stuck.get() {
+        return Err(fail(Cause::Stuck(turn.limit)));
+    }
+    Ok(turn.run.get())
+}
+
+fn drive(sim: &Sim, turn: &Turn, programs: Vec<Program<'_>>) -> Vec<(usize, Ended)> {
+    let mut ends = Vec::new();
+    let mut coroutines: Vec<_> = programs
+        .into_iter()
+        .enumerate()
+        .map(|(cpu, program)| {
+            sim.attach(cpu);
+            let body = move |yielder: &Resume, ()| {
+                turn.yielders.borrow_mut()[cpu] = yielder;
+                // A machine that has halted before this CPU began has nothing for it to do.
+                if sim.is_halted() {
+                    Err(Box::new(Halt) as _)
+                } else {
+                    catch_unwind(AssertUnwindSafe(program))
+                }
+            };
+            // SAFETY: it borrows from this function's callers, and all coroutines end below, before it returns; the
+            // stack is given back when they have.
+            unsafe { Coroutine::<(), (), Ended, _>::with_stack_unchecked(stack(), body) }
+        })
+        .collect();
+    let _restore = Restore(here::get());
+    if !coroutines.is_empty() {
+        turn.next.set(turn.random.borrow_mut().rand_range(0..coroutines.len() as u32) as usize);
+    }
+    while !turn.running.borrow().is_empty() {
+        let cpu = turn.next.get();
+        here::set(Here { machine: &*sim.0, cpu, turn, driven: true });
+        let CoroutineResult::Return(end) = coroutines[cpu].resume(()) else { continue };
+        if end.is_err() {
+            // The others come to a step and stop.
+            sim.halt();
+        }
+        sim.detach(cpu);
+        ends.push((cpu, end));
+        turn.running.borrow_mut().retain(|running| *running != cpu);
+        let left = turn.running.borrow();
+        if !left.is_empty() {
+            turn.next.set(left[turn.random.borrow_mut().rand_range(0..left.len() as u32) as usize]);
+        }
+    }
+    STACKS
+        .with_borrow_mut(|stacks| stacks.extend(coroutines.into_iter().map(Coroutine::into_stack)));
+    ends
+}
+
+fn stack() -> DefaultStack {
+    let kept = STACKS.with_borrow_mut(Vec::pop);
+    kept.unwrap_or_else(|| DefaultStack::new(STACK).expect("the host has no memory for a stack"))
+}

@@ -1,0 +1,203 @@
+//! What has happened lately, and what last happened to each frame.
+//!
+//! Time is a number that every event takes the next of. Each frame has two stamps that no ring overwrites: of when it was last
+//! allocated or freed, and of when it last began or ceased to be a table. So a report can always say who and when; the ring
+//! adds what happened around it.
+
+use core::fmt;
+use machine::{
+    Access, Asid, CpuId, CpuSet, EntryOp, Flush, Frame, Owner, PageSize, VirtAddr, VirtRange,
+};
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Something that happened on a CPU.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// When: events are numbered.
+    pub at: u64,
+    /// On which CPU.
+    pub cpu: CpuId,
+    /// What.
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum What {
+    /// Code changed an entry of a page table (or was about to: it is noted just before).
+    Entry {
+        /// The table.
+        table: Frame,
+        /// The entry's number.
+        index: usize,
+        /// How.
+        op: EntryOp,
+    },
+    /// A block of frames was allocated.
+    Alloc(Frame, u8),
+    /// A block of frames was freed.
+    Free(Frame),
+    /// A frame changed its role.
+    Owner(Frame, Owner),
+    /// A CPU dropped what its own code asked it to drop.
+    Flush(Flush),
+    /// A CPU asked others to drop something.
+    Ask(CpuSet, Flush),
+    /// A CPU dropped what another had asked it to drop.
+    Answer(Flush),
+    /// A CPU cached a translation.
+    Fill(VirtAddr, PageSize, Frame),
+    /// A CPU changed to another top-level table.
+    Activate(Frame, Asid),
+    /// Addresses were handed out.
+    HandOut(VirtRange),
+    /// The code under test said something.
+    Note(String),
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>8} {:<6} ", self.at, self.cpu.to_string())?;
+        match &self.what {
+            What::Entry { table, index, op } => match op {
+                EntryOp::Load => write!(f, "read entry {index} of table {table}"),
+                EntryOp::Store(value) => {
+                    write!(f, "stored {value:#x} in entry {index} of table {table}")
+                }
+                EntryOp::Swap(value) => {
+                    write!(f, "swapped {value:#x} into entry {index} of table {table}")
+                }
+                EntryOp::CompareExchange(old, new) => {
+                    write!(
+                        f,
+                        "{old:#x} to {new:#x} in entry {index} of table {table}, if it is there"
+                    )
+                }
+                EntryOp::And(mask) => {
+                    write!(f, "masked entry {index} of table {table} with {mask:#x}")
+                }
+                EntryOp::Or(mask) => write!(f, "set {mask:#x} in entry {index} of table {table}"),
+            },
+            What::Alloc(frame, order) => write!(f, "allocated frame {frame}, 2^{order} frames"),
+            What::Free(frame) => write!(f, "freed frame {frame}"),
+            What::Owner(frame, owner) => write!(f, "frame {frame} became {owner:?}"),
+            What::Flush(what) => write!(f, "flushed {}", Shown(what)),
+            What::Ask(cpus, what) => write!(f, "asked {cpus:?} to flush {}", Shown(what)),
+            What::Answer(what) => write!(f, "flushed {}, as asked", Shown(what)),
+            What::Fill(page, size, frame) => write!(f, "cached {page} ({size:?}) to frame {frame}"),
+            What::Activate(root, asid) => write!(f, "activated table {root}, space {}", asid.0),
+            What::HandOut(range) => write!(f, "handed out {range:?}"),
+            What::Note(text) => f.write_str(text),
+        }
+    }
+}
+
+struct Shown<'a>(&'a Flush);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Flush::Range { space, range, stride, tables } => {
+                write!(f, "{range:?} by {stride:?}")?;
+                if let Some(space) = space {
+                    write!(f, " of space {}", space.0)?;
+                }
+                f.write_str(if *tables { " with upper levels" } else { "" })
+            }
+            Flush::Space(space) => write!(f, "space {}", space.0),
+            Flush::All => f.write_str("everything"),
+        }
+    }
+}
+
+/// When, and by which CPU; and one bit that says what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Stamp(u64);
+
+impl Stamp {
+    pub(crate) fn at(self) -> u64 {
+        self.0 >> 9
+    }
+
+    pub(crate) fn cpu(self) -> CpuId {
+        CpuId::new((self.0 >> 1) as usize & 0xff).unwrap_or_default()
+    }
+
+    /// Allocated, or a table.
+    pub(crate) fn yes(self) -> bool {
+        self.0 & 1 != 0
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Stamped(AtomicU64);
+
+impl Stamped {
+    pub(crate) fn get(&self) -> Stamp {
+        // Acquire: pairs with `set`.
+        Stamp(self.0.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set(&self, at: u64, cpu: CpuId, yes: bool) {
+        // Release: pairs with `get`.
+        self.0.store(at << 9 | (cpu.index() as u64) << 1 | u64::from(yes), Ordering::Release)
+    }
+}
+
+/// The ring of the last events, and the clock.
+pub(crate) struct Log {
+    clock: AtomicU64,
+    capacity: usize,
+    ring: Mutex<VecDeque<Event>>,
+}
+
+impl Log {
+    pub(crate) fn new(capacity: usize) -> Log {
+        Log {
+            clock: AtomicU64::new(1),
+            capacity,
+            ring: Mutex::new(VecDeque::with_capacity(capacity)),
+        }
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        // Acquire: what was stamped with an earlier time is seen; pairs with `note`.
+        self.clock.load(Ordering::Acquire)
+    }
+
+    /// Notes an event and returns its time.
+    pub(crate) fn note(&self, cpu: CpuId, what: impl FnOnce() -> What) -> u64 {
+        // AcqRel: times are in the order of the events; pairs with `now`.
+        let at = self.clock.fetch_add(1, Ordering::AcqRel) + 1;
+        if self.capacity != 0 {
+            let mut ring = crate::sim::locked(&self.ring);
+            if ring.len() == self.capacity {
+                ring.pop_front();
+            }
+            ring.push_back(Event { at, cpu, what: what() });
+        }
+        at
+    }
+
+    pub(crate) fn last(&self, count: usize) -> Vec<Event> {
+        let ring = crate::sim::locked(&self.ring);
+        ring.iter().skip(ring.len().saturating_sub(count)).cloned().collect()
+    }
+
+    /// The last event that changed an entry, if the ring still has it.
+    pub(crate) fn last_change(&self, table: Frame, index: usize) -> Option<Event> {
+        let changes = |event: &&Event| matches!(&event.what, What::Entry { table: t, index: i, op } if *t == table && *i == index && *op != EntryOp::Load);
+        crate::sim::locked(&self.ring).iter().rev().find(changes).cloned()
+    }
+}
+
+/// The change of an entry that an access is about to make, if it is one.
+pub(crate) fn change(access: Access) -> Option<What> {
+    match access {
+        Access::Entry { op: EntryOp::Load, .. } | Access::Shared => None,
+        Access::Entry { table, index, op } => Some(What::Entry { table, index, op }),
+    }
+}

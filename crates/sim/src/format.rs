@@ -1,0 +1,91 @@
+//! Page-table entries of x86-64, as the machine's page walker reads them.
+//!
+//! Written from the manual and on purpose apart from the crate that builds the tables: an error in one does
+//! not hide in the other.
+
+use machine::{Frame, PageSize, PhysAddr, VirtAddr};
+
+pub(crate) const PRESENT: u64 = 1;
+pub(crate) const WRITE: u64 = 1 << 1;
+pub(crate) const USER: u64 = 1 << 2;
+pub(crate) const ACCESSED: u64 = 1 << 5;
+pub(crate) const DIRTY: u64 = 1 << 6;
+pub(crate) const LARGE: u64 = 1 << 7;
+pub(crate) const GLOBAL: u64 = 1 << 8;
+pub(crate) const NO_EXECUTE: u64 = 1 << 63;
+const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+
+/// What a translation allows; along the way down, less and less.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Rights {
+    pub(crate) write: bool,
+    pub(crate) user: bool,
+    pub(crate) execute: bool,
+}
+
+impl Rights {
+    pub(crate) const ALL: Rights = Rights { write: true, user: true, execute: true };
+
+    pub(crate) fn and(self, entry: u64) -> Rights {
+        Rights {
+            write: self.write && entry & WRITE != 0,
+            user: self.user && entry & USER != 0,
+            execute: self.execute && entry & NO_EXECUTE == 0,
+        }
+    }
+
+    pub(crate) fn allow(self, want: Want) -> bool {
+        (self.write || !want.write) && (self.user || !want.user) && (self.execute || !want.execute)
+    }
+}
+
+/// What an access wants to do. A plain read by the kernel is the default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Want {
+    /// It writes.
+    pub write: bool,
+    /// It is made by a program, not by the kernel.
+    pub user: bool,
+    /// It fetches an instruction.
+    pub execute: bool,
+}
+
+/// What an entry says, at a level (0 for the table whose entries map 4 KiB).
+pub(crate) enum Entry {
+    Absent,
+    Malformed,
+    Table(Frame),
+    Page(PageSize, Frame),
+}
+
+pub(crate) fn decode(entry: u64, level: u8) -> Entry {
+    let frame = Frame::containing(PhysAddr::new(entry & ADDRESS));
+    if entry & PRESENT == 0 {
+        return Entry::Absent;
+    }
+    let size = match (level, entry & LARGE != 0) {
+        // At level 0 the bit means something else.
+        (0, _) => PageSize::Size4K,
+        (1, true) => PageSize::Size2M,
+        (2, true) => PageSize::Size1G,
+        (_, true) => return Entry::Malformed,
+        (_, false) => return Entry::Table(frame),
+    };
+    // In the entry of a large page bit 12 is a cache attribute; those between it and the address must be clear.
+    let number = if level == 0 { frame.number() } else { frame.number() & !1 };
+    match Frame::new(number) {
+        Some(frame) if frame.is_aligned(size) => Entry::Page(size, frame),
+        _ => Entry::Malformed,
+    }
+}
+
+/// The number of the entry for `at` in a table of this level.
+pub(crate) fn index(at: VirtAddr, level: u8) -> usize {
+    (at.get() >> (12 + 9 * u32::from(level))) as usize & 511
+}
+
+/// Whether the bits above those that are translated repeat the highest of these.
+pub(crate) fn is_canonical(at: VirtAddr, levels: u8) -> bool {
+    let unused = 64 - (12 + 9 * u32::from(levels));
+    ((at.get() << unused) as i64 >> unused) as u64 == at.get()
+}

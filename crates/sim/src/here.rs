@@ -1,0 +1,45 @@
+//! Which CPU of which machine the host thread is at this moment.
+
+use crate::drive::Turn;
+use crate::sim::Inner;
+use std::cell::Cell;
+use std::ptr;
+
+/// What a host thread is. The pointers are only compared, but for `turn`, which the seeded driver keeps alive.
+#[derive(Clone, Copy)]
+pub(crate) struct Here {
+    pub(crate) machine: *const Inner,
+    pub(crate) cpu: usize,
+    /// The deterministic scheduler that runs this, if one does.
+    pub(crate) turn: *const Turn,
+    /// Whether a driver is there to take a report; otherwise a violation is a panic.
+    pub(crate) driven: bool,
+}
+
+impl Here {
+    pub(crate) const NOWHERE: Here =
+        Here { machine: ptr::null(), cpu: 0, turn: ptr::null(), driven: false };
+}
+
+thread_local! {
+    static HERE: Cell<Here> = const { Cell::new(Here::NOWHERE) };
+}
+
+#[inline]
+pub(crate) fn get() -> Here {
+    HERE.get()
+}
+
+#[inline]
+pub(crate) fn set(here: Here) -> Here {
+    HERE.replace(here)
+}
+
+/// Puts back what the thread was before.
+pub(crate) struct Restore(pub(crate) Here);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        HERE.set(self.0);
+    }
+}

@@ -1,0 +1,238 @@
+//! What the checkers say, and what led to it.
+
+use crate::events::Event;
+use core::fmt;
+use machine::{CpuId, Frame, NodeId, Owner, VirtAddr, VirtRange};
+
+/// Something that must never happen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Violation {
+    /// I5: an access used a cached translation that does not hold any more.
+    StaleTranslation {
+        /// The address.
+        address: VirtAddr,
+        /// Whether it was written.
+        write: bool,
+        /// The frame that the old translation led to.
+        used: Frame,
+        /// The frame that the page tables lead to now; `None` if they do not allow the access.
+        now: Option<Frame>,
+        /// Whether the frame has been freed since the translation was cached.
+        freed: bool,
+    },
+    /// I3: a page walk, or code, read or changed an entry of what is not a page table.
+    NotATable {
+        /// The frame.
+        table: Frame,
+        /// What it is instead.
+        owner: Owner,
+        /// The level of the table that should be there, if a walk of the hardware went there.
+        level: Option<u8>,
+        /// The address that was translated, if it was the hardware.
+        address: Option<VirtAddr>,
+        /// Whether a cached upper-level entry led there.
+        cached: bool,
+    },
+    /// I3: a page table was given up while a CPU could still walk it.
+    TableInUse {
+        /// The table.
+        table: Frame,
+        /// What it was to become.
+        becomes: Owner,
+        /// The CPU.
+        by: CpuId,
+        /// How the CPU can get there.
+        how: &'static str,
+    },
+    /// I4: an address was handed out while a TLB still translated it.
+    HandedOut {
+        /// What was handed out.
+        range: VirtRange,
+        /// The CPU that holds the translation.
+        by: CpuId,
+        /// The page.
+        page: VirtAddr,
+        /// The frame that it leads to.
+        frame: Frame,
+    },
+    /// A frame was freed while a page table led to it.
+    FreedWhileMapped {
+        /// The frame.
+        frame: Frame,
+        /// The table that has the entry.
+        table: Frame,
+        /// The entry's number.
+        index: usize,
+    },
+    /// A frame was freed while it was pinned.
+    FreedWhilePinned {
+        /// The frame.
+        frame: Frame,
+        /// The pins.
+        pins: u32,
+    },
+    /// A frame was freed while a TLB still translated to it (only with `Checks::freed_cached`).
+    FreedWhileCached {
+        /// The frame.
+        frame: Frame,
+        /// The CPU that holds the translation.
+        by: CpuId,
+        /// The page.
+        page: VirtAddr,
+    },
+    /// A present entry led to a frame that nobody has allocated.
+    FreeFrame {
+        /// The address.
+        address: VirtAddr,
+        /// The frame.
+        frame: Frame,
+    },
+    /// I6: a page entered or left a quicklist in another than its constructed state.
+    NotConstructed {
+        /// The page.
+        frame: Frame,
+        /// The list.
+        list: u8,
+        /// Whether it was on its way into the list.
+        entering: bool,
+        /// The number of the word.
+        index: usize,
+        /// What is there.
+        found: u64,
+        /// What should be there.
+        expected: u64,
+    },
+    /// Frames that nobody gave back.
+    Leak(Vec<Leaked>),
+}
+
+/// A frame that nobody gave back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Leaked {
+    /// The first frame of the block.
+    pub frame: Frame,
+    /// The block's order.
+    pub order: u8,
+    /// What it is used for.
+    pub owner: Owner,
+    /// Its node.
+    pub node: NodeId,
+    /// References and pins.
+    pub counts: (u32, u32),
+    /// When it was allocated.
+    pub at: u64,
+    /// By which CPU.
+    pub by: CpuId,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Violation::StaleTranslation { address, write, used, now, freed } => {
+                let what = if *write { "write to" } else { "read of" };
+                write!(f, "stale translation (I5): {what} {address} went to frame {used}")?;
+                f.write_str(if *freed { ", which has been freed since; " } else { "; " })?;
+                match now {
+                    Some(now) if now == used => write!(f, "the page tables still lead there"),
+                    Some(now) => write!(f, "the page tables lead to frame {now}"),
+                    None => write!(f, "the page tables do not allow it"),
+                }
+            }
+            Violation::NotATable { table, owner, level, address, cached } => {
+                write!(f, "walk into a freed table (I3): frame {table} is {owner:?}")?;
+                if let Some(level) = level {
+                    write!(f, ", not a table of level {level}")?;
+                }
+                match (address, cached) {
+                    (Some(address), true) => {
+                        write!(f, "; a cached upper-level entry for {address} led there")
+                    }
+                    (Some(address), false) => write!(f, "; the walk for {address} went there"),
+                    (None, _) => write!(f, "; code read or changed an entry of it"),
+                }
+            }
+            Violation::TableInUse { table, becomes, by, how } => write!(
+                f,
+                "table given up too early (I3): frame {table} becomes {becomes:?}, but {by} can still walk it: {how}"
+            ),
+            Violation::HandedOut { range, by, page, frame } => write!(
+                f,
+                "address handed out too early (I4): {range:?}, but the TLB of {by} still translates {page} to frame {frame}"
+            ),
+            Violation::FreedWhileMapped { frame, table, index } => {
+                write!(
+                    f,
+                    "frame freed while mapped: frame {frame}, by entry {index} of table {table}"
+                )
+            }
+            Violation::FreedWhilePinned { frame, pins } => {
+                write!(f, "frame freed while pinned: frame {frame} has {pins} pins")
+            }
+            Violation::FreedWhileCached { frame, by, page } => write!(
+                f,
+                "frame freed while cached: the TLB of {by} still translates {page} to frame {frame}"
+            ),
+            Violation::FreeFrame { address, frame } => {
+                write!(
+                    f,
+                    "access to a free frame: {address} is mapped to frame {frame}, which nobody has allocated"
+                )
+            }
+            Violation::NotConstructed { frame, list, entering, index, found, expected } => write!(
+                f,
+                "not in its constructed state (I6): frame {frame} {} quicklist {list} with {found:#x} in word {index}, \
+                 which should be {expected:#x}",
+                if *entering { "enters" } else { "leaves" }
+            ),
+            Violation::Leak(leaked) => {
+                write!(f, "leak: {} blocks of frames were never given back:", leaked.len())?;
+                for leak in leaked.iter().take(8) {
+                    let Leaked { frame, order, owner, counts: (refs, pins), at, by, .. } = leak;
+                    write!(
+                        f,
+                        "\n  frame {frame}, 2^{order} frames, {owner:?}, {refs} references, {pins} of them pins, "
+                    )?;
+                    write!(f, "allocated by {by} at {at}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A violation, where it was seen, and what led to it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// What happened.
+    pub violation: Violation,
+    /// The CPU that was running; `None` if it was found when none was.
+    pub cpu: Option<CpuId>,
+    /// When: the number of the event.
+    pub at: u64,
+    /// What is known of the frames and the entry concerned: who freed or unmapped them, and when.
+    pub history: Vec<String>,
+    /// The last events of all, oldest first.
+    pub events: Vec<Event>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.violation)?;
+        match self.cpu {
+            Some(cpu) => writeln!(f, "  seen on {cpu} at {}", self.at)?,
+            None => writeln!(f, "  seen at {}", self.at)?,
+        }
+        for line in &self.history {
+            writeln!(f, "  {line}")?;
+        }
+        if !self.events.is_empty() {
+            writeln!(f, "  last events:")?;
+        }
+        for event in &self.events {
+            writeln!(f, "    {event}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Report {}

@@ -1,0 +1,404 @@
+//! The machine as a whole, and the points at which things happen to a CPU.
+//!
+//! # A step
+//! Code under test announces each access to shared memory ([`machine::Step`]); the machine's own accesses, those through translations
+//! and each level of a page walk, are steps as well. At a step, in this order: the deterministic driver may let another CPU run; a
+//! CPU with interrupts on takes what is pending (not in the midst of a page walk: that is part of one instruction); what is about
+//! to happen is checked and noted. Then the access is made, and under the deterministic driver nothing comes between.
+//!
+//! # The host's locks
+//! A CPU's caches and its mail are behind locks of the host, because others look into them. None is held at a step, so under
+//! the deterministic driver, where all CPUs are one host thread, none is ever contended.
+//!
+//! # Halting
+//! The first violation halts the machine: it is kept, and every CPU that comes to a step unwinds, up to the driver, which returns it. While
+//! a CPU unwinds its steps do nothing, so destructors run through.
+
+use crate::arena::Arena;
+use crate::config::{Config, ConfigError};
+use crate::counts::Counts;
+use crate::cpu::{Cpu, Handler};
+use crate::events::{Log, Stamped, What};
+use crate::here::{self, Here, Restore};
+use crate::report::{Report, Violation};
+use machine::{CpuId, Frame, FrameRange, Frames, NodeId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// What each word of a page on a quicklist must be.
+pub(crate) type Image = Arc<dyn Fn(usize) -> u64 + Send + Sync>;
+type Tick = dyn Fn(&Sim) + Send + Sync;
+
+pub(crate) struct Inner {
+    pub(crate) config: Config,
+    pub(crate) arena: Arena,
+    pub(crate) frames: Frames,
+    pub(crate) cpus: Vec<crossbeam_utils::CachePadded<Cpu>>,
+    pub(crate) online: AtomicU64,
+    pub(crate) log: Log,
+    /// Of each frame: when it was allocated or freed; when it began or ceased to be a table.
+    pub(crate) lives: Vec<Stamped>,
+    pub(crate) tables: Vec<Stamped>,
+    pub(crate) roots: Mutex<BTreeSet<Frame>>,
+    pub(crate) images: Mutex<BTreeMap<u8, Image>>,
+    tick: OnceLock<Box<Tick>>,
+    halted: AtomicBool,
+    found: Mutex<Option<Report>>,
+}
+
+/// A machine in software: a handle, whose clones are the same machine.
+///
+/// It implements all of [`machine::Machine`] and [`machine::Translated`]. Its methods that concern "this CPU" may be
+/// called only where the host thread is one: within a driver ([`threads`](crate::threads),
+/// [`seeded`](crate::seeded)) or [`on_cpu`](Sim::on_cpu); elsewhere they panic.
+///
+/// ```
+/// use machine::{FrameSource, Memory, Place};
+/// use sim::{Config, Sim};
+///
+/// let sim = Sim::new(Config::default())?;
+/// sim.on_cpu(0, || {
+///     let frame = sim.alloc(0, Place::Local).unwrap();
+///     assert!(sim.frame_ptr(frame).is_some());
+///     assert!(sim.check_leaks().is_err());
+///     // SAFETY: nobody has a pointer to it.
+///     unsafe { sim.free(frame) }.unwrap();
+/// });
+/// assert!(sim.check_leaks().is_ok());
+/// # Ok::<(), sim::ConfigError>(())
+/// ```
+#[derive(Clone)]
+pub struct Sim(pub(crate) Arc<Inner>);
+
+/// The panic with which CPUs of a halted machine unwind.
+pub(crate) struct Halt;
+
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A CPU that panicked held no lock half-way: each is held for one change.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Sim {
+    /// Makes a machine.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn new(config: Config) -> Result<Sim, ConfigError> {
+        config.check()?;
+        let arena = Arena::new(config.frames).ok_or(ConfigError::OutOfMemory)?;
+        let mut frames =
+            Frames::try_new(arena.span(), config.cpus).map_err(|_| ConfigError::OutOfMemory)?;
+        let cpus: Vec<_> = (0..config.cpus).filter_map(CpuId::new).collect();
+        share(&mut frames, &config, &cpus).ok_or(ConfigError::OutOfMemory)?;
+        let stamps = |_| Stamped::default();
+        Ok(Sim(Arc::new(Inner {
+            cpus: cpus.iter().map(|id| Cpu::new(*id, &config).into()).collect(),
+            online: AtomicU64::new(0),
+            log: Log::new(config.events),
+            lives: (0..config.frames).map(stamps).collect(),
+            tables: (0..config.frames).map(stamps).collect(),
+            roots: Mutex::default(),
+            images: Mutex::default(),
+            tick: OnceLock::new(),
+            halted: AtomicBool::new(false),
+            found: Mutex::default(),
+            config,
+            arena,
+            frames,
+        })))
+    }
+
+    /// What the machine was made from.
+    pub fn config(&self) -> &Config {
+        &self.0.config
+    }
+
+    /// Runs `f` on this host thread as the CPU `cpu`, without a scheduler. A violation is a panic here.
+    ///
+    /// # Panics
+    /// There is no such CPU, or something runs as it already.
+    pub fn on_cpu<R>(&self, cpu: usize, f: impl FnOnce() -> R) -> R {
+        self.run_as(Here { machine: &*self.0, cpu, turn: std::ptr::null(), driven: false }, f)
+    }
+
+    /// Runs `f` as a CPU from attaching to detaching it.
+    pub(crate) fn run_as<R>(&self, new: Here, f: impl FnOnce() -> R) -> R {
+        self.attach(new.cpu);
+        let _detach = Detach(self, new.cpu);
+        let _restore = Restore(here::set(new));
+        f()
+    }
+
+    pub(crate) fn attach(&self, cpu: usize) {
+        let known = self.0.cpus.get(cpu).unwrap_or_else(|| panic!("the machine has no cpu{cpu}"));
+        let mut mail = locked(&known.mail);
+        assert!(!mail.attached, "something runs as cpu{cpu} already");
+        mail.attached = true;
+        // SeqCst: a CPU is in the set before it can cache anything; pairs with `online`.
+        self.0.online.fetch_or(1 << cpu, Ordering::SeqCst);
+    }
+
+    pub(crate) fn detach(&self, cpu: usize) {
+        let cpu = &self.0.cpus[cpu];
+        let mut mail = locked(&cpu.mail);
+        mail.attached = false;
+        cpu.set_depth(0);
+        let flushes = std::mem::take(&mut mail.flushes);
+        drop(mail);
+        // An idle CPU answers at once.
+        flushes.into_iter().for_each(|request| self.answer(cpu, &request));
+    }
+
+    /// This CPU.
+    #[inline]
+    pub(crate) fn cpu(&self) -> &Cpu {
+        let here = here::get();
+        if !std::ptr::eq(here.machine, &*self.0) {
+            nobody();
+        }
+        &self.0.cpus[here.cpu]
+    }
+
+    /// The CPU that the host thread is, if it is one of this machine.
+    pub(crate) fn cpu_if_any(&self) -> Option<&Cpu> {
+        let here = here::get();
+        std::ptr::eq(here.machine, &*self.0)
+            .then(|| &**self.0.cpus.get(here.cpu).unwrap_or_else(|| nobody()))
+    }
+
+    /// A point at which another CPU may come between, and at which this one stops if the machine has halted.
+    #[inline]
+    pub(crate) fn point(&self, cpu: &Cpu) {
+        cpu.counts.steps.add(1);
+        let here = here::get();
+        if !here.turn.is_null() && !std::thread::panicking() {
+            // SAFETY: the seeded driver keeps it alive while anything runs under it.
+            unsafe { &*here.turn }.point(here.cpu, false);
+        }
+        self.stop_if_halted();
+    }
+
+    /// A point, and the interrupts that are pending.
+    #[inline]
+    pub(crate) fn instruction(&self, cpu: &Cpu) {
+        self.point(cpu);
+        self.poll(cpu);
+    }
+
+    /// Takes what is pending, if interrupts are on.
+    #[inline]
+    pub(crate) fn poll(&self, cpu: &Cpu) {
+        if cpu.depth() != 0 {
+            return;
+        }
+        // Acquire: pairs with the Release of who left mail.
+        if cpu.flag.load(Ordering::Acquire) {
+            self.answer_all(cpu);
+            self.take_interrupts(cpu);
+        }
+        if self.0.config.tick.is_some() {
+            self.take_tick(cpu);
+        }
+    }
+
+    /// Calls `handler` in each timer interrupt (see [`Config::tick`]), with interrupts off. It can be set once.
+    ///
+    /// # Errors
+    /// There is one already.
+    pub fn on_tick(&self, handler: impl Fn(&Sim) + Send + Sync + 'static) -> Result<(), TickTaken> {
+        self.0.tick.set(Box::new(handler)).map_err(|_| TickTaken)
+    }
+
+    #[cold]
+    fn take_tick(&self, cpu: &Cpu) {
+        let steps = cpu.counts.steps.add(0);
+        // Relaxed: only this CPU uses it.
+        if steps < cpu.next_tick.load(Ordering::Relaxed) || std::thread::panicking() {
+            return;
+        }
+        cpu.next_tick
+            .store(steps.saturating_add(self.0.config.tick.unwrap_or(u64::MAX)), Ordering::Relaxed);
+        cpu.counts.ticks.add(1);
+        if let Some(handler) = self.0.tick.get() {
+            let _off = Off::new(cpu);
+            handler(self);
+        }
+    }
+
+    /// Sends an interrupt to a CPU: `handler` runs there, with interrupts off, at its next step with interrupts
+    /// on. On a CPU that is idle it runs when somebody runs there again.
+    ///
+    /// # Panics
+    /// There is no such CPU.
+    pub fn interrupt(&self, cpu: usize, handler: impl FnOnce() + Send + 'static) {
+        let target = self.0.cpus.get(cpu).unwrap_or_else(|| panic!("the machine has no cpu{cpu}"));
+        if let Some(sender) = self.cpu_if_any() {
+            sender.counts.ipis_sent.add(1);
+        }
+        let mut mail = locked(&target.mail);
+        mail.interrupts.push(Box::new(handler));
+        // Release: pairs with the Acquire of `poll`.
+        target.flag.store(true, Ordering::Release);
+    }
+
+    fn take_interrupts(&self, cpu: &Cpu) {
+        if std::thread::panicking() {
+            return;
+        }
+        loop {
+            let mut mail = locked(&cpu.mail);
+            let next: Option<Handler> =
+                (!mail.interrupts.is_empty()).then(|| mail.interrupts.remove(0));
+            let Some(handler) = next else {
+                // Relaxed: under the mail's lock.
+                cpu.flag.store(!mail.flushes.is_empty(), Ordering::Relaxed);
+                return;
+            };
+            drop(mail);
+            cpu.counts.ipis_taken.add(1);
+            let _off = Off::new(cpu);
+            handler();
+        }
+    }
+
+    /// Notes something for reports, at the time it happens.
+    pub fn note(&self, text: impl Into<String>) {
+        if let Some(cpu) = self.cpu_if_any() {
+            self.0.log.note(cpu.id, || What::Note(text.into()));
+        }
+    }
+
+    /// All that has been counted, on all CPUs together.
+    pub fn counts(&self) -> Counts {
+        self.0.cpus.iter().fold(Counts::default(), |sum, cpu| sum + cpu.counts.read())
+    }
+
+    /// All that has been counted on one CPU; `None` if there is no such CPU.
+    pub fn counts_of(&self, cpu: CpuId) -> Option<Counts> {
+        Some(self.0.cpus.get(cpu.index())?.counts.read())
+    }
+
+    /// What halted the machine, if something did.
+    pub fn found(&self) -> Option<Report> {
+        locked(&self.0.found).clone()
+    }
+
+    pub(crate) fn is_halted(&self) -> bool {
+        // Acquire: pairs with `halt`.
+        self.0.halted.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn stop_if_halted(&self) {
+        if self.is_halted() && !std::thread::panicking() {
+            stop();
+        }
+    }
+
+    pub(crate) fn halt(&self) {
+        // Release: what was found comes before; pairs with `is_halted`.
+        self.0.halted.store(true, Ordering::Release);
+    }
+
+    /// Halts the machine with a report, unless something has halted it before.
+    #[cold]
+    pub(crate) fn violation(&self, violation: Violation, history: Vec<String>) {
+        if std::thread::panicking() {
+            return;
+        }
+        let report = Report {
+            violation,
+            cpu: self.cpu_if_any().map(|cpu| cpu.id),
+            at: self.0.log.now(),
+            history,
+            events: self.0.log.last(32),
+        };
+        locked(&self.0.found).get_or_insert(report.clone());
+        self.halt();
+        if here::get().driven {
+            stop();
+        }
+        panic!("{report}");
+    }
+}
+
+#[cold]
+fn stop() -> ! {
+    resume_unwind(Box::new(Halt))
+}
+
+#[cold]
+fn nobody() -> ! {
+    panic!("this thread is not a CPU of this machine: use Sim::on_cpu, sim::threads or sim::seeded")
+}
+
+struct Detach<'a>(&'a Sim, usize);
+
+impl Drop for Detach<'_> {
+    fn drop(&mut self) {
+        self.0.detach(self.1);
+    }
+}
+
+/// Interrupts off in a handler, which begins with none open.
+struct Off<'a>(&'a Cpu);
+
+impl<'a> Off<'a> {
+    fn new(cpu: &'a Cpu) -> Off<'a> {
+        cpu.set_depth(cpu.depth() + 1);
+        Off(cpu)
+    }
+}
+
+impl Drop for Off<'_> {
+    fn drop(&mut self) {
+        self.0.set_depth(self.0.depth().saturating_sub(1));
+    }
+}
+
+/// Shares memory and CPUs out among the nodes.
+fn share(frames: &mut Frames, config: &Config, cpus: &[CpuId]) -> Option<()> {
+    let each = config.frames / config.nodes as u64;
+    for node in 0..config.nodes {
+        let start = frames.span().start().checked_add(each * node as u64)?;
+        let len = if node + 1 == config.nodes { config.frames - each * node as u64 } else { each };
+        // SAFETY: the arena has memory for its whole span, and it is new.
+        unsafe { frames.add(FrameRange::new(start, len)?, NodeId(node as u8)) }.ok()?;
+    }
+    for cpu in cpus {
+        frames.set_home(*cpu, NodeId((cpu.index() * config.nodes / cpus.len()) as u8)).ok()?;
+    }
+    Some(())
+}
+
+/// There is a handler of the timer interrupt already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TickTaken;
+
+impl fmt::Display for TickTaken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the timer interrupt has a handler already")
+    }
+}
+
+impl std::error::Error for TickTaken {}
+
+impl fmt::Debug for Sim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sim").field("config", &self.0.config).finish_non_exhaustive()
+    }
+}
+
+/// Where a frame's stamps are; frames that the arena does not have are nobody's.
+impl Inner {
+    pub(crate) fn life(&self, frame: Frame) -> Option<&Stamped> {
+        self.lives.get(self.arena.index(frame)?)
+    }
+
+    pub(crate) fn table(&self, frame: Frame) -> Option<&Stamped> {
+        self.tables.get(self.arena.index(frame)?)
+    }
+}

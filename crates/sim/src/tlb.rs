@@ -1,0 +1,220 @@
+//! A CPU's caches: translations of pages, and upper-level entries.
+//!
+//! Both keep what they have until it is flushed or pushed out: nothing in memory changes them. That is the point: whatever
+//! was left out of a flush stays here and is used.
+
+use crate::format::Rights;
+use machine::{Asid, Flush, Frame, PageSize, VirtAddr, VirtRange};
+
+/// A cached translation of a page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Translation {
+    pub(crate) page: VirtAddr,
+    pub(crate) size: PageSize,
+    /// `None` if it is global.
+    pub(crate) space: Option<Asid>,
+    pub(crate) frame: Frame,
+    pub(crate) rights: Rights,
+    /// Whether the dirty bit in memory was set when it was cached.
+    pub(crate) dirty: bool,
+    /// When it was cached.
+    pub(crate) since: u64,
+}
+
+impl Translation {
+    fn covers(&self, at: VirtAddr) -> bool {
+        at.align_down(self.size) == self.page
+    }
+
+    fn range(&self) -> Option<VirtRange> {
+        VirtRange::new(self.page, self.size.bytes())
+    }
+
+    pub(crate) fn overlaps(&self, range: &VirtRange) -> bool {
+        self.range().is_some_and(|page| page.overlaps(range))
+    }
+
+    /// Whether a flush that goes through `range` by `stride` meets it.
+    fn is_met(&self, range: &VirtRange, stride: PageSize) -> bool {
+        if self.size >= stride {
+            return self.overlaps(range);
+        }
+        // The flush is of addresses that are multiples of the stride, and in a smaller page only its start can be one.
+        let first = range.start().align_down(stride);
+        self.page.is_aligned(stride) && self.page >= first && Some(self.page) <= range.last()
+    }
+}
+
+/// A TLB of limited size: sets of some places each, by page number.
+pub(crate) struct Tlb {
+    ways: usize,
+    sets: Vec<Set>,
+    /// How many translations of each size there may be: sizes of which there is none are not looked for.
+    sizes: [usize; 3],
+}
+
+#[derive(Clone, Default)]
+struct Set {
+    places: Vec<Translation>,
+    next: usize,
+}
+
+const WAYS: usize = 8;
+
+impl Tlb {
+    pub(crate) fn new(entries: usize) -> Tlb {
+        let ways = entries.min(WAYS);
+        Tlb { ways, sets: vec![Set::default(); (entries / ways).max(1)], sizes: [0; 3] }
+    }
+
+    fn set(&self, at: VirtAddr, size: PageSize) -> usize {
+        ((at.get() >> size.shift()) % self.sets.len() as u64) as usize
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, space: Asid, at: VirtAddr) -> Option<Translation> {
+        PageSize::ALL.into_iter().filter(|size| self.sizes[*size as usize] != 0).find_map(|size| {
+            let set = &self.sets[self.set(at, size)];
+            let fits = |held: &&Translation| {
+                held.size == size && held.covers(at) && held.space.is_none_or(|held| held == space)
+            };
+            set.places.iter().find(fits).copied()
+        })
+    }
+
+    /// Caches a translation, in the place of an older one if need be.
+    pub(crate) fn insert(&mut self, new: Translation) {
+        let set = self.set(new.page, new.size);
+        let set = &mut self.sets[set];
+        self.sizes[new.size as usize] += 1;
+        let same = |held: &Translation| {
+            held.size == new.size && held.page == new.page && held.space == new.space
+        };
+        if let Some(place) = set.places.iter_mut().find(|held| same(held)) {
+            self.sizes[new.size as usize] -= 1;
+            *place = new;
+        } else if set.places.len() < self.ways {
+            set.places.push(new);
+        } else {
+            let place = &mut set.places[set.next];
+            self.sizes[place.size as usize] -= 1;
+            *place = new;
+            set.next = (set.next + 1) % set.places.len();
+        }
+    }
+
+    /// Drops the translations that are not to stay; returns how many.
+    fn retain(&mut self, stay: impl Fn(&Translation) -> bool) -> usize {
+        let mut dropped = 0;
+        for set in &mut self.sets {
+            let before = set.places.len();
+            let sizes = &mut self.sizes;
+            set.places.retain(|held| {
+                let stays = stay(held);
+                sizes[held.size as usize] -= usize::from(!stays);
+                stays
+            });
+            dropped += before - set.places.len();
+            set.next = 0;
+        }
+        dropped
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Translation> {
+        self.sets.iter().flat_map(|set| &set.places)
+    }
+}
+
+/// A cached upper-level entry: where the table of the next level is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Upper {
+    /// The level of the table that it leads to.
+    pub(crate) level: u8,
+    /// The first address that it translates.
+    pub(crate) start: VirtAddr,
+    pub(crate) space: Asid,
+    pub(crate) table: Frame,
+    pub(crate) rights: Rights,
+    pub(crate) since: u64,
+}
+
+fn start_at(at: VirtAddr, level: u8) -> VirtAddr {
+    let shift = 12 + 9 * (u32::from(level) + 1);
+    VirtAddr::new(at.get() >> shift << shift)
+}
+
+fn span_at(start: VirtAddr, level: u8) -> Option<VirtRange> {
+    VirtRange::new(start, 1 << (12 + 9 * (u32::from(level) + 1)))
+}
+
+/// The caches of upper-level entries, one for each level.
+pub(crate) struct Uppers {
+    levels: Vec<Vec<Upper>>,
+    entries: usize,
+    next: usize,
+}
+
+impl Uppers {
+    pub(crate) fn new(levels: u8, entries: usize) -> Uppers {
+        // The top-level table is in a register, so one less.
+        Uppers { levels: vec![Vec::new(); usize::from(levels) - 1], entries, next: 0 }
+    }
+
+    /// The entry that leads furthest down towards `at`.
+    pub(crate) fn find(&self, space: Asid, at: VirtAddr) -> Option<Upper> {
+        self.levels.iter().zip(0..).find_map(|(held, level)| {
+            let start = start_at(at, level);
+            held.iter().find(|held| held.start == start && held.space == space).copied()
+        })
+    }
+
+    pub(crate) fn insert(&mut self, at: VirtAddr, mut new: Upper) {
+        if self.entries == 0 {
+            return;
+        }
+        new.start = start_at(at, new.level);
+        let held = &mut self.levels[usize::from(new.level)];
+        let same = |held: &Upper| held.start == new.start && held.space == new.space;
+        if let Some(place) = held.iter_mut().find(|held| same(held)) {
+            *place = new;
+        } else if held.len() < self.entries {
+            held.push(new);
+        } else {
+            held[self.next % self.entries] = new;
+            self.next += 1;
+        }
+    }
+
+    fn retain(&mut self, stay: impl Fn(&Upper) -> bool) {
+        self.levels.iter_mut().for_each(|held| held.retain(&stay));
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Upper> {
+        self.levels.iter().flatten()
+    }
+}
+
+/// Carries out a flush, no more than it must. Returns how many translations went.
+pub(crate) fn flush(tlb: &mut Tlb, uppers: &mut Uppers, what: Flush) -> usize {
+    match what {
+        Flush::Range { space, range, stride, tables } => {
+            // A global translation belongs to every space, but a flush of one space need not drop it.
+            let ours = |held: Option<Asid>| space.is_none() || held == space;
+            if tables {
+                let met = |held: &Upper| {
+                    span_at(held.start, held.level).is_some_and(|span| span.overlaps(&range))
+                };
+                uppers.retain(|held| !(ours(Some(held.space)) && met(held)));
+            }
+            tlb.retain(|held| !(ours(held.space) && held.is_met(&range, stride)))
+        }
+        Flush::Space(space) => {
+            uppers.retain(|held| held.space != space);
+            tlb.retain(|held| held.space != Some(space))
+        }
+        Flush::All => {
+            uppers.retain(|_| false);
+            tlb.retain(|_| false)
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! The machine as the code under test sees it: the traits of the crate `machine`.
+
+use crate::events::{What, change};
+use crate::format::Want;
+use crate::here;
+use crate::sim::{Sim, locked};
+use machine::{
+    Access, Asid, CpuId, CpuSet, Cpus, Fault, FaultKind, Flush, Frame, FrameError, FrameInfo,
+    FrameSource, Irqs, Memory, NodeId, Owner, PageSize, Place, Step, Tlb, Translated, VirtAddr,
+    VirtRange,
+};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+// SAFETY: a CPU is attached to one host thread at a time, or to one coroutine of the seeded driver.
+unsafe impl Cpus for Sim {
+    fn count(&self) -> usize {
+        self.0.cpus.len()
+    }
+
+    #[inline]
+    fn current(&self) -> CpuId {
+        self.cpu().id
+    }
+
+    /// CPUs that have run; one that runs no more is idle, and may have translations still.
+    fn online(&self) -> CpuSet {
+        // SeqCst: pairs with the insertion at a CPU's start, before it can cache anything.
+        let bits = self.0.online.load(Ordering::SeqCst);
+        (0..64).filter(|cpu| bits >> cpu & 1 != 0).filter_map(CpuId::new).collect()
+    }
+}
+
+// SAFETY: handlers run only at a step or at the end of a section, and only when none is open; a host thread, or
+// a coroutine, stays the CPU that it is.
+unsafe impl Irqs for Sim {
+    #[inline]
+    fn irq_enter(&self) {
+        let cpu = self.cpu();
+        cpu.set_depth(cpu.depth() + 1);
+    }
+
+    #[inline]
+    unsafe fn irq_leave(&self) {
+        let cpu = self.cpu();
+        cpu.set_depth(cpu.depth().saturating_sub(1));
+        self.poll(cpu);
+    }
+
+    fn irqs_enabled(&self) -> bool {
+        self.cpu().depth() == 0
+    }
+}
+
+impl Step for Sim {
+    fn step(&self, access: Access) {
+        let cpu = self.cpu();
+        self.instruction(cpu);
+        if let Access::Entry { table, .. } = access {
+            self.check_entry(table);
+            if let Some(what) = change(access) {
+                self.note_if(cpu, || what);
+            }
+        }
+    }
+
+    fn relax(&self) {
+        let cpu = self.cpu();
+        let waits = cpu.counts.waits.add(1);
+        // Acquire: pairs with the Release of who left mail.
+        if cpu.flag.load(Ordering::Acquire) {
+            self.answer_all(cpu);
+        }
+        let turn = here::get().turn;
+        if std::thread::panicking() {
+            std::thread::yield_now();
+        } else if !turn.is_null() {
+            // SAFETY: the seeded driver keeps it alive while anything runs under it.
+            unsafe { &*turn }.point(cpu.id.index(), true);
+        } else if waits.is_multiple_of(64) {
+            // There may be fewer host CPUs than CPUs.
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
+        self.instruction(cpu);
+    }
+}
+
+impl Tlb for Sim {
+    fn flush(&self, what: Flush) {
+        self.flush_here(self.cpu(), what);
+    }
+
+    fn flush_on(&self, cpus: &CpuSet, what: Flush) {
+        self.flush_there(self.cpu(), cpus, what);
+    }
+
+    fn tags(&self) -> u32 {
+        self.0.config.tags
+    }
+
+    unsafe fn activate(&self, root: Frame, asid: Asid, keep: bool) {
+        let cpu = self.cpu();
+        self.instruction(cpu);
+        let asid = if u32::from(asid.0) < self.0.config.tags { asid } else { Asid(0) };
+        locked(&cpu.state).root = Some((root, asid));
+        if !keep || self.0.config.tags == 1 {
+            cpu.drop_cached(Flush::Space(asid));
+        }
+        self.note_if(cpu, || What::Activate(root, asid));
+        let now = self.0.log.now();
+        self.check_table(root, self.0.config.levels - 1, VirtAddr::new(0), now, false);
+    }
+
+    fn active(&self) -> Option<(Frame, Asid)> {
+        locked(&self.cpu().state).root
+    }
+
+    fn hand_out(&self, space: Option<Asid>, range: VirtRange) {
+        let cpu = self.cpu();
+        self.instruction(cpu);
+        self.note_if(cpu, || What::HandOut(range));
+        self.check_hand_out(space, range);
+    }
+}
+
+// SAFETY: frames are pieces of one aligned block of the host's memory, which lives as long as the machine.
+unsafe impl Memory for Sim {
+    #[inline]
+    fn frame_ptr(&self, frame: Frame) -> Option<NonNull<u8>> {
+        self.0.arena.frame_ptr(frame)
+    }
+}
+
+// SAFETY: as `Frames`, whose frames are the arena's.
+unsafe impl FrameSource for Sim {
+    fn alloc(&self, order: u8, place: Place) -> Result<Frame, FrameError> {
+        self.instruction(self.cpu());
+        let frame = self.0.frames.alloc(self, order, place)?;
+        if self.watches() {
+            self.stamp(frame, order, true);
+        }
+        Ok(frame)
+    }
+
+    unsafe fn free(&self, frame: Frame) -> Result<(), FrameError> {
+        self.instruction(self.cpu());
+        let pinned = self.info(frame).is_some_and(|info| info.pins() != 0);
+        if self.refs_of(frame) == 1 || pinned {
+            self.before_free(frame);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.0.frames.free(self, frame) }
+    }
+
+    unsafe fn release(&self, frame: Frame) -> Result<bool, FrameError> {
+        self.instruction(self.cpu());
+        if self.refs_of(frame) == 1 {
+            self.before_free(frame);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.0.frames.release(self, frame) }
+    }
+
+    unsafe fn unpin(&self, frame: Frame, pins: u32) -> Result<bool, FrameError> {
+        self.instruction(self.cpu());
+        let info = self.info(frame);
+        if info.is_some_and(|info| info.refs() == pins && info.pins() == pins && pins != 0) {
+            self.before_unpin(frame);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.0.frames.unpin(self, frame, pins) }
+    }
+
+    fn split(&self, frame: Frame) -> Result<(), FrameError> {
+        self.instruction(self.cpu());
+        self.0.frames.split(frame)
+    }
+
+    #[inline]
+    fn info(&self, frame: Frame) -> Option<&FrameInfo> {
+        self.0.frames.info(frame)
+    }
+
+    fn set_owner(&self, frame: Frame, owner: Owner) -> Result<(), FrameError> {
+        self.instruction(self.cpu());
+        let info = self.info(frame).ok_or(FrameError::NotOurs(frame))?;
+        if self.watches() {
+            let before = info.owner();
+            if let Owner::Quick(list) = owner {
+                self.check_constructed(frame, list, true);
+            }
+            match (before, owner) {
+                (Owner::Table(_), Owner::Table(_)) => {}
+                (Owner::Table(_), _) => self.check_given_up(frame, owner),
+                (Owner::Quick(list), Owner::Table(_)) => self.check_constructed(frame, list, false),
+                _ => {}
+            }
+            self.stamp_owner(frame, before, owner);
+        }
+        info.set_owner(owner);
+        Ok(())
+    }
+
+    fn nodes(&self) -> usize {
+        self.0.frames.nodes()
+    }
+
+    fn local_node(&self) -> NodeId {
+        self.0.frames.local_node(self)
+    }
+
+    fn free_frames(&self) -> usize {
+        self.0.frames.free_frames(self)
+    }
+}
+
+/// One word of memory, for an access that has been translated.
+fn misaligned(at: VirtAddr, write: bool) -> Result<(), Fault> {
+    if at.get().is_multiple_of(8) {
+        Ok(())
+    } else {
+        Err(Fault { address: at, write, kind: FaultKind::Misaligned })
+    }
+}
+
+impl Sim {
+    /// Carries out an access to the word that `at` lies in.
+    fn word<R>(
+        &self,
+        at: VirtAddr,
+        write: bool,
+        access: impl FnOnce(&std::sync::atomic::AtomicU64) -> R,
+    ) -> Result<R, Fault> {
+        let into = self.translate(at, Want { write, ..Want::default() })?;
+        let index = into.get() as usize % 4096 / 8;
+        let word = self.0.arena.word(Frame::containing(into), index);
+        word.map(access).ok_or(Fault { address: at, write, kind: FaultKind::Malformed })
+    }
+}
+
+/// Cuts `from + 0..len` at the borders of words: the address, and the part of the buffer.
+fn pieces(
+    at: VirtAddr,
+    len: usize,
+) -> impl Iterator<Item = (Option<VirtAddr>, std::ops::Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        (done < len).then(|| {
+            let here = at.checked_add(done as u64);
+            let room = 8 - (at.get() as usize).wrapping_add(done) % 8;
+            let piece = done..(done + room).min(len);
+            done = piece.end;
+            (here, piece)
+        })
+    })
+}
+
+fn beyond(at: VirtAddr, write: bool) -> Fault {
+    Fault { address: at, write, kind: FaultKind::NotCanonical }
+}
+
+impl Translated for Sim {
+    unsafe fn read(&self, at: VirtAddr, into: &mut [u8]) -> Result<(), Fault> {
+        for (here, piece) in pieces(at, into.len()) {
+            let here = here.ok_or(beyond(at, false))?;
+            // Acquire: as a load on x86-64.
+            let word = self.word(here, false, |word| word.load(Ordering::Acquire))?;
+            let first = here.offset_in(PageSize::Size4K) as usize % 8;
+            let len = piece.len();
+            into[piece].copy_from_slice(&word.to_le_bytes()[first..first + len]);
+        }
+        Ok(())
+    }
+
+    unsafe fn write(&self, at: VirtAddr, from: &[u8]) -> Result<(), Fault> {
+        for (here, piece) in pieces(at, from.len()) {
+            let here = here.ok_or(beyond(at, true))?;
+            let first = here.offset_in(PageSize::Size4K) as usize % 8;
+            let change = |word: u64| {
+                let mut bytes = word.to_le_bytes();
+                bytes[first..first + piece.len()].copy_from_slice(&from[piece.clone()]);
+                Some(u64::from_le_bytes(bytes))
+            };
+            // AcqRel, Acquire: a store on x86-64 releases; the rest of the word stays what others make it.
+            self.word(here, true, |word| {
+                word.fetch_update(Ordering::AcqRel, Ordering::Acquire, change).is_ok()
+            })?;
+        }
+        Ok(())
+    }
+
+    unsafe fn load(&self, at: VirtAddr) -> Result<u64, Fault> {
+        misaligned(at, false)?;
+        // Acquire: as a load on x86-64.
+        self.word(at, false, |word| word.load(Ordering::Acquire))
+    }
+
+    unsafe fn store(&self, at: VirtAddr, value: u64) -> Result<(), Fault> {
+        misaligned(at, true)?;
+        // Release: as a store on x86-64.
+        self.word(at, true, |word| word.store(value, Ordering::Release))
+    }
+}

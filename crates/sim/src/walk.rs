@@ -1,0 +1,246 @@
+//! Translation as the hardware does it: the TLB, then the cached upper levels, then the tables in memory.
+//!
+//! A walk reads one entry a step, so writers come between its levels. It goes from the lowest cached upper-level entry on, and
+//! from nothing else: a table that was given up too early is really walked. Accessed and dirty bits are set by a compare and
+//! exchange of the entry that was read; if that has changed, it is read again. Absent entries are not cached. An access that a cached
+//! translation does not allow is a fault, and drops the translation: so a fault may be spurious, as on real CPUs. No interrupt
+//! is taken within a walk, because a walk is part of an instruction.
+
+use crate::config::Stale;
+use crate::cpu::Cpu;
+use crate::events::What;
+use crate::format::{self, ACCESSED, DIRTY, Entry, GLOBAL, Rights, Want};
+use crate::report::Violation;
+use crate::sim::{Sim, locked};
+use crate::tlb::{Translation, Upper};
+use machine::{Asid, Fault, FaultKind, Flush, Frame, PageSize, PhysAddr, VirtAddr, VirtRange};
+use std::sync::atomic::Ordering;
+
+/// Where a walk of the tables without any cache ends; for checks.
+pub(crate) struct Leaf {
+    pub(crate) table: Frame,
+    pub(crate) index: usize,
+    pub(crate) page: Option<(PageSize, Frame, Rights)>,
+}
+
+impl Sim {
+    /// Translates an address for an access, as this CPU would at this moment: it caches, sets accessed and dirty bits, and
+    /// checks. The access itself may follow at once.
+    ///
+    /// # Errors
+    /// The fault that the CPU would take.
+    pub fn translate(&self, at: VirtAddr, want: Want) -> Result<PhysAddr, Fault> {
+        let cpu = self.cpu();
+        self.instruction(cpu);
+        let fault = |kind| {
+            cpu.counts.faults.add(1);
+            Fault { address: at, write: want.write, kind }
+        };
+        if !format::is_canonical(at, self.0.config.levels) {
+            return Err(fault(FaultKind::NotCanonical));
+        }
+        let (held, root, space) = {
+            let state = locked(&cpu.state);
+            let Some((root, space)) = state.root else { return Err(fault(FaultKind::NotPresent)) };
+            (state.tlb.find(space, at), root, space)
+        };
+        let found = match held {
+            Some(held) if !held.rights.allow(want) => {
+                drop_page(cpu, &held);
+                return Err(fault(FaultKind::Protection));
+            }
+            // The dirty bit in memory has to be set first: that takes a walk.
+            Some(held) if !want.write || held.dirty => {
+                cpu.counts.hits.add(1);
+                self.check_hit(cpu, at, want, &held);
+                held
+            }
+            _ => {
+                let found = self.walk(cpu, root, space, at, want).map_err(fault)?;
+                self.fill(cpu, found);
+                found
+            }
+        };
+        if self.0.config.speculation != 0 {
+            self.speculate(cpu, root, space, at);
+        }
+        let offset = at.offset_in(found.size);
+        let into =
+            found.frame.start().checked_add(offset).ok_or_else(|| fault(FaultKind::Malformed))?;
+        self.check_frame(at, Frame::containing(into));
+        Ok(into)
+    }
+
+    fn fill(&self, cpu: &Cpu, new: Translation) {
+        locked(&cpu.state).tlb.insert(new);
+        self.note_if(cpu, || What::Fill(new.page, new.size, new.frame));
+    }
+
+    /// Caches a neighbour that nobody asked for.
+    fn speculate(&self, cpu: &Cpu, root: Frame, space: Asid, at: VirtAddr) {
+        let (chosen, up) = {
+            let random = &mut locked(&cpu.state).random;
+            (random.rand_range(0..1000) < self.0.config.speculation, random.rand_u32() & 1 == 0)
+        };
+        let near = if up { at.checked_add(4096) } else { at.checked_sub(4096) };
+        let near = near.filter(|near| {
+            let possible = chosen && format::is_canonical(*near, self.0.config.levels);
+            possible && locked(&cpu.state).tlb.find(space, *near).is_none()
+        });
+        if let Some(near) = near
+            && let Ok(found) = self.walk(cpu, root, space, near, Want::default())
+        {
+            cpu.counts.speculated.add(1);
+            self.fill(cpu, found);
+        }
+    }
+
+    fn walk(
+        &self,
+        cpu: &Cpu,
+        root: Frame,
+        space: Asid,
+        at: VirtAddr,
+        want: Want,
+    ) -> Result<Translation, FaultKind> {
+        cpu.counts.walks.add(1);
+        let _done = Walking(cpu);
+        let held = locked(&cpu.state).uppers.find(space, at);
+        let (mut level, mut table, mut rights, mut since) = match held {
+            Some(Upper { level, table, rights, since, .. }) => {
+                cpu.counts.upper_hits.add(1);
+                (level, table, rights, since)
+            }
+            None => (self.0.config.levels - 1, root, Rights::ALL, self.0.log.now()),
+        };
+        let mut cached = held.is_some();
+        loop {
+            locked(&cpu.state).walking = Some(table);
+            self.point(cpu);
+            self.check_table(table, level, at, since, cached);
+            let (entry, found) = self.read_entry(cpu, table, level, at, rights, want)?;
+            // After the entry was read: what it leads to had its stamps before.
+            let read_at = self.0.log.now();
+            rights = rights.and(entry);
+            match found {
+                Entry::Table(next) => {
+                    level -= 1;
+                    (table, since, cached) = (next, read_at, false);
+                    let start = at;
+                    let upper = Upper { level, start, space, table, rights, since };
+                    locked(&cpu.state).uppers.insert(at, upper);
+                }
+                Entry::Page(size, frame) => {
+                    return Ok(Translation {
+                        page: at.align_down(size),
+                        size,
+                        space: (entry & GLOBAL == 0).then_some(space),
+                        frame,
+                        rights,
+                        dirty: entry & DIRTY != 0,
+                        since: read_at,
+                    });
+                }
+                Entry::Absent | Entry::Malformed => return Err(FaultKind::Malformed),
+            }
+        }
+    }
+
+    /// Reads the entry for `at` and sets its accessed bit, and its dirty bit if it is a page's that is written.
+    fn read_entry(
+        &self,
+        cpu: &Cpu,
+        table: Frame,
+        level: u8,
+        at: VirtAddr,
+        rights: Rights,
+        want: Want,
+    ) -> Result<(u64, Entry), FaultKind> {
+        cpu.counts.entries_walked.add(1);
+        let cell =
+            self.0.arena.word(table, format::index(at, level)).ok_or(FaultKind::Malformed)?;
+        loop {
+            // Acquire: pairs with the Release of whoever linked what the entry leads to.
+            let entry = cell.load(Ordering::Acquire);
+            let found = format::decode(entry, level);
+            let is_page = match found {
+                Entry::Absent => return Err(FaultKind::NotPresent),
+                Entry::Malformed => return Err(FaultKind::Malformed),
+                Entry::Table(_) => false,
+                Entry::Page(..) => true,
+            };
+            if is_page && !rights.and(entry).allow(want) {
+                return Err(FaultKind::Protection);
+            }
+            let marked = entry | ACCESSED | if is_page && want.write { DIRTY } else { 0 };
+            // AcqRel, Relaxed: atomic with the read, so no change by software is lost; if it failed it is read again.
+            let same = marked == entry
+                || cell
+                    .compare_exchange(entry, marked, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok();
+            if same {
+                return Ok((marked, found));
+            }
+        }
+    }
+
+    /// The entry that decides about `at` now, without caches, marks or steps.
+    pub(crate) fn look(&self, root: Frame, at: VirtAddr) -> Option<Leaf> {
+        let (mut table, mut rights) = (root, Rights::ALL);
+        for level in (0..self.0.config.levels).rev() {
+            let index = format::index(at, level);
+            // Acquire: as in `read_entry`.
+            let entry = self.0.arena.word(table, index)?.load(Ordering::Acquire);
+            rights = rights.and(entry);
+            match format::decode(entry, level) {
+                Entry::Table(next) => table = next,
+                Entry::Page(size, frame) => {
+                    return Some(Leaf { table, index, page: Some((size, frame, rights)) });
+                }
+                Entry::Absent | Entry::Malformed => return Some(Leaf { table, index, page: None }),
+            }
+        }
+        None
+    }
+
+    fn check_hit(&self, cpu: &Cpu, at: VirtAddr, want: Want, held: &Translation) {
+        if self.0.config.checks.stale == Stale::Off {
+            return;
+        }
+        let Some(used) = held.frame.checked_add(at.offset_in(held.size) >> 12) else { return };
+        let freed =
+            self.0.life(used).is_some_and(|life| !life.get().yes() || life.get().at() > held.since);
+        let root = locked(&cpu.state).root;
+        let leaf = root.and_then(|(root, _)| self.look(root, at));
+        let page =
+            leaf.as_ref().and_then(|leaf| leaf.page).filter(|(.., rights)| rights.allow(want));
+        let now = page.and_then(|(size, frame, _)| frame.checked_add(at.offset_in(size) >> 12));
+        if freed || (self.0.config.checks.stale == Stale::Changed && now != Some(used)) {
+            let mut history = self.history_of(used);
+            history.extend(leaf.and_then(|leaf| self.history_of_entry(leaf.table, leaf.index)));
+            history.push(format!("{} cached the translation at {}", cpu.id, held.since));
+            self.violation(
+                Violation::StaleTranslation { address: at, write: want.write, used, now, freed },
+                history,
+            );
+        }
+    }
+}
+
+/// A fault drops the translation that it came from.
+fn drop_page(cpu: &Cpu, held: &Translation) {
+    if let Some(range) = VirtRange::new(held.page, held.size.bytes()) {
+        let state = &mut *locked(&cpu.state);
+        let what = Flush::Range { space: held.space, range, stride: held.size, tables: false };
+        crate::tlb::flush(&mut state.tlb, &mut state.uppers, what);
+    }
+}
+
+/// The end of a walk, however it ends.
+struct Walking<'a>(&'a Cpu);
+
+impl Drop for Walking<'_> {
+    fn drop(&mut self) {
+        locked(&self.0.state).walking = None;
+    }
+}
