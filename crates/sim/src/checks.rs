@@ -3,7 +3,7 @@
 //! Most look further than what has gone wrong: a table that is given up while a CPU has a cached entry for it is a violation at
 //! that moment, not when the CPU walks into it, if ever. So a seed need not be lucky twice.
 
-use crate::events::What;
+use crate::events::{Stamped, What};
 use crate::format::{self, Entry};
 use crate::report::{Leaked, Report, Violation};
 use crate::sim::{Sim, locked};
@@ -57,9 +57,15 @@ impl Sim {
 
     /// An access goes to a frame: somebody must have allocated it.
     pub(crate) fn check_frame(&self, address: VirtAddr, frame: Frame) {
-        if self.0.config.checks.frames && self.0.life(frame).is_some_and(|life| !life.get().yes()) {
+        if self.0.config.checks.frames && !self.is_alive(frame) {
             self.violation(Violation::FreeFrame { address, frame }, self.history_of(frame));
         }
+    }
+
+    /// Whether somebody has allocated the frame; what is not memory is always there.
+    fn is_alive(&self, frame: Frame) -> bool {
+        let at = |stamp: Option<&Stamped>| stamp.map_or(0, |stamp| stamp.get().at());
+        self.0.arena.index(frame).is_none() || at(self.0.born(frame)) > at(self.0.died(frame))
     }
 
     /// I3: a table stops being one. No CPU may be able to walk it any more.
@@ -215,7 +221,7 @@ impl Sim {
     pub fn allocated(&self) -> Vec<Leaked> {
         let leaked = |frame| {
             let info = self.0.frames.info(frame)?;
-            let stamp = self.0.life(frame)?.get();
+            let stamp = self.0.born(frame)?.get();
             (info.refs() != 0).then(|| Leaked {
                 frame,
                 order: info.order(),
@@ -255,16 +261,24 @@ impl Sim {
 
     pub(crate) fn history_of(&self, frame: Frame) -> Vec<String> {
         let mut lines = Vec::new();
-        if let Some(life) = self.0.life(frame).map(|life| life.get()).filter(|life| life.at() != 0)
-        {
-            let what = if life.yes() { "allocated" } else { "freed" };
-            lines.push(format!("frame {frame} was {what} by {} at {}", life.cpu(), life.at()));
+        for (stamp, what) in [(self.0.born(frame), "allocated"), (self.0.died(frame), "freed")] {
+            if let Some(stamp) = stamp.map(|stamp| stamp.get()).filter(|stamp| stamp.at() != 0) {
+                lines.push(format!(
+                    "frame {frame} was last {what} by {} at {}",
+                    stamp.cpu(),
+                    stamp.at()
+                ));
+            }
         }
         if let Some(table) =
             self.0.table(frame).map(|table| table.get()).filter(|table| table.at() != 0)
         {
             let what = if table.yes() { "made a table" } else { "given up as a table" };
-            lines.push(format!("frame {frame} was {what} by {} at {}", table.cpu(), table.at()));
+            lines.push(format!(
+                "frame {frame} was last {what} by {} at {}",
+                table.cpu(),
+                table.at()
+            ));
         }
         lines
     }
@@ -283,8 +297,11 @@ impl Sim {
         let what = || if allocated { What::Alloc(frame, order) } else { What::Free(frame) };
         let at = self.0.log.note(cpu.id, what);
         for number in 0..1 << order {
-            if let Some(life) = frame.checked_add(number).and_then(|frame| self.0.life(frame)) {
-                life.set(at, cpu.id, allocated);
+            let frame = frame.checked_add(number);
+            let stamp = frame
+                .and_then(|frame| if allocated { self.0.born(frame) } else { self.0.died(frame) });
+            if let Some(stamp) = stamp {
+                stamp.set(at, cpu.id, allocated);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What has happened lately, and what last happened to each frame.
 //!
-//! Time is a number that every event takes the next of. Each frame has two stamps that no ring overwrites: of when it was last
-//! allocated or freed, and of when it last began or ceased to be a table. So a report can always say who and when; the ring
+//! Time is a number that every event takes the next of. Each frame has stamps that no ring overwrites: of when it was last
+//! allocated, last freed, and of when it last began or ceased to be a table. So a report can always say who and when; the ring
 //! adds what happened around it.
 
 use core::fmt;
@@ -126,7 +126,7 @@ impl Stamp {
         CpuId::new((self.0 >> 1) as usize & 0xff).unwrap_or_default()
     }
 
-    /// Allocated, or a table.
+    /// Whether it became a table, rather than ceased to be one.
     pub(crate) fn yes(self) -> bool {
         self.0 & 1 != 0
     }

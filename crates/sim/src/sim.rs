@@ -39,8 +39,9 @@ pub(crate) struct Inner {
     pub(crate) cpus: Vec<crossbeam_utils::CachePadded<Cpu>>,
     pub(crate) online: AtomicU64,
     pub(crate) log: Log,
-    /// Of each frame: when it was allocated or freed; when it began or ceased to be a table.
-    pub(crate) lives: Vec<Stamped>,
+    /// Of each frame: when it was last allocated, and last freed; when it began or ceased to be a table.
+    pub(crate) born: Vec<Stamped>,
+    pub(crate) died: Vec<Stamped>,
     pub(crate) tables: Vec<Stamped>,
     pub(crate) roots: Mutex<BTreeSet<Frame>>,
     pub(crate) images: Mutex<BTreeMap<u8, Image>>,
@@ -98,7 +99,8 @@ impl Sim {
             cpus: cpus.iter().map(|id| Cpu::new(*id, &config).into()).collect(),
             online: AtomicU64::new(0),
             log: Log::new(config.events),
-            lives: (0..config.frames).map(stamps).collect(),
+            born: (0..config.frames).map(stamps).collect(),
+            died: (0..config.frames).map(stamps).collect(),
             tables: (0..config.frames).map(stamps).collect(),
             roots: Mutex::default(),
             images: Mutex::default(),
@@ -117,6 +119,8 @@ impl Sim {
     }
 
     /// Runs `f` on this host thread as the CPU `cpu`, without a scheduler. A violation is a panic here.
+    ///
+    /// When a program ends its CPU is idle: no table is active there, but what it has cached stays.
     ///
     /// # Panics
     /// There is no such CPU, or something runs as it already.
@@ -148,6 +152,8 @@ impl Sim {
         cpu.set_depth(0);
         let flushes = std::mem::take(&mut mail.flushes);
         drop(mail);
+        // It translates nothing, but what it has cached stays.
+        locked(&cpu.state).root = None;
         // An idle CPU answers at once.
         flushes.into_iter().for_each(|request| self.answer(cpu, &request));
     }
@@ -181,27 +187,29 @@ impl Sim {
         self.stop_if_halted();
     }
 
-    /// A point, and the interrupts that are pending.
+    /// A point, and the interrupts that are pending. Between an interrupt and the instruction after it others run too.
     #[inline]
     pub(crate) fn instruction(&self, cpu: &Cpu) {
         self.point(cpu);
-        self.poll(cpu);
+        if self.poll(cpu) {
+            self.point(cpu);
+        }
     }
 
-    /// Takes what is pending, if interrupts are on.
+    /// Takes what is pending, if interrupts are on. Returns whether there was anything.
     #[inline]
-    pub(crate) fn poll(&self, cpu: &Cpu) {
+    pub(crate) fn poll(&self, cpu: &Cpu) -> bool {
         if cpu.depth() != 0 {
-            return;
+            return false;
         }
         // Acquire: pairs with the Release of who left mail.
-        if cpu.flag.load(Ordering::Acquire) {
+        let mail = cpu.flag.load(Ordering::Acquire) && !std::thread::panicking();
+        if mail {
             self.answer_all(cpu);
             self.take_interrupts(cpu);
         }
-        if self.0.config.tick.is_some() {
-            self.take_tick(cpu);
-        }
+        let tick = self.0.config.tick.is_some() && self.take_tick(cpu);
+        mail || tick
     }
 
     /// Calls `handler` in each timer interrupt (see [`Config::tick`]), with interrupts off. It can be set once.
@@ -213,11 +221,11 @@ impl Sim {
     }
 
     #[cold]
-    fn take_tick(&self, cpu: &Cpu) {
+    fn take_tick(&self, cpu: &Cpu) -> bool {
         let steps = cpu.counts.steps.add(0);
         // Relaxed: only this CPU uses it.
         if steps < cpu.next_tick.load(Ordering::Relaxed) || std::thread::panicking() {
-            return;
+            return false;
         }
         cpu.next_tick
             .store(steps.saturating_add(self.0.config.tick.unwrap_or(u64::MAX)), Ordering::Relaxed);
@@ -226,6 +234,7 @@ impl Sim {
             let _off = Off::new(cpu);
             handler(self);
         }
+        true
     }
 
     /// Sends an interrupt to a CPU: `handler` runs there, with interrupts off, at its next step with interrupts
@@ -245,9 +254,6 @@ impl Sim {
     }
 
     fn take_interrupts(&self, cpu: &Cpu) {
-        if std::thread::panicking() {
-            return;
-        }
         loop {
             let mut mail = locked(&cpu.mail);
             let next: Option<Handler> =
@@ -392,10 +398,14 @@ impl fmt::Debug for Sim {
     }
 }
 
-/// Where a frame's stamps are; frames that the arena does not have are nobody's.
+/// A frame's stamps; frames that the arena does not have have none.
 impl Inner {
-    pub(crate) fn life(&self, frame: Frame) -> Option<&Stamped> {
-        self.lives.get(self.arena.index(frame)?)
+    pub(crate) fn born(&self, frame: Frame) -> Option<&Stamped> {
+        self.born.get(self.arena.index(frame)?)
+    }
+
+    pub(crate) fn died(&self, frame: Frame) -> Option<&Stamped> {
+        self.died.get(self.arena.index(frame)?)
     }
 
     pub(crate) fn table(&self, frame: Frame) -> Option<&Stamped> {

@@ -208,8 +208,7 @@ impl Sim {
             return;
         }
         let Some(used) = held.frame.checked_add(at.offset_in(held.size) >> 12) else { return };
-        let freed =
-            self.0.life(used).is_some_and(|life| !life.get().yes() || life.get().at() > held.since);
+        let freed = self.0.died(used).is_some_and(|died| died.get().at() > held.since);
         let root = locked(&cpu.state).root;
         let leaf = root.and_then(|(root, _)| self.look(root, at));
         let page =

@@ -1,0 +1,167 @@
+//! A few lines that map pages, for tests of the machine: one global mapping at a time, no lock, no clever thing.
+#![allow(dead_code, reason = "each test uses some of it")]
+
+use machine::*;
+use sim::{Config, Sim};
+
+pub(crate) const PRESENT: u64 = 1;
+pub(crate) const WRITE: u64 = 1 << 1;
+pub(crate) const ACCESSED: u64 = 1 << 5;
+pub(crate) const DIRTY: u64 = 1 << 6;
+pub(crate) const LARGE: u64 = 1 << 7;
+pub(crate) const GLOBAL: u64 = 1 << 8;
+
+pub(crate) const RW: u64 = PRESENT | WRITE;
+
+pub(crate) fn machine(cpus: usize) -> Sim {
+    Sim::new(Config { cpus, frames: 256, ..Config::default() }).unwrap()
+}
+
+pub(crate) fn virt(at: u64) -> VirtAddr {
+    VirtAddr::new(at)
+}
+
+pub(crate) fn range(at: u64, len: u64) -> VirtRange {
+    VirtRange::new(virt(at), len).unwrap()
+}
+
+/// Page tables of one address space.
+#[derive(Clone)]
+pub(crate) struct Space {
+    pub(crate) sim: Sim,
+    pub(crate) root: Frame,
+}
+
+impl Space {
+    pub(crate) fn new(sim: &Sim) -> Space {
+        let levels = sim.config().levels;
+        Space { sim: sim.clone(), root: table(sim, levels - 1) }
+    }
+
+    pub(crate) fn activate(&self, asid: u16) {
+        // SAFETY: the tests need nothing mapped but what they touch, and no tag is used for two spaces.
+        unsafe { self.sim.activate(self.root, Asid(asid), true) }
+    }
+
+    pub(crate) fn entry(&self, table: Frame, index: usize) -> Entry<'_, Sim> {
+        // SAFETY: only tables are asked for, or mutants that the machine has to stop.
+        unsafe { self.sim.entry(table, index) }.unwrap()
+    }
+
+    /// The table of this level on the way to `at`, if it is there.
+    pub(crate) fn table(&self, at: u64, level: u8) -> Option<Frame> {
+        let mut table = self.root;
+        for above in (level + 1..self.sim.config().levels).rev() {
+            let entry = self.entry(table, index(at, above)).load();
+            if entry & PRESENT == 0 {
+                return None;
+            }
+            table = Frame::containing(PhysAddr::new(entry & 0x000f_ffff_ffff_f000));
+        }
+        Some(table)
+    }
+
+    /// Puts an entry at a level, with the tables above it.
+    pub(crate) fn set(&self, at: u64, level: u8, entry: u64) {
+        for below in (level..self.sim.config().levels - 1).rev() {
+            if self.table(at, below).is_none() {
+                let upper = self.table(at, below + 1).unwrap();
+                let new = table(&self.sim, below);
+                self.entry(upper, index(at, below + 1)).store(new.start().get() | RW | 4);
+            }
+        }
+        self.slot(at, level).store(entry);
+    }
+
+    pub(crate) fn slot(&self, at: u64, level: u8) -> Entry<'_, Sim> {
+        self.entry(self.table(at, level).unwrap(), index(at, level))
+    }
+
+    pub(crate) fn map(&self, at: u64, frame: Frame) {
+        self.set(at, 0, frame.start().get() | RW);
+    }
+
+    /// Clears the entry and returns the frame that was there.
+    pub(crate) fn unmap(&self, at: u64) -> Frame {
+        let old = self.slot(at, 0).swap(0);
+        assert!(old & PRESENT != 0, "{at:#x} was not mapped");
+        Frame::containing(PhysAddr::new(old & 0x000f_ffff_ffff_f000))
+    }
+
+    /// Flushes pages everywhere.
+    pub(crate) fn flush(&self, at: u64, len: u64, tables: bool) {
+        let what =
+            Flush::Range { space: None, range: range(at, len), stride: PageSize::Size4K, tables };
+        self.sim.flush_on(&self.sim.online(), what);
+    }
+
+    /// Unlinks the empty table of this level and returns it.
+    pub(crate) fn unlink(&self, at: u64, level: u8) -> Frame {
+        let old = self.slot(at, level + 1).swap(0);
+        Frame::containing(PhysAddr::new(old & 0x000f_ffff_ffff_f000))
+    }
+
+    pub(crate) fn load(&self, at: u64) -> Result<u64, Fault> {
+        // SAFETY: the tests map ordinary memory, and only touch it so.
+        unsafe { self.sim.load(virt(at)) }
+    }
+
+    /// An access that may fault or not.
+    pub(crate) fn touch(&self, at: u64) {
+        let _ = self.sim.translate(virt(at), sim::Want::default());
+    }
+
+    pub(crate) fn store(&self, at: u64, value: u64) -> Result<(), Fault> {
+        // SAFETY: as above.
+        unsafe { self.sim.store(virt(at), value) }
+    }
+
+    /// Gives all tables back. Nothing may be mapped, and no CPU may have the space active.
+    pub(crate) fn destroy_all(&self) {
+        self.sim.flush_on(&self.sim.online(), Flush::All);
+        self.destroy_below(self.root, self.sim.config().levels - 1);
+    }
+
+    fn destroy_below(&self, table: Frame, level: u8) {
+        for index in 0..ENTRIES {
+            let entry = self.entry(table, index).load();
+            if entry & PRESENT != 0 && level > 0 && entry & LARGE == 0 {
+                self.entry(table, index).store(0);
+                self.sim.flush_on(&self.sim.online(), Flush::All);
+                self.destroy_below(
+                    Frame::containing(PhysAddr::new(entry & 0x000f_ffff_ffff_f000)),
+                    level - 1,
+                );
+            }
+        }
+        free(&self.sim, table);
+    }
+}
+
+pub(crate) fn index(at: u64, level: u8) -> usize {
+    (at >> (12 + 9 * level)) as usize & 511
+}
+
+/// A table with nothing in it.
+pub(crate) fn table(sim: &Sim, level: u8) -> Frame {
+    let frame = page(sim);
+    clear(sim, frame);
+    sim.set_owner(frame, Owner::Table(level)).unwrap();
+    frame
+}
+
+/// A page of memory.
+pub(crate) fn page(sim: &Sim) -> Frame {
+    sim.alloc(0, Place::Local).unwrap()
+}
+
+pub(crate) fn clear(sim: &Sim, frame: Frame) {
+    let at = sim.frame_ptr(frame).unwrap();
+    // SAFETY: the frame was just allocated, nobody else has a pointer to it.
+    unsafe { at.write_bytes(0, 4096) }
+}
+
+pub(crate) fn free(sim: &Sim, frame: Frame) {
+    // SAFETY: the tests have no pointer to it; a mutant that has a translation is stopped by the machine.
+    unsafe { sim.free(frame) }.unwrap()
+}
