@@ -12,6 +12,7 @@
 //! - [`Single`]: no concurrent readers exist; retiring frees at once. For structures with one owner.
 //! - `Epoch` (feature `std`): crossbeam-epoch's default collector, for programs that run on an
 //!   operating system.
+//! - `quiescent::Quiescent` (feature `quiescent`): quiescent states of CPUs, for kernels, and for machines in software.
 //!
 //! [`Concurrent`] marks the engines whose guards really protect: code that lets readers run beside
 //! a writer asks for it, so `Single` cannot be used there by mistake.
@@ -35,16 +36,20 @@
 //! Taking a guard does not wait. Its cost is the engine's; for `Epoch` one thread-local store and
 //! one fence (about 7 ns), about 1 ns when nested. `Epoch` may also allocate a thread's record on
 //! the thread's first guard, and may run the deferred frees of others when a guard is taken: a
-//! hosted program can bear both. Code that runs in interrupts needs an engine that does neither,
-//! on quiescent states; the trait leaves room for it.
+//! hosted program can bear both. Code that runs in interrupts needs an engine that does neither: `Quiescent`, whose
+//! guards cost two plain stores.
 #![no_std]
 #![deny(missing_docs)]
 
-#[cfg(any(test, feature = "std"))]
+#[cfg(feature = "quiescent")]
+extern crate alloc;
+#[cfg(any(test, loom, feature = "std"))]
 extern crate std;
 
 #[cfg(feature = "std")]
 mod epoch;
+#[cfg(feature = "quiescent")]
+pub mod quiescent;
 mod single;
 
 #[cfg(feature = "std")]

@@ -69,7 +69,7 @@ fn remap(seed: u64, mutant: Remap, config: Config) -> Result<(), Failure> {
             space.map(AT, frame);
             space.store(AT, round).unwrap();
             turn.fetch_add(1, SeqCst);
-            wait(&sim, || turn.load(SeqCst) % 2 == 0);
+            wait(&sim, || turn.load(SeqCst).is_multiple_of(2));
             let flush = || match mutant {
                 Remap::Right | Remap::FlushFirst => space.flush(AT, 4096, false),
                 Remap::WrongPage => space.flush(AT + 4096, 4096, false),

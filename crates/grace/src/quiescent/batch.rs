@@ -1,0 +1,256 @@
+//! Batches of retired pieces: blocks of the heap, in lists.
+//!
+//! A CPU fills one block, closes it with the number of the period that it must wait for, and puts it at the end of its list; pieces are freed from the
+//! front. One emptied block is kept, so that a CPU whose batches are freed as fast as they fill does not allocate. What a CPU
+//! that goes away has left is pushed onto one chain, block by block linked already, and whoever reclaims next takes all
+//! of the chain: there is no point at which a pushed block could be taken alone, so the chain has no ABA problem.
+
+use super::sync::{AtomicPtr, Ordering};
+use alloc::alloc::{alloc, dealloc};
+use core::alloc::Layout;
+use core::mem::MaybeUninit;
+use core::ptr::{self, NonNull};
+
+/// As many pieces as wait together.
+pub const BATCH: usize = if cfg!(loom) { 2 } else { 62 };
+
+/// A retired piece.
+#[derive(Clone, Copy)]
+pub(super) struct Item {
+    pub(super) ptr: NonNull<()>,
+    pub(super) free: unsafe fn(NonNull<()>),
+}
+
+struct Block {
+    next: Option<NonNull<Block>>,
+    target: u64,
+    len: usize,
+    items: [MaybeUninit<Item>; BATCH],
+}
+
+impl Block {
+    fn new() -> Option<NonNull<Block>> {
+        // SAFETY: the size is not 0.
+        let block = NonNull::new(unsafe { alloc(Layout::new::<Block>()) })?.cast::<Block>();
+        let items = [const { MaybeUninit::uninit() }; BATCH];
+        // SAFETY: just allocated with this layout.
+        unsafe { block.write(Block { next: None, target: 0, len: 0, items }) };
+        Some(block)
+    }
+
+    /// # Safety
+    /// It came from `new`, and nobody uses it any more.
+    unsafe fn free(block: NonNull<Block>) {
+        // SAFETY: the caller's promise; a block needs no drop.
+        unsafe { dealloc(block.as_ptr().cast(), Layout::new::<Block>()) }
+    }
+}
+
+/// Blocks in a row, which the list owns.
+#[derive(Default)]
+pub(super) struct List {
+    ends: Option<(NonNull<Block>, NonNull<Block>)>,
+    /// The largest target among them, or larger.
+    newest: u64,
+}
+
+impl List {
+    const fn new() -> List {
+        List { ends: None, newest: 0 }
+    }
+
+    fn append(&mut self, mut other: List) {
+        let Some((first, last)) = other.ends.take() else { return };
+        match &mut self.ends {
+            // SAFETY: this list owns its blocks.
+            Some((_, end)) => unsafe { core::mem::replace(end, last).as_mut().next = Some(first) },
+            None => self.ends = Some((first, last)),
+        }
+        self.newest = self.newest.max(other.newest);
+    }
+
+    /// # Safety
+    /// The blocks from `first` on belong to nobody else.
+    unsafe fn from_chain(first: Option<NonNull<Block>>) -> List {
+        let mut list = List::new();
+        let mut next = first;
+        while let Some(mut block) = next {
+            // SAFETY: the caller's promise.
+            let block_mut = unsafe { block.as_mut() };
+            next = block_mut.next.take();
+            list.append(List { ends: Some((block, block)), newest: block_mut.target });
+        }
+        list
+    }
+}
+
+impl Drop for List {
+    /// Gives the blocks back; what they hold is never freed.
+    fn drop(&mut self) {
+        let mut next = self.ends.take().map(|(first, _)| first);
+        while let Some(block) = next {
+            // SAFETY: the list owns its blocks.
+            next = unsafe { block.as_ref().next };
+            // SAFETY: as above.
+            unsafe { Block::free(block) };
+        }
+    }
+}
+
+/// What one CPU has retired.
+pub(super) struct Batches {
+    /// Being filled; never full.
+    open: Option<NonNull<Block>>,
+    closed: List,
+    spare: Option<NonNull<Block>>,
+}
+
+impl Batches {
+    pub(super) const fn new() -> Batches {
+        Batches { open: None, closed: List::new(), spare: None }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_none() && self.closed.ends.is_none()
+    }
+
+    /// Adds a piece; `false` if there is no memory for it.
+    pub(super) fn push(&mut self, item: Item, target: impl FnOnce() -> u64) -> bool {
+        let Some(mut open) = self.open.or_else(|| self.spare.take()).or_else(Block::new) else {
+            return false;
+        };
+        self.open = Some(open);
+        // SAFETY: ours.
+        let block = unsafe { open.as_mut() };
+        block.items[block.len].write(item);
+        block.len += 1;
+        if block.len == BATCH {
+            self.close(target);
+        }
+        true
+    }
+
+    /// Closes what is being filled. Returns the last period that something here waits for.
+    pub(super) fn close(&mut self, target: impl FnOnce() -> u64) -> Option<u64> {
+        if let Some(mut open) = self.open.take() {
+            let target = target();
+            // SAFETY: ours.
+            unsafe { open.as_mut() }.target = target;
+            self.closed.append(List { ends: Some((open, open)), newest: target });
+        }
+        self.closed.ends.map(|_| self.closed.newest)
+    }
+
+    /// All that is here, closed.
+    pub(super) fn leave(&mut self, target: impl FnOnce() -> u64) -> List {
+        self.close(target);
+        core::mem::take(&mut self.closed)
+    }
+
+    /// Takes over what CPUs have left that went away.
+    pub(super) fn adopt(&mut self, orphans: &Chain) {
+        if !orphans.is_empty() {
+            self.closed.append(orphans.take());
+        }
+    }
+
+    /// A piece whose period is over.
+    pub(super) fn pop_due(&mut self, done: u64) -> Option<Item> {
+        let (mut first, last) = self.closed.ends?;
+        // SAFETY: ours.
+        let block = unsafe { first.as_mut() };
+        if block.target > done {
+            return None;
+        }
+        block.len -= 1;
+        // SAFETY: a closed block has at least one item until it is taken off the list, below, and all below `len` were written.
+        let item = unsafe { block.items[block.len].assume_init() };
+        if block.len == 0 {
+            self.closed.ends = block.next.take().map(|next| (next, last));
+            if self.spare.is_none() {
+                self.spare = Some(first);
+            } else {
+                // SAFETY: ours, and empty.
+                unsafe { Block::free(first) };
+            }
+        }
+        Some(item)
+    }
+}
+
+impl Drop for Batches {
+    fn drop(&mut self) {
+        for block in [self.open.take(), self.spare.take()].into_iter().flatten() {
+            // SAFETY: ours; what it holds is never freed.
+            unsafe { Block::free(block) };
+        }
+    }
+}
+
+/// Blocks that anybody may take.
+#[derive(Debug)]
+pub(super) struct Chain(AtomicPtr<Block>);
+
+impl core::fmt::Debug for Block {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Block")
+            .field("target", &self.target)
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Chain {
+    #[cfg(not(loom))]
+    pub(super) const fn new() -> Chain {
+        Chain(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    #[cfg(loom)]
+    pub(super) fn new() -> Chain {
+        Chain(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        // Relaxed: a hint; `take` looks again.
+        self.0.load(Ordering::Relaxed).is_null()
+    }
+
+    pub(super) fn push(&self, mut list: List) {
+        let Some((first, mut last)) = list.ends.take() else { return };
+        // Relaxed: the exchange checks it.
+        let mut head = self.0.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: the blocks are this list's until the exchange succeeds.
+            unsafe { last.as_mut() }.next = NonNull::new(head);
+            // Release: the blocks are written; pairs with the Acquire of `take`. Relaxed on failure: the value is only linked to.
+            match self.0.compare_exchange_weak(
+                head,
+                first.as_ptr(),
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    fn take(&self) -> List {
+        // Acquire: pairs with the Release of each `push`, whose exchanges follow one another in a release sequence.
+        let first = self.0.swap(ptr::null_mut(), Ordering::Acquire);
+        // SAFETY: whoever swaps them out owns them all.
+        unsafe { List::from_chain(NonNull::new(first)) }
+    }
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        // A model that has failed is over: its atomics are gone.
+        #[cfg(loom)]
+        if std::thread::panicking() {
+            return;
+        }
+        drop(self.take());
+    }
+}

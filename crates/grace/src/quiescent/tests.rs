@@ -1,0 +1,245 @@
+use super::*;
+use core::cell::Cell;
+use std::boxed::Box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::thread;
+use std::vec::Vec;
+
+/// An engine whose CPUs are host threads, which say which one they are.
+struct State {
+    shared: Shared,
+    slots: Vec<Slot>,
+    freed: AtomicUsize,
+}
+
+std::thread_local! {
+    static HERE: Cell<Option<(&'static State, usize)>> = const { Cell::new(None) };
+}
+
+struct Host;
+
+// SAFETY: each test gives every CPU to one thread; there are no interrupts.
+unsafe impl Domain for Host {
+    type Exclusive = ();
+    fn cpu() -> usize {
+        HERE.get().unwrap().1
+    }
+    fn exclusive() {}
+    fn with<T>(f: impl FnOnce(Periods<'_>) -> T) -> T {
+        let (state, _) = HERE.get().unwrap();
+        f(Periods::new(&state.shared, &state.slots))
+    }
+}
+
+type Grace = Quiescent<Host>;
+
+impl State {
+    /// A state that stays, as a static would.
+    fn new(cpus: usize) -> &'static State {
+        let slots = (0..cpus).map(|_| Slot::new()).collect();
+        Box::leak(Box::new(State { shared: Shared::new(), slots, freed: AtomicUsize::new(0) }))
+    }
+
+    fn on<T>(&'static self, cpu: usize, f: impl FnOnce() -> T) -> T {
+        let before = HERE.replace(Some((self, cpu)));
+        let result = f();
+        HERE.set(before);
+        result
+    }
+
+    fn freed(&self) -> usize {
+        self.freed.load(SeqCst)
+    }
+}
+
+unsafe fn count(ptr: NonNull<()>) {
+    // SAFETY: the tests retire counters that stay.
+    unsafe { ptr.cast::<AtomicUsize>().as_ref() }.fetch_add(1, SeqCst);
+}
+
+fn retire(state: &'static State, pieces: usize) {
+    let guard = Grace::pin();
+    for _ in 0..pieces {
+        // SAFETY: `count` fits, and nothing is really freed.
+        unsafe { Grace::retire(&guard, NonNull::from(&state.freed).cast(), count) };
+    }
+}
+
+#[test]
+fn freed_when_all_have_announced() {
+    let state = State::new(3);
+    (0..3).for_each(|cpu| assert!(state.on(cpu, Grace::announce)));
+    state.on(0, || retire(state, 3));
+    let tries = |cpu| {
+        state.on(cpu, || {
+            Grace::announce();
+            Grace::reclaim(usize::MAX)
+        })
+    };
+    // The first begins the period; it takes all three to end it, and the first to see that.
+    assert_eq!([0, 1, 0].map(tries), [0, 0, 0]);
+    assert_eq!(state.freed(), 0);
+    assert_eq!([2, 0].map(tries), [0, 3]);
+    assert_eq!((state.freed(), state.on(0, Grace::is_pending)), (3, false));
+}
+
+#[test]
+fn not_freed_while_an_older_guard_lives() {
+    let state = State::new(2);
+    let (outer, inner) = state.on(1, || (Grace::pin(), Grace::pin()));
+    state.on(0, || retire(state, BATCH + 1));
+    let round = || {
+        for _ in 0..4 {
+            state.on(1, Grace::announce);
+            state.on(0, || {
+                Grace::announce();
+                Grace::reclaim(usize::MAX);
+            });
+        }
+        state.freed()
+    };
+    assert!(!state.on(1, Grace::announce) && !state.on(1, Grace::away));
+    assert_eq!(round(), 0);
+    state.on(1, || drop(outer));
+    assert_eq!(round(), 0, "nested");
+    state.on(1, || drop(inner));
+    assert_eq!(round(), BATCH + 1);
+    assert_eq!(state.shared.lost(), 0);
+}
+
+#[test]
+fn a_cpu_that_is_away_holds_nothing_up() {
+    let state = State::new(64);
+    state.on(5, || {
+        retire(state, 1);
+        (0..3).for_each(|_| assert!(Grace::announce()));
+        assert_eq!(Grace::reclaim(usize::MAX), 1);
+    });
+    // A guard brings it back, and then it does.
+    let guard = state.on(63, Grace::pin);
+    state.on(5, || {
+        retire(state, 1);
+        (0..5).for_each(|_| assert!(Grace::announce()));
+        assert_eq!(Grace::reclaim(usize::MAX), 0);
+    });
+    state.on(63, || drop(guard));
+    assert!(state.on(63, Grace::away));
+    state.on(5, || {
+        assert!(Grace::announce());
+        assert_eq!(Grace::reclaim(usize::MAX), 1);
+    });
+}
+
+#[test]
+fn what_was_left_is_freed_by_others() {
+    let state = State::new(2);
+    state.on(0, || {
+        retire(state, 2 * BATCH + 5);
+        assert!(Grace::away());
+    });
+    state.on(1, || {
+        assert!(Grace::is_pending());
+        assert_eq!(Grace::reclaim(usize::MAX), 0);
+        (0..3).for_each(|_| assert!(Grace::announce()));
+        assert_eq!(Grace::reclaim(10), 10);
+        assert_eq!(Grace::reclaim(usize::MAX), 2 * BATCH - 5);
+        assert!(!Grace::is_pending());
+    });
+}
+
+#[test]
+fn flush_begins_the_period_of_what_is_not_full() {
+    let state = State::new(2);
+    state.on(1, Grace::announce);
+    state.on(0, || {
+        Grace::announce();
+        retire(state, 1);
+        Grace::flush(&Grace::pin());
+    });
+    state.on(1, Grace::announce);
+    state.on(0, || {
+        Grace::announce();
+        Grace::flush(&Grace::pin());
+    });
+    assert_eq!(state.freed(), 1);
+}
+
+#[test]
+fn a_free_may_retire() {
+    unsafe fn again(ptr: NonNull<()>) {
+        let guard = Grace::pin();
+        // SAFETY: as in `retire`.
+        unsafe { Grace::retire(&guard, ptr, count) };
+    }
+    let state = State::new(1);
+    state.on(0, || {
+        for _ in 0..3 * BATCH {
+            let guard = Grace::pin();
+            // SAFETY: as in `retire`.
+            unsafe { Grace::retire(&guard, NonNull::from(&state.freed).cast(), again) };
+        }
+        for _ in 0..20 {
+            Grace::announce();
+            Grace::reclaim(usize::MAX);
+        }
+        assert_eq!((state.freed(), Grace::is_pending()), (3 * BATCH, false));
+    });
+}
+
+/// Pieces that are looked at under guards while others replace and retire them, on CPUs that come and go.
+#[test]
+fn threads_with_real_memory() {
+    const KEY: usize = 0x5ca1_ab1e;
+    struct Node(usize, usize);
+    unsafe fn free(ptr: NonNull<()>) {
+        // SAFETY: each node is retired once.
+        let mut node = unsafe { Box::from_raw(ptr.cast::<Node>().as_ptr()) };
+        assert_eq!(node.0 ^ KEY, node.1, "freed twice");
+        node.1 = !node.1;
+    }
+    let rounds = if cfg!(miri) { 60 } else { 30_000 };
+    let state = State::new(4);
+    let node = |n: usize| Box::into_raw(Box::new(Node(n, n ^ KEY)));
+    let place = Arc::new(core::sync::atomic::AtomicPtr::new(node(0)));
+    thread::scope(|scope| {
+        for cpu in 0..4 {
+            let place = &place;
+            scope.spawn(move || {
+                state.on(cpu, || {
+                    for round in 0..rounds {
+                        let guard = Grace::pin();
+                        if cpu < 2 {
+                            let old = place.swap(node(round), SeqCst);
+                            // SAFETY: whoever swaps it out retires it.
+                            unsafe {
+                                Grace::retire(&guard, NonNull::new(old).unwrap().cast(), free)
+                            };
+                        } else {
+                            // SAFETY: it was there after the guard began.
+                            let seen = unsafe { &*place.load(SeqCst) };
+                            assert_eq!(seen.0 ^ KEY, seen.1, "looked at after its end");
+                        }
+                        drop(guard);
+                        match round % 7 {
+                            0 => assert!(Grace::away()),
+                            1 | 4 => assert!(Grace::announce()),
+                            _ => {}
+                        }
+                        if round % 5 == 0 {
+                            Grace::reclaim(100);
+                        }
+                    }
+                    assert!(Grace::away());
+                });
+            });
+        }
+    });
+    state.on(0, || {
+        (0..3).for_each(|_| assert!(Grace::announce()));
+        Grace::reclaim(usize::MAX);
+        assert!(!Grace::is_pending());
+    });
+    // SAFETY: nobody else is left.
+    drop(unsafe { Box::from_raw(place.load(Relaxed)) });
+}

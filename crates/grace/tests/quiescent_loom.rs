@@ -1,0 +1,194 @@
+//! The engine's protocol under loom: a reader beside a writer, CPUs that go away and come back; and the same with one fence left out.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p grace --features quiescent --test quiescent_loom`
+#![cfg(loom)]
+
+use grace::Reclaim;
+use grace::quiescent::{BATCH, Domain, Fence, Periods, Quiescent, Shared, Slot, without};
+use loom::cell::UnsafeCell;
+// Not loom's, which cannot be dropped when a model has failed.
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// A cell that readers look at while they find it, and which is written when it is freed.
+struct Piece {
+    linked: AtomicUsize,
+    contents: UnsafeCell<u32>,
+}
+
+struct State {
+    shared: Shared,
+    slots: [Slot; 2],
+    piece: Piece,
+}
+
+loom::thread_local! {
+    static HERE: RefCell<Option<(Arc<State>, usize)>> = RefCell::new(None);
+}
+
+struct Host;
+
+// SAFETY: each model gives every CPU to one thread.
+unsafe impl Domain for Host {
+    type Exclusive = ();
+    fn cpu() -> usize {
+        HERE.with(|here| here.borrow().as_ref().unwrap().1)
+    }
+    fn exclusive() {}
+    fn with<T>(f: impl FnOnce(Periods<'_>) -> T) -> T {
+        let state = HERE.with(|here| here.borrow().as_ref().unwrap().0.clone());
+        f(Periods::new(&state.shared, &state.slots))
+    }
+}
+
+type Grace = Quiescent<Host>;
+
+impl State {
+    fn new() -> Arc<State> {
+        Arc::new(State {
+            shared: Shared::new(),
+            slots: [Slot::new(), Slot::new()],
+            piece: Piece { linked: AtomicUsize::new(1), contents: UnsafeCell::new(7) },
+        })
+    }
+}
+
+fn on<T>(state: &Arc<State>, cpu: usize, f: impl FnOnce() -> T) -> T {
+    HERE.with(|here| *here.borrow_mut() = Some((state.clone(), cpu)));
+    let result = f();
+    HERE.with(|here| *here.borrow_mut() = None);
+    result
+}
+
+unsafe fn free(ptr: NonNull<()>) {
+    // SAFETY: the piece of this model's state.
+    let piece = unsafe { ptr.cast::<Piece>().as_ref() };
+    // SAFETY: loom checks that nobody reads beside it, or before it without order.
+    piece.contents.with_mut(|contents| unsafe { *contents = 0 });
+}
+
+fn look(piece: &Piece) {
+    // Relaxed: the engine alone has to order it against the free.
+    if piece.linked.load(Ordering::Relaxed) == 1 {
+        // SAFETY: loom checks that nobody writes beside it.
+        piece.contents.with(|contents| assert_eq!(unsafe { *contents }, 7));
+    }
+}
+
+unsafe fn nothing(_: NonNull<()>) {}
+
+fn retire_nothing() {
+    // SAFETY: nothing is freed.
+    unsafe { Grace::retire(&Grace::pin(), NonNull::dangling(), nothing) };
+}
+
+/// Takes the piece out, retires it in a batch that is full then, and tries to free it while the other CPU runs.
+fn writer(state: &Arc<State>) {
+    (1..BATCH).for_each(|_| retire_nothing());
+    // Relaxed: as in `look`.
+    state.piece.linked.store(0, Ordering::Relaxed);
+    // SAFETY: it is unlinked, and retired once.
+    unsafe { Grace::retire(&Grace::pin(), NonNull::from(&state.piece).cast(), free) };
+    for _ in 0..2 {
+        Grace::announce();
+        Grace::reclaim(usize::MAX);
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Reader {
+    /// Announces before and after it looks.
+    Announces,
+    /// Begins the grace period itself, before it looks.
+    Begins,
+    /// Was away, looks, and goes away again.
+    ComesBack,
+    /// Looks once more after its guard is gone.
+    LooksLate,
+}
+
+fn model(reader: Reader) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(5);
+    let runs = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = runs.clone();
+    builder.check(move || {
+        // Relaxed: a count.
+        count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let state = State::new();
+        if !matches!(reader, Reader::ComesBack) {
+            on(&state, 1, || assert!(Grace::announce()));
+        }
+        on(&state, 0, || assert!(Grace::announce()));
+        let other = state.clone();
+        let thread = loom::thread::spawn(move || {
+            on(&other, 1, || {
+                match reader {
+                    Reader::Announces => assert!(Grace::announce()),
+                    Reader::Begins => {
+                        retire_nothing();
+                        assert!(Grace::announce());
+                    }
+                    Reader::ComesBack | Reader::LooksLate => {}
+                }
+                let guard = Grace::pin();
+                look(&other.piece);
+                let late = matches!(reader, Reader::LooksLate);
+                if late {
+                    drop(guard);
+                    Grace::announce();
+                    other.piece.contents.with(|_| ());
+                } else {
+                    drop(guard);
+                }
+                match reader {
+                    Reader::ComesBack => assert!(Grace::away()),
+                    _ => assert!(Grace::announce()),
+                }
+            });
+        });
+        on(&state, 0, || writer(&state));
+        thread.join().unwrap();
+        // In the end it is freed.
+        on(&state, 1, || assert!(Grace::away()));
+        on(&state, 0, || {
+            (0..3).for_each(|_| assert!(Grace::announce()));
+            Grace::reclaim(usize::MAX);
+            assert!(!Grace::is_pending());
+        });
+    });
+    println!("{reader:?}: {} interleavings", runs.load(std::sync::atomic::Ordering::Relaxed));
+}
+
+fn caught(run: impl FnOnce()) {
+    let panic = catch_unwind(AssertUnwindSafe(run)).expect_err("the mutant lives");
+    let report = panic.downcast_ref::<String>().map(String::as_str).unwrap_or_default();
+    let seen = report.contains("Causality violation") || report.contains("left == right");
+    assert!(seen, "stopped by something else: {report}");
+}
+
+#[test]
+fn a_reader_that_announces() {
+    model(Reader::Announces);
+}
+
+#[test]
+fn a_reader_that_begins_the_period() {
+    model(Reader::Begins);
+}
+
+#[test]
+fn a_reader_that_was_away() {
+    model(Reader::ComesBack);
+}
+
+#[test]
+fn mutants_are_caught() {
+    caught(|| model(Reader::LooksLate));
+    caught(|| without(Fence::Pass, || model(Reader::Announces)));
+    caught(|| without(Fence::Pass, || model(Reader::ComesBack)));
+    caught(|| without(Fence::Target, || model(Reader::Begins)));
+}
