@@ -23,6 +23,10 @@
 //! [`threads`]: a host thread for each CPU, for speed. [`seeded`]: all CPUs on one host thread, who is next drawn from a seed at
 //! each step; [`explore`] tries many seeds, and the one that fails replays exactly.
 //!
+//! # Grace periods
+//! [`Grace`] is the engine for readers, as kernels use it, on the machine's own CPUs: it announces at timer interrupts and when a program
+//! ends. [`Sim::settle`] brings all to its end.
+//!
 //! # What is checked
 //! | checker | what it reports |
 //! |---|---|
@@ -78,6 +82,7 @@ mod drive;
 mod events;
 mod flush;
 mod format;
+mod grace;
 mod here;
 mod report;
 mod sim;
@@ -90,6 +95,7 @@ pub use counts::Counts;
 pub use drive::{Cause, Explored, Failure, Program, Run, explore, seeded, threads};
 pub use events::{Event, What};
 pub use format::Want;
+pub use grace::{Exclusive, Grace, SimCpus};
 pub use report::{Leaked, Report, Violation};
 pub use sim::{Sim, TickTaken};
 

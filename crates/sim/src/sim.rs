@@ -19,8 +19,10 @@ use crate::config::{Config, ConfigError};
 use crate::counts::Counts;
 use crate::cpu::{Cpu, Handler};
 use crate::events::{Log, Stamped, What};
+use crate::grace::Grace;
 use crate::here::{self, Here, Restore};
 use crate::report::{Report, Violation};
+use ::grace::quiescent::{Shared, Slot};
 use machine::{CpuId, Frame, FrameRange, Frames, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -44,6 +46,8 @@ pub(crate) struct Inner {
     pub(crate) died: Vec<Stamped>,
     pub(crate) tables: Vec<Stamped>,
     pub(crate) roots: Mutex<BTreeSet<Frame>>,
+    pub(crate) grace: Shared,
+    pub(crate) graces: Vec<Slot>,
     pub(crate) images: Mutex<BTreeMap<u8, Image>>,
     tick: OnceLock<Box<Tick>>,
     halted: AtomicBool,
@@ -103,6 +107,8 @@ impl Sim {
             died: (0..config.frames).map(stamps).collect(),
             tables: (0..config.frames).map(stamps).collect(),
             roots: Mutex::default(),
+            grace: Shared::new(),
+            graces: cpus.iter().map(|_| Slot::new()).collect(),
             images: Mutex::default(),
             tick: OnceLock::new(),
             halted: AtomicBool::new(false),
@@ -131,8 +137,8 @@ impl Sim {
     /// Runs `f` as a CPU from attaching to detaching it.
     pub(crate) fn run_as<R>(&self, new: Here, f: impl FnOnce() -> R) -> R {
         self.attach(new.cpu);
-        let _detach = Detach(self, new.cpu);
         let _restore = Restore(here::set(new));
+        let _detach = Detach(self, new.cpu);
         f()
     }
 
@@ -145,7 +151,9 @@ impl Sim {
         self.0.online.fetch_or(1 << cpu, Ordering::SeqCst);
     }
 
+    /// The host thread still is the CPU.
     pub(crate) fn detach(&self, cpu: usize) {
+        Grace::away();
         let cpu = &self.0.cpus[cpu];
         let mut mail = locked(&cpu.mail);
         mail.attached = false;
@@ -212,7 +220,8 @@ impl Sim {
         mail || tick
     }
 
-    /// Calls `handler` in each timer interrupt (see [`Config::tick`]), with interrupts off. It can be set once.
+    /// Calls `handler` in each timer interrupt (see [`Config::tick`]), with interrupts off; before it, the interrupt announces a quiescent
+    /// state to [`Grace`]. It can be set once.
     ///
     /// # Errors
     /// There is one already.
@@ -230,6 +239,7 @@ impl Sim {
         cpu.next_tick
             .store(steps.saturating_add(self.0.config.tick.unwrap_or(u64::MAX)), Ordering::Relaxed);
         cpu.counts.ticks.add(1);
+        Grace::announce();
         if let Some(handler) = self.0.tick.get() {
             let _off = Off::new(cpu);
             handler(self);
@@ -337,7 +347,7 @@ fn stop() -> ! {
 }
 
 #[cold]
-fn nobody() -> ! {
+pub(crate) fn nobody() -> ! {
     panic!("this thread is not a CPU of this machine: use Sim::on_cpu, sim::threads or sim::seeded")
 }
 

@@ -4,8 +4,10 @@
 mod common;
 
 use common::*;
+use grace::Reclaim;
 use machine::*;
-use sim::{Checks, Config, Failure, Program, Report, Sim, Violation, explore, seeded};
+use sim::{Checks, Config, Failure, Grace, Program, Report, Sim, Violation, explore, seeded};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 const AT: u64 = 0x40_0000_1000;
@@ -348,6 +350,55 @@ fn mutants_give_tables_up_too_early() {
     let report = caught(|seed| prune(seed, Prune::ReaderTakesInterrupts));
     assert!(matches!(report.violation, Violation::NotATable { address: None, .. }), "{report}");
     assert!(report.to_string().contains("was last given up as a table by cpu0 at"), "{report}");
+}
+
+/// A table that readers with interrupts on may be in, given up after a grace period; or at once.
+fn after_a_grace_period(seed: u64, at_once: bool) -> Result<(), Failure> {
+    unsafe fn give_up(ptr: NonNull<()>) {
+        let sim = Sim::here().unwrap();
+        // SAFETY: leaked below, retired once.
+        let frame = *unsafe { Box::from_raw(ptr.cast::<Frame>().as_ptr()) };
+        free(&sim, frame);
+    }
+    let sim = Sim::new(Config { tick: Some(7), ..config() }).unwrap();
+    let space = sim.on_cpu(0, || Space::new(&sim));
+    sim.on_cpu(0, || space.set(AT, 0, 0));
+    let owner = || {
+        let table = space.unlink(AT, 0);
+        space.flush(AT & !0x1f_ffff, 0x20_0000, true);
+        if at_once {
+            free(&sim, table);
+        } else {
+            let table = NonNull::from(Box::leak(Box::new(table)));
+            // SAFETY: it is unlinked, and no walker of the hardware has it cached.
+            unsafe { Grace::retire(&Grace::pin(), table.cast(), give_up) };
+        }
+        for _ in 0..20 {
+            sim.step(Access::Shared);
+            Grace::reclaim(usize::MAX);
+        }
+    };
+    let user = || {
+        for _ in 0..3 {
+            let _guard = Grace::pin();
+            if let Some(table) = space.table(AT, 0) {
+                assert_eq!(space.entry(table, index(AT, 0)).load(), 0);
+            }
+        }
+    };
+    seeded(&sim, seed, vec![Box::new(owner), Box::new(user)])?;
+    sim.on_cpu(0, || {
+        assert!(sim.settle());
+        space.destroy_all();
+    });
+    Ok(sim.check_leaks()?)
+}
+
+#[test]
+fn a_grace_period_cut_short() {
+    right(|seed| after_a_grace_period(seed, false));
+    let report = caught(|seed| after_a_grace_period(seed, true));
+    assert!(matches!(report.violation, Violation::NotATable { address: None, .. }), "{report}");
 }
 
 /// A walk of the hardware under way when its table goes: seen at that moment, without any cached entry.

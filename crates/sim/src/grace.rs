@@ -1,0 +1,114 @@
+//! Grace periods of readers on this machine: [`Grace`], the engine that kernels use, on the machine's CPUs.
+//!
+//! A CPU announces that it is in no section at its timer interrupt, and is away when nothing runs there. Programs may announce as
+//! well, and reclaim, where a kernel would: between operations. Each machine has its own state; which one is meant is
+//! known from the host thread, so the engine works only where the thread is a CPU.
+
+use crate::here;
+use crate::sim::{Inner, Sim, nobody};
+use ::grace::quiescent::{Domain, Periods, Quiescent};
+use std::sync::Arc;
+
+/// The CPUs of the machine that the host thread belongs to, for the engine.
+#[derive(Clone, Copy, Debug)]
+pub struct SimCpus(());
+
+/// Reclamation by quiescent states of the machine's CPUs.
+///
+/// ```
+/// use grace::Reclaim;
+/// use sim::{Config, Grace, Sim};
+/// use std::ptr::NonNull;
+///
+/// unsafe fn free(ptr: NonNull<()>) {
+///     // SAFETY: retired once, below, and made by `Box::into_raw`.
+///     drop(unsafe { Box::from_raw(ptr.cast::<u64>().as_ptr()) });
+/// }
+/// let sim = Sim::new(Config::default())?;
+/// sim.on_cpu(0, || {
+///     let ptr = NonNull::from(Box::leak(Box::new(7u64)));
+///     // SAFETY: nobody else knows of the box.
+///     unsafe { Grace::retire(&Grace::pin(), ptr.cast(), free) };
+///     assert!(Grace::is_pending());
+///     assert!(sim.settle());
+/// });
+/// # Ok::<(), sim::ConfigError>(())
+/// ```
+pub type Grace = Quiescent<SimCpus>;
+
+fn inner<T>(f: impl FnOnce(&Inner, usize) -> T) -> T {
+    let here = here::get();
+    if here.machine.is_null() {
+        nobody();
+    }
+    // SAFETY: whoever made this thread a CPU of the machine keeps the machine until it is none any more.
+    f(unsafe { &*here.machine }, here.cpu)
+}
+
+// SAFETY: a host thread, or a coroutine, stays the CPU that it is while anything runs there; its state is its machine's;
+// handlers of interrupts do not run while the depth is not 0.
+unsafe impl Domain for SimCpus {
+    type Exclusive = Exclusive;
+
+    #[inline]
+    fn cpu() -> usize {
+        here::get().cpu
+    }
+
+    fn exclusive() -> Exclusive {
+        inner(|machine, cpu| {
+            let cpu = &machine.cpus[cpu];
+            cpu.set_depth(cpu.depth() + 1);
+        });
+        Exclusive(())
+    }
+
+    #[inline]
+    fn with<T>(f: impl FnOnce(Periods<'_>) -> T) -> T {
+        inner(|machine, _| f(Periods::new(&machine.grace, &machine.graces)))
+    }
+}
+
+/// Interrupts off, until it is dropped; what is pending is taken at the next step.
+#[derive(Debug)]
+pub struct Exclusive(());
+
+impl Drop for Exclusive {
+    fn drop(&mut self) {
+        inner(|machine, cpu| {
+            let cpu = &machine.cpus[cpu];
+            cpu.set_depth(cpu.depth().saturating_sub(1));
+        });
+    }
+}
+
+impl Sim {
+    /// The machine that the host thread is a CPU of: for a deferred free, which is given a pointer and nothing else.
+    pub fn here() -> Option<Sim> {
+        let machine = here::get().machine;
+        if machine.is_null() {
+            return None;
+        }
+        // SAFETY: it is the inside of the `Arc` of a `Sim` that is kept while the thread is a CPU.
+        unsafe {
+            Arc::increment_strong_count(machine);
+            Some(Sim(Arc::from_raw(machine)))
+        }
+    }
+
+    /// Brings everything that was retired through [`Grace`] to its end, if no other CPU runs. Returns whether nothing is left.
+    ///
+    /// For the end of a test, on any CPU, outside of any section.
+    pub fn settle(&self) -> bool {
+        for _ in 0..64 {
+            if !Grace::announce() {
+                return false;
+            }
+            Grace::reclaim(usize::MAX);
+            if !Grace::is_pending() {
+                return true;
+            }
+        }
+        false
+    }
+}
