@@ -1,8 +1,7 @@
-//! The machine's physical memory: one block of the host's, zeroed, which the host backs as it is touched.
+//! The machine's physical memory: pages of the host's, zeroed, which the host provides as they are touched.
 
 use machine::{Frame, FrameRange};
-use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
 
 /// Memory begins at 4 GiB, so that an address cut to 32 bits is noticed, and frame 0 is none.
@@ -10,7 +9,7 @@ const FIRST: u64 = 1 << 20;
 
 pub(crate) struct Arena {
     base: NonNull<u8>,
-    layout: Layout,
+    len: usize,
     span: FrameRange,
 }
 
@@ -22,14 +21,22 @@ unsafe impl Sync for Arena {}
 impl Arena {
     pub(crate) fn new(frames: u64) -> Option<Arena> {
         let span = FrameRange::new(Frame::new(FIRST)?, frames)?;
-        let layout =
-            Layout::from_size_align(usize::try_from(frames).ok()?.checked_mul(4096)?, 4096).ok()?;
-        if layout.size() == 0 {
-            return None;
-        }
-        // SAFETY: the size is not 0.
-        let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        Some(Arena { base, layout, span })
+        let len = usize::try_from(frames).ok()?.checked_mul(4096)?;
+        // Not from the heap, which clears what it reuses: most of a small test's memory is never touched.
+        // SAFETY: a new mapping, of memory that nobody has.
+        let base = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(
+                ptr::null_mut(),
+                len,
+                protection,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        let base = (base != libc::MAP_FAILED).then_some(base.cast())?;
+        Some(Arena { base: NonNull::new(base)?, len, span })
     }
 
     pub(crate) fn span(&self) -> FrameRange {
@@ -45,7 +52,7 @@ impl Arena {
     #[inline]
     pub(crate) fn frame_ptr(&self, frame: Frame) -> Option<NonNull<u8>> {
         let index = self.index(frame)?;
-        // SAFETY: within the block.
+        // SAFETY: within the mapping.
         Some(unsafe { self.base.add(index * 4096) })
     }
 
@@ -64,7 +71,8 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, freed once.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) }
+        // SAFETY: the mapping is ours, and nothing refers to it any more: the machine is gone.
+        let result = unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert_eq!(result, 0, "the host does not take its memory back");
     }
 }

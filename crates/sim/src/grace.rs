@@ -4,6 +4,7 @@
 //! well, and reclaim, where a kernel would: between operations. Each machine has its own state; which one is meant is
 //! known from the host thread, so the engine works only where the thread is a CPU.
 
+use crate::cpu::Cpu;
 use crate::here;
 use crate::sim::{Inner, Sim, nobody};
 use ::grace::quiescent::{Domain, Periods, Quiescent};
@@ -36,13 +37,13 @@ pub struct SimCpus(());
 /// ```
 pub type Grace = Quiescent<SimCpus>;
 
-fn inner<T>(f: impl FnOnce(&Inner, usize) -> T) -> T {
+fn inner<T>(f: impl FnOnce(&Inner, &Cpu) -> T) -> T {
     let here = here::get();
     if here.machine.is_null() {
         nobody();
     }
     // SAFETY: whoever made this thread a CPU of the machine keeps the machine until it is none any more.
-    f(unsafe { &*here.machine }, here.cpu)
+    f(unsafe { &*here.machine }, unsafe { &*here.cpu })
 }
 
 // SAFETY: a host thread, or a coroutine, stays the CPU that it is while anything runs there; its state is its machine's;
@@ -52,14 +53,11 @@ unsafe impl Domain for SimCpus {
 
     #[inline]
     fn cpu() -> usize {
-        here::get().cpu
+        inner(|_, cpu| cpu.id.index())
     }
 
     fn exclusive() -> Exclusive {
-        inner(|machine, cpu| {
-            let cpu = &machine.cpus[cpu];
-            cpu.set_depth(cpu.depth() + 1);
-        });
+        inner(|_, cpu| cpu.set_depth(cpu.depth() + 1));
         Exclusive(())
     }
 
@@ -75,10 +73,7 @@ pub struct Exclusive(());
 
 impl Drop for Exclusive {
     fn drop(&mut self) {
-        inner(|machine, cpu| {
-            let cpu = &machine.cpus[cpu];
-            cpu.set_depth(cpu.depth().saturating_sub(1));
-        });
+        inner(|_, cpu| cpu.set_depth(cpu.depth().saturating_sub(1)));
     }
 }
 

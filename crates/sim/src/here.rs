@@ -1,15 +1,17 @@
 //! Which CPU of which machine the host thread is at this moment.
 
+use crate::cpu::Cpu;
 use crate::drive::Turn;
 use crate::sim::Inner;
 use std::cell::Cell;
 use std::ptr;
 
-/// What a host thread is. The pointers are only compared, but for `turn`, which the seeded driver keeps alive.
+/// What a host thread is. Whoever sets it keeps all that it points to alive until it is set to something else.
 #[derive(Clone, Copy)]
 pub(crate) struct Here {
     pub(crate) machine: *const Inner,
-    pub(crate) cpu: usize,
+    /// One of that machine's.
+    pub(crate) cpu: *const Cpu,
     /// The deterministic scheduler that runs this, if one does.
     pub(crate) turn: *const Turn,
     /// Whether a driver is there to take a report; otherwise a violation is a panic.
@@ -18,7 +20,7 @@ pub(crate) struct Here {
 
 impl Here {
     pub(crate) const NOWHERE: Here =
-        Here { machine: ptr::null(), cpu: 0, turn: ptr::null(), driven: false };
+        Here { machine: ptr::null(), cpu: ptr::null(), turn: ptr::null(), driven: false };
 }
 
 thread_local! {

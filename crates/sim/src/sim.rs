@@ -18,6 +18,7 @@ use crate::arena::Arena;
 use crate::config::{Config, ConfigError};
 use crate::counts::Counts;
 use crate::cpu::{Cpu, Handler};
+use crate::drive::Turn;
 use crate::events::{Log, Stamped, What};
 use crate::grace::Grace;
 use crate::here::{self, Here, Restore};
@@ -131,15 +132,20 @@ impl Sim {
     /// # Panics
     /// There is no such CPU, or something runs as it already.
     pub fn on_cpu<R>(&self, cpu: usize, f: impl FnOnce() -> R) -> R {
-        self.run_as(Here { machine: &*self.0, cpu, turn: std::ptr::null(), driven: false }, f)
+        self.run_as(cpu, false, f)
     }
 
     /// Runs `f` as a CPU from attaching to detaching it.
-    pub(crate) fn run_as<R>(&self, new: Here, f: impl FnOnce() -> R) -> R {
-        self.attach(new.cpu);
-        let _restore = Restore(here::set(new));
-        let _detach = Detach(self, new.cpu);
+    pub(crate) fn run_as<R>(&self, cpu: usize, driven: bool, f: impl FnOnce() -> R) -> R {
+        self.attach(cpu);
+        let _restore = Restore(here::set(self.as_cpu(cpu, std::ptr::null(), driven)));
+        let _detach = Detach(self, cpu);
         f()
+    }
+
+    /// What a host thread is that runs as a CPU; there must be such a CPU.
+    pub(crate) fn as_cpu(&self, cpu: usize, turn: *const Turn, driven: bool) -> Here {
+        Here { machine: &*self.0, cpu: &*self.0.cpus[cpu], turn, driven }
     }
 
     pub(crate) fn attach(&self, cpu: usize) {
@@ -169,18 +175,15 @@ impl Sim {
     /// This CPU.
     #[inline]
     pub(crate) fn cpu(&self) -> &Cpu {
-        let here = here::get();
-        if !std::ptr::eq(here.machine, &*self.0) {
-            nobody();
-        }
-        &self.0.cpus[here.cpu]
+        self.cpu_if_any().unwrap_or_else(|| nobody())
     }
 
     /// The CPU that the host thread is, if it is one of this machine.
+    #[inline]
     pub(crate) fn cpu_if_any(&self) -> Option<&Cpu> {
         let here = here::get();
-        std::ptr::eq(here.machine, &*self.0)
-            .then(|| &**self.0.cpus.get(here.cpu).unwrap_or_else(|| nobody()))
+        // SAFETY: it is one of this machine's, which lives as long as `self`.
+        std::ptr::eq(here.machine, &*self.0).then(|| unsafe { &*here.cpu })
     }
 
     /// A point at which another CPU may come between, and at which this one stops if the machine has halted.
@@ -190,7 +193,7 @@ impl Sim {
         let here = here::get();
         if !here.turn.is_null() && !std::thread::panicking() {
             // SAFETY: the seeded driver keeps it alive while anything runs under it.
-            unsafe { &*here.turn }.point(here.cpu, false);
+            unsafe { &*here.turn }.point(cpu.id.index(), false);
         }
         self.stop_if_halted();
     }

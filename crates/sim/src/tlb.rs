@@ -218,3 +218,6 @@ pub(crate) fn flush(tlb: &mut Tlb, uppers: &mut Uppers, what: Flush) -> usize {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -307,7 +307,7 @@ fn the_timer_ticks() {
 #[test]
 fn two_that_flush_each_other_do_not_wait_for_ever() {
     let sim = machine(4);
-    let rounds = 200;
+    let rounds = if cfg!(miri) { 5 } else { 200 };
     let program = || {
         for round in 0..rounds {
             // With interrupts off as well: whoever waits answers.
@@ -324,6 +324,7 @@ fn two_that_flush_each_other_do_not_wait_for_ever() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri has no coroutines")]
 fn one_that_spins_with_interrupts_off_answers() {
     let sim = machine(2);
     let mutex = spin::mutex::SpinMutex::<_>::new(());

@@ -6,7 +6,7 @@
 //! [`Run::fingerprint`] shows that it did.
 
 use super::{Cause, Ended, Failure, Program, outcome};
-use crate::here::{self, Here, Restore};
+use crate::here::{self, Restore};
 use crate::sim::{Halt, Sim, locked};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -169,7 +169,7 @@ fn drive(sim: &Sim, turn: &Turn, programs: Vec<Program<'_>>) -> Vec<(usize, Ende
     }
     while !turn.running.borrow().is_empty() {
         let cpu = turn.next.get();
-        here::set(Here { machine: &*sim.0, cpu, turn, driven: true });
+        here::set(sim.as_cpu(cpu, turn, true));
         let CoroutineResult::Return(end) = coroutines[cpu].resume(()) else { continue };
         if end.is_err() {
             // The others come to a step and stop.

@@ -1,7 +1,6 @@
 //! A host thread for each CPU.
 
 use super::{Cause, Ended, Failure, Program, outcome};
-use crate::here::Here;
 use crate::sim::Sim;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -39,8 +38,7 @@ pub fn threads(sim: &Sim, programs: Vec<Program<'_>>) -> Result<(), Failure> {
 }
 
 fn run(sim: &Sim, cpu: usize, program: Program<'_>) -> Ended {
-    let here = Here { machine: &*sim.0, cpu, turn: std::ptr::null(), driven: true };
-    let end = catch_unwind(AssertUnwindSafe(|| sim.run_as(here, program)));
+    let end = catch_unwind(AssertUnwindSafe(|| sim.run_as(cpu, true, program)));
     if end.is_err() {
         sim.halt();
     }
