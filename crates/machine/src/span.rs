@@ -239,7 +239,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: if cfg!(miri) { 8 } else { 256 }, ..ProptestConfig::default() })]
         /// Against sets of points, near both ends of the space.
         #[test]
         fn as_sets(a in 0u64..20, b in 0u64..12, c in 0u64..20, d in 0u64..12, high in any::<bool>(), p in 0u64..20) {

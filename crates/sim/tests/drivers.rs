@@ -1,0 +1,227 @@
+//! The two drivers: that they run the same programs, report what goes wrong, and that a seed is a run.
+
+mod common;
+
+use common::*;
+use machine::*;
+use sim::*;
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+
+/// CPUs that allocate, map, use, unmap, flush and free, each at its own addresses.
+fn work(sim: &Sim, space: &Space, rounds: u64) {
+    space.activate(0);
+    let cpu = sim.current().index() as u64;
+    let at = 0x10_0000_0000 * (cpu + 1);
+    for round in 0..rounds {
+        let frame = page(sim);
+        space.map(at + round % 3 * 4096, frame);
+        space.store(at + round % 3 * 4096, round).unwrap();
+        assert_eq!(space.load(at + round % 3 * 4096), Ok(round));
+        space.unmap(at + round % 3 * 4096);
+        space.flush(at, 3 * 4096, false);
+        free(sim, frame);
+    }
+}
+
+fn machine_with_space(config: Config) -> (Sim, Space) {
+    let sim = Sim::new(config).unwrap();
+    let space = sim.on_cpu(0, || {
+        let space = Space::new(&sim);
+        // What the CPUs share of the tables is there from the beginning.
+        (1..=config.cpus as u64).for_each(|cpu| space.set(0x10_0000_0000 * cpu, 0, 0));
+        space
+    });
+    (sim, space)
+}
+
+fn finish(sim: &Sim, space: &Space) {
+    sim.on_cpu(0, || space.destroy_all());
+    sim.check_leaks().unwrap();
+}
+
+fn programs<'a>(cpus: usize, sim: &'a Sim, space: &'a Space, rounds: u64) -> Vec<Program<'a>> {
+    (0..cpus).map(|_| Box::new(move || work(sim, space, rounds)) as Program).collect()
+}
+
+#[test]
+fn both_drivers_run_the_same_programs() {
+    for cpus in [1, 2, 5] {
+        let config =
+            Config { cpus, frames: 1024, speculation: 50, nodes: cpus.min(2), ..Config::default() };
+        let (sim, space) = machine_with_space(config);
+        threads(&sim, programs(cpus, &sim, &space, 50))
+            .unwrap_or_else(|failure| panic!("{failure}"));
+        finish(&sim, &space);
+        let passed = explore(100, |seed| {
+            let (sim, space) = machine_with_space(config);
+            seeded(&sim, seed, programs(cpus, &sim, &space, 5))?;
+            finish(&sim, &space);
+            Ok(())
+        });
+        passed.unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
+#[test]
+fn sixty_four_cpus() {
+    let (sim, space) = machine_with_space(Config { cpus: 64, frames: 4096, ..Config::default() });
+    let program = || work(&sim, &space, 1);
+    seeded(&sim, 1, (0..64).map(|_| Box::new(program) as Program).collect()).unwrap();
+    let counts = sim.counts();
+    // Those that have begun to run when a flush is asked for are asked, 63 at most.
+    assert!(counts.ipis_sent > 64 && counts.ipis_sent <= 64 * 63, "{counts:?}");
+    finish(&sim, &space);
+}
+
+#[test]
+fn a_seed_is_a_run() {
+    let run = |seed| {
+        let config = Config {
+            cpus: 3,
+            frames: 512,
+            speculation: 100,
+            tick: Some(13),
+            tlb_entries: 2,
+            ..Config::default()
+        };
+        let (sim, space) = machine_with_space(config);
+        let program = || work(&sim, &space, 5);
+        let run = seeded(&sim, seed, vec![Box::new(program), Box::new(program), Box::new(program)])
+            .unwrap();
+        (run.steps, run.turns, run.fingerprint, format!("{:?}", sim.counts()))
+    };
+    let runs: Vec<_> = (0..20).map(run).collect();
+    assert_eq!(runs, (0..20).map(run).collect::<Vec<_>>());
+    let different: BTreeSet<_> = runs.iter().map(|run| run.2).collect();
+    assert_eq!(different.len(), 20, "another seed, another run");
+}
+
+#[test]
+fn every_order_of_a_few_steps_comes_up() {
+    let orders = Mutex::new(BTreeSet::new());
+    explore(2000, |seed| {
+        let sim = machine(2);
+        let order = Mutex::new(String::new());
+        let program = || {
+            for _ in 0..3 {
+                sim.step(Access::Shared);
+                order.lock().unwrap().push_str(&sim.current().to_string());
+            }
+        };
+        seeded(&sim, seed, vec![Box::new(program), Box::new(program)])?;
+        orders.lock().unwrap().insert(order.into_inner().unwrap());
+        Ok(())
+    })
+    .unwrap();
+    // 6 over 3.
+    assert_eq!(orders.into_inner().unwrap().len(), 20);
+}
+
+#[test]
+fn panics_are_told_from_violations() {
+    let fail = |run: &dyn Fn(&Sim, Vec<Program>) -> Option<Failure>| {
+        let sim = machine(2);
+        let bad: Program = Box::new(|| panic!("on purpose"));
+        let waits: Program = Box::new(|| {
+            loop {
+                sim.relax();
+            }
+        });
+        let failure = run(&sim, vec![waits, bad]).unwrap();
+        let Cause::Panic(cpu, message) = &failure.cause else { panic!("{failure}") };
+        assert_eq!((cpu.index(), message.as_str()), (1, "on purpose"));
+    };
+    fail(&|sim, programs| threads(sim, programs).err());
+    fail(&|sim, programs| seeded(sim, 5, programs).err());
+}
+
+#[test]
+fn a_violation_stops_all_cpus() {
+    let sim = machine(2);
+    let waits = || loop {
+        sim.relax();
+    };
+    let leaves = || {
+        let frame = page(&sim);
+        assert!(sim.info(frame).unwrap().try_pin(1));
+        free(&sim, frame);
+    };
+    let failure = threads(&sim, vec![Box::new(waits), Box::new(leaves)]).unwrap_err();
+    assert!(
+        matches!(failure.report().unwrap().violation, Violation::FreedWhilePinned { .. }),
+        "{failure}"
+    );
+    // It stays halted.
+    let again = seeded(&sim, 0, vec![Box::new(|| sim.step(Access::Shared))]).unwrap_err();
+    assert!(again.report().is_some());
+}
+
+#[test]
+fn waiting_for_nobody_is_noticed() {
+    let sim = machine(2);
+    let waits = || loop {
+        sim.relax();
+    };
+    let failure = seeded(&sim, 0, vec![Box::new(waits), Box::new(waits)]).unwrap_err();
+    assert!(matches!(failure.cause, Cause::Stuck(_)), "{failure}");
+}
+
+#[test]
+fn no_more_programs_than_cpus() {
+    let idle = || Box::new(|| ()) as Program;
+    let many = || vec![idle(), idle(), idle()];
+    assert!(matches!(threads(&machine(2), many()).unwrap_err().cause, Cause::TooManyPrograms));
+    assert!(matches!(seeded(&machine(2), 0, many()).unwrap_err().cause, Cause::TooManyPrograms));
+}
+
+#[test]
+fn explore_names_the_seed() {
+    let tried = AtomicU64::new(0);
+    let failure = explore(1000, |seed| {
+        tried.fetch_add(1, SeqCst);
+        assert!(seed < 400, "seed {seed} is too large");
+        Ok(())
+    })
+    .unwrap_err();
+    assert_eq!(failure.seed, Some(400));
+    assert!(failure.to_string().contains("seed 400 is too large"), "{failure}");
+    assert!(tried.into_inner() < 1000);
+}
+
+#[test]
+fn interrupts_land_between_steps() {
+    // A handler on the CPU that increments in two steps never comes between them with interrupts off, and does with them on.
+    let lost = |off: bool| {
+        let lost = AtomicU32::new(0);
+        explore(300, |seed| {
+            let sim = machine(2);
+            let count = std::sync::Arc::new(AtomicU32::new(0));
+            let in_handler = count.clone();
+            let target = || {
+                let section = off.then(|| sim.irqs_off());
+                sim.step(Access::Shared);
+                let old = count.load(SeqCst);
+                sim.step(Access::Shared);
+                count.store(old + 1, SeqCst);
+                drop(section);
+                while count.load(SeqCst) < 2 && sim.counts().ipis_taken == 0 {
+                    sim.relax();
+                }
+            };
+            let sender = || {
+                sim.interrupt(0, move || {
+                    in_handler.fetch_add(1, SeqCst);
+                })
+            };
+            seeded(&sim, seed, vec![Box::new(target), Box::new(sender)])?;
+            lost.fetch_add(u32::from(count.load(SeqCst) == 1), SeqCst);
+            Ok(())
+        })
+        .unwrap();
+        lost.into_inner()
+    };
+    assert_eq!(lost(true), 0);
+    assert!(lost(false) > 0);
+}
