@@ -119,6 +119,41 @@ impl Stack {
 /// It does not know its machine, as it is part of it: methods that need to know the CPU take the machine as an argument, and any
 /// machine will do, since all is under locks.
 ///
+/// ```
+/// use machine::{CpuId, CpuSet, Cpus, Frame, FrameRange, Frames, Irqs, NodeId, Place};
+///
+/// /// One CPU without interrupts.
+/// struct Host;
+/// // SAFETY: there is one CPU.
+/// unsafe impl Cpus for Host {
+///     fn count(&self) -> usize { 1 }
+///     fn current(&self) -> CpuId { CpuId::default() }
+///     fn online(&self) -> CpuSet { CpuSet::first(1) }
+/// }
+/// // SAFETY: nothing interrupts it.
+/// unsafe impl Irqs for Host {
+///     fn irq_enter(&self) {}
+///     unsafe fn irq_leave(&self) {}
+///     fn irqs_enabled(&self) -> bool { false }
+/// }
+///
+/// # fn example() -> Option<()> {
+/// let span = FrameRange::new(Frame::new(0x100)?, 64)?;
+/// let mut frames = Frames::try_new(span, 1).ok()?;
+/// // SAFETY: nobody looks at the memory in this example.
+/// unsafe { frames.add(span, NodeId(0)) }.ok()?;
+/// let block = frames.alloc(&Host, 2, Place::Local).ok()?;
+/// assert_eq!(block.number() % 4, 0);
+/// assert_eq!(frames.free_frames(&Host), 60);
+/// assert!(frames.alloc(&Host, 6, Place::Local).is_err());
+/// // SAFETY: as above.
+/// unsafe { frames.free(&Host, block) }.ok()?;
+/// # assert_eq!(frames.free_frames(&Host), 64);
+/// # Some(())
+/// # }
+/// # assert!(example().is_some());
+/// ```
+///
 /// Cost of one frame of this CPU's node, taken or given: an IRQ-off section, one lock that nobody else wants, two
 /// or three lines of this CPU's own and the frame's state; no allocation.
 pub struct Frames {

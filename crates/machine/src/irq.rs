@@ -8,6 +8,26 @@ use core::marker::PhantomData;
 /// order: interrupts come on again when the last has ended, and only if they were on before the first.
 /// Users take [`irqs_off`](Irqs::irqs_off).
 ///
+/// ```
+/// use machine::Irqs;
+/// use std::cell::Cell;
+///
+/// /// A host on which turning interrupts off is a count.
+/// struct Host(Cell<u32>);
+/// // SAFETY: there are no interrupts, and one thread.
+/// unsafe impl Irqs for Host {
+///     fn irq_enter(&self) { self.0.set(self.0.get() + 1) }
+///     unsafe fn irq_leave(&self) { self.0.set(self.0.get() - 1) }
+///     fn irqs_enabled(&self) -> bool { self.0.get() == 0 }
+/// }
+/// let host = Host(Cell::new(0));
+/// let (outer, inner) = (host.irqs_off(), host.irqs_off());
+/// drop(outer);
+/// assert!(!host.irqs_enabled());
+/// drop(inner);
+/// assert!(host.irqs_enabled());
+/// ```
+///
 /// # Safety
 /// From an `irq_enter` to the `irq_leave` that ends the outermost section, on the CPU that called it:
 /// - no handler of an interrupt runs, so no flush that another CPU asks for is carried out, except by a call of

@@ -10,6 +10,34 @@ pub const ENTRIES: usize = 512;
 
 /// How to get at the contents of a frame.
 ///
+/// ```
+/// use machine::{Frame, Memory, Step};
+/// use std::ptr::NonNull;
+///
+/// /// Two frames, numbers 0 and 1.
+/// struct Host(NonNull<[u64; 1024]>);
+/// impl Step for Host {}
+/// // SAFETY: the frames lie one after the other in one block, which is aligned and is never freed.
+/// unsafe impl Memory for Host {
+///     fn frame_ptr(&self, frame: Frame) -> Option<NonNull<u8>> {
+///         let number = usize::try_from(frame.number()).ok().filter(|number| *number < 2)?;
+///         // SAFETY: within the block.
+///         Some(unsafe { self.0.cast::<u8>().add(number * 4096) })
+///     }
+/// }
+/// #[repr(align(4096))]
+/// struct Block([u64; 1024]);
+/// let host = Host(NonNull::from(&mut Box::leak(Box::new(Block([0; 1024]))).0));
+///
+/// let (table, page) = (Frame::new(0).unwrap(), Frame::new(1).unwrap());
+/// // SAFETY: nobody else uses the frame.
+/// let entry = unsafe { host.entry(table, 5) }.unwrap();
+/// entry.store(page.start().get() | 1);
+/// assert_eq!(entry.fetch_or(2), 0x1001);
+/// assert_eq!(entry.compare_exchange(0x1001, 0), Err(0x1003));
+/// assert!(unsafe { host.entry(table, 512) }.is_none());
+/// ```
+///
 /// # Safety
 /// A pointer that [`frame_ptr`](Memory::frame_ptr) returns is valid for reads and writes of 4096 bytes, aligned to 4096,
 /// always the same for the same frame, and shares no byte with that of another frame. Frames that follow one another have
@@ -133,5 +161,61 @@ impl<M: ?Sized> Copy for Entry<'_, M> {}
 impl<M: ?Sized> fmt::Debug for Entry<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "entry {} of table {:?}", self.index, self.table)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::{Cell, UnsafeCell};
+
+    #[repr(align(4096))]
+    struct Host {
+        frame: UnsafeCell<[u64; ENTRIES]>,
+        last: Cell<Option<Access>>,
+    }
+
+    impl Step for Host {
+        fn step(&self, access: Access) {
+            assert_eq!(self.last.replace(Some(access)), None, "two steps for one access");
+        }
+    }
+
+    // SAFETY: one frame, aligned.
+    unsafe impl Memory for Host {
+        fn frame_ptr(&self, frame: Frame) -> Option<NonNull<u8>> {
+            (frame.number() == 7).then(|| NonNull::new(self.frame.get()).unwrap().cast())
+        }
+    }
+
+    #[test]
+    fn every_access_is_one_step_that_says_what_it_is() {
+        let host = Host { frame: UnsafeCell::new([0; ENTRIES]), last: Cell::new(None) };
+        let table = Frame::new(7).unwrap();
+        // SAFETY: nobody else uses the frame.
+        let entry = |index| unsafe { host.entry(table, index) };
+        assert!(entry(ENTRIES).is_none());
+        // SAFETY: there is no such frame.
+        assert!(unsafe { host.entry(Frame::new(8).unwrap(), 0) }.is_none());
+        let entry = entry(ENTRIES - 1).unwrap();
+        assert_eq!((entry.table(), entry.index()), (table, ENTRIES - 1));
+        let said = |op| {
+            assert_eq!(host.last.take(), Some(Access::Entry { table, index: ENTRIES - 1, op }))
+        };
+        entry.store(0b1100);
+        said(EntryOp::Store(0b1100));
+        assert_eq!(entry.fetch_or(0b0011), 0b1100);
+        said(EntryOp::Or(0b0011));
+        assert_eq!(entry.fetch_and(0b0110), 0b1111);
+        said(EntryOp::And(0b0110));
+        assert_eq!(entry.compare_exchange(1, 2), Err(0b0110));
+        said(EntryOp::CompareExchange(1, 2));
+        assert_eq!(entry.compare_exchange(0b0110, 2), Ok(()));
+        said(EntryOp::CompareExchange(0b0110, 2));
+        assert_eq!(entry.swap(9), 2);
+        said(EntryOp::Swap(9));
+        assert_eq!(entry.load(), 9);
+        said(EntryOp::Load);
+        assert_eq!(host.last.take(), None);
     }
 }

@@ -6,6 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
         /// Counts of one CPU or of all together. Take two and subtract them.
+        ///
+        /// ```
+        /// use machine::{Access, Step};
+        /// use sim::{Config, Sim};
+        /// let sim = Sim::new(Config::default()).unwrap();
+        /// let before = sim.counts();
+        /// sim.on_cpu(0, || sim.step(Access::Shared));
+        /// assert_eq!((sim.counts() - before).steps, 1);
+        /// ```
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         pub struct Counts {
             $($(#[$doc])* pub $name: u64,)+

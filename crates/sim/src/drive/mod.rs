@@ -42,6 +42,8 @@ pub enum Cause {
     Stuck(u64),
     /// There are more programs than CPUs.
     TooManyPrograms,
+    /// The host has no memory for the programs' stacks.
+    NoStack(std::io::Error),
 }
 
 impl Failure {
@@ -69,6 +71,7 @@ impl fmt::Display for Failure {
             Cause::Violation(report) => write!(f, "{report}"),
             Cause::Panic(cpu, message) => write!(f, "the program of {cpu} panicked: {message}"),
             Cause::Stuck(steps) => write!(f, "the CPUs had not finished after {steps} steps"),
+            Cause::NoStack(error) => write!(f, "no memory for the programs' stacks: {error}"),
             Cause::TooManyPrograms => f.write_str("there are more programs than CPUs"),
         }
     }

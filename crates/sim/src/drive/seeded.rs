@@ -12,6 +12,7 @@ use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use oorandom::{Rand32, Rand64};
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 
@@ -134,7 +135,8 @@ pub fn seeded(sim: &Sim, seed: u64, programs: Vec<Program<'_>>) -> Result<Run, F
         stuck: Cell::new(false),
         limit: STEPS,
     };
-    let ends = drive(sim, &turn, programs);
+    let stacks = stacks(programs.len()).map_err(|error| fail(Cause::NoStack(error)))?;
+    let ends = drive(sim, &turn, programs, stacks);
     outcome(sim, Some(seed), ends)?;
     if turn.stuck.get() {
         return Err(fail(Cause::Stuck(turn.limit)));
@@ -142,12 +144,18 @@ pub fn seeded(sim: &Sim, seed: u64, programs: Vec<Program<'_>>) -> Result<Run, F
     Ok(turn.run.get())
 }
 
-fn drive(sim: &Sim, turn: &Turn, programs: Vec<Program<'_>>) -> Vec<(usize, Ended)> {
+fn drive(
+    sim: &Sim,
+    turn: &Turn,
+    programs: Vec<Program<'_>>,
+    stacks: Vec<DefaultStack>,
+) -> Vec<(usize, Ended)> {
     let mut ends = Vec::new();
     let mut coroutines: Vec<_> = programs
         .into_iter()
+        .zip(stacks)
         .enumerate()
-        .map(|(cpu, program)| {
+        .map(|(cpu, (program, stack))| {
             sim.attach(cpu);
             let body = move |yielder: &Resume, ()| {
                 turn.yielders.borrow_mut()[cpu] = yielder;
@@ -160,7 +168,7 @@ fn drive(sim: &Sim, turn: &Turn, programs: Vec<Program<'_>>) -> Vec<(usize, Ende
             };
             // SAFETY: it borrows from this function's callers, and all coroutines end below, before it returns; the
             // stack is given back when they have.
-            unsafe { Coroutine::<(), (), Ended, _>::with_stack_unchecked(stack(), body) }
+            unsafe { Coroutine::<(), (), Ended, _>::with_stack_unchecked(stack, body) }
         })
         .collect();
     let _restore = Restore(here::get());
@@ -188,7 +196,7 @@ fn drive(sim: &Sim, turn: &Turn, programs: Vec<Program<'_>>) -> Vec<(usize, Ende
     ends
 }
 
-fn stack() -> DefaultStack {
-    let kept = STACKS.with_borrow_mut(Vec::pop);
-    kept.unwrap_or_else(|| DefaultStack::new(STACK).expect("the host has no memory for a stack"))
+fn stacks(count: usize) -> io::Result<Vec<DefaultStack>> {
+    let kept = || STACKS.with_borrow_mut(Vec::pop);
+    (0..count).map(|_| kept().map_or_else(|| DefaultStack::new(STACK), Ok)).collect()
 }
