@@ -1,42 +1,45 @@
 //! The engine for kernels: quiescent states of CPUs.
 //!
-//! A section is held by a CPU, and costs two plain accesses to that CPU's own memory. Nobody who reads executes a fence or an atomic
-//! instruction. The price is paid elsewhere: each CPU *announces* now and then, from its timer interrupt or its idle
-//! loop, that it is in no section. When all have done so, whatever any of them could have seen before is forgotten.
+//! A section is held by a CPU, and costs two plain accesses to that CPU's own memory. Nobody who reads executes a fence
+//! or an atomic instruction. The price is paid elsewhere: each CPU *announces* now and then, from its timer interrupt
+//! or its idle loop, that it is in no section. When all have done so, whatever any of them could have seen before is
+//! forgotten.
 //!
 //! # Grace periods
-//! Grace periods are numbered. `current` is the last one that has begun, `done` the last that has ended, at most one behind. A CPU's
-//! `passed` is the value of `current` that it saw at its last announcement. Period `p` has ended when every CPU's `passed` is at
-//! least `p`. A batch of retired pieces is closed with a *target*: the period after the one that was current then. It is due when
-//! `done` has reached its target.
+//! Grace periods are numbered. `current` is the last one that has begun, `done` the last that has ended, at most one
+//! behind. A CPU's `passed` is the value of `current` that it saw at its last announcement. Period `p` has ended when
+//! every CPU's `passed` is at least `p`. A batch of retired pieces is closed with a *target*: the period after the one
+//! that was current then. It is due when `done` has reached its target.
 //!
-//! So per CPU nothing is shared but its own `passed`; `current` and `done` are written once a grace period, however many CPUs and
-//! pieces there are (I8). Whoever has a batch looks, at its announcement, whether the period has ended (one load for each
-//! CPU, off every fast path) and begins the next.
+//! So per CPU nothing is shared but its own `passed`; `current` and `done` are written once a grace period, however
+//! many CPUs and pieces there are (I8). Whoever has a batch looks, at its announcement, whether the period has ended
+//! (one load for each CPU, off every fast path) and begins the next.
 //!
 //! # Why the promise holds
 //! Let `p` be unlinked, then retired on CPU A in a batch with target `t`, and freed by CPU F. Let a section be on CPU B.
 //!
-//! *A section that was open when `p` was retired ends before `p` is freed.* F acquires `done >= t`, which was released by who
-//! acquired B's `passed >= t`. B released that at an announcement, which is never within a section, and which saw
-//! `current >= t`. A read `current == t - 1` when it closed the batch, so that announcement came later than the closing; B's
-//! section was open then, so the announcement came after the section's end. All that was done in it happens before the free.
+//! *A section that was open when `p` was retired ends before `p` is freed.* F acquires `done >= t`, which was released
+//! by who acquired B's `passed >= t`. B released that at an announcement, which is never within a section, and which
+//! saw `current >= t`. A read `current == t - 1` when it closed the batch, so that announcement came later than the
+//! closing; B's section was open then, so the announcement came after the section's end. All that was done in it
+//! happens before the free.
 //!
 //! *A section that opens later, after B's announcement, does not find `p`.* A: unlink, fence, load `current` (`t - 1`). B:
 //! load `current` (`t` or more), fence, look. The first load comes before the second in the order of `current`, so A's fence
 //! comes before B's, and B sees the unlink. Both fences are sequentially consistent, and neither is on a reader's path.
 //!
-//! *A CPU that is away* (idle, or not started) takes no part: its `passed` is [`AWAY`]. F's helper read that after a fence that
-//! followed its load of `current`; B, when it comes back, stores another value, fences, and only then looks. As above, A's fence
-//! comes before the helper's, and that before B's: B sees the unlink. A section on a CPU that is away brings it back by itself,
-//! so an interrupt in the idle loop may read.
+//! *A CPU that is away* (idle, or not started) takes no part: its `passed` is [`AWAY`]. F's helper read that after a
+//! fence that followed its load of `current`; B, when it comes back, stores another value, fences, and only then looks.
+//! As above, A's fence comes before the helper's, and that before B's: B sees the unlink. A section on a CPU that is
+//! away brings it back by itself, so an interrupt in the idle loop may read.
 //!
 //! *Interrupts.* A section in an interrupt opens and closes within that of what it interrupted, so the plain count comes out
 //! right. Lists of retired pieces are changed under [`Domain::exclusive`].
 //!
 //! # What the host does
-//! It implements [`Domain`], calls [`announce`](Quiescent::announce) from each CPU's timer and [`away`](Quiescent::away) before it
-//! halts an idle CPU, and calls [`reclaim`](Quiescent::reclaim) where frees may run: in the idle loop, in a thread, or before it allocates.
+//! It implements [`Domain`], calls [`announce`](Quiescent::announce) from each CPU's timer and
+//! [`away`](Quiescent::away) before it halts an idle CPU, and calls [`reclaim`](Quiescent::reclaim) where frees may
+//! run: in the idle loop, in a thread, or before it allocates.
 
 mod batch;
 mod sync;
@@ -115,7 +118,8 @@ impl Shared {
         }
     }
 
-    /// Pieces that were retired when there was no memory to remember them: they are never freed. 0 unless the heap was exhausted.
+    /// Pieces that were retired when there was no memory to remember them: they are never freed. 0 unless the heap was
+    /// exhausted.
     pub fn lost(&self) -> u64 {
         // Relaxed: a statistic.
         self.lost.load(Ordering::Relaxed)
@@ -158,7 +162,8 @@ impl<'a> Periods<'a> {
     }
 }
 
-/// What a host tells the engine about its CPUs. One type is one domain: it has one state, and guards of another do not protect.
+/// What a host tells the engine about its CPUs. One type is one domain: it has one state, and guards of another do not
+/// protect.
 ///
 /// ```
 /// use grace::quiescent::{Domain, Periods, Quiescent, Shared, Slot};
@@ -185,11 +190,11 @@ impl<'a> Periods<'a> {
 /// ```
 ///
 /// # Safety
-/// - [`cpu`](Domain::cpu) is the CPU that the caller runs on, less than the number of slots. Whoever holds a guard is not moved to
-///   another CPU, and while it is preempted nobody else announces for its CPU.
+/// - [`cpu`](Domain::cpu) is the CPU that the caller runs on, less than the number of slots. Whoever holds a guard is
+///   not moved to another CPU, and while it is preempted nobody else announces for its CPU.
 /// - [`with`](Domain::with) always passes the same state.
-/// - While the value of [`exclusive`](Domain::exclusive) lives, nothing else runs on this CPU: no interrupt that uses the engine, no
-///   other thread.
+/// - While the value of [`exclusive`](Domain::exclusive) lives, nothing else runs on this CPU: no interrupt that uses
+///   the engine, no other thread.
 pub unsafe trait Domain: 'static {
     /// Interrupts off, until it is dropped.
     type Exclusive;
@@ -203,9 +208,10 @@ pub unsafe trait Domain: 'static {
 
 /// Reclamation by quiescent states of the CPUs of `D`; see the [module](self).
 ///
-/// Cost of a guard: two loads and two stores to a line of this CPU's own and a branch; no fence, no atomic instruction. Cost of retiring: an
-/// exclusive section and two words written to a batch; an allocation for each [`BATCH`] pieces, none where batches are freed as
-/// fast as they fill. Retiring frees nothing and never waits: it may be called in an interrupt, if the heap may.
+/// Cost of a guard: two loads and two stores to a line of this CPU's own and a branch; no fence, no atomic instruction.
+/// Cost of retiring: an exclusive section and two words written to a batch; an allocation for each [`BATCH`] pieces,
+/// none where batches are freed as fast as they fill. Retiring frees nothing and never waits: it may be called in an
+/// interrupt, if the heap may.
 pub struct Quiescent<D>(PhantomData<D>);
 
 /// The guard of [`Quiescent`]. It stays on the CPU that took it.
@@ -283,8 +289,8 @@ unsafe impl<D: Domain> Concurrent for Quiescent<D> {}
 impl<D: Domain> Quiescent<D> {
     /// Says that this CPU is in no section, unless it is. Returns whether it was not.
     ///
-    /// For the timer interrupt and the idle loop. One fence and some accesses to this CPU's own lines; with something retired here, or left by a
-    /// CPU that went away, one load for each CPU as well. Never waits, allocates or frees.
+    /// For the timer interrupt and the idle loop. One fence and some accesses to this CPU's own lines; with something
+    /// retired here, or left by a CPU that went away, one load for each CPU as well. Never waits, allocates or frees.
     pub fn announce() -> bool {
         let _exclusive = D::exclusive();
         D::with(|periods| {
@@ -310,8 +316,8 @@ impl<D: Domain> Quiescent<D> {
         })
     }
 
-    /// Says that this CPU is in no section and will be in none, unless it is in one: it is idle or stops. What it has retired
-    /// is left to the others. Returns whether it was in none.
+    /// Says that this CPU is in no section and will be in none, unless it is in one: it is idle or stops. What it has
+    /// retired is left to the others. Returns whether it was in none.
     ///
     /// The next guard on this CPU, in an interrupt too, ends it.
     pub fn away() -> bool {
@@ -334,8 +340,8 @@ impl<D: Domain> Quiescent<D> {
 
     /// Frees up to `limit` pieces whose grace period is over, and returns how many.
     ///
-    /// For a context in which the frees may run; the caller holds no lock that one of them takes. They may retire more. It does not
-    /// wait: call it now and then.
+    /// For a context in which the frees may run; the caller holds no lock that one of them takes. They may retire more.
+    /// It does not wait: call it now and then.
     pub fn reclaim(limit: usize) -> usize {
         let mut freed = 0;
         while freed < limit {
@@ -400,7 +406,8 @@ fn target(periods: Periods<'_>) -> u64 {
 fn pass(periods: Periods<'_>, slot: &Slot) {
     // Relaxed: the fence orders it.
     let current = periods.shared.current.load(Ordering::Relaxed);
-    // SeqCst fence: what this CPU looks at from now on comes after the load; pairs with the fence of `target`, and that of `advance`.
+    // SeqCst fence: what this CPU looks at from now on comes after the load; pairs with the fence of `target`, and that
+    // of `advance`.
     fence(Fence::Pass);
     // Release: sections that were come before; pairs with the Acquire in `advance`.
     slot.passed.store(current, Ordering::Release);
@@ -409,8 +416,8 @@ fn pass(periods: Periods<'_>, slot: &Slot) {
 /// This CPU takes part again.
 #[cold]
 fn come_back(periods: Periods<'_>, slot: &Slot) {
-    // Relaxed: the fence of `pass`, which follows, orders it; that pairs with the fence of `advance`. 0 holds up every period
-    // until the announcement.
+    // Relaxed: the fence of `pass`, which follows, orders it; that pairs with the fence of `advance`. 0 holds up every
+    // period until the announcement.
     slot.passed.store(0, Ordering::Relaxed);
     pass(periods, slot);
 }

@@ -1,4 +1,5 @@
-//! The engine's protocol under loom: a reader beside a writer, CPUs that go away and come back; and the same with one fence left out.
+//! The engine's protocol under loom: a reader beside a writer, CPUs that go away and come back; and the same with one
+//! fence left out.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p grace --features quiescent --test quiescent_loom`
 #![cfg(loom)]

@@ -2,21 +2,23 @@
 //!
 //! # How it works
 //! Single frames of a CPU's own node come from its cache, a stack of [`CACHE_FRAMES`] numbers: what was freed last, and
-//! is warm, is used first. An empty cache takes [`CACHE_BATCH`] frames from the node's buddy allocator at once, a full one gives
-//! as many back; so the node's lock is taken once for at least so many frames (I8). Larger blocks, and frames of other nodes, go
-//! to the buddy allocator of their node. When nothing is left there, the caches of all CPUs are emptied before an allocation
-//! fails: no frame is hidden from those who need it.
+//! is warm, is used first. An empty cache takes [`CACHE_BATCH`] frames from the node's buddy allocator at once, a full
+//! one gives as many back; so the node's lock is taken once for at least so many frames (I8). Larger blocks, and frames
+//! of other nodes, go to the buddy allocator of their node. When nothing is left there, the caches of all CPUs are
+//! emptied before an allocation fails: no frame is hidden from those who need it.
 //!
 //! # Why it is right
-//! A frame number is in one place: in an allocator, in a cache, or with whoever allocated it. It leaves the first two under their
-//! lock. It comes back only by [`recycle`](Frames::recycle), and that is called by whoever has just changed the frame's references from
-//! one to none: that happens once, by one atomic instruction, however many try (a double free finds none, and is an error). Locks are
-//! taken with interrupts off, a cache's before a node's, never two of a kind; within them nothing waits for another CPU.
+//! A frame number is in one place: in an allocator, in a cache, or with whoever allocated it. It leaves the first two
+//! under their lock. It comes back only by [`recycle`](Frames::recycle), and that is called by whoever has just changed
+//! the frame's references from one to none: that happens once, by one atomic instruction, however many try (a double
+//! free finds none, and is an error). Locks are taken with interrupts off, a cache's before a node's, never two of a
+//! kind; within them nothing waits for another CPU.
 //!
 //! # What it needs
 //! The buddy allocator keeps its free blocks in sets on the heap: [`Frames::add`], [`free`](Frames::free) and
-//! [`alloc`](Frames::alloc) may allocate small nodes there. So the heap must not take its own memory from here while it serves these;
-//! and where the heap itself is exhausted, that ends in the host's handler for it, as with any collection of Rust's.
+//! [`alloc`](Frames::alloc) may allocate small nodes there. So the heap must not take its own memory from here while it
+//! serves these; and where the heap itself is exhausted, that ends in the host's handler for it, as with any collection
+//! of Rust's.
 
 use crate::source::{FrameError, MAX_NODES, NodeId, Place};
 use crate::{CpuId, Cpus, Frame, FrameInfo, FrameRange, Irqs, Owner, PerCpu};
@@ -116,8 +118,8 @@ impl Stack {
 
 /// A frame source for a host to build its [`FrameSource`](crate::FrameSource) on.
 ///
-/// It does not know its machine, as it is part of it: methods that need to know the CPU take the machine as an argument, and any
-/// machine will do, since all is under locks.
+/// It does not know its machine, as it is part of it: methods that need to know the CPU take the machine as an
+/// argument, and any machine will do, since all is under locks.
 ///
 /// ```
 /// use machine::{CpuId, CpuSet, Cpus, Frame, FrameRange, Frames, Irqs, NodeId, Place};

@@ -1,7 +1,7 @@
 //! What a host implements so that Samara can run on it, and the types they speak in.
 //!
-//! A kernel, a hypervisor or a machine in software implements these traits; `paging`, `vmap` and `mm` use
-//! nothing else of it. Each is small and stands alone, so that a piece of code asks for what it needs, and a host can begin with
+//! A kernel, a hypervisor or a machine in software implements these traits; `paging`, `vmap` and `mm` use nothing else
+//! of it. Each is small and stands alone, so that a piece of code asks for what it needs, and a host can begin with
 //! what is asked for first.
 //!
 //! | trait | what it says | who needs it |
@@ -29,10 +29,10 @@
 //!
 //! # What runs where
 //!
-//! All that is done to shared memory without a lock goes through [`Entry`], or is announced by [`Step::step`];
-//! all waiting goes through [`Step::relax`]. On hardware the first is nothing and the second a pause; the
-//! machine in software changes from CPU to CPU at exactly these points, and so finds what can go wrong between any two of them.
-//! [`lock`] takes a spin lock by these rules.
+//! All that is done to shared memory without a lock goes through [`Entry`], or is announced by [`Step::step`]; all
+//! waiting goes through [`Step::relax`]. On hardware the first is nothing and the second a pause; the machine in
+//! software changes from CPU to CPU at exactly these points, and so finds what can go wrong between any two of them.
+//! [`lock()`] takes a spin lock by these rules.
 //!
 //! `no_std`; allocates only where [`PerCpu`], [`CpuLocal`] and [`Frames`] say so.
 #![no_std]

@@ -4,11 +4,11 @@
 //! itself touches: it gives `&mut T`, without an atomic instruction.
 //!
 //! # Why `CpuLocal` is right
-//! [`CpuLocal::with`] turns interrupts off, so the caller stays on its CPU and no interrupt can come in between; no other
-//! thread of execution has the same number ([`Cpus`], [`Irqs`]). So the only one who could reach the same piece is the closure
-//! itself, by calling `with` again, and for that there is a flag. The flag needs no atomic instruction, because
-//! only this CPU reads or writes it. A `CpuLocal` owns a handle of its machine, so that it is always asked
-//! of the same machine which CPU this is.
+//! [`CpuLocal::with`] turns interrupts off, so the caller stays on its CPU and no interrupt can come in between; no
+//! other thread of execution has the same number ([`Cpus`], [`Irqs`]). So the only one who could reach the same piece
+//! is the closure itself, by calling `with` again, and for that there is a flag. The flag needs no atomic instruction,
+//! because only this CPU reads or writes it. A `CpuLocal` owns a handle of its machine, so that it is always asked of
+//! the same machine which CPU this is.
 
 use crate::{CpuId, Cpus, Irqs};
 use alloc::boxed::Box;
@@ -88,7 +88,8 @@ struct Slot<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: a slot is touched by one CPU at a time (see the module's text); a `T` made on one CPU is used on another, hence `Send`.
+// SAFETY: a slot is touched by one CPU at a time (see the module's text); a `T` made on one CPU is used on another,
+// hence `Send`.
 unsafe impl<T: Send, M: Sync> Sync for CpuLocal<T, M> {}
 
 impl<T, M: Cpus + Irqs> CpuLocal<T, M> {

@@ -48,9 +48,9 @@ pub enum Flush {
 /// A flush is always allowed: it costs time, not correctness. Hardware may drop more than is asked, at any time.
 ///
 /// # Calling context
-/// Never with a lock held that an interrupt handler takes. `flush_on` sends an interrupt to each other CPU
-/// named and waits until all have answered; while it waits it answers to others. It may be called with interrupts off,
-/// but then this CPU's own section no longer holds back the flushes of others (see [`Irqs`](crate::Irqs)). It does not allocate.
+/// Never with a lock held that an interrupt handler takes. `flush_on` sends an interrupt to each other CPU named and
+/// waits until all have answered; while it waits it answers to others. It may be called with interrupts off, but then
+/// this CPU's own section no longer holds back the flushes of others (see [`Irqs`](crate::Irqs)). It does not allocate.
 pub trait Tlb: Cpus {
     /// Drops translations on this CPU.
     fn flush(&self, what: Flush);

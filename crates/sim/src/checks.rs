@@ -1,7 +1,7 @@
 //! The checkers that are not part of a translation.
 //!
-//! Most look further than what has gone wrong: a table that is given up while a CPU has a cached entry for it is a violation at
-//! that moment, not when the CPU walks into it, if ever. So a seed need not be lucky twice.
+//! Most look further than what has gone wrong: a table that is given up while a CPU has a cached entry for it is a
+//! violation at that moment, not when the CPU walks into it, if ever. So a seed need not be lucky twice.
 
 use crate::events::{Stamped, What};
 use crate::format::{self, Entry};

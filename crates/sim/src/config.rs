@@ -27,8 +27,8 @@ pub struct Checks {
     pub hand_out: bool,
     /// Frames freed while a page table leads to them, or pinned; present entries that lead to free frames.
     pub frames: bool,
-    /// Frames freed while a TLB still translates to them: an error for programs' memory, but not where unmapping is lazy. Off
-    /// in [`Checks::ALL`].
+    /// Frames freed while a TLB still translates to them: an error for programs' memory, but not where unmapping is
+    /// lazy. Off in [`Checks::ALL`].
     pub freed_cached: bool,
     /// Pages that enter or leave a quicklist in another than their constructed state (I6).
     pub constructed: bool,

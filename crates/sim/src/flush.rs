@@ -1,7 +1,7 @@
 //! Flushes, here and there.
 //!
-//! A CPU that asks others leaves a request in the mail of each and waits until all have answered. While it waits it answers to
-//! others, so two that ask each other do not wait for ever. A CPU that nobody runs as is idle: the asker
+//! A CPU that asks others leaves a request in the mail of each and waits until all have answered. While it waits it
+//! answers to others, so two that ask each other do not wait for ever. A CPU that nobody runs as is idle: the asker
 //! carries the flush out on its caches itself, under the mail's lock, so that it cannot start meanwhile.
 
 use crate::cpu::{Cpu, Request};

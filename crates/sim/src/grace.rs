@@ -1,8 +1,8 @@
 //! Grace periods of readers on this machine: [`Grace`], the engine that kernels use, on the machine's CPUs.
 //!
-//! A CPU announces that it is in no section at its timer interrupt, and is away when nothing runs there. Programs may announce as
-//! well, and reclaim, where a kernel would: between operations. Each machine has its own state; which one is meant is
-//! known from the host thread, so the engine works only where the thread is a CPU.
+//! A CPU announces that it is in no section at its timer interrupt, and is away when nothing runs there. Programs may
+//! announce as well, and reclaim, where a kernel would: between operations. Each machine has its own state; which one
+//! is meant is known from the host thread, so the engine works only where the thread is a CPU.
 
 use crate::cpu::Cpu;
 use crate::here;
@@ -91,7 +91,8 @@ impl Sim {
         }
     }
 
-    /// Brings everything that was retired through [`Grace`] to its end, if no other CPU runs. Returns whether nothing is left.
+    /// Brings everything that was retired through [`Grace`] to its end, if no other CPU runs. Returns whether nothing
+    /// is left.
     ///
     /// For the end of a test, on any CPU, outside of any section.
     pub fn settle(&self) -> bool {

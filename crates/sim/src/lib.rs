@@ -1,31 +1,33 @@
 //! A machine in software, to run and test page tables and virtual areas on any host.
 //!
-//! [`Sim`] implements the traits of the crate `machine` with CPUs, TLBs, page walkers and interrupts made in software. The code under
-//! test is the same that runs in a kernel. What is different is that this machine tells: where silicon goes on with a stale
-//! translation, or walks into a table that has been freed, this one halts and says what, where, on which CPU, and who did it when.
+//! [`Sim`] implements the traits of the crate `machine` with CPUs, TLBs, page walkers and interrupts made in software.
+//! The code under test is the same that runs in a kernel. What is different is that this machine tells: where silicon
+//! goes on with a stale translation, or walks into a table that has been freed, this one halts and says what, where, on
+//! which CPU, and who did it when.
 //!
 //! # What is modelled
 //! - *Memory* (`arena`) is a block of the host's, from 4 GiB on, with a [`machine::Frames`] as its frame source.
-//! - *Page tables* (`format`, `walk`) are x86-64's, 4 or 5 levels, 4 KiB, 2 MiB and 1 GiB pages, in that memory. The walker reads an entry a step
-//!   and sets accessed and dirty bits by compare and exchange, so walks race with writers as they do in silicon.
+//! - *Page tables* (`format`, `walk`) are x86-64's, 4 or 5 levels, 4 KiB, 2 MiB and 1 GiB pages, in that memory. The
+//!   walker reads an entry a step and sets accessed and dirty bits by compare and exchange, so walks race with writers
+//!   as they do in silicon.
 //! - *Caches* (`tlb`): each CPU has a TLB of limited size, with tags and global entries, and a cache of upper-level entries
 //!   from which walks begin. Only flushes drop them; a flush drops no more than it must (a flush of pages leaves
 //!   upper-level entries, unless it says that tables went).
-//! - *Interrupts* (`sim`, `flush`): flushes asked for by other CPUs, a timer, and handlers that tests send. They are taken at
-//!   steps, held off while interrupts are off, and counted.
-//! - *What a CPU may do unasked*: cache the neighbours of what it translates ([`Config::speculation`]); take a spurious fault after an entry has
-//!   become more permissive.
+//! - *Interrupts* (`sim`, `flush`): flushes asked for by other CPUs, a timer, and handlers that tests send. They are
+//!   taken at steps, held off while interrupts are off, and counted.
+//! - *What a CPU may do unasked*: cache the neighbours of what it translates ([`Config::speculation`]); take a spurious
+//!   fault after an entry has become more permissive.
 //!
-//! Not modelled: memory that is reordered (what is stored is seen at once and in order; loom is there for that), caches of data, the
-//! time that things take.
+//! Not modelled: memory that is reordered (what is stored is seen at once and in order; loom is there for that), caches
+//! of data, the time that things take.
 //!
 //! # Two drivers of the same machine
-//! [`threads`]: a host thread for each CPU, for speed. [`seeded`]: all CPUs on one host thread, who is next drawn from a seed at
-//! each step; [`explore`] tries many seeds, and the one that fails replays exactly.
+//! [`threads`]: a host thread for each CPU, for speed. [`seeded`]: all CPUs on one host thread, who is next drawn from
+//! a seed at each step; [`explore`] tries many seeds, and the one that fails replays exactly.
 //!
 //! # Grace periods
-//! [`Grace`] is the engine for readers, as kernels use it, on the machine's own CPUs: it announces at timer interrupts and when a program
-//! ends. [`Sim::settle`] brings all to its end.
+//! [`Grace`] is the engine for readers, as kernels use it, on the machine's own CPUs: it announces at timer interrupts
+//! and when a program ends. [`Sim::settle`] brings all to its end.
 //!
 //! # What is checked
 //! | checker | what it reports |

@@ -1,18 +1,19 @@
 //! The machine as a whole, and the points at which things happen to a CPU.
 //!
 //! # A step
-//! Code under test announces each access to shared memory ([`machine::Step`]); the machine's own accesses, those through translations
-//! and each level of a page walk, are steps as well. At a step, in this order: the deterministic driver may let another CPU run; a
-//! CPU with interrupts on takes what is pending (not in the midst of a page walk: that is part of one instruction); what is about
-//! to happen is checked and noted. Then the access is made, and under the deterministic driver nothing comes between.
+//! Code under test announces each access to shared memory ([`machine::Step`]); the machine's own accesses, those
+//! through translations and each level of a page walk, are steps as well. At a step, in this order: the deterministic
+//! driver may let another CPU run; a CPU with interrupts on takes what is pending (not in the midst of a page walk:
+//! that is part of one instruction); what is about to happen is checked and noted. Then the access is made, and under
+//! the deterministic driver nothing comes between.
 //!
 //! # The host's locks
 //! A CPU's caches and its mail are behind locks of the host, because others look into them. None is held at a step, so under
 //! the deterministic driver, where all CPUs are one host thread, none is ever contended.
 //!
 //! # Halting
-//! The first violation halts the machine: it is kept, and every CPU that comes to a step unwinds, up to the driver, which returns it. While
-//! a CPU unwinds its steps do nothing, so destructors run through.
+//! The first violation halts the machine: it is kept, and every CPU that comes to a step unwinds, up to the driver,
+//! which returns it. While a CPU unwinds its steps do nothing, so destructors run through.
 
 use crate::arena::Arena;
 use crate::config::{Config, ConfigError};
@@ -223,8 +224,8 @@ impl Sim {
         mail || tick
     }
 
-    /// Calls `handler` in each timer interrupt (see [`Config::tick`]), with interrupts off; before it, the interrupt announces a quiescent
-    /// state to [`Grace`]. It can be set once.
+    /// Calls `handler` in each timer interrupt (see [`Config::tick`]), with interrupts off; before it, the interrupt
+    /// announces a quiescent state to [`Grace`]. It can be set once.
     ///
     /// # Errors
     /// There is one already.

@@ -216,17 +216,18 @@ unsafe impl FrameSource for Sim {
     }
 }
 
-/// A destructor waits while its CPU unwinds. What it waits for may come from another host thread, but under the seeded driver
-/// never does: better an end than a test that hangs.
+/// A destructor waits while its CPU unwinds. What it waits for may come from another host thread, but under the seeded
+/// driver never does: better an end than a test that hangs.
 fn give_up_in_the_end(sim: &Sim) {
     thread_local! {
         static TURNS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
     }
     let turns = TURNS.replace(TURNS.get() + 1);
     if turns > 100_000 {
-        eprintln!(
-            "a destructor waits for another CPU while its own unwinds: the report above says why it does"
-        );
+        eprintln!("a destructor waits for another CPU while its own unwinds");
+        if let Some(report) = sim.found() {
+            eprintln!("it unwinds because of this: {report}");
+        }
         std::process::abort();
     }
     std::thread::yield_now();

@@ -1,10 +1,10 @@
 //! Translation as the hardware does it: the TLB, then the cached upper levels, then the tables in memory.
 //!
-//! A walk reads one entry a step, so writers come between its levels. It goes from the lowest cached upper-level entry on, and
-//! from nothing else: a table that was given up too early is really walked. Accessed and dirty bits are set by a compare and
-//! exchange of the entry that was read; if that has changed, it is read again. Absent entries are not cached. An access that a cached
-//! translation does not allow is a fault, and drops the translation: so a fault may be spurious, as on real CPUs. No interrupt
-//! is taken within a walk, because a walk is part of an instruction.
+//! A walk reads one entry a step, so writers come between its levels. It goes from the lowest cached upper-level entry
+//! on, and from nothing else: a table that was given up too early is really walked. Accessed and dirty bits are set by
+//! a compare and exchange of the entry that was read; if that has changed, it is read again. Absent entries are not
+//! cached. An access that a cached translation does not allow is a fault, and drops the translation: so a fault may be
+//! spurious, as on real CPUs. No interrupt is taken within a walk, because a walk is part of an instruction.
 
 use crate::config::Stale;
 use crate::cpu::Cpu;

@@ -1,9 +1,10 @@
 //! Batches of retired pieces: blocks of the heap, in lists.
 //!
-//! A CPU fills one block, closes it with the number of the period that it must wait for, and puts it at the end of its list; pieces are freed from the
-//! front. One emptied block is kept, so that a CPU whose batches are freed as fast as they fill does not allocate. What a CPU
-//! that goes away has left is pushed onto one chain, block by block linked already, and whoever reclaims next takes all
-//! of the chain: there is no point at which a pushed block could be taken alone, so the chain has no ABA problem.
+//! A CPU fills one block, closes it with the number of the period that it must wait for, and puts it at the end of its
+//! list; pieces are freed from the front. One emptied block is kept, so that a CPU whose batches are freed as fast as
+//! they fill does not allocate. What a CPU that goes away has left is pushed onto one chain, block by block linked
+//! already, and whoever reclaims next takes all of the chain: there is no point at which a pushed block could be taken
+//! alone, so the chain has no ABA problem.
 
 use super::sync::{AtomicPtr, Ordering};
 use alloc::alloc::{alloc, dealloc};
@@ -163,7 +164,8 @@ impl Batches {
             return None;
         }
         block.len -= 1;
-        // SAFETY: a closed block has at least one item until it is taken off the list, below, and all below `len` were written.
+        // SAFETY: a closed block has at least one item until it is taken off the list, below, and all below `len` were
+        // written.
         let item = unsafe { block.items[block.len].assume_init() };
         if block.len == 0 {
             self.closed.ends = block.next.take().map(|next| (next, last));
@@ -223,7 +225,8 @@ impl Chain {
         loop {
             // SAFETY: the blocks are this list's until the exchange succeeds.
             unsafe { last.as_mut() }.next = NonNull::new(head);
-            // Release: the blocks are written; pairs with the Acquire of `take`. Relaxed on failure: the value is only linked to.
+            // Release: the blocks are written; pairs with the Acquire of `take`. Relaxed on failure: the value is only
+            // linked to.
             match self.0.compare_exchange_weak(
                 head,
                 first.as_ptr(),

@@ -1,7 +1,8 @@
 //! Drivers: how the programs of a machine's CPUs are run.
 //!
-//! [`threads`] gives each CPU a host thread: fast, and as parallel as the host. [`seeded`] runs all of them on one host thread and
-//! picks at each step, from a seed, who is next: what it finds, it finds again. [`explore`] tries many seeds.
+//! [`threads()`] gives each CPU a host thread: fast, and as parallel as the host. [`seeded()`] runs all of them on one host
+//! thread and picks at each step, from a seed, who is next: what it finds, it finds again. [`explore()`] tries many
+//! seeds.
 
 mod explore;
 mod seeded;

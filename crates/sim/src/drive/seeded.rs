@@ -1,9 +1,9 @@
 //! The deterministic driver: all CPUs on one host thread, who is next from a seed.
 //!
-//! Each program is a coroutine. At each step the running one draws a number: mostly it goes on, sometimes another takes over; how often is
-//! drawn for each seed, because some errors need many changes and some need few. A CPU that waits always lets another run.
-//! The seed decides everything: the turns, what caches push out, what is cached unasked. So the same seed takes the same steps, and
-//! [`Run::fingerprint`] shows that it did.
+//! Each program is a coroutine. At each step the running one draws a number: mostly it goes on, sometimes another takes
+//! over; how often is drawn for each seed, because some errors need many changes and some need few. A CPU that waits
+//! always lets another run. The seed decides everything: the turns, what caches push out, what is cached unasked. So
+//! the same seed takes the same steps, and [`Run::fingerprint`] shows that it did.
 
 use super::{Cause, Ended, Failure, Program, outcome};
 use crate::here::{self, Restore};
@@ -88,8 +88,8 @@ thread_local! {
 
 /// Runs the programs on one host thread, the first as CPU 0 and so on, changing between them at steps, as the seed says.
 ///
-/// A program that loops until another has done something must call [`Step::relax`](machine::Step::relax) in the loop, and must not wait by other
-/// means: a lock of the host that is held at a step would never be given back.
+/// A program that loops until another has done something must call [`Step::relax`](machine::Step::relax) in the loop,
+/// and must not wait by other means: a lock of the host that is held at a step would never be given back.
 ///
 /// ```
 /// use machine::{Access, Step};

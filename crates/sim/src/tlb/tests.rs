@@ -54,7 +54,8 @@ proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None, cases: if cfg!(miri) { 3 } else { 512 }, ..ProptestConfig::default()
     })]
-    /// Against a list without a limit: what is found was cached, and not dropped since; with room enough, all of that is found.
+    /// Against a list without a limit: what is found was cached, and not dropped since; with room enough, all of that
+    /// is found.
     #[test]
     fn as_a_list(script in steps(), entries in prop_oneof![Just(1usize), Just(3), Just(8), Just(24), Just(4096)]) {
         let (mut tlb, mut uppers) = (Tlb::new(entries), Uppers::new(4, 4));
