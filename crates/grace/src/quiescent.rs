@@ -18,17 +18,16 @@
 //! # Why the promise holds
 //! Let `p` be unlinked, then retired on CPU A in a batch with target `t`, and freed by CPU F. Let a section be on CPU B.
 //!
-//! *A section that was open when `p` was retired ends before `p` is freed.* F acquires `done >= t`, which was released
-//! by who acquired B's `passed >= t`. B released that at an announcement, which is never within a section, and which
-//! saw `current >= t`. A read `current == t - 1` when it closed the batch, so that announcement came later than the
-//! closing; B's section was open then, so the announcement came after the section's end. All that was done in it
-//! happens before the free.
+//! F acquires `done >= t`, which was released by who acquired B's `passed >= t`. B stored that at an announcement that
+//! saw `current >= t`, and an announcement is never within a section. So the section came before it or after it:
 //!
-//! *A section that opens later, after B's announcement, does not find `p`.* A: unlink, fence, load `current` (`t - 1`). B:
-//! load `current` (`t` or more), fence, look. The first load comes before the second in the order of `current`, so A's fence
-//! comes before B's, and B sees the unlink. Both fences are sequentially consistent, and neither is on a reader's path.
+//! *Before it*: all that was done in the section happens before B's store, and so before the free.
 //!
-//! *A CPU that is away* (idle, or not started) takes no part: its `passed` is [`AWAY`]. F's helper read that after a
+//! *After it*: the section does not find `p`. A: unlink, fence, load `current` (`t - 1`). B: load `current` (`t` or
+//! more), fence, look. A's load comes before B's in the order of `current`, so A's fence comes before B's, and B sees
+//! the unlink. Both fences are sequentially consistent, and neither is on a reader's path.
+//!
+//! *A CPU that is away* (idle, or not started) takes no part: its `passed` says so. F's helper read that after a
 //! fence that followed its load of `current`; B, when it comes back, stores another value, fences, and only then looks.
 //! As above, A's fence comes before the helper's, and that before B's: B sees the unlink. A section on a CPU that is
 //! away brings it back by itself, so an interrupt in the idle loop may read.
@@ -251,10 +250,12 @@ unsafe impl<D: Domain> Reclaim for Quiescent<D> {
         D::with(|periods| {
             let slot = &periods.slots[D::cpu()];
             // Relaxed: only this CPU writes either. An interrupt between the accesses leaves the count as it found it.
+            slot.depth.store(slot.depth.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            // The count first: from here on an interrupt cannot send this CPU away.
+            compiler_fence();
             if slot.passed.load(Ordering::Relaxed) == AWAY {
                 come_back(periods, slot);
             }
-            slot.depth.store(slot.depth.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             // What is done in the section stays after its beginning, for interrupts of this CPU too.
             compiler_fence();
         });
@@ -413,7 +414,7 @@ fn pass(periods: Periods<'_>, slot: &Slot) {
     slot.passed.store(current, Ordering::Release);
 }
 
-/// This CPU takes part again.
+/// This CPU takes part again. The section that it comes back for has looked at nothing yet.
 #[cold]
 fn come_back(periods: Periods<'_>, slot: &Slot) {
     // Relaxed: the fence of `pass`, which follows, orders it; that pairs with the fence of `advance`. 0 holds up every

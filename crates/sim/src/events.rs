@@ -189,7 +189,11 @@ impl Log {
 
     /// The last event that changed an entry, if the ring still has it.
     pub(crate) fn last_change(&self, table: Frame, index: usize) -> Option<Event> {
-        let changes = |event: &&Event| matches!(&event.what, What::Entry { table: t, index: i, op } if *t == table && *i == index && *op != EntryOp::Load);
+        let changes = |event: &&Event| match &event.what {
+            What::Entry { op: EntryOp::Load, .. } => false,
+            What::Entry { table: of, index: at, .. } => (*of, *at) == (table, index),
+            _ => false,
+        };
         crate::sim::locked(&self.ring).iter().rev().find(changes).cloned()
     }
 }

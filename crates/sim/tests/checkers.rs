@@ -421,6 +421,17 @@ fn a_walk_under_way_is_seen() {
 }
 
 #[test]
+fn an_active_table_is_not_given_up() {
+    let found = alone(|sim| {
+        let space = Space::new(sim);
+        space.activate(0);
+        free(sim, space.root);
+    });
+    let Violation::TableInUse { how, becomes, .. } = found else { panic!("{found}") };
+    assert_eq!((how, becomes), ("it is the active top-level table", Owner::Free));
+}
+
+#[test]
 fn the_hardware_is_led_astray() {
     // An entry leads to a frame that was never made a table, or to a table of another level.
     for owner in [Owner::Raw, Owner::Table(1)] {
