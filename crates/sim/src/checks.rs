@@ -188,6 +188,48 @@ impl Sim {
         }
     }
 
+    /// Looks whether any TLB holds a translation of addresses in `range` that the tables below `root` do not allow, or would
+    /// send elsewhere: what must not be once a flush that was owed has been carried out. A violation, if there is one.
+    ///
+    /// For tests, after an operation: it finds a flush that was left out without an access that is lucky enough to use what
+    /// stayed. `space` is as in [`Flush::Range`](machine::Flush::Range).
+    pub fn check_flushed(&self, root: Frame, space: Option<Asid>, range: VirtRange) {
+        for cpu in &self.0.cpus {
+            let ours = |held: Option<Asid>| space.is_none() || held.is_none() || held == space;
+            let held: Vec<_> = {
+                let state = locked(&cpu.state);
+                state
+                    .tlb
+                    .iter()
+                    .filter(|held| ours(held.space) && held.overlaps(&range))
+                    .copied()
+                    .collect()
+            };
+            for held in held {
+                let leaf = self.look(root, held.page);
+                let page = leaf.as_ref().and_then(|leaf| leaf.page);
+                let now = page.filter(|(.., rights)| held.rights.within(*rights));
+                let now = now.and_then(|(size, frame, _)| {
+                    frame.checked_add(held.page.offset_in(size) >> 12)
+                });
+                if now != Some(held.frame) {
+                    let mut history = self.history_of(held.frame);
+                    history.extend(
+                        leaf.and_then(|leaf| self.history_of_entry(leaf.table, leaf.index)),
+                    );
+                    history.push(format!("{} cached the translation at {}", cpu.id, held.since));
+                    let found = Violation::NotFlushed {
+                        page: held.page,
+                        by: cpu.id,
+                        frame: held.frame,
+                        now,
+                    };
+                    self.violation(found, history);
+                }
+            }
+        }
+    }
+
     /// Says what a page on quicklist `list` must look like, word by word; without this, all words are 0.
     pub fn constructed(&self, list: u8, image: impl Fn(usize) -> u64 + Send + Sync + 'static) {
         locked(&self.0.images).insert(list, Arc::new(image));

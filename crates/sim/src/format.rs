@@ -34,6 +34,11 @@ impl Rights {
         }
     }
 
+    /// Whether these allow no more than `other`.
+    pub(crate) fn within(self, other: Rights) -> bool {
+        self.write <= other.write && self.user <= other.user && self.execute <= other.execute
+    }
+
     pub(crate) fn allow(self, want: Want) -> bool {
         (self.write || !want.write) && (self.user || !want.user) && (self.execute || !want.execute)
     }

@@ -33,6 +33,7 @@
 //! | checker | what it reports |
 //! |---|---|
 //! | stale translation (I5) | an access through a cached translation that the tables do not allow any more, or whose frame was freed |
+//! | flushes (I5) | [`Sim::check_flushed`], called by tests: any cached translation that is out of date, used or not |
 //! | tables (I3) | the walker, or code, in a frame that is no table any more; a table given up while a CPU can still walk it |
 //! | hand-out (I4) | [`machine::Tlb::hand_out`] of addresses that some TLB still translates |
 //! | frames | freed while a reachable entry leads to it, or while pinned; an access to a frame that is free |

@@ -20,6 +20,17 @@ pub enum Violation {
         /// Whether the frame has been freed since the translation was cached.
         freed: bool,
     },
+    /// I5, looked for: a TLB holds a translation that the page tables do not allow, after it should have been flushed.
+    NotFlushed {
+        /// The page.
+        page: VirtAddr,
+        /// The CPU that holds it.
+        by: CpuId,
+        /// The frame that it leads to.
+        frame: Frame,
+        /// The frame that the page tables lead to now; `None` if they allow less.
+        now: Option<Frame>,
+    },
     /// I3: a page walk, or code, read or changed an entry of what is not a page table.
     NotATable {
         /// The frame.
@@ -136,6 +147,16 @@ impl fmt::Display for Violation {
                     Some(now) if now == used => write!(f, "the page tables still lead there"),
                     Some(now) => write!(f, "the page tables lead to frame {now}"),
                     None => write!(f, "the page tables do not allow it"),
+                }
+            }
+            Violation::NotFlushed { page, by, frame, now } => {
+                write!(
+                    f,
+                    "not flushed (I5): the TLB of {by} still translates {page} to frame {frame}, "
+                )?;
+                match now {
+                    Some(now) => write!(f, "the page tables to frame {now}"),
+                    None => write!(f, "the page tables allow less"),
                 }
             }
             Violation::NotATable { table, owner, level, address, cached } => {

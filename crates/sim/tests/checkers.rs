@@ -170,6 +170,39 @@ fn a_stale_permission_is_noticed() {
     ));
 }
 
+/// CPU 0 takes the right to write from a page that CPU 1 has read, and perhaps written.
+fn protect(seed: u64, flush: bool) -> Result<(), Failure> {
+    let sim =
+        Sim::new(Config { checks: Checks { stale: sim::Stale::Freed, ..Checks::ALL }, ..config() })
+            .unwrap();
+    let space = sim.on_cpu(0, || Space::new(&sim));
+    let frame = sim.on_cpu(0, || page(&sim));
+    sim.on_cpu(0, || space.map(AT, frame));
+    let owner = || {
+        space.activate(0);
+        space.set(AT, 0, frame.start().get() | PRESENT);
+        if flush {
+            space.flush(AT, 4096, false);
+        }
+        sim.check_flushed(space.root, None, range(AT & !0xfff, 4096));
+    };
+    let user = || {
+        space.activate(0);
+        space.load(AT).unwrap();
+    };
+    seeded(&sim, seed, vec![Box::new(owner), Box::new(user)]).map(drop)
+}
+
+#[test]
+fn flushes_that_are_owed_are_looked_for() {
+    right(|seed| protect(seed, true));
+    let report = caught(|seed| protect(seed, false));
+    let Violation::NotFlushed { page, now: None, by, .. } = report.violation else {
+        panic!("{report}")
+    };
+    assert_eq!((page, by.index()), (virt(AT), 1));
+}
+
 // --- an announcement instead of an interrupt ----------------------------------------------------
 
 /// CPU 1 flushes for its own reasons and announces it; CPU 0 hands the address out when it has seen that.
