@@ -1,0 +1,95 @@
+//! Why page tables cannot be changed.
+
+use crate::debt::Owed;
+use crate::format::{Format, FormatError};
+use core::fmt;
+use grace::Concurrent;
+use machine::{FrameError, Machine, PageSize, VirtAddr};
+
+/// Why page tables cannot be changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Error {
+    /// The range is empty.
+    Empty,
+    /// The range does not begin, or does not end, at the border of a page of 4 KiB.
+    Misaligned(VirtAddr),
+    /// The address is not canonical, or the range reaches over such addresses.
+    NotCanonical(VirtAddr),
+    /// The address is the kernel's, and these tables are a program's.
+    Kernel(VirtAddr),
+    /// Something is mapped there already.
+    Occupied(VirtAddr),
+    /// The range cuts this page in two: split it first.
+    Cut(VirtAddr, PageSize),
+    /// An entry on the way to the address has bits that no entry may have, or leads to no memory.
+    Malformed(VirtAddr),
+    /// What was to be mapped at the address is larger than what was asked for.
+    TooLarge(VirtAddr, PageSize),
+    /// The kernel's tables would need a new top-level entry for the address, but spaces of programs have copies of those.
+    TopLevelFixed(VirtAddr),
+    /// There are, or were, tables of the kernel already.
+    SecondKernel,
+    /// There is no entry for it.
+    Format(FormatError),
+    /// Memory for a table, or what was to be mapped, could not be had.
+    Frames(FrameError),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Empty => f.write_str("the range is empty"),
+            Error::Misaligned(at) => write!(f, "{at} is not the border of a page"),
+            Error::NotCanonical(at) => write!(f, "{at} is not canonical, or lies across such"),
+            Error::Kernel(at) => write!(f, "{at} is the kernel's"),
+            Error::Occupied(at) => write!(f, "something is mapped at {at} already"),
+            Error::Cut(at, size) => write!(f, "the range cuts the page of {size:?} at {at}"),
+            Error::Malformed(at) => write!(f, "an entry for {at} is malformed"),
+            Error::TooLarge(at, size) => write!(f, "a page of {size:?} does not fit at {at}"),
+            Error::TopLevelFixed(at) => {
+                write!(f, "the kernel's top-level entries are fixed, and there is none for {at}")
+            }
+            Error::SecondKernel => f.write_str("there are, or were, tables of the kernel already"),
+            Error::Format(error) => error.fmt(f),
+            Error::Frames(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for Error {}
+
+impl From<FormatError> for Error {
+    fn from(error: FormatError) -> Error {
+        Error::Format(error)
+    }
+}
+
+impl From<FrameError> for Error {
+    fn from(error: FrameError) -> Error {
+        Error::Frames(error)
+    }
+}
+
+/// An operation that has failed. The tables translate as they did before (I7), but something may be owed for what was
+/// there in between; dropping this flushes.
+#[must_use = "stale translations remain until what is owed is flushed"]
+pub struct Failed<'p, M: Machine, F: Format, G: Concurrent> {
+    /// The cause.
+    pub error: Error,
+    /// What is owed all the same.
+    pub owed: Owed<'p, M, F, G>,
+}
+
+impl<M: Machine, F: Format, G: Concurrent> fmt::Debug for Failed<'_, M, F, G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Failed").field("error", &self.error).field("owed", &self.owed).finish()
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> fmt::Display for Failed<'_, M, F, G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> core::error::Error for Failed<'_, M, F, G> {}

@@ -1,0 +1,241 @@
+//! Mapping.
+
+use super::{Error, Failed, Result};
+use crate::debt::{Debt, Owed};
+use crate::format::{Attrs, Decoded, Format, level_of};
+use crate::lock::{Locked, lock};
+use crate::tables::PageTables;
+use crate::walk::{Spot, Walk};
+use core::sync::atomic::AtomicU32;
+use grace::Concurrent;
+use machine::{Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
+
+/// What is to be mapped: called with an address, and the largest page that may be mapped there; answers with the first frame
+/// of a page and its size, no larger.
+pub trait Supply:
+    FnMut(VirtAddr, PageSize) -> core::result::Result<(Frame, PageSize), FrameError>
+{
+}
+
+impl<S> Supply for S where
+    S: FnMut(VirtAddr, PageSize) -> core::result::Result<(Frame, PageSize), FrameError>
+{
+}
+
+/// Entries that are written with the lock taken once.
+const BATCH: usize = 64;
+
+impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
+    /// Maps a range to frames that follow one another from `first` on, in the largest pages that fit. All of it was unmapped.
+    ///
+    /// Nothing is owed: what is absent is not cached. (A CPU that caches it nevertheless faults once, spuriously.)
+    ///
+    /// # Errors
+    /// A range that is not one of these tables' ([`Error::Empty`], [`Error::Misaligned`], [`Error::NotCanonical`],
+    /// [`Error::Kernel`]); [`Error::Occupied`], [`Error::Format`], [`Error::Frames`] (no memory for tables),
+    /// [`Error::TopLevelFixed`], [`Error::Malformed`]. Nothing is mapped then; but what is owed must be flushed before the
+    /// frames are used for anything else.
+    pub fn map(&self, range: VirtRange, first: Frame, attrs: Attrs) -> Result<'_, (), M, F, G> {
+        self.map_with(range, attrs, |at, largest| {
+            let distance = (at.get() - range.start().get()) >> 12;
+            let frame = first.checked_add(distance).ok_or(FrameError::NotOurs(first))?;
+            let mut sizes = PageSize::ALL.into_iter().rev();
+            let size = sizes.find(|size| *size <= largest && frame.is_aligned(*size));
+            Ok((frame, size.unwrap_or_default()))
+        })
+    }
+
+    /// Maps a range to what `supply` says. It is called with no lock held, once for each page; if it fails, so does this.
+    ///
+    /// # Errors
+    /// As [`map`](PageTables::map); [`Error::Frames`] with what `supply` returned; [`Error::TooLarge`].
+    pub fn map_with(
+        &self,
+        range: VirtRange,
+        attrs: Attrs,
+        supply: impl Supply,
+    ) -> Result<'_, (), M, F, G> {
+        let mut owed = Owed::nothing(self);
+        if let Err(error) = self.check(range) {
+            return Err(Failed { error, owed });
+        }
+        let mut at = range.start();
+        match self.fill(range, attrs, supply, &mut at) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                self.undo(range.start(), at, &mut owed);
+                Err(Failed { error, owed })
+            }
+        }
+    }
+
+    /// Unmaps what was mapped, from `start` up to `end`, and takes out the tables made for `end`.
+    fn undo(&self, start: VirtAddr, end: VirtAddr, owed: &mut Owed<'_, M, F, G>) {
+        if let Some(range) = VirtRange::between(start, end)
+            && !range.is_empty()
+        {
+            // All pages of it are ours, and none is cut: there is nothing that can fail.
+            let _ = self.clear(range, owed, |_| ());
+        }
+        let mut debt = Debt::default();
+        self.prune_way(end, &mut debt);
+        if debt.has_tables()
+            && let Some(page) = VirtRange::new(end, PageSize::Size4K.bytes())
+        {
+            debt.add(page, PageSize::Size4K);
+        }
+        owed.debt.join(self, debt);
+    }
+
+    fn fill(
+        &self,
+        range: VirtRange,
+        attrs: Attrs,
+        mut supply: impl Supply,
+        mapped: &mut VirtAddr,
+    ) -> core::result::Result<(), Error> {
+        let mut get = |at| {
+            let largest = self.largest(range, at);
+            let (frame, size) = supply(at, largest)?;
+            if size > largest {
+                return Err(Error::TooLarge(at, size));
+            }
+            Ok((F::page(size, frame, attrs)?, size))
+        };
+        let mut left = None;
+        let mut next = Some(range.start());
+        while let Some(at) = next.filter(|at| range.contains(*at)) {
+            let (first, size) = match left.take() {
+                Some(page) => page,
+                None => get(at)?,
+            };
+            let mut batch = [first; BATCH];
+            let mut len = 1;
+            next = at.checked_add(size.bytes());
+            while let Some(to) = next.filter(|to| range.contains(*to)) {
+                if len == BATCH || F::index(to, level_of(size)) == 0 {
+                    break;
+                }
+                let (value, other) = get(to)?;
+                if other != size {
+                    left = Some((value, other));
+                    break;
+                }
+                batch[len] = value;
+                len += 1;
+                next = to.checked_add(size.bytes());
+            }
+            self.place(at, size, &batch[..len], mapped)?;
+        }
+        Ok(())
+    }
+
+    /// Writes entries that follow one another in one table. `mapped` is the first address that is not mapped yet.
+    fn place(
+        &self,
+        first: VirtAddr,
+        size: PageSize,
+        values: &[u64],
+        mapped: &mut VirtAddr,
+    ) -> core::result::Result<(), Error> {
+        let guard = G::pin();
+        let walk = self.walk(&guard);
+        let level = level_of(size);
+        *mapped = first;
+        let (table, mut locked) = self.table_for(&walk, first, level)?;
+        for (value, index) in values.iter().zip(F::index(first, level)..) {
+            let entry = walk.entry(table, index).ok_or(Error::Malformed(*mapped))?;
+            if F::decode(entry.load(), level) != Decoded::Absent {
+                return Err(Error::Occupied(*mapped));
+            }
+            entry.store(*value);
+            locked.count += 1;
+            // A range that reaches the last address ends there.
+            *mapped = mapped.checked_add(size.bytes()).unwrap_or(*mapped);
+        }
+        Ok(())
+    }
+
+    /// The table of this level on the way to `at`, locked; made if it is not there.
+    fn table_for<'g>(
+        &'g self,
+        walk: &Walk<'g, M, F>,
+        at: VirtAddr,
+        level: u8,
+    ) -> core::result::Result<(Frame, Locked<'g, AtomicU32>), Error> {
+        loop {
+            let spot = walk.find(at, level).ok_or(Error::Malformed(at))?;
+            if spot.level == level {
+                let table = spot.entry.table();
+                match lock(self.machine(), table, at)? {
+                    Some(locked) => return Ok((table, locked)),
+                    None => continue,
+                }
+            }
+            match spot.found {
+                Decoded::Absent => self.grow(&spot, at)?,
+                Decoded::Malformed => return Err(Error::Malformed(at)),
+                Decoded::Page(..) | Decoded::Table(_) => return Err(Error::Occupied(at)),
+            }
+        }
+    }
+
+    /// Links a new table where there is none, unless somebody else does.
+    fn grow(&self, spot: &Spot<'_, M>, at: VirtAddr) -> core::result::Result<(), Error> {
+        let new = self.new_table(spot.level - 1)?;
+        let linked = self.link(spot, at, new);
+        if linked != Ok(true) {
+            self.discard_table(new);
+        }
+        linked.map(drop)
+    }
+
+    fn link(
+        &self,
+        spot: &Spot<'_, M>,
+        at: VirtAddr,
+        new: Frame,
+    ) -> core::result::Result<bool, Error> {
+        let value = F::table(new)?;
+        let Some(mut locked) = lock(self.machine(), spot.entry.table(), at)? else {
+            return Ok(false);
+        };
+        if F::decode(spot.entry.load(), spot.level) != Decoded::Absent {
+            return Ok(false);
+        }
+        if spot.level == F::LEVELS - 1 && !self.may_grow() {
+            return Err(Error::TopLevelFixed(at));
+        }
+        spot.entry.store(value);
+        locked.count += 1;
+        Ok(true)
+    }
+
+    /// Makes the kernel's tables below the top for a range, so that everything in it can be mapped after spaces for programs
+    /// have been made.
+    ///
+    /// # Errors
+    /// As [`map`](PageTables::map). Tables that were made stay: they are empty.
+    pub fn reserve(&self, range: VirtRange) -> core::result::Result<(), Error> {
+        self.check(range)?;
+        let mut next = Some(range.start());
+        while let Some(at) = next.filter(|at| range.contains(*at)) {
+            let guard = G::pin();
+            let walk = self.walk(&guard);
+            drop(self.table_for(&walk, at, F::LEVELS - 2)?);
+            next = crate::walk::beyond(at, F::LEVELS - 1);
+        }
+        Ok(())
+    }
+
+    /// The largest page that fits at `at`.
+    fn largest(&self, range: VirtRange, at: VirtAddr) -> PageSize {
+        let fits = |size: &PageSize| {
+            *size <= self.paging().largest()
+                && level_of(*size) < F::LEVELS
+                && at.is_aligned(*size)
+                && super::covers(range, at, *size)
+        };
+        PageSize::ALL.into_iter().rev().find(fits).unwrap_or_default()
+    }
+}

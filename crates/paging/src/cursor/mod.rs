@@ -1,0 +1,172 @@
+//! The cursor: map, unmap, protect, split, over ranges.
+//!
+//! All go the same way. From where they are they walk down, without a lock, to the table whose entries they will change;
+//! lock that table; change the entries of it that lie in the range; unlock it, and go on behind it. So two CPUs meet only
+//! where they change the same table, which at the lowest level is the same 2 MiB.
+//!
+//! # Why it is right
+//! *A table that is locked and alive is linked*: tables are unlinked only with their own lock held and that of the table above,
+//! and then they are dead. So what is written into it counts. If it is dead, the walk begins again.
+//!
+//! *An empty table is unlinked by who makes it empty* (`prune`). It holds both locks, so nothing can come in between the look
+//! and the unlinking.
+//!
+//! *A table is filled before it is linked*, and linked by one store that releases.
+//!
+//! *All or nothing (I7).* What can be wrong with the input is looked at before anything is changed. `map` needs memory on the
+//! way; if there is none, what it has mapped is unmapped again. `unmap` and `protect` need none: they refuse a range that
+//! cuts a page in two, and [`split`](PageTables::split), which needs one table, makes it two beforehand.
+//!
+//! # What is the caller's affair
+//! Who maps what where: two calls on the same *pages* at the same time leave either result, page by page, or [`Error::Occupied`]
+//! to one of them. (Calls on different pages of the same table do not disturb each other.) Frames: the tables hold no
+//! reference. A frame that was unmapped may be given back when what is owed has been flushed, by
+//! [`release`](machine::FrameSource::release), since a walk without a lock may hold a reference for a moment.
+//!
+//! Context: anywhere but in an interrupt. Nothing sleeps.
+
+mod error;
+mod map;
+mod protect;
+mod prune;
+mod split;
+mod unmap;
+
+pub use error::{Error, Failed};
+pub use map::Supply;
+
+use crate::debt::Owed;
+use crate::format::{Decoded, Format};
+use crate::lock::{Locked, lock};
+use crate::tables::PageTables;
+use crate::walk::{Walk, beyond};
+use core::sync::atomic::AtomicU32;
+use grace::Concurrent;
+use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
+
+type Result<'p, T, M, F, G> = core::result::Result<T, Failed<'p, M, F, G>>;
+
+impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
+    /// Whether the range is one that these tables translate.
+    fn check(&self, range: VirtRange) -> core::result::Result<(), Error> {
+        let last = range.last().ok_or(Error::Empty)?;
+        let start = range.start();
+        if !start.is_aligned(PageSize::Size4K) {
+            return Err(Error::Misaligned(start));
+        }
+        if !range.len().is_multiple_of(PageSize::Size4K.bytes()) {
+            return Err(Error::Misaligned(last));
+        }
+        if let Some(at) = [start, last].into_iter().find(|at| !F::is_canonical(*at)) {
+            return Err(Error::NotCanonical(at));
+        }
+        match (F::is_upper(start), F::is_upper(last)) {
+            (false, true) => Err(Error::NotCanonical(last)),
+            (true, _) if self.space().is_some() => Err(Error::Kernel(start)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the range ends where pages end.
+    fn check_ends(
+        &self,
+        walk: &Walk<'_, M, F>,
+        range: VirtRange,
+    ) -> core::result::Result<(), Error> {
+        let last = range.last().ok_or(Error::Empty)?;
+        for end in [range.start(), last] {
+            if let Some(page) = walk.get(end)
+                && !covers(range, page.page, page.size)
+            {
+                return Err(Error::Cut(page.page, page.size));
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the pages of a range, table by table, each with its lock held: calls `change` with an address, the entry for
+    /// it, and what is in there. It says whether the entry is absent from then on. Empty tables are unlinked.
+    fn each_page(
+        &self,
+        range: VirtRange,
+        owed: &mut Owed<'_, M, F, G>,
+        mut change: impl FnMut(&mut Owed<'_, M, F, G>, Slot<'_, M>) -> core::result::Result<bool, Error>,
+    ) -> core::result::Result<(), Error> {
+        let mut next = Some(range.start());
+        while let Some(at) = next.filter(|at| range.contains(*at)) {
+            // A guard for each table: no grace period waits for a long range.
+            let guard = G::pin();
+            let walk = self.walk(&guard);
+            let spot = walk.find(at, 0).ok_or(Error::Malformed(at))?;
+            match spot.found {
+                Decoded::Absent | Decoded::Table(_) => next = beyond(at, spot.level),
+                Decoded::Malformed => return Err(Error::Malformed(at)),
+                Decoded::Page(..) => {
+                    let (table, level) = (spot.entry.table(), spot.level);
+                    let Some(mut locked) = lock(self.machine(), table, at)? else { continue };
+                    let (end, result) =
+                        self.each_in_table(&walk, range, at, table, level, &mut locked, |slot| {
+                            change(owed, slot)
+                        });
+                    let empty = locked.count == 0;
+                    drop(locked);
+                    if empty {
+                        self.prune(&walk, at, level, &mut owed.debt);
+                    }
+                    result?;
+                    next = end;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The entries of one table that is locked. Returns where to go on.
+    #[expect(clippy::too_many_arguments, reason = "one loop, apart for its depth")]
+    fn each_in_table<'g>(
+        &self,
+        walk: &Walk<'g, M, F>,
+        range: VirtRange,
+        start: VirtAddr,
+        table: Frame,
+        level: u8,
+        locked: &mut Locked<'_, AtomicU32>,
+        mut change: impl FnMut(Slot<'g, M>) -> core::result::Result<bool, Error>,
+    ) -> (Option<VirtAddr>, core::result::Result<(), Error>) {
+        let mut next = Some(start);
+        while let Some(at) = next.filter(|at| range.contains(*at)) {
+            if at != start && F::index(at, level) == 0 {
+                break;
+            }
+            let Some(entry) = walk.entry(table, F::index(at, level)) else {
+                return (next, Err(Error::Malformed(at)));
+            };
+            let value = entry.load();
+            match F::decode(value, level) {
+                Decoded::Absent => {}
+                // Below it there are others to lock.
+                Decoded::Table(_) => break,
+                Decoded::Malformed => return (next, Err(Error::Malformed(at))),
+                Decoded::Page(..) => match change(Slot { at, level, entry, value }) {
+                    Ok(gone) => locked.count -= u32::from(gone),
+                    Err(error) => return (next, Err(error)),
+                },
+            }
+            next = beyond(at, level);
+        }
+        (next, Ok(()))
+    }
+}
+
+/// A page's entry, with its table locked.
+struct Slot<'m, M> {
+    at: VirtAddr,
+    level: u8,
+    entry: machine::Entry<'m, M>,
+    value: u64,
+}
+
+/// Whether the page lies wholly in the range.
+fn covers(range: VirtRange, page: VirtAddr, size: PageSize) -> bool {
+    VirtRange::new(page, size.bytes()).is_some_and(|page| range.covers(&page))
+}

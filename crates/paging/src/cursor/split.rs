@@ -1,0 +1,142 @@
+//! One large page becomes 512 smaller ones.
+
+use super::{Error, Failed, Result};
+use crate::debt::Owed;
+use crate::format::{Attrs, Decoded, Format, level_of, size_at};
+use crate::lock::lock;
+use crate::quick::QUICK_TABLE;
+use crate::tables::PageTables;
+use core::sync::atomic::Ordering;
+use grace::Concurrent;
+use machine::{ENTRIES, Frame, Machine, Owner, PageSize, VirtAddr, VirtRange};
+
+impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
+    /// Splits the page that `at` lies in, again and again, until it is no larger than `size`. Nothing is mapped differently,
+    /// but the pieces can be unmapped and protected apart. Where nothing is mapped, or pages are small enough, nothing is done.
+    ///
+    /// The old, large translation stays right until a piece is changed; a flush is owed all the same, as some CPUs do not bear
+    /// translations of two sizes for one address.
+    ///
+    /// # Errors
+    /// [`Error::NotCanonical`], [`Error::Kernel`], [`Error::Malformed`]; [`Error::Frames`]: the page may be smaller than it was,
+    /// but not as small as was asked for.
+    pub fn split(&self, at: VirtAddr, size: PageSize) -> Result<'_, Owed<'_, M, F, G>, M, F, G> {
+        let mut owed = Owed::nothing(self);
+        match self.split_to(at, level_of(size), &mut owed) {
+            Ok(()) => Ok(owed),
+            Err(error) => Err(Failed { error, owed }),
+        }
+    }
+
+    fn split_to(
+        &self,
+        at: VirtAddr,
+        wanted: u8,
+        owed: &mut Owed<'_, M, F, G>,
+    ) -> core::result::Result<(), Error> {
+        let page = at.align_down(PageSize::Size4K);
+        let range = VirtRange::new(page, PageSize::Size4K.bytes()).ok_or(Error::Empty)?;
+        self.check(range)?;
+        loop {
+            let guard = G::pin();
+            let spot = self.walk(&guard).find(at, wanted).ok_or(Error::Malformed(at))?;
+            let (Decoded::Page(..), Some(size)) = (spot.found, size_at(spot.level)) else {
+                return match spot.found {
+                    Decoded::Malformed => Err(Error::Malformed(at)),
+                    _ => Ok(()),
+                };
+            };
+            if spot.level <= wanted {
+                return Ok(());
+            }
+            let new = self.new_table(spot.level - 1)?;
+            let done = match lock(self.machine(), spot.entry.table(), at) {
+                Ok(Some(_locked)) => self.split_entry(&spot.entry, spot.level, new),
+                Ok(None) => Ok(false),
+                Err(error) => Err(error),
+            };
+            match done {
+                // Somebody else was first: look again.
+                Ok(false) => self.discard_table(new),
+                Ok(true) => {
+                    if let Some(range) = VirtRange::new(at.align_down(size), size.bytes()) {
+                        owed.debt.add(range, size);
+                    }
+                }
+                Err(error) => {
+                    self.discard_table(new);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// With the lock of the entry's table. If it is not done, the new table is empty again.
+    fn split_entry(
+        &self,
+        entry: &machine::Entry<'_, M>,
+        level: u8,
+        new: Frame,
+    ) -> core::result::Result<bool, Error> {
+        let link = F::table(new)?;
+        let info = self.machine().info(new);
+        let mut value = entry.load();
+        while let Decoded::Page(frame, attrs) = F::decode(value, level) {
+            if let Err(error) = self.fill_table(new, level - 1, frame, attrs) {
+                self.empty_table(new);
+                return Err(error);
+            }
+            // Relaxed: it is linked by the exchange, which releases.
+            info.inspect(|info| info.word().store(ENTRIES as u32, Ordering::Relaxed));
+            match entry.compare_exchange(value, link) {
+                Ok(()) => return Ok(true),
+                // Hardware has marked the page: so are the pieces.
+                Err(now) => value = now,
+            }
+        }
+        self.empty_table(new);
+        Ok(false)
+    }
+
+    fn fill_table(
+        &self,
+        table: Frame,
+        level: u8,
+        first: Frame,
+        attrs: Attrs,
+    ) -> core::result::Result<(), Error> {
+        let Some(size) = size_at(level) else { return Ok(()) };
+        for index in 0..ENTRIES {
+            let frame = first.checked_add(index as u64 * size.frames()).unwrap_or(first);
+            let value = F::page(size, frame, attrs)?;
+            // SAFETY: a table that is not linked yet.
+            if let Some(entry) = unsafe { self.machine().entry(table, index) } {
+                entry.store(value);
+            }
+        }
+        Ok(())
+    }
+
+    fn empty_table(&self, table: Frame) {
+        for index in 0..ENTRIES {
+            // SAFETY: a table that is not linked.
+            if let Some(entry) = unsafe { self.machine().entry(table, index) } {
+                entry.store(0);
+            }
+        }
+    }
+
+    /// An empty table that is not linked yet.
+    pub(super) fn new_table(&self, level: u8) -> core::result::Result<Frame, Error> {
+        let table = self.paging().quick().alloc(QUICK_TABLE)?;
+        self.machine().set_owner(table, Owner::Table(level))?;
+        Ok(table)
+    }
+
+    /// A table that was not linked, and is empty.
+    pub(super) fn discard_table(&self, table: Frame) {
+        // SAFETY: it came from the list, nobody knows of it, and it is as it was. An error would mean that it never was
+        // a frame.
+        let _ = unsafe { self.paging().quick().free(QUICK_TABLE, table) };
+    }
+}

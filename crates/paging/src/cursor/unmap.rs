@@ -1,0 +1,60 @@
+//! Unmapping.
+
+use super::{Error, Failed, Result, Slot, covers};
+use crate::debt::Owed;
+use crate::format::{Decoded, Flags, Format, size_at};
+use crate::tables::PageTables;
+use crate::walk::Mapping;
+use grace::Concurrent;
+use machine::{Machine, VirtRange};
+
+impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
+    /// Unmaps what is mapped in a range; holes do not matter. `gone` is called with each page as it was at the end, accessed
+    /// and dirty bits included, with a table's lock held: it takes none, and gives no frame back; that is for after the
+    /// flush.
+    ///
+    /// # Errors
+    /// A range that is not one of these tables' ([`Error::Empty`], [`Error::Misaligned`], [`Error::NotCanonical`],
+    /// [`Error::Kernel`]), or cuts a page ([`Error::Cut`]). [`Error::Malformed`] stops it half-way: somebody has scribbled on
+    /// the tables.
+    pub fn unmap(
+        &self,
+        range: VirtRange,
+        gone: impl FnMut(Mapping),
+    ) -> Result<'_, Owed<'_, M, F, G>, M, F, G> {
+        let mut owed = Owed::nothing(self);
+        let checked = self.check(range).and_then(|()| {
+            let guard = G::pin();
+            self.check_ends(&self.walk(&guard), range)
+        });
+        match checked.and_then(|()| self.clear(range, &mut owed, gone)) {
+            Ok(()) => Ok(owed),
+            Err(error) => Err(Failed { error, owed }),
+        }
+    }
+
+    pub(super) fn clear(
+        &self,
+        range: VirtRange,
+        owed: &mut Owed<'_, M, F, G>,
+        mut gone: impl FnMut(Mapping),
+    ) -> core::result::Result<(), Error> {
+        self.each_page(range, owed, |owed, Slot { at, level, entry, .. }| {
+            let Some(size) = size_at(level) else { return Err(Error::Malformed(at)) };
+            let page = at.align_down(size);
+            if !covers(range, page, size) {
+                return Err(Error::Cut(page, size));
+            }
+            // What hardware has marked since it was looked at is in it.
+            if let Decoded::Page(frame, attrs) = F::decode(entry.swap(0), level) {
+                // A parked page is cached nowhere; but the table may go, and hardware knows the way there.
+                if let Some(range) = VirtRange::new(page, size.bytes()) {
+                    let size = if attrs.flags.intersects(Flags::RWX) { Some(size) } else { None };
+                    owed.debt.add(range, size.unwrap_or_default());
+                }
+                gone(Mapping { page, size: size_at(level).unwrap_or_default(), frame, attrs });
+            }
+            Ok(true)
+        })
+    }
+}

@@ -1,0 +1,188 @@
+//! What an entry of a page table says, and how each architecture spells it.
+//!
+//! A [`Format`] is a type without values: page tables are generic over it, so nothing is decided at run time. All formats
+//! have tables of 512 entries of 64 bits, 9 bits of the address a level, and pages of 4 KiB, 2 MiB and 1 GiB at levels 0, 1
+//! and 2; they differ in the number of levels and in the bits.
+//!
+//! # Three kinds of entries that lead nowhere
+//! *Absent*: nothing is mapped. *Parked*: a page that is mapped without any right (`PROT_NONE`): its frame and the rest of
+//! its attributes are kept in bits that hardware does not look at. *A [`note`]*: absent for everyone, but with a number in it;
+//! what holds together tables that nobody may use any more and that somebody may still walk.
+
+mod attrs;
+mod riscv;
+#[cfg(test)]
+mod tests;
+mod x86_64;
+
+pub use attrs::{Attrs, Cache, Flags};
+pub use riscv::{Riscv, Sv39, Sv48};
+pub use x86_64::{PAT, X86_64, X86_64L4, X86_64L5};
+
+use core::fmt;
+use machine::{Frame, PageSize, VirtAddr};
+
+/// What an entry says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decoded {
+    /// Nothing is mapped.
+    Absent,
+    /// The next table.
+    Table(Frame),
+    /// A page: its first frame, and its attributes. The level says how large it is.
+    Page(Frame, Attrs),
+    /// Bits that no entry may have.
+    Malformed,
+}
+
+/// Why an entry cannot be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FormatError {
+    /// The format cannot say these rights.
+    Rights(Flags),
+    /// The format does not have this way of caching.
+    Cache(Cache),
+    /// There is no such protection key.
+    Key(u8),
+    /// There are not as many software bits.
+    Soft(u16),
+    /// The tables have no level for pages of this size.
+    Size(PageSize),
+    /// The frame does not begin a page of this size.
+    Misaligned(Frame, PageSize),
+    /// The frame lies beyond the physical addresses of the format.
+    Beyond(Frame),
+}
+
+impl fmt::Display for FormatError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FormatError::Rights(rights) => write!(f, "no page can have the rights {rights:?}"),
+            FormatError::Cache(cache) => write!(f, "no page can be {cache:?}"),
+            FormatError::Key(key) => write!(f, "there is no protection key {key}"),
+            FormatError::Soft(soft) => write!(f, "there are no software bits for {soft:#x}"),
+            FormatError::Size(size) => write!(f, "the tables have no pages of {size:?}"),
+            FormatError::Misaligned(frame, size) => {
+                write!(f, "frame {frame} does not begin a page of {size:?}")
+            }
+            FormatError::Beyond(frame) => {
+                write!(f, "frame {frame} lies beyond the physical addresses")
+            }
+        }
+    }
+}
+
+impl core::error::Error for FormatError {}
+
+/// How an architecture spells page tables.
+///
+/// ```
+/// use machine::{Frame, PageSize, VirtAddr};
+/// use paging::{Attrs, Decoded, Format, Sv39, X86_64L4};
+/// let frame = Frame::new(0x200).unwrap();
+/// for entry in [X86_64L4::page, Sv39::page] {
+///     assert!(entry(PageSize::Size2M, frame, Attrs::USER_RW).is_ok());
+/// }
+/// let entry = X86_64L4::page(PageSize::Size2M, frame, Attrs::USER_RW).unwrap();
+/// assert_eq!(X86_64L4::decode(entry, 1), Decoded::Page(frame, Attrs::USER_RW));
+/// assert_eq!(X86_64L4::index(VirtAddr::new(3 << 21), 1), 3);
+/// ```
+///
+/// # Safety
+/// Walks without a lock rely on all of this:
+/// - [`decode`](Format::decode) gives back what went into [`table`](Format::table) and [`page`](Format::page), whatever of
+///   accessed and dirty bits hardware has set in a page since;
+/// - hardware changes nothing in the entry of a table;
+/// - an entry whose bit 0 and whose bits from 56 on are clear is [`Decoded::Absent`], to hardware too;
+/// - [`LEVELS`](Format::LEVELS) is 3 to 5; [`PHYSICAL_BITS`](Format::PHYSICAL_BITS) 44 to 56.
+pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
+    /// The levels of tables; the top-level table has level `LEVELS - 1`.
+    const LEVELS: u8;
+    /// Physical addresses have no more bits.
+    const PHYSICAL_BITS: u32;
+    /// Bits of a page's entry that are software's.
+    const SOFT_BITS: u32;
+    /// Protection keys; 1 where there are none.
+    const KEYS: u8;
+
+    /// The entry that leads to a table. It limits nothing: the page's own entry says what is allowed.
+    ///
+    /// # Errors
+    /// [`FormatError::Beyond`].
+    fn table(frame: Frame) -> Result<u64, FormatError>;
+
+    /// The entry of a page. Without any of READ, WRITE and EXECUTE it is parked.
+    ///
+    /// # Errors
+    /// [`FormatError`].
+    fn page(size: PageSize, frame: Frame, attrs: Attrs) -> Result<u64, FormatError>;
+
+    /// What an entry of a table of this level says. Any 64 bits have an answer.
+    fn decode(entry: u64, level: u8) -> Decoded;
+
+    /// Whether the bits above those that are translated repeat the highest of these.
+    #[inline]
+    fn is_canonical(at: VirtAddr) -> bool {
+        let unused = 64 - (12 + 9 * u32::from(Self::LEVELS));
+        ((at.get() << unused) as i64 >> unused) as u64 == at.get()
+    }
+
+    /// Whether the address lies in the upper half, which is the kernel's.
+    #[inline]
+    fn is_upper(at: VirtAddr) -> bool {
+        at.get() >> 63 != 0
+    }
+
+    /// The number of the entry for `at` in a table of this level.
+    #[inline]
+    fn index(at: VirtAddr, level: u8) -> usize {
+        (at.get() >> (12 + 9 * u32::from(level))) as usize & 511
+    }
+}
+
+/// The level of the table whose entries map pages of this size.
+#[inline]
+pub const fn level_of(size: PageSize) -> u8 {
+    size.order() / 9
+}
+
+/// The size of the pages that entries at this level map; `None` from level 3 on.
+#[inline]
+pub const fn size_at(level: u8) -> Option<PageSize> {
+    match level {
+        0 => Some(PageSize::Size4K),
+        1 => Some(PageSize::Size2M),
+        2 => Some(PageSize::Size1G),
+        _ => None,
+    }
+}
+
+/// The checks that all formats share.
+fn check<F: Format>(size: PageSize, frame: Frame, attrs: Attrs) -> Result<(), FormatError> {
+    match () {
+        () if level_of(size) >= F::LEVELS => Err(FormatError::Size(size)),
+        () if !frame.is_aligned(size) => Err(FormatError::Misaligned(frame, size)),
+        () if attrs.key >= F::KEYS => Err(FormatError::Key(attrs.key)),
+        () if u32::from(attrs.soft) >> F::SOFT_BITS != 0 => Err(FormatError::Soft(attrs.soft)),
+        () => check_frame::<F>(frame),
+    }
+}
+
+fn check_frame<F: Format>(frame: Frame) -> Result<(), FormatError> {
+    if frame.number() >> (F::PHYSICAL_BITS - 12) != 0 {
+        return Err(FormatError::Beyond(frame));
+    }
+    Ok(())
+}
+
+/// An entry that is absent to everyone, with a number below 2^44 in it.
+#[inline]
+pub(crate) const fn note(number: u64) -> u64 {
+    number << 12
+}
+
+/// The number in a [`note`].
+#[inline]
+pub(crate) const fn noted(entry: u64) -> u64 {
+    entry >> 12
+}

@@ -1,0 +1,113 @@
+//! RISC-V, Sv39 and Sv48.
+//!
+//! Ways of caching are those of the extension Svpbmt; without it there is [`Cache::WriteBack`] alone. An implementation may
+//! leave it to software to set accessed and dirty bits, by a fault: then pages are mapped with them.
+//!
+//! A parked page has the valid bit clear and bit 60 set. Nothing but the valid bit matters to hardware then.
+
+use super::{Attrs, Cache, Decoded, Flags, Format, FormatError, check, check_frame, size_at};
+use machine::{Frame, PageSize};
+
+const VALID: u64 = 1;
+const READ: u64 = 1 << 1;
+const WRITE: u64 = 1 << 2;
+const EXECUTE: u64 = 1 << 3;
+const USER: u64 = 1 << 4;
+const GLOBAL: u64 = 1 << 5;
+const ACCESSED: u64 = 1 << 6;
+const DIRTY: u64 = 1 << 7;
+const SOFT: u32 = 8;
+const NUMBER: u32 = 10;
+const PARKED: u64 = 1 << 60;
+const MEMORY_TYPE: u32 = 61;
+/// Bits 54 to 60, and bit 63, which means runs of pages that are not made here.
+const RESERVED: u64 = 0x7f << 54 | 1 << 63;
+
+/// RISC-V with this many levels.
+#[derive(Clone, Copy, Debug)]
+pub struct Riscv<const LEVELS: u8>;
+
+/// Three levels: addresses of 39 bits.
+pub type Sv39 = Riscv<3>;
+/// Four levels: addresses of 48 bits.
+pub type Sv48 = Riscv<4>;
+
+const CACHES: [Cache; 3] = [Cache::WriteBack, Cache::WriteCombining, Cache::Uncached];
+
+// SAFETY: `decode` undoes `page` and `table` (tests); hardware leaves entries of tables alone; bit 0 clear is absent to
+// hardware, and to `decode` with bit 60 clear; the numbers are in their ranges.
+unsafe impl<const LEVELS: u8> Format for Riscv<LEVELS> {
+    const LEVELS: u8 = {
+        assert!(LEVELS == 3 || LEVELS == 4);
+        LEVELS
+    };
+    const PHYSICAL_BITS: u32 = 56;
+    const SOFT_BITS: u32 = 2;
+    const KEYS: u8 = 1;
+
+    #[inline]
+    fn table(frame: Frame) -> Result<u64, FormatError> {
+        check_frame::<Self>(frame)?;
+        Ok(frame.number() << NUMBER | VALID)
+    }
+
+    #[inline]
+    fn page(size: PageSize, frame: Frame, attrs: Attrs) -> Result<u64, FormatError> {
+        check::<Self>(size, frame, attrs)?;
+        let Attrs { flags, cache, soft, .. } = attrs;
+        if flags.contains(Flags::WRITE) && !flags.contains(Flags::READ) {
+            return Err(FormatError::Rights(flags));
+        }
+        let bit = |flag, bit| if flags.contains(flag) { bit } else { 0 };
+        let number = CACHES.iter().position(|known| *known == cache);
+        let number = number.ok_or(FormatError::Cache(cache))? as u64;
+        Ok(frame.number() << NUMBER
+            | if flags.intersects(Flags::RWX) { VALID } else { PARKED }
+            | bit(Flags::READ, READ)
+            | bit(Flags::WRITE, WRITE)
+            | bit(Flags::EXECUTE, EXECUTE)
+            | bit(Flags::USER, USER)
+            | bit(Flags::GLOBAL, GLOBAL)
+            | bit(Flags::ACCESSED, ACCESSED)
+            | bit(Flags::DIRTY, DIRTY)
+            | u64::from(soft) << SOFT
+            | number << MEMORY_TYPE)
+    }
+
+    #[inline]
+    fn decode(entry: u64, level: u8) -> Decoded {
+        let valid = entry & VALID != 0;
+        if !valid && entry & PARKED == 0 {
+            return Decoded::Absent;
+        }
+        let (reserved, rights) = (if valid { 0 } else { PARKED }, entry & (READ | WRITE | EXECUTE));
+        let Some(frame) = Frame::new(entry >> NUMBER & ((1 << 44) - 1)) else {
+            return Decoded::Malformed;
+        };
+        // Only a page has rights, unless it is parked.
+        if valid && rights == 0 {
+            let zero = USER | ACCESSED | DIRTY | 3 << MEMORY_TYPE | RESERVED;
+            let table = level > 0 && entry & zero == 0;
+            return if table { Decoded::Table(frame) } else { Decoded::Malformed };
+        }
+        let bits = entry & RESERVED == reserved && (valid || rights == 0);
+        let pair = rights & WRITE == 0 || rights & READ != 0;
+        let fits = size_at(level).is_some_and(|size| frame.is_aligned(size));
+        let cache = CACHES.get((entry >> MEMORY_TYPE & 3) as usize);
+        let (true, Some(cache)) = (bits && pair && fits, cache) else {
+            return Decoded::Malformed;
+        };
+        let mut flags = Flags::empty();
+        flags.set(Flags::READ, entry & READ != 0);
+        flags.set(Flags::WRITE, entry & WRITE != 0);
+        flags.set(Flags::EXECUTE, entry & EXECUTE != 0);
+        flags.set(Flags::USER, entry & USER != 0);
+        flags.set(Flags::GLOBAL, entry & GLOBAL != 0);
+        flags.set(Flags::ACCESSED, entry & ACCESSED != 0);
+        flags.set(Flags::DIRTY, entry & DIRTY != 0);
+        Decoded::Page(
+            frame,
+            Attrs { flags, cache: *cache, key: 0, soft: (entry >> SOFT & 3) as u16 },
+        )
+    }
+}

@@ -1,0 +1,158 @@
+//! Each format undoes itself, for all that can be said; and says what the manuals say.
+
+use super::*;
+use proptest::prelude::*;
+
+fn attrs() -> impl Strategy<Value = Attrs> {
+    let cache = prop::sample::select(&[
+        Cache::WriteBack,
+        Cache::WriteThrough,
+        Cache::UncachedMinus,
+        Cache::Uncached,
+        Cache::WriteCombining,
+        Cache::WriteProtect,
+    ]);
+    (0u8..128, cache, 0u8..18, 0u16..1024).prop_map(|(flags, cache, key, soft)| Attrs {
+        flags: Flags::from_bits_truncate(flags),
+        cache,
+        key,
+        soft: soft >> (soft % 11),
+    })
+}
+
+/// Whether the format should be able to say it.
+fn sayable<F: Format>(size: PageSize, frame: Frame, attrs: Attrs, riscv: bool) -> bool {
+    let has = |flag| attrs.flags.contains(flag);
+    let rights = if riscv {
+        has(Flags::READ) || !has(Flags::WRITE)
+    } else {
+        has(Flags::READ) || !(has(Flags::WRITE) || has(Flags::EXECUTE))
+    };
+    let cached =
+        !riscv || matches!(attrs.cache, Cache::WriteBack | Cache::WriteCombining | Cache::Uncached);
+    rights
+        && cached
+        && attrs.key < F::KEYS
+        && attrs.soft < 1 << F::SOFT_BITS
+        && frame.number().is_multiple_of(size.frames())
+        && frame.number() < 1 << (F::PHYSICAL_BITS - 12)
+}
+
+/// What hardware does to a page that is used.
+const MARKS: [(u64, u64); 2] = [(1 << 5, 1 << 6), (1 << 6, 1 << 7)];
+
+fn round<F: Format>(number: u64, attrs: Attrs, raw: u64, riscv: bool) -> Result<(), TestCaseError> {
+    for size in PageSize::ALL {
+        let level = level_of(size);
+        prop_assert_eq!(size_at(level), Some(size));
+        for number in [number, number & !(size.frames() - 1)] {
+            let frame = Frame::new(number).unwrap();
+            let entry = F::page(size, frame, attrs);
+            prop_assert_eq!(entry.is_ok(), sayable::<F>(size, frame, attrs, riscv), "{:?}", entry);
+            let Ok(entry) = entry else { continue };
+            prop_assert_eq!(F::decode(entry, level), Decoded::Page(frame, attrs));
+            let (accessed, dirty) = MARKS[usize::from(riscv)];
+            let used = attrs.flags | Flags::ACCESSED | Flags::DIRTY;
+            let used = Decoded::Page(frame, Attrs { flags: used, ..attrs });
+            prop_assert_eq!(F::decode(entry | accessed | dirty, level), used);
+            // Hardware uses exactly what has a right.
+            prop_assert_eq!(entry & 1 != 0, attrs.flags.intersects(Flags::RWX));
+        }
+    }
+    let frame = Frame::new(number).unwrap();
+    match F::table(frame) {
+        Ok(entry) => {
+            for level in 1..F::LEVELS {
+                prop_assert_eq!(F::decode(entry, level), Decoded::Table(frame));
+            }
+        }
+        Err(error) => prop_assert_eq!(error, FormatError::Beyond(frame)),
+    }
+    // Whatever is there: an answer, and one that can be said again.
+    for level in 0..F::LEVELS {
+        if let Decoded::Page(frame, attrs) = F::decode(raw, level) {
+            let size = size_at(level).unwrap();
+            let again = F::page(size, frame, attrs).unwrap();
+            prop_assert_eq!(F::decode(again, level), Decoded::Page(frame, attrs));
+        }
+        let hidden = note(raw >> 20);
+        prop_assert_eq!(F::decode(hidden, level), Decoded::Absent);
+        prop_assert_eq!(noted(hidden), raw >> 20);
+    }
+    Ok(())
+}
+
+fn canonical<F: Format>(at: u64) {
+    let bits = 12 + 9 * u32::from(F::LEVELS);
+    let top = at >> (bits - 1);
+    let expected = top == 0 || top == (1 << (65 - bits)) - 1;
+    assert_eq!(F::is_canonical(VirtAddr::new(at)), expected, "{at:#x} of {bits} bits");
+    // The indices and the offset are the address again.
+    let low = (0..F::LEVELS).fold(at & 0xfff, |sum, level| {
+        sum | (F::index(VirtAddr::new(at), level) as u64) << (12 + 9 * level)
+    });
+    assert_eq!(low, at & ((1 << bits) - 1));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        cases: if cfg!(miri) { 8 } else { 1024 },
+        ..ProptestConfig::default()
+    })]
+    #[test]
+    fn entries_say_what_was_said(wide in 0u64..1 << 45, cut in 0u32..40, attrs in attrs(), raw: u64) {
+        let number = wide >> cut;
+        round::<X86_64L4>(number, attrs, raw, false)?;
+        round::<X86_64L5>(number, attrs, raw, false)?;
+        round::<Sv39>(number, attrs, raw, true)?;
+        round::<Sv48>(number, attrs, raw, true)?;
+    }
+
+    #[test]
+    fn addresses(at: u64, sign in 0u32..40) {
+        for at in [at, ((at as i64) >> sign) as u64, at >> sign] {
+            canonical::<X86_64L4>(at);
+            canonical::<X86_64L5>(at);
+            canonical::<Sv39>(at);
+            canonical::<Sv48>(at);
+        }
+    }
+}
+
+/// Spelled out by hand from the manuals.
+#[test]
+fn bits_of_the_manuals() {
+    let frame = |number| Frame::new(number).unwrap();
+    let x86 = X86_64L4::page;
+    let plain = Attrs::new(Flags::READ | Flags::EXECUTE);
+    assert_eq!(x86(PageSize::Size4K, frame(5), plain), Ok(0x5001));
+    assert_eq!(x86(PageSize::Size4K, frame(5), Attrs::USER_RW), Ok(1 << 63 | 0x5007));
+    assert_eq!(x86(PageSize::Size2M, frame(512), Attrs::KERNEL_RW), Ok(1 << 63 | 0x20_0183));
+    let combining = Attrs { cache: Cache::WriteCombining, key: 9, ..plain };
+    assert_eq!(x86(PageSize::Size4K, frame(5), combining), Ok(9 << 59 | 0x5081));
+    assert_eq!(x86(PageSize::Size2M, frame(0), combining), Ok(9 << 59 | 0x1081));
+    assert_eq!(X86_64L5::table(frame(7)), Ok(0x7027));
+    // A large page where there is none, and one with an address that is not aligned.
+    assert_eq!(X86_64L5::decode(0x83, 3), Decoded::Malformed);
+    assert_eq!(X86_64L4::decode(0x2083, 1), Decoded::Malformed);
+
+    let riscv = Sv39::page;
+    assert_eq!(riscv(PageSize::Size4K, frame(5), plain), Ok(5 << 10 | 0b1011));
+    assert_eq!(riscv(PageSize::Size1G, frame(1 << 18), Attrs::USER_RW), Ok(1 << 28 | 0b10111));
+    let device = Attrs { cache: Cache::Uncached, ..plain };
+    assert_eq!(riscv(PageSize::Size4K, frame(5), device), Ok(2 << 61 | 5 << 10 | 0b1011));
+    assert_eq!(Sv48::table(frame(7)), Ok(7 << 10 | 1));
+    // Reserved: written but not read; a table at the lowest level; a page of 512 GiB; the bits above.
+    assert_eq!(Sv48::decode(0b101, 0), Decoded::Malformed);
+    assert_eq!(Sv48::decode(0b001, 0), Decoded::Malformed);
+    assert_eq!(Sv48::decode(0b011, 3), Decoded::Malformed);
+    assert_eq!(Sv48::decode(1 << 54 | 0b011, 0), Decoded::Malformed);
+}
+
+/// The PAT's bytes are the ways of caching in the order in which entries number them.
+#[test]
+fn the_pat_is_what_entries_mean() {
+    let codes = PAT.to_le_bytes();
+    assert_eq!(codes, [6, 4, 7, 0, 1, 5, 7, 0]);
+}

@@ -1,0 +1,143 @@
+//! x86-64, with 4 and with 5 levels.
+//!
+//! Entries of tables have the accessed bit set from the start, so hardware never changes them: a table of tables that comes
+//! back is as it was made, but for what software did.
+//!
+//! A parked page has bit 0 clear and bit 58, one of those that software may use, set. Nothing but bit 0 matters to hardware
+//! then.
+
+use super::{Attrs, Cache, Decoded, Flags, Format, FormatError, check, check_frame, size_at};
+use machine::{Frame, PageSize, PhysAddr};
+
+const PRESENT: u64 = 1;
+const WRITE: u64 = 1 << 1;
+const USER: u64 = 1 << 2;
+const ACCESSED: u64 = 1 << 5;
+const DIRTY: u64 = 1 << 6;
+const LARGE: u64 = 1 << 7;
+const GLOBAL: u64 = 1 << 8;
+const PARKED: u64 = 1 << 58;
+const NO_EXECUTE: u64 = 1 << 63;
+const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+/// Three software bits here, and six there.
+const SOFT_LOW: u32 = 9;
+const SOFT_HIGH: u32 = 52;
+const KEY: u32 = 59;
+
+/// What the host loads into `IA32_PAT` (model-specific register 0x277), so that the way of caching that an entry names is
+/// the one that is meant. The first four are as after a reset.
+///
+/// ```
+/// assert_eq!(paging::PAT as u32, 0x0007_0406);
+/// ```
+pub const PAT: u64 = 0x0007_0501_0007_0406;
+
+/// x86-64 with this many levels: 4, or 5 with `CR4.LA57`.
+#[derive(Clone, Copy, Debug)]
+pub struct X86_64<const LEVELS: u8>;
+
+/// Four levels: addresses of 48 bits.
+pub type X86_64L4 = X86_64<4>;
+/// Five levels: addresses of 57 bits.
+pub type X86_64L5 = X86_64<5>;
+
+/// By number in the PAT.
+const CACHES: [Cache; 8] = [
+    Cache::WriteBack,
+    Cache::WriteThrough,
+    Cache::UncachedMinus,
+    Cache::Uncached,
+    Cache::WriteCombining,
+    Cache::WriteProtect,
+    Cache::UncachedMinus,
+    Cache::Uncached,
+];
+
+/// Where the third bit of the PAT's number is: large pages have it elsewhere, as theirs is taken.
+const fn pat_bit(level: u8) -> u32 {
+    if level == 0 { 7 } else { 12 }
+}
+
+// SAFETY: `decode` undoes `page` and `table` (tests); hardware sets nothing but accessed bits in entries of tables, and
+// these are set; bit 0 clear is absent to hardware, and to `decode` with bit 58 clear; the numbers are in their ranges.
+unsafe impl<const LEVELS: u8> Format for X86_64<LEVELS> {
+    const LEVELS: u8 = {
+        assert!(LEVELS == 4 || LEVELS == 5);
+        LEVELS
+    };
+    const PHYSICAL_BITS: u32 = 52;
+    const SOFT_BITS: u32 = 9;
+    const KEYS: u8 = 16;
+
+    #[inline]
+    fn table(frame: Frame) -> Result<u64, FormatError> {
+        check_frame::<Self>(frame)?;
+        Ok(frame.start().get() | PRESENT | WRITE | USER | ACCESSED)
+    }
+
+    #[inline]
+    fn page(size: PageSize, frame: Frame, attrs: Attrs) -> Result<u64, FormatError> {
+        check::<Self>(size, frame, attrs)?;
+        let Attrs { flags, cache, key, soft } = attrs;
+        // What is present can be read.
+        if !flags.contains(Flags::READ) && flags.intersects(Flags::RWX) {
+            return Err(FormatError::Rights(flags));
+        }
+        let bit = |flag, bit| if flags.contains(flag) { bit } else { 0 };
+        let present = if flags.contains(Flags::READ) { PRESENT } else { PARKED };
+        let level = super::level_of(size);
+        let number = CACHES.iter().position(|known| *known == cache);
+        let number = number.ok_or(FormatError::Cache(cache))? as u64;
+        let soft = u64::from(soft);
+        Ok(frame.start().get()
+            | present
+            | bit(Flags::WRITE, WRITE)
+            | bit(Flags::USER, USER)
+            | bit(Flags::GLOBAL, GLOBAL)
+            | bit(Flags::ACCESSED, ACCESSED)
+            | bit(Flags::DIRTY, DIRTY)
+            | (NO_EXECUTE ^ bit(Flags::EXECUTE, NO_EXECUTE))
+            | if level == 0 { 0 } else { LARGE }
+            | (number & 3) << 3
+            | (number >> 2) << pat_bit(level)
+            | (soft & 7) << SOFT_LOW
+            | (soft >> 3) << SOFT_HIGH
+            | u64::from(key) << KEY)
+    }
+
+    #[inline]
+    fn decode(entry: u64, level: u8) -> Decoded {
+        if entry & (PRESENT | PARKED) == 0 {
+            return Decoded::Absent;
+        }
+        let frame = Frame::containing(PhysAddr::new(entry & ADDRESS));
+        let page = match level {
+            0 => true,
+            _ => entry & LARGE != 0,
+        };
+        let Some(size) = size_at(level).filter(|_| page) else {
+            let table = !page && entry & PRESENT != 0;
+            return if table { Decoded::Table(frame) } else { Decoded::Malformed };
+        };
+        let pat = pat_bit(level);
+        let own = if level == 0 { frame.number() } else { frame.number() & !1 };
+        let Some(frame) = Frame::new(own).filter(|frame| frame.is_aligned(size)) else {
+            return Decoded::Malformed;
+        };
+        let mut flags = Flags::empty();
+        flags.set(Flags::READ, entry & PRESENT != 0);
+        flags.set(Flags::WRITE, entry & WRITE != 0);
+        flags.set(Flags::EXECUTE, entry & NO_EXECUTE == 0);
+        flags.set(Flags::USER, entry & USER != 0);
+        flags.set(Flags::GLOBAL, entry & GLOBAL != 0);
+        flags.set(Flags::ACCESSED, entry & ACCESSED != 0);
+        flags.set(Flags::DIRTY, entry & DIRTY != 0);
+        if !flags.contains(Flags::READ) && flags.intersects(Flags::RWX) {
+            return Decoded::Malformed;
+        }
+        let number = (entry >> 3 & 3 | (entry >> pat & 1) << 2) as usize;
+        let soft = entry >> SOFT_LOW & 7 | (entry >> SOFT_HIGH & 63) << 3;
+        let key = (entry >> KEY & 15) as u8;
+        Decoded::Page(frame, Attrs { flags, cache: CACHES[number], key, soft: soft as u16 })
+    }
+}

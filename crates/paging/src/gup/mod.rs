@@ -1,0 +1,256 @@
+//! `get_user_pages_fast`: the frames of a program's pages, pinned, without a lock.
+//!
+//! # Why it is right
+//! The walk is as any other ([`walk`](crate::walk)): a guard keeps tables in place. The frame needs more: between reading an
+//! entry and taking a pin the page may be unmapped, its frame given back, and used by somebody else. So:
+//!
+//! 1. read the entry: it leads to frame `f`, and allows what is wanted;
+//! 2. take a pin of `f`, which fails if `f` has no reference: it is free;
+//! 3. read the entry again: it still leads to `f`, and allows it. If not, give the pin back.
+//!
+//! If 3 finds it unchanged, then `f` was mapped there at a moment when we had the pin, and nobody can give it to anyone else
+//! as long as we have it. For: let the page have been unmapped before 3 and its frame given back. The pin was taken either
+//! before the last reference was given up; then it *is* a reference, `f` is not free, and stays what it was. Or after, when
+//! `f` had been allocated again; then the pin's acquire saw the allocation's release, which came after the unmapping, and 3
+//! sees the entry as the unmapping left it, or newer. The pin that is given back is of somebody else's frame for a moment, which
+//! is why owners of frames that were ever mapped [`release`](machine::FrameSource::release) them.
+//!
+//! # The locked path
+//! Where an entry is absent, does not allow what is wanted or has changed, the page is taken with its table locked, after
+//! the caller (`bring_in`: a page fault, with the address space's lock, in most kernels) has brought it in. It counts in
+//! [`GupStats::fast_gup_slow`], and when all is well never happens.
+//!
+//! # Cost
+//! A guard; a load a level for each table; for each page two loads of its entry and one locked instruction on the frame's
+//! own count. A large page is pinned in one step, for as many of its frames as are wanted.
+
+mod pins;
+mod stats;
+#[cfg(test)]
+mod tests;
+
+pub use pins::{Pins, unpin};
+pub(crate) use stats::GupCounter;
+pub use stats::GupStats;
+
+use crate::format::{Decoded, Flags, Format, size_at};
+use crate::lock::lock;
+use crate::tables::PageTables;
+use crate::walk::{Pages, Spot};
+use core::fmt;
+use grace::Concurrent;
+use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
+
+/// Why no page could be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GupError {
+    /// The range reaches beyond the last address.
+    Wraps,
+    /// The address is not canonical, or the range reaches over such addresses.
+    NotCanonical(VirtAddr),
+    /// The address is the kernel's.
+    Kernel(VirtAddr),
+    /// Nothing is mapped at the first address that allows what is wanted, and it could not be brought in.
+    Hole(VirtAddr),
+    /// What is mapped at the first address is not memory of the frame source: a device.
+    NotMemory(VirtAddr),
+    /// The first page was said to have been brought in, again and again, and was not there.
+    Unsettled(VirtAddr),
+}
+
+impl fmt::Display for GupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GupError::Wraps => f.write_str("the range reaches beyond the last address"),
+            GupError::NotCanonical(at) => write!(f, "{at} is not canonical, or lies across such"),
+            GupError::Kernel(at) => write!(f, "{at} is the kernel's"),
+            GupError::Hole(at) => write!(f, "no page at {at} allows it"),
+            GupError::NotMemory(at) => write!(f, "what is mapped at {at} is not memory"),
+            GupError::Unsettled(at) => write!(f, "the page at {at} comes and goes"),
+        }
+    }
+}
+
+impl core::error::Error for GupError {}
+
+/// How often a page may be gone again after it was brought in.
+const TRIES: u32 = 64;
+
+/// What an entry has to be.
+#[derive(Clone, Copy)]
+struct Want {
+    write: bool,
+}
+
+impl Want {
+    fn allowed_by(self, flags: Flags) -> bool {
+        let write = if self.write { Flags::WRITE } else { Flags::empty() };
+        flags.contains(Flags::READ | Flags::USER | write)
+    }
+}
+
+/// Whether pages were pinned at an entry, or why none.
+enum Taken {
+    Some,
+    /// It is absent, does not allow it, or has changed.
+    Not,
+    NotMemory,
+}
+
+impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
+    /// Pins the frames of `into.len()` pages of 4 KiB of a program, from the one that `start` lies in on: to be read, or, with
+    /// `write`, written. It stops at a hole with what it has: look at [`Pins::frames`].
+    ///
+    /// `bring_in` is called where a page is not there or does not allow it, with its address and whether it will be written,
+    /// and with nothing held; it returns whether it has been brought in. It may sleep. Where it must not be called, as in an
+    /// interrupt, `|_, _| false` makes a hole of such a page.
+    ///
+    /// # Errors
+    /// [`GupError`]; nothing is pinned then.
+    pub fn get_user_pages_fast<'a>(
+        &'a self,
+        start: VirtAddr,
+        write: bool,
+        into: &'a mut [Frame],
+        mut bring_in: impl FnMut(VirtAddr, bool) -> bool,
+    ) -> Result<Pins<'a, M>, GupError> {
+        let start = start.align_down(PageSize::Size4K);
+        let range = user_range::<F>(start, into.len())?;
+        let want = Want { write };
+        let mut pins = Pins::none(self.machine(), into);
+        // What is left of the range. It is a program's, so it does not reach the last address.
+        let rest = |pins: &Pins<'_, M>| {
+            let at = start.checked_add((pins.frames().len() as u64) << 12)?;
+            VirtRange::between(at, range.end()?).filter(|rest| !rest.is_empty())
+        };
+        self.take_fast(range, want, &mut pins);
+        self.count_gup(pins.room() != 0);
+        while let Some(left) = rest(&pins) {
+            match self.take_slowly(left.start(), want, &mut pins, &mut bring_in) {
+                Ok(()) => {}
+                Err(error) if pins.frames().is_empty() => return Err(error),
+                // A hole behind what there is.
+                Err(_) => break,
+            }
+            if let Some(left) = rest(&pins) {
+                self.take_fast(left, want, &mut pins);
+            }
+        }
+        Ok(pins)
+    }
+
+    fn take_fast(&self, range: VirtRange, want: Want, pins: &mut Pins<'_, M>) {
+        let guard = G::pin();
+        let mut pages: Pages<'_, M, F> = self.walk(&guard).pages(range);
+        while pins.room() != 0
+            && let Some((at, spot)) = pages.step()
+        {
+            match take::<M, F>(at, &spot, want, pins) {
+                Taken::Some => {}
+                Taken::Not | Taken::NotMemory => return,
+            }
+        }
+    }
+
+    /// One page, or what of its large page is wanted, with the table locked, after it has been brought in.
+    #[cold]
+    fn take_slowly(
+        &self,
+        at: VirtAddr,
+        want: Want,
+        pins: &mut Pins<'_, M>,
+        bring_in: &mut impl FnMut(VirtAddr, bool) -> bool,
+    ) -> Result<(), GupError> {
+        for _ in 0..TRIES {
+            match self.take_locked(at, want, pins) {
+                Taken::Some => return Ok(()),
+                Taken::NotMemory => return Err(GupError::NotMemory(at)),
+                Taken::Not => {}
+            }
+            if !bring_in(at, want.write) {
+                return Err(GupError::Hole(at));
+            }
+        }
+        Err(GupError::Unsettled(at))
+    }
+
+    fn take_locked(&self, at: VirtAddr, want: Want, pins: &mut Pins<'_, M>) -> Taken {
+        loop {
+            let guard = G::pin();
+            let Some(Spot { entry, level, .. }) = self.walk(&guard).find(at, 0) else {
+                return Taken::Not;
+            };
+            match lock(self.machine(), entry.table(), at) {
+                Ok(Some(_locked)) => {
+                    // Nobody unmaps it now, so it does not change but for what hardware marks.
+                    let found = F::decode(entry.load(), level);
+                    if matches!(found, Decoded::Table(_)) {
+                        continue;
+                    }
+                    return take::<M, F>(at, &Spot { entry, level, found }, want, pins);
+                }
+                Ok(None) => {}
+                Err(_) => return Taken::Not,
+            }
+        }
+    }
+
+    fn count_gup(&self, slow: bool) {
+        let machine = self.machine();
+        let _section = machine.irqs_off();
+        if let Some(counter) = self.paging().gup.get(machine.current()) {
+            counter.count(slow);
+        }
+    }
+}
+
+/// Pins the page that an entry leads to, from `at` on, as much of it as is wanted, and looks again whether it still does.
+fn take<M: Machine, F: Format>(
+    at: VirtAddr,
+    spot: &Spot<'_, M>,
+    want: Want,
+    pins: &mut Pins<'_, M>,
+) -> Taken {
+    let (Decoded::Page(first, attrs), Some(size)) = (spot.found, size_at(spot.level)) else {
+        return Taken::Not;
+    };
+    if !want.allowed_by(attrs.flags) {
+        return Taken::Not;
+    }
+    let offset = at.offset_in(size) >> 12;
+    let Some(frame) = first.checked_add(offset) else { return Taken::NotMemory };
+    let count = (size.frames() - offset).min(pins.room() as u64);
+    let before = pins.frames().len();
+    if !pins.add(frame, count as usize) {
+        return match pins.is_memory(frame) {
+            true => Taken::Not,
+            false => Taken::NotMemory,
+        };
+    }
+    // The second look. Accessed and dirty bits may have been set; all else is as it was.
+    let same = match F::decode(spot.entry.load(), spot.level) {
+        Decoded::Page(frame, now) => frame == first && want.allowed_by(now.flags),
+        _ => false,
+    };
+    #[cfg(test)]
+    let same = same || tests::SECOND_LOOK_LEFT_OUT.get();
+    if same {
+        Taken::Some
+    } else {
+        pins.cut(before);
+        Taken::Not
+    }
+}
+
+/// The pages of a program, or why they are not.
+fn user_range<F: Format>(start: VirtAddr, pages: usize) -> Result<VirtRange, GupError> {
+    let len = (pages as u64).checked_mul(PageSize::Size4K.bytes()).ok_or(GupError::Wraps)?;
+    let range = VirtRange::new(start, len).ok_or(GupError::Wraps)?;
+    let last = range.last().unwrap_or(start);
+    match () {
+        () if !F::is_canonical(start) => Err(GupError::NotCanonical(start)),
+        () if F::is_upper(start) => Err(GupError::Kernel(start)),
+        () if !F::is_canonical(last) || F::is_upper(last) => Err(GupError::NotCanonical(last)),
+        () => Ok(range),
+    }
+}

@@ -1,0 +1,174 @@
+//! Pins that are held, and how they are taken and given up, block by block.
+//!
+//! References and pins are counted at the first frame of a *block*, as the frame source handed it out. A frame that is
+//! mapped may lie within a block: a piece of a large page that was split. Its block is found by trying: the frame itself, if
+//! it has references, begins one; otherwise some frame below does, aligned to the block's length.
+
+use core::fmt;
+use machine::{Frame, FrameSource, Machine};
+
+/// The largest order that is tried: a block of 1 GiB.
+const MAX_ORDER: u8 = 18;
+
+/// Frames that are pinned, until this is dropped.
+///
+/// ```
+/// # use machine::*;
+/// # use paging::*;
+/// # use sim::{Config, Grace, Sim};
+/// # let sim = Sim::new(Config::default()).unwrap();
+/// # let paging = Paging::<Sim, X86_64L4>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+/// # sim.on_cpu(0, || {
+/// # let tables = PageTables::<_, _, Grace>::user(&paging, Asid(1), None).unwrap();
+/// let page = sim.alloc(0, Place::Local).unwrap();
+/// let at = VirtAddr::new(0x5000);
+/// let range = VirtRange::new(at, 4096).unwrap();
+/// tables.map(range, page, Attrs::USER_RW).unwrap();
+///
+/// let mut frames = [Frame::default(); 8];
+/// let pins = tables.get_user_pages_fast(at, true, &mut frames, |_, _| false).unwrap();
+/// assert_eq!(pins.frames(), [page], "the next page is a hole");
+/// assert_eq!(sim.info(page).unwrap().pins(), 1);
+/// drop(pins);
+/// assert_eq!(sim.info(page).unwrap().pins(), 0);
+/// # tables.unmap(range, |_| ()).unwrap().flush();
+/// # unsafe { sim.release(page) }.unwrap();
+/// # });
+/// ```
+#[must_use = "the pages are unpinned when this is dropped"]
+pub struct Pins<'a, M: Machine> {
+    machine: &'a M,
+    into: &'a mut [Frame],
+    len: usize,
+}
+
+impl<'a, M: Machine> Pins<'a, M> {
+    pub(super) fn none(machine: &'a M, into: &'a mut [Frame]) -> Self {
+        Pins { machine, into, len: 0 }
+    }
+
+    /// The frames, in the order of the pages.
+    pub fn frames(&self) -> &[Frame] {
+        &self.into[..self.len]
+    }
+
+    /// Keeps the pins: whoever has the frames gives each up, by [`unpin`].
+    pub fn keep(self) -> usize {
+        let len = self.len;
+        core::mem::forget(self);
+        len
+    }
+
+    pub(super) fn room(&self) -> usize {
+        self.into.len() - self.len
+    }
+
+    /// Pins frames that follow one another. All of them, or none.
+    pub(super) fn add(&mut self, first: Frame, count: usize) -> bool {
+        let before = self.len;
+        let mut done = 0;
+        while done < count {
+            let Some(frame) = first.checked_add(done as u64) else { break };
+            let Some(pinned) = pin_block(self.machine, frame, count - done) else { break };
+            for number in 0..pinned {
+                if let (Some(slot), Some(frame)) =
+                    (self.into.get_mut(self.len), frame.checked_add(number as u64))
+                {
+                    *slot = frame;
+                    self.len += 1;
+                }
+            }
+            done += pinned;
+        }
+        if done < count {
+            self.cut(before);
+        }
+        done == count
+    }
+
+    /// Gives up all but the first `keep`.
+    pub(super) fn cut(&mut self, keep: usize) {
+        let frames = &self.into[keep..self.len];
+        // SAFETY: they were pinned by `add`, and are forgotten below.
+        unsafe { unpin(self.machine, frames) };
+        self.len = keep;
+    }
+
+    pub(super) fn is_memory(&self, frame: Frame) -> bool {
+        self.machine.info(frame).is_some()
+    }
+}
+
+impl<M: Machine> Drop for Pins<'_, M> {
+    fn drop(&mut self) {
+        self.cut(0);
+    }
+}
+
+impl<M: Machine> fmt::Debug for Pins<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pins").field(&self.frames()).finish()
+    }
+}
+
+/// Pins the block that `frame` lies in, once for each of up to `most` of its frames from there on; how many. One locked
+/// instruction, unless the frame lies within a block.
+fn pin_block<M: Machine>(machine: &M, frame: Frame, most: usize) -> Option<usize> {
+    machine.step(machine::Access::Shared);
+    (0..=MAX_ORDER).find_map(|order| {
+        let head = head_of(frame, order)?;
+        let info = machine.info(head)?;
+        // The order first: it says how many pins. It is looked at again with the pin, for the block may have been given up
+        // and others allocated there in between.
+        let count = (left_in(head, info.order(), frame)?).min(most);
+        if !info.try_pin(count as u32) {
+            return None;
+        }
+        if left_in(head, info.order(), frame).is_some_and(|left| left >= count) {
+            return Some(count);
+        }
+        // SAFETY: just pinned, and never used.
+        let _ = unsafe { machine.unpin(head, count as u32) };
+        None
+    })
+}
+
+/// The frame that begins a block of this order with `frame` in it, if it could be one that is not tried otherwise.
+fn head_of(frame: Frame, order: u8) -> Option<Frame> {
+    let head = Frame::new(frame.number() & !((1 << order) - 1))?;
+    (order == 0 || head != frame).then_some(head)
+}
+
+/// How many frames from `frame` on lie in the block of this order that begins at `head`.
+fn left_in(head: Frame, order: u8, frame: Frame) -> Option<usize> {
+    let left = (head.number() + (1u64 << order.min(MAX_ORDER))).checked_sub(frame.number())?;
+    (left > 0).then_some(left as usize)
+}
+
+/// Gives up one pin of each of these frames; those that follow one another in one block, in one step.
+///
+/// # Safety
+/// The caller holds the pins, from [`Pins::keep`], and will not use the frames' memory by them.
+pub unsafe fn unpin<M: FrameSource + ?Sized>(machine: &M, frames: &[Frame]) {
+    let mut rest = frames;
+    while let Some(first) = rest.first() {
+        // A block that is pinned stays one: so this finds the one that was pinned.
+        let block = (0..=MAX_ORDER).find_map(|order| {
+            let head = head_of(*first, order)?;
+            let info = machine.info(head)?;
+            let left = left_in(head, info.order(), *first)?;
+            (info.pins() != 0).then_some((head, left))
+        });
+        let Some((head, left)) = block else {
+            debug_assert!(false, "frame {first} is not pinned");
+            rest = &rest[1..];
+            continue;
+        };
+        let follow = rest.iter().zip(first.number()..).take(left);
+        let count = follow.take_while(|(frame, number)| frame.number() == *number).count();
+        // SAFETY: the caller's promise.
+        let done = unsafe { machine.unpin(head, count as u32) };
+        debug_assert!(done.is_ok(), "{done:?}");
+        rest = &rest[count..];
+    }
+}

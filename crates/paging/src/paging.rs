@@ -1,0 +1,123 @@
+//! What all page tables of a machine share.
+
+use crate::format::{Decoded, Format};
+use crate::gup::{GupCounter, GupStats};
+use crate::quick::{Construct, QuickLists, Zeroed};
+use alloc::boxed::Box;
+use alloc::collections::TryReserveError;
+use alloc::sync::Arc;
+use core::fmt;
+use core::marker::PhantomData;
+use core::sync::atomic::{AtomicU64, Ordering};
+use machine::{ENTRIES, Frame, Machine, PageSize, PerCpu};
+
+/// The frame number of the kernel's top-level table, once there is one.
+#[derive(Debug)]
+pub(crate) struct KernelRoot(AtomicU64);
+
+const NONE: u64 = u64::MAX;
+/// It is gone, and there will be no other: pages on the lists have its entries.
+const GONE: u64 = u64::MAX - 1;
+
+impl KernelRoot {
+    pub(crate) fn get(&self) -> Option<Frame> {
+        // Acquire: pairs with `set`.
+        Frame::new(self.0.load(Ordering::Acquire))
+    }
+
+    /// Returns whether there was none.
+    pub(crate) fn set(&self, root: Frame) -> bool {
+        // Release: the table is in place; pairs with `get`. Relaxed on failure: nothing is looked at.
+        self.0.compare_exchange(NONE, root.number(), Ordering::Release, Ordering::Relaxed).is_ok()
+    }
+
+    pub(crate) fn gone(&self) {
+        // Release: as `set`.
+        self.0.store(GONE, Ordering::Release);
+    }
+}
+
+/// Top-level tables of programs: the upper half is the kernel's.
+struct Root<F> {
+    kernel: Arc<KernelRoot>,
+    format: PhantomData<F>,
+}
+
+impl<M: Machine, F: Format> Construct<M> for Root<F> {
+    fn construct(&self, machine: &M, page: &mut [u64; ENTRIES]) {
+        let Some(kernel) = self.kernel.get() else { return };
+        for (index, word) in page.iter_mut().enumerate().skip(ENTRIES / 2) {
+            // SAFETY: a top-level table, which `PageTables::user` keeps alive.
+            let Some(entry) = (unsafe { machine.entry(kernel, index) }) else { continue };
+            let entry = entry.load();
+            if matches!(F::decode(entry, F::LEVELS - 1), Decoded::Table(_)) {
+                *word = entry;
+            }
+        }
+    }
+}
+
+/// What all page tables of a machine share: the quicklists that tables come from and go to, and counters. One for each
+/// machine, behind an [`Arc`], which page tables hold.
+///
+/// ```
+/// use machine::PageSize;
+/// use paging::{Paging, X86_64L4};
+/// use sim::{Config, Sim};
+/// let sim = Sim::new(Config::default()).unwrap();
+/// let paging = Paging::<Sim, X86_64L4>::try_new(sim, PageSize::Size1G).unwrap();
+/// assert_eq!(paging.gup_stats().fast_gup, 0);
+/// ```
+pub struct Paging<M: Machine, F: Format> {
+    quick: QuickLists<M>,
+    kernel: Arc<KernelRoot>,
+    pub(crate) gup: PerCpu<GupCounter>,
+    largest: PageSize,
+    format: PhantomData<F>,
+}
+
+impl<M: Machine, F: Format> Paging<M, F> {
+    /// For a machine that has pages up to this size. Allocates from the heap.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn try_new(machine: M, largest: PageSize) -> Result<Arc<Self>, TryReserveError> {
+        let kernel = Arc::new(KernelRoot(AtomicU64::new(NONE)));
+        let root = Root::<F> { kernel: Arc::clone(&kernel), format: PhantomData };
+        let gup = PerCpu::try_new(machine.count(), |_| GupCounter::default())?;
+        let quick = QuickLists::try_new(machine, [Box::new(Zeroed), Box::new(root)])?;
+        Ok(Arc::new(Paging { quick, kernel, gup, largest, format: PhantomData }))
+    }
+
+    /// The machine.
+    #[inline]
+    pub fn machine(&self) -> &M {
+        self.quick.machine()
+    }
+
+    /// The quicklists: to trim them, to drain them, for their counters.
+    #[inline]
+    pub fn quick(&self) -> &QuickLists<M> {
+        &self.quick
+    }
+
+    /// The largest page that the machine has.
+    pub fn largest(&self) -> PageSize {
+        self.largest
+    }
+
+    /// How often pages were taken with and without the locked path, on all CPUs.
+    pub fn gup_stats(&self) -> GupStats {
+        self.gup.iter().map(GupCounter::get).sum()
+    }
+
+    pub(crate) fn kernel(&self) -> &KernelRoot {
+        &self.kernel
+    }
+}
+
+impl<M: Machine, F: Format> fmt::Debug for Paging<M, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Paging").field("largest", &self.largest).finish_non_exhaustive()
+    }
+}

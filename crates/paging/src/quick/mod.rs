@@ -1,0 +1,316 @@
+//! Quicklists: pages that are already as they have to be.
+//!
+//! A page table must be empty when it is linked, and is empty again when it is given up: everything in it was unmapped. So
+//! clearing it for its next use does nothing, at the price of 64 cache lines. A quicklist keeps such pages *in their
+//! constructed state* (I6), each CPU its own: taking one is taking the head off a list that nobody else touches.
+//!
+//! # How it works
+//! A list is a number of pages, linked through the word of each frame's state ([`machine::FrameInfo::word`]), with its head
+//! and its length in this CPU's line. So the pages themselves are not touched at all. A page that comes from the frame
+//! source is cleared, then its list's constructor runs; before a page goes back there, the destructor does. In between
+//! the state is kept by those who use the page: they give it back as they got it.
+//!
+//! A page of another node's memory is not kept, nor one for which a list is too long: they go back to the frame source.
+//! [`trim`](QuickLists::trim) gives back more as memory gets short.
+//!
+//! # Why it is right
+//! A list is changed by its own CPU only, with interrupts off: there is nothing that CPUs share, so no protocol between
+//! them. (Others read the counts, which are atomic for their sake.) A page is on one list, or is somebody's: it comes to a
+//! list from its one owner. On a list it has [`Owner::Quick`], which a machine in software checks word by word.
+//!
+//! # Cost
+//! Taking or giving a page: an IRQ-off section; two cache lines, that of the CPU and that of the frame's state; no
+//! atomic read-modify-write, no allocation.
+
+mod stats;
+
+pub use stats::QuickStats;
+pub(crate) use stats::bump;
+
+use alloc::boxed::Box;
+use alloc::collections::TryReserveError;
+use core::sync::atomic::Ordering;
+use machine::{ENTRIES, Frame, FrameError, FrameInfo, Machine, Owner, PerCpu, Place};
+use stats::{List, NOTHING};
+
+/// How many lists there are.
+pub const NR_QUICK: usize = 2;
+/// The list of empty page tables, for all levels below the top.
+pub const QUICK_TABLE: u8 = 0;
+/// The list of top-level tables whose upper half is the kernel's.
+pub const QUICK_ROOT: u8 = 1;
+
+/// As many pages as a list keeps at most.
+pub const QUICK_MAX: u32 = 256;
+/// One part in so many of the free memory may lie on the lists; see [`QuickLists::trim`].
+pub const QUICK_FRACTION: usize = 16;
+
+/// What the pages of a list are like.
+///
+/// ```
+/// use paging::Construct;
+/// /// Pages whose first word is 1.
+/// struct First;
+/// impl<M> Construct<M> for First {
+///     fn construct(&self, _: &M, page: &mut [u64; 512]) {
+///         page[0] = 1;
+///     }
+/// }
+/// let mut page = [0; 512];
+/// First.construct(&(), &mut page);
+/// assert_eq!(page[0], 1);
+/// ```
+pub trait Construct<M>: Send + Sync {
+    /// Makes a page, whose words are all 0, as those of the list are. It must neither allocate from the list nor sleep.
+    fn construct(&self, machine: &M, page: &mut [u64; ENTRIES]) {
+        let _ = (machine, page);
+    }
+
+    /// Called with a page in its constructed state, before it goes back to the frame source.
+    fn destruct(&self, machine: &M, page: &mut [u64; ENTRIES]) {
+        let _ = (machine, page);
+    }
+}
+
+/// Pages that are all 0.
+#[derive(Clone, Copy, Debug)]
+pub struct Zeroed;
+
+impl<M> Construct<M> for Zeroed {}
+
+/// The lists of all CPUs of a machine.
+///
+/// ```
+/// use machine::{FrameSource, Owner};
+/// use paging::{QUICK_TABLE, QuickLists, Zeroed};
+/// use sim::{Config, Sim};
+///
+/// let sim = Sim::new(Config::default()).unwrap();
+/// let lists = QuickLists::try_new(sim.clone(), [Box::new(Zeroed), Box::new(Zeroed)]).unwrap();
+/// sim.on_cpu(0, || {
+///     let page = lists.alloc(QUICK_TABLE).unwrap();
+///     sim.set_owner(page, Owner::Table(0)).unwrap();
+///     // SAFETY: the page is as it was, and nobody else uses it.
+///     unsafe { lists.free(QUICK_TABLE, page) }.unwrap();
+///     assert_eq!(lists.alloc(QUICK_TABLE), Ok(page));
+///     unsafe { lists.free(QUICK_TABLE, page) }.unwrap();
+///     assert_eq!(lists.trim(QUICK_TABLE, 0, usize::MAX), 0, "there is plenty");
+/// });
+/// assert_eq!((lists.stats(QUICK_TABLE).made, lists.stats(QUICK_TABLE).taken), (1, 1));
+/// sim.on_cpu(0, || assert_eq!(lists.drain(), 1));
+/// assert!(sim.check_leaks().is_ok());
+/// ```
+///
+/// Dropping it gives nothing back: [`drain`](QuickLists::drain) does, on each CPU.
+pub struct QuickLists<M: Machine> {
+    machine: M,
+    lists: PerCpu<[List; NR_QUICK]>,
+    kinds: [Box<dyn Construct<M>>; NR_QUICK],
+}
+
+impl<M: Machine> QuickLists<M> {
+    /// Empty lists, with what the pages of each are like. Allocates.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn try_new(
+        machine: M,
+        kinds: [Box<dyn Construct<M>>; NR_QUICK],
+    ) -> Result<Self, TryReserveError> {
+        let lists = PerCpu::try_new(machine.count(), |_| Default::default())?;
+        Ok(QuickLists { machine, lists, kinds })
+    }
+
+    /// The machine.
+    #[inline]
+    pub fn machine(&self) -> &M {
+        &self.machine
+    }
+
+    /// Takes a page in its constructed state, of [`Owner::Quick`] still: the caller says what it becomes. Any context.
+    ///
+    /// # Errors
+    /// [`FrameError::OutOfFrames`]: this CPU's list is empty, and so is the frame source.
+    ///
+    /// # Panics
+    /// There is no such list.
+    #[inline]
+    pub fn alloc(&self, list: u8) -> Result<Frame, FrameError> {
+        match self.pop(list, true) {
+            Some(frame) => Ok(frame),
+            None => self.make(list),
+        }
+    }
+
+    /// Gives a page back, in its constructed state. Any context.
+    ///
+    /// # Errors
+    /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`].
+    ///
+    /// # Panics
+    /// There is no such list.
+    ///
+    /// # Safety
+    /// The page came from [`alloc`](QuickLists::alloc) of the same list, is as it was then (I6), and nobody will use
+    /// it: no pointer, no translation, no walk (I3).
+    pub unsafe fn free(&self, list: u8, frame: Frame) -> Result<(), FrameError> {
+        let machine = self.machine();
+        let info = machine.info(frame).ok_or(FrameError::NotOurs(frame))?;
+        if info.refs() == 0 {
+            return Err(FrameError::NotAllocated(frame));
+        }
+        machine.set_owner(frame, Owner::Quick(list))?;
+        // A link holds what is below 2^32 - 1: memory beyond 16 TiB is not kept.
+        let number = u32::try_from(frame.number()).ok().filter(|number| *number != NOTHING);
+        let near = info.node() == machine.local_node();
+        let kept = match number {
+            Some(number) if near => self.push(list, number, info),
+            _ => false,
+        };
+        if !kept {
+            self.with(list, |list| bump(if near { &list.full } else { &list.remote }));
+            self.give_back(list, frame)?;
+        }
+        Ok(())
+    }
+
+    /// Gives pages of this CPU's list back to the frame source, `most` at most, as long as the list is longer than its
+    /// share: one part in [`QUICK_FRACTION`] of the free frames, divided among the CPUs, but `least` in any case. Returns
+    /// how many.
+    ///
+    /// Call it now and then on each CPU: from its timer, from its idle loop, after an address space is gone. Off any fast
+    /// path: it reads a line of each CPU.
+    ///
+    /// # Panics
+    /// There is no such list.
+    pub fn trim(&self, list: u8, least: usize, most: usize) -> usize {
+        let machine = self.machine();
+        let share = machine.free_frames() / QUICK_FRACTION / machine.count();
+        let keep = share.max(least);
+        let excess = self.len(list).saturating_sub(keep).min(most);
+        let trimmed = self.take_back(list, excess);
+        for _ in 0..trimmed {
+            self.with(list, |list| bump(&list.trimmed));
+        }
+        trimmed
+    }
+
+    /// Gives all pages of this CPU's lists back. Returns how many.
+    pub fn drain(&self) -> usize {
+        (0..NR_QUICK as u8).map(|list| self.take_back(list, usize::MAX)).sum()
+    }
+
+    /// The length of this CPU's list.
+    ///
+    /// # Panics
+    /// There is no such list.
+    pub fn len(&self, list: u8) -> usize {
+        // Relaxed: only this CPU changes it.
+        self.with(list, |list| list.len.load(Ordering::Relaxed) as usize).unwrap_or(0)
+    }
+
+    /// Whether this CPU has no page on any list.
+    pub fn is_empty(&self) -> bool {
+        (0..NR_QUICK as u8).all(|list| self.len(list) == 0)
+    }
+
+    fn take_back(&self, list: u8, most: usize) -> usize {
+        let pages = (0..most).map_while(|_| self.pop(list, false));
+        pages.filter(|page| self.give_back(list, *page).is_ok()).count()
+    }
+
+    /// What has been counted on all CPUs, of one list.
+    ///
+    /// # Panics
+    /// There is no such list.
+    pub fn stats(&self, list: u8) -> QuickStats {
+        self.lists.iter().map(|lists| lists[usize::from(list)].stats()).sum()
+    }
+
+    /// This CPU's list, with interrupts off.
+    #[inline]
+    fn with<R>(&self, list: u8, f: impl FnOnce(&List) -> R) -> Option<R> {
+        let _section = self.machine.irqs_off();
+        Some(f(&self.lists.get(self.machine.current())?[usize::from(list)]))
+    }
+
+    #[inline]
+    fn pop(&self, list: u8, count: bool) -> Option<Frame> {
+        self.with(list, |list| {
+            // Relaxed, all: the list is this CPU's alone, and so is a frame on it. Whoever it is shown to gets this by
+            // the way it is shown.
+            let head = list.head.load(Ordering::Relaxed);
+            if head == NOTHING {
+                return None;
+            }
+            let frame = Frame::new(head.into())?;
+            let link = self.machine.info(frame)?.word();
+            list.head.store(link.load(Ordering::Relaxed), Ordering::Relaxed);
+            link.store(0, Ordering::Relaxed);
+            list.len.store(list.len.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+            if count {
+                bump(&list.taken);
+            }
+            Some(frame)
+        })?
+    }
+
+    /// Whether there was room.
+    #[inline]
+    fn push(&self, list: u8, number: u32, info: &FrameInfo) -> bool {
+        let pushed = self.with(list, |list| {
+            // Relaxed, all: as in `pop`.
+            let len = list.len.load(Ordering::Relaxed);
+            if len >= QUICK_MAX {
+                return false;
+            }
+            info.word().store(list.head.load(Ordering::Relaxed), Ordering::Relaxed);
+            list.head.store(number, Ordering::Relaxed);
+            list.len.store(len + 1, Ordering::Relaxed);
+            bump(&list.kept);
+            true
+        });
+        pushed == Some(true)
+    }
+
+    /// A page from the frame source.
+    #[cold]
+    fn make(&self, list: u8) -> Result<Frame, FrameError> {
+        let kind = &self.kinds[usize::from(list)];
+        let machine = self.machine();
+        let frame = machine.alloc(0, Place::Local)?;
+        let page = machine.frame_ptr(frame).ok_or(FrameError::NotOurs(frame))?;
+        // SAFETY: the frame was just allocated: its memory is nobody else's. All words of 0 are a valid page of words.
+        let page = unsafe {
+            page.write_bytes(0, 4096);
+            page.cast::<[u64; ENTRIES]>().as_mut()
+        };
+        kind.construct(machine, page);
+        machine.set_owner(frame, Owner::Quick(list))?;
+        self.with(list, |list| bump(&list.made));
+        Ok(frame)
+    }
+
+    /// A page goes to the frame source.
+    #[cold]
+    fn give_back(&self, list: u8, frame: Frame) -> Result<(), FrameError> {
+        let machine = self.machine();
+        let page = machine.frame_ptr(frame).ok_or(FrameError::NotOurs(frame))?;
+        // SAFETY: nobody uses the page any more; it holds words.
+        let words = unsafe { page.cast::<[u64; ENTRIES]>().as_mut() };
+        self.kinds[usize::from(list)].destruct(machine, words);
+        if let Some(info) = machine.info(frame) {
+            // Relaxed: the frame is ours alone.
+            info.word().store(0, Ordering::Relaxed);
+        }
+        // SAFETY: as above. Released, not freed: a walk without a lock may have mistaken it for a page, and hold a
+        // reference for as long as it takes to see the mistake.
+        unsafe { machine.release(frame) }.map(drop)
+    }
+}
+
+impl<M: Machine> core::fmt::Debug for QuickLists<M> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("QuickLists")
+    }
+}

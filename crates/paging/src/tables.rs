@@ -1,0 +1,220 @@
+//! Page tables of one address space: their top, who uses them, their end.
+//!
+//! # The kernel's half
+//! The upper half of every space is the kernel's: each top-level table has the kernel's entries there, which lead to the same
+//! tables. So what the kernel maps is mapped everywhere at once, as long as no *top-level* entry of it changes. Therefore:
+//! the kernel's tables right below the top are never taken out; and once a space for programs has been made, no new one
+//! comes in ([`Error::TopLevelFixed`]). [`PageTables::reserve`] makes them before.
+
+use crate::cursor::Error;
+use crate::format::{Decoded, Format};
+use crate::paging::Paging;
+use crate::quick::{QUICK_ROOT, QUICK_TABLE};
+use crate::walk::Walk;
+use alloc::sync::Arc;
+use core::fmt;
+use core::marker::PhantomData;
+use core::sync::atomic::{AtomicBool, Ordering};
+use grace::Concurrent;
+use machine::{Asid, AtomicCpuSet, ENTRIES, Flush, Frame, Machine, Owner, VirtAddr};
+
+/// The page tables of an address space.
+///
+/// `G` is the engine that tells when no walk in software is under way any more. Dropping them gives the tables back; what is
+/// still mapped is the caller's as it was before. See the [crate](crate) for an example.
+pub struct PageTables<M: Machine, F: Format, G: Concurrent> {
+    paging: Arc<Paging<M, F>>,
+    root: Frame,
+    /// The tag of a program's space; `None` for the kernel's.
+    space: Option<Asid>,
+    /// The CPUs that may have translations of a program's space.
+    cpus: AtomicCpuSet,
+    /// Those of the kernel, which a program's share the upper half of.
+    kernel: Option<Arc<Self>>,
+    /// The kernel's: set before a program's space copies the top-level entries.
+    fixed: AtomicBool,
+    engine: PhantomData<fn() -> G>,
+}
+
+impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
+    /// The kernel's. A [`Paging`] has them once.
+    ///
+    /// # Errors
+    /// [`Error::Frames`]; [`Error::SecondKernel`].
+    pub fn kernel(paging: &Arc<Paging<M, F>>) -> Result<Self, Error> {
+        let tables = Self::with_root(paging, None, None)?;
+        if !paging.kernel().set(tables.root) {
+            return Err(Error::SecondKernel);
+        }
+        Ok(tables)
+    }
+
+    /// A program's, with the tag `asid`. The upper half is `kernel`'s, whose top-level entries are fixed from now on;
+    /// without it, it stays empty.
+    ///
+    /// # Errors
+    /// [`Error::Frames`].
+    pub fn user(
+        paging: &Arc<Paging<M, F>>,
+        asid: Asid,
+        kernel: Option<Arc<Self>>,
+    ) -> Result<Self, Error> {
+        if let Some(kernel) = &kernel {
+            // Relaxed: the lock orders it. Who adds an entry has the lock: either it came before, and the entry is seen
+            // below; or it comes later, and sees the flag.
+            kernel.fixed.store(true, Ordering::Relaxed);
+            drop(crate::lock::lock(paging.machine(), kernel.root, VirtAddr::new(0))?);
+        }
+        Self::with_root(paging, Some(asid), kernel)
+    }
+
+    fn with_root(
+        paging: &Arc<Paging<M, F>>,
+        space: Option<Asid>,
+        kernel: Option<Arc<Self>>,
+    ) -> Result<Self, Error> {
+        let list = if kernel.is_some() { QUICK_ROOT } else { QUICK_TABLE };
+        let root = paging.quick().alloc(list)?;
+        let tables = PageTables {
+            paging: Arc::clone(paging),
+            root,
+            space,
+            cpus: AtomicCpuSet::new(),
+            kernel,
+            fixed: AtomicBool::new(false),
+            engine: PhantomData,
+        };
+        paging.machine().set_owner(root, Owner::Table(F::LEVELS - 1))?;
+        Ok(tables)
+    }
+
+    /// The machine.
+    #[inline]
+    pub fn machine(&self) -> &M {
+        self.paging.machine()
+    }
+
+    /// What it shares with others.
+    #[inline]
+    pub fn paging(&self) -> &Arc<Paging<M, F>> {
+        &self.paging
+    }
+
+    /// The top-level table.
+    #[inline]
+    pub fn root(&self) -> Frame {
+        self.root
+    }
+
+    /// The tag of a program's space; `None` for the kernel's.
+    #[inline]
+    pub fn space(&self) -> Option<Asid> {
+        self.space
+    }
+
+    /// The CPUs that may hold translations of a program's space.
+    #[inline]
+    pub fn cpus(&self) -> &AtomicCpuSet {
+        &self.cpus
+    }
+
+    /// A view, for as long as the guard is held. Takes no lock; any context.
+    #[inline]
+    pub fn walk<'g>(&'g self, _guard: &'g G::Guard) -> Walk<'g, M, F> {
+        // SAFETY: tables that are unlinked are retired through `G`, so they stay while the guard is there; the top stays
+        // while `self` is borrowed.
+        unsafe { Walk::new(self.machine(), self.root) }
+    }
+
+    /// Whether an entry may be added to the top-level table. With its lock held: `user` takes it after it has set the flag.
+    pub(crate) fn may_grow(&self) -> bool {
+        // Relaxed: the lock orders it, see `user`.
+        !self.fixed.load(Ordering::Relaxed)
+    }
+
+    /// Makes this CPU translate by these tables. The kernel's have the tag 0 to themselves.
+    ///
+    /// The CPU is in the set of those that flushes go to from before its first walk. If it was already, what it has cached is
+    /// still right, and is kept.
+    ///
+    /// # Safety
+    /// They map what the kernel needs in order to go on. No other tables have the same tag; the host has them inactive on
+    /// every CPU before they are dropped.
+    pub unsafe fn activate(&self) {
+        let machine = self.machine();
+        let _section = machine.irqs_off();
+        let here = machine.current();
+        let keep = self.cpus.load().contains(here);
+        self.cpus.insert(here);
+        // SAFETY: passed on. With `keep`, all flushes since have come here.
+        unsafe { machine.activate(self.root, self.space.unwrap_or_default(), keep) }
+    }
+
+    /// This CPU has other tables active, and is to get no more flushes for these: it drops what it has cached of them.
+    ///
+    /// # Safety
+    /// These tables are not active on this CPU.
+    pub unsafe fn leave(&self) {
+        let machine = self.machine();
+        let _section = machine.irqs_off();
+        if let Some(space) = self.space {
+            machine.flush(Flush::Space(space));
+        }
+        self.cpus.remove(machine.current());
+    }
+
+    /// Gives up the tables below `table`.
+    fn take_down(&self, table: Frame, level: u8) {
+        let machine = self.machine();
+        let shared = level == F::LEVELS - 1 && self.kernel.is_some();
+        let own = if shared { ENTRIES / 2 } else { ENTRIES };
+        let mut left = machine.info(table).map_or(0, |info| {
+            // Relaxed: nobody else uses the tables any more.
+            info.word().load(Ordering::Relaxed)
+        });
+        for index in 0..own {
+            if left == 0 {
+                break;
+            }
+            // SAFETY: a table of ours, which nobody walks.
+            let Some(entry) = (unsafe { machine.entry(table, index) }) else { return };
+            let value = entry.load();
+            if value == 0 {
+                continue;
+            }
+            left -= 1;
+            entry.store(0);
+            if let Decoded::Table(below) = F::decode(value, level) {
+                self.take_down(below, level - 1);
+                // SAFETY: it is empty, and unlinked; no CPU walks it: `drop` has flushed, and nobody else has `self`.
+                let _ = unsafe { self.paging.quick().free(QUICK_TABLE, below) };
+            }
+        }
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Drop for PageTables<M, F, G> {
+    fn drop(&mut self) {
+        let machine = self.machine();
+        let what = self.space.map_or(Flush::All, Flush::Space);
+        let list = if self.kernel.is_some() { QUICK_ROOT } else { QUICK_TABLE };
+        // No walk in software is under way: nobody borrows `self`. Hardware has it inactive (`activate`), and after this
+        // no cached upper-level entries.
+        machine.flush_on(&self.users(), what);
+        if self.space.is_none() && self.paging.kernel().get() == Some(self.root) {
+            self.paging.kernel().gone();
+        }
+        self.take_down(self.root, F::LEVELS - 1);
+        // SAFETY: it is as it was made: its own entries are gone, and those of the kernel do not change.
+        let _ = unsafe { self.paging.quick().free(list, self.root) };
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> fmt::Debug for PageTables<M, F, G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageTables")
+            .field("root", &self.root)
+            .field("space", &self.space)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,164 @@
+//! The walk: from an address down to the entry that decides about it, without a lock.
+//!
+//! Everything that looks into page tables does it here: lookups, listings, [`get_user_pages_fast`](
+//! crate::PageTables::get_user_pages_fast), and the cursor on its way to the table that it will lock.
+//!
+//! # Why it is right
+//! A walk goes where hardware goes, by the same entries. What it needs is that a table which it has been led to stays a
+//! table (I3). For hardware a flush sees to that. For a walk in software it is the guard: a table is unlinked, then retired
+//! through the engine `G`, and given back after every guard that was there has gone. What is read from a table that has
+//! been unlinked meanwhile is *absent*: only empty tables are unlinked. So each entry that a walk reads is as it was at
+//! some moment since the walk began (I1). It writes nothing, waits for nobody, and may run in an interrupt (I2).
+//!
+//! Cost: one load a level.
+
+use crate::format::{Attrs, Decoded, Format, size_at};
+use core::iter::FusedIterator;
+use core::marker::PhantomData;
+use machine::{ENTRIES, Entry, Frame, Machine, PageSize, VirtAddr, VirtRange};
+
+/// A page that is mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mapping {
+    /// Where it begins.
+    pub page: VirtAddr,
+    /// How large it is.
+    pub size: PageSize,
+    /// The first frame.
+    pub frame: Frame,
+    /// Its attributes. Without READ, WRITE and EXECUTE it is parked: nothing translates to it.
+    pub attrs: Attrs,
+}
+
+impl Mapping {
+    /// The frame that holds `at`, which lies in the page.
+    pub fn frame_of(&self, at: VirtAddr) -> Option<Frame> {
+        self.frame.checked_add(at.offset_in(self.size) >> 12)
+    }
+}
+
+/// Where a walk has ended: an entry, and what was in it.
+pub(crate) struct Spot<'m, M> {
+    pub(crate) entry: Entry<'m, M>,
+    pub(crate) level: u8,
+    pub(crate) found: Decoded,
+}
+
+/// A view of page tables for somebody who holds a guard.
+pub struct Walk<'g, M, F> {
+    machine: &'g M,
+    root: Frame,
+    format: PhantomData<F>,
+}
+
+impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
+    /// # Safety
+    /// `root` is a top-level table, and while `'g` lasts no table that can be reached from it now or later is used for
+    /// anything else.
+    pub(crate) unsafe fn new(machine: &'g M, root: Frame) -> Self {
+        Walk { machine, root, format: PhantomData }
+    }
+
+    /// Entry `index` of a table that the walk was led to.
+    pub(crate) fn entry(&self, table: Frame, index: usize) -> Option<Entry<'g, M>> {
+        // SAFETY: it stays a table while `'g` lasts.
+        unsafe { self.machine.entry(table, index) }
+    }
+
+    /// Goes down to the entry for `at` at level `stop`, or to where the tables end above it. `None` if an entry leads to
+    /// no memory.
+    pub(crate) fn find(&self, at: VirtAddr, stop: u8) -> Option<Spot<'g, M>> {
+        let (mut table, mut level) = (self.root, F::LEVELS - 1);
+        loop {
+            let entry = self.entry(table, F::index(at, level))?;
+            let found = F::decode(entry.load(), level);
+            match found {
+                Decoded::Table(next) if level > stop => {
+                    table = next;
+                    level -= 1;
+                }
+                _ => return Some(Spot { entry, level, found }),
+            }
+        }
+    }
+
+    /// The page that `at` lies in, if one is mapped there. The answer may be out of date when it is returned.
+    pub fn get(&self, at: VirtAddr) -> Option<Mapping> {
+        if !F::is_canonical(at) {
+            return None;
+        }
+        let Spot { level, found, .. } = self.find(at, 0)?;
+        mapping(at, level, found)
+    }
+
+    /// The pages that lie in `range`, wholly or in part, ascending; each as it is when it is come to.
+    ///
+    /// Cost: a load for each entry, and a walk from the top for each table.
+    pub fn pages(self, range: VirtRange) -> Pages<'g, M, F> {
+        Pages { walk: self, next: (!range.is_empty()).then_some(range.start()), range, table: None }
+    }
+}
+
+fn mapping(at: VirtAddr, level: u8, found: Decoded) -> Option<Mapping> {
+    let (Decoded::Page(frame, attrs), Some(size)) = (found, size_at(level)) else { return None };
+    Some(Mapping { page: at.align_down(size), size, frame, attrs })
+}
+
+/// The first address beyond the part of the space that the entry for `at` at this level decides about.
+pub(crate) fn beyond(at: VirtAddr, level: u8) -> Option<VirtAddr> {
+    let bytes = 1u64 << (12 + 9 * u32::from(level));
+    VirtAddr::new(at.get() & !(bytes - 1)).checked_add(bytes)
+}
+
+/// The pages of a range; see [`Walk::pages`].
+pub struct Pages<'g, M, F> {
+    walk: Walk<'g, M, F>,
+    range: VirtRange,
+    next: Option<VirtAddr>,
+    /// The table of the last entry and its level, while the next address is in it too.
+    table: Option<(Frame, u8)>,
+}
+
+impl<'g, M: Machine, F: Format> Pages<'g, M, F> {
+    /// The entry that decides about the next address, which it steps over.
+    pub(crate) fn step(&mut self) -> Option<(VirtAddr, Spot<'g, M>)> {
+        let at = self.next.take().filter(|at| self.range.contains(*at))?;
+        if !F::is_canonical(at) {
+            // The hole in the middle: the upper half comes next.
+            let unused = 64 - (12 + 9 * u32::from(F::LEVELS));
+            self.next =
+                Some(VirtAddr::new((i64::MIN >> unused) as u64)).filter(|upper| *upper > at);
+            return self.step();
+        }
+        let again = self.table.take().and_then(|(table, level)| {
+            let entry = self.walk.entry(table, F::index(at, level))?;
+            Some(Spot { entry, level, found: F::decode(entry.load(), level) })
+        });
+        // A table where a page was: the walk begins again.
+        let again =
+            again.filter(|spot| spot.level == 0 || !matches!(spot.found, Decoded::Table(_)));
+        let spot = match again {
+            Some(spot) => spot,
+            None => self.walk.find(at, 0)?,
+        };
+        self.next = beyond(at, spot.level);
+        let last = F::index(at, spot.level) == ENTRIES - 1;
+        self.table = (!last).then_some((spot.entry.table(), spot.level));
+        Some((at, spot))
+    }
+}
+
+impl<M: Machine, F: Format> Iterator for Pages<'_, M, F> {
+    type Item = Mapping;
+
+    fn next(&mut self) -> Option<Mapping> {
+        loop {
+            let (at, spot) = self.step()?;
+            if let Some(found) = mapping(at, spot.level, spot.found) {
+                return Some(found);
+            }
+        }
+    }
+}
+
+impl<M: Machine, F: Format> FusedIterator for Pages<'_, M, F> {}

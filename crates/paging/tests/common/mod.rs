@@ -1,0 +1,100 @@
+//! What the tests share: a machine, and page tables on it.
+#![allow(dead_code, reason = "each test uses some of it")]
+
+use grace::{Concurrent, Reclaim};
+use machine::*;
+use paging::*;
+use sim::{Failure, Grace, Report, Sim, explore};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+pub(crate) type Space<G = Grace> = PageTables<Sim, X86_64L4, G>;
+pub(crate) type Shared = Arc<Paging<Sim, X86_64L4>>;
+
+pub(crate) fn virt(at: u64) -> VirtAddr {
+    VirtAddr::new(at)
+}
+
+/// So many pages from an address on.
+pub(crate) fn pages(at: u64, pages: u64) -> VirtRange {
+    VirtRange::new(virt(at), pages << 12).unwrap()
+}
+
+pub(crate) fn paging(sim: &Sim) -> Shared {
+    Paging::try_new(sim.clone(), PageSize::Size1G).unwrap()
+}
+
+/// A block of memory that a mapping will lead to.
+pub(crate) fn block(sim: &Sim, order: u8) -> Frame {
+    let frame = sim.alloc(order, Place::Local).unwrap();
+    sim.set_owner(frame, Owner::User).unwrap();
+    frame
+}
+
+pub(crate) fn release(sim: &Sim, frame: Frame) {
+    // SAFETY: the tests use it by nothing but translations, which the machine checks.
+    unsafe { sim.release(frame) }.unwrap();
+}
+
+/// Makes every CPU give back what it keeps, and looks whether all is there. No address space is left.
+pub(crate) fn all_given_back(sim: &Sim, paging: &Shared) -> Result<(), Box<Report>> {
+    for cpu in 0..sim.config().cpus {
+        sim.on_cpu(cpu, || {
+            assert!(sim.settle(), "something is never freed");
+            paging.quick().drain();
+        });
+    }
+    sim.check_leaks()
+}
+
+/// As many tables as there are.
+pub(crate) fn tables(sim: &Sim) -> usize {
+    sim.allocated().iter().filter(|frame| matches!(frame.owner, Owner::Table(_))).count()
+}
+
+/// All seeds pass.
+pub(crate) fn right(seeds: u64, run: impl Fn(u64) -> Result<(), Failure> + Sync) {
+    explore(seeds, run).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// Some seed finds a violation.
+pub(crate) fn caught(seeds: u64, run: impl Fn(u64) -> Result<(), Failure> + Sync) -> Report {
+    let failure = explore(seeds, &run).expect_err("the mutant was not caught");
+    failure.report().unwrap_or_else(|| panic!("{failure}")).clone()
+}
+
+/// An engine that cuts the grace period short.
+pub(crate) struct AtOnce;
+
+// SAFETY: none. It is what must be caught.
+unsafe impl Reclaim for AtOnce {
+    type Guard = <Grace as Reclaim>::Guard;
+    fn pin() -> Self::Guard {
+        Grace::pin()
+    }
+    unsafe fn retire(_: &Self::Guard, ptr: NonNull<()>, free: unsafe fn(NonNull<()>)) {
+        // SAFETY: once, at least.
+        unsafe { free(ptr) }
+    }
+}
+// SAFETY: as above.
+unsafe impl Concurrent for AtOnce {}
+
+/// An engine that leaves something behind in a table.
+pub(crate) struct Scribbles;
+
+// SAFETY: retires as `Grace`.
+unsafe impl Reclaim for Scribbles {
+    type Guard = <Grace as Reclaim>::Guard;
+    fn pin() -> Self::Guard {
+        Grace::pin()
+    }
+    unsafe fn retire(guard: &Self::Guard, ptr: NonNull<()>, free: unsafe fn(NonNull<()>)) {
+        // SAFETY: a word of a table, in the midst of it. It is absent, to walks.
+        unsafe { ptr.cast::<u64>().add(77).write_volatile(1 << 20) };
+        // SAFETY: passed on.
+        unsafe { Grace::retire(guard, ptr, free) }
+    }
+}
+// SAFETY: as `Grace`.
+unsafe impl Concurrent for Scribbles {}

@@ -1,0 +1,262 @@
+//! Page tables against a map of pages, with memory that gives out at each place where some is needed (I7).
+
+mod common;
+
+use common::*;
+use machine::*;
+use paging::*;
+use proptest::prelude::*;
+use sim::{Config, Grace, Sim};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where things are mapped: across a border of tables at each level, and at the end of the lower half.
+const BASES: [u64; 4] = [0x40_0000, 0x3fe0_0000, 0x7f_ffe0_0000, 0x8000_0000_0000 - (WINDOW << 12)];
+const WINDOW: u64 = 1536;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Map { frame: u64, attrs: usize },
+    Unmap,
+    Protect { rights: Flags },
+    Split { size: PageSize },
+}
+
+#[derive(Clone, Debug)]
+struct Call {
+    base: usize,
+    first: u64,
+    len: u64,
+    op: Op,
+    /// Whether memory gives out, at every place once, before it succeeds.
+    starve: bool,
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    let rights = prop::sample::select(vec![
+        Flags::READ | Flags::USER,
+        Flags::READ | Flags::WRITE | Flags::USER,
+        Flags::READ | Flags::EXECUTE,
+        Flags::empty(),
+        Flags::WRITE,
+    ]);
+    let op = prop_oneof![
+        4 => (0u64..1 << 20, 0..3usize).prop_map(|(frame, attrs)| Op::Map { frame, attrs }),
+        3 => Just(Op::Unmap),
+        2 => rights.prop_map(|rights| Op::Protect { rights }),
+        1 => prop::sample::select(vec![PageSize::Size4K, PageSize::Size2M]).prop_map(|size| Op::Split { size }),
+    ];
+    // Either some pages, or whole tables of them.
+    let small = (0..WINDOW, 1u64..40);
+    let large = (0u64..3, 1u64..4).prop_map(|(first, len)| (first * 512, len * 512));
+    let edge = (0u64..3, 0u64..8, 1u64..600).prop_map(|(first, off, len)| (first * 512 + off, len));
+    (0..BASES.len(), prop_oneof![small, large, edge], op, any::<bool>()).prop_map(
+        |(base, (first, len), op, starve)| Call {
+            base,
+            first,
+            len: len.min(WINDOW - first),
+            op,
+            starve,
+        },
+    )
+}
+
+const ATTRS: [Attrs; 3] = [
+    Attrs::USER_RW,
+    Attrs { soft: 5, cache: Cache::WriteCombining, ..Attrs::USER_RO },
+    Attrs { key: 3, ..Attrs::new(Flags::READ.union(Flags::EXECUTE)) },
+];
+
+/// Page number to frame number and attributes.
+type Model = BTreeMap<u64, (u64, Attrs)>;
+
+/// What the tables say, and the numbers of tables that it takes to say it.
+fn look<F: Format>(space: &PageTables<Sim, F, Grace>) -> (Model, usize, Vec<Mapping>) {
+    let guard = <Grace as grace::Reclaim>::pin();
+    let all = VirtRange::new(virt(0), 1 << 47).unwrap();
+    let found: Vec<Mapping> = space.walk(&guard).pages(all).collect();
+    let mut ways = BTreeSet::from([(F::LEVELS - 1, 0)]);
+    let mut model = Model::new();
+    for page in &found {
+        for level in level_of(page.size)..F::LEVELS {
+            ways.insert((level, page.page.get() >> (12 + 9 * (level + 1))));
+        }
+        for piece in 0..page.size.frames() {
+            let value = (page.frame.number() + piece, page.attrs);
+            assert_eq!(model.insert((page.page.get() >> 12) + piece, value), None);
+        }
+    }
+    (model, ways.len(), found)
+}
+
+fn apply<F: Format>(
+    space: &PageTables<Sim, F, Grace>,
+    model: &mut Model,
+    call: &Call,
+) -> Result<(), Error> {
+    let first = (BASES[call.base] >> 12) + call.first;
+    let range = pages(first << 12, call.len);
+    let numbers = first..first + call.len;
+    match &call.op {
+        Op::Map { frame, attrs } => {
+            // Half of them lie so that large pages fit.
+            let frame = if frame & 1 == 0 { frame & !511 | first & 511 } else { *frame };
+            let attrs = ATTRS[*attrs];
+            let result = space.map(range, Frame::new(frame).unwrap(), attrs);
+            let occupied = model.range(numbers.clone()).next().map(|(page, _)| *page);
+            match (result, occupied) {
+                (Ok(()), None) => {
+                    model.extend(numbers.map(|number| (number, (frame + (number - first), attrs))))
+                }
+                (Err(Failed { error, owed }), at) => {
+                    owed.flush();
+                    if let Error::Occupied(found) = error {
+                        // The first, or the page of which it is a part.
+                        assert!(found.get() >> 12 <= at.unwrap(), "{found} {at:?}");
+                    }
+                    return Err(error);
+                }
+                (Ok(()), Some(at)) => panic!("mapped over page {at:#x}"),
+            }
+        }
+        Op::Unmap => {
+            let mut gone = BTreeMap::new();
+            let owed = space
+                .unmap(range, |page| {
+                    for piece in 0..page.size.frames() {
+                        let number = (page.page.get() >> 12) + piece;
+                        gone.insert(number, (page.frame.number() + piece, page.attrs));
+                    }
+                })
+                .map_err(|failed| failed.error)?;
+            owed.flush();
+            let expected: Model = model.extract_if(numbers, |_, _| true).collect();
+            assert_eq!(gone, expected);
+        }
+        Op::Protect { rights } => {
+            let owed = space.protect(range, *rights).map_err(|failed| failed.error)?;
+            let lost = model
+                .range(numbers.clone())
+                .filter(|(_, (_, attrs))| !(attrs.flags & Flags::RIGHTS & !*rights).is_empty());
+            let lost: Vec<u64> = lost.map(|(number, _)| *number).collect();
+            let owes = owed.range();
+            assert_eq!(lost.is_empty(), owed.is_nothing());
+            assert!(lost.iter().all(|page| owes.unwrap().contains(virt(page << 12))));
+            owed.flush();
+            for (_, (_, attrs)) in model.range_mut(numbers) {
+                *attrs = attrs.with_rights(*rights);
+            }
+        }
+        Op::Split { size } => {
+            space.split(range.start(), *size).map_err(|failed| failed.error)?.flush();
+        }
+    }
+    Ok(())
+}
+
+fn run<F: Format>(calls: Vec<Call>, levels: u8) {
+    let sim = Sim::new(Config { cpus: 1, frames: 64, levels, ..Config::default() }).unwrap();
+    let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    sim.on_cpu(0, || {
+        let space = PageTables::<Sim, F, Grace>::user(&paging, Asid(1), None).unwrap();
+        let mut model = Model::new();
+        for call in calls {
+            for left in if call.starve { 0 } else { 64 }..=64 {
+                assert!(sim.settle());
+                paging.quick().drain();
+                let before = look(&space);
+                let mut hogs = Vec::new();
+                while sim.free_count() > left {
+                    hogs.push(block(&sim, 0));
+                }
+                let result = apply(&space, &mut model, &call);
+                hogs.into_iter().for_each(|frame| release(&sim, frame));
+                assert!(sim.settle());
+                let (found, tables, _) = look(&space);
+                assert_eq!(found, model, "after {call:?}: {result:?}");
+                assert_eq!(common::tables(&sim), tables, "after {call:?}: {result:?}");
+                match result {
+                    Err(Error::Frames(_)) => assert!(left < 16, "there is memory"),
+                    // Whatever else is wrong is wrong before anything is changed, or is undone.
+                    Err(error) => {
+                        assert_eq!(look(&space).2, before.2, "{error}");
+                        explained(&call, &before.2, error);
+                        break;
+                    }
+                    Ok(()) => break,
+                }
+            }
+        }
+        let all = VirtRange::new(virt(0), 1 << 47).unwrap();
+        space
+            .unmap(all, |page| assert_eq!(model[&(page.page.get() >> 12)].0, page.frame.number()))
+            .unwrap()
+            .flush();
+        assert!(sim.settle());
+        assert_eq!(common::tables(&sim), 1);
+        drop(space);
+        paging.quick().drain();
+    });
+    sim.check_leaks().unwrap();
+}
+
+/// Errors have their reasons.
+fn explained(call: &Call, before: &[Mapping], error: Error) {
+    match (&call.op, error) {
+        (Op::Map { .. }, Error::Occupied(_)) => {}
+        (Op::Protect { rights }, Error::Format(FormatError::Rights(_))) => {
+            assert_eq!(*rights, Flags::WRITE);
+        }
+        (Op::Unmap | Op::Protect { .. }, Error::Cut(at, size)) => {
+            assert!(before.iter().any(|page| (page.page, page.size) == (at, size)));
+        }
+        (_, error) => panic!("{call:?}: {error}"),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 32, ..ProptestConfig::default() })]
+    #[test]
+    fn tables_are_a_map_of_pages(calls in prop::collection::vec(call(), 1..24)) {
+        run::<X86_64L4>(calls, 4);
+    }
+
+    #[test]
+    fn with_five_levels(calls in prop::collection::vec(call(), 1..12)) {
+        run::<X86_64L5>(calls, 5);
+    }
+}
+
+/// The machine does not walk these, but the tables are the same.
+#[test]
+fn other_architectures() {
+    let sim = Sim::new(Config { cpus: 1, ..Config::default() }).unwrap();
+    fn once<F: Format>(sim: &Sim, top: u64) {
+        let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+        sim.on_cpu(0, || {
+            let space = PageTables::<Sim, F, Grace>::user(&paging, Asid(1), None).unwrap();
+            let range = pages(top - (1 << 30) - 0x20_1000, 1 + 512 + (1 << 18));
+            let first = Frame::new((1 << 19) - 512 - 1).unwrap();
+            space.map(range, first, Attrs::USER_RW).unwrap();
+            let (_, tables, found) = look(&space);
+            let sizes: Vec<_> = found.iter().map(|page| page.size).collect();
+            assert_eq!(sizes, [PageSize::Size4K, PageSize::Size2M, PageSize::Size1G]);
+            assert_eq!(common::tables(sim), tables);
+            space.split(virt(top - 1), PageSize::Size4K).unwrap().flush();
+            assert_eq!(look(&space).2.len(), 2 + 511 + 512);
+            let last = pages(top - 0x1000, 1);
+            let frame = |at| space.walk(&<Grace as grace::Reclaim>::pin()).get(at).unwrap().frame;
+            assert_eq!(frame(last.start()).number(), (1 << 19) + (1 << 18) - 1);
+            space.unmap(range, |_| ()).unwrap().flush();
+            let beyond = VirtRange::new(virt(top), 0x1000).unwrap();
+            let failed = space.map(beyond, first, Attrs::USER_RW).unwrap_err();
+            assert_eq!(failed.error, Error::NotCanonical(virt(top)));
+            drop(failed);
+            drop(space);
+            sim.settle();
+            paging.quick().drain();
+        });
+        sim.check_leaks().unwrap();
+    }
+    once::<Sv39>(&sim, 1 << 38);
+    once::<Sv48>(&sim, 1 << 47);
+}
