@@ -49,11 +49,6 @@ impl Debt {
         self.what.map(|(range, _)| range)
     }
 
-    /// Whether tables wait in it.
-    pub(crate) fn has_tables(&self) -> bool {
-        self.tables
-    }
-
     /// Both, as one: the range reaches over what lies between.
     pub fn join<M: Machine, F: Format, G: Concurrent>(
         &mut self,
@@ -90,8 +85,7 @@ impl Debt {
         self.what = Some((hull, stride.min(size)));
     }
 
-    /// A table that was unlinked. The flush already has a page that it decided about, and so drops each upper-level entry
-    /// that leads to it.
+    /// A table that was unlinked. Whoever adds it also adds a page that it decided about.
     pub(crate) fn add_table<M: Machine>(&mut self, machine: &M, table: Frame) {
         self.tables = true;
         // SAFETY: it is unlinked, and nobody gives it back but who has this.

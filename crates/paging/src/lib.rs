@@ -71,6 +71,8 @@ mod debt;
 mod format;
 mod gup;
 mod lock;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod paging;
 mod quick;
 mod sync;

@@ -3,8 +3,9 @@
 //! A walk reads one entry a step, so writers come between its levels. It goes from the lowest cached upper-level entry
 //! on, and from nothing else: a table that was given up too early is really walked. Accessed and dirty bits are set by
 //! a compare and exchange of the entry that was read; if that has changed, it is read again. Absent entries are not
-//! cached. An access that a cached translation does not allow is a fault, and drops the translation: so a fault may be
-//! spurious, as on real CPUs. No interrupt is taken within a walk, because a walk is part of an instruction.
+//! cached. An access that a cached translation does not allow is a fault, and drops the translation; a walk that ends in a
+//! fault drops the upper-level entries from which it began: so a fault may be spurious, as on real CPUs, but what it came from
+//! is gone. No interrupt is taken within a walk, because a walk is part of an instruction.
 
 use crate::config::Stale;
 use crate::cpu::Cpu;
@@ -56,7 +57,13 @@ impl Sim {
                 held
             }
             _ => {
-                let found = self.walk(cpu, root, space, at, want).map_err(fault)?;
+                let held = locked(&cpu.state).uppers.find(space, at).is_some();
+                let found = self.walk(cpu, root, space, at, want).map_err(|kind| {
+                    if held {
+                        drop_way(cpu, space, at);
+                    }
+                    fault(kind)
+                })?;
                 self.fill(cpu, found);
                 found
             }
@@ -231,6 +238,17 @@ fn drop_page(cpu: &Cpu, held: &Translation) {
     if let Some(range) = VirtRange::new(held.page, held.size.bytes()) {
         let state = &mut *locked(&cpu.state);
         let what = Flush::Range { space: held.space, range, stride: held.size, tables: false };
+        crate::tlb::flush(&mut state.tlb, &mut state.uppers, what);
+    }
+}
+
+/// A fault to which cached upper-level entries have led drops them: the next walk begins at the top. So a fault that came
+/// from an old one does not come again.
+fn drop_way(cpu: &Cpu, space: Asid, at: VirtAddr) {
+    if let Some(range) = VirtRange::new(at.align_down(PageSize::Size4K), 4096) {
+        let state = &mut *locked(&cpu.state);
+        let stride = PageSize::Size4K;
+        let what = Flush::Range { space: Some(space), range, stride, tables: true };
         crate::tlb::flush(&mut state.tlb, &mut state.uppers, what);
     }
 }

@@ -1,7 +1,7 @@
 //! Mapping.
 
 use super::{Error, Failed, Result};
-use crate::debt::{Debt, Owed};
+use crate::debt::Owed;
 use crate::format::{Attrs, Decoded, Format, level_of};
 use crate::lock::{Locked, lock};
 use crate::tables::PageTables;
@@ -77,14 +77,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             // All pages of it are ours, and none is cut: there is nothing that can fail.
             let _ = self.clear(range, owed, |_| ());
         }
-        let mut debt = Debt::default();
-        self.prune_way(end, &mut debt);
-        if debt.has_tables()
-            && let Some(page) = VirtRange::new(end, PageSize::Size4K.bytes())
-        {
-            debt.add(page, PageSize::Size4K);
+        if self.space().is_some() {
+            let guard = G::pin();
+            let walk = self.walk(&guard);
+            if let Some(spot) = walk.find(end, 0) {
+                self.prune_at(&walk, end, spot.level, &mut owed.debt);
+            }
         }
-        owed.debt.join(self, debt);
     }
 
     fn fill(

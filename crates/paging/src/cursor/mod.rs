@@ -8,8 +8,10 @@
 //! *A table that is locked and alive is linked*: tables are unlinked only with their own lock held and that of the table above,
 //! and then they are dead. So what is written into it counts. If it is dead, the walk begins again.
 //!
-//! *An empty table is unlinked by who makes it empty* (`prune`). It holds both locks, so nothing can come in between the look
-//! and the unlinking.
+//! *An empty table of a program is unlinked by who makes it empty* (`prune`). It holds both locks, so nothing can come in
+//! between the look and the unlinking. Until the flush, other CPUs may have cached the way to the old table: if a new one
+//! is linked there and something is mapped in it at once, they may fault there, once each; a page-fault handler looks at the
+//! tables and tries again. The kernel cannot bear that: its tables stay, until [`prune`](PageTables::prune) is called.
 //!
 //! *A table is filled before it is linked*, and linked by one store that releases.
 //!
@@ -110,8 +112,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                         });
                     let empty = locked.count == 0;
                     drop(locked);
-                    if empty {
-                        self.prune(&walk, at, level, &mut owed.debt);
+                    if empty && self.space().is_some() {
+                        self.prune_at(&walk, at, level, &mut owed.debt);
                     }
                     result?;
                     next = end;

@@ -1,50 +1,85 @@
 //! Tables that have become empty are unlinked.
 
-use crate::debt::Debt;
+use super::{Error, Failed, Result};
+use crate::debt::{Debt, Owed};
 use crate::format::{Decoded, Format};
 use crate::lock::lock;
 use crate::tables::PageTables;
-use crate::walk::Walk;
+use crate::walk::{Walk, beyond};
 use grace::Concurrent;
-use machine::{Machine, VirtAddr};
+use machine::{Machine, PageSize, VirtAddr, VirtRange};
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Unlinks the table of this level on the way to `at`, if it is empty, and those above that become empty by that. Whoever
-    /// else has done so meanwhile has done it.
+    /// Unlinks the tables in a range that are empty. For the kernel's, which stay otherwise: before a large page is mapped
+    /// where small ones were, or to get memory back. Those right below the top stay in any case.
     ///
-    /// The caller adds a page that the table decides about to what is owed.
-    pub(super) fn prune(&self, walk: &Walk<'_, M, F>, at: VirtAddr, level: u8, debt: &mut Debt) {
-        // The top stays; and what all top-level tables lead to, of the kernel.
-        let top = if self.space().is_some() { F::LEVELS - 1 } else { F::LEVELS - 2 };
-        for level in level..top {
-            let Some(spot) = walk.find(at, level + 1).filter(|spot| spot.level == level + 1) else {
-                return;
+    /// Until what is owed is flushed, nobody maps anything in the 2 MiB around the range, unless he can bear a spurious fault.
+    ///
+    /// # Errors
+    /// A range that is not one of these tables', as [`unmap`](PageTables::unmap); [`Error::Malformed`].
+    pub fn prune(&self, range: VirtRange) -> Result<'_, Owed<'_, M, F, G>, M, F, G> {
+        let mut owed = Owed::nothing(self);
+        let mut result = self.check(range);
+        let mut next = result.is_ok().then_some(range.start());
+        while let Some(at) = next.filter(|at| range.contains(*at)) {
+            let guard = G::pin();
+            let walk = self.walk(&guard);
+            let Some(spot) = walk.find(at, 0) else {
+                result = Err(Error::Malformed(at));
+                break;
             };
-            let Ok(Some(mut upper)) = lock(self.machine(), spot.entry.table(), at) else { return };
-            // Again, with the lock.
-            let Decoded::Table(table) = F::decode(spot.entry.load(), level + 1) else { return };
-            let Ok(Some(lower)) = lock(self.machine(), table, at) else { return };
-            if lower.count != 0 {
-                return;
-            }
-            spot.entry.store(0);
-            upper.count -= 1;
-            lower.kill();
-            let empty = upper.count == 0;
-            drop(upper);
-            debt.add_table(self.machine(), table);
-            if !empty {
-                return;
-            }
+            next = match self.prune_at(&walk, at, spot.level, &mut owed.debt) {
+                true => beyond(at, spot.level + 1),
+                false => beyond(at, spot.level),
+            };
+        }
+        match result {
+            Ok(()) => Ok(owed),
+            Err(error) => Err(Failed { error, owed }),
         }
     }
 
-    /// Unlinks what tables there are on the way to `at` that are empty.
-    pub(super) fn prune_way(&self, at: VirtAddr, debt: &mut Debt) {
-        let guard = G::pin();
-        let walk = self.walk(&guard);
-        if let Some(spot) = walk.find(at, 0) {
-            self.prune(&walk, at, spot.level, debt);
+    /// Unlinks the table of this level on the way to `at`, if it is empty, and those above that become empty by that. Whoever
+    /// else has done so meanwhile has done it. Returns whether it did any.
+    pub(super) fn prune_at(
+        &self,
+        walk: &Walk<'_, M, F>,
+        at: VirtAddr,
+        level: u8,
+        debt: &mut Debt,
+    ) -> bool {
+        // The top stays; and what all top-level tables lead to, of the kernel.
+        let top = if self.space().is_some() { F::LEVELS - 1 } else { F::LEVELS - 2 };
+        let pruned = (level..top).take_while(|level| self.unlink(walk, at, *level, debt)).count();
+        // Any page will do: the flush of one that the table decided about drops each cached entry that leads to the table.
+        if pruned != 0
+            && let Some(page) =
+                VirtRange::new(at.align_down(PageSize::Size4K), PageSize::Size4K.bytes())
+        {
+            debt.add(page, PageSize::Size4K);
         }
+        pruned != 0
+    }
+
+    /// Unlinks the table of this level on the way to `at`, if it is empty.
+    fn unlink(&self, walk: &Walk<'_, M, F>, at: VirtAddr, level: u8, debt: &mut Debt) -> bool {
+        let machine = self.machine();
+        let above = level + 1;
+        let Some(spot) = walk.find(at, above).filter(|spot| spot.level == above) else {
+            return false;
+        };
+        let Ok(Some(mut upper)) = lock(machine, spot.entry.table(), at) else { return false };
+        // Again, with the lock.
+        let Decoded::Table(table) = F::decode(spot.entry.load(), above) else { return false };
+        let Ok(Some(lower)) = lock(machine, table, at) else { return false };
+        if lower.count != 0 {
+            return false;
+        }
+        spot.entry.store(0);
+        upper.count -= 1;
+        lower.kill();
+        drop(upper);
+        debt.add_table(machine, table);
+        true
     }
 }

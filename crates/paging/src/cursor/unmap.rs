@@ -13,6 +13,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// and dirty bits included, with a table's lock held: it takes none, and gives no frame back; that is for after the
     /// flush.
     ///
+    /// Tables of a program that become empty are unlinked; what is mapped in the same 2 MiB by others before the flush may
+    /// fault once more, spuriously. Those of the kernel stay: see [`prune`](PageTables::prune).
+    ///
     /// # Errors
     /// A range that is not one of these tables' ([`Error::Empty`], [`Error::Misaligned`], [`Error::NotCanonical`],
     /// [`Error::Kernel`]), or cuts a page ([`Error::Cut`]). [`Error::Malformed`] stops it half-way: somebody has scribbled on

@@ -1,4 +1,329 @@
-use std::cell::Cell;
+//! Pins beside unmaps, under the deterministic driver; and the mutant that does not look twice.
+
+use crate::{Attrs, Flags, GupError, PageTables, Paging, X86_64L4};
+use alloc::sync::Arc;
+use core::cell::Cell;
+use core::mem::ManuallyDrop;
+use machine::*;
+use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, Violation, explore, seeded};
+use std::boxed::Box;
+use std::{vec, vec::Vec};
+
 std::thread_local! {
+    /// The mutant: what was read of an entry is believed.
     pub(super) static SECOND_LOOK_LEFT_OUT: Cell<bool> = const { Cell::new(false) };
+}
+
+type Space = PageTables<Sim, X86_64L4, Grace>;
+
+const AT: u64 = 0x3fff_e000;
+
+fn virt(at: u64) -> VirtAddr {
+    VirtAddr::new(at)
+}
+
+fn pages(at: u64, pages: u64) -> VirtRange {
+    VirtRange::new(virt(at), pages << 12).unwrap()
+}
+
+fn machine(cpus: usize, frames: u64) -> (Sim, Arc<Paging<Sim, X86_64L4>>, ManuallyDrop<Space>) {
+    let checks = Checks { stale: Stale::Freed, ..Checks::ALL };
+    let sim =
+        Sim::new(Config { cpus, frames, tick: Some(23), checks, ..Config::default() }).unwrap();
+    let paging = Paging::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    let space = sim.on_cpu(0, || Space::user(&paging, Asid(1), None).unwrap());
+    // A run that fails leaves it: there is no CPU on which it could be dropped.
+    (sim, paging, ManuallyDrop::new(space))
+}
+
+fn finish(
+    sim: &Sim,
+    paging: &Paging<Sim, X86_64L4>,
+    space: ManuallyDrop<Space>,
+) -> Result<(), Failure> {
+    sim.on_cpu(0, || drop(ManuallyDrop::into_inner(space)));
+    for cpu in 0..sim.config().cpus {
+        sim.on_cpu(cpu, || {
+            assert!(sim.settle());
+            paging.quick().drain();
+        });
+    }
+    Ok(sim.check_leaks()?)
+}
+
+fn user_block(sim: &Sim, order: u8) -> Frame {
+    let frame = sim.alloc(order, Place::Local).unwrap();
+    sim.set_owner(frame, Owner::User).unwrap();
+    frame
+}
+
+fn release(sim: &Sim, frame: Frame) {
+    // SAFETY: used by nothing but pins and translations.
+    unsafe { sim.release(frame) }.unwrap();
+}
+
+fn tag(sim: &Sim, frame: Frame) -> &core::sync::atomic::AtomicU64 {
+    let word = sim.frame_ptr(frame).unwrap().cast();
+    // SAFETY: a word that the tests use atomically only.
+    unsafe { word.as_ref() }
+}
+
+const RELAXED: core::sync::atomic::Ordering = core::sync::atomic::Ordering::Relaxed;
+
+/// CPU 0 maps pages with a tag of the space and unmaps them; what it gets in between it tags otherwise, or it becomes a table.
+/// CPU 1 pins, and looks what it has pinned; CPU 2 pins too, where tables come and go.
+fn beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
+    SECOND_LOOK_LEFT_OUT.set(mutant);
+    let (sim, paging, space) = machine(3, 96);
+    let owner = || {
+        for round in 0..4 {
+            let frame = user_block(&sim, 0);
+            tag(&sim, frame).store(1, RELAXED);
+            let range = pages(AT + (round << 12), 1);
+            space.map(range, frame, Attrs::USER_RW).unwrap();
+            (0..30).for_each(|_| sim.step(Access::Shared));
+            space.unmap(range, |_| ()).unwrap().flush();
+            release(&sim, frame);
+            let other = sim.alloc(0, Place::Local).unwrap();
+            if other == frame {
+                // It was the last reference: nobody has it pinned.
+                tag(&sim, other).store(2, RELAXED);
+            }
+            (0..100).for_each(|_| sim.step(Access::Shared));
+            release(&sim, other);
+            Grace::reclaim(usize::MAX);
+        }
+    };
+    let pinner = || {
+        let mut frames = [Frame::default(); 3];
+        for round in 0..8 {
+            let start = virt(AT + ((round % 4) << 12));
+            match space.get_user_pages_fast(start, true, &mut frames, |_, _| false) {
+                Ok(pins) => {
+                    for frame in pins.frames() {
+                        assert_eq!(tag(&sim, *frame).load(RELAXED), 1, "somebody else's");
+                        sim.step(Access::Shared);
+                        assert_eq!(tag(&sim, *frame).load(RELAXED), 1, "not ours any more");
+                        assert!(sim.info(*frame).unwrap().pins() != 0);
+                    }
+                }
+                Err(error) => assert_eq!(error, GupError::Hole(start)),
+            }
+        }
+    };
+    let ran =
+        seeded(&sim, seed, vec![Box::new(owner) as Program, Box::new(pinner), Box::new(pinner)]);
+    SECOND_LOOK_LEFT_OUT.set(false);
+    ran?;
+    finish(&sim, &paging, space)
+}
+
+#[test]
+fn what_is_pinned_is_what_was_mapped() {
+    let right = explore(2000, |seed| beside_unmaps(seed, false));
+    right.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn an_entry_that_is_not_looked_at_twice_is_caught() {
+    let failure = explore(2000, |seed| beside_unmaps(seed, true)).unwrap_err();
+    let text = std::string::ToString::to_string(&failure);
+    assert!(text.contains("somebody else's") || text.contains("not ours any more"), "{text}");
+    let seed = failure.seed.unwrap();
+    assert!(beside_unmaps(seed, true).is_err(), "the seed did not show it again");
+}
+
+/// The fallback brings pages in, under a lock of its own, while another CPU takes them away.
+fn brought_in(seed: u64) -> Result<(), Failure> {
+    let (sim, paging, space) = machine(2, 96);
+    let lock = spin::mutex::SpinMutex::new(Vec::<(VirtAddr, Frame)>::new());
+    let fault = |at: VirtAddr, write: bool| {
+        let mut mapped = machine::lock(&sim, &lock);
+        let range = VirtRange::new(at, 4096).unwrap();
+        let known = mapped.iter().any(|(page, _)| *page == at);
+        if known && write {
+            space.protect(range, Flags::RIGHTS - Flags::EXECUTE).unwrap().flush();
+        } else if !known {
+            let frame = user_block(&sim, 0);
+            space.map(range, frame, if write { Attrs::USER_RW } else { Attrs::USER_RO }).unwrap();
+            mapped.push((at, frame));
+        }
+        at.get() < AT + 0x4000
+    };
+    let pinner = || {
+        let mut frames = [Frame::default(); 6];
+        for write in [false, true] {
+            let pins = space.get_user_pages_fast(virt(AT), write, &mut frames, fault).unwrap();
+            assert_eq!(pins.frames().len(), 4, "up to the hole");
+        }
+    };
+    let reclaimer = || {
+        for _ in 0..3 {
+            let mut mapped = machine::lock(&sim, &lock);
+            let last = mapped.pop();
+            if let Some((at, frame)) = last {
+                space.unmap(VirtRange::new(at, 4096).unwrap(), |_| ()).unwrap().flush();
+                release(&sim, frame);
+            }
+            drop(mapped);
+            Grace::reclaim(usize::MAX);
+        }
+    };
+    seeded(&sim, seed, vec![Box::new(pinner) as Program, Box::new(reclaimer)])?;
+    sim.on_cpu(0, || {
+        let stats = paging.gup_stats();
+        assert_eq!((stats.fast_gup, stats.fast_gup_slow), (0, 2));
+        let mapped = lock.into_inner();
+        for (at, frame) in mapped {
+            space.unmap(VirtRange::new(at, 4096).unwrap(), |_| ()).unwrap().flush();
+            release(&sim, frame);
+        }
+    });
+    finish(&sim, &paging, space)
+}
+
+#[test]
+fn the_locked_path_brings_pages_in() {
+    explore(500, brought_in).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// What a pin keeps: the page outlives its unmapping, and the machine notices who frees it all the same.
+#[test]
+fn pins_keep_pages() {
+    let (sim, paging, space) = machine(1, 1024 + 512);
+    sim.on_cpu(0, || {
+        let large = user_block(&sim, 9);
+        let small = user_block(&sim, 0);
+        space.map(pages(0x20_0000, 512), large, Attrs::USER_RW).unwrap();
+        space.map(pages(0x40_0000, 1), small, Attrs::USER_RO).unwrap();
+        let info = |frame| sim.info(frame).unwrap();
+        let mut frames = [Frame::default(); 600];
+        let none = |_: VirtAddr, _| false;
+
+        // From within the large page over its end, in one step each, to the hole.
+        let before = sim.counts().steps;
+        let start = virt(0x20_0000 + 300 * 4096 + 17);
+        let pins = space.get_user_pages_fast(start, false, &mut frames, none).unwrap();
+        assert!(sim.counts().steps - before < 60, "{} steps", sim.counts().steps - before);
+        assert_eq!(pins.frames().len(), 213);
+        assert!((0..212).all(|i| pins.frames()[i].number() == large.number() + 300 + i as u64));
+        assert_eq!((info(large).pins(), info(large).refs(), info(small).pins()), (212, 213, 1));
+        space.unmap(pages(0x20_0000, 512), |_| ()).unwrap().flush();
+        release(&sim, large);
+        assert_eq!(info(large).refs(), 212);
+        assert_eq!(sim.split(large), Err(FrameError::InUse { frame: large, refs: 212, pins: 212 }));
+        drop(pins);
+        assert_eq!(info(large).refs(), 0, "the last pin gave it back");
+
+        // For writing, the small one is a hole.
+        let found = space.get_user_pages_fast(virt(0x40_0000), true, &mut frames, none);
+        assert_eq!(found.map(|pins| pins.keep()).unwrap_err(), GupError::Hole(virt(0x40_0000)));
+        space.unmap(pages(0x40_0000, 1), |_| ()).unwrap().flush();
+        release(&sim, small);
+    });
+    finish(&sim, &paging, space).unwrap();
+}
+
+/// Pieces of a large page are mapped apart; pins go to the block, or to the frames if it was taken apart.
+#[test]
+fn pieces_of_blocks() {
+    let (sim, paging, space) = machine(1, 1024 + 512);
+    sim.on_cpu(0, || {
+        let large = user_block(&sim, 9);
+        let frame = |i| large.checked_add(i).unwrap();
+        let range = pages(0x20_0000, 512);
+        space.map(range, large, Attrs::USER_RW).unwrap();
+        space.split(virt(0x20_0000), PageSize::Size4K).unwrap().flush();
+        let mut frames = [Frame::default(); 4];
+        let none = |_: VirtAddr, _| false;
+        let start = virt(0x20_0000 + 511 * 4096);
+        let pins = space.get_user_pages_fast(start, true, &mut frames, none).unwrap();
+        assert_eq!(pins.frames(), [frame(511)]);
+        assert_eq!((sim.info(large).unwrap().pins(), sim.info(frame(511)).unwrap().pins()), (1, 0));
+        drop(pins);
+        // As one block still mapped by pieces; now as 512.
+        sim.split(large).unwrap();
+        let pins = space.get_user_pages_fast(start, true, &mut frames, none).unwrap();
+        assert_eq!((sim.info(large).unwrap().pins(), sim.info(frame(511)).unwrap().pins()), (0, 1));
+        drop(pins);
+        space.unmap(range, |_| ()).unwrap().flush();
+        // Mapped by one large entry, but of many blocks: each gets its own.
+        space.map(range, large, Attrs::USER_RW).unwrap();
+        let pins = space.get_user_pages_fast(virt(0x20_5000), true, &mut frames, none).unwrap();
+        assert_eq!(pins.frames(), [frame(5), frame(6), frame(7), frame(8)]);
+        assert!((5..9).all(|i| sim.info(frame(i)).unwrap().pins() == 1));
+        let kept = pins.keep();
+        // SAFETY: kept.
+        unsafe { super::unpin(&sim, &frames[..kept]) };
+        assert!((0..512).all(|i| sim.info(frame(i)).unwrap().pins() == 0));
+        space.unmap(range, |_| ()).unwrap().flush();
+        (0..512).for_each(|i| release(&sim, frame(i)));
+    });
+    finish(&sim, &paging, space).unwrap();
+}
+
+#[test]
+fn ranges_that_are_not_a_programs() {
+    let (sim, paging, space) = machine(1, 64);
+    sim.on_cpu(0, || {
+        let mut frames = [Frame::default(); 4];
+        let mut get = |at: u64| {
+            let none = |_: VirtAddr, _| false;
+            let found = space.get_user_pages_fast(virt(at), false, &mut frames, none);
+            found.map(|pins| pins.frames().len()).unwrap_err()
+        };
+        let half = 1u64 << 47;
+        assert_eq!(get(u64::MAX - 0x2fff), GupError::Wraps);
+        assert_eq!(get(half), GupError::NotCanonical(virt(half)));
+        assert_eq!(get(half - 0x1000), GupError::NotCanonical(virt(half + 0x2fff)));
+        assert_eq!(get(!(half - 1)), GupError::Kernel(virt(!(half - 1))));
+        assert_eq!(get(half - 0x4000), GupError::Hole(virt(half - 0x4000)));
+        let none = space.get_user_pages_fast(virt(0), true, &mut [], |_, _| false).unwrap();
+        assert!(none.frames().is_empty());
+        drop(none);
+
+        // A device, a page of the kernel, a page without rights; one that comes and goes.
+        let device = Frame::new(7).unwrap();
+        space.map(pages(0x1000, 1), device, Attrs::USER_RW).unwrap();
+        assert_eq!(get(0x1000), GupError::NotMemory(virt(0x1000)));
+        let frame = user_block(&sim, 0);
+        space.map(pages(0x2000, 1), frame, Attrs::KERNEL_RW).unwrap();
+        assert_eq!(get(0x2000), GupError::Hole(virt(0x2000)));
+        space.protect(pages(0x2000, 1), Flags::USER).unwrap().flush();
+        assert_eq!(get(0x2fff), GupError::Hole(virt(0x2000)));
+        let mut asked = 0;
+        let lies = |_: VirtAddr, _| {
+            asked += 1;
+            true
+        };
+        let found = space.get_user_pages_fast(virt(0x5000), false, &mut frames, lies);
+        assert_eq!(found.map(drop).unwrap_err(), GupError::Unsettled(virt(0x5000)));
+        assert_eq!(asked, super::TRIES);
+        assert_eq!(sim.info(frame).unwrap().pins(), 0);
+        space.unmap(pages(0x1000, 2), |_| ()).unwrap().flush();
+        release(&sim, frame);
+    });
+    finish(&sim, &paging, space).unwrap();
+}
+
+/// A page that is freed, not released, while it is pinned: that is what the machine is for.
+#[test]
+fn freed_while_pinned() {
+    let report = explore(1, |seed| {
+        let (sim, _paging, space) = machine(1, 64);
+        let program = || {
+            let frame = user_block(&sim, 0);
+            space.map(pages(AT, 1), frame, Attrs::USER_RW).unwrap();
+            let mut frames = [Frame::default()];
+            let pins = space.get_user_pages_fast(virt(AT), true, &mut frames, |_, _| false);
+            space.unmap(pages(AT, 1), |_| ()).unwrap().flush();
+            // SAFETY: none.
+            let _ = unsafe { sim.free(frame) };
+            drop(pins);
+        };
+        seeded(&sim, seed, vec![Box::new(program) as Program]).map(drop)
+    });
+    let failure = report.unwrap_err();
+    let violation = &failure.report().unwrap().violation;
+    assert!(matches!(violation, Violation::FreedWhilePinned { pins: 1, .. }), "{failure}");
 }

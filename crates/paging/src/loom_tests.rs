@@ -1,0 +1,173 @@
+//! The two protocols under loom: the lock of a table with the unlinking of tables, and pins beside unmaps.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p paging --lib loom`
+//!
+//! The lock is the very code. Entries and counts are those of the crate `machine`, which loom cannot see into: here they are
+//! loom's words, with the orderings that [`machine::Entry`] and [`machine::FrameInfo`] document.
+
+use crate::lock::Locked;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use loom::thread;
+
+/// An upper table with one entry, and the table below it. Words are locks; a table below is named by its number.
+struct Tables {
+    upper: AtomicU32,
+    link: AtomicU64,
+    lower: [AtomicU32; 2],
+    entries: [AtomicU64; 2],
+}
+
+fn lock(word: &AtomicU32) -> Option<Locked<'_, AtomicU32>> {
+    Locked::take(word, thread::yield_now)
+}
+
+impl Tables {
+    /// `cursor::map`: walk, lock, look whether the table is alive, write. Links the second table where there is none.
+    fn map(&self) {
+        loop {
+            match self.link.load(Acquire) {
+                0 => {
+                    let Some(mut upper) = lock(&self.upper) else { unreachable!("the top stays") };
+                    if self.link.load(Acquire) == 0 {
+                        self.link.store(2, Release);
+                        upper.count += 1;
+                    }
+                }
+                table => {
+                    let table = table as usize - 1;
+                    let Some(mut locked) = lock(&self.lower[table]) else {
+                        thread::yield_now();
+                        continue;
+                    };
+                    self.entries[table].store(7, Release);
+                    locked.count += 1;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// `cursor::unmap` of what is in the first table, and `prune`.
+    fn unmap(&self, locks: bool) {
+        if let Some(mut locked) = lock(&self.lower[0]) {
+            locked.count -= 1;
+        }
+        let Some(mut upper) = lock(&self.upper) else { return };
+        if self.link.load(Acquire) != 1 {
+            return;
+        }
+        if !locks {
+            // The mutant looks without the lock.
+            if self.lower[0].load(Acquire) & 0xffff != 0 {
+                return;
+            }
+            thread::yield_now();
+        }
+        let Some(lower) = lock(&self.lower[0]) else { return };
+        if locks && lower.count != 0 {
+            return;
+        }
+        self.link.store(0, Release);
+        upper.count -= 1;
+        lower.kill();
+    }
+}
+
+/// What is mapped beside an unlinking is in a table that is linked.
+fn link_and_unlink(locks: bool) {
+    loom::model(move || {
+        let tables = Arc::new(Tables {
+            upper: AtomicU32::new(1),
+            link: AtomicU64::new(1),
+            lower: [AtomicU32::new(1), AtomicU32::new(0)],
+            entries: [AtomicU64::new(0), AtomicU64::new(0)],
+        });
+        let mapper = {
+            let tables = tables.clone();
+            thread::spawn(move || tables.map())
+        };
+        tables.unmap(locks);
+        mapper.join().unwrap();
+        let linked = tables.link.load(Acquire);
+        assert_ne!(linked, 0, "what was mapped is lost: nothing is linked");
+        assert_eq!(tables.entries[linked as usize - 1].load(Acquire), 7, "what was mapped is lost");
+        assert_eq!(tables.upper.load(Acquire), 1);
+        assert_eq!(tables.lower[linked as usize - 1].load(Acquire), 1);
+    });
+}
+
+#[test]
+fn tables_are_unlinked_empty() {
+    link_and_unlink(true);
+}
+
+#[test]
+#[should_panic(expected = "what was mapped is lost")]
+fn a_look_without_the_lock_is_caught() {
+    link_and_unlink(false);
+}
+
+/// A page with an entry, and its frame's count; the frame is allocated again by somebody else, who writes in it.
+struct Page {
+    entry: AtomicU64,
+    counts: AtomicU64,
+    owner: AtomicU64,
+}
+
+const FRAME: u64 = 5;
+const MINE: u64 = 1;
+const OTHERS: u64 = 2;
+
+impl Page {
+    /// `FrameInfo::try_pin`.
+    fn try_pin(&self) -> bool {
+        let more = |count: u64| (count != 0).then(|| count + 1);
+        self.counts.fetch_update(Acquire, Relaxed, more).is_ok()
+    }
+
+    /// `FrameInfo::put`; whether it was the last.
+    fn put(&self) -> bool {
+        self.counts.fetch_sub(1, AcqRel) == 1
+    }
+}
+
+/// What `gup::take` has pinned is what was mapped, and stays.
+fn pin_and_unmap(second_look: bool) {
+    loom::model(move || {
+        let page = Arc::new(Page {
+            entry: AtomicU64::new(FRAME),
+            counts: AtomicU64::new(1),
+            owner: AtomicU64::new(MINE),
+        });
+        let unmapper = {
+            let page = page.clone();
+            thread::spawn(move || {
+                page.entry.swap(0, AcqRel);
+                if page.put() {
+                    // The next owner's: `FrameInfo::allocate`.
+                    page.owner.store(OTHERS, Relaxed);
+                    page.counts.store(1, Release);
+                }
+            })
+        };
+        if page.entry.load(Acquire) == FRAME && page.try_pin() {
+            if !second_look || page.entry.load(Acquire) == FRAME {
+                assert_eq!(page.owner.load(Relaxed), MINE, "somebody else's frame is pinned");
+            }
+            page.put();
+        }
+        unmapper.join().unwrap();
+    });
+}
+
+#[test]
+fn what_is_pinned_is_what_was_mapped() {
+    pin_and_unmap(true);
+}
+
+#[test]
+#[should_panic(expected = "somebody else's frame is pinned")]
+fn an_entry_that_is_not_looked_at_twice_is_caught() {
+    pin_and_unmap(false);
+}

@@ -1,0 +1,232 @@
+//! Quicklists: constructed state across uses, nodes, watermarks, counts.
+
+mod common;
+
+use common::*;
+use machine::*;
+use paging::*;
+use sim::{Config, Failure, Grace, Program, Sim, Violation, seeded};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Pages that hold their number and a mark; counts constructors and destructors.
+struct Marked(Arc<[AtomicU32; 2]>);
+
+fn mark(index: usize) -> u64 {
+    if index.is_multiple_of(7) { index as u64 * 0x1_0001 } else { 0 }
+}
+
+impl<M> Construct<M> for Marked {
+    fn construct(&self, _: &M, page: &mut [u64; ENTRIES]) {
+        assert_eq!(*page, [0; ENTRIES]);
+        page.iter_mut().enumerate().for_each(|(index, word)| *word = mark(index));
+        self.0[0].fetch_add(1, Relaxed);
+    }
+    fn destruct(&self, _: &M, page: &mut [u64; ENTRIES]) {
+        assert!(page.iter().enumerate().all(|(index, word)| *word == mark(index)));
+        self.0[1].fetch_add(1, Relaxed);
+    }
+}
+
+fn machine(cpus: usize, nodes: usize, frames: u64) -> (Sim, Arc<[AtomicU32; 2]>, QuickLists<Sim>) {
+    let sim = Sim::new(Config { cpus, nodes, frames, ..Config::default() }).unwrap();
+    sim.constructed(QUICK_ROOT, mark);
+    let calls = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+    let kinds: [Box<dyn Construct<Sim>>; NR_QUICK] =
+        [Box::new(Zeroed), Box::new(Marked(calls.clone()))];
+    let lists = QuickLists::try_new(sim.clone(), kinds).unwrap();
+    (sim, calls, lists)
+}
+
+fn take(lists: &QuickLists<Sim>, list: u8) -> Frame {
+    let page = lists.alloc(list).unwrap();
+    lists.machine().set_owner(page, Owner::Table(0)).unwrap();
+    page
+}
+
+fn give(lists: &QuickLists<Sim>, list: u8, page: Frame) {
+    // SAFETY: as it was; the machine checks that.
+    unsafe { lists.free(list, page) }.unwrap();
+}
+
+/// A page is made once and comes back as it is, last in, first out; lists do not mix.
+#[test]
+fn pages_keep_their_state() {
+    let (sim, calls, lists) = machine(1, 1, 64);
+    sim.on_cpu(0, || {
+        let first: Vec<Frame> = (0..5).map(|_| take(&lists, QUICK_ROOT)).collect();
+        let other = take(&lists, QUICK_TABLE);
+        for _ in 0..3 {
+            first.iter().for_each(|page| give(&lists, QUICK_ROOT, *page));
+            assert_eq!((lists.len(QUICK_ROOT), lists.len(QUICK_TABLE)), (5, 0));
+            let again: Vec<Frame> = (0..5).map(|_| take(&lists, QUICK_ROOT)).collect();
+            assert!(again.iter().eq(first.iter().rev()));
+            again.iter().rev().for_each(|page| give(&lists, QUICK_ROOT, *page));
+            for _ in 0..5 {
+                take(&lists, QUICK_ROOT);
+            }
+        }
+        assert_eq!(calls[0].load(Relaxed), 5);
+        first.iter().for_each(|page| give(&lists, QUICK_ROOT, *page));
+        give(&lists, QUICK_TABLE, other);
+        let stats = lists.stats(QUICK_ROOT);
+        assert_eq!((stats.made, stats.taken, stats.kept, stats.held), (5, 30, 35, 5));
+        assert_eq!(lists.drain(), 6);
+        assert_eq!((calls[0].load(Relaxed), calls[1].load(Relaxed)), (5, 5));
+        // What nobody has, nobody can give.
+        // SAFETY: an error.
+        let twice = unsafe { lists.free(QUICK_TABLE, other) };
+        assert_eq!(twice, Err(FrameError::NotAllocated(other)));
+        assert!(lists.is_empty());
+    });
+    sim.check_leaks().unwrap();
+}
+
+/// The frame source neither clears nor constructs again: taking a page touches none of its words.
+#[test]
+fn taking_a_page_touches_two_lines() {
+    let (sim, _, lists) = machine(1, 1, 64);
+    sim.on_cpu(0, || {
+        let page = take(&lists, QUICK_TABLE);
+        give(&lists, QUICK_TABLE, page);
+        let before = sim.counts().steps;
+        let page = lists.alloc(QUICK_TABLE).unwrap();
+        assert_eq!(sim.counts().steps - before, 0, "nothing shared is touched");
+        give(&lists, QUICK_TABLE, page);
+        lists.drain();
+    });
+}
+
+#[test]
+fn pages_of_other_nodes_go_home() {
+    let (sim, _, lists) = machine(2, 2, 64);
+    let page = sim.on_cpu(0, || take(&lists, QUICK_TABLE));
+    assert_eq!(sim.info(page).unwrap().node(), NodeId(0));
+    sim.on_cpu(1, || {
+        give(&lists, QUICK_TABLE, page);
+        assert!(lists.is_empty());
+    });
+    let stats = lists.stats(QUICK_TABLE);
+    assert_eq!((stats.kept, stats.remote, stats.held), (0, 1, 0));
+    sim.check_leaks().unwrap();
+}
+
+#[test]
+fn lists_are_trimmed_as_memory_gets_short() {
+    let (sim, calls, lists) = machine(2, 1, 2048);
+    sim.on_cpu(0, || {
+        let pages: Vec<Frame> = (0..300).map(|_| take(&lists, QUICK_ROOT)).collect();
+        pages.iter().for_each(|page| give(&lists, QUICK_ROOT, *page));
+        assert_eq!(lists.len(QUICK_ROOT), QUICK_MAX as usize);
+        assert_eq!(lists.stats(QUICK_ROOT).full, 300 - u64::from(QUICK_MAX));
+        // One part in 16 of what is free, for two CPUs.
+        let share = (2048 - QUICK_MAX as usize) / QUICK_FRACTION / 2;
+        assert_eq!(lists.trim(QUICK_ROOT, 10, 50), 50, "not more than was asked for");
+        let trimmed = lists.trim(QUICK_ROOT, 10, usize::MAX);
+        assert_eq!(trimmed, QUICK_MAX as usize - 50 - (share + 50 / QUICK_FRACTION / 2));
+        // Memory gets short: all but the least that is kept.
+        let hogs: Vec<Frame> = std::iter::from_fn(|| sim.alloc(0, Place::Local).ok()).collect();
+        lists.trim(QUICK_ROOT, 10, usize::MAX);
+        assert_eq!(lists.len(QUICK_ROOT), 10);
+        let stats = lists.stats(QUICK_ROOT);
+        assert_eq!(stats.trimmed + stats.full, u64::from(calls[1].load(Relaxed)));
+        // Nothing is left but what the list has.
+        let kept: Vec<Frame> = (0..10).map(|_| take(&lists, QUICK_ROOT)).collect();
+        let left: Vec<Frame> = std::iter::from_fn(|| lists.alloc(QUICK_ROOT).ok()).collect();
+        assert_eq!(lists.alloc(QUICK_ROOT), Err(FrameError::OutOfFrames { order: 0 }));
+        kept.into_iter().chain(left).for_each(|page| give(&lists, QUICK_ROOT, page));
+        lists.drain();
+        hogs.into_iter().for_each(|frame| release(&sim, frame));
+    });
+    sim.check_leaks().unwrap();
+}
+
+/// I6: a page that comes back otherwise than it was is noticed, at once or when it is taken again.
+#[test]
+fn a_page_that_is_not_as_it_was_is_caught() {
+    for late in [false, true] {
+        let report = caught(1, |seed| {
+            let (sim, _, lists) = machine(1, 1, 64);
+            let program = || {
+                let page = take(&lists, QUICK_ROOT);
+                // SAFETY: the page is ours; or, a mutant, it was.
+                let scribble = || unsafe { sim.entry(page, 9) }.unwrap();
+                let word = scribble();
+                if !late {
+                    word.store(4);
+                }
+                give(&lists, QUICK_ROOT, page);
+                let words = sim.frame_ptr(page).unwrap().cast::<u64>();
+                // SAFETY: none: it is on the list.
+                unsafe { words.add(9).write_volatile(4) };
+                take(&lists, QUICK_ROOT);
+            };
+            seeded(&sim, seed, vec![Box::new(program) as Program]).map(drop)
+        });
+        let Violation::NotConstructed { list: 1, index: 9, found: 4, entering, .. } =
+            report.violation
+        else {
+            panic!("{report}")
+        };
+        assert_eq!(entering, !late);
+    }
+}
+
+/// Interrupts take and give pages in the midst of what they interrupt.
+fn interrupted(seed: u64) -> Result<(), Failure> {
+    let (sim, _, lists) = machine(2, 1, 64);
+    let lists = Arc::new(lists);
+    let program = |cpu: usize| {
+        let (sim, lists) = (&sim, lists.clone());
+        Box::new(move || {
+            for _ in 0..6 {
+                let theirs = lists.clone();
+                sim.interrupt(1 - cpu, move || {
+                    let page = take(&theirs, QUICK_TABLE);
+                    give(&theirs, QUICK_TABLE, page);
+                });
+                let pages = [take(&lists, QUICK_TABLE), take(&lists, QUICK_ROOT)];
+                give(&lists, QUICK_ROOT, pages[1]);
+                give(&lists, QUICK_TABLE, pages[0]);
+            }
+        }) as Program
+    };
+    seeded(&sim, seed, vec![program(0), program(1)])?;
+    for cpu in 0..2 {
+        sim.on_cpu(cpu, || {
+            // What was left for it is taken when it runs again.
+            sim.step(Access::Shared);
+            lists.drain()
+        });
+    }
+    let stats = lists.stats(QUICK_TABLE);
+    assert_eq!(stats.held, 0);
+    Ok(sim.check_leaks()?)
+}
+
+#[test]
+fn interrupts_use_the_same_lists() {
+    right(500, interrupted);
+}
+
+/// Tables come from the list and go to it: in the steady state none is made.
+#[test]
+fn tables_are_not_made_twice() {
+    let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    sim.on_cpu(0, || {
+        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
+        let frame = block(&sim, 0);
+        for round in 0..10 {
+            let range = pages(0x1000 + (round << 30), 1);
+            space.map(range, frame, Attrs::USER_RW).unwrap();
+            space.unmap(range, |_| ()).unwrap().flush();
+            assert!(sim.settle());
+        }
+        release(&sim, frame);
+        drop(space);
+        let stats = shared.quick().stats(QUICK_TABLE);
+        assert_eq!((stats.made, stats.taken, stats.kept), (4, 27, 31));
+    });
+    all_given_back(&sim, &shared).unwrap();
+}

@@ -1,0 +1,306 @@
+//! CPUs that map, unmap, protect, split and walk in the same tables, under the deterministic driver; and mutants, in which one
+//! thing is left out.
+
+mod common;
+
+use common::*;
+use grace::Concurrent;
+use machine::*;
+use paging::*;
+use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, Violation, Want, seeded};
+
+/// A run that fails leaves them: there is no CPU on which they could be dropped.
+type Kept<T> = std::mem::ManuallyDrop<T>;
+
+const SEEDS: u64 = 1500;
+/// The last pages of a table, and of one above, so that borders are near.
+const AT: u64 = 0x3fff_e000;
+
+/// A CPU that touches what it does not own races with unmaps: it may use an old translation until the flush.
+fn config() -> Config {
+    let checks = Checks { stale: Stale::Freed, ..Checks::ALL };
+    Config { cpus: 3, frames: 96, tick: Some(23), speculation: 100, checks, ..Config::default() }
+}
+
+/// Pays what is owed; or, a mutant, says that somebody else has.
+fn pay<G: Concurrent>(space: &Space<G>, owed: Owed<'_, Sim, X86_64L4, G>, flush: bool) {
+    if flush {
+        owed.flush();
+    } else {
+        // SAFETY: none. It is what must be caught.
+        unsafe { space.paid(owed.defer()) };
+    }
+}
+
+fn activate<G: Concurrent>(space: &Space<G>) {
+    // SAFETY: nothing else is needed, and no other tables have the tag.
+    unsafe { space.activate() };
+}
+
+/// As a page-fault handler does: the page is there, so the fault was spurious, and does not come twice.
+fn store(sim: &Sim, at: VirtAddr, value: u64) {
+    // SAFETY: ordinary memory.
+    let store = || unsafe { sim.store(at, value) };
+    store().or_else(|_| store()).unwrap();
+}
+
+fn load(sim: &Sim, at: VirtAddr) -> u64 {
+    // SAFETY: ordinary memory.
+    let load = || unsafe { sim.load(at) };
+    load().or_else(|_| load()).unwrap()
+}
+
+/// No address space is active any more; all that was retired is freed, one table is left, then none.
+fn finish<G: Concurrent>(sim: &Sim, shared: &Shared, space: Kept<Space<G>>) -> Result<(), Failure> {
+    sim.on_cpu(0, || {
+        assert!(sim.settle());
+        assert_eq!(tables(sim), 1, "empty tables stay");
+        drop(Kept::into_inner(space));
+    });
+    Ok(all_given_back(sim, shared)?)
+}
+
+/// Each CPU maps, uses and unmaps pages of its own, next to those of the other; the tables come and go. A third looks on.
+fn neighbours<G: Concurrent>(seed: u64, flush: bool) -> Result<(), Failure> {
+    let sim = Sim::new(config()).unwrap();
+    let shared = paging(&sim);
+    let space = sim.on_cpu(0, || Kept::new(Space::<G>::user(&shared, Asid(1), None).unwrap()));
+    let owner = |cpu: u64| {
+        let (sim, space) = (&sim, &space);
+        Box::new(move || {
+            activate(space);
+            for round in 0..3 {
+                let range = pages(AT + (cpu << 12) + ((round & 1) << 21), 1);
+                let frame = block(sim, 0);
+                sim.hand_out(Some(Asid(1)), range);
+                space.map(range, frame, Attrs::USER_RW).unwrap();
+                store(sim, range.start(), cpu + round);
+                let owed = space.protect(range, Flags::READ | Flags::USER).unwrap();
+                assert_eq!(owed.range(), Some(range));
+                pay(space, owed, flush);
+                assert_eq!(load(sim, range.start()), cpu + round);
+                let mut gone = None;
+                pay(space, space.unmap(range, |page| gone = Some(page)).unwrap(), flush);
+                let gone = gone.unwrap();
+                assert_eq!((gone.frame, gone.page), (frame, range.start()));
+                assert!(gone.attrs.flags.contains(Flags::ACCESSED | Flags::DIRTY));
+                sim.check_flushed(space.root(), Some(Asid(1)), range);
+                release(sim, frame);
+                Grace::reclaim(usize::MAX);
+            }
+        }) as Program
+    };
+    // By its hardware and in software.
+    let reader = || {
+        activate(&space);
+        for round in 0..6 {
+            let at = virt(AT + ((round % 4) << 12));
+            let _ = sim.translate(at, Want::default());
+            let guard = G::pin();
+            if let Some(page) = space.walk(&guard).get(at) {
+                assert_eq!(page.page, at);
+            }
+            let seen = space.walk(&guard).pages(pages(AT, 600)).count();
+            assert!(seen <= 4, "{seen} pages");
+        }
+    };
+    seeded(&sim, seed, vec![owner(0), owner(1), Box::new(reader)])?;
+    finish(&sim, &shared, space)
+}
+
+#[test]
+fn tables_come_and_go_under_readers() {
+    right(SEEDS, |seed| neighbours::<Grace>(seed, true));
+}
+
+#[test]
+fn a_flush_left_out_is_caught() {
+    let report = caught(SEEDS, |seed| neighbours::<Grace>(seed, false));
+    let known = matches!(
+        report.violation,
+        Violation::NotFlushed { .. }
+            | Violation::StaleTranslation { .. }
+            | Violation::HandedOut { .. }
+            | Violation::TableInUse { .. }
+    );
+    assert!(known, "{report}");
+}
+
+#[test]
+fn a_grace_period_cut_short_is_caught() {
+    let report = caught(SEEDS, |seed| neighbours::<AtOnce>(seed, true));
+    assert!(matches!(report.violation, Violation::NotATable { address: None, .. }), "{report}");
+}
+
+#[test]
+fn a_table_that_is_not_cleared_is_caught() {
+    let report = caught(SEEDS, |seed| neighbours::<Scribbles>(seed, true));
+    let Violation::NotConstructed { entering: true, index: 77, .. } = report.violation else {
+        panic!("{report}")
+    };
+}
+
+/// One large page, of which one CPU splits off pieces and takes them away, while another uses the rest and a third walks.
+fn pieces(seed: u64, flush: bool) -> Result<(), Failure> {
+    let sim = Sim::new(Config { frames: 1200, tick: Some(97), ..config() }).unwrap();
+    let shared = paging(&sim);
+    let (space, large) = sim.on_cpu(0, || {
+        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
+        let large = block(&sim, 9);
+        space.map(pages(0x20_0000, 512), large, Attrs::USER_RW).unwrap();
+        (Kept::new(space), large)
+    });
+    let (piece, other) = (pages(0x20_7000, 2), virt(0x20_1000));
+    let splitter = || {
+        activate(&space);
+        let cut = space.unmap(piece, |_| ()).map(drop).unwrap_err();
+        assert_eq!(cut.error, Error::Cut(virt(0x20_0000), PageSize::Size2M));
+        drop(cut);
+        space.split(piece.start(), PageSize::Size4K).unwrap().flush();
+        let mut gone = Vec::new();
+        pay(&space, space.unmap(piece, |page| gone.push(page)).unwrap(), flush);
+        sim.check_flushed(space.root(), Some(Asid(1)), piece);
+        let frames: Vec<u64> = gone.iter().map(|page| page.frame.number()).collect();
+        assert_eq!(frames, [large.number() + 7, large.number() + 8]);
+    };
+    let user = || {
+        activate(&space);
+        for round in 0..4 {
+            store(&sim, other, round);
+            assert_eq!(load(&sim, other), round);
+            let _ = sim.translate(piece.start(), Want::default());
+        }
+    };
+    let walker = || {
+        for _ in 0..4 {
+            let page = space.walk(&<Grace as grace::Reclaim>::pin()).get(other).unwrap();
+            assert_eq!(page.frame_of(other).unwrap().number(), large.number() + 1);
+        }
+    };
+    seeded(&sim, seed, vec![Box::new(splitter), Box::new(user), Box::new(walker)])?;
+    sim.on_cpu(0, || {
+        let mut dirty = 0;
+        let count = |page: Mapping| dirty += u64::from(page.attrs.flags.contains(Flags::DIRTY));
+        space.unmap(pages(0x20_0000, 512), count).unwrap().flush();
+        assert!(dirty >= 1, "what hardware marked is lost");
+        release(&sim, large);
+    });
+    finish(&sim, &shared, space)
+}
+
+#[test]
+fn large_pages_are_split_under_users() {
+    right(SEEDS / 10, |seed| pieces(seed, true));
+    let report = caught(SEEDS, |seed| pieces(seed, false));
+    assert!(matches!(report.violation, Violation::NotFlushed { .. }), "{report}");
+}
+
+/// The kernel's half is every space's. What the kernel maps is seen in spaces made before; its top-level entries are fixed.
+fn kernel(seed: u64) -> Result<(), Failure> {
+    const TOP: u64 = 0xffff_8000_0000_0000;
+    let sim = Sim::new(Config { checks: Checks::ALL, ..config() }).unwrap();
+    let shared = paging(&sim);
+    let at = pages(TOP + 0x5000, 1);
+    let (kernel, users) = sim.on_cpu(0, || {
+        let kernel = std::sync::Arc::new(Space::<Grace>::kernel(&shared).unwrap());
+        kernel.reserve(pages(TOP, 1)).unwrap();
+        // SAFETY: a table.
+        let entry = unsafe { sim.entry(kernel.root(), 256) }.unwrap().load();
+        sim.constructed(QUICK_ROOT, move |index| if index == 256 { entry } else { 0 });
+        let user = |asid| Space::user(&shared, Asid(asid), Some(kernel.clone())).unwrap();
+        let users = [user(1), user(2)];
+        assert!(matches!(Space::<Grace>::kernel(&shared), Err(Error::SecondKernel)));
+        let elsewhere = pages(TOP + (1 << 39), 1);
+        let failed = kernel.map(elsewhere, block_of_nobody(), Attrs::KERNEL_RW).unwrap_err();
+        assert_eq!(failed.error, Error::TopLevelFixed(elsewhere.start()));
+        drop(failed);
+        let failed = users[0].map(at, block_of_nobody(), Attrs::KERNEL_RW).unwrap_err();
+        assert_eq!(failed.error, Error::Kernel(at.start()));
+        drop(failed);
+        (Kept::new(kernel), Kept::new(users))
+    });
+    let turn = std::sync::atomic::AtomicU32::new(0);
+    let is = |value: u32| {
+        sim.step(Access::Shared);
+        turn.load(std::sync::atomic::Ordering::SeqCst) == value
+    };
+    let set = |value| turn.store(value, std::sync::atomic::Ordering::SeqCst);
+    let mapper = || {
+        activate(&users[0]);
+        for round in 0..2 {
+            let frame = block(&sim, 0);
+            sim.hand_out(None, at);
+            kernel.map(at, frame, Attrs::KERNEL_RW).unwrap();
+            // The kernel bears no fault at all.
+            // SAFETY: ordinary memory.
+            unsafe { sim.store(at.start(), round) }.unwrap();
+            set(2 * round as u32 + 1);
+            while !is(2 * round as u32 + 2) {
+                sim.relax();
+            }
+            kernel.unmap(at, |_| ()).unwrap().flush();
+            release(&sim, frame);
+            Grace::reclaim(usize::MAX);
+        }
+    };
+    let user = || {
+        activate(&users[1]);
+        for round in 0..2 {
+            while !is(2 * round as u32 + 1) {
+                sim.relax();
+            }
+            // SAFETY: ordinary memory.
+            assert_eq!(unsafe { sim.load(at.start()) }, Ok(round));
+            set(2 * round as u32 + 2);
+        }
+    };
+    seeded(&sim, seed, vec![Box::new(mapper), Box::new(user)])?;
+    sim.on_cpu(0, || {
+        // The root, what was reserved, two tables for the page, and two roots of users.
+        assert_eq!(tables(&sim), 6);
+        kernel.prune(at).unwrap().flush();
+        assert!(sim.settle());
+        assert_eq!(tables(&sim), 4);
+    });
+    sim.on_cpu(0, || drop((Kept::into_inner(users), Kept::into_inner(kernel))));
+    Ok(all_given_back(&sim, &shared)?)
+}
+
+fn block_of_nobody() -> Frame {
+    Frame::new(1 << 20).unwrap()
+}
+
+#[test]
+fn the_kernels_half_is_every_spaces() {
+    right(SEEDS / 3, kernel);
+}
+
+/// A debt that is kept, joined with others, and paid once.
+#[test]
+fn debts_are_paid_later() {
+    let sim = Sim::new(Config { cpus: 2, frames: 96, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    let space = sim.on_cpu(1, || {
+        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
+        activate(&space);
+        Kept::new(space)
+    });
+    sim.on_cpu(0, || {
+        let ranges = [pages(0x1000, 1), pages(0x4000_0000, 2), pages(0x7f_ffff_f000, 1)];
+        let frames: Vec<Frame> = ranges.iter().map(|_| block(&sim, 1)).collect();
+        let mut debt = Debt::default();
+        for (range, frame) in ranges.iter().zip(&frames) {
+            space.map(*range, *frame, Attrs::USER_RW).unwrap();
+            debt.join(&space, space.unmap(*range, |_| ()).unwrap().defer());
+        }
+        assert_eq!(debt.range(), VirtRange::between(virt(0x1000), virt(0x80_0000_0000)));
+        assert_eq!(tables(&sim), 1 + 3 * 3, "they wait");
+        let before = sim.counts();
+        space.pay(debt);
+        assert_eq!((sim.counts() - before).flushes, 1, "one, on the CPU that uses the space");
+        space.pay(Debt::default());
+        assert_eq!((sim.counts() - before).flushes, 1);
+        frames.into_iter().for_each(|frame| release(&sim, frame));
+    });
+    finish(&sim, &shared, space).unwrap();
+}
