@@ -41,6 +41,7 @@ impl Mapping {
 pub(crate) struct Spot<'m, M> {
     pub(crate) entry: Entry<'m, M>,
     pub(crate) level: u8,
+    pub(crate) value: u64,
     pub(crate) found: Decoded,
 }
 
@@ -60,6 +61,7 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     }
 
     /// Entry `index` of a table that the walk was led to.
+    #[inline]
     pub(crate) fn entry(&self, table: Frame, index: usize) -> Option<Entry<'g, M>> {
         // SAFETY: it stays a table while `'g` lasts.
         unsafe { self.machine.entry(table, index) }
@@ -67,17 +69,19 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
 
     /// Goes down to the entry for `at` at level `stop`, or to where the tables end above it. `None` if an entry leads to
     /// no memory.
+    #[inline]
     pub(crate) fn find(&self, at: VirtAddr, stop: u8) -> Option<Spot<'g, M>> {
         let (mut table, mut level) = (self.root, F::LEVELS - 1);
         loop {
             let entry = self.entry(table, F::index(at, level))?;
-            let found = F::decode(entry.load(), level);
+            let value = entry.load();
+            let found = F::decode(value, level);
             match found {
                 Decoded::Table(next) if level > stop => {
                     table = next;
                     level -= 1;
                 }
-                _ => return Some(Spot { entry, level, found }),
+                _ => return Some(Spot { entry, level, value, found }),
             }
         }
     }
@@ -121,6 +125,7 @@ pub struct Pages<'g, M, F> {
 
 impl<'g, M: Machine, F: Format> Pages<'g, M, F> {
     /// The entry that decides about the next address, which it steps over.
+    #[inline]
     pub(crate) fn step(&mut self) -> Option<(VirtAddr, Spot<'g, M>)> {
         let at = self.next.take().filter(|at| self.range.contains(*at))?;
         if !F::is_canonical(at) {
@@ -132,7 +137,8 @@ impl<'g, M: Machine, F: Format> Pages<'g, M, F> {
         }
         let again = self.table.take().and_then(|(table, level)| {
             let entry = self.walk.entry(table, F::index(at, level))?;
-            Some(Spot { entry, level, found: F::decode(entry.load(), level) })
+            let value = entry.load();
+            Some(Spot { entry, level, value, found: F::decode(value, level) })
         });
         // A table where a page was: the walk begins again.
         let again =

@@ -139,6 +139,33 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(pins)
     }
 
+    /// As [`get_user_pages_fast`](Self::get_user_pages_fast), but each page with its table's lock: what that falls back to.
+    /// Where a caller has to take a lock of the address space anyway.
+    ///
+    /// # Errors
+    /// [`GupError`]; nothing is pinned then.
+    pub fn get_user_pages<'a>(
+        &'a self,
+        start: VirtAddr,
+        write: bool,
+        into: &'a mut [Frame],
+        mut bring_in: impl FnMut(VirtAddr, bool) -> bool,
+    ) -> Result<Pins<'a, M>, GupError> {
+        let start = start.align_down(PageSize::Size4K);
+        user_range::<F>(start, into.len())?;
+        let mut pins = Pins::none(self.machine(), into);
+        while pins.room() != 0
+            && let Some(at) = start.checked_add((pins.frames().len() as u64) << 12)
+        {
+            match self.take_slowly(at, Want { write }, &mut pins, &mut bring_in) {
+                Ok(()) => {}
+                Err(error) if pins.frames().is_empty() => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(pins)
+    }
+
     fn take_fast(&self, range: VirtRange, want: Want, pins: &mut Pins<'_, M>) {
         let guard = G::pin();
         let mut pages: Pages<'_, M, F> = self.walk(&guard).pages(range);
@@ -153,7 +180,6 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// One page, or what of its large page is wanted, with the table locked, after it has been brought in.
-    #[cold]
     fn take_slowly(
         &self,
         at: VirtAddr,
@@ -183,11 +209,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             match lock(self.machine(), entry.table(), at) {
                 Ok(Some(_locked)) => {
                     // Nobody unmaps it now, so it does not change but for what hardware marks.
-                    let found = F::decode(entry.load(), level);
+                    let value = entry.load();
+                    let found = F::decode(value, level);
                     if matches!(found, Decoded::Table(_)) {
                         continue;
                     }
-                    return take::<M, F>(at, &Spot { entry, level, found }, want, pins);
+                    return take::<M, F>(at, &Spot { entry, level, value, found }, want, pins);
                 }
                 Ok(None) => {}
                 Err(_) => return Taken::Not,
@@ -205,6 +232,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 }
 
 /// Pins the page that an entry leads to, from `at` on, as much of it as is wanted, and looks again whether it still does.
+#[inline]
 fn take<M: Machine, F: Format>(
     at: VirtAddr,
     spot: &Spot<'_, M>,
@@ -228,10 +256,12 @@ fn take<M: Machine, F: Format>(
         };
     }
     // The second look. Accessed and dirty bits may have been set; all else is as it was.
-    let same = match F::decode(spot.entry.load(), spot.level) {
-        Decoded::Page(frame, now) => frame == first && want.allowed_by(now.flags),
-        _ => false,
-    };
+    let now = spot.entry.load();
+    let same = now == spot.value
+        || match F::decode(now, spot.level) {
+            Decoded::Page(frame, now) => frame == first && want.allowed_by(now.flags),
+            _ => false,
+        };
     #[cfg(test)]
     let same = same || tests::SECOND_LOOK_LEFT_OUT.get();
     if same {

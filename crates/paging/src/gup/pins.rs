@@ -64,6 +64,7 @@ impl<'a, M: Machine> Pins<'a, M> {
     }
 
     /// Pins frames that follow one another. All of them, or none.
+    #[inline]
     pub(super) fn add(&mut self, first: Frame, count: usize) -> bool {
         let before = self.len;
         let mut done = 0;
@@ -113,8 +114,13 @@ impl<M: Machine> fmt::Debug for Pins<'_, M> {
 
 /// Pins the block that `frame` lies in, once for each of up to `most` of its frames from there on; how many. One locked
 /// instruction, unless the frame lies within a block.
+#[inline]
 fn pin_block<M: Machine>(machine: &M, frame: Frame, most: usize) -> Option<usize> {
     machine.step(machine::Access::Shared);
+    // What has references begins a block, and one pin needs no more of it.
+    if most == 1 && machine.info(frame)?.try_pin(1) {
+        return Some(1);
+    }
     (0..=MAX_ORDER).find_map(|order| {
         let head = head_of(frame, order)?;
         let info = machine.info(head)?;
