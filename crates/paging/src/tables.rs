@@ -21,7 +21,7 @@ use machine::{Asid, AtomicCpuSet, ENTRIES, Flush, Frame, Machine, Owner, VirtAdd
 /// The page tables of an address space.
 ///
 /// `G` is the engine that tells when no walk in software is under way any more. Dropping them gives the tables back; what is
-/// still mapped is the caller's as it was before. See the [crate](crate) for an example.
+/// still mapped is the caller's as it was before. See the [crate] for an example.
 pub struct PageTables<M: Machine, F: Format, G: Concurrent> {
     paging: Arc<Paging<M, F>>,
     root: Frame,
