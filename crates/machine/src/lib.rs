@@ -65,7 +65,7 @@ pub use frames::{CACHE_BATCH, CACHE_FRAMES, Frames, FramesError, MAX_ORDER};
 pub use info::{CountError, FrameInfo, Owner};
 pub use irq::{IrqOff, Irqs};
 pub use lock::lock;
-pub use memory::{ENTRIES, Entry, Memory};
+pub use memory::{ENTRIES, Entries, Entry, Memory};
 pub use page::PageSize;
 pub use percpu::{CpuLocal, PerCpu};
 pub use source::{FrameError, FrameSource, MAX_NODES, NodeId, Place};

@@ -55,14 +55,51 @@ pub unsafe trait Memory: Step {
     /// atomically, as words. For a reader without a lock that is what a grace period is for (I3).
     #[inline]
     unsafe fn entry(&self, table: Frame, index: usize) -> Option<Entry<'_, Self>> {
-        if index >= ENTRIES {
-            return None;
-        }
+        // SAFETY: passed on.
+        unsafe { self.entries(table) }?.get(index)
+    }
+
+    /// All entries of the table in `table`, or `None` if there is no such memory: for who goes from one to the next.
+    ///
+    /// # Safety
+    /// As for [`entry`](Memory::entry).
+    #[inline]
+    unsafe fn entries(&self, table: Frame) -> Option<Entries<'_, Self>> {
         let base = self.frame_ptr(table)?;
-        // SAFETY: `index` is within the frame, which is aligned; by the caller's promise all other
-        // accesses are atomic as well.
-        let cell = unsafe { base.cast::<AtomicU64>().add(index).as_ref() };
-        Some(Entry { machine: self, cell, table, index })
+        // SAFETY: a frame, which is aligned, is as long as this; by the caller's promise all other accesses are atomic
+        // as well.
+        let cells = unsafe { base.cast::<[AtomicU64; ENTRIES]>().as_ref() };
+        Some(Entries { machine: self, cells, table })
+    }
+}
+
+/// The entries of a page table in memory; see [`Memory::entries`].
+pub struct Entries<'m, M: ?Sized> {
+    machine: &'m M,
+    cells: &'m [AtomicU64; ENTRIES],
+    table: Frame,
+}
+
+impl<'m, M: Step + ?Sized> Entries<'m, M> {
+    /// The entry with this number; `None` from [`ENTRIES`] on.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<Entry<'m, M>> {
+        let cell = self.cells.get(index)?;
+        Some(Entry { machine: self.machine, cell, table: self.table, index })
+    }
+
+    /// Those of a range of numbers, which ends at [`ENTRIES`] at the latest.
+    #[inline]
+    pub fn range(self, range: core::ops::Range<usize>) -> impl Iterator<Item = Entry<'m, M>> {
+        let Entries { machine, cells, table } = self;
+        let cells = cells.iter().enumerate().take(range.end).skip(range.start);
+        cells.map(move |(index, cell)| Entry { machine, cell, table, index })
+    }
+}
+
+impl<M: ?Sized> fmt::Debug for Entries<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "entries of table {:?}", self.table)
     }
 }
 

@@ -15,7 +15,7 @@
 use crate::format::{Attrs, Decoded, Format, size_at};
 use core::iter::FusedIterator;
 use core::marker::PhantomData;
-use machine::{ENTRIES, Entry, Frame, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{ENTRIES, Entries, Entry, Frame, Machine, PageSize, VirtAddr, VirtRange};
 
 /// A page that is mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,7 +41,6 @@ impl Mapping {
 pub(crate) struct Spot<'m, M> {
     pub(crate) entry: Entry<'m, M>,
     pub(crate) level: u8,
-    pub(crate) value: u64,
     pub(crate) found: Decoded,
 }
 
@@ -63,27 +62,39 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     /// Entry `index` of a table that the walk was led to.
     #[inline]
     pub(crate) fn entry(&self, table: Frame, index: usize) -> Option<Entry<'g, M>> {
-        // SAFETY: it stays a table while `'g` lasts.
-        unsafe { self.machine.entry(table, index) }
+        self.entries(table)?.get(index)
     }
 
-    /// Goes down to the entry for `at` at level `stop`, or to where the tables end above it. `None` if an entry leads to
-    /// no memory.
+    /// The entries of a table that the walk was led to.
     #[inline]
-    pub(crate) fn find(&self, at: VirtAddr, stop: u8) -> Option<Spot<'g, M>> {
+    pub(crate) fn entries(&self, table: Frame) -> Option<Entries<'g, M>> {
+        // SAFETY: it stays a table while `'g` lasts.
+        unsafe { self.machine.entries(table) }
+    }
+
+    /// Goes down to the entry for `at` at level `stop`, or to where the tables end above it: the entry, its level, and
+    /// what was read there. `None` if an entry leads to no memory.
+    #[inline]
+    pub(crate) fn descend(&self, at: VirtAddr, stop: u8) -> Option<(Entry<'g, M>, u8, u64)> {
         let (mut table, mut level) = (self.root, F::LEVELS - 1);
         loop {
             let entry = self.entry(table, F::index(at, level))?;
             let value = entry.load();
-            let found = F::decode(value, level);
-            match found {
-                Decoded::Table(next) if level > stop => {
+            match F::next(value, level) {
+                Some(next) if level > stop => {
                     table = next;
                     level -= 1;
                 }
-                _ => return Some(Spot { entry, level, value, found }),
+                _ => return Some((entry, level, value)),
             }
         }
+    }
+
+    /// As [`descend`](Self::descend), with what the entry says.
+    #[inline]
+    pub(crate) fn find(&self, at: VirtAddr, stop: u8) -> Option<Spot<'g, M>> {
+        let (entry, level, value) = self.descend(at, stop)?;
+        Some(Spot { entry, level, found: F::decode(value, level) })
     }
 
     /// The page that `at` lies in, if one is mapped there. The answer may be out of date when it is returned.
@@ -138,7 +149,7 @@ impl<'g, M: Machine, F: Format> Pages<'g, M, F> {
         let again = self.table.take().and_then(|(table, level)| {
             let entry = self.walk.entry(table, F::index(at, level))?;
             let value = entry.load();
-            Some(Spot { entry, level, value, found: F::decode(value, level) })
+            Some(Spot { entry, level, found: F::decode(value, level) })
         });
         // A table where a page was: the walk begins again.
         let again =

@@ -40,7 +40,8 @@ fn call() -> impl Strategy<Value = Call> {
         Flags::WRITE,
     ]);
     let op = prop_oneof![
-        4 => (0u64..1 << 20, 0..3usize).prop_map(|(frame, attrs)| Op::Map { frame, attrs }),
+        // Below the machine's own memory, which begins at 2^20.
+        4 => (0u64..(1 << 20) - WINDOW, 0..3usize).prop_map(|(frame, attrs)| Op::Map { frame, attrs }),
         3 => Just(Op::Unmap),
         2 => rights.prop_map(|rights| Op::Protect { rights }),
         1 => prop::sample::select(vec![PageSize::Size4K, PageSize::Size2M]).prop_map(|size| Op::Split { size }),

@@ -110,4 +110,13 @@ unsafe impl<const LEVELS: u8> Format for Riscv<LEVELS> {
             Attrs { flags, cache: *cache, key: 0, soft: (entry >> SOFT & 3) as u16 },
         )
     }
+
+    #[inline]
+    fn next(entry: u64, level: u8) -> Option<Frame> {
+        const ZERO: u64 = READ | WRITE | EXECUTE | USER | ACCESSED | DIRTY | 3 << MEMORY_TYPE | RESERVED;
+        if level == 0 || entry & (ZERO | VALID) != VALID {
+            return None;
+        }
+        Frame::new(entry >> NUMBER & ((1 << 44) - 1))
+    }
 }

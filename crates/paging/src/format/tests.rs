@@ -55,6 +55,8 @@ fn round<F: Format>(number: u64, attrs: Attrs, raw: u64, riscv: bool) -> Result<
             let used = attrs.flags | Flags::ACCESSED | Flags::DIRTY;
             let used = Decoded::Page(frame, Attrs { flags: used, ..attrs });
             prop_assert_eq!(F::decode(entry | accessed | dirty, level), used);
+            short_answers::<F>(entry, level)?;
+            short_answers::<F>(entry ^ 1 << (raw & 63), level)?;
             // Hardware uses exactly what has a right.
             prop_assert_eq!(entry & 1 != 0, attrs.flags.intersects(Flags::RWX));
         }
@@ -64,6 +66,8 @@ fn round<F: Format>(number: u64, attrs: Attrs, raw: u64, riscv: bool) -> Result<
         Ok(entry) => {
             for level in 1..F::LEVELS {
                 prop_assert_eq!(F::decode(entry, level), Decoded::Table(frame));
+                short_answers::<F>(entry, level)?;
+                short_answers::<F>(entry ^ 1 << (raw & 63), level)?;
             }
         }
         Err(error) => prop_assert_eq!(error, FormatError::Beyond(frame)),
@@ -75,9 +79,33 @@ fn round<F: Format>(number: u64, attrs: Attrs, raw: u64, riscv: bool) -> Result<
             let again = F::page(size, frame, attrs).unwrap();
             prop_assert_eq!(F::decode(again, level), Decoded::Page(frame, attrs));
         }
+        short_answers::<F>(raw, level)?;
         let hidden = note(raw >> 20);
         prop_assert_eq!(F::decode(hidden, level), Decoded::Absent);
         prop_assert_eq!(noted(hidden), raw >> 20);
+    }
+    Ok(())
+}
+
+/// What walks ask is answered as `decode` does.
+fn short_answers<F: Format>(entry: u64, level: u8) -> Result<(), TestCaseError> {
+    let found = F::decode(entry, level);
+    let table = match found {
+        Decoded::Table(frame) => Some(frame),
+        _ => None,
+    };
+    prop_assert_eq!(F::next(entry, level), table);
+    for write in [false, true] {
+        let page = match found {
+            Decoded::Page(frame, Attrs { flags, .. })
+                if flags.contains(Flags::READ | Flags::USER)
+                    && (!write || flags.contains(Flags::WRITE)) =>
+            {
+                Some(frame)
+            }
+            _ => None,
+        };
+        prop_assert_eq!(F::usable(entry, level, write), page);
     }
     Ok(())
 }

@@ -140,4 +140,24 @@ unsafe impl<const LEVELS: u8> Format for X86_64<LEVELS> {
         let key = (entry >> KEY & 15) as u8;
         Decoded::Page(frame, Attrs { flags, cache: CACHES[number], key, soft: soft as u16 })
     }
+
+    #[inline]
+    fn next(entry: u64, level: u8) -> Option<Frame> {
+        (entry & (PRESENT | LARGE) == PRESENT && level != 0)
+            .then(|| Frame::containing(PhysAddr::new(entry & ADDRESS)))
+    }
+
+    #[inline]
+    fn usable(entry: u64, level: u8, write: bool) -> Option<Frame> {
+        let wanted = PRESENT | USER | if write { WRITE } else { 0 };
+        if level == 0 {
+            // Nothing else in such an entry can be wrong.
+            return (entry & wanted == wanted)
+                .then(|| Frame::containing(PhysAddr::new(entry & ADDRESS)));
+        }
+        match Self::decode(entry, level) {
+            Decoded::Page(frame, _) if entry & wanted == wanted => Some(frame),
+            _ => None,
+        }
+    }
 }

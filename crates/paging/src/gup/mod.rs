@@ -26,17 +26,17 @@
 
 mod pins;
 mod stats;
+mod take;
 #[cfg(test)]
 mod tests;
 
 pub use pins::{Pins, unpin};
 pub(crate) use stats::GupCounter;
 pub use stats::GupStats;
+use take::Taken;
 
-use crate::format::{Decoded, Flags, Format, size_at};
-use crate::lock::lock;
+use crate::format::Format;
 use crate::tables::PageTables;
-use crate::walk::{Pages, Spot};
 use core::fmt;
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
@@ -76,27 +76,6 @@ impl core::error::Error for GupError {}
 /// How often a page may be gone again after it was brought in.
 const TRIES: u32 = 64;
 
-/// What an entry has to be.
-#[derive(Clone, Copy)]
-struct Want {
-    write: bool,
-}
-
-impl Want {
-    fn allowed_by(self, flags: Flags) -> bool {
-        let write = if self.write { Flags::WRITE } else { Flags::empty() };
-        flags.contains(Flags::READ | Flags::USER | write)
-    }
-}
-
-/// Whether pages were pinned at an entry, or why none.
-enum Taken {
-    Some,
-    /// It is absent, does not allow it, or has changed.
-    Not,
-    NotMemory,
-}
-
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Pins the frames of `into.len()` pages of 4 KiB of a program, from the one that `start` lies in on: to be read, or, with
     /// `write`, written. It stops at a hole with what it has: look at [`Pins::frames`].
@@ -115,25 +94,24 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         mut bring_in: impl FnMut(VirtAddr, bool) -> bool,
     ) -> Result<Pins<'a, M>, GupError> {
         let start = start.align_down(PageSize::Size4K);
-        let range = user_range::<F>(start, into.len())?;
-        let want = Want { write };
+        user_range::<F>(start, into.len())?;
         let mut pins = Pins::none(self.machine(), into);
-        // What is left of the range. It is a program's, so it does not reach the last address.
-        let rest = |pins: &Pins<'_, M>| {
-            let at = start.checked_add((pins.frames().len() as u64) << 12)?;
-            VirtRange::between(at, range.end()?).filter(|rest| !rest.is_empty())
+        // Where what is left of the range begins. It is a program's, so it does not reach the last address.
+        let rest = |pins: &Pins<'_, M>| match pins.room() {
+            0 => None,
+            _ => start.checked_add((pins.frames().len() as u64) << 12),
         };
-        self.take_fast(range, want, &mut pins);
+        self.take_fast(start, write, &mut pins);
         self.count_gup(pins.room() != 0);
         while let Some(left) = rest(&pins) {
-            match self.take_slowly(left.start(), want, &mut pins, &mut bring_in) {
+            match self.take_slowly(left, write, &mut pins, &mut bring_in) {
                 Ok(()) => {}
                 Err(error) if pins.frames().is_empty() => return Err(error),
                 // A hole behind what there is.
                 Err(_) => break,
             }
             if let Some(left) = rest(&pins) {
-                self.take_fast(left, want, &mut pins);
+                self.take_fast(left, write, &mut pins);
             }
         }
         Ok(pins)
@@ -157,7 +135,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         while pins.room() != 0
             && let Some(at) = start.checked_add((pins.frames().len() as u64) << 12)
         {
-            match self.take_slowly(at, Want { write }, &mut pins, &mut bring_in) {
+            match self.take_slowly(at, write, &mut pins, &mut bring_in) {
                 Ok(()) => {}
                 Err(error) if pins.frames().is_empty() => return Err(error),
                 Err(_) => break,
@@ -166,60 +144,25 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(pins)
     }
 
-    fn take_fast(&self, range: VirtRange, want: Want, pins: &mut Pins<'_, M>) {
-        let guard = G::pin();
-        let mut pages: Pages<'_, M, F> = self.walk(&guard).pages(range);
-        while pins.room() != 0
-            && let Some((at, spot)) = pages.step()
-        {
-            match take::<M, F>(at, &spot, want, pins) {
-                Taken::Some => {}
-                Taken::Not | Taken::NotMemory => return,
-            }
-        }
-    }
-
     /// One page, or what of its large page is wanted, with the table locked, after it has been brought in.
     fn take_slowly(
         &self,
         at: VirtAddr,
-        want: Want,
+        write: bool,
         pins: &mut Pins<'_, M>,
         bring_in: &mut impl FnMut(VirtAddr, bool) -> bool,
     ) -> Result<(), GupError> {
         for _ in 0..TRIES {
-            match self.take_locked(at, want, pins) {
+            match self.take_locked(at, write, pins) {
                 Taken::Some => return Ok(()),
                 Taken::NotMemory => return Err(GupError::NotMemory(at)),
                 Taken::Not => {}
             }
-            if !bring_in(at, want.write) {
+            if !bring_in(at, write) {
                 return Err(GupError::Hole(at));
             }
         }
         Err(GupError::Unsettled(at))
-    }
-
-    fn take_locked(&self, at: VirtAddr, want: Want, pins: &mut Pins<'_, M>) -> Taken {
-        loop {
-            let guard = G::pin();
-            let Some(Spot { entry, level, .. }) = self.walk(&guard).find(at, 0) else {
-                return Taken::Not;
-            };
-            match lock(self.machine(), entry.table(), at) {
-                Ok(Some(_locked)) => {
-                    // Nobody unmaps it now, so it does not change but for what hardware marks.
-                    let value = entry.load();
-                    let found = F::decode(value, level);
-                    if matches!(found, Decoded::Table(_)) {
-                        continue;
-                    }
-                    return take::<M, F>(at, &Spot { entry, level, value, found }, want, pins);
-                }
-                Ok(None) => {}
-                Err(_) => return Taken::Not,
-            }
-        }
     }
 
     fn count_gup(&self, slow: bool) {
@@ -228,47 +171,6 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         if let Some(counter) = self.paging().gup.get(machine.current()) {
             counter.count(slow);
         }
-    }
-}
-
-/// Pins the page that an entry leads to, from `at` on, as much of it as is wanted, and looks again whether it still does.
-#[inline]
-fn take<M: Machine, F: Format>(
-    at: VirtAddr,
-    spot: &Spot<'_, M>,
-    want: Want,
-    pins: &mut Pins<'_, M>,
-) -> Taken {
-    let (Decoded::Page(first, attrs), Some(size)) = (spot.found, size_at(spot.level)) else {
-        return Taken::Not;
-    };
-    if !want.allowed_by(attrs.flags) {
-        return Taken::Not;
-    }
-    let offset = at.offset_in(size) >> 12;
-    let Some(frame) = first.checked_add(offset) else { return Taken::NotMemory };
-    let count = (size.frames() - offset).min(pins.room() as u64);
-    let before = pins.frames().len();
-    if !pins.add(frame, count as usize) {
-        return match pins.is_memory(frame) {
-            true => Taken::Not,
-            false => Taken::NotMemory,
-        };
-    }
-    // The second look. Accessed and dirty bits may have been set; all else is as it was.
-    let now = spot.entry.load();
-    let same = now == spot.value
-        || match F::decode(now, spot.level) {
-            Decoded::Page(frame, now) => frame == first && want.allowed_by(now.flags),
-            _ => false,
-        };
-    #[cfg(test)]
-    let same = same || tests::SECOND_LOOK_LEFT_OUT.get();
-    if same {
-        Taken::Some
-    } else {
-        pins.cut(before);
-        Taken::Not
     }
 }
 

@@ -4,6 +4,7 @@
 //! mapped may lie within a block: a piece of a large page that was split. Its block is found by trying: the frame itself, if
 //! it has references, begins one; otherwise some frame below does, aligned to the block's length.
 
+use super::take::Taken;
 use core::fmt;
 use machine::{Frame, FrameSource, Machine};
 
@@ -63,8 +64,23 @@ impl<'a, M: Machine> Pins<'a, M> {
         self.into.len() - self.len
     }
 
-    /// Pins frames that follow one another. All of them, or none.
+    /// Pins one frame, if there is room. One locked instruction, on the line of its state.
     #[inline]
+    pub(super) fn add_one(&mut self, frame: Frame) -> bool {
+        let machine = self.machine;
+        let Some(slot) = self.into.get_mut(self.len) else { return false };
+        machine.step(machine::Access::Shared);
+        // What has references begins a block, and one pin needs no more of it.
+        let own = machine.info(frame).is_some_and(|info| info.try_pin(1));
+        if !own && pin_block(machine, frame, 1).is_none() {
+            return false;
+        }
+        *slot = frame;
+        self.len += 1;
+        true
+    }
+
+    /// Pins frames that follow one another. All of them, or none.
     pub(super) fn add(&mut self, first: Frame, count: usize) -> bool {
         let before = self.len;
         let mut done = 0;
@@ -95,8 +111,13 @@ impl<'a, M: Machine> Pins<'a, M> {
         self.len = keep;
     }
 
-    pub(super) fn is_memory(&self, frame: Frame) -> bool {
-        self.machine.info(frame).is_some()
+    /// Why the frame could not be pinned.
+    #[cold]
+    pub(super) fn why_not(&self, frame: Frame) -> Taken {
+        match self.machine.info(frame) {
+            Some(_) => Taken::Not,
+            None => Taken::NotMemory,
+        }
     }
 }
 
@@ -114,13 +135,9 @@ impl<M: Machine> fmt::Debug for Pins<'_, M> {
 
 /// Pins the block that `frame` lies in, once for each of up to `most` of its frames from there on; how many. One locked
 /// instruction, unless the frame lies within a block.
-#[inline]
+#[cold]
 fn pin_block<M: Machine>(machine: &M, frame: Frame, most: usize) -> Option<usize> {
     machine.step(machine::Access::Shared);
-    // What has references begins a block, and one pin needs no more of it.
-    if most == 1 && machine.info(frame)?.try_pin(1) {
-        return Some(1);
-    }
     (0..=MAX_ORDER).find_map(|order| {
         let head = head_of(frame, order)?;
         let info = machine.info(head)?;

@@ -1,0 +1,133 @@
+//! A page is taken: without a lock, or with its table's.
+
+use super::pins::Pins;
+#[cfg(test)]
+use super::tests;
+use crate::format::{Format, size_at};
+use crate::lock::lock;
+use crate::tables::PageTables;
+use grace::Concurrent;
+use machine::{ENTRIES, Entry, Machine, VirtAddr};
+
+/// Whether pages were pinned at an entry, or why none.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    Some,
+    /// It is absent, does not allow it, or has changed.
+    Not,
+    NotMemory,
+}
+
+impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
+    /// Pages from `at` on, for as long as each is there, allows it and stays; until there is no room.
+    ///
+    /// Cost: a guard; a load a level for each table; two loads and a locked instruction for each page.
+    pub(super) fn take_fast(&self, mut at: VirtAddr, write: bool, pins: &mut Pins<'_, M>) {
+        let guard = G::pin();
+        let walk = self.walk(&guard);
+        while pins.room() != 0 {
+            let before = pins.frames().len();
+            let Some((entry, level, value)) = walk.descend(at, 0) else { return };
+            if level == 0 {
+                let Some(entries) = walk.entries(entry.table()) else { return };
+                let end = (entry.index() + pins.room()).min(ENTRIES);
+                for entry in entries.range(entry.index()..end) {
+                    if take_page::<M, F>(&entry, entry.load(), write, pins) != Taken::Some {
+                        return;
+                    }
+                }
+            } else if take_large::<M, F>(at, &entry, level, value, write, pins) != Taken::Some {
+                return;
+            }
+            let taken = (pins.frames().len() - before) as u64;
+            let Some(next) = at.checked_add(taken << 12) else { return };
+            at = next;
+        }
+    }
+
+    /// One page, or what of its large page is wanted, with the table locked.
+    pub(super) fn take_locked(&self, at: VirtAddr, write: bool, pins: &mut Pins<'_, M>) -> Taken {
+        loop {
+            let guard = G::pin();
+            let Some((entry, level, _)) = self.walk(&guard).descend(at, 0) else {
+                return Taken::Not;
+            };
+            match lock(self.machine(), entry.table(), at) {
+                Ok(Some(_locked)) => {
+                    // Nobody unmaps it now, so it does not change but for what hardware marks.
+                    let value = entry.load();
+                    if level == 0 {
+                        return take_page::<M, F>(&entry, value, write, pins);
+                    }
+                    // A table where a page was, or nothing: the walk begins again.
+                    if F::next(value, level).is_none() {
+                        return take_large::<M, F>(at, &entry, level, value, write, pins);
+                    }
+                }
+                Ok(None) => {}
+                Err(_) => return Taken::Not,
+            }
+        }
+    }
+}
+
+/// Pins the page of 4 KiB that an entry leads to, which said `value`, and looks again whether it still does. Bits that
+/// hardware marks may change; all else that matters is as it was.
+#[inline]
+fn take_page<M: Machine, F: Format>(
+    entry: &Entry<'_, M>,
+    value: u64,
+    write: bool,
+    pins: &mut Pins<'_, M>,
+) -> Taken {
+    let Some(frame) = F::usable(value, 0, write) else { return Taken::Not };
+    if !pins.add_one(frame) {
+        return pins.why_not(frame);
+    }
+    if !still::<M, F>(entry, 0, write, frame) {
+        pins.cut(pins.frames().len() - 1);
+        return Taken::Not;
+    }
+    Taken::Some
+}
+
+/// As [`take_page`], of a larger page, from `at` on as much as is wanted.
+#[cold]
+fn take_large<M: Machine, F: Format>(
+    at: VirtAddr,
+    entry: &Entry<'_, M>,
+    level: u8,
+    value: u64,
+    write: bool,
+    pins: &mut Pins<'_, M>,
+) -> Taken {
+    let (Some(first), Some(size)) = (F::usable(value, level, write), size_at(level)) else {
+        return Taken::Not;
+    };
+    let offset = at.offset_in(size) >> 12;
+    let Some(frame) = first.checked_add(offset) else { return Taken::NotMemory };
+    let count = (size.frames() - offset).min(pins.room() as u64);
+    let before = pins.frames().len();
+    if !pins.add(frame, count as usize) {
+        return pins.why_not(frame);
+    }
+    if !still::<M, F>(entry, level, write, first) {
+        pins.cut(before);
+        return Taken::Not;
+    }
+    Taken::Some
+}
+
+/// The second look.
+#[inline]
+fn still<M: Machine, F: Format>(
+    entry: &Entry<'_, M>,
+    level: u8,
+    write: bool,
+    frame: machine::Frame,
+) -> bool {
+    let same = F::usable(entry.load(), level, write) == Some(frame);
+    #[cfg(test)]
+    let same = same || tests::SECOND_LOOK_LEFT_OUT.get();
+    same
+}
