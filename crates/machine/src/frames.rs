@@ -15,17 +15,17 @@
 //! kind; within them nothing waits for another CPU.
 //!
 //! # What it needs
-//! The buddy allocator keeps its free blocks in sets on the heap: [`Frames::add`], [`free`](Frames::free) and
-//! [`alloc`](Frames::alloc) may allocate small nodes there. So the heap must not take its own memory from here while it
-//! serves these; and where the heap itself is exhausted, that ends in the host's handler for it, as with any collection
-//! of Rust's.
+//! The heap, for [`Frames::try_new`] and [`Frames::add`], which fail if there is none: 16 bytes and two bits a frame. After
+//! that nothing: frames are taken and given back without it, so the heap may take its own memory from here.
+
+mod buddy;
 
 use crate::source::{FrameError, MAX_NODES, NodeId, Place};
 use crate::{CpuId, Cpus, Frame, FrameInfo, FrameRange, Irqs, Owner, PerCpu};
 use alloc::boxed::Box;
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
-use buddy_system_allocator::FrameAllocator;
+use buddy::Buddy;
 use core::fmt;
 use spin::mutex::SpinMutex;
 
@@ -49,6 +49,8 @@ pub enum FramesError {
     NoSuchNode(NodeId),
     /// There is no such CPU.
     NoSuchCpu(CpuId),
+    /// The heap has no memory for it.
+    OutOfMemory,
 }
 
 impl fmt::Display for FramesError {
@@ -60,28 +62,32 @@ impl fmt::Display for FramesError {
             FramesError::Twice(frame) => write!(f, "frame {frame} has been added before"),
             FramesError::NoSuchNode(NodeId(node)) => write!(f, "there can be no node {node}"),
             FramesError::NoSuchCpu(cpu) => write!(f, "there is no {cpu}"),
+            FramesError::OutOfMemory => f.write_str("no memory to keep account of them"),
         }
     }
 }
 
 impl core::error::Error for FramesError {}
 
+/// The memory of a node: the ranges that were added, ascending.
 #[derive(Default)]
-struct Node {
-    blocks: FrameAllocator<{ MAX_ORDER as usize + 1 }>,
-    free: usize,
-}
+struct Node(Vec<Buddy>);
 
 impl Node {
+    /// Of the smallest blocks that will do, one in the lowest range.
     fn take(&mut self, order: u8) -> Option<u64> {
-        let number = self.blocks.alloc(1 << order)?;
-        self.free -= 1 << order;
-        Some(number as u64)
+        let smallest = |range: &&mut Buddy| range.smallest(order).unwrap_or(u8::MAX);
+        self.0.iter_mut().min_by_key(smallest)?.take(order)
     }
 
     fn give(&mut self, number: u64, order: u8) {
-        self.blocks.dealloc(number as usize, 1 << order);
-        self.free += 1 << order;
+        if let Some(range) = self.0.iter_mut().find(|range| range.covers(number)) {
+            range.give(number, order);
+        }
+    }
+
+    fn free(&self) -> usize {
+        self.0.iter().map(Buddy::free).sum::<u64>() as usize
     }
 }
 
@@ -190,7 +196,8 @@ impl Frames {
         })
     }
 
-    /// Adds free memory of a node. Allocates.
+    /// Adds free memory of a node. Blocks do not reach from one range that was added into another, so what belongs
+    /// together is added together. Allocates two bits a frame.
     ///
     /// # Errors
     /// [`FramesError`].
@@ -209,13 +216,13 @@ impl Frames {
         if let Some(at) = infos.iter().position(|info| info.node() != NO_NODE) {
             return Err(FramesError::Twice(Frame::containing(self.infos_start(first + at))));
         }
+        let ranges = &mut self.nodes[usize::from(node.0)].get_mut().0;
+        ranges.try_reserve(1).map_err(|_| FramesError::OutOfMemory)?;
+        let buddy = Buddy::try_new(range.start().number(), range.len());
+        let place = ranges.partition_point(|other| other.first() < range.start().number());
+        ranges.insert(place, buddy.map_err(|_| FramesError::OutOfMemory)?);
         infos.iter().for_each(|info| info.set_node(node));
-        let node = usize::from(node.0);
-        self.node_count = self.node_count.max(node + 1);
-        let node = self.nodes[node].get_mut();
-        let start = range.start().number() as usize;
-        node.blocks.add_frame(start, start + range.len() as usize);
-        node.free += range.len() as usize;
+        self.node_count = self.node_count.max(usize::from(node.0) + 1);
         Ok(())
     }
 
@@ -454,7 +461,7 @@ impl Frames {
     pub fn free_frames(&self, machine: &impl Irqs) -> usize {
         let _section = machine.irqs_off();
         let cached: usize = self.caches.iter().map(|cache| cache.stack.lock().len).sum();
-        cached + self.nodes.iter().map(|node| node.lock().free).sum::<usize>()
+        cached + self.nodes.iter().map(|node| node.lock().free()).sum::<usize>()
     }
 }
 
