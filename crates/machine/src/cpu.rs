@@ -62,6 +62,14 @@ pub unsafe trait Cpus {
 
     /// The CPUs that run at present. It may be out of date when it is returned.
     fn online(&self) -> CpuSet;
+
+    /// Has each of these CPUs take its timer interrupt soon: what they do there, as announcing a quiescent state, is
+    /// waited for. This CPU may be among them. It sends an interrupt to each and does not wait for them; any context.
+    ///
+    /// A host that does nothing is right too: they take it when it is due.
+    fn hurry(&self, cpus: &CpuSet) {
+        let _ = cpus;
+    }
 }
 
 /// A set of CPUs.

@@ -24,6 +24,8 @@ pub(crate) struct Mail {
     pub(crate) attached: bool,
     pub(crate) flushes: Vec<Arc<Request>>,
     pub(crate) interrupts: Vec<Handler>,
+    /// Whether it is to take its timer interrupt now.
+    pub(crate) hurried: bool,
 }
 
 /// What a CPU's hardware holds.

@@ -66,7 +66,7 @@ impl Sim {
         let flushes = {
             let mut mail = locked(&cpu.mail);
             // Relaxed: under the mail's lock.
-            cpu.flag.store(!mail.interrupts.is_empty(), Ordering::Relaxed);
+            cpu.flag.store(!mail.interrupts.is_empty() || mail.hurried, Ordering::Relaxed);
             std::mem::take(&mut mail.flushes)
         };
         for request in flushes {

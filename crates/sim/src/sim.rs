@@ -52,6 +52,8 @@ pub(crate) struct Inner {
     pub(crate) graces: Vec<Slot>,
     pub(crate) images: Mutex<BTreeMap<u8, Image>>,
     tick: OnceLock<Box<Tick>>,
+    may_fail: AtomicBool,
+    failing: Mutex<Failing>,
     halted: AtomicBool,
     found: Mutex<Option<Report>>,
 }
@@ -79,6 +81,23 @@ pub(crate) struct Inner {
 /// ```
 #[derive(Clone)]
 pub struct Sim(pub(crate) Arc<Inner>);
+
+/// Which allocations fail, because a test wants it.
+#[derive(Clone, Copy, Default)]
+struct Failing {
+    left: u64,
+    lasting: bool,
+    failed: bool,
+}
+
+impl Failing {
+    fn count(&mut self) -> bool {
+        let now = self.left == 1;
+        self.left = self.left.saturating_sub(1);
+        self.failed |= now;
+        now || (self.lasting && self.failed)
+    }
+}
 
 /// The panic with which CPUs of a halted machine unwind.
 pub(crate) struct Halt;
@@ -113,6 +132,8 @@ impl Sim {
             graces: cpus.iter().map(|_| Slot::new()).collect(),
             images: Mutex::default(),
             tick: OnceLock::new(),
+            may_fail: AtomicBool::new(false),
+            failing: Mutex::default(),
             halted: AtomicBool::new(false),
             found: Mutex::default(),
             config,
@@ -163,7 +184,7 @@ impl Sim {
         Grace::away();
         let cpu = &self.0.cpus[cpu];
         let mut mail = locked(&cpu.mail);
-        mail.attached = false;
+        (mail.attached, mail.hurried) = (false, false);
         cpu.set_depth(0);
         let flushes = std::mem::take(&mut mail.flushes);
         drop(mail);
@@ -242,13 +263,62 @@ impl Sim {
         }
         cpu.next_tick
             .store(steps.saturating_add(self.0.config.tick.unwrap_or(u64::MAX)), Ordering::Relaxed);
+        self.tick(cpu);
+        true
+    }
+
+    fn tick(&self, cpu: &Cpu) {
         cpu.counts.ticks.add(1);
         Grace::announce();
         if let Some(handler) = self.0.tick.get() {
             let _off = Off::new(cpu);
             handler(self);
         }
-        true
+    }
+
+    /// Has a CPU take its timer interrupt at its next step with interrupts on. One that is idle has nothing to do there.
+    pub(crate) fn hurry_one(&self, sender: &Cpu, target: &Cpu) {
+        let mut mail = locked(&target.mail);
+        if mail.attached && !mail.hurried {
+            mail.hurried = true;
+            // Release: pairs with the Acquire of `poll`.
+            target.flag.store(true, Ordering::Release);
+            if sender.id != target.id {
+                sender.counts.ipis_sent.add(1);
+            }
+        }
+    }
+
+    /// Lets allocations of frames fail, on whatever CPU: the `nth` from now on, 1 being the next; and, if it is `lasting`, all that
+    /// follow, and no frame counts as free.
+    ///
+    /// For tests of what is done when memory gives out at each place where some is needed (I7): raise `nth` until
+    /// [`alloc_failed`](Sim::alloc_failed) says that there are no more.
+    pub fn fail_alloc(&self, nth: u64, lasting: bool) {
+        *locked(&self.0.failing) = Failing { left: nth, lasting, failed: false };
+        // Relaxed: the test orders it.
+        self.0.may_fail.store(nth != 0, Ordering::Relaxed);
+    }
+
+    /// Whether an allocation has failed because of [`fail_alloc`](Sim::fail_alloc). Lets no more fail.
+    pub fn alloc_failed(&self) -> bool {
+        // Relaxed: as `fail_alloc`.
+        self.0.may_fail.store(false, Ordering::Relaxed);
+        locked(&self.0.failing).failed
+    }
+
+    /// Whether this allocation is one that fails.
+    #[inline]
+    pub(crate) fn fails(&self) -> bool {
+        // Relaxed: as `fail_alloc`.
+        self.0.may_fail.load(Ordering::Relaxed) && locked(&self.0.failing).count()
+    }
+
+    /// Whether memory counts as exhausted, by `fail_alloc`.
+    pub(crate) fn gave_out(&self) -> bool {
+        // Relaxed: as `fail_alloc`.
+        let failing = self.0.may_fail.load(Ordering::Relaxed).then(|| *locked(&self.0.failing));
+        failing.is_some_and(|failing| failing.lasting && failing.failed)
     }
 
     /// Sends an interrupt to a CPU: `handler` runs there, with interrupts off, at its next step with interrupts
@@ -270,6 +340,11 @@ impl Sim {
     fn take_interrupts(&self, cpu: &Cpu) {
         loop {
             let mut mail = locked(&cpu.mail);
+            if std::mem::take(&mut mail.hurried) {
+                drop(mail);
+                self.tick(cpu);
+                continue;
+            }
             let next: Option<Handler> =
                 (!mail.interrupts.is_empty()).then(|| mail.interrupts.remove(0));
             let Some(handler) = next else {

@@ -29,6 +29,13 @@ unsafe impl Cpus for Sim {
         let bits = self.0.online.load(Ordering::SeqCst);
         (0..64).filter(|cpu| bits >> cpu & 1 != 0).filter_map(CpuId::new).collect()
     }
+
+    fn hurry(&self, cpus: &CpuSet) {
+        let here = self.cpu();
+        for cpu in cpus.iter().filter_map(|cpu| self.0.cpus.get(cpu.index())) {
+            self.hurry_one(here, cpu);
+        }
+    }
 }
 
 // SAFETY: handlers run only at a step or at the end of a section, and only when none is open; a host thread, or
@@ -137,6 +144,9 @@ unsafe impl Memory for Sim {
 unsafe impl FrameSource for Sim {
     fn alloc(&self, order: u8, place: Place) -> Result<Frame, FrameError> {
         self.instruction(self.cpu());
+        if self.fails() {
+            return Err(FrameError::OutOfFrames { order });
+        }
         let frame = self.0.frames.alloc(self, order, place)?;
         if self.watches() {
             self.stamp(frame, order, true);
@@ -212,7 +222,7 @@ unsafe impl FrameSource for Sim {
     }
 
     fn free_frames(&self) -> usize {
-        self.0.frames.free_frames(self)
+        if self.gave_out() { 0 } else { self.0.frames.free_frames(self) }
     }
 }
 
