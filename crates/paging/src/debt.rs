@@ -5,6 +5,10 @@
 //! cursor returns an [`Owed`], which flushes, and then retires the tables: now no hardware walks them, and when the last
 //! guard is gone no software does.
 //!
+//! # Nothing is forgotten
+//! An [`Owed`] that is dropped pays. A [`Debt`], which is kept for later, knows whose it is, and pays when it is dropped too: with
+//! a flush on every CPU, as it cannot ask the tables, which may be gone, who uses them.
+//!
 //! # Where the tables wait
 //! In themselves: a chain, by a [`note`] in word 0 of each. To hardware and software alike a note is an absent entry, and a
 //! table that is unlinked has nothing but absent entries. Nothing is allocated, so nothing can fail. When the grace period
@@ -15,46 +19,31 @@ use crate::paging::Paging;
 use crate::quick::QUICK_TABLE;
 use crate::tables::PageTables;
 use alloc::sync::Arc;
+use core::marker::PhantomData;
 use core::mem;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use grace::Concurrent;
-use machine::{CpuSet, Entry, Flush, Frame, Machine, PageSize, VirtRange};
+use machine::{Asid, CpuSet, Entry, Flush, Frame, Machine, PageSize, VirtRange};
 
 /// Words of the tables in a chain: the next table's frame and one, in each; the rest in the first of the chain.
-const NEXT: usize = 0;
+pub(crate) const NEXT: usize = 0;
 const OWNER_LOW: usize = 1;
 const OWNER_HIGH: usize = 2;
 const SELF: usize = 3;
 
-/// A flush that is owed, and the tables that wait for it. It has no lifetime, so it can be kept where the tables are: see
-/// [`Owed::defer`].
-#[must_use = "stale translations remain, and tables are lost, until this is paid"]
-#[derive(Debug, Default)]
-pub struct Debt {
+/// What is owed, without whose it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Owing {
     what: Option<(VirtRange, PageSize)>,
     /// The first table of the chain and the last.
     chain: Option<(Frame, Frame)>,
     tables: bool,
 }
 
-impl Debt {
-    /// Whether nothing is owed.
-    pub fn is_nothing(&self) -> bool {
-        self.what.is_none()
-    }
-
-    /// The addresses that must be flushed; `None` if nothing is owed.
-    pub fn range(&self) -> Option<VirtRange> {
-        self.what.map(|(range, _)| range)
-    }
-
-    /// Both, as one: the range reaches over what lies between.
-    pub fn join<M: Machine, F: Format, G: Concurrent>(
-        &mut self,
-        tables: &PageTables<M, F, G>,
-        other: Debt,
-    ) {
+impl Owing {
+    /// Both, as one.
+    fn join<M: Machine>(&mut self, machine: &M, other: Owing) {
         if let Some((range, stride)) = other.what {
             self.add(range, stride);
         }
@@ -62,7 +51,7 @@ impl Debt {
         self.chain = match (self.chain, other.chain) {
             (Some((first, last)), Some((next, end))) => {
                 // SAFETY: a table of this chain, which waits.
-                if let Some(entry) = unsafe { tables.machine().entry(last, NEXT) } {
+                if let Some(entry) = unsafe { machine.entry(last, NEXT) } {
                     entry.store(note(next.number() + 1));
                 }
                 Some((first, end))
@@ -100,92 +89,17 @@ impl Debt {
         self.chain = Some((table, last));
     }
 
-    fn flush(&self, space: Option<machine::Asid>) -> Option<Flush> {
+    fn flush(&self, space: Option<Asid>) -> Option<Flush> {
         let (range, stride) = self.what?;
         Some(Flush::Range { space, range, stride, tables: self.tables })
     }
-}
 
-/// A flush that is owed by page tables, and the tables that wait for it.
-///
-/// Dropping it pays it, as [`flush`](Owed::flush) does. Until then frames that were unmapped must not be given back, nor
-/// addresses handed out (I4, I5).
-#[must_use = "stale translations remain until it is flushed"]
-pub struct Owed<'p, M: Machine, F: Format, G: Concurrent> {
-    space: &'p PageTables<M, F, G>,
-    pub(crate) debt: Debt,
-}
-
-impl<'p, M: Machine, F: Format, G: Concurrent> Owed<'p, M, F, G> {
-    pub(crate) fn nothing(space: &'p PageTables<M, F, G>) -> Self {
-        Owed { space, debt: Debt::default() }
-    }
-
-    /// Whether nothing is owed.
-    pub fn is_nothing(&self) -> bool {
-        self.debt.is_nothing()
-    }
-
-    /// The addresses that must be flushed; `None` if nothing is owed.
-    pub fn range(&self) -> Option<VirtRange> {
-        self.debt.range()
-    }
-
-    /// Flushes on the CPUs that use the space, and waits for them; retires the tables. Not with a lock held that an interrupt
-    /// handler takes. One interrupt for each of these CPUs; nothing if nothing is owed.
-    pub fn flush(self) {}
-
-    /// Keeps the debt for later, to be joined with others and paid by [`PageTables::pay`] or [`PageTables::paid`]: one
-    /// flush for many changes.
-    pub fn defer(mut self) -> Debt {
-        mem::take(&mut self.debt)
-    }
-}
-
-impl<M: Machine, F: Format, G: Concurrent> Drop for Owed<'_, M, F, G> {
-    fn drop(&mut self) {
-        self.space.pay(mem::take(&mut self.debt));
-    }
-}
-
-impl<M: Machine, F: Format, G: Concurrent> core::fmt::Debug for Owed<'_, M, F, G> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        self.debt.fmt(f)
-    }
-}
-
-impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Pays a debt of these tables: flushes on the CPUs that use the space, and retires what was unlinked. Context as for
-    /// [`Owed::flush`].
-    pub fn pay(&self, debt: Debt) {
-        if let Some(what) = debt.flush(self.space()) {
-            self.machine().flush_on(&self.users(), what);
-        }
-        self.retire(debt);
-    }
-
-    /// A debt that somebody else has paid: all CPUs that use the space have flushed what [`Debt::range`] says, upper-level
-    /// entries included.
-    ///
-    /// # Safety
-    /// They have, since the debt came to be.
-    pub unsafe fn paid(&self, debt: Debt) {
-        self.retire(debt);
-    }
-
-    /// The CPUs that may hold translations of these tables.
-    pub(crate) fn users(&self) -> CpuSet {
-        match self.space() {
-            Some(_) => self.cpus().load(),
-            None => self.machine().online(),
-        }
-    }
-
-    fn retire(&self, debt: Debt) {
-        let Some((first, _)) = debt.chain else { return };
-        let machine = self.machine();
+    /// Retires the tables, which no hardware walks any more.
+    fn retire<M: Machine, F: Format, G: Concurrent>(self, paging: &Arc<Paging<M, F>>) {
+        let Some((first, _)) = self.chain else { return };
+        let machine = paging.machine();
         let Some(ptr) = machine.frame_ptr(first) else { return };
-        let owner = Arc::into_raw(Arc::clone(self.paging())) as usize as u64;
+        let owner = Arc::into_raw(Arc::clone(paging)) as usize as u64;
         for (index, value) in
             [(OWNER_LOW, owner & 0xffff_ffff), (OWNER_HIGH, owner >> 32), (SELF, first.number())]
         {
@@ -201,10 +115,173 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 }
 
+/// What is owed by page tables, kept for later. It has no lifetime, so it can be kept where the tables are.
+///
+/// [`PageTables::pay`] pays it, on the CPUs that use the space. Dropping it pays it on all CPUs that run: right in any
+/// case, and dear. Until then frames that were unmapped must not be given back, nor addresses handed out (I4, I5), and tables
+/// that were unlinked wait in it.
+///
+/// Cost: one is made with a locked instruction on a line that all CPUs share. So make one, by [`PageTables::no_debt`], and add
+/// to it, by [`Owed::defer_to`], which costs none.
+#[must_use = "dropping it flushes on all CPUs; `PageTables::pay` does on those that use the space"]
+pub struct Debt<M: Machine, F: Format, G: Concurrent> {
+    paging: Arc<Paging<M, F>>,
+    /// Whose it is: the tag tells what to flush, both tell the tables from others.
+    space: Option<Asid>,
+    root: Frame,
+    owing: Owing,
+    engine: PhantomData<fn() -> G>,
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Debt<M, F, G> {
+    /// Whether nothing is owed.
+    pub fn is_nothing(&self) -> bool {
+        self.owing.what.is_none()
+    }
+
+    /// The addresses that must be flushed; `None` if nothing is owed.
+    pub fn range(&self) -> Option<VirtRange> {
+        self.owing.what.map(|(range, _)| range)
+    }
+
+    /// Takes another of the same tables into this one: the range reaches over what lies between. One of other tables is
+    /// paid instead, on all CPUs.
+    pub fn join(&mut self, mut other: Debt<M, F, G>) {
+        let same = Arc::ptr_eq(&self.paging, &other.paging);
+        if same && (self.space, self.root) == (other.space, other.root) {
+            let owing = mem::take(&mut other.owing);
+            self.owing.join(self.paging.machine(), owing);
+        }
+    }
+
+    fn is_of(&self, tables: &PageTables<M, F, G>) -> bool {
+        Arc::ptr_eq(&self.paging, tables.paging())
+            && (self.space, self.root) == (tables.space(), tables.root())
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Drop for Debt<M, F, G> {
+    fn drop(&mut self) {
+        let machine = self.paging.machine();
+        if let Some(what) = self.owing.flush(self.space) {
+            machine.flush_on(&machine.online(), what);
+        }
+        mem::take(&mut self.owing).retire::<M, F, G>(&self.paging);
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> core::fmt::Debug for Debt<M, F, G> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Debt").field("space", &self.space).field("owing", &self.owing).finish()
+    }
+}
+
+/// A flush that is owed by page tables, and the tables that wait for it.
+///
+/// Dropping it pays it, as [`flush`](Owed::flush) does. Until then frames that were unmapped must not be given back, nor
+/// addresses handed out (I4, I5).
+#[must_use = "stale translations remain until it is flushed"]
+pub struct Owed<'p, M: Machine, F: Format, G: Concurrent> {
+    space: &'p PageTables<M, F, G>,
+    pub(crate) debt: Owing,
+}
+
+impl<'p, M: Machine, F: Format, G: Concurrent> Owed<'p, M, F, G> {
+    pub(crate) fn nothing(space: &'p PageTables<M, F, G>) -> Self {
+        Owed { space, debt: Owing::default() }
+    }
+
+    /// Whether nothing is owed.
+    pub fn is_nothing(&self) -> bool {
+        self.debt.what.is_none()
+    }
+
+    /// The addresses that must be flushed; `None` if nothing is owed.
+    pub fn range(&self) -> Option<VirtRange> {
+        self.debt.what.map(|(range, _)| range)
+    }
+
+    /// Flushes on the CPUs that use the space, and waits for them; retires the tables. Not with a lock held that an interrupt
+    /// handler takes. One interrupt for each of these CPUs; nothing if nothing is owed.
+    pub fn flush(self) {}
+
+    /// Keeps the debt for later, to be paid by [`PageTables::pay`] or [`PageTables::paid`].
+    pub fn defer(mut self) -> Debt<M, F, G> {
+        let mut debt = self.space.no_debt();
+        debt.owing = mem::take(&mut self.debt);
+        debt
+    }
+
+    /// Adds it to a debt of the same tables: one flush for many changes. To one of other tables it is not added, but paid
+    /// at once. No atomic read-modify-write, no allocation.
+    pub fn defer_to(mut self, debt: &mut Debt<M, F, G>) {
+        if debt.is_of(self.space) {
+            debt.owing.join(self.space.machine(), mem::take(&mut self.debt));
+        }
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Drop for Owed<'_, M, F, G> {
+    fn drop(&mut self) {
+        self.space.pay_owing(mem::take(&mut self.debt));
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> core::fmt::Debug for Owed<'_, M, F, G> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.debt.fmt(f)
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
+    /// A debt of these tables in which nothing is owed yet: to add to, by [`Owed::defer_to`].
+    pub fn no_debt(&self) -> Debt<M, F, G> {
+        Debt {
+            paging: Arc::clone(self.paging()),
+            space: self.space(),
+            root: self.root(),
+            owing: Owing::default(),
+            engine: PhantomData,
+        }
+    }
+
+    /// Pays a debt of these tables: flushes on the CPUs that use the space, and retires what was unlinked. Context as for
+    /// [`Owed::flush`]. A debt of other tables is paid on all CPUs.
+    pub fn pay(&self, mut debt: Debt<M, F, G>) {
+        if debt.is_of(self) {
+            self.pay_owing(mem::take(&mut debt.owing));
+        }
+    }
+
+    fn pay_owing(&self, owing: Owing) {
+        if let Some(what) = owing.flush(self.space()) {
+            self.machine().flush_on(&self.users(), what);
+        }
+        owing.retire::<M, F, G>(self.paging());
+    }
+
+    /// A debt that somebody else has paid: all CPUs that use the space have flushed what [`Debt::range`] says, upper-level
+    /// entries included.
+    ///
+    /// # Safety
+    /// They have, since the debt came to be.
+    pub unsafe fn paid(&self, mut debt: Debt<M, F, G>) {
+        mem::take(&mut debt.owing).retire::<M, F, G>(&debt.paging);
+    }
+
+    /// The CPUs that may hold translations of these tables.
+    pub(crate) fn users(&self) -> CpuSet {
+        match self.space() {
+            Some(_) => self.cpus().load(),
+            None => self.machine().online(),
+        }
+    }
+}
+
 /// The grace period of a chain is over.
 ///
 /// # Safety
-/// `first` is the memory of the first table of a chain that [`PageTables::retire`] has made ready, and nobody walks any of
+/// `first` is the memory of the first table of a chain that [`Owing::retire`] has made ready, and nobody walks any of
 /// them.
 unsafe fn give_back<M: Machine, F: Format>(first: NonNull<()>) {
     let word = |index| {
@@ -227,6 +304,7 @@ unsafe fn give_back<M: Machine, F: Format>(first: NonNull<()>) {
             entry(NEXT).and_then(|entry| noted(entry.load()).checked_sub(1)).and_then(Frame::new);
         words.by_ref().filter_map(entry).for_each(|entry| entry.store(0));
         words = NEXT..NEXT + 1;
+        paging.came_back();
         // SAFETY: it is empty, as it was; nobody walks it. An error would mean that it never was a frame.
         let _ = unsafe { paging.quick().free(QUICK_TABLE, table) };
     }

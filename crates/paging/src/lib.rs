@@ -15,6 +15,7 @@
 //! | `tables` | [`PageTables`] of one address space, and the kernel's half that all share |
 //! | `cursor` | [`map`](PageTables::map), [`unmap`](PageTables::unmap), [`protect`](PageTables::protect), [`split`](PageTables::split) |
 //! | `debt` | what is owed afterwards: [`Owed`], a flush and the tables that wait for it |
+//! | `relief` | where tables are found when memory gives out |
 //! | `quick` | [`QuickLists`]: pages in their constructed state, of each CPU |
 //! | `gup` | [`get_user_pages_fast`](PageTables::get_user_pages_fast), [`Pins`] |
 //! | `paging` | [`Paging`], what the tables of a machine share |
@@ -75,6 +76,7 @@ mod lock;
 mod loom_tests;
 mod paging;
 mod quick;
+mod relief;
 mod sync;
 mod tables;
 mod walk;

@@ -2,7 +2,7 @@
 
 use crate::format::{Decoded, Format};
 use crate::gup::{GupCounter, GupStats};
-use crate::quick::{Construct, QuickLists, Zeroed};
+use crate::quick::{Construct, QuickLists, Zeroed, bump};
 use alloc::boxed::Box;
 use alloc::collections::TryReserveError;
 use alloc::sync::Arc;
@@ -57,6 +57,13 @@ impl<M: Machine, F: Format> Construct<M> for Root<F> {
     }
 }
 
+/// Tables that one CPU has unlinked, and that came back there.
+#[derive(Default)]
+struct Passed {
+    gone: AtomicU64,
+    back: AtomicU64,
+}
+
 /// What all page tables of a machine share: the quicklists that tables come from and go to, and counters. One for each
 /// machine, behind an [`Arc`], which page tables hold.
 ///
@@ -72,6 +79,7 @@ pub struct Paging<M: Machine, F: Format> {
     quick: QuickLists<M>,
     kernel: Arc<KernelRoot>,
     pub(crate) gup: PerCpu<GupCounter>,
+    tables: PerCpu<Passed>,
     largest: PageSize,
     format: PhantomData<F>,
 }
@@ -85,8 +93,9 @@ impl<M: Machine, F: Format> Paging<M, F> {
         let kernel = Arc::new(KernelRoot(AtomicU64::new(NONE)));
         let root = Root::<F> { kernel: Arc::clone(&kernel), format: PhantomData };
         let gup = PerCpu::try_new(machine.count(), |_| GupCounter::default())?;
+        let tables = PerCpu::try_new(machine.count(), |_| Passed::default())?;
         let quick = QuickLists::try_new(machine, [Box::new(Zeroed), Box::new(root)])?;
-        Ok(Arc::new(Paging { quick, kernel, gup, largest, format: PhantomData }))
+        Ok(Arc::new(Paging { quick, kernel, gup, tables, largest, format: PhantomData }))
     }
 
     /// The machine.
@@ -109,6 +118,36 @@ impl<M: Machine, F: Format> Paging<M, F> {
     /// How often pages were taken with and without the locked path, on all CPUs.
     pub fn gup_stats(&self) -> GupStats {
         self.gup.iter().map(GupCounter::get).sum()
+    }
+
+    /// Tables that have been unlinked and are not back on a list: they wait for a flush that is owed, or for the end of a
+    /// grace period, which a CPU that does not announce holds up. Exact only while nothing changes; it reads a line of each
+    /// CPU.
+    pub fn waiting(&self) -> u64 {
+        // Relaxed: statistics. What came back is read first, so that it is never more than what went.
+        let sum = |of: fn(&Passed) -> &AtomicU64| -> u64 {
+            self.tables.iter().map(|passed| of(passed).load(Ordering::Relaxed)).sum()
+        };
+        let back = sum(|passed| &passed.back);
+        sum(|passed| &passed.gone).saturating_sub(back)
+    }
+
+    /// A table was unlinked, on this CPU.
+    pub(crate) fn went(&self) {
+        self.pass(|passed| &passed.gone);
+    }
+
+    /// A table that was unlinked is not used by anybody any more.
+    pub(crate) fn came_back(&self) {
+        self.pass(|passed| &passed.back);
+    }
+
+    fn pass(&self, of: impl Fn(&Passed) -> &AtomicU64) {
+        let machine = self.machine();
+        let _section = machine.irqs_off();
+        if let Some(passed) = self.tables.get(machine.current()) {
+            bump(of(passed));
+        }
     }
 
     pub(crate) fn kernel(&self) -> &KernelRoot {

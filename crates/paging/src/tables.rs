@@ -74,7 +74,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         kernel: Option<Arc<Self>>,
     ) -> Result<Self, Error> {
         let list = if kernel.is_some() { QUICK_ROOT } else { QUICK_TABLE };
-        let root = paging.quick().alloc(list)?;
+        let root =
+            crate::relief::with_memory::<M, F, G, _>(paging, || Ok(paging.quick().alloc(list)?))?;
         let tables = PageTables {
             paging: Arc::clone(paging),
             root,

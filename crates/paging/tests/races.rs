@@ -288,17 +288,17 @@ fn debts_are_paid_later() {
     sim.on_cpu(0, || {
         let ranges = [pages(0x1000, 1), pages(0x4000_0000, 2), pages(0x7f_ffff_f000, 1)];
         let frames: Vec<Frame> = ranges.iter().map(|_| block(&sim, 1)).collect();
-        let mut debt = Debt::default();
+        let mut debt = space.no_debt();
         for (range, frame) in ranges.iter().zip(&frames) {
             space.map(*range, *frame, Attrs::USER_RW).unwrap();
-            debt.join(&space, space.unmap(*range, |_| ()).unwrap().defer());
+            space.unmap(*range, |_| ()).unwrap().defer_to(&mut debt);
         }
         assert_eq!(debt.range(), VirtRange::between(virt(0x1000), virt(0x80_0000_0000)));
         assert_eq!(tables(&sim), 1 + 3 * 3, "they wait");
         let before = sim.counts();
         space.pay(debt);
         assert_eq!((sim.counts() - before).flushes, 1, "one, on the CPU that uses the space");
-        space.pay(Debt::default());
+        space.pay(space.no_debt());
         assert_eq!((sim.counts() - before).flushes, 1);
         frames.into_iter().for_each(|frame| release(&sim, frame));
     });

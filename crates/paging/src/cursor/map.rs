@@ -1,6 +1,6 @@
 //! Mapping.
 
-use super::{Error, Failed, Result};
+use super::{Error, Failed, Result, Spare};
 use crate::debt::Owed;
 use crate::format::{Attrs, Decoded, Format, level_of};
 use crate::lock::{Locked, lock};
@@ -124,7 +124,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 len += 1;
                 next = to.checked_add(size.bytes());
             }
-            self.place(at, size, &batch[..len], mapped)?;
+            self.with_memory(|| self.place(at, size, &batch[..len], mapped))?;
         }
         Ok(())
     }
@@ -214,17 +214,53 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// have been made.
     ///
     /// # Errors
-    /// As [`map`](PageTables::map). Tables that were made stay: they are empty.
+    /// As [`map`](PageTables::map). Nothing has changed then.
     pub fn reserve(&self, range: VirtRange) -> core::result::Result<(), Error> {
         self.check(range)?;
-        let mut next = Some(range.start());
-        while let Some(at) = next.filter(|at| range.contains(*at)) {
-            let guard = G::pin();
-            let walk = self.walk(&guard);
-            drop(self.table_for(&walk, at, F::LEVELS - 2)?);
-            next = crate::walk::beyond(at, F::LEVELS - 1);
+        let top = F::LEVELS - 1;
+        let each = || {
+            let next = |at: &VirtAddr| crate::walk::beyond(*at, top);
+            core::iter::successors(Some(range.start()), next).take_while(|at| range.contains(*at))
+        };
+        let found = |at: VirtAddr| {
+            // SAFETY: the top-level table stays while `self` does.
+            let entry = unsafe { self.machine().entry(self.root(), F::index(at, top)) };
+            let entry = entry.ok_or(Error::Malformed(at))?;
+            match F::decode(entry.load(), top) {
+                Decoded::Absent => Ok(Some(entry)),
+                Decoded::Table(_) => Ok(None),
+                Decoded::Page(..) => Err(Error::Occupied(at)),
+                Decoded::Malformed => Err(Error::Malformed(at)),
+            }
+        };
+        let (mut spare, mut needed) = (Spare::none(self), 0);
+        loop {
+            spare.fill(needed)?;
+            let mut locked = lock(self.machine(), self.root(), range.start())?
+                .ok_or(Error::Malformed(range.start()))?;
+            needed = 0;
+            for at in each() {
+                if found(at)?.is_some() {
+                    if !self.may_grow() {
+                        return Err(Error::TopLevelFixed(at));
+                    }
+                    needed += 1;
+                }
+            }
+            // Others may link some meanwhile; nobody takes one out.
+            if spare.len() < needed {
+                continue;
+            }
+            for at in each() {
+                if let Some(entry) = found(at)?
+                    && let Some(new) = spare.take(top - 1)
+                {
+                    entry.store(F::table(new)?);
+                    locked.count += 1;
+                }
+            }
+            return Ok(());
         }
-        Ok(())
     }
 
     /// The largest page that fits at `at`.

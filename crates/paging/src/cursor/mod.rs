@@ -16,8 +16,10 @@
 //! *A table is filled before it is linked*, and linked by one store that releases.
 //!
 //! *All or nothing (I7).* What can be wrong with the input is looked at before anything is changed. `map` needs memory on the
-//! way; if there is none, what it has mapped is unmapped again. `unmap` and `protect` need none: they refuse a range that
-//! cuts a page in two, and [`split`](PageTables::split), which needs one table, makes it two beforehand.
+//! way; if there is none, what it has mapped is unmapped again. [`split`](PageTables::split) and
+//! [`reserve`](PageTables::reserve) take all tables that they need before they link the first (`spare`). `unmap`, `protect` and
+//! `prune` need none: they refuse a range that cuts a page in two. And before anything fails for want of a table, those
+//! that lie idle are looked for (`relief`).
 //!
 //! # What is the caller's affair
 //! Who maps what where: two calls on the same *pages* at the same time leave either result, page by page, or [`Error::Occupied`]
@@ -31,11 +33,14 @@ mod error;
 mod map;
 mod protect;
 mod prune;
+mod spare;
 mod split;
 mod unmap;
 
 pub use error::{Error, Failed};
 pub use map::Supply;
+
+use spare::Spare;
 
 use crate::debt::Owed;
 use crate::format::{Decoded, Format};

@@ -1,7 +1,7 @@
 //! Tables that have become empty are unlinked.
 
 use super::{Error, Failed, Result};
-use crate::debt::{Debt, Owed};
+use crate::debt::{Owed, Owing};
 use crate::format::{Decoded, Format};
 use crate::lock::lock;
 use crate::tables::PageTables;
@@ -46,7 +46,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         walk: &Walk<'_, M, F>,
         at: VirtAddr,
         level: u8,
-        debt: &mut Debt,
+        debt: &mut Owing,
     ) -> bool {
         // The top stays; and what all top-level tables lead to, of the kernel.
         let top = if self.space().is_some() { F::LEVELS - 1 } else { F::LEVELS - 2 };
@@ -62,7 +62,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// Unlinks the table of this level on the way to `at`, if it is empty.
-    fn unlink(&self, walk: &Walk<'_, M, F>, at: VirtAddr, level: u8, debt: &mut Debt) -> bool {
+    fn unlink(&self, walk: &Walk<'_, M, F>, at: VirtAddr, level: u8, debt: &mut Owing) -> bool {
         let machine = self.machine();
         let above = level + 1;
         let Some(spot) = walk.find(at, above).filter(|spot| spot.level == above) else {
@@ -80,6 +80,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         lower.kill();
         drop(upper);
         debt.add_table(machine, table);
+        self.paging().went();
         true
     }
 }

@@ -1,14 +1,14 @@
 //! One large page becomes 512 smaller ones.
 
-use super::{Error, Failed, Result};
+use super::{Error, Failed, Result, Spare};
 use crate::debt::Owed;
 use crate::format::{Attrs, Decoded, Format, level_of, size_at};
 use crate::lock::lock;
-use crate::quick::QUICK_TABLE;
 use crate::tables::PageTables;
+use core::mem;
 use core::sync::atomic::Ordering;
 use grace::Concurrent;
-use machine::{ENTRIES, Frame, Machine, Owner, PageSize, VirtAddr, VirtRange};
+use machine::{ENTRIES, Frame, Machine, PageSize, VirtAddr, VirtRange};
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Splits the page that `at` lies in, again and again, until it is no larger than `size`. Nothing is mapped differently,
@@ -18,8 +18,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// translations of two sizes for one address.
     ///
     /// # Errors
-    /// [`Error::NotCanonical`], [`Error::Kernel`], [`Error::Malformed`]; [`Error::Frames`]: the page may be smaller than it was,
-    /// but not as small as was asked for.
+    /// [`Error::NotCanonical`], [`Error::Kernel`], [`Error::Malformed`]; [`Error::Frames`]: no memory for the tables. Nothing is
+    /// changed then: all tables that it takes are there before the first is linked.
     pub fn split(&self, at: VirtAddr, size: PageSize) -> Result<'_, Owed<'_, M, F, G>, M, F, G> {
         let mut owed = Owed::nothing(self);
         match self.split_to(at, level_of(size), &mut owed) {
@@ -37,7 +37,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let page = at.align_down(PageSize::Size4K);
         let range = VirtRange::new(page, PageSize::Size4K.bytes()).ok_or(Error::Empty)?;
         self.check(range)?;
+        let (mut spare, mut needed) = (Spare::none(self), 0);
         loop {
+            spare.fill(mem::take(&mut needed))?;
             let guard = G::pin();
             let spot = self.walk(&guard).find(at, wanted).ok_or(Error::Malformed(at))?;
             let (Decoded::Page(..), Some(size)) = (spot.found, size_at(spot.level)) else {
@@ -49,22 +51,27 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             if spot.level <= wanted {
                 return Ok(());
             }
-            let new = self.new_table(spot.level - 1)?;
+            let steps = usize::from(spot.level - wanted);
+            if spare.len() < steps {
+                needed = steps;
+                continue;
+            }
+            let Some(new) = spare.take(spot.level - 1) else { return Err(Error::Malformed(at)) };
             let done = match lock(self.machine(), spot.entry.table(), at) {
                 Ok(Some(_locked)) => self.split_entry(&spot.entry, spot.level, new),
                 Ok(None) => Ok(false),
                 Err(error) => Err(error),
             };
             match done {
-                // Somebody else was first: look again.
-                Ok(false) => self.discard_table(new),
                 Ok(true) => {
                     if let Some(range) = VirtRange::new(at.align_down(size), size.bytes()) {
                         owed.debt.add(range, size);
                     }
                 }
+                // Somebody else was first: look again.
+                Ok(false) => spare.put(new),
                 Err(error) => {
-                    self.discard_table(new);
+                    spare.put(new);
                     return Err(error);
                 }
             }
@@ -124,19 +131,5 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 entry.store(0);
             }
         }
-    }
-
-    /// An empty table that is not linked yet.
-    pub(super) fn new_table(&self, level: u8) -> core::result::Result<Frame, Error> {
-        let table = self.paging().quick().alloc(QUICK_TABLE)?;
-        self.machine().set_owner(table, Owner::Table(level))?;
-        Ok(table)
-    }
-
-    /// A table that was not linked, and is empty.
-    pub(super) fn discard_table(&self, table: Frame) {
-        // SAFETY: it came from the list, nobody knows of it, and it is as it was. An error would mean that it never was
-        // a frame.
-        let _ = unsafe { self.paging().quick().free(QUICK_TABLE, table) };
     }
 }

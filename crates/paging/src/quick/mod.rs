@@ -11,7 +11,10 @@
 //! the state is kept by those who use the page: they give it back as they got it.
 //!
 //! A page of another node's memory is not kept, nor one for which a list is too long: they go back to the frame source.
-//! [`trim`](QuickLists::trim) gives back more as memory gets short.
+//! [`trim`](QuickLists::trim) gives back more as memory gets short. When it has given out,
+//! [`shortage`](QuickLists::shortage) asks all CPUs for all they have: by a flag in the line of each list, which its CPU sees when
+//! it next takes or gives a page, or at its timer interrupt ([`tick`](QuickLists::tick)). Nobody reaches into another CPU's
+//! list. A CPU that is about to be idle for long calls [`drain`](QuickLists::drain) first: it would see nothing.
 //!
 //! # Why it is right
 //! A list is changed by its own CPU only, with interrupts off: there is nothing that CPUs share, so no protocol between
@@ -30,7 +33,9 @@ pub(crate) use stats::bump;
 use alloc::boxed::Box;
 use alloc::collections::TryReserveError;
 use core::sync::atomic::Ordering;
-use machine::{ENTRIES, Frame, FrameError, FrameInfo, Machine, Owner, PerCpu, Place};
+use machine::{
+    CpuId, CpuSet, ENTRIES, Frame, FrameError, FrameInfo, Machine, Owner, PerCpu, Place,
+};
 use stats::{List, NOTHING};
 
 /// How many lists there are.
@@ -130,14 +135,20 @@ impl<M: Machine> QuickLists<M> {
     /// Takes a page in its constructed state, of [`Owner::Quick`] still: the caller says what it becomes. Any context.
     ///
     /// # Errors
-    /// [`FrameError::OutOfFrames`]: this CPU's list is empty, and so is the frame source.
+    /// [`FrameError::OutOfFrames`]: this CPU's list is empty, and so is the frame source. What other lists and other CPUs
+    /// have is not looked at: [`shortage`](QuickLists::shortage) does, and then it is worth trying again.
     ///
     /// # Panics
     /// There is no such list.
     #[inline]
     pub fn alloc(&self, list: u8) -> Result<Frame, FrameError> {
         match self.pop(list, true) {
-            Some(frame) => Ok(frame),
+            Some((frame, asked)) => {
+                if asked {
+                    self.give_if_asked(list);
+                }
+                Ok(frame)
+            }
             None => self.make(list),
         }
     }
@@ -168,8 +179,14 @@ impl<M: Machine> QuickLists<M> {
             _ => false,
         };
         if !kept {
-            self.with(list, |list| bump(if near { &list.full } else { &list.remote }));
+            let why = |list: &List| match (near, list.is_asked()) {
+                (false, _) => bump(&list.remote),
+                (true, false) => bump(&list.full),
+                (true, true) => bump(&list.given),
+            };
+            self.with(list, why);
             self.give_back(list, frame)?;
+            self.give_if_asked(list);
         }
         Ok(())
     }
@@ -195,6 +212,54 @@ impl<M: Machine> QuickLists<M> {
         trimmed
     }
 
+    /// Gives back what other CPUs have asked for, if they have: for each CPU's timer interrupt. One load for each list when
+    /// nobody has. Returns how many pages.
+    pub fn tick(&self) -> usize {
+        (0..NR_QUICK as u8).map(|list| self.give_if_asked(list)).sum()
+    }
+
+    /// Memory has given out: gives all pages of this CPU's lists back, and asks the other CPUs for theirs. Returns those that
+    /// have some. Does not wait; any context. It reads a line of each CPU, and writes one of those that have pages.
+    pub fn shortage(&self) -> CpuSet {
+        self.drain();
+        let here = {
+            let _section = self.machine.irqs_off();
+            self.machine.current()
+        };
+        let mut asked = CpuSet::EMPTY;
+        for (lists, number) in self.lists.iter().zip(0..) {
+            // Relaxed, all: hints. If a page comes to a list behind the look, the next look finds it.
+            for list in lists.iter().filter(|list| list.len.load(Ordering::Relaxed) != 0) {
+                if let Some(cpu) = CpuId::new(number).filter(|cpu| *cpu != here) {
+                    asked.insert(cpu);
+                    list.asked.store(1, Ordering::Relaxed);
+                }
+            }
+        }
+        asked
+    }
+
+    /// If another CPU has asked for this CPU's pages, they go.
+    #[cold]
+    fn give_if_asked(&self, list: u8) -> usize {
+        // Relaxed: a hint, and no more. First it is taken back: who asks again meanwhile is heard again.
+        let asked = self.with(list, |list| {
+            let asked = list.asked.load(Ordering::Relaxed) != 0;
+            if asked {
+                list.asked.store(0, Ordering::Relaxed);
+            }
+            asked
+        });
+        if asked != Some(true) {
+            return 0;
+        }
+        let given = self.take_back(list, usize::MAX);
+        self.with(list, |list| {
+            list.given.store(list.given.load(Ordering::Relaxed) + given as u64, Ordering::Relaxed)
+        });
+        given
+    }
+
     /// Gives all pages of this CPU's lists back. Returns how many.
     pub fn drain(&self) -> usize {
         (0..NR_QUICK as u8).map(|list| self.take_back(list, usize::MAX)).sum()
@@ -216,7 +281,7 @@ impl<M: Machine> QuickLists<M> {
 
     fn take_back(&self, list: u8, most: usize) -> usize {
         let pages = (0..most).map_while(|_| self.pop(list, false));
-        pages.filter(|page| self.give_back(list, *page).is_ok()).count()
+        pages.filter(|(page, _)| self.give_back(list, *page).is_ok()).count()
     }
 
     /// What has been counted on all CPUs, of one list.
@@ -235,7 +300,7 @@ impl<M: Machine> QuickLists<M> {
     }
 
     #[inline]
-    fn pop(&self, list: u8, count: bool) -> Option<Frame> {
+    fn pop(&self, list: u8, count: bool) -> Option<(Frame, bool)> {
         self.with(list, |list| {
             // Relaxed, all: the list is this CPU's alone, and so is a frame on it. Whoever it is shown to gets this by
             // the way it is shown.
@@ -251,7 +316,7 @@ impl<M: Machine> QuickLists<M> {
             if count {
                 bump(&list.taken);
             }
-            Some(frame)
+            Some((frame, list.is_asked()))
         })?
     }
 
@@ -261,7 +326,7 @@ impl<M: Machine> QuickLists<M> {
         let pushed = self.with(list, |list| {
             // Relaxed, all: as in `pop`.
             let len = list.len.load(Ordering::Relaxed);
-            if len >= QUICK_MAX {
+            if len >= QUICK_MAX || list.is_asked() {
                 return false;
             }
             info.word().store(list.head.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -5,22 +5,25 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub(super) const NOTHING: u32 = u32::MAX;
 
-/// The list of one CPU, on a line of its own.
-#[repr(align(64))]
+/// The list of one CPU: a line that taking and giving touch, and behind it what they do not.
+#[repr(C, align(64))]
 pub(super) struct List {
     /// The number of the first frame.
     pub(super) head: AtomicU32,
     pub(super) len: AtomicU32,
     pub(super) taken: AtomicU64,
     pub(super) kept: AtomicU64,
+    /// Whether another CPU has asked for the pages. The only word that others write, and only when memory has given out.
+    pub(super) asked: AtomicU32,
     // Off the fast path.
     pub(super) made: AtomicU64,
     pub(super) remote: AtomicU64,
     pub(super) full: AtomicU64,
     pub(super) trimmed: AtomicU64,
+    pub(super) given: AtomicU64,
 }
 
-const _: () = assert!(size_of::<List>() == 64);
+const _: () = assert!(core::mem::offset_of!(List, asked) < 64 && size_of::<List>() == 128);
 
 impl Default for List {
     fn default() -> Self {
@@ -33,6 +36,8 @@ impl Default for List {
             remote: AtomicU64::new(0),
             full: AtomicU64::new(0),
             trimmed: AtomicU64::new(0),
+            asked: AtomicU32::new(0),
+            given: AtomicU64::new(0),
         }
     }
 }
@@ -54,9 +59,18 @@ pub struct QuickStats {
     pub full: u64,
     /// Pages that [`trim`](super::QuickLists::trim) gave back.
     pub trimmed: u64,
+    /// Pages that went back because another CPU had asked for them ([`shortage`](super::QuickLists::shortage)).
+    pub given: u64,
 }
 
 impl List {
+    /// Whether another CPU has asked for the pages.
+    #[inline(always)]
+    pub(super) fn is_asked(&self) -> bool {
+        // Relaxed: a hint; what it leads to is done by this CPU alone.
+        self.asked.load(Ordering::Relaxed) != 0
+    }
+
     pub(super) fn stats(&self) -> QuickStats {
         // Relaxed, all: statistics.
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -68,6 +82,7 @@ impl List {
             remote: count(&self.remote),
             full: count(&self.full),
             trimmed: count(&self.trimmed),
+            given: count(&self.given),
         }
     }
 }
@@ -82,6 +97,7 @@ impl Sum for QuickStats {
             remote: sum.remote + one.remote,
             full: sum.full + one.full,
             trimmed: sum.trimmed + one.trimmed,
+            given: sum.given + one.given,
         })
     }
 }

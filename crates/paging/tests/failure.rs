@@ -1,0 +1,464 @@
+//! Every allocation on every path fails once, and nothing has happened (I7); and what is done so that few fail: memory that
+//! other CPUs have, or that waits for a grace period, is found first.
+
+mod common;
+
+use common::*;
+use machine::*;
+use paging::*;
+use sim::{Config, Failure, Grace, Program, Sim, seeded};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+type Tables<F> = PageTables<Sim, F, Grace>;
+
+const KERNEL: u64 = 0xffff_8000_0000_0000;
+/// Not memory of the machine.
+const FRAME: u64 = 1 << 24;
+
+fn frame(number: u64) -> Frame {
+    Frame::new(FRAME + number).unwrap()
+}
+
+fn is_short(error: Error) -> bool {
+    matches!(error, Error::Frames(FrameError::OutOfFrames { .. }))
+}
+
+/// All that is mapped in a half.
+fn look<F: Format>(tables: &Tables<F>) -> Vec<Mapping> {
+    let guard = <Grace as grace::Reclaim>::pin();
+    let half = match tables.space() {
+        Some(_) => VirtRange::new(virt(0), 1 << 47),
+        None => VirtRange::new(virt(KERNEL), 1 << 46),
+    };
+    tables.walk(&guard).pages(half.unwrap()).collect()
+}
+
+fn settled(sim: &Sim, quick: &QuickLists<Sim>) -> u64 {
+    assert!(sim.settle());
+    quick.drain();
+    sim.free_count()
+}
+
+/// Runs `what` on tables that `prepare` has filled, as often as it allocates, and lets another of its allocations fail each
+/// time. If memory has given out for good, it is an error, and all is as before; if not, it is done. Returns how many
+/// allocations there are.
+fn sweep<F: Format>(
+    kernel: bool,
+    prepare: impl Fn(&Tables<F>),
+    what: impl Fn(&Tables<F>) -> Result<(), Error>,
+) -> u64 {
+    let count = |lasting| {
+        let fails = |nth: &u64| once(kernel, &prepare, &what, *nth, lasting);
+        (1..).take_while(fails).count() as u64
+    };
+    let (for_good, for_once) = (count(true), count(false));
+    assert_eq!(for_good, for_once);
+    for_good
+}
+
+/// Returns whether there was such an allocation.
+fn once<F: Format>(
+    kernel: bool,
+    prepare: impl Fn(&Tables<F>),
+    what: impl Fn(&Tables<F>) -> Result<(), Error>,
+    nth: u64,
+    lasting: bool,
+) -> bool {
+    let config = Config { cpus: 1, frames: 256, levels: F::LEVELS, ..Config::default() };
+    let sim = Sim::new(config).unwrap();
+    let paging = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    let failed = sim.on_cpu(0, || {
+        let tables = match kernel {
+            true => Tables::<F>::kernel(&paging),
+            false => Tables::<F>::user(&paging, Asid(1), None),
+        };
+        let tables = tables.unwrap();
+        prepare(&tables);
+        let free = settled(&sim, paging.quick());
+        let before = look(&tables);
+        sim.fail_alloc(nth, lasting);
+        let result = what(&tables);
+        let failed = sim.alloc_failed();
+        if failed && lasting {
+            let error = result.expect_err("it went on without memory");
+            assert!(is_short(error), "{error}");
+            assert_eq!(look(&tables), before, "allocation {nth}");
+            if kernel {
+                let all = VirtRange::new(virt(KERNEL), 1 << 46).unwrap();
+                tables.prune(all).unwrap().flush();
+            }
+            assert_eq!(settled(&sim, paging.quick()), free, "allocation {nth} leaves something");
+            // There is nothing that keeps it from being done now.
+            what(&tables).unwrap();
+        } else {
+            result.unwrap();
+        }
+        assert!(sim.settle());
+        assert_eq!(paging.waiting(), 0);
+        drop(tables);
+        settled(&sim, paging.quick());
+        failed
+    });
+    sim.check_leaks().unwrap();
+    failed
+}
+
+fn nothing<F: Format>(_: &Tables<F>) {}
+
+fn map<F: Format>(tables: &Tables<F>, at: u64, len: u64, first: u64) -> Result<(), Error> {
+    tables.map(pages(at, len), frame(first), Attrs::USER_RW).map_err(|failed| failed.error)
+}
+
+fn every_allocation_fails_once<F: Format>() {
+    let levels = u64::from(F::LEVELS);
+    // A page, and large ones: a table for each level in between.
+    for (len, missing) in [(1, 1), (512, 2), (1 << 18, 3)] {
+        assert_eq!(sweep(false, nothing::<F>, |tables| map(tables, 0, len, 0)), levels - missing);
+    }
+    // Pages of all sizes, ascending and descending.
+    let stairs = |tables: &Tables<F>| {
+        let start = (1 << 30) - (1 << 21) - 0x1000;
+        map(tables, start, 1 + 512 + (1 << 18) + 512 + 1, (1 << 18) - 512 - 1)
+    };
+    assert_eq!(sweep(false, nothing, stairs), levels - 1 + 2);
+    // Over the border of a top-level entry: two of all.
+    let border = |tables: &Tables<F>| map(tables, (1 << 39) - 0x1000, 2, 0);
+    let wide = if levels == 4 { 6 } else { 7 };
+    assert_eq!(sweep(false, nothing, border), wide);
+    // Beside what is there already, and what is there stays.
+    let beside = |tables: &Tables<F>| map(tables, 0x1000, 1024, 2);
+    assert_eq!(sweep(false, |tables| map(tables, 0, 1, 0).unwrap(), beside), 2);
+
+    // Splits of one step, and of two.
+    let large = |tables: &Tables<F>| map(tables, 1 << 30, 1 << 18, 0).unwrap();
+    let split = |size| {
+        move |tables: &Tables<F>| {
+            tables.split(virt((1 << 30) + 0x20_5000), size).map(Owed::flush).map_err(|failed| {
+                assert!(failed.owed.is_nothing());
+                failed.error
+            })
+        }
+    };
+    assert_eq!(sweep(false, large, split(PageSize::Size2M)), 1);
+    assert_eq!(sweep(false, large, split(PageSize::Size4K)), 2);
+    let medium = |tables: &Tables<F>| map(tables, 1 << 30, 1024, 0).unwrap();
+    assert_eq!(sweep(false, medium, split(PageSize::Size4K)), 1);
+
+    // What needs no memory, over pages of all sizes, and with tables that become empty.
+    let prepare = |tables: &Tables<F>| {
+        stairs(tables).unwrap();
+        border(tables).unwrap();
+    };
+    let all = VirtRange::new(virt(0), 1 << 47).unwrap();
+    let unmap = |tables: &Tables<F>| {
+        tables.unmap(all, |_| ()).map(Owed::flush).map_err(|failed| failed.error)
+    };
+    assert_eq!(sweep(false, prepare, unmap), 0);
+    let protect = |tables: &Tables<F>| {
+        tables.protect(all, Flags::READ).map(Owed::flush).map_err(|failed| failed.error)
+    };
+    assert_eq!(sweep(false, prepare, protect), 0);
+    let prune =
+        |tables: &Tables<F>| tables.prune(all).map(Owed::flush).map_err(|failed| failed.error);
+    assert_eq!(sweep(false, prepare, prune), 0);
+}
+
+#[test]
+fn every_allocation_fails_once_with_four_levels() {
+    every_allocation_fails_once::<X86_64L4>();
+}
+
+#[test]
+fn every_allocation_fails_once_with_five_levels() {
+    every_allocation_fails_once::<X86_64L5>();
+}
+
+/// The kernel's: all that is reserved, or nothing; and what was mapped half-way is unmapped.
+#[test]
+fn the_kernels_tables() {
+    let top = |index: u64| KERNEL + (index << 39);
+    let reserve =
+        |tables: &Tables<X86_64L4>| tables.reserve(VirtRange::new(virt(top(2)), 5 << 39).unwrap());
+    assert_eq!(sweep(true, nothing, reserve), 5);
+    let some = |tables: &Tables<X86_64L4>| tables.reserve(pages(top(4), 1)).unwrap();
+    assert_eq!(sweep(true, some, reserve), 4);
+    let all = |tables: &Tables<X86_64L4>| reserve(tables).unwrap();
+    assert_eq!(sweep(true, all, reserve), 0);
+    let map = |tables: &Tables<X86_64L4>| {
+        let range = pages(top(3) - 0x1000, 2);
+        tables.map(range, frame(0), Attrs::KERNEL_RW).map_err(|failed| failed.error)
+    };
+    assert_eq!(sweep(true, all, map), 4);
+}
+
+/// Tables at the top, of a program and of the kernel.
+#[test]
+fn no_memory_for_the_top() {
+    let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    sim.on_cpu(0, || {
+        for _ in 0..2 {
+            sim.fail_alloc(1, true);
+            assert!(is_short(Space::<Grace>::user(&shared, Asid(1), None).unwrap_err()));
+            sim.fail_alloc(1, true);
+            assert!(is_short(Space::<Grace>::kernel(&shared).unwrap_err()));
+            assert!(sim.alloc_failed());
+        }
+        let kernel = Arc::new(Space::<Grace>::kernel(&shared).unwrap());
+        sim.fail_alloc(1, true);
+        let user = || Space::user(&shared, Asid(1), Some(kernel.clone()));
+        assert!(is_short(user().unwrap_err()) && sim.alloc_failed());
+        drop(user().unwrap());
+        drop(kernel);
+    });
+    all_given_back(&sim, &shared).unwrap();
+}
+
+/// What the supply of `map_with` says at each place: an error, or a page that does not fit.
+#[test]
+fn supplies_that_fail() {
+    let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    sim.on_cpu(0, || {
+        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
+        let range = pages((1 << 30) - 0x5000, 10);
+        for nth in 0..10 {
+            for wrong in [Err(FrameError::NotOurs(frame(9))), Ok((frame(0), PageSize::Size2M))] {
+                let mut calls = 0;
+                let supply = |_, _| {
+                    calls += 1;
+                    if calls == nth + 1 { wrong } else { Ok((frame(calls), PageSize::Size4K)) }
+                };
+                let failed = space.map_with(range, Attrs::USER_RW, supply).unwrap_err();
+                let at = virt(range.start().get() + (nth << 12));
+                let expected = match wrong {
+                    Err(error) => Error::Frames(error),
+                    Ok((_, size)) => Error::TooLarge(at, size),
+                };
+                assert_eq!(failed.error, expected);
+                drop(failed);
+                assert_eq!(look(&space), []);
+                assert!(sim.settle());
+                assert_eq!(tables(&sim), 1);
+            }
+        }
+        drop(space);
+    });
+    all_given_back(&sim, &shared).unwrap();
+}
+
+// --- memory that is found first -----------------------------------------------------------------
+
+/// CPU 0 needs three tables, and all that there is lies on CPU 1's list, which CPU 1 uses, or only ticks for.
+fn on_another_list(seed: u64, ticks: bool) -> Result<(), Failure> {
+    let sim = Sim::new(Config { cpus: 2, frames: 32, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    if ticks {
+        let theirs = Arc::downgrade(&shared);
+        let tick = move |_: &Sim| {
+            theirs.upgrade().map(|shared| shared.quick().tick());
+        };
+        sim.on_tick(tick).unwrap();
+    }
+    let space = sim.on_cpu(0, || {
+        std::mem::ManuallyDrop::new(Space::<Grace>::user(&shared, Asid(1), None).unwrap())
+    });
+    let quick = shared.quick();
+    let hoard = |list: u8| {
+        let take = || {
+            let page = quick.alloc(list).unwrap();
+            sim.set_owner(page, Owner::Table(0)).unwrap();
+            page
+        };
+        let pages: Vec<Frame> = (0..sim.free_count() / 2 + 1).map(|_| take()).collect();
+        // SAFETY: as it was.
+        pages.iter().for_each(|page| unsafe { quick.free(list, *page) }.unwrap());
+    };
+    sim.on_cpu(1, || {
+        hoard(QUICK_TABLE);
+        hoard(QUICK_ROOT);
+        while sim.alloc(0, Place::Local).is_ok() {}
+    });
+    let (done, mapped) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let needs = || {
+        let mapping = || space.map(pages(0x5000, 1), frame(0), Attrs::USER_RW);
+        let result = mapping().map_err(|failed| failed.error);
+        mapped.store(usize::from(result.is_ok()), SeqCst);
+        assert!(ticks || result.is_ok() || is_short(result.unwrap_err()));
+        assert!(!ticks || result.is_ok(), "{result:?}");
+        done.store(true, SeqCst);
+    };
+    let has = || {
+        while !done.load(SeqCst) {
+            if ticks {
+                sim.step(Access::Shared);
+                continue;
+            }
+            // It takes a page and gives it back, as ever.
+            if let Ok(page) = quick.alloc(QUICK_TABLE) {
+                sim.set_owner(page, Owner::Table(0)).unwrap();
+                // SAFETY: as it was.
+                unsafe { quick.free(QUICK_TABLE, page) }.unwrap();
+            }
+            sim.step(Access::Shared);
+        }
+    };
+    seeded(&sim, seed, vec![Box::new(needs) as Program, Box::new(has)])?;
+    assert_eq!(mapped.into_inner(), 1, "the pages stayed where they were");
+    sim.on_cpu(0, || {
+        space.unmap(pages(0x5000, 1), |_| ()).unwrap().flush();
+        assert!(quick.stats(QUICK_TABLE).given != 0);
+        let rest = sim.allocated();
+        let rest = rest.into_iter().filter(|block| block.owner == Owner::Raw);
+        rest.for_each(|block| release(&sim, block.frame));
+        drop(std::mem::ManuallyDrop::into_inner(space));
+    });
+    Ok(all_given_back(&sim, &shared)?)
+}
+
+#[test]
+fn pages_on_other_lists_are_found() {
+    right(200, |seed| on_another_list(seed, true));
+    right(200, |seed| on_another_list(seed, false));
+}
+
+/// Pages that this CPU has on a list of another kind.
+#[test]
+fn pages_on_our_other_list_are_found() {
+    let sim = Sim::new(Config { cpus: 1, frames: 16, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    sim.on_cpu(0, || {
+        let quick = shared.quick();
+        let roots: Vec<Frame> = std::iter::from_fn(|| quick.alloc(QUICK_ROOT).ok()).collect();
+        // SAFETY: as they were.
+        roots.iter().for_each(|page| unsafe { quick.free(QUICK_ROOT, *page) }.unwrap());
+        assert_eq!(sim.free_count(), 0);
+        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
+        space.map(pages(0x5000, 1), frame(0), Attrs::USER_RW).unwrap();
+        space.unmap(pages(0x5000, 1), |_| ()).unwrap().flush();
+        drop(space);
+    });
+    all_given_back(&sim, &shared).unwrap();
+}
+
+/// All tables wait for the end of a grace period, which CPU 1 holds up: for a while, or until the end.
+fn in_wait(seed: u64, leaves: bool) -> Result<(), Failure> {
+    let sim = Sim::new(Config { cpus: 2, frames: 8, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    let space = sim.on_cpu(0, || {
+        std::mem::ManuallyDrop::new(Space::<Grace>::user(&shared, Asid(1), None).unwrap())
+    });
+    let (inside, done) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (one, other) = (pages(0x5000, 1), pages(1 << 40, 1));
+    let needs = || {
+        while !inside.load(SeqCst) {
+            sim.relax();
+        }
+        space.map(one, frame(0), Attrs::USER_RW).unwrap();
+        space.unmap(one, |_| ()).unwrap().flush();
+        let mut hogs = Vec::new();
+        // Two frames are left; three are needed.
+        while sim.free_count() > 2 {
+            hogs.push(sim.alloc(0, Place::Local).unwrap());
+        }
+        assert!(shared.waiting() <= 3);
+        match space.map(other, frame(0), Attrs::USER_RW) {
+            Ok(()) => {
+                assert!(leaves, "memory from nowhere");
+                space.unmap(other, |_| ()).unwrap().flush();
+            }
+            Err(failed) => {
+                assert!(!leaves, "{failed}");
+                assert!(is_short(failed.error));
+                drop(failed);
+                // Reported, not lost; what was made half-way waits too.
+                assert_eq!(shared.waiting(), 5);
+                assert_eq!(look(&space), []);
+            }
+        }
+        hogs.into_iter().for_each(|frame| release(&sim, frame));
+        done.store(true, SeqCst);
+    };
+    let holds = || {
+        let guard = <Grace as grace::Reclaim>::pin();
+        inside.store(true, SeqCst);
+        if leaves {
+            (0..50).for_each(|_| sim.step(Access::Shared));
+            drop(guard);
+            while !done.load(SeqCst) {
+                sim.step(Access::Shared);
+            }
+        } else {
+            while !done.load(SeqCst) {
+                sim.relax();
+            }
+            drop(guard);
+        }
+    };
+    seeded(&sim, seed, vec![Box::new(needs) as Program, Box::new(holds)])?;
+    sim.on_cpu(0, || {
+        assert!(sim.settle());
+        assert_eq!(shared.waiting(), 0);
+        drop(std::mem::ManuallyDrop::into_inner(space));
+    });
+    Ok(all_given_back(&sim, &shared)?)
+}
+
+#[test]
+fn tables_in_wait_are_hurried() {
+    right(200, |seed| in_wait(seed, true));
+}
+
+#[test]
+fn tables_that_are_held_up_are_reported() {
+    right(20, |seed| in_wait(seed, false));
+}
+
+// --- debts that nobody pays ---------------------------------------------------------------------
+
+fn owe(range: VirtRange, space: &Space) -> Owed<'_, Sim, X86_64L4, Grace> {
+    space.map(range, frame(0), Attrs::USER_RW).unwrap();
+    space.unmap(range, |_| ()).unwrap()
+}
+
+/// A debt that is dropped is paid, on all CPUs; also when its tables are gone, and when somebody else's tables are asked to.
+#[test]
+fn debts_are_never_lost() {
+    let sim = Sim::new(Config { cpus: 3, frames: 96, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    // CPUs 1 and 2 have run, so a flush on all of them is one on each.
+    (1..3).for_each(|cpu| sim.on_cpu(cpu, || ()));
+    sim.on_cpu(0, || {
+        let user = |asid| Space::<Grace>::user(&shared, Asid(asid), None).unwrap();
+        let (one, two) = (user(1), user(2));
+        let range = pages(0x5000, 1);
+        let flushes = |what: &mut dyn FnMut()| {
+            let (before, waiting) = (sim.counts().flushes, shared.waiting());
+            what();
+            assert!(sim.settle());
+            (sim.counts().flushes - before, waiting)
+        };
+        // Nobody has activated the spaces, so those who know that flush nowhere.
+        let mut debt = Some(owe(range, &one).defer());
+        assert_eq!(flushes(&mut || one.pay(debt.take().unwrap())), (0, 3));
+        let mut debt = Some(owe(range, &one).defer());
+        assert!(!debt.as_ref().unwrap().is_nothing());
+        assert_eq!(flushes(&mut || drop(debt.take())), (3, 3), "dropped");
+        assert_eq!(shared.waiting(), 0);
+        let mut debt = Some(owe(range, &one).defer());
+        assert_eq!(flushes(&mut || two.pay(debt.take().unwrap())), (3, 3), "the wrong tables");
+        let (mut debt, mut other) = (one.no_debt(), Some(owe(range, &two).defer()));
+        assert_eq!(flushes(&mut || debt.join(other.take().unwrap())), (3, 3), "of other tables");
+        assert_eq!(flushes(&mut || owe(range, &two).defer_to(&mut debt)).0, 0);
+        assert!(debt.is_nothing());
+        debt.join(owe(range, &one).defer());
+        owe(range, &one).defer_to(&mut debt);
+        assert_eq!((shared.waiting(), debt.range()), (6, Some(range)));
+        drop(one);
+        let mut debt = Some(debt);
+        assert_eq!(flushes(&mut || drop(debt.take())), (3, 6), "its tables are gone");
+        drop(two);
+    });
+    all_given_back(&sim, &shared).unwrap();
+}
