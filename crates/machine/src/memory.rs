@@ -90,10 +90,15 @@ impl<'m, M: Step + ?Sized> Entries<'m, M> {
 
     /// Those of a range of numbers, which ends at [`ENTRIES`] at the latest.
     #[inline]
-    pub fn range(self, range: core::ops::Range<usize>) -> impl Iterator<Item = Entry<'m, M>> {
-        let Entries { machine, cells, table } = self;
-        let cells = cells.iter().enumerate().take(range.end).skip(range.start);
-        cells.map(move |(index, cell)| Entry { machine, cell, table, index })
+    pub fn range(
+        &self,
+        range: core::ops::Range<usize>,
+    ) -> impl Iterator<Item = Entry<'m, M>> + use<'m, M> {
+        let &Entries { machine, cells, table } = self;
+        let first = range.start;
+        let cells = cells.get(first..range.end.min(ENTRIES)).unwrap_or_default();
+        let place = move |(at, cell)| Entry { machine, cell, table, index: first + at };
+        cells.iter().enumerate().map(place)
     }
 }
 

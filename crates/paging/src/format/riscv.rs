@@ -113,7 +113,8 @@ unsafe impl<const LEVELS: u8> Format for Riscv<LEVELS> {
 
     #[inline]
     fn next(entry: u64, level: u8) -> Option<Frame> {
-        const ZERO: u64 = READ | WRITE | EXECUTE | USER | ACCESSED | DIRTY | 3 << MEMORY_TYPE | RESERVED;
+        const ZERO: u64 =
+            READ | WRITE | EXECUTE | USER | ACCESSED | DIRTY | 3 << MEMORY_TYPE | RESERVED;
         if level == 0 || entry & (ZERO | VALID) != VALID {
             return None;
         }

@@ -6,8 +6,10 @@
 
 use super::take::Taken;
 use core::fmt;
-use machine::{Frame, FrameSource, Machine};
+use machine::{Access, Frame, FrameSource, Machine};
 
+/// As many frames as are looked at before the first of them is pinned.
+pub(super) const BATCH: usize = 8;
 /// The largest order that is tried: a block of 1 GiB.
 const MAX_ORDER: u8 = 18;
 
@@ -65,11 +67,11 @@ impl<'a, M: Machine> Pins<'a, M> {
     }
 
     /// Pins one frame, if there is room. One locked instruction, on the line of its state.
-    #[inline]
+    #[inline(always)]
     pub(super) fn add_one(&mut self, frame: Frame) -> bool {
         let machine = self.machine;
         let Some(slot) = self.into.get_mut(self.len) else { return false };
-        machine.step(machine::Access::Shared);
+        machine.step(Access::Shared);
         // What has references begins a block, and one pin needs no more of it.
         let own = machine.info(frame).is_some_and(|info| info.try_pin(1));
         if !own && pin_block(machine, frame, 1).is_none() {
@@ -77,6 +79,30 @@ impl<'a, M: Machine> Pins<'a, M> {
         }
         *slot = frame;
         self.len += 1;
+        true
+    }
+
+    /// Pins frames that each are a block, if there is room: all of them, or none. One locked instruction for each, on the
+    /// line of its state; all lines are looked at before the first.
+    #[inline(always)]
+    pub(super) fn add_batch(&mut self, frames: &[Frame; BATCH]) -> bool {
+        let machine = self.machine;
+        let Some(free) = self.into.get_mut(self.len..self.len + BATCH) else { return false };
+        let mut states = [None; BATCH];
+        for (state, frame) in states.iter_mut().zip(frames) {
+            let Some(info) = machine.info(*frame) else { return false };
+            *state = Some((info, info.seen()));
+        }
+        free.copy_from_slice(frames);
+        for (number, state) in states.iter().enumerate() {
+            machine.step(Access::Shared);
+            if !state.is_some_and(|(info, seen)| info.try_pin_seen(seen)) {
+                self.len += number;
+                self.cut(self.len - number);
+                return false;
+            }
+        }
+        self.len += BATCH;
         true
     }
 
@@ -137,7 +163,7 @@ impl<M: Machine> fmt::Debug for Pins<'_, M> {
 /// instruction, unless the frame lies within a block.
 #[cold]
 fn pin_block<M: Machine>(machine: &M, frame: Frame, most: usize) -> Option<usize> {
-    machine.step(machine::Access::Shared);
+    machine.step(Access::Shared);
     (0..=MAX_ORDER).find_map(|order| {
         let head = head_of(frame, order)?;
         let info = machine.info(head)?;
@@ -174,24 +200,49 @@ fn left_in(head: Frame, order: u8, frame: Frame) -> Option<usize> {
 /// The caller holds the pins, from [`Pins::keep`], and will not use the frames' memory by them.
 pub unsafe fn unpin<M: FrameSource + ?Sized>(machine: &M, frames: &[Frame]) {
     let mut rest = frames;
-    while let Some(first) = rest.first() {
-        // A block that is pinned stays one: so this finds the one that was pinned.
-        let block = (0..=MAX_ORDER).find_map(|order| {
-            let head = head_of(*first, order)?;
-            let info = machine.info(head)?;
-            let left = left_in(head, info.order(), *first)?;
-            (info.pins() != 0).then_some((head, left))
-        });
-        let Some((head, left)) = block else {
-            debug_assert!(false, "frame {first} is not pinned");
-            rest = &rest[1..];
-            continue;
-        };
-        let follow = rest.iter().zip(first.number()..).take(left);
-        let count = follow.take_while(|(frame, number)| frame.number() == *number).count();
-        // SAFETY: the caller's promise.
-        let done = unsafe { machine.unpin(head, count as u32) };
-        debug_assert!(done.is_ok(), "{done:?}");
-        rest = &rest[count..];
+    while let Some((first, others)) = rest.split_first() {
+        // Most often it is a block of its own.
+        if let Some(info) = machine.info(*first)
+            && info.order() == 0
+            && info.pins() != 0
+        {
+            // SAFETY: the caller's promise.
+            let done = unsafe { machine.unpin(*first, 1) };
+            debug_assert!(done.is_ok(), "{done:?}");
+            rest = others;
+        } else {
+            // SAFETY: the caller's promise.
+            rest = unsafe { unpin_block(machine, *first, rest) };
+        }
     }
+}
+
+/// Gives up the pins of those of the frames, from `first` on, that follow one another in its block, in one step. Returns
+/// the others.
+///
+/// # Safety
+/// As for [`unpin`].
+#[cold]
+unsafe fn unpin_block<'f, M: FrameSource + ?Sized>(
+    machine: &M,
+    first: Frame,
+    frames: &'f [Frame],
+) -> &'f [Frame] {
+    // A block that is pinned stays one: so this finds the one that was pinned.
+    let block = (0..=MAX_ORDER).find_map(|order| {
+        let head = head_of(first, order)?;
+        let info = machine.info(head)?;
+        let left = left_in(head, info.order(), first)?;
+        (info.pins() != 0).then_some((head, left))
+    });
+    let Some((head, left)) = block else {
+        debug_assert!(false, "frame {first} is not pinned");
+        return &frames[1..];
+    };
+    let follow = frames.iter().zip(first.number()..).take(left);
+    let count = follow.take_while(|(frame, number)| frame.number() == *number).count();
+    // SAFETY: the caller's promise.
+    let done = unsafe { machine.unpin(head, count as u32) };
+    debug_assert!(done.is_ok(), "{done:?}");
+    &frames[count..]
 }

@@ -1,13 +1,11 @@
 //! A page is taken: without a lock, or with its table's.
 
-use super::pins::Pins;
-#[cfg(test)]
-use super::tests;
+use super::pins::{BATCH, Pins};
 use crate::format::{Format, size_at};
 use crate::lock::lock;
 use crate::tables::PageTables;
 use grace::Concurrent;
-use machine::{ENTRIES, Entry, Machine, VirtAddr};
+use machine::{ENTRIES, Entries, Entry, Frame, Machine, VirtAddr};
 
 /// Whether pages were pinned at an entry, or why none.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,16 +26,31 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         while pins.room() != 0 {
             let before = pins.frames().len();
             let Some((entry, level, value)) = walk.descend(at, 0) else { return };
-            if level == 0 {
+            if level != 0 {
+                if take_large::<M, F>(at, &entry, level, value, write, pins) != Taken::Some {
+                    return;
+                }
+            } else if pins.room() == 1 {
+                let _ = take_page::<M, F>(&entry, value, write, pins);
+                return;
+            } else {
+                // As many as are wanted of this table.
                 let Some(entries) = walk.entries(entry.table()) else { return };
-                let end = (entry.index() + pins.room()).min(ENTRIES);
-                for entry in entries.range(entry.index()..end) {
+                let mut index = entry.index();
+                while pins.room() != 0 && index < ENTRIES {
+                    if pins.room() >= BATCH
+                        && index + BATCH <= ENTRIES
+                        && take_batch::<M, F>(&entries, index, write, pins)
+                    {
+                        index += BATCH;
+                        continue;
+                    }
+                    let Some(entry) = entries.get(index) else { return };
                     if take_page::<M, F>(&entry, entry.load(), write, pins) != Taken::Some {
                         return;
                     }
+                    index += 1;
                 }
-            } else if take_large::<M, F>(at, &entry, level, value, write, pins) != Taken::Some {
-                return;
             }
             let taken = (pins.frames().len() - before) as u64;
             let Some(next) = at.checked_add(taken << 12) else { return };
@@ -49,7 +62,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     pub(super) fn take_locked(&self, at: VirtAddr, write: bool, pins: &mut Pins<'_, M>) -> Taken {
         loop {
             let guard = G::pin();
-            let Some((entry, level, _)) = self.walk(&guard).descend(at, 0) else {
+            let walk = self.walk(&guard);
+            let Some((entry, level, _)) = walk.descend(at, 0) else {
                 return Taken::Not;
             };
             match lock(self.machine(), entry.table(), at) {
@@ -59,7 +73,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                     if level == 0 {
                         return take_page::<M, F>(&entry, value, write, pins);
                     }
-                    // A table where a page was, or nothing: the walk begins again.
+                    // A table where a page was: the walk begins again.
                     if F::next(value, level).is_none() {
                         return take_large::<M, F>(at, &entry, level, value, write, pins);
                     }
@@ -73,7 +87,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 
 /// Pins the page of 4 KiB that an entry leads to, which said `value`, and looks again whether it still does. Bits that
 /// hardware marks may change; all else that matters is as it was.
-#[inline]
+#[inline(always)]
 fn take_page<M: Machine, F: Format>(
     entry: &Entry<'_, M>,
     value: u64,
@@ -84,11 +98,46 @@ fn take_page<M: Machine, F: Format>(
     if !pins.add_one(frame) {
         return pins.why_not(frame);
     }
-    if !still::<M, F>(entry, 0, write, frame) {
+    if !still(F::usable(entry.load(), 0, write) == Some(frame)) {
         pins.cut(pins.frames().len() - 1);
         return Taken::Not;
     }
     Taken::Some
+}
+
+/// As [`take_page`], of [`BATCH`] entries from `first` on: all of them, or none. All are looked at, then all pinned, then
+/// all looked at again: so one locked instruction follows the other, and none waits for a load that waits for the one
+/// before.
+#[inline(always)]
+fn take_batch<M: Machine, F: Format>(
+    entries: &Entries<'_, M>,
+    first: usize,
+    write: bool,
+    pins: &mut Pins<'_, M>,
+) -> bool {
+    let look = |number| F::usable(entries.get(first + number)?.load(), 0, write);
+    let mut frames = [Frame::default(); BATCH];
+    for (number, frame) in frames.iter_mut().enumerate() {
+        let Some(found) = look(number) else { return false };
+        *frame = found;
+    }
+    let before = pins.frames().len();
+    if !pins.add_batch(&frames) {
+        return false;
+    }
+    let same = frames.iter().enumerate().all(|(number, frame)| look(number) == Some(*frame));
+    if !still(same) {
+        pins.cut(before);
+    }
+    pins.frames().len() != before
+}
+
+/// Whether an entry that was looked at twice may be believed.
+#[inline(always)]
+fn still(same: bool) -> bool {
+    #[cfg(test)]
+    let same = same || super::tests::SECOND_LOOK_LEFT_OUT.get();
+    same
 }
 
 /// As [`take_page`], of a larger page, from `at` on as much as is wanted.
@@ -111,23 +160,9 @@ fn take_large<M: Machine, F: Format>(
     if !pins.add(frame, count as usize) {
         return pins.why_not(frame);
     }
-    if !still::<M, F>(entry, level, write, first) {
+    if !still(F::usable(entry.load(), level, write) == Some(first)) {
         pins.cut(before);
         return Taken::Not;
     }
     Taken::Some
-}
-
-/// The second look.
-#[inline]
-fn still<M: Machine, F: Format>(
-    entry: &Entry<'_, M>,
-    level: u8,
-    write: bool,
-    frame: machine::Frame,
-) -> bool {
-    let same = F::usable(entry.load(), level, write) == Some(frame);
-    #[cfg(test)]
-    let same = same || tests::SECOND_LOOK_LEFT_OUT.get();
-    same
 }

@@ -118,19 +118,75 @@ fn beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
     finish(&sim, &paging, space)
 }
 
+/// As [`beside_unmaps`], with as many pages mapped as are pinned at once: each in turn is unmapped, and its frame is somebody
+/// else's for a while.
+fn batches_beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
+    const PAGES: u64 = 10;
+    SECOND_LOOK_LEFT_OUT.set(mutant);
+    let (sim, paging, space) = machine(2, 96);
+    let map = |page: u64| {
+        let frame = user_block(&sim, 0);
+        tag(&sim, frame).store(1, RELAXED);
+        space.map(pages(AT + (page << 12), 1), frame, Attrs::USER_RW).unwrap();
+        frame
+    };
+    let mut frames: Vec<_> = sim.on_cpu(0, || (0..PAGES).map(map).collect());
+    let owner = || {
+        for page in [3, 9, 0, 7] {
+            let frame = frames[page];
+            space.unmap(pages(AT + ((page as u64) << 12), 1), |_| ()).unwrap().flush();
+            release(&sim, frame);
+            let other = sim.alloc(0, Place::Local).unwrap();
+            if other == frame {
+                // It was the last reference: nobody has it pinned.
+                tag(&sim, other).store(2, RELAXED);
+            }
+            (0..60).for_each(|_| sim.step(Access::Shared));
+            release(&sim, other);
+            frames[page] = map(page as u64);
+        }
+    };
+    let pinner = || {
+        let mut into = [Frame::default(); PAGES as usize];
+        for _ in 0..6 {
+            let Ok(pins) = space.get_user_pages_fast(virt(AT), true, &mut into, |_, _| false)
+            else {
+                continue;
+            };
+            for frame in pins.frames() {
+                assert_eq!(tag(&sim, *frame).load(RELAXED), 1, "somebody else's");
+                sim.step(Access::Shared);
+                assert_eq!(tag(&sim, *frame).load(RELAXED), 1, "not ours any more");
+            }
+        }
+    };
+    let ran = seeded(&sim, seed, vec![Box::new(owner) as Program, Box::new(pinner)]);
+    SECOND_LOOK_LEFT_OUT.set(false);
+    ran?;
+    sim.on_cpu(0, || {
+        space.unmap(pages(AT, PAGES), |_| ()).unwrap().flush();
+        frames.iter().for_each(|frame| release(&sim, *frame));
+    });
+    finish(&sim, &paging, space)
+}
+
 #[test]
 fn what_is_pinned_is_what_was_mapped() {
     let right = explore(2000, |seed| beside_unmaps(seed, false));
+    right.unwrap_or_else(|failure| panic!("{failure}"));
+    let right = explore(1000, |seed| batches_beside_unmaps(seed, false));
     right.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 #[test]
 fn an_entry_that_is_not_looked_at_twice_is_caught() {
-    let failure = explore(2000, |seed| beside_unmaps(seed, true)).unwrap_err();
-    let text = std::string::ToString::to_string(&failure);
-    assert!(text.contains("somebody else's") || text.contains("not ours any more"), "{text}");
-    let seed = failure.seed.unwrap();
-    assert!(beside_unmaps(seed, true).is_err(), "the seed did not show it again");
+    for run in [beside_unmaps, batches_beside_unmaps] {
+        let failure = explore(2000, |seed| run(seed, true)).unwrap_err();
+        let text = std::string::ToString::to_string(&failure);
+        assert!(text.contains("somebody else's") || text.contains("not ours any more"), "{text}");
+        let seed = failure.seed.unwrap();
+        assert!(run(seed, true).is_err(), "the seed did not show it again");
+    }
 }
 
 /// The fallback brings pages in, under a lock of its own, while another CPU takes them away.
