@@ -1,0 +1,88 @@
+//! What an experiment has found: rows, and targets with their bounds.
+//!
+//! An experiment makes a [`Report`]. It is data first: [`Report::json_lines`] has one object a line, for each row
+//! `experiment`, `case`, `implementation`, `cpus`, `size`, `metric`, `value` and `unit`, for each target `experiment`,
+//! `target`, `value`, `bound` and `met`. Its `Display` is tables in Markdown: for each experiment and metric a line for each
+//! case, size and number of CPUs, with a column for each implementation; then the targets, met or missed by how much.
+//!
+//! `no_std`; allocates.
+#![no_std]
+#![deny(missing_docs)]
+extern crate alloc;
+
+mod statistics;
+mod table;
+mod target;
+
+pub use statistics::{median, spread};
+pub use target::Target;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use serde::Serialize;
+
+/// One figure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// What was tried.
+    pub experiment: String,
+    /// In which way.
+    pub case: String,
+    /// Of what: ours, what it replaces, a published figure.
+    pub implementation: String,
+    /// On how many CPUs at once.
+    pub cpus: usize,
+    /// How large: pages, ranges; 0 where there is no size.
+    pub size: usize,
+    /// What was measured or counted.
+    pub metric: String,
+    /// How much.
+    pub value: f64,
+    /// Of what unit.
+    pub unit: String,
+}
+
+/// All figures and targets of some experiments, in order. `Display` makes tables of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// The figures.
+    pub rows: Vec<Row>,
+    /// The bounds that they are held against.
+    pub targets: Vec<Target>,
+}
+
+impl Report {
+    /// Appends another's rows and targets.
+    pub fn merge(&mut self, other: Report) {
+        self.rows.extend(other.rows);
+        self.targets.extend(other.targets);
+    }
+
+    /// Whether no target is missed.
+    pub fn all_met(&self) -> bool {
+        self.targets.iter().all(Target::met)
+    }
+
+    /// One JSON object for each row, then for each target; each ends a line. A value that is no number is `null`.
+    pub fn json_lines(&self) -> String {
+        let rows = self.rows.iter().map(serde_json::to_string);
+        let targets = self.targets.iter().map(serde_json::to_string);
+        // Strings and numbers can always be written.
+        rows.chain(targets).flatten().flat_map(|line| [line, "\n".into()]).collect()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        table::rows(f, &self.rows)?;
+        if !self.targets.is_empty() {
+            target::list(f, &self.targets)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

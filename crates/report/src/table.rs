@@ -1,0 +1,124 @@
+//! Tables in Markdown, whose columns are as wide as what is in them.
+
+use crate::Row;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+
+/// A table for each experiment and metric: a line for each case, size and number of CPUs, a column for each implementation.
+pub(crate) fn rows(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
+    let mut tables: Vec<(&str, &str)> = Vec::new();
+    for row in rows {
+        add(&mut tables, (row.experiment.as_str(), row.metric.as_str()));
+    }
+    for (experiment, metric) in tables {
+        let own = rows.iter().filter(|row| row.experiment == experiment && row.metric == metric);
+        let own: Vec<&Row> = own.collect();
+        let (mut columns, mut keys) = (Vec::new(), Vec::new());
+        for row in &own {
+            add(&mut columns, row.implementation.as_str());
+            add(&mut keys, (row.case.as_str(), row.size, row.cpus));
+        }
+        let mut lines = Vec::from([Vec::from(["case".into(), "size".into(), "CPUs".to_string()])]);
+        lines[0].extend(columns.iter().map(|name| name.to_string()));
+        for key in keys {
+            let mut line = Vec::from([key.0.into(), key.1.to_string(), key.2.to_string()]);
+            for column in &columns {
+                let cell = own.iter().find(|row| {
+                    row.implementation == *column && (row.case.as_str(), row.size, row.cpus) == key
+                });
+                let text = |row: &&Row| format!("{} {}", figure(row.value), row.unit);
+                line.push(cell.map_or("-".into(), |row| text(row).trim_end().into()));
+            }
+            lines.push(line);
+        }
+        writeln!(f, "\n**{experiment}: {metric}**\n")?;
+        print(f, &lines)?;
+    }
+    Ok(())
+}
+
+fn add<T: PartialEq>(list: &mut Vec<T>, one: T) {
+    if !list.contains(&one) {
+        list.push(one);
+    }
+}
+
+/// The first line is the head.
+pub(crate) fn print(f: &mut fmt::Formatter<'_>, lines: &[Vec<String>]) -> fmt::Result {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |at: usize| {
+        lines.iter().filter_map(|line| line.get(at)).map(|text| text.chars().count()).max()
+    };
+    let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or(0)).collect();
+    for (number, line) in lines.iter().enumerate() {
+        f.write_str("|")?;
+        for (text, width) in line.iter().zip(&widths) {
+            write!(f, " {text:width$} |")?;
+        }
+        writeln!(f)?;
+        if number == 0 {
+            f.write_str("|")?;
+            widths.iter().try_for_each(|width| write!(f, " {:-<width$} |", ""))?;
+            writeln!(f)?;
+        }
+    }
+    Ok(())
+}
+
+/// Two or three digits.
+pub(crate) fn figure(value: f64) -> String {
+    match value {
+        _ if value.is_nan() => "-".into(),
+        _ if value == 0.0 => "0".into(),
+        _ if value >= 1e10 => format!("{:.0}G", value / 1e9),
+        _ if value >= 1e7 => format!("{:.0}M", value / 1e6),
+        _ if value >= 1e4 => format!("{:.0}k", value / 1e3),
+        _ if value >= 9.95 => format!("{value:.0}"),
+        _ if value >= 0.995 => format!("{value:.1}"),
+        _ if value >= 0.095 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Report, Target};
+
+    #[test]
+    fn figures_are_short() {
+        let texts = [0.0, 0.0021, 0.1, 7.04, 9.96, 3329.0, 21_300.0, 4.1e7, f64::NAN].map(figure);
+        assert_eq!(texts, ["0", "0.0021", "0.10", "7.0", "10", "3329", "21k", "41M", "-"]);
+    }
+
+    #[test]
+    fn what_is_missing_is_a_dash_and_what_is_missed_is_told() {
+        let row = |implementation: &str, cpus, value| Row {
+            experiment: "e".into(),
+            case: "c".into(),
+            implementation: implementation.into(),
+            cpus,
+            size: 0,
+            metric: "m".into(),
+            value,
+            unit: "ns".into(),
+        };
+        let report = Report {
+            rows: Vec::from([row("old", 1, 44.0), row("new", 1, 11.0), row("new", 2, 12.0)]),
+            targets: Vec::from([
+                Target::at_least("e", "twice", 1.0, 2.0),
+                Target::at_most("e", "once", 1.0, 1.0),
+            ]),
+        };
+        let text = report.to_string();
+        assert!(text.contains("**e: m**"), "{text}");
+        assert!(text.contains("| c    | 0    | 2    | -     | 12 ns |"), "{text}");
+        assert!(text.contains("MISSED by 2.00") && text.contains("1 of 2 targets met"), "{text}");
+        assert!(!report.all_met());
+        let lines = report.json_lines();
+        assert_eq!(lines.lines().count(), 5);
+        assert!(lines.contains(r#""target":"twice","value":1.0,"bound":2.0"#), "{lines}");
+    }
+}

@@ -1,0 +1,93 @@
+//! Bounds, and the values that are held against them.
+
+use crate::table;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use serde::ser::{Serialize, SerializeStruct, Serializer};
+
+/// A bound, and the value it is held against.
+///
+/// ```
+/// use report::Target;
+/// assert!(Target::at_least("gup", "times the locked path", 3.2, 3.0).met());
+/// assert!(!Target::at_most("quicklist", "cache lines", 3.0, 2.0).met());
+/// assert!(!Target::at_most("quicklist", "nothing was measured", f64::NAN, 2.0).met());
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// The experiment that the value is from.
+    pub experiment: String,
+    /// What is bounded.
+    pub target: String,
+    /// What was reached.
+    pub value: f64,
+    /// What must be.
+    pub bound: f64,
+    /// Whether the value must not be below the bound; else it must not be above.
+    pub at_least: bool,
+}
+
+impl Target {
+    /// A value that must not be below the bound.
+    pub fn at_least(experiment: &str, target: impl Into<String>, value: f64, bound: f64) -> Target {
+        Target {
+            experiment: experiment.into(),
+            target: target.into(),
+            value,
+            bound,
+            at_least: true,
+        }
+    }
+
+    /// A value that must not be above the bound.
+    pub fn at_most(experiment: &str, target: impl Into<String>, value: f64, bound: f64) -> Target {
+        Target { at_least: false, ..Self::at_least(experiment, target, value, bound) }
+    }
+
+    /// Whether it is met. What is not a number is not.
+    pub fn met(&self) -> bool {
+        if self.at_least { self.value >= self.bound } else { self.value <= self.bound }
+    }
+
+    /// How far beyond the bound, as a factor above 1 where it is missed.
+    pub fn excess(&self) -> f64 {
+        if self.at_least { self.bound / self.value } else { self.value / self.bound }
+    }
+}
+
+impl Serialize for Target {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_struct("Target", 6)?;
+        object.serialize_field("experiment", &self.experiment)?;
+        object.serialize_field("target", &self.target)?;
+        object.serialize_field("value", &self.value)?;
+        object.serialize_field("bound", &self.bound)?;
+        object.serialize_field("at_least", &self.at_least)?;
+        object.serialize_field("met", &self.met())?;
+        object.end()
+    }
+}
+
+/// A line for each, and then how many are met and by how much the others are not.
+pub(crate) fn list(f: &mut fmt::Formatter<'_>, targets: &[Target]) -> fmt::Result {
+    let head = ["experiment", "target", "value", "bound", ""];
+    let mut lines: Vec<Vec<String>> = Vec::from([head.map(String::from).into()]);
+    for target in targets {
+        let sign = if target.at_least { ">=" } else { "<=" };
+        lines.push(Vec::from([
+            target.experiment.clone(),
+            target.target.clone(),
+            table::figure(target.value),
+            alloc::format!("{sign} {}", target.bound),
+            match target.met() {
+                true => "met".into(),
+                false => alloc::format!("MISSED by {:.2}", target.excess()),
+            },
+        ]));
+    }
+    writeln!(f, "\n**Targets**\n")?;
+    table::print(f, &lines)?;
+    let met = targets.iter().filter(|target| target.met()).count();
+    writeln!(f, "\n{met} of {} targets met.", targets.len())
+}
