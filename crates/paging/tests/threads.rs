@@ -1,11 +1,9 @@
 //! All of it on real threads, with nothing in between; also under Miri.
 
-mod host;
-
-use host::{Grace, Host};
 use machine::*;
 use paging::*;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use sim::{Bare, BareGrace as Grace, Program};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 const ROUNDS: u64 = if cfg!(miri) { 3 } else { 500 };
 
@@ -20,81 +18,72 @@ fn wait() {
     Grace::reclaim(usize::MAX);
 }
 
-/// Tells the others to stop, also when this thread panics.
-struct Stop<'a>(&'a AtomicBool);
+/// Tells the pinner that an owner has ended, also when it panics.
+struct Ended<'a>(&'a AtomicU32);
 
-impl Drop for Stop<'_> {
+impl Drop for Ended<'_> {
     fn drop(&mut self) {
-        self.0.store(true, SeqCst);
+        self.0.fetch_add(1, SeqCst);
     }
 }
 
 /// Two CPUs map and unmap next to each other, a third pins and walks, until they are done.
 #[test]
 fn threads() {
-    Host::be(0);
-    let host = Host::new(3, 256);
-    let paging = Paging::<Host, X86_64L4>::try_new(host.clone(), PageSize::Size1G).unwrap();
-    let space = PageTables::<Host, X86_64L4, Grace>::user(&paging, Asid(1), None).unwrap();
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let owner = |cpu: u64| {
-            let (host, space) = (&host, &space);
-            move || {
-                Host::be(cpu as usize);
-                for round in 0..ROUNDS {
-                    let range = pages(0x3fff_e000 + (cpu << 12) + ((round & 3) << 21), 1);
-                    let frame = loop {
-                        match host.alloc(0, Place::Local) {
-                            Ok(frame) => break frame,
-                            Err(_) => wait(),
-                        }
-                    };
-                    // Tables that wait for a thread that does not run may be all that is left.
-                    while let Err(failed) = space.map(range, frame, Attrs::USER_RW) {
-                        assert!(matches!(failed.error, Error::Frames(_)), "{failed}");
-                        drop(failed);
-                        wait();
+    let bare = Bare::new(3, 256).unwrap();
+    let paging = Paging::<Bare, X86_64L4>::try_new(bare.clone(), PageSize::Size1G).unwrap();
+    let space = || PageTables::<Bare, X86_64L4, Grace>::user(&paging, Asid(1), None).unwrap();
+    let space = bare.on_cpu(0, space);
+    let ended = AtomicU32::new(0);
+    let owner = |cpu: u64| {
+        let (bare, space, ended) = (&bare, &space, &ended);
+        move || {
+            let _ended = Ended(ended);
+            for round in 0..ROUNDS {
+                let range = pages(0x3fff_e000 + (cpu << 12) + ((round & 3) << 21), 1);
+                let frame = loop {
+                    match bare.alloc(0, Place::Local) {
+                        Ok(frame) => break frame,
+                        Err(_) => wait(),
                     }
-                    space.protect(range, Flags::READ | Flags::USER).unwrap().flush();
-                    space.unmap(range, |page| assert_eq!(page.frame, frame)).unwrap().flush();
-                    // SAFETY: nothing translates to it.
-                    unsafe { host.release(frame) }.unwrap();
-                    Grace::announce();
-                    Grace::reclaim(usize::MAX);
+                };
+                // Tables that wait for a thread that does not run may be all that is left.
+                while let Err(failed) = space.map(range, frame, Attrs::USER_RW) {
+                    assert!(matches!(failed.error, Error::Frames(_)), "{failed}");
+                    drop(failed);
+                    wait();
                 }
-                Grace::away();
-            }
-        };
-        let stop = Stop(&done);
-        let owners = [scope.spawn(owner(0)), scope.spawn(owner(1))];
-        let (space, done) = (&space, &done);
-        scope.spawn(move || {
-            Host::be(2);
-            let mut frames = [Frame::default(); 4];
-            while !done.load(SeqCst) {
-                let start = VirtAddr::new(0x3fff_e000);
-                if let Ok(pins) = space.get_user_pages_fast(start, false, &mut frames, |_, _| false)
-                {
-                    assert!(pins.frames().len() <= 2);
-                }
-                {
-                    let guard = <Grace as grace::Reclaim>::pin();
-                    assert!(space.walk(&guard).pages(pages(0x3fff_e000, 2048)).count() <= 8);
-                }
+                space.protect(range, Flags::READ | Flags::USER).unwrap().flush();
+                space.unmap(range, |page| assert_eq!(page.frame, frame)).unwrap().flush();
+                // SAFETY: nothing translates to it.
+                unsafe { bare.release(frame) }.unwrap();
                 Grace::announce();
+                Grace::reclaim(usize::MAX);
             }
-            Grace::away();
-        });
-        owners.into_iter().for_each(|owner| owner.join().unwrap());
-        drop(stop);
+        }
+    };
+    let pinner = || {
+        let mut frames = [Frame::default(); 4];
+        while ended.load(SeqCst) < 2 {
+            let start = VirtAddr::new(0x3fff_e000);
+            if let Ok(pins) = space.get_user_pages_fast(start, false, &mut frames, |_, _| false) {
+                assert!(pins.frames().len() <= 2);
+            }
+            {
+                let guard = <Grace as grace::Reclaim>::pin();
+                assert!(space.walk(&guard).pages(pages(0x3fff_e000, 2048)).count() <= 8);
+            }
+            Grace::announce();
+        }
+    };
+    bare.threads(vec![Box::new(owner(0)) as Program, Box::new(owner(1)), Box::new(pinner)]);
+    bare.on_cpu(0, || {
+        assert!(bare.settle());
+        drop(space);
     });
-    Host::settle();
-    drop(space);
-    // Lists of CPUs whose threads are gone: this thread is each in turn.
+    // Lists of CPUs whose threads are gone.
     for cpu in 0..3 {
-        Host::be(cpu);
-        paging.quick().drain();
+        bare.on_cpu(cpu, || paging.quick().drain());
     }
-    assert_eq!(host.free_frames(), 256);
+    assert_eq!(bare.on_cpu(0, || bare.free_frames()), 256);
 }

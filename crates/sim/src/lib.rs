@@ -25,6 +25,8 @@
 //! [`threads`]: a host thread for each CPU, for speed. [`seeded`]: all CPUs on one host thread, who is next drawn from
 //! a seed at each step; [`explore`] tries many seeds, and the one that fails replays exactly.
 //!
+//! [`Bare`] is another machine: memory and threads without hardware or checks, to measure what code itself costs.
+//!
 //! # Grace periods
 //! [`Grace`] is the engine for readers, as kernels use it, on the machine's own CPUs: it announces at timer interrupts
 //! and when a program ends. [`Sim::settle`] brings all to its end.
@@ -77,6 +79,7 @@
 #![deny(missing_docs)]
 
 mod arena;
+mod bare;
 mod checks;
 mod config;
 mod counts;
@@ -93,6 +96,7 @@ mod tlb;
 mod traits;
 mod walk;
 
+pub use bare::{Bare, BareCpus, BareGrace};
 pub use config::{Checks, Config, ConfigError, Stale};
 pub use counts::Counts;
 pub use drive::{Cause, Explored, Failure, Program, Run, explore, seeded, threads};

@@ -1,0 +1,337 @@
+//! A machine that is nothing but memory and threads: for measuring, and for Miri.
+//!
+//! [`Sim`](crate::Sim) looks at every step, which costs as much as what is measured. Here a step is nothing, as on silicon, and
+//! code runs as fast as in a kernel: CPUs are host threads, memory is a block of the host's, interrupts off is a count. There
+//! is no TLB, so nothing goes stale and nothing is checked; flushes are counted, those of other CPUs as interrupts.
+//!
+//! # Why it is right
+//! A thread is a CPU from the beginning of [`Bare::on_cpu`] to its end, and no other thread is: a flag for each CPU, taken by an
+//! exchange. While it is, the machine lives: the caller has a handle. So what the thread keeps of it, a pointer and a number,
+//! is good, and costs no count.
+
+use crate::drive::Program;
+use ::grace::quiescent::{Domain, Periods, Quiescent, Shared, Slot};
+use machine::{
+    Asid, CpuId, CpuSet, Cpus, Flush, Frame, FrameError, FrameInfo, FrameRange, FrameSource,
+    Frames, Irqs, Memory, NodeId, Place, Step, Tlb,
+};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::Cell;
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Where its memory begins: 1 GiB.
+const FIRST: u64 = 1 << 18;
+
+struct Inner {
+    memory: NonNull<u8>,
+    layout: Layout,
+    /// Where frame 0 would be.
+    origin: *mut u8,
+    frames: Frames,
+    taken: Box<[AtomicBool]>,
+    shared: Shared,
+    slots: Box<[Slot]>,
+    flushes: AtomicU64,
+    ipis: AtomicU64,
+}
+
+// SAFETY: the memory is only handed out, as frames, whose users see to it that they share it rightly.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new` with this layout; the last handle is gone.
+        unsafe { dealloc(self.memory.as_ptr(), self.layout) }
+    }
+}
+
+/// A machine without hardware: a handle, whose clones are the same machine.
+///
+/// ```
+/// use machine::{Cpus, FrameSource, Place};
+/// use sim::Bare;
+///
+/// let bare = Bare::new(2, 64).unwrap();
+/// bare.threads((0..2).map(|_| Box::new(|| {
+///     let frame = bare.alloc(0, Place::Local).unwrap();
+///     // SAFETY: nobody has a pointer to it.
+///     unsafe { bare.free(frame) }.unwrap();
+/// }) as sim::Program).collect());
+/// assert_eq!(bare.on_cpu(0, || bare.free_frames()), 64);
+/// ```
+#[derive(Clone)]
+pub struct Bare(Arc<Inner>);
+
+/// What a thread is; whoever sets it keeps the machine until it is set to something else.
+#[derive(Clone, Copy)]
+struct Here {
+    machine: *const Inner,
+    cpu: usize,
+}
+
+thread_local! {
+    static HERE: Cell<Here> = const { Cell::new(Here { machine: ptr::null(), cpu: 0 }) };
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The thread is what it was before.
+struct Leave<'a>(&'a Bare, Here, u32);
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        BareGrace::away();
+        let cpu = HERE.replace(self.1).cpu;
+        DEPTH.set(self.2);
+        // Release: what this thread did as the CPU comes before what the next does; pairs with `on_cpu`.
+        self.0.0.taken[cpu].store(false, Ordering::Release);
+    }
+}
+
+impl Bare {
+    /// A machine with so many CPUs and frames of memory; `None` if it can have no such numbers, or there is no memory.
+    pub fn new(cpus: usize, frames: u64) -> Option<Bare> {
+        if cpus == 0 || cpus > machine::MAX_CPUS || frames == 0 {
+            return None;
+        }
+        let span = FrameRange::new(Frame::new(FIRST)?, frames)?;
+        let bytes = usize::try_from(frames).ok()?.checked_mul(4096)?;
+        let layout = Layout::from_size_align(bytes, 4096).ok()?;
+        let mut source = Frames::try_new(span, cpus).ok()?;
+        // SAFETY: it is not of size 0.
+        let memory = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let inner = |frames| Inner {
+            memory,
+            layout,
+            origin: memory.as_ptr().wrapping_sub((FIRST as usize) << 12),
+            frames,
+            taken: (0..cpus).map(|_| AtomicBool::new(false)).collect(),
+            shared: Shared::new(),
+            slots: (0..cpus).map(|_| Slot::new()).collect(),
+            flushes: AtomicU64::new(0),
+            ipis: AtomicU64::new(0),
+        };
+        // SAFETY: the memory was just allocated for these frames.
+        let added = unsafe { source.add(span, NodeId(0)) };
+        // It is dropped with its memory if they could not be added.
+        let bare = Bare(Arc::new(inner(source)));
+        added.ok().map(|()| bare)
+    }
+
+    /// Runs `f` on this thread as a CPU.
+    ///
+    /// # Panics
+    /// There is no such CPU, or something runs as it already.
+    pub fn on_cpu<R>(&self, cpu: usize, f: impl FnOnce() -> R) -> R {
+        let taken = self.0.taken.get(cpu).unwrap_or_else(|| panic!("there is no cpu{cpu}"));
+        // Acquire: pairs with the Release of `Leave`.
+        assert!(!taken.swap(true, Ordering::Acquire), "something runs as cpu{cpu} already");
+        let before = HERE.replace(Here { machine: &*self.0, cpu });
+        let _leave = Leave(self, before, DEPTH.replace(0));
+        f()
+    }
+
+    /// Runs each program on a thread of its own, the first as CPU 0 and so on, and waits for all.
+    ///
+    /// # Panics
+    /// A program does, or there are more of them than CPUs.
+    pub fn threads(&self, programs: Vec<Program<'_>>) {
+        std::thread::scope(|scope| {
+            for (cpu, program) in programs.into_iter().enumerate() {
+                scope.spawn(move || self.on_cpu(cpu, program));
+            }
+        });
+    }
+
+    /// Brings everything that was retired through [`BareGrace`] to its end, if no other CPU runs; on any CPU. Returns whether
+    /// nothing is left.
+    pub fn settle(&self) -> bool {
+        for _ in 0..64 {
+            BareGrace::announce();
+            BareGrace::reclaim(usize::MAX);
+            if !BareGrace::is_pending() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Flushes that CPUs made of their own translations.
+    pub fn flushes(&self) -> u64 {
+        // Relaxed: a statistic.
+        self.0.flushes.load(Ordering::Relaxed)
+    }
+
+    /// Interrupts that flushes on other CPUs would have been.
+    pub fn ipis(&self) -> u64 {
+        // Relaxed: a statistic.
+        self.0.ipis.load(Ordering::Relaxed)
+    }
+}
+
+// SAFETY: a thread is the CPU that it has taken in `on_cpu`.
+unsafe impl Cpus for Bare {
+    fn count(&self) -> usize {
+        self.0.taken.len()
+    }
+
+    #[inline]
+    fn current(&self) -> CpuId {
+        CpuId::new(HERE.get().cpu).unwrap_or_default()
+    }
+
+    fn online(&self) -> CpuSet {
+        CpuSet::first(self.count())
+    }
+}
+
+// SAFETY: there are no interrupts, and a thread stays the CPU that it is.
+unsafe impl Irqs for Bare {
+    #[inline]
+    fn irq_enter(&self) {
+        DEPTH.set(DEPTH.get() + 1);
+    }
+
+    #[inline]
+    unsafe fn irq_leave(&self) {
+        DEPTH.set(DEPTH.get() - 1);
+    }
+
+    fn irqs_enabled(&self) -> bool {
+        DEPTH.get() == 0
+    }
+}
+
+impl Step for Bare {
+    fn relax(&self) {
+        // There may be fewer host CPUs than CPUs.
+        std::thread::yield_now();
+    }
+}
+
+impl Tlb for Bare {
+    fn flush(&self, _: Flush) {
+        // Relaxed: a statistic.
+        self.0.flushes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn flush_on(&self, cpus: &CpuSet, what: Flush) {
+        let mut others = *cpus;
+        others.remove(self.current());
+        if cpus.contains(self.current()) {
+            self.flush(what);
+        }
+        if !others.is_empty() {
+            // Relaxed: a statistic.
+            self.0.ipis.fetch_add(others.len() as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn tags(&self) -> u32 {
+        1
+    }
+
+    unsafe fn activate(&self, _: Frame, _: Asid, _: bool) {}
+
+    fn active(&self) -> Option<(Frame, Asid)> {
+        None
+    }
+}
+
+// SAFETY: frames are pieces of one aligned block, which lives as long as a handle; the pointers have its provenance.
+unsafe impl Memory for Bare {
+    #[inline]
+    fn frame_ptr(&self, frame: Frame) -> Option<NonNull<u8>> {
+        let inside = frame.number().wrapping_sub(FIRST) < (self.0.layout.size() >> 12) as u64;
+        // One addition: the address does not wait for the comparison.
+        let at = self.0.origin.wrapping_add((frame.number() as usize) << 12);
+        if inside { NonNull::new(at) } else { None }
+    }
+}
+
+// SAFETY: as `Frames`.
+unsafe impl FrameSource for Bare {
+    #[inline]
+    fn alloc(&self, order: u8, place: Place) -> Result<Frame, FrameError> {
+        self.0.frames.alloc(self, order, place)
+    }
+
+    #[inline]
+    unsafe fn free(&self, frame: Frame) -> Result<(), FrameError> {
+        // SAFETY: passed on.
+        unsafe { self.0.frames.free(self, frame) }
+    }
+
+    #[inline]
+    unsafe fn release(&self, frame: Frame) -> Result<bool, FrameError> {
+        // SAFETY: passed on.
+        unsafe { self.0.frames.release(self, frame) }
+    }
+
+    #[inline]
+    unsafe fn unpin(&self, frame: Frame, pins: u32) -> Result<bool, FrameError> {
+        // SAFETY: passed on.
+        unsafe { self.0.frames.unpin(self, frame, pins) }
+    }
+
+    fn split(&self, frame: Frame) -> Result<(), FrameError> {
+        self.0.frames.split(frame)
+    }
+
+    #[inline]
+    fn info(&self, frame: Frame) -> Option<&FrameInfo> {
+        self.0.frames.info(frame)
+    }
+
+    fn nodes(&self) -> usize {
+        self.0.frames.nodes()
+    }
+
+    #[inline]
+    fn local_node(&self) -> NodeId {
+        self.0.frames.local_node(self)
+    }
+
+    fn free_frames(&self) -> usize {
+        self.0.frames.free_frames(self)
+    }
+}
+
+impl fmt::Debug for Bare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bare").field("cpus", &self.0.taken.len()).finish_non_exhaustive()
+    }
+}
+
+/// The CPUs of the [`Bare`] machine that the thread belongs to, for the engine.
+#[derive(Clone, Copy, Debug)]
+pub struct BareCpus(());
+
+/// Reclamation by quiescent states of a [`Bare`] machine's CPUs, which announce them as a kernel's would: between
+/// operations.
+pub type BareGrace = Quiescent<BareCpus>;
+
+// SAFETY: a thread is one CPU, nothing interrupts it, and the state is its machine's.
+unsafe impl Domain for BareCpus {
+    type Exclusive = ();
+
+    #[inline]
+    fn cpu() -> usize {
+        HERE.get().cpu
+    }
+
+    fn exclusive() {}
+
+    #[inline]
+    fn with<T>(f: impl FnOnce(Periods<'_>) -> T) -> T {
+        let here = HERE.get();
+        assert!(!here.machine.is_null(), "this thread is not a CPU: use Bare::on_cpu");
+        // SAFETY: whoever made this thread a CPU of the machine keeps the machine until it is none any more.
+        let machine = unsafe { &*here.machine };
+        f(Periods::new(&machine.shared, &machine.slots))
+    }
+}
