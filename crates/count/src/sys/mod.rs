@@ -1,0 +1,48 @@
+//! Counting on Linux, x86-64: a child that runs, a tracer that steps it and takes notes.
+
+mod access;
+mod affinity;
+mod child;
+mod code;
+mod marker;
+mod permission;
+mod repeat;
+mod stack;
+mod step;
+mod tally;
+mod tracee;
+mod xstate;
+
+use crate::{Counts, Error, Phase, operation::Plan};
+use affinity::Bound;
+use code::Code;
+use marker::Kind;
+use tally::Tally;
+use tracee::Tracee;
+
+/// Forks, follows the child through its markers, and sums up.
+pub(crate) fn count<T, S, O>(plan: Plan<'_, T>, setup: S, op: O) -> Result<Counts, Error>
+where
+    S: FnOnce() -> T,
+    O: FnMut(&mut T),
+{
+    let runs = plan.runs;
+    let stack_low = stack::low()?;
+    let mut tracee = Tracee::fork(plan.time_limit, || child::live(plan, setup, op))?;
+
+    let (address, length) = tracee.run_to(Kind::Regions)?;
+    let regions = marker::decode(&tracee.read(address, length)?)
+        .ok_or(Error::Confused("its list of regions cannot be read"))?;
+    let _bound = Bound::to_one_cpu(tracee.pid());
+    let mut code = Code::default();
+    let mut tallies = Vec::new();
+    for _ in 0..runs {
+        tracee.phase = Phase::Preparing;
+        tracee.run_to(Kind::Begin)?;
+        tracee.phase = Phase::Measuring;
+        let mut tally = Tally::new(&regions, stack_low);
+        step::through(&tracee, &mut code, &mut tally)?;
+        tallies.push(tally);
+    }
+    Ok(tally::sum_up(&regions, &tallies))
+}

@@ -1,0 +1,204 @@
+//! The child as its tracer sees it: stopped, looked at, let go to the next stop, and ended.
+
+use std::{fs::File, io, os::unix::fs::FileExt, time::Duration};
+
+use libc::user_regs_struct;
+use nix::{
+    sys::{
+        ptrace,
+        signal::{Signal, kill},
+    },
+    unistd::{ForkResult, Pid, fork},
+};
+
+use super::{marker::Kind, permission};
+use crate::{Error, Phase};
+
+/// The longest message that a child may send, in bytes.
+const LONGEST_MESSAGE: u64 = 1 << 24;
+
+/// What a wait brought.
+enum Stop {
+    Signal(i32),
+    Exited(i32),
+    Killed(i32),
+}
+
+/// A traced child, stopped. Dropping it kills and reaps it.
+pub(super) struct Tracee {
+    pid: Pid,
+    memory: File,
+    limit: Duration,
+    /// What it is doing, for errors.
+    pub(super) phase: Phase,
+}
+
+/// Kills and reaps a child.
+struct Reaper(Pid);
+
+impl Drop for Reaper {
+    fn drop(&mut self) {
+        // A child that is gone already is what we want; there is nobody to tell of anything else.
+        let _ = kill(self.0, Signal::SIGKILL);
+        while let Ok(Stop::Signal(_)) = wait(self.0) {}
+    }
+}
+
+impl Tracee {
+    /// Forks a child that runs `live`, and returns when it stands at [`Kind::Hello`].
+    pub(super) fn fork(limit: Duration, live: impl FnOnce()) -> Result<Self, Error> {
+        // SAFETY: the child has this thread only. What it calls, and which locks that may need, is
+        // stated in the contract of `Operation::count`; it never returns from here.
+        let pid = match unsafe { fork() }.map_err(system("making a process"))? {
+            ForkResult::Parent { child } => child,
+            ForkResult::Child => {
+                live();
+                // SAFETY: ends this process, the child, without running what the parent registered.
+                unsafe { libc::_exit(0) }
+            }
+        };
+        let reaper = Reaper(pid);
+        match wait(pid)? {
+            Stop::Signal(libc::SIGTRAP) => {}
+            Stop::Exited(errno) => return Err(permission::refused(errno)),
+            Stop::Signal(_) | Stop::Killed(_) => {
+                return Err(Error::Confused("it ended before it began"));
+            }
+        }
+        // Without its tracer it must not go on.
+        ptrace::setoptions(pid, ptrace::Options::PTRACE_O_EXITKILL)
+            .map_err(system("setting the options of ptrace"))?;
+        let memory = File::open(format!("/proc/{pid}/mem"))
+            .map_err(|cause| Error::System { doing: "opening the child's memory", cause })?;
+        std::mem::forget(reaper);
+        Ok(Self { pid, memory, limit, phase: Phase::SettingUp })
+    }
+
+    /// Its process.
+    pub(super) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Lets it run to a marker of this kind; the address and length of the message there.
+    pub(super) fn run_to(&self, kind: Kind) -> Result<(u64, u64), Error> {
+        self.resume(ptrace::cont)?;
+        let registers = self.registers()?;
+        match Kind::of(registers.rax) {
+            Some(found) if found == kind => Ok((registers.rdi, registers.rsi)),
+            Some(Kind::Panicked) => Err(self.panicked(&registers)),
+            _ => Err(self.crashed(Signal::SIGTRAP as i32)),
+        }
+    }
+
+    /// Executes one instruction, or one repetition of a string instruction.
+    pub(super) fn step(&self) -> Result<(), Error> {
+        self.resume(ptrace::step)
+    }
+
+    /// Lets it go on in this way until it traps. Any other end is an error.
+    pub(super) fn resume(
+        &self,
+        how: fn(Pid, Option<Signal>) -> nix::Result<()>,
+    ) -> Result<(), Error> {
+        loop {
+            how(self.pid, None).map_err(system("resuming the child"))?;
+            match wait(self.pid)? {
+                Stop::Signal(libc::SIGTRAP) => return Ok(()),
+                // Cannot be blocked, and says nothing about the operation.
+                Stop::Signal(libc::SIGSTOP) => {}
+                Stop::Signal(libc::SIGALRM) | Stop::Killed(libc::SIGALRM) => {
+                    return Err(Error::TimedOut { phase: self.phase, limit: self.limit });
+                }
+                Stop::Signal(signal) => return Err(self.crashed(signal)),
+                Stop::Exited(code) => return Err(Error::Exited { phase: self.phase, code }),
+                Stop::Killed(signal) => {
+                    let signal = name(signal);
+                    let phase = self.phase;
+                    return Err(Error::Crashed { phase, signal, instruction: None, address: None });
+                }
+            }
+        }
+    }
+
+    /// Its registers.
+    pub(super) fn registers(&self) -> Result<user_regs_struct, Error> {
+        ptrace::getregs(self.pid).map_err(system("reading the child's registers"))
+    }
+
+    /// `length` bytes of its memory.
+    pub(super) fn read(&self, address: u64, length: u64) -> Result<Vec<u8>, Error> {
+        if length > LONGEST_MESSAGE {
+            return Err(Error::Confused("a message is too long"));
+        }
+        let mut bytes = vec![0; length as usize];
+        self.memory
+            .read_exact_at(&mut bytes, address)
+            .map_err(|cause| Error::System { doing: "reading the child's memory", cause })?;
+        Ok(bytes)
+    }
+
+    /// As much as can be read there, `buffer` at most.
+    pub(super) fn read_some(&self, address: u64, buffer: &mut [u8]) -> Result<usize, Error> {
+        self.memory
+            .read_at(buffer, address)
+            .map_err(|cause| Error::System { doing: "reading the child's instructions", cause })
+    }
+
+    /// The error of a child that stands at the marker of a panic.
+    pub(super) fn panicked(&self, registers: &user_regs_struct) -> Error {
+        match self.read(registers.rdi, registers.rsi) {
+            Ok(bytes) => Error::Panicked {
+                phase: self.phase,
+                message: String::from_utf8_lossy(&bytes).into_owned(),
+            },
+            Err(error) => error,
+        }
+    }
+
+    /// The error of a child that stopped before this signal ends it.
+    pub(super) fn crashed(&self, signal: i32) -> Error {
+        let faults = matches!(signal, libc::SIGSEGV | libc::SIGBUS);
+        let info = if faults { ptrace::getsiginfo(self.pid).ok() } else { None };
+        Error::Crashed {
+            phase: self.phase,
+            signal: name(signal),
+            instruction: self.registers().ok().map(|registers| registers.rip),
+            // SAFETY: for these signals the kernel fills the field that this reads.
+            address: info.map(|info| unsafe { info.si_addr() } as u64),
+        }
+    }
+}
+
+impl Drop for Tracee {
+    fn drop(&mut self) {
+        drop(Reaper(self.pid));
+    }
+}
+
+/// Makes a kernel's refusal an [`Error`].
+pub(super) fn system(doing: &'static str) -> impl Fn(nix::Error) -> Error {
+    move |errno| Error::System { doing, cause: errno.into() }
+}
+
+fn name(signal: i32) -> String {
+    Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |known| known.to_string())
+}
+
+/// Waits for this child. (nix's own decoder refuses real-time signals.)
+fn wait(pid: Pid) -> Result<Stop, Error> {
+    let mut status = 0;
+    // SAFETY: `status` is ours.
+    while unsafe { libc::waitpid(pid.as_raw(), &mut status, libc::__WALL) } == -1 {
+        let cause = io::Error::last_os_error();
+        if cause.kind() != io::ErrorKind::Interrupted {
+            return Err(Error::System { doing: "waiting for the child", cause });
+        }
+    }
+    Ok(if libc::WIFEXITED(status) {
+        Stop::Exited(libc::WEXITSTATUS(status))
+    } else if libc::WIFSIGNALED(status) {
+        Stop::Killed(libc::WTERMSIG(status))
+    } else {
+        Stop::Signal(libc::WSTOPSIG(status))
+    })
+}

@@ -1,0 +1,23 @@
+//! What the tests share: values on lines of their own, and figures that must not vary.
+#![allow(dead_code, unreachable_pub)]
+
+use count::{Area, Counts};
+
+/// Lines of a part of memory: read only, written; exact in every run.
+pub fn lines(area: &Area) -> (u64, u64) {
+    assert_eq!(area.read.least, area.read.largest);
+    assert_eq!(area.written.least, area.written.largest);
+    (area.read.largest, area.written.largest)
+}
+
+pub fn named(counts: &Counts, name: &str) -> (u64, u64) {
+    lines(counts.region(name).unwrap())
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+pub struct Line<T>(pub T);
+
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub struct Page(pub [u8; 4096]);

@@ -1,0 +1,191 @@
+//! Each kind of instruction touches what the manual says.
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![allow(missing_docs)]
+
+mod common;
+
+use std::{arch::asm, hint::black_box};
+
+use common::{Line, Page, lines, named};
+use count::{Region, operation};
+
+#[test]
+fn instructions_are_counted_one_by_one() {
+    let empty = operation(|| (), |_| ()).runs(2).count().unwrap();
+    let op = operation(
+        || Line(0u64),
+        |line| {
+            // SAFETY: exchanges and adds within the line that is borrowed.
+            unsafe {
+                asm!(
+                    "nop", "mfence", "lfence", "sfence",
+                    "xchg [{line}], {zero}", "lock add dword ptr [{line} + 8 - 8], 1",
+                    "xchg {zero}, {other}",
+                    "cmp {zero}, {zero}", "jne 2f", "2:", "jmp 3f", "3:",
+                    "prefetcht0 [{line} + 4096]", "lea {zero}, [{line} + 8192]",
+                    line = in(reg) &raw mut line.0, zero = inout(reg) 0u64 => _, other = inout(reg) 0u64 => _,
+                );
+            }
+        },
+    )
+    .regions(|line| vec![Region::of("line", line)])
+    .runs(2)
+    .count()
+    .unwrap();
+    assert_eq!(op.atomics.largest, 2);
+    assert_eq!(op.fences.largest, 3);
+    assert_eq!(op.branches.largest - empty.branches.largest, 1);
+    assert_eq!(named(&op, "line"), (0, 1));
+    // What touches no memory is in no area.
+    assert_eq!(lines(&op.other), (0, 0));
+    let more = op.instructions.largest - empty.instructions.largest;
+    assert!((13..20).contains(&more), "{more}");
+    assert_eq!(op.instructions.least, op.instructions.largest);
+}
+
+#[test]
+fn each_further_instruction_counts_once() {
+    // SAFETY: does nothing.
+    let ten = operation(|| (), |_| unsafe { asm!(".rept 10", "nop", ".endr") }).count().unwrap();
+    // SAFETY: does nothing.
+    let fifty = operation(|| (), |_| unsafe { asm!(".rept 50", "nop", ".endr") }).count().unwrap();
+    assert_eq!(fifty.instructions.least - ten.instructions.least, 40);
+    assert_eq!(fifty.instructions.largest - ten.instructions.largest, 40);
+}
+
+/// Two pages as regions.
+fn two(pages: &(Page, Page)) -> Vec<Region> {
+    vec![Region::of("from", &pages.0), Region::of("to", &pages.1)]
+}
+
+#[test]
+fn string_instructions_touch_what_they_move_and_count_once() {
+    let forth = |length: usize| {
+        let pages = || (Page([1; 4096]), Page([2; 4096]));
+        let op = operation(pages, move |(from, to)| {
+            // SAFETY: both pages are at least that long.
+            unsafe {
+                asm!("rep movsb", inout("rcx") length => _,
+                    inout("rsi") from => _, inout("rdi") to => _);
+            }
+        });
+        op.regions(two).runs(2).count().unwrap()
+    };
+    // Few repetitions and many go different ways; none at all touch nothing.
+    let (none, few, many) = (forth(0), forth(65), forth(4096));
+    assert_eq!((named(&none, "from"), named(&none, "to")), ((0, 0), (0, 0)));
+    assert_eq!((named(&few, "from"), named(&few, "to")), ((2, 0), (0, 2)));
+    assert_eq!((named(&many, "from"), named(&many, "to")), ((64, 0), (0, 64)));
+    assert_eq!(none.instructions, many.instructions);
+    assert_eq!(few.instructions, many.instructions);
+}
+
+#[test]
+fn string_instructions_run_backwards_too() {
+    let back = |count: usize| {
+        let pages = || (Page([1; 4096]), Page([2; 4096]));
+        let op = operation(pages, move |(_, to)| {
+            // SAFETY: so many quadwords from the last one downwards are within the page.
+            unsafe {
+                asm!("std", "rep stosq", "cld", inout("rcx") count => _,
+                    inout("rdi") (&raw mut to.0).cast::<u64>().add(511) => _, in("rax") 0);
+            }
+        });
+        named(&op.regions(two).runs(1).count().unwrap(), "to")
+    };
+    assert_eq!((back(9), back(512)), ((0, 2), (0, 64)));
+}
+
+#[test]
+fn a_comparison_stops_where_bytes_differ() {
+    let counts = operation(
+        || {
+            let mut page = Page([0; 4096]);
+            page.0[200] = 1;
+            page
+        },
+        // SAFETY: scans no more than the page.
+        |page| unsafe {
+            asm!("repe scasb", inout("rcx") 4096usize => _, inout("rdi") page => _, in("al") 0u8);
+        },
+    )
+    .regions(|page| vec![Region::of("page", page)])
+    .runs(1)
+    .count()
+    .unwrap();
+    assert_eq!(named(&counts, "page"), (4, 0));
+}
+
+#[test]
+fn the_librarys_memset_and_memcpy_touch_each_line_once() {
+    // Sizes for each of the library's ways: masked, in vectors, in a loop, by string instruction.
+    for (size, expected) in [(24, 1), (48, 1), (100, 2), (640, 10), (4096, 64)] {
+        let counts = operation(
+            || (Page([1; 4096]), Page([2; 4096]), size),
+            |(from, to, size)| {
+                let size = black_box(*size);
+                to.0[..size].copy_from_slice(&from.0[..size]);
+                from.0[..size].fill(black_box(7));
+            },
+        )
+        .regions(|(from, to, _)| vec![Region::of("from", from), Region::of("to", to)])
+        .runs(1)
+        .count()
+        .unwrap();
+        assert_eq!(named(&counts, "to"), (0, expected), "{size} bytes");
+        assert_eq!(named(&counts, "from"), (0, expected), "{size} bytes");
+    }
+}
+
+#[test]
+fn a_bit_instruction_reaches_beyond_its_operand() {
+    let counts = operation(
+        || Page([0; 4096]),
+        // SAFETY: bits 0 and 8000 lie within the page, and so does -8 from its middle.
+        |page| unsafe {
+            asm!("lock bts qword ptr [{page}], {bit}", "bt dword ptr [{page} + 2048], {back:e}",
+                page = in(reg) page, bit = in(reg) 8000u64, back = in(reg) -8i32);
+        },
+    )
+    .regions(|page| {
+        let start = Region::of("", page).addresses().start;
+        let line = |line: usize| start + 64 * line..start + 64 * (line + 1);
+        vec![Region::new("1000", line(15)), Region::new("2047", line(31)), Region::of("all", page)]
+    })
+    .runs(1)
+    .count()
+    .unwrap();
+    assert_eq!(named(&counts, "1000"), (0, 1));
+    assert_eq!(named(&counts, "2047"), (1, 0));
+    assert_eq!(named(&counts, "all"), (1, 1));
+}
+
+#[test]
+fn masked_vectors_touch_the_elements_of_their_mask() {
+    if !std::arch::is_x86_feature_detected!("avx512bw") {
+        return;
+    }
+    let counts = operation(
+        || (Page([1; 4096]), Page([2; 4096])),
+        // SAFETY: 64 bytes from the middle of a line are within the page; the processor has AVX-512.
+        |(from, to)| unsafe {
+            asm!(
+                // Bytes 0 and 40: both of the lines that lie below the vector.
+                "mov {bits}, 1", "bts {bits}, 40", "kmovq k1, {bits}",
+                "vmovdqu8 zmm0 {{k1}} {{z}}, [{from} + 32]",
+                // Doublewords 0 to 3: the first line only.
+                "mov {bits:e}, 15", "kmovd k7, {bits:e}",
+                "vmovdqu32 [{to} + 32] {{k7}}, zmm0",
+                // None.
+                "kxorq k7, k7, k7", "vmovdqu8 [{to} + 1024] {{k7}}, zmm0", "vzeroupper",
+                from = in(reg) from, to = in(reg) to, bits = out(reg) _,
+                out("zmm0") _, out("k1") _, out("k7") _,
+            );
+        },
+    )
+    .regions(two)
+    .runs(1)
+    .count()
+    .unwrap();
+    assert_eq!((named(&counts, "from"), named(&counts, "to")), ((2, 0), (0, 1)));
+}
