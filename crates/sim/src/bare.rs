@@ -67,28 +67,45 @@ impl Drop for Inner {
 #[derive(Clone)]
 pub struct Bare(Arc<Inner>);
 
-/// What a thread is; whoever sets it keeps the machine until it is set to something else.
-#[derive(Clone, Copy)]
+/// What a thread is; whoever sets it keeps the machine until it is set to something else. On silicon it is in registers.
+#[repr(align(64))]
 struct Here {
-    machine: *const Inner,
-    cpu: usize,
+    machine: Cell<*const Inner>,
+    cpu: Cell<usize>,
+    /// Sections without interrupts.
+    depth: Cell<u32>,
 }
 
 thread_local! {
-    static HERE: Cell<Here> = const { Cell::new(Here { machine: ptr::null(), cpu: 0 }) };
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    static HERE: Here = const {
+        Here { machine: Cell::new(ptr::null()), cpu: Cell::new(0), depth: Cell::new(0) }
+    };
+}
+
+/// This CPU's number.
+#[inline]
+fn cpu() -> usize {
+    HERE.with(|here| here.cpu.get())
 }
 
 /// The thread is what it was before.
-struct Leave<'a>(&'a Bare, Here, u32);
+struct Leave<'a> {
+    bare: &'a Bare,
+    machine: *const Inner,
+    cpu: usize,
+    depth: u32,
+}
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
         BareGrace::away();
-        let cpu = HERE.replace(self.1).cpu;
-        DEPTH.set(self.2);
+        let cpu = HERE.with(|here| {
+            here.machine.set(self.machine);
+            here.depth.set(self.depth);
+            here.cpu.replace(self.cpu)
+        });
         // Release: what this thread did as the CPU comes before what the next does; pairs with `on_cpu`.
-        self.0.0.taken[cpu].store(false, Ordering::Release);
+        self.bare.0.taken[cpu].store(false, Ordering::Release);
     }
 }
 
@@ -130,8 +147,12 @@ impl Bare {
         let taken = self.0.taken.get(cpu).unwrap_or_else(|| panic!("there is no cpu{cpu}"));
         // Acquire: pairs with the Release of `Leave`.
         assert!(!taken.swap(true, Ordering::Acquire), "something runs as cpu{cpu} already");
-        let before = HERE.replace(Here { machine: &*self.0, cpu });
-        let _leave = Leave(self, before, DEPTH.replace(0));
+        let _leave = HERE.with(|here| Leave {
+            bare: self,
+            machine: here.machine.replace(&*self.0),
+            cpu: here.cpu.replace(cpu),
+            depth: here.depth.replace(0),
+        });
         f()
     }
 
@@ -160,6 +181,15 @@ impl Bare {
         false
     }
 
+    /// Where this thread keeps what on silicon is in registers: which CPU it is, and whether interrupts are off. For who
+    /// counts cache lines.
+    pub fn registers() -> std::ops::Range<usize> {
+        HERE.with(|here| {
+            let start = ptr::from_ref(here).addr();
+            start..start + size_of::<Here>()
+        })
+    }
+
     /// Flushes that CPUs made of their own translations.
     pub fn flushes(&self) -> u64 {
         // Relaxed: a statistic.
@@ -181,7 +211,7 @@ unsafe impl Cpus for Bare {
 
     #[inline]
     fn current(&self) -> CpuId {
-        CpuId::new(HERE.get().cpu).unwrap_or_default()
+        CpuId::new(cpu()).unwrap_or_default()
     }
 
     fn online(&self) -> CpuSet {
@@ -193,16 +223,16 @@ unsafe impl Cpus for Bare {
 unsafe impl Irqs for Bare {
     #[inline]
     fn irq_enter(&self) {
-        DEPTH.set(DEPTH.get() + 1);
+        HERE.with(|here| here.depth.set(here.depth.get() + 1));
     }
 
     #[inline]
     unsafe fn irq_leave(&self) {
-        DEPTH.set(DEPTH.get() - 1);
+        HERE.with(|here| here.depth.set(here.depth.get() - 1));
     }
 
     fn irqs_enabled(&self) -> bool {
-        DEPTH.get() == 0
+        HERE.with(|here| here.depth.get() == 0)
     }
 }
 
@@ -321,17 +351,17 @@ unsafe impl Domain for BareCpus {
 
     #[inline]
     fn cpu() -> usize {
-        HERE.get().cpu
+        cpu()
     }
 
     fn exclusive() {}
 
     #[inline]
     fn with<T>(f: impl FnOnce(Periods<'_>) -> T) -> T {
-        let here = HERE.get();
-        assert!(!here.machine.is_null(), "this thread is not a CPU: use Bare::on_cpu");
+        let machine = HERE.with(|here| here.machine.get());
+        assert!(!machine.is_null(), "this thread is not a CPU: use Bare::on_cpu");
         // SAFETY: whoever made this thread a CPU of the machine keeps the machine until it is none any more.
-        let machine = unsafe { &*here.machine };
+        let machine = unsafe { &*machine };
         f(Periods::new(&machine.shared, &machine.slots))
     }
 }

@@ -1,0 +1,274 @@
+//! `get_user_pages_fast` beside what it replaces: the address space's lock for reading, then each page with its table's lock.
+//!
+//! Each CPU pins pages of its own, in a table of its own, so all that CPUs share is what the two ways make them share. With
+//! a writer, one more CPU maps and unmaps pages of its own without a pause; before, with the lock held.
+//!
+//! A third row, "the pins alone", is the locked instruction on each page's own count and nothing else: what no way of
+//! pinning can do without, and what this machine makes of so many CPUs.
+
+use crate::lab::{Lab, Program};
+use crate::mean::{Rounds, each};
+use crate::space::{PAGES, Space, range_of, row};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use grace::Concurrent;
+use lock_api::RawRwLock;
+use machine::{Frame, FrameError, Machine, PageSize, VirtAddr};
+use paging::{Error, Paging, X86_64L4, unpin};
+use report::{Report, Row, Target};
+
+const NAME: &str = "gup";
+/// Pages of a call: a record of a database, a buffer of 64 KiB, a table's worth.
+const SIZES: [usize; 3] = [1, 16, PAGES];
+
+/// Quiescent states until nothing is retired any more: a grace period takes three.
+const SETTLE: usize = 16;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Locked,
+    Fast,
+    Pins,
+}
+
+impl Way {
+    const ALL: [Way; 3] = [Way::Locked, Way::Fast, Way::Pins];
+
+    fn name(self) -> &'static str {
+        match self {
+            Way::Locked => "address-space lock",
+            Way::Fast => "fast",
+            Way::Pins => "the pins alone",
+        }
+    }
+}
+
+/// What was measured of one way.
+#[derive(Default)]
+struct Times {
+    time: Rounds,
+    rate: Rounds,
+}
+
+/// Pins on some CPUs, with a writer beside them and without.
+///
+/// # Errors
+/// The machine has too little memory: it takes 520 frames for each CPU.
+pub fn gup<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync>(
+    lab: &Lab<'_, M, G, R>,
+) -> Result<Report, Error> {
+    let mut report = Report::default();
+    let all = lab.cpus.iter().copied().max().unwrap_or(1);
+    let paging = Paging::<M, X86_64L4>::try_new(lab.machine.clone(), PageSize::Size1G)
+        .map_err(|_| Error::Frames(FrameError::OutOfFrames { order: 0 }))?;
+    let mut made = Err(Error::Empty);
+    lab.on_first(|| made = Space::<M, G, R>::new(&paging, all + 1));
+    let space = made?;
+    let mut one = Vec::new();
+    for writer in [false, true] {
+        for size in SIZES {
+            for cpus in lab.cpus.iter().copied() {
+                let case = if writer { "beside a writer" } else { "alone" };
+                (lab.progress)(&format!("gup: {size} pages a call on {cpus} CPUs, {case}"));
+                let mut times: [Times; 3] = Default::default();
+                for _ in 0..lab.scale.rounds {
+                    for (way, times) in Way::ALL.into_iter().zip(&mut times) {
+                        round(lab, &space, way, size, cpus, writer.then_some(all), times)?;
+                    }
+                }
+                for (way, times) in Way::ALL.into_iter().zip(&times) {
+                    let like = row(NAME, case, way.name(), cpus, size);
+                    let figures = [
+                        ("time", times.time.median(), "ns/page"),
+                        ("pinned and given up a second", times.rate.median(), "pages"),
+                    ];
+                    report.rows.extend(figures.map(|(metric, value, unit)| Row {
+                        metric: metric.into(),
+                        value,
+                        unit: unit.into(),
+                        ..like.clone()
+                    }));
+                }
+                if !writer && cpus == 1 {
+                    let ratio = times[0].time.times(&times[1].time);
+                    let target = format!("times the locked path, {size} pages a call");
+                    report.targets.push(Target::at_least(NAME, target, ratio, 3.0));
+                    one.push((size, times));
+                } else if !writer
+                    && cpus == 2
+                    && let Some((_, alone)) = one.iter().find(|(of, _)| *of == size)
+                {
+                    for way in [1, 2] {
+                        let ratio = alone[way].time.median() / times[way].time.median();
+                        let name = Way::ALL[way].name();
+                        let target = format!("kept at 2 CPUs, {size} pages a call: {name}");
+                        report.targets.push(Target::at_least(NAME, target, ratio, 0.9));
+                    }
+                }
+            }
+        }
+    }
+    let stats = paging.gup_stats();
+    report.targets.push(Target::at_most(NAME, "fast_gup_slow", stats.fast_gup_slow as f64, 0.0));
+    counts(lab, &space, &mut report);
+    let mut ended = Ok(());
+    lab.on_first(|| ended = space.end(all + 1));
+    // What a CPU has retired or keeps for itself: all at once, and what was still waiting then.
+    let settle = || {
+        (0..SETTLE).for_each(|_| (lab.quiet)());
+        paging.quick().drain();
+    };
+    (lab.run)((0..=all).map(|_| Box::new(settle) as Program<'_>).collect());
+    lab.on_first(settle);
+    ended.map(|()| report)
+}
+
+/// Waits for the others; all of them must run.
+fn wait(machine: &impl Machine, count: &AtomicUsize, until: usize) {
+    // AcqRel: what each did before comes before what all do after.
+    count.fetch_add(1, Ordering::AcqRel);
+    // Acquire: pairs with that.
+    while count.load(Ordering::Acquire) < until {
+        machine.relax();
+    }
+}
+
+fn round<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync>(
+    lab: &Lab<'_, M, G, R>,
+    space: &Space<M, G, R>,
+    way: Way,
+    size: usize,
+    cpus: usize,
+    writer: Option<usize>,
+    times: &mut Times,
+) -> Result<(), Error> {
+    let (started, running) = (AtomicUsize::new(0), AtomicUsize::new(cpus));
+    let threads = cpus + usize::from(writer.is_some());
+    let mut pinned: Vec<(f64, f64)> = alloc::vec![(0.0, 0.0); cpus];
+    let mut written = Ok(());
+    let mut programs: Vec<Program<'_>> = Vec::with_capacity(threads);
+    for (cpu, result) in pinned.iter_mut().enumerate() {
+        let (started, running) = (&started, &running);
+        programs.push(Box::new(move || {
+            let mut frames = alloc::vec![Frame::default(); PAGES];
+            // The first batch fills caches, and finds the frames.
+            batch(lab, space, Way::Fast, PAGES, cpu, &mut frames);
+            wait(lab.machine, started, threads);
+            let began = (lab.clock)();
+            let time: f64 = (0..lab.scale.batches)
+                .map(|_| batch(lab, space, way, size, cpu, &mut frames))
+                .sum();
+            let wall = (lab.clock)().saturating_sub(began) as f64;
+            *result = (time / lab.scale.batches as f64, wall);
+            // Relaxed: only the number counts.
+            running.fetch_sub(1, Ordering::Relaxed);
+        }));
+    }
+    if let Some(own) = writer {
+        let (started, running, written) = (&started, &running, &mut written);
+        programs.push(Box::new(move || {
+            wait(lab.machine, started, threads);
+            *written = write(lab, space, way, own, running);
+        }));
+    }
+    (lab.run)(programs);
+    written?;
+    let each = |of: fn(&(f64, f64)) -> f64| pinned.iter().map(of).sum::<f64>() / cpus as f64;
+    times.time.push(each(|(time, _)| *time));
+    let pages = (lab.scale.batches * PAGES * cpus) as f64;
+    times.rate.push(pages / each(|(_, wall)| *wall) * 1e9);
+    Ok(())
+}
+
+/// Pins this CPU's pages, as many in each call as are asked for, and gives them up; ns for each that is pinned.
+fn batch<M: Machine, G: Concurrent, R: RawRwLock>(
+    lab: &Lab<'_, M, G, R>,
+    space: &Space<M, G, R>,
+    way: Way,
+    size: usize,
+    cpu: usize,
+    frames: &mut [Frame],
+) -> f64 {
+    let start = range_of(cpu).start().get();
+    let mut pinned = 0;
+    let time = each(lab.time, PAGES, || {
+        for (call, into) in frames.chunks_mut(size).enumerate() {
+            let at = VirtAddr::new(start + ((call * size) << 12) as u64);
+            pinned += match way {
+                Way::Locked => space.pin_locked(at, into),
+                Way::Fast => space.pin_fast(at, into),
+                Way::Pins => {
+                    let pin = |frame: &&Frame| {
+                        lab.machine.info(**frame).is_some_and(|info| info.try_pin(1))
+                    };
+                    into.iter().filter(pin).count()
+                }
+            };
+        }
+    });
+    assert_eq!(pinned, PAGES, "all pages are there, and nobody takes them away");
+    // SAFETY: all of them were pinned above, and are used by nobody.
+    unsafe { unpin(lab.machine, frames) };
+    (lab.quiet)();
+    time
+}
+
+/// Maps and unmaps this CPU's pages, as long as others pin theirs.
+fn write<M: Machine, G: Concurrent, R: RawRwLock>(
+    lab: &Lab<'_, M, G, R>,
+    space: &Space<M, G, R>,
+    way: Way,
+    own: usize,
+    running: &AtomicUsize,
+) -> Result<(), Error> {
+    let range = range_of(own);
+    // Relaxed: only the number counts.
+    while running.load(Ordering::Relaxed) != 0 {
+        let frames = match way {
+            Way::Locked => space.unmap(range)?,
+            _ => space.unmap_pages(range)?,
+        };
+        let mut frame =
+            |page: usize| frames.get(page).copied().ok_or(FrameError::OutOfFrames { order: 0 });
+        match way {
+            Way::Locked => space.map(range, frame)?,
+            _ => space.map_pages(range, &mut frame)?,
+        }
+        (lab.quiet)();
+    }
+    Ok(())
+}
+
+/// What one call does, by number.
+fn counts<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync>(
+    lab: &Lab<'_, M, G, R>,
+    space: &Space<M, G, R>,
+    report: &mut Report,
+) {
+    (lab.progress)("gup: counting");
+    for way in [Way::Locked, Way::Fast] {
+        for size in [1, 16] {
+            let rows = &mut report.rows;
+            lab.on_first(|| {
+                let like = row(NAME, "one call", way.name(), 1, size);
+                let frames = core::cell::RefCell::new(alloc::vec![Frame::default(); size]);
+                let pin = || {
+                    let into = &mut frames.borrow_mut()[..];
+                    match way {
+                        Way::Locked => space.pin_locked(range_of(0).start(), into),
+                        _ => space.pin_fast(range_of(0).start(), into),
+                    }
+                };
+                let pinned = core::cell::Cell::new(0);
+                let give = || {
+                    // SAFETY: so many were pinned by the last call, and are used by nobody.
+                    unsafe { unpin(lab.machine, &frames.borrow()[..pinned.take()]) };
+                };
+                lab.count(rows, &like, &mut || give(), &mut || pinned.set(pin()));
+                give();
+            });
+        }
+    }
+}

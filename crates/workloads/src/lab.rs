@@ -1,0 +1,111 @@
+//! Where experiments are made: a machine, its clocks, its CPUs.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::marker::PhantomData;
+use report::Row;
+
+/// What a CPU runs.
+pub type Program<'a> = Box<dyn FnOnce() + Send + 'a>;
+
+/// How much is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Scale {
+    /// Times that each figure is taken; the median counts.
+    pub rounds: usize,
+    /// Batches in a round.
+    pub batches: usize,
+}
+
+impl Scale {
+    /// For figures.
+    pub const FULL: Scale = Scale { rounds: 15, batches: 400 };
+    /// For a first look: a tenth of the time.
+    pub const QUICK: Scale = Scale { rounds: 5, batches: 120 };
+    /// Enough to see that it works.
+    pub const LEAST: Scale = Scale { rounds: 1, batches: 2 };
+}
+
+/// What one operation takes, whatever the clock says.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Counted {
+    /// Instructions.
+    pub instructions: f64,
+    /// Locked instructions: atomic reads that write.
+    pub atomics: f64,
+    /// Cache lines of data, apart from the stack, that are read or written.
+    pub lines: f64,
+    /// Those of them that are written.
+    pub written: f64,
+}
+
+/// Counts what `operation` does, each time after `prepare` has run, on the CPU that calls it. `None` where nothing can count.
+pub type Count<'a> = dyn Fn(&mut dyn FnMut(), &mut dyn FnMut()) -> Option<Counted> + Sync + 'a;
+
+/// A machine, and what it takes to measure there. `G` is the engine for its walks in software, `R` the best lock for readers
+/// and writers that there is.
+pub struct Lab<'a, M, G, R> {
+    /// The machine. Experiments have it to themselves.
+    pub machine: &'a M,
+    /// Processor time of this CPU, in nanoseconds since some moment.
+    pub time: fn() -> u64,
+    /// Time on the wall, in nanoseconds since some moment: as cheap as can be.
+    pub clock: fn() -> u64,
+    /// Runs programs, the first as CPU 0 and so on, and waits for all.
+    pub run: &'a (dyn Fn(Vec<Program<'_>>) + Sync),
+    /// This CPU is in no section, and what has come due may be freed.
+    pub quiet: fn(),
+    /// Counts, where that can be done.
+    pub count: Option<&'a Count<'a>>,
+    /// Told what is being measured.
+    pub progress: &'a (dyn Fn(&str) + Sync),
+    /// How much is measured.
+    pub scale: Scale,
+    /// The numbers of CPUs to try, each no larger than the machine has.
+    pub cpus: &'a [usize],
+    /// The engine and the lock.
+    pub types: PhantomData<fn() -> (G, R)>,
+}
+
+impl<M, G, R> Lab<'_, M, G, R> {
+    /// Runs a program on CPU 0.
+    pub(crate) fn on_first(&self, program: impl FnOnce() + Send) {
+        (self.run)(Vec::from([Box::new(program) as Program<'_>]));
+    }
+
+    /// Adds what is counted of an operation, if the lab can count.
+    pub(crate) fn count(
+        &self,
+        rows: &mut Vec<Row>,
+        like: &Row,
+        prepare: &mut dyn FnMut(),
+        operation: &mut dyn FnMut(),
+    ) -> Option<Counted> {
+        let counted = (self.count?)(prepare, operation)?;
+        let figures = [
+            ("instructions", counted.instructions),
+            ("locked instructions", counted.atomics),
+            ("lines", counted.lines),
+            ("lines written", counted.written),
+        ];
+        rows.extend(figures.map(|(metric, value)| Row {
+            metric: metric.into(),
+            value,
+            unit: String::new(),
+            ..like.clone()
+        }));
+        Some(counted)
+    }
+}
+
+impl<M: fmt::Debug, G, R> fmt::Debug for Lab<'_, M, G, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lab")
+            .field("machine", self.machine)
+            .field("scale", &self.scale)
+            .field("cpus", &self.cpus)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,39 @@
+//! The experiments: what was replaced, honestly written, beside what replaces it, on any machine.
+//!
+//! Each experiment is a function of a [`Lab`]: a machine, and what it takes to measure there. It returns a
+//! [`Report`](report::Report) of rows and targets, which prints as tables and as JSON lines. A hosted program gives it threads
+//! and processor time, a kernel its CPUs and its clock.
+//!
+//! | experiment | what was replaced | what replaces it |
+//! |---|---|---|
+//! | [`quicklist()`] | a page from the frame source, cleared | a page that is already as it has to be |
+//! | [`gup()`] | the address space's lock, then each page with its table's lock | a walk without a lock |
+//!
+//! # How it is measured
+//! What is compared is measured in turns, in one run, and each figure is the median of the rounds. Times are
+//! processor time of the CPU that does the work, so that neighbours on a host do not count; except for the longest single
+//! operation, which is looked for by the clock on the wall, and finds the host's interrupts, too. What depends on no clock is
+//! counted, if the lab can count: instructions, locked instructions, cache lines of one operation.
+//!
+//! `no_std`; allocates.
+#![no_std]
+#![deny(missing_docs)]
+extern crate alloc;
+#[cfg(any(test, doctest))]
+extern crate std;
+
+mod gup;
+mod lab;
+mod mean;
+mod quicklist;
+mod space;
+#[cfg(test)]
+mod tests;
+
+pub use gup::gup;
+pub use lab::{Count, Counted, Lab, Program, Scale};
+pub use quicklist::quicklist;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

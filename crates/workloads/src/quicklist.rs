@@ -1,0 +1,213 @@
+//! Quicklists beside what they replace: a page from the frame source, cleared, with the constructor of top-level tables.
+//!
+//! A batch takes as many pages as a program's tables may be, and gives them back; both are timed, apart. The source is a patch
+//! for Linux that counted both ways of allocating (see [`PUBLISHED`]).
+
+use crate::lab::Lab;
+use crate::mean::{Rounds, each};
+use crate::space::row;
+use alloc::format;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::cell::Cell;
+use core::hint::black_box;
+use grace::Concurrent;
+use machine::{
+    Asid, ENTRIES, Frame, FrameError, Machine, Owner, PageSize, Place, VirtAddr, VirtRange,
+};
+use paging::{Error, PageTables, Paging, QUICK_ROOT, QUICK_TABLE, X86_64L4};
+use report::{Report, Row, Target};
+
+const NAME: &str = "quicklist";
+const BEFORE: &str = "frame source, cleared";
+const AFTER: &str = "quicklist";
+/// Pages that are taken before the first is given back.
+const TABLES: usize = 128;
+
+/// Mean nanoseconds of an allocation, before and after: Lameter's quicklists for Linux, 2007.
+const PUBLISHED: [(f64, f64); 4] = [(401.0, 8.0), (337.0, 7.0), (424.0, 7.0), (920.0, 8.0)];
+
+/// A kind of table: its name, its list, its level, and how many times less time one has to take.
+const KINDS: [(&str, u8, u8, f64); 4] = [
+    ("pte", QUICK_TABLE, 0, 25.0),
+    ("pmd", QUICK_TABLE, 1, 25.0),
+    ("pud", QUICK_TABLE, 2, 25.0),
+    ("pgd", QUICK_ROOT, 3, 60.0),
+];
+
+/// Allocation of each kind of page table with quicklists and without, on CPU 0.
+///
+/// # Errors
+/// The machine has too little memory: it takes some 700 frames.
+pub fn quicklist<M: Machine, G: Concurrent, R>(lab: &Lab<'_, M, G, R>) -> Result<Report, Error> {
+    let mut result = Ok(Report::default());
+    lab.on_first(|| result = on_cpu(lab));
+    result
+}
+
+fn on_cpu<M: Machine, G: Concurrent, R>(lab: &Lab<'_, M, G, R>) -> Result<Report, Error> {
+    let machine = lab.machine;
+    let paging = Paging::<M, X86_64L4>::try_new(machine.clone(), PageSize::Size1G)
+        .map_err(|_| Error::Frames(FrameError::OutOfFrames { order: 0 }))?;
+    // The kernel's half, of which top-level tables have a copy.
+    let kernel = Arc::new(PageTables::<M, X86_64L4, G>::kernel(&paging)?);
+    if let Some(half) = VirtRange::new(VirtAddr::new(0xffff_8000_0000_0000), 1 << 46) {
+        kernel.reserve(half)?;
+    }
+    drop(PageTables::<M, X86_64L4, G>::user(&paging, Asid(1), Some(Arc::clone(&kernel)))?);
+    let quick = paging.quick();
+    let mut report = Report::default();
+    for (kind, published) in KINDS.into_iter().zip(PUBLISHED) {
+        let (name, list, level, _) = kind;
+        (lab.progress)(&format!("quicklist: {name}"));
+        let own = |frame: Result<Frame, FrameError>| {
+            let frame = frame?;
+            machine.set_owner(frame, Owner::Table(level))?;
+            Ok(frame)
+        };
+        let before = Way {
+            take: &|| own(made(machine, (list == QUICK_ROOT).then(|| kernel.root()))),
+            // SAFETY: it was just taken; nobody uses it.
+            give: &|page| unsafe { machine.free(page) },
+        };
+        let after = Way {
+            take: &|| own(quick.alloc(list)),
+            // SAFETY: as above.
+            give: &|page| unsafe { quick.free(list, page) },
+        };
+        compare(lab, &mut report, kind, published, &before, &after)?;
+    }
+    drop(kernel);
+    quick.drain();
+    Ok(report)
+}
+
+/// A page from the frame source, cleared; its upper half a copy of the kernel's, if there is one.
+fn made<M: Machine>(machine: &M, kernel: Option<Frame>) -> Result<Frame, FrameError> {
+    let frame = machine.alloc(0, Place::Local)?;
+    let page = machine.frame_ptr(frame).ok_or(FrameError::NotOurs(frame))?;
+    // SAFETY: the frame was just allocated: its memory is nobody else's. All words of 0 are a valid page of words.
+    let page = unsafe {
+        page.write_bytes(0, 4096);
+        page.cast::<[u64; ENTRIES]>().as_mut()
+    };
+    if let Some(kernel) = kernel {
+        // SAFETY: it is a table, as long as the kernel's tables are there.
+        let entries = unsafe { machine.entries(kernel) }.ok_or(FrameError::NotOurs(kernel))?;
+        let upper = ENTRIES / 2..ENTRIES;
+        for (word, entry) in page[upper.clone()].iter_mut().zip(entries.range(upper)) {
+            *word = entry.load();
+        }
+    }
+    Ok(frame)
+}
+
+/// Takes pages, and gives them back.
+struct Way<'a> {
+    take: &'a dyn Fn() -> Result<Frame, FrameError>,
+    give: &'a dyn Fn(Frame) -> Result<(), FrameError>,
+}
+
+/// What was measured of a [`Way`].
+#[derive(Default)]
+struct Times {
+    taking: Rounds,
+    giving: Rounds,
+    longest: Rounds,
+}
+
+fn compare<M: Machine, G, R>(
+    lab: &Lab<'_, M, G, R>,
+    report: &mut Report,
+    (name, _, _, bound): (&str, u8, u8, f64),
+    published: (f64, f64),
+    before: &Way<'_>,
+    after: &Way<'_>,
+) -> Result<(), FrameError> {
+    let (mut old, mut new) = (Times::default(), Times::default());
+    for _ in 0..lab.scale.rounds {
+        round(lab, before, &mut old)?;
+        round(lab, after, &mut new)?;
+    }
+    for (implementation, times, published) in
+        [(BEFORE, &old, published.0), (AFTER, &new, published.1)]
+    {
+        let like = row(NAME, name, implementation, 1, 0);
+        let figures = [
+            ("mean", times.taking.median()),
+            ("longest", times.longest.most()),
+            ("mean of giving back", times.giving.median()),
+        ];
+        let figures = figures.map(|(metric, value)| Row {
+            metric: metric.into(),
+            value,
+            unit: "ns".into(),
+            ..like.clone()
+        });
+        report.rows.extend(figures);
+        let implementation = format!("{implementation}, published");
+        report.rows.push(Row {
+            implementation,
+            metric: "mean".into(),
+            value: published,
+            unit: "ns".into(),
+            ..like
+        });
+    }
+    let times = old.taking.times(&new.taking);
+    report.targets.push(Target::at_least(NAME, format!("times as fast: {name}"), times, bound));
+    for (implementation, way) in [(BEFORE, before), (AFTER, after)] {
+        let like = row(NAME, name, implementation, 1, 0);
+        let taken = Cell::new(None);
+        // What fails here has failed above.
+        let give = || taken.take().map_or(Ok(()), |page| (way.give)(page)).unwrap_or_default();
+        let mut take = || taken.set((way.take)().ok());
+        let counted = lab.count(&mut report.rows, &like, &mut || give(), &mut take);
+        give();
+        if let (Some(counted), AFTER) = (counted, implementation) {
+            let target = format!("cache lines: {name}");
+            report.targets.push(Target::at_most(NAME, target, counted.lines, 2.0));
+        }
+    }
+    Ok(())
+}
+
+/// One round of a way, in the steady state: batches by processor time, then single ones by the clock.
+fn round<M: Machine, G, R>(
+    lab: &Lab<'_, M, G, R>,
+    way: &Way<'_>,
+    times: &mut Times,
+) -> Result<(), FrameError> {
+    let mut taken = Vec::with_capacity(TABLES);
+    let (mut taking, mut giving, mut longest) = (0.0, 0.0, 0.0f64);
+    let mut failed = Ok(());
+    for batch in 0..=lab.scale.batches {
+        let take = each(lab.time, TABLES, || {
+            for _ in 0..TABLES {
+                match (way.take)() {
+                    Ok(page) => taken.push(black_box(page)),
+                    Err(error) => failed = Err(error),
+                }
+            }
+        });
+        let give = each(lab.time, TABLES, || {
+            taken.drain(..).for_each(|page| failed = failed.and((way.give)(page)));
+        });
+        failed?;
+        // The first fills lists and caches.
+        if batch != 0 {
+            taking += take;
+            giving += give;
+        }
+    }
+    for _ in 0..lab.scale.batches * 8 {
+        let began = (lab.clock)();
+        let page = black_box((way.take)()?);
+        longest = longest.max((lab.clock)().saturating_sub(began) as f64);
+        (way.give)(page)?;
+    }
+    times.taking.push(taking / lab.scale.batches as f64);
+    times.giving.push(giving / lab.scale.batches as f64);
+    times.longest.push(longest);
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! An address space with a lock, as it was before: what each CPU pins from, in tables of its own.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use grace::Concurrent;
+use lock_api::{RawRwLock, RwLock};
+use machine::{Asid, Frame, FrameError, Machine, PageSize, Place, VirtAddr, VirtRange};
+use paging::{Attrs, Error, PageTables, Paging, Pins, X86_64L4};
+use report::Row;
+
+/// Pages that each CPU has: as many as one table maps.
+pub(crate) const PAGES: usize = 512;
+
+/// The areas of an address space: by the first address, the end, and whether they may be written.
+type Areas = BTreeMap<u64, (u64, bool)>;
+
+pub(crate) type Tables<M, G> = PageTables<M, X86_64L4, G>;
+
+/// Page tables, and the areas, with the lock that is taken to look at them.
+pub(crate) struct Space<M: Machine, G: Concurrent, R> {
+    pub(crate) tables: Tables<M, G>,
+    areas: RwLock<R, Areas>,
+}
+
+/// What a CPU has: a table of pages.
+pub(crate) fn range_of(cpu: usize) -> VirtRange {
+    let start = VirtAddr::new((cpu as u64 + 1) << 21);
+    VirtRange::new(start, (PAGES as u64) << 12).expect("CPUs are few, and addresses many")
+}
+
+impl<M: Machine, G: Concurrent, R: RawRwLock> Space<M, G, R> {
+    /// A space in which each CPU has its pages, of frames that each are a block.
+    pub(crate) fn new(paging: &Arc<Paging<M, X86_64L4>>, cpus: usize) -> Result<Self, Error> {
+        let tables = Tables::user(paging, Asid(1), None)?;
+        let space = Space { tables, areas: RwLock::new(Areas::new()) };
+        for cpu in 0..cpus {
+            space.map(range_of(cpu), |_| paging.machine().alloc(0, Place::Local))?;
+        }
+        Ok(space)
+    }
+
+    /// Maps pages and makes an area of them, as it was before: with the lock.
+    pub(crate) fn map(
+        &self,
+        range: VirtRange,
+        mut frame: impl FnMut(usize) -> Result<Frame, FrameError>,
+    ) -> Result<(), Error> {
+        let mut areas = self.areas.write();
+        self.map_pages(range, &mut frame)?;
+        areas.insert(range.start().get(), (range.start().get() + range.len(), true));
+        Ok(())
+    }
+
+    /// Maps pages: the tables have their own locks.
+    pub(crate) fn map_pages(
+        &self,
+        range: VirtRange,
+        frame: &mut impl FnMut(usize) -> Result<Frame, FrameError>,
+    ) -> Result<(), Error> {
+        let place = |at: VirtAddr, _: PageSize| {
+            let page = (at.get() - range.start().get()) as usize >> 12;
+            Ok((frame(page)?, PageSize::Size4K))
+        };
+        self.tables.map_with(range, Attrs::USER_RW, place).map_err(|failed| failed.error)
+    }
+
+    /// Unmaps an area's pages, with the lock; returns their frames.
+    pub(crate) fn unmap(&self, range: VirtRange) -> Result<Vec<Frame>, Error> {
+        let mut areas = self.areas.write();
+        let frames = self.unmap_pages(range)?;
+        areas.remove(&range.start().get());
+        Ok(frames)
+    }
+
+    /// Unmaps pages; returns their frames.
+    pub(crate) fn unmap_pages(&self, range: VirtRange) -> Result<Vec<Frame>, Error> {
+        let mut frames = Vec::with_capacity(PAGES);
+        let owed = self.tables.unmap(range, |page| frames.push(page.frame));
+        owed.map_err(|failed| failed.error)?.flush();
+        Ok(frames)
+    }
+
+    /// Pins pages as it was before: the space's lock for reading, the area, and each page with its table's lock.
+    pub(crate) fn pin_locked(&self, at: VirtAddr, into: &mut [Frame]) -> usize {
+        let areas = self.areas.read();
+        let end = at.get() + ((into.len() as u64) << 12);
+        let area = areas.range(..=at.get()).next_back();
+        if !area.is_some_and(|(_, (last, write))| end <= *last && *write) {
+            return 0;
+        }
+        self.tables.get_user_pages(at, true, into, |_, _| false).map_or(0, Pins::keep)
+    }
+
+    /// Pins pages without a lock.
+    pub(crate) fn pin_fast(&self, at: VirtAddr, into: &mut [Frame]) -> usize {
+        self.tables.get_user_pages_fast(at, true, into, |_, _| false).map_or(0, Pins::keep)
+    }
+
+    /// Gives everything back.
+    pub(crate) fn end(self, cpus: usize) -> Result<(), Error> {
+        for cpu in 0..cpus {
+            for frame in self.unmap(range_of(cpu))? {
+                // SAFETY: nothing leads to it any more, and nothing is pinned.
+                unsafe { self.tables.machine().release(frame) }?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A row without a figure yet.
+pub(crate) fn row(
+    experiment: &str,
+    case: &str,
+    implementation: &str,
+    cpus: usize,
+    size: usize,
+) -> Row {
+    Row {
+        experiment: experiment.into(),
+        case: case.into(),
+        implementation: implementation.into(),
+        cpus,
+        size,
+        metric: String::new(),
+        value: f64::NAN,
+        unit: String::new(),
+    }
+}

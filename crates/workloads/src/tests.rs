@@ -1,0 +1,97 @@
+//! Each experiment runs to its end, on a machine without hardware; no test looks at a time.
+
+use crate::{Counted, Lab, Scale, gup, quicklist};
+use report::{Report, Row};
+use sim::{Bare, BareGrace};
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+use std::time::Instant;
+use std::{format, vec::Vec};
+
+fn now() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
+fn with_lab<T>(
+    bare: &Bare,
+    test: impl FnOnce(&Lab<'_, Bare, BareGrace, parking_lot::RawRwLock>) -> T,
+) -> T {
+    test(&Lab {
+        machine: bare,
+        time: now,
+        clock: now,
+        run: &|programs| bare.threads(programs),
+        quiet: || {
+            BareGrace::announce();
+            BareGrace::reclaim(usize::MAX);
+        },
+        count: Some(&|prepare, operation| {
+            prepare();
+            operation();
+            Some(Counted { instructions: 1.0, atomics: 2.0, lines: 3.0, written: 4.0 })
+        }),
+        progress: &|_| (),
+        scale: Scale::LEAST,
+        cpus: &[1, 2],
+        types: PhantomData,
+    })
+}
+
+/// The rows that say the same but for their value.
+fn find<'a>(report: &'a Report, case: &str, implementation: &str, metric: &str) -> Vec<&'a Row> {
+    let fits = |row: &&Row| {
+        (row.case.as_str(), row.implementation.as_str(), row.metric.as_str())
+            == (case, implementation, metric)
+    };
+    report.rows.iter().filter(fits).collect()
+}
+
+#[test]
+fn quicklists_are_measured_and_leave_nothing() {
+    let bare = Bare::new(2, 1024).unwrap();
+    let report = with_lab(&bare, quicklist).unwrap();
+    for kind in ["pte", "pmd", "pud", "pgd"] {
+        for metric in ["mean", "longest", "mean of giving back", "lines"] {
+            for way in ["frame source, cleared", "quicklist"] {
+                let rows = find(&report, kind, way, metric);
+                assert_eq!(rows.len(), 1, "{kind}, {way}: {metric}");
+                assert!(rows[0].value >= 0.0);
+            }
+        }
+        assert!(
+            report.targets.iter().any(|target| target.target == format!("cache lines: {kind}"))
+        );
+    }
+    assert_eq!(report.targets.len(), 8);
+    assert_eq!(find(&report, "pgd", "quicklist, published", "mean")[0].value, 8.0);
+    assert_eq!(bare.on_cpu(0, || machine::FrameSource::free_frames(&bare)), 1024);
+}
+
+#[test]
+fn pins_are_measured_and_leave_nothing() {
+    let bare = Bare::new(3, 4096).unwrap();
+    let report = with_lab(&bare, gup).unwrap();
+    for case in ["alone", "beside a writer"] {
+        for way in ["address-space lock", "fast", "the pins alone"] {
+            // Three sizes on one CPU and on two.
+            let rows = find(&report, case, way, "time");
+            assert_eq!(rows.len(), 6, "{case}, {way}");
+            assert!(rows.iter().all(|row| row.value > 0.0));
+        }
+    }
+    let slow = report.targets.iter().find(|target| target.target == "fast_gup_slow").unwrap();
+    assert_eq!(slow.value, 0.0);
+    assert_eq!(find(&report, "one call", "fast", "locked instructions").len(), 2);
+    for cpu in 0..3 {
+        bare.on_cpu(cpu, || bare.settle());
+    }
+    assert_eq!(bare.on_cpu(0, || machine::FrameSource::free_frames(&bare)), 4096);
+}
+
+#[test]
+fn too_little_memory_is_an_error() {
+    let bare = Bare::new(3, 100).unwrap();
+    assert!(with_lab(&bare, quicklist).is_err());
+    assert!(with_lab(&bare, gup).is_err());
+}
