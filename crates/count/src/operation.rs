@@ -79,14 +79,14 @@ where
         self
     }
 
-    /// How long all of it may take, setup included; rounded up to whole seconds.
+    /// How long all of it may take, setup included.
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.plan.time_limit = limit;
         self
     }
 
-    /// Forks, runs and counts. Blocks until done; a step takes some 10 to 50 microseconds. While it
-    /// lasts, the calling thread is bound to one processor, since that halves the time.
+    /// Forks, runs and counts. Blocks until done; a step takes some microseconds (see the
+    /// README). While it lasts, the calling thread is bound to one processor, since that halves the time.
     ///
     /// The child has the calling thread only. Call this while no other thread holds a lock that
     /// the closures need (the C library's allocator sees to its own locks); otherwise the child

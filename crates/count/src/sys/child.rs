@@ -29,6 +29,11 @@ const TAKEN: [Signal; 8] = [
     Signal::SIGALRM,
 ];
 
+/// How long the child may take to its first marker. Only one thing can hold it up: the panic hook's
+/// lock, if another thread of the parent held it at the fork. Nothing of the caller's has run by
+/// then, so the tracer just forks again.
+const PATIENCE: Duration = Duration::from_millis(50);
+
 /// Everything that the child does. Its tracer ends it after the last run.
 pub(super) fn live<T, S, O>(plan: Plan<'_, T>, setup: S, op: O)
 where
@@ -36,11 +41,13 @@ where
     O: FnMut(&mut T),
 {
     let Plan { mut prepare, regions, warm_up, runs, time_limit } = plan;
-    if let Err(refused) = be_traced(time_limit) {
+    if let Err(refused) = be_traced() {
         // SAFETY: ends this process, which is ours. The tracer reads the reason from the code.
         unsafe { libc::_exit(refused as i32) };
     }
+    // Waits for ever if a thread that this process does not have was panicking: see `PATIENCE`.
     panic::set_hook(Box::new(|panic| mark(Kind::Panicked, panic.to_string().as_bytes())));
+    alarm(time_limit.max(Duration::from_micros(1)));
     mark(Kind::Hello, &[]);
 
     let mut state = Box::new(OwnLines(setup()));
@@ -75,16 +82,27 @@ unsafe extern "C" fn run<T, O: FnMut(&mut T)>(op: *mut O, state: *mut T) {
     unsafe { (*op)(&mut *state) }
 }
 
-fn be_traced(time_limit: Duration) -> Result<(), Errno> {
+/// Lets the tracer trace this process, for no longer than [`PATIENCE`] at first.
+fn be_traced() -> Result<(), Errno> {
     let mut blocked = SigSet::all();
     for signal in TAKEN {
         blocked.remove(signal);
     }
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&blocked), None)?;
     ptrace::traceme()?;
-    // A part of a second counts as one, and no limit at all is one second: zero would mean never.
-    let seconds = time_limit.as_secs() + u64::from(time_limit.subsec_nanos() > 0);
-    // SAFETY: takes a number.
-    unsafe { libc::alarm(seconds.clamp(1, u32::MAX.into()) as u32) };
+    alarm(PATIENCE);
     Ok(())
+}
+
+/// SIGALRM after this time, instead of any that was ordered before.
+fn alarm(after: Duration) {
+    let once = libc::itimerval {
+        it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 },
+        it_value: libc::timeval {
+            tv_sec: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+            tv_usec: after.subsec_micros().into(),
+        },
+    };
+    // SAFETY: `once` is valid, and the old value is not asked for. The kernel refuses no such time.
+    unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const once, std::ptr::null_mut()) };
 }

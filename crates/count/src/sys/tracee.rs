@@ -1,6 +1,11 @@
 //! The child as its tracer sees it: stopped, looked at, let go to the next stop, and ended.
 
-use std::{fs::File, io, os::unix::fs::FileExt, time::Duration};
+use std::{
+    fs::File,
+    io,
+    os::unix::fs::FileExt,
+    time::{Duration, Instant},
+};
 
 use libc::user_regs_struct;
 use nix::{
@@ -47,31 +52,39 @@ impl Drop for Reaper {
 impl Tracee {
     /// Forks a child that runs `live`, and returns when it stands at [`Kind::Hello`].
     pub(super) fn fork(limit: Duration, live: impl FnOnce()) -> Result<Self, Error> {
-        // SAFETY: the child has this thread only. What it calls, and which locks that may need, is
-        // stated in the contract of `Operation::count`; it never returns from here.
-        let pid = match unsafe { fork() }.map_err(system("making a process"))? {
-            ForkResult::Parent { child } => child,
-            ForkResult::Child => {
-                live();
-                // SAFETY: ends this process, the child, without running what the parent registered.
-                unsafe { libc::_exit(0) }
+        let phase = Phase::SettingUp;
+        let begin = Instant::now();
+        let reaper = loop {
+            // SAFETY: the child has this thread only. What it calls, and which locks that may need,
+            // is stated in the contract of `Operation::count`; it never returns from here.
+            let reaper = match unsafe { fork() }.map_err(system("making a process"))? {
+                ForkResult::Parent { child } => Reaper(child),
+                ForkResult::Child => {
+                    live();
+                    // SAFETY: ends this process, the child, without running what the parent registered.
+                    unsafe { libc::_exit(0) }
+                }
+            };
+            match wait(reaper.0)? {
+                Stop::Signal(libc::SIGTRAP) => break reaper,
+                // It lost its patience before it began: see `child`.
+                Stop::Signal(libc::SIGALRM) if begin.elapsed() < limit => {}
+                Stop::Signal(libc::SIGALRM) => return Err(Error::TimedOut { phase, limit }),
+                Stop::Exited(errno) => return Err(permission::refused(errno)),
+                Stop::Signal(signal) | Stop::Killed(signal) => {
+                    let (signal, none) = (name(signal), None);
+                    return Err(Error::Crashed { phase, signal, instruction: none, address: none });
+                }
             }
         };
-        let reaper = Reaper(pid);
-        match wait(pid)? {
-            Stop::Signal(libc::SIGTRAP) => {}
-            Stop::Exited(errno) => return Err(permission::refused(errno)),
-            Stop::Signal(_) | Stop::Killed(_) => {
-                return Err(Error::Confused("it ended before it began"));
-            }
-        }
+        let pid = reaper.0;
         // Without its tracer it must not go on.
         ptrace::setoptions(pid, ptrace::Options::PTRACE_O_EXITKILL)
             .map_err(system("setting the options of ptrace"))?;
         let memory = File::open(format!("/proc/{pid}/mem"))
             .map_err(|cause| Error::System { doing: "opening the child's memory", cause })?;
         std::mem::forget(reaper);
-        Ok(Self { pid, memory, limit, phase: Phase::SettingUp })
+        Ok(Self { pid, memory, limit, phase })
     }
 
     /// Its process.
