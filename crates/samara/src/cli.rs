@@ -14,6 +14,7 @@ Examples:
   samara trace -- ls -lR /usr/share/doc       follow a program
   samara trace --record a.vmtrace -- make     and keep a recording
   samara replay a.vmtrace                     run the recording again
+  samara bench gup quicklist                  measure, beside what was replaced
 "
 )]
 pub(crate) struct Arguments {
@@ -50,6 +51,21 @@ Examples:
 Exit code: 0 if all agrees, 3 if something differs, 2 if a file cannot be read or is malformed.
 ")]
     Replay(Replay),
+    /// Measure Samara beside what it replaces, in one run
+    #[command(after_help = "\
+Tables go to standard output, progress to standard error. Times are processor time, so neighbours
+count for little; what depends on no clock is counted by stepping through single operations.
+
+Examples:
+  samara bench                                all experiments, some minutes
+  samara bench --quick quicklist              a first look at one
+  samara bench --json gup.jsonl gup           figures and targets, one JSON object a line, to a file
+  samara bench --json - gup | jq .target      and to standard output, instead of the tables
+  samara bench --cpus 1,2 gup                 on one and on two CPUs
+
+Exit code: 0 if all was measured, whether or not targets are met; 2 if not.
+")]
+    Bench(Bench),
 }
 
 #[derive(Args, Debug)]
@@ -91,6 +107,35 @@ pub(crate) struct Replay {
     pub(crate) files: Vec<PathBuf>,
 }
 
+#[derive(Args, Debug)]
+pub(crate) struct Bench {
+    /// What to measure [default: all]
+    #[arg(value_name = "EXPERIMENT", value_enum)]
+    pub(crate) experiments: Vec<Experiment>,
+
+    /// Fewer rounds of shorter batches
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// The numbers of CPUs, each a thread
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8",
+        value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) cpus: Vec<u8>,
+
+    /// Write figures and targets to FILE as JSON lines; - for standard output, instead of the tables
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Experiment {
+    /// Pinning a program's pages without a lock, beside the address space's lock
+    Gup,
+    /// Page tables from quicklists, beside the frame source and clearing
+    Quicklist,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,5 +157,12 @@ mod tests {
         assert!(Arguments::try_parse_from(["samara", "trace"]).is_err());
         assert!(Arguments::try_parse_from(["samara", "trace", "--every", "0", "ls"]).is_err());
         assert!(Arguments::try_parse_from(["samara", "replay"]).is_err());
+        let line = ["samara", "bench", "--cpus", "1,8", "gup"];
+        let Command::Bench(bench) = Arguments::try_parse_from(line).unwrap().command else {
+            panic!("not a bench")
+        };
+        assert_eq!((bench.experiments, bench.cpus), (vec![Experiment::Gup], vec![1, 8]));
+        assert!(Arguments::try_parse_from(["samara", "bench", "gupp"]).is_err());
+        assert!(Arguments::try_parse_from(["samara", "bench", "--cpus", "0"]).is_err());
     }
 }

@@ -13,6 +13,11 @@
 //! ```
 
 pub use grace;
+pub use machine;
 pub use maple;
 pub use mm;
+pub use paging;
+pub use report;
+pub use sim;
 pub use trace;
+pub use workloads;

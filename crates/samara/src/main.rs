@@ -1,5 +1,6 @@
 //! The `samara` command.
 
+mod bench;
 mod cli;
 mod replay;
 mod trace_command;
@@ -15,6 +16,7 @@ fn main() -> ExitCode {
     match cli::Arguments::parse().command {
         cli::Command::Trace(options) => trace_command::run(&options),
         cli::Command::Replay(options) => replay::run(&options),
+        cli::Command::Bench(options) => bench::run(&options),
     }
 }
 

@@ -7,7 +7,7 @@
 //! pinning can do without, and what this machine makes of so many CPUs.
 
 use crate::lab::{Lab, Program};
-use crate::mean::{Rounds, each};
+use crate::mean::{Rounds, Timer};
 use crate::space::{PAGES, Space, range_of, row};
 use alloc::boxed::Box;
 use alloc::format;
@@ -23,6 +23,8 @@ const NAME: &str = "gup";
 /// Pages of a call: a record of a database, a buffer of 64 KiB, a table's worth.
 const SIZES: [usize; 3] = [1, 16, PAGES];
 
+/// More batches than usual, as others must have time to come between.
+const LONGER: usize = 8;
 /// Quiescent states until nothing is retired any more: a grace period takes three.
 const SETTLE: usize = 16;
 
@@ -43,6 +45,16 @@ impl Way {
             Way::Pins => "the pins alone",
         }
     }
+}
+
+/// What one CPU has measured.
+#[derive(Clone, Copy, Default)]
+struct Pinned {
+    /// Nanoseconds a page.
+    time: f64,
+    /// By the clock.
+    began: u64,
+    ended: u64,
 }
 
 /// What was measured of one way.
@@ -144,24 +156,25 @@ fn round<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync>(
     writer: Option<usize>,
     times: &mut Times,
 ) -> Result<(), Error> {
+    let batches = lab.scale.batches * LONGER;
     let (started, running) = (AtomicUsize::new(0), AtomicUsize::new(cpus));
     let threads = cpus + usize::from(writer.is_some());
-    let mut pinned: Vec<(f64, f64)> = alloc::vec![(0.0, 0.0); cpus];
+    let mut pinned: Vec<Pinned> = alloc::vec![Pinned::default(); cpus];
     let mut written = Ok(());
     let mut programs: Vec<Program<'_>> = Vec::with_capacity(threads);
     for (cpu, result) in pinned.iter_mut().enumerate() {
         let (started, running) = (&started, &running);
         programs.push(Box::new(move || {
             let mut frames = alloc::vec![Frame::default(); PAGES];
+            let timer = Timer::new(lab.time);
             // The first batch fills caches, and finds the frames.
-            batch(lab, space, Way::Fast, PAGES, cpu, &mut frames);
+            batch(lab, &timer, space, Way::Fast, PAGES, cpu, &mut frames);
             wait(lab.machine, started, threads);
             let began = (lab.clock)();
-            let time: f64 = (0..lab.scale.batches)
-                .map(|_| batch(lab, space, way, size, cpu, &mut frames))
-                .sum();
-            let wall = (lab.clock)().saturating_sub(began) as f64;
-            *result = (time / lab.scale.batches as f64, wall);
+            let times =
+                (0..batches).map(|_| batch(lab, &timer, space, way, size, cpu, &mut frames));
+            let time = times.sum::<f64>() / batches as f64;
+            *result = Pinned { time, began, ended: (lab.clock)() };
             // Relaxed: only the number counts.
             running.fetch_sub(1, Ordering::Relaxed);
         }));
@@ -175,16 +188,18 @@ fn round<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync>(
     }
     (lab.run)(programs);
     written?;
-    let each = |of: fn(&(f64, f64)) -> f64| pinned.iter().map(of).sum::<f64>() / cpus as f64;
-    times.time.push(each(|(time, _)| *time));
-    let pages = (lab.scale.batches * PAGES * cpus) as f64;
-    times.rate.push(pages / each(|(_, wall)| *wall) * 1e9);
+    times.time.push(pinned.iter().map(|of| of.time).sum::<f64>() / cpus as f64);
+    // From the first beginning to the last end: there may be fewer processors than CPUs.
+    let began = pinned.iter().map(|of| of.began).min().unwrap_or_default();
+    let ended = pinned.iter().map(|of| of.ended).max().unwrap_or_default();
+    times.rate.push((batches * PAGES * cpus) as f64 / ended.saturating_sub(began) as f64 * 1e9);
     Ok(())
 }
 
 /// Pins this CPU's pages, as many in each call as are asked for, and gives them up; ns for each that is pinned.
 fn batch<M: Machine, G: Concurrent, R: RawRwLock>(
     lab: &Lab<'_, M, G, R>,
+    timer: &Timer,
     space: &Space<M, G, R>,
     way: Way,
     size: usize,
@@ -193,7 +208,7 @@ fn batch<M: Machine, G: Concurrent, R: RawRwLock>(
 ) -> f64 {
     let start = range_of(cpu).start().get();
     let mut pinned = 0;
-    let time = each(lab.time, PAGES, || {
+    let time = timer.each(PAGES, || {
         for (call, into) in frames.chunks_mut(size).enumerate() {
             let at = VirtAddr::new(start + ((call * size) << 12) as u64);
             pinned += match way {
@@ -230,11 +245,20 @@ fn write<M: Machine, G: Concurrent, R: RawRwLock>(
             Way::Locked => space.unmap(range)?,
             _ => space.unmap_pages(range)?,
         };
-        let mut frame =
-            |page: usize| frames.get(page).copied().ok_or(FrameError::OutOfFrames { order: 0 });
-        match way {
-            Way::Locked => space.map(range, frame)?,
-            _ => space.map_pages(range, &mut frame)?,
+        // The table that was given up may be all that is left, and wait for a thread that does not run.
+        loop {
+            let mut frame =
+                |page: usize| frames.get(page).copied().ok_or(FrameError::OutOfFrames { order: 0 });
+            let mapped = match way {
+                Way::Locked => space.map(range, frame),
+                _ => space.map_pages(range, &mut frame),
+            };
+            match mapped {
+                Ok(()) => break,
+                Err(Error::Frames(_)) => lab.machine.relax(),
+                Err(error) => return Err(error),
+            }
+            (lab.quiet)();
         }
         (lab.quiet)();
     }

@@ -60,7 +60,10 @@ fn quicklists_are_measured_and_leave_nothing() {
             }
         }
         assert!(
-            report.targets.iter().any(|target| target.target == format!("cache lines: {kind}"))
+            report
+                .targets
+                .iter()
+                .any(|target| target.target == format!("cache lines written: {kind}"))
         );
     }
     assert_eq!(report.targets.len(), 8);

@@ -164,6 +164,7 @@ impl<M: Machine> QuickLists<M> {
     /// # Safety
     /// The page came from [`alloc`](QuickLists::alloc) of the same list, is as it was then (I6), and nobody will use
     /// it: no pointer, no translation, no walk (I3).
+    #[inline]
     pub unsafe fn free(&self, list: u8, frame: Frame) -> Result<(), FrameError> {
         let machine = self.machine();
         let info = machine.info(frame).ok_or(FrameError::NotOurs(frame))?;
@@ -178,16 +179,20 @@ impl<M: Machine> QuickLists<M> {
             Some(number) if near => self.push(list, number, info),
             _ => false,
         };
-        if !kept {
-            let why = |list: &List| match (near, list.is_asked()) {
-                (false, _) => bump(&list.remote),
-                (true, false) => bump(&list.full),
-                (true, true) => bump(&list.given),
-            };
-            self.with(list, why);
-            self.give_back(list, frame)?;
-            self.give_if_asked(list);
-        }
+        if kept { Ok(()) } else { self.refuse(list, frame, near) }
+    }
+
+    /// A page goes to the frame source instead of the list: it is another node's, the list is full, or asked for.
+    #[cold]
+    fn refuse(&self, list: u8, frame: Frame, near: bool) -> Result<(), FrameError> {
+        let why = |list: &List| match (near, list.is_asked()) {
+            (false, _) => bump(&list.remote),
+            (true, false) => bump(&list.full),
+            (true, true) => bump(&list.given),
+        };
+        self.with(list, why);
+        self.give_back(list, frame)?;
+        self.give_if_asked(list);
         Ok(())
     }
 
