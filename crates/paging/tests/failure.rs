@@ -165,17 +165,20 @@ fn every_allocation_fails_once<F: Format>() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes too long")]
 fn every_allocation_fails_once_with_four_levels() {
     every_allocation_fails_once::<X86_64L4>();
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes too long")]
 fn every_allocation_fails_once_with_five_levels() {
     every_allocation_fails_once::<X86_64L5>();
 }
 
 /// The kernel's: all that is reserved, or nothing; and what was mapped half-way is unmapped.
 #[test]
+#[cfg_attr(miri, ignore = "takes too long")]
 fn the_kernels_tables() {
     let top = |index: u64| KERNEL + (index << 39);
     let reserve =
@@ -217,6 +220,7 @@ fn no_memory_for_the_top() {
 
 /// What the supply of `map_with` says at each place: an error, or a page that does not fit.
 #[test]
+#[cfg_attr(miri, ignore = "takes too long")]
 fn supplies_that_fail() {
     let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
     let shared = paging(&sim);
@@ -318,6 +322,7 @@ fn on_another_list(seed: u64, ticks: bool) -> Result<(), Failure> {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri has no coroutines")]
 fn pages_on_other_lists_are_found() {
     right(200, |seed| on_another_list(seed, true));
     right(200, |seed| on_another_list(seed, false));
@@ -325,6 +330,7 @@ fn pages_on_other_lists_are_found() {
 
 /// Pages that this CPU has on a list of another kind.
 #[test]
+#[cfg_attr(miri, ignore = "takes too long")]
 fn pages_on_our_other_list_are_found() {
     let sim = Sim::new(Config { cpus: 1, frames: 16, ..Config::default() }).unwrap();
     let shared = paging(&sim);
@@ -406,11 +412,13 @@ fn in_wait(seed: u64, leaves: bool) -> Result<(), Failure> {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri has no coroutines")]
 fn tables_in_wait_are_hurried() {
     right(200, |seed| in_wait(seed, true));
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri has no coroutines")]
 fn tables_that_are_held_up_are_reported() {
     right(20, |seed| in_wait(seed, false));
 }

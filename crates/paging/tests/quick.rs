@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use machine::*;
 use paging::*;
-use sim::{Config, Failure, Grace, Program, Sim, Violation, seeded};
+use sim::{Checks, Config, Failure, Grace, Program, Sim, Violation, seeded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -29,7 +29,9 @@ impl<M> Construct<M> for Marked {
 }
 
 fn machine(cpus: usize, nodes: usize, frames: u64) -> (Sim, Arc<[AtomicU32; 2]>, QuickLists<Sim>) {
-    let sim = Sim::new(Config { cpus, nodes, frames, ..Config::default() }).unwrap();
+    // Miri looks at each word more slowly than at the code, which is what it is for.
+    let checks = if cfg!(miri) { Checks::NONE } else { Checks::ALL };
+    let sim = Sim::new(Config { cpus, nodes, frames, checks, ..Config::default() }).unwrap();
     sim.constructed(QUICK_ROOT, mark);
     let calls = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
     let kinds: [Box<dyn Construct<Sim>>; NR_QUICK] =
@@ -112,6 +114,7 @@ fn pages_of_other_nodes_go_home() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes too long")]
 fn lists_are_trimmed_as_memory_gets_short() {
     let (sim, calls, lists) = machine(2, 1, 2048);
     sim.on_cpu(0, || {
@@ -143,6 +146,7 @@ fn lists_are_trimmed_as_memory_gets_short() {
 
 /// I6: a page that comes back otherwise than it was is noticed, at once or when it is taken again.
 #[test]
+#[cfg_attr(miri, ignore = "Miri has no coroutines")]
 fn a_page_that_is_not_as_it_was_is_caught() {
     for late in [false, true] {
         let report = caught(1, |seed| {
@@ -205,12 +209,14 @@ fn interrupted(seed: u64) -> Result<(), Failure> {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri has no coroutines")]
 fn interrupts_use_the_same_lists() {
     right(500, interrupted);
 }
 
 /// Tables come from the list and go to it: in the steady state none is made.
 #[test]
+#[cfg_attr(miri, ignore = "takes too long")]
 fn tables_are_not_made_twice() {
     let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
     let shared = paging(&sim);

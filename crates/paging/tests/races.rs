@@ -12,7 +12,9 @@ use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, Violation, Want, 
 /// A run that fails leaves them: there is no CPU on which they could be dropped.
 type Kept<T> = std::mem::ManuallyDrop<T>;
 
-const SEEDS: u64 = 1500;
+const SEEDS: u64 = 300;
+/// It takes far fewer to catch a mutant.
+const MANY: u64 = 2000;
 /// The last pages of a table, and of one above, so that borders are near.
 const AT: u64 = 0x3fff_e000;
 
@@ -115,7 +117,7 @@ fn tables_come_and_go_under_readers() {
 
 #[test]
 fn a_flush_left_out_is_caught() {
-    let report = caught(SEEDS, |seed| neighbours::<Grace>(seed, false));
+    let report = caught(MANY, |seed| neighbours::<Grace>(seed, false));
     let known = matches!(
         report.violation,
         Violation::NotFlushed { .. }
@@ -128,13 +130,13 @@ fn a_flush_left_out_is_caught() {
 
 #[test]
 fn a_grace_period_cut_short_is_caught() {
-    let report = caught(SEEDS, |seed| neighbours::<AtOnce>(seed, true));
+    let report = caught(MANY, |seed| neighbours::<AtOnce>(seed, true));
     assert!(matches!(report.violation, Violation::NotATable { address: None, .. }), "{report}");
 }
 
 #[test]
 fn a_table_that_is_not_cleared_is_caught() {
-    let report = caught(SEEDS, |seed| neighbours::<Scribbles>(seed, true));
+    let report = caught(MANY, |seed| neighbours::<Scribbles>(seed, true));
     let Violation::NotConstructed { entering: true, index: 77, .. } = report.violation else {
         panic!("{report}")
     };
@@ -190,8 +192,8 @@ fn pieces(seed: u64, flush: bool) -> Result<(), Failure> {
 
 #[test]
 fn large_pages_are_split_under_users() {
-    right(SEEDS / 10, |seed| pieces(seed, true));
-    let report = caught(SEEDS, |seed| pieces(seed, false));
+    right(SEEDS / 2, |seed| pieces(seed, true));
+    let report = caught(MANY, |seed| pieces(seed, false));
     assert!(matches!(report.violation, Violation::NotFlushed { .. }), "{report}");
 }
 
@@ -272,7 +274,7 @@ fn block_of_nobody() -> Frame {
 
 #[test]
 fn the_kernels_half_is_every_spaces() {
-    right(SEEDS / 3, kernel);
+    right(SEEDS, kernel);
 }
 
 /// A debt that is kept, joined with others, and paid once.

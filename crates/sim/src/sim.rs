@@ -26,6 +26,7 @@ use crate::here::{self, Here, Restore};
 use crate::report::{Report, Violation};
 use ::grace::quiescent::{Shared, Slot};
 use machine::{CpuId, Frame, FrameRange, Frames, NodeId};
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::panic::resume_unwind;
@@ -416,8 +417,20 @@ impl Sim {
         if here::get().driven {
             stop();
         }
-        panic!("{report}");
+        let text = report.to_string();
+        UNDRIVEN.set(Some(Box::new(report)));
+        panic!("{text}");
     }
+}
+
+thread_local! {
+    /// What this host thread panicked with, where no driver was there to take it.
+    static UNDRIVEN: Cell<Option<Box<Report>>> = const { Cell::new(None) };
+}
+
+/// What this host thread last panicked with outside of a driver, in [`Sim::on_cpu`]; once.
+pub(crate) fn undriven() -> Option<Box<Report>> {
+    UNDRIVEN.take()
 }
 
 #[cold]

@@ -190,6 +190,25 @@ fn explore_names_the_seed() {
     assert!(tried.into_inner() < 1000);
 }
 
+/// What is found before or after the driver ran has its report and its seed like what is found within.
+#[test]
+fn violations_outside_of_a_driver_are_reported() {
+    let failure = explore(3, |seed| {
+        let sim = machine(1);
+        seeded(&sim, seed, vec![Box::new(|| ()) as Program])?;
+        sim.on_cpu(0, || {
+            let frame = page(&sim);
+            assert!(sim.info(frame).unwrap().try_pin(1));
+            free(&sim, frame);
+        });
+        Ok(())
+    });
+    let failure = failure.unwrap_err();
+    let report = failure.report().unwrap_or_else(|| panic!("{failure}"));
+    assert!(matches!(report.violation, Violation::FreedWhilePinned { .. }), "{report}");
+    assert!(failure.seed.is_some());
+}
+
 #[test]
 fn interrupts_land_between_steps() {
     // A handler on the CPU that increments in two steps never comes between them with interrupts off, and does with them on.

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const AT: u64 = 0x40_0000_1000;
+/// Miri takes milliseconds for each.
+const FRAMES: u64 = if cfg!(miri) { 64 } else { 2048 };
 
 fn with_space(config: Config, test: impl FnOnce(&Sim, &Space)) {
     let sim = Sim::new(config).unwrap();
@@ -21,7 +23,7 @@ fn with_space(config: Config, test: impl FnOnce(&Sim, &Space)) {
 
 /// A machine that lets us see what is stale.
 fn blind() -> Config {
-    Config { frames: 2048, checks: Checks::NONE, ..Config::default() }
+    Config { frames: FRAMES, checks: Checks::NONE, ..Config::default() }
 }
 
 fn counted(sim: &Sim, what: impl FnOnce()) -> Counts {
@@ -33,7 +35,7 @@ fn counted(sim: &Sim, what: impl FnOnce()) -> Counts {
 #[test]
 fn memory_is_where_the_tables_say() {
     for levels in [4, 5] {
-        with_space(Config { levels, frames: 2048, ..Config::default() }, |sim, space| {
+        with_space(Config { levels, frames: FRAMES, ..Config::default() }, |sim, space| {
             let (one, other) = (page(sim), page(sim));
             let high = if levels == 5 { 0xff00_0000_0000_2000 } else { 0xffff_8000_0000_2000 };
             space.map(AT, one);
@@ -56,7 +58,7 @@ fn memory_is_where_the_tables_say() {
 
 #[test]
 fn bytes_cross_words_and_pages() {
-    with_space(Config { frames: 2048, ..Config::default() }, |sim, space| {
+    with_space(Config { frames: FRAMES, ..Config::default() }, |sim, space| {
         space.map(AT, page(sim));
         space.map(AT + 4096, page(sim));
         space.store(AT + 4088, u64::MAX).unwrap();
@@ -80,7 +82,7 @@ fn bytes_cross_words_and_pages() {
 
 #[test]
 fn accessed_and_dirty() {
-    with_space(Config { frames: 2048, ..Config::default() }, |sim, space| {
+    with_space(Config { frames: FRAMES, ..Config::default() }, |sim, space| {
         space.map(AT, page(sim));
         let marks = |level| space.slot(AT, level).load() & (ACCESSED | DIRTY);
         assert_eq!((marks(0), marks(3)), (0, 0));
@@ -96,7 +98,7 @@ fn accessed_and_dirty() {
 
 #[test]
 fn rights_narrow_on_the_way_down() {
-    with_space(Config { frames: 2048, ..Config::default() }, |sim, space| {
+    with_space(Config { frames: FRAMES, ..Config::default() }, |sim, space| {
         space.map(AT, page(sim));
         let kind = |want| sim.translate(virt(AT), want).map(drop).map_err(|fault| fault.kind);
         let (read, write) = (Want::default(), Want { write: true, ..Want::default() });
@@ -252,7 +254,7 @@ fn a_small_tlb_forgets() {
 
 #[test]
 fn a_fault_may_be_spurious_once() {
-    with_space(Config { frames: 2048, ..Config::default() }, |sim, space| {
+    with_space(Config { frames: FRAMES, ..Config::default() }, |sim, space| {
         let frame = page(sim);
         space.set(AT, 0, frame.start().get() | PRESENT);
         space.load(AT).unwrap();

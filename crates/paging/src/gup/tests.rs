@@ -172,7 +172,7 @@ fn batches_beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
 
 #[test]
 fn what_is_pinned_is_what_was_mapped() {
-    let right = explore(2000, |seed| beside_unmaps(seed, false));
+    let right = explore(300, |seed| beside_unmaps(seed, false));
     right.unwrap_or_else(|failure| panic!("{failure}"));
     let right = explore(1000, |seed| batches_beside_unmaps(seed, false));
     right.unwrap_or_else(|failure| panic!("{failure}"));

@@ -57,7 +57,7 @@ pub(crate) fn right(seeds: u64, run: impl Fn(u64) -> Result<(), Failure> + Sync)
     explore(seeds, run).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// Some seed finds a violation.
+/// Some seed finds a violation: many more may be tried than it takes.
 pub(crate) fn caught(seeds: u64, run: impl Fn(u64) -> Result<(), Failure> + Sync) -> Report {
     let failure = explore(seeds, &run).expect_err("the mutant was not caught");
     failure.report().unwrap_or_else(|| panic!("{failure}")).clone()

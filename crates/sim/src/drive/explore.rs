@@ -15,7 +15,8 @@ pub struct Explored {
 /// Calls `run` with the seeds 0 to `seeds` - 1, several at once, until one fails; of those that fail the smallest that
 /// was tried is returned.
 ///
-/// `SAMARA_SEED=n` in the environment has only that seed tried, `SAMARA_SEEDS=n` as many seeds as it says.
+/// In the environment, `SAMARA_SEED=n` has only that seed tried; `SAMARA_SEEDS=n` has so many tried, if that is more than
+/// `seeds`; `SAMARA_FIRST_SEED=n` begins at another seed than 0. `campaign/seeds` sets them.
 ///
 /// ```
 /// use sim::{Config, Program, Sim, explore, seeded};
@@ -32,14 +33,20 @@ pub struct Explored {
 ///
 /// # Errors
 /// What `run` returned, with the seed. A panic in it is a failure too.
+///
+/// # Panics
+/// One of the variables is no number.
 pub fn explore(
     seeds: u64,
     run: impl Fn(u64) -> Result<(), Failure> + Sync,
 ) -> Result<Explored, Failure> {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (first, beyond) = match number("SAMARA_SEED") {
         Some(seed) => (seed, seed.saturating_add(1)),
-        None => (0, number("SAMARA_SEEDS").unwrap_or(seeds)),
+        None => {
+            let first = number("SAMARA_FIRST_SEED").unwrap_or(0);
+            let seeds = number("SAMARA_SEEDS").map_or(seeds, |wanted| wanted.max(seeds));
+            (first, first.saturating_add(seeds))
+        }
     };
     let next = AtomicU64::new(first);
     let failed = AtomicBool::new(false);
@@ -68,16 +75,23 @@ pub fn explore(
     }
 }
 
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}: it should be a number")))
+}
+
 fn once(run: &impl Fn(u64) -> Result<(), Failure>, seed: u64) -> Result<(), Failure> {
+    // One that was caught on the way is not this run's end.
+    drop(crate::sim::undriven());
     match catch_unwind(AssertUnwindSafe(|| run(seed))) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(failure)) => Err(Failure { seed: Some(seed), ..failure }),
         Err(panic) => {
-            let message = panic.downcast_ref::<String>().cloned();
-            let message =
-                message.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
-            let cause =
-                Cause::Panic(Default::default(), message.unwrap_or_else(|| "(no message)".into()));
+            // Before or after the driver ran, a violation is a panic, but it has its report as well.
+            let cause = match crate::sim::undriven() {
+                Some(report) => Cause::Violation(report),
+                None => Cause::Panic(Default::default(), super::message(&*panic)),
+            };
             Err(Failure { seed: Some(seed), cause })
         }
     }

@@ -97,13 +97,14 @@ pub(crate) fn outcome(
         if panic.is::<Halt>() {
             continue;
         }
-        let message = panic.downcast_ref::<String>().cloned();
-        let message = message.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
         let cpu = CpuId::new(cpu).unwrap_or_default();
-        return Err(Failure {
-            seed,
-            cause: Cause::Panic(cpu, message.unwrap_or_else(|| "(no message)".into())),
-        });
+        return Err(Failure { seed, cause: Cause::Panic(cpu, message(&*panic)) });
     }
     Ok(())
+}
+
+/// What a panic says.
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| text.to_string());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or("(no message)".into())
 }
