@@ -12,7 +12,8 @@ use std::{
 };
 
 use common::{Line, Page, lines, named};
-use count::{Region, operation};
+use count::{Counts, Region, operation};
+use nix::{sched::sched_getaffinity, unistd::Pid};
 
 #[test]
 fn two_additions_are_two_atomics_on_two_written_lines() {
@@ -164,4 +165,35 @@ fn runs_that_differ_show_their_spread() {
     .unwrap();
     let written = counts.region("lines").unwrap().written;
     assert_eq!((written.least, written.mean, written.largest), (1, 2.5, 4));
+}
+
+/// Counts from a stack that is this much deeper.
+fn from_deeper<const BYTES: usize>() -> Counts {
+    let room = [0u8; BYTES];
+    black_box(&room);
+    let op = |_: &mut ()| {
+        black_box([1u64; 9]);
+    };
+    let counts = operation(|| (), op).runs(1).count().unwrap();
+    black_box(&room);
+    counts
+}
+
+#[test]
+fn counts_do_not_depend_on_where_the_caller_stands() {
+    let first = from_deeper::<0>();
+    assert!(first.stack.lines.least > 0);
+    assert_eq!(first.stack, from_deeper::<16>().stack);
+    assert_eq!(first.stack, from_deeper::<32>().stack);
+    assert_eq!(first.stack, from_deeper::<48>().stack);
+}
+
+#[test]
+fn the_calling_thread_keeps_its_processors() {
+    let mine = || sched_getaffinity(Pid::from_raw(0)).unwrap();
+    let before = mine();
+    operation(|| (), |_| ()).count().unwrap();
+    assert!(mine() == before);
+    operation(|| (), |_| panic!("while bound")).warm_up(0).count().unwrap_err();
+    assert!(mine() == before);
 }

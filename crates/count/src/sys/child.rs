@@ -83,7 +83,7 @@ unsafe extern "C" fn run<T, O: FnMut(&mut T)>(op: *mut O, state: *mut T) {
 }
 
 /// Lets the tracer trace this process, for no longer than [`PATIENCE`] at first.
-fn be_traced() -> Result<(), Errno> {
+pub(super) fn be_traced() -> Result<(), Errno> {
     let mut blocked = SigSet::all();
     for signal in TAKEN {
         blocked.remove(signal);

@@ -77,3 +77,35 @@ fn refuse(decoded: &Decoded, before: &user_regs_struct, tracee: &Tracee) -> Resu
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{arch::naked_asm, ptr, time::Duration};
+
+    use super::*;
+    use crate::sys::{child, marker, tally::sum_up};
+
+    #[unsafe(naked)]
+    unsafe extern "C" fn three_instructions(_: *mut u8, _: *mut u8) {
+        naked_asm!("nop", "push qword ptr [rsp]", "add rsp, 8", "ret")
+    }
+
+    #[test]
+    fn neither_the_call_nor_the_return_is_counted() {
+        let tracee = Tracee::fork(Duration::from_secs(10), || {
+            child::be_traced().unwrap();
+            marker::mark(Kind::Hello, &[]);
+            // SAFETY: the function uses neither argument.
+            unsafe { marker::counted(three_instructions, ptr::null_mut(), ptr::null_mut()) };
+        });
+        let tracee = tracee.unwrap();
+        tracee.run_to(Kind::Begin).unwrap();
+        let mut tally = Tally::new(&[], super::super::stack::low().unwrap());
+        through(&tracee, &mut Code::default(), &mut tally).unwrap();
+        let counts = sum_up(&[], &[tally]);
+        assert_eq!(counts.instructions.largest, 3);
+        // The return address, which is read again here, and the copy below it share the first line.
+        assert_eq!((counts.stack.lines.largest, counts.stack.written.largest), (1, 1));
+        assert_eq!(counts.data.lines.largest, 0);
+    }
+}
