@@ -191,3 +191,20 @@ fn masked_vectors_touch_the_elements_of_their_mask() {
     .unwrap();
     assert_eq!((named(&counts, "from"), named(&counts, "to")), ((2, 0), (0, 1)));
 }
+
+#[test]
+fn a_conditional_move_reads_whether_it_moves_or_not() {
+    let counts = operation(
+        || (Page([1; 4096]), Page([2; 4096])),
+        // SAFETY: reads the first words of both pages.
+        |(from, to)| unsafe {
+            asm!("cmp {0}, {0}", "cmove {0}, [{1}]", "cmp {0}, {0}", "cmovne {0}, [{2}]",
+                inout(reg) 0u64 => _, in(reg) from, in(reg) to);
+        },
+    )
+    .regions(two)
+    .runs(1)
+    .count()
+    .unwrap();
+    assert_eq!((named(&counts, "from"), named(&counts, "to")), ((1, 0), (1, 0)));
+}

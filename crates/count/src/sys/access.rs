@@ -57,7 +57,9 @@ pub(super) fn each(
         } else {
             let conditional = matches!(memory.access(), OpAccess::CondRead | OpAccess::CondWrite);
             // A conditional move reads in any case; what other conditions say is not in the registers.
-            if conditional && instruction.condition_code() == ConditionCode::None {
+            if conditional && instruction.condition_code() == ConditionCode::None
+                || masks_in_vector(decoded)
+            {
                 return Err(decoded.unknown());
             }
             let address = address.wrapping_add(bit_offset(decoded, before).unwrap_or(0));
@@ -105,6 +107,15 @@ fn masks_elements(decoded: &Decoded) -> bool {
                 | Vptestmb
                 | Vptestnmb
         )
+}
+
+/// Whether it touches the elements that a vector register names, which is not read here.
+fn masks_in_vector(decoded: &Decoded) -> bool {
+    use Mnemonic::*;
+    matches!(
+        decoded.instruction.mnemonic(),
+        Vmaskmovps | Vmaskmovpd | Vpmaskmovd | Vpmaskmovq | Maskmovq | Maskmovdqu | Vmaskmovdqu
+    )
 }
 
 /// How often a repeating string instruction was carried out in this step.
