@@ -1,8 +1,8 @@
 //! What one operation really does, instruction by instruction: how many instructions, locked
 //! read-modify-writes, fences and branches, and which cache lines it reads and writes.
 //!
-//! Times measured on two cores say little about sixty-four; counts do not depend on the machine. The
-//! cost that grows with the number of processors is the line that several of them write, so those
+//! Times measured on two cores say little about sixty-four; counts do not depend on how many there are.
+//! The cost that grows with the number of processors is the line that several of them write, so those
 //! lines are what a claim to scale must rest on.
 //!
 //! # How
