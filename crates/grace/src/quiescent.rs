@@ -138,6 +138,15 @@ impl Slot {
     }
 }
 
+impl Slot {
+    /// Whether a section is open on the slot's CPU, as that CPU itself sees it; others see it late.
+    #[inline]
+    pub fn is_in_section(&self) -> bool {
+        // Relaxed: only its own CPU writes it.
+        self.depth.load(Ordering::Relaxed) != 0
+    }
+}
+
 impl fmt::Debug for Slot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Relaxed: for people to look at.
@@ -203,6 +212,10 @@ pub unsafe trait Domain: 'static {
     fn exclusive() -> Self::Exclusive;
     /// Passes the state to `f`.
     fn with<T>(f: impl FnOnce(Periods<'_>) -> T) -> T;
+    /// Called when a section of this CPU has ended that was not within another: for machines that watch. It does
+    /// nothing otherwise, and costs nothing.
+    #[inline(always)]
+    fn left() {}
 }
 
 /// Reclamation by quiescent states of the CPUs of `D`; see the [module](self).
@@ -230,7 +243,11 @@ impl<D: Domain> Drop for QuiescentGuard<D> {
             // What was done in the section stays before its end, for interrupts of this CPU too.
             compiler_fence();
             // Relaxed: only this CPU uses it. An interrupt between the two leaves it as it found it.
-            slot.depth.store(slot.depth.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+            let left = slot.depth.load(Ordering::Relaxed) - 1;
+            slot.depth.store(left, Ordering::Relaxed);
+            if left == 0 {
+                D::left();
+            }
         });
     }
 }

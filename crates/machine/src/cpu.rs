@@ -171,8 +171,9 @@ impl fmt::Debug for CpuSet {
 /// A set of CPUs that many may change: where an address space is in use, and so where its flushes must go.
 ///
 /// A CPU adds itself *before* it can load a translation, and takes itself out only after it has flushed. Whoever flushes
-/// reads the set *after* it has changed the entries. Adding and reading are sequentially consistent, so that one of two
-/// things is true: the flusher sees the CPU, or the CPU's later walks see the changed entries.
+/// reads the set *after* it has changed the entries. Both have a sequentially consistent fence in between, so that one of two
+/// things is true: the flusher sees the CPU, or the CPU's later walks see the changed entries. (The crate `paging` has a model
+/// of it under loom, and the two mutants without a fence.)
 ///
 /// ```
 /// use machine::{AtomicCpuSet, CpuId};
@@ -189,26 +190,33 @@ impl AtomicCpuSet {
         AtomicCpuSet([const { AtomicU64::new(0) }; WORDS])
     }
 
-    /// Adds a CPU: one locked instruction.
+    /// Adds the CPU that calls it: one locked instruction and a fence if it is not in the set yet; a load if it is.
     pub fn insert(&self, cpu: CpuId) {
         let (word, bit) = place(cpu);
-        // SeqCst: before this CPU's later walks; pairs with `load` (see the type).
-        self.0[word].fetch_or(bit, Ordering::SeqCst);
+        // Relaxed: only this CPU adds itself or takes itself out, so it sees its own last word.
+        if self.0[word].load(Ordering::Relaxed) & bit != 0 {
+            return;
+        }
+        // Relaxed: the fence orders it.
+        self.0[word].fetch_or(bit, Ordering::Relaxed);
+        // SeqCst fence: before this CPU's later walks; pairs with the fence of `load`: one of the two sees what the other did
+        // before its own.
+        core::sync::atomic::fence(Ordering::SeqCst);
     }
 
-    /// Takes a CPU out: one locked instruction.
+    /// Takes the CPU out that calls it: one locked instruction.
     pub fn remove(&self, cpu: CpuId) {
         let (word, bit) = place(cpu);
-        // SeqCst: after this CPU's flush; pairs with `load`.
-        self.0[word].fetch_and(!bit, Ordering::SeqCst);
+        // Release: after this CPU's flush; pairs with the Acquire of `load`.
+        self.0[word].fetch_and(!bit, Ordering::Release);
     }
 
     /// The CPUs that are in the set now.
     pub fn load(&self) -> CpuSet {
-        // SeqCst fence: the flusher's changes of entries come before these loads; pairs with the locked
-        // instructions of `insert`.
+        // SeqCst fence: the flusher's changes of entries come before these loads; pairs with the fence of `insert`.
         core::sync::atomic::fence(Ordering::SeqCst);
-        CpuSet(core::array::from_fn(|i| self.0[i].load(Ordering::SeqCst)))
+        // Acquire: a CPU that is not in the set any more has flushed; pairs with the Release of `remove`.
+        CpuSet(core::array::from_fn(|i| self.0[i].load(Ordering::Acquire)))
     }
 }
 

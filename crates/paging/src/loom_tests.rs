@@ -1,4 +1,5 @@
-//! The two protocols under loom: the lock of a table with the unlinking of tables, and pins beside unmaps.
+//! The protocols under loom: the lock of a table with the unlinking of tables, pins beside unmaps, and the set of the CPUs that a
+//! flush goes to.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p paging --lib loom`
 //!
@@ -7,7 +8,7 @@
 
 use crate::lock::Locked;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
 use loom::thread;
 
 /// An upper table with one entry, and the table below it. Words are locks; a table below is named by its number.
@@ -170,4 +171,46 @@ fn what_is_pinned_is_what_was_mapped() {
 #[should_panic(expected = "somebody else's frame is pinned")]
 fn an_entry_that_is_not_looked_at_twice_is_caught() {
     pin_and_unmap(false);
+}
+
+/// [`machine::AtomicCpuSet`]: a CPU begins to use a space while another unmaps a page of it and reads the set. `fences`: whether
+/// the one that enters has its fence, and the one that flushes.
+fn enter_and_flush(fences: (bool, bool)) {
+    loom::model(move || {
+        let page = Arc::new((AtomicU64::new(FRAME), AtomicU64::new(0)));
+        let walker = {
+            let page = page.clone();
+            thread::spawn(move || {
+                page.1.fetch_or(1, Relaxed);
+                if fences.0 {
+                    fence(SeqCst);
+                }
+                page.0.load(Acquire) == FRAME
+            })
+        };
+        page.0.store(0, Release);
+        if fences.1 {
+            fence(SeqCst);
+        }
+        let asked = page.1.load(Acquire) == 1;
+        let cached = walker.join().unwrap();
+        assert!(asked || !cached, "a CPU has cached the page and is not asked to flush");
+    });
+}
+
+#[test]
+fn who_has_cached_is_asked_to_flush() {
+    enter_and_flush((true, true));
+}
+
+#[test]
+#[should_panic(expected = "is not asked to flush")]
+fn entering_without_a_fence_is_caught() {
+    enter_and_flush((false, true));
+}
+
+#[test]
+#[should_panic(expected = "is not asked to flush")]
+fn reading_the_set_without_a_fence_is_caught() {
+    enter_and_flush((true, false));
 }

@@ -20,7 +20,7 @@ const AT: u64 = 0x3fff_e000;
 
 /// A CPU that touches what it does not own races with unmaps: it may use an old translation until the flush.
 fn config() -> Config {
-    let checks = Checks { stale: Stale::Freed, ..Checks::ALL };
+    let checks = Checks { stale: Stale::Freed, walked: true, ..Checks::ALL };
     Config { cpus: 3, frames: 96, tick: Some(23), speculation: 100, checks, ..Config::default() }
 }
 
@@ -39,17 +39,26 @@ fn activate<G: Concurrent>(space: &Space<G>) {
     unsafe { space.activate() };
 }
 
-/// As a page-fault handler does: the page is there, so the fault was spurious, and does not come twice.
+/// As a handler of page faults does: the page is there, so the fault was spurious, and does not come twice; where hardware does
+/// not promise that, it flushes.
+fn spurious(sim: &Sim, at: VirtAddr) {
+    if !sim.config().faults_drop {
+        let range = VirtRange::new(at.align_down(PageSize::Size4K), 0x1000).unwrap();
+        let (space, stride) = (Some(Asid(1)), PageSize::Size4K);
+        sim.flush(Flush::Range { space, range, stride, tables: true });
+    }
+}
+
 fn store(sim: &Sim, at: VirtAddr, value: u64) {
     // SAFETY: ordinary memory.
     let store = || unsafe { sim.store(at, value) };
-    store().or_else(|_| store()).unwrap();
+    store().or_else(|_| (spurious(sim, at), store()).1).unwrap();
 }
 
 fn load(sim: &Sim, at: VirtAddr) -> u64 {
     // SAFETY: ordinary memory.
     let load = || unsafe { sim.load(at) };
-    load().or_else(|_| load()).unwrap()
+    load().or_else(|_| (spurious(sim, at), load()).1).unwrap()
 }
 
 /// No address space is active any more; all that was retired is freed, one table is left, then none.
@@ -57,6 +66,9 @@ fn finish<G: Concurrent>(sim: &Sim, shared: &Shared, space: Kept<Space<G>>) -> R
     sim.on_cpu(0, || {
         assert!(sim.settle());
         assert_eq!(tables(sim), 1, "empty tables stay");
+        let all = VirtRange::new(virt(0), 1 << 47).unwrap();
+        sim.check_flushed(space.root(), space.space(), all);
+        sim.check_ways_flushed(space.root(), space.space(), all);
         drop(Kept::into_inner(space));
     });
     Ok(all_given_back(sim, shared)?)
@@ -64,7 +76,11 @@ fn finish<G: Concurrent>(sim: &Sim, shared: &Shared, space: Kept<Space<G>>) -> R
 
 /// Each CPU maps, uses and unmaps pages of its own, next to those of the other; the tables come and go. A third looks on.
 fn neighbours<G: Concurrent>(seed: u64, flush: bool) -> Result<(), Failure> {
-    let sim = Sim::new(config()).unwrap();
+    neighbours_on::<G>(config(), seed, flush)
+}
+
+fn neighbours_on<G: Concurrent>(config: Config, seed: u64, flush: bool) -> Result<(), Failure> {
+    let sim = Sim::new(config).unwrap();
     let shared = paging(&sim);
     let space = sim.on_cpu(0, || Kept::new(Space::<G>::user(&shared, Asid(1), None).unwrap()));
     let owner = |cpu: u64| {
@@ -113,6 +129,8 @@ fn neighbours<G: Concurrent>(seed: u64, flush: bool) -> Result<(), Failure> {
 #[test]
 fn tables_come_and_go_under_readers() {
     right(SEEDS, |seed| neighbours::<Grace>(seed, true));
+    let config = Config { faults_drop: false, ..config() };
+    right(SEEDS, |seed| neighbours_on::<Grace>(config, seed, true));
 }
 
 #[test]
@@ -121,6 +139,7 @@ fn a_flush_left_out_is_caught() {
     let known = matches!(
         report.violation,
         Violation::NotFlushed { .. }
+            | Violation::WayNotFlushed { .. }
             | Violation::StaleTranslation { .. }
             | Violation::HandedOut { .. }
             | Violation::TableInUse { .. }
@@ -131,7 +150,9 @@ fn a_flush_left_out_is_caught() {
 #[test]
 fn a_grace_period_cut_short_is_caught() {
     let report = caught(MANY, |seed| neighbours::<AtOnce>(seed, true));
-    assert!(matches!(report.violation, Violation::NotATable { address: None, .. }), "{report}");
+    let known = matches!(report.violation, Violation::TableInUse { how, .. } if how.contains("section"))
+        || matches!(report.violation, Violation::NotATable { address: None, .. });
+    assert!(known, "{report}");
 }
 
 #[test]

@@ -3,10 +3,12 @@
 //! Most look further than what has gone wrong: a table that is given up while a CPU has a cached entry for it is a
 //! violation at that moment, not when the CPU walks into it, if ever. So a seed need not be lucky twice.
 
+use crate::cpu::Cpu;
 use crate::events::{Stamped, What};
 use crate::format::{self, Entry};
 use crate::report::{Leaked, Report, Violation};
 use crate::sim::{Sim, locked};
+use crate::tlb::Upper;
 use machine::{Asid, Frame, FrameSource, Owner, VirtAddr, VirtRange};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,12 +44,25 @@ impl Sim {
     }
 
     /// I3: code reads or changes an entry of a table.
-    pub(crate) fn check_entry(&self, table: Frame) {
-        let owner = self.owner(table);
-        if self.0.config.checks.tables && !matches!(owner, Owner::Table(_)) {
-            let found =
-                Violation::NotATable { table, owner, level: None, address: None, cached: false };
-            self.violation(found, self.history_of(table));
+    pub(crate) fn check_entry(&self, cpu: &Cpu, table: Frame) {
+        if self.0.config.checks.tables {
+            let owner = self.owner(table);
+            if !matches!(owner, Owner::Table(_)) {
+                let found = Violation::NotATable {
+                    table,
+                    owner,
+                    level: None,
+                    address: None,
+                    cached: false,
+                };
+                self.violation(found, self.history_of(table));
+            }
+        }
+        if self.0.config.checks.walked && self.0.graces[cpu.id.index()].is_in_section() {
+            let walked = &mut locked(&cpu.state).walked;
+            if !walked.contains(&table) {
+                walked.push(table);
+            }
         }
     }
 
@@ -73,15 +88,19 @@ impl Sim {
         if !self.0.config.checks.tables {
             return;
         }
+        let here = self.cpu().id;
         for cpu in &self.0.cpus {
             let how = {
                 let state = locked(&cpu.state);
+                // Whoever gives it up has looked into it.
+                let walked = cpu.id != here && state.walked.contains(&table);
                 let root = state.root.is_some_and(|(root, _)| root == table);
                 let cached = state.uppers.iter().any(|upper| upper.table == table);
                 match () {
                     () if root => "it is the active top-level table",
                     () if state.walking == Some(table) => "a walk is under way in it",
                     () if cached => "a cached upper-level entry leads there",
+                    () if walked => "code has been led there, in a section that has not ended",
                     () => continue,
                 }
             };
@@ -226,6 +245,38 @@ impl Sim {
                     };
                     self.violation(found, history);
                 }
+            }
+        }
+    }
+
+    /// As [`check_flushed`](Sim::check_flushed), of cached upper-level entries on the way to addresses in `range`: whether any
+    /// leads to another table than those below `root` do. Nobody takes tables out there meanwhile, and nobody owes a flush.
+    pub fn check_ways_flushed(&self, root: Frame, space: Option<Asid>, range: VirtRange) {
+        for cpu in &self.0.cpus {
+            self.check_ways_of(cpu, root, space, range);
+        }
+    }
+
+    fn check_ways_of(&self, cpu: &Cpu, root: Frame, space: Option<Asid>, range: VirtRange) {
+        let ours = |held: &&Upper| space.is_none_or(|space| held.space == space);
+        let held: Vec<_> = {
+            let state = locked(&cpu.state);
+            let held = state.uppers.iter().filter(ours).filter(|held| held.overlaps(&range));
+            held.copied().collect()
+        };
+        for held in held {
+            let now = self.table_at(root, held.start, held.level);
+            if now != Some(held.table) {
+                let mut history = self.history_of(held.table);
+                history.push(format!("{} cached the entry at {}", cpu.id, held.since));
+                let found = Violation::WayNotFlushed {
+                    start: held.start,
+                    level: held.level,
+                    by: cpu.id,
+                    table: held.table,
+                    now,
+                };
+                self.violation(found, history);
             }
         }
     }
@@ -395,6 +446,9 @@ impl Sim {
         let Some(info) = self.0.frames.info(frame) else { return };
         if self.0.config.checks.frames {
             self.check_unmapped(frame, info.order());
+        }
+        if self.0.config.checks.freed_cached {
+            self.check_not_cached(frame, info.order());
         }
         self.stamp(frame, info.order(), false);
     }

@@ -23,6 +23,10 @@ pub struct Checks {
     pub stale: Stale,
     /// Walks into what is not a table any more, and tables given up while a CPU can still walk them (I3).
     pub tables: bool,
+    /// Tables given up while a CPU that has looked into them in software is still in the same section, guarded by
+    /// [`Grace`](crate::Grace) (I3): also where the frame is a table again before that CPU looks once more. Off in
+    /// [`Checks::ALL`]: tables that nobody can find any more may be given up while a CPU is in such a section for another reason.
+    pub walked: bool,
     /// Addresses handed out while a TLB still translates them (I4).
     pub hand_out: bool,
     /// Frames freed while a page table leads to them, or pinned; present entries that lead to free frames.
@@ -39,6 +43,7 @@ impl Checks {
     pub const ALL: Checks = Checks {
         stale: Stale::Changed,
         tables: true,
+        walked: false,
         hand_out: true,
         frames: true,
         freed_cached: false,
@@ -49,6 +54,7 @@ impl Checks {
     pub const NONE: Checks = Checks {
         stale: Stale::Off,
         tables: false,
+        walked: false,
         hand_out: false,
         frames: false,
         freed_cached: false,
@@ -82,6 +88,10 @@ pub struct Config {
     pub tags: u32,
     /// How often, in a thousand accesses, a CPU also translates the page before or behind, as it may at any time.
     pub speculation: u32,
+    /// Whether a fault drops what it came from: the translation, and the cached upper-level entries that led to it. x86-64
+    /// promises that, so a fault by an old entry does not come twice. Where hardware does not, as on RISC-V, the handler of page
+    /// faults has to flush.
+    pub faults_drop: bool,
     /// After how many of its own steps a CPU takes the timer interrupt (see [`Sim::on_tick`](crate::Sim::on_tick)).
     pub tick: Option<u64>,
     /// What is looked out for.
@@ -102,6 +112,7 @@ impl Default for Config {
             upper_entries: 8,
             tags: 4096,
             speculation: 0,
+            faults_drop: true,
             tick: None,
             checks: Checks::ALL,
             events: 512,

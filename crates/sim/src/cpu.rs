@@ -35,6 +35,8 @@ pub(crate) struct State {
     pub(crate) root: Option<(Frame, Asid)>,
     /// The tables that a walk under way has been led to, for the check of tables that are given up.
     pub(crate) walking: Option<Frame>,
+    /// The tables that code has looked into since it began the section that it is in; only if that is checked.
+    pub(crate) walked: Vec<Frame>,
     pub(crate) random: Rand32,
 }
 
@@ -63,6 +65,7 @@ impl Cpu {
                 uppers: Uppers::new(config.levels, config.upper_entries),
                 root: None,
                 walking: None,
+                walked: Vec::new(),
                 random: Rand32::new(id.index() as u64),
             }),
             counts: Counters::default(),

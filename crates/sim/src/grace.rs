@@ -6,7 +6,7 @@
 
 use crate::cpu::Cpu;
 use crate::here;
-use crate::sim::{Inner, Sim, nobody};
+use crate::sim::{Inner, Sim, locked, nobody};
 use ::grace::quiescent::{Domain, Periods, Quiescent};
 use std::sync::Arc;
 
@@ -64,6 +64,15 @@ unsafe impl Domain for SimCpus {
     #[inline]
     fn with<T>(f: impl FnOnce(Periods<'_>) -> T) -> T {
         inner(|machine, _| f(Periods::new(&machine.grace, &machine.graces)))
+    }
+
+    #[inline]
+    fn left() {
+        inner(|machine, cpu| {
+            if machine.config.checks.walked {
+                locked(&cpu.state).walked.clear();
+            }
+        });
     }
 }
 

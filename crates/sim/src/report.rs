@@ -31,6 +31,20 @@ pub enum Violation {
         /// The frame that the page tables lead to now; `None` if they allow less.
         now: Option<Frame>,
     },
+    /// I3, looked for: a CPU has cached an upper-level entry that leads to another table than the page tables do, after it
+    /// should have been flushed.
+    WayNotFlushed {
+        /// The first address that the entry is for.
+        start: VirtAddr,
+        /// The level of the table that it leads to.
+        level: u8,
+        /// The CPU that holds it.
+        by: CpuId,
+        /// The table that it leads to.
+        table: Frame,
+        /// The table that the page tables lead to now; `None` if to none of this level.
+        now: Option<Frame>,
+    },
     /// I3: a page walk, or code, read or changed an entry of what is not a page table.
     NotATable {
         /// The frame.
@@ -157,6 +171,17 @@ impl fmt::Display for Violation {
                 match now {
                     Some(now) => write!(f, "the page tables to frame {now}"),
                     None => write!(f, "the page tables allow less"),
+                }
+            }
+            Violation::WayNotFlushed { start, level, by, table, now } => {
+                write!(
+                    f,
+                    "not flushed (I3): the upper-level entry for {start} that {by} has cached leads to table {table} of \
+                     level {level}, "
+                )?;
+                match now {
+                    Some(now) => write!(f, "the page tables to {now}"),
+                    None => f.write_str("the page tables to none"),
                 }
             }
             Violation::NotATable { table, owner, level, address, cached } => {

@@ -138,6 +138,12 @@ pub(crate) struct Upper {
     pub(crate) since: u64,
 }
 
+impl Upper {
+    pub(crate) fn overlaps(&self, range: &VirtRange) -> bool {
+        span_at(self.start, self.level).is_some_and(|span| span.overlaps(range))
+    }
+}
+
 fn start_at(at: VirtAddr, level: u8) -> VirtAddr {
     let shift = 12 + 9 * (u32::from(level) + 1);
     VirtAddr::new(at.get() >> shift << shift)
@@ -201,10 +207,7 @@ pub(crate) fn flush(tlb: &mut Tlb, uppers: &mut Uppers, what: Flush) -> usize {
             // A global translation belongs to every space, but a flush of one space need not drop it.
             let ours = |held: Option<Asid>| space.is_none() || held == space;
             if tables {
-                let met = |held: &Upper| {
-                    span_at(held.start, held.level).is_some_and(|span| span.overlaps(&range))
-                };
-                uppers.retain(|held| !(ours(Some(held.space)) && met(held)));
+                uppers.retain(|held| !(ours(Some(held.space)) && held.overlaps(&range)));
             }
             tlb.retain(|held| !(ours(held.space) && held.is_met(&range, stride)))
         }

@@ -64,7 +64,7 @@ impl Step for Sim {
         let cpu = self.cpu();
         self.instruction(cpu);
         if let Access::Entry { table, .. } = access {
-            self.check_entry(table);
+            self.check_entry(cpu, table);
             if let Some(what) = change(access) {
                 self.note_if(cpu, || what);
             }
@@ -204,7 +204,8 @@ unsafe impl FrameSource for Sim {
             match (before, owner) {
                 (Owner::Table(_), Owner::Table(_)) => {}
                 (Owner::Table(_), _) => self.check_given_up(frame, owner),
-                (Owner::Quick(list), Owner::Table(_)) => self.check_constructed(frame, list, false),
+                // Whatever it becomes: who takes it relies on its state.
+                (Owner::Quick(list), _) => self.check_constructed(frame, list, false),
                 _ => {}
             }
             self.stamp_owner(frame, before, owner);

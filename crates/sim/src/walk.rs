@@ -4,8 +4,11 @@
 //! on, and from nothing else: a table that was given up too early is really walked. Accessed and dirty bits are set by
 //! a compare and exchange of the entry that was read; if that has changed, it is read again. Absent entries are not
 //! cached. An access that a cached translation does not allow is a fault, and drops the translation; a walk that ends in a
-//! fault drops the upper-level entries from which it began: so a fault may be spurious, as on real CPUs, but what it came from
-//! is gone. No interrupt is taken within a walk, because a walk is part of an instruction.
+//! fault drops the upper-level entries from which it began: a fault may be spurious, but does not come twice. That is what the manual
+//! promises (Intel SDM 3A, 4.10.4.1: a page fault invalidates what would be used for the address, so that it does not recur unless
+//! the tables in memory cause it). It hides no flush that was left out from the checks: a table that is given up while a
+//! cached entry leads there is seen at that moment, and [`Sim::check_ways_flushed`] looks at what is cached.
+//! [`Config::faults_drop`](crate::Config::faults_drop) makes a machine that does not promise it. No interrupt is taken within a walk, because a walk is part of an instruction.
 
 use crate::config::Stale;
 use crate::cpu::Cpu;
@@ -47,7 +50,9 @@ impl Sim {
         };
         let found = match held {
             Some(held) if !held.rights.allow(want) => {
-                drop_page(cpu, &held);
+                if self.0.config.faults_drop {
+                    drop_page(cpu, &held);
+                }
                 return Err(fault(FaultKind::Protection));
             }
             // The dirty bit in memory has to be set first: that takes a walk.
@@ -59,7 +64,8 @@ impl Sim {
             _ => {
                 let held = locked(&cpu.state).uppers.find(space, at).is_some();
                 let found = self.walk(cpu, root, space, at, want).map_err(|kind| {
-                    if held {
+                    // What this very walk has read from the tables stays: hardware may cache that again at any moment.
+                    if held && self.0.config.faults_drop {
                         drop_way(cpu, space, at);
                     }
                     fault(kind)
@@ -208,6 +214,18 @@ impl Sim {
             }
         }
         None
+    }
+
+    /// The table of a level on the way to `at`, if the tables lead to one.
+    pub(crate) fn table_at(&self, root: Frame, at: VirtAddr, level: u8) -> Option<Frame> {
+        let mut table = root;
+        for above in (level + 1..self.0.config.levels).rev() {
+            // Acquire: as in `read_entry`.
+            let word = self.0.arena.word(table, format::index(at, above))?.load(Ordering::Acquire);
+            let Entry::Table(next) = format::decode(word, above) else { return None };
+            table = next;
+        }
+        Some(table)
     }
 
     fn check_hit(&self, cpu: &Cpu, at: VirtAddr, want: Want, held: &Translation) {

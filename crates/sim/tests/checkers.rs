@@ -435,6 +435,71 @@ fn a_grace_period_cut_short() {
     assert!(matches!(report.violation, Violation::NotATable { address: None, .. }), "{report}");
 }
 
+/// Code that is within a table when that is given up, and is one again before the code looks once more: nothing is wrong by
+/// then but the section.
+#[test]
+fn a_table_that_is_one_again() {
+    let run = |walked, ends: bool| {
+        let checks = Checks { walked, ..Checks::ALL };
+        let sim = Sim::new(Config { checks, ..config() }).unwrap();
+        let space = sim.on_cpu(0, || Space::new(&sim));
+        sim.on_cpu(0, || space.set(AT, 0, 0));
+        let turn = AtomicU32::new(0);
+        let owner = || {
+            wait(&sim, || turn.load(SeqCst) == 1);
+            let table = space.unlink(AT, 0);
+            sim.set_owner(table, Owner::Quick(0)).unwrap();
+            sim.set_owner(table, Owner::Table(0)).unwrap();
+            space.slot(AT, 1).store(table.start().get() | RW);
+            turn.store(2, SeqCst);
+        };
+        let user = || {
+            let guard = Grace::pin();
+            let slot = space.slot(AT, 0);
+            assert_eq!(slot.load(), 0);
+            let _guard = if ends {
+                drop(guard);
+                Grace::pin()
+            } else {
+                guard
+            };
+            turn.store(1, SeqCst);
+            wait(&sim, || turn.load(SeqCst) == 2);
+            assert_eq!(slot.load(), 0);
+        };
+        seeded(&sim, 1, vec![Box::new(owner), Box::new(user)])
+    };
+    run(false, false).unwrap();
+    run(true, true).unwrap();
+    let failure = run(true, false).unwrap_err();
+    let violation = &failure.report().unwrap_or_else(|| panic!("{failure}")).violation;
+    let Violation::TableInUse { by, how, .. } = violation else { panic!("{failure}") };
+    assert_eq!((by.index(), *how), (1, "code has been led there, in a section that has not ended"));
+}
+
+/// What is left in the caches of upper-level entries when a flush should have dropped it.
+#[test]
+fn ways_that_are_not_flushed_are_looked_for() {
+    let way = |tables| {
+        alone_if(move |sim| {
+            let space = Space::new(sim);
+            space.activate(0);
+            space.map(AT, page(sim));
+            space.touch(AT);
+            space.unmap(AT);
+            let old = space.unlink(AT, 0);
+            space.flush(AT, 4096, tables);
+            sim.check_ways_flushed(space.root, None, range(AT + 0x1000, 4096));
+            free(sim, old);
+        })
+    };
+    assert_eq!(way(true), None);
+    let Some(Violation::WayNotFlushed { start, level: 0, now: None, .. }) = way(false) else {
+        panic!("not noticed")
+    };
+    assert_eq!(start, virt(AT & !0x1f_ffff));
+}
+
 /// A walk of the hardware under way when its table goes: seen at that moment, without any cached entry.
 #[test]
 fn a_walk_under_way_is_seen() {
@@ -496,10 +561,14 @@ fn the_hardware_is_led_astray() {
 // --- frames -------------------------------------------------------------------------------------
 
 fn alone(program: impl FnOnce(&Sim) + Send) -> Violation {
+    alone_if(program).expect("nothing was noticed")
+}
+
+fn alone_if(program: impl FnOnce(&Sim) + Send) -> Option<Violation> {
     let sim = machine(1);
     let run = seeded(&sim, 0, vec![Box::new(|| program(&sim)) as Program]);
-    let failure = run.expect_err("nothing was noticed");
-    failure.report().unwrap_or_else(|| panic!("{failure}")).violation.clone()
+    let failure = run.err()?;
+    Some(failure.report().unwrap_or_else(|| panic!("{failure}")).violation.clone())
 }
 
 #[test]
@@ -640,7 +709,7 @@ fn leaks_are_named() {
 // --- quicklists ---------------------------------------------------------------------------------
 
 /// One turn of a page through a quicklist; `dirt` says where to leave a word.
-fn quick(dirt: Option<(bool, usize)>) -> Option<Violation> {
+fn quick(dirt: Option<(bool, usize)>, becomes: Owner) -> Option<Violation> {
     let sim = machine(1);
     sim.constructed(3, |index| if index >= 256 { index as u64 } else { 0 });
     let run = seeded(
@@ -659,7 +728,7 @@ fn quick(dirt: Option<(bool, usize)>) -> Option<Violation> {
             if let Some((false, index)) = dirt {
                 put(index, 1);
             }
-            sim.set_owner(frame, Owner::Table(3)).unwrap();
+            sim.set_owner(frame, becomes).unwrap();
         })],
     );
     run.err().map(|failure| failure.report().unwrap().violation.clone())
@@ -667,8 +736,9 @@ fn quick(dirt: Option<(bool, usize)>) -> Option<Violation> {
 
 #[test]
 fn pages_on_quicklists_stay_as_constructed() {
-    assert_eq!(quick(None), None);
-    for (entering, index) in [(true, 0), (true, 511), (false, 100), (false, 256)] {
+    assert_eq!(quick(None, Owner::Table(3)), None);
+    for (entering, index) in [(true, 0), (true, 511), (false, 101), (false, 256)] {
+        let becomes = if index % 2 == 0 { Owner::Table(3) } else { Owner::Kernel };
         let Some(Violation::NotConstructed {
             list: 3,
             entering: when,
@@ -676,7 +746,7 @@ fn pages_on_quicklists_stay_as_constructed() {
             found: 1,
             expected,
             ..
-        }) = quick(Some((entering, index)))
+        }) = quick(Some((entering, index)), becomes)
         else {
             panic!("not noticed")
         };

@@ -264,6 +264,31 @@ fn a_fault_may_be_spurious_once() {
     });
 }
 
+/// Where a fault does not drop what it came from, it comes again until that is flushed; by a cached page and by a way there.
+#[test]
+fn faults_that_come_again() {
+    for faults_drop in [true, false] {
+        with_space(Config { faults_drop, ..blind() }, |sim, space| {
+            let (frame, other) = (page(sim), page(sim));
+            space.set(AT, 0, frame.start().get() | PRESENT);
+            space.load(AT).unwrap();
+            space.map(AT, frame);
+            let stores = [space.store(AT, 1), space.store(AT, 1)];
+            assert_eq!(stores.map(|store| store.is_ok()), [false, faults_drop]);
+            space.flush(AT, 4096, false);
+            assert_eq!(space.store(AT, 1), Ok(()));
+            // Another table takes the place of the one that is cached.
+            let new = table(sim, 0);
+            space.entry(new, index(AT + 4096, 0)).store(other.start().get() | RW);
+            space.slot(AT, 1).store(new.start().get() | RW);
+            let loads = [space.load(AT + 4096), space.load(AT + 4096)];
+            assert_eq!(loads.map(|load| load.is_ok()), [false, faults_drop]);
+            space.flush(AT + 4096, 4096, true);
+            assert_eq!(space.load(AT + 4096), Ok(0));
+        });
+    }
+}
+
 #[test]
 fn interrupts_wait_for_the_end_of_all_sections() {
     let sim = machine(2);
