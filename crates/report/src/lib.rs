@@ -15,6 +15,7 @@ mod table;
 mod target;
 
 pub use statistics::{median, spread};
+pub use table::{Table, figure};
 pub use target::Target;
 
 use alloc::string::String;

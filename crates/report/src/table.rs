@@ -33,8 +33,7 @@ pub(crate) fn rows(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
             }
             lines.push(line);
         }
-        writeln!(f, "\n**{experiment}: {metric}**\n")?;
-        print(f, &lines)?;
+        write!(f, "\n**{experiment}: {metric}**\n\n{}", Table(lines))?;
     }
     Ok(())
 }
@@ -45,8 +44,22 @@ fn add<T: PartialEq>(list: &mut Vec<T>, one: T) {
     }
 }
 
-/// The first line is the head.
-pub(crate) fn print(f: &mut fmt::Formatter<'_>, lines: &[Vec<String>]) -> fmt::Result {
+/// A table in Markdown: lines of cells, of which the first is the head. `Display` makes columns as wide as what is in them.
+///
+/// ```
+/// let table = report::Table(vec![vec!["a".into(), "long".into()], vec!["b".into(), "c".into()]]);
+/// assert_eq!(table.to_string(), "| a | long |\n| - | ---- |\n| b | c    |\n");
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table(pub Vec<Vec<String>>);
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        print(f, &self.0)
+    }
+}
+
+fn print(f: &mut fmt::Formatter<'_>, lines: &[Vec<String>]) -> fmt::Result {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let width = |at: usize| {
         lines.iter().filter_map(|line| line.get(at)).map(|text| text.chars().count()).max()
@@ -67,8 +80,12 @@ pub(crate) fn print(f: &mut fmt::Formatter<'_>, lines: &[Vec<String>]) -> fmt::R
     Ok(())
 }
 
-/// Two or three digits.
-pub(crate) fn figure(value: f64) -> String {
+/// A value for people: two or three digits; k, M and G for thousands, millions and more.
+///
+/// ```
+/// assert_eq!([0.0, 0.5, 7.04, 3329.0, 4.1e7].map(report::figure), ["0", "0.50", "7.0", "3329", "41M"]);
+/// ```
+pub fn figure(value: f64) -> String {
     match value {
         _ if value.is_nan() => "-".into(),
         _ if value == 0.0 => "0".into(),

@@ -1,6 +1,6 @@
 //! Bounds, and the values that are held against them.
 
-use crate::table;
+use crate::table::{Table, figure};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -78,7 +78,7 @@ pub(crate) fn list(f: &mut fmt::Formatter<'_>, targets: &[Target]) -> fmt::Resul
         lines.push(Vec::from([
             target.experiment.clone(),
             target.target.clone(),
-            table::figure(target.value),
+            figure(target.value),
             alloc::format!("{sign} {}", target.bound),
             match target.met() {
                 true => "met".into(),
@@ -86,8 +86,7 @@ pub(crate) fn list(f: &mut fmt::Formatter<'_>, targets: &[Target]) -> fmt::Resul
             },
         ]));
     }
-    writeln!(f, "\n**Targets**\n")?;
-    table::print(f, &lines)?;
+    write!(f, "\n**Targets**\n\n{}", Table(lines))?;
     let met = targets.iter().filter(|target| target.met()).count();
     writeln!(f, "\n{met} of {} targets met.", targets.len())
 }
