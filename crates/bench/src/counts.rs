@@ -9,10 +9,9 @@ use crate::case::Case;
 use crate::child::Process;
 use crate::cli::Options;
 use crate::results::{BRIE, BTREE, OWNED, SHARED};
-use crate::table;
-use serde_json::json;
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use report::{Report, Row, Table};
+use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 const MAPS: [&str; 4] = [BTREE, BRIE, OWNED, SHARED];
@@ -151,20 +150,17 @@ fn report(options: &Options, counts: &[Count]) -> io::Result<()> {
         lines.push(line);
     }
     writeln!(out)?;
-    table::print(&mut out, &lines)?;
+    write!(out, "{}", Table(lines))?;
     let Some(path) = &options.json else { return Ok(()) };
-    let mut file = BufWriter::new(File::create(path)?);
-    for one in counts {
-        for (metric, value) in COUNTED.into_iter().zip(one.values) {
-            let line = json!({
-                "experiment": "range-tree-counts", "case": one.case.name(),
-                "implementation": one.map, "cpus": 1, "size": one.size, "metric": metric,
-                "value": value, "unit": "1/op",
-            });
-            writeln!(file, "{line}")?;
-        }
-    }
-    file.flush()
+    let rows = counts.iter().flat_map(|one| {
+        let row = Row::new("range-tree-counts", one.case.name(), one.map, 1, one.size);
+        COUNTED
+            .into_iter()
+            .zip(one.values)
+            .map(move |(metric, value)| row.with(metric, value, "1/op"))
+    });
+    let report = Report { rows: rows.collect(), targets: Vec::new() };
+    fs::write(path, report.json_lines())
 }
 
 #[cfg(test)]

@@ -10,9 +10,9 @@ use crate::pairs::{self, Kind, Outcome};
 use crate::results::{BRIE, BTREE, BY_KEY, EACH, OWNED, PORTABLE, Results, SCALAR, SHARED};
 use crate::rounds::{self, Build, Maps};
 use crate::table;
-use crate::targets::{self, Target};
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use crate::targets;
+use report::{Report, Target};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 const OURS: &[&str] = &[OWNED, SHARED, EACH];
@@ -119,11 +119,13 @@ fn report(
         Some(pairs) => pairs::print(&mut out, pairs)?,
         None => writeln!(out, "\nTwo threads: NOT MEASURED, as only one processor is allowed.")?,
     }
-    targets::print(&mut out, targets)?;
+    match targets {
+        [] => writeln!(out, "\nNo target was measured.")?,
+        _ => write!(out, "{}", Report { rows: Vec::new(), targets: targets.to_vec() })?,
+    }
     if let Some(path) = &options.json {
-        let mut file = BufWriter::new(File::create(path)?);
-        json::write(&mut file, results, pairs.unwrap_or(&[]), targets)?;
-        file.flush()?;
+        let report = json::report(results, pairs.unwrap_or(&[]), targets);
+        std::fs::write(path, report.json_lines())?;
     }
     Ok(())
 }

@@ -33,7 +33,6 @@ mod peer;
 mod published;
 mod results;
 mod rounds;
-mod statistics;
 mod subject;
 mod table;
 mod targets;

@@ -1,7 +1,7 @@
 //! What was measured: a series of times for each case, map and size.
 
 use crate::case::Case;
-use crate::statistics::median;
+use report::median;
 
 /// Names that the targets and the table go by.
 pub(crate) const BTREE: &str = "BTreeMap";

@@ -3,7 +3,7 @@
 use crate::case::Case;
 use crate::published;
 use crate::results::{Results, Series};
-use crate::statistics::{median, spread};
+use report::{Table, figure, median, spread};
 use std::io::{self, Write};
 
 /// One table of everything: a line for each case, a column for each map, a figure for each size.
@@ -47,7 +47,7 @@ pub(crate) fn overview(out: &mut impl Write, results: &Results, sizes: &[usize])
             lines.push(line);
         }
     }
-    print(out, &lines)
+    write!(out, "{}", Table(lines))
 }
 
 fn line(
@@ -121,7 +121,7 @@ pub(crate) fn by_case(out: &mut impl Write, results: &Results, sizes: &[usize]) 
             }
             lines.push(line);
         }
-        print(out, &lines)?;
+        write!(out, "{}", Table(lines))?;
     }
     Ok(())
 }
@@ -143,48 +143,9 @@ pub(crate) fn spreads(out: &mut impl Write, results: &Results, sizes: &[usize]) 
     Ok(())
 }
 
-/// The first line is the head. Columns are as wide as what is in them.
-pub(crate) fn print(out: &mut impl Write, lines: &[Vec<String>]) -> io::Result<()> {
-    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |at: usize| {
-        lines.iter().filter_map(|line| line.get(at)).map(|text| text.chars().count()).max()
-    };
-    let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or(0)).collect();
-    for (number, line) in lines.iter().enumerate() {
-        write!(out, "|")?;
-        for (text, width) in line.iter().zip(&widths) {
-            write!(out, " {text:width$} |")?;
-        }
-        writeln!(out)?;
-        if number == 0 {
-            write!(out, "|")?;
-            widths.iter().try_for_each(|width| write!(out, " {:-<width$} |", ""))?;
-            writeln!(out)?;
-        }
-    }
-    Ok(())
-}
-
-/// Two or three digits.
-fn figure(value: f64) -> String {
-    match value {
-        _ if value >= 1e7 => format!("{:.0}M", value / 1e6),
-        _ if value >= 1e4 => format!("{:.0}k", value / 1e3),
-        _ if value >= 9.95 => format!("{value:.0}"),
-        _ if value >= 0.095 => format!("{value:.1}"),
-        _ => format!("{value:.4}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn figures_are_short() {
-        let texts = [0.0021, 0.1, 7.04, 9.96, 3329.0, 21_300.0, 4.1e7].map(figure);
-        assert_eq!(texts, ["0.0021", "0.1", "7.0", "10", "3329", "21k", "41M"]);
-    }
 
     #[test]
     fn published_figures_stand_at_their_sizes() {

@@ -3,28 +3,7 @@
 use crate::case::Case;
 use crate::published::{self, Published};
 use crate::results::{BRIE, BTREE, BY_KEY, OWNED, Results, SCALAR, SHARED};
-use std::io::{self, Write};
-
-/// One bound, and the value it is held against.
-pub(crate) struct Target {
-    pub(crate) experiment: &'static str,
-    pub(crate) name: String,
-    pub(crate) value: f64,
-    pub(crate) bound: f64,
-    /// The value must not be below the bound; else, not above.
-    pub(crate) at_least: bool,
-}
-
-impl Target {
-    pub(crate) fn met(&self) -> bool {
-        if self.at_least { self.value >= self.bound } else { self.value <= self.bound }
-    }
-
-    /// How far beyond the bound, as a factor above 1 where it is missed.
-    fn excess(&self) -> f64 {
-        if self.at_least { self.bound / self.value } else { self.value / self.bound }
-    }
-}
+use report::Target;
 
 /// Those of the range tree alone that the results say something about.
 pub(crate) fn range_tree(results: &Results, sizes: &[usize]) -> Vec<Target> {
@@ -37,8 +16,8 @@ pub(crate) fn range_tree(results: &Results, sizes: &[usize]) -> Vec<Target> {
         list.scalar(size);
         list.duplicate(size, sizes);
     }
-    list.targets
-        .sort_by(|one, other| one.name.split('@').next().cmp(&other.name.split('@').next()));
+    let name = |of: &Target| of.target.split('@').next().map(String::from);
+    list.targets.sort_by_key(name);
     list.targets
 }
 
@@ -51,8 +30,7 @@ impl List<'_> {
     fn put(&mut self, name: &str, size: usize, value: Option<f64>, bound: f64) {
         if let Some(value) = value {
             let name = format!("{name}@{size}");
-            let experiment = "range-tree";
-            self.targets.push(Target { experiment, name, value, bound, at_least: false });
+            self.targets.push(Target::at_most("range-tree", name, value, bound));
         }
     }
 
@@ -159,26 +137,6 @@ fn lookups(case: Case, of: fn(&Published) -> &[f64; 5], size: usize) -> Option<f
     Some(published::at(of(published::find(case)?), size)? / published::at(&BTREE_LOOKUP, size)?)
 }
 
-/// A line for each, and then how many are met and by how much the others are not.
-pub(crate) fn print(out: &mut impl Write, targets: &[Target]) -> io::Result<()> {
-    if targets.is_empty() {
-        return writeln!(out, "\nNo target was measured.");
-    }
-    writeln!(out, "\nTargets: experiment, target, value, bound, met\n")?;
-    for target in targets {
-        let Target { experiment, name, value, bound, at_least } = target;
-        let sign = if *at_least { ">=" } else { "<=" };
-        let met = if target.met() { "met" } else { "MISSED" };
-        writeln!(out, "{experiment:14} {name:48} {value:10.3} {sign} {bound:<6.3} {met}")?;
-    }
-    let missed: Vec<&Target> = targets.iter().filter(|target| !target.met()).collect();
-    writeln!(out, "\n{} of {} targets met.", targets.len() - missed.len(), targets.len())?;
-    for target in missed {
-        writeln!(out, "missed by a factor of {:7.2}: {}", target.excess(), target.name)?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,7 +154,7 @@ mod tests {
         results.series.push(series(Case::Load, SHARED, &[6.0, 8.0, 9.0]));
         results.series.push(series(Case::GapUp, SHARED, &[32.0, 30.0, 30.0]));
         let targets = range_tree(&results, &[1_000]);
-        let find = |name: &str| targets.iter().find(|target| target.name == name).unwrap();
+        let find = |name: &str| targets.iter().find(|target| target.target == name).unwrap();
         let load = find("load shared/brie_tree@1000");
         assert_eq!((load.value, load.bound, load.met()), (1.5, 1.5, true));
         let gap = find("gap-up shared/BTreeMap load@1000");
@@ -209,25 +167,5 @@ mod tests {
         let half = |size| lookups(Case::GapDown, linux, size).unwrap() / 2.0;
         assert!((half(100_000) - 0.64).abs() < 0.01 && (half(1_000) - 0.81).abs() < 0.01);
         assert_eq!(lookups(Case::GapDown, linux, 12), None);
-    }
-
-    #[test]
-    fn missed_by_how_much() {
-        let target = |value, bound, at_least| Target {
-            experiment: "",
-            name: "t".into(),
-            value,
-            bound,
-            at_least,
-        };
-        let mut text = Vec::new();
-        print(
-            &mut text,
-            &[target(3.0, 2.0, false), target(0.45, 0.9, true), target(1.0, 1.0, false)],
-        )
-        .unwrap();
-        let text = String::from_utf8(text).unwrap();
-        assert!(text.contains("1 of 3 targets met"));
-        assert!(text.contains("1.50: t") && text.contains("2.00: t"));
     }
 }

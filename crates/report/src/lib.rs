@@ -44,6 +44,39 @@ pub struct Row {
     pub unit: String,
 }
 
+impl Row {
+    /// A row without a figure yet: see [`with`](Row::with).
+    pub fn new(
+        experiment: &str,
+        case: &str,
+        implementation: &str,
+        cpus: usize,
+        size: usize,
+    ) -> Row {
+        Row {
+            experiment: experiment.into(),
+            case: case.into(),
+            implementation: implementation.into(),
+            cpus,
+            size,
+            metric: String::new(),
+            value: f64::NAN,
+            unit: String::new(),
+        }
+    }
+
+    /// This row with a figure.
+    ///
+    /// ```
+    /// let row = report::Row::new("gup", "alone", "fast", 1, 16).with("time", 9.5, "ns/page");
+    /// assert_eq!((row.size, row.value, row.unit.as_str()), (16, 9.5, "ns/page"));
+    /// ```
+    #[must_use]
+    pub fn with(&self, metric: &str, value: f64, unit: &str) -> Row {
+        Row { metric: metric.into(), value, unit: unit.into(), ..self.clone() }
+    }
+}
+
 /// All figures and targets of some experiments, in order. `Display` makes tables of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {

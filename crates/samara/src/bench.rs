@@ -1,6 +1,6 @@
 //! `samara bench`: the experiments, on threads of this host.
 
-use crate::cli::{self, Experiment};
+use crate::cli::{self, Effort, Experiment};
 use crate::complain;
 use count::operation;
 use report::Report;
@@ -19,8 +19,6 @@ const FAILED: u8 = 2;
 /// Frames of memory: what each CPU pins, and what the tables of a program take.
 const FRAMES_EACH: usize = 600;
 const FRAMES: usize = 2048;
-/// Runs of an operation that is counted.
-const COUNTED: usize = 16;
 
 type HostLab<'a> = Lab<'a, Bare, BareGrace, parking_lot::RawRwLock>;
 
@@ -42,6 +40,12 @@ fn measure(options: &cli::Bench) -> Result<Report, String> {
     let frames = FRAMES + (most + 1) * FRAMES_EACH;
     let bare = Bare::new(most + 1, frames as u64)
         .ok_or_else(|| format!("no {frames} frames of memory for a machine: free some"))?;
+    let (scale, runs) = match options.effort {
+        Effort::Full => (Scale::FULL, 16),
+        Effort::Quick => (Scale::QUICK, 4),
+        Effort::Least => (Scale::LEAST, 1),
+    };
+    let count = |prepare: &mut dyn FnMut(), run: &mut dyn FnMut()| counted(runs, prepare, run);
     let lab = HostLab {
         machine: &bare,
         time: processor_time,
@@ -51,9 +55,9 @@ fn measure(options: &cli::Bench) -> Result<Report, String> {
             BareGrace::announce();
             BareGrace::reclaim(usize::MAX);
         },
-        count: Some(&counted),
+        count: Some(&count),
         progress: &|what| eprintln!("{what}"),
-        scale: if options.quick { Scale::QUICK } else { Scale::FULL },
+        scale,
         cpus: &cpus,
         types: PhantomData,
     };
@@ -82,10 +86,10 @@ fn clock() -> u64 {
     START.elapsed().as_nanos() as u64
 }
 
-/// Steps through an operation in a child; told once if that cannot be done here.
-fn counted(prepare: &mut dyn FnMut(), run: &mut dyn FnMut()) -> Option<Counted> {
+/// Steps through some runs of an operation, in a child; told once if that cannot be done here.
+fn counted(runs: usize, prepare: &mut dyn FnMut(), run: &mut dyn FnMut()) -> Option<Counted> {
     static TOLD: Once = Once::new();
-    let counts = operation(|| (), |()| run()).prepare(|()| prepare()).runs(COUNTED);
+    let counts = operation(|| (), |()| run()).prepare(|()| prepare()).runs(runs);
     // Which CPU a thread is, and whether interrupts are off, is in registers on silicon.
     let registers = count::Region::new("registers", Bare::registers());
     let counts = counts.regions(|()| vec![registers]).count();

@@ -58,7 +58,7 @@ count for little; what depends on no clock is counted by stepping through single
 
 Examples:
   samara bench                                all experiments, some minutes
-  samara bench --quick quicklist              a first look at one
+  samara bench --effort quick quicklist       a first look at one
   samara bench --json gup.jsonl gup           figures and targets, one JSON object a line, to a file
   samara bench --json - gup | jq .target      and to standard output, instead of the tables
   samara bench --cpus 1,2 gup                 on one and on two CPUs
@@ -113,9 +113,9 @@ pub(crate) struct Bench {
     #[arg(value_name = "EXPERIMENT", value_enum)]
     pub(crate) experiments: Vec<Experiment>,
 
-    /// Fewer rounds of shorter batches
-    #[arg(long)]
-    pub(crate) quick: bool,
+    /// How much is measured
+    #[arg(long, value_enum, default_value_t = Effort::Full)]
+    pub(crate) effort: Effort,
 
     /// The numbers of CPUs, each a thread
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8",
@@ -125,6 +125,17 @@ pub(crate) struct Bench {
     /// Write figures and targets to FILE as JSON lines; - for standard output, instead of the tables
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Effort {
+    /// For figures: some minutes
+    Full,
+    /// For a first look
+    Quick,
+    /// To see that it works; the times mean nothing
+    Least,
 }
 
 /// What can be measured.

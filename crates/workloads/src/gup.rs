@@ -8,7 +8,7 @@
 
 use crate::lab::{Lab, Program};
 use crate::mean::{Rounds, Timer};
-use crate::space::{PAGES, Space, range_of, row};
+use crate::space::{PAGES, Space, range_of};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
@@ -78,46 +78,31 @@ pub fn gup<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync>(
     let mut made = Err(Error::Empty);
     lab.on_first(|| made = Space::<M, G, R>::new(&paging, all + 1));
     let space = made?;
-    let mut one = Vec::new();
-    for writer in [false, true] {
+    for (writer, case) in [(None, "alone"), (Some(all), "beside a writer")] {
         for size in SIZES {
+            // On one CPU.
+            let mut alone = None;
             for cpus in lab.cpus.iter().copied() {
-                let case = if writer { "beside a writer" } else { "alone" };
                 (lab.progress)(&format!("gup: {size} pages a call on {cpus} CPUs, {case}"));
                 let mut times: [Times; 3] = Default::default();
                 for _ in 0..lab.scale.rounds {
                     for (way, times) in Way::ALL.into_iter().zip(&mut times) {
-                        round(lab, &space, way, size, cpus, writer.then_some(all), times)?;
+                        round(lab, &space, way, size, cpus, writer, times)?;
                     }
                 }
                 for (way, times) in Way::ALL.into_iter().zip(&times) {
-                    let like = row(NAME, case, way.name(), cpus, size);
-                    let figures = [
-                        ("time", times.time.median(), "ns/page"),
-                        ("pinned and given up a second", times.rate.median(), "pages"),
-                    ];
-                    report.rows.extend(figures.map(|(metric, value, unit)| Row {
-                        metric: metric.into(),
-                        value,
-                        unit: unit.into(),
-                        ..like.clone()
-                    }));
+                    let row = Row::new(NAME, case, way.name(), cpus, size);
+                    report.rows.push(row.with("time", times.time.median(), "ns/page"));
+                    let rate = times.rate.median();
+                    report.rows.push(row.with("pinned and given up a second", rate, "pages"));
                 }
-                if !writer && cpus == 1 {
-                    let ratio = times[0].time.times(&times[1].time);
-                    let target = format!("times the locked path, {size} pages a call");
-                    report.targets.push(Target::at_least(NAME, target, ratio, 3.0));
-                    one.push((size, times));
-                } else if !writer
-                    && cpus == 2
-                    && let Some((_, alone)) = one.iter().find(|(of, _)| *of == size)
-                {
-                    for way in [1, 2] {
-                        let ratio = alone[way].time.median() / times[way].time.median();
-                        let name = Way::ALL[way].name();
-                        let target = format!("kept at 2 CPUs, {size} pages a call: {name}");
-                        report.targets.push(Target::at_least(NAME, target, ratio, 0.9));
+                match (writer, cpus, &alone) {
+                    (None, 1, _) => {
+                        against_locked(&mut report, size, &times);
+                        alone = Some(times);
                     }
+                    (None, 2, Some(alone)) => kept(&mut report, size, alone, &times),
+                    _ => {}
                 }
             }
         }
@@ -135,6 +120,21 @@ pub fn gup<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync>(
     (lab.run)((0..=all).map(|_| Box::new(settle) as Program<'_>).collect());
     lab.on_first(settle);
     ended.map(|()| report)
+}
+
+/// One CPU: how many times as fast as with locks.
+fn against_locked(report: &mut Report, size: usize, [locked, fast, _]: &[Times; 3]) {
+    let target = format!("times the locked path, {size} pages a call");
+    report.targets.push(Target::at_least(NAME, target, locked.time.times(&fast.time), 3.0));
+}
+
+/// What each of two CPUs keeps of the speed of one; and what this machine leaves of the pins alone.
+fn kept(report: &mut Report, size: usize, one: &[Times; 3], two: &[Times; 3]) {
+    for way in [Way::Fast, Way::Pins] {
+        let kept = one[way as usize].time.median() / two[way as usize].time.median();
+        let target = format!("kept on 2 CPUs, {size} pages a call: {}", way.name());
+        report.targets.push(Target::at_least(NAME, target, kept, 0.9));
+    }
 }
 
 /// Waits for the others; all of them must run.
@@ -276,7 +276,7 @@ fn counts<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync>(
         for size in [1, 16] {
             let rows = &mut report.rows;
             lab.on_first(|| {
-                let like = row(NAME, "one call", way.name(), 1, size);
+                let like = Row::new(NAME, "one call", way.name(), 1, size);
                 let frames = core::cell::RefCell::new(alloc::vec![Frame::default(); size]);
                 let pin = || {
                     let into = &mut frames.borrow_mut()[..];

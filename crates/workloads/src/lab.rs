@@ -1,7 +1,6 @@
 //! Where experiments are made: a machine, its clocks, its CPUs.
 
 use alloc::boxed::Box;
-use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use core::marker::PhantomData;
@@ -90,12 +89,7 @@ impl<M, G, R> Lab<'_, M, G, R> {
             ("lines", counted.lines),
             ("lines written", counted.written),
         ];
-        rows.extend(figures.map(|(metric, value)| Row {
-            metric: metric.into(),
-            value,
-            unit: String::new(),
-            ..like.clone()
-        }));
+        rows.extend(figures.map(|(metric, value)| like.with(metric, value, "")));
         Some(counted)
     }
 }

@@ -5,7 +5,6 @@
 
 use crate::lab::Lab;
 use crate::mean::{Rounds, Timer};
-use crate::space::row;
 use alloc::format;
 use alloc::sync::Arc;
 use core::cell::Cell;
@@ -136,27 +135,15 @@ fn tell(
     for (implementation, times, published) in
         [(BEFORE, &old, published.0), (AFTER, &new, published.1)]
     {
-        let like = row(NAME, name, implementation, 1, 0);
+        let like = Row::new(NAME, name, implementation, 1, 0);
         let figures = [
             ("mean", times.taking.median()),
             ("longest", times.longest.most()),
             ("mean of giving back", times.giving.median()),
         ];
-        let figures = figures.map(|(metric, value)| Row {
-            metric: metric.into(),
-            value,
-            unit: "ns".into(),
-            ..like.clone()
-        });
-        report.rows.extend(figures);
-        let implementation = format!("{implementation}, published");
-        report.rows.push(Row {
-            implementation,
-            metric: "mean".into(),
-            value: published,
-            unit: "ns".into(),
-            ..like
-        });
+        report.rows.extend(figures.map(|(metric, value)| like.with(metric, value, "ns")));
+        let like = Row { implementation: format!("{implementation}, published"), ..like };
+        report.rows.push(like.with("mean", published, "ns"));
     }
     let times = old.taking.times(&new.taking);
     report.targets.push(Target::at_least(NAME, format!("times as fast: {name}"), times, bound));
@@ -170,7 +157,7 @@ fn count<M: Machine, G, R>(
     implementation: &str,
     way: &Way<impl Fn() -> Result<Frame, FrameError>, impl Fn(Frame) -> Result<(), FrameError>>,
 ) {
-    let like = row(NAME, name, implementation, 1, 0);
+    let like = Row::new(NAME, name, implementation, 1, 0);
     let taken = Cell::new(None);
     // What fails here has failed before.
     let give = || taken.take().map_or(Ok(()), |page| (way.give)(page)).unwrap_or_default();

@@ -1,14 +1,12 @@
 //! An address space with a lock, as it was before: what each CPU pins from, in tables of its own.
 
 use alloc::collections::BTreeMap;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use grace::Concurrent;
 use lock_api::{RawRwLock, RwLock};
 use machine::{Asid, Frame, FrameError, Machine, PageSize, Place, VirtAddr, VirtRange};
 use paging::{Attrs, Error, PageTables, Paging, Pins, X86_64L4};
-use report::Row;
 
 /// Pages that each CPU has: as many as one table maps.
 pub(crate) const PAGES: usize = 512;
@@ -107,25 +105,5 @@ impl<M: Machine, G: Concurrent, R: RawRwLock> Space<M, G, R> {
             }
         }
         Ok(())
-    }
-}
-
-/// A row without a figure yet.
-pub(crate) fn row(
-    experiment: &str,
-    case: &str,
-    implementation: &str,
-    cpus: usize,
-    size: usize,
-) -> Row {
-    Row {
-        experiment: experiment.into(),
-        case: case.into(),
-        implementation: implementation.into(),
-        cpus,
-        size,
-        metric: String::new(),
-        value: f64::NAN,
-        unit: String::new(),
     }
 }

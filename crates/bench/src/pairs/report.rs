@@ -2,8 +2,7 @@
 
 use super::{Kind, Round};
 use crate::results::SHARED;
-use crate::statistics::median;
-use crate::targets::Target;
+use report::{Table, Target, median};
 use std::io::{self, Write};
 
 /// All rounds of one experiment.
@@ -88,7 +87,7 @@ pub(crate) fn print(out: &mut impl Write, outcomes: &[Outcome]) -> io::Result<()
             ]);
         }
     }
-    crate::table::print(out, &lines)
+    write!(out, "{}", Table(lines))
 }
 
 /// Those of one reader beside one writer.
@@ -97,13 +96,8 @@ pub(crate) fn targets(outcomes: &[Outcome]) -> Vec<Target> {
     let mut targets = Vec::new();
     for one in outcomes.iter().filter(ours) {
         for (at, name, bound) in [(0, "reader", 0.9), (1, "writer", 0.8)] {
-            targets.push(Target {
-                experiment: "two-processors",
-                name: format!("{name} beside the other, kept@{}", one.size),
-                value: one.kept(at, false),
-                bound,
-                at_least: true,
-            });
+            let target = format!("{name} beside the other, kept@{}", one.size);
+            targets.push(Target::at_least("two-processors", target, one.kept(at, false), bound));
         }
     }
     targets

@@ -1,0 +1,61 @@
+//! `samara bench`: rows and targets as JSON lines, tables, and errors that name the cause.
+
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn bench(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_samara"));
+    command.arg("bench").args(arguments).output().unwrap()
+}
+
+fn lines(output: &Output) -> Vec<Value> {
+    let text = std::str::from_utf8(&output.stdout).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn json_lines_have_rows_and_targets() {
+    let output = bench(&["--effort", "least", "--cpus", "1,2", "--json", "-"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = lines(&output);
+    let (targets, rows): (Vec<_>, Vec<_>) =
+        lines.iter().partition(|line| line.get("target").is_some());
+    for row in &rows {
+        for name in ["experiment", "case", "implementation", "metric", "unit"] {
+            assert!(row[name].is_string(), "{row}");
+        }
+        assert!(row["cpus"].is_u64() && row["size"].is_u64() && row["value"].is_f64(), "{row}");
+    }
+    for target in &targets {
+        assert!(target["experiment"].is_string() && target["bound"].is_f64(), "{target}");
+        assert!(target["met"].is_boolean() && target["value"].is_f64(), "{target}");
+    }
+    let slow = targets.iter().find(|target| target["target"] == "fast_gup_slow").unwrap();
+    assert_eq!(slow["met"], true, "{slow}");
+    // One locked instruction for each page, if this host lets us count.
+    let told = String::from_utf8_lossy(&output.stderr);
+    let counted = rows.iter().filter(|row| row["metric"] == "locked instructions");
+    let fast: Vec<_> = counted.filter(|row| row["implementation"] == "fast").collect();
+    assert_eq!(fast.is_empty(), told.contains("nothing is counted"), "{told}");
+    for row in fast {
+        assert_eq!(row["value"].as_f64(), row["size"].as_f64(), "{row}");
+    }
+}
+
+#[test]
+fn tables_are_for_people() {
+    let output = bench(&["--effort", "least", "--cpus", "1", "quicklist"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("**quicklist: mean**") && text.contains("| pgd"), "{text}");
+    assert!(text.contains("targets met") && !text.contains("gup"), "{text}");
+}
+
+#[test]
+fn what_cannot_be_written_is_told() {
+    let output =
+        bench(&["--effort", "least", "--cpus", "1", "--json", "/nowhere/at/all", "quicklist"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("/nowhere/at/all"));
+    let output = bench(&["--cpus", "65"]);
+    assert_eq!(output.status.code(), Some(2));
+}
