@@ -118,7 +118,7 @@ impl Shared {
     }
 
     /// Pieces that were retired when there was no memory to remember them: they are never freed. 0 unless the heap was
-    /// exhausted.
+    /// exhausted while [`BATCH`] pieces more of one CPU waited for a grace period.
     pub fn lost(&self) -> u64 {
         // Relaxed: a statistic.
         self.lost.load(Ordering::Relaxed)

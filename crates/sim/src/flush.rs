@@ -66,7 +66,8 @@ impl Sim {
         let flushes = {
             let mut mail = locked(&cpu.mail);
             // Relaxed: under the mail's lock.
-            cpu.flag.store(!mail.interrupts.is_empty() || mail.hurried, Ordering::Relaxed);
+            let more = !mail.interrupts.is_empty() || mail.hurried || self.is_halted();
+            cpu.flag.store(more, Ordering::Relaxed);
             std::mem::take(&mut mail.flushes)
         };
         for request in flushes {

@@ -16,11 +16,18 @@ pub(crate) struct Here {
     pub(crate) turn: *const Turn,
     /// Whether a driver is there to take a report; otherwise a violation is a panic.
     pub(crate) driven: bool,
+    /// Whether a step has nothing to do but to count and to look for mail: no scheduler, no checks, no events, no timer.
+    pub(crate) quick: bool,
 }
 
 impl Here {
-    pub(crate) const NOWHERE: Here =
-        Here { machine: ptr::null(), cpu: ptr::null(), turn: ptr::null(), driven: false };
+    pub(crate) const NOWHERE: Here = Here {
+        machine: ptr::null(),
+        cpu: ptr::null(),
+        turn: ptr::null(),
+        driven: false,
+        quick: false,
+    };
 }
 
 thread_local! {

@@ -168,7 +168,8 @@ impl Sim {
 
     /// What a host thread is that runs as a CPU; there must be such a CPU.
     pub(crate) fn as_cpu(&self, cpu: usize, turn: *const Turn, driven: bool) -> Here {
-        Here { machine: &*self.0, cpu: &*self.0.cpus[cpu], turn, driven }
+        let quick = turn.is_null() && !self.watches() && self.0.config.tick.is_none();
+        Here { machine: &*self.0, cpu: &*self.0.cpus[cpu], turn, driven, quick }
     }
 
     pub(crate) fn attach(&self, cpu: usize) {
@@ -219,6 +220,25 @@ impl Sim {
             unsafe { &*here.turn }.point(cpu.id.index(), false);
         }
         self.stop_if_halted();
+    }
+
+    /// A step on a machine that is [`quick`](Here::quick): one read of what the thread is, a count, and a look at a flag, all on
+    /// lines of this CPU's own. Returns whether it was one.
+    #[inline]
+    pub(crate) fn quick_step(&self) -> bool {
+        let here = here::get();
+        if !here.quick || !std::ptr::eq(here.machine, &*self.0) {
+            return false;
+        }
+        // SAFETY: as in `cpu_if_any`.
+        let cpu = unsafe { &*here.cpu };
+        cpu.counts.steps.add(1);
+        // Acquire: pairs with the Release of who left mail, or halted the machine.
+        if cpu.flag.load(Ordering::Acquire) {
+            self.stop_if_halted();
+            self.poll(cpu);
+        }
+        true
     }
 
     /// A point, and the interrupts that are pending. Between an interrupt and the instruction after it others run too.
@@ -350,7 +370,7 @@ impl Sim {
                 (!mail.interrupts.is_empty()).then(|| mail.interrupts.remove(0));
             let Some(handler) = next else {
                 // Relaxed: under the mail's lock.
-                cpu.flag.store(!mail.flushes.is_empty(), Ordering::Relaxed);
+                cpu.flag.store(!mail.flushes.is_empty() || self.is_halted(), Ordering::Relaxed);
                 return;
             };
             drop(mail);
@@ -397,6 +417,12 @@ impl Sim {
     pub(crate) fn halt(&self) {
         // Release: what was found comes before; pairs with `is_halted`.
         self.0.halted.store(true, Ordering::Release);
+        for cpu in &self.0.cpus {
+            // Under the lock, so that whoever takes the flag back sees that the machine has halted, and does not.
+            let _mail = locked(&cpu.mail);
+            // Release: as for mail.
+            cpu.flag.store(true, Ordering::Release);
+        }
     }
 
     /// Halts the machine with a report, unless something has halted it before.

@@ -60,14 +60,10 @@ unsafe impl Irqs for Sim {
 }
 
 impl Step for Sim {
+    #[inline]
     fn step(&self, access: Access) {
-        let cpu = self.cpu();
-        self.instruction(cpu);
-        if let Access::Entry { table, .. } = access {
-            self.check_entry(cpu, table);
-            if let Some(what) = change(access) {
-                self.note_if(cpu, || what);
-            }
+        if !self.quick_step() {
+            self.slow_step(access);
         }
     }
 
@@ -254,6 +250,17 @@ fn misaligned(at: VirtAddr, write: bool) -> Result<(), Fault> {
 }
 
 impl Sim {
+    fn slow_step(&self, access: Access) {
+        let cpu = self.cpu();
+        self.instruction(cpu);
+        if let Access::Entry { table, .. } = access {
+            self.check_entry(cpu, table);
+            if let Some(what) = change(access) {
+                self.note_if(cpu, || what);
+            }
+        }
+    }
+
     /// Carries out an access to the word that `at` lies in.
     fn word<R>(
         &self,

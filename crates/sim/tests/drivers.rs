@@ -158,6 +158,25 @@ fn a_violation_stops_all_cpus() {
     assert!(again.report().is_some());
 }
 
+/// Also where nothing is looked at at a step but whether there is anything to look at.
+#[test]
+fn a_machine_without_checks_stops_too() {
+    let sim = Sim::new(Config::fast(2, 64)).unwrap();
+    let works: Program = Box::new(|| {
+        loop {
+            sim.step(Access::Shared);
+        }
+    });
+    let bad: Program = Box::new(|| {
+        (0..1000).for_each(|_| sim.step(Access::Shared));
+        sim.interrupt(0, || ());
+        sim.flush_on(&CpuSet::first(2), Flush::All);
+        panic!("on purpose")
+    });
+    let failure = threads(&sim, vec![works, bad]).unwrap_err();
+    assert!(matches!(failure.cause, Cause::Panic(..)), "{failure}");
+}
+
 #[test]
 fn waiting_for_nobody_is_noticed() {
     let sim = machine(2);

@@ -1,8 +1,15 @@
 //! Batches of retired pieces: blocks of the heap, in lists.
 //!
 //! A CPU fills one block, closes it with the number of the period that it must wait for, and puts it at the end of its
-//! list; pieces are freed from the front. One emptied block is kept, so that a CPU whose batches are freed as fast as
-//! they fill does not allocate. What a CPU that goes away has left is pushed onto one chain, block by block linked
+//! list; pieces are freed from the front. Emptied blocks are kept, [`SPARES`] at most, so that a CPU whose batches are freed as
+//! fast as they fill does not allocate.
+//!
+//! Retiring cannot fail, so the heap must not be what it depends on. Whenever a block is begun another is got ready, if
+//! there is memory. If there is none, pieces go where there is room: in that one; in the last closed block, which waits
+//! longer then. Only when a CPU has a whole block's worth of pieces more than it had when the heap gave out, and no grace period
+//! has ended since, is a piece lost, and counted.
+//!
+//! What a CPU that goes away has left is pushed onto one chain, block by block linked
 //! already, and whoever reclaims next takes all of the chain: there is no point at which a pushed block could be taken
 //! alone, so the chain has no ABA problem.
 
@@ -14,6 +21,9 @@ use core::ptr::{self, NonNull};
 
 /// As many pieces as wait together.
 pub const BATCH: usize = if cfg!(loom) { 2 } else { 62 };
+
+/// As many empty blocks as a CPU keeps.
+const SPARES: usize = 2;
 
 /// A retired piece.
 #[derive(Clone, Copy)]
@@ -31,6 +41,10 @@ struct Block {
 
 impl Block {
     fn new() -> Option<NonNull<Block>> {
+        #[cfg(all(test, not(loom)))]
+        if super::tests::NO_MEMORY.get() {
+            return None;
+        }
         // SAFETY: the size is not 0.
         let block = NonNull::new(unsafe { alloc(Layout::new::<Block>()) })?.cast::<Block>();
         let items = [const { MaybeUninit::uninit() }; BATCH];
@@ -58,6 +72,19 @@ pub(super) struct List {
 impl List {
     const fn new() -> List {
         List { ends: None, newest: 0 }
+    }
+
+    /// Adds a piece to the last block, if that has room: all that is in it waits for `target` then.
+    fn add(&mut self, item: Item, target: impl FnOnce() -> u64) -> bool {
+        let Some((_, mut last)) = self.ends else { return false };
+        // SAFETY: this list owns its blocks.
+        let block = unsafe { last.as_mut() };
+        let Some(place) = block.items.get_mut(block.len) else { return false };
+        place.write(item);
+        block.len += 1;
+        block.target = target();
+        self.newest = self.newest.max(block.target);
+        true
     }
 
     fn append(&mut self, mut other: List) {
@@ -103,12 +130,13 @@ pub(super) struct Batches {
     /// Being filled; never full.
     open: Option<NonNull<Block>>,
     closed: List,
-    spare: Option<NonNull<Block>>,
+    /// Empty.
+    spare: [Option<NonNull<Block>>; SPARES],
 }
 
 impl Batches {
     pub(super) const fn new() -> Batches {
-        Batches { open: None, closed: List::new(), spare: None }
+        Batches { open: None, closed: List::new(), spare: [None; SPARES] }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -117,8 +145,8 @@ impl Batches {
 
     /// Adds a piece; `false` if there is no memory for it.
     pub(super) fn push(&mut self, item: Item, target: impl FnOnce() -> u64) -> bool {
-        let Some(mut open) = self.open.or_else(|| self.spare.take()).or_else(Block::new) else {
-            return false;
+        let Some(mut open) = self.open.or_else(|| self.begin()) else {
+            return self.closed.add(item, target);
         };
         self.open = Some(open);
         // SAFETY: ours.
@@ -129,6 +157,16 @@ impl Batches {
             self.close(target);
         }
         true
+    }
+
+    /// An empty block, with another in hand if there is memory.
+    #[cold]
+    fn begin(&mut self) -> Option<NonNull<Block>> {
+        let block = self.spare.iter_mut().find_map(Option::take).or_else(Block::new);
+        if self.spare.iter().all(Option::is_none) {
+            self.spare[0] = Block::new();
+        }
+        block
     }
 
     /// Closes what is being filled. Returns the last period that something here waits for.
@@ -169,11 +207,10 @@ impl Batches {
         let item = unsafe { block.items[block.len].assume_init() };
         if block.len == 0 {
             self.closed.ends = block.next.take().map(|next| (next, last));
-            if self.spare.is_none() {
-                self.spare = Some(first);
-            } else {
+            match self.spare.iter_mut().find(|spare| spare.is_none()) {
+                Some(spare) => *spare = Some(first),
                 // SAFETY: ours, and empty.
-                unsafe { Block::free(first) };
+                None => unsafe { Block::free(first) },
             }
         }
         Some(item)
@@ -182,7 +219,7 @@ impl Batches {
 
 impl Drop for Batches {
     fn drop(&mut self) {
-        for block in [self.open.take(), self.spare.take()].into_iter().flatten() {
+        for block in core::iter::once(self.open.take()).chain(self.spare).flatten() {
             // SAFETY: ours; what it holds is never freed.
             unsafe { Block::free(block) };
         }

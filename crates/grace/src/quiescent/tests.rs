@@ -15,6 +15,8 @@ struct State {
 
 std::thread_local! {
     static HERE: Cell<Option<(&'static State, usize)>> = const { Cell::new(None) };
+    /// Whether the heap has given out, for blocks.
+    pub(super) static NO_MEMORY: Cell<bool> = const { Cell::new(false) };
 }
 
 struct Host;
@@ -242,4 +244,47 @@ fn threads_with_real_memory() {
     });
     // SAFETY: nobody else is left.
     drop(unsafe { Box::from_raw(place.load(Relaxed)) });
+}
+
+/// The heap gives out while a grace period is held up: a block's worth of pieces is remembered all the same, however many
+/// announcements come in between; what is lost then is counted; and nothing is freed too early.
+#[test]
+fn without_memory() {
+    let state = State::new(2);
+    (0..2).for_each(|cpu| assert!(state.on(cpu, Grace::announce)));
+    let guard = state.on(1, Grace::pin);
+    let step = |pieces| {
+        state.on(0, || {
+            retire(state, pieces);
+            assert!(Grace::announce());
+            Grace::reclaim(usize::MAX)
+        })
+    };
+    assert_eq!(step(1), 0);
+    NO_MEMORY.set(true);
+    for piece in 1..=BATCH {
+        assert_eq!((step(1), state.shared.lost()), (0, 0), "piece {piece}");
+    }
+    assert_eq!((step(1), state.shared.lost()), (0, 1));
+    assert_eq!(state.freed(), 0);
+    state.on(1, || {
+        drop(guard);
+        assert!(Grace::announce());
+    });
+    let settle = || {
+        for _ in 0..3 {
+            (0..2).for_each(|cpu| assert!(state.on(cpu, Grace::announce)));
+            state.on(0, || Grace::reclaim(usize::MAX));
+        }
+    };
+    settle();
+    assert_eq!(state.freed(), 1 + BATCH);
+    // With the blocks that are empty now it goes on without the heap.
+    for _ in 0..5 {
+        step(BATCH / 2);
+        settle();
+    }
+    NO_MEMORY.set(false);
+    assert_eq!((state.freed(), state.shared.lost()), (1 + BATCH + 5 * (BATCH / 2), 1));
+    assert!(!state.on(0, Grace::is_pending));
 }
