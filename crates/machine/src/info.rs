@@ -79,17 +79,6 @@ impl fmt::Display for CountError {
 
 impl core::error::Error for CountError {}
 
-/// What the counts of a frame were a moment ago.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Seen(u64);
-
-/// The counts with `what` more, which is `count` references, if the frame is not free and there is room.
-#[inline]
-fn room(counts: u64, count: u32, what: u64) -> Option<u64> {
-    let refs = counts as u32;
-    (refs != 0 && count < LIMIT && refs < LIMIT - count).then(|| counts + what)
-}
-
 /// The state of one frame.
 ///
 /// ```
@@ -150,31 +139,12 @@ impl FrameInfo {
         self.add(count, u64::from(count) * (ONE_PIN + 1))
     }
 
-    /// The counts, for [`try_pin_seen`](FrameInfo::try_pin_seen).
-    #[inline]
-    pub fn seen(&self) -> Seen {
-        // Relaxed: a guess; the exchange decides.
-        Seen(self.counts.load(Ordering::Relaxed))
-    }
-
-    /// As [`try_pin`](FrameInfo::try_pin) of one pin, where the counts have been looked at before: who pins many frames
-    /// looks at all of them first, as after a locked instruction no load begins before it has ended.
-    #[inline]
-    pub fn try_pin_seen(&self, Seen(counts): Seen) -> bool {
-        if let Some(more) = room(counts, 1, ONE_PIN + 1) {
-            // Acquire and Relaxed: as in `add`.
-            let seen =
-                self.counts.compare_exchange(counts, more, Ordering::Acquire, Ordering::Relaxed);
-            if seen.is_ok() {
-                return true;
-            }
-        }
-        self.try_pin(1)
-    }
-
     #[inline]
     fn add(&self, count: u32, what: u64) -> bool {
-        let room = |counts| room(counts, count, what);
+        let room = |counts: u64| {
+            let refs = counts as u32;
+            (refs != 0 && count < LIMIT && refs < LIMIT - count).then(|| counts + what)
+        };
         // Acquire: what the owner wrote before the frame could be found, by whatever path it was found; Relaxed on
         // failure: nothing is looked at then.
         self.counts.fetch_update(Ordering::Acquire, Ordering::Relaxed, room).is_ok()
@@ -308,18 +278,8 @@ mod tests {
         assert_eq!(info.put(), Err(CountError::Underflow), "a pin keeps its reference");
         assert_eq!((info.unpin(1), info.unpin(2)), (Ok(false), Ok(true)));
         assert!(!info.try_pin(1) && !info.try_get(), "it is free");
-        assert!(!info.try_pin_seen(info.seen()), "it is free");
         assert_eq!(info.put(), Err(CountError::Underflow));
         assert_eq!((info.refs(), info.pins()), (0, 0));
-    }
-
-    #[test]
-    fn pins_by_what_was_seen() {
-        let info = allocated();
-        let old = info.seen();
-        assert!(info.try_pin_seen(old) && info.try_pin_seen(old));
-        assert_eq!((info.refs(), info.pins()), (3, 2));
-        assert!(info.try_pin_seen(Seen::default()), "it was free when it was looked at");
     }
 
     #[test]
@@ -327,7 +287,6 @@ mod tests {
         let info = allocated();
         assert!(info.try_pin(LIMIT - 2));
         assert!(!info.try_pin(1) && !info.try_get() && !info.try_pin(u32::MAX));
-        assert!(!info.try_pin_seen(info.seen()));
         assert_eq!((info.refs(), info.pins()), (LIMIT - 1, LIMIT - 2));
     }
 

@@ -8,8 +8,6 @@ use super::take::Taken;
 use core::fmt;
 use machine::{Access, Frame, FrameSource, Machine};
 
-/// As many frames as are looked at before the first of them is pinned.
-pub(super) const BATCH: usize = 8;
 /// The largest order that is tried: a block of 1 GiB.
 const MAX_ORDER: u8 = 18;
 
@@ -79,30 +77,6 @@ impl<'a, M: Machine> Pins<'a, M> {
         }
         *slot = frame;
         self.len += 1;
-        true
-    }
-
-    /// Pins frames that each are a block, if there is room: all of them, or none. One locked instruction for each, on the
-    /// line of its state; all lines are looked at before the first.
-    #[inline(always)]
-    pub(super) fn add_batch(&mut self, frames: &[Frame; BATCH]) -> bool {
-        let machine = self.machine;
-        let Some(free) = self.into.get_mut(self.len..self.len + BATCH) else { return false };
-        let mut states = [None; BATCH];
-        for (state, frame) in states.iter_mut().zip(frames) {
-            let Some(info) = machine.info(*frame) else { return false };
-            *state = Some((info, info.seen()));
-        }
-        free.copy_from_slice(frames);
-        for (number, state) in states.iter().enumerate() {
-            machine.step(Access::Shared);
-            if !state.is_some_and(|(info, seen)| info.try_pin_seen(seen)) {
-                self.len += number;
-                self.cut(self.len - number);
-                return false;
-            }
-        }
-        self.len += BATCH;
         true
     }
 

@@ -1,11 +1,11 @@
 //! A page is taken: without a lock, or with its table's.
 
-use super::pins::{BATCH, Pins};
+use super::pins::Pins;
 use crate::format::{Format, size_at};
 use crate::lock::lock;
 use crate::tables::PageTables;
 use grace::Concurrent;
-use machine::{ENTRIES, Entries, Entry, Frame, Machine, VirtAddr};
+use machine::{ENTRIES, Entry, Machine, VirtAddr};
 
 /// Whether pages were pinned at an entry, or why none.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,20 +36,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             } else {
                 // As many as are wanted of this table.
                 let Some(entries) = walk.entries(entry.table()) else { return };
-                let mut index = entry.index();
-                while pins.room() != 0 && index < ENTRIES {
-                    if pins.room() >= BATCH
-                        && index + BATCH <= ENTRIES
-                        && take_batch::<M, F>(&entries, index, write, pins)
-                    {
-                        index += BATCH;
-                        continue;
-                    }
-                    let Some(entry) = entries.get(index) else { return };
+                let end = (entry.index() + pins.room()).min(ENTRIES);
+                for entry in entries.range(entry.index()..end) {
                     if take_page::<M, F>(&entry, entry.load(), write, pins) != Taken::Some {
                         return;
                     }
-                    index += 1;
                 }
             }
             let taken = (pins.frames().len() - before) as u64;
@@ -103,33 +94,6 @@ fn take_page<M: Machine, F: Format>(
         return Taken::Not;
     }
     Taken::Some
-}
-
-/// As [`take_page`], of [`BATCH`] entries from `first` on: all of them, or none. All are looked at, then all pinned, then
-/// all looked at again: so one locked instruction follows the other, and none waits for a load that waits for the one
-/// before.
-#[inline(always)]
-fn take_batch<M: Machine, F: Format>(
-    entries: &Entries<'_, M>,
-    first: usize,
-    write: bool,
-    pins: &mut Pins<'_, M>,
-) -> bool {
-    let look = |number| F::usable(entries.get(first + number)?.load(), 0, write);
-    let mut frames = [Frame::default(); BATCH];
-    for (number, frame) in frames.iter_mut().enumerate() {
-        let Some(found) = look(number) else { return false };
-        *frame = found;
-    }
-    let before = pins.frames().len();
-    if !pins.add_batch(&frames) {
-        return false;
-    }
-    let same = frames.iter().enumerate().all(|(number, frame)| look(number) == Some(*frame));
-    if !still(same) {
-        pins.cut(before);
-    }
-    pins.frames().len() != before
 }
 
 /// Whether an entry that was looked at twice may be believed.

@@ -120,7 +120,7 @@ fn beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
 
 /// As [`beside_unmaps`], with as many pages mapped as are pinned at once: each in turn is unmapped, and its frame is somebody
 /// else's for a while.
-fn batches_beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
+fn many_beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
     const PAGES: u64 = 10;
     SECOND_LOOK_LEFT_OUT.set(mutant);
     let (sim, paging, space) = machine(2, 96);
@@ -174,13 +174,13 @@ fn batches_beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
 fn what_is_pinned_is_what_was_mapped() {
     let right = explore(300, |seed| beside_unmaps(seed, false));
     right.unwrap_or_else(|failure| panic!("{failure}"));
-    let right = explore(1000, |seed| batches_beside_unmaps(seed, false));
+    let right = explore(1000, |seed| many_beside_unmaps(seed, false));
     right.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 #[test]
 fn an_entry_that_is_not_looked_at_twice_is_caught() {
-    for run in [beside_unmaps, batches_beside_unmaps] {
+    for run in [beside_unmaps, many_beside_unmaps] {
         let failure = explore(2000, |seed| run(seed, true)).unwrap_err();
         let text = std::string::ToString::to_string(&failure);
         assert!(text.contains("somebody else's") || text.contains("not ours any more"), "{text}");
