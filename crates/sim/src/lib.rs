@@ -18,6 +18,8 @@
 //! - *What a CPU may do unasked*: cache the neighbours of what it translates ([`Config::speculation`]); take a spurious
 //!   fault after an entry has become more permissive.
 //!
+//! - *Memory that gives out* ([`Sim::fail_alloc`]): the nth allocation of frames fails, once or from then on.
+//!
 //! Not modelled: memory that is reordered (what is stored is seen at once and in order; loom is there for that), caches
 //! of data, the time that things take.
 //!
@@ -35,12 +37,16 @@
 //! | checker | what it reports |
 //! |---|---|
 //! | stale translation (I5) | an access through a cached translation that the tables do not allow any more, or whose frame was freed |
-//! | flushes (I5) | [`Sim::check_flushed`], called by tests: any cached translation that is out of date, used or not |
-//! | tables (I3) | the walker, or code, in a frame that is no table any more; a table given up while a CPU can still walk it |
+//! | flushes (I5, I3) | [`Sim::check_flushed`], [`Sim::check_ways_flushed`], called by tests: any cached translation, or cached upper-level entry, that is out of date, used or not |
+//! | tables (I3) | the walker, or code, in a frame that is no table any more; a table given up while a CPU has it active, has a way to it cached, or walks it; with [`Checks::walked`], while code on another CPU is in the section in which it was led there |
 //! | hand-out (I4) | [`machine::Tlb::hand_out`] of addresses that some TLB still translates |
 //! | frames | freed while a reachable entry leads to it, or while pinned; an access to a frame that is free |
 //! | constructed state (I6) | a page that enters or leaves a quicklist with a word that is not as constructed |
 //! | leaks | frames that were never given back ([`Sim::check_leaks`]) |
+//!
+//! Each has mutants in `tests/checkers.rs`, code in which one thing is left out, that some seed must find: a flush, or half of it; a
+//! grace period cut short; an order of steps that a missing barrier would allow. Barriers themselves are loom's: what this
+//! machine runs is sequentially consistent.
 //!
 //! Code tells the machine what frames are for by [`machine::FrameSource::set_owner`]: a frame is
 //! [`Table`](machine::Owner::Table) from before its first entry is written until nobody can walk it, then
