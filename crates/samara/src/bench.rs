@@ -55,6 +55,7 @@ fn measure(options: &cli::Bench) -> Result<Report, String> {
             BareGrace::announce();
             BareGrace::reclaim(usize::MAX);
         },
+        interrupts: &|| bare.ipis(),
         count: Some(&count),
         progress: &|what| eprintln!("{what}"),
         scale,

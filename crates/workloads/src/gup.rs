@@ -62,6 +62,7 @@ struct Pinned {
 struct Times {
     time: Rounds,
     rate: Rounds,
+    interrupts: Rounds,
 }
 
 /// Pins on some CPUs, with a writer beside them and without.
@@ -95,6 +96,8 @@ pub fn gup<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync>(
                     report.rows.push(row.with("time", times.time.median(), "ns/page"));
                     let rate = times.rate.median();
                     report.rows.push(row.with("pinned and given up a second", rate, "pages"));
+                    let sent = times.interrupts.median();
+                    report.rows.push(row.with("interrupts a page pinned", sent, ""));
                 }
                 match (writer, cpus, &alone) {
                     (None, 1, _) => {
@@ -158,6 +161,7 @@ fn round<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync>(
 ) -> Result<(), Error> {
     let batches = lab.scale.batches * LONGER;
     let (started, running) = (AtomicUsize::new(0), AtomicUsize::new(cpus));
+    let interrupts = (lab.interrupts)();
     let threads = cpus + usize::from(writer.is_some());
     let mut pinned: Vec<Pinned> = alloc::vec![Pinned::default(); cpus];
     let mut written = Ok(());
@@ -166,6 +170,8 @@ fn round<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync>(
         let (started, running) = (&started, &running);
         programs.push(Box::new(move || {
             let mut frames = alloc::vec![Frame::default(); PAGES];
+            // It uses the space: flushes must come here.
+            space.tables.cpus().insert(lab.machine.current());
             let timer = Timer::new(lab.time);
             // The first batch fills caches, and finds the frames.
             batch(lab, &timer, space, Way::Fast, PAGES, cpu, &mut frames);
@@ -175,6 +181,7 @@ fn round<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync>(
                 (0..batches).map(|_| batch(lab, &timer, space, way, size, cpu, &mut frames));
             let time = times.sum::<f64>() / batches as f64;
             *result = Pinned { time, began, ended: (lab.clock)() };
+            space.tables.cpus().remove(lab.machine.current());
             // Relaxed: only the number counts.
             running.fetch_sub(1, Ordering::Relaxed);
         }));
@@ -192,7 +199,9 @@ fn round<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync>(
     // From the first beginning to the last end: there may be fewer processors than CPUs.
     let began = pinned.iter().map(|of| of.began).min().unwrap_or_default();
     let ended = pinned.iter().map(|of| of.ended).max().unwrap_or_default();
-    times.rate.push((batches * PAGES * cpus) as f64 / ended.saturating_sub(began) as f64 * 1e9);
+    let pages = (batches * PAGES * cpus) as f64;
+    times.rate.push(pages / ended.saturating_sub(began) as f64 * 1e9);
+    times.interrupts.push((lab.interrupts)().saturating_sub(interrupts) as f64 / pages);
     Ok(())
 }
 

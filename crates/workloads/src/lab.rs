@@ -56,6 +56,8 @@ pub struct Lab<'a, M, G, R> {
     pub run: &'a (dyn Fn(Vec<Program<'_>>) + Sync),
     /// This CPU is in no section, and what has come due may be freed.
     pub quiet: fn(),
+    /// Interrupts that CPUs have sent each other so far, in order to flush.
+    pub interrupts: &'a (dyn Fn() -> u64 + Sync),
     /// Counts, where that can be done.
     pub count: Option<&'a Count<'a>>,
     /// Told what is being measured.

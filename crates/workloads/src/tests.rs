@@ -26,6 +26,7 @@ fn with_lab<T>(
             BareGrace::announce();
             BareGrace::reclaim(usize::MAX);
         },
+        interrupts: &|| bare.ipis(),
         count: Some(&|prepare, operation| {
             prepare();
             operation();
