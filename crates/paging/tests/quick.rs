@@ -144,6 +144,51 @@ fn lists_are_trimmed_as_memory_gets_short() {
     sim.check_leaks().unwrap();
 }
 
+/// A CPU that is asked for its pages gives all of them, of each list, at whatever it does next with that list; once.
+#[test]
+fn what_is_asked_for_is_given() {
+    for way in 0..3 {
+        let (sim, _, lists) = machine(2, 1, 64);
+        let last = sim.on_cpu(1, || {
+            let pages: Vec<Frame> = (0..5).map(|_| take(&lists, QUICK_TABLE)).collect();
+            let last = take(&lists, QUICK_TABLE);
+            pages.iter().for_each(|page| give(&lists, QUICK_TABLE, *page));
+            last
+        });
+        sim.on_cpu(0, || {
+            let ours = take(&lists, QUICK_ROOT);
+            give(&lists, QUICK_ROOT, ours);
+            assert_eq!(lists.shortage(), CpuSet::only(CpuId::new(1).unwrap()));
+            assert!(lists.is_empty(), "our own go at once");
+            assert_eq!(lists.stats(QUICK_TABLE).held, 5, "nobody reaches into another's");
+        });
+        sim.on_cpu(1, || {
+            let given = match way {
+                0 => {
+                    give(&lists, QUICK_TABLE, last);
+                    6
+                }
+                1 => {
+                    let page = take(&lists, QUICK_TABLE);
+                    assert!(lists.is_empty());
+                    give(&lists, QUICK_TABLE, page);
+                    assert_eq!(lists.drain(), 1, "kept again");
+                    4
+                }
+                _ => lists.tick() as u64,
+            };
+            assert!(lists.is_empty());
+            assert_eq!(lists.stats(QUICK_TABLE).given, given);
+            if way != 0 {
+                give(&lists, QUICK_TABLE, last);
+            }
+            assert_eq!((lists.tick(), lists.drain()), (0, usize::from(way != 0)));
+        });
+        sim.on_cpu(0, || assert!(lists.shortage().is_empty()));
+        sim.check_leaks().unwrap();
+    }
+}
+
 /// I6: a page that comes back otherwise than it was is noticed, at once or when it is taken again.
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no coroutines")]
