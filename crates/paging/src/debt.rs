@@ -202,7 +202,8 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Owed<'p, M, F, G> {
     }
 
     /// Flushes on the CPUs that use the space, and waits for them; retires the tables. Not with a lock held that an interrupt
-    /// handler takes. One interrupt for each of these CPUs; nothing if nothing is owed.
+    /// handler takes. One interrupt for each of these CPUs; nothing if nothing is owed. Where tables went, two locked
+    /// instructions more on a line that all CPUs share: what the tables belong to stays as long as they wait.
     pub fn flush(self) {}
 
     /// Keeps the debt for later, to be paid by [`PageTables::pay`] or [`PageTables::paid`].

@@ -69,6 +69,7 @@ fn each_cpu_has_its_own_node_first() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes too long")]
 fn every_frame_can_be_had() {
     let (host, frames) = source();
     // Some lie in the caches of both CPUs.
@@ -160,13 +161,16 @@ fn threads_share_all_of_it() {
     assert_eq!(frames.free_frames(&host), 512);
 }
 
+/// Miri takes its time.
+const STEPS: usize = if cfg!(miri) { 60 } else { 300 };
+
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None, cases: if cfg!(miri) { 1 } else { 256 }, ..ProptestConfig::default()
     })]
     /// Against a map of blocks: none overlap, each is aligned, and what is missing is what is held.
     #[test]
-    fn as_a_map(script in proptest::collection::vec((0u8..2, 0u8..7, 0usize..64), 0..300)) {
+    fn as_a_map(script in proptest::collection::vec((0u8..2, 0u8..7, 0usize..64), 0..STEPS)) {
         let (host, frames) = source();
         let mut held = BTreeMap::new();
         for (cpu, what, which) in script {
