@@ -36,7 +36,7 @@ pub const CACHE_FRAMES: usize = 64;
 /// As many frames as go to or from a cache at once.
 pub const CACHE_BATCH: usize = CACHE_FRAMES / 2;
 
-const NO_NODE: NodeId = NodeId(u8::MAX);
+pub(crate) const NO_NODE: NodeId = NodeId(u8::MAX);
 
 /// Why a range of frames cannot be added. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

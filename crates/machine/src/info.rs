@@ -236,6 +236,12 @@ impl FrameInfo {
         crate::NodeId(self.node.load(Ordering::Relaxed))
     }
 
+    /// Whether there is memory of the frame source behind the number. Constant.
+    #[inline]
+    pub fn is_memory(&self) -> bool {
+        self.node() != crate::frames::NO_NODE
+    }
+
     /// From free to allocated with one reference, for the frame source alone.
     pub(crate) fn allocate(&self, order: u8) {
         // Relaxed: nobody else can find the frame yet; whoever the caller shows it to gets these by the way it is shown.

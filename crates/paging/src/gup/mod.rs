@@ -85,12 +85,66 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// `write`, written. It stops at a hole with what it has: look at [`Pins::frames`].
     ///
     /// `bring_in` is called where a page is not there or does not allow it, with its address and whether it will be written,
-    /// and with nothing held; it returns whether it has been brought in. It may sleep. Where it must not be called, as in an
-    /// interrupt, `|_, _| false` makes a hole of such a page.
+    /// and with nothing held; it returns whether it has been brought in. It may sleep.
+    ///
+    /// Not for interrupts: it falls back to tables' locks. [`get_user_pages_fast_only`](Self::get_user_pages_fast_only) does
+    /// not.
     ///
     /// # Errors
     /// [`GupError`]; nothing is pinned then.
+    #[inline]
     pub fn get_user_pages_fast<'a>(
+        &'a self,
+        start: VirtAddr,
+        write: bool,
+        into: &'a mut [Frame],
+        bring_in: impl FnMut(VirtAddr, bool) -> bool,
+    ) -> Result<Pins<'a, M>, GupError> {
+        self.pin_pages::<true>(start, write, into, bring_in)
+    }
+
+    /// As [`get_user_pages_fast`](Self::get_user_pages_fast), but without anything to fall back to: a page that is not
+    /// there, does not allow it or changes at that moment is a hole. Any context, interrupts too: it takes no lock and
+    /// waits for nobody.
+    ///
+    /// # Errors
+    /// [`GupError::Wraps`], [`GupError::NotCanonical`], [`GupError::Kernel`]; [`GupError::Hole`], also where what is
+    /// mapped is not memory. Nothing is pinned then.
+    pub fn get_user_pages_fast_only<'a>(
+        &'a self,
+        start: VirtAddr,
+        write: bool,
+        into: &'a mut [Frame],
+    ) -> Result<Pins<'a, M>, GupError> {
+        let start = start.align_down(PageSize::Size4K);
+        user_range::<F>(start, into.len())?;
+        let mut pins = Pins::none(self.machine(), into);
+        self.take_fast(start, write, &mut pins);
+        match (pins.room(), pins.frames()) {
+            (0, _) => self.count_gup(false),
+            (_, []) => return Err(GupError::Hole(start)),
+            _ => {}
+        }
+        Ok(pins)
+    }
+
+    /// As [`get_user_pages_fast`](Self::get_user_pages_fast), but each page with its table's lock: what that falls back to.
+    /// Where a caller has to take a lock of the address space anyway. Not for interrupts.
+    ///
+    /// # Errors
+    /// [`GupError`]; nothing is pinned then.
+    pub fn get_user_pages<'a>(
+        &'a self,
+        start: VirtAddr,
+        write: bool,
+        into: &'a mut [Frame],
+        bring_in: impl FnMut(VirtAddr, bool) -> bool,
+    ) -> Result<Pins<'a, M>, GupError> {
+        self.pin_pages::<false>(start, write, into, bring_in)
+    }
+
+    #[inline(always)]
+    fn pin_pages<'a, const FAST: bool>(
         &'a self,
         start: VirtAddr,
         write: bool,
@@ -105,8 +159,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             0 => None,
             _ => start.checked_add((pins.frames().len() as u64) << 12),
         };
-        self.take_fast(start, write, &mut pins);
-        self.count_gup(pins.room() != 0);
+        if FAST {
+            self.take_fast(start, write, &mut pins);
+            self.count_gup(pins.room() != 0);
+        }
         while let Some(left) = rest(&pins) {
             match self.take_slowly(left, write, &mut pins, &mut bring_in) {
                 Ok(()) => {}
@@ -114,35 +170,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 // A hole behind what there is.
                 Err(_) => break,
             }
-            if let Some(left) = rest(&pins) {
+            if FAST && let Some(left) = rest(&pins) {
                 self.take_fast(left, write, &mut pins);
-            }
-        }
-        Ok(pins)
-    }
-
-    /// As [`get_user_pages_fast`](Self::get_user_pages_fast), but each page with its table's lock: what that falls back to.
-    /// Where a caller has to take a lock of the address space anyway.
-    ///
-    /// # Errors
-    /// [`GupError`]; nothing is pinned then.
-    pub fn get_user_pages<'a>(
-        &'a self,
-        start: VirtAddr,
-        write: bool,
-        into: &'a mut [Frame],
-        mut bring_in: impl FnMut(VirtAddr, bool) -> bool,
-    ) -> Result<Pins<'a, M>, GupError> {
-        let start = start.align_down(PageSize::Size4K);
-        user_range::<F>(start, into.len())?;
-        let mut pins = Pins::none(self.machine(), into);
-        while pins.room() != 0
-            && let Some(at) = start.checked_add((pins.frames().len() as u64) << 12)
-        {
-            match self.take_slowly(at, write, &mut pins, &mut bring_in) {
-                Ok(()) => {}
-                Err(error) if pins.frames().is_empty() => return Err(error),
-                Err(_) => break,
             }
         }
         Ok(pins)

@@ -114,9 +114,10 @@ impl<'a, M: Machine> Pins<'a, M> {
     /// Why the frame could not be pinned.
     #[cold]
     pub(super) fn why_not(&self, frame: Frame) -> Taken {
+        // A number within what the source was made for may be of a device, too.
         match self.machine.info(frame) {
-            Some(_) => Taken::Not,
-            None => Taken::NotMemory,
+            Some(info) if info.is_memory() => Taken::Not,
+            _ => Taken::NotMemory,
         }
     }
 }

@@ -189,6 +189,55 @@ fn an_entry_that_is_not_looked_at_twice_is_caught() {
     }
 }
 
+/// Pins in interrupts that land on who changes the very table, with its lock held. With `fallback`, by the way that takes locks.
+fn in_interrupts(seed: u64, fallback: bool) -> Result<(), Failure> {
+    let (sim, paging, space) = machine(2, 96);
+    let space = Arc::new(space);
+    let done = Arc::new(core::sync::atomic::AtomicBool::new(false));
+    let mapper = || {
+        let frame = user_block(&sim, 0);
+        tag(&sim, frame).store(1, RELAXED);
+        for _ in 0..8 {
+            space.map(pages(AT, 1), frame, Attrs::USER_RW).unwrap();
+            space.unmap(pages(AT, 1), |_| ()).unwrap().flush();
+        }
+        release(&sim, frame);
+        done.store(true, RELAXED);
+    };
+    let sender = || {
+        while !done.load(RELAXED) {
+            let (sim, space) = (sim.clone(), space.clone());
+            let machine = sim.clone();
+            machine.interrupt(0, move || {
+                let mut into = [Frame::default()];
+                let pins = match fallback {
+                    false => space.get_user_pages_fast_only(virt(AT), true, &mut into),
+                    true => space.get_user_pages_fast(virt(AT), true, &mut into, |_, _| false),
+                };
+                match pins {
+                    Ok(pins) => assert_eq!(tag(&sim, pins.frames()[0]).load(RELAXED), 1),
+                    Err(error) => assert_eq!(error, GupError::Hole(virt(AT))),
+                }
+            });
+            (0..20).for_each(|_| machine.relax());
+        }
+    };
+    let ran = seeded(&sim, seed, vec![Box::new(mapper) as Program, Box::new(sender)]);
+    ran?;
+    // An interrupt that has not been taken yet has a handle.
+    sim.on_cpu(0, || sim.step(Access::Shared));
+    let space = Arc::into_inner(space);
+    finish(&sim, &paging, space.unwrap_or_else(|| panic!("an interrupt was not taken")))
+}
+
+#[test]
+fn pins_in_interrupts_take_no_lock() {
+    explore(300, |seed| in_interrupts(seed, false)).unwrap_or_else(|failure| panic!("{failure}"));
+    // By the way that falls back to locks the CPU waits for itself.
+    let failure = explore(300, |seed| in_interrupts(seed, true)).unwrap_err();
+    assert!(matches!(failure.cause, sim::Cause::Stuck(_)), "{failure}");
+}
+
 /// The fallback brings pages in, under a lock of its own, while another CPU takes them away.
 fn brought_in(seed: u64) -> Result<(), Failure> {
     let (sim, paging, space) = machine(2, 96);
@@ -342,6 +391,9 @@ fn ranges_that_are_not_a_programs() {
         let device = Frame::new(7).unwrap();
         space.map(pages(0x1000, 1), device, Attrs::USER_RW).unwrap();
         assert_eq!(get(0x1000), GupError::NotMemory(virt(0x1000)));
+        let mut two = [device; 2];
+        let only = space.get_user_pages_fast_only(virt(0x1fff), true, &mut two);
+        assert_eq!(only.map(drop).unwrap_err(), GupError::Hole(virt(0x1000)));
         let frame = user_block(&sim, 0);
         space.map(pages(0x2000, 1), frame, Attrs::KERNEL_RW).unwrap();
         assert_eq!(get(0x2000), GupError::Hole(virt(0x2000)));
