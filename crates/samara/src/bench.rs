@@ -23,7 +23,7 @@ const FRAMES: usize = 2048;
 type HostLab<'a> = Lab<'a, Bare, BareGrace, parking_lot::RawRwLock>;
 
 pub(crate) fn run(options: &cli::Bench) -> ExitCode {
-    match measure(options).and_then(|report| write(&report, options.json.as_deref())) {
+    match open(options.json.as_deref()).and_then(|file| write(&measure(options)?, file)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(cause) => {
             complain(cause);
@@ -106,20 +106,36 @@ fn counted(runs: usize, prepare: &mut dyn FnMut(), run: &mut dyn FnMut()) -> Opt
     })
 }
 
-fn write(report: &Report, json: Option<&Path>) -> Result<(), String> {
-    let to_stdout = |text: &str| {
-        let mut out = io::stdout().lock();
-        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-        written.map_err(|error| format!("cannot write to standard output: {error}"))
-    };
+/// Where the JSON lines go.
+enum Lines<'a> {
+    Nowhere,
+    Stdout,
+    File(File, &'a Path),
+}
+
+/// Before anything is measured: that takes minutes.
+fn open(json: Option<&Path>) -> Result<Lines<'_>, String> {
     match json {
-        Some(path) if path == Path::new("-") => return to_stdout(&report.json_lines()),
-        Some(path) => {
-            let written = File::create(path)
-                .and_then(|mut file| file.write_all(report.json_lines().as_bytes()));
-            written.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-        }
-        None => {}
+        None => Ok(Lines::Nowhere),
+        Some(path) if path == Path::new("-") => Ok(Lines::Stdout),
+        Some(path) => match File::create(path) {
+            Ok(file) => Ok(Lines::File(file, path)),
+            Err(error) => Err(format!("cannot write {}: {error}", path.display())),
+        },
     }
-    to_stdout(&report.to_string())
+}
+
+fn write(report: &Report, lines: Lines<'_>) -> Result<(), String> {
+    let text = match lines {
+        Lines::Stdout => report.json_lines(),
+        _ => report.to_string(),
+    };
+    let mut out = io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|error| format!("cannot write to standard output: {error}"))?;
+    if let Lines::File(mut file, path) = lines {
+        let written = file.write_all(report.json_lines().as_bytes());
+        written.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Times of operations: in batches by processor time, one by one by the clock.
 
 use alloc::vec::Vec;
-use report::median;
+use report::{median, spread};
 
 /// Looks at the clock to find out what one takes.
 const LOOKS: usize = 101;
@@ -19,6 +19,11 @@ impl Rounds {
     /// The value in the middle.
     pub(crate) fn median(&self) -> f64 {
         median(&self.0)
+    }
+
+    /// How far they lie apart, in per cent.
+    pub(crate) fn spread(&self) -> f64 {
+        spread(&self.0)
     }
 
     /// The largest.

@@ -56,18 +56,20 @@ fn quicklists_are_measured_and_leave_nothing() {
         for metric in ["mean", "longest", "mean of giving back", "lines"] {
             for way in ["frame source, cleared", "quicklist"] {
                 let rows = find(&report, kind, way, metric);
-                assert_eq!(rows.len(), 1, "{kind}, {way}: {metric}");
-                assert!(rows[0].value >= 0.0);
+                // Three sizes are timed; one operation is counted.
+                let expected = if metric == "lines" { 1 } else { 3 };
+                assert_eq!(rows.len(), expected, "{kind}, {way}: {metric}");
+                assert!(rows.iter().all(|row| row.value >= 0.0));
             }
         }
         assert!(
             report
                 .targets
                 .iter()
-                .any(|target| target.target == format!("cache lines written: {kind}"))
+                .any(|target| target.target == format!("cache lines touched: {kind}"))
         );
     }
-    assert_eq!(report.targets.len(), 8);
+    assert_eq!(report.targets.len(), 20);
     assert_eq!(find(&report, "pgd", "quicklist, published", "mean")[0].value, 8.0);
     assert_eq!(bare.on_cpu(0, || machine::FrameSource::free_frames(&bare)), 1024);
 }

@@ -22,8 +22,9 @@
 //! list from its one owner. On a list it has [`Owner::Quick`], which a machine in software checks word by word.
 //!
 //! # Cost
-//! Taking or giving a page: an IRQ-off section; two cache lines, that of the CPU and that of the frame's state; no
-//! atomic read-modify-write, no allocation.
+//! Taking or giving a page: an IRQ-off section; two cache lines, that of the CPU and that of the frame's state, besides those
+//! that nobody writes and every CPU keeps, which say where these are (seven on a hosted machine, as counted); no atomic
+//! read-modify-write, no allocation.
 
 mod stats;
 
