@@ -11,10 +11,11 @@
 //! `buddy_system_allocator` would; the tests compare them call by call.
 //!
 //! # Cost
-//! An order: a word for each 64-fold of the range, 5 at most, to find the lowest; one word, or two, to take or give. At most
+//! An order: a word for each 64-fold of the range (5 up to 2^30 frames, 9 at most) to find the lowest; one word, or two, to take or give. At most
 //! one order after the other.
 
 use super::MAX_ORDER;
+use crate::Frame;
 use alloc::boxed::Box;
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
@@ -113,20 +114,27 @@ struct Bits {
     depth: usize,
 }
 
-/// As many as 2^30 numbers need.
-const LEVELS: usize = 5;
+/// As many as there can be frames need: no range is too long.
+const LEVELS: usize = 9;
+const _: () = assert!(64u64.pow(LEVELS as u32) >= Frame::LIMIT);
+
+/// Where each level begins that so many numbers need, how many levels these are, and how many words.
+fn levels(numbers: usize) -> ([usize; LEVELS], usize, usize) {
+    let (mut levels, mut depth, mut total, mut len) = ([0; LEVELS], 0, 0, numbers);
+    while depth < LEVELS {
+        levels[depth] = total;
+        len = len.div_ceil(64);
+        (total, depth) = (total + len, depth + 1);
+        if len <= 1 {
+            break;
+        }
+    }
+    (levels, depth, total)
+}
 
 impl Bits {
     fn try_new(numbers: usize) -> Result<Bits, TryReserveError> {
-        let (mut levels, mut depth, mut total, mut len) = ([0; LEVELS], 0, 0, numbers);
-        while depth < LEVELS {
-            levels[depth] = total;
-            len = len.div_ceil(64);
-            (total, depth) = (total + len, depth + 1);
-            if len <= 1 {
-                break;
-            }
-        }
+        let (levels, depth, total) = levels(numbers);
         let mut words = Vec::new();
         words.try_reserve_exact(total)?;
         words.resize(total, 0);

@@ -28,6 +28,18 @@ fn bits_are_a_set() {
     }
 }
 
+/// However many numbers there are, all are below one word at the top: `first` looks nowhere else.
+#[test]
+fn levels_reach_up_to_one_word() {
+    for bits in 0..=52 {
+        for numbers in [(1usize << bits) - 1, 1 << bits, (1 << bits) + 1] {
+            let (levels, depth, total) = levels(numbers.clamp(1, Frame::LIMIT as usize));
+            assert_eq!(levels[depth - 1] + 1, total, "{numbers} numbers need another level");
+        }
+    }
+    assert_eq!((levels(1 << 30).1, levels((1 << 30) + 1).1, levels(1 << 52).1), (5, 6, 9));
+}
+
 /// Ranges that begin and end anywhere, and the largest that there can be.
 #[test]
 fn all_of_a_range_can_be_had() {
