@@ -5,7 +5,10 @@
 //! is warm, is used first. An empty cache takes [`CACHE_BATCH`] frames from the node's buddy allocator at once, a full
 //! one gives as many back; so the node's lock is taken once for at least so many frames (I8). Larger blocks, and frames
 //! of other nodes, go to the buddy allocator of their node. When nothing is left there, the caches of all CPUs are
-//! emptied before an allocation fails: no frame is hidden from those who need it.
+//! emptied, and stay so until it has been looked again, before an allocation fails: no frame is hidden from those who
+//! need it, however they wander about meanwhile.
+//!
+//! A CPU whose node has no memory is near to the next one that has.
 //!
 //! # Why it is right
 //! A frame number is in one place: in an allocator, in a cache, or with whoever allocated it. It leaves the first two
@@ -19,6 +22,8 @@
 //! that nothing: frames are taken and given back without it, so the heap may take its own memory from here.
 
 mod buddy;
+mod cache;
+mod node;
 
 use crate::source::{FrameError, MAX_NODES, NodeId, Place};
 use crate::{CpuId, Cpus, Frame, FrameInfo, FrameRange, Irqs, Owner, PerCpu};
@@ -26,8 +31,10 @@ use alloc::boxed::Box;
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use buddy::Buddy;
+use cache::Cache;
 use core::fmt;
-use spin::mutex::SpinMutex;
+use crossbeam_utils::CachePadded;
+use node::Node;
 
 /// The largest order: 2^18 frames, a page of 1 GiB.
 pub const MAX_ORDER: u8 = 18;
@@ -35,6 +42,9 @@ pub const MAX_ORDER: u8 = 18;
 pub const CACHE_FRAMES: usize = 64;
 /// As many frames as go to or from a cache at once.
 pub const CACHE_BATCH: usize = CACHE_FRAMES / 2;
+
+/// As often as is looked, with the caches empty, while frames that are free elsewhere wander from node to node.
+const TURNS: usize = 4;
 
 pub(crate) const NO_NODE: NodeId = NodeId(u8::MAX);
 
@@ -69,59 +79,6 @@ impl fmt::Display for FramesError {
 
 impl core::error::Error for FramesError {}
 
-/// The memory of a node: the ranges that were added, ascending.
-#[derive(Default)]
-struct Node(Vec<Buddy>);
-
-impl Node {
-    /// Of the smallest blocks that will do, one in the lowest range.
-    fn take(&mut self, order: u8) -> Option<u64> {
-        let smallest = |range: &&mut Buddy| range.smallest(order).unwrap_or(u8::MAX);
-        self.0.iter_mut().min_by_key(smallest)?.take(order)
-    }
-
-    fn give(&mut self, number: u64, order: u8) {
-        if let Some(range) = self.0.iter_mut().find(|range| range.covers(number)) {
-            range.give(number, order);
-        }
-    }
-
-    fn free(&self) -> usize {
-        self.0.iter().map(Buddy::free).sum::<u64>() as usize
-    }
-}
-
-struct Cache {
-    home: NodeId,
-    stack: SpinMutex<Stack>,
-}
-
-struct Stack {
-    len: usize,
-    frames: [u64; CACHE_FRAMES],
-}
-
-impl Stack {
-    /// There must be room.
-    fn push(&mut self, number: u64) {
-        self.frames[self.len] = number;
-        self.len += 1;
-    }
-
-    fn pop(&mut self) -> Option<u64> {
-        self.len = self.len.checked_sub(1)?;
-        Some(self.frames[self.len])
-    }
-
-    /// Takes the coldest half of a full stack.
-    fn shift(&mut self) -> [u64; CACHE_BATCH] {
-        let cold = core::array::from_fn(|i| self.frames[i]);
-        self.frames.copy_within(CACHE_BATCH.., 0);
-        self.len -= CACHE_BATCH;
-        cold
-    }
-}
-
 /// A frame source for a host to build its [`FrameSource`](crate::FrameSource) on.
 ///
 /// It does not know its machine, as it is part of it: methods that need to know the CPU take the machine as an
@@ -152,11 +109,11 @@ impl Stack {
 /// unsafe { frames.add(span, NodeId(0)) }.ok()?;
 /// let block = frames.alloc(&Host, 2, Place::Local).ok()?;
 /// assert_eq!(block.number() % 4, 0);
-/// assert_eq!(frames.free_frames(&Host), 60);
+/// assert_eq!(frames.free_frames(), 60);
 /// assert!(frames.alloc(&Host, 6, Place::Local).is_err());
 /// // SAFETY: as above.
 /// unsafe { frames.free(&Host, block) }.ok()?;
-/// # assert_eq!(frames.free_frames(&Host), 64);
+/// # assert_eq!(frames.free_frames(), 64);
 /// # Some(())
 /// # }
 /// # assert!(example().is_some());
@@ -167,7 +124,7 @@ impl Stack {
 pub struct Frames {
     span: FrameRange,
     infos: Box<[FrameInfo]>,
-    nodes: [SpinMutex<Node>; MAX_NODES],
+    nodes: [CachePadded<Node>; MAX_NODES],
     node_count: usize,
     caches: PerCpu<Cache>,
 }
@@ -186,13 +143,12 @@ impl Frames {
             info.set_node(NO_NODE);
             info
         }));
-        let stack = || SpinMutex::new(Stack { len: 0, frames: [0; CACHE_FRAMES] });
         Ok(Frames {
             span,
             infos: infos.into_boxed_slice(),
             nodes: Default::default(),
             node_count: 1,
-            caches: PerCpu::try_new(cpus, |_| Cache { home: NodeId(0), stack: stack() })?,
+            caches: PerCpu::try_new(cpus, |_| Cache::new(NodeId(0)))?,
         })
     }
 
@@ -216,21 +172,34 @@ impl Frames {
         if let Some(at) = infos.iter().position(|info| info.node() != NO_NODE) {
             return Err(FramesError::Twice(Frame::containing(self.infos_start(first + at))));
         }
-        let ranges = &mut self.nodes[usize::from(node.0)].get_mut().0;
-        ranges.try_reserve(1).map_err(|_| FramesError::OutOfMemory)?;
         let buddy = Buddy::try_new(range.start().number(), range.len());
-        let place = ranges.partition_point(|other| other.first() < range.start().number());
-        ranges.insert(place, buddy.map_err(|_| FramesError::OutOfMemory)?);
+        let buddy = buddy.map_err(|_| FramesError::OutOfMemory)?;
+        self.nodes[usize::from(node.0)].add(buddy).map_err(|_| FramesError::OutOfMemory)?;
         infos.iter().for_each(|info| info.set_node(node));
         self.node_count = self.node_count.max(usize::from(node.0) + 1);
+        self.settle();
         Ok(())
+    }
+
+    /// Says anew to which node each CPU is near, once it is known which nodes have memory.
+    fn settle(&mut self) {
+        // What they have is of the nodes that they were near to.
+        self.close();
+        self.open();
+        let (nodes, count) = (&mut self.nodes, self.node_count);
+        for cache in self.caches.iter_mut() {
+            let has_memory = |node: &usize| !nodes[*node].is_empty();
+            let near = (0..count).map(|i| (usize::from(cache.home.0) + i) % count).find(has_memory);
+            cache.near = near.map_or(cache.home, |node| NodeId(node as u8));
+        }
     }
 
     fn infos_start(&self, index: usize) -> crate::PhysAddr {
         crate::PhysAddr::new((self.span.start().number() + index as u64) << 12)
     }
 
-    /// Says which node a CPU is near to; it is node 0 otherwise. Before any frame is allocated.
+    /// Says which node a CPU is near to; it is node 0 otherwise. If that node has no memory, the CPU uses the next one that
+    /// has. Before any frame is allocated.
     ///
     /// # Errors
     /// [`FramesError::NoSuchNode`], [`FramesError::NoSuchCpu`].
@@ -240,6 +209,7 @@ impl Frames {
         }
         let cache = self.caches.iter_mut().nth(cpu.index()).ok_or(FramesError::NoSuchCpu(cpu))?;
         cache.home = node;
+        self.settle();
         Ok(())
     }
 
@@ -262,10 +232,8 @@ impl Frames {
             return Err(FrameError::NoSuchNode(node));
         }
         let _section = machine.irqs_off();
-        let found = self.find(machine.current(), order, place).or_else(|| {
-            self.drain();
-            self.find(machine.current(), order, place)
-        });
+        let cpu = machine.current();
+        let found = self.find(cpu, order, place).or_else(|| self.find_all(cpu, order, place));
         let number = found.ok_or(FrameError::OutOfFrames { order })?;
         let frame = Frame::new(number).ok_or(FrameError::OutOfFrames { order })?;
         // A number that is not ours cannot come out of our own allocators.
@@ -274,12 +242,12 @@ impl Frames {
     }
 
     fn find(&self, cpu: CpuId, order: u8, place: Place) -> Option<u64> {
-        let home = self.home(cpu);
+        let near = self.near(cpu);
         let node = match place {
-            Place::Local => home,
+            Place::Local => near,
             Place::Prefer(node) | Place::Only(node) => node,
         };
-        if order == 0 && node == home {
+        if order == 0 && node == near {
             if let Some(number) = self.pop_cached(cpu) {
                 return Some(number);
             }
@@ -291,20 +259,39 @@ impl Frames {
         }
         // The others, the next one first, so that not all CPUs fall upon the same.
         let first = usize::from(node.0);
-        (first + 1..first + self.node_count)
-            .find_map(|other| self.nodes[other % self.node_count].lock().take(order))
+        (1..=self.node_count)
+            .map(|i| (first + i) % self.node_count)
+            .filter(|other| *other != first)
+            .find_map(|other| self.nodes[other].lock().take(order))
     }
 
-    fn home(&self, cpu: CpuId) -> NodeId {
-        self.caches.get(cpu).map_or(NodeId(0), |cache| cache.home)
+    /// As `find`, with every frame that is free where it can be found: off any fast path, two locks of each CPU.
+    #[cold]
+    fn find_all(&self, cpu: CpuId, order: u8, place: Place) -> Option<u64> {
+        self.close();
+        let found = (0..TURNS).find_map(|turn| {
+            // The nodes are looked at one after the other: what was freed in one after it was looked at is found in
+            // another turn.
+            let more = turn == 0 || self.nodes.iter().any(|node| node.free() >> order != 0);
+            more.then(|| self.find(cpu, order, place)).flatten()
+        });
+        self.open();
+        found
+    }
+
+    fn near(&self, cpu: CpuId) -> NodeId {
+        self.caches.get(cpu).map_or(NodeId(0), |cache| cache.near)
     }
 
     fn pop_cached(&self, cpu: CpuId) -> Option<u64> {
         let cache = self.caches.get(cpu)?;
-        let mut stack = cache.stack.lock();
-        if stack.len == 0 {
-            let mut node = self.nodes[usize::from(cache.home.0)].lock();
-            while stack.len < CACHE_BATCH
+        let mut stack = cache.lock();
+        if stack.len() == 0 {
+            let mut node = self.nodes[usize::from(cache.near.0)].lock();
+            if stack.is_closed() {
+                return node.take(0);
+            }
+            while stack.len() < CACHE_BATCH
                 && let Some(number) = node.take(0)
             {
                 stack.push(number);
@@ -313,15 +300,22 @@ impl Frames {
         stack.pop()
     }
 
-    /// Empties the caches of all CPUs. Off any fast path; interrupts off.
-    fn drain(&self) {
+    /// Empties the caches of all CPUs, and keeps them empty: whoever takes a cache's lock after this has closed it finds it
+    /// closed, until `open`. Off any fast path; interrupts off.
+    fn close(&self) {
         for cache in self.caches.iter() {
-            let mut stack = cache.stack.lock();
-            let mut node = self.nodes[usize::from(cache.home.0)].lock();
+            let mut stack = cache.lock();
+            stack.close();
+            let mut node = self.nodes[usize::from(cache.near.0)].lock();
             while let Some(number) = stack.pop() {
                 node.give(number, 0);
             }
         }
+    }
+
+    /// Takes `close` back.
+    fn open(&self) {
+        self.caches.iter().for_each(|cache| cache.lock().open());
     }
 
     /// As [`FrameSource::free`](crate::FrameSource::free).
@@ -400,15 +394,17 @@ impl Frames {
         let _section = machine.irqs_off();
         if order == 0
             && let Some(cache) = self.caches.get(machine.current())
-            && cache.home == node
+            && cache.near == node
         {
-            let mut stack = cache.stack.lock();
-            if stack.len == CACHE_FRAMES {
-                let mut node = self.nodes[usize::from(node.0)].lock();
-                stack.shift().iter().for_each(|number| node.give(*number, 0));
+            let mut stack = cache.lock();
+            if !stack.is_closed() {
+                if stack.len() == CACHE_FRAMES {
+                    let mut node = self.nodes[usize::from(node.0)].lock();
+                    stack.shift().iter().for_each(|number| node.give(*number, 0));
+                }
+                stack.push(frame.number());
+                return;
             }
-            stack.push(frame.number());
-            return;
         }
         self.nodes[usize::from(node.0)].lock().give(frame.number(), order);
     }
@@ -454,14 +450,13 @@ impl Frames {
     /// As [`FrameSource::local_node`](crate::FrameSource::local_node).
     pub fn local_node(&self, machine: &(impl Cpus + Irqs)) -> NodeId {
         let _section = machine.irqs_off();
-        self.home(machine.current())
+        self.near(machine.current())
     }
 
-    /// As [`FrameSource::free_frames`](crate::FrameSource::free_frames).
-    pub fn free_frames(&self, machine: &impl Irqs) -> usize {
-        let _section = machine.irqs_off();
-        let cached: usize = self.caches.iter().map(|cache| cache.stack.lock().len).sum();
-        cached + self.nodes.iter().map(|node| node.lock().free()).sum::<usize>()
+    /// As [`FrameSource::free_frames`](crate::FrameSource::free_frames): a load from a line of each CPU and node, no lock.
+    pub fn free_frames(&self) -> usize {
+        let cached: usize = self.caches.iter().map(Cache::len).sum();
+        cached + self.nodes.iter().map(|node| node.free()).sum::<usize>()
     }
 }
 

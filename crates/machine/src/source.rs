@@ -141,10 +141,10 @@ pub unsafe trait FrameSource {
     /// How many nodes there are; at least 1.
     fn nodes(&self) -> usize;
 
-    /// The node of this CPU.
+    /// The node that this CPU is near to; it has memory, if any has.
     fn local_node(&self) -> NodeId;
 
     /// How many frames are free, in sum. For watermarks: exact only while nobody allocates or frees. It reads a line of each
-    /// CPU, so it has no place on a fast path.
+    /// CPU and takes no lock, so it may be asked from each CPU's timer, but has no place on a fast path.
     fn free_frames(&self) -> usize;
 }

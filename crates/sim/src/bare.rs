@@ -327,7 +327,7 @@ unsafe impl FrameSource for Bare {
     }
 
     fn free_frames(&self) -> usize {
-        self.0.frames.free_frames(self)
+        self.0.frames.free_frames()
     }
 }
 

@@ -219,7 +219,7 @@ unsafe impl FrameSource for Sim {
     }
 
     fn free_frames(&self) -> usize {
-        if self.gave_out() { 0 } else { self.0.frames.free_frames(self) }
+        if self.gave_out() { 0 } else { self.0.frames.free_frames() }
     }
 }
 

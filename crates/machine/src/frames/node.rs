@@ -1,0 +1,70 @@
+//! The memory of a node: the ranges that were added, under a lock. How much of it is free can be read without.
+
+use super::buddy::Buddy;
+use alloc::collections::TryReserveError;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use spin::mutex::{SpinMutex, SpinMutexGuard};
+
+#[derive(Default)]
+pub(super) struct Node {
+    /// Written under the lock only.
+    free: AtomicUsize,
+    /// Ascending.
+    ranges: SpinMutex<Vec<Buddy>>,
+}
+
+impl Node {
+    /// Adds a range, all of it free. Allocates.
+    pub(super) fn add(&mut self, range: Buddy) -> Result<(), TryReserveError> {
+        let ranges = self.ranges.get_mut();
+        ranges.try_reserve(1)?;
+        *self.free.get_mut() += range.free() as usize;
+        ranges.insert(ranges.partition_point(|other| other.first() < range.first()), range);
+        Ok(())
+    }
+
+    /// Whether it has no memory at all.
+    pub(super) fn is_empty(&mut self) -> bool {
+        self.ranges.get_mut().is_empty()
+    }
+
+    /// How many frames are free, as somebody saw it who has no lock.
+    pub(super) fn free(&self) -> usize {
+        // Relaxed: a number; nothing is reached by it.
+        self.free.load(Ordering::Relaxed)
+    }
+
+    /// Interrupts are off.
+    pub(super) fn lock(&self) -> Ranges<'_> {
+        Ranges { free: &self.free, ranges: self.ranges.lock() }
+    }
+}
+
+/// A node that is locked.
+pub(super) struct Ranges<'a> {
+    free: &'a AtomicUsize,
+    ranges: SpinMutexGuard<'a, Vec<Buddy>>,
+}
+
+impl Ranges<'_> {
+    /// Of the smallest blocks that will do, one in the lowest range.
+    pub(super) fn take(&mut self, order: u8) -> Option<u64> {
+        let smallest = |range: &&mut Buddy| range.smallest(order).unwrap_or(u8::MAX);
+        let number = self.ranges.iter_mut().min_by_key(smallest)?.take(order)?;
+        self.count(|free| free - (1 << order));
+        Some(number)
+    }
+
+    pub(super) fn give(&mut self, number: u64, order: u8) {
+        if let Some(range) = self.ranges.iter_mut().find(|range| range.covers(number)) {
+            range.give(number, order);
+            self.count(|free| free + (1 << order));
+        }
+    }
+
+    fn count(&mut self, change: impl FnOnce(usize) -> usize) {
+        // Relaxed, both: the lock orders them; who has none looks at a number only.
+        self.free.store(change(self.free.load(Ordering::Relaxed)), Ordering::Relaxed);
+    }
+}
