@@ -4,7 +4,9 @@ use crate::{CpuSet, Cpus, Frame, PageSize, VirtRange};
 
 /// A tag that tells the translations of address spaces apart (PCID on x86-64, ASID elsewhere).
 ///
-/// Tags are below [`Tlb::tags`]; a machine without tags has one, 0.
+/// Tags are below [`Tlb::tags`]. The tag 0 is the kernel's; a space of a program has one of the others, to itself. A machine
+/// without tags has one, 0, which all spaces share: there nothing is kept when another becomes active
+/// ([`Tlb::activate`]). A tag beyond those is an error of whoever passes it: hardware takes it for another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Asid(pub u16);
 
@@ -66,12 +68,13 @@ pub trait Tlb: Cpus {
 
     /// Makes `root` the table that this CPU translates by, for the space `asid`.
     ///
-    /// With `keep`, translations cached under the tag stay; without, those that are not global are dropped. A machine
-    /// with one tag always drops them.
+    /// With `keep`, translations cached under the tag stay, unless the machine drops them all the same; without, those that
+    /// are not global are dropped.
     ///
     /// # Safety
     /// `root` is a top-level table of the machine's format and stays one until another is active; it maps what the
-    /// kernel needs in order to go on, at the same addresses. With `keep`, what is cached under the tag belongs to `root`.
+    /// kernel needs in order to go on, at the same addresses. The tag is below [`tags`](Tlb::tags). With `keep`, what is
+    /// cached under the tag belongs to `root`: so where there is one tag for all, nobody keeps anything.
     unsafe fn activate(&self, root: Frame, asid: Asid, keep: bool);
 
     /// The table that this CPU translates by, and its tag; `None` before the first [`activate`](Tlb::activate).

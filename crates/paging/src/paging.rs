@@ -46,15 +46,26 @@ struct Root<F> {
 impl<M: Machine, F: Format> Construct<M> for Root<F> {
     fn construct(&self, machine: &M, page: &mut [u64; ENTRIES]) {
         let Some(kernel) = self.kernel.get() else { return };
-        for (index, word) in page.iter_mut().enumerate().skip(ENTRIES / 2) {
-            // SAFETY: a top-level table, which `PageTables::user` keeps alive.
-            let Some(entry) = (unsafe { machine.entry(kernel, index) }) else { continue };
-            let entry = entry.load();
-            if matches!(F::decode(entry, F::LEVELS - 1), Decoded::Table(_)) {
-                *word = entry;
-            }
+        // SAFETY: `PageTables::user` keeps it alive.
+        for (index, value) in unsafe { upper_half::<M, F>(machine, kernel) } {
+            page[index] = value;
         }
     }
+}
+
+/// The entries of the kernel's top-level table that all others have, with their places.
+///
+/// # Safety
+/// It is the kernel's top-level table, and stays while this is used.
+pub(crate) unsafe fn upper_half<M: Machine, F: Format>(
+    machine: &M,
+    kernel: Frame,
+) -> impl Iterator<Item = (usize, u64)> {
+    (ENTRIES / 2..ENTRIES).filter_map(move |index| {
+        // SAFETY: the caller's promise.
+        let value = unsafe { machine.entry(kernel, index) }?.load();
+        matches!(F::decode(value, F::LEVELS - 1), Decoded::Table(_)).then_some((index, value))
+    })
 }
 
 /// Tables that one CPU has unlinked, and that came back there.

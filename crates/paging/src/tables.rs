@@ -8,7 +8,7 @@
 
 use crate::cursor::Error;
 use crate::format::{Decoded, Format};
-use crate::paging::Paging;
+use crate::paging::{Paging, upper_half};
 use crate::quick::{QUICK_ROOT, QUICK_TABLE};
 use crate::walk::Walk;
 use alloc::sync::Arc;
@@ -16,7 +16,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, Ordering};
 use grace::Concurrent;
-use machine::{Asid, AtomicCpuSet, ENTRIES, Flush, Frame, Machine, Owner, VirtAddr};
+use machine::{Access, Asid, AtomicCpuSet, ENTRIES, Flush, Frame, Machine, Owner, VirtAddr};
 
 /// The page tables of an address space.
 ///
@@ -31,7 +31,7 @@ pub struct PageTables<M: Machine, F: Format, G: Concurrent> {
     cpus: AtomicCpuSet,
     /// Those of the kernel, which a program's share the upper half of.
     kernel: Option<Arc<Self>>,
-    /// The kernel's: set before a program's space copies the top-level entries.
+    /// The kernel's: set before the first program's space copies the top-level entries for good.
     fixed: AtomicBool,
     engine: PhantomData<fn() -> G>,
 }
@@ -49,23 +49,54 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(tables)
     }
 
-    /// A program's, with the tag `asid`. The upper half is `kernel`'s, whose top-level entries are fixed from now on;
-    /// without it, it stays empty.
+    /// A program's, with the tag `asid`; on a machine with one tag it has that, whatever `asid` says. The upper half is
+    /// `kernel`'s, whose top-level entries are fixed from now on; without it, it stays empty.
     ///
     /// # Errors
-    /// [`Error::Frames`].
+    /// [`Error::Tag`]: the machine has no such tag, or it is 0, the kernel's. [`Error::NotTheKernels`]. [`Error::Frames`]. The
+    /// kernel's tables are as they were then.
     pub fn user(
         paging: &Arc<Paging<M, F>>,
         asid: Asid,
         kernel: Option<Arc<Self>>,
     ) -> Result<Self, Error> {
-        if let Some(kernel) = &kernel {
-            // Relaxed: the lock orders it. Who adds an entry has the lock: either it came before, and the entry is seen
-            // below; or it comes later, and sees the flag.
-            kernel.fixed.store(true, Ordering::Relaxed);
-            drop(crate::lock::lock(paging.machine(), kernel.root, VirtAddr::new(0))?);
+        let tags = paging.machine().tags();
+        let tag = if tags == 1 { Asid(0) } else { asid };
+        if tags != 1 && (asid == Asid(0) || u32::from(asid.0) >= tags) {
+            return Err(Error::Tag(asid));
         }
-        Self::with_root(paging, Some(asid), kernel)
+        let Some(kernel) = kernel else { return Self::with_root(paging, Some(tag), None) };
+        // The tables that a `Paging` knows as the kernel's are not a program's.
+        if !Arc::ptr_eq(paging, &kernel.paging) || paging.kernel().get() != Some(kernel.root) {
+            return Err(Error::NotTheKernels);
+        }
+        paging.machine().step(Access::Shared);
+        // Acquire: pairs with the Release of `fix`: who makes a table for the top from now on sees all entries.
+        let was_fixed = kernel.fixed.load(Ordering::Acquire);
+        let tables = Self::with_root(paging, Some(tag), Some(Arc::clone(&kernel)))?;
+        if !was_fixed {
+            kernel.fix(tables.root)?;
+        }
+        Ok(tables)
+    }
+
+    /// The kernel's: its top-level entries are fixed, now that a program's top-level table is there; it is given those that
+    /// have come since it was made.
+    fn fix(&self, root: Frame) -> Result<(), Error> {
+        let machine = self.machine();
+        let _locked = crate::lock::lock(machine, self.root, VirtAddr::new(0))?;
+        machine.step(Access::Shared);
+        // Release: pairs with the Acquire of `user`. Who adds an entry has the lock: he came before, and it is copied here, or
+        // comes later, and sees this.
+        self.fixed.store(true, Ordering::Release);
+        // SAFETY: this has it.
+        for (index, value) in unsafe { upper_half::<M, F>(machine, self.root) } {
+            // SAFETY: a program's top-level table, which nobody knows yet.
+            if let Some(entry) = unsafe { machine.entry(root, index) } {
+                entry.store(value);
+            }
+        }
+        Ok(())
     }
 
     fn with_root(
@@ -127,25 +158,26 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         unsafe { Walk::new(self.machine(), self.root) }
     }
 
-    /// Whether an entry may be added to the top-level table. With its lock held: `user` takes it after it has set the flag.
+    /// Whether an entry may be added to the top-level table. With its lock held: `fix` sets the flag with it.
     pub(crate) fn may_grow(&self) -> bool {
-        // Relaxed: the lock orders it, see `user`.
+        // Relaxed: the lock orders it.
         !self.fixed.load(Ordering::Relaxed)
     }
 
-    /// Makes this CPU translate by these tables. The kernel's have the tag 0 to themselves.
+    /// Makes this CPU translate by these tables. The kernel's have the tag 0, to themselves unless the machine has no others.
     ///
     /// The CPU is in the set of those that flushes go to from before its first walk. If it was already, what it has cached is
-    /// still right, and is kept.
+    /// still right, and is kept, unless the machine has one tag for all.
     ///
     /// # Safety
-    /// They map what the kernel needs in order to go on. No other tables have the same tag; the host has them inactive on
-    /// every CPU before they are dropped.
+    /// They map what the kernel needs in order to go on. No other tables have the same tag, unless the machine has one tag
+    /// for all; the host has them inactive on every CPU before they are dropped.
     pub unsafe fn activate(&self) {
         let machine = self.machine();
         let _section = machine.irqs_off();
         let here = machine.current();
-        let keep = self.cpus.load().contains(here);
+        let shared = machine.tags() == 1;
+        let keep = !shared && self.cpus.load().contains(here);
         self.cpus.insert(here);
         // SAFETY: passed on. With `keep`, all flushes since have come here.
         unsafe { machine.activate(self.root, self.space.unwrap_or_default(), keep) }

@@ -7,18 +7,33 @@
 use crate::cpu::{Cpu, Request};
 use crate::events::What;
 use crate::sim::{Sim, locked};
-use machine::{CpuSet, Cpus, Flush, Step};
+use machine::{Asid, CpuSet, Cpus, Flush, Step};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 impl Sim {
+    /// Hardware has so many bits for a tag, and takes no notice of others: what is asked of such a tag is done to another
+    /// space. So nobody may ask.
+    pub(crate) fn known(&self, space: Asid) {
+        let tags = self.0.config.tags;
+        assert!(u32::from(space.0) < tags, "tag {} on a machine with {tags}", space.0);
+    }
+
+    fn known_in(&self, what: Flush) {
+        if let Flush::Range { space: Some(space), .. } | Flush::Space(space) = what {
+            self.known(space);
+        }
+    }
+
     pub(crate) fn flush_here(&self, cpu: &Cpu, what: Flush) {
+        self.known_in(what);
         self.instruction(cpu);
         cpu.drop_cached(what);
         self.note_if(cpu, || What::Flush(what));
     }
 
     pub(crate) fn flush_there(&self, cpu: &Cpu, cpus: &CpuSet, what: Flush) {
+        self.known_in(what);
         let mut others = cpus.intersection(&self.online());
         if others.contains(cpu.id) {
             others.remove(cpu.id);

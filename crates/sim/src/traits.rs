@@ -106,9 +106,9 @@ impl Tlb for Sim {
     unsafe fn activate(&self, root: Frame, asid: Asid, keep: bool) {
         let cpu = self.cpu();
         self.instruction(cpu);
-        let asid = if u32::from(asid.0) < self.0.config.tags { asid } else { Asid(0) };
+        self.known(asid);
         locked(&cpu.state).root = Some((root, asid));
-        if !keep || self.0.config.tags == 1 {
+        if !keep {
             cpu.drop_cached(Flush::Space(asid));
         }
         self.note_if(cpu, || What::Activate(root, asid));

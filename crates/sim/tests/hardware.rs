@@ -383,3 +383,28 @@ fn nodes_share_memory_and_cpus() {
     }
     sim.check_leaks().unwrap();
 }
+
+/// What is asked of a tag that the machine does not have is done to nobody, or to somebody else: it is said at once.
+#[test]
+fn tags_that_there_are_not() {
+    let config = Config { tags: 4, ..blind() };
+    let asks: [fn(&Sim, &Space); 4] = [
+        |_, space| space.activate(4),
+        |sim, _| sim.flush(Flush::Space(Asid(u16::MAX))),
+        |sim, _| sim.flush_on(&CpuSet::EMPTY, Flush::Space(Asid(4))),
+        |sim, _| {
+            let (space, range) = (Some(Asid(4)), range(AT, 4096));
+            sim.flush(Flush::Range { space, range, stride: PageSize::Size4K, tables: false });
+        },
+    ];
+    for ask in asks {
+        let asked = std::panic::catch_unwind(|| with_space(config, ask));
+        let panic = asked.unwrap_err();
+        let text = panic.downcast_ref::<String>().unwrap();
+        assert!(text.contains("on a machine with 4"), "{text}");
+    }
+    with_space(config, |sim, space| {
+        space.activate(3);
+        sim.flush(Flush::Space(Asid(3)));
+    });
+}

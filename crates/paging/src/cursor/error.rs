@@ -4,7 +4,7 @@ use crate::debt::Owed;
 use crate::format::{Format, FormatError};
 use core::fmt;
 use grace::Concurrent;
-use machine::{FrameError, Machine, PageSize, VirtAddr};
+use machine::{Asid, FrameError, Machine, PageSize, VirtAddr};
 
 /// Why page tables cannot be changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +29,12 @@ pub enum Error {
     TopLevelFixed(VirtAddr),
     /// There are, or were, tables of the kernel already.
     SecondKernel,
+    /// The tables that were given as the kernel's are not those of the same [`Paging`](crate::Paging).
+    NotTheKernels,
+    /// A program cannot have the tag: it is the kernel's, or the machine has no such tag.
+    Tag(Asid),
+    /// A page of a program cannot be global: its translation would outlive the flushes of its space.
+    Global(VirtAddr),
     /// There is no entry for it.
     Format(FormatError),
     /// Memory for a table, or what was to be mapped, could not be had.
@@ -50,6 +56,9 @@ impl fmt::Display for Error {
                 write!(f, "the kernel's top-level entries are fixed, and there is none for {at}")
             }
             Error::SecondKernel => f.write_str("there are, or were, tables of the kernel already"),
+            Error::NotTheKernels => f.write_str("the tables that were given are not the kernel's"),
+            Error::Tag(tag) => write!(f, "no program can have the tag {}", tag.0),
+            Error::Global(at) => write!(f, "{at} is a program's: no page there can be global"),
             Error::Format(error) => error.fmt(f),
             Error::Frames(error) => error.fmt(f),
         }

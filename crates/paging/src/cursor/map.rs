@@ -2,7 +2,7 @@
 
 use super::{Error, Failed, Result, Spare};
 use crate::debt::Owed;
-use crate::format::{Attrs, Decoded, Format, level_of};
+use crate::format::{Attrs, Decoded, Flags, Format, level_of};
 use crate::lock::{Locked, lock};
 use crate::tables::PageTables;
 use crate::walk::{Spot, Walk};
@@ -33,7 +33,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// # Errors
     /// A range that is not one of these tables' ([`Error::Empty`], [`Error::Misaligned`], [`Error::NotCanonical`],
     /// [`Error::Kernel`]); [`Error::Occupied`], [`Error::Format`], [`Error::Frames`] (no memory for tables),
-    /// [`Error::TopLevelFixed`], [`Error::Malformed`]. Nothing is mapped then; but what is owed must be flushed before the
+    /// [`Error::TopLevelFixed`], [`Error::Global`] (a global page of a program), [`Error::Malformed`]. Nothing is mapped then; but what is owed must be flushed before the
     /// frames are used for anything else.
     pub fn map(&self, range: VirtRange, first: Frame, attrs: Attrs) -> Result<'_, (), M, F, G> {
         self.map_with(range, attrs, |at, largest| {
@@ -56,7 +56,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         supply: impl Supply,
     ) -> Result<'_, (), M, F, G> {
         let mut owed = Owed::nothing(self);
-        if let Err(error) = self.check(range) {
+        if let Err(error) = self.check(range).and_then(|()| self.check_global(range, attrs)) {
             return Err(Failed { error, owed });
         }
         let mut at = range.start();
@@ -66,6 +66,14 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 self.undo(range.start(), at, &mut owed);
                 Err(Failed { error, owed })
             }
+        }
+    }
+
+    /// A flush of a space need not drop what is global.
+    fn check_global(&self, range: VirtRange, attrs: Attrs) -> core::result::Result<(), Error> {
+        match self.space() {
+            Some(_) if attrs.flags.contains(Flags::GLOBAL) => Err(Error::Global(range.start())),
+            _ => Ok(()),
         }
     }
 

@@ -395,7 +395,8 @@ fn ranges_that_are_not_a_programs() {
         let only = space.get_user_pages_fast_only(virt(0x1fff), true, &mut two);
         assert_eq!(only.map(drop).unwrap_err(), GupError::Hole(virt(0x1000)));
         let frame = user_block(&sim, 0);
-        space.map(pages(0x2000, 1), frame, Attrs::KERNEL_RW).unwrap();
+        let of_the_kernel = Attrs::new(Flags::READ | Flags::WRITE);
+        space.map(pages(0x2000, 1), frame, of_the_kernel).unwrap();
         assert_eq!(get(0x2000), GupError::Hole(virt(0x2000)));
         space.protect(pages(0x2000, 1), Flags::USER).unwrap().flush();
         assert_eq!(get(0x2fff), GupError::Hole(virt(0x2000)));

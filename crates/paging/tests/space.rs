@@ -1,0 +1,255 @@
+//! What page tables are made with, and how CPUs come to use them and leave them.
+
+mod common;
+
+use common::*;
+use machine::*;
+use paging::*;
+use sim::{Checks, Config, Failure, Grace, Program, Sim, seeded};
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+const TOP: u64 = 0xffff_8000_0000_0000;
+
+/// Not memory of the machine.
+fn somewhere() -> Frame {
+    Frame::new(1 << 24).unwrap()
+}
+
+fn user(shared: &Shared, asid: u16) -> Result<Space, Error> {
+    Space::user(shared, Asid(asid), None)
+}
+
+fn activate(space: &Space) {
+    // SAFETY: the tests need nothing else, and no two spaces have a tag that the machine tells apart.
+    unsafe { space.activate() };
+}
+
+// --- tags ---------------------------------------------------------------------------------------
+
+/// A flush of a tag that the machine does not have, or of the kernel's, is one of something else.
+#[test]
+fn tags_that_no_program_can_have() {
+    for tags in [2, 16, 4096] {
+        let sim = Sim::new(Config { cpus: 1, frames: 16, tags, ..Config::default() }).unwrap();
+        let shared = paging(&sim);
+        sim.on_cpu(0, || {
+            for asid in [0, tags as u16, tags as u16 + 1, u16::MAX] {
+                assert_eq!(user(&shared, asid).map(drop), Err(Error::Tag(Asid(asid))));
+            }
+            assert_eq!(shared.quick().stats(QUICK_TABLE).made, 0);
+            for asid in [1, tags as u16 - 1] {
+                assert_eq!(user(&shared, asid).unwrap().space(), Some(Asid(asid)));
+            }
+            assert_eq!(Space::<Grace>::kernel(&shared).unwrap().space(), None);
+        });
+        all_given_back(&sim, &shared).unwrap();
+    }
+}
+
+/// Two spaces in turn on one CPU, with different things at the same address. With one tag for both, nothing of the other may
+/// be left.
+fn in_turn(tags: u32, asids: [u16; 2]) -> Result<u64, Failure> {
+    let sim = Sim::new(Config { cpus: 2, frames: 64, tags, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    let spaces =
+        sim.on_cpu(0, || asids.map(|asid| ManuallyDrop::new(user(&shared, asid).unwrap())));
+    let range = pages(0x5000, 1);
+    let flushes = std::sync::atomic::AtomicU64::new(0);
+    let program = || {
+        let frames = [block(&sim, 0), block(&sim, 0)];
+        for (space, frame) in spaces.iter().zip(frames) {
+            space.map(range, frame, Attrs::USER_RW).unwrap();
+        }
+        let before = sim.counts().flushes;
+        for round in 0..6 {
+            let now = round % 2;
+            activate(&spaces[now]);
+            // SAFETY: ordinary memory.
+            let (found, stored) = unsafe {
+                let found = sim.load(range.start());
+                (found, sim.store(range.start(), now as u64 + 1))
+            };
+            assert_eq!(found, Ok(if round < 2 { 0 } else { now as u64 + 1 }));
+            stored.unwrap();
+        }
+        flushes.store(sim.counts().flushes - before, std::sync::atomic::Ordering::SeqCst);
+        for (space, frame) in spaces.iter().zip(frames) {
+            space.unmap(range, |_| ()).unwrap().flush();
+            release(&sim, frame);
+            activate(space);
+            // SAFETY: it is not there.
+            assert!(unsafe { sim.store(range.start(), 3) }.is_err());
+        }
+    };
+    seeded(&sim, 0, vec![Box::new(program) as Program])?;
+    sim.on_cpu(0, || spaces.map(|space| drop(ManuallyDrop::into_inner(space))));
+    all_given_back(&sim, &shared)?;
+    Ok(flushes.into_inner())
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no coroutines")]
+fn spaces_in_turn() {
+    let turns = |tags, asids| in_turn(tags, asids).unwrap_or_else(|failure| panic!("{failure}"));
+    assert_eq!(turns(4096, [1, 2]), 2, "each comes once; then what it has cached is kept");
+    assert_eq!(turns(3, [1, 2]), 2);
+    assert_eq!(turns(1, [1, 2]), 6, "one tag: nothing is kept");
+    assert_eq!(turns(1, [0, 0]), 6);
+}
+
+/// A program's page that is global would outlive the flush of its space.
+#[test]
+fn no_page_of_a_program_is_global() {
+    let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    sim.on_cpu(0, || {
+        let space = user(&shared, 1).unwrap();
+        let range = pages(0x5000, 2);
+        let global = Attrs::new(Attrs::USER_RW.flags | Flags::GLOBAL);
+        let failed = space.map(range, somewhere(), global).unwrap_err();
+        assert_eq!(failed.error, Error::Global(range.start()));
+        assert!(failed.owed.is_nothing());
+        drop(failed);
+        let supply = |_, _| -> Result<(Frame, PageSize), FrameError> { panic!("asked for") };
+        let failed = space.map_with(range, global, supply).unwrap_err();
+        assert_eq!(failed.error, Error::Global(range.start()));
+        drop(failed);
+        assert_eq!(tables(&sim), 1);
+        space.map(range, somewhere(), Attrs::USER_RW).unwrap();
+        // It is none of the rights that can be given.
+        space.protect(range, global.flags).unwrap().flush();
+        space
+            .unmap(range, |page| assert!(!page.attrs.flags.contains(Flags::GLOBAL)))
+            .unwrap()
+            .flush();
+        drop(space);
+    });
+    all_given_back(&sim, &shared).unwrap();
+}
+
+// --- the kernel's half --------------------------------------------------------------------------
+
+/// Tables whose upper half a program's would lead to stay as long as it does: so only the kernel's of the same `Paging` will do.
+#[test]
+fn only_the_kernels_tables_are_the_kernels() {
+    let config =
+        Config { checks: Checks { constructed: false, ..Checks::ALL }, ..Config::default() };
+    let sim = Sim::new(Config { cpus: 1, frames: 64, ..config }).unwrap();
+    let (shared, others) = (paging(&sim), paging(&sim));
+    sim.on_cpu(0, || {
+        let user = |kernel: &Arc<Space>| Space::user(&shared, Asid(2), Some(Arc::clone(kernel)));
+        let not = |kernel| assert_eq!(user(kernel).map(drop), Err(Error::NotTheKernels));
+        let program = Arc::new(Space::user(&shared, Asid(1), None).unwrap());
+        not(&program);
+        let foreign = Arc::new(Space::kernel(&others).unwrap());
+        not(&foreign);
+        let kernel = Arc::new(Space::<Grace>::kernel(&shared).unwrap());
+        kernel.map(pages(TOP + 0x5000, 1), somewhere(), Attrs::KERNEL_RW).unwrap();
+        not(&program);
+        not(&foreign);
+        let with_kernel = Arc::new(user(&kernel).unwrap());
+        not(&with_kernel);
+        // What they were refused for has done nothing to them.
+        foreign.reserve(pages(TOP, 1)).unwrap();
+        let space = user(&kernel).unwrap();
+        // It keeps the kernel's.
+        drop(kernel);
+        let guard = <Grace as grace::Reclaim>::pin();
+        let page = space.walk(&guard).get(virt(TOP + 0x5000)).unwrap();
+        assert_eq!(page.frame, somewhere());
+        drop(guard);
+        drop((program, foreign, with_kernel, space));
+    });
+    sim.on_cpu(0, || others.quick().drain());
+    all_given_back(&sim, &shared).unwrap();
+}
+
+/// A space that could not be made fixes nothing; and one that is made has all of the kernel's entries, even if its top-level
+/// table lay on a list before they came.
+#[test]
+fn the_first_space_fixes_the_top() {
+    let config =
+        Config { checks: Checks { constructed: false, ..Checks::ALL }, ..Config::default() };
+    let sim = Sim::new(Config { cpus: 1, frames: 64, ..config }).unwrap();
+    let shared = paging(&sim);
+    sim.on_cpu(0, || {
+        let kernel = Arc::new(Space::<Grace>::kernel(&shared).unwrap());
+        let user = |asid| Space::user(&shared, Asid(asid), Some(kernel.clone()));
+        let at = |top: u64| pages(TOP + (top << 39), 1);
+        sim.fail_alloc(1, true);
+        assert!(matches!(user(1).map(drop), Err(Error::Frames(FrameError::OutOfFrames { .. }))));
+        assert!(sim.alloc_failed());
+        assert_eq!(user(0).map(drop), Err(Error::Tag(Asid(0))));
+        kernel.reserve(at(0)).unwrap();
+        let page = shared.quick().alloc(QUICK_ROOT).unwrap();
+        // SAFETY: as it was.
+        unsafe { shared.quick().free(QUICK_ROOT, page) }.unwrap();
+        kernel.map(at(1), somewhere(), Attrs::KERNEL_RW).unwrap();
+        let spaces = [user(1).unwrap(), user(2).unwrap()];
+        assert_eq!(spaces[0].root(), page);
+        for space in &spaces {
+            let guard = <Grace as grace::Reclaim>::pin();
+            assert!(space.walk(&guard).get(at(1).start()).is_some());
+        }
+        assert_eq!(kernel.reserve(at(2)), Err(Error::TopLevelFixed(at(2).start())));
+        kernel.map(at(0), somewhere(), Attrs::KERNEL_RW).unwrap();
+        drop((spaces, kernel));
+    });
+    all_given_back(&sim, &shared).unwrap();
+}
+
+/// The kernel's tables grow while the first space is made: what comes is in it, or does not come.
+fn grows_beside(seed: u64) -> Result<(), Failure> {
+    let config =
+        Config { checks: Checks { constructed: false, ..Checks::ALL }, ..Config::default() };
+    let sim = Sim::new(Config { cpus: 3, frames: 64, ..config }).unwrap();
+    let shared = paging(&sim);
+    let kernel = sim.on_cpu(0, || Arc::new(Space::<Grace>::kernel(&shared).unwrap()));
+    let kernel = ManuallyDrop::new(kernel);
+    let made = std::sync::Mutex::new(Vec::new());
+    let maker = |asid| {
+        let (shared, kernel, made) = (&shared, &kernel, &made);
+        Box::new(move || {
+            let space = Space::user(shared, Asid(asid), Some(Arc::clone(kernel))).unwrap();
+            made.lock().unwrap().push(space);
+        }) as Program
+    };
+    let grown = std::sync::Mutex::new(Vec::new());
+    let grower = || {
+        // The spaces take a look at each entry first.
+        (0..250 + seed % 30).for_each(|_| sim.step(Access::Shared));
+        for top in 0..6 {
+            let range = pages(TOP + (top << 39), 1);
+            let done = match top {
+                1 => {
+                    kernel.map(range, somewhere(), Attrs::KERNEL_RW).map_err(|failed| failed.error)
+                }
+                _ => kernel.reserve(range),
+            };
+            match done {
+                Ok(()) => grown.lock().unwrap().push(256 + top as usize),
+                Err(error) => assert_eq!(error, Error::TopLevelFixed(range.start())),
+            }
+        }
+    };
+    seeded(&sim, seed, vec![maker(1), Box::new(grower), maker(2)])?;
+    let (made, grown) = (made.into_inner().unwrap(), grown.into_inner().unwrap());
+    sim.on_cpu(0, || {
+        for space in &made {
+            let found: Vec<usize> = (256..ENTRIES)
+                // SAFETY: a table.
+                .filter(|index| unsafe { sim.entry(space.root(), *index) }.unwrap().load() != 0)
+                .collect();
+            assert_eq!(found, grown);
+        }
+        drop((made, ManuallyDrop::into_inner(kernel)));
+    });
+    Ok(all_given_back(&sim, &shared)?)
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no coroutines")]
+fn the_kernels_half_is_whole_from_the_first() {
+    right(1000, grows_beside);
+}
