@@ -56,6 +56,7 @@ impl State {
             if chunk.is_null() {
                 return chunk;
             }
+            linux::huge(chunk, CHUNK);
             (self.next, self.left) = (chunk, CHUNK);
         }
         let block = self.next;

@@ -6,6 +6,7 @@ const READ: usize = 0;
 const WRITE: usize = 1;
 const MMAP: usize = 9;
 const MUNMAP: usize = 11;
+const MADVISE: usize = 28;
 const EXIT_GROUP: usize = 231;
 const CLOCK_GETTIME: usize = 228;
 
@@ -72,6 +73,13 @@ pub(crate) fn map(bytes: usize) -> *mut u8 {
     // SAFETY: new memory is in nobody's way.
     let at = unsafe { call(MMAP, [0, bytes, READ_WRITE, PRIVATE_ANONYMOUS, usize::MAX, 0]) };
     if at < 0 { core::ptr::null_mut() } else { core::ptr::with_exposed_provenance_mut(at as usize) }
+}
+
+/// Asks for huge pages, where the host has some to give: a kernel has its own memory mapped by such.
+pub(crate) fn huge(at: *mut u8, bytes: usize) {
+    const HUGE_PAGES: usize = 14;
+    // SAFETY: advice changes nothing that a program sees; a refusal leaves small pages, which serve, too.
+    unsafe { call(MADVISE, [at.expose_provenance(), bytes, HUGE_PAGES, 0, 0, 0]) };
 }
 
 /// Gives pages back.
