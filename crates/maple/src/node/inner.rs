@@ -7,7 +7,7 @@
 
 use super::few;
 use super::refs::Refs;
-use super::{AtomicLink, Link, search};
+use super::{AtomicLink, Link, simd};
 use crate::layout::INNER_SLOTS;
 use crate::sync::{AtomicUsize, Frozen, Ordering, copy_cells};
 #[cfg(loom)]
@@ -280,7 +280,7 @@ impl Seps {
     /// The child that holds `index`, which lies in the node.
     #[inline(always)]
     pub(crate) fn find(&self, index: usize) -> usize {
-        search::inner(self, index)
+        simd::inner(self, index)
     }
 
     /// The first index of a child, in a node that begins at `min`.

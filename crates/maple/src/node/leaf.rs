@@ -20,8 +20,6 @@
 //! A leaf that readers can reach is never changed: a write makes a new one. So readers may look at it
 //! with vectors, which must not race.
 
-#[cfg(test)]
-use super::search;
 use super::simd;
 use crate::layout::LEAF_CELLS;
 use crate::sync::Frozen;
@@ -228,7 +226,15 @@ impl Body {
     /// Cost: two cache lines, no branch that depends on the contents.
     #[cfg(test)]
     pub(crate) fn find(&self, index: usize) -> usize {
-        search::leaf(self, index)
+        struct Find<'a>(&'a Body, usize);
+        impl super::Job for Find<'_> {
+            type Out = usize;
+
+            fn run<S: super::Search>(self, search: S) -> usize {
+                search.leaf(self.0, self.1)
+            }
+        }
+        super::run(Find(self, index))
     }
 
     /// The first index of a slot, in a leaf that begins at `min`.
@@ -269,6 +275,14 @@ impl Body {
         unsafe {
             self.room.as_ptr().add(LEAF_CELLS - 1).offset((rank as isize).wrapping_neg()).cast()
         }
+    }
+
+    /// The word of the entry with that rank, one less, negated: so it takes an instruction less.
+    #[inline(always)]
+    pub(super) fn cell_down(&self, down: isize) -> *const *mut () {
+        debug_assert!(down < 0 && -down < LEAF_CELLS as isize);
+        // SAFETY: inside the room: a leaf has fewer entries than cells.
+        unsafe { self.room.as_ptr().add(LEAF_CELLS).offset(down).cast() }
     }
 
     /// The word of the entry with that rank.

@@ -22,7 +22,7 @@
 use super::change::Way;
 use super::inner::Seps;
 use super::leaf::Body;
-use super::simd::{self, Vectors};
+use super::simd;
 use super::unpack::{self, Unpacked};
 use super::{Link, search};
 use core::ptr;
@@ -35,6 +35,15 @@ pub(crate) trait Search: Way {
     #[inline(always)]
     fn leaf(self, body: &Body, index: usize) -> usize {
         self.below(body, index).count_ones() as usize
+    }
+    /// The word of the slot that holds `index`; null for a hole.
+    #[inline(always)]
+    fn word(self, body: &Body, index: usize) -> *mut () {
+        let below = self.below(body, index);
+        // SAFETY: the room is initialised, and whatever lies in the cell is a pointer to nothing, if not a word.
+        let word = unsafe { body.cell((body.entries() & below).count_ones() as usize).read() };
+        // The bit after those below is that of the slot.
+        if body.entries() & (below + 1) == 0 { ptr::null_mut() } else { simd::taken_out(word) }
     }
     /// The child of an inner node that holds `index`.
     fn inner(self, seps: &Seps, index: usize) -> usize;
@@ -53,21 +62,26 @@ pub(crate) trait Job {
     fn run<S: Search>(self, search: S) -> Self::Out;
 }
 
-/// Without vectors.
+/// Without vectors. What it is compiled to depends on what else the processor may be asked for where it is inlined.
 #[derive(Clone, Copy)]
-struct Scalar;
+pub(super) struct Scalar;
 
 impl Way for Scalar {}
 
 impl Search for Scalar {
     #[inline(always)]
     fn below(self, body: &Body, index: usize) -> u32 {
-        (1 << search::leaf_scalar(body, index)) - 1
+        search::below_scalar(body, index)
     }
 
     #[inline(always)]
     fn leaf(self, body: &Body, index: usize) -> usize {
         search::leaf_scalar(body, index)
+    }
+
+    #[inline(always)]
+    fn word(self, body: &Body, index: usize) -> *mut () {
+        search::word_scalar(body, index)
     }
 
     #[inline(always)]
@@ -79,10 +93,7 @@ impl Search for Scalar {
 /// Does a job by what this processor has.
 #[inline(always)]
 pub(crate) fn run<J: Job>(job: J) -> J::Out {
-    match Vectors::get() {
-        Some(vectors) => vectors.run(job),
-        None => job.run(Scalar),
-    }
+    simd::run(job)
 }
 
 /// The word at an index; null for a hole.
@@ -123,9 +134,5 @@ unsafe fn descend<S: Search>(search: S, root: Link, index: usize) -> *mut () {
     // SAFETY: the caller's promise; a published leaf does not change.
     let body = unsafe { link.as_leaf().body() };
     body.prefetch_words();
-    let below = search.below(body, index);
-    // SAFETY: the room is initialised, and whatever lies in the cell is a pointer to nothing, if not a word.
-    let word = unsafe { body.cell((body.entries() & below).count_ones() as usize).read() };
-    // The bit after those below is that of the slot.
-    if body.entries() & (below + 1) == 0 { ptr::null_mut() } else { simd::taken_out(word) }
+    search.word(body, index)
 }

@@ -86,7 +86,10 @@ fn narrow(slots: &[Slot]) -> Option<(usize, u8)> {
     // At least one unit below the first bound's end; that is there, since `first` is a multiple, and not 0.
     let room = (1usize << BELOW).checked_shl(shift).filter(|room| room >> shift == 1 << BELOW);
     let base = first.saturating_sub(room.unwrap_or(first)).min(first - (1 << shift));
-    Some((base, shift as u8))
+    // Nor so high that bounds would reach beyond the last index: whatever lies below the base, when the base is taken off it
+    // without a look at the borrow, then comes to more than any bound. (A search has one branch for both.)
+    let highest = 1usize.checked_shl(u32::BITS + shift).map_or(0, usize::wrapping_neg);
+    Some((base.min(highest), shift as u8))
 }
 
 /// Whether one leaf takes all these slots.

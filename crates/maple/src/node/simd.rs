@@ -12,10 +12,10 @@ mod change;
 #[cfg(test)]
 mod tests;
 
-use super::change::Way;
 use super::inner::Seps;
 use super::leaf::Body;
-use super::load::{Job, Search};
+use super::load::{Job, Scalar, Search};
+use super::search::inner_scalar;
 use crate::layout::{INNER_SLOTS, LEAF_CELLS};
 use avx2::Avx2;
 use avx512::Avx512;
@@ -28,7 +28,7 @@ const _: () = assert!(8 * LEAF_CELLS >= 192 && size_of::<Seps>() == 128 && INNER
 /// The vectors that this processor has.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Vectors {
+enum Vectors {
     Avx2 = 1,
     Avx512 = 2,
 }
@@ -40,7 +40,7 @@ const NOTHING: u8 = 3;
 impl Vectors {
     /// Cost: nothing where the build knows, else a load and two predictable branches.
     #[inline(always)]
-    pub(super) fn get() -> Option<Vectors> {
+    fn get() -> Option<Vectors> {
         if cfg!(all(
             target_feature = "avx512bw",
             target_feature = "popcnt",
@@ -94,7 +94,7 @@ impl Vectors {
 
     /// Does a job with these vectors.
     #[inline(always)]
-    pub(super) fn run<J: Job>(self, job: J) -> J::Out {
+    fn run<J: Job>(self, job: J) -> J::Out {
         match self {
             // SAFETY: the processor has them.
             Vectors::Avx512 => unsafe { avx512::run(job) },
@@ -104,27 +104,24 @@ impl Vectors {
     }
 }
 
-impl Way for Vectors {}
-
-impl Search for Vectors {
-    #[inline(always)]
-    fn below(self, body: &Body, index: usize) -> u32 {
-        match self {
-            // SAFETY: the processor has them.
-            Vectors::Avx512 => unsafe { Avx512::new() }.below(body, index),
-            // SAFETY: as above.
-            Vectors::Avx2 => unsafe { Avx2::new() }.below(body, index),
-        }
+/// Does a job by what this processor has.
+#[inline(always)]
+pub(super) fn run<J: Job>(job: J) -> J::Out {
+    match Vectors::get() {
+        Some(vectors) => vectors.run(job),
+        None => job.run(Scalar),
     }
+}
 
-    #[inline(always)]
-    fn inner(self, seps: &Seps, index: usize) -> usize {
-        match self {
-            // SAFETY: the processor has them.
-            Vectors::Avx512 => unsafe { Avx512::new() }.inner(seps, index),
-            // SAFETY: as above.
-            Vectors::Avx2 => unsafe { Avx2::new() }.inner(seps, index),
-        }
+/// The child of an inner node that holds `index`.
+#[inline(always)]
+pub(super) fn inner(seps: &Seps, index: usize) -> usize {
+    match Vectors::get() {
+        // SAFETY: the processor has them.
+        Some(Vectors::Avx512) => unsafe { Avx512::new() }.inner(seps, index),
+        // SAFETY: as above.
+        Some(Vectors::Avx2) => unsafe { Avx2::new() }.inner(seps, index),
+        None => inner_scalar(seps, index),
     }
 }
 
