@@ -306,8 +306,9 @@ impl Position {
         end: End,
     ) -> Result<usize, Error> {
         // SAFETY: the caller's promise.
-        match unsafe { search(root, &mut self.path, want, end) } {
+        match unsafe { search(root, &mut self.path, &want, end) } {
             Some(found) => {
+                self.path.complete();
                 let span = if root.is_null() {
                     Span { min: 0, max: usize::MAX, word: core::ptr::null_mut() }
                 } else {

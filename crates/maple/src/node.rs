@@ -39,6 +39,7 @@ pub(crate) use unpack::Unpacked;
 use crate::alloc::NodeAlloc;
 use crate::layout::{INNER_BLOCK, LEAF_BLOCK};
 use crate::sync::{AtomicPtr, Ordering};
+use core::mem::offset_of;
 use core::ptr::{self, NonNull};
 use refs::Refs;
 
@@ -129,6 +130,12 @@ impl Link {
         for line in 0..4 {
             prefetch(self.0.cast_const().wrapping_byte_add(64 * line));
         }
+    }
+
+    /// Has a leaf's count of parents brought near.
+    #[inline(always)]
+    pub(crate) fn prefetch_refs(self) {
+        prefetch(self.0.cast_const().wrapping_byte_add(offset_of!(Leaf, refs)));
     }
 
     /// How many parents the node has.

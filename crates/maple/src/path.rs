@@ -69,7 +69,7 @@ pub(crate) enum Pick {
 /// Invariant: all its links stay allocated, and their leaves and separators unchanged, until the
 /// path is next built; whoever calls [`Path::walk`] promises it.
 pub(crate) struct Path {
-    /// Steps `floor..height` are initialised.
+    /// Steps `floor..height` are initialised; after [`Path::walk_to_leaf`], until they are completed, only their nodes and slots.
     floor: usize,
     height: usize,
     steps: [MaybeUninit<Step>; MAX_HEIGHT],
@@ -140,6 +140,71 @@ impl Path {
         }
     }
 
+    /// Walks from the root, which is not null, to the leaf that holds an index. Returns the leaf, and where it ends (or
+    /// begins, if not `UP`). Its slot is the first; steps have no range until they are [completed](Path::complete).
+    ///
+    /// # Safety
+    /// As for [`Path::walk`].
+    #[inline(always)]
+    pub(crate) unsafe fn walk_to_leaf<const UP: bool, S: Search>(
+        &mut self,
+        search: S,
+        root: Link,
+        index: usize,
+    ) -> (Link, usize) {
+        let (mut link, mut far) = (root, if UP { usize::MAX } else { 0 });
+        let top = root.level();
+        assert!(top < MAX_HEIGHT);
+        (self.height, self.floor) = (top + 1, 0);
+        let mut level = top;
+        while level > 0 {
+            #[cfg(test)]
+            crate::testing::visit();
+            // SAFETY: the caller's promise.
+            let inner = unsafe { link.as_inner() };
+            inner.prefetch();
+            // SAFETY: as above.
+            let seps = unsafe { inner.seps() };
+            let slot = search.inner(seps, index);
+            self.set_place(level, link, slot);
+            far = if UP { seps.end_of(slot, far) } else { seps.start_of(slot, far) };
+            link = inner.child(slot);
+            level -= 1;
+        }
+        #[cfg(test)]
+        crate::testing::visit();
+        self.set_place(0, link, 0);
+        (link, far)
+    }
+
+    /// Writes the node and the slot of a step, which has no range yet.
+    #[inline(always)]
+    fn set_place(&mut self, level: usize, link: Link, slot: usize) {
+        let step = self.steps[level].as_mut_ptr();
+        // SAFETY: the place is there.
+        unsafe {
+            (&raw mut (*step).link).write(link);
+            (&raw mut (*step).slot).write(slot);
+        }
+    }
+
+    /// Gives each step its range, by the slots of those above it.
+    pub(crate) fn complete(&mut self) {
+        let (mut min, mut max) = (0, usize::MAX);
+        for level in (0..self.height).rev() {
+            let step = self.steps[level].as_mut_ptr();
+            // SAFETY: its node and its slot are written.
+            let (link, slot) =
+                unsafe { ((&raw const (*step).link).read(), (&raw const (*step).slot).read()) };
+            self.steps[level].write(Step { link, slot, min, max });
+            if level > 0 {
+                // SAFETY: the path's invariant.
+                let seps = unsafe { link.as_inner().seps() };
+                (min, max) = (seps.start(slot, min), seps.end(slot, max));
+            }
+        }
+    }
+
     /// Walks from the top of a subtree that covers `min..=max` to a node of the level `floor`.
     ///
     /// # Safety
@@ -192,7 +257,9 @@ impl Path {
 
     /// Sets the slot at a level, leaving the steps below it stale.
     pub(crate) fn set_slot(&mut self, level: usize, slot: usize) {
-        self.step_mut(level).slot = slot;
+        debug_assert!(self.floor <= level && level < self.height);
+        // SAFETY: the place is there; the step need not be complete.
+        unsafe { (&raw mut (*self.steps[level].as_mut_ptr()).slot).write(slot) }
     }
 
     /// Keeps steps down to `floor` only. Lowering it must be followed by a [`Path::turn`] at a level

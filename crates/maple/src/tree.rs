@@ -4,6 +4,7 @@ use crate::alloc::{NodeAlloc, Nodes};
 use crate::cursor::{Paused, Position, ReadCursor};
 use crate::entry::Entry;
 use crate::error::Error;
+use crate::gap::{self, End, Want};
 use crate::iter::{Iter, hit};
 use crate::lock::{OwnerLock, TreeLock, WriteToken};
 use crate::node::{AtomicLink, Link};
@@ -345,7 +346,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
         size: usize,
         align: usize,
     ) -> Result<usize, Error> {
-        self.cursor(guard, 0).empty_area(bounds, size, align)
+        self.area(guard, bounds, size, align, End::Lowest)
     }
 
     /// As [`empty_area`](MapleTree::empty_area), but the highest.
@@ -359,7 +360,22 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
         size: usize,
         align: usize,
     ) -> Result<usize, Error> {
-        self.cursor(guard, 0).empty_area_rev(bounds, size, align)
+        self.area(guard, bounds, size, align, End::Highest)
+    }
+
+    #[inline(always)]
+    fn area(
+        &self,
+        _guard: &R::Guard,
+        bounds: RangeInclusive<usize>,
+        size: usize,
+        align: usize,
+        end: End,
+    ) -> Result<usize, Error> {
+        let want = Want::new(bounds, size, align)?;
+        // SAFETY: the guard and the tree's borrow last for the call.
+        unsafe { gap::search(self.core.root.load(), &mut Path::new(), &want, end) }
+            .ok_or(Error::NoSpace)
     }
 
     /// Whether there is no entry. Constant time.

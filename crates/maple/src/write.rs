@@ -83,7 +83,6 @@ use fast::{Fast, Fill, Found, Slide, Vacate};
 use grace::Reclaim;
 use plan::Plan;
 use quick::{Clear, Erase, Extend, Insert, Outcome, Quick, Store};
-use sweep::Sweep;
 
 // A plan lives on the stack.
 const _: () = assert!(size_of::<Plan>() <= 7 * 1024);
@@ -228,16 +227,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         match outcome {
             Outcome::Done(_) => Ok(()),
             Outcome::Failed(error) => Err(error),
-            Outcome::Plan(first, last, _) => {
-                if new.is_null() {
-                    match node::run(Sweep { target: self, first, last }) {
-                        Fast::Done => return Ok(()),
-                        Fast::OutOfMemory => return Err(Error::OutOfMemory),
-                        Fast::Again | Fast::Other => {}
-                    }
-                }
-                self.carry_out(first, last, new, Removed::Drop)
-            }
+            Outcome::Plan(first, last, _) => self.carry_out(first, last, new, Removed::Drop),
         }
     }
 

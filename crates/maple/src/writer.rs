@@ -349,7 +349,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     ) -> Result<usize, Error> {
         let want = Want::new(bounds, size, align)?;
         // SAFETY: we are the writer.
-        unsafe { search(self.root(), &mut Path::new(), want, end) }.ok_or(Error::NoSpace)
+        unsafe { search(self.root(), &mut Path::new(), &want, end) }.ok_or(Error::NoSpace)
     }
 
     /// The entry at `index`.

@@ -1,6 +1,7 @@
 //! The search for a place among some slots of a leaf.
 
 use super::leaf::Body;
+use core::hint::select_unpredictable;
 
 impl Body {
     /// The first of some slots for whose range `place` returns something, or the last if not `UP`, in a leaf from `min` to
@@ -15,7 +16,7 @@ impl Body {
         place: impl Fn(usize, usize) -> Option<usize>,
     ) -> Option<(usize, usize)> {
         if self.wide {
-            // SAFETY: a leaf stores a bound for each slot but the last, and no other is asked for.
+            // SAFETY: inside the room, which is initialised: there are no more slots than cells.
             self.find_by::<UP>(slots, (min, max), place, |i| unsafe { *self.words_wide().add(i) })
         } else {
             let (base, shift) =
@@ -39,8 +40,10 @@ impl Body {
         while slots != 0 {
             let slot = if UP { slots.trailing_zeros() } else { slots.ilog2() } as usize;
             slots &= !(1 << slot);
-            let from = if slot == 0 { min } else { end(slot - 1).wrapping_add(1) };
-            let to = if slot == last { max } else { end(slot) };
+            // Which slot it is cannot be foretold, so no branch. (There is a bound, or what is as large, in any leaf.)
+            let after = end(slot.saturating_sub(1)).wrapping_add(1);
+            let from = select_unpredictable(slot == 0, min, after);
+            let to = select_unpredictable(slot == last, max, end(slot));
             if let Some(found) = place(from, to) {
                 return Some((slot, found));
             }

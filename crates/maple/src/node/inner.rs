@@ -12,6 +12,7 @@ use crate::layout::INNER_SLOTS;
 use crate::sync::{AtomicUsize, Frozen, Ordering, copy_cells};
 #[cfg(loom)]
 use core::array;
+use core::hint::select_unpredictable;
 use core::ops::Range;
 use core::ptr::NonNull;
 
@@ -143,6 +144,7 @@ impl Inner {
     ///
     /// # Safety
     /// Nobody else looks at this node, which is new, and nobody changes the other.
+    #[inline(always)]
     pub(crate) unsafe fn fill_spliced(
         &self,
         other: &Inner,
@@ -156,20 +158,28 @@ impl Inner {
         let (to, from) = unsafe { (self.seps_mut(), other.seps()) };
         let rest = from.len() - gone.end;
         to.len = (behind + rest) as u8;
-        let ends = (gone.end..from.len()).map(|slot| from.end(slot, end));
-        let ends = items.iter().map(|item| item.0).chain(ends);
-        to.bounds[..at].copy_from_slice(&from.bounds[..at]);
-        to.bounds[at..].iter_mut().zip(ends).for_each(|(bound, end)| *bound = end);
-        // SAFETY: the caller's promise; so many are there.
+        let last = usize::from(to.len) - 1;
+        // SAFETY: the caller's promise; so many are there. The end of the last child of a full node is not stored.
         unsafe {
+            let bounds = to.bounds.as_mut_ptr();
+            few::copy(from.bounds.as_ptr(), bounds, at);
+            if rest > 1 {
+                few::copy(from.bounds.as_ptr().add(gone.end), bounds.add(behind), rest - 1);
+            }
             copy_cells(&other.children, &self.children, at);
             copy_cells(&other.gaps, &self.gaps, at);
             copy_cells(&other.children[gone.end..], &self.children[behind..], rest);
             copy_cells(&other.gaps[gone.end..], &self.gaps[behind..], rest);
         }
-        for (slot, &(_, link, gap)) in (at..).zip(items) {
+        for (slot, &(end, link, gap)) in (at..).zip(items) {
+            if slot < INNER_SLOTS - 1 {
+                to.bounds[slot] = end;
+            }
             self.publish(slot, link);
             self.set_gap(slot, gap);
+        }
+        if last < INNER_SLOTS - 1 {
+            to.bounds[last] = end;
         }
     }
 
@@ -217,7 +227,7 @@ impl Inner {
     }
 
     /// Where the gaps are.
-    #[allow(dead_code)]
+    #[allow(dead_code)] // Without vectors.
     #[inline(always)]
     pub(super) fn gaps(&self) -> *const usize {
         (&raw const self.gaps).cast()
@@ -281,6 +291,20 @@ impl Seps {
     #[inline(always)]
     pub(crate) fn find(&self, index: usize) -> usize {
         simd::inner(self, index)
+    }
+
+    /// As [`Seps::start`], without a branch: for where it cannot be foretold which child it is.
+    #[inline(always)]
+    pub(crate) fn start_of(&self, slot: usize, min: usize) -> usize {
+        let after = self.bounds[slot.saturating_sub(1)].wrapping_add(1);
+        select_unpredictable(slot == 0, min, after)
+    }
+
+    /// As [`Seps::end`], without a branch.
+    #[inline(always)]
+    pub(crate) fn end_of(&self, slot: usize, max: usize) -> usize {
+        let end = self.bounds[slot.min(INNER_SLOTS - 2)];
+        select_unpredictable(slot + 1 < self.len(), end, max)
     }
 
     /// The first index of a child, in a node that begins at `min`.

@@ -8,6 +8,7 @@
 //! grace period; for an exclusive owner: the walk, and two short moves in the leaf. The largest gap of the
 //! leaf is counted anew only if the hole that it came from has become smaller.
 
+use super::fast::Fast;
 use super::gone::Gone;
 use super::trail::Trail;
 use super::{Removed, Target};
@@ -131,7 +132,16 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
             }
             if last > place.end(from) {
                 if last > place.end(body.len() - 1) {
-                    return Outcome::Plan(first, last, None);
+                    let swept = if K::HOLE && !shared {
+                        target.sweep_from(search, trail, (first, last), from)
+                    } else {
+                        Fast::Other
+                    };
+                    return match swept {
+                        Fast::Done => Outcome::Done(None),
+                        Fast::OutOfMemory => Outcome::Failed(Error::OutOfMemory),
+                        Fast::Again | Fast::Other => Outcome::Plan(first, last, None),
+                    };
                 }
                 if K::INSERT {
                     // A hole ends at an entry.

@@ -8,7 +8,7 @@
 //! Left to the plan: leaves of several parents, duplicates' nodes, wide leaves, a parent left with too few children, nothing
 //! that stays.
 //!
-//! Cost: two walks and two searches in leaves, one or two new leaves and a new parent (ten to fourteen cache lines), one release
+//! Cost: a walk and two searches in leaves, one or two new leaves and a new parent (ten to fourteen cache lines), one release
 //! store, a few words for the grace period.
 
 use super::fast::Fast;
@@ -17,16 +17,9 @@ use super::{Need, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::layout::{INNER_MIN, NARROW};
-use crate::node::{Body, Job, Leaf, Link, Search};
+use crate::node::{Body, Leaf, Link, Search};
 use core::ptr::NonNull;
 use grace::Reclaim;
-
-/// The hole to be made.
-pub(super) struct Sweep<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc> {
-    pub(super) target: &'q mut Target<'t, E, R, A>,
-    pub(super) first: usize,
-    pub(super) last: usize,
-}
 
 /// Either end of it.
 struct Ends<'n> {
@@ -47,32 +40,13 @@ struct Ends<'n> {
     max: usize,
 }
 
-impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Sweep<'_, '_, E, R, A> {
-    type Out = Fast;
-
-    #[inline(always)]
-    fn run<S: Search>(self, search: S) -> Fast {
-        let Sweep { target, first, last } = self;
-        let trail = &mut Trail::new();
-        // SAFETY: the target's promise; the root is not null.
-        let shared = unsafe { trail.walk(search, target.tree.load(), first, E::SHARES) };
-        if shared || trail.height == 1 {
-            return Fast::Other;
-        }
-        match ends(search, trail, first, last, E::SHARES) {
-            Some(ends) => target.sweep(search, trail, &ends),
-            None => Fast::Other,
-        }
-    }
-}
-
 /// What goes and what stays.
 #[inline(always)]
 fn ends<'n, S: Search>(
     search: S,
     trail: &'n Trail,
-    mut first: usize,
-    mut last: usize,
+    (mut first, mut last): (usize, usize),
+    slot: usize,
     check: bool,
 ) -> Option<Ends<'n>> {
     // SAFETY: the promise of `Target::new`; there are inner nodes.
@@ -93,9 +67,11 @@ fn ends<'n, S: Search>(
     if j == i {
         return None;
     }
+    // All of the last, and of those between the count of parents.
+    parent.child(j).prefetch();
+    (i + 1..j).for_each(|slot| parent.child(slot).prefetch_refs());
     let (mut left, mut right) = (own(i)?, own(j)?);
     let mut min = seps.start(i, low);
-    let slot = search.leaf(left, first);
     let start = left.start(slot, min);
     let mut a = slot;
     if left.is_hole(slot) {
@@ -220,6 +196,25 @@ impl Composed<'_> {
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
+    /// Makes a hole of `first..=last`, which goes beyond the leaf on the way, from its slot `slot` on, that holds `first`.
+    /// No node on the way is shared.
+    #[inline(always)]
+    pub(super) fn sweep_from<S: Search>(
+        &mut self,
+        search: S,
+        trail: &Trail,
+        range: (usize, usize),
+        slot: usize,
+    ) -> Fast {
+        if trail.height == 1 {
+            return Fast::Other;
+        }
+        match ends(search, trail, range, slot, E::SHARES) {
+            Some(ends) => self.sweep(search, trail, &ends),
+            None => Fast::Other,
+        }
+    }
+
     /// Makes the hole.
     #[inline(always)]
     fn sweep<S: Search>(&mut self, search: S, trail: &Trail, ends: &Ends) -> Fast {

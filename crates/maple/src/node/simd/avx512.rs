@@ -6,13 +6,13 @@
 
 use super::after;
 use crate::layout::INNER_SLOTS;
-use crate::node::inner::Seps;
+use crate::node::inner::{Inner, Seps};
 use crate::node::leaf::Body;
 use crate::node::load::{Job, Search};
 use crate::node::unpack::{LANES, Unpacked};
 use core::arch::asm;
 use core::arch::x86_64::*;
-use core::hint::assert_unchecked;
+use core::hint::{assert_unchecked, cold_path};
 
 /// Only made where the processor has AVX-512.
 #[derive(Clone, Copy)]
@@ -29,6 +29,24 @@ impl Search for Avx512 {
     fn inner(self, seps: &Seps, index: usize) -> usize {
         // SAFETY: as above.
         unsafe { inner(seps, index, self.0) }
+    }
+
+    #[inline(always)]
+    fn holes<const UP: bool, const ENDS: bool>(
+        self,
+        body: &Body,
+        range: (usize, usize),
+        bound: usize,
+        wanted: (usize, usize),
+    ) -> u32 {
+        // SAFETY: as above.
+        unsafe { holes::<UP, ENDS>(body, range, bound, wanted) }
+    }
+
+    #[inline(always)]
+    fn gaps(self, inner: &Inner, size: usize) -> u32 {
+        // SAFETY: as above.
+        unsafe { gaps(inner, size) }
     }
 
     #[inline(always)]
@@ -107,6 +125,112 @@ unsafe fn inner(seps: &Seps, index: usize, seven: Seven) -> usize {
         assert_unchecked(below < INNER_SLOTS);
     }
     below
+}
+
+/// As [`Search::holes`].
+///
+/// # Safety
+/// The processor has AVX-512.
+// Without the attribute for vectors, which would keep it from being inlined always; where it is inlined there are some.
+#[inline(always)]
+unsafe fn holes<const UP: bool, const ENDS: bool>(
+    body: &Body,
+    (min, max): (usize, usize),
+    bound: usize,
+    (size, align): (usize, usize),
+) -> u32 {
+    let last = body.len() - 1;
+    let (units, aligned) = (size >> body.shift, align >> body.shift);
+    if body.wide || last == 0 || (units | aligned) >> 30 != 0 {
+        cold_path();
+        return body.holes();
+    }
+    // The first and the last slot have one bound: those are asked for by index, and by alignment only if that shall be exact,
+    // for it takes long.
+    let over = if ENDS { align - 1 } else { 0 };
+    let fits = |from: usize, to: usize| {
+        u32::from(if UP {
+            let from = from.max(bound);
+            let start = from.wrapping_add(over) & !over;
+            (start >= from) & (start <= to) & (to.wrapping_sub(start) >= size - 1)
+        } else {
+            let to = to.min(bound);
+            let start = to.wrapping_sub(size - 1) & !over;
+            (to >= size - 1) & (start >= from)
+        })
+    };
+    let ends = fits(min, body.bound(0)) | fits(body.bound(last - 1) + 1, max) << last;
+    // The others in whole units, at most one too many on either side: what begins at the unit after the bound before, or
+    // that of the limit, takes so many; or what ends with the bound, or the limit's unit.
+    let more = units.max(1) as u32 - 1;
+    // SAFETY: the processor has them; what is read lies inside the room.
+    let fits = unsafe {
+        let more = _mm512_set1_epi32(more as i32);
+        let limit = _mm512_set1_epi32(body.units(bound) as i32);
+        let one = _mm512_set1_epi32(1);
+        let at = body.narrow();
+        // A leaf's lines are aligned, but those of a body that is elsewhere need not be.
+        let (low, high) = (_mm512_loadu_si512(at.cast()), _mm512_loadu_si512(at.add(16).cast()));
+        let before = (_mm512_alignr_epi32(low, low, 15), _mm512_alignr_epi32(high, low, 15));
+        let begin = _mm512_set1_epi32((body.base >> body.shift) as i32);
+        let mask = _mm512_set1_epi32(aligned.max(1) as i32 - 1);
+        // Macro, since a closure would have no vectors to be compiled with. What wraps fits nowhere.
+        macro_rules! fit {
+            ($end:expr, $before:expr, $align:literal) => {{
+                if UP {
+                    let start = _mm512_max_epu32(_mm512_add_epi32($before, one), limit);
+                    let mut end = _mm512_add_epi32(start, more);
+                    if $align {
+                        let over = _mm512_add_epi32(start, begin);
+                        let short =
+                            _mm512_and_si512(_mm512_sub_epi32(_mm512_setzero_si512(), over), mask);
+                        end = _mm512_add_epi32(end, short);
+                    }
+                    let fits = _mm512_cmple_epu32_mask(end, $end);
+                    _mm512_mask_cmpge_epu32_mask(fits, end, start)
+                } else {
+                    let end = _mm512_min_epu32($end, limit);
+                    let mut start = _mm512_sub_epi32(end, more);
+                    if $align {
+                        let over = _mm512_and_si512(_mm512_add_epi32(start, begin), mask);
+                        start = _mm512_sub_epi32(start, over);
+                    }
+                    let fits = _mm512_cmpgt_epu32_mask(start, $before);
+                    _mm512_mask_cmple_epu32_mask(fits, start, end)
+                }
+            }};
+        }
+        if aligned <= 1 {
+            join(fit!(low, before.0, false), fit!(high, before.1, false))
+        } else {
+            join(fit!(low, before.0, true), fit!(high, before.1, true))
+        }
+    };
+    (fits & ((1 << last) - 2) | ends) & body.holes()
+}
+
+#[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
+#[inline]
+unsafe fn gaps(inner: &Inner, size: usize) -> u32 {
+    let wanted = _mm512_set1_epi64(size as i64);
+    let long: u32;
+    // SAFETY: reads sixteen gaps. In assembly, since a writer may store to them: each is read as by a relaxed load, and what is
+    // read is a hint.
+    unsafe {
+        asm!(
+            "vpcmpleuq {low}, {wanted}, zmmword ptr [{at}]",
+            "vpcmpleuq {high}, {wanted}, zmmword ptr [{at} + 64]",
+            "kunpckbw {low}, {high}, {low}",
+            "kmovw {long:e}, {low}",
+            at = in(reg) inner.gaps(),
+            wanted = in(zmm_reg) wanted,
+            low = out(kreg) _,
+            high = out(kreg) _,
+            long = lateout(reg) long,
+            options(readonly, nostack, preserves_flags),
+        );
+    }
+    long
 }
 
 /// Two masks as one. In assembly, because the compiler would move each by itself and join them then, which takes twice

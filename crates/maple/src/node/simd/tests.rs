@@ -1,6 +1,7 @@
 //! All kinds of vectors against none.
 
 use super::*;
+use crate::node::inner::Inner;
 use crate::node::leaf::{Slot, word};
 use crate::node::pack::{is_packable, pack};
 use crate::node::search::{inner_scalar, leaf_scalar};
@@ -87,6 +88,113 @@ fn all_vectors_agree_with_none() {
                     assert_eq!(entries_found, entries, "{size:#x}, {len} slots");
                 }
             }
+        }
+    }
+}
+
+/// Holes for a size and an alignment, at or above an index, and at or below it; the latter without regard to alignment at
+/// the leaf's ends.
+struct Room<'a>(&'a Body, usize, usize, (usize, usize));
+
+impl Job for Room<'_> {
+    type Out = [u32; 4];
+
+    #[inline(always)]
+    fn run<S: Search>(self, search: S) -> [u32; 4] {
+        let Room(body, max, bound, wanted) = self;
+        [
+            search.holes::<true, true>(body, (0, max), bound, wanted),
+            search.holes::<false, true>(body, (0, max), bound, wanted),
+            search.holes::<true, false>(body, (0, max), bound, wanted),
+            search.holes::<false, false>(body, (0, max), bound, wanted),
+        ]
+    }
+}
+
+/// No hole is left out that has room, with bounds near the base and far from it, and of few that have none is it said.
+#[test]
+fn all_vectors_find_room() {
+    let mut dice = crate::tests::Dice(5);
+    let (mut real, mut said) = (0, 0);
+    for round in 0..3000 {
+        let unit = [1, 0x1000, 0x4000, 1 << 31][round % 4];
+        // The first hole may be far below the others, the last may go on to the end, and the base be near that.
+        let mut at = [0, 7 * unit, usize::MAX - 2000 * unit + 1][round % 3];
+        let slots: Vec<Slot> = (0..2 + dice.roll(24))
+            .map(|i| {
+                at += unit * (1 + dice.roll(if i == 0 { 300 } else { 12 }));
+                Slot { end: at - 1, word: word(i % 2 * (i + 1)) }
+            })
+            .collect();
+        if !is_packable(&slots) {
+            continue;
+        }
+        let (body, max) = (pack(&slots), slots[slots.len() - 1].end);
+        let max = if round % 5 == 0 { usize::MAX } else { max };
+        for _ in 0..20 {
+            let i = dice.roll(slots.len());
+            let bound = slots[i].end - dice.roll(unit.min(1 << 20));
+            let size = 1 + dice.roll(9) * unit + dice.roll(3) * (unit / 2);
+            let align = 1 << dice.roll(unit.ilog2() as usize + 4);
+            let exact = |up: bool| {
+                (0..slots.len()).fold(0u32, |bits, i| {
+                    let (from, to) = (body.start(i, 0), body.end(i, max));
+                    let place = if up {
+                        from.max(bound)
+                            .checked_next_multiple_of(align)
+                            .filter(|start| start.checked_add(size - 1).is_some_and(|e| e <= to))
+                    } else {
+                        to.min(bound)
+                            .checked_sub(size - 1)
+                            .map(|start| start & !(align - 1))
+                            .filter(|&start| start >= from)
+                    };
+                    bits | u32::from(place.is_some() && slots[i].word.is_null()) << i
+                })
+            };
+            let (up, down) = (exact(true), exact(false));
+            if let Some(vectors) = Vectors::get() {
+                let found = vectors.run(Room(&body, max, bound, (size, align)));
+                for (found, exact) in found.into_iter().zip([up, down, up, down]) {
+                    assert_eq!(found & exact, exact, "{bound:#x} {size:#x} {align:#x}");
+                    assert_eq!(found & !body.holes(), 0);
+                }
+                real += up.count_ones() + down.count_ones();
+                said += found[0].count_ones() + found[1].count_ones();
+            }
+        }
+    }
+    assert!(Vectors::get() != Some(Vectors::Avx512) || said < real + real / 4, "{said} of {real}");
+}
+
+/// The same children by vectors and without.
+#[test]
+fn all_vectors_see_the_same_gaps() {
+    struct Gaps<'a>(&'a Inner, usize);
+    impl Job for Gaps<'_> {
+        type Out = u32;
+
+        #[inline(always)]
+        fn run<S: Search>(self, search: S) -> u32 {
+            search.gaps(self.0, self.1)
+        }
+    }
+    let mut place = core::mem::MaybeUninit::<Inner>::uninit();
+    let place = core::ptr::NonNull::from(&mut place).cast();
+    // SAFETY: memory for a node, which has nothing to drop.
+    let inner = unsafe {
+        Inner::make(place);
+        place.as_ref()
+    };
+    for i in 0..INNER_SLOTS {
+        inner.set_gap(i, (((i * 7) % 16) << 60) | i);
+    }
+    for size in [1, 2, 9, 1 << 60, 5 << 60, (15 << 60) + 9, usize::MAX] {
+        let fits = (0..INNER_SLOTS).filter(|&i| inner.gap(i) >= size);
+        let fits = fits.fold(0, |bits, i| bits | 1 << i);
+        assert_eq!(Gaps(inner, size).run(Scalar), fits);
+        if let Some(vectors) = Vectors::get() {
+            assert_eq!(vectors.run(Gaps(inner, size)), fits);
         }
     }
 }
