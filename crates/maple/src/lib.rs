@@ -55,7 +55,7 @@
 //!
 //! Leaves and separators that readers can reach are never changed: so readers may compare all bounds of a node at
 //! once, by vectors, which must not race. With the feature `std` the processor is asked what it has; a kernel
-//! takes the scalar way.
+//! takes the scalar way, with the instructions that count bits (`popcnt`, `bmi1`, `bmi2`) where `cpuid`, asked once, names them.
 //!
 //! **A reader's way** stays good while nodes are replaced under it, without checks and without starting
 //! again; the essay in `path.rs` has the proof. What it has seen stays allocated for as long as its guard.
@@ -77,7 +77,7 @@
 //! | split or merge that goes further | one to three nodes a level |
 //! | store over many ranges | up to three nodes a level; what is covered whole is let go by subtrees |
 //! | duplicate | one count; the first write after it copies a node a level |
-//! | free space | height times width; a few leaves more if holes fail by alignment |
+//! | free space | as a load, if the first leaf has some; else height times width, and a few leaves more if holes fail by alignment |
 //! | memory | 8 + 4 bytes an entry and 4 a hole, at 100 % fill; about 31 bytes an entry with holes and 24 without after stores in random order, all in |
 //!
 //! Only letting go of a subtree recurses, as deep as the tree is high. A write takes about 7 KiB of stack, a cursor
