@@ -11,8 +11,17 @@
 //!   so that grace periods end, and see that they were asked. That is the expedited path: one interrupt for each CPU,
 //!   and only where there is nothing left but what they have.
 //!
-//! Then it waits, some turns, and no longer: it depends on nobody, so it may be called with interrupts off, or with locks held that
-//! others want; then it finds less. What it does not get is not lost: [`Paging::waiting`] says how many tables wait, the
+//! Then it waits, some turns, and no longer: it depends on nobody.
+//!
+//! # Where deferred frees may run
+//! To free what has waited for a grace period is to free all of it: tables, and what others have retired through the same
+//! `G`, whose frees may take locks of theirs. Nothing less would do, as there may be nobody else to free it: there may be
+//! one CPU. So all that comes here says so (see [`PageTables`]): whoever calls it holds no lock that such a free takes. Other locks,
+//! and interrupts that are off, are allowed; as others wait for them, less is found. As long as there is memory, none of this is
+//! done.
+//!
+//! # What is not got
+//! It is not lost: [`Paging::waiting`] says how many tables wait, the
 //! lists' [`held`](crate::QuickStats::held) what lies there. A CPU that never announces holds up all tables retired since, so those add up in
 //! `waiting`, and operations fail with [`Error::Frames`] when nothing else is left. A debt that is kept ([`Debt`](crate::Debt)) counts
 //! there too.
@@ -74,7 +83,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///
     /// Operations on page tables call it themselves before they fail. For who needs frames for something else.
     ///
-    /// Where deferred frees may run; without a guard, which would hold up what it waits for. It waits for others, but depends on
+    /// Where deferred frees may run (see [Context](Self#context)); without a guard, which would hold up what it waits for. It waits for others, but depends on
     /// none. An interrupt for each CPU, and up to some hundred turns of waiting; nothing if there is nothing to be had.
     pub fn relieve(&self) -> bool {
         relieve::<M, F, G>(self.paging())

@@ -22,6 +22,20 @@ use machine::{Access, Asid, AtomicCpuSet, ENTRIES, Flush, Frame, Machine, Owner,
 ///
 /// `G` is the engine that tells when no walk in software is under way any more. Dropping them gives the tables back; what is
 /// still mapped is the caller's as it was before. See the [crate] for an example.
+///
+/// # Context
+/// Walks may be made anywhere. What changes tables takes spin locks and waits for CPUs that hold them: not in an interrupt.
+/// Nothing sleeps.
+///
+/// Deferred frees of others, of all that was retired through `G`, may run:
+/// - where memory gives out, in what needs it: [`kernel`](Self::kernel), [`user`](Self::user), [`map`](Self::map),
+///   [`map_with`](Self::map_with), [`reserve`](Self::reserve), [`split`](Self::split), and in [`relieve`](Self::relieve),
+///   which they call;
+/// - if [`Reclaim::retire`](grace::Reclaim::retire) of `G` may run them (that of `Epoch` may, that of `Quiescent` does not),
+///   wherever tables that were unlinked are retired: in [`Owed::flush`](crate::Owed::flush), [`pay`](Self::pay),
+///   [`paid`](Self::paid), and where an [`Owed`](crate::Owed) or a [`Debt`](crate::Debt) is dropped.
+///
+/// There the caller holds no lock that such a free takes.
 pub struct PageTables<M: Machine, F: Format, G: Concurrent> {
     paging: Arc<Paging<M, F>>,
     root: Frame,
@@ -37,7 +51,7 @@ pub struct PageTables<M: Machine, F: Format, G: Concurrent> {
 }
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// The kernel's. A [`Paging`] has them once.
+    /// The kernel's. A [`Paging`] has them once. Deferred frees may run: see [Context](Self#context).
     ///
     /// # Errors
     /// [`Error::Frames`]; [`Error::SecondKernel`].
@@ -50,7 +64,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// A program's, with the tag `asid`; on a machine with one tag it has that, whatever `asid` says. The upper half is
-    /// `kernel`'s, whose top-level entries are fixed from now on; without it, it stays empty.
+    /// `kernel`'s, whose top-level entries are fixed from now on; without it, it stays empty. Deferred frees may run: see
+    /// [Context](Self#context).
     ///
     /// # Errors
     /// [`Error::Tag`]: the machine has no such tag, or it is 0, the kernel's. [`Error::NotTheKernels`]. [`Error::Frames`]. The

@@ -4,9 +4,11 @@
 mod common;
 
 use common::*;
+use grace::Reclaim;
 use machine::*;
 use paging::*;
 use sim::{Config, Failure, Grace, Program, Sim, seeded};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
@@ -421,6 +423,60 @@ fn tables_in_wait_are_hurried() {
 #[cfg_attr(miri, ignore = "Miri has no coroutines")]
 fn tables_that_are_held_up_are_reported() {
     right(20, |seed| in_wait(seed, false));
+}
+
+// --- what others have deferred ------------------------------------------------------------------
+
+static POOL: spin::mutex::SpinMutex<u32> = spin::mutex::SpinMutex::new(0);
+
+/// As that of a tree's node, which goes back to a pool that has a lock.
+unsafe fn free_to_the_pool(_: NonNull<()>) {
+    let sim = Sim::here().unwrap();
+    *machine::lock(&sim, &POOL) += 1;
+}
+
+/// Deferred frees of others run where memory has given out, and nowhere else: as long as there is some, whoever changes tables
+/// may hold the locks that they take.
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no coroutines")]
+fn deferred_frees_run_where_memory_gives_out() {
+    let sim = Sim::new(Config { cpus: 1, frames: 2048, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    let program = || {
+        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
+        let guard = <Grace as Reclaim>::pin();
+        // SAFETY: it frees nothing.
+        unsafe { <Grace as Reclaim>::retire(&guard, NonNull::dangling(), free_to_the_pool) };
+        drop(guard);
+        // Tables wait too, and are due as it is.
+        owe(pages(0x1000, 1), &space).flush();
+        (0..4).for_each(|_| assert!(Grace::announce()));
+        let all = || {
+            assert!(space.relieve());
+            drop(Space::<Grace>::user(&shared, Asid(2), None).unwrap());
+            space.map(pages(1 << 30, 512), frame(512), Attrs::USER_RW).unwrap();
+            space.split(virt(1 << 30), PageSize::Size4K).unwrap().flush();
+            space.protect(pages(1 << 30, 1), Flags::READ).unwrap().flush();
+            space.unmap(pages(1 << 30, 512), |_| ()).unwrap().flush();
+            space.prune(pages(1 << 30, 512)).unwrap().flush();
+        };
+        let pool = machine::lock(&sim, &POOL);
+        all();
+        assert_eq!(*pool, 0);
+        drop(pool);
+        sim.fail_alloc(1, true);
+        shared.quick().drain();
+        assert!(
+            space.map(pages(0x1000, 1), frame(0), Attrs::USER_RW).is_err(),
+            "memory from nowhere"
+        );
+        assert!(sim.alloc_failed());
+        assert_eq!(*machine::lock(&sim, &POOL), 1);
+        drop(space);
+    };
+    seeded(&sim, 0, vec![Box::new(program) as Program])
+        .unwrap_or_else(|failure| panic!("{failure}"));
+    all_given_back(&sim, &shared).unwrap();
 }
 
 // --- debts that nobody pays ---------------------------------------------------------------------

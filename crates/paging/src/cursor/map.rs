@@ -29,6 +29,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Maps a range to frames that follow one another from `first` on, in the largest pages that fit. All of it was unmapped.
     ///
     /// Nothing is owed: what is absent is not cached. (A CPU that caches it nevertheless faults once, spuriously.)
+    /// Deferred frees may run: see [Context](Self#context).
     ///
     /// # Errors
     /// A range that is not one of these tables' ([`Error::Empty`], [`Error::Misaligned`], [`Error::NotCanonical`],
@@ -46,6 +47,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// Maps a range to what `supply` says. It is called with no lock held, once for each page; if it fails, so does this.
+    /// Deferred frees may run: see [Context](Self#context).
     ///
     /// # Errors
     /// As [`map`](PageTables::map); [`Error::Frames`] with what `supply` returned; [`Error::TooLarge`].
@@ -219,7 +221,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// Makes the kernel's tables below the top for a range, so that everything in it can be mapped after spaces for programs
-    /// have been made.
+    /// have been made. Deferred frees may run: see [Context](Self#context).
     ///
     /// # Errors
     /// As [`map`](PageTables::map). Nothing has changed then.

@@ -27,8 +27,8 @@
 //! reference. A frame that was unmapped may be given back when what is owed has been flushed, by
 //! [`release`](machine::FrameSource::release), since a walk without a lock may hold a reference for a moment.
 //!
-//! Context: anywhere but in an interrupt. Nothing sleeps. Where memory gives out, `map`, `split` and `reserve` may run frees
-//! that were deferred through `G` (see [`PageTables::relieve`]): the caller holds no lock that one of them takes.
+//! Context: see [`PageTables`]. Where memory gives out, `map`, `split` and `reserve` may run frees that were deferred through
+//! `G`: the caller holds no lock that one of them takes (`relief`).
 
 mod error;
 mod map;

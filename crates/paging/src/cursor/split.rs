@@ -15,7 +15,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// but the pieces can be unmapped and protected apart. Where nothing is mapped, or pages are small enough, nothing is done.
     ///
     /// The old, large translation stays right until a piece is changed; a flush is owed all the same, as some CPUs do not bear
-    /// translations of two sizes for one address.
+    /// translations of two sizes for one address. Deferred frees may run: see [Context](Self#context).
     ///
     /// # Errors
     /// [`Error::NotCanonical`], [`Error::Kernel`], [`Error::Malformed`]; [`Error::Frames`]: no memory for the tables. Nothing is
