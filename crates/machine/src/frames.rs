@@ -354,7 +354,7 @@ impl Frames {
         frame: Frame,
     ) -> Result<bool, FrameError> {
         let info = self.known(frame)?;
-        let last = info.put().map_err(|_| FrameError::NotAllocated(frame))?;
+        let last = info.put().ok_or(FrameError::NotAllocated(frame))?;
         if last {
             self.recycle(machine, frame, info);
         }
@@ -375,7 +375,7 @@ impl Frames {
         pins: u32,
     ) -> Result<bool, FrameError> {
         let info = self.known(frame)?;
-        let last = info.unpin(pins).map_err(|_| FrameError::NotAllocated(frame))?;
+        let last = info.unpin(pins).ok_or(FrameError::NotAllocated(frame))?;
         if last {
             self.recycle(machine, frame, info);
         }
@@ -389,7 +389,8 @@ impl Frames {
     /// Takes back a block whose references have just become none.
     fn recycle(&self, machine: &(impl Cpus + Irqs), frame: Frame, info: &FrameInfo) {
         let (order, node) = (info.order(), info.node());
-        info.set_owner(Owner::Free);
+        // SAFETY: its last reference is gone, so it is ours.
+        unsafe { info.set_owner(Owner::Free) };
         info.set_order(0);
         let _section = machine.irqs_off();
         if order == 0
@@ -425,7 +426,8 @@ impl Frames {
         let first = (frame.number() - self.span.start().number()) as usize;
         for info in &self.infos[first..first + (1 << order)] {
             info.allocate(0);
-            info.set_owner(owner);
+            // SAFETY: the block was the caller's, as all of it was used for this.
+            unsafe { info.set_owner(owner) };
         }
         Ok(())
     }

@@ -9,7 +9,6 @@
 //! [`try_pin`](FrameInfo::try_pin) fail. That is what a walk without a lock needs: it finds a frame in an entry,
 //! tries to pin it, and then reads the entry again. Who takes the last reference away owns the frame alone.
 
-use core::fmt;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 const ONE_PIN: u64 = 1 << 32;
@@ -59,32 +58,35 @@ impl Owner {
     }
 }
 
-/// Why a count could not be changed; it is as it was.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CountError {
-    /// The frame has no reference left (or not as many pins): somebody has given up more than he had.
-    Underflow,
-    /// The count has reached 2^30.
-    Overflow,
-}
-
-impl fmt::Display for CountError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            CountError::Underflow => "more references or pins given up than were held",
-            CountError::Overflow => "too many references to one frame",
-        })
-    }
-}
-
-impl core::error::Error for CountError {}
-
 /// The state of one frame.
 ///
 /// ```
 /// use machine::FrameInfo;
 /// let info = FrameInfo::new();
 /// assert!(!info.try_get(), "nobody takes a reference to a free frame");
+/// ```
+///
+/// Safe code can ask what is known, and take references. It cannot give up what others hold, nor touch what they rely on:
+///
+/// ```compile_fail,E0624
+/// # let info = machine::FrameInfo::new();
+/// info.unpin(1);
+/// ```
+/// ```compile_fail,E0624
+/// # let info = machine::FrameInfo::new();
+/// info.put();
+/// ```
+/// ```compile_fail,E0624
+/// # let info = machine::FrameInfo::new();
+/// info.put_only();
+/// ```
+/// ```compile_fail,E0133
+/// # let info = machine::FrameInfo::new();
+/// info.set_owner(machine::Owner::Table(0));
+/// ```
+/// ```compile_fail,E0133
+/// # let info = machine::FrameInfo::new();
+/// info.word();
 /// ```
 #[derive(Debug)]
 #[repr(C, align(16))]
@@ -151,27 +153,20 @@ impl FrameInfo {
     }
 
     /// Gives up a reference that the caller holds. Returns whether it was the last: then the frame is the caller's
-    /// alone. Frames of a [`FrameSource`](crate::FrameSource) are given up there, by
-    /// [`release`](crate::FrameSource::release), which also takes them back.
-    ///
-    /// # Errors
-    /// [`CountError::Underflow`] if there is none besides the pins.
+    /// alone. `None` if there is none besides the pins.
     #[inline]
-    pub fn put(&self) -> Result<bool, CountError> {
+    pub(crate) fn put(&self) -> Option<bool> {
         self.sub(1, 0)
     }
 
-    /// Gives up `count` pins. Returns whether the last reference went with them.
-    ///
-    /// # Errors
-    /// [`CountError::Underflow`] if there are fewer.
+    /// Gives up `count` pins. Returns whether the last reference went with them; `None` if there are fewer.
     #[inline]
-    pub fn unpin(&self, count: u32) -> Result<bool, CountError> {
+    pub(crate) fn unpin(&self, count: u32) -> Option<bool> {
         self.sub(count, count)
     }
 
     #[inline]
-    fn sub(&self, refs: u32, pins: u32) -> Result<bool, CountError> {
+    fn sub(&self, refs: u32, pins: u32) -> Option<bool> {
         let what = u64::from(pins) * ONE_PIN + u64::from(refs);
         let rest = |counts: u64| {
             let (have_refs, have_pins) = (counts as u32, (counts >> 32) as u32);
@@ -181,10 +176,8 @@ impl FrameInfo {
         };
         // Release: what this holder did to the frame comes before its reuse. Acquire: the last one sees what all
         // others did; pairs with their Release. Relaxed on failure: nothing is looked at.
-        match self.counts.fetch_update(Ordering::AcqRel, Ordering::Relaxed, rest) {
-            Ok(before) => Ok(before as u32 == refs),
-            Err(_) => Err(CountError::Underflow),
-        }
+        let before = self.counts.fetch_update(Ordering::AcqRel, Ordering::Relaxed, rest).ok()?;
+        Some(before as u32 == refs)
     }
 
     /// Gives up the only reference, if it is the only one and there is no pin. Returns the references otherwise.
@@ -192,7 +185,7 @@ impl FrameInfo {
     /// # Errors
     /// The references that there are.
     #[inline]
-    pub fn put_only(&self) -> Result<(), u32> {
+    pub(crate) fn put_only(&self) -> Result<(), u32> {
         // AcqRel: as `sub`; Relaxed on failure: a number to report.
         match self.counts.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => Ok(()),
@@ -207,18 +200,25 @@ impl FrameInfo {
         Owner::unpack(self.owner.load(Ordering::Acquire))
     }
 
-    /// Says what the frame is used for from now on; for its owner alone, by
-    /// [`FrameSource::set_owner`](crate::FrameSource::set_owner), which a machine may watch.
+    /// Says what the frame is used for from now on: what is left to do for a machine that watches
+    /// [`FrameSource::set_owner`](crate::FrameSource::set_owner).
+    ///
+    /// # Safety
+    /// As there.
     #[inline]
-    pub fn set_owner(&self, owner: Owner) {
+    pub unsafe fn set_owner(&self, owner: Owner) {
         // Release: pairs with `owner`.
         self.owner.store(owner.pack(), Ordering::Release)
     }
 
     /// A word for whoever has the frame: a lock, a count, a link. 0 when the frame is allocated, and to be 0 again when it
     /// is freed.
+    ///
+    /// # Safety
+    /// The frame's owner says what the word means and who may change it, and memory safety may hang on that (a lock's
+    /// holder relies on it, a list follows its links). The caller keeps to it: the owner does, and whoever the owner lets.
     #[inline]
-    pub fn word(&self) -> &AtomicU32 {
+    pub unsafe fn word(&self) -> &AtomicU32 {
         &self.word
     }
 
@@ -279,12 +279,12 @@ mod tests {
         assert!(info.try_get() && info.try_pin(3));
         assert_eq!((info.refs(), info.pins()), (5, 3));
         assert_eq!(info.put_only(), Err(5));
-        assert_eq!(info.unpin(4), Err(CountError::Underflow));
-        assert_eq!((info.put(), info.put()), (Ok(false), Ok(false)));
-        assert_eq!(info.put(), Err(CountError::Underflow), "a pin keeps its reference");
-        assert_eq!((info.unpin(1), info.unpin(2)), (Ok(false), Ok(true)));
+        assert_eq!(info.unpin(4), None);
+        assert_eq!((info.put(), info.put()), (Some(false), Some(false)));
+        assert_eq!(info.put(), None, "a pin keeps its reference");
+        assert_eq!((info.unpin(1), info.unpin(2)), (Some(false), Some(true)));
         assert!(!info.try_pin(1) && !info.try_get(), "it is free");
-        assert_eq!(info.put(), Err(CountError::Underflow));
+        assert_eq!(info.put(), None);
         assert_eq!((info.refs(), info.pins()), (0, 0));
     }
 
@@ -309,7 +309,8 @@ mod tests {
             Owner::User,
         ];
         for owner in owners {
-            info.set_owner(owner);
+            // SAFETY: nobody relies on this one.
+            unsafe { info.set_owner(owner) };
             assert_eq!(info.owner(), owner);
         }
     }

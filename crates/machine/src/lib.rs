@@ -62,7 +62,7 @@ pub use addr::{PhysAddr, VirtAddr};
 pub use cpu::{AtomicCpuSet, CpuId, CpuSet, Cpus, MAX_CPUS};
 pub use frame::Frame;
 pub use frames::{CACHE_BATCH, CACHE_FRAMES, Frames, FramesError, MAX_ORDER};
-pub use info::{CountError, FrameInfo, Owner};
+pub use info::{FrameInfo, Owner};
 pub use irq::{IrqOff, Irqs};
 pub use lock::lock;
 pub use memory::{ENTRIES, Entries, Entry, Memory};

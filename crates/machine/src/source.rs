@@ -132,9 +132,15 @@ pub unsafe trait FrameSource {
     ///
     /// # Errors
     /// [`FrameError::NotOurs`].
+    ///
+    /// # Safety
+    /// The caller has the frame: nobody else uses its memory but by what the caller has shown him. And it is true: who reads
+    /// that a frame is a table, or a page in its constructed state, may use it as such. It is not said to be free.
     #[inline]
-    fn set_owner(&self, frame: Frame, owner: Owner) -> Result<(), FrameError> {
-        self.info(frame).ok_or(FrameError::NotOurs(frame))?.set_owner(owner);
+    unsafe fn set_owner(&self, frame: Frame, owner: Owner) -> Result<(), FrameError> {
+        let info = self.info(frame).ok_or(FrameError::NotOurs(frame))?;
+        // SAFETY: passed on.
+        unsafe { info.set_owner(owner) };
         Ok(())
     }
 

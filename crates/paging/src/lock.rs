@@ -75,5 +75,8 @@ pub(crate) fn lock<M: Machine>(
 ) -> Result<Option<Locked<'_, AtomicU32>>, Error> {
     let info = machine.info(frame).ok_or(Error::Malformed(at))?;
     machine.step(Access::Shared);
-    Ok(Locked::take(info.word(), || machine.relax()))
+    // SAFETY: the word of a table is the lock and the count of its entries, and is used as such here and by who has the table
+    // to himself; that the frame is a table our caller has from a table's entry.
+    let word = unsafe { info.word() };
+    Ok(Locked::take(word, || machine.relax()))
 }

@@ -131,7 +131,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             fixed: AtomicBool::new(false),
             engine: PhantomData,
         };
-        paging.machine().set_owner(root, Owner::Table(F::LEVELS - 1))?;
+        // SAFETY: it came from a quicklist, so it is ours, and a valid table of its level.
+        unsafe { paging.machine().set_owner(root, Owner::Table(F::LEVELS - 1)) }?;
         Ok(tables)
     }
 
@@ -217,8 +218,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let shared = level == F::LEVELS - 1 && self.kernel.is_some();
         let own = if shared { ENTRIES / 2 } else { ENTRIES };
         let mut left = machine.info(table).map_or(0, |info| {
-            // Relaxed: nobody else uses the tables any more.
-            info.word().load(Ordering::Relaxed)
+            // SAFETY: a table of ours: its count. Relaxed: nobody else uses the tables any more.
+            unsafe { info.word() }.load(Ordering::Relaxed)
         });
         for index in 0..own {
             if left == 0 {

@@ -274,7 +274,8 @@ fn on_another_list(seed: u64, ticks: bool) -> Result<(), Failure> {
     let hoard = |list: u8| {
         let take = || {
             let page = quick.alloc(list).unwrap();
-            sim.set_owner(page, Owner::Table(0)).unwrap();
+            // SAFETY: it is ours, and an empty table.
+            unsafe { sim.set_owner(page, Owner::Table(0)) }.unwrap();
             page
         };
         let pages: Vec<Frame> = (0..sim.free_count() / 2 + 1).map(|_| take()).collect();
@@ -303,7 +304,8 @@ fn on_another_list(seed: u64, ticks: bool) -> Result<(), Failure> {
             }
             // It takes a page and gives it back, as ever.
             if let Ok(page) = quick.alloc(QUICK_TABLE) {
-                sim.set_owner(page, Owner::Table(0)).unwrap();
+                // SAFETY: it is ours, and an empty table.
+                unsafe { sim.set_owner(page, Owner::Table(0)) }.unwrap();
                 // SAFETY: as it was.
                 unsafe { quick.free(QUICK_TABLE, page) }.unwrap();
             }

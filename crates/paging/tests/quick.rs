@@ -42,7 +42,8 @@ fn machine(cpus: usize, nodes: usize, frames: u64) -> (Sim, Arc<[AtomicU32; 2]>,
 
 fn take(lists: &QuickLists<Sim>, list: u8) -> Frame {
     let page = lists.alloc(list).unwrap();
-    lists.machine().set_owner(page, Owner::Table(0)).unwrap();
+    // SAFETY: it is ours, and in the state of a page that is a table.
+    unsafe { lists.machine().set_owner(page, Owner::Table(0)) }.unwrap();
     page
 }
 

@@ -65,7 +65,8 @@ fn single(sim: &Sim) {
     // The last of these is the page, the others the tables, by level.
     let frames: Vec<_> = (0..5).map(|_| sim.alloc(0, Place::Local).expect("memory")).collect();
     for level in (0..4).rev() {
-        sim.set_owner(frames[level], Owner::Table(level as u8)).expect("ours");
+        // SAFETY: the frame is ours, and holds words, whatever they are.
+        unsafe { sim.set_owner(frames[level], Owner::Table(level as u8)) }.expect("ours");
         let next = if level == 0 { frames[4] } else { frames[level - 1] };
         // SAFETY: the frame is a table.
         unsafe { sim.entry(frames[level], 1) }.expect("ours").store(next.start().get() | 3);

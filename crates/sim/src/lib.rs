@@ -62,7 +62,8 @@
 //!     // Four tables, one page.
 //!     let frames: Vec<_> = (0..5).map(|_| sim.alloc(0, Place::Local).unwrap()).collect();
 //!     for level in (0..4).rev() {
-//!         sim.set_owner(frames[level], Owner::Table(level as u8)).unwrap();
+//!         // SAFETY: the frame is ours. What the arena has at its beginning is empty tables.
+//!         unsafe { sim.set_owner(frames[level], Owner::Table(level as u8)) }.unwrap();
 //!     }
 //!     let page = frames[4];
 //!     for level in (0..4).rev() {

@@ -189,7 +189,7 @@ unsafe impl FrameSource for Sim {
         self.0.frames.info(frame)
     }
 
-    fn set_owner(&self, frame: Frame, owner: Owner) -> Result<(), FrameError> {
+    unsafe fn set_owner(&self, frame: Frame, owner: Owner) -> Result<(), FrameError> {
         self.instruction(self.cpu());
         let info = self.info(frame).ok_or(FrameError::NotOurs(frame))?;
         if self.watches() {
@@ -206,7 +206,8 @@ unsafe impl FrameSource for Sim {
             }
             self.stamp_owner(frame, before, owner);
         }
-        info.set_owner(owner);
+        // SAFETY: the caller's promise.
+        unsafe { info.set_owner(owner) };
         Ok(())
     }
 

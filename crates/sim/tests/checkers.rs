@@ -338,8 +338,9 @@ fn prune(seed: u64, mutant: Prune) -> Result<(), Failure> {
         if mutant != Prune::NoFlush {
             space.flush(AT & !0x1f_ffff, 0x20_0000, mutant != Prune::UpperLevelsStay);
         }
-        sim.set_owner(old, Owner::Kernel).unwrap();
         // SAFETY: nobody else uses the frame; that is what is tested.
+        unsafe { sim.set_owner(old, Owner::Kernel) }.unwrap();
+        // SAFETY: as above.
         unsafe { sim.frame_ptr(old).unwrap().write_bytes(0xff, 4096) };
         free(&sim, old);
     };
@@ -448,8 +449,10 @@ fn a_table_that_is_one_again() {
         let owner = || {
             wait(&sim, || turn.load(SeqCst) == 1);
             let table = space.unlink(AT, 0);
-            sim.set_owner(table, Owner::Quick(0)).unwrap();
-            sim.set_owner(table, Owner::Table(0)).unwrap();
+            // SAFETY: it was unlinked, and whether anybody walks it still is what is tested.
+            unsafe { sim.set_owner(table, Owner::Quick(0)) }.unwrap();
+            // SAFETY: as above; it is empty.
+            unsafe { sim.set_owner(table, Owner::Table(0)) }.unwrap();
             space.slot(AT, 1).store(table.start().get() | RW);
             turn.store(2, SeqCst);
         };
@@ -543,7 +546,8 @@ fn the_hardware_is_led_astray() {
                 space.activate(0);
                 let wrong = page(&sim);
                 clear(&sim, wrong);
-                sim.set_owner(wrong, owner).unwrap();
+                // SAFETY: it is ours, and empty.
+                unsafe { sim.set_owner(wrong, owner) }.unwrap();
                 space.set(AT, 1, wrong.start().get() | RW);
                 space.touch(AT);
             })],
@@ -692,7 +696,8 @@ fn leaks_are_named() {
     let sim = machine(2);
     let frame = sim.on_cpu(1, || {
         let frame = sim.alloc(2, Place::Local).unwrap();
-        sim.set_owner(frame, Owner::Kernel).unwrap();
+        // SAFETY: it is ours.
+        unsafe { sim.set_owner(frame, Owner::Kernel) }.unwrap();
         frame
     });
     let report = sim.check_leaks().unwrap_err();
@@ -724,11 +729,13 @@ fn quick(dirt: Option<(bool, usize)>, becomes: Owner) -> Option<Violation> {
             if let Some((true, index)) = dirt {
                 put(index, 1);
             }
-            sim.set_owner(frame, Owner::Quick(3)).unwrap();
+            // SAFETY: it is ours; whether it is in its constructed state is what is tested.
+            unsafe { sim.set_owner(frame, Owner::Quick(3)) }.unwrap();
             if let Some((false, index)) = dirt {
                 put(index, 1);
             }
-            sim.set_owner(frame, becomes).unwrap();
+            // SAFETY: as above.
+            unsafe { sim.set_owner(frame, becomes) }.unwrap();
         })],
     );
     run.err().map(|failure| failure.report().unwrap().violation.clone())

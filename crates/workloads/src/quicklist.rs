@@ -65,7 +65,8 @@ fn on_cpu<M: Machine, G: Concurrent, R>(lab: &Lab<'_, M, G, R>) -> Result<Report
         (lab.progress)(&format!("quicklist: {name}"));
         let own = |frame: Result<Frame, FrameError>| {
             let frame = frame?;
-            machine.set_owner(frame, Owner::Table(level))?;
+            // SAFETY: it was just taken, as an empty table, or a kernel's half.
+            unsafe { machine.set_owner(frame, Owner::Table(level)) }?;
             Ok(frame)
         };
         let before = Way {

@@ -53,7 +53,8 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Spare<'p, M, F, G> {
     /// One of them, to be a table of this level.
     pub(super) fn take(&mut self, level: u8) -> Option<Frame> {
         let table = self.pop()?;
-        self.tables.machine().set_owner(table, Owner::Table(level)).ok()?;
+        // SAFETY: it is ours, and empty, as a table of any level may be.
+        unsafe { self.tables.machine().set_owner(table, Owner::Table(level)) }.ok()?;
         Some(table)
     }
 
@@ -84,7 +85,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// An empty table that is not linked yet.
     pub(super) fn new_table(&self, level: u8) -> Result<Frame, Error> {
         let table = self.paging().quick().alloc(QUICK_TABLE)?;
-        self.machine().set_owner(table, Owner::Table(level))?;
+        // SAFETY: it came from a quicklist, so it is ours, and empty, as a table of any level may be.
+        unsafe { self.machine().set_owner(table, Owner::Table(level)) }?;
         Ok(table)
     }
 

@@ -93,8 +93,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 self.empty_table(new);
                 return Err(error);
             }
-            // Relaxed: it is linked by the exchange, which releases.
-            info.inspect(|info| info.word().store(ENTRIES as u32, Ordering::Relaxed));
+            // SAFETY: the count of a table that is ours alone. Relaxed: it is linked by the exchange, which releases.
+            info.inspect(|info| unsafe { info.word() }.store(ENTRIES as u32, Ordering::Relaxed));
             match entry.compare_exchange(value, link) {
                 Ok(()) => return Ok(true),
                 // Hardware has marked the page: so are the pieces.

@@ -53,7 +53,8 @@ fn finish(
 
 fn user_block(sim: &Sim, order: u8) -> Frame {
     let frame = sim.alloc(order, Place::Local).unwrap();
-    sim.set_owner(frame, Owner::User).unwrap();
+    // SAFETY: it is ours.
+    unsafe { sim.set_owner(frame, Owner::User) }.unwrap();
     frame
 }
 

@@ -95,7 +95,8 @@ impl<M> Construct<M> for Zeroed {}
 /// let lists = QuickLists::try_new(sim.clone(), [Box::new(Zeroed), Box::new(Zeroed)]).unwrap();
 /// sim.on_cpu(0, || {
 ///     let page = lists.alloc(QUICK_TABLE).unwrap();
-///     sim.set_owner(page, Owner::Table(0)).unwrap();
+///     // SAFETY: the page is ours, and an empty table.
+///     unsafe { sim.set_owner(page, Owner::Table(0)) }.unwrap();
 ///     // SAFETY: the page is as it was, and nobody else uses it.
 ///     unsafe { lists.free(QUICK_TABLE, page) }.unwrap();
 ///     assert_eq!(lists.alloc(QUICK_TABLE), Ok(page));
@@ -172,7 +173,8 @@ impl<M: Machine> QuickLists<M> {
         if info.refs() == 0 {
             return Err(FrameError::NotAllocated(frame));
         }
-        machine.set_owner(frame, Owner::Quick(list))?;
+        // SAFETY: the caller's promise: it is ours now, and in its constructed state.
+        unsafe { machine.set_owner(frame, Owner::Quick(list)) }?;
         // A link holds what is below 2^32 - 1: memory beyond 16 TiB is not kept.
         let number = u32::try_from(frame.number()).ok().filter(|number| *number != NOTHING);
         let near = info.node() == machine.local_node();
@@ -315,7 +317,8 @@ impl<M: Machine> QuickLists<M> {
                 return None;
             }
             let frame = Frame::new(head.into())?;
-            let link = self.machine.info(frame)?.word();
+            // SAFETY: the frame is on the list, and so its word is the list's link.
+            let link = unsafe { self.machine.info(frame)?.word() };
             list.head.store(link.load(Ordering::Relaxed), Ordering::Relaxed);
             link.store(0, Ordering::Relaxed);
             list.len.store(list.len.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
@@ -335,7 +338,9 @@ impl<M: Machine> QuickLists<M> {
             if len >= QUICK_MAX || list.is_asked() {
                 return false;
             }
-            info.word().store(list.head.load(Ordering::Relaxed), Ordering::Relaxed);
+            // SAFETY: the frame is the list's now, and so its word is the list's link.
+            let link = unsafe { info.word() };
+            link.store(list.head.load(Ordering::Relaxed), Ordering::Relaxed);
             list.head.store(number, Ordering::Relaxed);
             list.len.store(len + 1, Ordering::Relaxed);
             bump(&list.kept);
@@ -357,7 +362,8 @@ impl<M: Machine> QuickLists<M> {
             page.cast::<[u64; ENTRIES]>().as_mut()
         };
         kind.construct(machine, page);
-        machine.set_owner(frame, Owner::Quick(list))?;
+        // SAFETY: it was just allocated, and constructed.
+        unsafe { machine.set_owner(frame, Owner::Quick(list)) }?;
         self.with(list, |list| bump(&list.made));
         Ok(frame)
     }
@@ -371,8 +377,8 @@ impl<M: Machine> QuickLists<M> {
         let words = unsafe { page.cast::<[u64; ENTRIES]>().as_mut() };
         self.kinds[usize::from(list)].destruct(machine, words);
         if let Some(info) = machine.info(frame) {
-            // Relaxed: the frame is ours alone.
-            info.word().store(0, Ordering::Relaxed);
+            // SAFETY: the frame is ours alone. Relaxed: as that.
+            unsafe { info.word() }.store(0, Ordering::Relaxed);
         }
         // SAFETY: as above. Released, not freed: a walk without a lock may have mistaken it for a page, and hold a
         // reference for as long as it takes to see the mistake.

@@ -27,7 +27,8 @@ pub(crate) fn paging(sim: &Sim) -> Shared {
 /// A block of memory that a mapping will lead to.
 pub(crate) fn block(sim: &Sim, order: u8) -> Frame {
     let frame = sim.alloc(order, Place::Local).unwrap();
-    sim.set_owner(frame, Owner::User).unwrap();
+    // SAFETY: it is ours.
+    unsafe { sim.set_owner(frame, Owner::User) }.unwrap();
     frame
 }
 

@@ -146,7 +146,8 @@ pub(crate) fn index(at: u64, level: u8) -> usize {
 pub(crate) fn table(sim: &Sim, level: u8) -> Frame {
     let frame = page(sim);
     clear(sim, frame);
-    sim.set_owner(frame, Owner::Table(level)).unwrap();
+    // SAFETY: it is ours, and an empty table.
+    unsafe { sim.set_owner(frame, Owner::Table(level)) }.unwrap();
     frame
 }
 
