@@ -327,3 +327,92 @@ fn debts_are_paid_later() {
     });
     finish(&sim, &shared, space).unwrap();
 }
+
+/// Debts of pages of two sizes, and of tables, are one: its flush drops all of it, in whatever order they came.
+#[test]
+fn debts_together_are_all_of_them() {
+    let sim = Sim::new(Config { cpus: 2, frames: 4096, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    let space = sim.on_cpu(0, || Kept::new(Space::<Grace>::user(&shared, Asid(1), None).unwrap()));
+    // A large page, a small one, and one that is alone in its tables.
+    let kinds = [pages(0x20_0000, 512), pages(0x80_5000, 1), pages(0x7f_ffff_e000, 1)];
+    // They keep the tables of the first two.
+    let neighbours = [pages(0x40_0000, 512), pages(0x80_7000, 1)];
+    let map = |range: &VirtRange| {
+        let frame = block(&sim, if range.len() == 4096 { 0 } else { 9 });
+        space.map(*range, frame, Attrs::USER_RW).unwrap();
+        frame
+    };
+    let kept: Vec<Frame> = sim.on_cpu(0, || neighbours.iter().map(map).collect());
+    let orders = [[0, 1], [1, 0], [1, 2], [2, 1], [0, 2], [2, 0]];
+    for (order, by_join) in orders.iter().flat_map(|order| [(order, false), (order, true)]) {
+        let ranges = order.map(|kind| kinds[kind]);
+        let frames = sim.on_cpu(0, || ranges.map(|range| map(&range)));
+        sim.on_cpu(1, || {
+            activate(&space);
+            ranges.iter().for_each(|range| store(&sim, range.start(), 1));
+        });
+        sim.on_cpu(0, || {
+            let mut debt = space.no_debt();
+            for range in ranges {
+                let owed = space.unmap(range, |_| ()).unwrap();
+                match by_join {
+                    true => debt.join(owed.defer()),
+                    false => owed.defer_to(&mut debt),
+                }
+            }
+            let before = sim.counts();
+            space.pay(debt);
+            assert_eq!((sim.counts() - before).flushes, 1);
+            for range in ranges {
+                sim.check_flushed(space.root(), space.space(), range);
+                sim.check_ways_flushed(space.root(), space.space(), range);
+            }
+            frames.into_iter().for_each(|frame| release(&sim, frame));
+            assert!(sim.settle());
+        });
+    }
+    sim.on_cpu(0, || {
+        neighbours.iter().for_each(|range| space.unmap(*range, |_| ()).unwrap().flush());
+        kept.into_iter().for_each(|frame| release(&sim, frame));
+    });
+    finish(&sim, &shared, space).unwrap();
+}
+
+/// What hardware marks while another CPU protects or unmaps the page is not lost.
+fn marked(seed: u64, protect: bool) -> Result<(), Failure> {
+    let checks = Checks { stale: Stale::Off, ..Checks::ALL };
+    let sim = Sim::new(Config { cpus: 2, frames: 64, checks, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    let range = pages(0x5000, 1);
+    let (space, frame) = sim.on_cpu(0, || {
+        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
+        let frame = block(&sim, 0);
+        space.map(range, frame, Attrs::USER_RW).unwrap();
+        (Kept::new(space), frame)
+    });
+    let (mut wrote, mut dirty) = (false, false);
+    let changer = || {
+        if protect {
+            space.protect(range, Flags::READ | Flags::USER).unwrap().flush();
+        }
+        let gone = |page: Mapping| dirty = page.attrs.flags.contains(Flags::DIRTY);
+        space.unmap(range, gone).unwrap().flush();
+    };
+    let user = || {
+        activate(&space);
+        // SAFETY: ordinary memory; until the flush it may still be written.
+        wrote = unsafe { sim.store(range.start(), 1) }.is_ok();
+    };
+    seeded(&sim, seed, vec![Box::new(changer) as Program, Box::new(user)])?;
+    assert!(!wrote || dirty, "seed {seed}: written, and not dirty");
+    sim.on_cpu(0, || release(&sim, frame));
+    finish(&sim, &shared, space)
+}
+
+#[test]
+fn marks_are_not_lost() {
+    for protect in [false, true] {
+        right(3000, |seed| marked(seed, protect));
+    }
+}

@@ -128,6 +128,93 @@ fn no_page_of_a_program_is_global() {
     all_given_back(&sim, &shared).unwrap();
 }
 
+// --- CPUs that come and go ----------------------------------------------------------------------
+
+/// A CPU that leaves has nothing cached any more, and gets no more flushes; when it comes back it gets them again.
+#[test]
+fn who_leaves_takes_nothing_along() {
+    let sim = Sim::new(Config { frames: 64, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    let (space, other) = sim.on_cpu(0, || (user(&shared, 1).unwrap(), user(&shared, 2).unwrap()));
+    let range = pages(0x5000, 1);
+    let touch = |stays: bool| {
+        sim.on_cpu(1, || {
+            activate(&space);
+            // SAFETY: ordinary memory.
+            unsafe { sim.store(range.start(), 1) }.unwrap();
+            activate(&other);
+            if !stays {
+                // SAFETY: the other one is active.
+                unsafe { space.leave() };
+            }
+        })
+    };
+    for stays in [false, true, false] {
+        let frame = sim.on_cpu(0, || {
+            let frame = block(&sim, 0);
+            space.map(range, frame, Attrs::USER_RW).unwrap();
+            frame
+        });
+        touch(stays);
+        assert_eq!(space.cpus().load().len(), usize::from(stays));
+        sim.on_cpu(0, || {
+            let before = sim.counts();
+            space.unmap(range, |_| ()).unwrap().flush();
+            assert_eq!((sim.counts() - before).flushes, u64::from(stays));
+            sim.check_flushed(space.root(), space.space(), range);
+            sim.check_ways_flushed(space.root(), space.space(), range);
+            release(&sim, frame);
+        });
+    }
+    sim.on_cpu(0, || drop((space, other)));
+    all_given_back(&sim, &shared).unwrap();
+}
+
+/// A CPU is in the set before it can cache anything, as hardware does as soon as other tables are active.
+fn comes_beside_an_unmap(seed: u64) -> Result<(), Failure> {
+    let sim = Sim::new(Config { frames: 64, speculation: 1000, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    let (space, other) = sim.on_cpu(0, || (user(&shared, 1).unwrap(), user(&shared, 2).unwrap()));
+    let (space, other) = (ManuallyDrop::new(space), ManuallyDrop::new(other));
+    let range = pages(0x5000, 1);
+    let (mine, theirs) = sim.on_cpu(0, || {
+        let frames = (block(&sim, 0), block(&sim, 0));
+        space.map(range, frames.0, Attrs::USER_RW).unwrap();
+        other.map(range, frames.1, Attrs::USER_RW).unwrap();
+        frames
+    });
+    let comes = || {
+        activate(&other);
+        // SAFETY: ordinary memory.
+        unsafe { sim.load(range.start()) }.unwrap();
+        for _ in 0..2 {
+            activate(&space);
+            activate(&other);
+            // SAFETY: the other one is active.
+            unsafe { space.leave() };
+        }
+    };
+    let unmaps = || {
+        space.unmap(range, |_| ()).unwrap().flush();
+        sim.check_flushed(space.root(), space.space(), range);
+        sim.check_ways_flushed(space.root(), space.space(), range);
+        release(&sim, mine);
+    };
+    seeded(&sim, seed, vec![Box::new(unmaps) as Program, Box::new(comes)])?;
+    sim.on_cpu(0, || {
+        other.unmap(range, |_| ()).unwrap().flush();
+        release(&sim, theirs);
+        drop((ManuallyDrop::into_inner(space), ManuallyDrop::into_inner(other)));
+    });
+    Ok(all_given_back(&sim, &shared)?)
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no coroutines")]
+fn who_comes_is_flushed() {
+    right(1000, comes_beside_an_unmap);
+}
+
 // --- the kernel's half --------------------------------------------------------------------------
 
 /// Tables whose upper half a program's would lead to stay as long as it does: so only the kernel's of the same `Paging` will do.

@@ -86,7 +86,8 @@ pub struct Config {
     pub upper_entries: usize,
     /// Address-space tags, 1 (none) to 4096.
     pub tags: u32,
-    /// How often, in a thousand accesses, a CPU also translates the page before or behind, as it may at any time.
+    /// How often, in a thousand accesses, a CPU also translates the page before or behind, as it may at any time; and, as often,
+    /// when other tables become active, the page that it used last.
     pub speculation: u32,
     /// Whether a fault drops what it came from: the translation, and the cached upper-level entries that led to it. x86-64
     /// promises that, so a fault by an old entry does not come twice. Where hardware does not, as on RISC-V, the handler of page

@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::counts::Counters;
 use crate::tlb::{Tlb, Uppers, flush};
-use machine::{Asid, CpuId, Flush, Frame};
+use machine::{Asid, CpuId, Flush, Frame, VirtAddr};
 use oorandom::Rand32;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -37,6 +37,8 @@ pub(crate) struct State {
     pub(crate) walking: Option<Frame>,
     /// The tables that code has looked into since it began the section that it is in; only if that is checked.
     pub(crate) walked: Vec<Frame>,
+    /// The address that was translated last.
+    pub(crate) last: VirtAddr,
     pub(crate) random: Rand32,
 }
 
@@ -66,6 +68,7 @@ impl Cpu {
                 root: None,
                 walking: None,
                 walked: Vec::new(),
+                last: VirtAddr::default(),
                 random: Rand32::new(id.index() as u64),
             }),
             counts: Counters::default(),

@@ -114,6 +114,11 @@ impl Tlb for Sim {
         self.note_if(cpu, || What::Activate(root, asid));
         let now = self.0.log.now();
         self.check_table(root, self.0.config.levels - 1, VirtAddr::new(0), now, false);
+        if self.0.config.speculation != 0 {
+            let last = locked(&cpu.state).last;
+            self.speculate(cpu, root, asid, last);
+            self.instruction(cpu);
+        }
     }
 
     fn active(&self) -> Option<(Frame, Asid)> {

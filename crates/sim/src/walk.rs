@@ -44,7 +44,8 @@ impl Sim {
             return Err(fault(FaultKind::NotCanonical));
         }
         let (held, root, space) = {
-            let state = locked(&cpu.state);
+            let mut state = locked(&cpu.state);
+            state.last = at;
             let Some((root, space)) = state.root else { return Err(fault(FaultKind::NotPresent)) };
             (state.tlb.find(space, at), root, space)
         };
@@ -75,7 +76,9 @@ impl Sim {
             }
         };
         if self.0.config.speculation != 0 {
-            self.speculate(cpu, root, space, at);
+            let up = locked(&cpu.state).random.rand_u32() & 1 == 0;
+            let near = if up { at.checked_add(4096) } else { at.checked_sub(4096) };
+            near.inspect(|near| self.speculate(cpu, root, space, *near));
         }
         let offset = at.offset_in(found.size);
         let into =
@@ -89,20 +92,17 @@ impl Sim {
         self.note_if(cpu, || What::Fill(new.page, new.size, new.frame));
     }
 
-    /// Caches a neighbour that nobody asked for.
-    fn speculate(&self, cpu: &Cpu, root: Frame, space: Asid, at: VirtAddr) {
-        let (chosen, up) = {
-            let random = &mut locked(&cpu.state).random;
-            (random.rand_range(0..1000) < self.0.config.speculation, random.rand_u32() & 1 == 0)
+    /// Caches, now and then, a page that nobody asked for: the one beside what was asked for, or, as soon as other tables are
+    /// active, the one that was used before.
+    pub(crate) fn speculate(&self, cpu: &Cpu, root: Frame, space: Asid, at: VirtAddr) {
+        let possible = {
+            let state = &mut *locked(&cpu.state);
+            let chosen = state.random.rand_range(0..1000) < self.0.config.speculation;
+            chosen
+                && format::is_canonical(at, self.0.config.levels)
+                && state.tlb.find(space, at).is_none()
         };
-        let near = if up { at.checked_add(4096) } else { at.checked_sub(4096) };
-        let near = near.filter(|near| {
-            let possible = chosen && format::is_canonical(*near, self.0.config.levels);
-            possible && locked(&cpu.state).tlb.find(space, *near).is_none()
-        });
-        if let Some(near) = near
-            && let Ok(found) = self.walk(cpu, root, space, near, Want::default())
-        {
+        if possible && let Ok(found) = self.walk(cpu, root, space, at, Want::default()) {
             cpu.counts.speculated.add(1);
             self.fill(cpu, found);
         }
