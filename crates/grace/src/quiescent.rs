@@ -170,8 +170,7 @@ impl<'a> Periods<'a> {
     }
 }
 
-/// What a host tells the engine about its CPUs. One type is one domain: it has one state, and guards of another do not
-/// protect.
+/// What a host tells the engine about its CPUs. One type is one domain: guards of another do not protect.
 ///
 /// ```
 /// use grace::quiescent::{Domain, Periods, Quiescent, Shared, Slot};
@@ -200,7 +199,10 @@ impl<'a> Periods<'a> {
 /// # Safety
 /// - [`cpu`](Domain::cpu) is the CPU that the caller runs on, less than the number of slots. Whoever holds a guard is
 ///   not moved to another CPU, and while it is preempted nobody else announces for its CPU.
-/// - [`with`](Domain::with) always passes the same state.
+/// - [`with`](Domain::with) passes the same state on all CPUs that can reach the same pieces, and always the same on the same
+///   CPU. A kernel has one state. A host with many machines of one type passes each machine's own on its CPUs, and says that a
+///   structure which retires through this domain belongs to one of them: guards on another do not protect it.
+/// - A guard stays on the CPU that took it: where a thread can become a CPU, or another one, or none, no section is open.
 /// - While the value of [`exclusive`](Domain::exclusive) lives, nothing else runs on this CPU: no interrupt that uses
 ///   the engine, no other thread.
 pub unsafe trait Domain: 'static {

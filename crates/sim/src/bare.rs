@@ -7,9 +7,12 @@
 //! # Why it is right
 //! A thread is a CPU from the beginning of [`Bare::on_cpu`] to its end, and no other thread is: a flag for each CPU, taken by an
 //! exchange. While it is, the machine lives: the caller has a handle. So what the thread keeps of it, a pointer and a number,
-//! is good, and costs no count.
+//! is good, and costs no count. Who asks a machine which CPU this is, on a thread that is none of it, is told so by a panic.
+//!
+//! Guards stay on their CPU: no section is open where a thread becomes a CPU, or ceases to be one.
 
 use crate::drive::Program;
+use crate::here;
 use ::grace::quiescent::{Domain, Periods, Quiescent, Shared, Slot};
 use machine::{
     Asid, CpuId, CpuSet, Cpus, Flush, Frame, FrameError, FrameInfo, FrameRange, FrameSource,
@@ -82,10 +85,19 @@ thread_local! {
     };
 }
 
-/// This CPU's number.
-#[inline]
-fn cpu() -> usize {
-    HERE.with(|here| here.cpu.get())
+#[cold]
+fn nobody() -> ! {
+    panic!("this thread is not a CPU of this machine: use Bare::on_cpu")
+}
+
+/// Whether a section is open on the CPU that this thread is, if it is one: of the engine, or without interrupts.
+fn in_section() -> bool {
+    HERE.with(|here| {
+        // SAFETY: whoever made this thread a CPU of the machine keeps the machine until it is none any more.
+        let machine = unsafe { here.machine.get().as_ref() };
+        here.depth.get() != 0
+            || machine.is_some_and(|machine| machine.slots[here.cpu.get()].is_in_section())
+    })
 }
 
 /// The thread is what it was before.
@@ -98,6 +110,9 @@ struct Leave<'a> {
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
+        if in_section() {
+            here::lost_guard();
+        }
         BareGrace::away();
         let cpu = HERE.with(|here| {
             here.machine.set(self.machine);
@@ -142,8 +157,13 @@ impl Bare {
     /// Runs `f` on this thread as a CPU.
     ///
     /// # Panics
-    /// There is no such CPU, or something runs as it already.
+    /// There is no such CPU, or something runs as it already. Or a section is open, with a guard of [`BareGrace`] or without
+    /// interrupts, at the beginning on the CPU that the thread was, or at the end: guards stay on their CPU.
+    ///
+    /// # Aborts
+    /// `f` panics, and leaves a section open that somebody else has the guard of, or nobody.
     pub fn on_cpu<R>(&self, cpu: usize, f: impl FnOnce() -> R) -> R {
+        assert!(!in_section(), "{}", here::BEGINS);
         let taken = self.0.taken.get(cpu).unwrap_or_else(|| panic!("there is no cpu{cpu}"));
         // Acquire: pairs with the Release of `Leave`.
         assert!(!taken.swap(true, Ordering::Acquire), "something runs as cpu{cpu} already");
@@ -153,7 +173,10 @@ impl Bare {
             cpu: here.cpu.replace(cpu),
             depth: here.depth.replace(0),
         });
-        f()
+        // If a guard is in it, it is dropped here still, before `_leave`.
+        let result = f();
+        assert!(!in_section(), "{}", here::ENDS);
+        result
     }
 
     /// Runs each program on a thread of its own, the first as CPU 0 and so on, and waits for all.
@@ -211,7 +234,12 @@ unsafe impl Cpus for Bare {
 
     #[inline]
     fn current(&self) -> CpuId {
-        CpuId::new(cpu()).unwrap_or_default()
+        HERE.with(|here| {
+            if !ptr::eq(here.machine.get(), &*self.0) {
+                nobody();
+            }
+            CpuId::new(here.cpu.get()).unwrap_or_else(|| nobody())
+        })
     }
 
     fn online(&self) -> CpuSet {
@@ -342,7 +370,7 @@ impl fmt::Debug for Bare {
 pub struct BareCpus(());
 
 /// Reclamation by quiescent states of a [`Bare`] machine's CPUs, which announce them as a kernel's would: between
-/// operations.
+/// operations. As with [`Grace`](crate::Grace), what is retired on one machine is reached on no other.
 pub type BareGrace = Quiescent<BareCpus>;
 
 // SAFETY: a thread is one CPU, nothing interrupts it, and the state is its machine's.
@@ -351,7 +379,7 @@ unsafe impl Domain for BareCpus {
 
     #[inline]
     fn cpu() -> usize {
-        cpu()
+        HERE.with(|here| here.cpu.get())
     }
 
     fn exclusive() {}
@@ -359,9 +387,8 @@ unsafe impl Domain for BareCpus {
     #[inline]
     fn with<T>(f: impl FnOnce(Periods<'_>) -> T) -> T {
         let machine = HERE.with(|here| here.machine.get());
-        assert!(!machine.is_null(), "this thread is not a CPU: use Bare::on_cpu");
         // SAFETY: whoever made this thread a CPU of the machine keeps the machine until it is none any more.
-        let machine = unsafe { &*machine };
+        let machine = unsafe { machine.as_ref() }.unwrap_or_else(|| nobody());
         f(Periods::new(&machine.shared, &machine.slots))
     }
 }

@@ -16,6 +16,10 @@ pub struct SimCpus(());
 
 /// Reclamation by quiescent states of the machine's CPUs.
 ///
+/// Each machine has a state of its own, and guards of one do not protect what is retired on another. So a structure that
+/// retires through this is reached on the CPUs of one machine, from its first piece to its last: whoever makes two machines in
+/// one program keeps their structures apart. Nothing checks it.
+///
 /// ```
 /// use grace::Reclaim;
 /// use sim::{Config, Grace, Sim};

@@ -44,6 +44,21 @@ pub(crate) fn set(here: Here) -> Here {
     HERE.replace(here)
 }
 
+/// Why a thread may not become a CPU now.
+pub(crate) const BEGINS: &str =
+    "a section is open on the CPU that this thread is: its guard could end on another";
+/// Why it may not cease to be one.
+pub(crate) const ENDS: &str =
+    "a section is open at the end of what ran as a CPU: its guard could end on another";
+
+/// A thread unwinds from what ran as a CPU, and somebody else may have a guard of that CPU: there is nowhere that it could
+/// end rightly.
+#[cold]
+pub(crate) fn lost_guard() -> ! {
+    eprintln!("{ENDS}");
+    std::process::abort()
+}
+
 /// Puts back what the thread was before.
 pub(crate) struct Restore(pub(crate) Here);
 

@@ -153,7 +153,11 @@ impl Sim {
     /// When a program ends its CPU is idle: no table is active there, but what it has cached stays.
     ///
     /// # Panics
-    /// There is no such CPU, or something runs as it already.
+    /// There is no such CPU, or something runs as it already. Or a section is open, with a guard of [`Grace`] or without
+    /// interrupts, at the beginning on the CPU that the thread was, or at the end: guards stay on their CPU.
+    ///
+    /// # Aborts
+    /// `f` panics, and leaves a section open that somebody else has the guard of, or nobody.
     pub fn on_cpu<R>(&self, cpu: usize, f: impl FnOnce() -> R) -> R {
         self.run_as(cpu, false, f)
     }
@@ -162,8 +166,21 @@ impl Sim {
     pub(crate) fn run_as<R>(&self, cpu: usize, driven: bool, f: impl FnOnce() -> R) -> R {
         self.attach(cpu);
         let _restore = Restore(here::set(self.as_cpu(cpu, std::ptr::null(), driven)));
-        let _detach = Detach(self, cpu);
-        f()
+        let _detach = Detach { sim: self, cpu, driven };
+        // If a guard is in it, it is dropped here still, before `_detach`.
+        let result = f();
+        self.assert_no_section(cpu);
+        result
+    }
+
+    /// Whether a section is open on a CPU, as that CPU itself sees it: of the engine, or without interrupts.
+    fn in_section(&self, cpu: usize) -> bool {
+        self.0.graces[cpu].is_in_section() || self.0.cpus[cpu].depth() != 0
+    }
+
+    /// At the end of what runs as a CPU.
+    pub(crate) fn assert_no_section(&self, cpu: usize) {
+        assert!(!self.in_section(cpu), "{}", here::ENDS);
     }
 
     /// What a host thread is that runs as a CPU; there must be such a CPU.
@@ -173,6 +190,8 @@ impl Sim {
     }
 
     pub(crate) fn attach(&self, cpu: usize) {
+        let open = Sim::here().is_some_and(|sim| sim.in_section(sim.cpu().id.index()));
+        assert!(!open, "{}", here::BEGINS);
         let known = self.0.cpus.get(cpu).unwrap_or_else(|| panic!("the machine has no cpu{cpu}"));
         let mut mail = locked(&known.mail);
         assert!(!mail.attached, "something runs as cpu{cpu} already");
@@ -469,11 +488,19 @@ pub(crate) fn nobody() -> ! {
     panic!("this thread is not a CPU of this machine: use Sim::on_cpu, sim::threads or sim::seeded")
 }
 
-struct Detach<'a>(&'a Sim, usize);
+struct Detach<'a> {
+    sim: &'a Sim,
+    cpu: usize,
+    driven: bool,
+}
 
 impl Drop for Detach<'_> {
     fn drop(&mut self) {
-        self.0.detach(self.1);
+        // A driver's programs are sent to it, so they have nowhere to leave a guard.
+        if !self.driven && self.sim.in_section(self.cpu) {
+            here::lost_guard();
+        }
+        self.sim.detach(self.cpu);
     }
 }
 

@@ -89,7 +89,8 @@ thread_local! {
 /// Runs the programs on one host thread, the first as CPU 0 and so on, changing between them at steps, as the seed says.
 ///
 /// A program that loops until another has done something must call [`Step::relax`](machine::Step::relax) in the loop,
-/// and must not wait by other means: a lock of the host that is held at a step would never be given back.
+/// and must not wait by other means: a lock of the host that is held at a step would never be given back. All programs
+/// share the host thread's thread-locals: guards, which belong to a CPU, have no place there.
 ///
 /// ```
 /// use machine::{Access, Step};
@@ -163,7 +164,10 @@ fn drive(
                 if sim.is_halted() {
                     Err(Box::new(Halt) as _)
                 } else {
-                    catch_unwind(AssertUnwindSafe(program))
+                    catch_unwind(AssertUnwindSafe(|| {
+                        program();
+                        sim.assert_no_section(cpu);
+                    }))
                 }
             };
             // SAFETY: it borrows from this function's callers, and all coroutines end below, before it returns; the
