@@ -36,7 +36,8 @@
 //! right. Lists of retired pieces are changed under [`Domain::exclusive`].
 //!
 //! # What the host does
-//! It implements [`Domain`], calls [`announce`](Quiescent::announce) from each CPU's timer and
+//! It implements [`Domain`], calls [`start`](Quiescent::start) on each CPU before that retires anything,
+//! [`announce`](Quiescent::announce) from each CPU's timer and
 //! [`away`](Quiescent::away) before it halts an idle CPU, and calls [`reclaim`](Quiescent::reclaim) where frees may
 //! run: in the idle loop, in a thread, or before it allocates.
 
@@ -118,7 +119,8 @@ impl Shared {
     }
 
     /// Pieces that were retired when there was no memory to remember them: they are never freed. 0 unless the heap was
-    /// exhausted while [`BATCH`] pieces more of one CPU waited for a grace period.
+    /// exhausted while [`BATCH`] pieces more of one CPU waited for a grace period; or while a CPU retired that had none when it
+    /// started ([`Quiescent::start`]), or that left all it had to the others when it went away.
     pub fn lost(&self) -> u64 {
         // Relaxed: a statistic.
         self.lost.load(Ordering::Relaxed)
@@ -192,6 +194,7 @@ impl<'a> Periods<'a> {
 /// let guard = <Grace as grace::Reclaim>::pin();
 /// assert!(!Grace::announce(), "in a section");
 /// drop(guard);
+/// assert!(Grace::start(), "what is retired is remembered");
 /// assert!(Grace::announce());
 /// # }
 /// ```
@@ -307,6 +310,18 @@ unsafe impl<D: Domain> Reclaim for Quiescent<D> {
 unsafe impl<D: Domain> Concurrent for Quiescent<D> {}
 
 impl<D: Domain> Quiescent<D> {
+    /// Makes this CPU ready to retire: gets memory for [`BATCH`] pieces, which are remembered then whether the heap has any left
+    /// or not. Returns whether there is memory for it.
+    ///
+    /// For a CPU's start. Allocates once, unless it has been called before; where it was not, the first piece allocates.
+    pub fn start() -> bool {
+        let _exclusive = D::exclusive();
+        D::with(|periods| {
+            // SAFETY: this CPU's own, and `exclusive` keeps all else off it.
+            periods.slots[D::cpu()].batches.with_mut(|batches| unsafe { (*batches).prepare() })
+        })
+    }
+
     /// Says that this CPU is in no section, unless it is. Returns whether it was not.
     ///
     /// For the timer interrupt and the idle loop. One fence and some accesses to this CPU's own lines; with something

@@ -11,8 +11,10 @@
 //!
 //! # Where the tables wait
 //! In themselves: a chain, by a [`note`] in word 0 of each. To hardware and software alike a note is an absent entry, and a
-//! table that is unlinked has nothing but absent entries. Nothing is allocated, so nothing can fail. When the grace period
-//! is over the notes are cleared, and the tables are in their constructed state again (I6).
+//! table that is unlinked has nothing but absent entries. Nothing is allocated for it. To the engine a chain is one piece, however
+//! long it is, and a CPU that has started has memory in hand to remember some dozens of them (`grace::quiescent`); so tables
+//! are not lost when the heap gives out. When the grace period is over the notes are cleared, and the tables are in their
+//! constructed state again (I6).
 
 use crate::format::{Format, note, noted};
 use crate::paging::Paging;

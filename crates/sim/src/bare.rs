@@ -173,6 +173,7 @@ impl Bare {
             cpu: here.cpu.replace(cpu),
             depth: here.depth.replace(0),
         });
+        assert!(BareGrace::start(), "no memory for what this CPU retires");
         // If a guard is in it, it is dropped here still, before `_leave`.
         let result = f();
         assert!(!in_section(), "{}", here::ENDS);

@@ -167,6 +167,7 @@ impl Sim {
         self.attach(cpu);
         let _restore = Restore(here::set(self.as_cpu(cpu, std::ptr::null(), driven)));
         let _detach = Detach { sim: self, cpu, driven };
+        self.start();
         // If a guard is in it, it is dropped here still, before `_detach`.
         let result = f();
         self.assert_no_section(cpu);
@@ -176,6 +177,11 @@ impl Sim {
     /// Whether a section is open on a CPU, as that CPU itself sees it: of the engine, or without interrupts.
     fn in_section(&self, cpu: usize) -> bool {
         self.0.graces[cpu].is_in_section() || self.0.cpus[cpu].depth() != 0
+    }
+
+    /// At the beginning of what runs as a CPU, there.
+    pub(crate) fn start(&self) {
+        assert!(Grace::start(), "no memory for what this CPU retires");
     }
 
     /// At the end of what runs as a CPU.

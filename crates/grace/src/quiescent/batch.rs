@@ -4,8 +4,8 @@
 //! list; pieces are freed from the front. Emptied blocks are kept, [`SPARES`] at most, so that a CPU whose batches are freed as
 //! fast as they fill does not allocate.
 //!
-//! Retiring cannot fail, so the heap must not be what it depends on. Whenever a block is begun another is got ready, if
-//! there is memory. If there is none, pieces go where there is room: in that one; in the last closed block, which waits
+//! Retiring cannot fail, so the heap must not be what it depends on. A CPU that starts has a block ready, and says so if it can
+//! have none. Whenever a block is begun another is got ready, if there is memory. If there is none, pieces go where there is room: in that one; in the last closed block, which waits
 //! longer then. Only when a CPU has a whole block's worth of pieces more than it had when the heap gave out, and no grace period
 //! has ended since, is a piece lost, and counted.
 //!
@@ -163,10 +163,16 @@ impl Batches {
     #[cold]
     fn begin(&mut self) -> Option<NonNull<Block>> {
         let block = self.spare.iter_mut().find_map(Option::take).or_else(Block::new);
+        self.prepare();
+        block
+    }
+
+    /// Has an empty block in hand. Returns whether there is one.
+    pub(super) fn prepare(&mut self) -> bool {
         if self.spare.iter().all(Option::is_none) {
             self.spare[0] = Block::new();
         }
-        block
+        self.spare.iter().any(Option::is_some)
     }
 
     /// Closes what is being filled. Returns the last period that something here waits for.
@@ -180,8 +186,9 @@ impl Batches {
         self.closed.ends.map(|_| self.closed.newest)
     }
 
-    /// All that is here, closed.
+    /// All that is here, closed. Blocks in hand stay, and there is one if there is memory.
     pub(super) fn leave(&mut self, target: impl FnOnce() -> u64) -> List {
+        self.prepare();
         self.close(target);
         core::mem::take(&mut self.closed)
     }

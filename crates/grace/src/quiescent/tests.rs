@@ -68,6 +68,45 @@ fn retire(state: &'static State, pieces: usize) {
     }
 }
 
+/// The heap gives out before the first piece is retired: a CPU that has started remembers a block's worth, all the same.
+#[test]
+fn a_cpu_that_has_started_loses_nothing() {
+    let state = State::new(2);
+    assert!(state.on(0, Grace::start) && state.on(0, Grace::start));
+    NO_MEMORY.set(true);
+    assert!(!state.on(1, Grace::start), "it says so");
+    assert!(state.on(0, Grace::start), "it has what it needs");
+    for round in 1..4 {
+        state.on(0, || {
+            retire(state, BATCH);
+            (0..3).for_each(|_| assert!(Grace::announce()));
+            Grace::reclaim(usize::MAX);
+        });
+        assert_eq!((state.freed(), state.shared.lost()), (round * BATCH, 0));
+    }
+    // One that has not is told of by the count.
+    state.on(1, || retire(state, 1));
+    NO_MEMORY.set(false);
+    assert_eq!(state.shared.lost(), 1);
+}
+
+/// What a CPU has in hand stays its own when it goes away, with what it has retired left to the others.
+#[test]
+fn a_cpu_that_comes_back_loses_nothing() {
+    let state = State::new(2);
+    assert!(state.on(0, Grace::start));
+    for _ in 0..3 {
+        state.on(0, || {
+            retire(state, 1);
+            assert!(Grace::away());
+        });
+    }
+    NO_MEMORY.set(true);
+    state.on(0, || retire(state, BATCH));
+    NO_MEMORY.set(false);
+    assert_eq!(state.shared.lost(), 0);
+}
+
 #[test]
 fn freed_when_all_have_announced() {
     let state = State::new(3);

@@ -165,6 +165,7 @@ fn drive(
                     Err(Box::new(Halt) as _)
                 } else {
                     catch_unwind(AssertUnwindSafe(|| {
+                        sim.start();
                         program();
                         sim.assert_no_section(cpu);
                     }))
