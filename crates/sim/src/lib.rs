@@ -86,6 +86,7 @@
 #![deny(missing_docs)]
 
 mod arena;
+mod attach;
 mod bare;
 mod checks;
 mod config;
