@@ -35,7 +35,7 @@ use alloc::boxed::Box;
 use alloc::collections::TryReserveError;
 use core::sync::atomic::Ordering;
 use machine::{
-    CpuId, CpuSet, ENTRIES, Frame, FrameError, FrameInfo, Machine, Owner, PerCpu, Place,
+    Access, CpuId, CpuSet, ENTRIES, Frame, FrameError, FrameInfo, Machine, Owner, PerCpu, Place,
 };
 use stats::{List, NOTHING};
 
@@ -319,6 +319,8 @@ impl<M: Machine> QuickLists<M> {
             let frame = Frame::new(head.into())?;
             // SAFETY: the frame is on the list, and so its word is the list's link.
             let link = unsafe { self.machine.info(frame)?.word() };
+            // None of it is shared, but with an interrupt that came in here.
+            self.machine.step(Access::Shared);
             list.head.store(link.load(Ordering::Relaxed), Ordering::Relaxed);
             link.store(0, Ordering::Relaxed);
             list.len.store(list.len.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
@@ -338,6 +340,8 @@ impl<M: Machine> QuickLists<M> {
             if len >= QUICK_MAX || list.is_asked() {
                 return false;
             }
+            // As in `pop`.
+            self.machine.step(Access::Shared);
             // SAFETY: the frame is the list's now, and so its word is the list's link.
             let link = unsafe { info.word() };
             link.store(list.head.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -1,0 +1,170 @@
+//! Pins beside what is done to pages of all sizes, under the deterministic driver. What has been read of an entry may have
+//! changed before the pin is there: other frames, fewer rights, other blocks.
+
+mod common;
+
+use common::*;
+use machine::*;
+use paging::*;
+use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, seeded};
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+const AT: u64 = 0x4000_0000;
+
+fn machine() -> (Sim, Shared, ManuallyDrop<Space>) {
+    let checks = Checks { stale: Stale::Freed, ..Checks::ALL };
+    let config = Config { cpus: 2, frames: 1024 + 64, tick: Some(23), checks, ..Config::default() };
+    let sim = Sim::new(config).unwrap();
+    let shared = paging(&sim);
+    let space = sim.on_cpu(0, || Space::<Grace>::user(&shared, Asid(1), None).unwrap());
+    (sim, shared, ManuallyDrop::new(space))
+}
+
+fn finish(sim: &Sim, shared: &Shared, space: ManuallyDrop<Space>) -> Result<(), Failure> {
+    sim.on_cpu(0, || drop(ManuallyDrop::into_inner(space)));
+    Ok(all_given_back(sim, shared)?)
+}
+
+/// A word of a frame that says whose it is.
+fn tag(sim: &Sim, frame: Frame) -> &AtomicU64 {
+    // SAFETY: a word that the tests use atomically only.
+    unsafe { sim.frame_ptr(frame).unwrap().cast().as_ref() }
+}
+
+const OURS: u64 = 1;
+const THEIRS: u64 = 2;
+const FROZEN: u64 = 3;
+
+fn tag_all(sim: &Sim, first: Frame, order: u8, value: u64) {
+    // The first few are enough: no more are pinned.
+    for number in 0..(1u64 << order).min(4) {
+        tag(sim, first.checked_add(number).unwrap()).store(value, Relaxed);
+    }
+}
+
+/// Pins for writing; what is pinned is as it was mapped, and may be written.
+fn pin_some(sim: &Sim, space: &Space, count: usize) {
+    let mut into = [Frame::default(); 3];
+    for _ in 0..6 {
+        let Ok(pins) = space.get_user_pages_fast(virt(AT), true, &mut into[..count], |_, _| false)
+        else {
+            continue;
+        };
+        for frame in pins.frames() {
+            for _ in 0..2 {
+                assert_eq!(tag(sim, *frame).load(Relaxed), OURS);
+                sim.step(Access::Shared);
+            }
+        }
+    }
+}
+
+/// A page of this order is unmapped, and its frames are somebody else's; again and again.
+fn unmapped(seed: u64, order: u8) -> Result<(), Failure> {
+    let (sim, shared, space) = machine();
+    let range = pages(AT, 1 << order);
+    let owner = || {
+        for _ in 0..3 {
+            let first = block(&sim, order);
+            tag_all(&sim, first, order, OURS);
+            space.map(range, first, Attrs::USER_RW).unwrap();
+            (0..20).for_each(|_| sim.step(Access::Shared));
+            space.unmap(range, |_| ()).unwrap().flush();
+            release(&sim, first);
+            let Ok(other) = sim.alloc(order, Place::Local) else { continue };
+            if other == first {
+                // It was the last reference: nobody has it pinned.
+                tag_all(&sim, other, order, THEIRS);
+            }
+            (0..40).for_each(|_| sim.step(Access::Shared));
+            release(&sim, other);
+        }
+    };
+    let pinner = || pin_some(&sim, &space, 3);
+    seeded(&sim, seed, vec![Box::new(owner) as Program, Box::new(pinner)])?;
+    finish(&sim, &shared, space)
+}
+
+/// A page of this order may not be written any more, and does not change then, unless it is pinned: as before a fork.
+fn frozen(seed: u64, order: u8) -> Result<(), Failure> {
+    let (sim, shared, space) = machine();
+    let range = pages(AT, 1 << order);
+    let first = sim.on_cpu(0, || {
+        let first = block(&sim, order);
+        tag_all(&sim, first, order, OURS);
+        space.map(range, first, Attrs::USER_RW).unwrap();
+        first
+    });
+    let owner = || {
+        for _ in 0..3 {
+            (0..20).for_each(|_| sim.step(Access::Shared));
+            space.protect(range, Flags::READ | Flags::USER).unwrap().flush();
+            if sim.info(first).unwrap().pins() == 0 {
+                tag_all(&sim, first, order, FROZEN);
+                (0..40).for_each(|_| sim.step(Access::Shared));
+                tag_all(&sim, first, order, OURS);
+            }
+            space.protect(range, Flags::READ | Flags::WRITE | Flags::USER).unwrap().flush();
+        }
+    };
+    let pinner = || pin_some(&sim, &space, 3.min(1 << order));
+    seeded(&sim, seed, vec![Box::new(owner) as Program, Box::new(pinner)])?;
+    sim.on_cpu(0, || {
+        space.unmap(range, |_| ()).unwrap().flush();
+        release(&sim, first);
+    });
+    finish(&sim, &shared, space)
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no coroutines")]
+fn pages_that_are_unmapped_are_not_pinned() {
+    right(1000, |seed| unmapped(seed, 0));
+    right(1000, |seed| unmapped(seed, 9));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no coroutines")]
+fn pages_that_may_not_be_written_are_not_pinned_for_it() {
+    right(1000, |seed| frozen(seed, 0));
+    right(1000, |seed| frozen(seed, 9));
+}
+
+/// A page that is there all the time is no hole to the locked path, whatever becomes of its entry meanwhile.
+fn split(seed: u64) -> Result<(), Failure> {
+    let (sim, shared, space) = machine();
+    let range = pages(AT, 512);
+    let large = sim.on_cpu(0, || {
+        let large = block(&sim, 9);
+        space.map(range, large, Attrs::USER_RW).unwrap();
+        large
+    });
+    let done = AtomicBool::new(false);
+    let splitter = || {
+        // The other CPU is kept where it is, for as long as it takes to fill a table.
+        let theirs = sim.clone();
+        sim.interrupt(1, move || (0..1500).for_each(|_| theirs.step(Access::Shared)));
+        space.split(virt(AT), PageSize::Size4K).unwrap().flush();
+        done.store(true, Relaxed);
+    };
+    let pinner = || {
+        let mut into = [Frame::default(); 2];
+        while !done.load(Relaxed) {
+            let pins = space.get_user_pages(virt(AT), true, &mut into, |_, _| false).unwrap();
+            assert_eq!(pins.frames(), [large, large.checked_add(1).unwrap()]);
+        }
+    };
+    seeded(&sim, seed, vec![Box::new(splitter) as Program, Box::new(pinner)])?;
+    sim.on_cpu(0, || {
+        space.unmap(range, |_| ()).unwrap().flush();
+        release(&sim, large);
+    });
+    finish(&sim, &shared, space)
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no coroutines")]
+fn the_locked_path_knows_no_holes_where_there_are_none() {
+    right(500, split);
+}
