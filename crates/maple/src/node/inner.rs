@@ -122,20 +122,27 @@ impl Inner {
         }
     }
 
-    /// Takes over the separators, children and gaps of some neighbours in another node, which end at `end`.
+    /// Appends the separators, children and gaps of some neighbours in another node, which end at `end`. There must be room.
     ///
     /// # Safety
     /// Nobody else looks at this node, which is new, and nobody changes the other.
-    pub(crate) unsafe fn fill_part(&self, other: &Inner, end: usize, part: Range<usize>) {
-        let len = part.len();
-        // SAFETY: the caller's promise; so many are there.
+    pub(crate) unsafe fn append(&self, other: &Inner, end: usize, part: Range<usize>) {
+        // SAFETY: the caller's promise; so many are there, and fit.
         unsafe {
-            let (to, from) = (self.seps_mut(), other.seps());
-            to.len = len as u8;
-            to.bounds[..len - 1].copy_from_slice(&from.bounds[part.start..part.end - 1]);
-            to.bounds[len - 1] = end;
-            copy_cells(&other.children[part.start..], &self.children, len);
-            copy_cells(&other.gaps[part.start..], &self.gaps, len);
+            let (to, from, n) = (self.seps_mut(), other.seps(), part.len());
+            let at = to.len();
+            let last = at + n - 1;
+            few::copy(
+                from.bounds.as_ptr().add(part.start),
+                to.bounds.as_mut_ptr().add(at),
+                last - at,
+            );
+            if last < INNER_SLOTS - 1 {
+                to.bounds[last] = end;
+            }
+            to.len += n as u8;
+            copy_cells(&other.children[part.start..], &self.children[at..], n);
+            copy_cells(&other.gaps[part.start..], &self.gaps[at..], n);
         }
     }
 

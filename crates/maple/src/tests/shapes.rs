@@ -1,7 +1,7 @@
 //! Particular shapes: growth in one direction, the ends of the index range, stores over everything.
 
-use super::{Cells, check};
-use crate::layout::{ALWAYS_WIDE, NARROW, WIDE};
+use super::{Cells, Dice, check};
+use crate::layout::{ALWAYS_WIDE, INNER_SLOTS, NARROW, WIDE};
 use crate::testing::{Flaky, Owned};
 use crate::{Error, MapleTree};
 use grace::Single;
@@ -140,6 +140,29 @@ fn a_run_of_stores_leaves_full_leaves() {
         let room = stats.leaves * (scale.full / scale.entry);
         assert!(stats.entries * 10 > room * 8 || N < 100, "{stats:?}");
     }
+}
+
+#[test]
+fn full_nodes_share_with_their_siblings() {
+    let n = if cfg!(miri) { 200 } else { 20_000 };
+    let mut tree = MapleTree::<u32>::new();
+    let mut writer = tree.get_mut();
+    let mut dice = Dice(11);
+    let mut order: Vec<usize> = (0..n).collect();
+    (1..n).for_each(|i| order.swap(i, dice.roll(i + 1)));
+    for i in order {
+        writer.store_range(i * 0x10..=i * 0x10 + 7, 1).unwrap();
+        if cfg!(miri) || i % 64 == 0 {
+            writer.validate().unwrap();
+        }
+    }
+    let stats = writer.stats();
+    let (inners, children) = (stats.nodes - stats.leaves, stats.nodes - 1);
+    // Cut in halves alone, they have 10.9 on average.
+    assert!(
+        cfg!(miri) || INNER_SLOTS < 16 || ALWAYS_WIDE || children * 10 > inners * 113,
+        "{children} {inners}"
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Room for one more child: a full inner node is cut in two before a leaf below it is.
+//! Room for one more child: a full inner node is cut in two before a leaf below it is, or shares with a sibling that has
+//! room for several.
 //!
 //! By itself that changes nothing that a reader could tell. The nodes are cut from the highest full one down, each by
 //! itself, and the write begins anew after each; so what fails half-way leaves a tree as good as before (I7).
@@ -11,6 +12,11 @@ use crate::error::Error;
 use crate::layout::{INNER_MIN, INNER_SLOTS, MAX_HEIGHT};
 use crate::node::Link;
 use grace::Reclaim;
+
+/// A sibling with no more children takes some over from a full one. With some more it would be worth it seldom.
+const ROOM_FOR_MANY: usize = if INNER_SLOTS > 4 { INNER_SLOTS / 2 + 1 } else { INNER_SLOTS - 2 };
+// Both have room afterwards.
+const _: () = assert!(INNER_SLOTS + ROOM_FOR_MANY <= 2 * (INNER_SLOTS - 1));
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// Cuts the highest of the full nodes above the leaf, up from its parent. False, and nothing done, if there would be too
@@ -31,6 +37,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         if is_root && trail.height == MAX_HEIGHT {
             return Ok(false);
         }
+        if !is_root && self.share(trail, level)? {
+            return Ok(true);
+        }
         let in_place = self.supplies.bin.is_exclusive() && !is_root;
         self.supplies.nodes.fill(Need { leaves: 0, inners: 2 + usize::from(!in_place) })?;
         // Nothing fails from here on.
@@ -50,7 +59,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             let new = self.supplies.nodes.take_inner();
             // SAFETY: the new node is ours alone; the old one does not change.
             let gap = unsafe {
-                new.as_ref().fill_part(node, end, part);
+                new.as_ref().append(node, end, part);
                 new.as_ref().max_gap(usize::MAX)
             };
             (end, Link::inner(new, level), gap)
@@ -74,6 +83,85 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 }
             }
             self.supplies.bin.node(trail.link(level));
+        }
+        Ok(true)
+    }
+
+    /// Evens a full node, the one on the way at `level`, out with a sibling; false, and nothing done, if none has room for several children.
+    ///
+    /// That takes as many new nodes as a cut, one in a hundred writes, and leaves one less: inner nodes are fuller by it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    fn share(&mut self, trail: &Trail, level: usize) -> Result<bool, Error> {
+        // SAFETY: the promise of `Target::new`; the node is not the root.
+        let ((_, taken), (above, own)) = unsafe { (trail.step(level), trail.step(level + 1)) };
+        // A run of writes in one direction does not come back.
+        if taken == 0 || taken + 1 == INNER_SLOTS {
+            return Ok(false);
+        }
+        // SAFETY: as above.
+        let (seps, end) = unsafe { (above.seps(), trail.max(level + 1)) };
+        // SAFETY: as above.
+        let node = |slot: usize| unsafe { above.child(slot).as_inner() };
+        // SAFETY: as above.
+        let len = |slot: usize| unsafe { node(slot).seps() }.len();
+        let first = [own.wrapping_sub(1), own].into_iter().find(|&first| {
+            let other = if first == own { own + 1 } else { first };
+            // SAFETY: as above. A node on the way is this tree's own.
+            other < seps.len()
+                && len(other) <= ROOM_FOR_MANY
+                && !(E::SHARES && unsafe { above.child(other).refs() }.shared())
+        });
+        let Some(first) = first else { return Ok(false) };
+        let in_place = self.supplies.bin.is_exclusive();
+        self.supplies.nodes.fill(Need { leaves: 0, inners: 2 + usize::from(!in_place) })?;
+        // Nothing fails from here on.
+        let middle = seps.end(first, end);
+        let max = seps.end(first + 1, end);
+        let half = (len(first) + len(first + 1)) / 2;
+        let (left, right) = (self.supplies.nodes.take_inner(), self.supplies.nodes.take_inner());
+        let (one, other, lens) = (node(first), node(first + 1), [len(first), len(first + 1)]);
+        // SAFETY: the writer's right; the new nodes are ours alone.
+        let pair = unsafe {
+            let (to, behind) = (left.as_ref(), right.as_ref());
+            // Where the children of the one node end, and those that stay to the left.
+            let cut = if half <= lens[0] {
+                let cut = one.seps().end(half - 1, middle);
+                to.append(one, cut, 0..half);
+                if half < lens[0] {
+                    behind.append(one, middle, half..lens[0]);
+                }
+                behind.append(other, max, 0..lens[1]);
+                cut
+            } else {
+                let more = half - lens[0];
+                let cut = other.seps().end(more - 1, max);
+                to.append(one, middle, 0..lens[0]);
+                to.append(other, cut, 0..more);
+                behind.append(other, max, more..lens[1]);
+                cut
+            };
+            [(cut, left), (max, right)].map(|(end, node)| {
+                (end, Link::inner(node, level), node.as_ref().max_gap(usize::MAX))
+            })
+        };
+        let old = [first, first + 1].map(|slot| above.child(slot));
+        // SAFETY: the promise of `Target::new`; new nodes are ours alone, and an exclusive owner is.
+        unsafe {
+            if in_place {
+                above.seps_mut().bounds[first] = pair[0].0;
+                for (slot, (_, link, gap)) in (first..).zip(pair) {
+                    above.publish(slot, link);
+                    above.set_gap(slot, gap);
+                }
+            } else {
+                let new = self.supplies.nodes.take_inner();
+                new.as_ref().fill_spliced(above, end, first..first + 2, &pair);
+                let old = self.publish_inner(trail, new, level + 1);
+                self.supplies.bin.node(old);
+            }
+            old.into_iter().for_each(|old| self.supplies.bin.node(old));
         }
         Ok(true)
     }
