@@ -173,7 +173,7 @@ impl Sim {
         self.stop_if_halted();
     }
 
-    /// A step on a machine that is [`quick`](Here::quick): one read of what the thread is, a count, and a look at a flag, all on
+    /// A step on a machine that is [`quick`](here::Here::quick): one read of what the thread is, a count, and a look at a flag, all on
     /// lines of this CPU's own. Returns whether it was one.
     #[inline]
     pub(crate) fn quick_step(&self) -> bool {
