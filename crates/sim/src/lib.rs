@@ -44,7 +44,7 @@
 //! | constructed state (I6) | a page that enters or leaves a quicklist with a word that is not as constructed |
 //! | leaks | frames that were never given back ([`Sim::check_leaks`]) |
 //!
-//! Each has mutants in `tests/checkers.rs`, code in which one thing is left out, that some seed must find: a flush, or half of it; a
+//! Each has mutants in `tests/checkers/`, code in which one thing is left out, that some seed must find: a flush, or half of it; a
 //! grace period cut short; an order of steps that a missing barrier would allow. Barriers themselves are loom's: what this
 //! machine runs is sequentially consistent.
 //!

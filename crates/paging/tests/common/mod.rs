@@ -53,6 +53,13 @@ pub(crate) fn tables(sim: &Sim) -> usize {
     sim.allocated().iter().filter(|frame| matches!(frame.owner, Owner::Table(_))).count()
 }
 
+/// Maps and unmaps pages; what is owed for that.
+pub(crate) fn owe(range: VirtRange, space: &Space) -> Owed<'_, Sim, X86_64L4, Grace> {
+    // No memory of the machine.
+    space.map(range, Frame::new(1 << 24).unwrap(), Attrs::USER_RW).unwrap();
+    space.unmap(range, |_| ()).unwrap()
+}
+
 /// All seeds pass.
 pub(crate) fn right(seeds: u64, run: impl Fn(u64) -> Result<(), Failure> + Sync) {
     explore(seeds, run).unwrap_or_else(|failure| panic!("{failure}"));

@@ -1,0 +1,48 @@
+//! Debts that nobody pays: they pay themselves.
+
+mod common;
+
+use common::*;
+use machine::*;
+use sim::{Config, Grace, Sim};
+
+/// A debt that is dropped is paid, on all CPUs; also when its tables are gone, and when somebody else's tables are asked to.
+#[test]
+fn debts_are_never_lost() {
+    let sim = Sim::new(Config { cpus: 3, frames: 96, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    // CPUs 1 and 2 have run, so a flush on all of them is one on each.
+    (1..3).for_each(|cpu| sim.on_cpu(cpu, || ()));
+    sim.on_cpu(0, || {
+        let user = |asid| Space::<Grace>::user(&shared, Asid(asid), None).unwrap();
+        let (one, two) = (user(1), user(2));
+        let range = pages(0x5000, 1);
+        let flushes = |what: &mut dyn FnMut()| {
+            let (before, waiting) = (sim.counts().flushes, shared.waiting());
+            what();
+            assert!(sim.settle());
+            (sim.counts().flushes - before, waiting)
+        };
+        // Nobody has activated the spaces, so those who know that flush nowhere.
+        let mut debt = Some(owe(range, &one).defer());
+        assert_eq!(flushes(&mut || one.pay(debt.take().unwrap())), (0, 3));
+        let mut debt = Some(owe(range, &one).defer());
+        assert!(!debt.as_ref().unwrap().is_nothing());
+        assert_eq!(flushes(&mut || drop(debt.take())), (3, 3), "dropped");
+        assert_eq!(shared.waiting(), 0);
+        let mut debt = Some(owe(range, &one).defer());
+        assert_eq!(flushes(&mut || two.pay(debt.take().unwrap())), (3, 3), "the wrong tables");
+        let (mut debt, mut other) = (one.no_debt(), Some(owe(range, &two).defer()));
+        assert_eq!(flushes(&mut || debt.join(other.take().unwrap())), (3, 3), "of other tables");
+        assert_eq!(flushes(&mut || owe(range, &two).defer_to(&mut debt)).0, 0);
+        assert!(debt.is_nothing());
+        debt.join(owe(range, &one).defer());
+        owe(range, &one).defer_to(&mut debt);
+        assert_eq!((shared.waiting(), debt.range()), (6, Some(range)));
+        drop(one);
+        let mut debt = Some(debt);
+        assert_eq!(flushes(&mut || drop(debt.take())), (3, 6), "its tables are gone");
+        drop(two);
+    });
+    all_given_back(&sim, &shared).unwrap();
+}

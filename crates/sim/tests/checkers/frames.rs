@@ -1,0 +1,192 @@
+//! Frames, pins, leaks, and pages on quicklists.
+
+use super::*;
+
+#[test]
+fn frames_are_freed_when_nothing_leads_to_them() {
+    for order in [0, 9] {
+        let sim = Sim::new(Config { frames: 1024, ..config() }).unwrap();
+        let run = seeded(
+            &sim,
+            0,
+            vec![Box::new(|| {
+                let space = Space::new(&sim);
+                let block = sim.alloc(order, Place::Local).unwrap();
+                let large = if order == 9 { LARGE } else { 0 };
+                space.set(AT, order / 9, block.start().get() | RW | large);
+                free(&sim, block);
+            })],
+        );
+        let failure = run.unwrap_err();
+        let violation = &failure.report().unwrap().violation;
+        let Violation::FreedWhileMapped { index: found, .. } = violation else {
+            panic!("{failure}")
+        };
+        assert_eq!(*found, index(AT, order / 9));
+    }
+    let released = alone(|sim| {
+        let space = Space::new(sim);
+        let frame = page(sim);
+        space.map(AT, frame);
+        // SAFETY: the machine stops it.
+        let _ = unsafe { sim.release(frame) };
+    });
+    assert!(matches!(released, Violation::FreedWhileMapped { .. }));
+}
+
+#[test]
+fn pinned_frames_are_not_freed() {
+    let pinned = alone(|sim| {
+        let frame = page(sim);
+        assert!(sim.info(frame).unwrap().try_pin(3));
+        free(sim, frame);
+    });
+    assert!(matches!(pinned, Violation::FreedWhilePinned { pins: 3, .. }));
+    let mapped = alone(|sim| {
+        let space = Space::new(sim);
+        let frame = page(sim);
+        space.map(AT, frame);
+        assert!(sim.info(frame).unwrap().try_pin(1));
+        // SAFETY: the pin is left, and the machine stops what comes next.
+        unsafe {
+            assert_eq!(sim.release(frame), Ok(false));
+            let _ = sim.unpin(frame, 1);
+        }
+    });
+    assert!(matches!(mapped, Violation::FreedWhileMapped { .. }));
+}
+
+#[test]
+fn nobody_uses_free_frames() {
+    let free_frame = alone(|sim| {
+        let space = Space::new(sim);
+        space.activate(0);
+        space.set(AT, 0, 0);
+        let frame = page(sim);
+        free(sim, frame);
+        space.map(AT, frame);
+        space.touch(AT);
+    });
+    assert!(matches!(free_frame, Violation::FreeFrame { address, .. } if address == virt(AT)));
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Pin {
+    Right,
+    /// Interrupts stay on between the entry and the pin, and the entry is not read again.
+    InterruptsOn,
+}
+
+/// CPU 1 pins what it finds in an entry, without a lock, while CPU 0 unmaps it, frees it and uses frames for other things.
+fn pin(seed: u64, mutant: Pin) -> Result<(), Failure> {
+    let sim = Sim::new(config()).unwrap();
+    let space = sim.on_cpu(0, || Space::new(&sim));
+    let frame = sim.on_cpu(0, || page(&sim));
+    sim.on_cpu(0, || space.map(AT, frame));
+    let owner = || {
+        let frame = space.unmap(AT);
+        space.flush(AT, 4096, false);
+        // SAFETY: it is unmapped, and the tests have no pointer to it.
+        unsafe { sim.release(frame) }.unwrap();
+        let other = page(&sim);
+        sim.step(Access::Shared);
+        free(&sim, other);
+    };
+    let user = || {
+        let pinned = {
+            let _section = (mutant == Pin::Right).then(|| sim.irqs_off());
+            let entry = space.slot(AT, 0).load();
+            let frame = Frame::containing(PhysAddr::new(entry & 0xf_ffff_ffff_f000));
+            sim.step(Access::Shared);
+            (entry & PRESENT != 0 && sim.info(frame).unwrap().try_pin(1)).then_some(frame)
+        };
+        if let Some(frame) = pinned {
+            sim.step(Access::Shared);
+            // SAFETY: pinned above.
+            unsafe { sim.unpin(frame, 1) }.unwrap();
+        }
+    };
+    seeded(&sim, seed, vec![Box::new(owner), Box::new(user)])?;
+    sim.on_cpu(0, || space.destroy_all());
+    Ok(sim.check_leaks()?)
+}
+
+#[test]
+fn pins_without_a_lock() {
+    right(|seed| pin(seed, Pin::Right));
+    let report = caught(|seed| pin(seed, Pin::InterruptsOn));
+    assert!(matches!(report.violation, Violation::FreedWhilePinned { .. }), "{report}");
+}
+
+#[test]
+fn leaks_are_named() {
+    let sim = machine(2);
+    let frame = sim.on_cpu(1, || {
+        let frame = sim.alloc(2, Place::Local).unwrap();
+        // SAFETY: it is ours.
+        unsafe { sim.set_owner(frame, Owner::Kernel) }.unwrap();
+        frame
+    });
+    let report = sim.check_leaks().unwrap_err();
+    let Violation::Leak(leaked) = &report.violation else { panic!("{report}") };
+    assert_eq!(
+        (leaked.len(), leaked[0].frame, leaked[0].order, leaked[0].owner),
+        (1, frame, 2, Owner::Kernel)
+    );
+    assert!(report.to_string().contains("allocated by cpu1 at"), "{report}");
+    sim.on_cpu(0, || free(&sim, frame));
+    sim.check_leaks().unwrap();
+}
+
+// --- quicklists ---------------------------------------------------------------------------------
+
+/// One turn of a page through a quicklist; `dirt` says where to leave a word.
+fn quick(dirt: Option<(bool, usize)>, becomes: Owner) -> Option<Violation> {
+    let sim = machine(1);
+    sim.constructed(3, |index| if index >= 256 { index as u64 } else { 0 });
+    let run = seeded(
+        &sim,
+        0,
+        vec![Box::new(|| {
+            let frame = page(&sim);
+            let words = sim.frame_ptr(frame).unwrap().cast::<u64>();
+            // SAFETY: within the frame, which only this test uses.
+            let put = |index: usize, value| unsafe { words.add(index).write(value) };
+            (0..512).for_each(|index| put(index, if index >= 256 { index as u64 } else { 0 }));
+            if let Some((true, index)) = dirt {
+                put(index, 1);
+            }
+            // SAFETY: it is ours; whether it is in its constructed state is what is tested.
+            unsafe { sim.set_owner(frame, Owner::Quick(3)) }.unwrap();
+            if let Some((false, index)) = dirt {
+                put(index, 1);
+            }
+            // SAFETY: as above.
+            unsafe { sim.set_owner(frame, becomes) }.unwrap();
+        })],
+    );
+    run.err().map(|failure| failure.report().unwrap().violation.clone())
+}
+
+#[test]
+fn pages_on_quicklists_stay_as_constructed() {
+    assert_eq!(quick(None, Owner::Table(3)), None);
+    for (entering, index) in [(true, 0), (true, 511), (false, 101), (false, 256)] {
+        let becomes = if index % 2 == 0 { Owner::Table(3) } else { Owner::Kernel };
+        let Some(Violation::NotConstructed {
+            list: 3,
+            entering: when,
+            index: at,
+            found: 1,
+            expected,
+            ..
+        }) = quick(Some((entering, index)), becomes)
+        else {
+            panic!("not noticed")
+        };
+        assert_eq!(
+            (when, at, expected),
+            (entering, index, if index >= 256 { index as u64 } else { 0 })
+        );
+    }
+}

@@ -1,0 +1,60 @@
+//! Every checker against code that is right, which passes with all seeds, and against the same code with one thing left
+//! out, which some seed finds: the mutants.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod frames;
+mod pages;
+mod tables;
+
+use common::*;
+use grace::Reclaim;
+use machine::*;
+use sim::{Checks, Config, Failure, Grace, Program, Report, Sim, Violation, explore, seeded};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+
+const AT: u64 = 0x40_0000_1000;
+const SEEDS: u64 = 300;
+/// It takes far fewer to catch a mutant.
+const MANY: u64 = 2000;
+
+fn config() -> Config {
+    Config { frames: 64, speculation: 30, ..Config::default() }
+}
+
+/// All seeds pass.
+fn right(run: impl Fn(u64) -> Result<(), Failure> + Sync) {
+    explore(SEEDS, run).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// Some seed fails, and fails in the same way each time.
+fn caught(run: impl Fn(u64) -> Result<(), Failure> + Sync) -> Report {
+    let failure = explore(MANY, &run).expect_err("the mutant was not caught");
+    let seed = failure.seed.expect("explore knows the seed");
+    let report = failure.report().unwrap_or_else(|| panic!("{failure}")).clone();
+    for _ in 0..2 {
+        let again = run(seed).expect_err("the seed did not show it again");
+        assert_eq!(again.report(), Some(&report), "the seed showed something else");
+    }
+    let text = failure.to_string();
+    assert!(text.contains(&format!("SAMARA_SEED={seed} ")), "{text}");
+    report
+}
+
+fn wait(sim: &Sim, until: impl Fn() -> bool) {
+    while !until() {
+        sim.relax();
+    }
+}
+
+fn alone(program: impl FnOnce(&Sim) + Send) -> Violation {
+    alone_if(program).expect("nothing was noticed")
+}
+
+fn alone_if(program: impl FnOnce(&Sim) + Send) -> Option<Violation> {
+    let sim = machine(1);
+    let run = seeded(&sim, 0, vec![Box::new(|| program(&sim)) as Program]);
+    let failure = run.err()?;
+    Some(failure.report().unwrap_or_else(|| panic!("{failure}")).violation.clone())
+}

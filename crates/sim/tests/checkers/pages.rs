@@ -1,0 +1,260 @@
+//! Translations, and addresses that are used again.
+
+use super::*;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Remap {
+    Right,
+    /// Flushes this CPU only.
+    NoRemoteFlush,
+    /// Flushes the wrong page.
+    WrongPage,
+    /// Flushes before it clears the entry.
+    FlushFirst,
+}
+
+/// CPU 0 maps a page, lets CPU 1 use it, waits until it has, unmaps it, and maps another at the same address.
+fn remap(seed: u64, mutant: Remap, config: Config) -> Result<(), Failure> {
+    let sim = Sim::new(config).unwrap();
+    let space = sim.on_cpu(0, || Space::new(&sim));
+    // Odd while the page is mapped.
+    let turn = AtomicU32::new(0);
+    let owner = || {
+        space.activate(0);
+        for round in 0..3 {
+            let frame = page(&sim);
+            clear(&sim, frame);
+            sim.hand_out(None, range(AT, 4096));
+            space.map(AT, frame);
+            space.store(AT, round).unwrap();
+            turn.fetch_add(1, SeqCst);
+            wait(&sim, || turn.load(SeqCst).is_multiple_of(2));
+            let flush = || match mutant {
+                Remap::Right | Remap::FlushFirst => space.flush(AT, 4096, false),
+                Remap::WrongPage => space.flush(AT + 4096, 4096, false),
+                Remap::NoRemoteFlush => sim.flush(Flush::All),
+            };
+            if mutant == Remap::FlushFirst {
+                flush();
+                // As a page that is in use may be: this CPU caches it again.
+                space.load(AT).unwrap();
+            }
+            space.unmap(AT);
+            if mutant != Remap::FlushFirst {
+                flush();
+            }
+            free(&sim, frame);
+        }
+    };
+    let user = || {
+        space.activate(0);
+        for round in 0..3 {
+            wait(&sim, || turn.load(SeqCst) % 2 == 1);
+            assert_eq!(space.load(AT), Ok(round));
+            turn.fetch_add(1, SeqCst);
+        }
+    };
+    seeded(&sim, seed, vec![Box::new(owner), Box::new(user)])?;
+    sim.on_cpu(0, || space.destroy_all());
+    Ok(sim.check_leaks()?)
+}
+
+#[test]
+fn pages_are_flushed_before_their_address_is_used_again() {
+    right(|seed| remap(seed, Remap::Right, config()));
+    let tiny = Config { tlb_entries: 1, upper_entries: 0, levels: 5, ..config() };
+    right(|seed| remap(seed, Remap::Right, tiny));
+}
+
+#[test]
+fn mutants_hand_out_what_is_still_translated() {
+    for mutant in [Remap::NoRemoteFlush, Remap::WrongPage, Remap::FlushFirst] {
+        let report = caught(|seed| remap(seed, mutant, config()));
+        let Violation::HandedOut { range, page, .. } = report.violation else { panic!("{report}") };
+        assert_eq!((range.start(), page), (virt(AT), virt(AT)), "{report}");
+        let text = report.to_string();
+        assert!(
+            text.contains("was last freed by cpu0 at")
+                && text.contains("was last changed by cpu0 at"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn mutants_use_stale_translations() {
+    let checks = Checks { hand_out: false, ..Checks::ALL };
+    for mutant in [Remap::NoRemoteFlush, Remap::WrongPage] {
+        let report = caught(|seed| remap(seed, mutant, Config { checks, ..config() }));
+        let Violation::StaleTranslation { address, used, freed, .. } = report.violation else {
+            panic!("{report}")
+        };
+        assert_eq!((address, freed), (virt(AT), true), "{report}");
+        assert!(
+            report.to_string().contains(&format!("frame {used} was last freed by cpu0 at")),
+            "{report}"
+        );
+    }
+    let checks = Checks { freed_cached: true, ..checks };
+    let report = caught(|seed| remap(seed, Remap::NoRemoteFlush, Config { checks, ..config() }));
+    assert!(matches!(report.violation, Violation::FreedWhileCached { .. }), "{report}");
+}
+
+#[test]
+fn a_stale_permission_is_noticed() {
+    let sim = machine(1);
+    let found = seeded(
+        &sim,
+        0,
+        vec![Box::new(|| {
+            let space = Space::new(&sim);
+            space.activate(0);
+            let frame = page(&sim);
+            space.map(AT, frame);
+            space.store(AT, 1).unwrap();
+            space.set(AT, 0, frame.start().get() | PRESENT);
+            // Reading is still allowed, writing only by the old translation.
+            assert_eq!(space.load(AT), Ok(1));
+            let _ = space.store(AT, 2);
+            unreachable!("the machine goes on with a stale permission");
+        })],
+    );
+    let failure = found.unwrap_err();
+    let violation = &failure.report().unwrap_or_else(|| panic!("{failure}")).violation;
+    assert!(matches!(
+        violation,
+        Violation::StaleTranslation { write: true, now: None, freed: false, .. }
+    ));
+}
+
+/// CPU 0 takes the right to write from a page that CPU 1 has read, and perhaps written.
+fn protect(seed: u64, flush: bool) -> Result<(), Failure> {
+    let sim =
+        Sim::new(Config { checks: Checks { stale: sim::Stale::Freed, ..Checks::ALL }, ..config() })
+            .unwrap();
+    let space = sim.on_cpu(0, || Space::new(&sim));
+    let frame = sim.on_cpu(0, || page(&sim));
+    sim.on_cpu(0, || space.map(AT, frame));
+    let owner = || {
+        space.activate(0);
+        space.set(AT, 0, frame.start().get() | PRESENT);
+        if flush {
+            space.flush(AT, 4096, false);
+        }
+        sim.check_flushed(space.root, None, range(AT & !0xfff, 4096));
+    };
+    let user = || {
+        space.activate(0);
+        space.load(AT).unwrap();
+    };
+    seeded(&sim, seed, vec![Box::new(owner), Box::new(user)]).map(drop)
+}
+
+#[test]
+fn flushes_that_are_owed_are_looked_for() {
+    right(|seed| protect(seed, true));
+    let report = caught(|seed| protect(seed, false));
+    let Violation::NotFlushed { page, now: None, by, .. } = report.violation else {
+        panic!("{report}")
+    };
+    assert_eq!((page, by.index()), (virt(AT), 1));
+}
+
+// --- an announcement instead of an interrupt ----------------------------------------------------
+
+/// CPU 1 flushes for its own reasons and announces it; CPU 0 hands the address out when it has seen that.
+fn announce(seed: u64, before_the_flush: bool) -> Result<(), Failure> {
+    let sim = Sim::new(config()).unwrap();
+    let space = sim.on_cpu(0, || Space::new(&sim));
+    let (unmapped, announced) = (AtomicBool::new(false), AtomicBool::new(false));
+    let frame = sim.on_cpu(0, || {
+        space.activate(0);
+        let frame = page(&sim);
+        space.map(AT, frame);
+        frame
+    });
+    let owner = || {
+        space.unmap(AT);
+        sim.flush(Flush::All);
+        unmapped.store(true, SeqCst);
+        wait(&sim, || announced.load(SeqCst));
+        sim.hand_out(None, range(AT, 4096));
+        free(&sim, frame);
+    };
+    let other = || {
+        space.activate(0);
+        if !unmapped.load(SeqCst) {
+            // It may go either way, and may be cached.
+            space.touch(AT);
+        }
+        wait(&sim, || unmapped.load(SeqCst));
+        let announce = || {
+            sim.step(Access::Shared);
+            announced.store(true, SeqCst);
+            sim.step(Access::Shared);
+        };
+        if before_the_flush {
+            announce();
+        }
+        sim.flush(Flush::All);
+        if !before_the_flush {
+            announce();
+        }
+    };
+    seeded(&sim, seed, vec![Box::new(owner), Box::new(other)]).map(drop)
+}
+
+#[test]
+fn a_flush_is_announced_after_it() {
+    // The other CPU may touch the page while it is unmapped.
+    right(|seed| announce(seed, false));
+    let report = caught(|seed| announce(seed, true));
+    assert!(matches!(report.violation, Violation::HandedOut { .. }), "{report}");
+}
+
+/// An address space's set of CPUs: CPU 1 begins to use the space while CPU 0 unmaps a page of it.
+fn enter(seed: u64, too_late: bool) -> Result<(), Failure> {
+    let sim = Sim::new(Config { speculation: 0, ..config() }).unwrap();
+    let space = sim.on_cpu(0, || Space::new(&sim));
+    let cpus = AtomicCpuSet::new();
+    let frame = sim.on_cpu(0, || {
+        let frame = page(&sim);
+        space.map(AT, frame);
+        frame
+    });
+    let owner = || {
+        space.unmap(AT);
+        sim.step(Access::Shared);
+        let what = Flush::Range {
+            space: Some(Asid(1)),
+            range: range(AT, 4096),
+            stride: PageSize::Size4K,
+            tables: false,
+        };
+        sim.flush_on(&cpus.load(), what);
+        sim.hand_out(Some(Asid(1)), range(AT, 4096));
+        free(&sim, frame);
+    };
+    let other = || {
+        let enter = || {
+            sim.step(Access::Shared);
+            cpus.insert(sim.current());
+        };
+        if !too_late {
+            enter();
+        }
+        space.activate(1);
+        space.touch(AT);
+        if too_late {
+            enter();
+        }
+    };
+    seeded(&sim, seed, vec![Box::new(owner), Box::new(other)]).map(drop)
+}
+
+#[test]
+fn a_cpu_is_in_the_set_before_it_translates() {
+    right(|seed| enter(seed, false));
+    let report = caught(|seed| enter(seed, true));
+    assert!(matches!(report.violation, Violation::HandedOut { .. }), "{report}");
+}

@@ -1,0 +1,260 @@
+//! Tables that somebody may still walk.
+
+use super::*;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Prune {
+    Right,
+    /// The flush says that no table went.
+    UpperLevelsStay,
+    /// Nobody is asked.
+    NoFlush,
+    /// The table is given up before it is unlinked.
+    StillLinked,
+    /// The reader leaves interrupts on.
+    ReaderTakesInterrupts,
+}
+
+/// CPU 0 takes a table out and uses the frame for something else; CPU 1 walks meanwhile, by its hardware and in software.
+fn prune(seed: u64, mutant: Prune) -> Result<(), Failure> {
+    let sim = Sim::new(config()).unwrap();
+    let space = sim.on_cpu(0, || Space::new(&sim));
+    sim.on_cpu(0, || {
+        let frame = page(&sim);
+        space.map(AT, frame);
+        space.unmap(AT);
+        free(&sim, frame);
+    });
+    let owner = || {
+        space.activate(0);
+        let old = if mutant == Prune::StillLinked {
+            space.table(AT, 0).unwrap()
+        } else {
+            space.unlink(AT, 0)
+        };
+        if mutant != Prune::NoFlush {
+            space.flush(AT & !0x1f_ffff, 0x20_0000, mutant != Prune::UpperLevelsStay);
+        }
+        // SAFETY: nobody else uses the frame; that is what is tested.
+        unsafe { sim.set_owner(old, Owner::Kernel) }.unwrap();
+        // SAFETY: as above.
+        unsafe { sim.frame_ptr(old).unwrap().write_bytes(0xff, 4096) };
+        free(&sim, old);
+    };
+    let user = || {
+        space.activate(0);
+        for _ in 0..3 {
+            assert_eq!(space.load(AT).unwrap_err().kind, FaultKind::NotPresent);
+            // As get_user_pages_fast does it.
+            let _section = (mutant != Prune::ReaderTakesInterrupts).then(|| sim.irqs_off());
+            if let Some(table) = space.table(AT, 0) {
+                assert_eq!(space.entry(table, index(AT, 0)).load(), 0);
+            }
+        }
+    };
+    seeded(&sim, seed, vec![Box::new(owner), Box::new(user)])?;
+    sim.on_cpu(0, || space.destroy_all());
+    Ok(sim.check_leaks()?)
+}
+
+#[test]
+fn tables_outlive_those_who_walk_them() {
+    right(|seed| prune(seed, Prune::Right));
+}
+
+#[test]
+fn mutants_give_tables_up_too_early() {
+    for mutant in [Prune::UpperLevelsStay, Prune::NoFlush] {
+        let report = caught(|seed| prune(seed, mutant));
+        let known = matches!(report.violation, Violation::TableInUse { by, .. } if by.index() == 1)
+            || matches!(report.violation, Violation::NotATable { address: None, .. });
+        assert!(known, "{report}");
+        assert!(report.to_string().contains("(I3)"), "{report}");
+    }
+    let report = caught(|seed| prune(seed, Prune::StillLinked));
+    assert!(
+        matches!(
+            report.violation,
+            Violation::FreedWhileMapped { .. } | Violation::TableInUse { .. }
+        ),
+        "{report}"
+    );
+    let report = caught(|seed| prune(seed, Prune::ReaderTakesInterrupts));
+    assert!(matches!(report.violation, Violation::NotATable { address: None, .. }), "{report}");
+    assert!(report.to_string().contains("was last given up as a table by cpu0 at"), "{report}");
+}
+
+/// A table that readers with interrupts on may be in, given up after a grace period; or at once.
+fn after_a_grace_period(seed: u64, at_once: bool) -> Result<(), Failure> {
+    unsafe fn give_up(ptr: NonNull<()>) {
+        let sim = Sim::here().unwrap();
+        // SAFETY: leaked below, retired once.
+        let frame = *unsafe { Box::from_raw(ptr.cast::<Frame>().as_ptr()) };
+        free(&sim, frame);
+    }
+    let sim = Sim::new(Config { tick: Some(7), ..config() }).unwrap();
+    let space = sim.on_cpu(0, || Space::new(&sim));
+    sim.on_cpu(0, || space.set(AT, 0, 0));
+    let owner = || {
+        let table = space.unlink(AT, 0);
+        space.flush(AT & !0x1f_ffff, 0x20_0000, true);
+        if at_once {
+            free(&sim, table);
+        } else {
+            let table = NonNull::from(Box::leak(Box::new(table)));
+            // SAFETY: it is unlinked, and no walker of the hardware has it cached.
+            unsafe { Grace::retire(&Grace::pin(), table.cast(), give_up) };
+        }
+        for _ in 0..20 {
+            sim.step(Access::Shared);
+            Grace::reclaim(usize::MAX);
+        }
+    };
+    let user = || {
+        for _ in 0..3 {
+            let _guard = Grace::pin();
+            if let Some(table) = space.table(AT, 0) {
+                assert_eq!(space.entry(table, index(AT, 0)).load(), 0);
+            }
+        }
+    };
+    seeded(&sim, seed, vec![Box::new(owner), Box::new(user)])?;
+    sim.on_cpu(0, || {
+        assert!(sim.settle());
+        space.destroy_all();
+    });
+    Ok(sim.check_leaks()?)
+}
+
+#[test]
+fn a_grace_period_cut_short() {
+    right(|seed| after_a_grace_period(seed, false));
+    let report = caught(|seed| after_a_grace_period(seed, true));
+    assert!(matches!(report.violation, Violation::NotATable { address: None, .. }), "{report}");
+}
+
+/// Code that is within a table when that is given up, and is one again before the code looks once more: nothing is wrong by
+/// then but the section.
+#[test]
+fn a_table_that_is_one_again() {
+    let run = |walked, ends: bool| {
+        let checks = Checks { walked, ..Checks::ALL };
+        let sim = Sim::new(Config { checks, ..config() }).unwrap();
+        let space = sim.on_cpu(0, || Space::new(&sim));
+        sim.on_cpu(0, || space.set(AT, 0, 0));
+        let turn = AtomicU32::new(0);
+        let owner = || {
+            wait(&sim, || turn.load(SeqCst) == 1);
+            let table = space.unlink(AT, 0);
+            // SAFETY: it was unlinked, and whether anybody walks it still is what is tested.
+            unsafe { sim.set_owner(table, Owner::Quick(0)) }.unwrap();
+            // SAFETY: as above; it is empty.
+            unsafe { sim.set_owner(table, Owner::Table(0)) }.unwrap();
+            space.slot(AT, 1).store(table.start().get() | RW);
+            turn.store(2, SeqCst);
+        };
+        let user = || {
+            let guard = Grace::pin();
+            let slot = space.slot(AT, 0);
+            assert_eq!(slot.load(), 0);
+            let _guard = if ends {
+                drop(guard);
+                Grace::pin()
+            } else {
+                guard
+            };
+            turn.store(1, SeqCst);
+            wait(&sim, || turn.load(SeqCst) == 2);
+            assert_eq!(slot.load(), 0);
+        };
+        seeded(&sim, 1, vec![Box::new(owner), Box::new(user)])
+    };
+    run(false, false).unwrap();
+    run(true, true).unwrap();
+    let failure = run(true, false).unwrap_err();
+    let violation = &failure.report().unwrap_or_else(|| panic!("{failure}")).violation;
+    let Violation::TableInUse { by, how, .. } = violation else { panic!("{failure}") };
+    assert_eq!((by.index(), *how), (1, "code has been led there, in a section that has not ended"));
+}
+
+/// What is left in the caches of upper-level entries when a flush should have dropped it.
+#[test]
+fn ways_that_are_not_flushed_are_looked_for() {
+    let way = |tables| {
+        alone_if(move |sim| {
+            let space = Space::new(sim);
+            space.activate(0);
+            space.map(AT, page(sim));
+            space.touch(AT);
+            space.unmap(AT);
+            let old = space.unlink(AT, 0);
+            space.flush(AT, 4096, tables);
+            sim.check_ways_flushed(space.root, None, range(AT + 0x1000, 4096));
+            free(sim, old);
+        })
+    };
+    assert_eq!(way(true), None);
+    let Some(Violation::WayNotFlushed { start, level: 0, now: None, .. }) = way(false) else {
+        panic!("not noticed")
+    };
+    assert_eq!(start, virt(AT & !0x1f_ffff));
+}
+
+/// A walk of the hardware under way when its table goes: seen at that moment, without any cached entry.
+#[test]
+fn a_walk_under_way_is_seen() {
+    let config = Config { upper_entries: 0, speculation: 0, ..config() };
+    let report = caught(|seed| {
+        let sim = Sim::new(config).unwrap();
+        let space = sim.on_cpu(0, || Space::new(&sim));
+        sim.on_cpu(0, || space.set(AT, 0, 0));
+        let owner = || free(&sim, space.unlink(AT, 0));
+        let user = || {
+            space.activate(0);
+            space.touch(AT);
+        };
+        seeded(&sim, seed, vec![Box::new(owner), Box::new(user)]).map(drop)
+    });
+    let Violation::TableInUse { how, .. } = report.violation else { panic!("{report}") };
+    assert_eq!(how, "a walk is under way in it");
+}
+
+#[test]
+fn an_active_table_is_not_given_up() {
+    let found = alone(|sim| {
+        let space = Space::new(sim);
+        space.activate(0);
+        free(sim, space.root);
+    });
+    let Violation::TableInUse { how, becomes, .. } = found else { panic!("{found}") };
+    assert_eq!((how, becomes), ("it is the active top-level table", Owner::Free));
+}
+
+#[test]
+fn the_hardware_is_led_astray() {
+    // An entry leads to a frame that was never made a table, or to a table of another level.
+    for owner in [Owner::Raw, Owner::Table(1)] {
+        let sim = machine(1);
+        let run = seeded(
+            &sim,
+            0,
+            vec![Box::new(|| {
+                let space = Space::new(&sim);
+                space.activate(0);
+                let wrong = page(&sim);
+                clear(&sim, wrong);
+                // SAFETY: it is ours, and empty.
+                unsafe { sim.set_owner(wrong, owner) }.unwrap();
+                space.set(AT, 1, wrong.start().get() | RW);
+                space.touch(AT);
+            })],
+        );
+        let failure = run.unwrap_err();
+        let Violation::NotATable { level, address, owner: found, .. } =
+            failure.report().unwrap().violation
+        else {
+            panic!("{failure}")
+        };
+        assert_eq!((level, address, found), (Some(0), Some(virt(AT)), owner));
+    }
+}
