@@ -20,8 +20,8 @@ pub struct Scale {
 
 impl Scale {
     /// For figures.
-    pub const FULL: Scale = Scale { rounds: 15, batches: 400 };
-    /// For a first look: a tenth of the time.
+    pub const FULL: Scale = Scale { rounds: 9, batches: 200 };
+    /// For a first look: a third of the time.
     pub const QUICK: Scale = Scale { rounds: 5, batches: 120 };
     /// Enough to see that it works.
     pub const LEAST: Scale = Scale { rounds: 1, batches: 2 };
