@@ -14,6 +14,8 @@
 //!   operating system.
 //! - `quiescent::Quiescent` (feature `quiescent`): quiescent states of CPUs, for kernels, and for machines in software.
 //!
+//! [`period`] is what that one counts grace periods by; for TLBs too, where a CPU passes by a flush.
+//!
 //! [`Concurrent`] marks the engines whose guards really protect: code that lets readers run beside
 //! a writer asks for it, so `Single` cannot be used there by mistake.
 //!
@@ -48,9 +50,11 @@ extern crate std;
 
 #[cfg(feature = "std")]
 mod epoch;
+pub mod period;
 #[cfg(feature = "quiescent")]
 pub mod quiescent;
 mod single;
+mod sync;
 
 #[cfg(feature = "std")]
 pub use epoch::{Epoch, EpochGuard};

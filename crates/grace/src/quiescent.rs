@@ -6,31 +6,16 @@
 //! forgotten.
 //!
 //! # Grace periods
-//! Grace periods are numbered. `current` is the last one that has begun, `done` the last that has ended, at most one
-//! behind. A CPU's `passed` is the value of `current` that it saw at its last announcement. Period `p` has ended when
-//! every CPU's `passed` is at least `p`. A batch of retired pieces is closed with a *target*: the period after the one
-//! that was current then. It is due when `done` has reached its target.
+//! They are numbered, by [`period`](crate::period): a CPU passes one when it announces that it is in no section. A batch of
+//! retired pieces is closed with a *target*, the period after the one that was current then, and is due when that has
+//! ended. Whoever has a batch looks, at its announcement, whether it has (one load for each CPU, off every fast path) and
+//! begins the next.
 //!
-//! So per CPU nothing is shared but its own `passed`; `current` and `done` are written once a grace period, however
-//! many CPUs and pieces there are (I8). Whoever has a batch looks, at its announcement, whether the period has ended
-//! (one load for each CPU, off every fast path) and begins the next.
+//! An announcement is never within a section, so a section came before it or after it; why it found nothing that was
+//! freed is told there. Nobody hastens, so `current` is at most one ahead of `done`.
 //!
-//! # Why the promise holds
-//! Let `p` be unlinked, then retired on CPU A in a batch with target `t`, and freed by CPU F. Let a section be on CPU B.
-//!
-//! F acquires `done >= t`, which was released by who acquired B's `passed >= t`. B stored that at an announcement that
-//! saw `current >= t`, and an announcement is never within a section. So the section came before it or after it:
-//!
-//! *Before it*: all that was done in the section happens before B's store, and so before the free.
-//!
-//! *After it*: the section does not find `p`. A: unlink, fence, load `current` (`t - 1`). B: load `current` (`t` or
-//! more), fence, look. A's load comes before B's in the order of `current`, so A's fence comes before B's, and B sees
-//! the unlink. Both fences are sequentially consistent, and neither is on a reader's path.
-//!
-//! *A CPU that is away* (idle, or not started) takes no part: its `passed` says so. F's helper read that after a
-//! fence that followed its load of `current`; B, when it comes back, stores another value, fences, and only then looks.
-//! As above, A's fence comes before the helper's, and that before B's: B sees the unlink. A section on a CPU that is
-//! away brings it back by itself, so an interrupt in the idle loop may read.
+//! *A CPU that is away* is idle, or has not started. A section on it brings it back by itself, so an interrupt in the idle loop
+//! may read. There is nothing that it would have to drop, since it was in no section.
 //!
 //! *Interrupts.* A section in an interrupt opens and closes within that of what it interrupted, so the plain count comes out
 //! right. Lists of retired pieces are changed under [`Domain::exclusive`].
@@ -42,24 +27,16 @@
 //! run: in the idle loop, in a thread, or before it allocates.
 
 mod batch;
-mod sync;
 
+use crate::period::{Count, Passed};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell, compiler_fence, constant};
 use crate::{Concurrent, Reclaim};
 use batch::{Batches, Chain, Item};
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell, compiler_fence, fence};
 
 pub use batch::BATCH;
-#[cfg(not(loom))]
-use sync::Fence;
-#[cfg(loom)]
-#[doc(hidden)]
-pub use sync::{Fence, without};
-
-/// What a CPU that takes no part has passed.
-const AWAY: u64 = u64::MAX;
 
 /// The part of the engine's state that all CPUs share; see [`Domain`].
 ///
@@ -71,8 +48,7 @@ const AWAY: u64 = u64::MAX;
 /// ```
 #[derive(Debug)]
 pub struct Shared {
-    current: AtomicU64,
-    done: AtomicU64,
+    count: Count,
     lost: AtomicU64,
     /// What CPUs that are away have left.
     orphans: Chain,
@@ -81,7 +57,7 @@ pub struct Shared {
 /// The part of the engine's state that belongs to one CPU, on cache lines of its own; see [`Domain`].
 #[repr(align(128))]
 pub struct Slot {
-    passed: AtomicU64,
+    passed: Passed,
     /// Sections that are open on this CPU. Only it uses this.
     depth: AtomicU32,
     batches: UnsafeCell<Batches>,
@@ -92,29 +68,11 @@ unsafe impl Sync for Slot {}
 // SAFETY: as above.
 unsafe impl Send for Slot {}
 
-macro_rules! constant {
-    ($(#[$doc:meta])* $vis:vis fn $name:ident() -> Self $body:block) => {
-        $(#[$doc])*
-        #[cfg(not(loom))]
-        #[expect(clippy::new_without_default, reason = "made once, for a static")]
-        $vis const fn $name() -> Self $body
-        $(#[$doc])*
-        #[cfg(loom)]
-        #[expect(clippy::new_without_default, reason = "as above")]
-        $vis fn $name() -> Self $body
-    };
-}
-
 impl Shared {
     constant! {
         /// Before the first grace period.
         pub fn new() -> Self {
-            Shared {
-                current: AtomicU64::new(0),
-                done: AtomicU64::new(0),
-                lost: AtomicU64::new(0),
-                orphans: Chain::new(),
-            }
+            Shared { count: Count::new(), lost: AtomicU64::new(0), orphans: Chain::new() }
         }
     }
 
@@ -132,7 +90,7 @@ impl Slot {
         /// Of a CPU that has not started: it is away.
         pub fn new() -> Self {
             Slot {
-                passed: AtomicU64::new(AWAY),
+                passed: Passed::new(),
                 depth: AtomicU32::new(0),
                 batches: UnsafeCell::new(Batches::new()),
             }
@@ -151,10 +109,7 @@ impl Slot {
 
 impl fmt::Debug for Slot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Relaxed: for people to look at.
-        f.debug_struct("Slot")
-            .field("passed", &self.passed.load(Ordering::Relaxed))
-            .finish_non_exhaustive()
+        f.debug_struct("Slot").field("passed", &self.passed).finish_non_exhaustive()
     }
 }
 
@@ -271,11 +226,11 @@ unsafe impl<D: Domain> Reclaim for Quiescent<D> {
     fn pin() -> QuiescentGuard<D> {
         D::with(|periods| {
             let slot = &periods.slots[D::cpu()];
-            // Relaxed: only this CPU writes either. An interrupt between the accesses leaves the count as it found it.
+            // Relaxed: only this CPU writes it. An interrupt between the accesses leaves the count as it found it.
             slot.depth.store(slot.depth.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             // The count first: from here on an interrupt cannot send this CPU away.
             compiler_fence();
-            if slot.passed.load(Ordering::Relaxed) == AWAY {
+            if slot.passed.is_away_here() {
                 come_back(periods, slot);
             }
             // What is done in the section stays after its beginning, for interrupts of this CPU too.
@@ -287,7 +242,7 @@ unsafe impl<D: Domain> Reclaim for Quiescent<D> {
     unsafe fn retire(_: &QuiescentGuard<D>, ptr: NonNull<()>, free: unsafe fn(NonNull<()>)) {
         let _exclusive = D::exclusive();
         D::with(|periods| {
-            let target = || target(periods);
+            let target = || periods.shared.count.target();
             // SAFETY: this CPU's own, and `exclusive` keeps all else off it.
             let kept = periods.slots[D::cpu()]
                 .batches
@@ -339,7 +294,7 @@ impl<D: Domain> Quiescent<D> {
                 // SAFETY: this CPU's own, and `exclusive` keeps all else off it.
                 let batches = unsafe { &mut *batches };
                 batches.adopt(&periods.shared.orphans);
-                batches.close(|| target(periods))
+                batches.close(|| periods.shared.count.target())
             });
             if let Some(wanted) = wanted {
                 advance(periods, wanted);
@@ -364,11 +319,11 @@ impl<D: Domain> Quiescent<D> {
                 return false;
             }
             // SAFETY: this CPU's own, and `exclusive` keeps all else off it.
-            let left =
-                slot.batches.with_mut(|batches| unsafe { (*batches).leave(|| target(periods)) });
+            let left = slot
+                .batches
+                .with_mut(|batches| unsafe { (*batches).leave(|| periods.shared.count.target()) });
             periods.shared.orphans.push(left);
-            // Release: sections that were come before; pairs with the Acquire in `advance`.
-            slot.passed.store(AWAY, Ordering::Release);
+            slot.passed.away();
             true
         })
     }
@@ -384,8 +339,7 @@ impl<D: Domain> Quiescent<D> {
                 let _exclusive = D::exclusive();
                 D::with(|periods| {
                     let slot = &periods.slots[D::cpu()];
-                    // Acquire: pairs with the Release of `advance`, and so with the end of every section.
-                    let done = periods.shared.done.load(Ordering::Acquire);
+                    let done = periods.shared.count.done();
                     slot.batches.with_mut(|batches| {
                         // SAFETY: this CPU's own, and `exclusive` keeps all else off it.
                         let batches = unsafe { &mut *batches };
@@ -408,8 +362,9 @@ impl<D: Domain> Quiescent<D> {
         D::with(|periods| {
             let slot = &periods.slots[D::cpu()];
             // SAFETY: this CPU's own, and `exclusive` keeps all else off it.
-            let wanted =
-                slot.batches.with_mut(|batches| unsafe { (*batches).close(|| target(periods)) });
+            let wanted = slot
+                .batches
+                .with_mut(|batches| unsafe { (*batches).close(|| periods.shared.count.target()) });
             if let Some(wanted) = wanted {
                 advance(periods, wanted);
             }
@@ -429,59 +384,23 @@ impl<D: Domain> Quiescent<D> {
     }
 }
 
-/// The period that what has been unlinked so far must wait for.
-fn target(periods: Periods<'_>) -> u64 {
-    // SeqCst fence: the unlinking comes before the load; pairs with the fence of `pass`.
-    fence(Fence::Target);
-    // Relaxed: the fence orders it.
-    periods.shared.current.load(Ordering::Relaxed) + 1
-}
-
 /// This CPU is in no section.
 fn pass(periods: Periods<'_>, slot: &Slot) {
-    // Relaxed: the fence orders it.
-    let current = periods.shared.current.load(Ordering::Relaxed);
-    // SeqCst fence: what this CPU looks at from now on comes after the load; pairs with the fence of `target`, and that
-    // of `advance`.
-    fence(Fence::Pass);
-    // Release: sections that were come before; pairs with the Acquire in `advance`.
-    slot.passed.store(current, Ordering::Release);
+    let count = &periods.shared.count;
+    let begun = count.begin();
+    count.end(&slot.passed, begun);
 }
 
 /// This CPU takes part again. The section that it comes back for has looked at nothing yet.
 #[cold]
 fn come_back(periods: Periods<'_>, slot: &Slot) {
-    // Relaxed: the fence of `pass`, which follows, orders it; that pairs with the fence of `advance`. 0 holds up every
-    // period until the announcement.
-    slot.passed.store(0, Ordering::Relaxed);
+    slot.passed.come_back();
     pass(periods, slot);
 }
 
 /// Ends the current period if every CPU has passed it, and begins the next if `wanted` needs one.
 fn advance(periods: Periods<'_>, wanted: u64) {
-    let shared = periods.shared;
-    // Relaxed: the fence orders it.
-    let current = shared.current.load(Ordering::Relaxed);
-    // SeqCst fence: the load comes before those of `passed`; pairs with the fence that follows `come_back`'s store.
-    fence(Fence::Advance);
-    // Acquire: as in `reclaim`.
-    if shared.done.load(Ordering::Acquire) < current {
-        // Acquire: pairs with the Release of `pass` and `away`: sections that have ended come before what is freed.
-        if periods.slots.iter().any(|slot| slot.passed.load(Ordering::Acquire) < current) {
-            return;
-        }
-        // AcqRel: passes on what was acquired; pairs with the Acquire of `reclaim`.
-        shared.done.fetch_max(current, Ordering::AcqRel);
-    }
-    if wanted > current {
-        // AcqRel: in one order with the loads of `current`; it fails if another CPU has begun the period.
-        let _ = shared.current.compare_exchange(
-            current,
-            current + 1,
-            Ordering::AcqRel,
-            Ordering::Relaxed,
-        );
-    }
+    periods.shared.count.advance(wanted, periods.slots.iter().map(|slot| &slot.passed));
 }
 
 #[cfg(all(test, not(loom)))]

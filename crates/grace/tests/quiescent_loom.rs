@@ -5,7 +5,8 @@
 #![cfg(loom)]
 
 use grace::Reclaim;
-use grace::quiescent::{BATCH, Domain, Fence, Periods, Quiescent, Shared, Slot, without};
+use grace::period::{Fence, without};
+use grace::quiescent::{BATCH, Domain, Periods, Quiescent, Shared, Slot};
 use loom::cell::UnsafeCell;
 // Not loom's, which cannot be dropped when a model has failed.
 use loom::sync::atomic::{AtomicUsize, Ordering};
@@ -189,7 +190,7 @@ fn a_reader_that_was_away() {
 #[test]
 fn mutants_are_caught() {
     caught(|| model(Reader::LooksLate));
-    caught(|| without(Fence::Pass, || model(Reader::Announces)));
-    caught(|| without(Fence::Pass, || model(Reader::ComesBack)));
+    caught(|| without(Fence::Begin, || model(Reader::Announces)));
+    caught(|| without(Fence::Begin, || model(Reader::ComesBack)));
     caught(|| without(Fence::Target, || model(Reader::Begins)));
 }

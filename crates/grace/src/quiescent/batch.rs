@@ -13,7 +13,7 @@
 //! already, and whoever reclaims next takes all of the chain: there is no point at which a pushed block could be taken
 //! alone, so the chain has no ABA problem.
 
-use super::sync::{AtomicPtr, Ordering};
+use crate::sync::{AtomicPtr, Ordering};
 use alloc::alloc::{alloc, dealloc};
 use core::alloc::Layout;
 use core::mem::MaybeUninit;

@@ -1,0 +1,201 @@
+use super::*;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::thread;
+use std::vec::Vec;
+
+fn cpus<const N: usize>(count: &Count) -> [Passed; N] {
+    let all = [const { Passed::new() }; N];
+    all.iter().for_each(Passed::come_back);
+    announce_all(count, &all);
+    all
+}
+
+fn announce(count: &Count, passed: &Passed) {
+    let begun = count.begin();
+    count.end(passed, begun);
+}
+
+fn announce_all(count: &Count, all: &[Passed]) {
+    all.iter().for_each(|passed| announce(count, passed));
+}
+
+#[test]
+fn a_period_ends_when_all_have_passed_it() {
+    let count = Count::new();
+    let all: [Passed; 3] = cpus(&count);
+    let target = count.target();
+    assert!(!all.iter().any(|passed| count.is_asked(passed)), "it has not begun");
+    assert!(!count.has_begun(target) && !count.advance(target, &all));
+    assert!(count.has_begun(target) && all.iter().all(|passed| count.is_asked(passed)));
+    assert_eq!(count.target(), target + 1, "what comes later waits longer");
+    for passed in &all {
+        assert!(!count.advance(target, &all) && !passed.has_passed(target));
+        announce(&count, passed);
+        assert!(!count.is_asked(passed) && passed.has_passed(target));
+    }
+    assert_eq!(count.done() + 1, target, "somebody has to look");
+    assert!(count.advance(target, &all));
+    assert_eq!(count.done(), target);
+    assert!(!count.has_begun(target + 1), "nobody asked for another");
+}
+
+/// What was unlinked during a period that began before must wait for the next.
+#[test]
+fn a_period_that_has_begun_is_not_enough() {
+    let count = Count::new();
+    let all: [Passed; 2] = cpus(&count);
+    count.advance(count.target(), &all);
+    let target = count.target();
+    announce_all(&count, &all);
+    assert!(!count.advance(target, &all), "the first has ended, and this one has begun");
+    assert_eq!((count.done(), count.has_begun(target)), (target - 1, true));
+    announce_all(&count, &all);
+    assert!(count.advance(target, &all));
+}
+
+#[test]
+fn an_announcement_counts_from_its_beginning() {
+    let count = Count::new();
+    let all: [Passed; 1] = cpus(&count);
+    let target = count.target();
+    let begun = count.begin();
+    count.advance(target, &all);
+    assert!(begun.period() < target);
+    count.end(&all[0], begun);
+    assert!(!count.advance(target, &all));
+    drop(count.begin());
+    assert!(!count.advance(target, &all), "it has not ended");
+    announce(&count, &all[0]);
+    assert!(count.advance(target, &all));
+}
+
+#[test]
+fn nobody_waits_for_who_is_away() {
+    let count = Count::new();
+    let all: [Passed; 2] = cpus(&count);
+    all[1].away();
+    let target = count.target();
+    count.advance(target, &all);
+    assert!(all[1].is_away() && all[1].has_passed(target) && !count.is_asked(&all[1]));
+    announce(&count, &all[0]);
+    assert!(count.advance(target, &all));
+    // Back, it holds up every period until it has announced.
+    all[1].come_back();
+    let target = count.target();
+    count.advance(target, &all);
+    announce(&count, &all[0]);
+    assert!(!count.advance(target, &all) && !all[1].has_passed(1));
+    announce(&count, &all[1]);
+    assert!(count.advance(target, &all));
+}
+
+#[test]
+fn hastened_periods_end_those_before() {
+    let count = Count::new();
+    let all: [Passed; 2] = cpus(&count);
+    let first = count.target();
+    count.hasten(first);
+    let second = count.target();
+    count.hasten(second);
+    count.hasten(first);
+    assert_eq!(count.target(), second + 1, "it never goes back");
+    assert_eq!(count.done() + 2, second);
+    count.complete(second);
+    count.complete(first);
+    assert_eq!(count.done(), second, "nor does this");
+    assert!(!count.advance(second + 1, &all), "it begins the next");
+    announce_all(&count, &all);
+    assert!(count.advance(second + 1, &all));
+}
+
+/// The broadcast of a later period is not answered yet; what all have passed ends all the same.
+#[test]
+fn a_hastened_period_holds_up_no_earlier_one() {
+    let count = Count::new();
+    let all: [Passed; 2] = cpus(&count);
+    let first = count.target();
+    count.advance(first, &all);
+    announce_all(&count, &all);
+    let second = count.target();
+    count.hasten(second);
+    assert!(!count.advance(second, &all) && count.done() == first);
+    announce(&count, &all[0]);
+    assert!(!count.advance(second, &all) && count.done() == first);
+    announce(&count, &all[1]);
+    assert!(count.advance(second, &all) && !count.has_begun(second + 1));
+}
+
+/// A page that is mapped, unmapped, and reused when its period has ended; CPUs with a TLB of one entry use it meanwhile.
+#[test]
+fn no_page_is_used_after_its_reuse() {
+    const CPUS: usize = 3;
+    const ROUNDS: usize = if cfg!(miri) { 20 } else { 2000 };
+    let count = Count::new();
+    let all = [const { Passed::new() }; CPUS];
+    // What an address leads to: a page's number and one, or 0. A page holds the round in which it may be used.
+    let entry = AtomicUsize::new(0);
+    let pages = [const { AtomicUsize::new(usize::MAX) }; 2];
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for (cpu, passed) in all.iter().enumerate() {
+            let (count, entry, pages, over) = (&count, &entry, &pages, &over);
+            scope.spawn(move || {
+                let mut tlb = None;
+                let flush = |tlb: &mut Option<(usize, usize)>| {
+                    let begun = count.begin();
+                    *tlb = None;
+                    count.end(passed, begun);
+                };
+                passed.come_back();
+                flush(&mut tlb);
+                for step in 0_usize.. {
+                    if over.load(Relaxed) {
+                        break;
+                    }
+                    let found = tlb.or_else(|| match entry.load(Acquire) {
+                        0 => None,
+                        found => Some((found % 2, found / 2)),
+                    });
+                    tlb = found;
+                    if let Some((page, round)) = found {
+                        let there = pages[page].load(Relaxed);
+                        assert_eq!(there, round, "CPU {cpu} uses page {page} after its reuse");
+                    }
+                    if cpu == 0 && step % 50 == 49 {
+                        passed.away();
+                        thread::yield_now();
+                        passed.come_back();
+                        flush(&mut tlb);
+                    } else if count.is_asked(passed) || step % 7 == 0 {
+                        flush(&mut tlb);
+                        thread::yield_now();
+                    }
+                }
+                passed.away();
+            });
+        }
+        let mut free = Vec::from([0, 1]);
+        let mut waiting: Vec<(usize, u64)> = Vec::new();
+        for round in 1..=ROUNDS {
+            while free.is_empty() {
+                let (page, target) = waiting[0];
+                if count.advance(target, &all) {
+                    waiting.remove(0);
+                    free.push(page);
+                } else {
+                    thread::yield_now();
+                }
+            }
+            let page = free.pop().unwrap();
+            pages[page].store(round, Relaxed);
+            // The page is ready.
+            entry.store(round * 2 + page, Release);
+            thread::yield_now();
+            entry.store(0, Relaxed);
+            waiting.push((page, count.target()));
+        }
+        over.store(true, Relaxed);
+    });
+    assert!(count.done() > 0);
+}

@@ -1,0 +1,95 @@
+//! The one place that knows whether we run on real atomics or under loom.
+
+#[cfg(all(not(loom), feature = "quiescent"))]
+pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32};
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic::{AtomicU64, Ordering};
+#[cfg(all(loom, feature = "quiescent"))]
+pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32};
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+
+/// A fence of `period`, by the function that it is in: a model can leave one out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[doc(hidden)]
+#[cfg_attr(not(loom), expect(unreachable_pub, reason = "models choose one"))]
+pub enum Fence {
+    Target,
+    Begin,
+    Advance,
+    Hasten,
+}
+
+/// A sequentially consistent fence.
+#[cfg(not(loom))]
+#[inline(always)]
+pub(crate) fn fence(_: Fence) {
+    core::sync::atomic::fence(Ordering::SeqCst);
+}
+
+#[cfg(loom)]
+pub(crate) fn fence(which: Fence) {
+    if LEFT_OUT.get() != Some(which) {
+        loom::sync::atomic::fence(Ordering::SeqCst);
+    }
+}
+
+#[cfg(loom)]
+std::thread_local! {
+    static LEFT_OUT: core::cell::Cell<Option<Fence>> = const { core::cell::Cell::new(None) };
+}
+
+/// Runs `f` on periods that lack a fence. A model runs on one thread of the host, and so does its mutant.
+#[cfg(loom)]
+#[doc(hidden)]
+pub fn without<T>(which: Fence, f: impl FnOnce() -> T) -> T {
+    struct Restore(Option<Fence>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            LEFT_OUT.set(self.0);
+        }
+    }
+    let _restore = Restore(LEFT_OUT.replace(Some(which)));
+    f()
+}
+
+/// A `new` that is `const`, except under loom, whose atomics cannot be made so.
+macro_rules! constant {
+    ($(#[$doc:meta])* $vis:vis fn $name:ident() -> Self $body:block) => {
+        $(#[$doc])*
+        #[cfg(not(loom))]
+        #[expect(clippy::new_without_default, reason = "made once, for a static")]
+        $vis const fn $name() -> Self $body
+        $(#[$doc])*
+        #[cfg(loom)]
+        #[expect(clippy::new_without_default, reason = "as above")]
+        $vis fn $name() -> Self $body
+    };
+}
+pub(crate) use constant;
+
+/// Keeps the compiler from moving accesses across it. To the hardware it is nothing: a CPU sees its own accesses in order.
+#[cfg(feature = "quiescent")]
+#[inline(always)]
+pub(crate) fn compiler_fence() {
+    core::sync::atomic::compiler_fence(Ordering::SeqCst);
+}
+
+/// Memory of one CPU, with the interface of loom's cell.
+#[cfg(all(not(loom), feature = "quiescent"))]
+pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
+
+#[cfg(all(not(loom), feature = "quiescent"))]
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        UnsafeCell(core::cell::UnsafeCell::new(value))
+    }
+
+    #[inline(always)]
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}
+
+#[cfg(all(loom, feature = "quiescent"))]
+pub(crate) use loom::cell::UnsafeCell;
