@@ -90,6 +90,27 @@ impl Want {
 /// as one for a hole that is rare; with 16 it took eleven times as long.
 const PATIENCE: usize = 5;
 
+/// The length of the longest hole of all; that of an empty tree, which has one index too many, as `usize::MAX`.
+///
+/// Cost: the root alone.
+///
+/// # Safety
+/// As for [`Path::walk`].
+pub(crate) unsafe fn largest(root: Link) -> usize {
+    if root.is_null() {
+        return usize::MAX;
+    }
+    // A root covers every index, and a hole lies in one leaf: so nothing goes on beyond what is looked at.
+    // SAFETY: the promise.
+    unsafe {
+        if root.level() == 0 {
+            root.as_leaf().body().gap(0, usize::MAX, usize::MAX)
+        } else {
+            root.as_inner().max_gap(usize::MAX)
+        }
+    }
+}
+
 /// Which of two searches.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {

@@ -78,6 +78,7 @@
 //! | store over many ranges | up to three nodes a level; what is covered whole is let go by subtrees |
 //! | duplicate | one count; the first write after it copies a node a level |
 //! | free space | as a load, if the first leaf has some; else height times width, and a few leaves more if holes fail by alignment |
+//! | [`largest_gap`](MapleTree::largest_gap) | the root alone |
 //! | memory | 8 + 4 bytes an entry and 4 a hole, at 100 % fill; about 31 bytes an entry with holes and 24 without after stores in random order, all in |
 //!
 //! Only letting go of a subtree recurses, as deep as the tree is high. A write takes about 7 KiB of stack, a cursor

@@ -64,6 +64,12 @@ impl Cells {
         runs
     }
 
+    /// The length of the longest hole.
+    pub(crate) fn largest_gap(&self) -> usize {
+        let holes = self.runs().into_iter().filter(|(_, value)| value.is_none());
+        holes.map(|(hole, _)| (hole.end() - hole.start()).saturating_add(1)).max().unwrap_or(0)
+    }
+
     pub(crate) fn entries(&self) -> Vec<(RangeInclusive<usize>, u64)> {
         self.runs().into_iter().filter_map(|(range, value)| Some((range, value?))).collect()
     }
@@ -91,4 +97,5 @@ pub(crate) fn check<R: Reclaim>(writer: &mut Writer<'_, Owned, R, Flaky>, cells:
     let stats = writer.stats();
     assert_eq!((stats.entries, stats.entries + stats.holes), (found.len(), ranges.len()));
     assert_eq!(stats.height, writer.height());
+    assert_eq!(writer.largest_gap(), cells.largest_gap(), "\n{}", writer.dump());
 }

@@ -378,6 +378,31 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
             .ok_or(Error::NoSpace)
     }
 
+    /// The length of the longest run of free indices, wherever it is. An empty tree has one index more than `usize`
+    /// can say, and returns `usize::MAX`, as does one with a single index taken at either end.
+    ///
+    /// Cost: one node, the root, however many entries there are. Neither waits, allocates nor writes (I2).
+    ///
+    /// Exact when nobody writes. Beside a writer it is a hint: it may count a hole that is being filled, or leave one
+    /// out that is being made, but it is never less than the longest run that is free throughout the call. So whoever
+    /// wants a run must [ask for one](MapleTree::empty_area), which looks at the hole itself.
+    ///
+    /// ```
+    /// use maple::MapleTree;
+    /// let mut tree = MapleTree::<u32>::new();
+    /// assert_eq!(tree.largest_gap(&tree.pin()), usize::MAX);
+    /// let mut writer = tree.get_mut();
+    /// writer.store_range(0x1000..=usize::MAX, 1)?;
+    /// assert_eq!(writer.largest_gap(), 0x1000);
+    /// writer.erase_range(0x8000..=0x9fff)?;
+    /// assert_eq!(writer.largest_gap(), 0x2000);
+    /// # Ok::<(), maple::Error>(())
+    /// ```
+    pub fn largest_gap(&self, _guard: &R::Guard) -> usize {
+        // SAFETY: the guard and the tree's borrow last for the call.
+        unsafe { gap::largest(self.core.root.load()) }
+    }
+
     /// Whether there is no entry. Constant time.
     pub fn is_empty(&self) -> bool {
         self.core.root.load().is_null()

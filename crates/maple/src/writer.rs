@@ -7,7 +7,7 @@ use crate::duplicate::duplicate;
 use crate::entry::Entry;
 use crate::erased::Erased;
 use crate::error::{Error, Refused};
-use crate::gap::{End, Want, search};
+use crate::gap::{End, Want, largest, search};
 use crate::iter::Iter;
 use crate::layout::{MAX_HEIGHT, MAX_PER_LEVEL};
 use crate::lock::{OwnerLock, WriteToken};
@@ -350,6 +350,13 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         let want = Want::new(bounds, size, align)?;
         // SAFETY: we are the writer.
         unsafe { search(self.root(), &mut Path::new(), &want, end) }.ok_or(Error::NoSpace)
+    }
+
+    /// The length of the longest run of free indices, exactly; `usize::MAX`, too, if the tree is empty. Cost: the root
+    /// alone. See [`MapleTree::largest_gap`].
+    pub fn largest_gap(&self) -> usize {
+        // SAFETY: we are the writer.
+        unsafe { largest(self.root()) }
     }
 
     /// The entry at `index`.

@@ -246,7 +246,7 @@ impl Inner {
         self.gaps[slot].store(gap, Ordering::Relaxed);
     }
 
-    /// The largest gap below the node, which is at most `limit`. Writers only.
+    /// The largest gap below the node, which is at most `limit`. Beside a writer a hint, as each gap is.
     pub(crate) fn max_gap(&self, limit: usize) -> usize {
         self.max_gap_with((INNER_SLOTS, 0), limit)
     }

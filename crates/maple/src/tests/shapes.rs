@@ -25,6 +25,7 @@ fn an_empty_tree() {
     assert_eq!(tree.empty_area_rev(&guard, 5..=100, 10, 8), Ok(88));
     assert_eq!(tree.empty_area(&guard, 0..=usize::MAX, usize::MAX, 1), Ok(0));
     assert_eq!(tree.empty_area_rev(&guard, 0..=usize::MAX, usize::MAX, 1), Ok(1));
+    assert_eq!(tree.largest_gap(&guard), usize::MAX);
     let mut writer = tree.get_mut();
     assert!(writer.erase(3).unwrap().is_none());
     writer.erase_range(0..=usize::MAX).unwrap();
@@ -220,4 +221,47 @@ fn gaps_too_small_are_not_visited() {
     assert_eq!(writer.alloc_rrange(bounds.clone(), 1, 1, 4).unwrap(), (N - 1) * 10 + 9);
     assert_eq!(writer.alloc_range(bounds, 1, 1, 4).unwrap(), 9);
     writer.validate().unwrap();
+}
+
+#[test]
+fn the_largest_gap_at_the_ends_of_the_index_range() {
+    let mut tree = MapleTree::<u32>::new();
+    let mut writer = tree.get_mut();
+    // All but one index, at either end: as many as there are numbers for.
+    for index in [0, usize::MAX] {
+        writer.store_range(index..=index, 1).unwrap();
+        assert_eq!(writer.largest_gap(), usize::MAX);
+        writer.clear();
+    }
+    writer.store_range(9..=9, 1).unwrap();
+    assert_eq!(writer.largest_gap(), usize::MAX - 9);
+    writer.store_range(0..=usize::MAX, 1).unwrap();
+    assert_eq!(writer.largest_gap(), 0);
+}
+
+#[test]
+fn the_largest_gap_is_one_across_leaves() {
+    let mut tree = MapleTree::<u32>::new();
+    let mut writer = tree.get_mut();
+    for i in 0..N {
+        writer.store_range(i * 10..=i * 10 + 8, 1).unwrap();
+    }
+    writer.store_range(N * 10..=usize::MAX, 2).unwrap();
+    assert!(writer.height() > 1);
+    assert_eq!(writer.largest_gap(), 1);
+    // One hole grows over leaf after leaf, in both directions.
+    let middle = N / 2 * 10;
+    let mut end = middle + 10;
+    for i in 0..N / 2 {
+        let (below, above) = (middle - i * 10, middle + i * 10);
+        writer.erase(below).unwrap();
+        assert_eq!(writer.largest_gap(), end - (below - 1));
+        writer.erase(above).unwrap();
+        end = above + 10;
+        assert_eq!(writer.largest_gap(), end - (below - 1));
+    }
+    // It is cut, and the longer half counts.
+    writer.store_range(30..=30, 3).unwrap();
+    writer.validate().unwrap();
+    assert_eq!(writer.largest_gap(), N * 10 - 31);
 }

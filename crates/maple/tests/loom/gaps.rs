@@ -47,3 +47,44 @@ fn while_holes_are_filled() {
 fn while_leaves_merge_beside_it() {
     beside(|tree| tree.store_range(5..=44, 60).unwrap());
 }
+
+/// In the same tree, the largest gap is never less than the hole of ten, nor more than one that the tree has at some moment.
+fn largest(most: usize, write: fn(&Tree)) {
+    model(move || {
+        let tree = Arc::new(apart(6) as Tree);
+        tree.lock().store_range(65..=usize::MAX, 50).unwrap();
+        let writer = {
+            let tree = tree.clone();
+            thread::spawn(move || write(&tree))
+        };
+        let gap = tree.largest_gap(&tree.pin());
+        writer.join().unwrap();
+        assert!((10..=most).contains(&gap), "{gap}");
+    });
+}
+
+#[test]
+fn the_largest_while_a_longer_one_comes() {
+    largest(15, |tree| drop(tree.erase(20).unwrap()));
+}
+
+#[test]
+fn the_largest_while_holes_are_filled() {
+    largest(10, |tree| {
+        tree.store_range(15..=19, 60).unwrap();
+        tree.store_range(45..=49, 60).unwrap();
+    });
+}
+
+#[test]
+fn the_largest_while_leaves_merge_beside_it() {
+    largest(10, |tree| tree.store_range(5..=44, 60).unwrap());
+}
+
+#[test]
+fn the_largest_while_it_grows_and_shrinks() {
+    largest(20, |tree| {
+        tree.erase(50).unwrap();
+        tree.store_range(45..=54, 60).unwrap();
+    });
+}

@@ -96,6 +96,12 @@ impl Oracle {
         spans
     }
 
+    /// The length of the longest hole, or `usize::MAX` if it is longer.
+    pub(crate) fn largest_gap(&self) -> usize {
+        let holes = self.spans().into_iter().filter(|span| span.2.is_none());
+        holes.map(|(min, max, _)| (max - min).saturating_add(1)).max().unwrap_or(0)
+    }
+
     /// The lowest or highest place for `size` free indices at a multiple of `align` inside the bounds.
     pub(crate) fn fit(
         &self,

@@ -95,6 +95,7 @@ pub(crate) fn check<const S: bool, R: Reclaim, A: NodeAlloc>(
     assert_eq!((stats.entries, stats.entries + stats.holes), (expected.len(), spans.len()));
     assert_eq!((stats.height, stats.nodes == 0), (writer.height(), expected.is_empty()));
     assert_eq!(writer.is_empty(), expected.is_empty());
+    assert_eq!(writer.largest_gap(), oracle.largest_gap(), "\n{}", writer.dump());
 }
 
 /// Whether it was done; not only for want of memory, where that was to be.

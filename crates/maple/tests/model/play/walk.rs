@@ -183,6 +183,7 @@ pub(crate) fn read<const S: bool, R: Reclaim, A: NodeAlloc, L>(
     let found: Vec<_> =
         tree.iter(&guard, 0..=usize::MAX).map(|(range, item)| (range, item.value())).collect();
     assert!(world.oracle.entries().eq(found));
+    assert_eq!(tree.largest_gap(&guard), world.oracle.largest_gap());
     let area = Area {
         bounds: Cells { from: 0, more: u16::MAX, trim: (false, false) },
         size: 2,
