@@ -54,7 +54,7 @@ impl Sim {
 
     /// What a host thread is that runs as a CPU; there must be such a CPU.
     pub(crate) fn as_cpu(&self, cpu: usize, turn: *const Turn, driven: bool) -> Here {
-        let quick = turn.is_null() && !self.watches() && self.0.config.tick.is_none();
+        let quick = turn.is_null() && !self.watches();
         Here { machine: &*self.0, cpu: &*self.0.cpus[cpu], turn, driven, quick }
     }
 

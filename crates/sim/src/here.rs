@@ -16,7 +16,7 @@ pub(crate) struct Here {
     pub(crate) turn: *const Turn,
     /// Whether a driver is there to take a report; otherwise a violation is a panic.
     pub(crate) driven: bool,
-    /// Whether a step has nothing to do but to count and to look for mail: no scheduler, no checks, no events, no timer.
+    /// Whether a step has nothing to do but to count, and to look for mail and at the timer: no scheduler, no checks, no events.
     pub(crate) quick: bool,
 }
 

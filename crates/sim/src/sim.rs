@@ -173,8 +173,8 @@ impl Sim {
         self.stop_if_halted();
     }
 
-    /// A step on a machine that is [`quick`](here::Here::quick): one read of what the thread is, a count, and a look at a flag, all on
-    /// lines of this CPU's own. Returns whether it was one.
+    /// A step on a machine that is [`quick`](here::Here::quick): one read of what the thread is, a count, and a look at a flag and at the
+    /// timer, all on lines of this CPU's own. Returns whether it was one.
     #[inline]
     pub(crate) fn quick_step(&self) -> bool {
         let here = here::get();
@@ -183,9 +183,11 @@ impl Sim {
         }
         // SAFETY: as in `cpu_if_any`.
         let cpu = unsafe { &*here.cpu };
-        cpu.counts.steps.add(1);
+        let steps = cpu.counts.steps.add(1);
+        // Relaxed: only this CPU uses it.
+        let due = steps >= cpu.next_tick.load(Ordering::Relaxed);
         // Acquire: pairs with the Release of who left mail, or halted the machine.
-        if cpu.flag.load(Ordering::Acquire) {
+        if cpu.flag.load(Ordering::Acquire) || due {
             self.stop_if_halted();
             self.poll(cpu);
         }

@@ -329,6 +329,16 @@ fn the_timer_ticks() {
         drop(section);
         assert_eq!(ticks.load(Relaxed), 12, "late, and once");
     });
+    // On a machine for measurements, too.
+    let sim = Sim::new(Config { tick: Some(10), ..Config::fast(1, 1) }).unwrap();
+    sim.on_cpu(0, || {
+        (0..100).for_each(|_| sim.step(Access::Shared));
+        assert_eq!(sim.counts().ticks, 10);
+        let section = sim.irqs_off();
+        (0..100).for_each(|_| sim.step(Access::Shared));
+        drop(section);
+        assert_eq!(sim.counts().ticks, 11, "late, and once");
+    });
 }
 
 #[test]
