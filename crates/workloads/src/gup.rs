@@ -10,11 +10,11 @@
 
 use crate::lab::{Lab, Program};
 use crate::mean::{Rounds, Timer};
+use crate::meeting::{Beside, Meeting, at_once};
 use crate::space::{PAGES, Space, range_of};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicUsize, Ordering};
 use grace::Concurrent;
 use lock_api::RawRwLock;
 use machine::{Frame, FrameError, Machine, PageSize, VirtAddr};
@@ -25,8 +25,6 @@ const NAME: &str = "gup";
 /// Pages of a call: a record of a database, a buffer of 64 KiB, a table's worth.
 const SIZES: [usize; 3] = [1, 16, PAGES];
 
-/// The part of a round in which a CPU must have had a processor, to say something of CPUs at once.
-const TOGETHER: f64 = 0.9;
 /// More batches than usual, as others must have time to come between.
 const LONGER: usize = 8;
 /// Quiescent states until nothing is retired any more: a grace period takes three.
@@ -49,18 +47,6 @@ impl Way {
             Way::Pins => "the pins alone",
         }
     }
-}
-
-/// What one CPU has measured.
-#[derive(Clone, Copy, Default)]
-struct Pinned {
-    /// Nanoseconds a page.
-    time: f64,
-    /// Processor time, of all that it did.
-    busy: u64,
-    /// By the clock.
-    began: u64,
-    ended: u64,
 }
 
 /// What was measured of one way.
@@ -147,16 +133,6 @@ fn kept(report: &mut Report, size: usize, [_, one, _]: &[Times; 3], [_, two, _]:
     report.targets.push(Target::at_least(NAME, target, kept, 0.9));
 }
 
-/// Waits for the others; all of them must run.
-fn wait(machine: &impl Machine, count: &AtomicUsize, until: usize) {
-    // AcqRel: what each did before comes before what all do after.
-    count.fetch_add(1, Ordering::AcqRel);
-    // Acquire: pairs with that.
-    while count.load(Ordering::Acquire) < until {
-        machine.relax();
-    }
-}
-
 fn round<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync>(
     lab: &Lab<'_, M, G, R>,
     space: &Space<M, G, R>,
@@ -167,52 +143,34 @@ fn round<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync>(
     times: &mut Times,
 ) -> Result<(), Error> {
     let batches = lab.scale.batches * LONGER;
-    let (started, running) = (AtomicUsize::new(0), AtomicUsize::new(cpus));
     let interrupts = (lab.interrupts)();
-    let threads = cpus + usize::from(writer.is_some());
-    let mut pinned: Vec<Pinned> = alloc::vec![Pinned::default(); cpus];
-    let mut written = Ok(());
-    let mut programs: Vec<Program<'_>> = Vec::with_capacity(threads);
-    for (cpu, result) in pinned.iter_mut().enumerate() {
-        let (started, running) = (&started, &running);
-        programs.push(Box::new(move || {
-            let mut frames = alloc::vec![Frame::default(); PAGES];
-            // It uses the space: flushes must come here.
-            space.tables.cpus().insert(lab.machine.current());
-            let timer = Timer::new(lab.time);
-            // The first batch fills caches, and finds the frames.
-            batch(lab, &timer, space, Way::Fast, PAGES, cpu, &mut frames);
-            wait(lab.machine, started, threads);
-            let (began, busy) = ((lab.clock)(), (lab.time)());
-            let times =
-                (0..batches).map(|_| batch(lab, &timer, space, way, size, cpu, &mut frames));
-            let time = times.sum::<f64>() / batches as f64;
-            let busy = (lab.time)().saturating_sub(busy);
-            *result = Pinned { time, busy, began, ended: (lab.clock)() };
-            space.tables.cpus().remove(lab.machine.current());
-            // Relaxed: only the number counts.
-            running.fetch_sub(1, Ordering::Relaxed);
-        }));
-    }
+    let measure = |cpu: usize, ready: &dyn Fn()| {
+        let mut frames = alloc::vec![Frame::default(); PAGES];
+        // It uses the space: flushes must come here.
+        space.tables.cpus().insert(lab.machine.current());
+        let timer = Timer::new(lab.time);
+        // The first batch fills caches, and finds the frames.
+        batch(lab, &timer, space, Way::Fast, PAGES, cpu, &mut frames);
+        ready();
+        let times = (0..batches).map(|_| batch(lab, &timer, space, way, size, cpu, &mut frames));
+        let time = times.sum::<f64>() / batches as f64;
+        space.tables.cpus().remove(lab.machine.current());
+        Ok(time)
+    };
+    let mut beside: Vec<Beside<'_, M, Error>> = Vec::new();
     if let Some(own) = writer {
-        let (started, running, written) = (&started, &running, &mut written);
-        programs.push(Box::new(move || {
-            wait(lab.machine, started, threads);
-            *written = write(lab, space, way, own, running);
+        beside.push(Box::new(move |meeting, ready| {
+            ready();
+            write(lab, space, way, own, meeting)
         }));
     }
-    (lab.run)(programs);
-    written?;
-    let time = pinned.iter().map(|of| of.time).sum::<f64>() / cpus as f64;
-    times.time.push(time);
-    // From the first beginning to the last end: there may be fewer processors than CPUs.
-    let began = pinned.iter().map(|of| of.began).min().unwrap_or_default();
-    let ended = pinned.iter().map(|of| of.ended).max().unwrap_or_default();
-    if pinned.iter().all(|of| of.busy as f64 >= TOGETHER * ended.saturating_sub(began) as f64) {
-        times.together.push(time);
+    let taken = at_once(lab, cpus, measure, beside)?;
+    times.time.push(taken.time);
+    if taken.together {
+        times.together.push(taken.time);
     }
     let pages = (batches * PAGES * cpus) as f64;
-    times.rate.push(pages / ended.saturating_sub(began) as f64 * 1e9);
+    times.rate.push(pages / taken.wall as f64 * 1e9);
     times.interrupts.push((lab.interrupts)().saturating_sub(interrupts) as f64 / pages);
     Ok(())
 }
@@ -257,11 +215,10 @@ fn write<M: Machine, G: Concurrent, R: RawRwLock>(
     space: &Space<M, G, R>,
     way: Way,
     own: usize,
-    running: &AtomicUsize,
+    meeting: &Meeting<'_, M>,
 ) -> Result<(), Error> {
     let range = range_of(own);
-    // Relaxed: only the number counts.
-    while running.load(Ordering::Relaxed) != 0 {
+    while !meeting.is_over() {
         let frames = match way {
             Way::Locked => space.unmap(range)?,
             _ => space.unmap_pages(range)?,

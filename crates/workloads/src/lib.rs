@@ -25,6 +25,7 @@ extern crate std;
 mod gup;
 mod lab;
 mod mean;
+mod meeting;
 mod quicklist;
 mod space;
 #[cfg(test)]
