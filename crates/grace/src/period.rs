@@ -5,23 +5,25 @@
 //! and not dropped: pointers that it holds in a section, or translations in its TLB.
 //!
 //! # The numbers
-//! Periods are numbered. [`Count`] holds `current`, the last that has begun, and `done`, the last that has ended. Each CPU's
-//! [`Passed`] is the value of `current` that it saw when it last *announced*. Period `p` has ended when each CPU's is at
-//! least `p`. What is unlinked, or unmapped, waits for a [`target`](Count::target): the period after the one that is current
-//! then. It may be reused when `done` has reached that.
+//! Periods are numbered. [`Count`] holds `current`, the last that has begun, and `done`, the last that has ended. Each
+//! CPU's [`Passed`] is the value of `current` that it saw when it last *announced*. Period `p` has ended when each CPU's
+//! is at least `p`. What is unlinked, or unmapped, waits for a [`target`](Count::target): the period after the one that
+//! is current then. It may be reused when `done` has reached that.
 //!
 //! So a CPU writes only its own `Passed`. The two numbers are written once a period, however many CPUs and pieces there
-//! are (I8). Who waits looks, now and then, whether the period has ended: [`advance`](Count::advance), one load for each CPU.
+//! are (I8). Who waits looks, now and then, whether the period has ended: [`advance`](Count::advance), one load for each
+//! CPU.
 //!
-//! An announcement is [`begin`](Count::begin), then what drops all that this CPU knows, then [`end`](Count::end). A CPU that
-//! knows nothing as it is (it is in no section) has nothing to do in between. A TLB is flushed there: not before
+//! An announcement is [`begin`](Count::begin), then what drops all that this CPU knows, then [`end`](Count::end). A CPU
+//! that knows nothing as it is (it is in no section) has nothing to do in between. A TLB is flushed there: not before
 //! `begin`, since it would fill again before the load; not after `end`, since it would be used after it.
 //!
 //! # Why it is right
 //! Let `e` be unlinked on CPU A with target `t`, and reused by CPU F. Let CPU B know `e`.
 //!
-//! F acquires `done >= t`, which was released by who acquired B's `passed >= t`. B stored that at the end of an announcement
-//! that had loaded `current >= t` at its beginning. So B either found `e` before it dropped what it knew, or after it began.
+//! F acquires `done >= t`, which was released by who acquired B's `passed >= t`. B stored that at the end of an
+//! announcement that had loaded `current >= t` at its beginning. So B either found `e` before it dropped what it knew, or
+//! after it began.
 //!
 //! *Before it dropped it*: all that B did by it happens before the end of the announcement, and so before the reuse.
 //!
@@ -30,31 +32,34 @@
 //! that `e` is unlinked. Both fences are sequentially consistent.
 //!
 //! # CPUs that are away
-//! A CPU that is idle, or not started, uses nothing and takes no part: its `passed` says so. H, who advances, read that after a
-//! fence that followed its load of `current`. When B comes back it stores another value, fences, and only then looks. As above,
-//! A's fence comes before H's, and that before B's: B sees that `e` is unlinked.
+//! A CPU that is idle, or not started, uses nothing and takes no part: its `passed` says so. H, who advances, read that
+//! after a fence that followed its load of `current`. When B comes back it stores another value, fences, and only then
+//! looks. As above, A's fence comes before H's, and that before B's: B sees that `e` is unlinked.
 //!
-//! But a TLB keeps what it knew, and the hardware may fill it, while B is away. So B flushes when it comes back,
-//! within the announcement: or it asks after `begin` whether a period [has begun](Count::has_begun) after the last that it flushed
-//! in. If `e` was reused meanwhile, H had loaded `current >= t` before its fence, which comes before B's, so B sees that it has.
-//! What `begin` itself loaded, or `done`, would be too old: `begin` loads before its fence, and H writes `done` after B may have looked.
+//! But a TLB keeps what it knew, and the hardware may fill it, while B is away. So B flushes when it comes back, within
+//! the announcement: or it asks after `begin` whether a period [has begun](Count::has_begun) after the last that it
+//! flushed in. If `e` was reused meanwhile, H had loaded `current >= t` before its fence, which comes before B's, so B
+//! sees that it has. What `begin` itself loaded, or `done`, would be too old: `begin` loads before its fence, and H
+//! writes `done` after B may have looked.
 //!
 //! # In a hurry
-//! Who cannot wait begins its period at once, whether the one before has ended or not ([`hasten`](Count::hasten)), makes every CPU
-//! pass (a broadcast, answered by all), and says so ([`complete`](Count::complete)). So `current` may be several ahead of
-//! `done`; a period that ends, ends all before it.
+//! Who cannot wait begins its period at once, whether the one before has ended or not ([`hasten`](Count::hasten)), makes
+//! every CPU pass (a broadcast, answered by all), and says so ([`complete`](Count::complete)). So `current` may be
+//! several ahead of `done`; a period that ends, ends all before it.
 //!
-//! *The period is begun before the broadcast.* Else: B has answered the broadcast, A unmaps what B has looked up again since, loads the old
-//! `current`, and gets as its target the very period that the broadcaster then declares ended. With `hasten` first, who gets
-//! a target up to the hastened period loaded `current` before it was begun: its fence comes before that of `hasten`, its
-//! unlinking before the broadcast, and no CPU finds it after it answered. Who loads later gets a later target.
+//! *The period is begun before the broadcast.* Else: B has answered the broadcast, A unmaps what B has looked up again
+//! since, loads the old `current`, and gets as its target the very period that the broadcaster then declares ended. With
+//! `hasten` first, who gets a target up to the hastened period loaded `current` before it was begun: its fence comes
+//! before that of `hasten`, its unlinking before the broadcast, and no CPU finds it after it answered. Who loads later
+//! gets a later target.
 //!
-//! A CPU that [has passed](Passed::has_passed) the period after `hasten`, because it announced or is away, needs no message.
+//! A CPU that [has passed](Passed::has_passed) the period after `hasten`, because it announced or is away, needs no
+//! message.
 //!
 //! # Whose word it is
 //! Nothing here touches what waits, so nothing is unsafe. All here are words of its users: that an announcement dropped
-//! everything, that who is away uses nothing, that all CPUs were named to `advance`, that all have answered. The unsafe code that
-//! reuses memory answers for them.
+//! everything, that who is away uses nothing, that all CPUs were named to `advance`, that all have answered. The unsafe
+//! code that reuses memory answers for them.
 
 #[cfg(not(loom))]
 use crate::sync::Fence;
@@ -136,8 +141,8 @@ impl Count {
         self.done.load(Ordering::Acquire)
     }
 
-    /// Whether a period has begun that the CPU of `passed` has not passed, as far as is known here: for a tick that announces only if
-    /// somebody waits. Two loads. Never so of a CPU that is away.
+    /// Whether a period has begun that the CPU of `passed` has not passed, as far as is known here: for a tick that
+    /// announces only if somebody waits. Two loads. Never so of a CPU that is away.
     #[inline]
     pub fn is_asked(&self, passed: &Passed) -> bool {
         // Relaxed: a hint. If it is old, the next tick sees it.
@@ -146,19 +151,19 @@ impl Count {
 
     /// Whether `period` has begun. One load.
     ///
-    /// After a [`begin`](Count::begin) that followed [`Passed::come_back`], on the same CPU: if not, that period has not ended while the
-    /// CPU was away.
+    /// After a [`begin`](Count::begin) that followed [`Passed::come_back`], on the same CPU: if not, that period has not
+    /// ended while the CPU was away.
     #[inline]
     pub fn has_begun(&self, period: u64) -> bool {
         // Relaxed: the fence of `begin` orders it; that pairs with the fences of `advance` and `hasten`.
         self.current.load(Ordering::Relaxed) >= period
     }
 
-    /// Begins an announcement of this CPU. All that it knows, it drops between this and [`end`](Count::end). One load and one
-    /// fence.
+    /// Begins an announcement of this CPU. All that it knows, it drops between this and [`end`](Count::end). One load and
+    /// one fence.
     ///
-    /// The CPU takes part when it begins, and until it ends: it has [come back](Passed::come_back), and no interrupt sends it away. One
-    /// that announces for itself in between does no harm.
+    /// The CPU takes part when it begins, and until it ends: it has [come back](Passed::come_back), and no interrupt
+    /// sends it away. One that announces for itself in between does no harm.
     #[inline]
     pub fn begin(&self) -> Begun {
         // Relaxed: the fence orders it.
@@ -177,11 +182,12 @@ impl Count {
         passed.0.store(begun.0, Ordering::Release);
     }
 
-    /// Ends the periods that every CPU has passed, and begins `wanted` if it has not begun and the one before has ended. Returns
-    /// whether `wanted` has ended.
+    /// Ends the periods that every CPU has passed, and begins `wanted` if it has not begun and the one before has ended.
+    /// Returns whether `wanted` has ended.
     ///
-    /// `wanted` is a [`target`](Count::target) of these periods, and `all` are the `Passed` of all CPUs. One fence and, while a period runs, a load for each
-    /// CPU, up to the first that has passed nothing new. Never waits: call it again, later.
+    /// `wanted` is a [`target`](Count::target) of these periods, and `all` are the `Passed` of all CPUs. One fence and,
+    /// while a period runs, a load for each CPU, up to the first that has passed nothing new. Never waits: call it again,
+    /// later.
     pub fn advance<'a>(&self, wanted: u64, all: impl IntoIterator<Item = &'a Passed>) -> bool {
         // Relaxed: the fence orders it.
         let current = self.current.load(Ordering::Relaxed);
@@ -214,8 +220,9 @@ impl Count {
         done >= wanted
     }
 
-    /// Begins `wanted`, whatever is current: who unlinks from now on, not seen by what the caller does next (a broadcast), gets
-    /// a later target. One atomic instruction and one fence. `wanted` is a [`target`](Count::target) of these periods.
+    /// Begins `wanted`, whatever is current: who unlinks from now on, not seen by what the caller does next (a
+    /// broadcast), gets a later target. One atomic instruction and one fence. `wanted` is a [`target`](Count::target) of
+    /// these periods.
     pub fn hasten(&self, wanted: u64) {
         // AcqRel: as in `advance`. The largest stays: another may be further.
         self.current.fetch_max(wanted, Ordering::AcqRel);
@@ -226,9 +233,9 @@ impl Count {
 
     /// Ends `wanted` and all periods before. One atomic instruction.
     ///
-    /// It is the caller's word that since its [`hasten`](Count::hasten) of `wanted` every CPU has dropped all it knows, and that this
-    /// happened before the call: it has answered a message that was sent since, or was found to
-    /// [have passed](Passed::has_passed) `wanted`, which who is away has.
+    /// It is the caller's word that since its [`hasten`](Count::hasten) of `wanted` every CPU has dropped all it knows,
+    /// and that this happened before the call: it has answered a message that was sent since, or was found to [have
+    /// passed](Passed::has_passed) `wanted`, which who is away has.
     pub fn complete(&self, wanted: u64) {
         // AcqRel: passes on what the answers brought; pairs with the Acquire of `done`. The largest stays, as in `advance`.
         self.done.fetch_max(wanted, Ordering::AcqRel);
@@ -250,8 +257,8 @@ impl Passed {
         self.0.store(AWAY, Ordering::Release);
     }
 
-    /// This CPU takes part again. It announces at once ([`Count::begin`], a flush, [`Count::end`]) and uses nothing before it has: until
-    /// then it holds up every period. One store.
+    /// This CPU takes part again. It announces at once ([`Count::begin`], a flush, [`Count::end`]) and uses nothing
+    /// before it has: until then it holds up every period. One store.
     #[inline]
     pub fn come_back(&self) {
         // Relaxed: the fence of `begin`, which follows, orders it; that pairs with the fences of `advance` and `hasten`.
