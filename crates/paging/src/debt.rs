@@ -215,6 +215,22 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Owed<'p, M, F, G> {
         debt
     }
 
+    /// Leaves the flush to somebody else: returns the addresses that must be flushed on all CPUs that use the space, as
+    /// [`range`](Owed::range) does. Where tables were unlinked they wait for it, so then it is paid here, and nothing is left to do.
+    /// No atomic read-modify-write, no allocation.
+    ///
+    /// For the kernel's tables, which stay: addresses that are vast need not be flushed to be used no more.
+    ///
+    /// # Safety
+    /// The caller sees to it that all these CPUs flush, before he gives the frames that were unmapped to anybody who does not
+    /// bear a stale translation, or the addresses to anybody (I4, I5).
+    pub unsafe fn leave(mut self) -> Option<VirtRange> {
+        if self.debt.tables {
+            return None;
+        }
+        mem::take(&mut self.debt).what.map(|(range, _)| range)
+    }
+
     /// Adds it to a debt of the same tables: one flush for many changes. To one of other tables it is not added, but paid
     /// at once. No atomic read-modify-write, no allocation.
     pub fn defer_to(mut self, debt: &mut Debt<M, F, G>) {

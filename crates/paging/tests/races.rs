@@ -281,7 +281,7 @@ fn kernel(seed: u64) -> Result<(), Failure> {
     sim.on_cpu(0, || {
         // The root, what was reserved, two tables for the page, and two roots of users.
         assert_eq!(tables(&sim), 6);
-        kernel.prune(at).unwrap().flush();
+        kernel.prune(pages(TOP, 1 << 18)).unwrap().flush();
         assert!(sim.settle());
         assert_eq!(tables(&sim), 4);
     });

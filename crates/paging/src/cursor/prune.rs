@@ -6,14 +6,16 @@ use crate::format::{Decoded, Format};
 use crate::lock::lock;
 use crate::tables::PageTables;
 use crate::walk::{Walk, beyond};
+use core::ops::Range;
 use grace::Concurrent;
 use machine::{Machine, PageSize, VirtAddr, VirtRange};
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Unlinks the tables in a range that are empty. For the kernel's, which stay otherwise: before a large page is mapped
-    /// where small ones were, or to get memory back. Those right below the top stay in any case.
+    /// Unlinks the tables that are empty and lie wholly in a range: those for 2 MiB of it, for 1 GiB, and so on. For the
+    /// kernel's, which stay otherwise: before a large page is mapped where small ones were, or to get memory back. Those right
+    /// below the top stay in any case.
     ///
-    /// Until what is owed is flushed, nobody maps anything in the 2 MiB around the range, unless he can bear a spurious fault.
+    /// Until what is owed is flushed, nobody maps anything in the range, unless he can bear a spurious fault.
     ///
     /// # Errors
     /// A range that is not one of these tables', as [`unmap`](PageTables::unmap); [`Error::Malformed`].
@@ -28,7 +30,14 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 result = Err(Error::Malformed(at));
                 break;
             };
-            next = match self.prune_at(&walk, at, spot.level, &mut owed.debt) {
+            let within = |level: &u8| covers_table(range, at, *level);
+            let levels = (spot.level..self.fixed_level()).take_while(within).count() as u8;
+            next = match self.prune_up_to(
+                &walk,
+                at,
+                spot.level..spot.level + levels,
+                &mut owed.debt,
+            ) {
                 true => beyond(at, spot.level + 1),
                 false => beyond(at, spot.level),
             };
@@ -48,9 +57,23 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         level: u8,
         debt: &mut Owing,
     ) -> bool {
-        // The top stays; and what all top-level tables lead to, of the kernel.
-        let top = if self.space().is_some() { F::LEVELS - 1 } else { F::LEVELS - 2 };
-        let pruned = (level..top).take_while(|level| self.unlink(walk, at, *level, debt)).count();
+        self.prune_up_to(walk, at, level..self.fixed_level(), debt)
+    }
+
+    /// The lowest level whose tables stay in any case: the top; and what all top-level tables lead to, of the kernel.
+    fn fixed_level(&self) -> u8 {
+        if self.space().is_some() { F::LEVELS - 1 } else { F::LEVELS - 2 }
+    }
+
+    fn prune_up_to(
+        &self,
+        walk: &Walk<'_, M, F>,
+        at: VirtAddr,
+        mut levels: Range<u8>,
+        debt: &mut Owing,
+    ) -> bool {
+        let pruned =
+            levels.by_ref().take_while(|level| self.unlink(walk, at, *level, debt)).count();
         // Any page will do: the flush of one that the table decided about drops each cached entry that leads to the table.
         if pruned != 0
             && let Some(page) =
@@ -83,4 +106,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         self.paging().went();
         true
     }
+}
+
+/// Whether all that the table of this level on the way to `at` decides about lies in the range.
+fn covers_table(range: VirtRange, at: VirtAddr, level: u8) -> bool {
+    let bytes = 1u64 << (12 + 9 * u32::from(level + 1));
+    VirtRange::new(VirtAddr::new(at.get() & !(bytes - 1)), bytes)
+        .is_some_and(|table| range.covers(&table))
 }

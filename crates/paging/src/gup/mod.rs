@@ -28,6 +28,7 @@
 //! it, as long as that is little: entries are asked for what is wanted of them instead of being decoded (22 ns a page with
 //! that). To look at eight entries before the first is pinned gains nothing.
 
+mod kernel;
 mod pins;
 mod stats;
 mod take;

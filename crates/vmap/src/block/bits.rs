@@ -1,0 +1,245 @@
+//! The pages of a block: which are in use, which wait, which are free. Taken by one CPU, given back by any.
+//!
+//! # The words
+//! Three bits a page, in words of 64 pages; a run never crosses a word.
+//!
+//! | word | who writes it | a bit says |
+//! |---|---|---|
+//! | `busy` | the owner | the page is in use, or waits: it is not to be taken |
+//! | `ends` | the owner | the page is the last of its run; means something where `busy` is set |
+//! | `freed` | whoever unmaps, by *or*; the owner, by *swap* | the page was unmapped since the owner last looked |
+//!
+//! The owner alone knows which of the busy pages wait for the end of a TLB grace period (`waiting`, and its number `target`).
+//!
+//! # Why it is right
+//! A page is handed out when its `busy` bit is clear, and only the owner sets or clears those: two runs never overlap. It is
+//! cleared when the page was found in `freed`, a grace period has been numbered after that, and has ended. Who sets a bit of `freed`
+//! has cleared the page's entry before: Release, which the owner's swap acquires. So the number is taken after the entry was
+//! cleared, as it must be (I4).
+//!
+//! A run is checked before it is unmapped ([`Bits::is_run`]): by words that the owner may be changing, but not where the run is. For
+//! its neighbour's last page the order matters: the owner writes `ends` before `busy`, and the check reads them the other
+//! way round, so a neighbour that is seen is seen with its end.
+//!
+//! Cost: taking writes two words of a line that others read when they unmap; giving back is one locked instruction, on another
+//! line.
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// Pages of a block: as many as one page table maps, so that a block's entries have a table, and its lock, to themselves.
+pub(crate) const PAGES: usize = 512;
+/// As many pages as a run has at most.
+pub(crate) const MOST: usize = 64;
+const WORDS: usize = PAGES / 64;
+
+type Words = [AtomicU64; WORDS];
+
+fn words() -> Words {
+    core::array::from_fn(|_| AtomicU64::new(0))
+}
+
+/// What other CPUs write.
+#[repr(align(64))]
+struct Freed(Words);
+
+/// The bits of a block, all free.
+#[repr(align(64))]
+pub(crate) struct Bits {
+    busy: Words,
+    ends: Words,
+    waiting: Words,
+    /// The grace period that `waiting` waits for; 0 if nothing does.
+    target: AtomicU64,
+    freed: Freed,
+}
+
+impl Bits {
+    pub(crate) fn new() -> Bits {
+        let target = AtomicU64::new(0);
+        Bits { busy: words(), ends: words(), waiting: words(), target, freed: Freed(words()) }
+    }
+
+    /// Takes the lowest run of so many pages, at most [`MOST`], from word `from` on; its first page. The owner's.
+    pub(crate) fn take(&self, from: usize, pages: usize) -> Option<usize> {
+        (0..WORDS).map(|step| (from + step) % WORDS).find_map(|word| {
+            // Relaxed, all loads: only the owner writes them.
+            let busy = self.busy[word].load(Ordering::Relaxed);
+            let bit = run(!busy, pages)?;
+            let mask = mask(bit, pages);
+            let ends = self.ends[word].load(Ordering::Relaxed) & !mask | 1 << (bit + pages - 1);
+            // Relaxed: ordered by the next.
+            self.ends[word].store(ends, Ordering::Relaxed);
+            // Release: who sees a page busy sees its run's end; pairs with the Acquire of `is_run`.
+            self.busy[word].store(busy | mask, Ordering::Release);
+            Some(word * 64 + bit)
+        })
+    }
+
+    /// Whether exactly these pages are a run that was taken.
+    pub(crate) fn is_run(&self, first: usize, pages: usize) -> bool {
+        let (word, bit) = (first / 64, first % 64);
+        if pages == 0 || word >= WORDS || bit + pages > 64 {
+            return false;
+        }
+        let mask = mask(bit, pages);
+        let before = if bit == 0 { 0 } else { 1 << (bit - 1) };
+        // Acquire: pairs with the Release of `take`.
+        let busy = self.busy[word].load(Ordering::Acquire);
+        // Relaxed: the Acquire before orders it.
+        let ends = self.ends[word].load(Ordering::Relaxed);
+        let begins = busy & before == 0 || ends & before != 0;
+        begins && busy & mask == mask && ends & mask == 1 << (bit + pages - 1)
+    }
+
+    /// Whether the page is in use, or waits.
+    pub(crate) fn is_busy(&self, page: usize) -> bool {
+        // Relaxed: for a report.
+        let word = self.busy.get(page / 64).map_or(0, |busy| busy.load(Ordering::Relaxed));
+        word >> (page % 64) & 1 != 0
+    }
+
+    /// Gives back a run, whose entries have been cleared. Any CPU. One locked instruction.
+    pub(crate) fn give(&self, first: usize, pages: usize) {
+        // Release: the entries are cleared; pairs with the Acquire of `gather`.
+        self.freed.0[first / 64].fetch_or(mask(first % 64, pages), Ordering::Release);
+    }
+
+    /// Takes note of what was given back, if nothing waits yet; `target` numbers the period that it must wait for. Returns
+    /// how many pages wait since. The owner's.
+    pub(crate) fn gather(&self, target: impl FnOnce() -> u64) -> usize {
+        // Relaxed, all of `target` and `waiting`: the owner's own.
+        if self.target.load(Ordering::Relaxed) != 0 {
+            return 0;
+        }
+        let mut gathered = 0;
+        for (freed, waiting) in self.freed.0.iter().zip(&self.waiting) {
+            // Relaxed: a hint; the swap decides.
+            if freed.load(Ordering::Relaxed) != 0 {
+                // Acquire: pairs with the Release of `give`. What is stored has nothing behind it.
+                let pages = freed.swap(0, Ordering::Acquire);
+                waiting.store(pages, Ordering::Relaxed);
+                gathered += pages.count_ones() as usize;
+            }
+        }
+        if gathered != 0 {
+            self.target.store(target(), Ordering::Relaxed);
+        }
+        gathered
+    }
+
+    /// The period that something waits for; 0 if nothing does. The owner's.
+    pub(crate) fn target(&self) -> u64 {
+        // Relaxed: only the owner writes it.
+        self.target.load(Ordering::Relaxed)
+    }
+
+    /// What waits for a period up to `done`, which has ended, is free. Returns how many pages that is. The owner's.
+    pub(crate) fn settle(&self, done: u64) -> usize {
+        // Relaxed, all: the owner's own; what it handed out of this it shows to others by other means.
+        let target = self.target.load(Ordering::Relaxed);
+        if target == 0 || target > done {
+            return 0;
+        }
+        let mut settled = 0;
+        for (busy, waiting) in self.busy.iter().zip(&self.waiting) {
+            let free = waiting.load(Ordering::Relaxed);
+            if free != 0 {
+                waiting.store(0, Ordering::Relaxed);
+                busy.store(busy.load(Ordering::Relaxed) & !free, Ordering::Relaxed);
+                settled += free.count_ones() as usize;
+            }
+        }
+        self.target.store(0, Ordering::Relaxed);
+        settled
+    }
+
+    /// Pages that wait. The owner's.
+    pub(crate) fn waiting(&self) -> usize {
+        // Relaxed: only the owner writes them.
+        let waiting = self.waiting.iter().map(|waiting| waiting.load(Ordering::Relaxed));
+        waiting.map(|waiting| waiting.count_ones() as usize).sum()
+    }
+
+    /// Whether all pages are free. The owner's.
+    pub(crate) fn is_free(&self) -> bool {
+        // Relaxed: only the owner writes them.
+        self.busy.iter().all(|busy| busy.load(Ordering::Relaxed) == 0)
+    }
+
+    /// Pages in use, and pages that were given back and are not free yet. Exact for the owner only.
+    pub(crate) fn count(&self) -> (usize, usize) {
+        // Relaxed, all: for statistics.
+        let words = self.busy.iter().zip(&self.waiting).zip(&self.freed.0);
+        words.fold((0, 0), |(used, waits), ((busy, waiting), freed)| {
+            let gone = waiting.load(Ordering::Relaxed) | freed.load(Ordering::Relaxed);
+            let busy = busy.load(Ordering::Relaxed);
+            let ones = |bits: u64| bits.count_ones() as usize;
+            (used + ones(busy & !gone), waits + ones(busy & gone))
+        })
+    }
+}
+
+fn mask(bit: usize, pages: usize) -> u64 {
+    (u64::MAX >> (64 - pages)) << bit
+}
+
+/// The lowest bit at which so many ones begin. A shift and an *and* for each doubling.
+fn run(free: u64, pages: usize) -> Option<usize> {
+    let (mut starts, mut have) = (free, 1);
+    while have < pages && starts != 0 {
+        let step = have.min(pages - have);
+        starts &= starts >> step;
+        have += step;
+    }
+    (starts != 0).then(|| starts.trailing_zeros() as usize)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_ones() {
+        for pages in 1..=64 {
+            assert_eq!(run(u64::MAX, pages), Some(0));
+            assert_eq!(run(u64::MAX << (64 - pages), pages), Some(64 - pages));
+            assert_eq!(run(!(1 << 40), pages), if pages <= 40 { Some(0) } else { None });
+        }
+        assert_eq!(run(0, 1), None);
+        assert_eq!(run(0b0111_0110, 3), Some(4));
+        assert_eq!(run(0b0111_0110, 2), Some(1));
+    }
+
+    #[test]
+    fn each_run_is_known_by_both_ends() {
+        let bits = Bits::new();
+        let (one, two) = (bits.take(0, 4).unwrap(), bits.take(0, 4).unwrap());
+        assert_eq!((one, two), (0, 4));
+        for first in 0..70 {
+            for pages in 0..70 {
+                let known = bits.is_run(first, pages);
+                assert_eq!(known, pages == 4 && (first == one || first == two), "{first} {pages}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_waits_for_its_period_and_comes_back() {
+        let bits = Bits::new();
+        let all: std::vec::Vec<_> = core::iter::from_fn(|| bits.take(0, 64)).collect();
+        assert_eq!(all, (0..PAGES).step_by(64).collect::<std::vec::Vec<_>>());
+        assert_eq!(bits.gather(|| unreachable!("nothing was given back")), 0);
+        bits.give(64, 64);
+        assert_eq!(bits.gather(|| 7), 64);
+        bits.give(128, 64);
+        assert_eq!(bits.gather(|| unreachable!("one period at a time")), 0);
+        assert_eq!(bits.count(), (PAGES - 128, 128));
+        assert_eq!(bits.settle(6), 0);
+        assert_eq!(bits.take(0, 1), None);
+        assert_eq!(bits.settle(7), 64);
+        assert_eq!(bits.take(0, 64), Some(64));
+        assert_eq!(bits.take(0, 1), None);
+        assert_eq!((bits.gather(|| 8), bits.settle(9)), (64, 64));
+        assert_eq!(bits.take(0, 64), Some(128));
+    }
+}

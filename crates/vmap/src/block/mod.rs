@@ -1,0 +1,187 @@
+//! Blocks: 2 MiB of addresses each, of which a CPU takes small runs without asking anybody.
+//!
+//! A CPU has a queue of blocks. It takes runs from the first; when that has no more, it notes what was given back there, which then
+//! waits for a TLB grace period, and puts it last. By the time that it comes up again its pages are free. If it is not
+//! so, the queue needs one more block; that is the only time when addresses are taken from a zone. So in the steady state
+//! a map of some pages writes this CPU's own lines and nothing else, whatever else goes on (I8).
+//!
+//! Blocks that are all free go back to their zone when space is short, when the CPU goes idle, or when the queue is longer than
+//! it was needed for a while. One that is idle leaves the others to whoever wants a block next.
+//!
+//! # Why it is right
+//! The queue is its CPU's: [`machine::CpuLocal`]. A block's bits have one owner at a time, the CPU in whose queue it is; who
+//! adopts one gets it through the lock of the orphans, which passes on what the owner before has written.
+
+mod bits;
+
+pub(crate) use bits::{Bits, MOST, PAGES};
+
+use crate::area::Area;
+use crate::flushes::Flushes;
+use alloc::collections::{TryReserveError, VecDeque};
+use core::mem;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use machine::{Machine, VirtAddr, lock};
+use maple::Counted;
+use spin::mutex::SpinMutex;
+
+/// The bytes of a block, and what it begins at a multiple of.
+pub(crate) const BYTES: u64 = (PAGES as u64) << 12;
+/// As many blocks as are looked at for a run before another is made.
+const LOOK: usize = 4;
+
+/// A block in somebody's queue.
+pub(crate) struct Own {
+    pub(crate) start: VirtAddr,
+    area: Counted<Area>,
+}
+
+impl Own {
+    pub(crate) fn new(start: VirtAddr, area: Counted<Area>) -> Own {
+        Own { start, area }
+    }
+
+    fn bits(&self) -> Option<&Bits> {
+        self.area.bits()
+    }
+
+    pub(crate) fn area(&self) -> &Area {
+        &self.area
+    }
+}
+
+/// The blocks of one CPU.
+#[derive(Default)]
+pub(crate) struct Blocks {
+    queue: VecDeque<Own>,
+    /// The word of the first block where the last run was found.
+    hint: usize,
+    /// Pages that wait, in all of them.
+    waiting: usize,
+}
+
+impl Blocks {
+    /// Takes a run of so many pages; where it begins.
+    ///
+    /// Cost: two loads to see whether something has come due, and [`Bits::take`]; now and then the next block.
+    #[inline]
+    pub(crate) fn take<M: Machine>(
+        &mut self,
+        flushes: &Flushes<M>,
+        pages: usize,
+    ) -> Option<VirtAddr> {
+        for _ in 0..LOOK.min(self.queue.len()) {
+            let own = self.queue.front()?;
+            let bits = own.bits()?;
+            self.waiting -= bits.settle(flushes.done());
+            if let Some(page) = bits.take(self.hint, pages) {
+                self.hint = page / 64;
+                return own.start.checked_add((page as u64) << 12);
+            }
+            self.waiting += bits.gather(|| flushes.target());
+            self.queue.rotate_left(1);
+            self.hint = 0;
+        }
+        None
+    }
+
+    /// Bytes that wait, and the first period that some of them wait for.
+    pub(crate) fn waiting(&self) -> (u64, Option<u64>) {
+        let targets = self.queue.iter().filter_map(Own::bits).map(Bits::target);
+        ((self.waiting as u64) << 12, targets.filter(|target| *target != 0).min())
+    }
+
+    /// Another block, to be used first; or it back, if the queue must grow.
+    pub(crate) fn push(&mut self, own: Option<Own>) -> Option<Own> {
+        if self.wants_room().is_some() {
+            return own;
+        }
+        let own = own?;
+        self.waiting += own.bits().map_or(0, Bits::waiting);
+        self.queue.push_front(own);
+        self.hint = 0;
+        None
+    }
+
+    /// How large a queue it takes for one block more, if this one has no room.
+    pub(crate) fn wants_room(&self) -> Option<usize> {
+        (self.queue.len() == self.queue.capacity()).then_some(self.queue.len() * 2 + 8)
+    }
+
+    /// Takes over what is in this queue, and leaves the larger one.
+    pub(crate) fn grow(&mut self, mut larger: VecDeque<Own>) -> VecDeque<Own> {
+        if larger.capacity() > self.queue.len() {
+            larger.extend(self.queue.drain(..));
+            mem::swap(&mut self.queue, &mut larger);
+        }
+        larger
+    }
+
+    /// Notes what was given back, in all blocks, and frees what has come due.
+    pub(crate) fn gather<M: Machine>(&mut self, flushes: &Flushes<M>) {
+        for bits in self.queue.iter().filter_map(Own::bits) {
+            self.waiting -= bits.settle(flushes.done());
+            self.waiting += bits.gather(|| flushes.target());
+        }
+    }
+
+    /// A block that is all free, if there are more of them than `keep`.
+    pub(crate) fn pop_free(&mut self, keep: usize) -> Option<Own> {
+        let is_free = |own: &Own| own.bits().is_some_and(Bits::is_free);
+        let free = self.queue.iter().filter(|own| is_free(own)).count();
+        if free <= keep {
+            return None;
+        }
+        self.hint = 0;
+        self.queue.iter().rposition(is_free).and_then(|at| self.queue.remove(at))
+    }
+
+    /// Any block.
+    pub(crate) fn pop(&mut self) -> Option<Own> {
+        let own = self.queue.pop_back()?;
+        self.waiting -= own.bits().map_or(0, Bits::waiting);
+        self.hint = 0;
+        Some(own)
+    }
+}
+
+/// An empty queue with room for so many.
+pub(crate) fn queue(room: usize) -> Result<VecDeque<Own>, TryReserveError> {
+    let mut queue = VecDeque::new();
+    queue.try_reserve(room)?;
+    Ok(queue)
+}
+
+/// Blocks whose CPU has gone idle.
+#[derive(Default)]
+pub(crate) struct Orphans {
+    /// How many there are; written with the lock held.
+    len: AtomicUsize,
+    queue: SpinMutex<VecDeque<Own>>,
+}
+
+impl Orphans {
+    /// A block to adopt, if there is one. A load if there is none.
+    pub(crate) fn adopt<M: Machine>(&self, machine: &M) -> Option<Own> {
+        // Relaxed: a hint.
+        if self.len.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let mut queue = lock(machine, &self.queue);
+        let own = queue.pop_front();
+        self.len.store(queue.len(), Ordering::Relaxed);
+        own
+    }
+
+    /// Leaves a block to others; or it back, if there is no memory for it.
+    pub(crate) fn leave<M: Machine>(&self, machine: &M, own: Own) -> Result<(), Own> {
+        let mut queue = lock(machine, &self.queue);
+        if queue.try_reserve(1).is_err() {
+            return Err(own);
+        }
+        queue.push_back(own);
+        // Relaxed: as `adopt`.
+        self.len.store(queue.len(), Ordering::Relaxed);
+        Ok(())
+    }
+}

@@ -1,0 +1,292 @@
+//! TLB grace periods: when no CPU can hold a translation from before.
+//!
+//! Addresses are vast, so one that was unmapped need not be flushed: it is enough not to use it again until every CPU has
+//! flushed for whatever reason. Each CPU *announces* a flush of all that it has cached; when all have done so since an address
+//! was unmapped, its grace period is over. The numbers are those of `grace::period`: `target` numbers the period that what was
+//! unmapped so far must wait for, `done` is the last that has ended.
+//!
+//! # Who announces
+//! - [`tick`](Flushes::tick), from each CPU's timer interrupt: if somebody waits, it flushes this CPU, and nobody sends an interrupt.
+//! - [`flush`](Flushes::flush) where a CPU flushes everything for its own need, and
+//!   [`announce`](Flushes::announce) around a flush that it does in its own way: a context switch, for instance.
+//! - [`away`](Flushes::away) before a CPU halts: it flushes, and then nobody waits for it until it is [`back`](Flushes::back).
+//! - [`expedite`](Flushes::expedite) makes all CPUs that have not yet, at once, by one broadcast.
+//!
+//! # Why it is right
+//! Let an entry be cleared, then its period be numbered `t` on CPU A, and the address be handed out when `t` is done. Let CPU B
+//! have a translation cached. B announced at least `t`: it loaded `current >= t`, then flushed, then stored that. The load
+//! comes after A's, which saw `t - 1`, so A's fence comes before B's, and the walks of B after its fence see the
+//! entry cleared. The flush came after the fence: it dropped what had been cached before, and what is cached later is right.
+//! An announcement must begin before its flush, and end after it: the other way round, a translation could be cached in between.
+//!
+//! *A CPU that is away* has flushed, and uses no address of an area until it is back: then it takes part again, and flushes if a
+//! period has begun meanwhile. It may have cached something in between, as hardware may at any time.
+//!
+//! *A broadcast* begins the period before it asks: who unmaps later, and may be missed by the flush on some CPU, gets a later
+//! number.
+//!
+//! Cost: an unmapping takes a number, one fence and a load of a line that is written once a period. A tick is two loads when nobody
+//! waits. Looking whether a period has ended is a load for each CPU, and has no place on a fast path: it is done at ticks, and
+//! once for some dozens of operations (I8).
+
+use alloc::collections::TryReserveError;
+use alloc::sync::Arc;
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+use grace::period::{Begun, Count, Passed};
+use machine::{CpuId, CpuSet, Flush, Machine, PerCpu, lock};
+use spin::mutex::SpinMutex;
+
+/// What a CPU says of itself.
+struct Slot {
+    passed: Passed,
+    /// The period that was current when it went away.
+    left: AtomicU64,
+    /// The last period that something unmapped here waits for.
+    wanted: AtomicU64,
+    announced: AtomicU64,
+    broadcasts: AtomicU64,
+    asked: AtomicU64,
+}
+
+impl Slot {
+    fn new() -> Slot {
+        let zero = || AtomicU64::new(0);
+        let (left, wanted, announced, broadcasts, asked) = (zero(), zero(), zero(), zero(), zero());
+        Slot { passed: Passed::new(), left, wanted, announced, broadcasts, asked }
+    }
+}
+
+/// What has been counted, on all CPUs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FlushStats {
+    /// Flushes that were announced: at ticks, by own need, by going away and coming back.
+    pub announced: u64,
+    /// Broadcasts.
+    pub broadcasts: u64,
+    /// CPUs that broadcasts were sent to, other than the one that sent it.
+    pub asked: u64,
+}
+
+/// The TLB grace periods of a machine: one for all its spaces of areas, behind an [`Arc`].
+///
+/// ```
+/// use sim::{Config, Sim};
+/// use vmap::Flushes;
+///
+/// let sim = Sim::new(Config { cpus: 2, ..Config::default() }).unwrap();
+/// let flushes = Flushes::try_new(sim.clone()).unwrap();
+/// sim.on_cpu(0, || {
+///     flushes.back(); // a CPU that starts
+///     let target = flushes.target();
+///     assert!(!flushes.is_over(target));
+///     flushes.advance(target); // the period begins
+///     flushes.tick(); // this CPU flushes; the other has not started, and takes no part
+///     assert!(flushes.advance(target));
+///     flushes.away();
+/// });
+/// assert_eq!(sim.counts().ipis_sent, 0);
+/// ```
+pub struct Flushes<M: Machine> {
+    machine: M,
+    count: Count,
+    slots: PerCpu<Slot>,
+    expediting: SpinMutex<()>,
+}
+
+impl<M: Machine> Flushes<M> {
+    /// For a machine none of whose CPUs uses areas yet: all are away. Allocates from the heap.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn try_new(machine: M) -> Result<Arc<Self>, TryReserveError> {
+        let slots = PerCpu::try_new(machine.count(), |_| Slot::new())?;
+        let count = Count::new();
+        Ok(Arc::new(Flushes { machine, count, slots, expediting: SpinMutex::new(()) }))
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> &M {
+        &self.machine
+    }
+
+    /// Calls `f` with this CPU's slot, interrupts off.
+    fn with<T>(&self, f: impl FnOnce(&Slot) -> T) -> Option<T> {
+        let _section = self.machine.irqs_off();
+        Some(f(self.slots.get(self.machine.current())?))
+    }
+
+    /// The period that what this CPU, or anybody it has heard of, has unmapped so far must wait for. Any context.
+    #[inline]
+    pub fn target(&self) -> u64 {
+        let target = self.count.target();
+        // Relaxed: only this CPU writes it; it is a hint to its own tick.
+        self.with(|slot| slot.wanted.store(target, Ordering::Relaxed));
+        target
+    }
+
+    /// Whether the period is over: no CPU holds a translation of what was unmapped before it was numbered. A load.
+    #[inline]
+    pub fn is_over(&self, target: u64) -> bool {
+        self.count.done() >= target
+    }
+
+    /// The last period that is over.
+    #[inline]
+    pub(crate) fn done(&self) -> u64 {
+        self.count.done()
+    }
+
+    /// For each CPU's timer interrupt: if somebody waits for a period that this CPU has not passed, flushes and announces it; if
+    /// something that was unmapped here waits, looks whether its period is over. Two loads and a branch when nobody waits.
+    pub fn tick(&self) {
+        let wanted = self.with(|slot| {
+            if !slot.passed.is_away() && self.count.is_asked(&slot.passed) {
+                self.announce_here(slot);
+            }
+            // Relaxed: this CPU's own.
+            slot.wanted.load(Ordering::Relaxed)
+        });
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != 0 && !self.is_over(*wanted)) {
+            self.advance(wanted);
+            self.with(|slot| {
+                if !slot.passed.is_away() && self.count.is_asked(&slot.passed) {
+                    self.announce_here(slot);
+                }
+            });
+        }
+    }
+
+    /// Flushes everything on this CPU, and announces it.
+    pub fn flush(&self) {
+        self.with(|slot| self.announce_here(slot));
+    }
+
+    fn announce_here(&self, slot: &Slot) {
+        let begun = self.count.begin();
+        self.machine.flush(Flush::All);
+        self.end(slot, begun);
+    }
+
+    fn end(&self, slot: &Slot, begun: Begun) {
+        if !slot.passed.is_away() {
+            self.count.end(&slot.passed, begun);
+        }
+        bump(&slot.announced);
+    }
+
+    /// Announces a flush that the host does in its own way, in `flush`: for all that this CPU has cached of the kernel's half,
+    /// global translations and upper-level entries included. Interrupts are off.
+    ///
+    /// # Safety
+    /// `flush` does so.
+    pub unsafe fn announce(&self, flush: impl FnOnce()) {
+        self.with(|slot| {
+            let begun = self.count.begin();
+            flush();
+            self.end(slot, begun);
+        });
+    }
+
+    /// This CPU will use no address of an area until it is [`back`](Flushes::back): it is about to halt, or to stop. Flushes; from then
+    /// on nobody waits for it, nor interrupts it.
+    pub fn away(&self) {
+        self.with(|slot| {
+            if slot.passed.is_away() {
+                return;
+            }
+            let begun = self.count.begin();
+            // Relaxed: this CPU's own.
+            slot.left.store(begun.period(), Ordering::Relaxed);
+            self.machine.flush(Flush::All);
+            bump(&slot.announced);
+            slot.passed.away();
+        });
+    }
+
+    /// This CPU takes part again; or for the first time. Flushes if a period has begun since it went. To be called before it uses an
+    /// address of an area, in an interrupt too. A load if it takes part already.
+    pub fn back(&self) {
+        self.with(|slot| {
+            if !slot.passed.is_away() {
+                return;
+            }
+            slot.passed.come_back();
+            let begun = self.count.begin();
+            // After `begin`, so that a period is seen that has ended while nobody waited for this CPU.
+            // Relaxed: this CPU's own.
+            if self.count.has_begun(slot.left.load(Ordering::Relaxed) + 1) {
+                self.machine.flush(Flush::All);
+                bump(&slot.announced);
+            }
+            self.count.end(&slot.passed, begun);
+        });
+    }
+
+    /// Whether this CPU is away.
+    pub fn is_away(&self) -> bool {
+        self.with(|slot| slot.passed.is_away()) == Some(true)
+    }
+
+    /// Begins the period `wanted` as soon as can be, and ends it if all CPUs have passed it. Returns whether it is over. A load for each
+    /// CPU; never waits, sends no interrupt.
+    pub fn advance(&self, wanted: u64) -> bool {
+        self.count.advance(wanted, self.slots.iter().map(|slot| &slot.passed))
+    }
+
+    /// CPUs that have not passed a period, and would have to be interrupted for it to end at once.
+    pub fn behind(&self, period: u64) -> CpuSet {
+        let slots = self.slots.iter().enumerate();
+        let behind = slots.filter(|(_, slot)| !slot.passed.has_passed(period));
+        behind.filter_map(|(cpu, _)| CpuId::new(cpu)).collect()
+    }
+
+    /// Ends the period at once, and all that have been numbered by now: one broadcast, to the CPUs that have not flushed of
+    /// themselves. Nothing if it is over.
+    ///
+    /// Context as for [`machine::Tlb::flush_on`]: not with a lock held that an interrupt handler takes, or that a CPU with
+    /// interrupts off waits for without [`machine::Step::relax`].
+    pub fn expedite(&self, period: u64) {
+        if self.is_over(period) {
+            return;
+        }
+        let _one = lock(&self.machine, &self.expediting);
+        // Another broadcast may have done it; or everybody has announced by now.
+        if self.is_over(period) || self.advance(period) {
+            return;
+        }
+        // It is one flush, for all that anybody has unmapped by now.
+        let period = self.count.target();
+        self.count.hasten(period);
+        let behind = self.behind(period);
+        self.machine.flush_on(&behind, Flush::All);
+        // Each CPU that was not away and had not passed it has flushed since it began.
+        self.count.complete(period);
+        self.with(|slot| {
+            bump(&slot.broadcasts);
+            let others = behind.len() - usize::from(behind.contains(self.machine.current()));
+            slot.asked.store(slot.asked.load(Ordering::Relaxed) + others as u64, Ordering::Relaxed);
+        });
+    }
+
+    /// What has been counted.
+    pub fn stats(&self) -> FlushStats {
+        // Relaxed: statistics.
+        self.slots.iter().fold(FlushStats::default(), |sum, slot| FlushStats {
+            announced: sum.announced + slot.announced.load(Ordering::Relaxed),
+            broadcasts: sum.broadcasts + slot.broadcasts.load(Ordering::Relaxed),
+            asked: sum.asked + slot.asked.load(Ordering::Relaxed),
+        })
+    }
+}
+
+/// Relaxed, both: a statistic that one CPU writes, with interrupts off.
+fn bump(counter: &AtomicU64) {
+    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
+
+impl<M: Machine> fmt::Debug for Flushes<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flushes").field("done", &self.done()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,171 @@
+//! What is known of areas: `vmallocinfo`, `get_vmalloc_info`, `find_vm_area`. All without a lock.
+//!
+//! # What each promises
+//! *The listing* is of no one moment, as it lets writers go on. It promises: an area that is there from its beginning to its end is
+//! listed once; what is listed was there when it was listed, and all that is said of it was true then, of that one area;
+//! areas come in the order of their addresses. It is in sections of some dozens of areas, so that no grace period waits for it.
+//!
+//! *The numbers* of [`get_vmalloc_info`](crate::Vmap::get_vmalloc_info) are sums over zones: each zone's are what they were at a moment
+//! during the call.
+
+use crate::area::{Area, Kind, State};
+use crate::vmap::{PAGE, Vmap};
+use crate::zone::length;
+use core::fmt;
+use core::ops::RangeInclusive;
+use core::panic::Location;
+use grace::Concurrent;
+use machine::{Machine, PhysAddr, VirtAddr, VirtRange};
+use paging::Format;
+
+/// By which call an area was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Made {
+    /// [`Vmap::vmap`].
+    Vmap,
+    /// [`Vmap::vm_map_ram`], where it was too large for a block.
+    Ram,
+    /// [`Vmap::vmalloc`] and its like.
+    Vmalloc,
+    /// [`Vmap::ioremap`].
+    Ioremap,
+    /// It is a block, of which [`Vmap::vm_map_ram`] takes small runs.
+    Block,
+}
+
+/// What is known of an area.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AreaInfo {
+    /// Its addresses, with its guard page.
+    pub range: VirtRange,
+    /// Bytes that were asked for.
+    pub bytes: u64,
+    /// Pages that are mapped; of a block, those in use.
+    pub pages: usize,
+    /// The call that made it.
+    pub made: Made,
+    /// What has become of it.
+    pub state: State,
+    /// The physical address of its first byte, if it maps a physical range.
+    pub phys: Option<PhysAddr>,
+    /// Who made it; not known in release builds without the feature `listing`.
+    pub caller: Option<&'static Location<'static>>,
+}
+
+impl AreaInfo {
+    fn new(range: RangeInclusive<usize>, area: &Area) -> Option<AreaInfo> {
+        let (made, phys) = match &area.kind {
+            Kind::Vmap => (Made::Vmap, None),
+            Kind::Ram => (Made::Ram, None),
+            Kind::Vmalloc => (Made::Vmalloc, None),
+            Kind::Phys(at) => (Made::Ioremap, Some(*at)),
+            Kind::Block(_) => (Made::Block, None),
+            Kind::Wall => return None,
+        };
+        let start = VirtAddr::new(*range.start() as u64);
+        Some(AreaInfo {
+            range: VirtRange::new(start, length(&range))?,
+            bytes: area.bytes(),
+            pages: area.bits().map_or(area.pages, |bits| bits.count().0),
+            made,
+            state: area.state(),
+            phys,
+            caller: area.caller(),
+        })
+    }
+}
+
+/// A line of the listing.
+impl fmt::Display for AreaInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let start = self.range.start().get();
+        write!(
+            f,
+            "{start:#018x}-{:#018x} {:>9}",
+            start.wrapping_add(self.range.len()),
+            self.range.len()
+        )?;
+        if let Some(by) = self.caller {
+            write!(f, " {}:{}", by.file(), by.line())?;
+        }
+        write!(f, " pages={}", self.pages)?;
+        if let Some(at) = self.phys {
+            write!(f, " phys={at}")?;
+        }
+        f.write_str(match self.made {
+            Made::Vmap => " vmap",
+            Made::Ram => " vm_map_ram",
+            Made::Vmalloc => " vmalloc",
+            Made::Ioremap => " ioremap",
+            Made::Block => " block",
+        })?;
+        f.write_str(match self.state {
+            State::Live => "",
+            State::Mapping => " (mapping)",
+            State::Doomed | State::Unmapping => " (unmapping)",
+            State::Waiting => " (unpurged)",
+        })
+    }
+}
+
+/// A space in numbers; see [`Vmap::get_vmalloc_info`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct VmallocInfo {
+    /// Bytes of the space.
+    pub total: u64,
+    /// Bytes that are taken, by areas with their guard pages, blocks, and what waits.
+    pub used: u64,
+    /// Bytes among them that wait for a TLB grace period; what waits in blocks does not count.
+    pub waiting: u64,
+    /// The largest area that there is room for, its guard page included.
+    pub largest_free: u64,
+    /// Areas, blocks and areas that wait included.
+    pub areas: u64,
+}
+
+/// Areas that are listed in one section.
+#[cfg(feature = "listing")]
+const SECTION: usize = 64;
+
+impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
+    /// The space in numbers, in time that does not depend on the number of areas: some loads for each CPU. Takes no lock; any
+    /// context.
+    pub fn get_vmalloc_info(&self) -> VmallocInfo {
+        let none = VmallocInfo { total: self.space.len(), ..VmallocInfo::default() };
+        self.zones.iter().fold(none, |sum, zone| VmallocInfo {
+            used: sum.used + zone.used(),
+            waiting: sum.waiting + zone.waiting(),
+            largest_free: sum.largest_free.max(zone.largest_gap() / PAGE * PAGE),
+            areas: sum.areas + zone.areas(),
+            ..sum
+        })
+    }
+
+    /// The area that an address lies in, whatever has become of it. Takes no lock; any context. A lookup in a tree.
+    pub fn find_vm_area(&self, at: VirtAddr) -> Option<AreaInfo> {
+        let guard = G::pin();
+        let (range, area) = self.zone_of(at)?.tree().lookup(&guard, at.get() as usize)?;
+        AreaInfo::new(range, area.get())
+    }
+
+    /// Calls `each` with all areas in the order of their addresses, and with nothing held but a read-side section; see the
+    /// [module's text](self) for what it promises. Takes no lock and slows nobody down; any context that may take its time.
+    #[cfg(feature = "listing")]
+    pub fn vmallocinfo(&self, mut each: impl FnMut(&AreaInfo)) {
+        for zone in &self.zones {
+            let Some(last) = zone.range().last() else { continue };
+            let last = last.get() as usize;
+            let mut next = Some(zone.range().start().get() as usize);
+            while let Some(from) = next.take() {
+                let guard = G::pin();
+                for (range, area) in zone.tree().iter(&guard, from..=last).take(SECTION) {
+                    next = range.end().checked_add(1).filter(|next| *next <= last);
+                    if let Some(info) = AreaInfo::new(range, area.get()) {
+                        each(&info);
+                    }
+                }
+            }
+        }
+    }
+}

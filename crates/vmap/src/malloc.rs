@@ -1,0 +1,318 @@
+//! `vmalloc` and its like: areas with memory of their own.
+//!
+//! Frames are taken, and given back, some at a time, on the stack: an area keeps no list of them, the page tables say which they
+//! are.
+
+use crate::area::{Area, Kind, State};
+use crate::error::Error;
+use crate::vmap::{PAGE, Vmap};
+use core::panic::Location;
+use grace::Concurrent;
+use machine::{Frame, Machine, NodeId, Owner, PageSize, Place, VirtAddr, VirtRange};
+use paging::{Attrs, Format};
+
+/// Frames that are on their way at once.
+const BATCH: usize = 64;
+
+/// What memory is wanted, in full; [`Vmap::vmalloc`] and its like are short for the usual ones.
+///
+/// ```
+/// use vmap::Request;
+/// let stack = Request { guard: true, ..Request::new(16 << 10) };
+/// assert_eq!(stack.bytes, 16384);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// Bytes; whole pages are mapped.
+    pub bytes: u64,
+    /// What its pages are like; if `None` as the space's [`Options`](crate::Options) say.
+    pub attrs: Option<Attrs>,
+    /// Whether a page that is never mapped follows.
+    pub guard: bool,
+    /// Whether all bytes are to be 0.
+    pub zero: bool,
+    /// Whether pages of 2 MiB are used where they fit, if there is memory for them.
+    pub huge: bool,
+    /// Which memory is used.
+    pub place: Place,
+}
+
+impl Request {
+    /// So many bytes of memory with a guard page, from anywhere near, with whatever is in it.
+    pub const fn new(bytes: u64) -> Request {
+        Request { bytes, attrs: None, guard: true, zero: false, huge: false, place: Place::Local }
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
+    /// Memory of so many bytes, whose addresses follow one another. What is in it was left there by others.
+    ///
+    /// Cost: as [`vmap`](Vmap::vmap), and the frames. Not for interrupts.
+    ///
+    /// # Errors
+    /// [`Error::ZeroSize`], [`Error::TooLarge`], [`Error::NoSpace`], [`Error::OutOfMemory`], [`Error::Frames`],
+    /// [`Error::Tables`]. Nothing has been taken then.
+    #[track_caller]
+    pub fn vmalloc(&self, bytes: u64) -> Result<VirtAddr, Error> {
+        self.vmalloc_with(&self.request(bytes))
+    }
+
+    /// As [`vmalloc`](Vmap::vmalloc), and all bytes are 0.
+    ///
+    /// # Errors
+    /// As for [`vmalloc`](Vmap::vmalloc).
+    #[track_caller]
+    pub fn vzalloc(&self, bytes: u64) -> Result<VirtAddr, Error> {
+        self.vmalloc_with(&Request { zero: true, ..self.request(bytes) })
+    }
+
+    /// As [`vmalloc`](Vmap::vmalloc), in pages of 2 MiB as far as they fit and there is memory for them.
+    ///
+    /// # Errors
+    /// As for [`vmalloc`](Vmap::vmalloc).
+    #[track_caller]
+    pub fn vmalloc_huge(&self, bytes: u64) -> Result<VirtAddr, Error> {
+        self.vmalloc_with(&Request { huge: true, ..self.request(bytes) })
+    }
+
+    /// As [`vmalloc`](Vmap::vmalloc), with memory of this node, or of another when that is full.
+    ///
+    /// # Errors
+    /// As for [`vmalloc`](Vmap::vmalloc).
+    #[track_caller]
+    pub fn vmalloc_node(&self, bytes: u64, node: NodeId) -> Result<VirtAddr, Error> {
+        self.vmalloc_with(&Request { place: Place::Prefer(node), ..self.request(bytes) })
+    }
+
+    fn request(&self, bytes: u64) -> Request {
+        Request { guard: self.options.guard, ..Request::new(bytes) }
+    }
+
+    /// Memory as the request says.
+    ///
+    /// # Errors
+    /// As for [`vmalloc`](Vmap::vmalloc).
+    #[track_caller]
+    pub fn vmalloc_with(&self, request: &Request) -> Result<VirtAddr, Error> {
+        let caller = Location::caller();
+        if request.bytes > self.space.len() {
+            return Err(Error::TooLarge(request.bytes));
+        }
+        let pages = request.bytes.div_ceil(PAGE) as usize;
+        let large = request.huge && pages as u64 >= PageSize::Size2M.frames();
+        let align = if large { PageSize::Size2M } else { PageSize::Size4K };
+        let what = (Kind::Vmalloc, pages, request.bytes);
+        self.make(what, request.guard, align, caller, |range| self.populate(range, request))
+    }
+
+    /// Maps memory of its own to a range; all of it, or nothing.
+    pub(crate) fn populate(&self, range: VirtRange, request: &Request) -> Result<(), Error> {
+        let attrs = request.attrs.unwrap_or(self.options.attrs);
+        let mut at = range.start();
+        while let Some(rest) = rest_of(range, at) {
+            let large = PageSize::Size2M;
+            let done = if request.huge && at.is_aligned(large) && rest.len() >= large.bytes() {
+                self.populate_large(at, attrs, request).transpose()
+            } else {
+                None
+            };
+            let done = done.unwrap_or_else(|| self.populate_some(rest, attrs, request));
+            match done {
+                Ok(bytes) => match at.checked_add(bytes) {
+                    Some(next) => at = next,
+                    None => break,
+                },
+                Err(error) => {
+                    if let Some(mapped) = VirtRange::between(range.start(), at) {
+                        self.depopulate(mapped);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One large page, if there is memory for it.
+    fn populate_large(
+        &self,
+        at: VirtAddr,
+        attrs: Attrs,
+        request: &Request,
+    ) -> Result<Option<u64>, Error> {
+        let size = PageSize::Size2M;
+        let Ok(frame) = self.machine().alloc(size.order(), request.place) else { return Ok(None) };
+        self.prepare(frame, size, request.zero);
+        let range = VirtRange::new(at, size.bytes()).ok_or(Error::TooLarge(size.bytes()))?;
+        match self.map_large(range, frame, attrs) {
+            Ok(()) => Ok(Some(size.bytes())),
+            Err(error) => {
+                self.release(&[frame]);
+                Err(error)
+            }
+        }
+    }
+
+    /// The next small pages, up to where a large one may begin; the bytes that they are.
+    fn populate_some(
+        &self,
+        rest: VirtRange,
+        attrs: Attrs,
+        request: &Request,
+    ) -> Result<u64, Error> {
+        let mut frames = [Frame::default(); BATCH];
+        let wanted = pages_at_once(rest);
+        for len in 0..wanted {
+            match self.machine().alloc(0, request.place) {
+                Ok(frame) => {
+                    self.prepare(frame, PageSize::Size4K, request.zero);
+                    frames[len] = frame;
+                }
+                Err(error) => {
+                    self.release(&frames[..len]);
+                    return Err(error.into());
+                }
+            }
+        }
+        let range = VirtRange::new(rest.start(), wanted as u64 * PAGE)
+            .ok_or(Error::TooLarge(rest.len()))?;
+        if let Err(error) = self.map_frames(range, &frames[..wanted], attrs) {
+            self.release(&frames[..wanted]);
+            return Err(error);
+        }
+        Ok(range.len())
+    }
+
+    fn prepare(&self, frame: Frame, size: PageSize, zero: bool) {
+        let machine = self.machine();
+        if zero && let Some(memory) = machine.frame_ptr(frame) {
+            // SAFETY: a block of this size, which was just allocated: nobody else has it.
+            unsafe { memory.write_bytes(0, size.bytes() as usize) };
+        }
+        // SAFETY: it is ours, and it is true.
+        let _ = unsafe { machine.set_owner(frame, Owner::Kernel) };
+    }
+
+    fn release(&self, frames: &[Frame]) {
+        for frame in frames {
+            // SAFETY: each was allocated by this area; nothing is mapped to it any more, and a translation that is left is
+            // used by nobody, as its address is nobody's. It cannot fail for a frame that was allocated.
+            let released = unsafe { self.machine().release(*frame) };
+            debug_assert!(released.is_ok(), "{released:?}");
+        }
+    }
+
+    /// Unmaps memory of an area and gives it back, some pages at a time.
+    pub(crate) fn depopulate(&self, range: VirtRange) {
+        let mut at = range.start();
+        while let Some(rest) = rest_of(range, at) {
+            let page = self.tables.walk(&G::pin()).get(at).map_or(PAGE, |page| page.size.bytes());
+            let bytes = if page > PAGE { page } else { pages_at_once(rest) as u64 * PAGE };
+            let Some(some) = VirtRange::new(at, bytes) else { break };
+            let mut frames = [Frame::default(); BATCH];
+            let mut len = 0;
+            let gone = self.tables.unmap(some, |page| {
+                if let Some(slot) = frames.get_mut(len) {
+                    *slot = page.frame;
+                    len += 1;
+                }
+            });
+            match gone {
+                // SAFETY: the addresses are not handed out before the end of a TLB grace period that begins from here on. The
+                // frames may be: until then nobody uses the addresses.
+                Ok(owed) => drop(unsafe { owed.leave() }),
+                // Somebody has scribbled on the tables: what is there is left alone.
+                Err(failed) => drop(failed),
+            }
+            self.release(&frames[..len]);
+            match at.checked_add(bytes) {
+                Some(next) => at = next,
+                None => break,
+            }
+        }
+    }
+
+    /// Gives back memory from [`vmalloc`](Vmap::vmalloc) and its like, on any CPU. Its frames are free when it returns, but for what
+    /// [`vread`](Vmap::vread) holds for a moment; nobody is interrupted.
+    ///
+    /// Cost: as [`vunmap`](Vmap::vunmap), and the frames. Not for interrupts: see [`vfree_atomic`](Vmap::vfree_atomic).
+    ///
+    /// # Errors
+    /// [`Error::NotMapped`], [`Error::Twice`], [`Error::NotTheStart`], [`Error::WrongKind`]: what is mapped there stays as it is.
+    ///
+    /// # Safety
+    /// Nobody uses the memory any more.
+    pub unsafe fn vfree(&self, at: VirtAddr) -> Result<(), Error> {
+        let range = self.claim(at, is_vmalloc, State::Unmapping)?;
+        self.depopulate(range);
+        self.put(at);
+        self.free_doomed();
+        Ok(())
+    }
+
+    /// As [`vfree`](Vmap::vfree), from any context, interrupts too: the memory is given back when this CPU next frees
+    /// something or calls [`poll`](Vmap::poll). A lookup and one locked instruction; takes no lock, allocates nothing.
+    ///
+    /// # Errors
+    /// As for [`vfree`](Vmap::vfree).
+    ///
+    /// # Safety
+    /// As for [`vfree`](Vmap::vfree).
+    pub unsafe fn vfree_atomic(&self, at: VirtAddr) -> Result<(), Error> {
+        self.claim(at, is_vmalloc, State::Doomed)?;
+        let _section = self.machine().irqs_off();
+        let guard = G::pin();
+        let area = self.zone_of(at).and_then(|zone| zone.tree().load(&guard, at.get() as usize));
+        if let Some(area) = area {
+            self.local.with(|local| {
+                area.get().set_next(local.doomed);
+                local.doomed = at.get();
+            });
+        }
+        Ok(())
+    }
+
+    /// Frees what this CPU was given in interrupts.
+    pub(crate) fn free_doomed(&self) {
+        loop {
+            let first = self.local.with(|local| core::mem::take(&mut local.doomed)).unwrap_or(0);
+            if first == 0 {
+                return;
+            }
+            let mut next = first;
+            while next != 0 {
+                let at = VirtAddr::new(next);
+                let guard = G::pin();
+                let area =
+                    self.zone_of(at).and_then(|zone| zone.tree().load(&guard, at.get() as usize));
+                let Some(area) = area.map(maple::CountedRef::get) else { break };
+                next = area.next();
+                area.set(State::Unmapping);
+                let range = VirtRange::new(at, area.pages as u64 * PAGE);
+                drop(guard);
+                if let Some(range) = range {
+                    self.depopulate(range);
+                }
+                self.put(at);
+            }
+        }
+    }
+}
+
+pub(crate) fn is_vmalloc(area: &Area) -> Result<(), Option<usize>> {
+    matches!(area.kind, Kind::Vmalloc).then_some(()).ok_or(None)
+}
+
+/// Pages that are mapped or unmapped at once: up to where a large page may begin.
+fn pages_at_once(rest: VirtRange) -> usize {
+    let large = PageSize::Size2M.bytes();
+    let to_large = (large - rest.start().offset_in(PageSize::Size2M)) / PAGE;
+    (rest.len() / PAGE).min(to_large).min(BATCH as u64) as usize
+}
+
+/// What is left of a range from an address on; `None` at its end.
+pub(crate) fn rest_of(range: VirtRange, at: VirtAddr) -> Option<VirtRange> {
+    let done = at.offset_from(range.start())?;
+    let left = range.len().checked_sub(done).filter(|left| *left != 0)?;
+    VirtRange::new(at, left)
+}

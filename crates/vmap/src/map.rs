@@ -1,0 +1,133 @@
+//! `vmap` and `vunmap`, and maps of physical ranges.
+
+use crate::area::{Area, Kind, State};
+use crate::error::Error;
+use crate::vmap::{PAGE, Vmap};
+use core::panic::Location;
+use grace::Concurrent;
+use machine::{Frame, Machine, PageSize, PhysAddr, PhysRange, VirtAddr, VirtRange};
+use paging::{Attrs, Cache, Format};
+
+impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
+    /// Maps frames of the caller so that they follow one another, for as long as he likes. Behind them is a guard page, if the
+    /// space has such.
+    ///
+    /// Cost: a heap block, two writes to the tree of this CPU's zone with its lock, and
+    /// [`PageTables::map`](paging::PageTables::map). Not for interrupts.
+    ///
+    /// # Errors
+    /// [`Error::ZeroSize`], [`Error::TooLarge`], [`Error::NoSpace`], [`Error::OutOfMemory`], [`Error::Frames`],
+    /// [`Error::Tables`]. Nothing is mapped then.
+    #[track_caller]
+    pub fn vmap(&self, frames: &[Frame], attrs: Attrs) -> Result<VirtAddr, Error> {
+        self.vmap_guarded(frames, attrs, self.options.guard)
+    }
+
+    /// As [`vmap`](Vmap::vmap), with a guard page or without.
+    ///
+    /// # Errors
+    /// As for [`vmap`](Vmap::vmap).
+    #[track_caller]
+    pub fn vmap_guarded(
+        &self,
+        frames: &[Frame],
+        attrs: Attrs,
+        guard: bool,
+    ) -> Result<VirtAddr, Error> {
+        let what = (Kind::Vmap, frames.len(), frames.len() as u64 * PAGE);
+        self.make(what, guard, PageSize::Size4K, Location::caller(), |range| {
+            self.map_frames(range, frames, attrs)
+        })
+    }
+
+    /// Unmaps what [`vmap`](Vmap::vmap) mapped, on any CPU. The entries are cleared when it returns; nobody is interrupted. Frames
+    /// that were mapped are given back with [`release`](machine::FrameSource::release), since
+    /// [`vread`](Vmap::vread) may hold one for a moment.
+    ///
+    /// Cost: two lookups, [`PageTables::unmap`](paging::PageTables::unmap), and the lock of the area's zone. Not for interrupts.
+    ///
+    /// # Errors
+    /// [`Error::NotMapped`], [`Error::Twice`], [`Error::NotTheStart`], [`Error::WrongKind`]: what is mapped there stays as it is.
+    pub fn vunmap(&self, at: VirtAddr) -> Result<(), Error> {
+        let is_vmap = |area: &Area| matches!(area.kind, Kind::Vmap).then_some(()).ok_or(None);
+        let range = self.claim(at, is_vmap, State::Unmapping)?;
+        self.unmap_claimed(range)
+    }
+
+    /// Maps a physical range, a device's for instance, in the largest pages that fit, and returns the address of its first byte. The
+    /// range may begin and end anywhere: all frames that it touches are mapped.
+    ///
+    /// Cost as for [`vmap`](Vmap::vmap); where small pages were mapped in the place of a large one before, a broadcast flush. Not for
+    /// interrupts.
+    ///
+    /// # Errors
+    /// [`Error::NotPhysical`]; as for [`vmap`](Vmap::vmap).
+    #[track_caller]
+    pub fn ioremap(&self, range: PhysRange, cache: Cache) -> Result<VirtAddr, Error> {
+        let attrs = Attrs { cache, ..Attrs::KERNEL_RW };
+        let wrong = Error::NotPhysical(range.start());
+        let last = range.last().ok_or(wrong)?;
+        if last.get() >> F::PHYSICAL_BITS != 0 {
+            return Err(wrong);
+        }
+        let first = Frame::containing(range.start());
+        let offset = range.start().get() % PAGE;
+        let pages = Frame::containing(last).number() - first.number() + 1;
+        let fits = |size: &PageSize| first.is_aligned(*size) && pages >= size.frames();
+        let align = PageSize::ALL.into_iter().rev().find(fits).unwrap_or_default();
+        let kind = Kind::Phys(range.start());
+        let guard = self.options.guard;
+        let what = (kind, usize::try_from(pages).unwrap_or(usize::MAX), range.len());
+        let at = self.make(what, guard, align, Location::caller(), |range| {
+            self.map_large(range, first, attrs)
+        })?;
+        at.checked_add(offset).ok_or(wrong)
+    }
+
+    /// Unmaps what [`ioremap`](Vmap::ioremap) mapped; the address may lie anywhere in its first page.
+    ///
+    /// # Errors
+    /// As for [`vunmap`](Vmap::vunmap).
+    pub fn iounmap(&self, at: VirtAddr) -> Result<(), Error> {
+        let is_phys = |area: &Area| matches!(area.kind, Kind::Phys(_)).then_some(()).ok_or(None);
+        let range = self.claim(at.align_down(PageSize::Size4K), is_phys, State::Unmapping)?;
+        self.unmap_claimed(range)
+    }
+
+    /// Maps frames that follow one another, in large pages where they fit. Where small ones were before, an empty table is in the way:
+    /// it is taken out, at the price of a flush.
+    pub(crate) fn map_large(
+        &self,
+        range: VirtRange,
+        first: Frame,
+        attrs: Attrs,
+    ) -> Result<(), Error> {
+        for again in [false, true] {
+            let Err(failed) = self.tables.map(range, first, attrs) else { return Ok(()) };
+            let error = failed.error;
+            // Something may have been mapped for a moment, and other pages will be.
+            failed.owed.flush();
+            if again || !matches!(error, paging::Error::Occupied(_)) {
+                return Err(error.into());
+            }
+            match self.tables.prune(range) {
+                Ok(owed) => owed.flush(),
+                Err(failed) => return Err(failed.error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The frame that is mapped at an address of the space. Takes no lock; any context. A walk.
+    pub fn vmalloc_to_page(&self, at: VirtAddr) -> Option<Frame> {
+        if !self.space.contains(at) {
+            return None;
+        }
+        self.tables.walk(&G::pin()).get(at)?.frame_of(at)
+    }
+
+    /// The physical address that an address of the space translates to. As [`vmalloc_to_page`](Vmap::vmalloc_to_page).
+    pub fn vmalloc_to_phys(&self, at: VirtAddr) -> Option<PhysAddr> {
+        self.vmalloc_to_page(at)?.start().checked_add(at.offset_in(PageSize::Size4K))
+    }
+}

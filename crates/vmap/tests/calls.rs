@@ -1,0 +1,282 @@
+//! Each call does what it says, and tells bad input from good.
+
+mod common;
+
+use common::*;
+use machine::*;
+use paging::{Attrs, Cache};
+use sim::{Config, Want};
+use vmap::{Error, Made, Options, Request, State};
+
+fn world() -> World {
+    let config = Config { cpus: 2, frames: 4096, ..Config::default() };
+    World::new(config, 64, Options::default())
+}
+
+/// The address so many bytes further on.
+fn plus(at: VirtAddr, bytes: u64) -> VirtAddr {
+    at.checked_add(bytes).unwrap()
+}
+
+fn free(world: &World, at: VirtAddr) -> Result<(), Error> {
+    // SAFETY: the tests use what they freed by nothing but translations, which the machine checks.
+    unsafe { world.vmap().vfree(at) }
+}
+
+#[test]
+fn vmap_makes_frames_contiguous() {
+    let world = world();
+    let frames = world.sim.on_cpu(0, || world.frames(5));
+    world.on(0, || {
+        let at = world.vmap().vmap(&frames, Attrs::KERNEL_RW).unwrap();
+        for (page, frame) in frames.iter().enumerate() {
+            let at = plus(at, page as u64 * PAGE);
+            world.store(at, page as u64);
+            assert_eq!(world.vmap().vmalloc_to_page(at), Some(*frame));
+        }
+        let guard = plus(at, 5 * PAGE);
+        assert_eq!(world.vmap().vmalloc_to_page(guard), None);
+        assert!(world.sim.translate(guard, Want::default()).is_err());
+        assert!(matches!(free(&world, at), Err(Error::WrongKind(_))));
+        assert!(matches!(world.vmap().vunmap(plus(at, PAGE)), Err(Error::NotTheStart(_))));
+        world.vmap().vunmap(at).unwrap();
+        assert!(matches!(world.vmap().vunmap(at), Err(Error::Twice(_))));
+        assert_eq!(
+            world.vmap().vunmap(virt(SPACE + (50 << 20))),
+            Err(Error::NotMapped(virt(SPACE + (50 << 20))))
+        );
+        assert_eq!(world.vmap().vunmap(virt(4096)), Err(Error::NotMapped(virt(4096))));
+        assert_eq!(world.vmap().vmap(&[], Attrs::KERNEL_RW), Err(Error::ZeroSize));
+        world.release(&frames);
+    });
+    assert_eq!(world.sim.counts().ipis_sent, 0);
+    world.end().unwrap();
+}
+
+#[test]
+fn small_maps_come_from_blocks() {
+    let world = world();
+    world.on(0, || {
+        let frames = world.frames(64);
+        let vmap = world.vmap();
+        let at = vmap.vm_map_ram(&frames[..4], Attrs::KERNEL_RW).unwrap();
+        assert_eq!(vmap.find_vm_area(at).unwrap().made, Made::Block);
+        (0..4).for_each(|page| world.store(plus(at, page * PAGE), page));
+        for (page, pages) in [(0, 3), (0, 5), (1, 3), (1, 4)] {
+            let wrong = vmap.vm_unmap_ram(plus(at, page * PAGE), pages);
+            assert!(matches!(wrong, Err(Error::WrongSize { .. })), "{wrong:?}");
+        }
+        assert!(matches!(vmap.vunmap(at), Err(Error::WrongKind(_))));
+        vmap.vm_unmap_ram(at, 4).unwrap();
+        assert!(matches!(vmap.vm_unmap_ram(at, 4), Err(Error::Twice(_))));
+        assert_eq!(
+            vmap.vm_unmap_ram(plus(at, 300 * PAGE), 1),
+            Err(Error::NotMapped(plus(at, 300 * PAGE)))
+        );
+        // All sizes, until the block has been used up several times.
+        for round in 0..200 {
+            let pages = round % 64 + 1;
+            let at = vmap.vm_map_ram(&frames[..pages], Attrs::KERNEL_RW).unwrap();
+            world.store(at, 1);
+            vmap.vm_unmap_ram(at, pages).unwrap();
+        }
+        world.release(&frames);
+    });
+    assert_eq!(world.sim.counts().ipis_sent, 0);
+    world.end().unwrap();
+}
+
+#[test]
+fn vmalloc_of_all_sizes() {
+    let world = world();
+    world.on(0, || {
+        let vmap = world.vmap();
+        for bytes in [1, 4096, 4097, 300 << 10, 3 << 20] {
+            let at = vmap.vzalloc(bytes).unwrap();
+            let last = plus(at, (bytes - 1) & !7);
+            assert_eq!((world.load(at), world.load(last)), (0, 0));
+            world.store(last, 9);
+            let info = vmap.find_vm_area(last).unwrap();
+            assert_eq!((info.bytes, info.made, info.state), (bytes, Made::Vmalloc, State::Live));
+            assert!(info.caller.unwrap().file().ends_with("calls.rs"));
+            free(&world, at).unwrap();
+        }
+        assert_eq!(vmap.vmalloc(0), Err(Error::ZeroSize));
+        assert_eq!(vmap.vmalloc(u64::MAX), Err(Error::TooLarge(u64::MAX)));
+        assert!(matches!(vmap.vmalloc(63 << 20), Err(Error::NoSpace(_))));
+    });
+    world.end().unwrap();
+}
+
+#[test]
+fn large_pages() {
+    let world = world();
+    world.on(0, || {
+        let vmap = world.vmap();
+        // Small pages first, so that there are tables in the way.
+        let small = vmap.vmalloc(6 << 20).unwrap();
+        free(&world, small).unwrap();
+        vmap.purge();
+        let at = vmap.vmalloc_huge((4 << 20) + 5000).unwrap();
+        assert!(at.is_aligned(PageSize::Size2M));
+        let size = |at: VirtAddr| {
+            let guard = <sim::Grace as grace::Reclaim>::pin();
+            vmap.tables().walk(&guard).get(at).unwrap().size
+        };
+        assert_eq!(size(at), PageSize::Size2M);
+        let tail = plus(at, 4 << 20);
+        assert_eq!(size(tail), PageSize::Size4K);
+        world.store(tail, 3);
+        world.store(at, 4);
+        free(&world, at).unwrap();
+    });
+    world.end().unwrap();
+}
+
+#[test]
+fn devices() {
+    let world = world();
+    world.on(0, || {
+        let vmap = world.vmap();
+        let range = PhysRange::new(PhysAddr::new(0xfee0_0123), 0x1000).unwrap();
+        let at = vmap.ioremap(range, Cache::Uncached).unwrap();
+        assert_eq!(vmap.vmalloc_to_phys(at), Some(range.start()));
+        let info = vmap.find_vm_area(at).unwrap();
+        assert_eq!((info.pages, info.phys), (2, Some(range.start())));
+        let mut bytes = [7; 16];
+        assert_eq!(vmap.vread(at, &mut bytes), 0);
+        assert_eq!(bytes, [0; 16], "a device is not read");
+        vmap.iounmap(at).unwrap();
+        let large = PhysRange::new(PhysAddr::new(1 << 40), 2 << 20).unwrap();
+        let at = vmap.ioremap(large, Cache::WriteCombining).unwrap();
+        assert!(at.is_aligned(PageSize::Size2M));
+        vmap.iounmap(at).unwrap();
+        let beyond = PhysRange::new(PhysAddr::new(1 << 52), 1).unwrap();
+        assert!(matches!(vmap.ioremap(beyond, Cache::Uncached), Err(Error::NotPhysical(_))));
+    });
+    world.end().unwrap();
+}
+
+#[test]
+fn realloc_keeps_what_was_there() {
+    let world = world();
+    world.on(0, || {
+        let vmap = world.vmap();
+        let mut at = vmap.vmalloc(100 * PAGE).unwrap();
+        let word = |at, page: u64| plus(at, page * PAGE + 8);
+        (0..100).for_each(|page| world.store(word(at, page), page));
+        let sizes = [
+            (100 * PAGE - 5, 100),
+            (40 * PAGE, 40),
+            (39 * PAGE + 1, 40),
+            (300 * PAGE, 40),
+            (PAGE, 1),
+        ];
+        for (bytes, kept) in sizes {
+            // SAFETY: only what is kept is used.
+            at = unsafe { vmap.vrealloc(at, bytes) }.unwrap();
+            let info = vmap.find_vm_area(at).unwrap();
+            assert_eq!((info.bytes, info.pages as u64), (bytes, bytes.div_ceil(PAGE)));
+            assert_eq!(info.range.len(), bytes.div_ceil(PAGE) * PAGE + PAGE);
+            (0..kept).for_each(|page| assert_eq!(world.load(word(at, page)), page));
+        }
+        free(&world, at).unwrap();
+        // SAFETY: as above.
+        assert!(unsafe { vmap.vrealloc(at, 5) }.is_err());
+        let huge = vmap.vmalloc_huge(6 << 20).unwrap();
+        world.store(word(huge, 600), 5);
+        // SAFETY: as above.
+        let huge = unsafe { vmap.vrealloc(huge, (2 << 20) + 1) }.unwrap();
+        assert_eq!(vmap.find_vm_area(huge).unwrap().pages, 1024, "large pages are kept whole");
+        // SAFETY: as above.
+        let huge = unsafe { vmap.vrealloc(huge, (4 << 20) + 1) }.unwrap();
+        assert_eq!(world.load(word(huge, 600)), 5);
+        free(&world, huge).unwrap();
+    });
+    world.end().unwrap();
+}
+
+#[test]
+fn freed_in_an_interrupt() {
+    let world = world();
+    world.on(0, || {
+        let vmap = world.vmap();
+        let frames = world.sim.free_frames();
+        let at: Vec<_> = (0..3).map(|_| vmap.vmalloc(5 * PAGE).unwrap()).collect();
+        {
+            let _interrupt = world.sim.irqs_off();
+            // SAFETY: nobody uses it.
+            at.iter().for_each(|at| unsafe { vmap.vfree_atomic(*at) }.unwrap());
+            // SAFETY: as above.
+            assert!(matches!(unsafe { vmap.vfree_atomic(at[0]) }, Err(Error::Twice(_))));
+        }
+        assert_eq!(vmap.find_vm_area(at[1]).unwrap().state, State::Doomed);
+        vmap.poll();
+        assert!(world.sim.free_frames() >= frames - 3, "but for page tables");
+        assert_eq!(vmap.find_vm_area(at[1]).unwrap().state, State::Waiting);
+    });
+    world.end().unwrap();
+}
+
+#[test]
+fn bytes_by_their_frames() {
+    let world = world();
+    world.on(0, || {
+        let vmap = world.vmap();
+        let at = vmap.vzalloc(2 * PAGE).unwrap();
+        let text = b"a few bytes across a border";
+        let border = plus(at, PAGE - 11);
+        // SAFETY: ours.
+        let write = |at, text| unsafe { vmap.vwrite(at, text) };
+        assert_eq!(write(border, text), text.len());
+        let mut back = [0; 27];
+        assert_eq!(vmap.vread(border, &mut back), 27);
+        assert_eq!(&back, text);
+        assert_eq!(world.load(plus(at, PAGE - 16)).to_le_bytes(), *b"\0\0\0\0\0a f");
+        // Over the guard page, into nothing.
+        let mut long = vec![9; 4 * PAGE as usize];
+        assert_eq!(vmap.vread(border, &mut long), 11 + PAGE as usize);
+        assert!(long[11 + PAGE as usize..].iter().all(|byte| *byte == 0));
+        assert_eq!(vmap.vread(virt(SPACE - PAGE), &mut back), 0);
+        free(&world, at).unwrap();
+        assert_eq!(vmap.vread(border, &mut back), 0);
+        assert_eq!(write(border, text), 0);
+    });
+    world.end().unwrap();
+}
+
+#[test]
+fn the_listing() {
+    let world = world();
+    world.on(0, || {
+        let frames = world.frames(70);
+        let vmap = world.vmap();
+        let ram = vmap.vm_map_ram(&frames[..3], Attrs::KERNEL_RW).unwrap();
+        let large = vmap.vm_map_ram(&frames, Attrs::KERNEL_RW).unwrap();
+        let heap = vmap.vmalloc_with(&Request { guard: false, ..Request::new(9000) }).unwrap();
+        let gone = vmap.vmalloc(1).unwrap();
+        free(&world, gone).unwrap();
+        let mut list = Vec::new();
+        vmap.vmallocinfo(|info| list.push(*info));
+        assert!(list.is_sorted_by_key(|info| info.range.start()));
+        let states: Vec<_> = list.iter().map(|info| (info.made, info.pages, info.state)).collect();
+        for wanted in [
+            (Made::Block, 3, State::Live),
+            (Made::Ram, 70, State::Live),
+            (Made::Vmalloc, 3, State::Live),
+            (Made::Vmalloc, 1, State::Waiting),
+        ] {
+            assert_eq!(states.iter().filter(|state| **state == wanted).count(), 1, "{states:?}");
+        }
+        let info = vmap.get_vmalloc_info();
+        assert_eq!((info.areas, info.waiting), (4, 2 * PAGE));
+        assert_eq!(info.used, (512 + 70 + 3 + 2) * PAGE);
+        let text = list.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        assert!(text.contains("calls.rs:") && text.contains("(unpurged)"), "{text}");
+        vmap.vm_unmap_ram(ram, 3).unwrap();
+        vmap.vm_unmap_ram(large, 70).unwrap();
+        free(&world, heap).unwrap();
+        world.release(&frames);
+    });
+    world.end().unwrap();
+}

@@ -1,0 +1,128 @@
+//! What the tests share: a machine, its kernel's tables, and a space for areas.
+#![allow(dead_code, reason = "each test uses some of it")]
+
+use machine::*;
+use paging::*;
+use sim::{Config, Failure, Grace, Report, Sim, explore};
+use std::sync::Arc;
+use vmap::{Flushes, Options};
+
+pub(crate) type Tables = PageTables<Sim, X86_64L4, Grace>;
+pub(crate) type Vmap = vmap::Vmap<Sim, X86_64L4, Grace>;
+
+/// Where the tests' areas begin.
+pub(crate) const SPACE: u64 = 0xffff_c900_0000_0000;
+pub(crate) const PAGE: u64 = 4096;
+
+pub(crate) fn virt(at: u64) -> VirtAddr {
+    VirtAddr::new(at)
+}
+
+/// A machine with a space for areas.
+pub(crate) struct World {
+    pub(crate) sim: Sim,
+    pub(crate) paging: Arc<Paging<Sim, X86_64L4>>,
+    pub(crate) flushes: Arc<Flushes<Sim>>,
+    /// `None` at the end.
+    pub(crate) space: Option<Vmap>,
+}
+
+impl World {
+    /// With a space of so many MiB; each CPU's timer interrupt flushes if somebody waits.
+    pub(crate) fn new(config: Config, mib: u64, options: Options) -> World {
+        let sim = Sim::new(config).unwrap();
+        let paging = Paging::try_new(sim.clone(), PageSize::Size1G).unwrap();
+        let flushes = Flushes::try_new(sim.clone()).unwrap();
+        let ticks = flushes.clone();
+        sim.on_tick(move |_| ticks.tick()).unwrap();
+        let space = sim.on_cpu(0, || {
+            let tables = Arc::new(Tables::kernel(&paging).unwrap());
+            let range = VirtRange::new(virt(SPACE), mib << 20).unwrap();
+            Vmap::try_new(tables, flushes.clone(), range, options).unwrap()
+        });
+        World { sim, paging, flushes, space: Some(space) }
+    }
+
+    pub(crate) fn vmap(&self) -> &Vmap {
+        self.space.as_ref().unwrap()
+    }
+
+    /// This CPU uses areas from here on.
+    pub(crate) fn start(&self) {
+        // SAFETY: the tests need nothing else mapped.
+        unsafe { self.vmap().tables().activate() };
+        self.flushes.back();
+    }
+
+    /// This CPU will use none until it starts again.
+    pub(crate) fn stop(&self) {
+        self.vmap().idle();
+        self.flushes.away();
+    }
+
+    /// Runs `f` on a CPU that starts and stops.
+    pub(crate) fn on<T>(&self, cpu: usize, f: impl FnOnce() -> T) -> T {
+        self.sim.on_cpu(cpu, || {
+            self.start();
+            let done = f();
+            self.stop();
+            done
+        })
+    }
+
+    /// So many frames, each a block of its own.
+    pub(crate) fn frames(&self, count: usize) -> Vec<Frame> {
+        (0..count).map(|_| self.sim.alloc(0, Place::Local).unwrap()).collect()
+    }
+
+    pub(crate) fn release(&self, frames: &[Frame]) {
+        for frame in frames {
+            // SAFETY: the tests use them by nothing but translations, which the machine checks.
+            unsafe { self.sim.release(*frame) }.unwrap();
+        }
+    }
+
+    pub(crate) fn store(&self, at: VirtAddr, value: u64) {
+        // SAFETY: ordinary memory.
+        unsafe { self.sim.store(at, value) }.unwrap_or_else(|fault| panic!("{fault}"));
+    }
+
+    pub(crate) fn load(&self, at: VirtAddr) -> u64 {
+        // SAFETY: ordinary memory.
+        unsafe { self.sim.load(at) }.unwrap_or_else(|fault| panic!("{fault}"))
+    }
+
+    /// Everything is given back: no area is left, no frame, no address. All CPUs have stopped.
+    pub(crate) fn end(mut self) -> Result<(), Box<Report>> {
+        for cpu in 0..self.sim.config().cpus {
+            self.on(cpu, || self.vmap().purge());
+        }
+        let space = self.space.take().unwrap();
+        let last = self.sim.config().cpus - 1;
+        self.sim.on_cpu(last, || {
+            let left = space.get_vmalloc_info();
+            let mut areas = Vec::new();
+            space.vmallocinfo(|info| areas.push(info.to_string()));
+            assert_eq!((left.used, left.waiting, left.areas), (0, 0, 0), "{areas:#?}");
+            drop(space);
+        });
+        for cpu in 0..self.sim.config().cpus {
+            self.sim.on_cpu(cpu, || {
+                assert!(self.sim.settle(), "something is never freed");
+                self.paging.quick().drain();
+            });
+        }
+        self.sim.check_leaks()
+    }
+}
+
+/// All seeds pass.
+pub(crate) fn right(seeds: u64, run: impl Fn(u64) -> Result<(), Failure> + Sync) {
+    explore(seeds, run).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// Some seed finds a violation: many more may be tried than it takes.
+pub(crate) fn caught(seeds: u64, run: impl Fn(u64) -> Result<(), Failure> + Sync) -> Report {
+    let failure = explore(seeds, &run).expect_err("the mutant was not caught");
+    failure.report().unwrap_or_else(|| panic!("{failure}")).clone()
+}
