@@ -197,7 +197,9 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
                     };
                 }
             }
-            self.purge();
+            if attempt == 0 {
+                self.purge();
+            }
         }
         Err(Error::NoSpace(bytes))
     }
@@ -325,7 +327,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         worth.min(bytes / 2)
     }
 
-    /// All that waits anywhere in the space comes back: one broadcast, if some CPU has not flushed of itself since.
+    /// All that waits anywhere in the space comes back, and so do the blocks of this CPU that are all free then: at most two broadcasts, for
+    /// CPUs that have not flushed of themselves since; none if nothing waits.
     ///
     /// For who needs addresses, or address space, at once. Blocks that nobody has come to this CPU; those in other CPUs' queues
     /// stay there.
@@ -335,12 +338,17 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             && let Some(own) = self.orphans.adopt(self.machine())
             && self.keep_block(own).is_ok()
         {}
-        self.local.with(|local| local.blocks.gather(&self.flushes));
-        self.flushes.expedite(self.flushes.target());
-        self.give_back_free(0);
-        self.flushes.expedite(self.flushes.target());
-        for zone in &self.zones {
-            zone.purge(&self.flushes);
+        // First what waits, then the blocks that are free since.
+        for _ in 0..2 {
+            let pages = self.local.with(|local| local.blocks.gather_all(&self.flushes));
+            self.give_back_free(0);
+            if pages.unwrap_or(0) == 0 && self.zones.iter().all(|zone| zone.waiting() == 0) {
+                break;
+            }
+            self.flushes.expedite(self.flushes.target());
+            for zone in &self.zones {
+                zone.purge(&self.flushes);
+            }
         }
     }
 

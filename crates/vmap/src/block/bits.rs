@@ -107,17 +107,24 @@ impl Bits {
     /// Takes note of what was given back, if nothing waits yet; `target` numbers the period that it must wait for. Returns
     /// how many pages wait since. The owner's.
     pub(crate) fn gather(&self, target: impl FnOnce() -> u64) -> usize {
-        // Relaxed, all of `target` and `waiting`: the owner's own.
+        // Relaxed: the owner's own.
         if self.target.load(Ordering::Relaxed) != 0 {
             return 0;
         }
+        self.gather_all(target)
+    }
+
+    /// As [`gather`](Bits::gather), where something waits already, too: all of it then waits for the later period. For who is about
+    /// to end that. The owner's.
+    pub(crate) fn gather_all(&self, target: impl FnOnce() -> u64) -> usize {
+        // Relaxed, all of `target` and `waiting`: the owner's own.
         let mut gathered = 0;
         for (freed, waiting) in self.freed.0.iter().zip(&self.waiting) {
             // Relaxed: a hint; the swap decides.
             if freed.load(Ordering::Relaxed) != 0 {
                 // Acquire: pairs with the Release of `give`. What is stored has nothing behind it.
                 let pages = freed.swap(0, Ordering::Acquire);
-                waiting.store(pages, Ordering::Relaxed);
+                waiting.store(waiting.load(Ordering::Relaxed) | pages, Ordering::Relaxed);
                 gathered += pages.count_ones() as usize;
             }
         }
@@ -241,5 +248,9 @@ mod tests {
         assert_eq!(bits.take(0, 1), None);
         assert_eq!((bits.gather(|| 8), bits.settle(9)), (64, 64));
         assert_eq!(bits.take(0, 64), Some(128));
+        bits.give(0, 64);
+        assert_eq!(bits.gather(|| 10), 64);
+        bits.give(448, 64);
+        assert_eq!((bits.gather_all(|| 11), bits.settle(10), bits.settle(11)), (64, 0, 128));
     }
 }

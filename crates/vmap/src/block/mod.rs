@@ -125,6 +125,15 @@ impl Blocks {
         }
     }
 
+    /// As [`gather`](Blocks::gather), for who is about to end the period of all that waits. Returns how many pages do.
+    pub(crate) fn gather_all<M: Machine>(&mut self, flushes: &Flushes<M>) -> usize {
+        for bits in self.queue.iter().filter_map(Own::bits) {
+            self.waiting -= bits.settle(flushes.done());
+            self.waiting += bits.gather_all(|| flushes.target());
+        }
+        self.waiting
+    }
+
     /// A block that is all free, if there are more of them than `keep`.
     pub(crate) fn pop_free(&mut self, keep: usize) -> Option<Own> {
         let is_free = |own: &Own| own.bits().is_some_and(Bits::is_free);
