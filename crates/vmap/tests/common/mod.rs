@@ -30,6 +30,11 @@ pub(crate) struct World {
 impl World {
     /// With a space of so many MiB; each CPU's timer interrupt flushes if somebody waits.
     pub(crate) fn new(config: Config, mib: u64, options: Options) -> World {
+        World::over(config, VirtRange::new(virt(SPACE), mib << 20).unwrap(), options)
+    }
+
+    /// With a space of these addresses.
+    pub(crate) fn over(config: Config, range: VirtRange, options: Options) -> World {
         let sim = Sim::new(config).unwrap();
         let paging = Paging::try_new(sim.clone(), PageSize::Size1G).unwrap();
         let flushes = Flushes::try_new(sim.clone()).unwrap();
@@ -37,7 +42,6 @@ impl World {
         sim.on_tick(move |_| ticks.tick()).unwrap();
         let space = sim.on_cpu(0, || {
             let tables = Arc::new(Tables::kernel(&paging).unwrap());
-            let range = VirtRange::new(virt(SPACE), mib << 20).unwrap();
             Vmap::try_new(tables, flushes.clone(), range, options).unwrap()
         });
         World { sim, paging, flushes, space: Some(space) }
@@ -113,6 +117,15 @@ impl World {
             });
         }
         self.sim.check_leaks()
+    }
+}
+
+/// A test that fails on a CPU unwinds where the thread is none any more, and nothing of the machine can be given back there.
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::mem::forget(self.space.take());
+        }
     }
 }
 

@@ -1,0 +1,454 @@
+//! What must be there: an obvious model of all areas and of all bytes, and what each call has to say.
+
+use crate::common::*;
+use crate::script::{Call, Op, Which};
+use machine::*;
+use paging::{Attrs, Cache, Flags};
+use sim::Want;
+use std::collections::BTreeMap;
+use vmap::{Error, Made, Request, State};
+
+/// Frames that `vmap` and `vm_map_ram` map.
+const POOL: usize = 600;
+
+/// An area, or a run of a block.
+#[derive(Clone, Debug)]
+pub(crate) struct Area {
+    /// Its addresses, with its guard page.
+    pub(crate) range: VirtRange,
+    /// What the call returned.
+    pub(crate) at: VirtAddr,
+    pub(crate) bytes: u64,
+    pub(crate) pages: usize,
+    pub(crate) made: Made,
+    pub(crate) in_block: bool,
+    /// Of memory.
+    pub(crate) frames: Vec<Frame>,
+    pub(crate) write: bool,
+    pub(crate) phys: Option<PhysAddr>,
+    /// The CPU on which it was freed in an interrupt.
+    pub(crate) doomed: Option<usize>,
+}
+
+impl Area {
+    /// What a call would make: its place is not known yet.
+    fn wanted(made: Made, pages: usize, bytes: u64) -> Area {
+        let range = VirtRange::new(virt(SPACE), 0).unwrap();
+        let (frames, write, phys) = (Vec::new(), true, None);
+        let at = virt(SPACE);
+        Area { range, at, bytes, pages, made, in_block: false, frames, write, phys, doomed: None }
+    }
+
+    pub(crate) fn start(&self) -> VirtAddr {
+        self.range.start()
+    }
+}
+
+pub(crate) struct Model {
+    /// By their first address.
+    pub(crate) areas: BTreeMap<u64, Area>,
+    /// What is in each frame that some area has.
+    pub(crate) memory: BTreeMap<Frame, Vec<u8>>,
+    pool: Vec<Frame>,
+    /// Addresses that were good once.
+    gone: Vec<VirtAddr>,
+    /// Whether areas have a guard page unless the call says otherwise.
+    guard: bool,
+    pub(crate) turn: usize,
+}
+
+/// The kind of an error, without its particulars.
+fn kind(error: &Error) -> String {
+    let text = format!("{error:?}");
+    text.split(['(', ' ']).next().unwrap_or_default().to_owned()
+}
+
+pub(crate) fn page_of(at: VirtAddr, page: usize) -> VirtAddr {
+    at.checked_add(page as u64 * PAGE).unwrap()
+}
+
+/// What is in a frame that was just allocated.
+fn contents(world: &World, frame: Frame) -> Vec<u8> {
+    let memory = world.sim.frame_ptr(frame).unwrap();
+    // SAFETY: a frame's bytes, which nobody changes: it is mapped, but no CPU runs meanwhile.
+    unsafe { std::slice::from_raw_parts(memory.as_ptr(), PAGE as usize) }.to_vec()
+}
+
+fn has_large_pages(world: &World, range: VirtRange) -> bool {
+    let guard = <sim::Grace as grace::Reclaim>::pin();
+    world.vmap().tables().walk(&guard).pages(range).any(|page| page.size > PageSize::Size4K)
+}
+
+impl Model {
+    pub(crate) fn new(world: &World, guard: bool) -> Model {
+        let pool = world.sim.on_cpu(0, || world.frames(POOL));
+        let memory = pool.iter().map(|frame| (*frame, vec![0; PAGE as usize])).collect();
+        Model { areas: BTreeMap::new(), memory, pool, gone: vec![virt(SPACE)], guard, turn: 0 }
+    }
+
+    fn pick(&self, pick: usize) -> Option<&Area> {
+        self.areas.values().nth(pick % self.areas.len().max(1))
+    }
+
+    fn address(&self, world: &World, which: Which) -> VirtAddr {
+        let live = |pick| self.pick(pick).map_or(virt(SPACE), |area| area.at);
+        match which {
+            Which::Live(pick) => live(pick),
+            Which::Inside(pick, offset) => virt(live(pick).get() + offset),
+            Which::Gone(pick) => self.gone[pick % self.gone.len()],
+            Which::Raw(offset) => virt(world.vmap().space().start().get().wrapping_add(offset)),
+        }
+    }
+
+    /// The area whose mapped pages an address is in, and the frame there.
+    pub(crate) fn page_at(&self, at: u64) -> Option<(&Area, Option<Frame>)> {
+        let area = self.areas.range(..=at).next_back()?.1;
+        let page = (at - area.start().get()) / PAGE;
+        (page < area.pages as u64).then(|| (area, area.frames.get(page as usize).copied()))
+    }
+
+    /// Carries out a call, and compares what it says.
+    pub(crate) fn call(&mut self, world: &World, cpu: usize, op: &Op) {
+        let vmap = world.vmap();
+        let free = world.sim.free_count();
+        let attrs = |write| match write {
+            true => Attrs::KERNEL_RW,
+            false => Attrs::new(Flags::READ | Flags::GLOBAL),
+        };
+        match *op {
+            Op::Vmap { first, stride, pages, guard, write } => {
+                let frames = self.frames(first, stride, pages);
+                let made = vmap.vmap_guarded(&frames, attrs(write), guard);
+                let wanted = Area::wanted(Made::Vmap, pages, pages as u64 * PAGE);
+                self.made(world, free, made, guard, PAGE, Area { frames, write, ..wanted });
+            }
+            Op::Ram { first, pages, write } => {
+                let frames = self.frames(first, 1, pages);
+                let made = vmap.vm_map_ram(&frames, attrs(write));
+                let wanted = Area::wanted(Made::Ram, pages, pages as u64 * PAGE);
+                self.made(world, free, made, false, PAGE, Area { frames, write, ..wanted });
+            }
+            Op::Malloc { bytes, zero, huge, guard, node } => {
+                let usual = guard == self.guard;
+                let made = match (zero, huge, node) {
+                    (false, false, false) if usual => vmap.vmalloc(bytes),
+                    (true, false, false) if usual => vmap.vzalloc(bytes),
+                    (false, true, false) if usual => vmap.vmalloc_huge(bytes),
+                    (false, false, true) if usual => vmap.vmalloc_node(bytes, NodeId(1)),
+                    _ => {
+                        let place = if node { Place::Prefer(NodeId(1)) } else { Place::Local };
+                        let usual = Request::new(bytes);
+                        vmap.vmalloc_with(&Request { zero, huge, guard, place, ..usual })
+                    }
+                };
+                let pages = bytes.div_ceil(PAGE) as usize;
+                let align = if huge && pages >= 512 { 2 << 20 } else { PAGE };
+                let wanted = Area::wanted(Made::Vmalloc, pages, bytes);
+                let at = made.ok();
+                self.made(world, free, made, guard, align, wanted);
+                if let Some(at) = at.filter(|_| zero) {
+                    let area = &self.areas[&at.get()];
+                    let all = area.frames.iter().flat_map(|frame| &self.memory[frame]);
+                    assert!(all.into_iter().all(|byte| *byte == 0));
+                }
+            }
+            Op::Ioremap { at, len } => {
+                // Not over what the machine itself has.
+                let len = if at >> 32 == 0 { len.min((1 << 32) - at) } else { len };
+                let Some(range) = PhysRange::new(PhysAddr::new(at), len) else { return };
+                let made = vmap.ioremap(range, Cache::Uncached);
+                if len == 0 || range.last().unwrap().get() >> 52 != 0 {
+                    assert_eq!(made, Err(Error::NotPhysical(range.start())));
+                    return;
+                }
+                let pages = (range.last().unwrap().get() / PAGE - at / PAGE + 1) as usize;
+                let wanted = Area::wanted(Made::Ioremap, pages, len);
+                let guard = self.guard;
+                let align = if at % (2 << 20) < PAGE && pages >= 512 { 2 << 20 } else { PAGE };
+                self.made(
+                    world,
+                    free,
+                    made,
+                    guard,
+                    align,
+                    Area { phys: Some(range.start()), ..wanted },
+                );
+            }
+            Op::Unmap { call, which } => self.unmap(world, cpu, call, self.address(world, which)),
+            Op::Realloc { which, bytes } => {
+                self.realloc(world, free, self.address(world, which), bytes);
+            }
+            Op::Store { pick, page, value } => {
+                let Some(area) = self.pick(pick) else { return };
+                if area.doomed.is_some() || area.phys.is_some() {
+                    return;
+                }
+                let page = page % area.pages;
+                let at = virt(page_of(area.at, page).get() + value % 512 * 8);
+                if !area.write {
+                    // SAFETY: ordinary memory.
+                    assert!(unsafe { world.sim.store(at, value) }.is_err());
+                    return;
+                }
+                world.store(at, value);
+                let (frame, offset) = (area.frames[page], (at.get() % PAGE) as usize);
+                let memory = self.memory.get_mut(&frame).unwrap();
+                memory[offset..offset + 8].copy_from_slice(&value.to_ne_bytes());
+            }
+            Op::Bytes { pick, before, len, write } => {
+                let Some(area) = self.pick(pick) else { return };
+                let at = virt(page_of(area.start(), area.pages).get().wrapping_sub(before));
+                self.bytes(world, at, len, write);
+            }
+            Op::Poll => {
+                vmap.poll();
+                self.freed_doomed(cpu);
+            }
+            Op::Idle => {
+                vmap.idle();
+                self.freed_doomed(cpu);
+            }
+            Op::Nap => {
+                world.stop();
+                world.start();
+                self.freed_doomed(cpu);
+            }
+            Op::Purge => {
+                vmap.purge();
+                assert_eq!(vmap.get_vmalloc_info().waiting, 0);
+            }
+            Op::Aliases => {
+                vmap.vm_unmap_aliases();
+                world.sim.check_flushed(vmap.tables().root(), None, vmap.space());
+            }
+            Op::Tick => world.flushes.tick(),
+            Op::Cpu { .. } => unreachable!("it is not for this CPU"),
+        }
+    }
+
+    fn frames(&self, first: usize, stride: usize, pages: usize) -> Vec<Frame> {
+        (0..pages).map(|page| self.pool[(first % POOL + page * stride) % POOL]).collect()
+    }
+
+    /// Something was to be made, `free` frames were free before. Frames that are not named are new ones.
+    fn made(
+        &mut self,
+        world: &World,
+        free: u64,
+        made: Result<VirtAddr, Error>,
+        guard: bool,
+        align: u64,
+        mut area: Area,
+    ) {
+        let vmap = world.vmap();
+        let mapped = (area.pages as u64).saturating_mul(PAGE);
+        let taken = mapped.saturating_add(if guard { PAGE } else { 0 });
+        let at = match made {
+            Err(error) if area.pages == 0 => return assert_eq!(error, Error::ZeroSize),
+            Err(error) if mapped > vmap.space().len() => {
+                return assert_eq!(kind(&error), "TooLarge");
+            }
+            Err(Error::NoSpace(bytes)) => {
+                let info = vmap.get_vmalloc_info();
+                assert_eq!((bytes, info.waiting), (taken, 0), "some waits, {info:?}");
+                return assert!(info.largest_free < taken + align - PAGE, "{info:?}");
+            }
+            Err(Error::Frames(FrameError::OutOfFrames { .. })) => {
+                return assert!(free < area.pages as u64 + 64, "{free} frames were free");
+            }
+            Err(error) => panic!("{error}"),
+            Ok(at) => at,
+        };
+        let info = vmap.find_vm_area(at).unwrap();
+        area.at = at;
+        area.in_block = info.made == Made::Block;
+        let start = at.align_down(PageSize::Size4K);
+        area.range = VirtRange::new(start, taken).unwrap();
+        if area.in_block {
+            assert!(area.made == Made::Ram && area.pages <= 64 && info.range.covers(&area.range));
+        } else {
+            assert_eq!(info.range, area.range);
+        }
+        assert!(vmap.space().covers(&area.range));
+        assert_eq!(start.get() % align, 0);
+        assert_eq!(at.get() % PAGE, area.phys.map_or(0, |at| at.get() % PAGE));
+        let below = self.areas.range(..start.get() + taken).next_back();
+        assert!(below.is_none_or(|(_, below)| below.range.end().unwrap() <= start), "{below:?}");
+        if guard {
+            let page = page_of(start, area.pages);
+            assert!(world.sim.translate(page, Want::default()).is_err(), "no guard");
+            assert_eq!(vmap.vmalloc_to_page(page), None);
+        }
+        if area.made == Made::Vmalloc {
+            let known = area.frames.len();
+            for page in known..area.pages {
+                let at = page_of(start, page);
+                let frame = vmap.vmalloc_to_page(at).unwrap();
+                let bytes = contents(world, frame);
+                assert_eq!(self.memory.insert(frame, bytes), None, "it is somebody else's");
+                area.frames.push(frame);
+            }
+        }
+        self.areas.insert(start.get(), area);
+        self.check_area(world, start.get(), true);
+    }
+
+    /// What unmapping by a call that is meant for `made` must come to; or any of these.
+    fn unmapping(
+        &self,
+        world: &World,
+        made: Made,
+        at: VirtAddr,
+        pages: usize,
+    ) -> Vec<&'static str> {
+        let vmap = world.vmap();
+        if made == Made::Ram && pages == 0 {
+            return vec!["ZeroSize"];
+        }
+        if made == Made::Ram && (pages as u64).saturating_mul(PAGE) > vmap.space().len() {
+            return vec!["TooLarge"];
+        }
+        let Some(info) = vmap.find_vm_area(at) else { return vec!["NotMapped"] };
+        if info.made == Made::Block && made == Made::Ram {
+            return match self.page_at(at.get()) {
+                Some((run, _)) if run.at == at && run.pages == pages => vec![],
+                Some(_) => vec!["WrongSize"],
+                // It may wait, and then it is known or not how long it was.
+                None => vec!["NotMapped", "Twice", "WrongSize"],
+            };
+        }
+        match self.areas.get(&at.get()) {
+            _ if info.state == State::Waiting => vec!["Twice"],
+            _ if info.range.start() != at => vec!["NotTheStart"],
+            _ if info.made != made => vec!["WrongKind"],
+            Some(area) if made == Made::Ram && area.pages != pages => vec!["WrongSize"],
+            Some(area) if area.doomed.is_some() => vec!["Twice"],
+            Some(_) => vec![],
+            None => panic!("{info} is not live"),
+        }
+    }
+
+    fn unmap(&mut self, world: &World, cpu: usize, call: Call, at: VirtAddr) {
+        let vmap = world.vmap();
+        let start = at.align_down(PageSize::Size4K);
+        let call = match (call, self.areas.get(&start.get())) {
+            (Call::Right, Some(area)) => match area.made {
+                Made::Vmap => Call::Vunmap,
+                Made::Ram => Call::Ram(area.pages),
+                Made::Ioremap => Call::Iounmap,
+                _ => Call::Vfree,
+            },
+            (Call::Right, None) => Call::Ram(1),
+            (call, _) => call,
+        };
+        let expect = |made, at, pages| self.unmapping(world, made, at, pages);
+        let (expected, done) = match call {
+            Call::Vunmap => (expect(Made::Vmap, at, 0), vmap.vunmap(at)),
+            // SAFETY: it is used by translations only, which the machine checks.
+            Call::Vfree => (expect(Made::Vmalloc, at, 0), unsafe { vmap.vfree(at) }),
+            Call::VfreeAtomic => {
+                let expected = expect(Made::Vmalloc, at, 0);
+                let _interrupt = world.sim.irqs_off();
+                // SAFETY: as above.
+                (expected, unsafe { vmap.vfree_atomic(at) })
+            }
+            Call::Iounmap => (expect(Made::Ioremap, start, 0), vmap.iounmap(at)),
+            Call::Ram(pages) => (expect(Made::Ram, at, pages), vmap.vm_unmap_ram(at, pages)),
+            Call::Right => unreachable!("it was replaced"),
+        };
+        if let Err(error) = done {
+            let kind = kind(&error);
+            assert!(expected.contains(&kind.as_str()), "{call:?} {at}: {error}, not {expected:?}");
+            return;
+        }
+        assert!(expected.is_empty(), "{call:?} {at}: not {expected:?}");
+        if let Call::VfreeAtomic = call {
+            self.areas.get_mut(&at.get()).unwrap().doomed = Some(cpu);
+            return;
+        }
+        self.forget(start.get());
+        if let Call::Vfree = call {
+            self.freed_doomed(cpu);
+        }
+    }
+
+    fn forget(&mut self, start: u64) {
+        let area = self.areas.remove(&start).unwrap();
+        self.gone.push(area.at);
+        if area.made == Made::Vmalloc {
+            area.frames.iter().for_each(|frame| drop(self.memory.remove(frame)));
+        }
+    }
+
+    /// What was freed on a CPU in interrupts is now given back.
+    pub(crate) fn freed_doomed(&mut self, cpu: usize) {
+        let doomed = self.areas.iter().filter(|(_, area)| area.doomed == Some(cpu));
+        let doomed: Vec<u64> = doomed.map(|(start, _)| *start).collect();
+        doomed.into_iter().for_each(|start| self.forget(start));
+    }
+
+    fn realloc(&mut self, world: &World, free: u64, at: VirtAddr, bytes: u64) {
+        let vmap = world.vmap();
+        let expected = match bytes {
+            0 => vec!["ZeroSize"],
+            _ if bytes > vmap.space().len() => vec!["TooLarge"],
+            _ => self.unmapping(world, Made::Vmalloc, at, 0),
+        };
+        // Where the last page that is kept ends.
+        let end = at.get().wrapping_add(bytes.wrapping_sub(1));
+        let last = {
+            let guard = <sim::Grace as grace::Reclaim>::pin();
+            vmap.tables().walk(&guard).get(virt(end))
+        };
+        let old = self.areas.get(&at.get()).cloned();
+        let large = old.as_ref().is_some_and(|old| has_large_pages(world, old.range));
+        // SAFETY: only what is kept is used.
+        let done = unsafe { vmap.vrealloc(at, bytes) };
+        if !expected.is_empty() {
+            let kind = kind(&done.expect_err("it is not to be moved"));
+            return assert!(expected.contains(&kind.as_str()), "{at}: {kind}, not {expected:?}");
+        }
+        let old = old.unwrap();
+        let pages = bytes.div_ceil(PAGE) as usize;
+        if pages > old.pages {
+            self.areas.remove(&at.get());
+            if done.is_ok() {
+                self.gone.push(at);
+            }
+            let (guard, align) = (self.guard, if large { 2 << 20 } else { PAGE });
+            let wanted = Area::wanted(Made::Vmalloc, pages, bytes);
+            self.made(
+                world,
+                free,
+                done,
+                guard,
+                align,
+                Area { frames: old.frames.clone(), ..wanted },
+            );
+            if done.is_err() {
+                self.areas.insert(at.get(), old);
+            }
+            return;
+        }
+        assert_eq!(done, Ok(at));
+        let kept = match last {
+            Some(page) => (page.page.get() + page.size.bytes() - at.get()) / PAGE,
+            None => panic!("{at} has no page at its end"),
+        };
+        let area = self.areas.get_mut(&at.get()).unwrap();
+        area.bytes = bytes;
+        area.range =
+            VirtRange::new(at, area.range.len() - (area.pages as u64 - kept) * PAGE).unwrap();
+        area.pages = kept as usize;
+        for frame in area.frames.split_off(kept as usize) {
+            self.memory.remove(&frame);
+        }
+    }
+
+    pub(crate) fn unmap_all(&mut self, world: &World, cpu: usize) {
+        let live = self.areas.values().filter(|area| area.doomed.is_none());
+        let live: Vec<VirtAddr> = live.map(|area| area.at).collect();
+        live.into_iter().for_each(|at| self.unmap(world, cpu, Call::Right, at));
+        world.release(&self.pool);
+    }
+}

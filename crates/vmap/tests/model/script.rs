@@ -1,0 +1,152 @@
+//! What may happen: calls, right ones and wrong ones, as data, so that a script that fails can be made shorter.
+
+use proptest::prelude::*;
+
+/// Which address a call is given.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Which {
+    /// One that a call has returned, and that is still good.
+    Live(usize),
+    /// So many bytes behind such a one.
+    Inside(usize, u64),
+    /// One that was good once.
+    Gone(usize),
+    /// So many bytes from the beginning of the space.
+    Raw(u64),
+}
+
+/// By which call something is unmapped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Call {
+    /// By the one that is meant for it.
+    Right,
+    Vunmap,
+    Vfree,
+    VfreeAtomic,
+    Iounmap,
+    /// With so many pages.
+    Ram(usize),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Op {
+    /// Frames of the pool, from one on; one stride apart from the other.
+    Vmap {
+        first: usize,
+        stride: usize,
+        pages: usize,
+        guard: bool,
+        write: bool,
+    },
+    Ram {
+        first: usize,
+        pages: usize,
+        write: bool,
+    },
+    Malloc {
+        bytes: u64,
+        zero: bool,
+        huge: bool,
+        guard: bool,
+        node: bool,
+    },
+    Ioremap {
+        at: u64,
+        len: u64,
+    },
+    Unmap {
+        call: Call,
+        which: Which,
+    },
+    Realloc {
+        which: Which,
+        bytes: u64,
+    },
+    /// A word, through the mapping.
+    Store {
+        pick: usize,
+        page: usize,
+        value: u64,
+    },
+    /// Bytes, by `vread` or `vwrite`: from so far before an area's end.
+    Bytes {
+        pick: usize,
+        before: u64,
+        len: usize,
+        write: Option<u8>,
+    },
+    Poll,
+    Idle,
+    Purge,
+    Aliases,
+    Tick,
+    /// This CPU stops for a moment.
+    Nap,
+    /// Another CPU goes on; this one stops, or is only somewhere else.
+    Cpu {
+        cpu: usize,
+        stop: bool,
+    },
+}
+
+fn which() -> impl Strategy<Value = Which> {
+    prop_oneof![
+        6 => any::<usize>().prop_map(Which::Live),
+        1 => (any::<usize>(), 0u64..5 * 4096).prop_map(|(pick, offset)| Which::Inside(pick, offset)),
+        1 => (any::<usize>(), 0u64..5).prop_map(|(pick, page)| Which::Inside(pick, page * 4096)),
+        2 => any::<usize>().prop_map(Which::Gone),
+        1 => (0u64..1 << 14).prop_map(|page| Which::Raw(page * 4096)),
+        1 => any::<u64>().prop_map(Which::Raw),
+    ]
+}
+
+fn pages() -> impl Strategy<Value = usize> {
+    prop_oneof![1 => Just(0), 12 => 1usize..9, 6 => 1usize..80, 2 => 60usize..70, 1 => 80usize..600]
+}
+
+fn bytes() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        8 => pages().prop_flat_map(|pages| (0u64..4096).prop_map(move |less| (pages as u64 * 4096).saturating_sub(less))),
+        2 => pages().prop_map(|pages| pages as u64 * 4096),
+        2 => (1u64..3, 0u64..3).prop_map(|(large, more)| (large << 21) + more * 4096),
+        1 => (1u64 << 21)..(6 << 20),
+        1 => any::<u64>(),
+    ]
+}
+
+pub(crate) fn op() -> impl Strategy<Value = Op> {
+    let call = prop_oneof![
+        12 => Just(Call::Right),
+        1 => Just(Call::Vunmap),
+        1 => Just(Call::Vfree),
+        2 => Just(Call::VfreeAtomic),
+        1 => Just(Call::Iounmap),
+        1 => pages().prop_map(Call::Ram),
+    ];
+    let pick = any::<usize>;
+    let device = prop_oneof![
+        4 => (0u64..3 << 30, 0u64..100_000),
+        2 => (0u64..1000).prop_map(|large| (large << 21, 3 << 21)),
+        1 => any::<(u64, u64)>(),
+    ];
+    prop_oneof![
+        4 => (pick(), 0usize..3, pages(), any::<bool>(), any::<bool>())
+            .prop_map(|(first, stride, pages, guard, write)| Op::Vmap { first, stride, pages, guard, write }),
+        12 => (pick(), pages(), any::<bool>()).prop_map(|(first, pages, write)| Op::Ram { first, pages, write }),
+        9 => (bytes(), any::<(bool, bool, bool, bool)>())
+            .prop_map(|(bytes, (zero, huge, guard, node))| Op::Malloc { bytes, zero, huge, guard, node }),
+        2 => device.prop_map(|(at, len)| Op::Ioremap { at, len }),
+        18 => (call, which()).prop_map(|(call, which)| Op::Unmap { call, which }),
+        4 => (which(), bytes()).prop_map(|(which, bytes)| Op::Realloc { which, bytes }),
+        6 => (pick(), pick(), any::<u64>()).prop_map(|(pick, page, value)| Op::Store { pick, page, value }),
+        5 => (pick(), 0u64..20_000, 0usize..20_000, any::<Option<u8>>())
+            .prop_map(|(pick, before, len, write)| Op::Bytes { pick, before, len, write }),
+        2 => Just(Op::Poll),
+        1 => Just(Op::Idle),
+        1 => Just(Op::Purge),
+        1 => Just(Op::Aliases),
+        3 => Just(Op::Tick),
+        1 => Just(Op::Nap),
+        4 => (0usize..3, any::<bool>()).prop_map(|(cpu, stop)| Op::Cpu { cpu, stop }),
+    ]
+}
