@@ -16,9 +16,10 @@
 
 use crate::block::Bits;
 use crate::error::Culprit;
+use crate::mutant::{self, Mutant};
+use crate::sync::{AtomicU8, AtomicU64, Ordering};
 use alloc::boxed::Box;
 use core::panic::Location;
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use machine::{PhysAddr, VirtAddr};
 
 /// What an area was made by, and what is behind it.
@@ -107,20 +108,28 @@ impl Area {
 
     pub(crate) fn state(&self) -> State {
         // Acquire: pairs with `set`: who sees an area live sees its pages mapped.
-        State::ALL[usize::from(self.state.load(Ordering::Acquire))]
+        let order = mutant::order(Ordering::Acquire, Mutant::StateRelaxed);
+        State::ALL[usize::from(self.state.load(order))]
     }
 
     /// Whoever has the area to himself says so: who maps it, who unmaps it.
     pub(crate) fn set(&self, state: State) {
         // Release: pairs with `state`, and with `change`.
-        self.state.store(state as u8, Ordering::Release);
+        self.state.store(state as u8, mutant::order(Ordering::Release, Mutant::SetRelaxed));
     }
 
     /// From one state to another, if it is in that; else the state that it is in.
     pub(crate) fn change(&self, from: State, to: State) -> Result<(), State> {
         // Acquire: what was done to the area before; pairs with `set`. Relaxed on failure: only the number is reported.
-        let changed =
-            self.state.compare_exchange(from as u8, to as u8, Ordering::Acquire, Ordering::Relaxed);
+        let order = mutant::order(Ordering::Acquire, Mutant::ClaimRelaxed);
+        if mutant::is(Mutant::ClaimInTwo) {
+            let now = self.state.load(order);
+            if now == from as u8 {
+                self.set(to);
+                return Ok(());
+            }
+        }
+        let changed = self.state.compare_exchange(from as u8, to as u8, order, Ordering::Relaxed);
         changed.map(drop).map_err(|state| State::ALL[usize::from(state)])
     }
 

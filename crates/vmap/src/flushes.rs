@@ -29,12 +29,13 @@
 //! waits. Looking whether a period has ended is a load for each CPU, and has no place on a fast path: it is done at ticks, and
 //! once for some dozens of operations (I8).
 
+use crate::mutant::{self, Mutant};
 use alloc::collections::TryReserveError;
 use alloc::sync::Arc;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use grace::period::{Begun, Count, Passed};
-use machine::{CpuId, CpuSet, Flush, Machine, PerCpu, lock};
+use machine::{Access, CpuId, CpuSet, Flush, Machine, PerCpu, lock};
 use spin::mutex::SpinMutex;
 
 /// What a CPU says of itself.
@@ -119,6 +120,7 @@ impl<M: Machine> Flushes<M> {
     /// The period that what this CPU, or anybody it has heard of, has unmapped so far must wait for. Any context.
     #[inline]
     pub fn target(&self) -> u64 {
+        self.machine.step(Access::Shared);
         let target = self.count.target();
         // Relaxed: only this CPU writes it; it is a hint to its own tick.
         self.with(|slot| slot.wanted.store(target, Ordering::Relaxed));
@@ -134,6 +136,9 @@ impl<M: Machine> Flushes<M> {
     /// The last period that is over.
     #[inline]
     pub(crate) fn done(&self) -> u64 {
+        if mutant::is(Mutant::PeriodCutShort) {
+            return u64::MAX;
+        }
         self.count.done()
     }
 
@@ -164,11 +169,16 @@ impl<M: Machine> Flushes<M> {
 
     fn announce_here(&self, slot: &Slot) {
         let begun = self.count.begin();
+        if mutant::is(Mutant::EndsBeforeFlush) {
+            self.end(slot, begun);
+            return self.machine.flush(Flush::All);
+        }
         self.machine.flush(Flush::All);
         self.end(slot, begun);
     }
 
     fn end(&self, slot: &Slot, begun: Begun) {
+        self.machine.step(Access::Shared);
         if !slot.passed.is_away() {
             self.count.end(&slot.passed, begun);
         }
@@ -215,7 +225,8 @@ impl<M: Machine> Flushes<M> {
             let begun = self.count.begin();
             // After `begin`, so that a period is seen that has ended while nobody waited for this CPU.
             // Relaxed: this CPU's own.
-            if self.count.has_begun(slot.left.load(Ordering::Relaxed) + 1) {
+            let begun_since = self.count.has_begun(slot.left.load(Ordering::Relaxed) + 1);
+            if begun_since && !mutant::is(Mutant::BackWithoutFlush) {
                 self.machine.flush(Flush::All);
                 bump(&slot.announced);
             }
@@ -231,6 +242,7 @@ impl<M: Machine> Flushes<M> {
     /// Begins the period `wanted` as soon as can be, and ends it if all CPUs have passed it. Returns whether it is over. A load for each
     /// CPU; never waits, sends no interrupt.
     pub fn advance(&self, wanted: u64) -> bool {
+        self.machine.step(Access::Shared);
         self.count.advance(wanted, self.slots.iter().map(|slot| &slot.passed))
     }
 
@@ -257,9 +269,17 @@ impl<M: Machine> Flushes<M> {
         }
         // It is one flush, for all that anybody has unmapped by now.
         let period = self.count.target();
-        self.count.hasten(period);
+        if !mutant::is(Mutant::BeginsAfterBroadcast) {
+            self.count.hasten(period);
+        }
         let behind = self.behind(period);
-        self.machine.flush_on(&behind, Flush::All);
+        if !mutant::is(Mutant::NoBroadcast) {
+            self.machine.flush_on(&behind, Flush::All);
+        }
+        if mutant::is(Mutant::BeginsAfterBroadcast) {
+            self.count.hasten(period);
+        }
+        self.machine.step(Access::Shared);
         // Each CPU that was not away and had not passed it has flushed since it began.
         self.count.complete(period);
         self.with(|slot| {

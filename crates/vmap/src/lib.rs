@@ -98,6 +98,7 @@ mod flushes;
 mod info;
 mod malloc;
 mod map;
+mod mutant;
 mod ram;
 mod read;
 mod realloc;
@@ -111,6 +112,11 @@ pub use flushes::{FlushStats, Flushes};
 pub use info::{AreaInfo, Made, VmallocInfo};
 pub use malloc::Request;
 pub use vmap::{Options, Vmap};
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -5,10 +5,11 @@
 
 use crate::area::{Area, Kind, State};
 use crate::error::Error;
+use crate::mutant::{self, Mutant};
 use crate::vmap::{PAGE, Vmap};
 use core::panic::Location;
 use grace::Concurrent;
-use machine::{Frame, Machine, NodeId, Owner, PageSize, Place, VirtAddr, VirtRange};
+use machine::{Access, Frame, Machine, NodeId, Owner, PageSize, Place, VirtAddr, VirtRange};
 use paging::{Attrs, Format};
 
 /// Frames that are on their way at once.
@@ -275,7 +276,15 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// Frees what this CPU was given in interrupts.
     pub(crate) fn free_doomed(&self) {
         loop {
-            let first = self.local.with(|local| core::mem::take(&mut local.doomed)).unwrap_or(0);
+            let first = self.local.with(|local| match mutant::is(Mutant::DoomedInTwo) {
+                false => core::mem::take(&mut local.doomed),
+                true => local.doomed,
+            });
+            if mutant::is(Mutant::DoomedInTwo) {
+                self.machine().step(Access::Shared);
+                self.local.with(|local| local.doomed = 0);
+            }
+            let first = first.unwrap_or(0);
             if first == 0 {
                 return;
             }

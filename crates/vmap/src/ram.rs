@@ -3,10 +3,11 @@
 use crate::area::{Area, Kind, State};
 use crate::block::{self, Bits, MOST, Own, PAGES};
 use crate::error::Error;
+use crate::mutant::{self, Mutant};
 use crate::vmap::{PAGE, Vmap};
 use core::panic::Location;
 use grace::Concurrent;
-use machine::{Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Access, Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
 use maple::Counted;
 use paging::{Attrs, Format};
 
@@ -171,10 +172,15 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
                     });
                 }
                 let run = VirtRange::new(at, pages as u64 * PAGE).ok_or(Error::NotMapped(at))?;
+                if mutant::is(Mutant::GivenBeforeCleared) {
+                    bits.give(first, pages);
+                    return self.unmap_pages(run).map(drop);
+                }
                 // With the table's lock: of two who unmap the same, one finds the pages there.
-                if self.unmap_pages(run)? == 0 {
+                if self.unmap_pages(run)? == 0 && !mutant::is(Mutant::GivenTwice) {
                     return Err(Error::Twice(culprit));
                 }
+                self.machine().step(Access::Shared);
                 bits.give(first, pages);
                 return Ok(());
             }

@@ -4,6 +4,7 @@ use crate::area::{Area, Kind, State};
 use crate::block::{self, Blocks, Orphans};
 use crate::error::Error;
 use crate::flushes::Flushes;
+use crate::mutant::{self, Mutant};
 use crate::zone::Zone;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -11,7 +12,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::panic::Location;
 use grace::Concurrent;
-use machine::{CpuLocal, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Access, CpuLocal, Machine, PageSize, VirtAddr, VirtRange};
 use maple::Counted;
 use paging::{Attrs, Format, PageTables};
 
@@ -229,8 +230,12 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let at = self.take(taken, align.bytes(), area.clone())?;
         let range = VirtRange::new(at, mapped).ok_or(Error::TooLarge(mapped))?;
         self.machine().hand_out(None, range);
+        if mutant::is(Mutant::LiveBeforeMapped) {
+            area.set(State::Live);
+        }
         match fill(range) {
             Ok(()) => {
+                self.machine().step(Access::Shared);
                 area.set(State::Live);
                 Ok(at)
             }
@@ -275,6 +280,12 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             Some(pages) => Error::WrongSize { area: culprit, pages },
             None => Error::WrongKind(culprit),
         })?;
+        self.machine().step(Access::Shared);
+        if mutant::is(Mutant::ClaimInTwo) && area.state() == State::Live {
+            // Whatever it has become meanwhile.
+            self.machine().step(Access::Shared);
+            area.set(State::Live);
+        }
         match area.change(State::Live, to) {
             Ok(()) => VirtRange::new(start, area.pages as u64 * PAGE).ok_or(Error::NotMapped(at)),
             // Nobody has been told of it yet.
@@ -285,6 +296,10 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
 
     /// Unmaps the pages of an area that the caller has claimed; its addresses wait.
     pub(crate) fn unmap_claimed(&self, range: VirtRange) -> Result<(), Error> {
+        if mutant::is(Mutant::NumberedBeforeCleared) {
+            self.put(range.start());
+            return self.unmap_pages(range).map(drop);
+        }
         self.unmap_pages(range)?;
         self.put(range.start());
         Ok(())

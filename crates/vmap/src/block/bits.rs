@@ -24,10 +24,12 @@
 //! Cost: taking writes two words of a line that others read when they unmap; giving back is one locked instruction, on another
 //! line.
 
+use crate::mutant::{self, Mutant};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Pages of a block: as many as one page table maps, so that a block's entries have a table, and its lock, to themselves.
-pub(crate) const PAGES: usize = 512;
+/// A model has less to do with fewer.
+pub(crate) const PAGES: usize = if cfg!(loom) { 64 } else { 512 };
 /// As many pages as a run has at most.
 pub(crate) const MOST: usize = 64;
 const WORDS: usize = PAGES / 64;
@@ -101,7 +103,10 @@ impl Bits {
     /// Gives back a run, whose entries have been cleared. Any CPU. One locked instruction.
     pub(crate) fn give(&self, first: usize, pages: usize) {
         // Release: the entries are cleared; pairs with the Acquire of `gather`.
-        self.freed.0[first / 64].fetch_or(mask(first % 64, pages), Ordering::Release);
+        self.freed.0[first / 64].fetch_or(
+            mask(first % 64, pages),
+            mutant::order(Ordering::Release, Mutant::GiveRelaxed),
+        );
     }
 
     /// Takes note of what was given back, if nothing waits yet; `target` numbers the period that it must wait for. Returns
@@ -122,8 +127,7 @@ impl Bits {
         for (freed, waiting) in self.freed.0.iter().zip(&self.waiting) {
             // Relaxed: a hint; the swap decides.
             if freed.load(Ordering::Relaxed) != 0 {
-                // Acquire: pairs with the Release of `give`. What is stored has nothing behind it.
-                let pages = freed.swap(0, Ordering::Acquire);
+                let pages = take_all(freed);
                 waiting.store(waiting.load(Ordering::Relaxed) | pages, Ordering::Relaxed);
                 gathered += pages.count_ones() as usize;
             }
@@ -184,6 +188,18 @@ impl Bits {
             (used + ones(busy & !gone), waits + ones(busy & gone))
         })
     }
+}
+
+/// What is in a word that others set bits of, and nothing is left there.
+fn take_all(freed: &AtomicU64) -> u64 {
+    // Acquire: pairs with the Release of `give`. What is stored has nothing behind it.
+    let order = mutant::order(Ordering::Acquire, Mutant::GatherRelaxed);
+    if mutant::is(Mutant::SwapInTwo) {
+        let pages = freed.load(order);
+        freed.store(0, Ordering::Relaxed);
+        return pages;
+    }
+    freed.swap(0, order)
 }
 
 fn mask(bit: usize, pages: usize) -> u64 {

@@ -1,0 +1,311 @@
+//! The protocols under loom: the bits of a block, alone and with a TLB's grace periods; and the states of an area.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p vmap --lib loom`
+//!
+//! These are the very lines; a block has one word of pages. What a zone's lock orders, and interrupts, are not here: a lock is
+//! the crate `spin`'s, and an interrupt is on the CPU that it lands on.
+
+use crate::area::{Area, Kind, State};
+use crate::block::{Bits, PAGES};
+use crate::mutant::{self, Mutant};
+use grace::period::{Count, Passed};
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::string::String;
+// Not loom's, which cannot be dropped when a model has failed.
+use std::sync::Arc;
+use std::vec::Vec;
+
+fn model(run: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(run);
+}
+
+/// The mutant fails, and by what the model looks for: not by a mistake in the model.
+fn caught(mutant: Option<Mutant>, run: impl FnOnce()) {
+    let panic = catch_unwind(AssertUnwindSafe(|| mutant::with(mutant, run)));
+    let panic = panic.expect_err("the mutant lives");
+    let report = panic.downcast_ref::<String>().map(String::as_str);
+    let report = report.or(panic.downcast_ref::<&str>().copied()).unwrap_or_default();
+    let seen = ["Causality violation", "Concurrent", "left == right", "is lost", "both"];
+    assert!(seen.iter().any(|seen| report.contains(seen)), "stopped by something else: {report}");
+}
+
+/// What is behind the pages of a run: it has one user at a time.
+type Page = UnsafeCell<u32>;
+
+fn write(page: &Page) {
+    // SAFETY: loom checks that nobody else uses it beside this, or before it without order.
+    page.with_mut(|page| unsafe { *page += 1 });
+}
+
+/// Two CPUs give back a run each while the owner takes back, and hands out again, what it finds.
+fn runs() {
+    model(|| {
+        let bits = Arc::new(Bits::new());
+        let pages: Arc<[Page; 2]> = Arc::new([Page::new(0), Page::new(0)]);
+        let firsts = [bits.take(0, 2).unwrap(), bits.take(0, 2).unwrap()];
+        // All else is in use, too.
+        while bits.take(0, 1).is_some() {}
+        let givers: Vec<_> = (0..2)
+            .map(|run| {
+                let (bits, pages) = (bits.clone(), pages.clone());
+                thread::spawn(move || {
+                    assert!(bits.is_run(firsts[run], 2), "it is lost");
+                    write(&pages[run]);
+                    bits.give(firsts[run], 2);
+                })
+            })
+            .collect();
+        let mut taken = Vec::new();
+        let mut look = || {
+            bits.gather(|| 1);
+            bits.settle(1);
+            while let Some(first) = bits.take(0, 2) {
+                assert!(!taken.contains(&first), "both have it");
+                taken.push(first);
+                write(&pages[usize::from(first == firsts[1])]);
+            }
+        };
+        look();
+        givers.into_iter().for_each(|giver| giver.join().unwrap());
+        look();
+        taken.sort_unstable();
+        assert_eq!(taken, firsts, "a run is lost");
+        assert_eq!(bits.count(), (PAGES, 0));
+    });
+}
+
+#[test]
+fn loom_a_run_has_one_user() {
+    runs();
+}
+
+#[test]
+fn loom_weak_runs_are_caught() {
+    caught(Some(Mutant::GiveRelaxed), runs);
+    caught(Some(Mutant::GatherRelaxed), runs);
+    caught(Some(Mutant::SwapInTwo), runs);
+}
+
+/// A run of one page, and a CPU with a TLB.
+struct Cached {
+    bits: Bits,
+    flushes: Count,
+    passed: Passed,
+    entry: AtomicUsize,
+    page: Page,
+}
+
+/// How the owner numbers the period, and how it waits for it.
+#[derive(Clone, Copy, PartialEq)]
+enum Period {
+    Right,
+    NumberedFirst,
+    CutShort,
+}
+
+impl Cached {
+    /// Uses the page, if the TLB or the table leads to it.
+    fn touch(&self, cached: &mut bool) {
+        // Relaxed, here and where it is cleared: the bits and the periods alone have to order it.
+        *cached = *cached || self.entry.load(Ordering::Relaxed) == 1;
+        if *cached {
+            // SAFETY: loom checks that nobody writes beside it.
+            self.page.with(|page| assert_eq!(unsafe { *page }, 0));
+        }
+    }
+
+    fn tick(&self, cached: &mut bool) {
+        let begun = self.flushes.begin();
+        *cached = false;
+        self.flushes.end(&self.passed, begun);
+    }
+
+    /// The owner looks what was given back, and whether its period is over. Returns whether it has handed the page out again.
+    fn look(&self, period: Period) -> bool {
+        match period {
+            Period::NumberedFirst => {
+                let early = self.flushes.target();
+                self.bits.gather(|| early);
+            }
+            Period::Right | Period::CutShort => {
+                self.bits.gather(|| self.flushes.target());
+            }
+        }
+        let target = self.bits.target();
+        if target == 0 {
+            return false;
+        }
+        // Begins it; ends it, if the CPU has ticked.
+        let _ = (0..2).any(|_| self.flushes.advance(target, [&self.passed]));
+        let done = if period == Period::CutShort { u64::MAX } else { self.flushes.done() };
+        if self.bits.settle(done) == 0 {
+            return false;
+        }
+        assert_eq!(self.bits.take(0, 1), Some(0));
+        write(&self.page);
+        true
+    }
+}
+
+/// One CPU unmaps a page and gives it back, another has it in its TLB and ticks, and the owner hands it out again.
+fn periods(period: Period) {
+    model(move || {
+        let cached = Arc::new(Cached {
+            bits: Bits::new(),
+            flushes: Count::new(),
+            passed: Passed::new(),
+            entry: AtomicUsize::new(1),
+            page: Page::new(0),
+        });
+        cached.bits.take(0, 1).unwrap();
+        cached.passed.come_back();
+        cached.tick(&mut false);
+        let user = {
+            let cached = cached.clone();
+            thread::spawn(move || {
+                let mut tlb = false;
+                cached.touch(&mut tlb);
+                // It waits for something of its own, and so may begin the other's period.
+                let _ = cached.flushes.advance(cached.flushes.target(), [&cached.passed]);
+                cached.tick(&mut tlb);
+                cached.touch(&mut tlb);
+                tlb
+            })
+        };
+        let giver = {
+            let cached = cached.clone();
+            thread::spawn(move || {
+                assert!(cached.bits.is_run(0, 1), "it is lost");
+                cached.entry.store(0, Ordering::Relaxed);
+                cached.bits.give(0, 1);
+            })
+        };
+        let reused = cached.look(period);
+        giver.join().unwrap();
+        let mut tlb = user.join().unwrap();
+        let reused = reused
+            || (0..3).any(|_| {
+                cached.tick(&mut tlb);
+                cached.look(period)
+            });
+        assert!(reused, "the page is lost");
+        assert!(!tlb || period != Period::Right, "both have it");
+    });
+}
+
+#[test]
+fn loom_a_run_waits_for_its_period() {
+    periods(Period::Right);
+}
+
+#[test]
+fn loom_a_period_that_is_numbered_first_is_caught() {
+    caught(None, || periods(Period::NumberedFirst));
+}
+
+#[test]
+fn loom_a_period_cut_short_is_caught() {
+    caught(None, || periods(Period::CutShort));
+}
+
+#[test]
+fn loom_a_weak_run_does_not_wait_for_its_period() {
+    // To look without an acquire is no error here: the fence with which the period is numbered acquires, too.
+    caught(Some(Mutant::GiveRelaxed), || periods(Period::Right));
+}
+
+fn area() -> Arc<(Area, Page)> {
+    let area = Area::new(Kind::Vmalloc, 1, 1, core::panic::Location::caller());
+    Arc::new((area, Page::new(0)))
+}
+
+/// Somebody maps an area; two see it live and unmap it at once; a reader looks on.
+fn states() {
+    model(|| {
+        let area = area();
+        let unmap = || {
+            let area = area.clone();
+            thread::spawn(move || {
+                let won = area.0.change(State::Live, State::Unmapping).is_ok();
+                if won {
+                    write(&area.1);
+                    area.0.wait(3);
+                }
+                won
+            })
+        };
+        let unmappers = [unmap(), unmap()];
+        write(&area.1);
+        area.0.set(State::Live);
+        let won = unmappers.map(|unmapper| unmapper.join().unwrap());
+        assert!(won != [true, true], "both have it");
+        let waits = area.0.state() == State::Waiting;
+        assert_eq!(waits, won.contains(&true));
+    });
+}
+
+/// Who sees an area live sees its pages mapped.
+fn lives() {
+    model(|| {
+        let area = area();
+        let reader = {
+            let area = area.clone();
+            thread::spawn(move || {
+                if area.0.state() == State::Live {
+                    // SAFETY: loom checks that it was written before.
+                    area.1.with(|page| assert_eq!(unsafe { *page }, 1));
+                }
+            })
+        };
+        write(&area.1);
+        area.0.set(State::Live);
+        reader.join().unwrap();
+    });
+}
+
+/// What was unmapped is seen with the period that it waits for.
+fn waits() {
+    model(|| {
+        let area = area();
+        let reader = {
+            let area = area.clone();
+            thread::spawn(move || {
+                if area.0.state() == State::Waiting {
+                    assert_eq!(area.0.target(), 3);
+                    // SAFETY: loom checks that it was written before.
+                    area.1.with(|page| assert_eq!(unsafe { *page }, 1));
+                }
+            })
+        };
+        write(&area.1);
+        area.0.wait(3);
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_one_unmaps_an_area() {
+    states();
+}
+
+#[test]
+fn loom_a_state_is_seen_with_what_came_before() {
+    lives();
+    waits();
+}
+
+#[test]
+fn loom_weak_states_are_caught() {
+    caught(Some(Mutant::ClaimInTwo), states);
+    caught(Some(Mutant::ClaimRelaxed), states);
+    for run in [states, lives, waits] {
+        caught(Some(Mutant::SetRelaxed), run);
+    }
+    caught(Some(Mutant::StateRelaxed), lives);
+    caught(Some(Mutant::StateRelaxed), waits);
+}

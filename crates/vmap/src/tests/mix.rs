@@ -1,0 +1,205 @@
+//! All calls, on all CPUs, in any order: what one has mapped another unmaps, CPUs go idle and come back, some tick and some do not,
+//! and one never starts. With room enough, and with next to none.
+
+use super::{Mutant, PAGE, World, caught, machine, on, race, right};
+use crate::{Error, Options};
+use machine::{Access, Frame, Step, VirtAddr};
+use oorandom::Rand32;
+use paging::Attrs;
+use sim::Failure;
+use spin::mutex::SpinMutex;
+use std::sync::Arc;
+use std::vec;
+use std::vec::Vec;
+
+const CPUS: usize = 3;
+
+/// What is mapped by which call, with a mark in its first word and its last page's.
+struct Mapped {
+    at: VirtAddr,
+    pages: u64,
+    /// What was mapped, if it was the caller's.
+    frame: Option<Frame>,
+    ram: bool,
+    mark: u64,
+}
+
+/// What runs.
+#[derive(Clone, Copy)]
+struct Kind {
+    ram: bool,
+    areas: bool,
+    mib: u64,
+    rounds: u32,
+    /// Pages that may wait for each CPU that would be interrupted.
+    patience: u64,
+}
+
+const RAM: Kind = Kind { ram: true, areas: false, mib: 32, rounds: 30, patience: 40_000 };
+const AREAS: Kind = Kind { ram: false, areas: true, mib: 32, rounds: 40, patience: 40_000 };
+/// Four blocks in all, and often a broadcast.
+const SHORT: Kind = Kind { ram: true, areas: true, mib: 8, rounds: 40, patience: 100 };
+
+struct Mix<'a> {
+    world: &'a World,
+    kind: Kind,
+    /// What each CPU is to unmap.
+    mail: &'a [SpinMutex<Vec<Mapped>>; CPUS],
+}
+
+impl Mix<'_> {
+    fn map(&self, random: &mut Rand32) -> Result<Mapped, Error> {
+        let world = self.world;
+        let mark = u64::from(random.rand_u32());
+        let ram = self.kind.ram && (!self.kind.areas || random.rand_range(0..3) != 0);
+        let vmap = world.vmap();
+        let large = [64, 64, 17, 70][random.rand_range(0..4) as usize];
+        let pages = if ram {
+            [1, 4, 64, large][random.rand_range(0..4) as usize]
+        } else {
+            random.rand_range(1..6).into()
+        };
+        let frame = || world.frame();
+        let mapped = |at, frame| Mapped { at, pages, frame, ram, mark };
+        let frames = |frame| vec![frame; pages as usize];
+        let of_caller = |map: &dyn Fn(&[Frame]) -> Result<VirtAddr, Error>| {
+            let frame = frame();
+            let at = map(&frames(frame)).inspect_err(|_| world.release(frame))?;
+            Ok(mapped(at, Some(frame)))
+        };
+        let done = match random.rand_range(0..4) {
+            _ if ram => of_caller(&|frames| vmap.vm_map_ram(frames, Attrs::KERNEL_RW)),
+            0 => of_caller(&|frames| vmap.vmap(frames, Attrs::KERNEL_RW)),
+            1 => vmap.vzalloc(pages * PAGE).map(|at| mapped(at, None)),
+            2 => {
+                let at = vmap.vmalloc(PAGE * 3)?;
+                // SAFETY: nobody uses it yet.
+                let moved = unsafe { vmap.vrealloc(at, pages * PAGE) };
+                // SAFETY: it is where it was, and ours.
+                let moved = moved.inspect_err(|_| unsafe { vmap.vfree(at) }.unwrap());
+                moved.map(|at| mapped(at, None))
+            }
+            _ => vmap.vmalloc(pages * PAGE).map(|at| mapped(at, None)),
+        };
+        done.inspect(|mapped| {
+            world.store(mapped.at, mark);
+            world.store(last(mapped), mark);
+        })
+    }
+
+    fn unmap(&self, mapped: Mapped) {
+        let (world, vmap) = (self.world, self.world.vmap());
+        assert_eq!(world.load(last(&mapped)), mapped.mark);
+        assert_eq!(world.load(mapped.at), mapped.mark);
+        match mapped.frame {
+            Some(_) if mapped.ram => vmap.vm_unmap_ram(mapped.at, mapped.pages as usize).unwrap(),
+            Some(_) => vmap.vunmap(mapped.at).unwrap(),
+            // SAFETY: nobody uses it any more.
+            None => unsafe { vmap.vfree(mapped.at) }.unwrap(),
+        }
+        mapped.frame.inspect(|frame| world.release(*frame));
+    }
+
+    fn run(&self, seed: u64, cpu: usize) {
+        let mut random = Rand32::new(seed * CPUS as u64 + cpu as u64);
+        for _ in 0..self.kind.rounds {
+            match random.rand_range(0..64) {
+                0 => self.world.vmap().poll(),
+                1 => self.world.vmap().purge(),
+                2 => self.world.vmap().vm_unmap_aliases(),
+                3 => self.world.flushes.flush(),
+                4 | 5 => {
+                    self.world.stop();
+                    (0..random.rand_range(0..200))
+                        .for_each(|_| self.world.sim.step(Access::Shared));
+                    self.world.start();
+                }
+                6..34 => match self.map(&mut random) {
+                    Ok(mapped) => {
+                        let to = if random.rand_range(0..2) == 0 {
+                            cpu
+                        } else {
+                            random.rand_range(0..CPUS as u32) as usize
+                        };
+                        self.mail[to].lock().push(mapped);
+                    }
+                    Err(error) => {
+                        assert!(self.kind.mib < 32 && matches!(error, Error::NoSpace(_)), "{error}")
+                    }
+                },
+                _ => {
+                    let mapped = self.mail[cpu].lock().pop();
+                    mapped.into_iter().for_each(|mapped| self.unmap(mapped));
+                }
+            }
+        }
+    }
+}
+
+fn last(mapped: &Mapped) -> VirtAddr {
+    mapped.at.checked_add((mapped.pages - 1) * PAGE).unwrap()
+}
+
+fn mix(kind: Kind, seed: u64, mutant: Option<Mutant>) -> Result<(), Failure> {
+    // The last CPU never starts.
+    let (config, ticking) = machine(seed, CPUS + 1);
+    let options = Options { bytes_per_interrupt: kind.patience * PAGE, ..Options::default() };
+    let world = World::new(config, kind.mib, options, ticking);
+    let mail: Arc<[SpinMutex<Vec<Mapped>>; CPUS]> = Default::default();
+    let cpu = |world: &Arc<World>, cpu| {
+        let mail = mail.clone();
+        on(world, move |world| Mix { world, kind, mail: &mail }.run(seed, cpu))
+    };
+    let finish = |world: &World| {
+        let mix = Mix { world, kind, mail: &mail };
+        mail.iter().for_each(|mail| mail.lock().drain(..).for_each(|mapped| mix.unmap(mapped)));
+    };
+    let programs = |world: &Arc<World>| (0..CPUS).map(|number| cpu(world, number)).collect();
+    race(seed, mutant, world, programs, finish)
+}
+
+#[test]
+fn small_maps() {
+    right(|seed, mutant| mix(RAM, seed, mutant));
+}
+
+#[test]
+fn areas() {
+    right(|seed, mutant| mix(AREAS, seed, mutant));
+}
+
+#[test]
+fn next_to_no_space() {
+    right(|seed, mutant| mix(SHORT, seed, mutant));
+}
+
+/// By the checkers, or where the tables refuse to map what is mapped still.
+const EARLY: &[&str] = &["(I4)", "(I5)", "is mapped at"];
+
+#[test]
+fn broadcasts_left_out_are_caught() {
+    caught(Mutant::NoBroadcast, EARLY, |seed, mutant| mix(RAM, seed, mutant));
+    caught(Mutant::NoBroadcast, EARLY, |seed, mutant| mix(SHORT, seed, mutant));
+}
+
+#[test]
+fn broadcasts_before_their_period_are_caught() {
+    caught(Mutant::BeginsAfterBroadcast, EARLY, |seed, mutant| mix(SHORT, seed, mutant));
+}
+
+#[test]
+fn announcements_before_their_flush_are_caught() {
+    caught(Mutant::EndsBeforeFlush, EARLY, |seed, mutant| mix(SHORT, seed, mutant));
+}
+
+#[test]
+fn periods_cut_short_are_caught() {
+    caught(Mutant::PeriodCutShort, EARLY, |seed, mutant| mix(RAM, seed, mutant));
+    caught(Mutant::PeriodCutShort, EARLY, |seed, mutant| mix(AREAS, seed, mutant));
+}
+
+#[test]
+fn entries_cleared_too_late_are_caught() {
+    caught(Mutant::GivenBeforeCleared, EARLY, |seed, mutant| mix(RAM, seed, mutant));
+    caught(Mutant::NumberedBeforeCleared, EARLY, |seed, mutant| mix(SHORT, seed, mutant));
+}

@@ -1,0 +1,85 @@
+//! CPUs that map and unmap beside each other, under the deterministic driver; and mutants, in which one thing is done wrong,
+//! each of which some seed must catch.
+
+use crate::mutant::{self, Mutant};
+use machine::{Access, Step};
+use sim::{Config, Failure, Program, explore, seeded};
+use std::boxed::Box;
+use std::mem::ManuallyDrop;
+use std::string::{String, ToString};
+use std::sync::Arc;
+use std::vec::Vec;
+use world::{PAGE, World};
+
+mod mix;
+mod world;
+
+/// As many orders of events are tried of what is right, where nobody asks for more.
+const SEEDS: u64 = 300;
+/// It takes far fewer to catch a mutant.
+const MANY: u64 = 5000;
+
+/// A machine as this seed has it: TLBs small or not, CPUs that cache what nobody asked for or not, timers or none; and which
+/// CPUs flush at their timer interrupts.
+fn machine(seed: u64, cpus: usize) -> (Config, u64) {
+    let pick = |every: u64, of: [u64; 4]| of[(seed / every % 4) as usize];
+    let config = Config {
+        cpus,
+        frames: 1024,
+        tlb_entries: pick(1, [64, 4, 8, 2]) as usize,
+        speculation: pick(4, [0, 300, 60, 1000]) as u32,
+        tick: Some(pick(16, [0, 61, 250, 61])).filter(|steps| *steps != 0),
+        ..Config::default()
+    };
+    (config, pick(16, [0, u64::MAX, u64::MAX, 0b101]))
+}
+
+/// Runs a program on each of the first CPUs, with one thing done wrong if `mutant` says so; then `finish` gives back what they have
+/// left, and nothing may be left over.
+fn race(
+    seed: u64,
+    mutant: Option<Mutant>,
+    world: World,
+    programs: impl FnOnce(&Arc<World>) -> Vec<Program<'static>>,
+    finish: impl FnOnce(&World),
+) -> Result<(), Failure> {
+    // A run that fails leaves it: there is no CPU on which it could be dropped.
+    let world = ManuallyDrop::new(Arc::new(world));
+    mutant::with(mutant, || seeded(&world.sim, seed, programs(&world)))?;
+    let cpus = 0..world.sim.config().cpus;
+    // An interrupt that has not been taken yet.
+    cpus.clone().for_each(|cpu| world.sim.on_cpu(cpu, || world.sim.step(Access::Shared)));
+    world.on(0, || finish(&world));
+    for _ in 0..2 {
+        cpus.clone().for_each(|cpu| world.on(cpu, || world.vmap().purge()));
+    }
+    let world = Arc::into_inner(ManuallyDrop::into_inner(world));
+    Ok(world.unwrap_or_else(|| panic!("an interrupt was not taken")).end()?)
+}
+
+/// A program that uses areas from its beginning to its end.
+fn on(world: &Arc<World>, run: impl FnOnce(&Arc<World>) + Send + 'static) -> Program<'static> {
+    let world = world.clone();
+    Box::new(move || {
+        world.start();
+        run(&world);
+        world.stop();
+    })
+}
+
+fn right(run: impl Fn(u64, Option<Mutant>) -> Result<(), Failure> + Sync) {
+    explore(SEEDS, |seed| run(seed, None)).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// Some seed fails with the mutant, each time, and says one of these.
+fn caught(
+    mutant: Mutant,
+    says: &[&str],
+    run: impl Fn(u64, Option<Mutant>) -> Result<(), Failure> + Sync,
+) {
+    let failure = explore(MANY, |seed| run(seed, Some(mutant)));
+    let failure = failure.map(drop).expect_err("the mutant was not caught");
+    let (seed, text): (_, String) = (failure.seed.unwrap_or(0), failure.to_string());
+    assert!(says.iter().any(|says| text.contains(says)), "{mutant:?}: {text}");
+    std::println!("{mutant:?}: seed {seed}: {}", text.lines().nth(1).unwrap_or_default());
+}

@@ -1,0 +1,107 @@
+//! A machine with a space for areas.
+
+use crate::{Flushes, Options, Vmap};
+use machine::{Cpus, Frame, FrameSource, PageSize, Place, Translated, VirtAddr, VirtRange};
+use paging::{PageTables, Paging, X86_64L4};
+use sim::{Config, Grace, Report, Sim};
+use std::boxed::Box;
+use std::sync::Arc;
+
+type Tables = PageTables<Sim, X86_64L4, Grace>;
+
+pub(super) const PAGE: u64 = 4096;
+const SPACE: u64 = 0xffff_c900_0000_0000;
+
+pub(super) struct World {
+    pub(super) sim: Sim,
+    paging: Arc<Paging<Sim, X86_64L4>>,
+    pub(super) flushes: Arc<Flushes<Sim>>,
+    /// `None` at the end.
+    space: Option<Vmap<Sim, X86_64L4, Grace>>,
+}
+
+impl World {
+    /// With a space of so many MiB; the timer interrupts of these CPUs flush if somebody waits.
+    pub(super) fn new(config: Config, mib: u64, options: Options, ticking: u64) -> World {
+        let sim = Sim::new(config).unwrap();
+        let paging = Paging::try_new(sim.clone(), PageSize::Size1G).unwrap();
+        let flushes = Flushes::try_new(sim.clone()).unwrap();
+        let ticks = flushes.clone();
+        let tick = move |sim: &Sim| {
+            if ticking >> sim.current().index() & 1 != 0 {
+                ticks.tick();
+            }
+        };
+        sim.on_tick(tick).unwrap();
+        let space = sim.on_cpu(0, || {
+            let tables = Arc::new(Tables::kernel(&paging).unwrap());
+            let range = VirtRange::new(VirtAddr::new(SPACE), mib << 20).unwrap();
+            Vmap::try_new(tables, flushes.clone(), range, options).unwrap()
+        });
+        World { sim, paging, flushes, space: Some(space) }
+    }
+
+    pub(super) fn vmap(&self) -> &Vmap<Sim, X86_64L4, Grace> {
+        self.space.as_ref().unwrap()
+    }
+
+    /// This CPU uses areas from here on. It takes part before its hardware can cache anything.
+    pub(super) fn start(&self) {
+        self.flushes.back();
+        // SAFETY: the tests need nothing else mapped.
+        unsafe { self.vmap().tables().activate() };
+    }
+
+    /// This CPU will use none until it starts again.
+    pub(super) fn stop(&self) {
+        self.vmap().idle();
+        self.flushes.away();
+    }
+
+    /// Runs `f` on a CPU that starts and stops.
+    pub(super) fn on<T>(&self, cpu: usize, f: impl FnOnce() -> T) -> T {
+        self.sim.on_cpu(cpu, || {
+            self.start();
+            let done = f();
+            self.stop();
+            done
+        })
+    }
+
+    pub(super) fn frame(&self) -> Frame {
+        self.sim.alloc(0, Place::Local).unwrap()
+    }
+
+    pub(super) fn release(&self, frame: Frame) {
+        // SAFETY: the tests use it by nothing but translations, which the machine checks.
+        unsafe { self.sim.release(frame) }.unwrap();
+    }
+
+    pub(super) fn store(&self, at: VirtAddr, value: u64) {
+        // SAFETY: ordinary memory.
+        unsafe { self.sim.store(at, value) }.unwrap_or_else(|fault| panic!("{fault}"));
+    }
+
+    pub(super) fn load(&self, at: VirtAddr) -> u64 {
+        // SAFETY: ordinary memory.
+        unsafe { self.sim.load(at) }.unwrap_or_else(|fault| panic!("{fault}"))
+    }
+
+    /// Everything is given back: no area is left, no address waits, no frame is missing. All CPUs have stopped, and purged.
+    pub(super) fn end(mut self) -> Result<(), Box<Report>> {
+        let space = self.space.take().unwrap();
+        let cpus = self.sim.config().cpus;
+        self.sim.on_cpu(cpus - 1, || {
+            let left = space.get_vmalloc_info();
+            drop(space);
+            assert_eq!((left.used, left.waiting, left.areas), (0, 0, 0), "something is left");
+        });
+        for cpu in 0..cpus {
+            self.sim.on_cpu(cpu, || {
+                assert!(self.sim.settle(), "something is never freed");
+                self.paging.quick().drain();
+            });
+        }
+        self.sim.check_leaks()
+    }
+}
