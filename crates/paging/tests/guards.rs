@@ -1,0 +1,197 @@
+//! Calls that change tables hold their guard until they have looked for the last time: shown by an engine that frees as soon as
+//! it may, and by mutants that drop the guard early.
+//!
+//! The engine of kernels frees late: who walks without a guard is hardly ever noticed, since grace periods take three
+//! announcements of each CPU. [`Prompt`] keeps to what an engine promises, and not a moment longer.
+
+mod common;
+
+use common::*;
+use grace::{Concurrent, Reclaim};
+use machine::*;
+use paging::*;
+use sim::{Checks, Config, Failure, Program, Sim, Stale, Violation, seeded};
+use std::cell::RefCell;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+/// Frees what was retired at the moment when the last guard goes that there was then.
+struct Prompt;
+
+/// What a guard is known by.
+struct Section(u64);
+
+/// Of the machine that runs on this host thread: all its CPUs do, under the deterministic driver.
+#[derive(Default)]
+struct State {
+    last: u64,
+    /// Guards that are held, and the CPU that holds each.
+    held: Vec<(u64, CpuId)>,
+    waiting: Vec<Waiting>,
+    /// The mutant: of this CPU's guards the so-manieth from now on is dropped at once.
+    dropped: Option<(CpuId, u32)>,
+}
+
+/// What was retired, and the guards that were held then and still are.
+struct Waiting {
+    guards: Vec<u64>,
+    ptr: NonNull<()>,
+    free: unsafe fn(NonNull<()>),
+}
+
+thread_local! {
+    static STATE: RefCell<State> = RefCell::default();
+}
+
+fn here() -> CpuId {
+    Sim::here().unwrap().current()
+}
+
+impl State {
+    /// Some guards are gone; what nobody keeps any more.
+    fn end(&mut self, gone: impl Fn(u64, CpuId) -> bool) -> Vec<Waiting> {
+        self.held.retain(|(guard, cpu)| !gone(*guard, *cpu));
+        let held = &self.held;
+        let free = |waiting: &mut Waiting| {
+            waiting.guards.retain(|guard| held.iter().any(|(other, _)| other == guard));
+            waiting.guards.is_empty()
+        };
+        self.waiting.extract_if(.., free).collect()
+    }
+}
+
+impl Prompt {
+    /// Guards are dropped, and what only they have kept is freed.
+    fn end(gone: impl Fn(u64, CpuId) -> bool) {
+        let due = STATE.with_borrow_mut(|state| state.end(gone));
+        if !std::thread::panicking() {
+            // SAFETY: no guard is left of those that there were when it was retired.
+            due.into_iter().for_each(|due| unsafe { (due.free)(due.ptr) });
+        }
+    }
+
+    /// The mutant: guards that this CPU holds are dropped now.
+    fn drop_early() {
+        let here = here();
+        Self::end(|_, cpu| cpu == here);
+    }
+}
+
+impl Drop for Section {
+    fn drop(&mut self) {
+        Prompt::end(|guard, _| guard == self.0);
+    }
+}
+
+// SAFETY: what is retired is freed when all guards that were there are gone.
+unsafe impl Reclaim for Prompt {
+    type Guard = Section;
+
+    fn pin() -> Section {
+        let here = here();
+        STATE.with_borrow_mut(|state| {
+            state.last += 1;
+            let at_once = match &mut state.dropped {
+                Some((cpu, left)) if *cpu == here => {
+                    *left = left.saturating_sub(1);
+                    *left == 0
+                }
+                _ => false,
+            };
+            if at_once {
+                state.dropped = None;
+            } else {
+                state.held.push((state.last, here));
+            }
+            Section(state.last)
+        })
+    }
+
+    unsafe fn retire(_: &Section, ptr: NonNull<()>, free: unsafe fn(NonNull<()>)) {
+        STATE.with_borrow_mut(|state| {
+            let guards = state.held.iter().map(|(guard, _)| *guard).collect();
+            state.waiting.push(Waiting { guards, ptr, free });
+        });
+    }
+}
+// SAFETY: as above.
+unsafe impl Concurrent for Prompt {}
+
+/// When `unmap` drops the guard with which it changes entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Early {
+    Never,
+    BeforeTheWalk,
+    WithTheTableLocked,
+}
+
+/// The last page of a table, and of the one above; those after it are in others.
+const AT: u64 = 0x3fff_f000;
+
+/// One CPU maps pages and unmaps them; another unmaps all there is, so each page goes to one of the two. Tables come and go.
+fn both_unmap(seed: u64, early: Early) -> Result<(), Failure> {
+    STATE.take();
+    let checks = Checks { stale: Stale::Freed, ..Checks::ALL };
+    let sim = Sim::new(Config { frames: 96, checks, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    // A run that fails leaves it: there is no CPU on which it could be dropped.
+    let space = sim.on_cpu(0, || Space::<Prompt>::user(&shared, Asid(1), None).unwrap());
+    let space = ManuallyDrop::new(space);
+    let unmap = |range: VirtRange, early: Early| {
+        let mut gone = Vec::new();
+        if early == Early::BeforeTheWalk {
+            // The first is for a look at the ends of the range.
+            STATE.with_borrow_mut(|state| state.dropped = Some((here(), 2)));
+        }
+        let taken = |page: Mapping| {
+            gone.push(page.frame);
+            if early == Early::WithTheTableLocked {
+                Prompt::drop_early();
+            }
+        };
+        space.unmap(range, taken).unwrap().flush();
+        STATE.with_borrow_mut(|state| state.dropped = None);
+        gone.iter().for_each(|frame| release(&sim, *frame));
+        gone.len()
+    };
+    let (mut of_one, mut of_other) = (0, 0);
+    let one = || {
+        for round in 0..6 {
+            let range = pages(AT + ((round & 1) << 12), 1);
+            space.map(range, block(&sim, 0), Attrs::USER_RW).unwrap();
+            (0..4 * (round & 3)).for_each(|_| sim.step(Access::Shared));
+            of_one += unmap(range, Early::Never);
+        }
+    };
+    let other = || (0..8).for_each(|_| of_other += unmap(pages(AT, 2), early));
+    seeded(&sim, seed, vec![Box::new(one) as Program, Box::new(other)])?;
+    assert_eq!(of_one + of_other, 6);
+    STATE.with_borrow(|state| assert!(state.held.is_empty() && state.waiting.is_empty()));
+    sim.on_cpu(0, || {
+        assert_eq!(tables(&sim), 1, "empty tables stay");
+        drop(ManuallyDrop::into_inner(space));
+    });
+    Ok(all_given_back(&sim, &shared)?)
+}
+
+#[test]
+fn pages_go_to_one_of_two_who_unmap_them() {
+    right(1000, |seed| both_unmap(seed, Early::Never));
+}
+
+/// Other ends of a mutant do not count: it must be seen to walk in a table that has been freed.
+#[test]
+fn a_guard_dropped_early_is_caught() {
+    for early in [Early::BeforeTheWalk, Early::WithTheTableLocked] {
+        let report = caught(20_000, |seed| match both_unmap(seed, early) {
+            Err(failure) if walks_in_what_is_freed(&failure) => Err(failure),
+            _ => Ok(()),
+        });
+        assert_eq!(report.cpu, CpuId::new(1), "{early:?}: {report}");
+    }
+}
+
+fn walks_in_what_is_freed(failure: &Failure) -> bool {
+    let found = failure.report().map(|report| &report.violation);
+    matches!(found, Some(Violation::NotATable { address: None, .. }))
+}
