@@ -36,9 +36,9 @@ fuzz_target!(|input: (u8, Script)| {
     match script {
         Script::One(mode, sessions) => {
             let mode = [Mode::Single, Mode::Lock, Mode::Token, Mode::Turns][usize::from(mode % 4)];
-            run::<0>(mode, scale, &sessions);
+            run(mode, scale, &sessions);
         }
-        Script::Family(false, events) => family::alone::<1>(scale, &events),
-        Script::Family(true, events) => family::shared::<2>(scale, &events),
+        Script::Family(false, events) => family::alone(scale, &events),
+        Script::Family(true, events) => family::shared(scale, &events),
     }
 });

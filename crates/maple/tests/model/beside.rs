@@ -14,7 +14,7 @@ use grace::Epoch;
 use maple::MapleTree;
 use std::collections::HashSet;
 
-type Tree = MapleTree<Item, Epoch, Pool<4>>;
+type Tree = MapleTree<Item, Epoch, Pool>;
 type Entry = (usize, usize, u64);
 
 /// The reader.
@@ -35,7 +35,7 @@ fn entries(world: &World) -> impl Iterator<Item = Entry> {
 /// Runs `before`, then lets the walker take a few steps after each of `during`, and the rest at the end.
 pub(crate) fn run(scale: Scale, before: &[Op], walker: Walker, during: &[(Op, u8)]) {
     let mut world = World::new(scale);
-    let nodes = Pool::<4>::live();
+    let nodes = Pool::live();
     let tree = Tree::new_in();
     for op in before {
         play(&mut tree.lock(), &mut world, op, false);
@@ -87,7 +87,7 @@ pub(crate) fn run(scale: Scale, before: &[Op], walker: Walker, during: &[(Op, u8
         judge(seen, &world, &throughout, walker, back);
     }
     drop(tree);
-    settle::<4>(&world.ledger, nodes, true);
+    settle(&world.ledger, nodes, true);
 }
 
 fn judge(mut seen: Vec<Span>, world: &World, throughout: &[Entry], walker: Walker, back: bool) {

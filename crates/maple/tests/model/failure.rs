@@ -9,8 +9,8 @@ use grace::Epoch;
 use maple::{Error, MapleTree, Refused, Writer};
 use std::sync::Arc;
 
-type Tree = MapleTree<Item, Epoch, Pool<9>>;
-type Write<'t> = Writer<'t, Item, Epoch, Pool<9>>;
+type Tree = MapleTree<Item, Epoch, Pool>;
+type Write<'t> = Writer<'t, Item, Epoch, Pool>;
 
 /// A shape that a write starts from.
 struct Scene {
@@ -80,7 +80,7 @@ fn every_failure(
 
 /// Exactly so many entries and nodes are left, once everybody has been waited for.
 fn left(ledger: &Ledger, entries: usize, nodes: usize) {
-    wait_until(|| (ledger.live(), Pool::<9>::live() as usize) == (entries, nodes));
+    wait_until(|| (ledger.live(), Pool::live() as usize) == (entries, nodes));
     assert_eq!(ledger.twice(), 0);
 }
 

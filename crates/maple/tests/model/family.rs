@@ -12,46 +12,46 @@ use std::sync::Arc;
 /// Trees that live at once.
 const MOST: usize = 4;
 
-type Tree<R, const N: usize> = MapleTree<Item<true>, R, Pool<N>>;
-type Write<'t, R, const N: usize> = Writer<'t, Item<true>, R, Pool<N>>;
+type Tree<R> = MapleTree<Item<true>, R, Pool>;
+type Write<'t, R> = Writer<'t, Item<true>, R, Pool>;
 
 /// Trees with one owner each.
-pub(crate) fn alone<const N: usize>(scale: Scale, events: &[(u8, Event)]) {
-    let nodes = Pool::<N>::live();
-    let exact = |ledger: &Ledger, trees: &mut [(Tree<Single, N>, World)]| {
+pub(crate) fn alone(scale: Scale, events: &[(u8, Event)]) {
+    let nodes = Pool::live();
+    let exact = |ledger: &Ledger, trees: &mut [(Tree<Single>, World)]| {
         let held: HashSet<u64> = trees
             .iter()
             .flat_map(|(_, world)| world.oracle.entries().map(|(_, value)| value))
             .collect();
         assert_eq!(ledger.live(), held.len(), "entries leaked or lost");
         let most: usize = trees.iter_mut().map(|(tree, _)| tree.get_mut().stats().nodes).sum();
-        assert!(Pool::<N>::live() - nodes <= most as isize, "nodes leaked");
+        assert!(Pool::live() - nodes <= most as isize, "nodes leaked");
     };
-    let ledger = run::<Single, N>(scale, events, |tree, _| (tree.get_mut(), true), exact);
-    settle::<N>(&ledger, nodes, false);
+    let ledger = run::<Single>(scale, events, |tree, _| (tree.get_mut(), true), exact);
+    settle(&ledger, nodes, false);
 }
 
 /// Trees that may be read beside.
-pub(crate) fn shared<const N: usize>(scale: Scale, events: &[(u8, Event)]) {
-    let nodes = Pool::<N>::live();
-    let ledger = run::<Epoch, N>(scale, events, held, |_, _| ());
-    settle::<N>(&ledger, nodes, true);
+pub(crate) fn shared(scale: Scale, events: &[(u8, Event)]) {
+    let nodes = Pool::live();
+    let ledger = run::<Epoch>(scale, events, held, |_, _| ());
+    settle(&ledger, nodes, true);
 }
 
-fn held<const N: usize>(tree: &mut Tree<Epoch, N>, hold: Hold) -> (Write<'_, Epoch, N>, bool) {
+fn held(tree: &mut Tree<Epoch>, hold: Hold) -> (Write<'_, Epoch>, bool) {
     match hold {
         Hold::Alone => (tree.get_mut(), true),
         Hold::Shared => (tree.lock(), false),
     }
 }
 
-fn run<R: Reclaim, const N: usize>(
+fn run<R: Reclaim>(
     scale: Scale,
     events: &[(u8, Event)],
-    write: for<'t> fn(&'t mut Tree<R, N>, Hold) -> (Write<'t, R, N>, bool),
-    count: impl Fn(&Ledger, &mut [(Tree<R, N>, World)]),
+    write: for<'t> fn(&'t mut Tree<R>, Hold) -> (Write<'t, R>, bool),
+    count: impl Fn(&Ledger, &mut [(Tree<R>, World)]),
 ) -> Arc<Ledger> {
-    let mut trees = vec![(Tree::<R, N>::new_in(), World::new(scale))];
+    let mut trees = vec![(Tree::<R>::new_in(), World::new(scale))];
     let ledger = trees[0].1.ledger.clone();
     for (which, event) in events {
         let n = trees.len();

@@ -45,39 +45,55 @@ fn spend() -> Result<(), AllocError> {
     }
 }
 
-const POOLS: usize = 16;
-static NODES: [AtomicIsize; POOLS] = [const { AtomicIsize::new(0) }; POOLS];
+thread_local! {
+    /// Blocks that this thread, which is a test of its own, has had and that are not back, whoever gave them back.
+    static NODES: &'static AtomicIsize = Box::leak(Box::default());
+}
 
-/// The global allocator with a count of the blocks out; one `N` for each test.
-pub(crate) struct Pool<const N: usize>;
+/// The global allocator with a count of the blocks out, for each test its own. One type for all tests: with one for each, the
+/// tree would be compiled for each.
+pub(crate) struct Pool;
 
-impl<const N: usize> Pool<N> {
+impl Pool {
     /// Blocks out.
     pub(crate) fn live() -> isize {
         // Relaxed: a count; whoever compares it has joined or settled before.
-        NODES[N].load(Ordering::Relaxed)
+        NODES.with(|nodes| nodes.load(Ordering::Relaxed))
     }
 }
 
+/// In front of each block is where it is counted.
+fn with_front(layout: Layout) -> Layout {
+    assert!(layout.align() >= size_of::<&AtomicIsize>());
+    Layout::from_size_align(layout.align() + layout.size(), layout.align()).unwrap()
+}
+
 // SAFETY: passes on to `Global`, or refuses.
-unsafe impl<const N: usize> NodeAlloc for Pool<N> {
+unsafe impl NodeAlloc for Pool {
     fn allocate(layout: Layout) -> Result<NonNull<u8>, AllocError> {
         spend()?;
-        let block = Global::allocate(layout)?;
+        let front = Global::allocate(with_front(layout))?;
+        let nodes = NODES.with(|nodes| *nodes);
+        nodes.fetch_add(1, Ordering::Relaxed);
         // What a new node does not write must not matter.
-        // SAFETY: the block is that large and ours.
-        unsafe { block.write_bytes(0xa5, layout.size()) };
-        NODES[N].fetch_add(1, Ordering::Relaxed);
-        Ok(block)
+        // SAFETY: the block is that large and ours, and aligned as the front needs it.
+        unsafe {
+            front.cast::<&AtomicIsize>().write(nodes);
+            let block = front.add(layout.align());
+            block.write_bytes(0xa5, layout.size());
+            Ok(block)
+        }
     }
 
     unsafe fn deallocate(block: NonNull<u8>, layout: Layout) {
-        NODES[N].fetch_sub(1, Ordering::Relaxed);
         // Whoever still reads it meets nonsense, not a node that looks whole.
-        // SAFETY: the block is that large and nobody uses it.
-        unsafe { block.write_bytes(0x5a, layout.size()) };
-        // SAFETY: the caller's promise.
-        unsafe { Global::deallocate(block, layout) }
+        // SAFETY: the block is that large, with its front before it, and nobody uses it: the caller's promise.
+        unsafe {
+            block.write_bytes(0x5a, layout.size());
+            let front = block.sub(layout.align());
+            front.cast::<&'static AtomicIsize>().read().fetch_sub(1, Ordering::Relaxed);
+            Global::deallocate(front, with_front(layout))
+        }
     }
 }
 

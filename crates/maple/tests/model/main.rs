@@ -36,32 +36,32 @@ proptest! {
 
     #[test]
     fn one_owner(scale in scale(), sessions in sessions()) {
-        run::<0>(Mode::Single, scale, &sessions);
+        run(Mode::Single, scale, &sessions);
     }
 
     #[test]
     fn shared_with_a_lock(scale in scale(), sessions in sessions()) {
-        run::<1>(Mode::Lock, scale, &sessions);
+        run(Mode::Lock, scale, &sessions);
     }
 
     #[test]
     fn shared_with_a_token(scale in scale(), sessions in sessions()) {
-        run::<2>(Mode::Token, scale, &sessions);
+        run(Mode::Token, scale, &sessions);
     }
 
     #[test]
     fn one_owner_then_shared(scale in scale(), sessions in sessions()) {
-        run::<3>(Mode::Turns, scale, &sessions);
+        run(Mode::Turns, scale, &sessions);
     }
 
     #[test]
     fn a_family_of_trees(scale in scale(), events in events()) {
-        family::alone::<5>(scale, &events);
+        family::alone(scale, &events);
     }
 
     #[test]
     fn a_family_of_shared_trees(scale in scale(), events in events()) {
-        family::shared::<6>(scale, &events);
+        family::shared(scale, &events);
     }
 
     #[test]

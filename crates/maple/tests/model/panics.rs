@@ -42,7 +42,7 @@ impl Drop for Bomb {
     }
 }
 
-type Tree = MapleTree<Box<Bomb>, Epoch, Pool<10>>;
+type Tree = MapleTree<Box<Bomb>, Epoch, Pool>;
 
 fn tree(n: u32, fuse: &Arc<Fuse>) -> Tree {
     let mut tree = Tree::new_in();
@@ -98,11 +98,11 @@ fn clones(alone: bool) {
 fn duplicates() {
     let fuse = Arc::<Fuse>::default();
     let mut tree = tree(200, &fuse);
-    let nodes = Pool::<10>::live();
+    let nodes = Pool::live();
     for n in [1, 2, 17, 100, 199, 200] {
         fuse.clone.store(n, Ordering::Relaxed);
         assert!(catch_unwind(AssertUnwindSafe(|| tree.get_mut().duplicate().map(drop))).is_err());
-        assert_eq!((fuse.live.load(Ordering::Relaxed), Pool::<10>::live()), (200, nodes));
+        assert_eq!((fuse.live.load(Ordering::Relaxed), Pool::live()), (200, nodes));
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 #[test]
 fn a_duplicate_made_ahead_does_not_outlive_its_source() {
     let ledger = Arc::<Ledger>::default();
-    let mut tree = MapleTree::<Item, Single, Pool<8>>::new_in();
+    let mut tree = MapleTree::<Item, Single, Pool>::new_in();
     for value in 0..100 {
         let mut writer = tree.get_mut();
         writer.store_range(0..=99, Item::new(&ledger, value)).unwrap();
@@ -37,7 +37,7 @@ fn allocated_ahead_for_leaves_that_fit_into_one() {
     for seed in 0..200 {
         let ledger = Arc::<Ledger>::default();
         let entry = |i: usize| i * 20..=i * 20 + 9;
-        let tree = MapleTree::<Item<true>, Epoch, Pool<7>>::new_in();
+        let tree = MapleTree::<Item<true>, Epoch, Pool>::new_in();
         let mut writer = tree.lock();
         for i in 0..20 {
             writer.store_range(entry(i), Item::new(&ledger, i as u64)).unwrap();
@@ -64,7 +64,7 @@ fn a_shared_leaf_between_holes() {
     let cells = |from, more, trim| Cells { from, more, trim: (trim, trim) };
     let session =
         |ops| (0, Event::Session(Session { hold: Hold::Alone, ops, reader: (None, Vec::new()) }));
-    family::alone::<12>(
+    family::alone(
         Scale(12),
         &[
             session(vec![

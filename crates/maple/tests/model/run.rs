@@ -21,33 +21,33 @@ pub(crate) enum Mode {
     Turns,
 }
 
-type Alone<const N: usize> = MapleTree<Item, Single, Pool<N>>;
-type Locked<const N: usize> = MapleTree<Item, Epoch, Pool<N>>;
-type Owned<const N: usize> = MapleTree<Item, Epoch, Pool<N>, OwnerLock>;
+type Alone = MapleTree<Item, Single, Pool>;
+type Locked = MapleTree<Item, Epoch, Pool>;
+type Owned = MapleTree<Item, Epoch, Pool, OwnerLock>;
 
 /// Runs the sessions, then drops the tree and waits until everything is freed.
-pub(crate) fn run<const N: usize>(mode: Mode, scale: Scale, sessions: &[Session]) {
+pub(crate) fn run(mode: Mode, scale: Scale, sessions: &[Session]) {
     let mut world = World::new(scale);
-    let nodes = Pool::<N>::live();
+    let nodes = Pool::live();
     match mode {
-        Mode::Single => drop(alone::<N>(&mut world, sessions, nodes)),
-        Mode::Lock => locked::<N>(Locked::<N>::new_in(), &mut world, sessions),
-        Mode::Token => owned::<N>(Owned::<N>::with_token_in(), &mut world, sessions),
+        Mode::Single => drop(alone(&mut world, sessions, nodes)),
+        Mode::Lock => locked(Locked::new_in(), &mut world, sessions),
+        Mode::Token => owned(Owned::with_token_in(), &mut world, sessions),
         Mode::Turns => {
             let (first, second) = sessions.split_at(sessions.len() / 2);
-            let tree = alone::<N>(&mut world, first, nodes);
+            let tree = alone(&mut world, first, nodes);
             if sessions.len().is_multiple_of(2) {
-                locked::<N>(tree.into_shared(), &mut world, second);
+                locked(tree.into_shared(), &mut world, second);
             } else {
-                owned::<N>(tree.into_shared_with_token(), &mut world, second);
+                owned(tree.into_shared_with_token(), &mut world, second);
             }
         }
     }
-    settle::<N>(&world.ledger, nodes, mode != Mode::Single);
+    settle(&world.ledger, nodes, mode != Mode::Single);
 }
 
-fn alone<const N: usize>(world: &mut World, sessions: &[Session], nodes: isize) -> Alone<N> {
-    let mut tree = Alone::<N>::new_in();
+fn alone(world: &mut World, sessions: &[Session], nodes: isize) -> Alone {
+    let mut tree = Alone::new_in();
     world.exact = true;
     for session in sessions {
         let mut writer = tree.get_mut();
@@ -56,7 +56,7 @@ fn alone<const N: usize>(world: &mut World, sessions: &[Session], nodes: isize) 
         }
         let stats = writer.stats();
         drop(writer);
-        assert_eq!(Pool::<N>::live() - nodes, stats.nodes as isize, "nodes leaked or lost");
+        assert_eq!(Pool::live() - nodes, stats.nodes as isize, "nodes leaked or lost");
         assert_eq!(world.ledger.live(), world.oracle.len(), "entries leaked or lost");
         read(&tree, world, &session.reader);
     }
@@ -64,7 +64,7 @@ fn alone<const N: usize>(world: &mut World, sessions: &[Session], nodes: isize) 
     tree
 }
 
-fn locked<const N: usize>(mut tree: Locked<N>, world: &mut World, sessions: &[Session]) {
+fn locked(mut tree: Locked, world: &mut World, sessions: &[Session]) {
     for session in sessions {
         let alone = session.hold == Hold::Alone;
         let mut writer = if alone { tree.get_mut() } else { tree.lock() };
@@ -76,11 +76,7 @@ fn locked<const N: usize>(mut tree: Locked<N>, world: &mut World, sessions: &[Se
     }
 }
 
-fn owned<const N: usize>(
-    (mut tree, mut token): (Owned<N>, WriteToken),
-    world: &mut World,
-    sessions: &[Session],
-) {
+fn owned((mut tree, mut token): (Owned, WriteToken), world: &mut World, sessions: &[Session]) {
     for session in sessions {
         let alone = session.hold == Hold::Alone;
         let mut writer = if alone { tree.get_mut() } else { tree.writer(&mut token).unwrap() };
@@ -93,8 +89,8 @@ fn owned<const N: usize>(
 }
 
 /// Waits until nothing is left: each entry and node is dropped in the end, and once.
-pub(crate) fn settle<const N: usize>(ledger: &Ledger, nodes: isize, deferred: bool) {
-    let settled = || (ledger.live(), Pool::<N>::live()) == (0, nodes);
+pub(crate) fn settle(ledger: &Ledger, nodes: isize, deferred: bool) {
+    let settled = || (ledger.live(), Pool::live()) == (0, nodes);
     if deferred {
         wait_until(settled);
     }
