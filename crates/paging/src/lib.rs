@@ -81,7 +81,7 @@ mod sync;
 mod tables;
 mod walk;
 
-pub use cursor::{Error, Failed, Supply};
+pub use cursor::{Error, Failed, Leaf, Supply};
 pub use debt::{Debt, Owed};
 pub use format::{
     Attrs, Cache, Decoded, Flags, Format, FormatError, PAT, Riscv, Sv39, Sv48, X86_64, X86_64L4,

@@ -1,46 +1,67 @@
-//! An area: one mapping, as the tree holds it.
+//! An area: one mapping, as the tree holds it, and its record, which is used again.
 //!
-//! What an area is never changes; what becomes of it is one word:
+//! What becomes of an area is one word, of which the lowest bits are its state and the others count how often the record was
+//! used:
 //!
 //! ```text
-//! Mapping --> Live --> Unmapping --> Waiting --> (out of the tree)
-//!    |          |          ^            ^
-//!    |          `-> Doomed-'            |
-//!    `----------------------------------'
+//!           .--> Mapping --> Live --> Unmapping --> Waiting --.
+//!           |       |          |          ^            ^      |
+//!         Ready     |          `-> Doomed-'            |      |
+//!           ^       `----------------------------------'      |
+//!           `-------------------------------------------------'
 //! ```
 //!
-//! *Mapping*: its addresses are taken, its pages are being mapped; readers see it and do not look into it. *Live*: it is the
-//! caller's. *Doomed*: freed in an interrupt, and to be unmapped later. *Unmapping*: whoever changed it to that takes its pages
-//! out, and nobody else does: so a second unmapping finds that it came too late. *Waiting*: its pages are gone, its
-//! addresses wait for a TLB grace period, in its zone's queue.
+//! *Ready*: nothing is mapped, and nobody holds a translation of its addresses; it is being made, or kept to be used again. *Mapping*: its pages are
+//! being mapped; readers see it and do not look into it. *Live*: it is the caller's. *Doomed*: freed in an interrupt, and to be
+//! unmapped later. *Unmapping*: whoever changed it to that takes its pages out, and nobody else does: so a second
+//! unmapping finds that it came too late. *Waiting*: its pages are gone, its addresses wait for a TLB grace period, in its
+//! zone's queue.
+//!
+//! # Why it is right
+//! Who has an area to himself ([`Ours`]) is who made it, who changed its state from Live, and whose list it is on, one after the
+//! other; it leaves the tree by his hand only, so the record stays as long as he has it. Who looks on has a guard: then a
+//! record that leaves the tree stays too.
+//!
+//! The record's words are written while it is Ready, after the count has gone up. Who looks on reads the first word, the others, and the
+//! first again: if the count is the same, and it was not Ready, all that was read is of one mapping. (The writer's fence and
+//! the reader's pair: who reads a word of the next mapping reads its count.)
 
 use crate::block::Bits;
 use crate::error::Culprit;
 use crate::mutant::{self, Mutant};
-use crate::sync::{AtomicU8, AtomicU64, Ordering};
+use crate::sync::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 use alloc::boxed::Box;
+use core::ops::Deref;
 use core::panic::Location;
-use machine::{PhysAddr, VirtAddr};
+use core::ptr::{self, NonNull};
+use machine::{PhysAddr, VirtAddr, VirtRange};
 
-/// What an area was made by, and what is behind it.
-pub(crate) enum Kind {
-    /// `vmap`: frames of the caller.
+/// By which call an area was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Made {
+    /// [`Vmap::vmap`](crate::Vmap::vmap).
     Vmap,
-    /// `vm_map_ram`, where it was too large for a block: frames of the caller.
+    /// [`Vmap::vm_map_ram`](crate::Vmap::vm_map_ram), where it was too large for a block.
     Ram,
-    /// `vmalloc` and its like: frames of its own.
+    /// [`Vmap::vmalloc`](crate::Vmap::vmalloc) and its like.
     Vmalloc,
-    /// `ioremap`: this physical range.
-    Phys(PhysAddr),
-    /// A block of a CPU, for `vm_map_ram`.
-    Block(Box<Bits>),
-    /// What lies outside of a zone.
-    Wall,
+    /// [`Vmap::ioremap`](crate::Vmap::ioremap).
+    Ioremap,
+    /// It is a block, of which [`Vmap::vm_map_ram`](crate::Vmap::vm_map_ram) takes small runs.
+    Block,
+}
+
+impl Made {
+    const ALL: [Made; 5] = [Made::Vmap, Made::Ram, Made::Vmalloc, Made::Ioremap, Made::Block];
 }
 
 /// What becomes of an area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum State {
+    /// Nothing is mapped there, and nobody holds a translation of it; not listed.
+    Ready,
     /// Its pages are being mapped.
     Mapping,
     /// It is in use.
@@ -54,116 +75,305 @@ pub enum State {
 }
 
 impl State {
-    const ALL: [State; 5] =
-        [State::Mapping, State::Live, State::Doomed, State::Unmapping, State::Waiting];
+    const ALL: [State; 6] = [
+        State::Ready,
+        State::Mapping,
+        State::Live,
+        State::Doomed,
+        State::Unmapping,
+        State::Waiting,
+    ];
 }
 
-/// One mapping. The tree knows where it is; the range there includes its guard page.
-pub(crate) struct Area {
-    pub(crate) kind: Kind,
+/// The bits of a word that are the state.
+const STATE: u64 = 7;
+/// One use of the record.
+const USE: u64 = STATE + 1;
+
+/// What an area is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct What {
+    pub(crate) made: Made,
     /// Pages that are mapped.
     pub(crate) pages: usize,
-    /// Bytes that were asked for: may change within the last page.
-    bytes: AtomicU64,
-    caller: Option<&'static Location<'static>>,
-    state: AtomicU8,
-    /// The period that a waiting area waits for.
-    target: AtomicU64,
-    /// Where the next area of its queue begins; 0 at the end.
-    next: AtomicU64,
+    /// Bytes that were asked for.
+    pub(crate) bytes: u64,
+    /// The first byte of a physical range that it maps.
+    pub(crate) phys: Option<PhysAddr>,
+    pub(crate) caller: Option<&'static Location<'static>>,
 }
 
-impl Area {
+impl What {
     pub(crate) fn new(
-        kind: Kind,
+        made: Made,
         pages: usize,
         bytes: u64,
         caller: &'static Location<'static>,
-    ) -> Area {
+    ) -> What {
         let known = cfg!(any(feature = "listing", debug_assertions));
+        What { made, pages, bytes, phys: None, caller: known.then_some(caller) }
+    }
+}
+
+/// No physical range.
+const NO_PHYS: u64 = u64::MAX;
+
+/// The record of an area.
+pub(crate) struct Area {
+    word: AtomicU64,
+    made: AtomicU8,
+    pages: AtomicUsize,
+    bytes: AtomicU64,
+    phys: AtomicU64,
+    caller: AtomicPtr<Location<'static>>,
+    /// Its addresses, with its guard page: what the tree says too.
+    start: AtomicU64,
+    len: AtomicU64,
+    /// The period that it waits for.
+    target: AtomicU64,
+    /// The next in the list that it is on.
+    next: AtomicPtr<Area>,
+    /// Of a block.
+    bits: Option<Box<Bits>>,
+}
+
+impl Area {
+    pub(crate) fn new(bits: Option<Box<Bits>>) -> Area {
         Area {
-            kind,
-            pages,
-            bytes: AtomicU64::new(bytes),
-            caller: known.then_some(caller),
-            state: AtomicU8::new(State::Mapping as u8),
+            word: AtomicU64::new(State::Ready as u64),
+            made: AtomicU8::new(0),
+            pages: AtomicUsize::new(0),
+            bytes: AtomicU64::new(0),
+            phys: AtomicU64::new(NO_PHYS),
+            caller: AtomicPtr::new(ptr::null_mut()),
+            start: AtomicU64::new(0),
+            len: AtomicU64::new(0),
             target: AtomicU64::new(0),
-            next: AtomicU64::new(0),
+            next: AtomicPtr::new(ptr::null_mut()),
+            bits,
         }
     }
 
-    pub(crate) fn caller(&self) -> Option<&'static Location<'static>> {
-        self.caller
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        // Relaxed: for the listing.
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_bytes(&self, bytes: u64) {
-        // Relaxed: as `bytes`.
-        self.bytes.store(bytes, Ordering::Relaxed);
+    pub(crate) fn bits(&self) -> Option<&Bits> {
+        self.bits.as_deref()
     }
 
     pub(crate) fn state(&self) -> State {
         // Acquire: pairs with `set`: who sees an area live sees its pages mapped.
-        let order = mutant::order(Ordering::Acquire, Mutant::StateRelaxed);
-        State::ALL[usize::from(self.state.load(order))]
+        state_of(self.word.load(mutant::order(Ordering::Acquire, Mutant::StateRelaxed)))
     }
 
-    /// Whoever has the area to himself says so: who maps it, who unmaps it.
-    pub(crate) fn set(&self, state: State) {
-        // Release: pairs with `state`, and with `change`.
-        self.state.store(state as u8, mutant::order(Ordering::Release, Mutant::SetRelaxed));
-    }
-
-    /// From one state to another, if it is in that; else the state that it is in.
-    pub(crate) fn change(&self, from: State, to: State) -> Result<(), State> {
-        // Acquire: what was done to the area before; pairs with `set`. Relaxed on failure: only the number is reported.
-        let order = mutant::order(Ordering::Acquire, Mutant::ClaimRelaxed);
-        if mutant::is(Mutant::ClaimInTwo) {
-            let now = self.state.load(order);
-            if now == from as u8 {
-                self.set(to);
-                return Ok(());
+    /// What it is for, and what has become of it; `None` if nothing is mapped there, or if it becomes another again and again.
+    pub(crate) fn look(&self) -> Option<(What, State)> {
+        for _ in 0..8 {
+            // Acquire: pairs with the Release of `set` that followed the writing.
+            let word = self.word.load(Ordering::Acquire);
+            if state_of(word) == State::Ready {
+                return None;
+            }
+            let what = self.what();
+            // Acquire: what was read comes before the second look; pairs with the fence of `prepare`.
+            fence(Ordering::Acquire);
+            // Relaxed: the fence orders it.
+            let same = self.word.load(Ordering::Relaxed) / USE == word / USE;
+            if same || mutant::is(Mutant::LookedAtOnce) {
+                return Some((what, state_of(word)));
             }
         }
-        let changed = self.state.compare_exchange(from as u8, to as u8, order, Ordering::Relaxed);
-        changed.map(drop).map_err(|state| State::ALL[usize::from(state)])
+        None
     }
 
-    /// It waits from now on, for this period.
-    pub(crate) fn wait(&self, target: u64) {
-        // Relaxed: the Release of `set` orders it, and the zone's lock.
-        self.target.store(target, Ordering::Relaxed);
-        self.set(State::Waiting);
+    /// Relaxed, all: ordered by the two looks at the word.
+    fn what(&self) -> What {
+        let phys = self.phys.load(Ordering::Relaxed);
+        let caller = NonNull::new(self.caller.load(Ordering::Relaxed));
+        What {
+            made: Made::ALL[usize::from(self.made.load(Ordering::Relaxed))],
+            pages: self.pages.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            phys: (phys != NO_PHYS).then_some(PhysAddr::new(phys)),
+            // SAFETY: it was made of a `&'static`.
+            caller: caller.map(|caller| unsafe { caller.as_ref() }),
+        }
     }
 
-    pub(crate) fn target(&self) -> u64 {
-        // Relaxed: under the zone's lock.
-        self.target.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn next(&self) -> u64 {
-        // Relaxed: under the lock of its queue.
-        self.next.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_next(&self, next: u64) {
-        // Relaxed: as `next`.
-        self.next.store(next, Ordering::Relaxed);
+    /// From live to what the caller makes of it, for one caller: then the area is his. Else an error by what the area is
+    /// instead. `is_right` looks at what it is for.
+    pub(crate) fn claim<E>(
+        &self,
+        to: State,
+        is_right: impl FnOnce(What) -> Result<(), E>,
+        not_live: impl FnOnce(State) -> E,
+    ) -> Result<What, E> {
+        // Acquire: as in `look`.
+        let word = self.word.load(mutant::order(Ordering::Acquire, Mutant::ClaimRelaxed));
+        let what = self.what();
+        is_right(what)?;
+        if state_of(word) != State::Live {
+            return Err(not_live(state_of(word)));
+        }
+        // Acquire: what was done to the area before. If the word is the same then so is what was read. Relaxed on failure: it is
+        // only reported.
+        let to = word & !STATE | to as u64;
+        let order = mutant::order(Ordering::Acquire, Mutant::ClaimRelaxed);
+        if mutant::is(Mutant::ClaimInTwo) {
+            self.word.store(to, Ordering::Relaxed);
+            return Ok(what);
+        }
+        match self.word.compare_exchange(word, to, order, Ordering::Relaxed) {
+            Ok(_) => Ok(what),
+            Err(word) => Err(not_live(state_of(word))),
+        }
     }
 
     /// Of what the caller is told whose call this was.
     pub(crate) fn culprit(&self, at: VirtAddr, start: VirtAddr) -> Culprit {
-        Culprit { at, start, by: self.caller }
+        Culprit { at, start, by: self.look().and_then(|(what, _)| what.caller) }
+    }
+}
+
+fn state_of(word: u64) -> State {
+    State::ALL[((word & STATE) as usize).min(State::ALL.len() - 1)]
+}
+
+/// An area that somebody has to himself.
+///
+/// It is in its tree until he takes it out there: so its record is there.
+#[derive(Clone, Copy)]
+pub(crate) struct Ours(NonNull<Area>);
+
+// SAFETY: it is a reference to what all CPUs may look at.
+unsafe impl Send for Ours {}
+// SAFETY: as above.
+unsafe impl Sync for Ours {}
+
+impl Deref for Ours {
+    type Target = Area;
+
+    fn deref(&self) -> &Area {
+        // SAFETY: the promise of `of`.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Ours {
+    /// # Safety
+    /// The caller has made the area, or claimed it, and nobody else has: so as long as this is used the area is in its tree.
+    pub(crate) unsafe fn of(area: &Area) -> Ours {
+        Ours(NonNull::from(area))
     }
 
-    pub(crate) fn bits(&self) -> Option<&Bits> {
-        match &self.kind {
-            Kind::Block(bits) => Some(bits),
-            _ => None,
+    /// Its addresses, with its guard page.
+    pub(crate) fn place(self, start: VirtAddr, len: u64) {
+        // Relaxed, here and below: of whoever has it; passed on with it.
+        self.start.store(start.get(), Ordering::Relaxed);
+        self.len.store(len, Ordering::Relaxed);
+    }
+
+    pub(crate) fn start(self) -> VirtAddr {
+        VirtAddr::new(self.start.load(Ordering::Relaxed))
+    }
+
+    /// The bytes of its addresses, with its guard page.
+    pub(crate) fn len(self) -> u64 {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// The pages that it maps.
+    pub(crate) fn mapped(self) -> Option<VirtRange> {
+        VirtRange::new(self.start(), self.pages.load(Ordering::Relaxed) as u64 * 4096)
+    }
+
+    /// Says what it is for from now on: readers see it as being mapped.
+    pub(crate) fn prepare(self, what: What) {
+        // Relaxed: only who has it writes it.
+        let uses = self.word.load(Ordering::Relaxed) / USE + 1;
+        // Relaxed: the fence orders it.
+        self.word.store((uses * USE) | State::Ready as u64, Ordering::Relaxed);
+        // Release: the count comes before what follows; pairs with the fence of `look`.
+        if !mutant::is(Mutant::PrepareUnfenced) {
+            fence(Ordering::Release);
         }
+        // Relaxed, all: as in `what`.
+        self.made.store(what.made as u8, Ordering::Relaxed);
+        self.pages.store(what.pages, Ordering::Relaxed);
+        self.bytes.store(what.bytes, Ordering::Relaxed);
+        let phys = what.phys.map_or(NO_PHYS, PhysAddr::get);
+        self.phys.store(phys, Ordering::Relaxed);
+        let caller = what.caller.map_or(ptr::null_mut(), |caller| ptr::from_ref(caller).cast_mut());
+        self.caller.store(caller, Ordering::Relaxed);
+        self.set(State::Mapping);
+    }
+
+    /// Its size within its last page has changed.
+    pub(crate) fn set_bytes(self, bytes: u64) {
+        // Relaxed: it is right before and after.
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set(self, state: State) {
+        // Relaxed: only who has it changes it.
+        let word = self.word.load(Ordering::Relaxed) & !STATE | state as u64;
+        // Release: what was done to the area comes before; pairs with `state`, `look` and `claim`.
+        self.word.store(word, mutant::order(Ordering::Release, Mutant::SetRelaxed));
+    }
+
+    /// It waits from now on, for this period.
+    pub(crate) fn wait(self, target: u64) {
+        // Relaxed: read by whose list it is on.
+        self.target.store(target, Ordering::Relaxed);
+        self.set(State::Waiting);
+    }
+
+    pub(crate) fn target(self) -> u64 {
+        self.target.load(Ordering::Relaxed)
+    }
+}
+
+/// Areas in a row, first in, first out, linked through themselves: nothing is allocated, and nothing can fail. Whose list it is
+/// has them to himself.
+#[derive(Default)]
+pub(crate) struct List {
+    first: Option<Ours>,
+    last: Option<Ours>,
+    len: usize,
+}
+
+impl List {
+    pub(crate) fn push(&mut self, area: Ours) {
+        // Relaxed, here and below: of whose list it is.
+        area.next.store(ptr::null_mut(), Ordering::Relaxed);
+        match self.last.replace(area) {
+            Some(last) => last.next.store(area.0.as_ptr(), Ordering::Relaxed),
+            None => self.first = Some(area),
+        }
+        self.len += 1;
+    }
+
+    /// Back to where it was popped.
+    pub(crate) fn push_first(&mut self, area: Ours) {
+        let next = self.first.map_or(ptr::null_mut(), |first| first.0.as_ptr());
+        area.next.store(next, Ordering::Relaxed);
+        self.first = Some(area);
+        self.last.get_or_insert(area);
+        self.len += 1;
+    }
+
+    pub(crate) fn first(&self) -> Option<Ours> {
+        self.first
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Ours> {
+        let area = self.first?;
+        self.first = NonNull::new(area.next.load(Ordering::Relaxed)).map(Ours);
+        if self.first.is_none() {
+            self.last = None;
+        }
+        self.len -= 1;
+        Some(area)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
     }
 }

@@ -8,31 +8,14 @@
 //! *The numbers* of [`get_vmalloc_info`](crate::Vmap::get_vmalloc_info) are sums over zones: each zone's are what they were at a moment
 //! during the call.
 
-use crate::area::{Area, Kind, State};
+use crate::area::{Area, Made, State};
 use crate::vmap::{PAGE, Vmap};
-use crate::zone::length;
 use core::fmt;
 use core::ops::RangeInclusive;
 use core::panic::Location;
 use grace::Concurrent;
 use machine::{Machine, PhysAddr, VirtAddr, VirtRange};
 use paging::Format;
-
-/// By which call an area was made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Made {
-    /// [`Vmap::vmap`].
-    Vmap,
-    /// [`Vmap::vm_map_ram`], where it was too large for a block.
-    Ram,
-    /// [`Vmap::vmalloc`] and its like.
-    Vmalloc,
-    /// [`Vmap::ioremap`].
-    Ioremap,
-    /// It is a block, of which [`Vmap::vm_map_ram`] takes small runs.
-    Block,
-}
 
 /// What is known of an area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,23 +38,17 @@ pub struct AreaInfo {
 
 impl AreaInfo {
     fn new(range: RangeInclusive<usize>, area: &Area) -> Option<AreaInfo> {
-        let (made, phys) = match &area.kind {
-            Kind::Vmap => (Made::Vmap, None),
-            Kind::Ram => (Made::Ram, None),
-            Kind::Vmalloc => (Made::Vmalloc, None),
-            Kind::Phys(at) => (Made::Ioremap, Some(*at)),
-            Kind::Block(_) => (Made::Block, None),
-            Kind::Wall => return None,
-        };
+        let (what, state) = area.look()?;
         let start = VirtAddr::new(*range.start() as u64);
+        let len = (range.end() - range.start()) as u64 + 1;
         Some(AreaInfo {
-            range: VirtRange::new(start, length(&range))?,
-            bytes: area.bytes(),
-            pages: area.bits().map_or(area.pages, |bits| bits.count().0),
-            made,
-            state: area.state(),
-            phys,
-            caller: area.caller(),
+            range: VirtRange::new(start, len)?,
+            bytes: what.bytes,
+            pages: area.bits().map_or(what.pages, |bits| bits.count().0),
+            made: what.made,
+            state,
+            phys: what.phys,
+            caller: what.caller,
         })
     }
 }
@@ -101,7 +78,7 @@ impl fmt::Display for AreaInfo {
             Made::Block => " block",
         })?;
         f.write_str(match self.state {
-            State::Live => "",
+            State::Ready | State::Live => "",
             State::Mapping => " (mapping)",
             State::Doomed | State::Unmapping => " (unmapping)",
             State::Waiting => " (unpurged)",
@@ -118,6 +95,8 @@ pub struct VmallocInfo {
     pub used: u64,
     /// Bytes among them that wait for a TLB grace period; what waits in blocks does not count.
     pub waiting: u64,
+    /// Bytes besides that are free, and kept together for who wants an area of the same size; they are had when no others are.
+    pub kept: u64,
     /// The largest area that there is room for, its guard page included.
     pub largest_free: u64,
     /// Areas, blocks and areas that wait included.
@@ -136,6 +115,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         self.zones.iter().fold(none, |sum, zone| VmallocInfo {
             used: sum.used + zone.used(),
             waiting: sum.waiting + zone.waiting(),
+            kept: sum.kept + zone.kept(),
             largest_free: sum.largest_free.max(zone.largest_gap() / PAGE * PAGE),
             areas: sum.areas + zone.areas(),
             ..sum

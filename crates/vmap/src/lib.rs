@@ -106,10 +106,10 @@ mod sync;
 mod vmap;
 mod zone;
 
-pub use area::State;
+pub use area::{Made, State};
 pub use error::{Culprit, Error};
 pub use flushes::{FlushStats, Flushes};
-pub use info::{AreaInfo, Made, VmallocInfo};
+pub use info::{AreaInfo, VmallocInfo};
 pub use malloc::Request;
 pub use vmap::{Options, Vmap};
 

@@ -5,7 +5,7 @@
 //! These are the very lines; a block has one word of pages. What a zone's lock orders, and interrupts, are not here: a lock is
 //! the crate `spin`'s, and an interrupt is on the CPU that it lands on.
 
-use crate::area::{Area, Kind, State};
+use crate::area::{Area, Made, Ours, State, What};
 use crate::block::{Bits, PAGES};
 use crate::mutant::{self, Mutant};
 use grace::period::{Count, Passed};
@@ -219,9 +219,16 @@ fn loom_a_weak_run_does_not_wait_for_its_period() {
     caught(Some(Mutant::GiveRelaxed), || periods(Period::Right));
 }
 
+/// An area that is being mapped.
 fn area() -> Arc<(Area, Page)> {
-    let area = Area::new(Kind::Vmalloc, 1, 1, core::panic::Location::caller());
-    Arc::new((area, Page::new(0)))
+    let area = Arc::new((Area::new(None), Page::new(0)));
+    ours(&area).prepare(What::new(Made::Vmalloc, 1, 1, core::panic::Location::caller()));
+    area
+}
+
+fn ours(area: &Arc<(Area, Page)>) -> Ours {
+    // SAFETY: the models keep it, and ask only for who has it; or are mutants.
+    unsafe { Ours::of(&area.0) }
 }
 
 /// Somebody maps an area; two see it live and unmap it at once; a reader looks on.
@@ -231,17 +238,17 @@ fn states() {
         let unmap = || {
             let area = area.clone();
             thread::spawn(move || {
-                let won = area.0.change(State::Live, State::Unmapping).is_ok();
+                let won = area.0.claim(State::Unmapping, |_| Ok(()), |_| ()).is_ok();
                 if won {
                     write(&area.1);
-                    area.0.wait(3);
+                    ours(&area).wait(3);
                 }
                 won
             })
         };
         let unmappers = [unmap(), unmap()];
         write(&area.1);
-        area.0.set(State::Live);
+        ours(&area).set(State::Live);
         let won = unmappers.map(|unmapper| unmapper.join().unwrap());
         assert!(won != [true, true], "both have it");
         let waits = area.0.state() == State::Waiting;
@@ -263,7 +270,7 @@ fn lives() {
             })
         };
         write(&area.1);
-        area.0.set(State::Live);
+        ours(&area).set(State::Live);
         reader.join().unwrap();
     });
 }
@@ -276,16 +283,50 @@ fn waits() {
             let area = area.clone();
             thread::spawn(move || {
                 if area.0.state() == State::Waiting {
-                    assert_eq!(area.0.target(), 3);
+                    assert_eq!(ours(&area).target(), 3);
                     // SAFETY: loom checks that it was written before.
                     area.1.with(|page| assert_eq!(unsafe { *page }, 1));
                 }
             })
         };
         write(&area.1);
-        area.0.wait(3);
+        ours(&area).wait(3);
         reader.join().unwrap();
     });
+}
+
+/// A record is used again, while somebody looks at it: what is seen is of one use.
+fn uses() {
+    model(|| {
+        let area = area();
+        ours(&area).set(State::Live);
+        let reader = {
+            let area = area.clone();
+            thread::spawn(move || {
+                if let Some((what, state)) = area.0.look() {
+                    let pages = if what.bytes == 1 { 1 } else { 7 };
+                    assert_eq!((what.pages as u64, what.bytes), (pages, pages));
+                    assert!(state != State::Ready, "it is lost");
+                }
+            })
+        };
+        ours(&area).wait(3);
+        ours(&area).set(State::Ready);
+        ours(&area).prepare(What::new(Made::Vmap, 7, 7, core::panic::Location::caller()));
+        ours(&area).set(State::Live);
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_record_is_seen_as_of_one_use() {
+    uses();
+}
+
+#[test]
+fn loom_torn_records_are_caught() {
+    caught(Some(Mutant::PrepareUnfenced), uses);
+    caught(Some(Mutant::LookedAtOnce), uses);
 }
 
 #[test]

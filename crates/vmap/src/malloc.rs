@@ -3,7 +3,7 @@
 //! Frames are taken, and given back, some at a time, on the stack: an area keeps no list of them, the page tables say which they
 //! are.
 
-use crate::area::{Area, Kind, State};
+use crate::area::{List, Made, Ours, State, What};
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::vmap::{PAGE, Vmap};
@@ -102,8 +102,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let pages = request.bytes.div_ceil(PAGE) as usize;
         let large = request.huge && pages as u64 >= PageSize::Size2M.frames();
         let align = if large { PageSize::Size2M } else { PageSize::Size4K };
-        let what = (Kind::Vmalloc, pages, request.bytes);
-        self.make(what, request.guard, align, caller, |range| self.populate(range, request))
+        let what = What::new(Made::Vmalloc, pages, request.bytes, caller);
+        self.make(what, request.guard, align, |range| self.populate(range, request))
     }
 
     /// Maps memory of its own to a range; all of it, or nothing.
@@ -207,30 +207,33 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     pub(crate) fn depopulate(&self, range: VirtRange) {
         let mut at = range.start();
         while let Some(rest) = rest_of(range, at) {
-            let page = self.tables.walk(&G::pin()).get(at).map_or(PAGE, |page| page.size.bytes());
-            let bytes = if page > PAGE { page } else { pages_at_once(rest) as u64 * PAGE };
+            let bytes = pages_at_once(rest) as u64 * PAGE;
+            // As many bytes as the first page has, if it is large.
+            let page = if at.is_aligned(PageSize::Size2M) { self.page_size(at) } else { PAGE };
+            let bytes = bytes.max(page);
             let Some(some) = VirtRange::new(at, bytes) else { break };
             let mut frames = [Frame::default(); BATCH];
             let mut len = 0;
-            let gone = self.tables.unmap(some, |page| {
+            let each = |frame, _| {
                 if let Some(slot) = frames.get_mut(len) {
-                    *slot = page.frame;
+                    *slot = frame;
                     len += 1;
                 }
-            });
-            match gone {
-                // SAFETY: the addresses are not handed out before the end of a TLB grace period that begins from here on. The
-                // frames may be: until then nobody uses the addresses.
-                Ok(owed) => drop(unsafe { owed.leave() }),
-                // Somebody has scribbled on the tables: what is there is left alone.
-                Err(failed) => drop(failed),
-            }
+            };
+            // SAFETY: the addresses are not handed out before the end of a TLB grace period that begins from here on. The frames may be: until
+            // then nobody uses the addresses. If somebody has scribbled on the tables, what is there is left alone.
+            let gone = unsafe { self.tables.unmap_lazily(some, each) };
+            debug_assert!(gone.is_ok(), "{gone:?}");
             self.release(&frames[..len]);
             match at.checked_add(bytes) {
                 Some(next) => at = next,
                 None => break,
             }
         }
+    }
+
+    fn page_size(&self, at: VirtAddr) -> u64 {
+        self.tables.walk(&G::pin()).get(at).map_or(PAGE, |page| page.size.bytes())
     }
 
     /// Gives back memory from [`vmalloc`](Vmap::vmalloc) and its like, on any CPU. Its frames are free when it returns, but for what
@@ -244,9 +247,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// # Safety
     /// Nobody uses the memory any more.
     pub unsafe fn vfree(&self, at: VirtAddr) -> Result<(), Error> {
-        let range = self.claim(at, is_vmalloc, State::Unmapping)?;
-        self.depopulate(range);
-        self.put(at);
+        self.free_claimed(self.claim(at, is_vmalloc, State::Unmapping)?);
         self.free_doomed();
         Ok(())
     }
@@ -260,56 +261,38 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// # Safety
     /// As for [`vfree`](Vmap::vfree).
     pub unsafe fn vfree_atomic(&self, at: VirtAddr) -> Result<(), Error> {
-        self.claim(at, is_vmalloc, State::Doomed)?;
-        let _section = self.machine().irqs_off();
-        let guard = G::pin();
-        let area = self.zone_of(at).and_then(|zone| zone.tree().load(&guard, at.get() as usize));
-        if let Some(area) = area {
-            self.local.with(|local| {
-                area.get().set_next(local.doomed);
-                local.doomed = at.get();
-            });
-        }
+        let area = self.claim(at, is_vmalloc, State::Doomed)?;
+        self.local.with(|local| local.doomed.push(area));
         Ok(())
     }
 
     /// Frees what this CPU was given in interrupts.
     pub(crate) fn free_doomed(&self) {
-        loop {
-            let first = self.local.with(|local| match mutant::is(Mutant::DoomedInTwo) {
-                false => core::mem::take(&mut local.doomed),
-                true => local.doomed,
-            });
+        let next = || {
             if mutant::is(Mutant::DoomedInTwo) {
+                let next = self.local.with(|local| local.doomed.first()).flatten();
                 self.machine().step(Access::Shared);
-                self.local.with(|local| local.doomed = 0);
+                self.local.with(|local| local.doomed = List::default());
+                return next;
             }
-            let first = first.unwrap_or(0);
-            if first == 0 {
-                return;
-            }
-            let mut next = first;
-            while next != 0 {
-                let at = VirtAddr::new(next);
-                let guard = G::pin();
-                let area =
-                    self.zone_of(at).and_then(|zone| zone.tree().load(&guard, at.get() as usize));
-                let Some(area) = area.map(maple::CountedRef::get) else { break };
-                next = area.next();
-                area.set(State::Unmapping);
-                let range = VirtRange::new(at, area.pages as u64 * PAGE);
-                drop(guard);
-                if let Some(range) = range {
-                    self.depopulate(range);
-                }
-                self.put(at);
-            }
+            self.local.with(|local| local.doomed.pop()).flatten()
+        };
+        while let Some(area) = next() {
+            area.set(State::Unmapping);
+            self.free_claimed(area);
         }
+    }
+
+    fn free_claimed(&self, area: Ours) {
+        if let Some(range) = area.mapped() {
+            self.depopulate(range);
+        }
+        self.put(area);
     }
 }
 
-pub(crate) fn is_vmalloc(area: &Area) -> Result<(), Option<usize>> {
-    matches!(area.kind, Kind::Vmalloc).then_some(()).ok_or(None)
+pub(crate) fn is_vmalloc(what: What) -> Result<(), Option<usize>> {
+    (what.made == Made::Vmalloc).then_some(()).ok_or(None)
 }
 
 /// Pages that are mapped or unmapped at once: up to where a large page may begin.

@@ -1,6 +1,6 @@
 //! `vmap` and `vunmap`, and maps of physical ranges.
 
-use crate::area::{Area, Kind, State};
+use crate::area::{Made, State, What};
 use crate::error::Error;
 use crate::vmap::{PAGE, Vmap};
 use core::panic::Location;
@@ -34,10 +34,9 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         attrs: Attrs,
         guard: bool,
     ) -> Result<VirtAddr, Error> {
-        let what = (Kind::Vmap, frames.len(), frames.len() as u64 * PAGE);
-        self.make(what, guard, PageSize::Size4K, Location::caller(), |range| {
-            self.map_frames(range, frames, attrs)
-        })
+        let bytes = frames.len() as u64 * PAGE;
+        let what = What::new(Made::Vmap, frames.len(), bytes, Location::caller());
+        self.make(what, guard, PageSize::Size4K, |range| self.map_frames(range, frames, attrs))
     }
 
     /// Unmaps what [`vmap`](Vmap::vmap) mapped, on any CPU. The entries are cleared when it returns; nobody is interrupted. Frames
@@ -49,9 +48,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// # Errors
     /// [`Error::NotMapped`], [`Error::Twice`], [`Error::NotTheStart`], [`Error::WrongKind`]: what is mapped there stays as it is.
     pub fn vunmap(&self, at: VirtAddr) -> Result<(), Error> {
-        let is_vmap = |area: &Area| matches!(area.kind, Kind::Vmap).then_some(()).ok_or(None);
-        let range = self.claim(at, is_vmap, State::Unmapping)?;
-        self.unmap_claimed(range)
+        let is_vmap = |what: What| (what.made == Made::Vmap).then_some(()).ok_or(None);
+        self.unmap_claimed(self.claim(at, is_vmap, State::Unmapping)?)
     }
 
     /// Maps a physical range, a device's for instance, in the largest pages that fit, and returns the address of its first byte. The
@@ -75,12 +73,11 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let pages = Frame::containing(last).number() - first.number() + 1;
         let fits = |size: &PageSize| first.is_aligned(*size) && pages >= size.frames();
         let align = PageSize::ALL.into_iter().rev().find(fits).unwrap_or_default();
-        let kind = Kind::Phys(range.start());
+        let pages = usize::try_from(pages).unwrap_or(usize::MAX);
+        let what = What::new(Made::Ioremap, pages, range.len(), Location::caller());
+        let what = What { phys: Some(range.start()), ..what };
         let guard = self.options.guard;
-        let what = (kind, usize::try_from(pages).unwrap_or(usize::MAX), range.len());
-        let at = self.make(what, guard, align, Location::caller(), |range| {
-            self.map_large(range, first, attrs)
-        })?;
+        let at = self.make(what, guard, align, |range| self.map_large(range, first, attrs))?;
         at.checked_add(offset).ok_or(wrong)
     }
 
@@ -89,9 +86,12 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// # Errors
     /// As for [`vunmap`](Vmap::vunmap).
     pub fn iounmap(&self, at: VirtAddr) -> Result<(), Error> {
-        let is_phys = |area: &Area| matches!(area.kind, Kind::Phys(_)).then_some(()).ok_or(None);
-        let range = self.claim(at.align_down(PageSize::Size4K), is_phys, State::Unmapping)?;
-        self.unmap_claimed(range)
+        let is_phys = |what: What| (what.made == Made::Ioremap).then_some(()).ok_or(None);
+        self.unmap_claimed(self.claim(
+            at.align_down(PageSize::Size4K),
+            is_phys,
+            State::Unmapping,
+        )?)
     }
 
     /// Maps frames that follow one another, in large pages where they fit. Where small ones were before, an empty table is in the way:

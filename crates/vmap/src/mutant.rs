@@ -42,6 +42,10 @@ pub(crate) enum Mutant {
     StateRelaxed,
     /// An area is claimed without an acquire.
     ClaimRelaxed,
+    /// A record is written before its count has gone up for all to see.
+    PrepareUnfenced,
+    /// Who looks at a record does not look at its count again.
+    LookedAtOnce,
 }
 
 /// Whether this is what is done wrong.

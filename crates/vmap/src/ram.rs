@@ -1,44 +1,44 @@
 //! `vm_map_ram` and `vm_unmap_ram`: maps that are small and do not live long.
 
-use crate::area::{Area, Kind, State};
-use crate::block::{self, Bits, MOST, Own, PAGES};
+use crate::area::{Area, Made, State, What};
+use crate::block::{self, BYTES, Bits, MOST, Own, PAGES};
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::vmap::{PAGE, Vmap};
 use core::panic::Location;
 use grace::Concurrent;
-use machine::{Access, Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
-use maple::Counted;
-use paging::{Attrs, Format};
+use machine::{Access, Frame, Machine, PageSize, VirtAddr, VirtRange};
+use maple::{Counted, try_box};
+use paging::{Attrs, Format, Leaf};
 
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// Maps frames of the caller, one after the other, for a short time. Up to 64 come from this CPU's blocks; more, or where
     /// there is no space for a block, from an area. There is no guard page.
     ///
-    /// Cost from a block: two words of this CPU's own, and [`PageTables::map`](paging::PageTables::map) in a page table that
-    /// no other CPU uses unless it unmaps there: one locked instruction. Not for interrupts.
+    /// Cost from a block: two words of this CPU's own, and for each page a load and a store in a page table that no other CPU
+    /// uses unless it unmaps there, with its lock: one locked instruction. Not for interrupts.
     ///
     /// # Errors
     /// [`Error::ZeroSize`], [`Error::TooLarge`], [`Error::NoSpace`], [`Error::OutOfMemory`], [`Error::Frames`],
     /// [`Error::Tables`]. Nothing is mapped then.
     #[track_caller]
     pub fn vm_map_ram(&self, frames: &[Frame], attrs: Attrs) -> Result<VirtAddr, Error> {
-        self.mapped_bytes(frames.len())?;
-        let caller = Location::caller();
-        let run = if frames.len() <= MOST { self.take_run(frames.len(), caller)? } else { None };
-        let Some(at) = run else {
-            let what = (Kind::Ram, frames.len(), frames.len() as u64 * PAGE);
-            return self.make(what, false, PageSize::Size4K, caller, |range| {
+        let bytes = self.mapped_bytes(frames.len())?;
+        let run = if frames.len() <= MOST { self.take_run(frames.len())? } else { None };
+        let Some((at, leaf)) = run else {
+            let what = What::new(Made::Ram, frames.len(), bytes, Location::caller());
+            return self.make(what, false, PageSize::Size4K, |range| {
                 self.map_frames(range, frames, attrs)
             });
         };
-        let range = VirtRange::new(at, frames.len() as u64 * PAGE).ok_or(Error::NotMapped(at))?;
+        let range = VirtRange::new(at, bytes).ok_or(Error::NotMapped(at))?;
         self.machine().hand_out(None, range);
-        match self.map_frames(range, frames, attrs) {
+        // SAFETY: the run lies in the block, of which this is the table; nobody prunes in a block.
+        match unsafe { self.tables.map_leaf(leaf, at, frames, attrs) } {
             Ok(()) => Ok(at),
             Err(error) => {
                 self.give_run(range);
-                Err(error)
+                Err(error.into())
             }
         }
     }
@@ -50,12 +50,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         frames: &[Frame],
         attrs: Attrs,
     ) -> Result<(), Error> {
-        let supply = |at: VirtAddr, _| {
-            let page = (at.get() - range.start().get()) / PAGE;
-            let none = FrameError::OutOfFrames { order: 0 };
-            Ok((*frames.get(page as usize).ok_or(none)?, PageSize::Size4K))
-        };
-        self.tables.map_with(range, attrs, supply).map_err(|failed| {
+        self.tables.map_frames(range.start(), frames, attrs).map_err(|failed| {
             // SAFETY: the addresses are not handed out before the end of a TLB grace period that begins from here on.
             unsafe { failed.owed.leave() };
             failed.error.into()
@@ -63,25 +58,30 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     }
 
     /// Takes a run of a block; `None` if there is no space for another block.
-    fn take_run(
-        &self,
-        pages: usize,
-        caller: &'static Location<'static>,
-    ) -> Result<Option<VirtAddr>, Error> {
-        let take = || self.local.with(|local| local.blocks.take(&self.flushes, pages)).flatten();
-        if let Some(at) = take() {
-            return Ok(Some(at));
+    #[inline]
+    #[track_caller]
+    fn take_run(&self, pages: usize) -> Result<Option<(VirtAddr, Leaf)>, Error> {
+        match self.local.with(|local| local.blocks.take(&self.flushes, pages)).flatten() {
+            Some(run) => Ok(Some(run)),
+            None => self.take_another(pages),
         }
+    }
+
+    /// This CPU's blocks have no run.
+    #[cold]
+    #[track_caller]
+    fn take_another(&self, pages: usize) -> Result<Option<(VirtAddr, Leaf)>, Error> {
+        let take = || self.local.with(|local| local.blocks.take(&self.flushes, pages)).flatten();
         // What has come due, and, if too much waits, what has not.
         if self.settle_blocks()
-            && let Some(at) = take()
+            && let Some(run) = take()
         {
-            return Ok(Some(at));
+            return Ok(Some(run));
         }
         self.make_room()?;
         let own = match self.orphans.adopt(self.machine()) {
             Some(own) => own,
-            None => match self.new_block(caller) {
+            None => match self.new_block() {
                 Ok(own) => own,
                 Err(Error::NoSpace(_)) => return Ok(None),
                 Err(error) => return Err(error),
@@ -91,7 +91,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         Ok(take())
     }
 
-    /// The blocks of this CPU have no run: a period may have ended that nobody has looked for. Returns whether it is worth trying again.
+    /// A period may have ended that nobody has looked for. Returns whether it is worth trying again.
     fn settle_blocks(&self) -> bool {
         let Some((waiting, Some(target))) = self.local.with(|local| local.blocks.waiting()) else {
             return false;
@@ -103,20 +103,29 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         if waiting <= self.most_waiting(share, target) {
             return false;
         }
-        self.flushes.expedite(self.flushes.target());
+        self.flushes.expedite(target);
         true
     }
 
-    fn new_block(&self, caller: &'static Location<'static>) -> Result<Own, Error> {
-        let area = Counted::new(Area::new(
-            Kind::Block(maple::try_box(Bits::new())?),
-            PAGES,
-            block::BYTES,
-            caller,
-        ))?;
-        let start = self.take(block::BYTES, block::BYTES, area.clone())?;
-        area.set(State::Live);
-        Ok(Own::new(start, area))
+    #[track_caller]
+    fn new_block(&self) -> Result<Own, Error> {
+        let record = Counted::new(Area::new(Some(try_box(Bits::new())?)))?;
+        let area = self.take_new(BYTES, PageSize::Size2M, record)?;
+        area.prepare(What::new(Made::Block, PAGES, BYTES, Location::caller()));
+        let start = area.start();
+        match self.tables.leaf(start) {
+            Ok(leaf) => {
+                if let Some(bits) = area.bits() {
+                    bits.set_leaf(leaf);
+                }
+                area.set(State::Live);
+                Ok(Own { start, area })
+            }
+            Err(error) => {
+                self.put(area);
+                Err(error.into())
+            }
+        }
     }
 
     /// Makes room in this CPU's queue for one block more.
@@ -147,13 +156,22 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
 
     /// Unmaps what [`vm_map_ram`](Vmap::vm_map_ram) mapped, on any CPU. The entries are cleared when it returns; nobody is interrupted.
     ///
-    /// Cost: a lookup, [`PageTables::unmap`](paging::PageTables::unmap) of one page table, and one locked instruction.
+    /// Cost: the block is this CPU's first, or is looked up in a tree; for each page a load and a store in its table, with the
+    /// lock; two locked instructions. Not for interrupts.
     ///
     /// # Errors
     /// [`Error::NotMapped`], [`Error::Twice`], [`Error::NotTheStart`], [`Error::WrongSize`], [`Error::WrongKind`]: what is mapped
     /// there stays as it is.
     pub fn vm_unmap_ram(&self, at: VirtAddr, pages: usize) -> Result<(), Error> {
         self.mapped_bytes(pages)?;
+        // Most often it was mapped here, a moment ago.
+        let here = self.local.with(|local| {
+            let (bits, offset) = local.blocks.first_with(at)?;
+            self.unmap_run(bits, at, offset, pages).ok()
+        });
+        if here.flatten().is_some() {
+            return Ok(());
+        }
         let zone = self.zone_of(at).ok_or(Error::NotMapped(at))?;
         {
             let guard = G::pin();
@@ -162,39 +180,56 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             };
             let start = VirtAddr::new(*range.start() as u64);
             if let Some(bits) = area.get().bits() {
+                let culprit = || area.get().culprit(at, start);
                 let offset = at.get() - start.get();
-                let first = (offset / PAGE) as usize;
-                let culprit = area.get().culprit(at, start);
-                if !offset.is_multiple_of(PAGE) || !bits.is_run(first, pages) {
-                    return Err(match bits.is_busy(first) {
-                        true => Error::WrongSize { area: culprit, pages },
-                        false => Error::NotMapped(at),
-                    });
-                }
-                let run = VirtRange::new(at, pages as u64 * PAGE).ok_or(Error::NotMapped(at))?;
-                if mutant::is(Mutant::GivenBeforeCleared) {
-                    bits.give(first, pages);
-                    return self.unmap_pages(run).map(drop);
-                }
-                // With the table's lock: of two who unmap the same, one finds the pages there.
-                if self.unmap_pages(run)? == 0 && !mutant::is(Mutant::GivenTwice) {
-                    return Err(Error::Twice(culprit));
-                }
-                self.machine().step(Access::Shared);
-                bits.give(first, pages);
-                return Ok(());
+                return self.unmap_run(bits, at, offset, pages).map_err(|wrong| match wrong {
+                    Wrong::Run if bits.is_busy((offset / PAGE) as usize) => {
+                        Error::WrongSize { area: culprit(), pages }
+                    }
+                    Wrong::Run => Error::NotMapped(at),
+                    Wrong::Gone => Error::Twice(culprit()),
+                    Wrong::Tables(error) => error.into(),
+                });
             }
         }
-        let is_ram = |area: &Area| match area.kind {
-            Kind::Ram if area.pages == pages => Ok(()),
-            Kind::Ram => Err(Some(pages)),
+        let is_ram = |what: What| match what.made {
+            Made::Ram if what.pages == pages => Ok(()),
+            Made::Ram => Err(Some(pages)),
             _ => Err(None),
         };
-        let range = self.claim(at, is_ram, State::Unmapping)?;
-        self.unmap_claimed(range)
+        self.unmap_claimed(self.claim(at, is_ram, State::Unmapping)?)
+    }
+
+    /// Unmaps a run of a block that begins so many bytes after its start.
+    #[inline]
+    fn unmap_run(&self, bits: &Bits, at: VirtAddr, offset: u64, pages: usize) -> Result<(), Wrong> {
+        let first = (offset / PAGE) as usize;
+        let Some(leaf) = bits.leaf().filter(|_| offset.is_multiple_of(PAGE)) else {
+            return Err(Wrong::Run);
+        };
+        if !bits.is_run(first, pages) {
+            return Err(Wrong::Run);
+        }
+        // With the table's lock: of two who unmap the same, one finds the pages there.
+        // SAFETY: as in `vm_map_ram`. The addresses are not handed out before the end of a TLB grace period that begins from here on.
+        let unmap = || unsafe { self.tables.unmap_leaf(leaf, at, pages) };
+        if mutant::is(Mutant::GivenBeforeCleared) {
+            bits.give(first, pages);
+            return unmap().map(drop).map_err(Wrong::Tables);
+        }
+        match unmap() {
+            Ok(0) if !mutant::is(Mutant::GivenTwice) => Err(Wrong::Gone),
+            Ok(_) => {
+                self.machine().step(Access::Shared);
+                bits.give(first, pages);
+                Ok(())
+            }
+            Err(error) => Err(Wrong::Tables(error)),
+        }
     }
 
     /// A run in which nothing is mapped waits from now on.
+    #[cold]
     fn give_run(&self, range: VirtRange) {
         let at = range.start();
         let Some(zone) = self.zone_of(at) else { return };
@@ -206,4 +241,14 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             bits.give(first as usize, (range.len() / PAGE) as usize);
         }
     }
+}
+
+/// Why a run of a block is not unmapped.
+enum Wrong {
+    /// There is no such run.
+    Run,
+    /// It was unmapped before.
+    Gone,
+    /// The page tables are not as they should be.
+    Tables(paging::Error),
 }

@@ -3,7 +3,7 @@
 //! To shrink is to cut the area in two, of which the second is given back. To grow is to take a larger area, to map the same frames
 //! there and new ones behind them, and then to unmap the old one: no byte is copied, and whatever fails, the old area is as it was.
 
-use crate::area::{Area, Kind, State};
+use crate::area::{Area, Made, Ours, State, What};
 use crate::error::Error;
 use crate::malloc::{Request, is_vmalloc, rest_of};
 use crate::vmap::{PAGE, Vmap};
@@ -11,7 +11,7 @@ use core::panic::Location;
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
 use maple::Counted;
-use paging::{Attrs, Format, Mapping};
+use paging::{Format, Mapping};
 
 /// Pages that are mapped a second time at once.
 const BATCH: usize = 64;
@@ -36,30 +36,16 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         if bytes > self.space.len() {
             return Err(Error::TooLarge(bytes));
         }
-        let old = self.claim(at, is_vmalloc, State::Unmapping)?;
-        let wanted = VirtRange::new(at, bytes.div_ceil(PAGE) * PAGE).ok_or(Error::TooLarge(bytes));
-        let done = wanted.and_then(|wanted| match wanted.len() > old.len() {
-            true => self.grow(old, bytes, caller).map(Some),
-            false => self.shrink(old, self.whole_pages(wanted), bytes, caller),
-        });
-        match done {
-            Ok(Some(moved)) => return Ok(moved),
-            Ok(None) => {}
-            Err(error) => {
-                self.of_area(at, |area| area.set(State::Live));
-                return Err(error);
-            }
-        }
-        self.of_area(at, |area| {
-            area.set_bytes(bytes);
+        let area = self.claim(at, is_vmalloc, State::Unmapping)?;
+        let done = match (area.mapped(), VirtRange::new(at, bytes.div_ceil(PAGE) * PAGE)) {
+            (Some(old), Some(new)) if new.len() > old.len() => self.grow(area, old, bytes, caller),
+            (Some(old), Some(new)) => self.shrink(area, old, self.whole_pages(new), bytes, caller),
+            _ => Err(Error::TooLarge(bytes)),
+        };
+        if done.is_err() {
             area.set(State::Live);
-        });
-        Ok(at)
-    }
-
-    fn of_area<T>(&self, at: VirtAddr, f: impl FnOnce(&Area) -> T) -> Option<T> {
-        let guard = G::pin();
-        Some(f(self.zone_of(at)?.tree().load(&guard, at.get() as usize)?.get()))
+        }
+        done
     }
 
     /// The range, up to the end of the page that its last address lies in.
@@ -72,61 +58,67 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// Gives back what lies beyond `kept`.
     fn shrink(
         &self,
+        area: Ours,
         old: VirtRange,
         kept: VirtRange,
         bytes: u64,
         caller: &'static Location<'static>,
-    ) -> Result<Option<VirtAddr>, Error> {
+    ) -> Result<VirtAddr, Error> {
         let at = old.start();
-        let Some(gone) = kept.end().and_then(|end| rest_of(old, end)) else { return Ok(None) };
-        let zone = self.zone_of(at).ok_or(Error::NotMapped(at))?;
-        let taken = {
-            let guard = G::pin();
-            let found = zone.tree().lookup(&guard, at.get() as usize);
-            found.map_or(old.len(), |(range, _)| crate::zone::length(&range))
+        let Some(gone) = kept.end().and_then(|end| rest_of(old, end)) else {
+            area.set_bytes(bytes);
+            area.set(State::Live);
+            return Ok(at);
         };
-        // The first page that goes guards the rest.
-        let border = gone.start().checked_add(taken - old.len()).ok_or(Error::NotMapped(at))?;
-        let pages = |range: VirtRange| (range.len() / PAGE) as usize;
-        let area =
-            |range, bytes| Counted::new(Area::new(Kind::Vmalloc, pages(range), bytes, caller));
-        let (front, rest) = (area(kept, bytes)?, area(gone, gone.len())?);
-        front.set(State::Unmapping);
+        // The first page that goes guards the rest, if there was a guard.
+        let guard = area.len() - old.len();
+        let border = gone.start().checked_add(guard).ok_or(Error::NotMapped(at))?;
+        let zone = self.zone_of(at).ok_or(Error::NotMapped(at))?;
+        let (front, rest) = (Counted::new(Area::new(None))?, Counted::new(Area::new(None))?);
+        let (front, rest) = zone.cut(self.machine(), area, border, front, rest)?;
+        let what = |range: VirtRange, bytes| {
+            What::new(Made::Vmalloc, (range.len() / PAGE) as usize, bytes, caller)
+        };
+        front.prepare(what(kept, bytes));
+        rest.prepare(what(gone, gone.len()));
         rest.set(State::Unmapping);
-        zone.cut(self.machine(), at, border, front, rest)?;
         self.depopulate(gone);
-        self.put(border);
-        Ok(None)
+        self.put(rest);
+        front.set(State::Live);
+        Ok(at)
     }
 
     /// The same frames in a larger area, and more.
     fn grow(
         &self,
+        area: Ours,
         old: VirtRange,
         bytes: u64,
         caller: &'static Location<'static>,
     ) -> Result<VirtAddr, Error> {
         let first = self.tables.walk(&G::pin()).get(old.start());
         let align = first.map_or(PageSize::Size4K, |page| page.size);
-        let request = Request { guard: self.options.guard, ..Request::new(bytes) };
-        let what = (Kind::Vmalloc, bytes.div_ceil(PAGE) as usize, bytes);
-        let moved = self.make(what, request.guard, align, caller, |new| {
-            let twice = VirtRange::new(new.start(), old.len()).ok_or(Error::TooLarge(bytes))?;
-            let more = VirtRange::between(
-                twice.end().unwrap_or(new.start()),
-                new.end().unwrap_or(new.start()),
-            );
-            let done = self.map_again(old, new.start());
-            let done =
-                done.and_then(|()| more.map_or(Ok(()), |more| self.populate(more, &request)));
-            if done.is_err() {
+        let guard = area.len() > old.len();
+        let request = Request { guard, ..Request::new(bytes) };
+        let what = What::new(Made::Vmalloc, bytes.div_ceil(PAGE) as usize, bytes, caller);
+        let moved = self.make(what, guard, align, |new| {
+            let end = new.start().checked_add(old.len()).ok_or(Error::TooLarge(bytes))?;
+            let done = self.map_again(old, new.start()).and_then(|()| match rest_of(new, end) {
+                Some(more) => self.populate(more, &request),
+                None => Ok(()),
+            });
+            if done.is_err()
+                && let Some(twice) = VirtRange::between(new.start(), end)
+            {
                 // The frames are the old area's.
                 let _ = self.unmap_pages(twice);
             }
             done
         })?;
         // It was mapped whole, and is nobody else's: it cannot fail.
-        self.unmap_claimed(old)?;
+        let unmapped = self.unmap_pages(old);
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+        self.put(area);
         Ok(moved)
     }
 
@@ -135,26 +127,24 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let mut at = range.start();
         while let Some(rest) = rest_of(range, at) {
             let mut frames = [Frame::default(); BATCH];
-            let (mut len, mut first) = (0, None);
-            {
+            let mut len = 0;
+            let first = {
                 let guard = G::pin();
-                let pages = self.tables.walk(&guard).pages(rest).take(BATCH);
+                let walk = || self.tables.walk(&guard);
+                let pages = walk().pages(rest).take(BATCH);
                 for page in pages.take_while(|page| page.size == PageSize::Size4K) {
                     frames[len] = page.frame;
                     len += 1;
-                    first.get_or_insert(page);
                 }
-                first = first.or_else(|| self.tables.walk(&guard).get(at));
-            }
-            let Some(page) = first else { return Err(Error::NotMapped(at)) };
-            let bytes = if len == 0 { page.size.bytes() } else { len as u64 * PAGE };
+                walk().get(at).ok_or(Error::NotMapped(at))?
+            };
+            let bytes = if len == 0 { first.size.bytes() } else { len as u64 * PAGE };
             let offset = at.get() - range.start().get();
             let new = to.checked_add(offset).and_then(|new| VirtRange::new(new, bytes));
             let new = new.ok_or(Error::TooLarge(bytes))?;
-            let attrs = Attrs { ..page.attrs };
             match len {
-                0 => self.map_large(new, page.frame, attrs)?,
-                _ => self.map_frames(new, &frames[..len], attrs)?,
+                0 => self.map_large(new, first.frame, first.attrs)?,
+                _ => self.map_frames(new, &frames[..len], first.attrs)?,
             }
             at = at.checked_add(bytes).ok_or(Error::TooLarge(bytes))?;
         }

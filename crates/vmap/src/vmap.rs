@@ -1,6 +1,6 @@
 //! A space for areas, and how an area is made and taken apart.
 
-use crate::area::{Area, Kind, State};
+use crate::area::{Area, List, Ours, State, What};
 use crate::block::{self, Blocks, Orphans};
 use crate::error::Error;
 use crate::flushes::Flushes;
@@ -10,7 +10,6 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
-use core::panic::Location;
 use grace::Concurrent;
 use machine::{Access, CpuLocal, Machine, PageSize, VirtAddr, VirtRange};
 use maple::Counted;
@@ -45,8 +44,8 @@ impl Default for Options {
 #[derive(Default)]
 pub(crate) struct Local {
     pub(crate) blocks: Blocks,
-    /// The first of the areas that were freed in interrupts; 0 if none was.
-    pub(crate) doomed: u64,
+    /// Areas that were freed in interrupts.
+    pub(crate) doomed: List,
     /// Unmappings since somebody has looked for the end of a period.
     unmapped: u64,
 }
@@ -168,32 +167,44 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         self.machine().current().index().min(common)
     }
 
-    /// Takes addresses for an area: from this CPU's zone, or, if that has none, from others; before that is given up, all that
+    /// Takes addresses for an area: what was kept by this CPU's zone, or new ones.
+    fn take(&self, bytes: u64, align: PageSize) -> Result<Ours, Error> {
+        if align == PageSize::Size4K
+            && let Some(zone) = self.zones.get(self.first_zone(bytes))
+            && let Some(area) = zone.take_kept(&self.flushes, bytes)
+        {
+            return Ok(area);
+        }
+        self.take_new(bytes, align, Counted::new(Area::new(None))?)
+    }
+
+    /// Takes addresses for a record: from this CPU's zone, or, if that has none, from others; before that is given up, all that
     /// waits comes back.
-    pub(crate) fn take(
+    pub(crate) fn take_new(
         &self,
         bytes: u64,
-        align: u64,
-        mut area: Counted<Area>,
-    ) -> Result<VirtAddr, Error> {
+        align: PageSize,
+        mut record: Counted<Area>,
+    ) -> Result<Ours, Error> {
         let first = self.first_zone(bytes);
         let zones = || {
             let others = (0..self.zones.len()).rev().filter(move |zone| *zone != first);
             core::iter::once(first).chain(others).filter_map(|zone| self.zones.get(zone))
         };
+        let take = |zone: &Zone<G>, record| zone.take(self.machine(), bytes, align.bytes(), record);
         for attempt in 0..2 {
             for zone in zones() {
-                area = match zone.take(&self.flushes, bytes, align, area) {
-                    Ok(at) => return Ok(at),
-                    Err((Error::NoSpace(_), area)) => area,
+                record = match take(zone, record) {
+                    Ok(area) => return Ok(area),
+                    Err((Error::NoSpace(_), record)) => record,
                     Err((error, _)) => return Err(error),
                 };
                 // Its own first: what waits there comes back at the price of a flush.
                 if attempt == 0 && zone.waiting() >= bytes {
                     self.hurry_zone(zone);
-                    area = match zone.take(&self.flushes, bytes, align, area) {
-                        Ok(at) => return Ok(at),
-                        Err((Error::NoSpace(_), area)) => area,
+                    record = match take(zone, record) {
+                        Ok(area) => return Ok(area),
+                        Err((Error::NoSpace(_), record)) => record,
                         Err((error, _)) => return Err(error),
                     };
                 }
@@ -210,24 +221,22 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         if let Some(target) = zone.first_target(self.machine()) {
             self.flushes.expedite(target);
         }
-        zone.purge(&self.flushes);
+        zone.purge(&self.flushes, true);
     }
 
     /// Makes an area: takes addresses, has `fill` map them, and shows it to readers as live. If `fill` fails, the addresses
     /// wait: something may have been mapped there for a moment.
     pub(crate) fn make(
         &self,
-        what: (Kind, usize, u64),
+        what: What,
         guard: bool,
         align: PageSize,
-        caller: &'static Location<'static>,
         fill: impl FnOnce(VirtRange) -> Result<(), Error>,
     ) -> Result<VirtAddr, Error> {
-        let (kind, pages, bytes) = what;
-        let mapped = self.mapped_bytes(pages)?;
-        let taken = mapped + if guard { PAGE } else { 0 };
-        let area = Counted::new(Area::new(kind, pages, bytes, caller))?;
-        let at = self.take(taken, align.bytes(), area.clone())?;
+        let mapped = self.mapped_bytes(what.pages)?;
+        let area = self.take(mapped + if guard { PAGE } else { 0 }, align)?;
+        area.prepare(what);
+        let at = area.start();
         let range = VirtRange::new(at, mapped).ok_or(Error::TooLarge(mapped))?;
         self.machine().hand_out(None, range);
         if mutant::is(Mutant::LiveBeforeMapped) {
@@ -240,7 +249,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
                 Ok(at)
             }
             Err(error) => {
-                self.put(at);
+                self.put(area);
                 Err(error)
             }
         }
@@ -255,73 +264,79 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         if bytes > self.space.len() { Err(Error::TooLarge(bytes)) } else { Ok(bytes) }
     }
 
-    /// Takes the area that begins at `at`, of a kind that is right, for unmapping: nobody else does from then on. Returns the
-    /// addresses that are mapped.
+    /// Takes the area that begins at `at`, if it is right for the caller, who has it to himself then. `is_right` fails with the
+    /// pages that are wrong, or for its kind.
     pub(crate) fn claim(
         &self,
         at: VirtAddr,
-        is_right: impl FnOnce(&Area) -> Result<(), Option<usize>>,
+        is_right: impl FnOnce(What) -> Result<(), Option<usize>>,
         to: State,
-    ) -> Result<VirtRange, Error> {
+    ) -> Result<Ours, Error> {
         let zone = self.zone_of(at).ok_or(Error::NotMapped(at))?;
         let guard = G::pin();
         let Some((range, area)) = zone.tree().lookup(&guard, at.get() as usize) else {
             return Err(Error::NotMapped(at));
         };
         let (start, area) = (VirtAddr::new(*range.start() as u64), area.get());
-        let culprit = area.culprit(at, start);
-        if area.state() == State::Waiting {
-            return Err(Error::Twice(culprit));
+        let culprit = || area.culprit(at, start);
+        let not_live = |state| match state {
+            // Nobody has been told of it, or it is long gone.
+            State::Ready | State::Mapping => Error::NotMapped(at),
+            _ => Error::Twice(culprit()),
+        };
+        match area.state() {
+            state @ (State::Ready | State::Mapping | State::Waiting) => {
+                return Err(not_live(state));
+            }
+            _ if start != at => return Err(Error::NotTheStart(culprit())),
+            _ => {}
         }
-        if start != at {
-            return Err(Error::NotTheStart(culprit));
-        }
-        is_right(area).map_err(|pages| match pages {
-            Some(pages) => Error::WrongSize { area: culprit, pages },
-            None => Error::WrongKind(culprit),
-        })?;
+        let is_right = |what| {
+            is_right(what).map_err(|pages| match pages {
+                Some(pages) => Error::WrongSize { area: culprit(), pages },
+                None => Error::WrongKind(culprit()),
+            })
+        };
         self.machine().step(Access::Shared);
         if mutant::is(Mutant::ClaimInTwo) && area.state() == State::Live {
             // Whatever it has become meanwhile.
             self.machine().step(Access::Shared);
-            area.set(State::Live);
+            // SAFETY: none. It is what must be caught.
+            unsafe { Ours::of(area) }.set(State::Live);
         }
-        match area.change(State::Live, to) {
-            Ok(()) => VirtRange::new(start, area.pages as u64 * PAGE).ok_or(Error::NotMapped(at)),
-            // Nobody has been told of it yet.
-            Err(State::Mapping) => Err(Error::NotMapped(at)),
-            Err(_) => Err(Error::Twice(culprit)),
-        }
+        area.claim(to, is_right, not_live)?;
+        // SAFETY: it was claimed just now.
+        Ok(unsafe { Ours::of(area) })
     }
 
     /// Unmaps the pages of an area that the caller has claimed; its addresses wait.
-    pub(crate) fn unmap_claimed(&self, range: VirtRange) -> Result<(), Error> {
+    pub(crate) fn unmap_claimed(&self, area: Ours) -> Result<(), Error> {
         if mutant::is(Mutant::NumberedBeforeCleared) {
-            self.put(range.start());
-            return self.unmap_pages(range).map(drop);
+            let range = area.mapped();
+            self.put(area);
+            return range.map_or(Ok(()), |range| self.unmap_pages(range).map(drop));
         }
-        self.unmap_pages(range)?;
-        self.put(range.start());
+        if let Some(range) = area.mapped()
+            && let Err(error) = self.unmap_pages(range)
+        {
+            // Somebody has scribbled on the tables.
+            area.set(State::Live);
+            return Err(error);
+        }
+        self.put(area);
         Ok(())
     }
 
     /// Takes pages out, and leaves their flush to the grace period. Returns how many there were.
     pub(crate) fn unmap_pages(&self, range: VirtRange) -> Result<usize, Error> {
-        let mut pages = 0;
-        match self.tables.unmap(range, |_| pages += 1) {
-            Ok(owed) => {
-                // SAFETY: the addresses are not handed out before the end of a TLB grace period that begins from here on.
-                unsafe { owed.leave() };
-                Ok(pages)
-            }
-            Err(failed) => Err(failed.error.into()),
-        }
+        // SAFETY: the addresses are not handed out before the end of a TLB grace period that begins from here on.
+        Ok(unsafe { self.tables.unmap_lazily(range, |_, _| ()) }?)
     }
 
     /// The addresses of an area wait from now on. If too many do, they come back at the price of a flush.
-    pub(crate) fn put(&self, at: VirtAddr) {
-        let Some(zone) = self.zone_of(at) else { return };
-        let waiting = zone.put(&self.flushes, at);
+    pub(crate) fn put(&self, area: Ours) {
+        let Some(zone) = self.zone_of(area.start()) else { return };
+        let waiting = zone.put(&self.flushes, area);
         let look = self.local.with(|local| {
             local.unmapped += 1;
             local.unmapped.is_multiple_of(LOOK_AFTER.max(self.machine().count() as u64))
@@ -362,7 +377,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             }
             self.flushes.expedite(self.flushes.target());
             for zone in &self.zones {
-                zone.purge(&self.flushes);
+                zone.purge(&self.flushes, false);
             }
         }
     }
@@ -385,7 +400,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             if let Some(target) = zone.first_target(self.machine()) {
                 self.flushes.advance(target);
             }
-            zone.purge(&self.flushes);
+            zone.purge(&self.flushes, true);
         }
     }
 
@@ -394,8 +409,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     pub fn idle(&self) {
         self.poll();
         self.give_back_free(0);
-        loop {
-            let Some(Some(own)) = self.local.with(|local| local.blocks.pop()) else { break };
+        while let Some(Some(own)) = self.local.with(|local| local.blocks.pop()) {
             if let Err(own) = self.orphans.leave(self.machine(), own) {
                 // Without memory for it, it stays.
                 let _ = self.keep_block(own);
@@ -407,8 +421,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// Blocks of this CPU that are all free go back to their zones, but for so many.
     fn give_back_free(&self, keep: usize) {
         while let Some(Some(own)) = self.local.with(|local| local.blocks.pop_free(keep)) {
-            own.area().set(State::Unmapping);
-            self.put(own.start);
+            own.area.set(State::Unmapping);
+            self.put(own.area);
         }
     }
 }

@@ -3,40 +3,55 @@
 //! Each CPU has one that it takes addresses from first, and one is common to all, for what is large. So CPUs meet only where one
 //! unmaps what another has mapped, or has run out.
 //!
+//! # How areas come back
+//! An area that was unmapped is put at the end of the zone's queue. When its period is over, and somebody wants one, or the
+//! queue is long, it comes back: if it is small and not too many of its size are there it is *kept*, tree and record as they are, for
+//! the next who wants as many pages. So in the steady state taking an area and giving it back is some words, with the lock. Else it
+//! leaves the tree. What is kept leaves it when space is short.
+//!
 //! # Why it is right
-//! The tree and the queue are changed with the zone's lock held; the tree is read without it. An area stays in the tree from
-//! the moment that its addresses are taken until its TLB grace period is over: so they cannot be taken twice, and
+//! The tree, the queue and what is kept are changed with the zone's lock held; the tree is read without it. An area stays in
+//! the tree from the moment that its addresses are taken until its TLB grace period is over: so they cannot be taken twice, and
 //! are not handed out too early (I4). What lies outside of the zone is taken by a *wall*, so that every hole of the tree is
 //! free addresses of the zone, and the largest of them is at the tree's top.
 //!
-//! The queue is in order of periods, since each period is numbered with the lock held. It is linked by the areas' addresses, through the
-//! areas themselves, so putting one there allocates nothing and cannot fail. Taking one out of the tree needs memory, as each
-//! write beside readers does: if there is none, it stays, and is tried again.
+//! The queue is in order of periods, since each period is numbered with the lock held. Putting an area there allocates nothing and
+//! cannot fail. Taking one out of the tree needs memory, as each write beside readers does: if there is none, it stays, and is
+//! tried again.
 //!
 //! Interrupt handlers do not take the lock.
 
-use crate::area::Area;
+use crate::area::{Area, List, Ours, State};
 use crate::error::Error;
 use crate::flushes::Flushes;
 use core::sync::atomic::{AtomicU64, Ordering};
 use grace::Concurrent;
-use machine::{Machine, VirtAddr, VirtRange, lock};
+use machine::{Machine, PageSize, VirtAddr, VirtRange, lock};
 use maple::{Counted, MapleTree, Nodes, OwnerLock, WriteToken};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 pub(crate) type Tree<G> = MapleTree<Counted<Area>, G, Nodes, OwnerLock>;
 
-/// As many areas as come back while an address is taken or given: more than one, so that the queue gets shorter.
-const BACK: usize = 2;
+/// As many areas as come back at most while one is taken, if none of its size is kept.
+const BACK: usize = 8;
+/// From so many areas on in the queue, two come back while one is put there.
+const QUEUE: usize = 4096;
 /// As many areas as come back with the lock taken once.
 const BATCH: usize = 32;
+/// Areas of so many pages at most, guard page included, are kept.
+const KEPT_PAGES: usize = 72;
+/// As many of one size are kept.
+const KEPT: usize = 256;
+/// One part in so many of the zone is kept at most.
+const KEPT_PART: u64 = 8;
 
 /// What the lock is for.
-pub(crate) struct Held {
+struct Held {
     token: WriteToken,
-    /// Where the first area that waits begins, and the last; 0 if none does.
-    first: u64,
-    last: u64,
+    /// Areas that wait, in the order of their periods.
+    queue: List,
+    /// Areas that are kept, by their pages.
+    kept: [List; KEPT_PAGES + 1],
 }
 
 /// A part of the space.
@@ -45,9 +60,11 @@ pub(crate) struct Zone<G: Concurrent> {
     range: VirtRange,
     tree: Tree<G>,
     held: SpinMutex<Held>,
-    /// Bytes that are taken, those that wait, and areas. Written with the lock held.
+    /// Bytes of areas that are in use or wait; of those that wait; of those that are kept; and how many are in use or wait. Written with
+    /// the lock held.
     used: AtomicU64,
     waiting: AtomicU64,
+    kept: AtomicU64,
     areas: AtomicU64,
 }
 
@@ -60,25 +77,25 @@ impl<G: Concurrent> Zone<G> {
     /// The zone of a range, which is not empty.
     pub(crate) fn new(range: VirtRange) -> Result<Self, Error> {
         let (tree, token) = Tree::with_token_in();
-        let held = SpinMutex::new(Held { token, first: 0, last: 0 });
+        let kept = core::array::from_fn(|_| List::default());
+        let held = SpinMutex::new(Held { token, queue: List::default(), kept });
         let count = || AtomicU64::new(0);
-        let zone = Zone { range, tree, held, used: count(), waiting: count(), areas: count() };
+        let (used, waiting, kept, areas) = (count(), count(), count(), count());
+        let zone = Zone { range, tree, held, used, waiting, kept, areas };
         zone.wall_in()?;
         Ok(zone)
     }
 
     fn wall_in(&self) -> Result<(), Error> {
-        use crate::area::Kind::Wall;
-        let wall = Counted::new(Area::new(Wall, 0, 0, core::panic::Location::caller()))?;
+        let wall = Counted::new(Area::new(None))?;
         let mut held = self.held.lock();
         let mut writer = self.tree.writer(&mut held.token).map_err(refused)?;
         if let Some(below) = self.range.start().get().checked_sub(1) {
             writer.store_range(0..=below as usize, wall.clone()).map_err(|no| refused(no.error))?;
         }
         if let Some(end) = self.range.end() {
-            writer
-                .store_range(end.get() as usize..=usize::MAX, wall)
-                .map_err(|no| refused(no.error))?;
+            let beyond = end.get() as usize..=usize::MAX;
+            writer.store_range(beyond, wall).map_err(|no| refused(no.error))?;
         }
         Ok(())
     }
@@ -100,6 +117,10 @@ impl<G: Concurrent> Zone<G> {
         self.waiting.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn kept(&self) -> u64 {
+        self.kept.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn areas(&self) -> u64 {
         self.areas.load(Ordering::Relaxed)
     }
@@ -108,108 +129,157 @@ impl<G: Concurrent> Zone<G> {
         lock(machine, &self.held)
     }
 
-    /// Takes `bytes` addresses that begin at a multiple of `align`, for an area. Areas whose period is over come back
-    /// first.
+    /// An area of so many bytes that was kept; if there is none, some whose period is over come back. The lock, and the record's
+    /// line.
+    pub(crate) fn take_kept<M: Machine>(&self, flushes: &Flushes<M>, bytes: u64) -> Option<Ours> {
+        let mut held = self.lock(flushes.machine());
+        if held.kept.get(pages(bytes))?.first().is_none() {
+            self.come_back(&mut held, flushes.done(), BACK);
+        }
+        let area = held.kept.get_mut(pages(bytes))?.pop()?;
+        count(&self.kept, |kept| kept - bytes);
+        self.grown(bytes);
+        Some(area)
+    }
+
+    /// Takes `bytes` addresses that begin at a multiple of `align`, for the area of this record. What is kept leaves the tree for it, if it
+    /// must.
     ///
-    /// Cost: a lock, two writes to the tree (one more for each area that comes back).
+    /// Cost: a lock, and a write to the tree.
     pub(crate) fn take<M: Machine>(
         &self,
-        flushes: &Flushes<M>,
+        machine: &M,
         bytes: u64,
         align: u64,
-        area: Counted<Area>,
+        record: Counted<Area>,
+    ) -> Result<Ours, (Error, Counted<Area>)> {
+        let mut held = self.lock(machine);
+        // SAFETY: it is made here; it is in the tree from where this is used.
+        let area = unsafe { Ours::of(&record) };
+        let mut record = record;
+        loop {
+            record = match self.place(&mut held, bytes, align, record) {
+                Ok(start) => {
+                    area.place(start, bytes);
+                    self.grown(bytes);
+                    return Ok(area);
+                }
+                Err((Error::NoSpace(_), record)) if self.drop_kept(&mut held, BATCH) != 0 => record,
+                Err(no) => return Err(no),
+            }
+        }
+    }
+
+    /// There is an area of so many bytes more.
+    fn grown(&self, bytes: u64) {
+        count(&self.used, |used| used + bytes);
+        count(&self.areas, |areas| areas + 1);
+    }
+
+    fn place(
+        &self,
+        held: &mut Held,
+        bytes: u64,
+        align: u64,
+        record: Counted<Area>,
     ) -> Result<VirtAddr, (Error, Counted<Area>)> {
-        let mut held = self.lock(flushes.machine());
-        self.come_back(&mut held, flushes.done(), BACK);
         let bounds = match self.range.last() {
             Some(last) => self.range.start().get() as usize..=last.get() as usize,
-            None => return Err((Error::NoSpace(bytes), area)),
+            None => return Err((Error::NoSpace(bytes), record)),
         };
         let mut writer = match self.tree.writer(&mut held.token) {
             Ok(writer) => writer,
-            Err(error) => return Err((refused(error), area)),
+            Err(error) => return Err((refused(error), record)),
         };
-        match writer.alloc_range(bounds, bytes as usize, align as usize, area) {
-            Ok(start) => {
-                count(&self.used, |used| used + bytes);
-                count(&self.areas, |areas| areas + 1);
-                Ok(VirtAddr::new(start as u64))
-            }
+        match writer.alloc_range(bounds, bytes as usize, align as usize, record) {
+            Ok(start) => Ok(VirtAddr::new(start as u64)),
             Err(no) if no.error == maple::Error::NoSpace => Err((Error::NoSpace(bytes), no.entry)),
             Err(no) => Err((refused(no.error), no.entry)),
         }
     }
 
-    /// An area whose pages are gone, and whose addresses wait from now on; the caller has it to himself. Areas whose period is
-    /// over come back. Returns how many bytes wait in the zone.
-    pub(crate) fn put<M: Machine>(&self, flushes: &Flushes<M>, start: VirtAddr) -> u64 {
+    /// An area whose pages are gone; its addresses wait from now on. Returns how many bytes wait in the zone.
+    pub(crate) fn put<M: Machine>(&self, flushes: &Flushes<M>, area: Ours) -> u64 {
         let mut held = self.lock(flushes.machine());
-        let guard = G::pin();
-        let Some((range, area)) = self.tree.lookup(&guard, start.get() as usize) else { return 0 };
         // With the lock held: so the queue is in order.
-        area.get().wait(flushes.target());
-        area.get().set_next(0);
-        match self.tree.load(&guard, held.last as usize).filter(|_| held.last != 0) {
-            Some(last) => last.get().set_next(start.get()),
-            None => held.first = start.get(),
+        area.wait(flushes.target());
+        held.queue.push(area);
+        count(&self.waiting, |waiting| waiting + area.len());
+        if held.queue.len() > QUEUE {
+            self.come_back(&mut held, flushes.done(), 2);
         }
-        held.last = start.get();
-        count(&self.waiting, |waiting| waiting + length(&range));
-        self.come_back(&mut held, flushes.done(), BACK);
         self.waiting()
     }
 
-    /// The addresses of areas whose period is over are free; at most `most` of them, the oldest first. Returns how many.
+    /// Areas whose period is over come back, the oldest first: they are kept, or leave the tree. Returns how many.
     fn come_back(&self, held: &mut Held, done: u64, most: usize) -> usize {
         let mut back = 0;
-        while back < most && held.first != 0 {
-            let start = held.first as usize;
-            let next = {
-                let guard = G::pin();
-                match self.tree.load(&guard, start) {
-                    Some(area) if area.get().target() > done => break,
-                    Some(area) => area.get().next(),
-                    None => break,
-                }
-            };
-            let Ok(mut writer) = self.tree.writer(&mut held.token) else { break };
-            // Without memory for it, it stays.
-            let Ok(Some((range, _area))) = writer.erase(start) else { break };
-            drop(writer);
-            held.first = next;
-            if next == 0 {
-                held.last = 0;
+        while back < most
+            && let Some(area) = held.queue.first().filter(|area| area.target() <= done)
+        {
+            let bytes = area.len();
+            let room = self.kept() + bytes <= self.range.len() / KEPT_PART;
+            let kept = held.kept.get_mut(pages(bytes)).filter(|kept| room && kept.len() < KEPT);
+            held.queue.pop();
+            if let Some(kept) = kept.filter(|_| area.bits().is_none()) {
+                area.set(State::Ready);
+                kept.push(area);
+                count(&self.kept, |kept| kept + bytes);
+            } else if !self.drop_area(held, area) {
+                held.queue.push_first(area);
+                break;
             }
-            let bytes = length(&range);
-            count(&self.used, |used| used - bytes);
             count(&self.waiting, |waiting| waiting - bytes);
+            count(&self.used, |used| used - bytes);
             count(&self.areas, |areas| areas - 1);
             back += 1;
         }
         back
     }
 
-    /// As many areas as there are whose period is over come back, with the lock taken for some of them at a time. Returns how many.
-    pub(crate) fn purge<M: Machine>(&self, flushes: &Flushes<M>) -> usize {
-        let mut all = 0;
+    /// Areas that are kept leave the tree. Returns how many.
+    fn drop_kept(&self, held: &mut Held, most: usize) -> usize {
+        let mut dropped = 0;
+        for size in 0..held.kept.len() {
+            while dropped < most
+                && let Some(area) = held.kept[size].pop()
+            {
+                let bytes = area.len();
+                if !self.drop_area(held, area) {
+                    held.kept[size].push_first(area);
+                    return dropped;
+                }
+                count(&self.kept, |kept| kept - bytes);
+                dropped += 1;
+            }
+        }
+        dropped
+    }
+
+    /// An area leaves the tree, and is not to be used any more. Returns whether it did: there may be no memory for it.
+    fn drop_area(&self, held: &mut Held, area: Ours) -> bool {
+        let Ok(mut writer) = self.tree.writer(&mut held.token) else { return false };
+        matches!(writer.erase(area.start().get() as usize), Ok(Some(_)))
+    }
+
+    /// As many areas as there are whose period is over come back, with the lock taken for some of them at a time; what is kept
+    /// leaves the tree, if it is not to be kept.
+    pub(crate) fn purge<M: Machine>(&self, flushes: &Flushes<M>, keep: bool) {
         loop {
             let mut held = self.lock(flushes.machine());
-            let back = self.come_back(&mut held, flushes.done(), BATCH);
-            all += back;
+            let mut back = self.come_back(&mut held, flushes.done(), BATCH);
+            if !keep {
+                back += self.drop_kept(&mut held, BATCH);
+            }
             if back < BATCH {
-                return all;
+                return;
             }
         }
     }
 
     /// The period of the area that has waited longest, if any waits.
     pub(crate) fn first_target<M: Machine>(&self, machine: &M) -> Option<u64> {
-        let held = self.lock(machine);
-        if held.first == 0 {
-            return None;
-        }
-        let guard = G::pin();
-        Some(self.tree.load(&guard, held.first as usize)?.get().target())
+        self.lock(machine).queue.first().map(Ours::target)
     }
 
     /// Cuts an area in two, which the caller has to himself: `front` is what it is up to `border`, `rest` from there on. Both, or
@@ -217,22 +287,28 @@ impl<G: Concurrent> Zone<G> {
     pub(crate) fn cut<M: Machine>(
         &self,
         machine: &M,
-        start: VirtAddr,
+        area: Ours,
         border: VirtAddr,
         front: Counted<Area>,
         rest: Counted<Area>,
-    ) -> Result<(), Error> {
+    ) -> Result<(Ours, Ours), Error> {
         let mut held = self.lock(machine);
         let mut writer = self.tree.writer(&mut held.token).map_err(refused)?;
-        let Some((range, _)) = writer.lookup(start.get() as usize) else {
-            return Err(Error::NotMapped(start));
-        };
-        let border = border.get() as usize;
+        let (start, len) = (area.start(), area.len());
+        let middle = border.get() as usize;
+        let end = (start.get() + (len - 1)) as usize;
         writer.preallocate_writes(2).map_err(refused)?;
-        writer.store_range(border..=*range.end(), rest).map_err(|no| refused(no.error))?;
-        writer.store_range(*range.start()..=border - 1, front).map_err(|no| refused(no.error))?;
+        // SAFETY: they are made here, and in the tree when this returns.
+        let ours = unsafe { (Ours::of(&front), Ours::of(&rest)) };
+        writer.store_range(middle..=end, rest).map_err(|no| refused(no.error))?;
+        writer
+            .store_range(start.get() as usize..=middle - 1, front)
+            .map_err(|no| refused(no.error))?;
+        let first = border.get() - start.get();
+        ours.0.place(start, first);
+        ours.1.place(border, len - first);
         count(&self.areas, |areas| areas + 1);
-        Ok(())
+        Ok(ours)
     }
 
     /// The largest free run, in bytes; beside a writer a hint.
@@ -241,13 +317,13 @@ impl<G: Concurrent> Zone<G> {
     }
 }
 
-/// The bytes of a range.
-pub(crate) fn length(range: &core::ops::RangeInclusive<usize>) -> u64 {
-    (range.end() - range.start()) as u64 + 1
+/// The pages of so many bytes.
+fn pages(bytes: u64) -> usize {
+    (bytes / PageSize::Size4K.bytes()) as usize
 }
 
 /// The tree refuses a write: there is no memory, or, never, it is asked for nonsense.
-pub(crate) fn refused(error: maple::Error) -> Error {
+fn refused(error: maple::Error) -> Error {
     debug_assert_eq!(error, maple::Error::OutOfMemory);
     Error::OutOfMemory
 }

@@ -72,7 +72,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// A flush of a space need not drop what is global.
-    fn check_global(&self, range: VirtRange, attrs: Attrs) -> core::result::Result<(), Error> {
+    pub(super) fn check_global(
+        &self,
+        range: VirtRange,
+        attrs: Attrs,
+    ) -> core::result::Result<(), Error> {
         match self.space() {
             Some(_) if attrs.flags.contains(Flags::GLOBAL) => Err(Error::Global(range.start())),
             _ => Ok(()),
@@ -80,7 +84,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// Unmaps what was mapped, from `start` up to `end`, and takes out the tables made for `end`.
-    fn undo(&self, start: VirtAddr, end: VirtAddr, owed: &mut Owed<'_, M, F, G>) {
+    pub(super) fn undo(&self, start: VirtAddr, end: VirtAddr, owed: &mut Owed<'_, M, F, G>) {
         if let Some(range) = VirtRange::between(start, end)
             && !range.is_empty()
         {
@@ -166,7 +170,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// The table of this level on the way to `at`, locked; made if it is not there.
-    fn table_for<'g>(
+    pub(super) fn table_for<'g>(
         &'g self,
         walk: &Walk<'g, M, F>,
         at: VirtAddr,
@@ -274,7 +278,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// The largest page that fits at `at`.
+    #[inline]
     fn largest(&self, range: VirtRange, at: VirtAddr) -> PageSize {
+        if !at.is_aligned(PageSize::Size2M) {
+            return PageSize::Size4K;
+        }
         let fits = |size: &PageSize| {
             *size <= self.paging().largest()
                 && level_of(*size) < F::LEVELS

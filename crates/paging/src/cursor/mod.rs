@@ -31,6 +31,7 @@
 //! `G`: the caller holds no lock that one of them takes (`relief`).
 
 mod error;
+mod leaf;
 mod map;
 mod protect;
 mod prune;
@@ -39,6 +40,7 @@ mod split;
 mod unmap;
 
 pub use error::{Error, Failed};
+pub use leaf::Leaf;
 pub use map::Supply;
 
 use spare::Spare;

@@ -117,6 +117,19 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     /// [`FormatError`].
     fn page(size: PageSize, frame: Frame, attrs: Attrs) -> Result<u64, FormatError>;
 
+    /// The entry of a page of 4 KiB like that of `entry`, which [`page`](Format::page) made for frame 0, but for this frame: for who
+    /// maps many alike.
+    ///
+    /// # Errors
+    /// [`FormatError::Beyond`].
+    #[inline]
+    fn alike(entry: u64, frame: Frame) -> Result<u64, FormatError> {
+        match Self::decode(entry, 0) {
+            Decoded::Page(_, attrs) => Self::page(PageSize::Size4K, frame, attrs),
+            _ => Err(FormatError::Beyond(frame)),
+        }
+    }
+
     /// What an entry of a table of this level says. Any 64 bits have an answer.
     fn decode(entry: u64, level: u8) -> Decoded;
 

@@ -75,6 +75,12 @@ unsafe impl<const LEVELS: u8> Format for Riscv<LEVELS> {
     }
 
     #[inline]
+    fn alike(entry: u64, frame: Frame) -> Result<u64, FormatError> {
+        check_frame::<Self>(frame)?;
+        Ok(entry | frame.number() << NUMBER)
+    }
+
+    #[inline]
     fn decode(entry: u64, level: u8) -> Decoded {
         let valid = entry & VALID != 0;
         if !valid && entry & PARKED == 0 {

@@ -51,6 +51,10 @@ fn round<F: Format>(number: u64, attrs: Attrs, raw: u64, riscv: bool) -> Result<
             prop_assert_eq!(entry.is_ok(), sayable::<F>(size, frame, attrs, riscv), "{:?}", entry);
             let Ok(entry) = entry else { continue };
             prop_assert_eq!(F::decode(entry, level), Decoded::Page(frame, attrs));
+            if level == 0 {
+                let first = F::page(size, Frame::default(), attrs).unwrap();
+                prop_assert_eq!(F::alike(first, frame), Ok(entry));
+            }
             let (accessed, dirty) = MARKS[usize::from(riscv)];
             let used = attrs.flags | Flags::ACCESSED | Flags::DIRTY;
             let used = Decoded::Page(frame, Attrs { flags: used, ..attrs });

@@ -106,6 +106,12 @@ unsafe impl<const LEVELS: u8> Format for X86_64<LEVELS> {
     }
 
     #[inline]
+    fn alike(entry: u64, frame: Frame) -> Result<u64, FormatError> {
+        check_frame::<Self>(frame)?;
+        Ok(entry | frame.start().get())
+    }
+
+    #[inline]
     fn decode(entry: u64, level: u8) -> Decoded {
         if entry & (PRESENT | PARKED) == 0 {
             return Decoded::Absent;

@@ -26,6 +26,8 @@
 
 use crate::mutant::{self, Mutant};
 use crate::sync::{AtomicU64, Ordering};
+use paging::Leaf;
+use spin::Once;
 
 /// Pages of a block: as many as one page table maps, so that a block's entries have a table, and its lock, to themselves.
 /// A model has less to do with fewer.
@@ -52,13 +54,25 @@ pub(crate) struct Bits {
     waiting: Words,
     /// The grace period that `waiting` waits for; 0 if nothing does.
     target: AtomicU64,
+    /// The block's page table, from before anything is taken.
+    leaf: Once<Leaf>,
     freed: Freed,
 }
 
 impl Bits {
     pub(crate) fn new() -> Bits {
-        let target = AtomicU64::new(0);
-        Bits { busy: words(), ends: words(), waiting: words(), target, freed: Freed(words()) }
+        let (target, leaf) = (AtomicU64::new(0), Once::new());
+        Bits { busy: words(), ends: words(), waiting: words(), target, leaf, freed: Freed(words()) }
+    }
+
+    /// The block's page table; `None` before it is known.
+    #[inline]
+    pub(crate) fn leaf(&self) -> Option<Leaf> {
+        self.leaf.get().copied()
+    }
+
+    pub(crate) fn set_leaf(&self, leaf: Leaf) {
+        self.leaf.call_once(|| leaf);
     }
 
     /// Takes the lowest run of so many pages, at most [`MOST`], from word `from` on; its first page. The owner's.

@@ -16,13 +16,13 @@ mod bits;
 
 pub(crate) use bits::{Bits, MOST, PAGES};
 
-use crate::area::Area;
+use crate::area::Ours;
 use crate::flushes::Flushes;
 use alloc::collections::{TryReserveError, VecDeque};
 use core::mem;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use machine::{Machine, VirtAddr, lock};
-use maple::Counted;
+use paging::Leaf;
 use spin::mutex::SpinMutex;
 
 /// The bytes of a block, and what it begins at a multiple of.
@@ -31,22 +31,15 @@ pub(crate) const BYTES: u64 = (PAGES as u64) << 12;
 const LOOK: usize = 4;
 
 /// A block in somebody's queue.
+#[derive(Clone, Copy)]
 pub(crate) struct Own {
     pub(crate) start: VirtAddr,
-    area: Counted<Area>,
+    pub(crate) area: Ours,
 }
 
 impl Own {
-    pub(crate) fn new(start: VirtAddr, area: Counted<Area>) -> Own {
-        Own { start, area }
-    }
-
     fn bits(&self) -> Option<&Bits> {
         self.area.bits()
-    }
-
-    pub(crate) fn area(&self) -> &Area {
-        &self.area
     }
 }
 
@@ -69,20 +62,28 @@ impl Blocks {
         &mut self,
         flushes: &Flushes<M>,
         pages: usize,
-    ) -> Option<VirtAddr> {
+    ) -> Option<(VirtAddr, Leaf)> {
         for _ in 0..LOOK.min(self.queue.len()) {
             let own = self.queue.front()?;
             let bits = own.bits()?;
             self.waiting -= bits.settle(flushes.done());
             if let Some(page) = bits.take(self.hint, pages) {
                 self.hint = page / 64;
-                return own.start.checked_add((page as u64) << 12);
+                return Some((own.start.checked_add((page as u64) << 12)?, bits.leaf()?));
             }
             self.waiting += bits.gather(|| flushes.target());
             self.queue.rotate_left(1);
             self.hint = 0;
         }
         None
+    }
+
+    /// The first block, if the pages at `at` lie in it: with the number of the first of them.
+    #[inline]
+    pub(crate) fn first_with(&self, at: VirtAddr) -> Option<(&Bits, u64)> {
+        let own = self.queue.front()?;
+        let offset = at.offset_from(own.start).filter(|offset| *offset < BYTES)?;
+        Some((own.bits()?, offset))
     }
 
     /// Bytes that wait, and the first period that some of them wait for.

@@ -107,7 +107,7 @@ impl World {
             let left = space.get_vmalloc_info();
             let mut areas = Vec::new();
             space.vmallocinfo(|info| areas.push(info.to_string()));
-            assert_eq!((left.used, left.waiting, left.areas), (0, 0, 0), "{areas:#?}");
+            assert_eq!((left.used, left.kept, left.areas), (0, 0, 0), "{areas:#?}");
             drop(space);
         });
         for cpu in 0..self.sim.config().cpus {

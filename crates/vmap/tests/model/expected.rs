@@ -415,7 +415,8 @@ impl Model {
             if done.is_ok() {
                 self.gone.push(at);
             }
-            let (guard, align) = (self.guard, if large { 2 << 20 } else { PAGE });
+            let guard = old.range.len() > old.pages as u64 * PAGE;
+            let align = if large { 2 << 20 } else { PAGE };
             let wanted = Area::wanted(Made::Vmalloc, pages, bytes);
             self.made(
                 world,
