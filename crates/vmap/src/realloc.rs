@@ -96,8 +96,9 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         bytes: u64,
         caller: &'static Location<'static>,
     ) -> Result<VirtAddr, Error> {
-        let first = self.tables.walk(&G::pin()).get(old.start());
-        let align = first.map_or(PageSize::Size4K, |page| page.size);
+        // Large pages stay large, wherever they are: behind small ones, if there was no memory for large ones at first.
+        let sizes = self.tables.walk(&G::pin()).pages(old).map(|page| page.size).max();
+        let align = sizes.unwrap_or_default();
         let guard = area.len() > old.len();
         let request = Request { guard, ..Request::new(bytes) };
         let what = What::new(Made::Vmalloc, bytes.div_ceil(PAGE) as usize, bytes, caller);

@@ -5,7 +5,7 @@ use machine::*;
 use paging::*;
 use sim::{Config, Failure, Grace, Report, Sim, explore};
 use std::sync::Arc;
-use vmap::{Flushes, Options};
+use vmap::{AreaInfo, Flushes, Made, Options, State};
 
 pub(crate) type Tables = PageTables<Sim, X86_64L4, Grace>;
 pub(crate) type Vmap = vmap::Vmap<Sim, X86_64L4, Grace>;
@@ -118,6 +118,18 @@ impl World {
         }
         self.sim.check_leaks()
     }
+}
+
+/// What is mapped: all areas but those that wait, and blocks of which no page is in use.
+pub(crate) fn mapped<M: Machine, G: grace::Concurrent>(
+    space: &vmap::Vmap<M, X86_64L4, G>,
+) -> Vec<AreaInfo> {
+    let mut list = Vec::new();
+    space.vmallocinfo(|info| {
+        let is_spare = info.made == Made::Block && info.pages == 0;
+        list.extend((info.state != State::Waiting && !is_spare).then_some(*info));
+    });
+    list
 }
 
 /// A test that fails on a CPU unwinds where the thread is none any more, and nothing of the machine can be given back there.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use vmap::{Error, Made, Request, State};
 
 /// Frames that `vmap` and `vm_map_ram` map.
-const POOL: usize = 600;
+const POOL: usize = 100;
 
 /// An area, or a run of a block.
 #[derive(Clone, Debug)]

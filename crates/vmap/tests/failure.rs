@@ -1,0 +1,243 @@
+//! Memory gives out at each place where a call takes some, once or for good: it is an error, all is as it was (I7), and afterwards
+//! the same call succeeds.
+
+mod common;
+
+use common::*;
+use machine::*;
+use paging::{Attrs, Cache};
+use sim::Config;
+use std::cell::Cell;
+use vmap::{AreaInfo, Error, Request};
+
+fn is_short(error: Error) -> bool {
+    matches!(error, Error::Frames(FrameError::OutOfFrames { .. }))
+}
+
+fn plus(at: VirtAddr, bytes: u64) -> VirtAddr {
+    at.checked_add(bytes).unwrap()
+}
+
+/// All that a call must leave alone: what is mapped, what is in its pages, and how many frames are in use other than for tables.
+fn look(world: &World) -> (Vec<AreaInfo>, Vec<Vec<[u8; 24]>>, usize) {
+    let list = mapped(world.vmap());
+    let bytes = |info: &AreaInfo| {
+        let mut bytes = vec![[0; 24]; (info.range.len() / PAGE) as usize];
+        for (page, bytes) in bytes.iter_mut().enumerate() {
+            world.vmap().vread(plus(info.range.start(), page as u64 * PAGE), bytes);
+        }
+        bytes
+    };
+    let bytes = list.iter().map(bytes).collect();
+    let is_used = |owner| matches!(owner, Owner::Raw | Owner::Kernel | Owner::User);
+    let frames = world.sim.allocated().into_iter().filter(|block| is_used(block.owner));
+    (list, bytes, frames.map(|block| 1 << block.order).sum())
+}
+
+/// Runs `what` on what `prepare` has made, as often as it allocates frames, and lets another of its allocations fail each time.
+/// Returns how many there are.
+fn sweep<T>(
+    prepare: impl Fn(&World) -> T,
+    what: impl Fn(&World, &T) -> Result<(), Error>,
+    undo: impl Fn(&World, T),
+) -> u64 {
+    let count = |lasting| {
+        let fails = |nth: &u64| once(&prepare, &what, &undo, *nth, lasting);
+        (1..).take_while(fails).count() as u64
+    };
+    count(false);
+    count(true)
+}
+
+/// Returns whether there was such an allocation.
+fn once<T>(
+    prepare: impl Fn(&World) -> T,
+    what: impl Fn(&World, &T) -> Result<(), Error>,
+    undo: impl Fn(&World, T),
+    nth: u64,
+    lasting: bool,
+) -> bool {
+    let world = World::new(
+        Config { cpus: 1, frames: 6144, events: 0, ..Config::default() },
+        32,
+        vmap::Options::default(),
+    );
+    let failed = world.on(0, || {
+        let prepared = prepare(&world);
+        let before = look(&world);
+        world.sim.fail_alloc(nth, lasting);
+        let result = what(&world, &prepared);
+        let failed = world.sim.alloc_failed();
+        assert!(failed || result.is_ok(), "{result:?}");
+        assert!(!failed || !lasting || result.is_err(), "it went on without memory");
+        if let Err(error) = result {
+            assert!(is_short(error), "{error}");
+            assert!(look(&world) == before, "allocation {nth}");
+            // There is nothing that keeps it from being done now.
+            what(&world, &prepared).unwrap();
+        }
+        undo(&world, prepared);
+        failed
+    });
+    world.end().unwrap();
+    failed
+}
+
+fn free(world: &World, at: VirtAddr) {
+    // SAFETY: nobody uses it.
+    unsafe { world.vmap().vfree(at) }.unwrap();
+}
+
+/// Sweeps a call that makes an area, beside another with something in it; then it is taken out by `unmake`. `make` is given so many frames.
+fn making(
+    frames: usize,
+    make: impl Fn(&World, &[Frame]) -> Result<VirtAddr, Error>,
+    unmake: impl Fn(&World, VirtAddr),
+) -> u64 {
+    let made = Cell::new(None);
+    let prepare = |world: &World| {
+        let neighbour = world.vmap().vzalloc(3 * PAGE).unwrap();
+        world.store(plus(neighbour, PAGE), 7);
+        (neighbour, world.frames(frames))
+    };
+    let what = |world: &World, (_, frames): &(VirtAddr, Vec<Frame>)| {
+        made.set(Some(make(world, frames)?));
+        Ok(())
+    };
+    let undo = |world: &World, (neighbour, frames): (VirtAddr, Vec<Frame>)| {
+        unmake(world, made.take().unwrap());
+        free(world, neighbour);
+        world.release(&frames);
+    };
+    sweep(prepare, what, undo)
+}
+
+#[test]
+fn maps_of_frames() {
+    let vunmap = |world: &World, at| world.vmap().vunmap(at).unwrap();
+    let vmap = |world: &World, frames: &[Frame]| world.vmap().vmap(frames, Attrs::KERNEL_RW);
+    // The neighbour has the tables that it takes, but for those of the next 2 MiB.
+    assert_eq!(making(5, vmap, vunmap), 0);
+    assert_eq!(making(600, vmap, vunmap), 1);
+    for pages in [1, 64, 65, 600] {
+        let map =
+            |world: &World, frames: &[Frame]| world.vmap().vm_map_ram(frames, Attrs::KERNEL_RW);
+        let unmap = |world: &World, at| world.vmap().vm_unmap_ram(at, pages).unwrap();
+        // A block has a table of its own.
+        let tables = if pages == 65 { 0 } else { 1 };
+        assert_eq!(making(pages, map, unmap), tables, "{pages} pages");
+    }
+}
+
+#[test]
+fn memory() {
+    assert_eq!(making(0, |world, _| world.vmap().vmalloc(1), free), 1);
+    assert_eq!(making(0, |world, _| world.vmap().vmalloc(70 * PAGE), free), 70);
+    assert_eq!(making(0, |world, _| world.vmap().vzalloc(5 * PAGE), free), 5);
+    assert_eq!(making(0, |world, _| world.vmap().vmalloc_node(5 * PAGE, NodeId(0)), free), 5);
+    let bare = Request { guard: false, ..Request::new(9 * PAGE) };
+    assert_eq!(making(0, |world, _| world.vmap().vmalloc_with(&bare), free), 9);
+    // A large page, a small one and its table, and a table for large ones if there is none; where there is no large one, small ones.
+    assert!(making(0, |world, _| world.vmap().vmalloc_huge((2 << 20) + 1), free) >= 3);
+}
+
+#[test]
+fn devices() {
+    let unmap = |world: &World, at| world.vmap().iounmap(at).unwrap();
+    let device = |start, len| PhysRange::new(PhysAddr::new(start), len).unwrap();
+    let small = device(0xfee0_0123, 0x2000);
+    assert_eq!(making(0, |world, _| world.vmap().ioremap(small, Cache::Uncached), unmap), 0);
+    // Over the border of a large page at each end.
+    let large = device((1 << 30) - 0x1000, (4 << 20) + 0x2000);
+    assert!(making(0, |world, _| world.vmap().ioremap(large, Cache::Uncached), unmap) >= 1);
+}
+
+/// To make memory larger; what was in it is still there, wherever it fails.
+fn growing(prepare: impl Fn(&World) -> VirtAddr, bytes: u64) -> u64 {
+    let to = Cell::new(None);
+    let prepare = |world: &World| {
+        let at = prepare(world);
+        world.store(plus(at, 8), 77);
+        world.store(plus(at, (2 << 20) + 16), 78);
+        at
+    };
+    let what = |world: &World, at: &VirtAddr| {
+        // SAFETY: only what is kept is used.
+        to.set(Some(unsafe { world.vmap().vrealloc(*at, bytes) }?));
+        Ok(())
+    };
+    let undo = |world: &World, _| {
+        let at = to.take().unwrap();
+        assert_eq!(world.load(plus(at, 8)), 77);
+        assert_eq!(world.load(plus(at, (2 << 20) + 16)), 78);
+        free(world, at);
+    };
+    sweep(prepare, what, undo)
+}
+
+#[test]
+fn larger_memory() {
+    let small = |world: &World| world.vmap().vmalloc((2 << 20) + PAGE).unwrap();
+    // The pages, and a table for each border that it lies across.
+    let count = growing(small, (2 << 20) + 6 * PAGE);
+    assert!((6..=7).contains(&count), "{count}");
+    let large = |world: &World| world.vmap().vmalloc_huge(4 << 20).unwrap();
+    assert_eq!(growing(large, (4 << 20) + 5 * PAGE), 6);
+}
+
+/// Where there was no large page at first: behind small pages lies a large one, and stays one.
+#[test]
+fn larger_memory_of_mixed_pages() {
+    let mixed = |world: &World| {
+        world.sim.fail_alloc(1, false);
+        let at = world.vmap().vmalloc_huge(4 << 20).unwrap();
+        assert!(world.sim.alloc_failed());
+        let guard = <sim::Grace as grace::Reclaim>::pin();
+        let size = |offset| world.vmap().tables().walk(&guard).get(plus(at, offset)).unwrap().size;
+        assert_eq!((size(0), size(2 << 20)), (PageSize::Size4K, PageSize::Size2M));
+        at
+    };
+    assert!(growing(mixed, (4 << 20) + 5 * PAGE) >= 6);
+}
+
+/// What gives something back needs no memory.
+#[test]
+fn giving_back() {
+    let smaller = |world: &World, at: &VirtAddr| {
+        // SAFETY: only what is kept is used.
+        unsafe { world.vmap().vrealloc(*at, 5) }.map(drop)
+    };
+    assert_eq!(sweep(|world| world.vmap().vmalloc(200 * PAGE).unwrap(), smaller, free), 0);
+    let all = |world: &World, (at, frames): &([VirtAddr; 6], Vec<Frame>)| {
+        let vmap = world.vmap();
+        vmap.vunmap(at[0])?;
+        vmap.vm_unmap_ram(at[1], 5)?;
+        vmap.vm_unmap_ram(at[2], 100)?;
+        vmap.iounmap(at[3])?;
+        // SAFETY: nobody uses them.
+        unsafe {
+            vmap.vfree(at[4])?;
+            vmap.vfree_atomic(at[5])?;
+        }
+        vmap.poll();
+        vmap.idle();
+        vmap.purge();
+        vmap.vm_unmap_aliases();
+        world.release(frames);
+        Ok(())
+    };
+    let prepare = |world: &World| {
+        let (vmap, frames) = (world.vmap(), world.frames(100));
+        let device = PhysRange::new(PhysAddr::new(0xfee0_0000), 0x1000).unwrap();
+        let at = [
+            vmap.vmap(&frames, Attrs::KERNEL_RW).unwrap(),
+            vmap.vm_map_ram(&frames[..5], Attrs::KERNEL_RW).unwrap(),
+            vmap.vm_map_ram(&frames, Attrs::KERNEL_RW).unwrap(),
+            vmap.ioremap(device, Cache::Uncached).unwrap(),
+            vmap.vmalloc(99 * PAGE).unwrap(),
+            vmap.vmalloc_huge(2 << 20).unwrap(),
+        ];
+        (at, frames)
+    };
+    assert_eq!(sweep(prepare, all, |_, _| ()), 0);
+}
