@@ -11,7 +11,12 @@ use std::sync::Arc;
 use std::vec::Vec;
 use world::{PAGE, World};
 
+mod aliases;
+mod doomed;
+mod idle;
 mod mix;
+mod readers;
+mod twice;
 mod world;
 
 /// As many orders of events are tried of what is right, where nobody asks for more.

@@ -1,0 +1,82 @@
+//! `vm_unmap_aliases`: when it returns, nobody has a translation of what was unmapped before, whoever ticks, waits or broadcasts
+//! at the same time.
+
+use super::{Mutant, PAGE, World, caught, machine, on, race, right};
+use crate::Options;
+use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use machine::{Access, Step, VirtAddr, VirtRange};
+use paging::Attrs;
+use sim::Failure;
+use std::sync::Arc;
+use std::vec;
+
+const ROUNDS: u64 = 5;
+
+/// CPU 0 maps and unmaps; CPUs 1 and 2 use that in between, and broadcast at their own pleasure.
+fn aliases(seed: u64, mutant: Option<Mutant>) -> Result<(), Failure> {
+    let (config, ticking) = machine(seed, 4);
+    let world = World::new(config, 32, Options::default(), ticking);
+    // The address, while it may be used; who uses it.
+    let at = Arc::new(AtomicU64::new(0));
+    let users = Arc::new(AtomicU64::new(0));
+    let done = Arc::new(AtomicU64::new(0));
+    let (address, using, ended) = (at.clone(), users.clone(), done.clone());
+    let owner = move |world: &Arc<World>| {
+        let frame = world.frame();
+        let vmap = world.vmap();
+        for round in 0..ROUNDS {
+            let small = round & 1 == 0;
+            let mapped = match small {
+                true => vmap.vm_map_ram(&[frame; 4], Attrs::KERNEL_RW),
+                false => vmap.vmap(&[frame; 4], Attrs::KERNEL_RW),
+            };
+            let mapped = mapped.unwrap();
+            address.store(mapped.get(), SeqCst);
+            (0..60).for_each(|_| world.sim.step(Access::Shared));
+            address.store(0, SeqCst);
+            while using.load(SeqCst) != 0 {
+                world.sim.relax();
+            }
+            match small {
+                true => vmap.vm_unmap_ram(mapped, 4),
+                false => vmap.vunmap(mapped),
+            }
+            .unwrap();
+            vmap.vm_unmap_aliases();
+            let range = VirtRange::new(mapped, 4 * PAGE).unwrap();
+            world.sim.check_flushed(vmap.tables().root(), None, range);
+        }
+        ended.store(1, SeqCst);
+        world.release(frame);
+    };
+    let user = |world: &Arc<World>| {
+        let (at, users, done) = (at.clone(), users.clone(), done.clone());
+        on(world, move |world| {
+            while done.load(SeqCst) == 0 {
+                users.fetch_add(1, SeqCst);
+                let mapped = at.load(SeqCst);
+                if mapped != 0 {
+                    let _ = world.load(VirtAddr::new(mapped + PAGE));
+                }
+                users.fetch_sub(1, SeqCst);
+                if seed & 1 != 0 {
+                    world.vmap().vm_unmap_aliases();
+                }
+                world.sim.relax();
+            }
+        })
+    };
+    let programs = |world: &Arc<World>| vec![on(world, owner), user(world), user(world)];
+    race(seed, mutant, world, programs, |_| ())
+}
+
+#[test]
+fn no_alias_is_left() {
+    right(aliases);
+}
+
+#[test]
+fn aliases_that_are_left_are_caught() {
+    caught(Mutant::NoBroadcast, &["not flushed (I5)"], aliases);
+    caught(Mutant::BeginsAfterBroadcast, &["not flushed (I5)"], aliases);
+}

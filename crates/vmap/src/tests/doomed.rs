@@ -1,0 +1,75 @@
+//! What is freed in interrupts that land on who maps and frees, with the zone's lock held or not.
+
+use super::{Mutant, PAGE, World, caught, machine, on, race, right};
+use crate::{Error, Options};
+use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use machine::Step;
+use paging::Attrs;
+use sim::Failure;
+use std::sync::Arc;
+use std::vec;
+use std::vec::Vec;
+
+/// CPU 0 maps and frees; CPU 1 maps, and sends interrupts there in which that is freed; CPU 2 frees some of it in its own.
+fn doomed(seed: u64, mutant: Option<Mutant>) -> Result<(), Failure> {
+    let (config, ticking) = machine(seed, 3);
+    let world = World::new(config, 32, Options::default(), ticking);
+    let done = Arc::new(AtomicBool::new(false));
+    let ended = done.clone();
+    let allocator = move |world: &Arc<World>| {
+        let frame = world.frame();
+        while !ended.load(SeqCst) {
+            let vmap = world.vmap();
+            let at = vmap.vmalloc(2 * PAGE).unwrap();
+            world.store(at, 1);
+            let run = vmap.vm_map_ram(&[frame; 4], Attrs::KERNEL_RW).unwrap();
+            world.store(run, 2);
+            // SAFETY: nobody uses it any more.
+            unsafe { vmap.vfree(at) }.unwrap();
+            vmap.vm_unmap_ram(run, 4).unwrap();
+        }
+        world.release(frame);
+    };
+    let ended = done.clone();
+    let sender = move |world: &Arc<World>| {
+        for round in 0..8 {
+            let at: Vec<_> =
+                (1..4).map(|pages| world.vmap().vmalloc(pages * PAGE).unwrap()).collect();
+            at.iter().for_each(|at| world.store(*at, round));
+            let twice = at[0];
+            for at in at.into_iter().chain([twice]) {
+                let interrupted = world.clone();
+                let free = move || {
+                    // SAFETY: nobody uses it any more, here or there.
+                    let freed = unsafe { interrupted.vmap().vfree_atomic(at) };
+                    let known =
+                        at == twice && matches!(freed, Err(Error::Twice(_) | Error::NotMapped(_)));
+                    assert!(freed == Ok(()) || known, "{freed:?}");
+                };
+                world.sim.interrupt((round % 3) as usize, free);
+                (0..8).for_each(|_| world.sim.relax());
+            }
+        }
+        ended.store(true, SeqCst);
+    };
+    let ended = done.clone();
+    let looker = move |world: &Arc<World>| {
+        while !ended.load(SeqCst) {
+            world.vmap().poll();
+            world.sim.relax();
+        }
+    };
+    let programs =
+        |world: &Arc<World>| vec![on(world, allocator), on(world, sender), on(world, looker)];
+    race(seed, mutant, world, programs, |_| ())
+}
+
+#[test]
+fn freed_in_interrupts() {
+    right(doomed);
+}
+
+#[test]
+fn doomed_areas_that_are_lost_are_caught() {
+    caught(Mutant::DoomedInTwo, &["something is left"], doomed);
+}

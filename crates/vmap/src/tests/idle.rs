@@ -1,0 +1,97 @@
+//! A CPU that goes idle and comes back, and whose hardware caches meanwhile what it likes.
+
+use super::{Mutant, PAGE, World, caught, on, race, right};
+use crate::Options;
+use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use machine::{Step, VirtAddr};
+use sim::{Checks, Config, Failure, Sim, Want};
+use std::sync::Arc;
+use std::vec;
+
+/// The next number is set by one, and waited for by the other.
+fn wait(sim: &Sim, turn: &AtomicU64, wanted: u64) {
+    while turn.load(SeqCst) < wanted {
+        sim.relax();
+    }
+}
+
+/// CPU 0 maps a page; while CPU 1 is idle its hardware caches that; CPU 0 unmaps it, and has the same address again. Nobody
+/// has waited for CPU 1, which comes back and uses it.
+fn idle(seed: u64, mutant: Option<Mutant>) -> Result<(), Failure> {
+    // What an idle CPU has cached does no harm until it comes back.
+    let checks = Checks { hand_out: false, ..Checks::ALL };
+    let tick = Some(40).filter(|_| seed & 1 != 0);
+    let config = Config { cpus: 3, frames: 512, tick, checks, ..Config::default() };
+    let world = World::new(config, 32, Options::default(), u64::MAX);
+    let (turn, at) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    const ROUNDS: u64 = 4;
+    let (turns, address) = (turn.clone(), at.clone());
+    let mapper = move |world: &Arc<World>| {
+        let vmap = world.vmap();
+        for round in 0..ROUNDS {
+            wait(&world.sim, &turns, 5 * round + 1);
+            let first = vmap.vmalloc(PAGE).unwrap();
+            world.store(first, 1);
+            address.store(first.get(), SeqCst);
+            turns.store(5 * round + 2, SeqCst);
+            if seed & 2 != 0 {
+                wait(&world.sim, &turns, 5 * round + 3);
+            }
+            // SAFETY: the other CPU has only looked.
+            unsafe { vmap.vfree(first) }.unwrap();
+            // By a broadcast, or by CPU 0's own flush.
+            match seed & 4 {
+                0 => vmap.purge(),
+                _ => {
+                    let target = world.flushes.target();
+                    while !world.flushes.advance(target) {
+                        world.flushes.flush();
+                    }
+                    vmap.poll();
+                }
+            }
+            let second = vmap.vmalloc(PAGE).unwrap();
+            world.store(second, 2);
+            address.store(second.get(), SeqCst);
+            wait(&world.sim, &turns, 5 * round + 3);
+            turns.store(5 * round + 4, SeqCst);
+            wait(&world.sim, &turns, 5 * round + 5);
+            // SAFETY: the other CPU has used it, and does no more.
+            unsafe { vmap.vfree(second) }.unwrap();
+        }
+    };
+    let idler = move |world: &Arc<World>| {
+        for round in 0..ROUNDS {
+            world.vmap().idle();
+            world.flushes.away();
+            turn.store(5 * round + 1, SeqCst);
+            wait(&world.sim, &turn, 5 * round + 2);
+            // What hardware may do unasked.
+            let _ = world.sim.translate(VirtAddr::new(at.load(SeqCst)), Want::default());
+            turn.store(5 * round + 3, SeqCst);
+            if seed & 8 != 0 {
+                wait(&world.sim, &turn, 5 * round + 4);
+            }
+            world.flushes.back();
+            while turn.load(SeqCst) < 5 * round + 4 {
+                // As its timer would.
+                world.flushes.tick();
+                world.sim.relax();
+            }
+            assert_eq!(world.load(VirtAddr::new(at.load(SeqCst))), 2);
+            turn.store(5 * round + 5, SeqCst);
+        }
+    };
+    let programs = |world: &Arc<World>| vec![on(world, mapper), on(world, idler)];
+    race(seed, mutant, world, programs, |_| ())
+}
+
+#[test]
+fn who_comes_back_has_nothing_old() {
+    right(idle);
+}
+
+#[test]
+fn to_come_back_without_a_flush_is_caught() {
+    caught(Mutant::BackWithoutFlush, &["(I5)"], idle);
+}

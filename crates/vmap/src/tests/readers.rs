@@ -1,0 +1,173 @@
+//! Readers beside those who map and unmap: the listing, one area, the numbers, and bytes.
+
+use super::{Mutant, PAGE, World, caught, machine, on, race, right};
+use crate::{AreaInfo, Made, Options, State};
+use core::ptr::NonNull;
+use core::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+use machine::{Access, Frame, Memory, Step, VirtAddr};
+use paging::Attrs;
+use sim::Failure;
+use std::sync::Arc;
+use std::vec;
+use std::vec::Vec;
+
+/// Words of a page that are looked at.
+const WORDS: usize = 8;
+const MINE: u64 = 0x1111_2222_3333_4444;
+const OTHERS: u64 = 0x5555_6666_7777_8888;
+
+/// Marks the first words of a frame.
+fn mark(world: &World, frame: Frame, with: u64) {
+    let words: NonNull<AtomicU64> = world.sim.frame_ptr(frame).unwrap().cast();
+    for word in 0..WORDS {
+        // SAFETY: words of a frame, which are used atomically only.
+        unsafe { words.add(word).as_ref() }.store(with, Relaxed);
+    }
+}
+
+/// What all programs share.
+#[derive(Default)]
+struct Shared {
+    /// Where CPU 0 maps frames with a mark.
+    at: AtomicU64,
+    /// An area that lives throughout.
+    lives: AtomicU64,
+    done: AtomicBool,
+}
+
+/// CPU 0: maps frames that are its own, whose words say so, and unmaps them; the next who has them says otherwise.
+fn mapper(world: &World, shared: &Shared) {
+    let vmap = world.vmap();
+    let lives = vmap.vmalloc(3 * PAGE).unwrap();
+    shared.lives.store(lives.get(), SeqCst);
+    for _ in 0..12 {
+        let frames = [world.frame(), world.frame()];
+        frames.iter().for_each(|frame| mark(world, *frame, MINE));
+        let at = vmap.vmap(&frames, Attrs::KERNEL_RW).unwrap();
+        shared.at.store(at.get(), SeqCst);
+        (0..20).for_each(|_| world.sim.step(Access::Shared));
+        vmap.vunmap(at).unwrap();
+        frames.iter().for_each(|frame| world.release(*frame));
+        let others = [world.frame(), world.frame()];
+        for other in others.iter().filter(|other| frames.contains(other)) {
+            mark(world, *other, OTHERS);
+        }
+        (0..40).for_each(|_| world.sim.step(Access::Shared));
+        others.iter().for_each(|other| world.release(*other));
+    }
+    shared.done.store(true, SeqCst);
+}
+
+/// CPU 1: areas that each have a size in bytes of their own, that grow, shrink, and go.
+fn allocator(world: &World, shared: &Shared) {
+    let vmap = world.vmap();
+    let mut serial = 0;
+    while !shared.done.load(SeqCst) {
+        serial += 1;
+        let at = vmap.vmalloc(3 * PAGE - serial).unwrap();
+        let bytes = [5 * PAGE, 2 * PAGE][(serial % 2) as usize] - serial;
+        // SAFETY: nobody uses it but by `vread`.
+        let at = unsafe { vmap.vrealloc(at, bytes) }.unwrap();
+        (0..10).for_each(|_| world.sim.step(Access::Shared));
+        // SAFETY: as above.
+        unsafe { vmap.vfree(at) }.unwrap();
+    }
+}
+
+/// CPU 2: looks on.
+fn reader(world: &World, shared: &Shared) {
+    let vmap = world.vmap();
+    while !shared.done.load(SeqCst) {
+        world.sim.relax();
+        let lives = VirtAddr::new(shared.lives.load(SeqCst));
+        let mut list: Vec<AreaInfo> = Vec::new();
+        vmap.vmallocinfo(|info| {
+            list.push(*info);
+            world.sim.step(Access::Shared);
+        });
+        let in_order = |two: &[AreaInfo]| two[0].range.end() <= Some(two[1].range.start());
+        assert!(list.windows(2).all(in_order), "not in order: {list:#?}");
+        if lives.get() != 0 {
+            let found: Vec<_> = list.iter().filter(|info| info.range.start() == lives).collect();
+            let [info] = found[..] else { panic!("listed {} times", found.len()) };
+            assert_eq!((info.state, info.pages, info.bytes), (State::Live, 3, 3 * PAGE));
+            assert_eq!(vmap.find_vm_area(lives).as_ref(), Some(info));
+        }
+        for info in
+            list.iter().filter(|info| info.state == State::Live && info.made == Made::Vmalloc)
+        {
+            whole(world, info);
+        }
+        let info = vmap.get_vmalloc_info();
+        assert!(info.used <= info.total && info.waiting <= info.used, "{info:?}");
+        let at = shared.at.load(SeqCst);
+        if at != 0 {
+            bytes(world, VirtAddr::new(at));
+        }
+    }
+}
+
+/// An area that is live is mapped whole; or it is live no more.
+fn whole(world: &World, info: &AreaInfo) {
+    let start = info.range.start();
+    let at = |page: usize| start.checked_add(page as u64 * PAGE).unwrap();
+    let Some(hole) = (0..info.pages).find(|page| world.vmap().vmalloc_to_page(at(*page)).is_none())
+    else {
+        return;
+    };
+    let now = world.vmap().find_vm_area(start);
+    // No other area has as many bytes.
+    let same = now.filter(|now| (now.state, now.bytes) == (State::Live, info.bytes));
+    assert_eq!(same, None, "page {hole} of an area that is live is not mapped");
+}
+
+/// Each page is a hole, or as CPU 0 has marked it.
+fn bytes(world: &World, at: VirtAddr) {
+    let mut read = [0; PAGE as usize + 64];
+    world.vmap().vread(at, &mut read);
+    for page in read.chunks(PAGE as usize) {
+        let words =
+            page[..8 * WORDS].as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
+        for word in words {
+            assert!(word == 0 || word == MINE, "{word:#x} is somebody else's");
+        }
+    }
+}
+
+fn readers(seed: u64, mutant: Option<Mutant>) -> Result<(), Failure> {
+    let (config, ticking) = machine(seed, 3);
+    let options = Options { bytes_per_interrupt: 200 * PAGE, ..Options::default() };
+    let world = World::new(config, 32, options, ticking);
+    let shared = Arc::new(Shared::default());
+    let programs = |world: &Arc<World>| {
+        let program = |run: fn(&World, &Shared)| {
+            let shared = shared.clone();
+            on(world, move |world| run(world, &shared))
+        };
+        vec![program(mapper), program(allocator), program(reader)]
+    };
+    let finish = |world: &World| {
+        let lives = VirtAddr::new(shared.lives.load(SeqCst));
+        // SAFETY: nobody uses it any more.
+        unsafe { world.vmap().vfree(lives) }.unwrap();
+    };
+    race(seed, mutant, world, programs, finish)
+}
+
+#[test]
+fn beside_writers() {
+    right(readers);
+}
+
+#[test]
+fn areas_that_are_live_too_early_are_caught() {
+    caught(Mutant::LiveBeforeMapped, &["that is live is not mapped"], readers);
+}
+
+#[test]
+fn bytes_without_a_pin_are_caught() {
+    caught(Mutant::ReadWithoutPin, &["somebody else's"], readers);
+}
