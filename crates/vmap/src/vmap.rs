@@ -357,8 +357,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         worth.min(bytes / 2)
     }
 
-    /// All that waits anywhere in the space comes back, and so do the blocks of this CPU that are all free then: at most two broadcasts, for
-    /// CPUs that have not flushed of themselves since; none if nothing waits.
+    /// All that waits anywhere in the space comes back, and so do the blocks of this CPU that are all free then; what is kept is free for
+    /// any size. At most two broadcasts, for CPUs that have not flushed of themselves since; none if nothing waits.
     ///
     /// For who needs addresses, or address space, at once. Blocks that nobody has come to this CPU; those in other CPUs' queues
     /// stay there.
@@ -372,12 +372,16 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         for _ in 0..2 {
             let pages = self.local.with(|local| local.blocks.gather_all(&self.flushes));
             self.give_back_free(0);
-            if pages.unwrap_or(0) == 0 && self.zones.iter().all(|zone| zone.waiting() == 0) {
-                break;
+            let waits =
+                pages.unwrap_or(0) != 0 || self.zones.iter().any(|zone| zone.waiting() != 0);
+            if waits {
+                self.flushes.expedite(self.flushes.target());
             }
-            self.flushes.expedite(self.flushes.target());
             for zone in &self.zones {
                 zone.purge(&self.flushes, false);
+            }
+            if !waits {
+                break;
             }
         }
     }

@@ -38,3 +38,23 @@ fn a_purge_gives_back_blocks_at_once() {
     });
     world.end().unwrap();
 }
+
+/// Of one size, for which they are kept, or of any other.
+#[test]
+fn a_purge_gives_back_what_is_kept() {
+    let world = world(1, 8, Options::default());
+    world.on(0, || {
+        let vmap = world.vmap();
+        let at: Vec<VirtAddr> = (0..5).map(|_| vmap.vmalloc(1).unwrap()).collect();
+        // SAFETY: nobody uses it.
+        at.iter().for_each(|at| unsafe { vmap.vfree(*at) }.unwrap());
+        vmap.vm_unmap_aliases();
+        vmap.poll();
+        let info = vmap.get_vmalloc_info();
+        assert_eq!((info.used, info.waiting, info.kept), (0, 0, 10 * PAGE));
+        vmap.purge();
+        let info = vmap.get_vmalloc_info();
+        assert_eq!((info.kept, info.largest_free), (0, info.total / 2));
+    });
+    world.end().unwrap();
+}
