@@ -1,6 +1,7 @@
 //! Pins of what the kernel has mapped for itself: for who looks at it by its frames, and must not meet them in other hands.
 
 use super::pins::Pins;
+use super::take::still;
 use crate::format::{Flags, Format};
 use crate::tables::PageTables;
 use crate::walk::Mapping;
@@ -34,7 +35,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             if !pins.add_one(frame) {
                 break;
             }
-            if look(at) != Some(frame) {
+            if !still(look(at) == Some(frame)) {
                 pins.cut(pins.frames().len() - 1);
                 break;
             }

@@ -98,7 +98,7 @@ fn take_page<M: Machine, F: Format>(
 
 /// Whether an entry that was looked at twice may be believed.
 #[inline(always)]
-fn still(same: bool) -> bool {
+pub(super) fn still(same: bool) -> bool {
     #[cfg(test)]
     let same = same || super::tests::SECOND_LOOK_LEFT_OUT.get();
     same

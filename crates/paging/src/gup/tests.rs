@@ -1,6 +1,6 @@
 //! Pins beside unmaps, under the deterministic driver; and the mutant that does not look twice.
 
-use crate::{Attrs, Flags, GupError, PageTables, Paging, X86_64L4};
+use crate::{Attrs, Flags, GupError, PageTables, Paging, Pins, X86_64L4};
 use alloc::sync::Arc;
 use core::cell::Cell;
 use core::mem::ManuallyDrop;
@@ -124,6 +124,21 @@ fn beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
 /// As [`beside_unmaps`], with as many pages mapped as are pinned at once: each in turn is unmapped, and its frame is somebody
 /// else's for a while.
 fn many_beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
+    pins_beside_unmaps(seed, mutant, |space, into| {
+        space.get_user_pages_fast(virt(AT), true, into, |_, _| false).ok()
+    })
+}
+
+/// The same pages, by who takes whatever is mapped.
+fn mapped_beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
+    pins_beside_unmaps(seed, mutant, |space, into| Some(space.pin_mapped(virt(AT), true, into)))
+}
+
+fn pins_beside_unmaps(
+    seed: u64,
+    mutant: bool,
+    pin: impl for<'a> Fn(&'a Space, &'a mut [Frame]) -> Option<Pins<'a, Sim>> + Sync,
+) -> Result<(), Failure> {
     const PAGES: u64 = 10;
     SECOND_LOOK_LEFT_OUT.set(mutant);
     let (sim, paging, space) = machine(2, 96);
@@ -152,10 +167,7 @@ fn many_beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
     let pinner = || {
         let mut into = [Frame::default(); PAGES as usize];
         for _ in 0..6 {
-            let Ok(pins) = space.get_user_pages_fast(virt(AT), true, &mut into, |_, _| false)
-            else {
-                continue;
-            };
+            let Some(pins) = pin(&space, &mut into) else { continue };
             for frame in pins.frames() {
                 assert_eq!(tag(&sim, *frame).load(RELAXED), 1, "somebody else's");
                 sim.step(Access::Shared);
@@ -177,13 +189,15 @@ fn many_beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
 fn what_is_pinned_is_what_was_mapped() {
     let right = explore(300, |seed| beside_unmaps(seed, false));
     right.unwrap_or_else(|failure| panic!("{failure}"));
-    let right = explore(1000, |seed| many_beside_unmaps(seed, false));
-    right.unwrap_or_else(|failure| panic!("{failure}"));
+    for run in [many_beside_unmaps, mapped_beside_unmaps] {
+        let right = explore(1000, |seed| run(seed, false));
+        right.unwrap_or_else(|failure| panic!("{failure}"));
+    }
 }
 
 #[test]
 fn an_entry_that_is_not_looked_at_twice_is_caught() {
-    for run in [beside_unmaps, many_beside_unmaps] {
+    for run in [beside_unmaps, many_beside_unmaps, mapped_beside_unmaps] {
         let failure = explore(2000, |seed| run(seed, true)).unwrap_err();
         let text = std::string::ToString::to_string(&failure);
         assert!(text.contains("somebody else's") || text.contains("not ours any more"), "{text}");
