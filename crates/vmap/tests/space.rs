@@ -4,9 +4,9 @@ mod common;
 
 use common::*;
 use machine::*;
-use paging::Attrs;
+use paging::{Attrs, Cache};
 use sim::Config;
-use vmap::Options;
+use vmap::{Error, Options};
 
 fn world(cpus: usize, mib: u64, options: Options) -> World {
     World::new(Config { cpus, frames: 4096, ..Config::default() }, mib, options)
@@ -56,5 +56,166 @@ fn a_purge_gives_back_what_is_kept() {
         let info = vmap.get_vmalloc_info();
         assert_eq!((info.kept, info.largest_free), (0, info.total / 2));
     });
+    world.end().unwrap();
+}
+
+fn free(world: &World, at: VirtAddr) {
+    // SAFETY: nobody uses it.
+    unsafe { world.vmap().vfree(at) }.unwrap();
+}
+
+/// Makes areas until there is no space for another.
+fn fill(mut make: impl FnMut() -> Result<VirtAddr, Error>) -> Vec<VirtAddr> {
+    let mut all = Vec::new();
+    loop {
+        match make() {
+            Ok(at) => all.push(at),
+            Err(Error::NoSpace(_)) => return all,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Areas of one page fill it to the last; what is in them stays, and no call gets more; when they are gone all of it can be used
+/// again.
+#[test]
+fn filled_with_pages() {
+    let options = Options { guard: false, ..Options::default() };
+    let world = world(2, 4, options);
+    let frames = world.sim.on_cpu(0, || world.frames(600));
+    let one = || world.vmap().vmap(&frames[..1], Attrs::KERNEL_RW);
+    for round in 0..2 {
+        // From the zones of both CPUs.
+        let all = world.on(round, || fill(one));
+        assert_eq!(all.len(), 1024);
+        let mut pages: Vec<VirtAddr> = all.clone();
+        pages.sort_unstable();
+        pages.dedup();
+        assert_eq!(pages.len(), 1024);
+        world.on(1 - round, || {
+            let vmap = world.vmap();
+            all.iter().for_each(|at| assert_eq!(vmap.vmalloc_to_page(*at), Some(frames[0])));
+            let before = mapped(vmap);
+            let (free, no_space) = (world.sim.free_count(), Err(Error::NoSpace(PAGE)));
+            assert_eq!(vmap.vmap(&frames[..1], Attrs::KERNEL_RW), no_space);
+            assert_eq!(vmap.vm_map_ram(&frames[..1], Attrs::KERNEL_RW), no_space);
+            assert_eq!(
+                vmap.vm_map_ram(&frames[..65], Attrs::KERNEL_RW),
+                Err(Error::NoSpace(65 * PAGE))
+            );
+            assert_eq!(vmap.vmalloc_huge(1), no_space);
+            let device = PhysRange::new(PhysAddr::new(0xfee0_0000), 1).unwrap();
+            assert_eq!(vmap.ioremap(device, Cache::Uncached), no_space);
+            assert_eq!((mapped(vmap), world.sim.free_count()), (before, free));
+            all.iter().for_each(|at| vmap.vunmap(*at).unwrap());
+        });
+    }
+    world.on(1, || world.release(&frames));
+    world.end().unwrap();
+}
+
+/// Memory that is to be moved stays where it is, and as it was.
+#[test]
+fn no_space_to_grow() {
+    let world = world(1, 4, Options::default());
+    world.on(0, || {
+        let vmap = world.vmap();
+        let at = vmap.vmalloc(1 << 20).unwrap();
+        world.store(at, 5);
+        let before = mapped(vmap);
+        // SAFETY: it is used nowhere but here.
+        let grow = |bytes| unsafe { vmap.vrealloc(at, bytes) };
+        assert_eq!(grow(4 << 20), Err(Error::NoSpace((4 << 20) + PAGE)));
+        assert_eq!(grow((4 << 20) + 1), Err(Error::TooLarge((4 << 20) + 1)));
+        assert_eq!((mapped(vmap), world.load(at)), (before, 5));
+        let moved = grow(5 << 18).unwrap();
+        assert_eq!(world.load(moved), 5);
+        free(&world, moved);
+    });
+    world.end().unwrap();
+}
+
+/// Small maps fill all blocks that there are, and then what is left besides.
+#[test]
+fn filled_with_blocks() {
+    // Two zones of 2 MiB, and 5 MiB, of which one belongs to no block.
+    let world = world(2, 9, Options::default());
+    let frames = world.sim.on_cpu(0, || world.frames(64));
+    let map = |pages| world.vmap().vm_map_ram(&frames[..pages], Attrs::KERNEL_RW);
+    for round in 0..3 {
+        let all = world.on(round % 2, || fill(|| map(64)));
+        assert_eq!(all.len(), 9 * 4);
+        let info = world.on(1 - round % 2, || {
+            all.iter().for_each(|at| world.vmap().vm_unmap_ram(*at, 64).unwrap());
+            world.vmap().purge();
+            world.vmap().get_vmalloc_info()
+        });
+        assert_eq!((info.used, info.largest_free), (0, 5 << 20), "round {round}");
+    }
+    world.on(0, || world.release(&frames));
+    world.end().unwrap();
+}
+
+/// What the largest free run is said to be can be had, and no more.
+#[test]
+fn the_largest_that_is_free() {
+    let options = Options { guard: false, ..Options::default() };
+    let world = world(2, 16, options);
+    let frames = world.sim.on_cpu(0, || world.frames(1));
+    world.on(0, || {
+        let vmap = world.vmap();
+        let area = |pages: u64| {
+            let frames = vec![frames[0]; pages as usize];
+            vmap.vmap(&frames, Attrs::KERNEL_RW)
+        };
+        let mut all = Vec::new();
+        for pages in [100, 700, 1, 30, 1000] {
+            let largest = vmap.get_vmalloc_info().largest_free;
+            let pages_free = largest / PAGE;
+            assert_eq!(area(pages_free + 1), Err(Error::NoSpace(largest + PAGE)));
+            let at = area(pages_free).unwrap();
+            assert!(vmap.get_vmalloc_info().largest_free <= largest);
+            vmap.vunmap(at).unwrap();
+            // It waits: what is free now is less, until it is wanted.
+            all.push(area(pages).unwrap());
+            vmap.purge();
+        }
+        all.iter().for_each(|at| vmap.vunmap(*at).unwrap());
+        world.release(&frames);
+    });
+    world.end().unwrap();
+}
+
+/// What waits in zones of CPUs that do not flush, and do not say that they are away, is found.
+#[test]
+fn what_waits_elsewhere_is_found() {
+    let world = world(3, 16, Options { guard: false, ..Options::default() });
+    let frames = world.sim.on_cpu(0, || world.frames(1));
+    let one = |pages| world.vmap().vmap(&vec![frames[0]; pages], Attrs::KERNEL_RW);
+    // Each fills its own zone, and two of them do not say that they go.
+    for cpu in 0..3 {
+        world.sim.on_cpu(cpu, || {
+            world.start();
+            let all: Vec<VirtAddr> = (0..512).map(|_| one(1).unwrap()).collect();
+            all.iter().for_each(|at| world.store(*at, 1));
+            all.iter().for_each(|at| world.vmap().vunmap(*at).unwrap());
+            if cpu == 0 {
+                world.stop();
+            }
+        });
+    }
+    let before = world.sim.counts().ipis_sent;
+    world.on(0, || {
+        let vmap = world.vmap();
+        let waits = vmap.get_vmalloc_info().waiting;
+        assert!(waits >= 2 << 20, "{waits}");
+        // The common zone first; then nothing is free but what waits.
+        let common = one((10 << 20) / PAGE as usize).unwrap();
+        let all: Vec<VirtAddr> = (0..3 * 512).map(|_| one(1).unwrap()).collect();
+        assert_eq!(one(1), Err(Error::NoSpace(PAGE)));
+        all.iter().chain([&common]).for_each(|at| vmap.vunmap(*at).unwrap());
+        world.release(&frames);
+    });
+    assert!(world.sim.counts().ipis_sent - before <= 10, "one broadcast for many");
     world.end().unwrap();
 }
