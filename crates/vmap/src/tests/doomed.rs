@@ -2,7 +2,7 @@
 
 use super::{Mutant, PAGE, World, caught, machine, on, race, right};
 use crate::{Error, Options};
-use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use machine::Step;
 use paging::Attrs;
 use sim::Failure;
@@ -32,22 +32,28 @@ fn doomed(seed: u64, mutant: Option<Mutant>) -> Result<(), Failure> {
     };
     let ended = done.clone();
     let sender = move |world: &Arc<World>| {
-        for round in 0..8 {
+        let taken = Arc::new(AtomicUsize::new(0));
+        for round in 0..5 {
             let at: Vec<_> =
                 (1..4).map(|pages| world.vmap().vmalloc(pages * PAGE).unwrap()).collect();
             at.iter().for_each(|at| world.store(*at, round));
             let twice = at[0];
             for at in at.into_iter().chain([twice]) {
-                let interrupted = world.clone();
+                let (interrupted, taken) = (world.clone(), taken.clone());
                 let free = move || {
                     // SAFETY: nobody uses it any more, here or there.
                     let freed = unsafe { interrupted.vmap().vfree_atomic(at) };
                     let known =
                         at == twice && matches!(freed, Err(Error::Twice(_) | Error::NotMapped(_)));
                     assert!(freed == Ok(()) || known, "{freed:?}");
+                    taken.fetch_add(1, SeqCst);
                 };
                 world.sim.interrupt((round % 3) as usize, free);
                 (0..8).for_each(|_| world.sim.relax());
+            }
+            // Later the addresses may be somebody else's.
+            while taken.load(SeqCst) < 4 * (round as usize + 1) {
+                world.sim.relax();
             }
         }
         ended.store(true, SeqCst);

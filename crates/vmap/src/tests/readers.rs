@@ -1,4 +1,4 @@
-//! Readers beside those who map and unmap: the listing, one area, the numbers, and bytes.
+//! Readers beside those who map and unmap, and in interrupts that land on them: the listing, one area, the numbers, and bytes.
 
 use super::{Mutant, PAGE, World, caught, machine, on, race, right};
 use crate::{AreaInfo, Made, Options, State};
@@ -19,13 +19,19 @@ const WORDS: usize = 8;
 const MINE: u64 = 0x1111_2222_3333_4444;
 const OTHERS: u64 = 0x5555_6666_7777_8888;
 
+fn word(world: &World, frame: Frame, word: usize) -> &AtomicU64 {
+    let words: NonNull<AtomicU64> = world.sim.frame_ptr(frame).unwrap().cast();
+    // SAFETY: a word of a frame, which is used atomically only.
+    unsafe { words.add(word).as_ref() }
+}
+
 /// Marks the first words of a frame.
 fn mark(world: &World, frame: Frame, with: u64) {
-    let words: NonNull<AtomicU64> = world.sim.frame_ptr(frame).unwrap().cast();
-    for word in 0..WORDS {
-        // SAFETY: words of a frame, which are used atomically only.
-        unsafe { words.add(word).as_ref() }.store(with, Relaxed);
-    }
+    (0..WORDS).for_each(|number| word(world, frame, number).store(with, Relaxed));
+}
+
+fn words(world: &World, frame: Frame) -> impl Iterator<Item = u64> {
+    (0..WORDS).map(move |number| word(world, frame, number).load(Relaxed))
 }
 
 /// What all programs share.
@@ -36,6 +42,8 @@ struct Shared {
     /// An area that lives throughout.
     lives: AtomicU64,
     done: AtomicBool,
+    /// An interrupt has been sent, and not been taken.
+    sent: AtomicBool,
 }
 
 /// CPU 0: maps frames that are its own, whose words say so, and unmaps them; the next who has them says otherwise.
@@ -56,6 +64,9 @@ fn mapper(world: &World, shared: &Shared) {
             mark(world, *other, OTHERS);
         }
         (0..40).for_each(|_| world.sim.step(Access::Shared));
+        for other in others.iter().filter(|other| frames.contains(other)) {
+            assert!(words(world, *other).all(|word| word == OTHERS), "somebody else has written");
+        }
         others.iter().for_each(|other| world.release(*other));
     }
     shared.done.store(true, SeqCst);
@@ -77,36 +88,46 @@ fn allocator(world: &World, shared: &Shared) {
     }
 }
 
-/// CPU 2: looks on.
-fn reader(world: &World, shared: &Shared) {
-    let vmap = world.vmap();
+/// CPU 2: looks on, and interrupts the others to look on there.
+fn reader(world: &Arc<World>, shared: &Arc<Shared>) {
+    let mut cpu = 0;
     while !shared.done.load(SeqCst) {
         world.sim.relax();
-        let lives = VirtAddr::new(shared.lives.load(SeqCst));
-        let mut list: Vec<AreaInfo> = Vec::new();
-        vmap.vmallocinfo(|info| {
-            list.push(*info);
-            world.sim.step(Access::Shared);
-        });
-        let in_order = |two: &[AreaInfo]| two[0].range.end() <= Some(two[1].range.start());
-        assert!(list.windows(2).all(in_order), "not in order: {list:#?}");
-        if lives.get() != 0 {
-            let found: Vec<_> = list.iter().filter(|info| info.range.start() == lives).collect();
-            let [info] = found[..] else { panic!("listed {} times", found.len()) };
-            assert_eq!((info.state, info.pages, info.bytes), (State::Live, 3, 3 * PAGE));
-            assert_eq!(vmap.find_vm_area(lives).as_ref(), Some(info));
+        look(world, shared);
+        if !shared.sent.swap(true, SeqCst) {
+            let (world_there, shared) = (world.clone(), shared.clone());
+            world.sim.interrupt(cpu % 2, move || {
+                look(&world_there, &shared);
+                shared.sent.store(false, SeqCst);
+            });
+            cpu += 1;
         }
-        for info in
-            list.iter().filter(|info| info.state == State::Live && info.made == Made::Vmalloc)
-        {
-            whole(world, info);
-        }
-        let info = vmap.get_vmalloc_info();
-        assert!(info.used <= info.total && info.waiting <= info.used, "{info:?}");
-        let at = shared.at.load(SeqCst);
-        if at != 0 {
-            bytes(world, VirtAddr::new(at));
-        }
+    }
+}
+
+fn look(world: &World, shared: &Shared) {
+    let vmap = world.vmap();
+    let lives = VirtAddr::new(shared.lives.load(SeqCst));
+    let mut list: Vec<AreaInfo> = Vec::new();
+    vmap.vmallocinfo(|info| {
+        list.push(*info);
+        world.sim.step(Access::Shared);
+    });
+    let in_order = |two: &[AreaInfo]| two[0].range.end() <= Some(two[1].range.start());
+    assert!(list.windows(2).all(in_order), "not in order: {list:#?}");
+    if lives.get() != 0 {
+        let found: Vec<_> = list.iter().filter(|info| info.range.start() == lives).collect();
+        let [info] = found[..] else { panic!("listed {} times", found.len()) };
+        assert_eq!((info.state, info.pages, info.bytes), (State::Live, 3, 3 * PAGE));
+        assert_eq!(vmap.find_vm_area(lives).as_ref(), Some(info));
+    }
+    let vmalloc = |info: &&AreaInfo| info.state == State::Live && info.made == Made::Vmalloc;
+    list.iter().filter(vmalloc).for_each(|info| whole(world, info));
+    let info = vmap.get_vmalloc_info();
+    assert!(info.used <= info.total && info.waiting <= info.used, "{info:?}");
+    let at = shared.at.load(SeqCst);
+    if at != 0 {
+        bytes(world, VirtAddr::new(at));
     }
 }
 
@@ -124,8 +145,10 @@ fn whole(world: &World, info: &AreaInfo) {
     assert_eq!(same, None, "page {hole} of an area that is live is not mapped");
 }
 
-/// Each page is a hole, or as CPU 0 has marked it.
+/// Each page is a hole, or as CPU 0 has marked it; what is written there is the same.
 fn bytes(world: &World, at: VirtAddr) {
+    // SAFETY: whoever has the frames uses them atomically.
+    unsafe { world.vmap().vwrite(at, &MINE.to_ne_bytes()) };
     let mut read = [0; PAGE as usize + 64];
     world.vmap().vread(at, &mut read);
     for page in read.chunks(PAGE as usize) {
@@ -143,11 +166,11 @@ fn readers(seed: u64, mutant: Option<Mutant>) -> Result<(), Failure> {
     let world = World::new(config, 32, options, ticking);
     let shared = Arc::new(Shared::default());
     let programs = |world: &Arc<World>| {
-        let program = |run: fn(&World, &Shared)| {
+        let program = |run: fn(&Arc<World>, &Arc<Shared>)| {
             let shared = shared.clone();
             on(world, move |world| run(world, &shared))
         };
-        vec![program(mapper), program(allocator), program(reader)]
+        vec![program(|w, s| mapper(w, s)), program(|w, s| allocator(w, s)), program(reader)]
     };
     let finish = |world: &World| {
         let lives = VirtAddr::new(shared.lives.load(SeqCst));
@@ -169,5 +192,5 @@ fn areas_that_are_live_too_early_are_caught() {
 
 #[test]
 fn bytes_without_a_pin_are_caught() {
-    caught(Mutant::ReadWithoutPin, &["somebody else's"], readers);
+    caught(Mutant::ReadWithoutPin, &["somebody else's", "somebody else has written"], readers);
 }

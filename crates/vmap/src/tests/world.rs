@@ -26,10 +26,13 @@ impl World {
         let sim = Sim::new(config).unwrap();
         let paging = Paging::try_new(sim.clone(), PageSize::Size1G).unwrap();
         let flushes = Flushes::try_new(sim.clone()).unwrap();
-        let ticks = flushes.clone();
+        // The machine has the handler, and must not be kept by it.
+        let ticks = Arc::downgrade(&flushes);
         let tick = move |sim: &Sim| {
-            if ticking >> sim.current().index() & 1 != 0 {
-                ticks.tick();
+            if ticking >> sim.current().index() & 1 != 0
+                && let Some(flushes) = ticks.upgrade()
+            {
+                flushes.tick();
             }
         };
         sim.on_tick(tick).unwrap();

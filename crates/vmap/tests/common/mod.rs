@@ -38,8 +38,9 @@ impl World {
         let sim = Sim::new(config).unwrap();
         let paging = Paging::try_new(sim.clone(), PageSize::Size1G).unwrap();
         let flushes = Flushes::try_new(sim.clone()).unwrap();
-        let ticks = flushes.clone();
-        sim.on_tick(move |_| ticks.tick()).unwrap();
+        // The machine has the handler, and must not be kept by it.
+        let ticks = Arc::downgrade(&flushes);
+        sim.on_tick(move |_| ticks.upgrade().iter().for_each(|flushes| flushes.tick())).unwrap();
         let space = sim.on_cpu(0, || {
             let tables = Arc::new(Tables::kernel(&paging).unwrap());
             Vmap::try_new(tables, flushes.clone(), range, options).unwrap()
