@@ -269,7 +269,19 @@ pub(crate) fn soak(
         // Relaxed: only one CPU uses it.
         if cpu == 0 && elapsed.as_secs() / 10 > said.load(Relaxed) {
             said.store(elapsed.as_secs() / 10, Relaxed);
-            progress(format!("{} of {} s: {}", elapsed.as_secs(), time.as_secs(), soak.done));
+            let (info, flushes) =
+                (soak.world.vmap().get_vmalloc_info(), soak.world.flushes.stats());
+            progress(format!(
+                "{} of {} s: {}; {} areas, {} broadcasts, {} MiB used, {} wait, {} are kept",
+                elapsed.as_secs(),
+                time.as_secs(),
+                soak.done,
+                info.areas,
+                flushes.broadcasts,
+                info.used >> 20,
+                info.waiting >> 20,
+                info.kept >> 20
+            ));
         }
         elapsed < time
     };

@@ -174,6 +174,21 @@ impl Model {
                     Area { phys: Some(range.start()), ..wanted },
                 );
             }
+            Op::Refused { first, pages, ram } => {
+                let attrs = Attrs::new(Flags::WRITE);
+                let frames = self.frames(first.unwrap_or(0), 1, pages);
+                let usual = Request::new(pages as u64 * PAGE);
+                let made = match first {
+                    None => vmap.vmalloc_with(&Request { attrs: Some(attrs), ..usual }),
+                    Some(_) if ram => vmap.vm_map_ram(&frames, attrs),
+                    Some(_) => vmap.vmap(&frames, attrs),
+                };
+                let kind = kind(&made.expect_err("there are no such pages"));
+                let before = ["ZeroSize", "TooLarge", "NoSpace", "Frames"].contains(&kind.as_str());
+                assert!(before || kind == "Tables", "{kind}");
+                let used = world.sim.free_count();
+                assert!(free.saturating_sub(used) < 16, "{free} frames were free, and now {used}");
+            }
             Op::Unmap { call, which } => self.unmap(world, cpu, call, self.address(world, which)),
             Op::Realloc { which, bytes } => {
                 self.realloc(world, free, self.address(world, which), bytes);

@@ -54,6 +54,12 @@ pub(crate) enum Op {
         at: u64,
         len: u64,
     },
+    /// Pages that may be written and not read, which the format does not know: of the pool or, without `first`, of memory.
+    Refused {
+        first: Option<usize>,
+        pages: usize,
+        ram: bool,
+    },
     Unmap {
         call: Call,
         which: Which,
@@ -136,6 +142,8 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         9 => (bytes(), any::<(bool, bool, bool, bool)>())
             .prop_map(|(bytes, (zero, huge, guard, node))| Op::Malloc { bytes, zero, huge, guard, node }),
         2 => device.prop_map(|(at, len)| Op::Ioremap { at, len }),
+        1 => (any::<Option<usize>>(), pages(), any::<bool>())
+            .prop_map(|(first, pages, ram)| Op::Refused { first, pages, ram }),
         18 => (call, which()).prop_map(|(call, which)| Op::Unmap { call, which }),
         4 => (which(), bytes()).prop_map(|(which, bytes)| Op::Realloc { which, bytes }),
         6 => (pick(), pick(), any::<u64>()).prop_map(|(pick, page, value)| Op::Store { pick, page, value }),
