@@ -29,16 +29,21 @@ struct Mapped {
 struct Kind {
     ram: bool,
     areas: bool,
+    /// Areas are of half a hundred pages and more, all of one frame.
+    large: bool,
     mib: u64,
     rounds: u32,
     /// Pages that may wait for each CPU that would be interrupted.
     patience: u64,
 }
 
-const RAM: Kind = Kind { ram: true, areas: false, mib: 32, rounds: 30, patience: 40_000 };
-const AREAS: Kind = Kind { ram: false, areas: true, mib: 32, rounds: 40, patience: 40_000 };
-/// Four blocks in all, and often a broadcast.
-const SHORT: Kind = Kind { ram: true, areas: true, mib: 8, rounds: 40, patience: 100 };
+const RAM: Kind =
+    Kind { ram: true, areas: false, large: false, mib: 32, rounds: 30, patience: 40_000 };
+const AREAS: Kind = Kind { ram: false, areas: true, rounds: 40, ..RAM };
+/// Four blocks in all, in one zone, and often a broadcast.
+const SHORT: Kind = Kind { areas: true, mib: 8, rounds: 40, patience: 100, ..RAM };
+/// Each CPU's zone has room for a few areas; then it takes from the others'.
+const STEAL: Kind = Kind { large: true, mib: 16, rounds: 60, patience: 1000, ..AREAS };
 
 struct Mix<'a> {
     world: &'a World,
@@ -56,6 +61,8 @@ impl Mix<'_> {
         let large = [64, 64, 17, 70][random.rand_range(0..4) as usize];
         let pages = if ram {
             [1, 4, 64, large][random.rand_range(0..4) as usize]
+        } else if self.kind.large {
+            random.rand_range(50..128).into()
         } else {
             random.rand_range(1..6).into()
         };
@@ -69,7 +76,9 @@ impl Mix<'_> {
         };
         let done = match random.rand_range(0..4) {
             _ if ram => of_caller(&|frames| vmap.vm_map_ram(frames, Attrs::KERNEL_RW)),
-            0 => of_caller(&|frames| vmap.vmap(frames, Attrs::KERNEL_RW)),
+            kind if kind == 0 || self.kind.large => {
+                of_caller(&|frames| vmap.vmap(frames, Attrs::KERNEL_RW))
+            }
             1 => vmap.vzalloc(pages * PAGE).map(|at| mapped(at, None)),
             2 => {
                 let at = vmap.vmalloc(PAGE * 3)?;
@@ -173,6 +182,11 @@ fn next_to_no_space() {
     right(|seed, mutant| mix(SHORT, seed, mutant));
 }
 
+#[test]
+fn from_other_zones() {
+    right(|seed, mutant| mix(STEAL, seed, mutant));
+}
+
 /// By the checkers, or where the tables refuse to map what is mapped still.
 const EARLY: &[&str] = &["(I4)", "(I5)", "is mapped at"];
 
@@ -196,6 +210,7 @@ fn announcements_before_their_flush_are_caught() {
 fn periods_cut_short_are_caught() {
     caught(Mutant::PeriodCutShort, EARLY, |seed, mutant| mix(RAM, seed, mutant));
     caught(Mutant::PeriodCutShort, EARLY, |seed, mutant| mix(AREAS, seed, mutant));
+    caught(Mutant::PeriodCutShort, EARLY, |seed, mutant| mix(STEAL, seed, mutant));
 }
 
 #[test]
