@@ -86,15 +86,16 @@ fn print(f: &mut fmt::Formatter<'_>, lines: &[Vec<String>]) -> fmt::Result {
 /// assert_eq!([0.0, 0.5, 7.04, 3329.0, 4.1e7].map(report::figure), ["0", "0.50", "7.0", "3329", "41M"]);
 /// ```
 pub fn figure(value: f64) -> String {
+    let size = value.abs();
     match value {
         _ if value.is_nan() => "-".into(),
         _ if value == 0.0 => "0".into(),
-        _ if value >= 1e10 => format!("{:.0}G", value / 1e9),
-        _ if value >= 1e7 => format!("{:.0}M", value / 1e6),
-        _ if value >= 1e4 => format!("{:.0}k", value / 1e3),
-        _ if value >= 9.95 => format!("{value:.0}"),
-        _ if value >= 0.995 => format!("{value:.1}"),
-        _ if value >= 0.095 => format!("{value:.2}"),
+        _ if size >= 1e10 => format!("{:.0}G", value / 1e9),
+        _ if size >= 1e7 => format!("{:.0}M", value / 1e6),
+        _ if size >= 1e4 => format!("{:.0}k", value / 1e3),
+        _ if size >= 9.95 => format!("{value:.0}"),
+        _ if size >= 0.995 => format!("{value:.1}"),
+        _ if size >= 0.095 => format!("{value:.2}"),
         _ => format!("{value:.4}"),
     }
 }
@@ -106,6 +107,7 @@ mod tests {
 
     #[test]
     fn figures_are_short() {
+        assert_eq!([-0.5, -7.04, -4.1e7].map(figure), ["-0.50", "-7.0", "-41M"]);
         let texts = [0.0, 0.0021, 0.1, 7.04, 9.96, 3329.0, 21_300.0, 4.1e7, f64::NAN].map(figure);
         assert_eq!(texts, ["0", "0.0021", "0.10", "7.0", "10", "3329", "21k", "41M", "-"]);
     }

@@ -62,6 +62,7 @@ Examples:
   samara bench --json gup.jsonl gup           figures and targets, one JSON object a line, to a file
   samara bench --json - gup | jq .target      and to standard output, instead of the tables
   samara bench --cpus 1,2 gup                 on one and on two CPUs
+  samara bench vmap vmallocinfo               the kernel's areas: what unmaps cost others, and what readers do
 
 Exit code: 0 if all was measured, whether or not targets are met; 2 if not.
 ")]
@@ -145,6 +146,10 @@ pub(crate) enum Experiment {
     Gup,
     /// Page tables from quicklists, beside the frame source and clearing
     Quicklist,
+    /// The kernel's areas, lazily unmapped, beside a flush on every CPU at each unmap
+    Vmap,
+    /// Readers of all areas without a lock, beside readers that take the writers'
+    Vmallocinfo,
 }
 
 #[cfg(test)]

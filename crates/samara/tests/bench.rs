@@ -42,6 +42,22 @@ fn json_lines_have_rows_and_targets() {
     for row in fast {
         assert_eq!(row["value"].as_f64(), row["size"].as_f64(), "{row}");
     }
+    // The old way sends an interrupt to each other CPU at each unmap; ours none where CPUs tick.
+    let of = |row: &Value, name: &str| row[name].as_str().unwrap().to_string();
+    let sent = rows.iter().filter(|row| of(row, "metric") == "interrupts an unmap");
+    let sent: Vec<_> = sent.filter(|row| row["cpus"] == 64).collect();
+    assert_eq!(sent.len(), 4);
+    for row in sent {
+        let others = if of(row, "implementation") == "lazy" { 0.0 } else { 63.0 };
+        assert_eq!(row["value"].as_f64(), Some(others), "{row}");
+    }
+    for name in ["quicklist", "gup", "vmap", "vmallocinfo"] {
+        let is_of = |line: &&&Value| line["experiment"] == name;
+        assert!(
+            rows.iter().any(|row| is_of(&row)) && targets.iter().any(|target| is_of(&target)),
+            "{name}"
+        );
+    }
 }
 
 #[test]

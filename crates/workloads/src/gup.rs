@@ -10,7 +10,7 @@
 
 use crate::lab::{Lab, Program};
 use crate::mean::{Rounds, Timer};
-use crate::meeting::{Beside, Meeting, at_once};
+use crate::meeting::{Beside, Meeting, Watch, at_once};
 use crate::space::{PAGES, Space, range_of};
 use alloc::boxed::Box;
 use alloc::format;
@@ -144,23 +144,24 @@ fn round<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync>(
 ) -> Result<(), Error> {
     let batches = lab.scale.batches * LONGER;
     let interrupts = (lab.interrupts)();
-    let measure = |cpu: usize, ready: &dyn Fn()| {
+    let measure = |cpu: usize, watch: &Watch<'_, M>| {
         let mut frames = alloc::vec![Frame::default(); PAGES];
         // It uses the space: flushes must come here.
         space.tables.cpus().insert(lab.machine.current());
         let timer = Timer::new(lab.time);
         // The first batch fills caches, and finds the frames.
         batch(lab, &timer, space, Way::Fast, PAGES, cpu, &mut frames);
-        ready();
+        watch.start();
         let times = (0..batches).map(|_| batch(lab, &timer, space, way, size, cpu, &mut frames));
         let time = times.sum::<f64>() / batches as f64;
+        watch.stop();
         space.tables.cpus().remove(lab.machine.current());
         Ok(time)
     };
     let mut beside: Vec<Beside<'_, M, Error>> = Vec::new();
     if let Some(own) = writer {
-        beside.push(Box::new(move |meeting, ready| {
-            ready();
+        beside.push(Box::new(move |meeting, watch| {
+            watch.start();
             write(lab, space, way, own, meeting)
         }));
     }

@@ -1,9 +1,13 @@
 //! Where experiments are made: a machine, its clocks, its CPUs.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::marker::PhantomData;
+use grace::Concurrent;
+use machine::{Machine, VirtRange};
+use paging::{PageTables, X86_64L4};
 use report::Row;
 
 /// What a CPU runs.
@@ -43,6 +47,30 @@ pub struct Counted {
 /// Counts what `operation` does, each time after `prepare` has run, on the CPU that calls it. `None` where nothing can count.
 pub type Count<'a> = dyn Fn(&mut dyn FnMut(), &mut dyn FnMut()) -> Option<Counted> + Sync + 'a;
 
+/// What a CPU does in each of its timer interrupts.
+pub type Tick = Arc<dyn Fn() + Send + Sync>;
+
+/// The kernel's half of a machine's address spaces, for experiments with the kernel's own areas.
+pub struct KernelHalf<'a, M: Machine, G: Concurrent> {
+    /// The kernel's tables.
+    pub tables: &'a Arc<PageTables<M, X86_64L4, G>>,
+    /// Addresses that nobody else uses: 128 GiB are enough for all experiments.
+    pub range: VirtRange,
+    /// Makes this CPU translate by the tables; nothing where it does all the time.
+    pub enter: &'a (dyn Fn() + Sync),
+    /// Has all CPUs do something in their timer interrupts from now on, or nothing more. `None` where there is no timer.
+    pub ticks: Option<&'a (dyn Fn(Option<Tick>) + Sync)>,
+}
+
+impl<M: Machine, G: Concurrent> fmt::Debug for KernelHalf<'_, M, G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KernelHalf")
+            .field("tables", self.tables)
+            .field("range", &self.range)
+            .finish_non_exhaustive()
+    }
+}
+
 /// A machine, and what it takes to measure there. `G` is the engine for its walks in software, `R` the best lock for readers
 /// and writers that there is.
 pub struct Lab<'a, M, G, R> {
@@ -58,6 +86,8 @@ pub struct Lab<'a, M, G, R> {
     pub quiet: fn(),
     /// Interrupts that CPUs have sent each other so far, in order to flush.
     pub interrupts: &'a (dyn Fn() -> u64 + Sync),
+    /// Flushes that CPUs have made so far of their own translations, asked for by themselves or by others.
+    pub flushes: &'a (dyn Fn() -> u64 + Sync),
     /// Counts, where that can be done.
     pub count: Option<&'a Count<'a>>,
     /// Told what is being measured.

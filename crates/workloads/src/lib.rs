@@ -7,6 +7,8 @@
 //! | experiment | what was replaced | what replaces it |
 //! |---|---|---|
 //! | [`quicklist()`] | a page from the frame source, cleared | a page that is already as it has to be |
+//! | [`vmap()`], [`vmap_flushes`], [`vmap_counts`] | areas in a list under one lock, flushed everywhere at each unmap | lazy flushes, blocks of each CPU |
+//! | [`vmallocinfo()`] | readers of all areas that take that lock | readers without a lock |
 //! | [`gup()`] | the address space's lock, then each page with its table's lock | a walk without a lock |
 //!
 //! # How it is measured
@@ -22,6 +24,7 @@ extern crate alloc;
 #[cfg(any(test, doctest))]
 extern crate std;
 
+mod error;
 mod gup;
 mod lab;
 mod mean;
@@ -30,10 +33,15 @@ mod quicklist;
 mod space;
 #[cfg(test)]
 mod tests;
+mod vmallocinfo;
+mod vmap;
 
+pub use crate::vmap::{vmap, vmap_counts, vmap_flushes};
+pub use error::Error;
 pub use gup::gup;
-pub use lab::{Count, Counted, Lab, Program, Scale};
+pub use lab::{Count, Counted, KernelHalf, Lab, Program, Scale, Tick};
 pub use quicklist::quicklist;
+pub use vmallocinfo::vmallocinfo;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -46,13 +46,41 @@ impl<'m, M: Machine> Meeting<'m, M> {
     }
 }
 
-/// When a CPU was at it, and how long it had a processor.
+/// When a CPU was at it, and how long it had a processor: of each, the processor's time and that by the clock.
 #[derive(Clone, Copy, Default)]
 struct Stay {
-    busy: u64,
-    /// By the clock.
-    began: u64,
-    ended: u64,
+    began: (u64, u64),
+    ended: (u64, u64),
+}
+
+/// Begins and ends what a CPU measures.
+pub(crate) struct Watch<'m, M> {
+    meeting: &'m Meeting<'m, M>,
+    time: fn() -> u64,
+    clock: fn() -> u64,
+    began: Cell<Option<(u64, u64)>>,
+    ended: Cell<Option<(u64, u64)>>,
+}
+
+impl<M: Machine> Watch<'_, M> {
+    fn now(&self) -> (u64, u64) {
+        ((self.time)(), (self.clock)())
+    }
+
+    /// Waits until all are ready; then it begins. Once.
+    pub(crate) fn start(&self) {
+        if self.began.get().is_none() {
+            self.meeting.wait();
+            self.began.set(Some(self.now()));
+        }
+    }
+
+    /// It has ended; else it ends with the program.
+    pub(crate) fn stop(&self) {
+        if self.ended.get().is_none() {
+            self.ended.set(Some(self.now()));
+        }
+    }
 }
 
 /// What some CPUs have measured at once.
@@ -65,16 +93,16 @@ pub(crate) struct Taken {
     pub(crate) wall: u64,
 }
 
-/// What runs beside those that measure: it calls what it is given when it is ready, and stops when the meeting is over.
+/// What runs beside those that measure: it starts the watch when it is ready, and stops when the meeting is over.
 pub(crate) type Beside<'a, M, E> =
-    Box<dyn FnOnce(&Meeting<'_, M>, &dyn Fn()) -> Result<(), E> + Send + 'a>;
+    Box<dyn FnOnce(&Meeting<'_, M>, &Watch<'_, M>) -> Result<(), E> + Send + 'a>;
 
 /// Has the first `cpus` CPUs measure, and as many more as there are in `beside` run meanwhile. `measure` is called with
-/// the CPU's number and something that it calls when it is ready, before what it measures.
+/// the CPU's number and a watch, which it starts when it is ready.
 pub(crate) fn at_once<M: Machine, G, R, E: Send>(
     lab: &Lab<'_, M, G, R>,
     cpus: usize,
-    measure: impl Fn(usize, &dyn Fn()) -> Result<f64, E> + Sync,
+    measure: impl Fn(usize, &Watch<'_, M>) -> Result<f64, E> + Sync,
     beside: Vec<Beside<'_, M, E>>,
 ) -> Result<Taken, E> {
     let threads = cpus + beside.len();
@@ -85,14 +113,14 @@ pub(crate) fn at_once<M: Machine, G, R, E: Send>(
     let mut programs: Vec<Program<'_>> = Vec::with_capacity(threads);
     for (cpu, result) in measured.iter_mut().enumerate() {
         programs.push(Box::new(move || {
-            *result = stay(lab, meeting_of_all, |ready| measure(cpu, ready));
+            *result = stay(lab, meeting_of_all, |watch| measure(cpu, watch));
             // Relaxed: only the number counts.
             meeting_of_all.measuring.fetch_sub(1, Ordering::Relaxed);
         }));
     }
     for (program, result) in beside.into_iter().zip(&mut ran) {
         programs.push(Box::new(move || {
-            *result = stay(lab, meeting_of_all, |ready| program(meeting_of_all, ready));
+            *result = stay(lab, meeting_of_all, |watch| program(meeting_of_all, watch));
         }));
     }
     (lab.run)(programs);
@@ -103,30 +131,26 @@ pub(crate) fn at_once<M: Machine, G, R, E: Send>(
         time += result? / cpus as f64;
     }
     ran.into_iter().try_for_each(|(result, _)| result)?;
-    let began = stays.iter().map(|stay| stay.began).min().unwrap_or_default();
-    let ended = stays.iter().map(|stay| stay.ended).max().unwrap_or_default();
+    let began = stays.iter().map(|stay| stay.began.1).min().unwrap_or_default();
+    let ended = stays.iter().map(|stay| stay.ended.1).max().unwrap_or_default();
     let wall = ended.saturating_sub(began);
-    let together = stays.iter().all(|stay| stay.busy as f64 >= TOGETHER * wall as f64);
+    let busy = |stay: &Stay| stay.ended.0.saturating_sub(stay.began.0) as f64;
+    let together = stays.iter().all(|stay| busy(stay) >= TOGETHER * wall as f64);
     Ok(Taken { time, together, wall })
 }
 
-/// Runs a program from the moment when all are ready, and looks at the clocks.
+/// Runs a program, and looks when it was at what it measures.
 fn stay<M: Machine, G, R, T>(
     lab: &Lab<'_, M, G, R>,
     meeting: &Meeting<'_, M>,
-    program: impl FnOnce(&dyn Fn()) -> T,
+    program: impl FnOnce(&Watch<'_, M>) -> T,
 ) -> (T, Stay) {
-    let began = Cell::new(None);
-    let ready = || {
-        if began.get().is_none() {
-            meeting.wait();
-            began.set(Some(((lab.clock)(), (lab.time)())));
-        }
-    };
-    let result = program(&ready);
+    let (began, ended) = (Cell::new(None), Cell::new(None));
+    let watch = Watch { meeting, time: lab.time, clock: lab.clock, began, ended };
+    let result = program(&watch);
     // One that failed before it was ready is waited for all the same.
-    ready();
-    let (began, before) = began.get().unwrap_or_default();
-    let busy = (lab.time)().saturating_sub(before);
-    (result, Stay { busy, began, ended: (lab.clock)() })
+    watch.start();
+    watch.stop();
+    let [began, ended] = [watch.began, watch.ended].map(|time| time.get().unwrap_or_default());
+    (result, Stay { began, ended })
 }

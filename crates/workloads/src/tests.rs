@@ -1,4 +1,6 @@
-//! Each experiment runs to its end, on a machine without hardware; no test looks at a time.
+//! Each experiment runs to its end; no test looks at a time.
+
+mod areas;
 
 use crate::{Counted, Lab, Scale, gup, quicklist};
 use report::{Report, Row};
@@ -27,6 +29,7 @@ fn with_lab<T>(
             BareGrace::reclaim(usize::MAX);
         },
         interrupts: &|| bare.ipis(),
+        flushes: &|| bare.flushes(),
         count: Some(&|prepare, operation| {
             prepare();
             operation();

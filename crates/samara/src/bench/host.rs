@@ -1,0 +1,169 @@
+//! The machines of this host that experiments are made on, and its clocks.
+//!
+//! [`Bare`] is memory and threads, and code runs there as it does in a kernel; but it has no translations. [`Sim`] has, made in
+//! software: a flush goes through a CPU's whole TLB, an access looks into it, and both ways that an experiment compares pay
+//! for that alike.
+
+use crate::complain;
+use count::operation;
+use machine::{PageSize, VirtAddr, VirtRange};
+use paging::{PageTables, Paging, X86_64L4};
+use parking_lot::{RawRwLock, RwLock};
+use sim::{Bare, BareGrace, Config, Grace, Sim, threads};
+use std::marker::PhantomData;
+use std::sync::{Arc, LazyLock, Once};
+use std::time::Instant;
+use workloads::{Counted, KernelHalf, Lab, Program, Scale, Tick};
+
+/// Steps between two timer interrupts of a CPU: a millisecond or so.
+const TICK: u64 = 20_000;
+
+pub(super) type BareLab<'a> = Lab<'a, Bare, BareGrace, RawRwLock>;
+pub(super) type SimLab<'a> = Lab<'a, Sim, Grace, RawRwLock>;
+pub(super) type BareHalf<'a> = KernelHalf<'a, Bare, BareGrace>;
+pub(super) type SimHalf<'a> = KernelHalf<'a, Sim, Grace>;
+
+/// How much is measured, with which numbers of CPUs, and in how many runs an operation is counted.
+#[derive(Clone, Copy)]
+pub(super) struct Effort<'a> {
+    pub(super) scale: Scale,
+    pub(super) cpus: &'a [usize],
+    pub(super) runs: usize,
+}
+
+/// Makes a bare machine and has `f` measure on it.
+pub(super) fn on_bare<T>(
+    effort: Effort<'_>,
+    cpus: usize,
+    frames: usize,
+    f: impl FnOnce(&BareLab<'_>) -> T,
+) -> Result<T, String> {
+    let bare = Bare::new(cpus, frames as u64).ok_or_else(|| no_memory(frames))?;
+    let count =
+        |prepare: &mut dyn FnMut(), run: &mut dyn FnMut()| counted(effort.runs, prepare, run);
+    Ok(f(&Lab {
+        machine: &bare,
+        time: processor_time,
+        clock,
+        run: &|programs| bare.threads(programs),
+        quiet: || {
+            BareGrace::announce();
+            BareGrace::reclaim(usize::MAX);
+        },
+        interrupts: &|| bare.ipis(),
+        flushes: &|| bare.flushes(),
+        count: Some(&count),
+        progress: &progress,
+        scale: effort.scale,
+        cpus: effort.cpus,
+        types: PhantomData,
+    }))
+}
+
+/// Has `f` measure areas of the kernel on a bare machine.
+pub(super) fn with_bare_half<T>(
+    lab: &BareLab<'_>,
+    f: impl FnOnce(&BareHalf<'_>) -> Result<T, workloads::Error>,
+) -> Result<T, String> {
+    let tables = lab.machine.on_cpu(0, || kernel(lab.machine))?;
+    let result = f(&KernelHalf { tables: &tables, range: range(), enter: &|| (), ticks: None });
+    lab.machine.on_cpu(0, || drop(tables));
+    result.map_err(|error| error.to_string())
+}
+
+/// Makes a machine with translations, and has `f` measure areas of its kernel.
+pub(super) fn on_sim<T>(
+    effort: Effort<'_>,
+    cpus: usize,
+    frames: usize,
+    f: impl FnOnce(&SimLab<'_>, &SimHalf<'_>) -> Result<T, workloads::Error>,
+) -> Result<T, String> {
+    let config = Config { tick: Some(TICK), ..Config::fast(cpus, frames as u64) };
+    let sim = Sim::new(config).map_err(|error| error.to_string())?;
+    let ticking: Arc<RwLock<Option<Tick>>> = Arc::default();
+    let now = Arc::clone(&ticking);
+    sim.on_tick(move |_| now.read().iter().for_each(|tick| tick()))
+        .map_err(|error| error.to_string())?;
+    let lab = Lab {
+        machine: &sim,
+        time: processor_time,
+        clock,
+        run: &|programs: Vec<Program<'_>>| {
+            threads(&sim, programs).unwrap_or_else(|failure| panic!("{failure}"))
+        },
+        quiet: || {
+            Grace::announce();
+            Grace::reclaim(usize::MAX);
+        },
+        interrupts: &|| sim.counts().ipis_sent,
+        flushes: &|| sim.counts().flushes,
+        // What the machine itself does at each step would be in it.
+        count: None,
+        progress: &progress,
+        scale: effort.scale,
+        cpus: effort.cpus,
+        types: PhantomData,
+    };
+    let tables = sim.on_cpu(0, || kernel(&sim))?;
+    // SAFETY: what runs there needs nothing mapped but what the experiments map; they have no other tables with that tag.
+    let enter = || unsafe { tables.activate() };
+    let ticks = |tick: Option<Tick>| *ticking.write() = tick;
+    let half = KernelHalf { tables: &tables, range: range(), enter: &enter, ticks: Some(&ticks) };
+    let result = f(&lab, &half);
+    sim.on_cpu(0, || drop(tables));
+    result.map_err(|error| error.to_string())
+}
+
+/// The kernel's tables of a machine, on one of its CPUs.
+fn kernel<M: machine::Machine, G: grace::Concurrent>(
+    machine: &M,
+) -> Result<Arc<PageTables<M, X86_64L4, G>>, String> {
+    let paging = Paging::try_new(machine.clone(), PageSize::Size1G);
+    let paging = paging.map_err(|error| error.to_string())?;
+    PageTables::kernel(&paging).map(Arc::new).map_err(|error| error.to_string())
+}
+
+/// As many as Linux has for its own areas: 32 TiB.
+fn range() -> VirtRange {
+    let start = VirtAddr::new(0xffff_c900_0000_0000);
+    VirtRange::new(start, 1 << 45).expect("it lies in the upper half")
+}
+
+fn no_memory(frames: usize) -> String {
+    format!("no {frames} frames of memory for a machine: free some")
+}
+
+fn progress(what: &str) {
+    eprintln!("{what}");
+}
+
+/// Processor time of this thread.
+fn processor_time() -> u64 {
+    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID);
+    // Each thread has the clock.
+    time.map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
+}
+
+fn clock() -> u64 {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    START.elapsed().as_nanos() as u64
+}
+
+/// Steps through some runs of an operation, in a child; told once if that cannot be done here.
+fn counted(runs: usize, prepare: &mut dyn FnMut(), run: &mut dyn FnMut()) -> Option<Counted> {
+    static TOLD: Once = Once::new();
+    let counts = operation(|| (), |()| run()).prepare(|()| prepare()).runs(runs);
+    // Which CPU a thread is, and whether interrupts are off, is in registers on silicon.
+    let registers = count::Region::new("registers", Bare::registers());
+    let counts = counts.regions(|()| vec![registers]).count();
+    let counts = counts.map_err(|error| {
+        TOLD.call_once(|| complain(format_args!("nothing is counted: {error}")));
+    });
+    let counts = counts.ok()?;
+    Some(Counted {
+        instructions: counts.instructions.mean,
+        atomics: counts.atomics.mean,
+        lines: counts.other.lines.mean,
+        written: counts.other.written.mean,
+    })
+}

@@ -1,0 +1,40 @@
+//! Where the results go: tables, JSON lines, a file.
+
+use report::Report;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Where the JSON lines go.
+pub(super) enum Lines<'a> {
+    Nowhere,
+    Stdout,
+    File(File, &'a Path),
+}
+
+/// Before anything is measured: that takes minutes.
+pub(super) fn open(json: Option<&Path>) -> Result<Lines<'_>, String> {
+    match json {
+        None => Ok(Lines::Nowhere),
+        Some(path) if path == Path::new("-") => Ok(Lines::Stdout),
+        Some(path) => match File::create(path) {
+            Ok(file) => Ok(Lines::File(file, path)),
+            Err(error) => Err(format!("cannot write {}: {error}", path.display())),
+        },
+    }
+}
+
+pub(super) fn write(report: &Report, lines: Lines<'_>) -> Result<(), String> {
+    let text = match lines {
+        Lines::Stdout => report.json_lines(),
+        _ => report.to_string(),
+    };
+    let mut out = io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|error| format!("cannot write to standard output: {error}"))?;
+    if let Lines::File(mut file, path) = lines {
+        let written = file.write_all(report.json_lines().as_bytes());
+        written.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! Areas of the kernel, on a machine with translations.
+
+use super::{find, now};
+use crate::{
+    Counted, Error, KernelHalf, Lab, Scale, Tick, vmallocinfo, vmap, vmap_counts, vmap_flushes,
+};
+use machine::{FrameSource, PageSize, VirtAddr, VirtRange};
+use paging::{PageTables, Paging, X86_64L4};
+use report::Report;
+use sim::{Checks, Config, Grace, Sim, threads};
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex};
+use std::{format, vec::Vec};
+
+type Experiment = fn(
+    &Lab<'_, Sim, Grace, parking_lot::RawRwLock>,
+    &KernelHalf<'_, Sim, Grace>,
+) -> Result<Report, Error>;
+
+/// Runs an experiment on a machine that ticks, with all its checks, and looks whether it has left anything.
+fn run(cpus: usize, frames: u64, experiment: Experiment) -> Result<Report, Error> {
+    let config = Config { tick: Some(5000), checks: Checks::ALL, ..Config::fast(cpus, frames) };
+    let sim = Sim::new(config).unwrap();
+    let ticking: Arc<Mutex<Option<Tick>>> = Arc::default();
+    let handler = Arc::clone(&ticking);
+    sim.on_tick(move |_| {
+        let tick = handler.lock().unwrap().clone();
+        tick.iter().for_each(|tick| tick());
+    })
+    .unwrap();
+    let paging = Paging::<Sim, X86_64L4>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    let tables = sim.on_cpu(0, || Arc::new(PageTables::kernel(&paging).unwrap()));
+    let lab = Lab {
+        machine: &sim,
+        time: now,
+        clock: now,
+        run: &|programs| threads(&sim, programs).unwrap_or_else(|failure| panic!("{failure}")),
+        quiet: || {
+            Grace::announce();
+            Grace::reclaim(usize::MAX);
+        },
+        interrupts: &|| sim.counts().ipis_sent,
+        flushes: &|| sim.counts().flushes,
+        count: Some(&|prepare, operation| {
+            prepare();
+            operation();
+            Some(Counted { instructions: 1.0, atomics: 2.0, lines: 3.0, written: 4.0 })
+        }),
+        progress: &|_| (),
+        scale: Scale::LEAST,
+        cpus: &[1, 2],
+        types: PhantomData,
+    };
+    let half = KernelHalf {
+        tables: &tables,
+        range: VirtRange::new(VirtAddr::new(0xffff_c900_0000_0000), 1 << 37).unwrap(),
+        // SAFETY: nothing else is needed, and there are no other tables with the tag.
+        enter: &|| unsafe { tables.activate() },
+        ticks: Some(&|tick| *ticking.lock().unwrap() = tick),
+    };
+    let result = experiment(&lab, &half);
+    assert!(ticking.lock().unwrap().is_none(), "nothing ticks for an experiment that is over");
+    sim.on_cpu(0, || drop(tables));
+    for cpu in 0..cpus {
+        sim.on_cpu(cpu, || {
+            assert!(sim.settle());
+            paging.quick().drain();
+        });
+    }
+    assert_eq!(sim.on_cpu(0, || sim.free_frames()), frames as usize);
+    result
+}
+
+fn value(report: &Report, target: &str) -> f64 {
+    let found = report.targets.iter().find(|found| found.target == target);
+    found.unwrap_or_else(|| panic!("no target '{target}': {:?}", report.targets)).value
+}
+
+#[test]
+fn maps_are_measured_and_leave_nothing() {
+    let report = run(2, 12_000, vmap).unwrap();
+    for way in ["one lock, a flush each", "lazy"] {
+        // Two numbers of CPUs of each size.
+        let rows = find(&report, "map, touch, unmap", way, "time");
+        assert_eq!(rows.len(), 10, "{way}");
+        assert!(rows.iter().all(|row| row.value > 0.0));
+        assert_eq!(find(&report, "allocate, touch, free another's", way, "time").len(), 2);
+        for case in ["a long run, no CPU ticks", "half of it gone, no CPU ticks"] {
+            let rows = find(&report, case, way, "held of a byte mapped, nothing waits");
+            assert!(rows.len() == 1 && rows[0].value >= 1.0, "{rows:?}");
+        }
+    }
+    let published = find(&report, "map, touch, unmap", "lazy, published", "time");
+    assert_eq!(published.iter().map(|row| row.value).collect::<Vec<_>>(), [2900.0, 3000.0]);
+    assert!(value(&report, "times the old way's operations a second, 2 CPUs") > 0.0);
+}
+
+#[test]
+fn interrupts_are_counted() {
+    for cpus in [1, 3] {
+        let report = run(cpus, 2048, vmap_flushes).unwrap();
+        let of = |case, way, metric| find(&report, case, way, metric)[0].value;
+        for case in ["no CPU ticks", "CPUs tick"] {
+            // One flush everywhere for each unmap.
+            let old = "one lock, a flush each";
+            assert_eq!(of(case, old, "interrupts an unmap"), (cpus - 1) as f64, "{case}");
+            assert_eq!(of(case, old, "flushes an unmap"), cpus as f64, "{case}");
+        }
+        assert!(of("no CPU ticks", "lazy", "interrupts an unmap") < 0.1);
+        assert_eq!(
+            value(&report, &format!("interrupts of 10,000 unmaps, {cpus} CPUs that tick")),
+            0.0
+        );
+    }
+}
+
+#[test]
+fn operations_are_counted() {
+    let report = run(1, 2048, vmap_counts).unwrap();
+    for way in ["one lock, a flush each", "lazy"] {
+        for case in ["map and unmap", "allocate and free"] {
+            assert_eq!(find(&report, case, way, "locked instructions").len(), 2);
+        }
+    }
+}
+
+#[test]
+fn readers_are_measured_and_leave_nothing() {
+    let report = run(3, 4096, vmallocinfo).unwrap();
+    for way in ["readers take the lock", "readers without a lock"] {
+        for (others, case) in [(0, "that do not read"), (2, "that do not read"), (2, "readers")] {
+            let case = format!("beside {others} {case}");
+            let rows = find(&report, &case, way, "time of a writer");
+            assert!(rows.len() == 1 && rows[0].size == 100 && rows[0].cpus == others + 1, "{case}");
+        }
+    }
+    assert!(value(&report, "per cent lost by a writer to 2 readers").is_finite());
+    assert!(value(&report, "time of get_vmalloc_info of 1000 areas, of that of 100") > 0.0);
+}
+
+#[test]
+fn too_little_memory_is_an_error() {
+    for experiment in [vmap as Experiment, vmap_flushes, vmap_counts, vmallocinfo] {
+        run(2, 5, experiment).unwrap_err();
+    }
+}

@@ -1,0 +1,58 @@
+//! What one operation is, instruction by instruction: how many are locked, and which cache lines they touch.
+
+use super::{AFTER, Areas, BEFORE, Both, NAME, Rig, with_rig};
+use crate::error::Error;
+use crate::lab::{KernelHalf, Lab};
+use grace::Concurrent;
+use machine::Machine;
+use report::{Report, Row};
+
+/// Pages of a map.
+const SIZES: [usize; 2] = [4, 16];
+
+/// Instructions, locked instructions and cache lines of mapping and unmapping, and of allocating and freeing, on CPU 0: where
+/// the lab can count. Nothing is touched in between, so the machine may be one without translations; then a flush is
+/// but a count.
+///
+/// # Errors
+/// The machine has too little memory: it takes some hundred frames.
+pub fn vmap_counts<M: Machine, G: Concurrent, R: Sync>(
+    lab: &Lab<'_, M, G, R>,
+    half: &KernelHalf<'_, M, G>,
+) -> Result<Report, Error> {
+    with_rig(lab, half, SIZES[1], |rig, report| {
+        (lab.progress)("vmap: counting");
+        Both::with(rig, |both| {
+            each(rig, &both.old, BEFORE, report)?;
+            each(rig, &both.new, AFTER, report)
+        })
+    })
+}
+
+fn each<M: Machine, G: Concurrent, R: Sync>(
+    rig: &Rig<'_, '_, M, G, R>,
+    areas: &impl Areas,
+    name: &str,
+    report: &mut Report,
+) -> Result<(), Error> {
+    for pages in SIZES {
+        let short = || areas.unmap(areas.map(rig.frames(pages))?, pages);
+        let long = || areas.free(areas.alloc(pages)?);
+        let mut count = |case: &str, operation: &(dyn Fn() -> Result<(), Error> + Sync)| {
+            let like = Row::new(NAME, case, name, 1, pages);
+            rig.on_first(areas, || {
+                // Once, to be told if it fails.
+                operation()?;
+                let mut prepare = || (rig.lab.quiet)();
+                let mut once = || {
+                    let _ = core::hint::black_box(operation());
+                };
+                rig.lab.count(&mut report.rows, &like, &mut prepare, &mut once);
+                Ok(())
+            })
+        };
+        count("map and unmap", &short)?;
+        count("allocate and free", &long)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! What an unmap costs others: interrupts, and flushes. It does not depend on any clock.
+//!
+//! All CPUs of the machine map, touch and unmap 4 pages. A host has fewer processors than CPUs, and one that waits for a
+//! processor does not tick, so CPUs keep step: each waits for the others after every few operations, as if all ran at once.
+
+use super::{AFTER, Areas, BEFORE, Both, NAME, QUIET, Rig, TICKS, with_rig};
+use crate::error::Error;
+use crate::lab::{KernelHalf, Lab, Program};
+use crate::meeting::Meeting;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+use grace::Concurrent;
+use machine::{Machine, Translated};
+use report::{Report, Row, Target};
+
+/// Pages of a map.
+const PAGES: usize = 4;
+/// Operations between two meetings.
+const STEP: usize = 64;
+/// Operations of a CPU in a batch, for each CPU: in all batches so many that what waits comes to its limit, which is 10,000 for each.
+const LIMIT: usize = 55;
+/// And no more than these, of all CPUs together, so that it ends. So with more than 16 CPUs none comes to its limit.
+const MOST: usize = 15_000;
+
+/// Interrupts and flushes of each unmap, on all CPUs of the machine at once: without timer interrupts, and with them, if the
+/// machine has any.
+///
+/// # Errors
+/// The machine has too little memory: it takes some thousand frames for tables.
+pub fn vmap_flushes<M: Machine + Translated, G: Concurrent, R: Sync>(
+    lab: &Lab<'_, M, G, R>,
+    half: &KernelHalf<'_, M, G>,
+) -> Result<Report, Error> {
+    with_rig(lab, half, PAGES, |rig, report| Both::with(rig, |both| measure(rig, both, report)))
+}
+
+fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
+    rig: &Rig<'_, '_, M, G, R>,
+    both: &Both<M, G>,
+    report: &mut Report,
+) -> Result<(), Error> {
+    let (cpus, batches) = (rig.lab.machine.count(), rig.lab.scale.batches);
+    let many = (LIMIT * batches * cpus).min(MOST * batches / cpus);
+    let few = (batches / 10).max(2);
+    (rig.lab.progress)(&format!("vmap: flushes of {cpus} CPUs"));
+    tell(report, QUIET, BEFORE, cpus, &run(rig, &both.old, few)?);
+    let found = run(rig, &both.new, many)?;
+    tell(report, QUIET, AFTER, cpus, &found);
+    let target = format!("interrupts of 10,000 unmaps, {cpus} CPUs");
+    report.targets.push(Target::at_most(NAME, target, found.interrupts * 1e4, 1.0));
+    // Else what the run before has left waiting would come to its limit before the first tick.
+    rig.settle(&both.new);
+    let ticking = || Ok::<_, Error>((run(rig, &both.old, few)?, run(rig, &both.new, many)?));
+    if let Some(found) = both.new.ticking(rig, ticking) {
+        let (old, new) = found?;
+        tell(report, TICKS, BEFORE, cpus, &old);
+        tell(report, TICKS, AFTER, cpus, &new);
+        let target = format!("interrupts of 10,000 unmaps, {cpus} CPUs that tick");
+        report.targets.push(Target::at_most(NAME, target, new.interrupts * 1e4, 0.0));
+    }
+    Ok(())
+}
+
+/// Of each unmap.
+struct Found {
+    interrupts: f64,
+    flushes: f64,
+    /// That each CPU has made.
+    unmaps: usize,
+}
+
+fn tell(report: &mut Report, case: &str, name: &str, cpus: usize, found: &Found) {
+    let row = Row::new(NAME, case, name, cpus, PAGES);
+    report.rows.push(row.with("interrupts an unmap", found.interrupts, ""));
+    report.rows.push(row.with("flushes an unmap", found.flushes, ""));
+    report.rows.push(row.with("unmaps of a CPU", found.unmaps as f64, ""));
+}
+
+/// So many operations on each CPU.
+fn run<M: Machine + Translated, G: Concurrent, R: Sync>(
+    rig: &Rig<'_, '_, M, G, R>,
+    areas: &impl Areas,
+    times: usize,
+) -> Result<Found, Error> {
+    let lab = rig.lab;
+    let cpus = lab.machine.count();
+    let (interrupts, flushes) = (AtomicU64::new(0), AtomicU64::new(0));
+    let meeting = Meeting::new(lab.machine, cpus, cpus);
+    let work = |cpu: usize| {
+        rig.inside(areas, || {
+            // Who fails goes on to the meetings.
+            let mut result = rig.cycle(areas, cpu, PAGES);
+            meeting.wait();
+            if cpu == 0 {
+                // Relaxed, here and below: one CPU counts, and the run's end orders it.
+                interrupts.store((lab.interrupts)(), Ordering::Relaxed);
+                flushes.store((lab.flushes)(), Ordering::Relaxed);
+            }
+            meeting.wait();
+            for begun in (0..times).step_by(STEP) {
+                let times = STEP.min(times - begun);
+                result = result.and_then(|()| rig.repeat(times, || rig.cycle(areas, cpu, PAGES)));
+                meeting.wait();
+            }
+            if cpu == 0 {
+                let since = |now: u64, then: &AtomicU64| {
+                    then.store(now.saturating_sub(then.load(Ordering::Relaxed)), Ordering::Relaxed);
+                };
+                since((lab.interrupts)(), &interrupts);
+                since((lab.flushes)(), &flushes);
+            }
+            meeting.wait();
+            result
+        })
+    };
+    let mut results: Vec<_> = (0..cpus).map(|_| Ok(())).collect();
+    let programs = results.iter_mut().enumerate().map(|(cpu, result)| {
+        let work = &work;
+        Box::new(move || *result = work(cpu)) as Program<'_>
+    });
+    (lab.run)(programs.collect());
+    results.into_iter().collect::<Result<(), Error>>()?;
+    let each = |of: AtomicU64| of.into_inner() as f64 / (times * cpus) as f64;
+    Ok(Found { interrupts: each(interrupts), flushes: each(flushes), unmaps: times })
+}

@@ -1,0 +1,87 @@
+//! Areas of mixed sizes and lifetimes, allocated on one CPU and freed on another.
+//!
+//! All CPUs share places for areas. A CPU allocates an area, writes a word in each page, puts it into a place, and frees what
+//! was there: of eight CPUs, seven times out of eight another's. Some places are chosen more often than others, so
+//! some areas live long.
+
+use super::random::Random;
+use super::{AFTER, Areas, BEFORE, Both, NAME, Rig};
+use crate::error::Error;
+use crate::mean::{Rounds, Timer};
+use crate::meeting::{Taken, Watch, at_once};
+use alloc::format;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+use grace::Concurrent;
+use machine::{Machine, Translated, VirtAddr};
+use report::{Report, Row};
+
+/// Areas that live at once, for each CPU.
+const PLACES: usize = 64;
+/// The pages of an area are no more.
+const PAGES: usize = 32;
+const CASE: &str = "allocate, touch, free another's";
+
+/// On the fewest CPUs and on the most.
+pub(super) fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
+    rig: &Rig<'_, '_, M, G, R>,
+    both: &Both<M, G>,
+    report: &mut Report,
+) -> Result<(), Error> {
+    let all = rig.lab.cpus;
+    for cpus in [all.first(), all.last()].into_iter().flatten().copied() {
+        (rig.lab.progress)(&format!("vmap: mixed sizes on {cpus} CPUs"));
+        let (mut old, mut new) = (Rounds::default(), Rounds::default());
+        let times = rig.lab.scale.batches * 16;
+        let fewer = (times / (4 * cpus)).max(2);
+        for seed in 0..rig.lab.scale.rounds {
+            old.push(round(rig, &both.old, cpus, fewer, seed)?.time);
+            new.push(round(rig, &both.new, cpus, times, seed)?.time);
+        }
+        for (name, times) in [(BEFORE, &old), (AFTER, &new)] {
+            let row = Row::new(NAME, CASE, name, cpus, PAGES);
+            report.rows.push(row.with("time", times.median(), "ns"));
+            report.rows.push(row.with("spread of the time", times.spread(), "%"));
+        }
+    }
+    Ok(())
+}
+
+fn round<M: Machine + Translated, G: Concurrent, R: Sync>(
+    rig: &Rig<'_, '_, M, G, R>,
+    areas: &impl Areas,
+    cpus: usize,
+    times: usize,
+    seed: usize,
+) -> Result<Taken, Error> {
+    let places: Vec<AtomicU64> = (0..PLACES * cpus).map(|_| AtomicU64::new(0)).collect();
+    let free = |place: &AtomicU64, new: u64| {
+        // AcqRel: what was written in the area comes before it is freed elsewhere; nothing lies at address 0.
+        match place.swap(new, Ordering::AcqRel) {
+            0 => Ok(()),
+            at => areas.free(VirtAddr::new(at)),
+        }
+    };
+    let measure = |cpu: usize, watch: &Watch<'_, M>| {
+        rig.inside(areas, || {
+            let timer = Timer::new(rig.lab.time);
+            let mut random = Random::new(seed << 8 | cpu);
+            let mut once = || {
+                let pages = 1 + random.low(PAGES);
+                let at = areas.alloc(pages)?;
+                rig.touch(at, pages, cpu)?;
+                free(&places[random.low(places.len())], at.get())
+            };
+            // Until most places are taken.
+            rig.repeat((2 * PLACES).min(times), &mut once)?;
+            watch.start();
+            let mut done = Ok(());
+            let time = timer.each(times, || done = rig.repeat(times, &mut once));
+            watch.stop();
+            done.map(|()| time)
+        })
+    };
+    let taken = at_once(rig.lab, cpus, measure, Vec::new());
+    rig.on_first(areas, || places.iter().try_for_each(|place| free(place, 0)))?;
+    taken
+}

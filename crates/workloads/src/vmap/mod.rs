@@ -1,0 +1,102 @@
+//! The kernel's areas, lazily unmapped, beside what they replace: one lock, one list, a flush on every CPU at each unmap.
+//!
+//! | experiment | what is measured |
+//! |---|---|
+//! | [`vmap()`] | times: of short maps of all sizes, of areas that others free; how much address space is held |
+//! | [`vmap_flushes`] | interrupts and flushes of each unmap, on all CPUs of the machine |
+//! | [`vmap_counts`] | instructions, locked instructions and cache lines of one operation |
+//!
+//! The source is the rewrite of Linux's vmap in 2008, which measured maps of 4 pages that were written to, on eight CPUs (see
+//! [`PUBLISHED`]). As there, all CPUs of the machine run from the beginning on, so the old way interrupts those that are idle, too.
+
+mod areas;
+mod counts;
+mod flushes;
+mod fragments;
+mod mixed;
+mod new;
+mod old;
+mod random;
+mod rig;
+mod times;
+
+pub use counts::vmap_counts;
+pub use flushes::vmap_flushes;
+
+pub(crate) use areas::Areas;
+pub(crate) use new::NewAreas;
+pub(crate) use old::OldAreas;
+pub(crate) use rig::Rig;
+
+use crate::error::Error;
+use crate::lab::{KernelHalf, Lab};
+use alloc::sync::Arc;
+use grace::Concurrent;
+use machine::{Machine, Translated};
+use report::Report;
+
+pub(crate) const NAME: &str = "vmap";
+pub(crate) const BEFORE: &str = "one lock, a flush each";
+pub(crate) const AFTER: &str = "lazy";
+/// Whether CPUs announce flushes at their timer interrupts.
+const QUIET: &str = "no CPU ticks";
+const TICKS: &str = "CPUs tick";
+
+/// Nanoseconds to map, touch and unmap 4 pages, before and after, on so many CPUs at once: Piggin's rewrite of vmap, 2008.
+const PUBLISHED: [(usize, f64, f64); 4] = [
+    (1, 14_700.0, 2_900.0),
+    (2, 33_600.0, 3_000.0),
+    (4, 49_500.0, 2_800.0),
+    (8, 70_631.0, 2_900.0),
+];
+
+/// Areas of both kinds, in addresses of their own.
+struct Both<M: Machine, G: Concurrent> {
+    old: OldAreas<M, G>,
+    new: NewAreas<M, G>,
+}
+
+impl<M: Machine, G: Concurrent> Both<M, G> {
+    /// Calls `f` with both, in which nothing is left afterwards if all went well.
+    fn with<R: Sync>(
+        rig: &Rig<'_, '_, M, G, R>,
+        f: impl FnOnce(&Self) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let old = OldAreas::new(Arc::clone(rig.half.tables), rig.part(0)?);
+        let both = Both { old, new: NewAreas::new(rig, 1)? };
+        let result = f(&both);
+        both.new.end(rig);
+        result
+    }
+}
+
+/// Times of areas, and the address space that they hold.
+///
+/// # Errors
+/// The machine has too little memory: it takes 4096 frames to map, 2500 for each CPU, and some thousand for tables.
+pub fn vmap<M: Machine + Translated, G: Concurrent, R: Sync>(
+    lab: &Lab<'_, M, G, R>,
+    half: &KernelHalf<'_, M, G>,
+) -> Result<Report, Error> {
+    with_rig(lab, half, times::LARGEST, |rig, report| {
+        Both::with(rig, |both| {
+            times::measure(rig, both, report)?;
+            mixed::measure(rig, both, report)?;
+            fragments::measure(rig, both, report)
+        })
+    })
+}
+
+/// Makes a rig, and takes it apart again.
+pub(crate) fn with_rig<M: Machine, G: Concurrent, R: Sync>(
+    lab: &Lab<'_, M, G, R>,
+    half: &KernelHalf<'_, M, G>,
+    frames: usize,
+    experiment: impl FnOnce(&Rig<'_, '_, M, G, R>, &mut Report) -> Result<(), Error>,
+) -> Result<Report, Error> {
+    let rig = Rig::new(lab, half, frames)?;
+    let mut report = Report::default();
+    let result = experiment(&rig, &mut report);
+    let ended = rig.end();
+    result.and(ended).map(|()| report)
+}

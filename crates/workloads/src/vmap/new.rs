@@ -1,0 +1,118 @@
+//! Ours: [`Vmap`], as the experiments use it.
+
+use super::{Areas, Rig};
+use crate::error::Error;
+use ::vmap::{Flushes, Options, Vmap};
+use alloc::sync::Arc;
+use grace::Concurrent;
+use machine::{Access, Frame, Machine, VirtAddr};
+use paging::{Attrs, X86_64L4};
+
+/// A space for areas, and the TLB grace periods of the machine.
+pub(crate) struct NewAreas<M: Machine, G: Concurrent> {
+    vmap: Vmap<M, X86_64L4, G>,
+    flushes: Arc<Flushes<M>>,
+}
+
+impl<M: Machine, G: Concurrent> NewAreas<M, G> {
+    /// In a part of the rig's addresses.
+    pub(crate) fn new<R: Sync>(rig: &Rig<'_, '_, M, G, R>, part: u64) -> Result<Self, Error> {
+        let space = rig.part(part)?;
+        let flushes = Flushes::try_new(rig.lab.machine.clone());
+        let flushes = flushes.map_err(|_| ::vmap::Error::OutOfMemory)?;
+        let mut made = Err(::vmap::Error::OutOfMemory);
+        rig.lab.on_first(|| {
+            let tables = Arc::clone(rig.half.tables);
+            made = Vmap::try_new(tables, Arc::clone(&flushes), space, Options::default());
+        });
+        Ok(NewAreas { vmap: made?, flushes })
+    }
+
+    /// Calls `f` with areas in a part of the addresses, and takes them apart on a CPU.
+    pub(crate) fn with<R: Sync>(
+        rig: &Rig<'_, '_, M, G, R>,
+        part: u64,
+        f: impl FnOnce(&Self) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let areas = Self::new(rig, part)?;
+        let result = f(&areas);
+        areas.end(rig);
+        result
+    }
+
+    /// Runs `f` while all CPUs announce at their timer interrupts; `None` if the machine has no timer.
+    pub(crate) fn ticking<R, T>(
+        &self,
+        rig: &Rig<'_, '_, M, G, R>,
+        f: impl FnOnce() -> T,
+    ) -> Option<T> {
+        let ticks = rig.half.ticks?;
+        let flushes = Arc::clone(&self.flushes);
+        ticks(Some(Arc::new(move || flushes.tick())));
+        let result = f();
+        ticks(None);
+        Some(result)
+    }
+
+    /// Gives up what CPUs have kept for themselves, and the space.
+    pub(crate) fn end<R: Sync>(self, rig: &Rig<'_, '_, M, G, R>) {
+        rig.settle(&self);
+        rig.lab.on_first(|| drop(self));
+    }
+}
+
+impl<M: Machine, G: Concurrent> Areas for NewAreas<M, G> {
+    fn enter(&self) {
+        self.flushes.back();
+    }
+
+    fn leave(&self) {
+        self.vmap.idle();
+        self.flushes.away();
+    }
+
+    fn map(&self, frames: &[Frame]) -> Result<VirtAddr, Error> {
+        Ok(self.vmap.vm_map_ram(frames, Attrs::KERNEL_RW)?)
+    }
+
+    fn unmap(&self, at: VirtAddr, pages: usize) -> Result<(), Error> {
+        Ok(self.vmap.vm_unmap_ram(at, pages)?)
+    }
+
+    fn alloc(&self, pages: usize) -> Result<VirtAddr, Error> {
+        Ok(self.vmap.vmalloc((pages as u64) << 12)?)
+    }
+
+    fn free(&self, at: VirtAddr) -> Result<(), Error> {
+        // SAFETY: whoever frees an area has it from the one who allocated it, and nobody else has; no reference is made to what
+        // is in it.
+        Ok(unsafe { self.vmap.vfree(at) }?)
+    }
+
+    fn keep(&self, frames: &[Frame]) -> Result<VirtAddr, Error> {
+        Ok(self.vmap.vmap(frames, Attrs::KERNEL_RW)?)
+    }
+
+    fn give_up(&self, at: VirtAddr) -> Result<(), Error> {
+        Ok(self.vmap.vunmap(at)?)
+    }
+
+    fn list(&self) -> usize {
+        let (machine, mut count) = (self.vmap.machine(), 0);
+        self.vmap.vmallocinfo(|info| {
+            core::hint::black_box(info);
+            machine.step(Access::Shared);
+            count += 1;
+        });
+        count
+    }
+
+    fn info(&self) -> (u64, u64) {
+        let info = self.vmap.get_vmalloc_info();
+        (info.used, info.largest_free)
+    }
+
+    fn purge(&self) {
+        self.vmap.purge();
+    }
+}

@@ -1,0 +1,145 @@
+//! On the machine that tells, with all its checks.
+
+use super::*;
+use machine::{Fault, FrameSource, Translated};
+use paging::Paging;
+use sim::{Config, Grace, Program, Sim, explore, seeded};
+use std::sync::Mutex;
+
+type Kernel = Arc<PageTables<Sim, X86_64L4, Grace>>;
+type Areas = OldAreas<Sim, Grace>;
+
+const START: u64 = 0xffff_c900_0000_0000;
+
+fn kernel(sim: &Sim) -> Kernel {
+    let paging = Paging::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    Arc::new(PageTables::kernel(&paging).unwrap())
+}
+
+fn areas(kernel: &Kernel, pages: u64) -> Areas {
+    let range = VirtRange::new(VirtAddr::new(START), pages << 12).unwrap();
+    OldAreas::new(Arc::clone(kernel), range)
+}
+
+/// Page `page` of the range.
+fn page(page: u64) -> VirtAddr {
+    VirtAddr::new(START + (page << 12))
+}
+
+fn touch(sim: &Sim, at: VirtAddr, pages: u64) -> Result<(), Fault> {
+    // SAFETY: ordinary memory of the machine, and nobody has a reference to it.
+    (0..pages).try_for_each(|page| unsafe { sim.store(VirtAddr::new(at.get() + (page << 12)), 7) })
+}
+
+fn with_frames<T>(sim: &Sim, count: usize, f: impl FnOnce(&[Frame]) -> T) -> T {
+    let frames: Vec<_> = (0..count).map(|_| sim.alloc(0, Place::Local).unwrap()).collect();
+    let result = f(&frames);
+    // SAFETY: nothing leads to them any more.
+    frames.into_iter().for_each(|frame| unsafe { sim.free(frame) }.unwrap());
+    result
+}
+
+/// All that the areas had is back.
+fn nothing_left(sim: &Sim, kernel: Kernel) {
+    let paging = Arc::clone(kernel.paging());
+    sim.on_cpu(0, || drop(kernel));
+    for cpu in 0..sim.config().cpus {
+        sim.on_cpu(cpu, || {
+            assert!(sim.settle());
+            paging.quick().drain();
+        });
+    }
+    sim.check_leaks().unwrap();
+}
+
+#[test]
+fn the_first_hole_with_a_guard_behind_it() {
+    let sim = Sim::new(Config::default()).unwrap();
+    let kernel = sim.on_cpu(0, || kernel(&sim));
+    sim.on_cpu(0, || {
+        // SAFETY: this test needs nothing else mapped.
+        unsafe { kernel.activate() };
+        let areas = areas(&kernel, 16);
+        with_frames(&sim, 4, |frames| {
+            let map = |pages: usize| areas.vmap(&frames[..pages]);
+            assert_eq!([map(4), map(2), map(4)], [Ok(page(0)), Ok(page(5)), Ok(page(8))]);
+            assert_eq!(areas.info(), (13 << 12, 3 << 12));
+            touch(&sim, page(0), 4).unwrap();
+            assert_eq!(touch(&sim, page(4), 1).unwrap_err().address, page(4), "a guard");
+            areas.vunmap(page(5)).unwrap();
+            assert_eq!(areas.vunmap(page(5)), Err(Error::NoArea(page(5))));
+            assert_eq!(areas.vunmap(page(1)), Err(Error::NoArea(page(1))));
+            // Three pages do not fit where two were, with the guard, nor at the end.
+            assert_eq!(map(3), Err(Error::Full { pages: 3 }));
+            assert_eq!([map(2), map(1)], [Ok(page(5)), Ok(page(13))]);
+            let mut all = Vec::new();
+            areas.list(|at, pages| all.push((at, pages)));
+            assert_eq!(all, [(page(0), 4), (page(5), 2), (page(8), 4), (page(13), 1)]);
+            all.into_iter().for_each(|(at, _)| areas.vunmap(at).unwrap());
+            assert_eq!(areas.info(), (0, 16 << 12));
+        });
+    });
+    nothing_left(&sim, kernel);
+}
+
+#[test]
+fn all_or_nothing_when_memory_gives_out() {
+    let sim = Sim::new(Config { cpus: 1, ..Config::default() }).unwrap();
+    let kernel = sim.on_cpu(0, || kernel(&sim));
+    sim.on_cpu(0, || {
+        let areas = areas(&kernel, 1024);
+        for nth in 1.. {
+            sim.fail_alloc(nth, true);
+            let made = areas.vmalloc(600);
+            let failed = sim.alloc_failed();
+            assert_eq!(made.is_err(), failed, "{nth}");
+            if let Ok(at) = made {
+                areas.vfree(at).unwrap();
+            }
+            assert_eq!(areas.info(), (0, 1024 << 12), "{nth}");
+            if !failed {
+                assert!(nth > 600);
+                break;
+            }
+        }
+    });
+    nothing_left(&sim, kernel);
+}
+
+/// CPUs that map, use and unmap; each takes over what another has allocated.
+#[test]
+fn nothing_is_stale_whoever_comes_between() {
+    let run = |seed| {
+        let config = Config { cpus: 3, frames: 256, speculation: 100, ..Config::default() };
+        let sim = Sim::new(config).unwrap();
+        let kernel = sim.on_cpu(0, || kernel(&sim));
+        // Room for four of two pages: addresses come again at once.
+        let areas = areas(&kernel, 12);
+        let left = Mutex::new(None);
+        let program = || {
+            // SAFETY: this test needs nothing else mapped.
+            unsafe { kernel.activate() };
+            for _ in 0..3 {
+                let at = areas.vmalloc(2).unwrap();
+                touch(&sim, at, 2).unwrap();
+                let other = left.lock().unwrap().replace(at);
+                other.into_iter().for_each(|at| {
+                    touch(&sim, at, 2).unwrap();
+                    areas.vfree(at).unwrap();
+                });
+            }
+        };
+        let ran = seeded(&sim, seed, (0..3).map(|_| Box::new(program) as Program<'_>).collect());
+        // A machine that has halted drops no tables.
+        ran.inspect_err(|_| core::mem::forget(Arc::clone(&kernel)))?;
+        let last = left.into_inner().unwrap().unwrap();
+        sim.on_cpu(0, || {
+            areas.vfree(last).unwrap();
+            sim.check_flushed(kernel.root(), None, range_of(page(0), 12).unwrap());
+        });
+        drop(areas);
+        nothing_left(&sim, kernel);
+        Ok(())
+    };
+    explore(100, run).unwrap_or_else(|failure| panic!("{failure}"));
+}

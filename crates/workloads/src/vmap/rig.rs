@@ -1,0 +1,169 @@
+//! What the experiments with areas work on: frames, and addresses for each kind of areas.
+
+use crate::error::Error;
+use crate::lab::{KernelHalf, Lab, Program};
+use crate::vmap::areas::Areas;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use grace::Concurrent;
+use machine::{Frame, Machine, Place, Translated, VirtAddr, VirtRange};
+
+/// Operations between two quiescent states.
+const QUIET: usize = 64;
+/// Quiescent states until nothing is retired any more: a grace period takes three.
+const SETTLE: usize = 16;
+/// Bytes of a cache line: CPUs that map the same frames touch one each.
+const LINE: usize = 64;
+
+/// A lab, the kernel's half of its machine, and frames to map.
+pub(crate) struct Rig<'l, 'a, M: Machine, G: Concurrent, R> {
+    pub(crate) lab: &'l Lab<'a, M, G, R>,
+    pub(crate) half: &'l KernelHalf<'a, M, G>,
+    frames: Vec<Frame>,
+}
+
+impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
+    /// With so many frames. From now on all CPUs of the machine are there: who flushes on all of them flushes on those
+    /// that are idle, too.
+    pub(crate) fn new(
+        lab: &'l Lab<'a, M, G, R>,
+        half: &'l KernelHalf<'a, M, G>,
+        frames: usize,
+    ) -> Result<Self, Error> {
+        let mut rig = Rig { lab, half, frames: Vec::with_capacity(frames) };
+        let mut taken = Ok(());
+        lab.on_first(|| {
+            taken = (0..frames).try_for_each(|_| {
+                rig.frames.push(lab.machine.alloc(0, Place::Local)?);
+                Ok(())
+            });
+        });
+        if let Err(error) = taken {
+            rig.end()?;
+            return Err(error);
+        }
+        rig.everywhere(&|| (half.enter)());
+        Ok(rig)
+    }
+
+    /// Runs something on each CPU.
+    pub(crate) fn everywhere(&self, program: &(dyn Fn() + Sync)) {
+        let programs = (0..self.lab.machine.count()).map(|_| Box::new(program) as Program<'_>);
+        (self.lab.run)(programs.collect());
+    }
+
+    /// Runs something on CPU 0, which uses areas there.
+    pub(crate) fn on_first<T: Send>(
+        &self,
+        areas: &impl Areas,
+        program: impl FnOnce() -> Result<T, Error> + Send,
+    ) -> Result<T, Error> {
+        let mut result = None;
+        self.lab.on_first(|| result = Some(self.inside(areas, program)));
+        result.unwrap_or(Err(Error::Tables(paging::Error::Empty)))
+    }
+
+    /// Runs something on this CPU, which uses areas meanwhile.
+    pub(crate) fn inside<T>(
+        &self,
+        areas: &impl Areas,
+        program: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        (self.half.enter)();
+        areas.enter();
+        let result = program();
+        areas.leave();
+        (self.lab.quiet)();
+        result
+    }
+
+    /// Makes all addresses come back that wait, those that CPUs have in blocks of their own, too.
+    pub(crate) fn settle(&self, areas: &impl Areas) {
+        // What the last of them gives up waits once more.
+        for _ in 0..2 {
+            self.everywhere(&|| {
+                (self.half.enter)();
+                areas.enter();
+                areas.purge();
+                areas.leave();
+                (self.lab.quiet)();
+            });
+        }
+    }
+
+    /// The part with this number of eight, of the addresses.
+    pub(crate) fn part(&self, number: u64) -> Result<VirtRange, Error> {
+        let each = (self.half.range.len() / 8) & !0xfff;
+        let start = self.half.range.start().checked_add(number * each);
+        start.and_then(|start| VirtRange::new(start, each)).ok_or(Error::Full { pages: 0 })
+    }
+
+    /// The first so many frames. CPUs share them.
+    pub(crate) fn frames(&self, count: usize) -> &[Frame] {
+        self.frames.get(..count).unwrap_or(&self.frames)
+    }
+
+    /// Does something so often on this CPU, with a quiescent state now and then.
+    pub(crate) fn repeat(
+        &self,
+        times: usize,
+        mut operation: impl FnMut() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        for done in 1..=times {
+            operation()?;
+            if done.is_multiple_of(QUIET) {
+                (self.lab.quiet)();
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives all back: what an experiment that failed has left mapped, the frames, the tables for the addresses.
+    pub(crate) fn end(self) -> Result<(), Error> {
+        let Rig { lab, half, .. } = &self;
+        let mut ended = Ok(());
+        lab.on_first(|| ended = self.clear());
+        // What a CPU has retired or keeps for itself: all at once, and what was still waiting then.
+        let settle = || {
+            (0..SETTLE).for_each(|_| (lab.quiet)());
+            half.tables.paging().quick().drain();
+        };
+        self.everywhere(&settle);
+        lab.on_first(settle);
+        ended
+    }
+
+    fn clear(&self) -> Result<(), Error> {
+        let Rig { lab, half, frames } = self;
+        let mut left = Vec::new();
+        let owed = half.tables.unmap(half.range, |page| left.push(page.frame));
+        owed.map_err(|failed| failed.error)?.flush();
+        left.retain(|frame| !frames.contains(frame));
+        for frame in left.iter().chain(frames) {
+            // SAFETY: ours, or of an area that was never freed; nothing leads to it any more.
+            unsafe { lab.machine.release(*frame) }?;
+        }
+        half.tables.prune(half.range).map_err(|failed| failed.error)?.flush();
+        Ok(())
+    }
+}
+
+impl<M: Machine + Translated, G: Concurrent, R: Sync> Rig<'_, '_, M, G, R> {
+    /// Writes a word in each page through the mapping; each CPU in a line of its own.
+    pub(crate) fn touch(&self, at: VirtAddr, pages: usize, cpu: usize) -> Result<(), Error> {
+        let line = (cpu % (4096 / LINE) * LINE) as u64;
+        for page in 0..pages as u64 {
+            let word = VirtAddr::new(at.get() + (page << 12) + line);
+            // SAFETY: the page was mapped just now, to a frame of ours that nobody has a reference to.
+            unsafe { self.lab.machine.store(word, page) }?;
+        }
+        Ok(())
+    }
+
+    /// Maps so many pages, touches each, and unmaps them.
+    pub(crate) fn cycle(&self, areas: &impl Areas, cpu: usize, pages: usize) -> Result<(), Error> {
+        let at = areas.map(self.frames(pages))?;
+        self.touch(at, pages, cpu)?;
+        areas.unmap(at, pages)
+    }
+}

@@ -1,0 +1,124 @@
+//! Maps for a short time: so many pages are mapped, a word is written in each, and they are unmapped.
+//!
+//! On as many processors as CPUs, operations a second and processor time say the same. Where there are fewer processors, one that
+//! waits for the old way's lock, or for the answer of another CPU, gives its processor to that; so the old way's processor time is less
+//! than it would be, and operations a second are what both ways make of the same processors.
+
+use super::{AFTER, Areas, BEFORE, Both, NAME, PUBLISHED, Rig};
+use crate::error::Error;
+use crate::mean::{Rounds, Timer};
+use crate::meeting::{Taken, Watch, at_once};
+use alloc::format;
+use alloc::vec::Vec;
+use grace::Concurrent;
+use machine::{Machine, Translated};
+use report::{Report, Row, Target};
+
+/// Pages of a map: the published ones; those of large buffers; and more than a CPU has in blocks.
+const SIZES: [usize; 5] = [4, 16, 64, 256, LARGEST];
+pub(super) const LARGEST: usize = 4096;
+/// Pages that a CPU maps in a batch, whatever the size.
+const BATCH: usize = 256;
+/// The old way takes so much longer, for each CPU that flushes.
+const FEWER: usize = 4;
+const CASE: &str = "map, touch, unmap";
+
+/// What was measured of one way.
+#[derive(Default)]
+struct Times {
+    time: Rounds,
+    rate: Rounds,
+}
+
+impl Times {
+    fn push(&mut self, taken: &Taken, operations: usize) {
+        self.time.push(taken.time);
+        self.rate.push(operations as f64 / taken.wall as f64 * 1e9);
+    }
+}
+
+/// Each size with the fewest CPUs and the most; the published one with all numbers of CPUs.
+pub(super) fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
+    rig: &Rig<'_, '_, M, G, R>,
+    both: &Both<M, G>,
+    report: &mut Report,
+) -> Result<(), Error> {
+    let all = rig.lab.cpus;
+    let ends: Vec<usize> = [all.first(), all.last()].into_iter().flatten().copied().collect();
+    for pages in SIZES {
+        let cpus = if pages == SIZES[0] { all } else { &ends[..] };
+        let mut fewest: Option<f64> = None;
+        for (at, cpus) in cpus.iter().copied().enumerate() {
+            (rig.lab.progress)(&format!("vmap: {pages} pages on {cpus} CPUs"));
+            let (old, new) = rounds(rig, both, pages, cpus)?;
+            for (name, times) in [(BEFORE, &old), (AFTER, &new)] {
+                let row = Row::new(NAME, CASE, name, cpus, pages);
+                report.rows.push(row.with("time", times.time.median(), "ns"));
+                report.rows.push(row.with("spread of the time", times.time.spread(), "%"));
+                report.rows.push(row.with("operations a second", times.rate.median(), ""));
+            }
+            if pages != SIZES[0] {
+                continue;
+            }
+            for (of, before, after) in PUBLISHED.iter().filter(|(of, ..)| *of == cpus) {
+                for (name, value) in [(BEFORE, before), (AFTER, after)] {
+                    let row = Row::new(NAME, CASE, &format!("{name}, published"), *of, pages);
+                    report.rows.push(row.with("time", *value, "ns"));
+                }
+            }
+            let time = new.time.median();
+            let one = *fewest.get_or_insert(time);
+            if at != 0 && at + 1 == all.len() {
+                let target = format!("time on {cpus} CPUs, of that on {}", all[0]);
+                report.targets.push(Target::at_most(NAME, target, time / one, 1.15));
+                let target = format!("times the old way's operations a second, {cpus} CPUs");
+                let times = new.rate.times(&old.rate);
+                report.targets.push(Target::at_least(NAME, target, times, 25.0));
+                let target = format!("times less processor time than the old way, {cpus} CPUs");
+                let times = old.time.times(&new.time);
+                report.targets.push(Target::at_least(NAME, target, times, 25.0));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// All rounds of one size, both ways in turns.
+fn rounds<M: Machine + Translated, G: Concurrent, R: Sync>(
+    rig: &Rig<'_, '_, M, G, R>,
+    both: &Both<M, G>,
+    pages: usize,
+    cpus: usize,
+) -> Result<(Times, Times), Error> {
+    let (mut old, mut new) = (Times::default(), Times::default());
+    let times = (rig.lab.scale.batches * BATCH / pages).max(1);
+    let fewer = (times / (FEWER * cpus)).max(1);
+    for _ in 0..rig.lab.scale.rounds {
+        old.push(&round(rig, &both.old, pages, cpus, fewer)?, fewer * cpus);
+        new.push(&round(rig, &both.new, pages, cpus, times)?, times * cpus);
+    }
+    Ok((old, new))
+}
+
+fn round<M: Machine + Translated, G: Concurrent, R: Sync>(
+    rig: &Rig<'_, '_, M, G, R>,
+    areas: &impl Areas,
+    pages: usize,
+    cpus: usize,
+    times: usize,
+) -> Result<Taken, Error> {
+    let measure = |cpu: usize, watch: &Watch<'_, M>| {
+        rig.inside(areas, || {
+            let timer = Timer::new(rig.lab.time);
+            let cycle = || rig.cycle(areas, cpu, pages);
+            // The first fill caches.
+            rig.repeat(times / 8 + 1, cycle)?;
+            watch.start();
+            let mut done = Ok(());
+            let time = timer.each(times, || done = rig.repeat(times, cycle));
+            watch.stop();
+            done.map(|()| time)
+        })
+    };
+    at_once(rig.lab, cpus, measure, Vec::new())
+}
