@@ -219,3 +219,21 @@ fn what_waits_elsewhere_is_found() {
     assert!(world.sim.counts().ipis_sent - before <= 10, "one broadcast for many");
     world.end().unwrap();
 }
+
+/// Blocks of this CPU, of which all pages wait, are given back for what needs their addresses.
+#[test]
+fn blocks_make_way() {
+    let world = world(1, 4, Options::default());
+    world.on(0, || {
+        let (vmap, frames) = (world.vmap(), world.frames(64));
+        let all = fill(|| vmap.vm_map_ram(&frames, Attrs::KERNEL_RW));
+        assert_eq!(all.len(), 16);
+        assert_eq!(vmap.vmalloc(1), Err(Error::NoSpace(2 * PAGE)));
+        all.iter().for_each(|at| vmap.vm_unmap_ram(*at, 64).unwrap());
+        assert_eq!(vmap.get_vmalloc_info().used, 4 << 20);
+        let at = vmap.vmalloc(1 << 20).unwrap();
+        free(&world, at);
+        world.release(&frames);
+    });
+    world.end().unwrap();
+}
