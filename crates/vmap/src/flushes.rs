@@ -171,6 +171,8 @@ impl<M: Machine> Flushes<M> {
         let begun = self.count.begin();
         if mutant::is(Mutant::EndsBeforeFlush) {
             self.end(slot, begun);
+            // Firmware may take its time here.
+            (0..20).for_each(|_| self.machine.step(Access::Shared));
             return self.machine.flush(Flush::All);
         }
         self.machine.flush(Flush::All);
