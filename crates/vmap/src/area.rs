@@ -12,7 +12,7 @@
 //! ```
 //!
 //! *Ready*: nothing is mapped, and nobody holds a translation of its addresses; it is being made, or kept to be used again. *Mapping*: its pages are
-//! being mapped; readers see it and do not look into it. *Live*: it is the caller's. *Doomed*: freed in an interrupt, and to be
+//! being mapped. *Live*: it is the caller's. *Doomed*: freed in an interrupt, and to be
 //! unmapped later. *Unmapping*: whoever changed it to that takes its pages out, and nobody else does: so a second
 //! unmapping finds that it came too late. *Waiting*: its pages are gone, its addresses wait for a TLB grace period, in its
 //! zone's queue.

@@ -12,7 +12,7 @@ pub enum Error {
     ZeroSize,
     /// So many bytes are more than the whole space has.
     TooLarge(u64),
-    /// There is no free run of so many bytes, even after everything that waited has been flushed.
+    /// There is no free run of so many bytes in one zone, even after everything that waited has been flushed.
     NoSpace(u64),
     /// The heap has no memory for the bookkeeping.
     OutOfMemory,
@@ -67,7 +67,9 @@ impl fmt::Display for Error {
         match self {
             Error::ZeroSize => f.write_str("nothing was asked for: the size is zero"),
             Error::TooLarge(bytes) => write!(f, "{bytes} bytes are more than the space has"),
-            Error::NoSpace(bytes) => write!(f, "no free run of {bytes} bytes is left in the space"),
+            Error::NoSpace(bytes) => {
+                write!(f, "no zone of the space has a free run of {bytes} bytes left")
+            }
             Error::OutOfMemory => f.write_str("the heap has no memory to keep account of the area"),
             Error::Frames(error) => error.fmt(f),
             Error::NotMapped(at) => write!(f, "no area is mapped at {at}"),

@@ -22,8 +22,8 @@
 //! *A CPU that is away* has flushed, and uses no address of an area until it is back: then it takes part again, and flushes if a
 //! period has begun meanwhile. It may have cached something in between, as hardware may at any time.
 //!
-//! *A broadcast* begins the period before it asks: who unmaps later, and may be missed by the flush on some CPU, gets a later
-//! number.
+//! *A broadcast* for a period that has begun, and that some CPU has passed, asks the others. For another it begins the period before it asks:
+//! who unmaps later, and may be missed by the flush on some CPU, gets a later number.
 //!
 //! Cost: an unmapping takes a number, one fence and a load of a line that is written once a period. A tick is two loads when nobody
 //! waits. Looking whether a period has ended is a load for each CPU, and has no place on a fast path: it is done at ticks, and
@@ -123,7 +123,12 @@ impl<M: Machine> Flushes<M> {
         self.machine.step(Access::Shared);
         let target = self.count.target();
         // Relaxed: only this CPU writes it; it is a hint to its own tick.
-        self.with(|slot| slot.wanted.store(target, Ordering::Relaxed));
+        self.with(|slot| {
+            // Others read the line.
+            if slot.wanted.load(Ordering::Relaxed) != target {
+                slot.wanted.store(target, Ordering::Relaxed);
+            }
+        });
         target
     }
 
@@ -255,8 +260,8 @@ impl<M: Machine> Flushes<M> {
         behind.filter_map(|(cpu, _)| CpuId::new(cpu)).collect()
     }
 
-    /// Ends the period at once, and all that have been numbered by now: one broadcast, to the CPUs that have not flushed of
-    /// themselves. Nothing if it is over.
+    /// Ends the period at once: one broadcast, to the CPUs that have not passed it. If that is all of them, as where it has not begun, the
+    /// newest begins and ends with it: all that anybody has unmapped by now. Nothing if it is over.
     ///
     /// Context as for [`machine::Tlb::flush_on`]: not with a lock held that an interrupt handler takes, or that a CPU with
     /// interrupts off waits for without [`machine::Step::relax`].
@@ -269,26 +274,53 @@ impl<M: Machine> Flushes<M> {
         if self.is_over(period) || self.advance(period) {
             return;
         }
-        // It is one flush, for all that anybody has unmapped by now.
-        let period = self.count.target();
-        if !mutant::is(Mutant::BeginsAfterBroadcast) {
-            self.count.hasten(period);
-        }
+        let begun = self.count.has_begun(period);
+        // The fence in it: the look at the period comes before those at who is away; pairs with the fence of `Count::begin` in `back`.
+        let newest = self.count.target();
         let behind = self.behind(period);
-        if !mutant::is(Mutant::NoBroadcast) {
-            self.machine.flush_on(&behind, Flush::All);
+        // All others are behind: the same messages do for the newest.
+        if begun && self.others(&behind) < self.others(&self.behind(newest)) {
+            self.ask(period, behind);
+        } else {
+            self.begin_now(newest, |flushes| flushes.behind(newest));
         }
+    }
+
+    /// Flushes on all CPUs that run, also those that are away, and ends all periods with it.
+    pub(crate) fn broadcast(&self) {
+        let _one = lock(&self.machine, &self.expediting);
+        self.begin_now(self.count.target(), |flushes| flushes.machine.online());
+    }
+
+    fn begin_now(&self, period: u64, whom: impl FnOnce(&Self) -> CpuSet) {
         if mutant::is(Mutant::BeginsAfterBroadcast) {
+            let cpus = whom(self);
+            self.machine.flush_on(&cpus, Flush::All);
             self.count.hasten(period);
+            return self.ask(period, CpuSet::EMPTY);
+        }
+        self.count.hasten(period);
+        self.ask(period, whom(self));
+    }
+
+    /// Has these CPUs flush: then all have that are not away, since the period began.
+    fn ask(&self, period: u64, cpus: CpuSet) {
+        if !mutant::is(Mutant::NoBroadcast) {
+            self.machine.flush_on(&cpus, Flush::All);
         }
         self.machine.step(Access::Shared);
-        // Each CPU that was not away and had not passed it has flushed since it began.
         self.count.complete(period);
         self.with(|slot| {
             bump(&slot.broadcasts);
-            let others = behind.len() - usize::from(behind.contains(self.machine.current()));
-            slot.asked.store(slot.asked.load(Ordering::Relaxed) + others as u64, Ordering::Relaxed);
+            // Relaxed: as `bump`.
+            let asked = slot.asked.load(Ordering::Relaxed) + self.others(&cpus) as u64;
+            slot.asked.store(asked, Ordering::Relaxed);
         });
+    }
+
+    /// How many of them are other CPUs.
+    fn others(&self, cpus: &CpuSet) -> usize {
+        cpus.len() - usize::from(cpus.contains(self.machine.current()))
     }
 
     /// What has been counted.

@@ -5,8 +5,8 @@
 //! listed once; what is listed was there when it was listed, and all that is said of it was true then, of that one area;
 //! areas come in the order of their addresses. It is in sections of some dozens of areas, so that no grace period waits for it.
 //!
-//! *The numbers* of [`get_vmalloc_info`](crate::Vmap::get_vmalloc_info) are sums over zones: each zone's are what they were at a moment
-//! during the call.
+//! *The numbers* of [`get_vmalloc_info`](crate::Vmap::get_vmalloc_info) are sums over zones: each number of each zone is what it was at
+//! some moment during the call. Beside writers those moments differ.
 
 use crate::area::{Area, Made, State};
 use crate::vmap::{PAGE, Vmap};

@@ -14,7 +14,8 @@
 //! | module | what |
 //! |---|---|
 //! | `flushes` | TLB grace periods: [`Flushes`] |
-//! | `vmap` | a space: [`Vmap`]; how areas are made, taken apart, and come back |
+//! | `vmap` | a space: [`Vmap`] |
+//! | `make`, `back` | how areas are made and claimed; how addresses come back |
 //! | `zone` | a part of the space, each CPU's or common: a tree of areas, and those that wait |
 //! | `area` | one area, and what may become of it |
 //! | `block`, `block/bits` | 2 MiB of addresses that one CPU takes small runs of |
@@ -61,8 +62,9 @@
 //!     unsafe { tables.activate() };
 //!     flushes.back();
 //!     let space = VirtRange::new(VirtAddr::new(0xffff_c900_0000_0000), 1 << 30).unwrap();
-//!     let vmap =
-//!         Vmap::try_new(tables.clone(), flushes.clone(), space, Options::default()).unwrap();
+//!     // SAFETY: nobody else uses these addresses.
+//!     let vmap = unsafe { Vmap::try_new(tables.clone(), flushes.clone(), space, Options::default()) };
+//!     let vmap = vmap.unwrap();
 //!
 //!     let at = vmap.vzalloc(10_000).unwrap();
 //!     // SAFETY: ordinary memory, and ours.
@@ -92,10 +94,12 @@ extern crate alloc;
 extern crate std;
 
 mod area;
+mod back;
 mod block;
 mod error;
 mod flushes;
 mod info;
+mod make;
 mod malloc;
 mod map;
 mod mutant;

@@ -67,7 +67,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         self.vmalloc_with(&Request { zero: true, ..self.request(bytes) })
     }
 
-    /// As [`vmalloc`](Vmap::vmalloc), in pages of 2 MiB as far as they fit and there is memory for them.
+    /// As [`vmalloc`](Vmap::vmalloc), in pages of 2 MiB as far as they fit and there is memory for them. Where small pages were mapped
+    /// in the place of a large one before, it broadcasts a flush, once.
     ///
     /// # Errors
     /// As for [`vmalloc`](Vmap::vmalloc).
@@ -100,10 +101,20 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             return Err(Error::TooLarge(request.bytes));
         }
         let pages = request.bytes.div_ceil(PAGE) as usize;
-        let large = request.huge && pages as u64 >= PageSize::Size2M.frames();
-        let align = if large { PageSize::Size2M } else { PageSize::Size4K };
+        let large = PageSize::Size2M;
+        let huge = request.huge
+            && pages as u64 >= large.frames()
+            && self.tables.paging().largest() >= large;
+        let align = if huge { large } else { PageSize::Size4K };
         let what = What::new(Made::Vmalloc, pages, request.bytes, caller);
-        self.make(what, request.guard, align, |range| self.populate(range, request))
+        self.make(what, request.guard, align, |range| {
+            // Large pages lie at a border of their size from where the area begins, so that it can be moved as it is.
+            let huge = huge && range.start().is_aligned(large);
+            if huge {
+                self.clear_way(range)?;
+            }
+            self.populate(range, &Request { huge, ..*request })
+        })
     }
 
     /// Maps memory of its own to a range; all of it, or nothing.
@@ -164,7 +175,13 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let mut frames = [Frame::default(); BATCH];
         let wanted = pages_at_once(rest);
         for len in 0..wanted {
-            match self.machine().alloc(0, request.place) {
+            let mut frame = self.machine().alloc(0, request.place);
+            if frame.is_err() {
+                // What was freed in interrupts is memory, too.
+                self.free_doomed();
+                frame = self.machine().alloc(0, request.place);
+            }
+            match frame {
                 Ok(frame) => {
                     self.prepare(frame, PageSize::Size4K, request.zero);
                     frames[len] = frame;
@@ -252,8 +269,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         Ok(())
     }
 
-    /// As [`vfree`](Vmap::vfree), from any context, interrupts too: the memory is given back when this CPU next frees
-    /// something or calls [`poll`](Vmap::poll). A lookup and one locked instruction; takes no lock, allocates nothing.
+    /// As [`vfree`](Vmap::vfree), from any context, interrupts too: the memory is given back when this CPU next calls
+    /// [`vfree`](Vmap::vfree), [`vunmap`](Vmap::vunmap) or [`poll`](Vmap::poll), or lacks memory or space. A lookup and one locked instruction; takes no lock, allocates nothing.
     ///
     /// # Errors
     /// As for [`vfree`](Vmap::vfree).
@@ -283,7 +300,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
     }
 
-    fn free_claimed(&self, area: Ours) {
+    pub(crate) fn free_claimed(&self, area: Ours) {
         if let Some(range) = area.mapped() {
             self.depopulate(range);
         }

@@ -12,6 +12,10 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// Maps frames of the caller so that they follow one another, for as long as he likes. Behind them is a guard page, if the
     /// space has such.
     ///
+    /// The frames stay the caller's. As long as they are mapped, and for a moment longer, [`vread`](Vmap::vread) and
+    /// [`vwrite`](Vmap::vwrite) may access them: so they are given back with [`release`](machine::FrameSource::release), which
+    /// waits for that.
+    ///
     /// Cost: a heap block, two writes to the tree of this CPU's zone with its lock, and
     /// [`PageTables::map`](paging::PageTables::map). Not for interrupts.
     ///
@@ -39,9 +43,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         self.make(what, guard, PageSize::Size4K, |range| self.map_frames(range, frames, attrs))
     }
 
-    /// Unmaps what [`vmap`](Vmap::vmap) mapped, on any CPU. The entries are cleared when it returns; nobody is interrupted. Frames
-    /// that were mapped are given back with [`release`](machine::FrameSource::release), since
-    /// [`vread`](Vmap::vread) may hold one for a moment.
+    /// Unmaps what [`vmap`](Vmap::vmap) mapped, on any CPU. The entries are cleared when it returns; nobody is interrupted.
     ///
     /// Cost: two lookups, [`PageTables::unmap`](paging::PageTables::unmap), and the lock of the area's zone. Not for interrupts.
     ///
@@ -49,10 +51,12 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// [`Error::NotMapped`], [`Error::Twice`], [`Error::NotTheStart`], [`Error::WrongKind`]: what is mapped there stays as it is.
     pub fn vunmap(&self, at: VirtAddr) -> Result<(), Error> {
         let is_vmap = |what: What| (what.made == Made::Vmap).then_some(()).ok_or(None);
-        self.unmap_claimed(self.claim(at, is_vmap, State::Unmapping)?)
+        let done = self.unmap_claimed(self.claim(at, is_vmap, State::Unmapping)?);
+        self.free_doomed();
+        done
     }
 
-    /// Maps a physical range, a device's for instance, in the largest pages that fit, and returns the address of its first byte. The
+    /// Maps a physical range, a device's for instance, in the largest pages that fit, if there are addresses for that, and returns the address of its first byte. The
     /// range may begin and end anywhere: all frames that it touches are mapped.
     ///
     /// Cost as for [`vmap`](Vmap::vmap); where small pages were mapped in the place of a large one before, a broadcast flush. Not for
@@ -71,7 +75,9 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let first = Frame::containing(range.start());
         let offset = range.start().get() % PAGE;
         let pages = Frame::containing(last).number() - first.number() + 1;
-        let fits = |size: &PageSize| first.is_aligned(*size) && pages >= size.frames();
+        let largest = self.tables.paging().largest();
+        let fits =
+            |size: &PageSize| *size <= largest && first.is_aligned(*size) && pages >= size.frames();
         let align = PageSize::ALL.into_iter().rev().find(fits).unwrap_or_default();
         let pages = usize::try_from(pages).unwrap_or(usize::MAX);
         let what = What::new(Made::Ioremap, pages, range.len(), Location::caller());
@@ -110,12 +116,20 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             if again || !matches!(error, paging::Error::Occupied(_)) {
                 return Err(error.into());
             }
-            match self.tables.prune(range) {
-                Ok(owed) => owed.flush(),
-                Err(failed) => return Err(failed.error.into()),
-            }
+            self.clear_way(range)?;
         }
         Ok(())
+    }
+
+    /// Takes empty tables out that are in the way of large pages in a range of the caller's. One broadcast, if there were any.
+    pub(crate) fn clear_way(&self, range: VirtRange) -> Result<(), Error> {
+        match self.tables.prune(range) {
+            Ok(owed) => {
+                owed.flush();
+                Ok(())
+            }
+            Err(failed) => Err(failed.error.into()),
+        }
     }
 
     /// The frame that is mapped at an address of the space. Takes no lock; any context. A walk.

@@ -2,7 +2,7 @@
 
 use crate::area::{Area, Made, State, What};
 use crate::block::{self, BYTES, Bits, MOST, Own, PAGES};
-use crate::error::Error;
+use crate::error::{Culprit, Error};
 use crate::mutant::{self, Mutant};
 use crate::vmap::{PAGE, Vmap};
 use core::panic::Location;
@@ -11,9 +11,13 @@ use machine::{Access, Frame, Machine, PageSize, VirtAddr, VirtRange};
 use maple::{Counted, try_box};
 use paging::{Attrs, Format, Leaf};
 
+/// As many blocks that nobody has are adopted at most, before one is made.
+const ADOPT: usize = 8;
+
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// Maps frames of the caller, one after the other, for a short time. Up to 64 come from this CPU's blocks; more, or where
-    /// there is no space for a block, from an area. There is no guard page.
+    /// there is no space for a block, from an area. There is no guard page. What is said of the frames at [`vmap`](Vmap::vmap) holds here
+    /// too.
     ///
     /// Cost from a block: two words of this CPU's own, and for each page a load and a store in a page table that no other CPU
     /// uses unless it unmaps there, with its lock: one locked instruction. Not for interrupts.
@@ -23,10 +27,12 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// [`Error::Tables`]. Nothing is mapped then.
     #[track_caller]
     pub fn vm_map_ram(&self, frames: &[Frame], attrs: Attrs) -> Result<VirtAddr, Error> {
+        debug_assert!(!self.flushes.is_away(), "a CPU that maps areas is back");
         let bytes = self.mapped_bytes(frames.len())?;
-        let run = if frames.len() <= MOST { self.take_run(frames.len())? } else { None };
+        let caller = Location::caller();
+        let run = if frames.len() <= MOST { self.take_run(frames.len(), caller)? } else { None };
         let Some((at, leaf)) = run else {
-            let what = What::new(Made::Ram, frames.len(), bytes, Location::caller());
+            let what = What::new(Made::Ram, frames.len(), bytes, caller);
             return self.make(what, false, PageSize::Size4K, |range| {
                 self.map_frames(range, frames, attrs)
             });
@@ -59,36 +65,49 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
 
     /// Takes a run of a block; `None` if there is no space for another block.
     #[inline]
-    #[track_caller]
-    fn take_run(&self, pages: usize) -> Result<Option<(VirtAddr, Leaf)>, Error> {
-        match self.local.with(|local| local.blocks.take(&self.flushes, pages)).flatten() {
+    fn take_run(&self, pages: usize, caller: Caller) -> Result<Option<(VirtAddr, Leaf)>, Error> {
+        match self.take_here(pages, caller) {
             Some(run) => Ok(Some(run)),
-            None => self.take_another(pages),
+            None => self.take_another(pages, caller),
         }
+    }
+
+    /// Takes a run of this CPU's blocks.
+    #[inline]
+    fn take_here(&self, pages: usize, caller: Caller) -> Option<(VirtAddr, Leaf)> {
+        self.local.with(|local| local.blocks.take(&self.flushes, pages, caller)).flatten()
     }
 
     /// This CPU's blocks have no run.
     #[cold]
-    #[track_caller]
-    fn take_another(&self, pages: usize) -> Result<Option<(VirtAddr, Leaf)>, Error> {
-        let take = || self.local.with(|local| local.blocks.take(&self.flushes, pages)).flatten();
+    fn take_another(
+        &self,
+        pages: usize,
+        caller: Caller,
+    ) -> Result<Option<(VirtAddr, Leaf)>, Error> {
+        self.answer_shortage();
+        self.say_what_waits();
         // What has come due, and, if too much waits, what has not.
         if self.settle_blocks()
-            && let Some(run) = take()
+            && let Some(run) = self.take_here(pages, caller)
         {
             return Ok(Some(run));
         }
+        for _ in 0..ADOPT {
+            self.make_room()?;
+            let Some(own) = self.shared.orphans.adopt(self.machine()) else { break };
+            self.keep_block(own);
+            if let Some(run) = self.take_here(pages, caller) {
+                return Ok(Some(run));
+            }
+        }
         self.make_room()?;
-        let own = match self.orphans.adopt(self.machine()) {
-            Some(own) => own,
-            None => match self.new_block() {
-                Ok(own) => own,
-                Err(Error::NoSpace(_)) => return Ok(None),
-                Err(error) => return Err(error),
-            },
-        };
-        self.keep_block(own)?;
-        Ok(take())
+        match self.new_block(caller) {
+            Ok(own) => self.keep_block(own),
+            Err(Error::NoSpace(_)) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(self.take_here(pages, caller))
     }
 
     /// A period may have ended that nobody has looked for. Returns whether it is worth trying again.
@@ -100,18 +119,19 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             return true;
         }
         let share = self.zones.first().map_or(0, |zone| zone.range().len());
-        if waiting <= self.most_waiting(share, target) {
+        if !self.is_too_much(waiting, share, target) {
             return false;
         }
         self.flushes.expedite(target);
         true
     }
 
-    #[track_caller]
-    fn new_block(&self) -> Result<Own, Error> {
+    /// A block, of addresses that nobody has to be interrupted for.
+    fn new_block(&self, caller: Caller) -> Result<Own, Error> {
         let record = Counted::new(Area::new(Some(try_box(Bits::new())?)))?;
-        let area = self.take_new(BYTES, PageSize::Size2M, record)?;
-        area.prepare(What::new(Made::Block, PAGES, BYTES, Location::caller()));
+        let area = self.take_new(BYTES, PageSize::Size2M, record, false);
+        let area = area.map_err(|(error, _)| error)?;
+        area.prepare(What::new(Made::Block, PAGES, BYTES, caller));
         let start = area.start();
         match self.tables.leaf(start) {
             Ok(leaf) => {
@@ -139,19 +159,19 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         Ok(())
     }
 
-    /// This CPU has a block more. If it is not the CPU that made room for it, there may be none: then somebody else gets the block.
-    pub(crate) fn keep_block(&self, own: Own) -> Result<(), Error> {
+    /// This CPU has a block more. If it is not the CPU that made room for it, and has no memory for that, whoever wants one gets the
+    /// block.
+    pub(crate) fn keep_block(&self, own: Own) {
         let mut own = Some(own);
-        for _ in 0..2 {
+        while own.is_some() {
             own = self.local.with(|local| local.blocks.push(own.take())).flatten();
-            if own.is_none() {
-                return Ok(());
+            if own.is_some() && self.make_room().is_err() {
+                break;
             }
-            self.make_room()?;
         }
-        // Where there is no memory for that either, its addresses are not used any more.
-        own.map(|own| self.orphans.leave(self.machine(), own));
-        Err(Error::OutOfMemory)
+        if let Some(own) = own {
+            self.shared.orphans.leave(self.machine(), own);
+        }
     }
 
     /// Unmaps what [`vm_map_ram`](Vmap::vm_map_ram) mapped, on any CPU. The entries are cleared when it returns; nobody is interrupted.
@@ -180,14 +200,18 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             };
             let start = VirtAddr::new(*range.start() as u64);
             if let Some(bits) = area.get().bits() {
-                let culprit = || area.get().culprit(at, start);
                 let offset = at.get() - start.get();
+                let page = (offset / PAGE) as usize;
+                let begins = offset.is_multiple_of(PAGE) && bits.begins(page);
+                // Where the run begins that it lies in; of a run whose end is not known, where the block does.
+                let first = (0..=page).rev().find(|page| bits.begins(*page)).unwrap_or(0);
+                let start = start.checked_add(first as u64 * PAGE).unwrap_or(start);
+                let culprit = Culprit { at, start, by: bits.caller(first) };
                 return self.unmap_run(bits, at, offset, pages).map_err(|wrong| match wrong {
-                    Wrong::Run if bits.is_busy((offset / PAGE) as usize) => {
-                        Error::WrongSize { area: culprit(), pages }
-                    }
+                    Wrong::Run if begins => Error::WrongSize { area: culprit, pages },
+                    Wrong::Run if bits.is_busy(page) => Error::NotTheStart(culprit),
                     Wrong::Run => Error::NotMapped(at),
-                    Wrong::Gone => Error::Twice(culprit()),
+                    Wrong::Gone => Error::Twice(culprit),
                     Wrong::Tables(error) => error.into(),
                 });
             }
@@ -207,19 +231,19 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let Some(leaf) = bits.leaf().filter(|_| offset.is_multiple_of(PAGE)) else {
             return Err(Wrong::Run);
         };
-        if !bits.is_run(first, pages) {
-            return Err(Wrong::Run);
-        }
-        // With the table's lock: of two who unmap the same, one finds the pages there.
-        // SAFETY: as in `vm_map_ram`. The addresses are not handed out before the end of a TLB grace period that begins from here on.
-        let unmap = || unsafe { self.tables.unmap_leaf(leaf, at, pages) };
-        if mutant::is(Mutant::GivenBeforeCleared) {
+        // With the table's lock: of two who unmap the same, one finds the pages there; and if somebody else has a run there since, it
+        // is looked at as it is.
+        let is_run = || bits.is_run(first, pages);
+        let early = mutant::is(Mutant::GivenBeforeCleared) && is_run();
+        if early {
             bits.give(first, pages);
-            return unmap().map(drop).map_err(Wrong::Tables);
         }
-        match unmap() {
-            Ok(0) if !mutant::is(Mutant::GivenTwice) => Err(Wrong::Gone),
-            Ok(_) => {
+        // SAFETY: as in `vm_map_ram`. The addresses are not handed out before the end of a TLB grace period that begins from here on.
+        match unsafe { self.tables.unmap_leaf(leaf, at, pages, || early || is_run()) } {
+            Ok(_) if early => Ok(()),
+            Ok(None) => Err(Wrong::Run),
+            Ok(Some(0)) if !mutant::is(Mutant::GivenTwice) => Err(Wrong::Gone),
+            Ok(Some(_)) => {
                 self.machine().step(Access::Shared);
                 bits.give(first, pages);
                 Ok(())
@@ -242,6 +266,9 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
     }
 }
+
+/// Who has called.
+type Caller = &'static Location<'static>;
 
 /// Why a run of a block is not unmapped.
 enum Wrong {

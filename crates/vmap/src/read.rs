@@ -18,7 +18,11 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// outside of the space. Returns how many bytes were not of holes.
     ///
     /// Cost: two walks and two locked instructions a page, on its own count. Takes no lock; any context.
-    pub fn vread(&self, at: VirtAddr, into: &mut [u8]) -> usize {
+    ///
+    /// # Safety
+    /// Whatever is mapped there may be read as bytes: it is ordinary memory that nobody holds a `&mut` to, nor writes but through
+    /// translations or by atomic accesses.
+    pub unsafe fn vread(&self, at: VirtAddr, into: &mut [u8]) -> usize {
         let mut read = 0;
         let mut next = Some(at);
         let mut rest = into;
@@ -44,7 +48,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// how many bytes were written. Cost and context as for [`vread`](Vmap::vread).
     ///
     /// # Safety
-    /// Whoever uses the memory bears that it changes.
+    /// Whoever uses the memory bears that it changes, and as for [`vread`](Vmap::vread). Of frames that a caller has mapped, that may be
+    /// until this returns, also if he has unmapped them meanwhile.
     pub unsafe fn vwrite(&self, at: VirtAddr, from: &[u8]) -> usize {
         let mut written = 0;
         let mut next = Some(at);

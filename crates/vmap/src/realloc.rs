@@ -11,14 +11,15 @@ use core::panic::Location;
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
 use maple::Counted;
-use paging::{Format, Mapping};
+use paging::{Attrs, Flags, Format, Mapping};
 
 /// Pages that are mapped a second time at once.
 const BATCH: usize = 64;
 
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// Makes memory from [`vmalloc`](Vmap::vmalloc) and its like larger or smaller, and returns where it is now. What was in it is
-    /// still there, up to the smaller of both sizes; what is added was left there by others. Whole large pages are kept.
+    /// still there, up to the smaller of both sizes; what is added was left there by others, and is like the last page that was there.
+    /// Whole large pages are kept.
     ///
     /// Cost: of what is added or taken away; and to grow, an entry written twice for each page that there was. Not for interrupts.
     ///
@@ -96,13 +97,19 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         bytes: u64,
         caller: &'static Location<'static>,
     ) -> Result<VirtAddr, Error> {
-        // Large pages stay large, wherever they are: behind small ones, if there was no memory for large ones at first.
-        let sizes = self.tables.walk(&G::pin()).pages(old).map(|page| page.size).max();
-        let align = sizes.unwrap_or_default();
+        let last = old.last().and_then(|last| self.tables.walk(&G::pin()).get(last));
+        let attrs = last.map(|page| unmarked(page.attrs));
         let guard = area.len() > old.len();
-        let request = Request { guard, ..Request::new(bytes) };
+        let request = Request { guard, attrs, ..Request::new(bytes) };
+        // Large pages stay large, wherever they are: behind small ones, if there was no memory for large ones at first.
+        let is_large = |page: Mapping| page.size > PageSize::Size4K;
+        let large = self.tables.walk(&G::pin()).pages(old).any(is_large);
+        let align = if large { PageSize::Size2M } else { PageSize::Size4K };
         let what = What::new(Made::Vmalloc, bytes.div_ceil(PAGE) as usize, bytes, caller);
         let moved = self.make(what, guard, align, |new| {
+            if large && !new.start().is_aligned(PageSize::Size2M) {
+                return Err(Error::NoSpace(bytes));
+            }
             let end = new.start().checked_add(old.len()).ok_or(Error::TooLarge(bytes))?;
             let done = self.map_again(old, new.start()).and_then(|()| match rest_of(new, end) {
                 Some(more) => self.populate(more, &request),
@@ -133,22 +140,31 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
                 let guard = G::pin();
                 let walk = || self.tables.walk(&guard);
                 let pages = walk().pages(rest).take(BATCH);
-                for page in pages.take_while(|page| page.size == PageSize::Size4K) {
+                let first = walk().get(at).ok_or(Error::NotMapped(at))?;
+                let alike = |page: &Mapping| {
+                    page.size == PageSize::Size4K && unmarked(page.attrs) == unmarked(first.attrs)
+                };
+                for page in pages.take_while(alike) {
                     frames[len] = page.frame;
                     len += 1;
                 }
-                walk().get(at).ok_or(Error::NotMapped(at))?
+                first
             };
             let bytes = if len == 0 { first.size.bytes() } else { len as u64 * PAGE };
             let offset = at.get() - range.start().get();
             let new = to.checked_add(offset).and_then(|new| VirtRange::new(new, bytes));
             let new = new.ok_or(Error::TooLarge(bytes))?;
             match len {
-                0 => self.map_large(new, first.frame, first.attrs)?,
-                _ => self.map_frames(new, &frames[..len], first.attrs)?,
+                0 => self.map_large(new, first.frame, unmarked(first.attrs))?,
+                _ => self.map_frames(new, &frames[..len], unmarked(first.attrs))?,
             }
             at = at.checked_add(bytes).ok_or(Error::TooLarge(bytes))?;
         }
         Ok(())
     }
+}
+
+/// The attributes, without what hardware has marked.
+fn unmarked(attrs: Attrs) -> Attrs {
+    Attrs { flags: attrs.flags.difference(Flags::ACCESSED | Flags::DIRTY), ..attrs }
 }

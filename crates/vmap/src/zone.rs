@@ -37,7 +37,7 @@ const BACK: usize = 8;
 /// From so many areas on in the queue, two come back while one is put there.
 const QUEUE: usize = 4096;
 /// As many areas as come back with the lock taken once.
-const BATCH: usize = 32;
+const BATCH: usize = 8;
 /// Areas of so many pages at most, guard page included, are kept.
 const KEPT_PAGES: usize = 72;
 /// As many of one size are kept.
@@ -142,18 +142,18 @@ impl<G: Concurrent> Zone<G> {
         Some(area)
     }
 
-    /// Takes `bytes` addresses that begin at a multiple of `align`, for the area of this record. What is kept leaves the tree for it, if it
-    /// must.
+    /// Takes `bytes` addresses that begin at a multiple of `align`, for the area of this record. What has come due, and what is kept,
+    /// leaves the tree for it, if it must.
     ///
     /// Cost: a lock, and a write to the tree.
     pub(crate) fn take<M: Machine>(
         &self,
-        machine: &M,
+        flushes: &Flushes<M>,
         bytes: u64,
         align: u64,
         record: Counted<Area>,
     ) -> Result<Ours, (Error, Counted<Area>)> {
-        let mut held = self.lock(machine);
+        let mut held = self.lock(flushes.machine());
         // SAFETY: it is made here; it is in the tree from where this is used.
         let area = unsafe { Ours::of(&record) };
         let mut record = record;
@@ -164,7 +164,13 @@ impl<G: Concurrent> Zone<G> {
                     self.grown(bytes);
                     return Ok(area);
                 }
-                Err((Error::NoSpace(_), record)) if self.drop_kept(&mut held, BATCH) != 0 => record,
+                Err((Error::NoSpace(bytes), record)) => {
+                    let back = self.come_back(&mut held, flushes.done(), BATCH);
+                    if back + self.drop_kept(&mut held, BATCH) == 0 {
+                        return Err((Error::NoSpace(bytes), record));
+                    }
+                    record
+                }
                 Err(no) => return Err(no),
             }
         }
@@ -260,6 +266,18 @@ impl<G: Concurrent> Zone<G> {
     fn drop_area(&self, held: &mut Held, area: Ours) -> bool {
         let Ok(mut writer) = self.tree.writer(&mut held.token) else { return false };
         matches!(writer.erase(area.start().get() as usize), Ok(Some(_)))
+    }
+
+    /// An area of which nobody holds a translation leaves the tree. Returns whether it did: there may be no memory for it.
+    pub(crate) fn drop_now<M: Machine>(&self, machine: &M, area: Ours) -> bool {
+        let mut held = self.lock(machine);
+        let bytes = area.len();
+        let gone = self.drop_area(&mut held, area);
+        if gone {
+            count(&self.used, |used| used - bytes);
+            count(&self.areas, |areas| areas - 1);
+        }
+        gone
     }
 
     /// As many areas as there are whose period is over come back, with the lock taken for some of them at a time; what is kept

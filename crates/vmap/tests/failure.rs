@@ -24,7 +24,8 @@ fn look(world: &World) -> (Vec<AreaInfo>, Vec<Vec<[u8; 24]>>, usize) {
     let bytes = |info: &AreaInfo| {
         let mut bytes = vec![[0; 24]; (info.range.len() / PAGE) as usize];
         for (page, bytes) in bytes.iter_mut().enumerate() {
-            world.vmap().vread(plus(info.range.start(), page as u64 * PAGE), bytes);
+            // SAFETY: nobody writes meanwhile.
+            unsafe { world.vmap().vread(plus(info.range.start(), page as u64 * PAGE), bytes) };
         }
         bytes
     };

@@ -102,7 +102,9 @@ fn once<T: Copy>(
         flushes.back();
         let tables = Arc::new(PageTables::<_, _, BareGrace>::kernel(&paging).unwrap());
         let space = VirtRange::new(virt(SPACE), 32 << 20).unwrap();
-        let vmap = Vmap::try_new(tables, flushes.clone(), space, Options::default()).unwrap();
+        // SAFETY: nobody else uses these addresses.
+        let vmap =
+            unsafe { Vmap::try_new(tables, flushes.clone(), space, Options::default()) }.unwrap();
         let frames = (0..80).map(|_| bare.alloc(0, Place::Local).unwrap()).collect();
         let world = World { bare: bare.clone(), vmap, frames };
         let prepared = prepare(&world);

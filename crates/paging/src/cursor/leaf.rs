@@ -194,8 +194,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
     }
 
-    /// As [`unmap_lazily`](Self::unmap_lazily), in one table that the caller has kept. Of two who unmap the same pages at the same time, one
-    /// finds them there.
+    /// As [`unmap_lazily`](Self::unmap_lazily), in one table that the caller has kept, if `is_right` says so, which is asked with the
+    /// table's lock held: so nothing is mapped or unmapped there between the question and what is done. `None` if it does not.
     ///
     /// # Errors
     /// [`Error::Malformed`]; nothing has changed.
@@ -207,10 +207,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         leaf: Leaf,
         at: VirtAddr,
         pages: usize,
-    ) -> core::result::Result<usize, Error> {
+        is_right: impl FnOnce() -> bool,
+    ) -> core::result::Result<Option<usize>, Error> {
         let index = F::index(at, 0);
         let (entries, mut locked) = self.leaf_entries(leaf, at)?;
-        Ok(clear::<M, F>(&entries, index..index + pages, &mut locked, |_| ()))
+        let mut clear = || clear::<M, F>(&entries, index..index + pages, &mut locked, |_| ());
+        Ok(is_right().then(&mut clear))
     }
 
     fn leaf_entries(

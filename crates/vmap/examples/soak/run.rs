@@ -192,7 +192,8 @@ impl Soak {
         });
         let mut bytes = [0; 3 * PAGE as usize];
         let at = virt(vmap.space().start().get() + random.rand_range(0..MIB << 20));
-        assert!(vmap.vread(at, &mut bytes) <= bytes.len());
+        // SAFETY: words are written by translations only.
+        assert!(unsafe { vmap.vread(at, &mut bytes) } <= bytes.len());
         if let Some(area) = vmap.find_vm_area(at) {
             assert!(area.range.contains(at));
         }

@@ -26,6 +26,9 @@
 
 use crate::mutant::{self, Mutant};
 use crate::sync::{AtomicU64, Ordering};
+use core::panic::Location;
+#[cfg(debug_assertions)]
+use core::sync::atomic::AtomicPtr;
 use paging::Leaf;
 use spin::Once;
 
@@ -56,13 +59,47 @@ pub(crate) struct Bits {
     target: AtomicU64,
     /// The block's page table, from before anything is taken.
     leaf: Once<Leaf>,
+    /// Who took the run that begins with each page.
+    #[cfg(debug_assertions)]
+    callers: [AtomicPtr<Location<'static>>; PAGES],
     freed: Freed,
 }
 
 impl Bits {
     pub(crate) fn new() -> Bits {
         let (target, leaf) = (AtomicU64::new(0), Once::new());
-        Bits { busy: words(), ends: words(), waiting: words(), target, leaf, freed: Freed(words()) }
+        Bits {
+            busy: words(),
+            ends: words(),
+            waiting: words(),
+            target,
+            leaf,
+            #[cfg(debug_assertions)]
+            callers: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
+            freed: Freed(words()),
+        }
+    }
+
+    /// Notes who took the run that begins with this page, in debug builds. The owner's.
+    #[inline]
+    pub(crate) fn note(&self, page: usize, caller: &'static Location<'static>) {
+        #[cfg(debug_assertions)]
+        if let Some(slot) = self.callers.get(page) {
+            // Relaxed: for a report.
+            slot.store(core::ptr::from_ref(caller).cast_mut(), Ordering::Relaxed);
+        }
+        let _ = (page, caller);
+    }
+
+    /// Who took the run that begins with this page, if that is known.
+    pub(crate) fn caller(&self, page: usize) -> Option<&'static Location<'static>> {
+        #[cfg(debug_assertions)]
+        if let Some(slot) = self.callers.get(page) {
+            // SAFETY: null, or made of a `&'static`. Relaxed: for a report.
+            return unsafe { slot.load(Ordering::Relaxed).as_ref() };
+        }
+        let _ = page;
+        None
     }
 
     /// The block's page table; `None` before it is known.
@@ -105,6 +142,15 @@ impl Bits {
         let ends = self.ends[word].load(Ordering::Relaxed);
         let begins = busy & before == 0 || ends & before != 0;
         begins && busy & mask == mask && ends & mask == 1 << (bit + pages - 1)
+    }
+
+    /// Whether a run that was taken begins with the page.
+    pub(crate) fn begins(&self, page: usize) -> bool {
+        // Relaxed, both: for a report.
+        let word =
+            |words: &Words| words.get(page / 64).map_or(0, |word| word.load(Ordering::Relaxed));
+        let (busy, before) = (word(&self.busy), 1 << (page % 64) >> 1);
+        busy >> (page % 64) & 1 != 0 && (busy & before == 0 || word(&self.ends) & before != 0)
     }
 
     /// Whether the page is in use, or waits.

@@ -5,8 +5,8 @@
 //! so, the queue needs one more block; that is the only time when addresses are taken from a zone. So in the steady state
 //! a map of some pages writes this CPU's own lines and nothing else, whatever else goes on (I8).
 //!
-//! Blocks that are all free go back to their zone when space is short, when the CPU goes idle, or when the queue is longer than
-//! it was needed for a while. One that is idle leaves the others to whoever wants a block next.
+//! Blocks that are all free go back to their zone when space is short, when the CPU has time for it, or when it goes idle; then it
+//! leaves the others to whoever wants a block next.
 //!
 //! # Why it is right
 //! The queue is its CPU's: [`machine::CpuLocal`]. A block's bits have one owner at a time, the CPU in whose queue it is; who
@@ -16,10 +16,11 @@ mod bits;
 
 pub(crate) use bits::{Bits, MOST, PAGES};
 
-use crate::area::Ours;
+use crate::area::{List, Ours};
 use crate::flushes::Flushes;
 use alloc::collections::{TryReserveError, VecDeque};
 use core::mem;
+use core::panic::Location;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use machine::{Machine, VirtAddr, lock};
 use paging::Leaf;
@@ -62,6 +63,7 @@ impl Blocks {
         &mut self,
         flushes: &Flushes<M>,
         pages: usize,
+        caller: &'static Location<'static>,
     ) -> Option<(VirtAddr, Leaf)> {
         for _ in 0..LOOK.min(self.queue.len()) {
             let own = self.queue.front()?;
@@ -69,6 +71,7 @@ impl Blocks {
             self.waiting -= bits.settle(flushes.done());
             if let Some(page) = bits.take(self.hint, pages) {
                 self.hint = page / 64;
+                bits.note(page, caller);
                 return Some((own.start.checked_add((page as u64) << 12)?, bits.leaf()?));
             }
             self.waiting += bits.gather(|| flushes.target());
@@ -126,6 +129,13 @@ impl Blocks {
         }
     }
 
+    /// Frees what has come due, in all blocks.
+    pub(crate) fn settle<M: Machine>(&mut self, flushes: &Flushes<M>) {
+        for bits in self.queue.iter().filter_map(Own::bits) {
+            self.waiting -= bits.settle(flushes.done());
+        }
+    }
+
     /// As [`gather`](Blocks::gather), for who is about to end the period of all that waits. Returns how many pages do.
     pub(crate) fn gather_all<M: Machine>(&mut self, flushes: &Flushes<M>) -> usize {
         for bits in self.queue.iter().filter_map(Own::bits) {
@@ -162,12 +172,12 @@ pub(crate) fn queue(room: usize) -> Result<VecDeque<Own>, TryReserveError> {
     Ok(queue)
 }
 
-/// Blocks whose CPU has gone idle.
+/// Blocks whose CPU has gone idle, linked through their areas: to leave one takes no memory.
 #[derive(Default)]
 pub(crate) struct Orphans {
     /// How many there are; written with the lock held.
     len: AtomicUsize,
-    queue: SpinMutex<VecDeque<Own>>,
+    list: SpinMutex<List>,
 }
 
 impl Orphans {
@@ -177,21 +187,17 @@ impl Orphans {
         if self.len.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let mut queue = lock(machine, &self.queue);
-        let own = queue.pop_front();
-        self.len.store(queue.len(), Ordering::Relaxed);
-        own
+        let mut list = lock(machine, &self.list);
+        let area = list.pop()?;
+        self.len.store(list.len(), Ordering::Relaxed);
+        Some(Own { start: area.start(), area })
     }
 
-    /// Leaves a block to others; or it back, if there is no memory for it.
-    pub(crate) fn leave<M: Machine>(&self, machine: &M, own: Own) -> Result<(), Own> {
-        let mut queue = lock(machine, &self.queue);
-        if queue.try_reserve(1).is_err() {
-            return Err(own);
-        }
-        queue.push_back(own);
+    /// Leaves a block to others.
+    pub(crate) fn leave<M: Machine>(&self, machine: &M, own: Own) {
+        let mut list = lock(machine, &self.list);
+        list.push(own.area);
         // Relaxed: as `adopt`.
-        self.len.store(queue.len(), Ordering::Relaxed);
-        Ok(())
+        self.len.store(list.len(), Ordering::Relaxed);
     }
 }

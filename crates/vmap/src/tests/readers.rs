@@ -150,7 +150,8 @@ fn bytes(world: &World, at: VirtAddr) {
     // SAFETY: whoever has the frames uses them atomically.
     unsafe { world.vmap().vwrite(at, &MINE.to_ne_bytes()) };
     let mut read = [0; PAGE as usize + 64];
-    world.vmap().vread(at, &mut read);
+    // SAFETY: words are written by translations only, or before they are mapped.
+    unsafe { world.vmap().vread(at, &mut read) };
     for page in read.chunks(PAGE as usize) {
         let words =
             page[..8 * WORDS].as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));

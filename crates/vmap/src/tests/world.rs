@@ -39,7 +39,8 @@ impl World {
         let space = sim.on_cpu(0, || {
             let tables = Arc::new(Tables::kernel(&paging).unwrap());
             let range = VirtRange::new(VirtAddr::new(SPACE), mib << 20).unwrap();
-            Vmap::try_new(tables, flushes.clone(), range, options).unwrap()
+            // SAFETY: nobody else uses these addresses.
+            unsafe { Vmap::try_new(tables, flushes.clone(), range, options) }.unwrap()
         });
         World { sim, paging, flushes, space: Some(space) }
     }

@@ -43,7 +43,8 @@ impl World {
         sim.on_tick(move |_| ticks.upgrade().iter().for_each(|flushes| flushes.tick())).unwrap();
         let space = sim.on_cpu(0, || {
             let tables = Arc::new(Tables::kernel(&paging).unwrap());
-            Vmap::try_new(tables, flushes.clone(), range, options).unwrap()
+            // SAFETY: nobody else uses these addresses.
+            unsafe { Vmap::try_new(tables, flushes.clone(), range, options) }.unwrap()
         });
         World { sim, paging, flushes, space: Some(space) }
     }

@@ -255,6 +255,7 @@ impl Model {
         align: u64,
         mut area: Area,
     ) {
+        self.look_for_doomed(world);
         let vmap = world.vmap();
         let mapped = (area.pages as u64).saturating_mul(PAGE);
         let taken = mapped.saturating_add(if guard { PAGE } else { 0 });
@@ -285,7 +286,8 @@ impl Model {
             assert_eq!(info.range, area.range);
         }
         assert!(vmap.space().covers(&area.range));
-        assert_eq!(start.get() % align, 0);
+        // Where there was no such place, pages are small.
+        assert!(start.get() % align == 0 || !has_large_pages(world, area.range), "{start}");
         assert_eq!(at.get() % PAGE, area.phys.map_or(0, |at| at.get() % PAGE));
         let below = self.areas.range(..start.get() + taken).next_back();
         assert!(below.is_none_or(|(_, below)| below.range.end().unwrap() <= start), "{below:?}");
@@ -327,9 +329,10 @@ impl Model {
         if info.made == Made::Block && made == Made::Ram {
             return match self.page_at(at.get()) {
                 Some((run, _)) if run.at == at && run.pages == pages => vec![],
-                Some(_) => vec!["WrongSize"],
+                Some((run, _)) if run.at == at => vec!["WrongSize"],
+                Some(_) => vec!["NotTheStart"],
                 // It may wait, and then it is known or not how long it was.
-                None => vec!["NotMapped", "Twice", "WrongSize"],
+                None => vec!["NotMapped", "Twice", "WrongSize", "NotTheStart"],
             };
         }
         match self.areas.get(&at.get()) {
@@ -400,6 +403,19 @@ impl Model {
         let doomed = self.areas.iter().filter(|(_, area)| area.doomed == Some(cpu));
         let doomed: Vec<u64> = doomed.map(|(start, _)| *start).collect();
         doomed.into_iter().for_each(|start| self.forget(start));
+    }
+
+    /// What was freed in interrupts may be given back by any call on that CPU that frees, or that lacks something.
+    pub(crate) fn look_for_doomed(&mut self, world: &World) {
+        let is_doomed = |at: u64| {
+            let info = world.vmap().find_vm_area(virt(at));
+            info.is_some_and(|info| info.state == State::Doomed)
+        };
+        let gone = |(start, area): (&u64, &Area)| {
+            (area.doomed.is_some() && !is_doomed(*start)).then_some(*start)
+        };
+        let gone: Vec<u64> = self.areas.iter().filter_map(gone).collect();
+        gone.into_iter().for_each(|start| self.forget(start));
     }
 
     fn realloc(&mut self, world: &World, free: u64, at: VirtAddr, bytes: u64) {

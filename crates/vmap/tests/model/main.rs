@@ -57,6 +57,7 @@ fn run(script: &[Op], space: usize, guard: bool, tick: Option<u64>) {
                     return Some(next);
                 }
                 model.call(&world, cpu, op);
+                model.look_for_doomed(&world);
                 model.check(&world);
             }
             None

@@ -1,0 +1,185 @@
+//! How an area is made, and how somebody gets it to himself to unmap it.
+
+use crate::area::{Area, Ours, State, What};
+use crate::error::Error;
+use crate::mutant::{self, Mutant};
+use crate::vmap::{PAGE, Vmap};
+use crate::zone::Zone;
+use grace::Concurrent;
+use machine::{Access, Machine, PageSize, VirtAddr, VirtRange};
+use maple::Counted;
+use paging::Format;
+
+impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
+    /// Takes addresses for an area: what was kept by this CPU's zone, or new ones.
+    fn take(&self, bytes: u64, align: PageSize) -> Result<Ours, Error> {
+        if align == PageSize::Size4K
+            && let Some(zone) = self.zones.get(self.first_zone(bytes))
+            && let Some(area) = zone.take_kept(&self.flushes, bytes)
+        {
+            return Ok(area);
+        }
+        let record = Counted::new(Area::new(None))?;
+        self.take_new(bytes, align, record, true).map_err(|(error, _)| error)
+    }
+
+    /// Takes addresses for a record: from this CPU's zone, or, if that has none, from others. Before that is given up all that
+    /// waits comes back, if it is `urgent`.
+    pub(crate) fn take_new(
+        &self,
+        bytes: u64,
+        align: PageSize,
+        mut record: Counted<Area>,
+        urgent: bool,
+    ) -> Result<Ours, (Error, Counted<Area>)> {
+        if self.zones.iter().all(|zone| zone.range().len() < bytes) {
+            return Err((Error::NoSpace(bytes), record));
+        }
+        let first = self.first_zone(bytes);
+        for again in [false, true] {
+            let others = (0..self.zones.len()).rev().filter(|zone| *zone != first);
+            for number in core::iter::once(first).chain(others) {
+                let Some(zone) = self.zones.get(number) else { continue };
+                record = match self.take_from(zone, bytes, align, record) {
+                    Err((Error::NoSpace(_), record)) => record,
+                    done => return done,
+                };
+            }
+            if again || !urgent {
+                break;
+            }
+            self.purge();
+        }
+        Err((Error::NoSpace(bytes), record))
+    }
+
+    fn take_from(
+        &self,
+        zone: &Zone<G>,
+        bytes: u64,
+        align: PageSize,
+        record: Counted<Area>,
+    ) -> Result<Ours, (Error, Counted<Area>)> {
+        zone.take(&self.flushes, bytes, align.bytes(), record)
+    }
+
+    /// Makes an area: takes addresses, has `fill` map them, and shows it to readers as live. If `fill` fails, the addresses
+    /// wait: something may have been mapped there for a moment.
+    pub(crate) fn make(
+        &self,
+        what: What,
+        guard: bool,
+        align: PageSize,
+        fill: impl FnOnce(VirtRange) -> Result<(), Error>,
+    ) -> Result<VirtAddr, Error> {
+        debug_assert!(!self.flushes.is_away(), "a CPU that maps areas is back");
+        let mapped = self.mapped_bytes(what.pages)?;
+        let bytes = mapped + if guard { PAGE } else { 0 };
+        // What is large may begin anywhere, if it must.
+        let sizes = PageSize::ALL.into_iter().rev().filter(|size| *size <= align);
+        let mut taken = Err(Error::NoSpace(bytes));
+        for size in sizes {
+            taken = self.take(bytes, size);
+            if !matches!(taken, Err(Error::NoSpace(_))) {
+                break;
+            }
+        }
+        let area = taken?;
+        area.prepare(what);
+        let at = area.start();
+        let range = VirtRange::new(at, mapped).ok_or(Error::TooLarge(mapped))?;
+        self.machine().hand_out(None, range);
+        if mutant::is(Mutant::LiveBeforeMapped) {
+            area.set(State::Live);
+        }
+        match fill(range) {
+            Ok(()) => {
+                self.machine().step(Access::Shared);
+                area.set(State::Live);
+                Ok(at)
+            }
+            Err(error) => {
+                self.put(area);
+                Err(error)
+            }
+        }
+    }
+
+    /// The bytes of so many pages, if they are some, and the space is no smaller.
+    pub(crate) fn mapped_bytes(&self, pages: usize) -> Result<u64, Error> {
+        if pages == 0 {
+            return Err(Error::ZeroSize);
+        }
+        let bytes = (pages as u64).checked_mul(PAGE).ok_or(Error::TooLarge(u64::MAX))?;
+        if bytes > self.space.len() { Err(Error::TooLarge(bytes)) } else { Ok(bytes) }
+    }
+
+    /// Takes the area that begins at `at`, if it is right for the caller, who has it to himself then. `is_right` fails with the
+    /// pages that are wrong, or for its kind.
+    pub(crate) fn claim(
+        &self,
+        at: VirtAddr,
+        is_right: impl FnOnce(What) -> Result<(), Option<usize>>,
+        to: State,
+    ) -> Result<Ours, Error> {
+        let zone = self.zone_of(at).ok_or(Error::NotMapped(at))?;
+        let guard = G::pin();
+        let Some((range, area)) = zone.tree().lookup(&guard, at.get() as usize) else {
+            return Err(Error::NotMapped(at));
+        };
+        let (start, area) = (VirtAddr::new(*range.start() as u64), area.get());
+        let culprit = || area.culprit(at, start);
+        let not_live = |state| match state {
+            // Nobody has been told of it, or it is long gone.
+            State::Ready | State::Mapping => Error::NotMapped(at),
+            _ => Error::Twice(culprit()),
+        };
+        match area.state() {
+            state @ (State::Ready | State::Mapping | State::Waiting) => {
+                return Err(not_live(state));
+            }
+            _ if start != at => return Err(Error::NotTheStart(culprit())),
+            _ => {}
+        }
+        let is_right = |what| {
+            is_right(what).map_err(|pages| match pages {
+                Some(pages) => Error::WrongSize { area: culprit(), pages },
+                None => Error::WrongKind(culprit()),
+            })
+        };
+        self.machine().step(Access::Shared);
+        if mutant::is(Mutant::ClaimInTwo) && area.state() == State::Live {
+            // Whatever it has become meanwhile.
+            self.machine().step(Access::Shared);
+            // SAFETY: none. It is what must be caught.
+            unsafe { Ours::of(area) }.set(State::Live);
+        }
+        area.claim(to, is_right, not_live)?;
+        // SAFETY: it was claimed just now.
+        Ok(unsafe { Ours::of(area) })
+    }
+
+    /// Unmaps the pages of an area that the caller has claimed; its addresses wait.
+    pub(crate) fn unmap_claimed(&self, area: Ours) -> Result<(), Error> {
+        if mutant::is(Mutant::NumberedBeforeCleared) {
+            let range = area.mapped();
+            self.put(area);
+            return range.map_or(Ok(()), |range| self.unmap_pages(range).map(drop));
+        }
+        if let Some(range) = area.mapped()
+            && let Err(error) = self.unmap_pages(range)
+        {
+            // Somebody has scribbled on the tables.
+            area.set(State::Live);
+            return Err(error);
+        }
+        self.put(area);
+        Ok(())
+    }
+
+    /// Takes pages out, and leaves their flush to the grace period. Returns how many there were.
+    pub(crate) fn unmap_pages(&self, range: VirtRange) -> Result<usize, Error> {
+        // SAFETY: the addresses are not handed out before the end of a TLB grace period that begins from here on.
+        Ok(unsafe { self.tables.unmap_lazily(range, |_, _| ()) }?)
+    }
+}

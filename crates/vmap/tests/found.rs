@@ -1,0 +1,200 @@
+//! What a reading has found: each of these was wrong once.
+
+mod common;
+
+use common::*;
+use machine::*;
+use paging::{Attrs, Flags};
+use sim::Config;
+use vmap::{Error, Options, Request};
+
+fn world(cpus: usize, mib: u64) -> World {
+    World::new(Config { cpus, frames: 8192, ..Config::default() }, mib, Options::default())
+}
+
+fn plus(at: VirtAddr, bytes: u64) -> VirtAddr {
+    at.checked_add(bytes).unwrap()
+}
+
+fn free(world: &World, at: VirtAddr) {
+    // SAFETY: nobody uses it.
+    unsafe { world.vmap().vfree(at) }.unwrap();
+}
+
+fn page(world: &World, at: VirtAddr) -> paging::Mapping {
+    let guard = <sim::Grace as grace::Reclaim>::pin();
+    world.vmap().tables().walk(&guard).get(at).unwrap()
+}
+
+/// A large page behind small ones stays large when the area is moved: its block is freed whole.
+#[test]
+fn a_large_page_behind_small_ones_is_moved_whole() {
+    let world = world(1, 64);
+    world.on(0, || {
+        world.sim.fail_alloc(1, false);
+        let at = world.vmap().vmalloc_huge(4 << 20).unwrap();
+        assert!(world.sim.alloc_failed());
+        assert_eq!(page(&world, at).size, PageSize::Size4K);
+        let other = world.vmap().vmalloc(PAGE).unwrap();
+        // SAFETY: only the new address is used.
+        let at = unsafe { world.vmap().vrealloc(at, 5 << 20) }.unwrap();
+        assert_eq!(page(&world, plus(at, 2 << 20)).size, PageSize::Size2M);
+        free(&world, at);
+        free(&world, other);
+    });
+    world.end().unwrap();
+}
+
+/// What memory was like, and its guard, are kept when it grows; each page's own attributes too.
+#[test]
+fn what_grows_stays_as_it_was() {
+    let world = world(1, 64);
+    world.on(0, || {
+        let vmap = world.vmap();
+        let read_only = Attrs::new(Flags::READ | Flags::GLOBAL);
+        let wanted = Request { attrs: Some(read_only), guard: false, ..Request::new(2 * PAGE) };
+        let at = vmap.vmalloc_with(&wanted).unwrap();
+        // SAFETY: as above.
+        let at = unsafe { vmap.vrealloc(at, 5 * PAGE) }.unwrap();
+        assert_eq!(vmap.find_vm_area(at).unwrap().range.len(), 5 * PAGE);
+        assert_eq!(page(&world, plus(at, 4 * PAGE)).attrs.flags, read_only.flags);
+        free(&world, at);
+        let at = vmap.vmalloc(3 * PAGE).unwrap();
+        let second = VirtRange::new(plus(at, PAGE), PAGE).unwrap();
+        vmap.tables().protect(second, Flags::READ).unwrap().flush();
+        // SAFETY: as above.
+        let at = unsafe { vmap.vrealloc(at, 6 * PAGE) }.unwrap();
+        let writable =
+            |number| page(&world, plus(at, number * PAGE)).attrs.flags.contains(Flags::WRITE);
+        assert_eq!([0, 1, 2, 3].map(writable), [true, false, true, true]);
+        free(&world, at);
+    });
+    world.end().unwrap();
+}
+
+/// A broadcast asks the CPUs that lag behind, and no others.
+#[test]
+fn only_who_lags_is_interrupted() {
+    let world = world(4, 64);
+    for cpu in 0..4 {
+        world.sim.on_cpu(cpu, || world.start());
+    }
+    let target = world.sim.on_cpu(0, || {
+        let target = world.flushes.target();
+        assert!(!world.flushes.advance(target), "it begins");
+        target
+    });
+    for cpu in [0, 1, 3] {
+        world.sim.on_cpu(cpu, || world.flushes.tick());
+    }
+    world.sim.on_cpu(0, || {
+        world.flushes.expedite(target);
+        assert!(world.flushes.is_over(target));
+    });
+    assert_eq!((world.flushes.stats().asked, world.sim.counts().ipis_sent), (1, 1));
+    (0..4).for_each(|cpu| world.sim.on_cpu(cpu, || world.stop()));
+    world.end().unwrap();
+}
+
+/// Where there is no hole for a block, small maps do not ask for flushes each time; nor does what can never be had.
+#[test]
+fn a_space_without_blocks_is_quiet() {
+    let world = world(4, 1);
+    (0..4).for_each(|cpu| world.sim.on_cpu(cpu, || world.start()));
+    world.sim.on_cpu(0, || {
+        let frames = world.frames(4);
+        for _ in 0..100 {
+            let at = world.vmap().vm_map_ram(&frames, Attrs::KERNEL_RW).unwrap();
+            world.vmap().vm_unmap_ram(at, 4).unwrap();
+        }
+        world.release(&frames);
+        assert!(world.flushes.stats().broadcasts <= 2, "{:?}", world.flushes.stats());
+        let before = world.flushes.stats().broadcasts;
+        assert!(matches!(world.vmap().vmalloc(1 << 20), Err(Error::NoSpace(_))));
+        assert_eq!(world.flushes.stats().broadcasts, before, "no zone is so large");
+    });
+    (0..4).for_each(|cpu| world.sim.on_cpu(cpu, || world.stop()));
+    world.end().unwrap();
+}
+
+/// What was freed in interrupts is memory and space like any other, for who lacks some; and at the end of the space.
+#[test]
+fn what_was_freed_in_interrupts_is_found() {
+    let mut world = world(1, 64);
+    let doomed = |world: &World| {
+        let at = world.vmap().vmalloc(6000 * PAGE).unwrap();
+        let _interrupt = world.sim.irqs_off();
+        // SAFETY: nobody uses it.
+        unsafe { world.vmap().vfree_atomic(at) }.unwrap();
+    };
+    world.on(0, || {
+        doomed(&world);
+        let at = world.vmap().vmalloc(6000 * PAGE).unwrap();
+        free(&world, at);
+    });
+    world.sim.on_cpu(0, || {
+        world.start();
+        doomed(&world);
+        world.flushes.away();
+    });
+    let space = world.space.take().unwrap();
+    world.sim.on_cpu(0, || drop(space));
+    world.sim.on_cpu(0, || {
+        assert!(world.sim.settle());
+        world.paging.quick().drain();
+    });
+    world.sim.check_leaks().unwrap();
+}
+
+/// Where small pages were before, a large area takes one flush to make way, not one for each large page.
+#[test]
+fn large_pages_make_way_once() {
+    let world = world(2, 64);
+    (0..2).for_each(|cpu| world.sim.on_cpu(cpu, || world.start()));
+    world.sim.on_cpu(0, || {
+        let small = world.vmap().vmalloc(16 << 20).unwrap();
+        free(&world, small);
+        world.vmap().purge();
+        let before = world.sim.counts().ipis_sent;
+        let large = world.vmap().vmalloc_huge(16 << 20).unwrap();
+        assert_eq!(page(&world, large).size, PageSize::Size2M);
+        assert!(world.sim.counts().ipis_sent <= before + 1);
+        free(&world, large);
+    });
+    (0..2).for_each(|cpu| world.sim.on_cpu(cpu, || world.stop()));
+    world.end().unwrap();
+}
+
+/// Where no hole begins at the border of a large page, small ones do.
+#[test]
+fn large_pages_are_not_a_must() {
+    let world = world(1, 3);
+    world.on(0, || {
+        let wall = world.vmap().vmalloc(PAGE).unwrap();
+        let at = world.vmap().vmalloc_huge(2 << 20).unwrap();
+        assert_eq!(page(&world, at).size, PageSize::Size4K);
+        free(&world, at);
+        free(&world, wall);
+    });
+    world.end().unwrap();
+}
+
+/// Who mapped a run that is unmapped wrongly is told, in debug builds: not who made its block.
+#[test]
+fn a_run_is_its_callers() {
+    let world = world(1, 64);
+    world.on(0, || {
+        let frames = world.frames(4);
+        let vmap = world.vmap();
+        let first = vmap.vm_map_ram(&frames, Attrs::KERNEL_RW).unwrap();
+        let (second, line) = (vmap.vm_map_ram(&frames, Attrs::KERNEL_RW).unwrap(), line!());
+        let Err(Error::WrongSize { area, .. }) = vmap.vm_unmap_ram(second, 3) else {
+            panic!("it has four pages")
+        };
+        assert_eq!(area.by.map(|by| by.line()), cfg!(debug_assertions).then_some(line));
+        vmap.vm_unmap_ram(first, 4).unwrap();
+        vmap.vm_unmap_ram(second, 4).unwrap();
+        world.release(&frames);
+    });
+    world.end().unwrap();
+}
