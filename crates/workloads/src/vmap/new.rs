@@ -23,7 +23,9 @@ impl<M: Machine, G: Concurrent> NewAreas<M, G> {
         let mut made = Err(::vmap::Error::OutOfMemory);
         rig.lab.on_first(|| {
             let tables = Arc::clone(rig.half.tables);
-            made = Vmap::try_new(tables, Arc::clone(&flushes), space, Options::default());
+            // SAFETY: the experiment has the machine to itself, and each CPU that takes part is back.
+            made =
+                unsafe { Vmap::try_new(tables, Arc::clone(&flushes), space, Options::default()) };
         });
         Ok(NewAreas { vmap: made?, flushes })
     }
