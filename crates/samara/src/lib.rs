@@ -20,4 +20,5 @@ pub use paging;
 pub use report;
 pub use sim;
 pub use trace;
+pub use vmap;
 pub use workloads;
