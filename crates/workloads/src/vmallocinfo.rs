@@ -29,8 +29,8 @@ const AFTER: &str = "readers without a lock";
 const READERS: usize = 4;
 /// Pages that the writer allocates.
 const PAGES: usize = 4;
-/// The old way goes through a long list for each.
-const FEWER: usize = 8;
+/// The old way goes through a long list for each, and waits for readers that take turns with the lock.
+const FEWER: usize = 32;
 /// Areas when there are few.
 const FEW: usize = 100;
 /// Steps of what is done by those that do not read.

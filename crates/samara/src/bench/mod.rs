@@ -18,8 +18,6 @@ const FRAMES: usize = 2048;
 /// For areas: what is mapped and what tables take; and what each CPU allocates.
 const AREA_FRAMES: usize = 1 << 14;
 const AREA_FRAMES_EACH: usize = 3072;
-/// For counts of flushes: a table for each 128 maps that wait, of three millions.
-const FLUSH_FRAMES: usize = 1 << 15;
 /// CPUs that count what unmaps cost each other, whatever is timed.
 const MANY: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 /// A writer of areas, and readers.
@@ -75,7 +73,7 @@ fn one(experiment: Experiment, effort: Effort<'_>) -> Result<Report, String> {
 fn areas(effort: Effort<'_>, most: usize) -> Result<Report, String> {
     let mut report = on_sim(effort, most, AREA_FRAMES + most * AREA_FRAMES_EACH, workloads::vmap)?;
     for cpus in MANY {
-        report.merge(on_sim(effort, cpus, FLUSH_FRAMES, workloads::vmap_flushes)?);
+        report.merge(on_sim(effort, cpus, AREA_FRAMES, workloads::vmap_flushes)?);
     }
     let counts = on_bare(effort, 1, AREA_FRAMES, |lab| {
         with_bare_half(lab, |half| workloads::vmap_counts(lab, half))

@@ -19,10 +19,8 @@ use report::{Report, Row, Target};
 const PAGES: usize = 4;
 /// Operations between two meetings.
 const STEP: usize = 64;
-/// Operations of a CPU in a batch, for each CPU: in all batches so many that what waits comes to its limit, which is 10,000 for each.
-const LIMIT: usize = 55;
-/// And no more than these, of all CPUs together, so that it ends. So with more than 16 CPUs none comes to its limit.
-const MOST: usize = 15_000;
+/// Operations of a CPU in a batch: in all batches 30,000, three times as many as go by until CPUs are interrupted.
+const BATCH: usize = 150;
 
 /// Interrupts and flushes of each unmap, on all CPUs of the machine at once: without timer interrupts, and with them, if the
 /// machine has any.
@@ -42,7 +40,7 @@ fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
     report: &mut Report,
 ) -> Result<(), Error> {
     let (cpus, batches) = (rig.lab.machine.count(), rig.lab.scale.batches);
-    let many = (LIMIT * batches * cpus).min(MOST * batches / cpus);
+    let many = batches * BATCH;
     let few = (batches / 10).max(2);
     (rig.lab.progress)(&format!("vmap: flushes of {cpus} CPUs"));
     tell(report, QUIET, BEFORE, cpus, &run(rig, &both.old, few)?);
