@@ -88,7 +88,7 @@ mod tests {
         let mut tree = MapleTree::<u32>::new();
         let mut writer = tree.get_mut();
         assert_eq!(writer.dump().to_string(), "empty\n");
-        let n = if cfg!(miri) { 40 } else { 100 };
+        let n = if cfg!(miri) { 20 } else { 100 };
         for i in 0..n {
             writer.store_range(i * 16..=i * 16 + 7, i as u32).unwrap();
         }

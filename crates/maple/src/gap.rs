@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn agrees_with_a_scan() {
-        let (holes, searches) = if cfg!(miri) { (40, 20) } else { (2000, 3000) };
+        let (holes, searches) = if cfg!(miri) { (40, 8) } else { (2000, 3000) };
         let mut dice = Dice(9);
         let mut tree = MapleTree::<u32>::new();
         let mut writer = tree.get_mut();

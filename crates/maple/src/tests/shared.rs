@@ -57,7 +57,9 @@ fn a_cursor_goes_on_through_replaced_nodes() {
         if value % 3 == 0 {
             writer.store_range(at + 5..=at + 9, value).unwrap();
         }
-        writer.validate().unwrap();
+        if !cfg!(miri) || value % 8 == 0 {
+            writer.validate().unwrap();
+        }
     }
     drop(writer);
     seen.dedup();

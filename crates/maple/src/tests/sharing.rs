@@ -82,6 +82,8 @@ fn step<R: Reclaim>(writer: &mut Write<'_, R>, cells: &mut Cells, dice: &mut Dic
     }
 }
 
+const SEEDS: u64 = if cfg!(miri) { 2 } else { 4 };
+
 /// Several trees that come from each other and go; each written to by `write`.
 fn family<R: Reclaim>(
     seed: u64,
@@ -116,7 +118,7 @@ fn family<R: Reclaim>(
 #[test]
 fn with_one_owner_each() {
     let before = (Flaky::live(), LIVE.get());
-    for seed in 1..=4 {
+    for seed in 1..=SEEDS {
         let duplicate = |tree: &mut Tree<Single>| tree.get_mut().duplicate().unwrap();
         family(seed, |tree, work| work(&mut tree.get_mut()), duplicate);
     }
@@ -125,7 +127,7 @@ fn with_one_owner_each() {
 
 #[test]
 fn beside_readers() {
-    for seed in 11..=14 {
+    for seed in 11..11 + SEEDS {
         family::<Epoch>(
             seed,
             |tree, work| work(&mut tree.lock()),
