@@ -23,16 +23,17 @@ use crate::tables::PageTables;
 use alloc::sync::Arc;
 use core::marker::PhantomData;
 use core::mem;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU64, Ordering};
 use grace::Concurrent;
-use machine::{Asid, CpuSet, Entry, Flush, Frame, Machine, PageSize, VirtRange};
+use machine::{Asid, CpuId, CpuSet, Entry, Flush, Frame, Machine, PageSize, VirtRange};
 
 /// Words of the tables in a chain: the next table's frame and one, in each; the rest in the first of the chain.
 pub(crate) const NEXT: usize = 0;
 const OWNER_LOW: usize = 1;
 const OWNER_HIGH: usize = 2;
 const SELF: usize = 3;
+const KEPT: usize = 4;
 
 /// What is owed, without whose it is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -101,10 +102,14 @@ impl Owing {
         let Some((first, _)) = self.chain else { return };
         let machine = paging.machine();
         let Some(ptr) = machine.frame_ptr(first) else { return };
-        let owner = Arc::into_raw(Arc::clone(paging)) as usize as u64;
-        for (index, value) in
-            [(OWNER_LOW, owner & 0xffff_ffff), (OWNER_HIGH, owner >> 32), (SELF, first.number())]
-        {
+        let Some(kept) = paging.keep() else { return };
+        let owner = Arc::as_ptr(paging).expose_provenance() as u64;
+        for (index, value) in [
+            (OWNER_LOW, owner & 0xffff_ffff),
+            (OWNER_HIGH, owner >> 32),
+            (SELF, first.number()),
+            (KEPT, kept.index() as u64),
+        ] {
             // SAFETY: the table is unlinked, and ours until it is retired.
             if let Some(entry) = unsafe { machine.entry(first, index) } {
                 entry.store(note(value));
@@ -204,8 +209,8 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Owed<'p, M, F, G> {
     }
 
     /// Flushes on the CPUs that use the space, and waits for them; retires the tables. Not with a lock held that an interrupt
-    /// handler takes. One interrupt for each of these CPUs; nothing if nothing is owed. Where tables went, two locked
-    /// instructions more on a line that all CPUs share: what the tables belong to stays as long as they wait.
+    /// handler takes. One interrupt for each of these CPUs; nothing if nothing is owed. Where tables went, a locked instruction
+    /// more on a line of this CPU, and one when they come back: what they belong to stays as long as they wait.
     pub fn flush(self) {}
 
     /// Keeps the debt for later, to be paid by [`PageTables::pay`] or [`PageTables::paid`].
@@ -309,11 +314,23 @@ unsafe fn give_back<M: Machine, F: Format>(first: NonNull<()>) {
         // Relaxed: the engine's promise orders what was written before `retire`.
         noted(word.load(Ordering::Relaxed))
     };
-    let owner = (word(OWNER_LOW) | word(OWNER_HIGH) << 32) as usize as *const Paging<M, F>;
-    // SAFETY: `retire` left it here, once.
-    let paging = unsafe { Arc::from_raw(owner) };
-    let mut next = Frame::new(word(SELF));
-    let mut words = 0..SELF + 1;
+    let owner = (word(OWNER_LOW) | word(OWNER_HIGH) << 32) as usize;
+    let owner: *const Paging<M, F> = ptr::with_exposed_provenance(owner);
+    let kept = CpuId::new(word(KEPT) as usize);
+    // SAFETY: `retire` left both here; the `Paging` stays until it is let go, below.
+    unsafe { give_back_to(&*owner, Frame::new(word(SELF))) };
+    if let Some(kept) = kept {
+        // SAFETY: as `retire` left it here; once for each chain, and the reference is gone.
+        unsafe { Paging::let_go(owner, kept) };
+    }
+}
+
+/// Gives back the tables of a chain, from the first on.
+///
+/// # Safety
+/// As for [`give_back`].
+unsafe fn give_back_to<M: Machine, F: Format>(paging: &Paging<M, F>, mut next: Option<Frame>) {
+    let mut words = 0..KEPT + 1;
     while let Some(table) = next {
         let entry = |index| -> Option<Entry<'_, M>> {
             // SAFETY: it is a table still, and ours alone.

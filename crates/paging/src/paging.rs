@@ -8,8 +8,9 @@ use alloc::collections::TryReserveError;
 use alloc::sync::Arc;
 use core::fmt;
 use core::marker::PhantomData;
+use core::mem;
 use core::sync::atomic::{AtomicU64, Ordering};
-use machine::{ENTRIES, Frame, Machine, PageSize, PerCpu};
+use machine::{Access, CpuId, ENTRIES, Frame, Machine, PageSize, PerCpu};
 
 /// The frame number of the kernel's top-level table, once there is one.
 #[derive(Debug)]
@@ -73,6 +74,8 @@ pub(crate) unsafe fn upper_half<M: Machine, F: Format>(
 struct Passed {
     gone: AtomicU64,
     back: AtomicU64,
+    /// Chains of tables that this CPU has retired and that are not back, wherever that will be: see [`Paging::keep`].
+    kept: AtomicU64,
 }
 
 /// What all page tables of a machine share: the quicklists that tables come from and go to, and counters. One for each
@@ -158,6 +161,43 @@ impl<M: Machine, F: Format> Paging<M, F> {
         let _section = machine.irqs_off();
         if let Some(passed) = self.tables.get(machine.current()) {
             bump(of(passed));
+        }
+    }
+
+    /// A chain of tables will be retired, which needs the `Paging` when it comes back: it stays until [`let_go`](Self::let_go)
+    /// is called with the CPU that this returns.
+    ///
+    /// A reference for each chain would be a locked instruction on a line that all CPUs share. So a CPU has one reference for
+    /// all its chains, from the first until none is left: whoever adds the first clones it, whoever takes the last away drops it. Both
+    /// may be under way at once, for the count may have risen again; then there are two for a moment, never none.
+    pub(crate) fn keep(self: &Arc<Self>) -> Option<CpuId> {
+        let machine = self.machine();
+        let _section = machine.irqs_off();
+        let cpu = machine.current();
+        machine.step(Access::Shared);
+        // Relaxed: the caller has a reference, and the chain counts before anybody can take it away.
+        if self.tables.get(cpu)?.kept.fetch_add(1, Ordering::Relaxed) == 0 {
+            machine.step(Access::Shared);
+            mem::forget(Arc::clone(self));
+        }
+        Some(cpu)
+    }
+
+    /// A chain that was kept on `cpu` is back.
+    ///
+    /// # Safety
+    /// [`keep`](Self::keep) returned `cpu` for it, and this is its only call for that. `this` is from [`Arc::as_ptr`] of what it was
+    /// called on, and is not used any more.
+    pub(crate) unsafe fn let_go(this: *const Self, cpu: CpuId) {
+        // SAFETY: a chain of this CPU is kept, so there is a reference.
+        let paging = unsafe { &*this };
+        paging.machine().step(Access::Shared);
+        let passed = paging.tables.get(cpu);
+        // AcqRel: whoever takes the last away, and may end the `Paging`, comes after all that others did with it; pairs with
+        // itself.
+        if passed.is_some_and(|passed| passed.kept.fetch_sub(1, Ordering::AcqRel) == 1) {
+            // SAFETY: `keep` has forgotten it when the first of these chains came, and nobody else drops it.
+            unsafe { Arc::decrement_strong_count(this) }
         }
     }
 

@@ -5,6 +5,8 @@ mod common;
 use common::*;
 use machine::*;
 use sim::{Config, Grace, Sim};
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
 
 /// A debt that is dropped is paid, on all CPUs; also when its tables are gone, and when somebody else's tables are asked to.
 #[test]
@@ -45,4 +47,30 @@ fn debts_are_never_lost() {
         drop(two);
     });
     all_given_back(&sim, &shared).unwrap();
+}
+
+/// Tables that wait keep what they belong to, by one reference of each CPU that retired some; the last that comes back ends it.
+#[test]
+fn what_waits_keeps_what_it_belongs_to() {
+    let sim = Sim::new(Config { frames: 96, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    let (one, two) = (pages(0x5000, 1), pages(0x4000_0000, 1));
+    let space =
+        sim.on_cpu(0, || ManuallyDrop::new(Space::<Grace>::user(&shared, Asid(1), None).unwrap()));
+    assert_eq!(Arc::strong_count(&shared), 2);
+    for (cpu, references) in [(0, 3), (1, 4)] {
+        sim.on_cpu(cpu, || {
+            // Two chains.
+            owe(one, &space).flush();
+            owe(two, &space).flush();
+            assert!(shared.waiting() > 3 && Arc::strong_count(&shared) == references);
+        });
+    }
+    // Nobody else has it.
+    let waiting = Arc::downgrade(&shared);
+    sim.on_cpu(0, || drop(ManuallyDrop::into_inner(space)));
+    drop(shared);
+    let shared = waiting.upgrade().expect("tables wait for it");
+    all_given_back(&sim, &shared).unwrap();
+    assert_eq!((shared.waiting(), Arc::strong_count(&shared)), (0, 1));
 }

@@ -169,6 +169,8 @@ fn both_unmap(seed: u64, early: Early) -> Result<(), Failure> {
     STATE.with_borrow(|state| assert!(state.held.is_empty() && state.waiting.is_empty()));
     sim.on_cpu(0, || {
         assert_eq!(tables(&sim), 1, "empty tables stay");
+        // That of `shared` and that of the space: chains came back on either CPU.
+        assert_eq!(std::sync::Arc::strong_count(&shared), 2);
         drop(ManuallyDrop::into_inner(space));
     });
     Ok(all_given_back(&sim, &shared)?)
