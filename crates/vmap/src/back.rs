@@ -28,7 +28,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             self.answer_shortage();
             if let Some(target) = zone.first_target(self.machine())
                 && !self.flushes.advance(target)
-                && self.is_too_much(waiting, zone.range().len(), target)
+                && self.is_too_much(waiting, zone.range().len())
             {
                 self.hurry_zone(zone, target);
             }
@@ -43,14 +43,15 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
 
     /// Whether so much waits that CPUs are to be interrupted for it: `waiting` of so many bytes that somebody has, or all that waits
     /// anywhere. A load for each CPU and zone.
-    pub(crate) fn is_too_much(&self, waiting: u64, bytes: u64, target: u64) -> bool {
+    pub(crate) fn is_too_much(&self, waiting: u64, bytes: u64) -> bool {
         if waiting > bytes / 2 {
             return true;
         }
         // Relaxed: hints.
         let in_blocks = self.in_blocks.iter().map(|bytes| bytes.load(Ordering::Relaxed));
         let all: u64 = self.zones.iter().map(Zone::waiting).chain(in_blocks).sum();
-        let cpus = self.flushes.behind(target).len().max(1) as u64;
+        // Not only those that are behind: of CPUs that tick some always are, a little.
+        let cpus = self.flushes.taking_part() as u64;
         all > self.options.bytes_per_interrupt.saturating_mul(cpus)
     }
 

@@ -253,6 +253,11 @@ impl<M: Machine> Flushes<M> {
         self.count.advance(wanted, self.slots.iter().map(|slot| &slot.passed))
     }
 
+    /// How many CPUs are not away; this one at least.
+    pub(crate) fn taking_part(&self) -> usize {
+        self.slots.iter().filter(|slot| !slot.passed.is_away()).count().max(1)
+    }
+
     /// CPUs that have not passed a period, and would have to be interrupted for it to end at once.
     pub fn behind(&self, period: u64) -> CpuSet {
         let slots = self.slots.iter().enumerate();

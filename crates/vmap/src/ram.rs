@@ -119,7 +119,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             return true;
         }
         let share = self.zones.first().map_or(0, |zone| zone.range().len());
-        if !self.is_too_much(waiting, share, target) {
+        if !self.is_too_much(waiting, share) {
             return false;
         }
         self.flushes.expedite(target);

@@ -23,7 +23,7 @@ pub struct Options {
     pub attrs: Attrs,
     /// Whether areas have a page behind them that is never mapped, unless the call says otherwise.
     pub guard: bool,
-    /// As many bytes of addresses wait in the whole space, before CPUs are interrupted, for each CPU that would be. A CPU that has half its
+    /// As many bytes of addresses wait in the whole space, before CPUs are interrupted, for each CPU that is not away. A CPU that has half its
     /// share waiting does not wait for that: so a space must have four times as many bytes for each CPU, and page tables for what
     /// waits (a 512th part of it).
     pub bytes_per_interrupt: u64,
