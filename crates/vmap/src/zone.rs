@@ -27,10 +27,11 @@ use crate::flushes::Flushes;
 use core::sync::atomic::{AtomicU64, Ordering};
 use grace::Concurrent;
 use machine::{Machine, PageSize, VirtAddr, VirtRange, lock};
-use maple::{Counted, MapleTree, Nodes, OwnerLock, WriteToken};
+use maple::{Counted, Global, MapleTree, OwnerLock, WriteToken};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
-pub(crate) type Tree<G> = MapleTree<Counted<Area>, G, Nodes, OwnerLock>;
+/// Nodes are of the heap, as in a kernel, also where a program has turned on a pool for other trees.
+pub(crate) type Tree<G> = MapleTree<Counted<Area>, G, Global, OwnerLock>;
 
 /// As many areas as come back at most while one is taken, if none of its size is kept.
 const BACK: usize = 8;
