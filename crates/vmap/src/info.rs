@@ -129,8 +129,9 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         AreaInfo::new(range, area.get())
     }
 
-    /// Calls `each` with all areas in the order of their addresses, and with nothing held but a read-side section; see the
-    /// [module's text](self) for what it promises. Takes no lock and slows nobody down; any context that may take its time.
+    /// Calls `each` with all areas in the order of their addresses, and with nothing held but a read-side section. An area that is there
+    /// throughout is listed once; what is listed was there when it was, and all that is said of it was true then. Takes no lock and
+    /// slows nobody down; any context that may take its time.
     #[cfg(feature = "listing")]
     pub fn vmallocinfo(&self, mut each: impl FnMut(&AreaInfo)) {
         for zone in &self.zones {
