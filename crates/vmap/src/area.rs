@@ -30,6 +30,7 @@ use crate::block::Bits;
 use crate::error::Culprit;
 use crate::mutant::{self, Mutant};
 use crate::sync::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
+use crate::vmap::PAGE;
 use alloc::boxed::Box;
 use core::ops::Deref;
 use core::panic::Location;
@@ -112,6 +113,11 @@ impl What {
     ) -> What {
         let known = cfg!(any(feature = "listing", debug_assertions));
         What { made, pages, bytes, phys: None, caller: known.then_some(caller) }
+    }
+
+    /// Whether it was made by this call: what unmaps it asks so. Nothing is said of the pages.
+    pub(crate) fn is(self, made: Made) -> Result<(), Option<usize>> {
+        if self.made == made { Ok(()) } else { Err(None) }
     }
 }
 
@@ -281,7 +287,7 @@ impl Ours {
 
     /// The pages that it maps.
     pub(crate) fn mapped(self) -> Option<VirtRange> {
-        VirtRange::new(self.start(), self.pages.load(Ordering::Relaxed) as u64 * 4096)
+        VirtRange::new(self.start(), self.pages.load(Ordering::Relaxed) as u64 * PAGE)
     }
 
     /// Says what it is for from now on: readers see it as being mapped.

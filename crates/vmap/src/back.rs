@@ -140,11 +140,11 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// Blocks of this CPU that are all free go back to their zones, but for so many. Nobody holds a translation of them.
     fn give_back_free(&self, keep: usize) {
         while let Some(Some(own)) = self.local.with(|local| local.blocks.pop_free(keep)) {
-            own.area.set(State::Unmapping);
-            let zone = self.zone_of(own.start);
-            if !zone.is_some_and(|zone| zone.drop_now(self.machine(), own.area)) {
+            own.set(State::Unmapping);
+            let zone = self.zone_of(own.start());
+            if !zone.is_some_and(|zone| zone.drop_now(self.machine(), own)) {
                 // Without memory for that, it waits.
-                self.put(own.area);
+                self.put(own);
             }
         }
         self.say_what_waits();

@@ -34,7 +34,7 @@ use alloc::collections::TryReserveError;
 use alloc::sync::Arc;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
-use grace::period::{Begun, Count, Passed};
+use grace::period::{Count, Passed};
 use machine::{Access, CpuId, CpuSet, Flush, Machine, PerCpu, lock};
 use spin::mutex::SpinMutex;
 
@@ -151,19 +151,20 @@ impl<M: Machine> Flushes<M> {
     /// something that was unmapped here waits, looks whether its period is over. Two loads and a branch when nobody waits.
     pub fn tick(&self) {
         let wanted = self.with(|slot| {
-            if !slot.passed.is_away() && self.count.is_asked(&slot.passed) {
-                self.announce_here(slot);
-            }
+            self.announce_if_asked(slot);
             // Relaxed: this CPU's own.
             slot.wanted.load(Ordering::Relaxed)
         });
         if let Some(wanted) = wanted.filter(|wanted| *wanted != 0 && !self.is_over(*wanted)) {
             self.advance(wanted);
-            self.with(|slot| {
-                if !slot.passed.is_away() && self.count.is_asked(&slot.passed) {
-                    self.announce_here(slot);
-                }
-            });
+            self.with(|slot| self.announce_if_asked(slot));
+        }
+    }
+
+    /// Nobody asks a CPU that is away.
+    fn announce_if_asked(&self, slot: &Slot) {
+        if self.count.is_asked(&slot.passed) {
+            self.announce_here(slot);
         }
     }
 
@@ -173,18 +174,19 @@ impl<M: Machine> Flushes<M> {
     }
 
     fn announce_here(&self, slot: &Slot) {
-        let begun = self.count.begin();
+        let flush = || self.machine.flush(Flush::All);
         if mutant::is(Mutant::EndsBeforeFlush) {
-            self.end(slot, begun);
+            self.announce_by(slot, || ());
             // Firmware may take its time here.
             (0..20).for_each(|_| self.machine.step(Access::Shared));
-            return self.machine.flush(Flush::All);
+            return flush();
         }
-        self.machine.flush(Flush::All);
-        self.end(slot, begun);
+        self.announce_by(slot, flush);
     }
 
-    fn end(&self, slot: &Slot, begun: Begun) {
+    fn announce_by(&self, slot: &Slot, flush: impl FnOnce()) {
+        let begun = self.count.begin();
+        flush();
         self.machine.step(Access::Shared);
         if !slot.passed.is_away() {
             self.count.end(&slot.passed, begun);
@@ -198,11 +200,7 @@ impl<M: Machine> Flushes<M> {
     /// # Safety
     /// `flush` does so.
     pub unsafe fn announce(&self, flush: impl FnOnce()) {
-        self.with(|slot| {
-            let begun = self.count.begin();
-            flush();
-            self.end(slot, begun);
-        });
+        self.with(|slot| self.announce_by(slot, flush));
     }
 
     /// This CPU will use no address of an area until it is [`back`](Flushes::back): it is about to halt, or to stop. Flushes; from then

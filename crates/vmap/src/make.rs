@@ -4,7 +4,6 @@ use crate::area::{Area, Ours, State, What};
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::vmap::{PAGE, Vmap};
-use crate::zone::Zone;
 use grace::Concurrent;
 use machine::{Access, Machine, PageSize, VirtAddr, VirtRange};
 use maple::Counted;
@@ -40,7 +39,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             let others = (0..self.zones.len()).rev().filter(|zone| *zone != first);
             for number in core::iter::once(first).chain(others) {
                 let Some(zone) = self.zones.get(number) else { continue };
-                record = match self.take_from(zone, bytes, align, record) {
+                record = match zone.take(&self.flushes, bytes, align.bytes(), record) {
                     Err((Error::NoSpace(_), record)) => record,
                     done => return done,
                 };
@@ -51,16 +50,6 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             self.purge();
         }
         Err((Error::NoSpace(bytes), record))
-    }
-
-    fn take_from(
-        &self,
-        zone: &Zone<G>,
-        bytes: u64,
-        align: PageSize,
-        record: Counted<Area>,
-    ) -> Result<Ours, (Error, Counted<Area>)> {
-        zone.take(&self.flushes, bytes, align.bytes(), record)
     }
 
     /// Makes an area: takes addresses, has `fill` map them, and shows it to readers as live. If `fill` fails, the addresses

@@ -249,7 +249,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
     }
 
-    fn page_size(&self, at: VirtAddr) -> u64 {
+    /// The bytes of the page that `at` lies in.
+    pub(crate) fn page_size(&self, at: VirtAddr) -> u64 {
         self.tables.walk(&G::pin()).get(at).map_or(PAGE, |page| page.size.bytes())
     }
 
@@ -270,7 +271,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     }
 
     /// As [`vfree`](Vmap::vfree), from any context, interrupts too: the memory is given back when this CPU next calls
-    /// [`vfree`](Vmap::vfree), [`vunmap`](Vmap::vunmap) or [`poll`](Vmap::poll), or lacks memory or space. A lookup and one locked instruction; takes no lock, allocates nothing.
+    /// [`vfree`](Vmap::vfree), [`vunmap`](Vmap::vunmap) or [`poll`](Vmap::poll), or lacks memory or space. A lookup and one locked
+    /// instruction; takes no lock, allocates nothing.
     ///
     /// # Errors
     /// As for [`vfree`](Vmap::vfree).
@@ -308,8 +310,9 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     }
 }
 
+/// What gives memory back, or moves it, is for this.
 pub(crate) fn is_vmalloc(what: What) -> Result<(), Option<usize>> {
-    (what.made == Made::Vmalloc).then_some(()).ok_or(None)
+    what.is(Made::Vmalloc)
 }
 
 /// Pages that are mapped or unmapped at once: up to where a large page may begin.

@@ -45,19 +45,20 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
 
     /// Unmaps what [`vmap`](Vmap::vmap) mapped, on any CPU. The entries are cleared when it returns; nobody is interrupted.
     ///
-    /// Cost: two lookups, [`PageTables::unmap`](paging::PageTables::unmap), and the lock of the area's zone. Not for interrupts.
+    /// Cost: a lookup, [`PageTables::unmap_lazily`](paging::PageTables::unmap_lazily), and the lock of the area's zone. Not for
+    /// interrupts.
     ///
     /// # Errors
     /// [`Error::NotMapped`], [`Error::Twice`], [`Error::NotTheStart`], [`Error::WrongKind`]: what is mapped there stays as it is.
     pub fn vunmap(&self, at: VirtAddr) -> Result<(), Error> {
-        let is_vmap = |what: What| (what.made == Made::Vmap).then_some(()).ok_or(None);
-        let done = self.unmap_claimed(self.claim(at, is_vmap, State::Unmapping)?);
+        let area = self.claim(at, |what| what.is(Made::Vmap), State::Unmapping)?;
+        let done = self.unmap_claimed(area);
         self.free_doomed();
         done
     }
 
-    /// Maps a physical range, a device's for instance, in the largest pages that fit, if there are addresses for that, and returns the address of its first byte. The
-    /// range may begin and end anywhere: all frames that it touches are mapped.
+    /// Maps a physical range, a device's for instance, in the largest pages that fit, if there are addresses for that, and returns the
+    /// address of its first byte. The range may begin and end anywhere: all frames that it touches are mapped.
     ///
     /// Cost as for [`vmap`](Vmap::vmap); where small pages were mapped in the place of a large one before, a broadcast flush. Not for
     /// interrupts.
@@ -92,12 +93,9 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// # Errors
     /// As for [`vunmap`](Vmap::vunmap).
     pub fn iounmap(&self, at: VirtAddr) -> Result<(), Error> {
-        let is_phys = |what: What| (what.made == Made::Ioremap).then_some(()).ok_or(None);
-        self.unmap_claimed(self.claim(
-            at.align_down(PageSize::Size4K),
-            is_phys,
-            State::Unmapping,
-        )?)
+        let page = at.align_down(PageSize::Size4K);
+        let area = self.claim(page, |what| what.is(Made::Ioremap), State::Unmapping)?;
+        self.unmap_claimed(area)
     }
 
     /// Maps frames that follow one another, in large pages where they fit. Where small ones were before, an empty table is in the way:

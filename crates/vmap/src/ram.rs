@@ -1,7 +1,7 @@
 //! `vm_map_ram` and `vm_unmap_ram`: maps that are small and do not live long.
 
-use crate::area::{Area, Made, State, What};
-use crate::block::{self, BYTES, Bits, MOST, Own, PAGES};
+use crate::area::{Area, Made, Ours, State, What};
+use crate::block::{self, BYTES, Bits, MOST, PAGES};
 use crate::error::{Culprit, Error};
 use crate::mutant::{self, Mutant};
 use crate::vmap::{PAGE, Vmap};
@@ -127,19 +127,18 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     }
 
     /// A block, of addresses that nobody has to be interrupted for.
-    fn new_block(&self, caller: Caller) -> Result<Own, Error> {
+    fn new_block(&self, caller: Caller) -> Result<Ours, Error> {
         let record = Counted::new(Area::new(Some(try_box(Bits::new())?)))?;
         let area = self.take_new(BYTES, PageSize::Size2M, record, false);
         let area = area.map_err(|(error, _)| error)?;
         area.prepare(What::new(Made::Block, PAGES, BYTES, caller));
-        let start = area.start();
-        match self.tables.leaf(start) {
+        match self.tables.leaf(area.start()) {
             Ok(leaf) => {
                 if let Some(bits) = area.bits() {
                     bits.set_leaf(leaf);
                 }
                 area.set(State::Live);
-                Ok(Own { start, area })
+                Ok(area)
             }
             Err(error) => {
                 self.put(area);
@@ -161,7 +160,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
 
     /// This CPU has a block more. If it is not the CPU that made room for it, and has no memory for that, whoever wants one gets the
     /// block.
-    pub(crate) fn keep_block(&self, own: Own) {
+    pub(crate) fn keep_block(&self, own: Ours) {
         let mut own = Some(own);
         while own.is_some() {
             own = self.local.with(|local| local.blocks.push(own.take())).flatten();
@@ -200,26 +199,13 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             };
             let start = VirtAddr::new(*range.start() as u64);
             if let Some(bits) = area.get().bits() {
-                let offset = at.get() - start.get();
-                let page = (offset / PAGE) as usize;
-                let begins = offset.is_multiple_of(PAGE) && bits.begins(page);
-                // Where the run begins that it lies in; of a run whose end is not known, where the block does.
-                let first = (0..=page).rev().find(|page| bits.begins(*page)).unwrap_or(0);
-                let start = start.checked_add(first as u64 * PAGE).unwrap_or(start);
-                let culprit = Culprit { at, start, by: bits.caller(first) };
-                return self.unmap_run(bits, at, offset, pages).map_err(|wrong| match wrong {
-                    Wrong::Run if begins => Error::WrongSize { area: culprit, pages },
-                    Wrong::Run if bits.is_busy(page) => Error::NotTheStart(culprit),
-                    Wrong::Run => Error::NotMapped(at),
-                    Wrong::Gone => Error::Twice(culprit),
-                    Wrong::Tables(error) => error.into(),
-                });
+                let unmapped = self.unmap_run(bits, at, at.get() - start.get(), pages);
+                return unmapped.map_err(|wrong| wrong.of(bits, start, at, pages));
             }
         }
-        let is_ram = |what: What| match what.made {
-            Made::Ram if what.pages == pages => Ok(()),
-            Made::Ram => Err(Some(pages)),
-            _ => Err(None),
+        let is_ram = |what: What| match what.is(Made::Ram) {
+            Ok(()) if what.pages != pages => Err(Some(pages)),
+            is_ram => is_ram,
         };
         self.unmap_claimed(self.claim(at, is_ram, State::Unmapping)?)
     }
@@ -278,4 +264,26 @@ enum Wrong {
     Gone,
     /// The page tables are not as they should be.
     Tables(paging::Error),
+}
+
+impl Wrong {
+    /// What the caller is told, who said that so many pages begin at `at`, in the block that begins at `block`.
+    #[cold]
+    fn of(self, bits: &Bits, block: VirtAddr, at: VirtAddr, pages: usize) -> Error {
+        let offset = at.get() - block.get();
+        let page = (offset / PAGE) as usize;
+        // Where the run begins that it lies in; of a run whose end is not known, where the block does.
+        let first = (0..=page).rev().find(|page| bits.begins(*page)).unwrap_or(0);
+        let start = block.checked_add(first as u64 * PAGE).unwrap_or(block);
+        let culprit = Culprit { at, start, by: bits.caller(first) };
+        match self {
+            Wrong::Run if start == at && bits.begins(page) => {
+                Error::WrongSize { area: culprit, pages }
+            }
+            Wrong::Run if bits.is_busy(page) => Error::NotTheStart(culprit),
+            Wrong::Run => Error::NotMapped(at),
+            Wrong::Gone => Error::Twice(culprit),
+            Wrong::Tables(error) => error.into(),
+        }
+    }
 }

@@ -24,10 +24,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// translations or by atomic accesses.
     pub unsafe fn vread(&self, at: VirtAddr, into: &mut [u8]) -> usize {
         let mut read = 0;
-        let mut next = Some(at);
         let mut rest = into;
-        while let Some(at) = next.filter(|_| !rest.is_empty()) {
-            let len = in_page(at, rest.len());
+        for (at, len) in pieces(at, rest.len()) {
             let (part, others) = rest.split_at_mut(len);
             let found = self.with_page(at, false, |memory| {
                 // SAFETY: `len` bytes from there on lie in the page, which is pinned.
@@ -38,7 +36,6 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
                 None => part.fill(0),
             }
             rest = others;
-            next = at.checked_add(len as u64);
         }
         rest.fill(0);
         read
@@ -52,10 +49,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// until this returns, also if he has unmapped them meanwhile.
     pub unsafe fn vwrite(&self, at: VirtAddr, from: &[u8]) -> usize {
         let mut written = 0;
-        let mut next = Some(at);
         let mut rest = from;
-        while let Some(at) = next.filter(|_| !rest.is_empty()) {
-            let len = in_page(at, rest.len());
+        for (at, len) in pieces(at, rest.len()) {
             let (part, others) = rest.split_at(len);
             let found = self.with_page(at, true, |memory| {
                 // SAFETY: `len` bytes from there on lie in the page, which is pinned; the caller's promise.
@@ -63,7 +58,6 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             });
             written += if found.is_some() { len } else { 0 };
             rest = others;
-            next = at.checked_add(len as u64);
         }
         written
     }
@@ -91,9 +85,16 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     }
 }
 
-/// As many of so many bytes as lie in the page of `at`.
-fn in_page(at: VirtAddr, len: usize) -> usize {
-    len.min((PAGE - at.offset_in(PageSize::Size4K)) as usize)
+/// So many bytes from an address on, page by page, up to the last address there is.
+fn pieces(at: VirtAddr, bytes: usize) -> impl Iterator<Item = (VirtAddr, usize)> {
+    let (mut next, mut rest) = (Some(at), bytes);
+    core::iter::from_fn(move || {
+        let at = next.filter(|_| rest != 0)?;
+        let len = rest.min((PAGE - at.offset_in(PageSize::Size4K)) as usize);
+        next = at.checked_add(len as u64);
+        rest -= len;
+        Some((at, len))
+    })
 }
 
 /// # Safety

@@ -102,8 +102,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let guard = area.len() > old.len();
         let request = Request { guard, attrs, ..Request::new(bytes) };
         // Large pages stay large, wherever they are: behind small ones, if there was no memory for large ones at first.
-        let is_large = |page: Mapping| page.size > PageSize::Size4K;
-        let large = self.tables.walk(&G::pin()).pages(old).any(is_large);
+        let large = old.pages(PageSize::Size2M).any(|at| self.page_size(at) > PAGE);
         let align = if large { PageSize::Size2M } else { PageSize::Size4K };
         let what = What::new(Made::Vmalloc, bytes.div_ceil(PAGE) as usize, bytes, caller);
         let moved = self.make(what, guard, align, |new| {

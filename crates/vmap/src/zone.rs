@@ -183,6 +183,12 @@ impl<G: Concurrent> Zone<G> {
         count(&self.areas, |areas| areas + 1);
     }
 
+    /// There is one less.
+    fn shrunk(&self, bytes: u64) {
+        count(&self.used, |used| used - bytes);
+        count(&self.areas, |areas| areas - 1);
+    }
+
     fn place(
         &self,
         held: &mut Held,
@@ -237,8 +243,7 @@ impl<G: Concurrent> Zone<G> {
                 break;
             }
             count(&self.waiting, |waiting| waiting - bytes);
-            count(&self.used, |used| used - bytes);
-            count(&self.areas, |areas| areas - 1);
+            self.shrunk(bytes);
             back += 1;
         }
         back
@@ -275,8 +280,7 @@ impl<G: Concurrent> Zone<G> {
         let bytes = area.len();
         let gone = self.drop_area(&mut held, area);
         if gone {
-            count(&self.used, |used| used - bytes);
-            count(&self.areas, |areas| areas - 1);
+            self.shrunk(bytes);
         }
         gone
     }

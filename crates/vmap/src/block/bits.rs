@@ -135,13 +135,11 @@ impl Bits {
             return false;
         }
         let mask = mask(bit, pages);
-        let before = if bit == 0 { 0 } else { 1 << (bit - 1) };
         // Acquire: pairs with the Release of `take`.
         let busy = self.busy[word].load(Ordering::Acquire);
         // Relaxed: the Acquire before orders it.
         let ends = self.ends[word].load(Ordering::Relaxed);
-        let begins = busy & before == 0 || ends & before != 0;
-        begins && busy & mask == mask && ends & mask == 1 << (bit + pages - 1)
+        run_begins(busy, ends, bit) && busy & mask == mask && ends & mask == 1 << (bit + pages - 1)
     }
 
     /// Whether a run that was taken begins with the page.
@@ -149,8 +147,7 @@ impl Bits {
         // Relaxed, both: for a report.
         let word =
             |words: &Words| words.get(page / 64).map_or(0, |word| word.load(Ordering::Relaxed));
-        let (busy, before) = (word(&self.busy), 1 << (page % 64) >> 1);
-        busy >> (page % 64) & 1 != 0 && (busy & before == 0 || word(&self.ends) & before != 0)
+        self.is_busy(page) && run_begins(word(&self.busy), word(&self.ends), page % 64)
     }
 
     /// Whether the page is in use, or waits.
@@ -260,6 +257,12 @@ fn take_all(freed: &AtomicU64) -> u64 {
         return pages;
     }
     freed.swap(0, order)
+}
+
+/// Whether what is taken at this bit begins there: at the border of a word, behind a page that is free, or behind one that ends its run.
+fn run_begins(busy: u64, ends: u64, bit: usize) -> bool {
+    let before = 1 << bit >> 1;
+    busy & before == 0 || ends & before != 0
 }
 
 fn mask(bit: usize, pages: usize) -> u64 {

@@ -31,23 +31,10 @@ pub(crate) const BYTES: u64 = (PAGES as u64) << 12;
 /// As many blocks as are looked at for a run before another is made.
 const LOOK: usize = 4;
 
-/// A block in somebody's queue.
-#[derive(Clone, Copy)]
-pub(crate) struct Own {
-    pub(crate) start: VirtAddr,
-    pub(crate) area: Ours,
-}
-
-impl Own {
-    fn bits(&self) -> Option<&Bits> {
-        self.area.bits()
-    }
-}
-
 /// The blocks of one CPU.
 #[derive(Default)]
 pub(crate) struct Blocks {
-    queue: VecDeque<Own>,
+    queue: VecDeque<Ours>,
     /// The word of the first block where the last run was found.
     hint: usize,
     /// Pages that wait, in all of them.
@@ -72,7 +59,7 @@ impl Blocks {
             if let Some(page) = bits.take(self.hint, pages) {
                 self.hint = page / 64;
                 bits.note(page, caller);
-                return Some((own.start.checked_add((page as u64) << 12)?, bits.leaf()?));
+                return Some((own.start().checked_add((page as u64) << 12)?, bits.leaf()?));
             }
             self.waiting += bits.gather(|| flushes.target());
             self.queue.rotate_left(1);
@@ -85,18 +72,18 @@ impl Blocks {
     #[inline]
     pub(crate) fn first_with(&self, at: VirtAddr) -> Option<(&Bits, u64)> {
         let own = self.queue.front()?;
-        let offset = at.offset_from(own.start).filter(|offset| *offset < BYTES)?;
+        let offset = at.offset_from(own.start()).filter(|offset| *offset < BYTES)?;
         Some((own.bits()?, offset))
     }
 
     /// Bytes that wait, and the first period that some of them wait for.
     pub(crate) fn waiting(&self) -> (u64, Option<u64>) {
-        let targets = self.queue.iter().filter_map(Own::bits).map(Bits::target);
+        let targets = self.queue.iter().filter_map(bits_of).map(Bits::target);
         ((self.waiting as u64) << 12, targets.filter(|target| *target != 0).min())
     }
 
     /// Another block, to be used first; or it back, if the queue must grow.
-    pub(crate) fn push(&mut self, own: Option<Own>) -> Option<Own> {
+    pub(crate) fn push(&mut self, own: Option<Ours>) -> Option<Ours> {
         if self.wants_room().is_some() {
             return own;
         }
@@ -113,7 +100,7 @@ impl Blocks {
     }
 
     /// Takes over what is in this queue, and leaves the larger one.
-    pub(crate) fn grow(&mut self, mut larger: VecDeque<Own>) -> VecDeque<Own> {
+    pub(crate) fn grow(&mut self, mut larger: VecDeque<Ours>) -> VecDeque<Ours> {
         if larger.capacity() > self.queue.len() {
             larger.extend(self.queue.drain(..));
             mem::swap(&mut self.queue, &mut larger);
@@ -121,33 +108,33 @@ impl Blocks {
         larger
     }
 
-    /// Notes what was given back, in all blocks, and frees what has come due.
+    /// Frees what has come due, in all blocks, and notes what was given back.
     pub(crate) fn gather<M: Machine>(&mut self, flushes: &Flushes<M>) {
-        for bits in self.queue.iter().filter_map(Own::bits) {
-            self.waiting -= bits.settle(flushes.done());
+        self.settle(flushes);
+        for bits in self.queue.iter().filter_map(bits_of) {
             self.waiting += bits.gather(|| flushes.target());
-        }
-    }
-
-    /// Frees what has come due, in all blocks.
-    pub(crate) fn settle<M: Machine>(&mut self, flushes: &Flushes<M>) {
-        for bits in self.queue.iter().filter_map(Own::bits) {
-            self.waiting -= bits.settle(flushes.done());
         }
     }
 
     /// As [`gather`](Blocks::gather), for who is about to end the period of all that waits. Returns how many pages do.
     pub(crate) fn gather_all<M: Machine>(&mut self, flushes: &Flushes<M>) -> usize {
-        for bits in self.queue.iter().filter_map(Own::bits) {
-            self.waiting -= bits.settle(flushes.done());
+        self.settle(flushes);
+        for bits in self.queue.iter().filter_map(bits_of) {
             self.waiting += bits.gather_all(|| flushes.target());
         }
         self.waiting
     }
 
+    /// Frees what has come due, in all blocks.
+    pub(crate) fn settle<M: Machine>(&mut self, flushes: &Flushes<M>) {
+        for bits in self.queue.iter().filter_map(bits_of) {
+            self.waiting -= bits.settle(flushes.done());
+        }
+    }
+
     /// A block that is all free, if there are more of them than `keep`.
-    pub(crate) fn pop_free(&mut self, keep: usize) -> Option<Own> {
-        let is_free = |own: &Own| own.bits().is_some_and(Bits::is_free);
+    pub(crate) fn pop_free(&mut self, keep: usize) -> Option<Ours> {
+        let is_free = |own: &Ours| own.bits().is_some_and(Bits::is_free);
         let free = self.queue.iter().filter(|own| is_free(own)).count();
         if free <= keep {
             return None;
@@ -157,7 +144,7 @@ impl Blocks {
     }
 
     /// Any block.
-    pub(crate) fn pop(&mut self) -> Option<Own> {
+    pub(crate) fn pop(&mut self) -> Option<Ours> {
         let own = self.queue.pop_back()?;
         self.waiting -= own.bits().map_or(0, Bits::waiting);
         self.hint = 0;
@@ -165,8 +152,13 @@ impl Blocks {
     }
 }
 
+/// The bits of a block, which has some.
+fn bits_of(own: &Ours) -> Option<&Bits> {
+    own.bits()
+}
+
 /// An empty queue with room for so many.
-pub(crate) fn queue(room: usize) -> Result<VecDeque<Own>, TryReserveError> {
+pub(crate) fn queue(room: usize) -> Result<VecDeque<Ours>, TryReserveError> {
     let mut queue = VecDeque::new();
     queue.try_reserve(room)?;
     Ok(queue)
@@ -182,7 +174,7 @@ pub(crate) struct Orphans {
 
 impl Orphans {
     /// A block to adopt, if there is one. A load if there is none.
-    pub(crate) fn adopt<M: Machine>(&self, machine: &M) -> Option<Own> {
+    pub(crate) fn adopt<M: Machine>(&self, machine: &M) -> Option<Ours> {
         // Relaxed: a hint.
         if self.len.load(Ordering::Relaxed) == 0 {
             return None;
@@ -190,13 +182,13 @@ impl Orphans {
         let mut list = lock(machine, &self.list);
         let area = list.pop()?;
         self.len.store(list.len(), Ordering::Relaxed);
-        Some(Own { start: area.start(), area })
+        Some(area)
     }
 
     /// Leaves a block to others.
-    pub(crate) fn leave<M: Machine>(&self, machine: &M, own: Own) {
+    pub(crate) fn leave<M: Machine>(&self, machine: &M, own: Ours) {
         let mut list = lock(machine, &self.list);
-        list.push(own.area);
+        list.push(own);
         // Relaxed: as `adopt`.
         self.len.store(list.len(), Ordering::Relaxed);
     }
