@@ -7,7 +7,7 @@
 //! Why it is right: as the [cursor](super). An entry is cleared by a store, not a swap: hardware that marks it at the same moment
 //! does so before, and the mark is lost, or finds it absent.
 
-use super::{Error, Failed, Result};
+use super::{Error, Failed, Result, fill};
 use crate::debt::Owed;
 use crate::format::{Attrs, Decoded, Format, size_at};
 use crate::lock::{Locked, lock};
@@ -59,7 +59,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 let walk = self.walk(&guard);
                 let (table, mut locked) = self.table_for(&walk, at, 0)?;
                 let entries = walk.entries(table).ok_or(Error::Malformed(at))?;
-                mapped = fill::<M, F>(&entries, index, now, kind, &mut locked);
+                mapped = fill_alike::<M, F>(&entries, index, now, kind, &mut locked);
                 Ok(())
             });
             // What was mapped here ends behind the last page that was.
@@ -183,7 +183,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let kind = F::page(PageSize::Size4K, Frame::default(), attrs)?;
         let index = F::index(at, 0);
         let (entries, mut locked) = self.leaf_entries(leaf, at)?;
-        let mapped = fill::<M, F>(&entries, index, frames, kind, &mut locked);
+        let mapped = fill_alike::<M, F>(&entries, index, frames, kind, &mut locked);
         match frames.get(mapped) {
             None => Ok(()),
             Some(frame) => {
@@ -234,24 +234,15 @@ fn same_table(range: VirtRange) -> bool {
 }
 
 /// Writes entries from `index` on, up to the first that is not absent, or that cannot be; how many.
-fn fill<M: Machine, F: Format>(
+fn fill_alike<M: Machine, F: Format>(
     entries: &Entries<'_, M>,
     index: usize,
     frames: &[Frame],
     kind: u64,
     locked: &mut Locked<'_, AtomicU32>,
 ) -> usize {
-    let mut mapped = 0;
-    for (entry, frame) in entries.range(index..index + frames.len()).zip(frames) {
-        let (Decoded::Absent, Ok(value)) = (F::decode(entry.load(), 0), F::alike(kind, *frame))
-        else {
-            break;
-        };
-        entry.store(value);
-        mapped += 1;
-    }
-    locked.count += mapped as u32;
-    mapped
+    let pages = frames.iter().map(|frame| F::alike(kind, *frame).ok());
+    fill::<M, F>(entries.range(index..index + frames.len()), 0, pages, locked)
 }
 
 /// Why an entry could not be written.

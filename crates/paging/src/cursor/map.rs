@@ -1,6 +1,6 @@
 //! Mapping.
 
-use super::{Error, Failed, Result, Spare};
+use super::{Error, Failed, Result, Spare, fill};
 use crate::debt::Owed;
 use crate::format::{Attrs, Decoded, Flags, Format, level_of};
 use crate::lock::{Locked, lock};
@@ -8,7 +8,7 @@ use crate::tables::PageTables;
 use crate::walk::{Spot, Walk};
 use core::sync::atomic::AtomicU32;
 use grace::Concurrent;
-use machine::{Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
+use machine::{ENTRIES, Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
 
 /// What is to be mapped: called with an address, and the largest page that may be mapped there; answers with the first frame
 /// of a page and its size, no larger.
@@ -156,17 +156,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let level = level_of(size);
         *mapped = first;
         let (table, mut locked) = self.table_for(&walk, first, level)?;
-        for (value, index) in values.iter().zip(F::index(first, level)..) {
-            let entry = walk.entry(table, index).ok_or(Error::Malformed(*mapped))?;
-            if F::decode(entry.load(), level) != Decoded::Absent {
-                return Err(Error::Occupied(*mapped));
-            }
-            entry.store(*value);
-            locked.count += 1;
-            // A range that reaches the last address ends there.
-            *mapped = mapped.checked_add(size.bytes()).unwrap_or(*mapped);
-        }
-        Ok(())
+        let entries = walk.entries(table).ok_or(Error::Malformed(first))?;
+        let entries = entries.range(F::index(first, level)..ENTRIES);
+        let pages = values.iter().map(|value| Some(*value));
+        let written = fill::<M, F>(entries, level, pages, &mut locked);
+        // A range that reaches the last address ends there.
+        *mapped = first.checked_add(written as u64 * size.bytes()).unwrap_or(first);
+        if written < values.len() { Err(Error::Occupied(*mapped)) } else { Ok(()) }
     }
 
     /// The table of this level on the way to `at`, locked; made if it is not there.

@@ -176,6 +176,25 @@ struct Slot<'m, M> {
     value: u64,
 }
 
+/// Writes pages into entries of a table that is locked, up to the first that is not absent, or the first page that there can be no
+/// entry for; how many.
+#[inline]
+fn fill<'m, M: Machine, F: Format>(
+    entries: impl Iterator<Item = machine::Entry<'m, M>>,
+    level: u8,
+    pages: impl Iterator<Item = Option<u64>>,
+    locked: &mut Locked<'_, AtomicU32>,
+) -> usize {
+    let mut written = 0;
+    for (entry, page) in entries.zip(pages) {
+        let (Decoded::Absent, Some(page)) = (F::decode(entry.load(), level), page) else { break };
+        entry.store(page);
+        written += 1;
+    }
+    locked.count += written as u32;
+    written
+}
+
 /// Whether the page lies wholly in the range.
 fn covers(range: VirtRange, page: VirtAddr, size: PageSize) -> bool {
     VirtRange::new(page, size.bytes()).is_some_and(|page| range.covers(&page))
