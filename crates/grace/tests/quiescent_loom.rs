@@ -4,14 +4,16 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p grace --features quiescent --test quiescent_loom`
 #![cfg(loom)]
 
+mod mutants;
+
 use grace::Reclaim;
 use grace::period::{Fence, without};
 use grace::quiescent::{BATCH, Domain, Periods, Quiescent, Shared, Slot};
 use loom::cell::UnsafeCell;
 // Not loom's, which cannot be dropped when a model has failed.
 use loom::sync::atomic::{AtomicUsize, Ordering};
+use mutants::caught;
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -163,13 +165,6 @@ fn model(reader: Reader) {
         });
     });
     println!("{reader:?}: {} interleavings", runs.load(std::sync::atomic::Ordering::Relaxed));
-}
-
-fn caught(run: impl FnOnce()) {
-    let panic = catch_unwind(AssertUnwindSafe(run)).expect_err("the mutant lives");
-    let report = panic.downcast_ref::<String>().map(String::as_str).unwrap_or_default();
-    let seen = report.contains("Causality violation") || report.contains("left == right");
-    assert!(seen, "stopped by something else: {report}");
 }
 
 #[test]

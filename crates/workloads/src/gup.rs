@@ -87,8 +87,7 @@ pub fn gup<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync>(
                 }
                 for (way, times) in Way::ALL.into_iter().zip(&times) {
                     let row = Row::new(NAME, case, way.name(), cpus, size);
-                    report.rows.push(row.with("time", times.time.median(), "ns/page"));
-                    report.rows.push(row.with("spread of the time", times.time.spread(), "%"));
+                    report.rows.extend(times.time.rows(&row, "time", "ns/page"));
                     let rate = times.rate.median();
                     report.rows.push(row.with("pinned and given up a second", rate, "pages"));
                     let sent = times.interrupts.median();

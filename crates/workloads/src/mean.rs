@@ -1,7 +1,7 @@
 //! Times of operations: in batches by processor time, one by one by the clock.
 
 use alloc::vec::Vec;
-use report::{median, spread};
+use report::{Row, median, spread};
 
 /// Looks at the clock to find out what one takes.
 const LOOKS: usize = 101;
@@ -24,6 +24,12 @@ impl Rounds {
     /// How far they lie apart, in per cent.
     pub(crate) fn spread(&self) -> f64 {
         spread(&self.0)
+    }
+
+    /// Two rows like this one: the time in the middle, and how far they lie apart.
+    pub(crate) fn rows(&self, like: &Row, metric: &str, unit: &str) -> [Row; 2] {
+        let apart = like.with("spread of the time", self.spread(), "%");
+        [like.with(metric, self.median(), unit), apart]
     }
 
     /// The largest.

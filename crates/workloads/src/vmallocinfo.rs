@@ -107,8 +107,7 @@ fn tell(
 ) {
     let mut row = |case: &str, times: &Times| {
         let row = Row::new(NAME, case, name, 1 + others, alive);
-        report.rows.push(row.with("time of a writer", times.time.median(), "ns"));
-        report.rows.push(row.with("spread of the time", times.time.spread(), "%"));
+        report.rows.extend(times.time.rows(&row, "time of a writer", "ns"));
         row
     };
     row(&format!("beside {others} that do not read"), idle);
@@ -253,8 +252,7 @@ fn sums<M: Machine, G: Concurrent, R: Sync>(
         [(&times[0], BEFORE, FEW), (&times[1], AFTER, FEW), (&times[2], AFTER, count)]
     {
         let row = Row::new(NAME, "get_vmalloc_info", name, 1, areas);
-        report.rows.push(row.with("time", times.median(), "ns"));
-        report.rows.push(row.with("spread of the time", times.spread(), "%"));
+        report.rows.extend(times.rows(&row, "time", "ns"));
     }
     let target = format!("time of get_vmalloc_info of {count} areas, of that of {FEW}");
     report.targets.push(Target::at_most(NAME, target, times[2].times(&times[1]), 1.15));

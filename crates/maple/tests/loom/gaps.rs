@@ -5,22 +5,31 @@ use loom::sync::Arc;
 use loom::thread;
 use maple::Error;
 
-/// In a tree of six, each with a hole of five after it, the writer fills or empties one; what is found was
-/// free at some moment, and the hole of ten that is there throughout is found.
+/// In a tree of six, each with a hole of five after it, and a hole of ten that is there throughout, the writer fills or empties
+/// one; what is seen beside it, and the tree then.
+fn seen<T>(write: fn(&Tree), look: impl FnOnce(&Tree) -> T) -> (T, Arc<Tree>) {
+    let tree = Arc::new(apart(6) as Tree);
+    tree.lock().store_range(65..=usize::MAX, 50).unwrap();
+    let writer = {
+        let tree = tree.clone();
+        thread::spawn(move || write(&tree))
+    };
+    let seen = look(&tree);
+    writer.join().unwrap();
+    (seen, tree)
+}
+
+/// What is found was free at some moment, and the hole of ten is found.
 fn beside(write: fn(&Tree)) {
     model(move || {
-        let tree = Arc::new(apart(6) as Tree);
-        tree.lock().store_range(65..=usize::MAX, 50).unwrap();
-        let writer = {
-            let tree = tree.clone();
-            thread::spawn(move || write(&tree))
+        let look = |tree: &Tree| {
+            let guard = tree.pin();
+            let low = tree.empty_area(&guard, 0..=usize::MAX, 10, 1);
+            let high = tree.empty_area_rev(&guard, 0..=usize::MAX, 10, 1);
+            let none = tree.empty_area(&guard, 0..=usize::MAX, 16, 1);
+            (low, high, none)
         };
-        let guard = tree.pin();
-        let low = tree.empty_area(&guard, 0..=usize::MAX, 10, 1);
-        let high = tree.empty_area_rev(&guard, 0..=usize::MAX, 10, 1);
-        let none = tree.empty_area(&guard, 0..=usize::MAX, 16, 1);
-        drop(guard);
-        writer.join().unwrap();
+        let ((low, high, none), tree) = seen(write, look);
         assert!(matches!(low, Ok(5 | 15 | 25 | 35 | 55)), "{low:?}");
         assert!(matches!(high, Ok(5 | 15 | 25 | 35 | 55)), "{high:?}");
         assert_eq!(none, Err(Error::NoSpace));
@@ -48,17 +57,10 @@ fn while_leaves_merge_beside_it() {
     beside(|tree| tree.store_range(5..=44, 60).unwrap());
 }
 
-/// In the same tree, the largest gap is never less than the hole of ten, nor more than one that the tree has at some moment.
+/// The largest gap is never less than the hole of ten, nor more than one that the tree has at some moment.
 fn largest(most: usize, write: fn(&Tree)) {
     model(move || {
-        let tree = Arc::new(apart(6) as Tree);
-        tree.lock().store_range(65..=usize::MAX, 50).unwrap();
-        let writer = {
-            let tree = tree.clone();
-            thread::spawn(move || write(&tree))
-        };
-        let gap = tree.largest_gap(&tree.pin());
-        writer.join().unwrap();
+        let (gap, _tree) = seen(write, |tree| tree.largest_gap(&tree.pin()));
         assert!((10..=most).contains(&gap), "{gap}");
     });
 }

@@ -1,9 +1,7 @@
 //! Areas of the kernel, on a machine with translations.
 
-use super::{find, now};
-use crate::{
-    Counted, Error, KernelHalf, Lab, Scale, Tick, vmallocinfo, vmap, vmap_counts, vmap_flushes,
-};
+use super::{counted, find, now};
+use crate::{Error, KernelHalf, Lab, Scale, Tick, vmallocinfo, vmap, vmap_counts, vmap_flushes};
 use machine::{FrameSource, PageSize, VirtAddr, VirtRange};
 use paging::{PageTables, Paging, X86_64L4};
 use report::Report;
@@ -41,11 +39,7 @@ fn run(cpus: usize, frames: u64, experiment: Experiment) -> Result<Report, Error
         },
         interrupts: &|| sim.counts().ipis_sent,
         flushes: &|| sim.counts().flushes,
-        count: Some(&|prepare, operation| {
-            prepare();
-            operation();
-            Some(Counted { instructions: 1.0, atomics: 2.0, lines: 3.0, written: 4.0 })
-        }),
+        count: Some(&counted),
         progress: &|_| (),
         scale: Scale::LEAST,
         cpus: &[1, 2],

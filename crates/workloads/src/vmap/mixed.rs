@@ -40,8 +40,7 @@ pub(super) fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
         }
         for (name, times) in [(BEFORE, &old), (AFTER, &new)] {
             let row = Row::new(NAME, CASE, name, cpus, PAGES);
-            report.rows.push(row.with("time", times.median(), "ns"));
-            report.rows.push(row.with("spread of the time", times.spread(), "%"));
+            report.rows.extend(times.rows(&row, "time", "ns"));
         }
     }
     Ok(())

@@ -53,8 +53,7 @@ pub(super) fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
             let (old, new) = rounds(rig, both, pages, cpus)?;
             for (name, times) in [(BEFORE, &old), (AFTER, &new)] {
                 let row = Row::new(NAME, CASE, name, cpus, pages);
-                report.rows.push(row.with("time", times.time.median(), "ns"));
-                report.rows.push(row.with("spread of the time", times.time.spread(), "%"));
+                report.rows.extend(times.time.rows(&row, "time", "ns"));
                 report.rows.push(row.with("operations a second", times.rate.median(), ""));
             }
             if pages != SIZES[0] {

@@ -1,0 +1,11 @@
+//! What the models under loom share.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// The mutant fails, and by what the model looks for: not by a mistake in the model.
+pub(crate) fn caught(run: impl FnOnce()) {
+    let panic = catch_unwind(AssertUnwindSafe(run)).expect_err("the mutant lives");
+    let report = panic.downcast_ref::<String>().map(String::as_str).unwrap_or_default();
+    let seen = report.contains("Causality violation") || report.contains("left == right");
+    assert!(seen, "stopped by something else: {report}");
+}
