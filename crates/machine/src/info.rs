@@ -9,11 +9,8 @@
 //! [`try_pin`](FrameInfo::try_pin) fail. That is what a walk without a lock needs: it finds a frame in an entry,
 //! tries to pin it, and then reads the entry again. Who takes the last reference away owns the frame alone.
 
+use crate::word::Counts;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
-
-const ONE_PIN: u64 = 1 << 32;
-/// Counts stop here, far from an overflow into the other half.
-const LIMIT: u32 = 1 << 30;
 
 /// What a frame is used for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -91,8 +88,8 @@ impl Owner {
 #[derive(Debug)]
 #[repr(C, align(16))]
 pub struct FrameInfo {
-    /// References below, pins above.
-    counts: AtomicU64,
+    /// References and pins.
+    counts: Counts,
     word: AtomicU32,
     owner: AtomicU16,
     order: AtomicU8,
@@ -106,7 +103,7 @@ impl FrameInfo {
     #[expect(clippy::new_without_default, reason = "only a frame source makes them")]
     pub const fn new() -> Self {
         FrameInfo {
-            counts: AtomicU64::new(0),
+            counts: Counts::new(AtomicU64::new(0)),
             word: AtomicU32::new(0),
             owner: AtomicU16::new(Owner::Free.pack()),
             order: AtomicU8::new(0),
@@ -117,67 +114,39 @@ impl FrameInfo {
     /// References, pins included. Out of date when it is returned, unless it is 0 or the caller has the only one.
     #[inline]
     pub fn refs(&self) -> u32 {
-        // Acquire: pairs with the Release of those who gave theirs up, so the last owner sees what they wrote.
-        self.counts.load(Ordering::Acquire) as u32
+        self.counts.get().0
     }
 
     /// Pins.
     #[inline]
     pub fn pins(&self) -> u32 {
-        // Acquire: as `refs`.
-        (self.counts.load(Ordering::Acquire) >> 32) as u32
+        self.counts.get().1
     }
 
     /// Takes a reference, unless the frame is free or there are too many. One cmpxchg on one line; any context.
     #[inline]
     pub fn try_get(&self) -> bool {
-        self.add(1, 1)
+        self.counts.add(1, 0)
     }
 
     /// Takes `count` pins, which are references too, unless the frame is free or there are too many. One cmpxchg on
     /// one line; any context.
     #[inline]
     pub fn try_pin(&self, count: u32) -> bool {
-        self.add(count, u64::from(count) * (ONE_PIN + 1))
-    }
-
-    #[inline]
-    fn add(&self, count: u32, what: u64) -> bool {
-        let room = |counts: u64| {
-            let refs = counts as u32;
-            (refs != 0 && count < LIMIT && refs < LIMIT - count).then(|| counts + what)
-        };
-        // Acquire: what the owner wrote before the frame could be found, by whatever path it was found; Relaxed on
-        // failure: nothing is looked at then.
-        self.counts.fetch_update(Ordering::Acquire, Ordering::Relaxed, room).is_ok()
+        self.counts.add(count, count)
     }
 
     /// Gives up a reference that the caller holds. Returns whether it was the last: then the frame is the caller's
     /// alone. `None` if there is none besides the pins.
     #[inline]
     pub(crate) fn put(&self) -> Option<bool> {
-        self.sub(1, 0)
+        self.counts.sub(1, 0)
     }
 
     /// Gives up `count` pins. Returns whether the last reference went with them; `None` if there are fewer.
     #[inline]
     pub(crate) fn unpin(&self, count: u32) -> Option<bool> {
-        self.sub(count, count)
-    }
-
-    #[inline]
-    fn sub(&self, refs: u32, pins: u32) -> Option<bool> {
-        let what = u64::from(pins) * ONE_PIN + u64::from(refs);
-        let rest = |counts: u64| {
-            let (have_refs, have_pins) = (counts as u32, (counts >> 32) as u32);
-            let rest = (have_refs.checked_sub(refs)?, have_pins.checked_sub(pins)?);
-            // A pin keeps its reference.
-            (rest.0 >= rest.1).then(|| counts - what)
-        };
-        // Release: what this holder did to the frame comes before its reuse. Acquire: the last one sees what all
-        // others did; pairs with their Release. Relaxed on failure: nothing is looked at.
-        let before = self.counts.fetch_update(Ordering::AcqRel, Ordering::Relaxed, rest).ok()?;
-        Some(before as u32 == refs)
+        self.counts.sub(count, count)
     }
 
     /// Gives up the only reference, if it is the only one and there is no pin. Returns the references otherwise.
@@ -186,11 +155,7 @@ impl FrameInfo {
     /// The references that there are.
     #[inline]
     pub(crate) fn put_only(&self) -> Result<(), u32> {
-        // AcqRel: as `sub`; Relaxed on failure: a number to report.
-        match self.counts.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => Ok(()),
-            Err(counts) => Err(counts as u32),
-        }
+        self.counts.sub_only()
     }
 
     /// What the frame is used for.
@@ -248,8 +213,7 @@ impl FrameInfo {
         self.order.store(order, Ordering::Relaxed);
         self.word.store(0, Ordering::Relaxed);
         self.owner.store(Owner::Raw.pack(), Ordering::Relaxed);
-        // Release: pairs with the Acquire of a `try_get` by somebody who has an old pointer to the frame.
-        self.counts.store(1, Ordering::Release);
+        self.counts.begin();
     }
 
     pub(crate) fn set_order(&self, order: u8) {
@@ -266,6 +230,7 @@ impl FrameInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::word::LIMIT;
 
     fn allocated() -> FrameInfo {
         let info = FrameInfo::new();

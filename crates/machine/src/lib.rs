@@ -57,6 +57,11 @@ mod step;
 mod testing;
 mod tlb;
 mod translated;
+#[cfg(not(loom))]
+#[expect(unreachable_pub, reason = "it is public for models")]
+mod word;
+#[cfg(loom)]
+pub mod word;
 
 pub use addr::{PhysAddr, VirtAddr};
 pub use cpu::{AtomicCpuSet, CpuId, CpuSet, Cpus, MAX_CPUS};

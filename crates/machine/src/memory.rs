@@ -1,9 +1,9 @@
 //! Physical memory: frames as pointers, tables as entries.
 
+use crate::word::EntryWord;
 use crate::{Access, EntryOp, Frame, Step};
 use core::fmt;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The number of entries of a page table: 512 words of 64 bits, which fill a frame.
 pub const ENTRIES: usize = 512;
@@ -68,7 +68,7 @@ pub unsafe trait Memory: Step {
         let base = self.frame_ptr(table)?;
         // SAFETY: a frame, which is aligned, is as long as this; by the caller's promise all other accesses are atomic
         // as well.
-        let cells = unsafe { base.cast::<[AtomicU64; ENTRIES]>().as_ref() };
+        let cells = unsafe { base.cast::<[EntryWord; ENTRIES]>().as_ref() };
         Some(Entries { machine: self, cells, table })
     }
 }
@@ -76,7 +76,7 @@ pub unsafe trait Memory: Step {
 /// The entries of a page table in memory; see [`Memory::entries`].
 pub struct Entries<'m, M: ?Sized> {
     machine: &'m M,
-    cells: &'m [AtomicU64; ENTRIES],
+    cells: &'m [EntryWord; ENTRIES],
     table: Frame,
 }
 
@@ -110,13 +110,13 @@ impl<M: ?Sized> fmt::Debug for Entries<'_, M> {
 
 /// An entry of a page table in memory, which CPUs and their page walkers share.
 ///
-/// Each operation is one [`step`](Step::step) and one atomic instruction; on hardware the step is nothing. The orderings are
+/// Each operation is one [`step`](Step::step) and one atomic instruction (`word.rs`); on hardware the step is nothing. The orderings are
 /// fixed, because they are the same for everyone: what is stored *releases* (who follows an entry to a table
 /// sees the table's contents), what is loaded *acquires* (pairs with that). A hardware walker follows the
 /// entry it read, so to it the release alone matters.
 pub struct Entry<'m, M: ?Sized> {
     machine: &'m M,
-    cell: &'m AtomicU64,
+    cell: &'m EntryWord,
     table: Frame,
     index: usize,
 }
@@ -143,8 +143,7 @@ impl<'m, M: Step + ?Sized> Entry<'m, M> {
     #[inline]
     pub fn load(&self) -> u64 {
         self.step(EntryOp::Load);
-        // Acquire: pairs with the Release of whoever linked what the entry leads to.
-        self.cell.load(Ordering::Acquire)
+        self.cell.load()
     }
 
     /// Stores `value`. An accessed or dirty bit that hardware sets at the same moment is lost: where the entry is
@@ -152,16 +151,14 @@ impl<'m, M: Step + ?Sized> Entry<'m, M> {
     #[inline]
     pub fn store(&self, value: u64) {
         self.step(EntryOp::Store(value));
-        // Release: what the entry leads to is written; pairs with the Acquire of `load` and with hardware walks.
-        self.cell.store(value, Ordering::Release)
+        self.cell.store(value)
     }
 
     /// Stores `value` and returns what was there, accessed and dirty bits included.
     #[inline]
     pub fn swap(&self, value: u64) -> u64 {
         self.step(EntryOp::Swap(value));
-        // AcqRel: as `load` and `store`.
-        self.cell.swap(value, Ordering::AcqRel)
+        self.cell.swap(value)
     }
 
     /// Stores `new` if `old` is there; otherwise returns what is there instead.
@@ -171,24 +168,21 @@ impl<'m, M: Step + ?Sized> Entry<'m, M> {
     #[inline]
     pub fn compare_exchange(&self, old: u64, new: u64) -> Result<(), u64> {
         self.step(EntryOp::CompareExchange(old, new));
-        // AcqRel, Acquire: as `load` and `store`.
-        self.cell.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).map(drop)
+        self.cell.compare_exchange(old, new)
     }
 
     /// Clears the bits outside of `mask`, and returns what was there.
     #[inline]
     pub fn fetch_and(&self, mask: u64) -> u64 {
         self.step(EntryOp::And(mask));
-        // AcqRel: as `load` and `store`.
-        self.cell.fetch_and(mask, Ordering::AcqRel)
+        self.cell.fetch_and(mask)
     }
 
     /// Sets the bits of `mask`, and returns what was there.
     #[inline]
     pub fn fetch_or(&self, mask: u64) -> u64 {
         self.step(EntryOp::Or(mask));
-        // AcqRel: as `load` and `store`.
-        self.cell.fetch_or(mask, Ordering::AcqRel)
+        self.cell.fetch_or(mask)
     }
 }
 

@@ -3,20 +3,29 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p paging --lib loom`
 //!
-//! The lock is the very code. Entries and counts are those of the crate `machine`, which loom cannot see into: here they are
-//! loom's words, with the orderings that [`machine::Entry`] and [`machine::FrameInfo`] document.
+//! The lock, pins, entries and counts are the very code, over loom's words. The set of CPUs is that of the crate `machine`, which
+//! loom cannot see into: here it is a word, with the orderings that [`machine::AtomicCpuSet`] documents.
 
+use crate::gup::{Held, hold};
 use crate::lock::Locked;
+use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
 use loom::thread;
+use machine::word::{Counts, EntryWord};
+
+type Entry = EntryWord<AtomicU64>;
+
+fn entry(value: u64) -> Entry {
+    Entry::new(AtomicU64::new(value))
+}
 
 /// An upper table with one entry, and the table below it. Words are locks; a table below is named by its number.
 struct Tables {
     upper: AtomicU32,
-    link: AtomicU64,
+    link: Entry,
     lower: [AtomicU32; 2],
-    entries: [AtomicU64; 2],
+    entries: [Entry; 2],
 }
 
 fn lock(word: &AtomicU32) -> Option<Locked<'_, AtomicU32>> {
@@ -27,11 +36,11 @@ impl Tables {
     /// `cursor::map`: walk, lock, look whether the table is alive, write. Links the second table where there is none.
     fn map(&self) {
         loop {
-            match self.link.load(Acquire) {
+            match self.link.load() {
                 0 => {
                     let Some(mut upper) = lock(&self.upper) else { unreachable!("the top stays") };
-                    if self.link.load(Acquire) == 0 {
-                        self.link.store(2, Release);
+                    if self.link.load() == 0 {
+                        self.link.store(2);
                         upper.count += 1;
                     }
                 }
@@ -41,7 +50,7 @@ impl Tables {
                         thread::yield_now();
                         continue;
                     };
-                    self.entries[table].store(7, Release);
+                    self.entries[table].store(7);
                     locked.count += 1;
                     return;
                 }
@@ -55,7 +64,7 @@ impl Tables {
             locked.count -= 1;
         }
         let Some(mut upper) = lock(&self.upper) else { return };
-        if self.link.load(Acquire) != 1 {
+        if self.link.load() != 1 {
             return;
         }
         if !locks {
@@ -69,7 +78,7 @@ impl Tables {
         if locks && lower.count != 0 {
             return;
         }
-        self.link.store(0, Release);
+        self.link.store(0);
         upper.count -= 1;
         lower.kill();
     }
@@ -80,9 +89,9 @@ fn link_and_unlink(locks: bool) {
     loom::model(move || {
         let tables = Arc::new(Tables {
             upper: AtomicU32::new(1),
-            link: AtomicU64::new(1),
+            link: entry(1),
             lower: [AtomicU32::new(1), AtomicU32::new(0)],
-            entries: [AtomicU64::new(0), AtomicU64::new(0)],
+            entries: [entry(0), entry(0)],
         });
         let mapper = {
             let tables = tables.clone();
@@ -90,9 +99,9 @@ fn link_and_unlink(locks: bool) {
         };
         tables.unmap(locks);
         mapper.join().unwrap();
-        let linked = tables.link.load(Acquire);
+        let linked = tables.link.load();
         assert_ne!(linked, 0, "what was mapped is lost: nothing is linked");
-        assert_eq!(tables.entries[linked as usize - 1].load(Acquire), 7, "what was mapped is lost");
+        assert_eq!(tables.entries[linked as usize - 1].load(), 7, "what was mapped is lost");
         assert_eq!(tables.upper.load(Acquire), 1);
         assert_eq!(tables.lower[linked as usize - 1].load(Acquire), 1);
     });
@@ -111,52 +120,53 @@ fn a_look_without_the_lock_is_caught() {
 
 /// A page with an entry, and its frame's count; the frame is allocated again by somebody else, who writes in it.
 struct Page {
-    entry: AtomicU64,
-    counts: AtomicU64,
+    entry: Entry,
+    counts: Counts<AtomicU64>,
     owner: AtomicU64,
+    /// Whoever has the frame alone writes it.
+    contents: UnsafeCell<u64>,
 }
 
 const FRAME: u64 = 5;
 const MINE: u64 = 1;
 const OTHERS: u64 = 2;
 
-impl Page {
-    /// `FrameInfo::try_pin`.
-    fn try_pin(&self) -> bool {
-        let more = |count: u64| (count != 0).then(|| count + 1);
-        self.counts.fetch_update(Acquire, Relaxed, more).is_ok()
-    }
-
-    /// `FrameInfo::put`; whether it was the last.
-    fn put(&self) -> bool {
-        self.counts.fetch_sub(1, AcqRel) == 1
-    }
-}
-
-/// What `gup::take` has pinned is what was mapped, and stays.
+/// What `gup::hold` has pinned is what was mapped, and stays. With its counts `FrameInfo` does what is done here.
 fn pin_and_unmap(second_look: bool) {
     loom::model(move || {
         let page = Arc::new(Page {
-            entry: AtomicU64::new(FRAME),
-            counts: AtomicU64::new(1),
+            entry: entry(FRAME),
+            counts: Counts::new(AtomicU64::new(0)),
             owner: AtomicU64::new(MINE),
+            contents: UnsafeCell::new(MINE),
         });
+        page.counts.begin();
         let unmapper = {
             let page = page.clone();
             thread::spawn(move || {
-                page.entry.swap(0, AcqRel);
-                if page.put() {
+                page.entry.swap(0);
+                if page.counts.sub(1, 0) == Some(true) {
                     // The next owner's: `FrameInfo::allocate`.
                     page.owner.store(OTHERS, Relaxed);
-                    page.counts.store(1, Release);
+                    // SAFETY: nobody else has it: loom looks whether that is so.
+                    page.contents.with_mut(|contents| unsafe { *contents = OTHERS });
+                    page.counts.begin();
                 }
             })
         };
-        if page.entry.load(Acquire) == FRAME && page.try_pin() {
-            if !second_look || page.entry.load(Acquire) == FRAME {
+        if page.entry.load() == FRAME {
+            let look = || Some(if second_look { page.entry.load() } else { FRAME });
+            let unpin = |counts: &mut &Counts<_>| assert!(counts.sub(1, 1).is_some());
+            let mut counts = &page.counts;
+            let held = hold(&mut counts, FRAME, |counts| counts.add(1, 1), look, unpin);
+            if held == Held::Yes {
                 assert_eq!(page.owner.load(Relaxed), MINE, "somebody else's frame is pinned");
+                if second_look {
+                    // SAFETY: it is pinned: loom looks whether somebody writes.
+                    page.contents.with(|contents| assert_eq!(unsafe { *contents }, MINE));
+                }
+                unpin(&mut counts);
             }
-            page.put();
         }
         unmapper.join().unwrap();
     });

@@ -1,7 +1,7 @@
 //! Pins of what the kernel has mapped for itself: for who looks at it by its frames, and must not meet them in other hands.
 
+use super::hold::{Held, hold};
 use super::pins::Pins;
-use super::take::still;
 use crate::format::{Flags, Format};
 use crate::tables::PageTables;
 use crate::walk::Mapping;
@@ -32,11 +32,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let mut next = Some(start.align_down(PageSize::Size4K));
         while let Some(at) = next.filter(|_| pins.room() != 0) {
             let Some(frame) = look(at) else { break };
-            if !pins.add_one(frame) {
-                break;
-            }
-            if !still(look(at) == Some(frame)) {
-                pins.cut(pins.frames().len() - 1);
+            let add = |pins: &mut Pins<'_, M>| pins.add_one(frame);
+            let undo = |pins: &mut Pins<'_, M>| pins.cut(pins.frames().len() - 1);
+            if hold(&mut pins, frame, add, || look(at), undo) != Held::Yes {
                 break;
             }
             next = at.checked_add(PageSize::Size4K.bytes());

@@ -28,6 +28,7 @@
 //! it, as long as that is little: entries are asked for what is wanted of them instead of being decoded (22 ns a page with
 //! that). To look at eight entries before the first is pinned gains nothing.
 
+mod hold;
 mod kernel;
 mod pins;
 mod stats;
@@ -35,6 +36,8 @@ mod take;
 #[cfg(test)]
 mod tests;
 
+#[cfg(all(test, loom))]
+pub(crate) use hold::{Held, hold};
 pub use pins::{Pins, unpin};
 pub(crate) use stats::GupCounter;
 pub use stats::GupStats;

@@ -1,5 +1,6 @@
 //! A page is taken: without a lock, or with its table's.
 
+use super::hold::{Held, hold};
 use super::pins::Pins;
 use crate::format::{Format, size_at};
 use crate::lock::lock;
@@ -86,22 +87,13 @@ fn take_page<M: Machine, F: Format>(
     pins: &mut Pins<'_, M>,
 ) -> Taken {
     let Some(frame) = F::usable(value, 0, write) else { return Taken::Not };
-    if !pins.add_one(frame) {
-        return pins.why_not(frame);
+    let look = || F::usable(entry.load(), 0, write);
+    let undo = |pins: &mut Pins<'_, M>| pins.cut(pins.frames().len() - 1);
+    match hold(pins, frame, |pins| pins.add_one(frame), look, undo) {
+        Held::Yes => Taken::Some,
+        Held::Free => pins.why_not(frame),
+        Held::Changed => Taken::Not,
     }
-    if !still(F::usable(entry.load(), 0, write) == Some(frame)) {
-        pins.cut(pins.frames().len() - 1);
-        return Taken::Not;
-    }
-    Taken::Some
-}
-
-/// Whether an entry that was looked at twice may be believed.
-#[inline(always)]
-pub(super) fn still(same: bool) -> bool {
-    #[cfg(test)]
-    let same = same || super::tests::SECOND_LOOK_LEFT_OUT.get();
-    same
 }
 
 /// As [`take_page`], of a larger page, from `at` on as much as is wanted.
@@ -121,12 +113,11 @@ fn take_large<M: Machine, F: Format>(
     let Some(frame) = first.checked_add(offset) else { return Taken::NotMemory };
     let count = (size.frames() - offset).min(pins.room() as u64);
     let before = pins.frames().len();
-    if !pins.add(frame, count as usize) {
-        return pins.why_not(frame);
+    let look = || F::usable(entry.load(), level, write);
+    let add = |pins: &mut Pins<'_, M>| pins.add(frame, count as usize);
+    match hold(pins, first, add, look, |pins| pins.cut(before)) {
+        Held::Yes => Taken::Some,
+        Held::Free => pins.why_not(frame),
+        Held::Changed => Taken::Not,
     }
-    if !still(F::usable(entry.load(), level, write) == Some(first)) {
-        pins.cut(before);
-        return Taken::Not;
-    }
-    Taken::Some
 }
