@@ -1,0 +1,94 @@
+//! CPUs that work together: they meet, and when one has seen something all stop.
+
+use alloc::format;
+use alloc::string::String;
+use core::fmt::Display;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use machine::Machine;
+use oorandom::Rand32;
+
+/// Why a CPU stops before its end.
+pub(crate) enum Stop {
+    /// It has seen this.
+    Seen(String),
+    /// Another has seen something.
+    Elsewhere,
+}
+
+pub(crate) type Outcome<T = ()> = Result<T, Stop>;
+
+/// What a CPU has seen.
+pub(crate) fn seen<T>(text: String) -> Outcome<T> {
+    Err(Stop::Seen(text))
+}
+
+/// Calls that should not have failed.
+pub(crate) trait Told<T> {
+    /// If it has failed: what it was to do, and why not.
+    fn of(self, what: &str) -> Outcome<T>;
+}
+
+impl<T, E: Display> Told<T> for Result<T, E> {
+    fn of(self, what: &str) -> Outcome<T> {
+        self.map_err(|error| Stop::Seen(format!("{what}: {error}")))
+    }
+}
+
+/// Where the CPUs of a trial meet.
+pub(crate) struct Crew<'m, M> {
+    machine: &'m M,
+    cpus: usize,
+    arrived: AtomicUsize,
+    stopped: AtomicBool,
+}
+
+impl<'m, M: Machine> Crew<'m, M> {
+    pub(crate) fn new(machine: &'m M, cpus: usize) -> Self {
+        Crew { machine, cpus, arrived: AtomicUsize::new(0), stopped: AtomicBool::new(false) }
+    }
+
+    /// All are to stop where they next meet.
+    pub(crate) fn stop(&self) {
+        // Release: pairs with the Acquire in `meet`; what this CPU has left behind is there for who stops.
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    /// Waits until all have come as often as this one.
+    fn meet(&self) -> Outcome {
+        // AcqRel: what each did before comes before what all do after.
+        let before = self.arrived.fetch_add(1, Ordering::AcqRel);
+        let all = (before / self.cpus + 1) * self.cpus;
+        // Acquire: pairs with that.
+        while self.arrived.load(Ordering::Acquire) < all {
+            // Acquire: pairs with the Release of `stop`.
+            if self.stopped.load(Ordering::Acquire) {
+                return Err(Stop::Elsewhere);
+            }
+            self.machine.relax();
+        }
+        Ok(())
+    }
+}
+
+/// A CPU of a trial.
+pub(crate) struct Worker<'c, M> {
+    crew: &'c Crew<'c, M>,
+    pub(crate) cpu: usize,
+    random: Rand32,
+}
+
+impl<'c, M: Machine> Worker<'c, M> {
+    pub(crate) fn new(crew: &'c Crew<'c, M>, cpu: usize, seed: u64) -> Self {
+        Worker { crew, cpu, random: Rand32::new(seed.wrapping_mul(256).wrapping_add(cpu as u64)) }
+    }
+
+    /// Waits until all have come as often as this one.
+    pub(crate) fn meet(&self) -> Outcome {
+        self.crew.meet()
+    }
+
+    /// A number below `end`, which is not 0.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        self.random.rand_range(0..end as u32) as usize
+    }
+}

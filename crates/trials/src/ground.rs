@@ -1,0 +1,190 @@
+//! Where trials run, and what they have in common: all CPUs at once, parts of the addresses, and the account of frames.
+
+use crate::crew::{Crew, Outcome, Stop, Told, Worker};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use grace::Concurrent;
+use machine::{Machine, PageSize, VirtAddr, VirtRange};
+use paging::{PageTables, X86_64L4};
+use vmap::Flushes;
+
+/// What a CPU runs.
+pub type Program<'a> = Box<dyn FnOnce() + Send + 'a>;
+
+pub(crate) type Tables<M, G> = PageTables<M, X86_64L4, G>;
+
+/// Parts that the addresses are shared out in: each trial has its own, so that one cannot spoil another.
+const PARTS: u64 = 16;
+/// Quiescent states of a CPU in one go: a grace period takes three.
+const QUIET: usize = 16;
+/// As often all CPUs are asked for what they keep, before frames count as missing.
+const PASSES: usize = 64;
+
+/// Where trials run, and how much.
+pub struct Ground<'a, M: Machine, G: Concurrent> {
+    /// The machine. Trials have it to themselves.
+    pub machine: &'a M,
+    /// The kernel's tables, active on every CPU that runs a program. Trials make spaces of programs, and have them active:
+    /// what the host needs is in the kernel's half.
+    pub tables: &'a Arc<PageTables<M, X86_64L4, G>>,
+    /// Kernel addresses that nobody else uses: at least 128 GiB.
+    pub range: VirtRange,
+    /// The machine's TLB grace periods. Every CPU that runs a program takes part while it does
+    /// ([`back`](Flushes::back) was called); the host ticks them or not.
+    pub flushes: &'a Arc<Flushes<M>>,
+    /// Runs programs, the first as CPU 0 and so on, at once, and waits for all.
+    pub run: &'a (dyn Fn(Vec<Program<'_>>) + Sync),
+    /// This CPU is in no section, and what has come due may be freed.
+    pub quiet: fn(),
+    /// CPUs that take part: 1 to [`count`](machine::Cpus::count).
+    pub cpus: usize,
+    /// What random choices begin with.
+    pub seed: u64,
+    /// How often each does what it does: 1 is the least.
+    pub rounds: usize,
+}
+
+impl<M: Machine, G: Concurrent> Ground<'_, M, G> {
+    /// Makes a trial, and looks whether the machine is as it was.
+    pub(crate) fn whole(&self, trial: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+        // The kernel's tables right below the top stay for good: so they are there before frames are counted.
+        self.on_first(|| self.tables.reserve(self.range).of("to reserve the addresses"))?;
+        let before = self.settled(None);
+        trial()?;
+        let after = self.settled(Some(before));
+        if after == before {
+            return Ok(());
+        }
+        let paging = self.tables.paging();
+        let held: u64 =
+            (0..paging::NR_QUICK as u8).map(|list| paging.quick().stats(list).held).sum();
+        Err(self.tell(format!(
+            "{before} frames were free before, {after} are now; {} tables wait, quicklists have {held} pages",
+            paging.waiting()
+        )))
+    }
+
+    /// Has all CPUs give back what they keep, until as many frames are free as are wanted, or no more come. Returns how many are.
+    fn settled(&self, wanted: Option<usize>) -> usize {
+        let mut free = usize::MAX;
+        for _ in 0..PASSES {
+            self.everywhere(&|| {
+                // What waits for its grace period is hurried: nobody else may be there to do it.
+                G::flush(&G::pin());
+                (0..QUIET).for_each(|_| (self.quiet)());
+                self.tables.paging().quick().drain();
+            });
+            let now = self.machine.free_frames();
+            let done = wanted.map_or(now == free, |wanted| now == wanted);
+            free = now;
+            if done && self.tables.paging().waiting() == 0 {
+                break;
+            }
+        }
+        free
+    }
+
+    /// Runs something on each CPU of the machine.
+    fn everywhere(&self, program: &(dyn Fn() + Sync)) {
+        let programs = (0..self.machine.count()).map(|_| Box::new(program) as Program<'_>);
+        (self.run)(programs.collect());
+    }
+
+    /// Runs something on CPU 0.
+    pub(crate) fn on_first<T: Send>(
+        &self,
+        program: impl FnOnce() -> Outcome<T> + Send,
+    ) -> Result<T, String> {
+        let mut result = Err(Stop::Elsewhere);
+        (self.run)(Vec::from([Box::new(|| result = program()) as Program<'_>]));
+        result.map_err(|stop| self.blame(0, stop))
+    }
+
+    /// Runs something on all CPUs that take part, at once, each with choices of its own. What the first of them has seen.
+    pub(crate) fn at_once(
+        &self,
+        program: impl Fn(&mut Worker<'_, M>) -> Outcome + Sync,
+    ) -> Result<(), String> {
+        let crew = Crew::new(self.machine, self.cpus);
+        let mut ends: Vec<Outcome> = (0..self.cpus).map(|_| Err(Stop::Elsewhere)).collect();
+        let (crew, program) = (&crew, &program);
+        let programs = ends.iter_mut().enumerate().map(|(cpu, end)| {
+            Box::new(move || {
+                *end = program(&mut Worker::new(crew, cpu, self.seed));
+                if end.is_err() {
+                    crew.stop();
+                }
+                (self.quiet)();
+            }) as Program<'_>
+        });
+        (self.run)(programs.collect());
+        let mut stops =
+            ends.into_iter().enumerate().filter_map(|(cpu, end)| Some((cpu, end.err()?)));
+        let first = stops.next();
+        let seen = stops.find(|(_, stop)| matches!(stop, Stop::Seen(_)));
+        match (first, seen) {
+            (None, _) => Ok(()),
+            (Some((_, Stop::Elsewhere)), Some((cpu, stop))) | (Some((cpu, stop)), _) => {
+                Err(self.blame(cpu, stop))
+            }
+        }
+    }
+
+    fn blame(&self, cpu: usize, stop: Stop) -> String {
+        match stop {
+            Stop::Seen(text) => self.tell(format!("cpu{cpu}: {text}")),
+            Stop::Elsewhere => self.tell(format!("the program of cpu{cpu} did not run to its end")),
+        }
+    }
+
+    /// With what it takes to see it again.
+    fn tell(&self, text: String) -> String {
+        let Ground { cpus, seed, rounds, .. } = self;
+        format!("{text} ({cpus} CPUs, seed {seed}, {rounds} rounds)")
+    }
+
+    /// A part of the addresses, which begins at a border of 1 GiB.
+    pub(crate) fn part(&self, number: u64) -> Result<VirtRange, String> {
+        let gib = PageSize::Size1G;
+        let start = self.range.start().align_up(gib);
+        let skipped = start.and_then(|start| start.offset_from(self.range.start()));
+        let each = self.range.len().saturating_sub(skipped.unwrap_or(0)) / PARTS;
+        let each = each / gib.bytes() * gib.bytes();
+        let part = start
+            .and_then(|start| start.checked_add(number * each))
+            .and_then(|start| VirtRange::new(start, each))
+            .filter(|part| !part.is_empty());
+        part.ok_or_else(|| self.tell(format!("{:?} is too short for trials", self.range)))
+    }
+}
+
+/// So many pages of 4 KiB from an address on.
+pub(crate) fn pages(at: VirtAddr, count: usize) -> Outcome<VirtRange> {
+    let range = VirtRange::new(at, (count as u64) << 12);
+    range.ok_or_else(|| Stop::Seen(format!("there are no {count} pages from {at} on")))
+}
+
+/// The page with this number from an address on.
+pub(crate) fn page(at: VirtAddr, number: usize) -> VirtAddr {
+    VirtAddr::new(at.get() + ((number as u64) << 12))
+}
+
+/// The word with this number from an address on.
+pub(crate) fn word(at: VirtAddr, number: usize) -> VirtAddr {
+    VirtAddr::new(at.get() + 8 * number as u64)
+}
+
+impl<M: Machine, G: Concurrent> fmt::Debug for Ground<'_, M, G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ground")
+            .field("range", &self.range)
+            .field("cpus", &self.cpus)
+            .field("seed", &self.seed)
+            .field("rounds", &self.rounds)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,69 @@
+//! Trials: stresses of the crates, written once for any machine.
+//!
+//! Each runs on all CPUs that take part at once, makes and takes away mappings, looks at them through the CPUs' own translations,
+//! and compares. On the machine in software that finds errors in trials, under its checkers; on silicon, and on what emulates
+//! it, trials find whether page tables and TLBs are what the machine in software takes them for.
+//!
+//! | trial | what must hold |
+//! |---|---|
+//! | `tree` | what is in the tree throughout is always found, and whole (I1); at the end it is what its model is |
+//! | `stale` | no CPU uses a translation from before a flush, and no address that comes back shows what was there (I4, I5) |
+//!
+//! A trial returns what it has seen, with the CPU, the address, what was expected and what was found, and the seed. It never panics
+//! on what it looks for, and leaves the machine as it found it: as many frames are free as before.
+//!
+//! `no_std`; allocates.
+#![no_std]
+#![deny(missing_docs)]
+extern crate alloc;
+#[cfg(any(test, doctest))]
+extern crate std;
+
+mod crew;
+mod ground;
+mod program;
+mod sight;
+mod space;
+mod stale;
+mod tree;
+
+pub use ground::{Ground, Program};
+
+use alloc::string::String;
+use core::fmt;
+use grace::Concurrent;
+use machine::{Machine, Translated};
+
+/// A trial.
+pub struct Trial<M: Machine, G: Concurrent> {
+    /// Its name.
+    pub name: &'static str,
+    /// Runs it. What it has seen that should not be, if anything.
+    pub run: fn(&Ground<'_, M, G>) -> Result<(), String>,
+}
+
+impl<M: Machine, G: Concurrent> Clone for Trial<M, G> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Machine, G: Concurrent> Copy for Trial<M, G> {}
+
+impl<M: Machine, G: Concurrent> fmt::Debug for Trial<M, G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trial").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// How many trials there are.
+pub const TRIALS: usize = 2;
+
+/// All trials.
+pub fn all<M: Machine + Translated, G: Concurrent>() -> [Trial<M, G>; TRIALS] {
+    [Trial { name: "tree", run: tree::tree }, Trial { name: "stale", run: stale::stale }]
+}
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

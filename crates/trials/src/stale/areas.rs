@@ -1,0 +1,180 @@
+//! Addresses that come back from `vmap`: whoever has them next never sees what was there before, on any CPU.
+//!
+//! In each turn one CPU makes areas, all look at them, and another frees them. Then, in turns, nothing is done, or all that was
+//! unmapped is flushed: after that no CPU may have a translation of any of it.
+
+use crate::crew::{Outcome, Told, Worker, seen};
+use crate::ground::{Ground, page};
+use crate::sight::{give, is, is_absent, poke, take};
+use crate::space::{self, Areas};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::mem;
+use grace::Concurrent;
+use machine::{Frame, Machine, Owner, Translated, VirtAddr, lock};
+use paging::Attrs;
+use spin::mutex::SpinMutex;
+use vmap::Options;
+
+/// Areas that are made in a turn.
+const AREAS: usize = 12;
+/// What becomes of what was unmapped: nothing; flushed for who cannot bear aliases; flushed so that addresses come back.
+const WAYS: usize = 3;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Ram,
+    Vmap,
+    Vmalloc,
+}
+
+#[derive(Clone)]
+struct Area {
+    at: VirtAddr,
+    kind: Kind,
+    turn: usize,
+    /// Its memory, with a reference to each that is ours.
+    frames: Vec<Frame>,
+}
+
+struct Stage<'g, 'a, M: Machine, G: Concurrent> {
+    ground: &'g Ground<'a, M, G>,
+    vmap: &'g Areas<M, G>,
+    live: SpinMutex<Vec<Area>>,
+    /// Unmapped since all have last been seen to have no translation of them. The frames are kept.
+    gone: SpinMutex<Vec<Area>>,
+}
+
+pub(super) fn areas<M: Machine + Translated, G: Concurrent>(
+    ground: &Ground<'_, M, G>,
+) -> Result<(), String> {
+    // Little room, so that addresses come back soon.
+    let options = Options { bytes_per_interrupt: 1 << 20, ..Options::default() };
+    let vmap = space::make(ground, 1, 16, options)?;
+    let (live, gone) = Default::default();
+    let stage = Stage { ground, vmap: &vmap, live, gone };
+    let turns = ground.rounds * WAYS * ground.cpus;
+    let result = ground.at_once(|worker| {
+        let done = (0..turns).try_for_each(|turn| stage.turn(worker, turn));
+        vmap.idle();
+        done
+    });
+    let cleared = ground.on_first(|| {
+        stage.free()?;
+        vmap.vm_unmap_aliases();
+        stage.give_up()
+    });
+    result.and(cleared).and(space::end(ground, vmap))
+}
+
+/// What is in a page of an area that was made in this turn.
+fn mark(turn: usize, number: usize) -> u64 {
+    0xa4ea_0000_0000_0000 | (turn as u64) << 16 | number as u64
+}
+
+impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
+    fn turn(&self, worker: &mut Worker<'_, M>, turn: usize) -> Outcome {
+        let (machine, cpus) = (self.ground.machine, self.ground.cpus);
+        let (maker, freer) = (turn % cpus, (turn + 1) % cpus);
+        let way = turn / cpus % WAYS;
+        if worker.cpu == maker {
+            (0..AREAS).try_for_each(|_| self.make(worker, turn))?;
+        }
+        worker.meet()?;
+        for area in self.copy(&self.live) {
+            for number in 0..area.frames.len() {
+                let at = page(area.at, number);
+                let what =
+                    format_args!("page {number} of an area made by cpu{maker} in turn {turn}");
+                is(machine, at, mark(turn, number), what)?;
+            }
+        }
+        worker.meet()?;
+        if worker.cpu == freer {
+            self.free()?;
+            match way {
+                1 => self.vmap.vm_unmap_aliases(),
+                2 => self.vmap.purge(),
+                _ => {}
+            }
+        }
+        (self.ground.quiet)();
+        worker.meet()?;
+        if way == 0 {
+            return Ok(());
+        }
+        let call = ["", "vm_unmap_aliases", "purge"][way];
+        for area in self.copy(&self.gone) {
+            for number in 0..area.frames.len() {
+                let turn = area.turn;
+                let what = format_args!(
+                    "page {number} of an area made in turn {turn}, unmapped, and flushed by {call} on cpu{freer}"
+                );
+                is_absent(machine, page(area.at, number), what)?;
+            }
+        }
+        worker.meet()?;
+        if worker.cpu == freer {
+            self.give_up()?;
+        }
+        worker.meet()
+    }
+
+    fn copy(&self, areas: &SpinMutex<Vec<Area>>) -> Vec<Area> {
+        lock(self.ground.machine, areas).clone()
+    }
+
+    fn make(&self, worker: &mut Worker<'_, M>, turn: usize) -> Outcome {
+        let (machine, vmap) = (self.ground.machine, self.vmap);
+        let kind = [Kind::Ram, Kind::Ram, Kind::Vmap, Kind::Vmalloc][worker.below(4)];
+        let pages = 1 + worker.below(8);
+        let mut area = Area { at: VirtAddr::new(0), kind, turn, frames: Vec::new() };
+        if kind == Kind::Vmalloc {
+            area.at = vmap.vmalloc((pages as u64) << 12).of("vmalloc")?;
+            for number in 0..pages {
+                let at = page(area.at, number);
+                let frame = vmap.vmalloc_to_page(at);
+                match frame.filter(|frame| machine.info(*frame).is_some_and(|info| info.try_get()))
+                {
+                    Some(frame) => area.frames.push(frame),
+                    None => return seen(format!("{at} is of vmalloc, and has no frame")),
+                }
+            }
+        } else {
+            area.frames = take(machine, pages, Owner::Kernel)?;
+            area.at = match kind {
+                Kind::Ram => vmap.vm_map_ram(&area.frames, Attrs::KERNEL_RW).of("vm_map_ram")?,
+                _ => vmap.vmap(&area.frames, Attrs::KERNEL_RW).of("vmap")?,
+            };
+        }
+        // Past the mapping: what a stale translation leads to must not change.
+        for (number, frame) in area.frames.iter().enumerate() {
+            poke(machine, *frame, 0, mark(turn, number))?;
+        }
+        lock(machine, &self.live).push(area);
+        Ok(())
+    }
+
+    /// Frees what there is. Its frames stay.
+    fn free(&self) -> Outcome {
+        let vmap = self.vmap;
+        let live = mem::take(&mut *lock(self.ground.machine, &self.live));
+        for area in live {
+            match area.kind {
+                Kind::Ram => vmap.vm_unmap_ram(area.at, area.frames.len()).of("vm_unmap_ram")?,
+                Kind::Vmap => vmap.vunmap(area.at).of("vunmap")?,
+                // SAFETY: nobody uses it any more.
+                Kind::Vmalloc => unsafe { vmap.vfree(area.at) }.of("vfree")?,
+            }
+            lock(self.ground.machine, &self.gone).push(area);
+        }
+        Ok(())
+    }
+
+    /// No CPU has a translation of what was unmapped: the frames go.
+    fn give_up(&self) -> Outcome {
+        let gone = mem::take(&mut *lock(self.ground.machine, &self.gone));
+        gone.iter().try_for_each(|area| give(self.ground.machine, &area.frames))
+    }
+}

@@ -1,0 +1,301 @@
+//! The range tree: writers that take turns, readers that take no lock.
+//!
+//! The indices are cut into spans. In each, a few are an entry that is there throughout, a few are free throughout, and in the rest
+//! writers store and erase. An entry says where it was stored: so a reader can tell whether what it finds is a whole piece of one
+//! (I1).
+
+use crate::crew::{Outcome, Told, Worker, seen};
+use crate::ground::Ground;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use core::ops::RangeInclusive;
+use grace::Concurrent;
+use machine::{Machine, Translated, lock};
+use maple::{Error, MapleTree, Nodes, OwnerLock, Refused, WriteToken, Writer};
+use spin::mutex::SpinMutex;
+
+/// Spans, and the units that each has; a unit is as many indices as a page has bytes.
+const SPANS: usize = 24;
+const SPAN: usize = 256;
+const UNIT: usize = 4096;
+/// In each span: an entry that stays, up to here; then what stays free, up to there; then what writers use.
+const STAYS: usize = 8;
+const FREE: usize = 24;
+/// What each CPU does in a round.
+const STEPS: usize = 4000;
+/// Steps between two quiescent states.
+const QUIET: usize = 32;
+
+type Tree<G> = MapleTree<u32, G, Nodes, OwnerLock>;
+
+/// What writers take turns with: the right to write, and what should be in the tree.
+struct Right {
+    token: WriteToken,
+    model: Model,
+    stored: u32,
+}
+
+struct Stage<'g, 'a, M: Machine, G: Concurrent> {
+    ground: &'g Ground<'a, M, G>,
+    tree: Tree<G>,
+    right: SpinMutex<Right>,
+}
+
+pub(crate) fn tree<M: Machine + Translated, G: Concurrent>(
+    ground: &Ground<'_, M, G>,
+) -> Result<(), String> {
+    ground.whole(|| {
+        let (tree, token) = Tree::<G>::with_token_in();
+        let right = SpinMutex::new(Right { token, model: Model::default(), stored: 0 });
+        let stage = Stage { ground, tree, right };
+        let result = ground.on_first(|| stage.begin()).and_then(|()| {
+            ground.at_once(|worker| {
+                (0..ground.rounds * STEPS).try_for_each(|step| {
+                    if step.is_multiple_of(QUIET) {
+                        (ground.quiet)();
+                    }
+                    if worker.below(3) == 0 { stage.write(worker) } else { stage.read(worker) }
+                })
+            })
+        });
+        let ended = ground.on_first(move || {
+            let compared = stage.compare();
+            drop(stage.tree);
+            compared
+        });
+        result.and(ended)
+    })
+}
+
+/// The entry for units `first` to `last`, which were stored as a whole.
+fn entry(first: usize, last: usize, serial: u32) -> u32 {
+    first as u32 | (last as u32) << 13 | serial << 26
+}
+
+/// The indices of units.
+fn indices(first: usize, last: usize) -> RangeInclusive<usize> {
+    first * UNIT..=last * UNIT + (UNIT - 1)
+}
+
+/// Where an entry was stored.
+fn stored(entry: u32) -> RangeInclusive<usize> {
+    indices(entry as usize & 0x1fff, (entry >> 13) as usize & 0x1fff)
+}
+
+/// The entry that stays in a span.
+fn stays(span: usize) -> (RangeInclusive<usize>, u32) {
+    let (first, last) = (span * SPAN, span * SPAN + STAYS - 1);
+    (indices(first, last), entry(first, last, 0))
+}
+
+impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
+    /// Stores the entries that stay.
+    fn begin(&self) -> Outcome {
+        (0..SPANS).try_for_each(|span| {
+            let (range, entry) = stays(span);
+            self.change(|writer, model, _| {
+                model.store(&range, entry);
+                writer.store_range(range, entry).of("to store what stays")
+            })
+        })
+    }
+
+    /// Writes to the tree, and to its model, as the only one.
+    fn change(
+        &self,
+        write: impl FnOnce(&mut Writer<'_, u32, G, Nodes>, &mut Model, u32) -> Outcome,
+    ) -> Outcome {
+        let mut right = lock(self.ground.machine, &self.right);
+        let Right { token, model, stored } = &mut *right;
+        // As many as fit beside the range, and 0 stays for what stays.
+        *stored = *stored % 63 + 1;
+        write(&mut self.tree.writer(token).of("to write")?, model, *stored)
+    }
+
+    /// Stores or erases somewhere in a span.
+    fn write(&self, worker: &mut Worker<'_, M>) -> Outcome {
+        let span = worker.below(SPANS) * SPAN;
+        let first = FREE + worker.below(SPAN - FREE);
+        let last = (first + worker.below(24)).min(SPAN - 1);
+        let (first, last) = (span + first, span + last);
+        let (range, how) = (indices(first, last), worker.below(8));
+        self.change(|writer, model, serial| match how {
+            0..4 => {
+                let entry = entry(first, last, serial);
+                model.store(&range, entry);
+                writer.store_range(range, entry).of("to store")
+            }
+            4 | 5 => {
+                model.clear(&range);
+                writer.erase_range(range).of("to erase a range")
+            }
+            6 => {
+                let erased = writer.erase(*range.start()).of("to erase an entry")?;
+                let found = erased.map(|(range, _)| range);
+                let expected = model.remove(*range.start());
+                if found == expected {
+                    return Ok(());
+                }
+                seen(format!("the entry that was erased was {found:x?}, expected {expected:x?}"))
+            }
+            _ => {
+                let entry = entry(first, last, serial);
+                let expected = model.first(&range);
+                match (writer.insert_range(range.clone(), entry), expected) {
+                    (Ok(()), None) => {
+                        model.store(&range, entry);
+                        Ok(())
+                    }
+                    (Err(Refused { error: Error::Occupied { start, end }, .. }), Some(way))
+                        if (start..=end) == way =>
+                    {
+                        Ok(())
+                    }
+                    (done, expected) => {
+                        let done = done.map_err(|refused| refused.error);
+                        seen(format!(
+                            "insert at {range:x?}: {done:x?}, in the way is {expected:x?}"
+                        ))
+                    }
+                }
+            }
+        })
+    }
+
+    /// Looks at the tree, beside writers or not.
+    fn read(&self, worker: &mut Worker<'_, M>) -> Outcome {
+        let guard = G::pin();
+        let (tree, number) = (&self.tree, worker.below(SPANS));
+        let span = number * SPAN;
+        let (fixed, expected) = stays(number);
+        match worker.below(6) {
+            0 => {
+                let at = fixed.start() + worker.below(STAYS * UNIT);
+                let found = tree.lookup(&guard, at);
+                if found != Some((fixed.clone(), expected)) {
+                    return seen(format!(
+                        "at {at:#x} is {found:x?}, expected {fixed:x?}, which is there throughout"
+                    ));
+                }
+            }
+            1 => {
+                let at = (span + STAYS) * UNIT + worker.below((FREE - STAYS) * UNIT);
+                if let Some(found) = tree.load(&guard, at) {
+                    return seen(format!("at {at:#x}, which is free throughout, is {found:#x}"));
+                }
+            }
+            2 => {
+                let at = (span + FREE) * UNIT + worker.below((SPAN - FREE) * UNIT);
+                if let Some((range, entry)) = tree.lookup(&guard, at) {
+                    if !range.contains(&at) {
+                        return seen(format!("the entry at {at:#x} is said to be {range:x?}"));
+                    }
+                    is_piece(&range, entry)?;
+                }
+            }
+            3 => {
+                // The lowest room in the span is what is free throughout, and nothing lower is.
+                let (bounds, size) = (indices(span, span + SPAN - 1), (FREE - STAYS) / 2 * UNIT);
+                let found = tree.empty_area(&guard, bounds, size, UNIT);
+                if found != Ok((span + STAYS) * UNIT) {
+                    return seen(format!("room for {size:#x} in span {number} is at {found:x?}"));
+                }
+            }
+            4 => {
+                let found = tree.largest_gap(&guard);
+                if found < usize::MAX - SPANS * SPAN * UNIT {
+                    return seen(format!(
+                        "behind all spans is room, and the largest gap is {found:#x}"
+                    ));
+                }
+            }
+            _ => return self.read_all(&guard, number),
+        }
+        Ok(())
+    }
+
+    /// What is in a span, in order: pieces that do not overlap, and what stays.
+    fn read_all(&self, guard: &G::Guard, number: usize) -> Outcome {
+        let bounds = indices(number * SPAN, number * SPAN + SPAN - 1);
+        let mut next = *bounds.start();
+        let mut pieces = self.tree.iter(guard, bounds.clone());
+        if pieces.next() != Some(stays(number)) {
+            return seen(format!("span {number} does not begin with what stays there"));
+        }
+        for (range, entry) in pieces {
+            if *range.start() < next || range.is_empty() || !bounds.contains(range.end()) {
+                return seen(format!("an iterator is at {next:#x} and finds {range:x?}"));
+            }
+            is_piece(&range, entry)?;
+            next = range.end() + 1;
+        }
+        Ok(())
+    }
+
+    /// Nobody writes any more: the tree is what the model is.
+    fn compare(&self) -> Outcome {
+        let guard = G::pin();
+        let right = lock(self.ground.machine, &self.right);
+        let mut model = right.model.0.iter().map(|(first, (last, entry))| (*first..=*last, *entry));
+        let mut tree = self.tree.iter(&guard, 0..=usize::MAX);
+        loop {
+            match (tree.next(), model.next()) {
+                (None, None) => return Ok(()),
+                (found, expected) if found == expected => {}
+                (found, expected) => {
+                    return seen(format!("at the end is {found:x?}, expected {expected:x?}"));
+                }
+            }
+        }
+    }
+}
+
+/// What a reader finds is a whole piece of what was stored there.
+fn is_piece(range: &RangeInclusive<usize>, entry: u32) -> Outcome {
+    let whole = stored(entry);
+    let units = range.start().is_multiple_of(UNIT) && (range.end() + 1).is_multiple_of(UNIT);
+    if units && whole.contains(range.start()) && whole.contains(range.end()) {
+        return Ok(());
+    }
+    seen(format!("at {range:x?} is {entry:#x}, which was stored at {whole:x?}"))
+}
+
+/// What should be in the tree: the last index and the entry, by the first index.
+#[derive(Default)]
+struct Model(BTreeMap<usize, (usize, u32)>);
+
+impl Model {
+    fn store(&mut self, range: &RangeInclusive<usize>, entry: u32) {
+        self.clear(range);
+        self.0.insert(*range.start(), (*range.end(), entry));
+    }
+
+    /// The lowest that overlaps a range.
+    fn first(&self, range: &RangeInclusive<usize>) -> Option<RangeInclusive<usize>> {
+        let before = self.0.range(..range.start()).next_back();
+        let before = before.filter(|(_, (last, _))| last >= range.start());
+        let found = before.or_else(|| self.0.range(range.clone()).next());
+        found.map(|(first, (last, _))| *first..=*last)
+    }
+
+    /// Removes the one that an index is in.
+    fn remove(&mut self, at: usize) -> Option<RangeInclusive<usize>> {
+        let found = self.first(&(at..=at))?;
+        self.0.remove(found.start());
+        Some(found)
+    }
+
+    /// Removes what is in a range; what sticks out stays.
+    fn clear(&mut self, range: &RangeInclusive<usize>) {
+        while let Some(found) = self.first(range) {
+            let Some((last, entry)) = self.0.remove(found.start()) else { return };
+            if found.start() < range.start() {
+                self.0.insert(*found.start(), (range.start() - 1, entry));
+            }
+            if last > *range.end() {
+                self.0.insert(range.end() + 1, (last, entry));
+            }
+        }
+    }
+}

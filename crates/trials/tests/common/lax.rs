@@ -1,0 +1,210 @@
+//! A machine that leaves out some of its flushes: what `stale` must see.
+
+use machine::*;
+use sim::Sim;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A machine whose CPUs do not flush what they should.
+#[derive(Clone)]
+pub(crate) struct Lax {
+    pub(crate) sim: Sim,
+    pub(crate) left_out: LeftOut,
+    pub(crate) which: Which,
+    /// Flushes of ranges that were asked for so far.
+    asked: Arc<AtomicU64>,
+}
+
+/// Where flushes are left out.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum LeftOut {
+    /// On the CPU that asks for them.
+    Local,
+    /// On others.
+    Remote,
+    /// On all, at the end of a range.
+    End,
+}
+
+/// Which flushes.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Which {
+    /// All of them.
+    Each,
+    /// Those that drop everything: what `vmap` asks for.
+    Everything,
+    /// Those of programs' spaces.
+    Programs,
+    /// Those of ranges, but for so many that come first.
+    After(u64),
+}
+
+impl Lax {
+    pub(crate) fn new(sim: Sim, left_out: LeftOut, which: Which) -> Lax {
+        Lax { sim, left_out, which, asked: Arc::default() }
+    }
+
+    /// Whether it is one of those that something is left out of.
+    fn applies(&self, what: Flush) -> bool {
+        match (self.which, what) {
+            (Which::Each, _) | (Which::Everything, Flush::All) => true,
+            (Which::Programs, Flush::Range { space: Some(_), .. } | Flush::Space(_)) => true,
+            // Relaxed: one CPU changes pages at a time.
+            (Which::After(first), Flush::Range { .. }) => {
+                self.asked.fetch_add(1, Ordering::Relaxed) >= first
+            }
+            _ => false,
+        }
+    }
+
+    /// What is flushed instead.
+    fn less(&self, what: Flush) -> Flush {
+        match what {
+            Flush::Range { space, range, stride, tables } if self.left_out == LeftOut::End => {
+                let left = (range.len() / 8).next_multiple_of(4096).min(range.len() - 4096);
+                let range = VirtRange::new(range.start(), range.len() - left).unwrap();
+                Flush::Range { space, range, stride, tables }
+            }
+            what => what,
+        }
+    }
+}
+
+// SAFETY: as the machine in software.
+unsafe impl Cpus for Lax {
+    fn count(&self) -> usize {
+        self.sim.count()
+    }
+    fn current(&self) -> CpuId {
+        self.sim.current()
+    }
+    fn online(&self) -> CpuSet {
+        self.sim.online()
+    }
+    fn hurry(&self, cpus: &CpuSet) {
+        self.sim.hurry(cpus);
+    }
+}
+
+// SAFETY: as the machine in software.
+unsafe impl Irqs for Lax {
+    fn irq_enter(&self) {
+        self.sim.irq_enter();
+    }
+    unsafe fn irq_leave(&self) {
+        // SAFETY: passed on.
+        unsafe { self.sim.irq_leave() }
+    }
+    fn irqs_enabled(&self) -> bool {
+        self.sim.irqs_enabled()
+    }
+}
+
+impl Step for Lax {
+    fn step(&self, access: Access) {
+        self.sim.step(access);
+    }
+    fn relax(&self) {
+        self.sim.relax();
+    }
+}
+
+impl Tlb for Lax {
+    fn flush(&self, what: Flush) {
+        match (self.applies(what), self.left_out) {
+            (true, LeftOut::Local) => {}
+            (true, _) => self.sim.flush(self.less(what)),
+            (false, _) => self.sim.flush(what),
+        }
+    }
+    fn flush_on(&self, cpus: &CpuSet, what: Flush) {
+        if !self.applies(what) {
+            return self.sim.flush_on(cpus, what);
+        }
+        let (here, mut cpus) = (self.current(), *cpus);
+        match self.left_out {
+            LeftOut::Local => cpus.remove(here),
+            LeftOut::Remote => cpus = cpus.intersection(&CpuSet::only(here)),
+            LeftOut::End => {}
+        }
+        self.sim.flush_on(&cpus, self.less(what));
+    }
+    fn tags(&self) -> u32 {
+        self.sim.tags()
+    }
+    unsafe fn activate(&self, root: Frame, asid: Asid, keep: bool) {
+        // SAFETY: passed on.
+        unsafe { self.sim.activate(root, asid, keep) }
+    }
+    fn active(&self) -> Option<(Frame, Asid)> {
+        self.sim.active()
+    }
+    fn hand_out(&self, space: Option<Asid>, range: VirtRange) {
+        self.sim.hand_out(space, range);
+    }
+}
+
+// SAFETY: as the machine in software.
+unsafe impl Memory for Lax {
+    fn frame_ptr(&self, frame: Frame) -> Option<NonNull<u8>> {
+        self.sim.frame_ptr(frame)
+    }
+}
+
+// SAFETY: as the machine in software.
+unsafe impl FrameSource for Lax {
+    fn alloc(&self, order: u8, place: Place) -> Result<Frame, FrameError> {
+        self.sim.alloc(order, place)
+    }
+    unsafe fn free(&self, frame: Frame) -> Result<(), FrameError> {
+        // SAFETY: passed on.
+        unsafe { self.sim.free(frame) }
+    }
+    unsafe fn release(&self, frame: Frame) -> Result<bool, FrameError> {
+        // SAFETY: passed on.
+        unsafe { self.sim.release(frame) }
+    }
+    unsafe fn unpin(&self, frame: Frame, pins: u32) -> Result<bool, FrameError> {
+        // SAFETY: passed on.
+        unsafe { self.sim.unpin(frame, pins) }
+    }
+    fn split(&self, frame: Frame) -> Result<(), FrameError> {
+        self.sim.split(frame)
+    }
+    fn info(&self, frame: Frame) -> Option<&FrameInfo> {
+        self.sim.info(frame)
+    }
+    unsafe fn set_owner(&self, frame: Frame, owner: Owner) -> Result<(), FrameError> {
+        // SAFETY: passed on.
+        unsafe { self.sim.set_owner(frame, owner) }
+    }
+    fn nodes(&self) -> usize {
+        self.sim.nodes()
+    }
+    fn local_node(&self) -> NodeId {
+        self.sim.local_node()
+    }
+    fn free_frames(&self) -> usize {
+        self.sim.free_frames()
+    }
+}
+
+impl Translated for Lax {
+    unsafe fn read(&self, at: VirtAddr, into: &mut [u8]) -> Result<(), Fault> {
+        // SAFETY: passed on.
+        unsafe { self.sim.read(at, into) }
+    }
+    unsafe fn write(&self, at: VirtAddr, from: &[u8]) -> Result<(), Fault> {
+        // SAFETY: passed on.
+        unsafe { self.sim.write(at, from) }
+    }
+    unsafe fn load(&self, at: VirtAddr) -> Result<u64, Fault> {
+        // SAFETY: passed on.
+        unsafe { self.sim.load(at) }
+    }
+    unsafe fn store(&self, at: VirtAddr, value: u64) -> Result<(), Fault> {
+        // SAFETY: passed on.
+        unsafe { self.sim.store(at, value) }
+    }
+}

@@ -1,0 +1,170 @@
+//! What the tests share: a machine in software as trials want it.
+#![allow(dead_code, reason = "each test uses some of it")]
+
+pub(crate) mod lax;
+
+use grace::Concurrent;
+use machine::{Machine, Memory, PageSize, Translated, VirtAddr, VirtRange};
+use paging::{PageTables, Paging, QUICK_ROOT, X86_64L4};
+use sim::{Config, Failure, Grace, Sim, seeded, threads};
+use std::mem::{ManuallyDrop, forget};
+use std::sync::{Arc, Mutex, OnceLock};
+use trials::{Ground, Program, Trial, all};
+use vmap::Flushes;
+
+/// How a trial is run.
+#[derive(Clone, Copy)]
+pub(crate) struct Way {
+    pub(crate) config: Config,
+    /// CPUs that take part.
+    pub(crate) cpus: usize,
+    /// Whether CPUs' timer interrupts look after TLB grace periods.
+    pub(crate) ticking: bool,
+    /// Whether the deterministic driver runs it; threads otherwise.
+    pub(crate) seeded: bool,
+    pub(crate) seed: u64,
+}
+
+impl Way {
+    /// With so many CPUs, on threads.
+    pub(crate) fn threads(cpus: usize, ticking: bool) -> Way {
+        let config = Config {
+            cpus,
+            frames: 6144,
+            tick: Some(if ticking { 300 } else { 5000 }),
+            ..Config::default()
+        };
+        Way { config, cpus, ticking, seeded: false, seed: 1 }
+    }
+
+    /// With so many CPUs, under the deterministic driver.
+    pub(crate) fn seeded(cpus: usize, seed: u64) -> Way {
+        let config = Config { speculation: 60, ..Way::threads(cpus, true).config };
+        Way {
+            config,
+            seeded: true,
+            seed,
+            ticking: seed.is_multiple_of(2),
+            ..Way::threads(cpus, true)
+        }
+    }
+}
+
+/// What was found.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// The trial has seen it.
+    Told(String),
+    /// A checker of the machine has; or a program panicked.
+    Machine(Failure),
+}
+
+impl std::fmt::Display for Found {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Found::Told(text) => write!(f, "the trial has seen: {text}"),
+            Found::Machine(failure) => write!(f, "the machine has seen: {failure}"),
+        }
+    }
+}
+
+/// The trial of this name.
+pub(crate) fn trial<M: Machine + Translated, G: Concurrent>(name: &str) -> Trial<M, G> {
+    all().into_iter().find(|trial| trial.name == name).expect("there is such a trial")
+}
+
+/// Runs a trial on the machine that `make` makes of one in software, and looks whether all frames are given back.
+pub(crate) fn run<M: Machine + Translated>(
+    way: Way,
+    make: impl FnOnce(Sim) -> M,
+    trial: Trial<M, Grace>,
+) -> Result<(), Found> {
+    let sim = Sim::new(way.config).unwrap();
+    let machine = make(sim.clone());
+    let paging = Paging::<M, X86_64L4>::try_new(machine.clone(), PageSize::Size1G).unwrap();
+    let flushes = Flushes::try_new(machine.clone()).unwrap();
+    // The machine has the handler, and must not be kept by it.
+    let ticks = Arc::downgrade(&flushes);
+    sim.on_tick(move |_| {
+        if way.ticking {
+            ticks.upgrade().iter().for_each(|flushes| flushes.tick());
+        }
+    })
+    .unwrap();
+    let range = VirtRange::new(VirtAddr::new(0xffff_c900_0000_0000), 128 << 30).unwrap();
+    let tables = sim.on_cpu(0, || {
+        let tables = Arc::new(PageTables::<M, X86_64L4, Grace>::kernel(&paging).unwrap());
+        tables.reserve(range).unwrap();
+        // SAFETY: a table.
+        let word = |index| unsafe { sim.entry(tables.root(), index) }.unwrap().load();
+        let words: Vec<u64> =
+            (0..512).map(|index| if index < 256 { 0 } else { word(index) }).collect();
+        sim.constructed(QUICK_ROOT, move |index| words[index]);
+        tables
+    });
+    // What fails leaves them: there may be no CPU on which they could be dropped.
+    let tables = ManuallyDrop::new(tables);
+    let failed = OnceLock::new();
+    let seed = Mutex::new(way.seed << 32);
+    let run = |programs: Vec<Program<'_>>| {
+        if failed.get().is_some() {
+            // The machine has halted: nothing of it can be given back.
+            return forget(programs);
+        }
+        let (flushes, tables) = (&flushes, &tables);
+        let programs = programs.into_iter().map(|program| {
+            Box::new(move || {
+                flushes.back();
+                // SAFETY: the tests need nothing mapped but what they map, and no other tables have the tag.
+                unsafe { tables.activate() };
+                program();
+                flushes.away();
+            }) as Program<'_>
+        });
+        let programs = programs.collect();
+        let done = if way.seeded {
+            let mut next = seed.lock().unwrap();
+            *next += 1;
+            seeded(&sim, *next, programs).map(drop)
+        } else {
+            threads(&sim, programs)
+        };
+        done.unwrap_or_else(|failure| drop(failed.set(failure)));
+    };
+    let ground = Ground {
+        machine: &machine,
+        tables: &tables,
+        range,
+        flushes: &flushes,
+        run: &run,
+        quiet: || {
+            Grace::announce();
+            Grace::reclaim(usize::MAX);
+        },
+        cpus: way.cpus,
+        seed: way.seed,
+        rounds: 1,
+    };
+    let told = (trial.run)(&ground);
+    if let Some(failure) = failed.into_inner() {
+        return Err(Found::Machine(failure));
+    }
+    told.map_err(Found::Told)?;
+    sim.on_cpu(0, || drop(ManuallyDrop::into_inner(tables)));
+    for cpu in 0..way.config.cpus {
+        sim.on_cpu(cpu, || {
+            assert!(sim.settle(), "something is never freed");
+            paging.quick().drain();
+        });
+    }
+    sim.check_leaks().map_err(|report| Found::Machine(report.into()))
+}
+
+/// Runs the trial of this name, in all ways, and nothing is found.
+pub(crate) fn passes(name: &str, ways: impl IntoIterator<Item = Way>) {
+    for way in ways {
+        if let Err(found) = run(way, |sim| sim, trial(name)) {
+            panic!("{name} with {} CPUs, seed {}: {found}", way.cpus, way.seed);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! A machine that leaves out flushes is caught by `stale`: by the trial itself where the machine in software looks for nothing, as silicon
+//! does not; and by the machine's checkers where it does.
+
+mod common;
+
+use common::lax::{Lax, LeftOut, Which};
+use common::{Found, Way, run, trial};
+use sim::{Checks, Config, Violation};
+
+/// What is found with these flushes left out.
+fn found(left_out: LeftOut, which: Which, cpus: usize, checks: Checks, ticking: bool) -> Found {
+    let way = Way::threads(cpus, ticking);
+    let way = Way { config: Config { checks, events: 0, tlb_entries: 512, ..way.config }, ..way };
+    let found = run(way, |sim| Lax::new(sim, left_out, which), trial("stale"));
+    let found = found.expect_err("the flushes that were left out were not missed");
+    let text = found.to_string();
+    println!("{left_out:?}, {which:?}, {cpus} CPUs: {}", text.lines().next().unwrap_or_default());
+    found
+}
+
+/// The trial sees it, and says this.
+fn is_seen(left_out: LeftOut, which: Which, cpus: &[usize], says: &[&str]) {
+    for (cpus, ticking) in cpus.iter().flat_map(|cpus| [(*cpus, false), (*cpus, true)]) {
+        match found(left_out, which, cpus, Checks::NONE, ticking) {
+            Found::Told(text) => {
+                assert!(says.iter().all(|says| text.contains(says)), "{says:?}: {text}")
+            }
+            found => panic!("{found}"),
+        }
+    }
+}
+
+const WRITES: &[&str] = &["the kernel's page made read-only", "could be written still"];
+const READS: &[&str] =
+    &["the kernel's page unmapped and flushed", "expected a fault: nothing is mapped"];
+const OLD: &[&str] = &["the kernel's page unmapped and mapped to other frames", "expected 0x5a1e"];
+
+#[test]
+fn local_flushes_left_out_are_seen() {
+    is_seen(LeftOut::Local, Which::Each, &[1, 2, 4], WRITES);
+    is_seen(LeftOut::Local, Which::After(1), &[1, 2, 4], READS);
+    // The second turn, in which nobody looks in between, has 48 flushes of each kind.
+    is_seen(LeftOut::Local, Which::After(2 + 48), &[1], OLD);
+}
+
+#[test]
+fn remote_flushes_left_out_are_seen() {
+    is_seen(LeftOut::Remote, Which::Each, &[2, 4], WRITES);
+    is_seen(LeftOut::Remote, Which::After(1), &[2, 4], READS);
+    // The third turn is the first of its kind with two CPUs; the second has 48 flushes of each kind, the third 7.
+    is_seen(LeftOut::Remote, Which::After(2 + 96 + 7), &[2], OLD);
+}
+
+#[test]
+fn flushes_of_programs_left_out_are_seen() {
+    is_seen(LeftOut::Local, Which::Programs, &[1, 2], &["the program's page made read-only"]);
+    is_seen(LeftOut::Remote, Which::Programs, &[2, 4], &["the program's page made read-only"]);
+}
+
+/// Addresses that come back from `vmap`.
+#[test]
+fn broadcasts_left_out_are_seen() {
+    is_seen(LeftOut::Remote, Which::Everything, &[2, 4], &["of an area made"]);
+}
+
+#[test]
+fn the_end_of_flushes_left_out_is_seen() {
+    is_seen(LeftOut::End, Which::Each, &[1, 2], WRITES);
+}
+
+/// A stale store goes through, and the machine sees it first.
+#[test]
+fn the_checkers_see_them_first() {
+    for (left_out, cpus) in [(LeftOut::Local, 1), (LeftOut::Remote, 2)] {
+        let found = found(left_out, Which::Each, cpus, Checks::ALL, false);
+        let Found::Machine(failure) = &found else { panic!("{found}") };
+        let report = failure.report().unwrap_or_else(|| panic!("{found}"));
+        let known = matches!(report.violation, Violation::StaleTranslation { write: true, .. });
+        assert!(known, "{found}");
+    }
+}
