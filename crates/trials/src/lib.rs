@@ -7,6 +7,9 @@
 //! | trial | what must hold |
 //! |---|---|
 //! | `tree` | what is in the tree throughout is always found, and whole (I1); at the end it is what its model is |
+//! | `quicklists` | a page of a quicklist is in its constructed state, word for word (I6), and one CPU's |
+//! | `tables` | loads and stores do what was mapped, protected, unmapped, split, whoever changes the same tables |
+//! | `gup` | what is pinned stays what it was, whatever becomes of the page, until it is unpinned |
 //! | `stale` | no CPU uses a translation from before a flush, and no address that comes back shows what was there (I4, I5) |
 //!
 //! A trial returns what it has seen, with the CPU, the address, what was expected and what was found, and the seed. It never panics
@@ -21,10 +24,13 @@ extern crate std;
 
 mod crew;
 mod ground;
+mod gup;
 mod program;
+mod quicklists;
 mod sight;
 mod space;
 mod stale;
+mod tables;
 mod tree;
 
 pub use ground::{Ground, Program};
@@ -57,11 +63,17 @@ impl<M: Machine, G: Concurrent> fmt::Debug for Trial<M, G> {
 }
 
 /// How many trials there are.
-pub const TRIALS: usize = 2;
+pub const TRIALS: usize = 5;
 
 /// All trials.
 pub fn all<M: Machine + Translated, G: Concurrent>() -> [Trial<M, G>; TRIALS] {
-    [Trial { name: "tree", run: tree::tree }, Trial { name: "stale", run: stale::stale }]
+    [
+        Trial { name: "tree", run: tree::tree },
+        Trial { name: "quicklists", run: quicklists::quicklists },
+        Trial { name: "tables", run: tables::tables },
+        Trial { name: "gup", run: gup::gup },
+        Trial { name: "stale", run: stale::stale },
+    ]
 }
 
 #[cfg(doctest)]

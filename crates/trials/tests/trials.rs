@@ -22,6 +22,24 @@ fn tree() {
 }
 
 #[test]
+fn quicklists() {
+    passes("quicklists", on_threads());
+    passes("quicklists", from_seeds(4));
+}
+
+#[test]
+fn tables() {
+    passes("tables", on_threads());
+    passes("tables", from_seeds(4));
+}
+
+#[test]
+fn gup() {
+    passes("gup", on_threads());
+    passes("gup", from_seeds(4));
+}
+
+#[test]
 fn stale() {
     passes("stale", on_threads());
     passes("stale", from_seeds(1));

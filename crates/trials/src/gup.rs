@@ -1,0 +1,269 @@
+//! Pages of a program that are pinned without a lock, while others take them away.
+//!
+//! Each CPU changes pages of its own: unmaps them, gives their frames back, maps others, takes away the right to write. And it pins
+//! anybody's. Each frame says which page it is for: so a frame that was given back while it was pinned shows, as soon as somebody
+//! else has it.
+
+use crate::crew::{Outcome, Told, Worker, seen};
+use crate::ground::{Ground, page, pages, word};
+use crate::program::Program;
+use crate::sight::{frame_is, give, is, is_absent, is_read_only, peek, poke, store, take};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use grace::Concurrent;
+use machine::{Frame, Machine, Owner, Translated, VirtAddr};
+use paging::{Attrs, Flags, GupError, unpin};
+
+/// Pages of the program, about a border of two tables.
+const PAGES: usize = 32;
+const AT: u64 = 0x4000_0000 - (PAGES as u64 / 2) * 4096;
+/// Pages that are pinned in one call at most, and that a CPU keeps pinned.
+const MOST: usize = 8;
+const KEPT: usize = 12;
+/// The words of a frame: what says which page it is for, from 0 on; what the page's CPU writes; and from here on, what others do
+/// that have pinned it.
+const MARKS: usize = 4;
+const OWNERS: usize = 6;
+const PINNERS: usize = 8;
+/// What each CPU does in a round.
+const STEPS: usize = 600;
+/// Steps between two quiescent states.
+const QUIET: usize = 16;
+
+/// A page that is mapped.
+#[derive(Clone, Copy)]
+struct Mapped {
+    frame: Frame,
+    value: u64,
+    write: bool,
+}
+
+/// A page that is kept pinned, and what was written to it.
+struct Pinned {
+    frame: Frame,
+    number: usize,
+    written: Option<u64>,
+}
+
+struct Hand<'g, 'a, M: Machine, G: Concurrent> {
+    ground: &'g Ground<'a, M, G>,
+    program: &'g Program<'g, 'a, M, G>,
+    cpu: usize,
+    /// What is mapped at the pages that are this CPU's.
+    pages: [Option<Mapped>; PAGES],
+    kept: Vec<Pinned>,
+    count: u64,
+}
+
+pub(crate) fn gup<M: Machine + Translated, G: Concurrent>(
+    ground: &Ground<'_, M, G>,
+) -> Result<(), String> {
+    ground.whole(|| {
+        let program = Program::new(ground)?;
+        let result = ground.at_once(|worker| {
+            let (pages, kept) = ([None; PAGES], Vec::new());
+            let mut hand =
+                Hand { ground, program: &program, cpu: worker.cpu, pages, kept, count: 0 };
+            program.inside(|| hand.run(worker))
+        });
+        result.and(program.end())
+    })
+}
+
+/// What a frame for this page has in its first words.
+fn mark(number: usize, index: usize) -> u64 {
+    0x9a9e_0000_0000_0000 | (number as u64) << 16 | index as u64
+}
+
+fn at(number: usize) -> VirtAddr {
+    page(VirtAddr::new(AT), number)
+}
+
+impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
+    fn run(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
+        for step in 0..self.ground.rounds * STEPS {
+            if step.is_multiple_of(QUIET) {
+                (self.ground.quiet)();
+            }
+            self.count += 1;
+            match worker.below(8) {
+                0..3 => self.change(worker)?,
+                3 if !self.kept.is_empty() => {
+                    let pinned = self.kept.swap_remove(worker.below(self.kept.len()));
+                    self.unpin(pinned)?;
+                }
+                _ => self.pin(worker)?,
+            }
+        }
+        core::mem::take(&mut self.kept).into_iter().try_for_each(|pinned| self.unpin(pinned))?;
+        // As long as others pin, what they find is to be there.
+        worker.meet()?;
+        (0..PAGES).try_for_each(|number| self.unmap(number))
+    }
+
+    /// Changes one of this CPU's pages.
+    fn change(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
+        let cpus = self.ground.cpus;
+        // With more CPUs than pages some have none.
+        let number = worker.below(PAGES) / cpus * cpus + self.cpu;
+        let Some(mapped) = self.pages.get(number).copied() else { return Ok(()) };
+        match (mapped, worker.below(4)) {
+            (None, _) => self.map(number),
+            (Some(_), 0) => self.unmap(number),
+            (Some(_), 1) => {
+                self.unmap(number)?;
+                self.map(number)
+            }
+            (Some(was), _) => self.protect(number, was),
+        }
+    }
+
+    fn map(&mut self, number: usize) -> Outcome {
+        let machine = self.ground.machine;
+        let tables = self.program.tables();
+        let frame = take(machine, 1, Owner::User)?[0];
+        (0..MARKS).try_for_each(|index| poke(machine, frame, index, mark(number, index)))?;
+        let range = pages(at(number), 1)?;
+        machine.hand_out(tables.space(), range);
+        tables.map(range, frame, Attrs::USER_RW).of("to map a page")?;
+        self.pages[number] = Some(Mapped { frame, value: 0, write: true });
+        self.write(number)
+    }
+
+    /// Writes to a page, which may be written, what it has from then on.
+    fn write(&mut self, number: usize) -> Outcome {
+        let value = (self.cpu as u64) << 48 | self.count;
+        let what = format_args!("page {number}");
+        store(self.ground.machine, word(at(number), OWNERS), value, what)?;
+        if let Some(mapped) = &mut self.pages[number] {
+            mapped.value = value;
+        }
+        self.look(number)
+    }
+
+    /// What a CPU finds at a page of its own is what it left there.
+    fn look(&self, number: usize) -> Outcome {
+        let Some(Mapped { frame, value, .. }) = self.pages[number] else { return Ok(()) };
+        let machine = self.ground.machine;
+        let what = format_args!("page {number}, which is mapped to frame {frame}");
+        is(machine, word(at(number), OWNERS), value, what)?;
+        (0..MARKS).try_for_each(|index| {
+            is(machine, word(at(number), index), mark(number, index), what)?;
+            frame_is(machine, frame, index, mark(number, index), what)
+        })
+    }
+
+    fn protect(&mut self, number: usize, was: Mapped) -> Outcome {
+        let rights =
+            Flags::READ | Flags::USER | if was.write { Flags::empty() } else { Flags::WRITE };
+        let owed = self.program.tables().protect(pages(at(number), 1)?, rights);
+        owed.of("to change what a page allows")?.flush();
+        self.pages[number] = Some(Mapped { write: !was.write, ..was });
+        if !was.write {
+            return self.write(number);
+        }
+        let what = format_args!("page {number}, made read-only");
+        is_read_only(self.ground.machine, word(at(number), OWNERS), 0, what)?;
+        self.look(number)
+    }
+
+    /// Unmaps a page, if it is mapped and this CPU's, and gives its frame back; who has pinned it keeps it.
+    fn unmap(&mut self, number: usize) -> Outcome {
+        self.look(number)?;
+        let Some(was) = self.pages[number].take() else { return Ok(()) };
+        let mut gone = None;
+        let owed =
+            self.program.tables().unmap(pages(at(number), 1)?, |page| gone = Some(page.frame));
+        owed.of("to unmap")?.flush();
+        if gone != Some(was.frame) {
+            return seen(format!(
+                "page {number} was mapped to frame {}, and {gone:?} was unmapped",
+                was.frame
+            ));
+        }
+        is_absent(self.ground.machine, at(number), format_args!("page {number}, unmapped"))?;
+        give(self.ground.machine, &[was.frame])
+    }
+
+    /// Pins pages from one on, as far as there are some that allow it; how many.
+    fn take(
+        &self,
+        worker: &mut Worker<'_, M>,
+        first: usize,
+        write: bool,
+        into: &mut [Frame],
+    ) -> Outcome<usize> {
+        let tables = self.program.tables();
+        // Nothing is brought in: what is not there is a hole.
+        let pins = match worker.below(8) {
+            0 => tables.get_user_pages(at(first), write, into, |_, _| false),
+            1 | 2 => tables.get_user_pages_fast_only(at(first), write, into),
+            _ => tables.get_user_pages_fast(at(first), write, into, |_, _| false),
+        };
+        match pins {
+            Ok(pins) => Ok(pins.keep()),
+            Err(GupError::Hole(hole)) if hole == at(first) => Ok(0),
+            Err(error) => seen(format!("to pin pages from {first} on: {error}")),
+        }
+    }
+
+    /// Pins pages, looks at them, and gives some up at once.
+    fn pin(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
+        let (first, most, write) =
+            (worker.below(PAGES), 1 + worker.below(MOST), worker.below(2) == 0);
+        let mut frames = [Frame::default(); MOST];
+        let pinned = self.take(worker, first, write, &mut frames[..most])?;
+        if first + pinned > PAGES {
+            return seen(format!("of {PAGES} pages, {pinned} were pinned from {first} on"));
+        }
+        for (frame, number) in frames[..pinned].iter().zip(first..) {
+            let mut pinned = Pinned { frame: *frame, number, written: None };
+            if write {
+                let value = (self.cpu as u64) << 48 | self.count;
+                poke(self.ground.machine, *frame, PINNERS + self.cpu, value)?;
+                // Another pin of this CPU may be of the same frame.
+                for other in self.kept.iter_mut().filter(|other| other.frame == *frame) {
+                    other.written = Some(value);
+                }
+                pinned.written = Some(value);
+            }
+            self.is_kept(&pinned)?;
+            self.kept.push(pinned);
+        }
+        while self.kept.len() > KEPT {
+            let pinned = self.kept.swap_remove(worker.below(self.kept.len()));
+            self.unpin(pinned)?;
+        }
+        Ok(())
+    }
+
+    /// A frame that is pinned stays what it was: allocated, for that page, with what was written to it.
+    fn is_kept(&self, pinned: &Pinned) -> Outcome {
+        let (machine, Pinned { frame, number, written }) = (self.ground.machine, pinned);
+        let info = machine.info(*frame).map(|info| (info.pins(), info.owner()));
+        if !matches!(info, Some((1.., Owner::User))) {
+            return seen(format!(
+                "frame {frame}, pinned as page {number}, has pins and owner {info:?}"
+            ));
+        }
+        for index in 0..MARKS {
+            let what = format_args!("frame {frame}, pinned as page {number}");
+            frame_is(machine, *frame, index, mark(*number, index), what)?;
+        }
+        let found = peek(machine, *frame, PINNERS + self.cpu)?;
+        match written {
+            Some(written) if found != *written => seen(format!(
+                "frame {frame}, pinned as page {number}, was written {written:#x} and is {found:#x}"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn unpin(&self, pinned: Pinned) -> Outcome {
+        self.is_kept(&pinned)?;
+        // SAFETY: it was pinned by `pin`, and is not used by that any more.
+        unsafe { unpin(self.ground.machine, &[pinned.frame]) };
+        Ok(())
+    }
+}

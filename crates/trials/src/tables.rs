@@ -1,0 +1,257 @@
+//! Page tables that all CPUs change at once: pages of each CPU's own, and pages of tables that all share.
+//!
+//! Each CPU has slots, of a page each, and knows what is mapped there: so it knows what a load and a store must do. In tables that are
+//! shared it is the neighbours' pages that it must not disturb, and the tables may be pruned by anybody at any time.
+
+mod large;
+
+use crate::crew::{Outcome, Told, Worker, seen};
+use crate::ground::{Ground, Tables, page, pages, word};
+use crate::sight::{frame_is, give, is, is_absent, is_read_only, store, take};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use grace::Concurrent;
+use large::Large;
+use machine::{Frame, Machine, Owner, PageSize, Translated, VirtAddr, VirtRange};
+use paging::{Attrs, Flags, Owed, X86_64L4};
+
+/// Slots of a CPU that follow one another, in tables of its own, and as many more that lie among others'.
+const OWN: usize = 40;
+const SHARED: usize = 24;
+/// Bytes between the first pages of two CPUs.
+const APART: u64 = 16 << 20;
+/// What each CPU does in a round.
+const STEPS: usize = 400;
+/// Steps between two quiescent states.
+const QUIET: usize = 16;
+
+/// What is mapped at a slot.
+#[derive(Clone, Copy)]
+struct Mapped {
+    frame: Frame,
+    tag: u64,
+    write: bool,
+}
+
+/// What a CPU has, and what it does with it.
+struct Hand<'g, 'a, M: Machine, G: Concurrent> {
+    ground: &'g Ground<'a, M, G>,
+    tables: &'g Tables<M, G>,
+    cpu: usize,
+    own: VirtRange,
+    shared: VirtRange,
+    slots: [Option<Mapped>; OWN + SHARED],
+    pool: Vec<Frame>,
+    tags: u64,
+}
+
+pub(crate) fn tables<M: Machine + Translated, G: Concurrent>(
+    ground: &Ground<'_, M, G>,
+) -> Result<(), String> {
+    ground.whole(|| {
+        let (own, shared) = (ground.part(2)?, ground.part(3)?);
+        ground.at_once(|worker| {
+            let mut hand = Hand::new(ground, worker.cpu, own, shared)?;
+            let mut large = Large::new(ground, page_at(hand.own, 8 << 20)?)?;
+            for step in 0..ground.rounds * STEPS {
+                if step.is_multiple_of(QUIET) {
+                    (ground.quiet)();
+                }
+                match worker.below(64) {
+                    0 => large.step(worker)?,
+                    _ => hand.step(worker)?,
+                }
+            }
+            large.end()?;
+            hand.end()
+        })?;
+        ground.on_first(|| {
+            ground.tables.prune(own).of("to prune")?.flush();
+            ground.tables.prune(shared).of("to prune")?.flush();
+            Ok(())
+        })
+    })
+}
+
+/// Tables that are shared: few, and all slots find room.
+fn shared_tables(cpus: usize) -> usize {
+    (SHARED * cpus).div_ceil(512).max(3)
+}
+
+/// So many bytes from where a range begins.
+fn page_at(range: VirtRange, bytes: u64) -> Outcome<VirtAddr> {
+    match range.start().checked_add(bytes) {
+        Some(at) => Ok(at),
+        None => seen(format!("{range:?} ends too soon")),
+    }
+}
+
+impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
+    fn new(
+        ground: &'g Ground<'a, M, G>,
+        cpu: usize,
+        own: VirtRange,
+        shared: VirtRange,
+    ) -> Outcome<Self> {
+        // What is one CPU's has a border of two tables in it.
+        let first = APART * cpu as u64 + PageSize::Size2M.bytes() - (OWN as u64 / 2) * 4096;
+        Ok(Hand {
+            ground,
+            tables: ground.tables,
+            cpu,
+            own: pages(page_at(own, first)?, OWN)?,
+            shared: pages(shared.start(), shared_tables(ground.cpus) * 512)?,
+            slots: [None; OWN + SHARED],
+            pool: take(ground.machine, OWN + SHARED, Owner::Kernel)?,
+            tags: 0,
+        })
+    }
+
+    /// Where a slot is. Those that are shared lie one beside those of others, in turns in each of the tables.
+    fn at(&self, slot: usize) -> VirtAddr {
+        let Some(slot) = slot.checked_sub(OWN) else { return page(self.own.start(), slot) };
+        let number = slot * self.ground.cpus + self.cpu;
+        let tables = shared_tables(self.ground.cpus);
+        page(self.shared.start(), number % tables * 512 + number / tables)
+    }
+
+    fn step(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
+        let slot = worker.below(self.slots.len());
+        match (self.slots[slot], worker.below(16)) {
+            (_, 0) => self.pay(worker.below(2), self.tables.prune(self.own).of("to prune")?),
+            (_, 1) => self.pay(worker.below(2), self.tables.prune(self.shared).of("to prune")?),
+            (_, 2) => self.unmap_some(worker)?,
+            (_, 3) => self.map_some(worker)?,
+            (None, _) => self.map(slot)?,
+            (Some(_), 4..8) => self.unmap(slot, worker.below(2))?,
+            (Some(was), 8..11) => self.protect(slot, was, !was.write, worker.below(2))?,
+            (Some(was), 11..13) if was.write => self.write(slot)?,
+            (Some(_), _) => {}
+        }
+        self.look(slot)?;
+        self.look(worker.below(self.slots.len()))
+    }
+
+    /// Pays what is owed, at once or as a debt.
+    fn pay(&self, how: usize, owed: Owed<'_, M, X86_64L4, G>) {
+        match how {
+            0 => owed.flush(),
+            _ => self.tables.pay(owed.defer()),
+        }
+    }
+
+    /// What a CPU can do at a slot is what is mapped there.
+    fn look(&self, slot: usize) -> Outcome {
+        let (machine, at) = (self.ground.machine, self.at(slot));
+        let Some(Mapped { frame, tag, write }) = self.slots[slot] else {
+            return is_absent(machine, at, format_args!("slot {slot}, which is unmapped"));
+        };
+        let what = format_args!("slot {slot}, which is mapped to frame {frame}");
+        is(machine, at, tag, what)?;
+        is(machine, word(at, 511), !tag, what)?;
+        frame_is(machine, frame, 0, tag, what)?;
+        if !write {
+            is_read_only(machine, word(at, 1), 0, what)?;
+        }
+        Ok(())
+    }
+
+    /// Writes to a page, which may be written, what it has from then on.
+    fn write(&mut self, slot: usize) -> Outcome {
+        self.tags += 1;
+        let tag = (self.cpu as u64) << 48 | (slot as u64) << 32 | self.tags;
+        let (machine, at) = (self.ground.machine, self.at(slot));
+        let what = format_args!("slot {slot}");
+        store(machine, at, tag, what)?;
+        store(machine, word(at, 511), !tag, what)?;
+        if let Some(mapped) = &mut self.slots[slot] {
+            mapped.tag = tag;
+        }
+        Ok(())
+    }
+
+    fn map(&mut self, slot: usize) -> Outcome {
+        let Some(frame) = self.pool.pop() else { return seen("frames are missing".into()) };
+        let range = pages(self.at(slot), 1)?;
+        self.ground.machine.hand_out(None, range);
+        self.tables.map(range, frame, Attrs::KERNEL_RW).of("to map a page")?;
+        self.slots[slot] = Some(Mapped { frame, tag: 0, write: true });
+        self.write(slot)
+    }
+
+    /// Maps pages that follow one another, as far as nothing is there.
+    fn map_some(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
+        let first = worker.below(OWN);
+        let free = self.slots[first..OWN].iter().take_while(|slot| slot.is_none()).count();
+        let frames = self.pool.split_off(self.pool.len() - free.min(self.pool.len()));
+        if frames.is_empty() {
+            return Ok(());
+        }
+        let at = self.at(first);
+        self.ground.machine.hand_out(None, pages(at, frames.len())?);
+        self.tables.map_frames(at, &frames, Attrs::KERNEL_RW).of("to map pages")?;
+        for (slot, frame) in (first..).zip(frames) {
+            self.slots[slot] = Some(Mapped { frame, tag: 0, write: true });
+            self.write(slot)?;
+        }
+        Ok(())
+    }
+
+    fn protect(&mut self, slot: usize, was: Mapped, write: bool, how: usize) -> Outcome {
+        let rights = if write { Flags::READ | Flags::WRITE } else { Flags::READ };
+        let range = pages(self.at(slot), 1)?;
+        self.pay(how, self.tables.protect(range, rights).of("to change what a page allows")?);
+        self.slots[slot] = Some(Mapped { write, ..was });
+        if write { self.write(slot) } else { Ok(()) }
+    }
+
+    fn unmap(&mut self, slot: usize, how: usize) -> Outcome {
+        self.unmap_range(slot, 1, how)
+    }
+
+    /// Unmaps pages that follow one another, with the holes between them.
+    fn unmap_some(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
+        let first = worker.below(OWN);
+        let count = 1 + worker.below(OWN - first);
+        self.unmap_range(first, count, worker.below(2))
+    }
+
+    fn unmap_range(&mut self, first: usize, count: usize, how: usize) -> Outcome {
+        let (range, mut gone) = (pages(self.at(first), count)?, Vec::with_capacity(count));
+        let owed = self.tables.unmap(range, |was| gone.push(was)).of("to unmap")?;
+        self.pay(how, owed);
+        let mut gone = gone.into_iter();
+        for slot in first..first + count {
+            let Some(Mapped { frame, write, .. }) = self.slots[slot].take() else { continue };
+            let marked = Flags::READ | Flags::ACCESSED | Flags::DIRTY;
+            let right = gone.next().is_some_and(|was| {
+                let flags = was.attrs.flags;
+                (was.page, was.frame, flags.contains(Flags::WRITE)) == (self.at(slot), frame, write)
+                    && flags.contains(marked)
+            });
+            if !right {
+                return seen(format!(
+                    "slot {slot}, mapped to frame {frame} and written, was not unmapped as that"
+                ));
+            }
+            self.pool.push(frame);
+            self.look(slot)?;
+        }
+        match gone.next() {
+            None => Ok(()),
+            Some(was) => seen(format!("{was:?} was unmapped, and was not mapped")),
+        }
+    }
+
+    /// Unmaps everything, and gives the frames back.
+    fn end(&mut self) -> Outcome {
+        for slot in 0..self.slots.len() {
+            self.look(slot)?;
+            if self.slots[slot].is_some() {
+                self.unmap(slot, 0)?;
+            }
+        }
+        give(self.ground.machine, &self.pool)
+    }
+}

@@ -1,0 +1,102 @@
+//! A large page of each CPU: mapped whole, used, split, changed in pieces.
+
+use crate::crew::{Outcome, Told, Worker, seen};
+use crate::ground::{Ground, page, pages};
+use crate::sight::{frame_is, is, is_absent, is_read_only, store};
+use alloc::format;
+use grace::Concurrent;
+use machine::{Frame, FrameError, Machine, Owner, PageSize, Place, Translated, VirtAddr};
+use paging::{Attrs, Flags};
+
+/// Pieces that are looked at.
+const PIECES: usize = 12;
+
+/// A block for a large page, and where it is mapped.
+pub(super) struct Large<'g, 'a, M: Machine, G: Concurrent> {
+    ground: &'g Ground<'a, M, G>,
+    at: VirtAddr,
+    /// `None` where there is none to be had.
+    block: Option<Frame>,
+    tags: u64,
+}
+
+impl<'g, 'a, M: Machine + Translated, G: Concurrent> Large<'g, 'a, M, G> {
+    pub(super) fn new(ground: &'g Ground<'a, M, G>, near: VirtAddr) -> Outcome<Self> {
+        let (machine, size) = (ground.machine, PageSize::Size2M);
+        let block = match machine.alloc(size.order(), Place::Local) {
+            Ok(block) => Some(block),
+            Err(FrameError::OutOfFrames { .. } | FrameError::TooLarge { .. }) => None,
+            Err(error) => return seen(format!("to take a large block: {error}")),
+        };
+        if let Some(block) = block {
+            // SAFETY: it was just allocated, and it is true.
+            unsafe { machine.set_owner(block, Owner::Kernel) }.of("to say what a frame is for")?;
+        }
+        Ok(Large { ground, at: near.align_down(size), block, tags: 0 })
+    }
+
+    pub(super) fn step(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
+        let Some(block) = self.block else { return Ok(()) };
+        let (machine, tables) = (self.ground.machine, self.ground.tables);
+        let count = PageSize::Size2M.frames() as usize;
+        let whole = pages(self.at, count)?;
+        self.tags += 1;
+        let tag = |number: usize| 0x1a46_0000_0000_0000 | self.tags << 16 | number as u64;
+        let mut pieces = [0; PIECES];
+        pieces.fill_with(|| worker.below(count));
+
+        machine.hand_out(None, whole);
+        tables.map(whole, block, Attrs::KERNEL_RW).of("to map a large page")?;
+        let size = tables.walk(&G::pin()).get(self.at).map(|mapping| mapping.size);
+        if size != Some(PageSize::Size2M.min(tables.paging().largest())) {
+            return seen(format!("a block of 2 MiB at {} was mapped as {size:?}", self.at));
+        }
+        for number in pieces {
+            store(machine, page(self.at, number), tag(number), format_args!("a large page"))?;
+        }
+
+        let (one, other) = (pieces[0], pieces[1]);
+        let at = |number| page(self.at, number);
+        tables.split(at(one), PageSize::Size4K).of("to split a large page")?.flush();
+        let all_are = |what: &str| {
+            pieces.into_iter().try_for_each(|number| {
+                let what = format_args!("piece {number} of a large page, {what}");
+                let frame = block.checked_add(number as u64).unwrap_or(block);
+                frame_is(machine, frame, 0, tag(number), what)?;
+                is(machine, at(number), tag(number), what)
+            })
+        };
+        all_are("split")?;
+        tables.protect(pages(at(one), 1)?, Flags::READ).of("to protect a piece")?.flush();
+        is_read_only(machine, at(one), 0, format_args!("piece {one} of a large page, protected"))?;
+        all_are("one of them protected")?;
+
+        tables.unmap(pages(at(one), 1)?, |_| ()).of("to unmap a piece")?.flush();
+        is_absent(machine, at(one), format_args!("piece {one} of a large page, unmapped"))?;
+        if other != one {
+            let what = format_args!("piece {other} of a large page, of which {one} is unmapped");
+            is(machine, at(other), tag(other), what)?;
+        }
+        let mut left = 0;
+        tables.unmap(whole, |_| left += 1).of("to unmap the pieces")?.flush();
+        if left != count - 1 {
+            return seen(format!("of {count} pieces but one {left} were unmapped"));
+        }
+        for number in pieces {
+            is_absent(
+                machine,
+                at(number),
+                format_args!("piece {number} of a large page, unmapped"),
+            )?;
+        }
+        // The next large page takes the place of the table.
+        tables.prune(whole).of("to prune")?.flush();
+        Ok(())
+    }
+
+    pub(super) fn end(self) -> Outcome {
+        let Some(block) = self.block else { return Ok(()) };
+        // SAFETY: it is ours, and nothing leads to it any more.
+        unsafe { self.ground.machine.release(block) }.map(drop).of("to give a large block back")
+    }
+}
