@@ -1,7 +1,10 @@
 //! The command line, and the help that teaches it.
 
+mod boot;
+
 use std::{ffi::OsString, num::NonZeroU32, path::PathBuf};
 
+pub(crate) use boot::{Boot, Counting, Machine, Task, Trials};
 use clap::{Args, Parser, Subcommand};
 
 /// Runs real programs on Samara's own address spaces, and compares every step with the Linux kernel.
@@ -15,6 +18,7 @@ Examples:
   samara trace --record a.vmtrace -- make     and keep a recording
   samara replay a.vmtrace                     run the recording again
   samara bench gup quicklist                  measure, beside what was replaced
+  samara boot test                            run the trials of the kernel, in QEMU
 "
 )]
 pub(crate) struct Arguments {
@@ -67,6 +71,9 @@ Examples:
 Exit code: 0 if all was measured, whether or not targets are met; 2 if not.
 ")]
     Bench(Bench),
+    /// Boot a small kernel on Samara in QEMU: try and measure it on page tables that a processor walks
+    #[command(after_help = boot::HELP)]
+    Boot(Boot),
 }
 
 #[derive(Args, Debug)]

@@ -1,6 +1,7 @@
 //! The `samara` command.
 
 mod bench;
+mod boot;
 mod cli;
 mod replay;
 mod trace_command;
@@ -17,6 +18,7 @@ fn main() -> ExitCode {
         cli::Command::Trace(options) => trace_command::run(&options),
         cli::Command::Replay(options) => replay::run(&options),
         cli::Command::Bench(options) => bench::run(&options),
+        cli::Command::Boot(options) => boot::run(&options),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `samara bench`: the experiments, on threads of this host.
 
 mod host;
-mod output;
+pub(crate) mod output;
 
 use crate::cli::{self, Experiment};
 use crate::complain;

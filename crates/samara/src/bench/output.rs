@@ -6,14 +6,14 @@ use std::io::{self, Write};
 use std::path::Path;
 
 /// Where the JSON lines go.
-pub(super) enum Lines<'a> {
+pub(crate) enum Lines<'a> {
     Nowhere,
     Stdout,
     File(File, &'a Path),
 }
 
 /// Before anything is measured: that takes minutes.
-pub(super) fn open(json: Option<&Path>) -> Result<Lines<'_>, String> {
+pub(crate) fn open(json: Option<&Path>) -> Result<Lines<'_>, String> {
     match json {
         None => Ok(Lines::Nowhere),
         Some(path) if path == Path::new("-") => Ok(Lines::Stdout),

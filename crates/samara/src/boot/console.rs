@@ -1,0 +1,115 @@
+//! What comes from the kernel's serial port, line for line.
+//!
+//! A line that begins with [`RECORD`] is for programs, and goes where the JSON lines go, without that character. All others are
+//! for people. Bytes stay as they are, but for carriage returns, which a serial line has and a file has not. A record
+//! that a panic has cut short goes on with what the panic says, and is no JSON: people get it.
+
+use super::backtrace::Backtraces;
+use crate::bench::output::Lines;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Record separator, as RFC 7464 begins JSON texts with.
+const RECORD: u8 = 0x1e;
+
+/// Where lines go.
+pub(super) struct Console<'a> {
+    people: Sink<'a>,
+    programs: Option<Sink<'a>>,
+    backtraces: Backtraces<'a>,
+}
+
+/// One place, and what to call it when it fails.
+struct Sink<'a> {
+    out: Box<dyn Write + 'a>,
+    name: String,
+}
+
+impl Sink<'_> {
+    /// In one piece, so that a reader has whole lines.
+    fn line(&mut self, line: &[u8]) -> Result<(), String> {
+        let written = self.out.write_all(&[line, b"\n"].concat()).and_then(|()| self.out.flush());
+        written.map_err(|error| format!("cannot write {}: {error}", self.name))
+    }
+}
+
+impl<'a> Console<'a> {
+    /// `elf` is what runs, for the names of its functions.
+    pub(super) fn new(json: Lines<'a>, elf: &'a Path) -> Console<'a> {
+        let stdout = || Sink { out: Box::new(io::stdout()), name: "to standard output".into() };
+        let (people, programs) = match json {
+            Lines::Nowhere => (stdout(), None),
+            Lines::File(file, path) => {
+                (stdout(), Some(Sink { out: Box::new(file), name: path.display().to_string() }))
+            }
+            Lines::Stdout => {
+                let stderr = Sink { out: Box::new(io::stderr()), name: "to standard error".into() };
+                (stderr, Some(stdout()))
+            }
+        };
+        Console { people, programs, backtraces: Backtraces::new(elf) }
+    }
+
+    /// # Errors
+    /// It cannot be written.
+    pub(super) fn line(&mut self, line: &[u8]) -> Result<(), String> {
+        let line: Vec<u8> = line.iter().copied().filter(|byte| !b"\r\n".contains(byte)).collect();
+        if let Some(record) = line.strip_prefix(&[RECORD])
+            && serde_json::from_slice::<serde_json::Value>(record).is_ok()
+        {
+            return self.programs.as_mut().map_or(Ok(()), |programs| programs.line(record));
+        }
+        self.people.line(&line)?;
+        for frame in self.backtraces.of(&String::from_utf8_lossy(&line)) {
+            self.people.line(frame.as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_for_programs_are_taken_out() {
+        let (mut people, mut programs) = (Vec::new(), Vec::new());
+        let sink = |out| Sink { out: Box::new(out), name: String::new() };
+        let mut console = Console {
+            people: sink(&mut people),
+            programs: Some(sink(&mut programs)),
+            backtraces: Backtraces::new(Path::new("/nowhere")),
+        };
+        let long = vec![b'x'; 1 << 20];
+        let lines: [&[u8]; 7] = [
+            b"found 2 CPUs\r\n",
+            b"\x1e{\"value\":1}\r\n",
+            b"\n",
+            b"\xff\x1e{}\n",
+            &long,
+            b"\x1e{\"value\":PANIC on cpu0\n",
+            b"cut sho",
+        ];
+        for line in lines {
+            console.line(line).unwrap();
+        }
+        drop(console);
+        let expected = [
+            b"found 2 CPUs\n\n\xff\x1e{}\n".as_slice(),
+            &long,
+            b"\n\x1e{\"value\":PANIC on cpu0\ncut sho\n",
+        ]
+        .concat();
+        assert!(people == expected, "{}", String::from_utf8_lossy(&people[..40]));
+        assert_eq!(programs, b"{\"value\":1}\n");
+    }
+
+    #[test]
+    fn a_place_that_is_full_is_named() {
+        let full = std::fs::File::create("/dev/full").unwrap();
+        let mut console =
+            Console::new(Lines::File(full, Path::new("a.jsonl")), Path::new("/nowhere"));
+        let error = console.line(b"\x1e{}").unwrap_err();
+        assert!(error.contains("cannot write a.jsonl"), "{error}");
+    }
+}

@@ -1,0 +1,84 @@
+//! Builds the kernel. It is a package apart, for another target, with a target directory of its own.
+
+use std::env;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+pub(super) const TARGET: &str = "x86_64-unknown-none";
+
+/// What a build for this host was given: the kernel's own settings decide.
+const NOT_OURS: [&str; 5] = [
+    "RUSTFLAGS",
+    "CARGO_ENCODED_RUSTFLAGS",
+    "CARGO_BUILD_RUSTFLAGS",
+    "CARGO_BUILD_TARGET",
+    "CARGO_TARGET_X86_64_UNKNOWN_NONE_RUSTFLAGS",
+];
+
+/// The checkout that this program was built from.
+pub(super) fn checkout() -> PathBuf {
+    // crates/samara
+    let mut path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    path.pop();
+    path.pop();
+    path
+}
+
+/// # Errors
+/// There is no checkout any more, or the build failed; what cargo said went to standard error.
+pub(super) fn build() -> Result<PathBuf, String> {
+    let checkout = checkout();
+    let home = checkout.join("kernel");
+    if !home.join("Cargo.toml").is_file() {
+        let home = home.display();
+        return Err(format!(
+            "there is no kernel in {home}: boot works from a checkout, with cargo run"
+        ));
+    }
+    let target = env::var_os("CARGO_TARGET_DIR").map_or(checkout.join("target"), PathBuf::from);
+    let target = std::path::absolute(target.join("kernel"))
+        .map_err(|error| format!("the target directory: {error}"))?;
+    let mut build = command(&home, &target);
+    let text = format!("{build:?}");
+    // A progress that nobody reads is no reason to stop.
+    let _ = writeln!(io::stderr(), "building the kernel");
+    // On a terminal cargo shows how far it is; elsewhere only errors are worth lines.
+    let shown = io::stderr().is_terminal();
+    build.stderr(if shown { Stdio::inherit() } else { Stdio::piped() });
+    let output =
+        build.output().map_err(|error| format!("cargo does not start: {error}: {text}"))?;
+    if !output.status.success() {
+        let _ = io::stderr().write_all(&output.stderr);
+        return Err(format!("the kernel's build failed ({}): {text}", output.status));
+    }
+    executable(&output.stdout).ok_or(format!("the build made no kernel: {text}"))
+}
+
+fn command(home: &Path, target: &Path) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command
+        // Cargo reads the settings of the directory it is in, not of the package.
+        .current_dir(home)
+        .args(["build", "--release", "--target", TARGET])
+        .args(["--message-format", "json-render-diagnostics", "--target-dir"])
+        .arg(target);
+    for name in NOT_OURS {
+        command.env_remove(name);
+    }
+    for (name, _) in env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"CARGO_PROFILE_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// The program that a build made: the last of which its messages tell.
+fn executable(messages: &[u8]) -> Option<PathBuf> {
+    String::from_utf8_lossy(messages)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .next_back()
+}

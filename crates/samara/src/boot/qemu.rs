@@ -1,0 +1,176 @@
+//! The command line of QEMU, and that of the kernel in it.
+
+use crate::cli::{Boot, Counting, Machine, Task, Trials};
+use clap::ValueEnum;
+use std::path::Path;
+use std::process::Command;
+
+pub(super) const PROGRAM: &str = "qemu-system-x86_64";
+
+/// A machine of what the kernel needs and no more, without a display, whose serial port is standard output.
+pub(super) fn command(options: &Boot, elf: &Path, words: &str) -> Command {
+    let machine = match options.machine {
+        Machine::Microvm => "microvm",
+        Machine::Q35 => "q35",
+    };
+    let mut command = Command::new(PROGRAM);
+    command.args(["-M", machine, "-cpu", "max"]);
+    // KVM opens on some machines and then hangs; and only a processor that is emulated can count.
+    match counts(options) {
+        // Each instruction is a nanosecond, and waiting takes none of the host's time.
+        true => command.args(["-icount", "shift=0,sleep=off", "-accel", "tcg,thread=single"]),
+        false => command.args(["-accel", "tcg,thread=multi"]),
+    };
+    command
+        .args(["-smp", &options.cpus.to_string(), "-m", &options.memory])
+        .args(["-nodefaults", "-no-user-config", "-display", "none"])
+        // A fault while a fault is handled ends it, instead of starting over for ever.
+        .arg("-no-reboot")
+        .args(["-serial", "stdio", "-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"])
+        .arg("-kernel")
+        .arg(elf)
+        .args(["-append", words]);
+    command
+}
+
+fn counts(options: &Boot) -> bool {
+    matches!(&options.task, Some(Task::Bench(bench)) if bench.count)
+}
+
+/// The kernel's command line: words between spaces.
+///
+/// # Errors
+/// An experiment on more CPUs than the machine has.
+pub(super) fn words(options: &Boot) -> Result<String, String> {
+    let mut words = match &options.task {
+        None => Vec::new(),
+        Some(Task::Test(trials)) => test(trials),
+        Some(Task::Bench(bench)) => experiments(bench, options.cpus)?,
+    };
+    words.extend(options.append.clone());
+    Ok(words.join(" "))
+}
+
+fn test(trials: &Trials) -> Vec<String> {
+    let mut words = vec!["test".to_string()];
+    words.extend(trials.names.iter().cloned());
+    words.extend(trials.seed.map(|seed| format!("seed={seed}")));
+    words.extend(trials.rounds.map(|rounds| format!("rounds={rounds}")));
+    words
+}
+
+fn experiments(bench: &Counting, cpus: u8) -> Result<Vec<String>, String> {
+    let powers = || (0..8).map(|power| 1 << power).filter(|count| *count <= cpus);
+    let counts: Vec<u8> = match bench.cpu_counts.is_empty() {
+        true => powers().collect(),
+        false => bench.cpu_counts.clone(),
+    };
+    if let Some(count) = counts.iter().find(|count| **count > cpus) {
+        return Err(format!(
+            "the machine has too few CPUs for --cpu-counts {count}: --cpus {count}"
+        ));
+    }
+    let counts: Vec<_> = counts.iter().map(u8::to_string).collect();
+    let mut words = vec!["bench".to_string()];
+    words.extend(bench.experiments.iter().map(name));
+    words.push(format!("effort={}", name(&bench.effort)));
+    words.push(format!("cpus={}", counts.join(",")));
+    if bench.count {
+        words.push("count".into());
+    }
+    Ok(words)
+}
+
+/// As the command line calls it.
+fn name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().into())
+}
+
+/// A command as a shell takes it.
+pub(super) fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(|word| quoted(&word.to_string_lossy())).collect();
+    words.join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=,./+:".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.into(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Arguments, Command as Subcommand};
+    use clap::Parser;
+
+    fn boot(line: &str) -> Boot {
+        let line = ["samara", "boot"].into_iter().chain(line.split_whitespace());
+        match Arguments::try_parse_from(line).unwrap().command {
+            Subcommand::Boot(boot) => boot,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn line(arguments: &str) -> String {
+        let options = boot(arguments);
+        let words = words(&options).unwrap();
+        shown(&command(&options, Path::new("/k e/kernel"), &words))
+    }
+
+    #[test]
+    fn a_machine_of_the_least_is_the_default() {
+        assert_eq!(
+            line(""),
+            "qemu-system-x86_64 -M microvm -cpu max -accel tcg,thread=multi -smp 2 -m 1G -nodefaults \
+             -no-user-config -display none -no-reboot -serial stdio \
+             -device isa-debug-exit,iobase=0xf4,iosize=0x04 -kernel '/k e/kernel' -append ''"
+        );
+        let other = line("--cpus 8 --memory 512M --machine q35");
+        assert!(other.contains("-M q35 ") && other.contains("-smp 8 -m 512M "), "{other}");
+    }
+
+    #[test]
+    fn the_kernel_gets_words() {
+        let words = |line: &str| words(&boot(line));
+        let is = |line: &str, expected: &str| assert_eq!(words(line), Ok(expected.into()));
+        is("test", "test");
+        is("test pins --seed 7 vmap --rounds 3", "test pins vmap seed=7 rounds=3");
+        is("--append panic", "panic");
+        is("test --cpus 4 --append panic", "test panic");
+        is("bench", "bench effort=quick cpus=1,2");
+        is("--cpus 7 bench gup vmallocinfo", "bench gup vmallocinfo effort=quick cpus=1,2,4");
+        is("bench --cpus 64 --effort full", "bench effort=full cpus=1,2,4,8,16,32,64");
+        is("--cpus 8 bench --cpu-counts 3,8 --count", "bench effort=quick cpus=3,8 count");
+        let few = words("bench --cpu-counts 1,4").unwrap_err();
+        assert!(few.contains("--cpus 4"), "{few}");
+    }
+
+    #[test]
+    fn a_machine_that_counts_has_one_thread() {
+        let counting = line("bench --count");
+        let expected = "-icount shift=0,sleep=off -accel tcg,thread=single ";
+        assert!(counting.contains(expected) && !counting.contains("multi"), "{counting}");
+        assert!(!line("bench").contains("icount"));
+    }
+
+    #[test]
+    fn what_no_machine_or_kernel_takes_is_an_error() {
+        let wrong: [&[&str]; 7] = [
+            &["--cpus", "0"],
+            &["--memory", "1"],
+            &["--memory", "0G"],
+            &["--memory", "1G,slots=2"],
+            &["test", "two words"],
+            &["test", "seed=1"],
+            &["bench", "gupp"],
+        ];
+        for arguments in wrong {
+            let line = ["samara", "boot"].iter().chain(arguments);
+            assert!(Arguments::try_parse_from(line).is_err(), "{arguments:?}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Runs QEMU: its lines as they come, and its end.
+
+use super::ending::Ended;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use nix::unistd::{getpid, getppid};
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Lines that wait for us; then QEMU waits.
+const WAITING: usize = 64;
+/// Between two looks whether it has ended, when it says nothing any more.
+const PAUSE: Duration = Duration::from_millis(5);
+/// For the last words of one that was ended.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Calls `line` with each line of standard output, and waits for the end, no longer than `limit`. An error of `line` ends it too.
+/// Standard error stays ours.
+///
+/// # Errors
+/// It does not start, or `line`'s error.
+pub(super) fn run(
+    mut command: Command,
+    limit: Option<Duration>,
+    mut line: impl FnMut(&[u8]) -> Result<(), String>,
+) -> Result<Ended, String> {
+    // Nobody types to the kernel; and a shell's script that is our standard input is not QEMU's to read.
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    end_with_us(&mut command);
+    let program = command.get_program().display().to_string();
+    let failed = |error| format!("{program} does not run: {error}");
+    let end = limit.and_then(|limit| Instant::now().checked_add(limit));
+    let mut child = command.spawn().map_err(failed)?;
+    let (sender, lines) = sync_channel(WAITING);
+    let output = child.stdout.take();
+    thread::spawn(move || read(output, sender));
+    let mut told = Ok(());
+    let ended = loop {
+        match next(&lines, end) {
+            Ok(text) => {
+                told = line(&text);
+                if told.is_err() {
+                    break None;
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => break None,
+            Err(RecvTimeoutError::Disconnected) => break wait(&mut child, end).map_err(failed)?,
+        }
+    };
+    if let Some(status) = ended {
+        return Ok(how(status));
+    }
+    child.kill().and_then(|()| child.wait()).map_err(failed)?;
+    told?;
+    let last = Instant::now() + LAST_WORDS;
+    while let Ok(text) = next(&lines, Some(last)) {
+        line(&text)?;
+    }
+    Ok(Ended::TimedOut)
+}
+
+/// Whatever ends us ends QEMU, which could run for ever: an interrupt, a signal to us alone, a panic.
+fn end_with_us(command: &mut Command) {
+    let us = getpid();
+    let before = move || {
+        // Sent when the thread that starts it ends: the main one, with us.
+        set_pdeathsig(Signal::SIGKILL)?;
+        // We may have ended before that call, and then nothing is sent any more.
+        match getppid() == us {
+            true => Ok(()),
+            false => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    };
+    // SAFETY: between fork and execve it makes two system calls, and neither allocates nor takes a lock.
+    unsafe { command.pre_exec(before) };
+}
+
+/// Sends each line, and what is left without an end.
+fn read(output: Option<ChildStdout>, lines: SyncSender<Vec<u8>>) {
+    let Some(output) = output else { return };
+    let mut output = BufReader::new(output);
+    loop {
+        let mut line = Vec::new();
+        match output.read_until(b'\n', &mut line) {
+            // A pipe that cannot be read has ended; its QEMU tells why.
+            Ok(0) | Err(_) => return,
+            Ok(_) if lines.send(line).is_err() => return,
+            Ok(_) => {}
+        }
+    }
+}
+
+fn next(lines: &Receiver<Vec<u8>>, end: Option<Instant>) -> Result<Vec<u8>, RecvTimeoutError> {
+    match end {
+        Some(end) => lines.recv_timeout(end.saturating_duration_since(Instant::now())),
+        None => lines.recv().map_err(|_| RecvTimeoutError::Disconnected),
+    }
+}
+
+/// Nothing if it has not ended until then.
+fn wait(child: &mut Child, end: Option<Instant>) -> io::Result<Option<ExitStatus>> {
+    let Some(end) = end else { return child.wait().map(Some) };
+    loop {
+        let status = child.try_wait()?;
+        if status.is_some() || Instant::now() >= end {
+            return Ok(status);
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+fn how(status: ExitStatus) -> Ended {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Ended::Code(code),
+        (None, signal) => Ended::Signal(signal.unwrap_or_default()),
+    }
+}

@@ -1,0 +1,129 @@
+//! The command line of `samara boot`. Options of the machine may stand before or after what it is to do.
+
+use super::{Effort, Experiment};
+use clap::{Args, Subcommand, ValueEnum, value_parser};
+use std::num::{NonZeroU32, NonZeroU64};
+use std::path::PathBuf;
+
+pub(super) const HELP: &str = "\
+The kernel is built from this checkout and runs in QEMU, on as many virtual CPUs as are wanted. What it says goes
+to standard output as it is said, progress to standard error.
+
+Examples:
+  samara boot                                 does it boot here? What does it find?
+  samara boot test                            all trials
+  samara boot --cpus 8 test stale --seed 7    one of them, on eight CPUs, with the order that a failure told
+  samara boot --machine q35 --memory 4G test  on a PC with firmware tables, in more memory
+  samara boot bench gup --effort quick        an experiment on a real page-table walker
+  samara boot bench --count --json - vmap     the same from run to run: time counts instructions
+
+Exit code: 0 if all is well, 1 if a trial failed, 2 if the kernel could not be built or run or does not know a word,
+101 if it panicked or reset itself, 124 if --timeout ended it.
+";
+
+#[derive(Args, Debug)]
+pub(crate) struct Boot {
+    /// Virtual CPUs
+    #[arg(long, global = true, value_name = "N", default_value_t = 2, value_parser = value_parser!(u8).range(1..=64))]
+    pub(crate) cpus: u8,
+
+    /// Memory of the machine: 512M, 2G
+    #[arg(long, global = true, value_name = "SIZE", default_value = "1G", value_parser = memory)]
+    pub(crate) memory: String,
+
+    /// The machine that QEMU makes
+    #[arg(long, global = true, value_enum, default_value_t = Machine::Microvm)]
+    pub(crate) machine: Machine,
+
+    /// End it after so many seconds [default: never]
+    #[arg(long, global = true, value_name = "SECONDS")]
+    pub(crate) timeout: Option<NonZeroU32>,
+
+    /// More words for the kernel's command line
+    #[arg(long, global = true, hide = true, value_name = "WORDS")]
+    pub(crate) append: Option<String>,
+
+    /// Boot this ELF file instead of building the kernel
+    #[arg(long, global = true, hide = true, value_name = "FILE")]
+    pub(crate) kernel: Option<PathBuf>,
+
+    #[command(subcommand)]
+    pub(crate) task: Option<Task>,
+}
+
+/// What the kernel does once it has booted.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Task {
+    /// Run trials of the kernel's memory on this machine
+    Test(Trials),
+    /// Run the experiments of `samara bench` on this machine
+    #[command(after_help = "\
+With --count QEMU runs one CPU at a time and each instruction takes a nanosecond: times are then numbers of
+instructions, waiting included, and the same from run to run.
+")]
+    Bench(Counting),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Trials {
+    /// Which [default: all]
+    #[arg(value_name = "TRIAL", value_parser = word)]
+    pub(crate) names: Vec<String>,
+
+    /// Where random choices begin
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+
+    /// How often each is repeated
+    #[arg(long, value_name = "N")]
+    pub(crate) rounds: Option<NonZeroU64>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Counting {
+    /// What to measure [default: all]
+    #[arg(value_name = "EXPERIMENT", value_enum)]
+    pub(crate) experiments: Vec<Experiment>,
+
+    /// How much is measured
+    #[arg(long, value_enum, default_value_t = Effort::Quick)]
+    pub(crate) effort: Effort,
+
+    /// The numbers of CPUs that take part [default: powers of two up to --cpus]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = value_parser!(u8).range(1..=64))]
+    pub(crate) cpu_counts: Vec<u8>,
+
+    /// Write figures and targets to FILE as JSON lines; - for standard output, all else to standard error
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Count instructions instead of time
+    #[arg(long)]
+    pub(crate) count: bool,
+}
+
+/// A machine that QEMU makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Machine {
+    /// The least there is: boots quickest
+    Microvm,
+    /// A PC with firmware and its tables
+    Q35,
+}
+
+/// What QEMU's `-m` takes, with its unit.
+fn memory(text: &str) -> Result<String, String> {
+    let number = text.strip_suffix(['M', 'G']).and_then(|number| number.parse::<u32>().ok());
+    match number {
+        Some(1..) => Ok(text.into()),
+        _ => Err("a number of megabytes or gigabytes is wanted, as 512M or 2G".into()),
+    }
+}
+
+/// The kernel's command line is words between spaces; one with `=` is a setting.
+fn word(text: &str) -> Result<String, String> {
+    match text.contains(|c: char| !(c.is_ascii_graphic()) || c == '=') || text.is_empty() {
+        false => Ok(text.into()),
+        true => Err("a name without spaces is wanted".into()),
+    }
+}

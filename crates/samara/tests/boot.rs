@@ -1,0 +1,219 @@
+//! `samara boot` around a QEMU that is a shell script: what it is given, what becomes of its lines, how it ends. The real one
+//! boots the kernel in `./check boot`.
+
+use std::env;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// An empty directory for one test.
+fn directory(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("boot").join(name);
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
+fn script(directory: &Path, name: &str, text: &str) {
+    let path = directory.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// `samara boot` with that script for a QEMU, and a kernel that is not built.
+fn boot(directory: &Path, qemu: &str, arguments: &[&str]) -> Command {
+    boot_file(directory, qemu, "/nowhere/kernel", arguments)
+}
+
+fn boot_file(directory: &Path, qemu: &str, kernel: &str, arguments: &[&str]) -> Command {
+    script(directory, "qemu-system-x86_64", qemu);
+    let path = env::var("PATH").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_samara"));
+    command.env("PATH", format!("{}:{path}", directory.display()));
+    command.args(["boot", "--kernel", kernel]).args(arguments);
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Exit code, standard output, standard error.
+fn told(output: Output) -> (Option<i32>, String, String) {
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+fn run(name: &str, qemu: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
+    told(boot(&directory(name), qemu, arguments).output().unwrap())
+}
+
+#[test]
+fn the_way_it_ends_is_the_exit_code() {
+    let endings = [
+        ("exit 33", 0, ""),
+        ("exit 35", 1, "a trial failed"),
+        ("exit 37", 2, "command line"),
+        ("exit 39", 101, "panicked"),
+        ("exit 0", 101, "reset itself"),
+        ("echo no such option >&2; exit 1", 2, "no such option\nsamara: QEMU ended with code 1"),
+        ("kill -KILL $$", 2, "signal 9"),
+    ];
+    for (qemu, code, why) in endings {
+        let (ended, out, err) = run("ending", &format!("echo booted; {qemu}"), &[]);
+        assert_eq!((ended, out.as_str()), (Some(code), "booted\n"), "{qemu}: {err}");
+        assert!(err.contains(why), "{why} in {err}");
+        assert_eq!(err.contains("samara: "), code != 0, "{err}");
+    }
+}
+
+#[test]
+fn qemu_gets_the_machine_and_the_words_but_not_our_input() {
+    let directory = directory("words");
+    let qemu = r#"cat; for word; do echo "<$word>"; done; exit 33"#;
+    let arguments = ["--cpus", "3", "test", "pins", "--seed", "7", "--machine", "q35"];
+    let mut command = boot(&directory, qemu, &arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut samara = command.spawn().unwrap();
+    // It may be gone before it could read this.
+    let _ = samara.stdin.take().unwrap().write_all(b"typed\n");
+    let (code, out, err) = told(samara.wait_with_output().unwrap());
+    assert_eq!(code, Some(0), "{err}");
+    for pair in ["<-M>\n<q35>", "<-smp>\n<3>", "<-kernel>\n</nowhere/kernel>"] {
+        assert!(out.contains(pair), "{pair} in {out}");
+    }
+    assert!(out.ends_with("<-append>\n<test pins seed=7>\n") && !out.contains("typed"), "{out}");
+    assert!(err.contains("-append 'test pins seed=7'"), "{err}");
+}
+
+#[test]
+fn lines_for_programs_go_to_their_file() {
+    let lines = r#"printf 'one\r\n\036{"value":1}\r\ntwo \377\n\036{"value":2}\nlast'; exit 33"#;
+    let people = "one\ntwo \u{fffd}\nlast\n";
+    let programs = "{\"value\":1}\n{\"value\":2}\n";
+    let (code, out, err) = run("nowhere", lines, &["bench"]);
+    assert_eq!((code, out.as_str()), (Some(0), people), "{err}");
+
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("boot.jsonl");
+    let (code, out, err) = run("file", lines, &["bench", "--json", file.to_str().unwrap()]);
+    assert_eq!((code, out.as_str()), (Some(0), people), "{err}");
+    assert_eq!(fs::read_to_string(file).unwrap(), programs);
+
+    let (code, out, err) = run("stdout", lines, &["bench", "--json", "-"]);
+    assert_eq!((code, out.as_str()), (Some(0), programs), "{err}");
+    assert!(err.ends_with(people), "{err}");
+}
+
+#[test]
+fn what_cannot_be_written_is_told_and_ends_it() {
+    let qemu = "echo ran; exec sleep 1000";
+    let (code, out, err) = run("unwritten", qemu, &["bench", "--json", "/nowhere/at/all"]);
+    assert_eq!((code, out.as_str()), (Some(2), ""), "{err}");
+    assert!(err.contains("cannot write /nowhere/at/all"), "{err}");
+
+    let directory = directory("full");
+    let mut command = boot(&directory, qemu, &[]);
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let (code, _, err) = told(command.stdout(full).stderr(Stdio::piped()).output().unwrap());
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.contains("cannot write to standard output"), "{err}");
+}
+
+#[test]
+fn a_time_limit_ends_it_with_its_last_words() {
+    let qemu = "echo begun; printf 'and then'; exec sleep 1000";
+    let (code, out, err) = run("limit", qemu, &["--timeout", "1", "test"]);
+    assert_eq!((code, out.as_str()), (Some(124), "begun\nand then\n"), "{err}");
+    assert!(err.contains("not done after 1 s"), "{err}");
+    // Also one that says nothing any more.
+    let (code, ..) = run("mute", "exec sleep 1000 > /dev/null", &["--timeout", "1"]);
+    assert_eq!(code, Some(124));
+}
+
+#[test]
+fn whatever_ends_us_ends_qemu() {
+    let directory = directory("orphan");
+    let mut command = boot(&directory, "echo $$; exec sleep 1000", &[]);
+    let mut samara = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut qemu = String::new();
+    BufReader::new(samara.stdout.take().unwrap()).read_line(&mut qemu).unwrap();
+    let state = || fs::read_to_string(format!("/proc/{}/stat", qemu.trim()));
+    assert!(state().is_ok(), "it runs");
+    samara.kill().unwrap();
+    samara.wait().unwrap();
+    let begun = Instant::now();
+    // It is gone, or a zombie where nobody waits for it.
+    while state().is_ok_and(|state| !state.contains(") Z ")) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "QEMU goes on without us");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn what_is_not_installed_is_told_with_the_command_that_installs_it() {
+    let directory = directory("missing");
+    let samara = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_samara"));
+        command.arg("boot").env("PATH", &directory).stdin(Stdio::null());
+        command
+    };
+    // A Rust without libraries for the target.
+    script(&directory, "rustc", &format!("echo {}", directory.display()));
+    let (code, _, err) = told(samara().output().unwrap());
+    assert_eq!(code, Some(2), "{err}");
+    let qemu = "apt-get install --no-install-recommends qemu-system-x86\n";
+    assert!(err.contains(qemu) && err.contains("rustup target add x86_64-unknown-none"), "{err}");
+    let (code, _, err) = told(samara().args(["--kernel", "/nowhere/kernel"]).output().unwrap());
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.contains(qemu) && !err.contains("rustup"), "{err}");
+}
+
+/// A program that is linked to where a kernel is; the addresses of two of its functions are known.
+const KERNEL: &str = r#"
+#![no_std]
+#![no_main]
+core::arch::global_asm!(
+    ".section .known, \"ax\"",
+    ".type first, @function", "first: .skip 16, 0x90", ".size first, 16",
+    ".type second, @function", "second: .skip 16, 0x90", ".size second, 16",
+);
+unsafe extern "C" { fn first() -> !; }
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! { loop {} }
+mod pages { pub fn lost() -> ! { unsafe { super::first() } } }
+#[unsafe(no_mangle)]
+extern "C" fn _start() -> ! { pages::lost() }
+"#;
+
+#[test]
+fn addresses_of_a_backtrace_get_names() {
+    let directory = directory("backtrace");
+    let (source, kernel) = (directory.join("lost.rs"), directory.join("kernel"));
+    fs::write(&source, KERNEL).unwrap();
+    let built = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
+        .args(["--edition", "2024", "--target", "x86_64-unknown-none", "-g"])
+        .args(["-C", "panic=abort", "-C", "relocation-model=static", "-C", "code-model=kernel"])
+        .args(["-C", "link-arg=-Ttext=0xffffffff80000000", "-C", "link-arg=--no-pie"])
+        .args(["-C", "link-arg=--section-start=.known=0xffffffff90000000", "-o"])
+        .args([&kernel, &source])
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    // After a call that does not return stands the next function; a fault is in that which its address is of.
+    let qemu = "echo backtrace: 0xffffffff80000001 0xffffffff90000010 0xffffffffffffff00
+        echo FAULT on cpu0: of some kind; echo backtrace: 0xffffffff90000010 0xffffffff90000010; exit 39";
+    let mut command = boot_file(&directory, qemu, kernel.to_str().unwrap(), &[]);
+    let (code, out, err) = told(command.output().unwrap());
+    assert_eq!(code, Some(101), "{err}");
+    let lines: Vec<_> = out.lines().collect();
+    assert_eq!(lines.len(), 8, "{out}");
+    assert!(lines[1].starts_with("  #0 lost::") && lines[1].contains("lost.rs:"), "{out}");
+    assert_eq!(lines[2], "  #1 first");
+    assert!(lines[3].starts_with("  #2 0xffffffffffffff00, "), "{out}");
+    assert_eq!(lines[6..], ["  #0 second", "  #1 first"]);
+
+    // Without a file that has names the addresses are all there is.
+    let (code, out, err) = run("nameless", "echo backtrace: 0xffffffff80000001; exit 39", &[]);
+    assert_eq!((code, out.lines().count()), (Some(101), 1), "{out}{err}");
+    assert!(err.contains("no names for addresses"), "{err}");
+}
