@@ -18,8 +18,8 @@
 //!
 //! What they speak in: [`VirtAddr`], [`PhysAddr`], [`Frame`] and ranges of each ([`VirtRange`], [`PhysRange`],
 //! [`FrameRange`]); [`PageSize`]; [`CpuId`], [`CpuSet`], [`AtomicCpuSet`]; [`Asid`], [`Flush`]; [`NodeId`], [`Place`].
-//! What a host need not write itself: [`PerCpu`] and [`CpuLocal`] storage, and [`Frames`], a frame source on a buddy
-//! allocator with a cache for each CPU.
+//! What a host need not write itself: [`PerCpu`] and [`CpuLocal`] storage; [`Frames`], a frame source on a buddy
+//! allocator with a cache for each CPU; [`Calls`], requests between CPUs, for shootdowns.
 //!
 //! # A machine is a handle
 //!
@@ -41,6 +41,7 @@ extern crate alloc;
 extern crate std;
 
 mod addr;
+mod calls;
 mod cpu;
 mod frame;
 mod frames;
@@ -53,6 +54,7 @@ mod percpu;
 mod source;
 mod span;
 mod step;
+mod sync;
 #[cfg(test)]
 mod testing;
 mod tlb;
@@ -64,6 +66,7 @@ mod word;
 pub mod word;
 
 pub use addr::{PhysAddr, VirtAddr};
+pub use calls::Calls;
 pub use cpu::{AtomicCpuSet, CpuId, CpuSet, Cpus, MAX_CPUS};
 pub use frame::Frame;
 pub use frames::{CACHE_BATCH, CACHE_FRAMES, Frames, FramesError, MAX_ORDER};

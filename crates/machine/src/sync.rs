@@ -1,0 +1,34 @@
+//! What protocols between CPUs are made of: the standard library's, or loom's in models.
+
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+#[cfg(loom)]
+pub(crate) use loom::{
+    cell::UnsafeCell,
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    thread::yield_now as relax,
+};
+
+#[cfg(not(loom))]
+pub(crate) use core::hint::spin_loop as relax;
+
+/// The standard library's cell, with loom's methods.
+#[cfg(not(loom))]
+pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        UnsafeCell(core::cell::UnsafeCell::new(value))
+    }
+
+    #[inline(always)]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        f(self.0.get())
+    }
+
+    #[inline(always)]
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}
