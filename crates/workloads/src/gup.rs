@@ -77,7 +77,9 @@ pub fn gup<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync>(
         for size in SIZES {
             // On one CPU.
             let mut alone = None;
-            for cpus in lab.cpus.iter().copied() {
+            // The writer needs a CPU, too.
+            let most = lab.machine.count() - usize::from(writer.is_some());
+            for cpus in lab.cpus.iter().copied().filter(|cpus| *cpus <= most) {
                 (lab.progress)(&format!("gup: {size} pages a call on {cpus} CPUs, {case}"));
                 let mut times: [Times; 3] = Default::default();
                 for _ in 0..lab.scale.rounds {
@@ -114,7 +116,8 @@ pub fn gup<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync>(
         (0..SETTLE).for_each(|_| (lab.quiet)());
         paging.quick().drain();
     };
-    (lab.run)((0..=all).map(|_| Box::new(settle) as Program<'_>).collect());
+    let everywhere = (0..lab.machine.count()).map(|_| Box::new(settle) as Program<'_>);
+    (lab.run)(everywhere.collect());
     lab.on_first(settle);
     ended.map(|()| report)
 }

@@ -31,7 +31,7 @@ impl Scale {
     pub const LEAST: Scale = Scale { rounds: 1, batches: 2 };
 }
 
-/// What one operation takes, whatever the clock says.
+/// What one operation takes, whatever the clock says. What nobody can tell is not a number.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Counted {
     /// Instructions.
@@ -121,7 +121,8 @@ impl<M, G, R> Lab<'_, M, G, R> {
             ("lines", counted.lines),
             ("lines written", counted.written),
         ];
-        rows.extend(figures.map(|(metric, value)| like.with(metric, value, "")));
+        let told = figures.into_iter().filter(|(_, value)| !value.is_nan());
+        rows.extend(told.map(|(metric, value)| like.with(metric, value, "")));
         Some(counted)
     }
 }
