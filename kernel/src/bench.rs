@@ -1,0 +1,113 @@
+//! `bench`: the experiments of `workloads`, as they are, on this machine.
+//!
+//! Each CPU has a virtual processor to itself, so its time is that on the clock. Emulated time is not real time: what counts are
+//! ratios within one boot. Where the emulator's clock counts instructions ("count" on the command line), times are
+//! numbers of instructions, waiting included.
+
+use crate::cpu::area::{Counts, areas};
+use crate::grace::{Grace, quiet};
+use crate::machine::Kernel;
+use crate::smp::{run, set_tick};
+use crate::{clock, layout, println, space};
+use alloc::format;
+use alloc::string::{String, ToString};
+use core::arch::x86_64::_rdtsc;
+use core::marker::PhantomData;
+use core::sync::atomic::{AtomicU64, Ordering};
+use report::Report;
+use workloads::{Counted, KernelHalf, Lab, Scale};
+
+/// The experiments, in their order.
+pub(crate) const EXPERIMENTS: [&str; 4] = ["quicklist", "gup", "vmap", "vmallocinfo"];
+/// Runs of an operation that is counted.
+const RUNS: u64 = 16;
+
+type KernelLab<'a> = Lab<'a, Kernel, Grace, spin::RwLock<()>>;
+
+/// What is measured, and how much.
+pub(crate) struct Bench<'a> {
+    pub(crate) experiments: &'a [&'a str],
+    pub(crate) scale: Scale,
+    pub(crate) cpus: &'a [usize],
+    /// The emulator's clock counts instructions.
+    pub(crate) counts: bool,
+}
+
+/// Measures it.
+///
+/// # Errors
+/// What went wrong, of which experiment.
+pub(crate) fn measure(bench: &Bench<'_>) -> Result<Report, String> {
+    let progress = |what: &str| println!("{what}");
+    let lab: KernelLab<'_> = Lab {
+        machine: &Kernel,
+        time: clock::now,
+        clock: clock::now,
+        run: &run,
+        quiet,
+        interrupts: &|| sum(|counts| &counts.shootdowns),
+        flushes: &|| sum(|counts| &counts.flushes),
+        count: if bench.counts { Some(&counted) } else { None },
+        progress: &progress,
+        scale: bench.scale,
+        cpus: bench.cpus,
+        types: PhantomData,
+    };
+    let half = KernelHalf {
+        tables: space::tables(),
+        range: layout::trials(),
+        enter: &|| (),
+        ticks: Some(&set_tick),
+    };
+    let mut report = Report::default();
+    for name in bench.experiments {
+        let found = one(name, &lab, &half).map_err(|error| format!("{name}: {error}"))?;
+        report.merge(found);
+    }
+    Ok(report)
+}
+
+fn one(
+    name: &str,
+    lab: &KernelLab<'_>,
+    half: &KernelHalf<'_, Kernel, Grace>,
+) -> Result<Report, String> {
+    let told = |error: workloads::Error| error.to_string();
+    match name {
+        "quicklist" => workloads::quicklist(lab).map_err(|error| error.to_string()),
+        "gup" => workloads::gup(lab).map_err(|error| error.to_string()),
+        "vmallocinfo" => workloads::vmallocinfo(lab, half).map_err(told),
+        _ => {
+            let mut report = workloads::vmap(lab, half).map_err(told)?;
+            report.merge(workloads::vmap_flushes(lab, half).map_err(told)?);
+            report.merge(workloads::vmap_counts(lab, half).map_err(told)?);
+            Ok(report)
+        }
+    }
+}
+
+/// What has happened on all CPUs.
+fn sum(of: impl Fn(&Counts) -> &AtomicU64) -> u64 {
+    // Relaxed: statistics.
+    areas().iter().map(|area| of(&area.counts).load(Ordering::Relaxed)).sum()
+}
+
+/// Instructions of an operation, by a counter that counts them; the rest nobody can tell.
+fn counted(prepare: &mut dyn FnMut(), operation: &mut dyn FnMut()) -> Option<Counted> {
+    let mut time = |operation: &mut dyn FnMut()| {
+        let mut least = u64::MAX;
+        for _ in 0..RUNS {
+            prepare();
+            // SAFETY: every x86-64 CPU has it.
+            let before = unsafe { _rdtsc() };
+            operation();
+            // A timer interrupt is no part of it.
+            // SAFETY: as above.
+            least = least.min(unsafe { _rdtsc() } - before);
+        }
+        least
+    };
+    let nothing = time(&mut || ());
+    let instructions = time(operation).saturating_sub(nothing) as f64;
+    Some(Counted { instructions, atomics: f64::NAN, lines: f64::NAN, written: f64::NAN })
+}

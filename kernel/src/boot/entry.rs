@@ -1,0 +1,167 @@
+//! From the loader to Rust, and from reset to Rust: the few instructions before there is a stack in high memory.
+//!
+//! The loader enters [`pvh_start`] by the PVH protocol: 32-bit, no paging, interrupts off, EBX at the start info. CPUs that are
+//! started by others enter [`trampoline_start`] in 16 bits, at a page below 1 MiB to which it was copied. Both go on to long mode
+//! over the same tables, which are data: all of physical memory up to 512 GiB by pages of 1 GiB, at its own addresses and in the
+//! direct map, and the first GiB where the kernel is linked. They may write what they execute, and are left as soon as the kernel's
+//! own are made.
+
+use core::arch::global_asm;
+
+/// Where the trampoline is copied to; its number is what CPUs are started with.
+pub(crate) const TRAMPOLINE: u64 = 0x8000;
+
+global_asm!(
+    r#"
+    # The note that says where to enter: type 18 of Xen's.
+    .section .note.pvh, "a", @note
+    .balign 4
+    .long 4, 4, 18
+    .asciz "Xen"
+    .balign 4
+    .long pvh_start
+
+    .section .boot, "awx", @progbits
+    .code32
+    .globl pvh_start
+pvh_start:
+    cli
+    mov %ebx, boot_info
+    # Pages of 1 GiB are what the first tables are made of.
+    mov $0x80000001, %eax
+    cpuid
+    test $(1 << 26), %edx
+    jz 2f
+    mov $boot_long, %ebp
+    jmp to_long
+    # What cannot be told otherwise yet: to the serial port, and the exit code of a failure.
+2:  mov $boot_complaint, %esi
+    mov $0x3f8, %dx
+3:  lodsb
+    test %al, %al
+    jz 4f
+    outb %al, %dx
+    jmp 3b
+4:  xor %eax, %eax
+    mov $0xf4, %dx
+    outl %eax, %dx
+5:  hlt
+    jmp 5b
+
+    # To long mode, and on at EBP.
+to_long:
+    mov %cr4, %eax
+    or $(1 << 5), %eax              # PAE
+    mov %eax, %cr4
+    mov $boot_p4, %eax
+    mov %eax, %cr3
+    mov $0xc0000080, %ecx           # EFER
+    rdmsr
+    or $(1 << 8 | 1 << 11), %eax    # long mode, no-execute
+    wrmsr
+    mov %cr0, %eax
+    or $(1 << 31 | 1 << 16), %eax   # paging, write protection
+    mov %eax, %cr0
+    lgdt boot_gdt_pointer
+    ljmp $0x08, $1f
+    .code64
+1:  xor %eax, %eax
+    mov %eax, %ds
+    mov %eax, %es
+    mov %eax, %ss
+    mov %eax, %fs
+    mov %eax, %gs
+    jmp *%rbp
+
+boot_long:
+    movabs $boot_stack_end, %rsp
+    mov boot_info, %edi
+    xor %ebp, %ebp
+    movabs $start, %rax
+    push %rbp                       # as if called
+    jmp *%rax
+
+ap_long:
+    # High first: the tables that come next do not have this address.
+    movabs $ap_high, %rax
+    jmp *%rax
+
+    # Copied to TRAMPOLINE; all of its addresses are said relative to that.
+    .code16
+    .globl trampoline_start
+trampoline_start:
+    cli
+    xor %ax, %ax
+    mov %ax, %ds
+    lgdtl 0x8000 + (trampoline_gdt - trampoline_start)
+    mov %cr0, %eax
+    or $1, %eax
+    mov %eax, %cr0
+    ljmpl $0x18, $ap_32
+    .balign 8
+trampoline_gdt:
+    .word 31
+    .long boot_gdt
+    .globl trampoline_end
+trampoline_end:
+
+    .code32
+ap_32:
+    mov $0x10, %eax
+    mov %eax, %ds
+    mov %eax, %es
+    mov %eax, %ss
+    mov $ap_long, %ebp
+    jmp to_long
+
+    .balign 8
+boot_gdt:
+    .quad 0
+    .quad 0x00af9a000000ffff        # 0x08: 64-bit code
+    .quad 0x00cf92000000ffff        # 0x10: data
+    .quad 0x00cf9a000000ffff        # 0x18: 32-bit code
+boot_gdt_pointer:
+    .word 31
+    .long boot_gdt
+boot_info:
+    .long 0
+boot_complaint:
+    .asciz "samara: this CPU has no pages of 1 GiB: start QEMU with -cpu max\r\n"
+
+    .balign 4096
+boot_p4:
+    .quad boot_p3 + 3
+    .fill 272, 8, 0
+    .quad boot_p3 + 3               # 273: the direct map
+    .fill 237, 8, 0
+    .quad boot_p3_high + 3
+boot_p3:
+    .set gib, 0
+    .rept 512
+    .quad (gib << 30) + 0x83
+    .set gib, gib + 1
+    .endr
+boot_p3_high:
+    .fill 510, 8, 0
+    .quad 0x83
+    .quad 0
+
+    .section .text.ap_high, "ax", @progbits
+    .code64
+ap_high:
+    mov ap_table(%rip), %rax
+    mov %rax, %cr3
+    mov ap_stack(%rip), %rsp
+    mov ap_area(%rip), %rdi
+    xor %ebp, %ebp
+    push %rbp
+    jmp start_ap
+
+    .section .bss.boot_stack, "aw", @nobits
+    .balign 4096
+    .fill 65536, 1, 0
+boot_stack_end:
+    .text
+    "#,
+    options(att_syntax)
+);

@@ -1,0 +1,83 @@
+//! What the loader hands over, by the PVH protocol (Xen's `start_info`, version 1): the command line, where memory is, where ACPI's
+//! tables are.
+
+use crate::layout::direct;
+use core::ffi::CStr;
+use machine::{PhysAddr, PhysRange};
+
+const MAGIC: u32 = 0x336e_c578;
+const RAM: u32 = 1;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct StartInfo {
+    magic: u32,
+    version: u32,
+    flags: u32,
+    modules: u32,
+    module_list: u64,
+    command_line: u64,
+    rsdp: u64,
+    memory_map: u64,
+    memory_entries: u32,
+    reserved: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Entry {
+    start: u64,
+    len: u64,
+    kind: u32,
+    reserved: u32,
+}
+
+/// What the loader has handed over.
+pub(crate) struct BootInfo {
+    info: StartInfo,
+}
+
+impl BootInfo {
+    /// Reads the start info at this physical address.
+    ///
+    /// # Safety
+    /// The loader's EBX, by the PVH protocol; the direct map is there; nobody writes to what the loader has left.
+    pub(crate) unsafe fn read(at: u32) -> Result<BootInfo, &'static str> {
+        let at = direct(PhysAddr::new(at.into())).get() as *const StartInfo;
+        // SAFETY: by the caller's promise.
+        let info = unsafe { at.read_unaligned() };
+        if info.magic != MAGIC {
+            return Err("the loader does not speak PVH: start with -kernel");
+        }
+        if info.version == 0 || info.memory_entries == 0 {
+            return Err("the loader says nothing of memory: PVH version 1 is needed");
+        }
+        Ok(BootInfo { info })
+    }
+
+    /// The command line, if there is one that is text.
+    pub(crate) fn command_line(&self) -> &str {
+        if self.info.command_line == 0 {
+            return "";
+        }
+        let at = direct(PhysAddr::new(self.info.command_line)).get() as *const _;
+        // SAFETY: the loader's text, which ends with a zero.
+        unsafe { CStr::from_ptr(at) }.to_str().unwrap_or_default()
+    }
+
+    /// ACPI's root pointer.
+    pub(crate) fn rsdp(&self) -> Option<usize> {
+        Some(self.info.rsdp as usize).filter(|at| *at != 0)
+    }
+
+    /// Memory that may be used, the kernel's own included.
+    pub(crate) fn memory(&self) -> impl Iterator<Item = PhysRange> + '_ {
+        let at = direct(PhysAddr::new(self.info.memory_map)).get() as *const Entry;
+        (0..self.info.memory_entries as usize).filter_map(move |index| {
+            // SAFETY: the loader's list has so many.
+            let entry = unsafe { at.add(index).read_unaligned() };
+            (entry.kind == RAM).then_some(())?;
+            PhysRange::new(PhysAddr::new(entry.start), entry.len)
+        })
+    }
+}

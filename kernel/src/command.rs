@@ -1,0 +1,130 @@
+//! What the command line asks for: a command, names, and settings of the form `name=value`.
+//!
+//! | command | what it does |
+//! |---|---|
+//! | (none) | says what there is |
+//! | `bench [EXPERIMENT...] [effort=full\|quick\|least] [cpus=1,2,4] [count]` | experiments |
+//! | `panic`, `overflow` | fails as it says: for who tests what becomes of failures |
+
+use crate::bench::{Bench, EXPERIMENTS, measure};
+use crate::console::{RECORD, print};
+use crate::exit::Exit;
+use crate::machine::Kernel;
+use crate::println;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use machine::{Cpus, FrameSource};
+use workloads::Scale;
+
+/// Words, and what is to be done with each.
+struct Words<'a> {
+    names: Vec<&'a str>,
+    settings: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Words<'a> {
+    fn read(words: impl Iterator<Item = &'a str>) -> Self {
+        let mut read = Words { names: Vec::new(), settings: Vec::new() };
+        for word in words {
+            match word.split_once('=') {
+                Some(setting) => read.settings.push(setting),
+                None => read.names.push(word),
+            }
+        }
+        read
+    }
+
+    /// Takes a setting out; the last counts.
+    fn setting(&mut self, name: &str) -> Option<&'a str> {
+        let found = self.settings.iter().rfind(|(of, _)| *of == name).map(|(_, value)| *value);
+        self.settings.retain(|(of, _)| *of != name);
+        found
+    }
+
+    /// Takes a name out, and says whether it was there.
+    fn flag(&mut self, name: &str) -> bool {
+        let before = self.names.len();
+        self.names.retain(|of| *of != name);
+        self.names.len() != before
+    }
+
+    /// The names, each of which must be one of these; all of these if there is none.
+    fn names_of(self, all: &[&'a str]) -> Result<Vec<&'a str>, String> {
+        if let Some((name, value)) = self.settings.first() {
+            return Err(format!("there is no setting {name}={value}"));
+        }
+        if let Some(name) = self.names.iter().find(|name| !all.contains(*name)) {
+            return Err(format!("there is no {name}: there are {}", all.join(", ")));
+        }
+        Ok(if self.names.is_empty() { all.to_vec() } else { self.names })
+    }
+}
+
+/// Does it, and says how it ended.
+pub(crate) fn run(line: &str) -> Exit {
+    let mut words = line.split_ascii_whitespace();
+    println!("samara: {} CPUs, {} MiB free", Kernel.count(), Kernel.free_frames() >> 8);
+    let done = match words.next() {
+        None => Ok(Exit::Done),
+        Some("bench") => bench(Words::read(words)),
+        Some("panic") => panic!("as the command line asks for"),
+        Some("overflow") => overflow(0),
+        Some(other) => {
+            Err(format!("there is no command {other}: there are bench, panic, overflow"))
+        }
+    };
+    done.unwrap_or_else(|cause| {
+        println!("samara: {cause}");
+        Exit::Usage
+    })
+}
+
+fn bench(mut words: Words<'_>) -> Result<Exit, String> {
+    let scale = match words.setting("effort") {
+        None | Some("full") => Scale::FULL,
+        Some("quick") => Scale::QUICK,
+        Some("least") => Scale::LEAST,
+        Some(other) => {
+            return Err(format!("there is no effort {other}: there are full, quick, least"));
+        }
+    };
+    let counts = words.flag("count");
+    let all = Kernel.count();
+    let mut cpus = Vec::new();
+    match words.setting("cpus") {
+        None => cpus.extend((0..).map(|power| 1 << power).take_while(|cpus| *cpus <= all)),
+        Some(list) => {
+            for word in list.split(',') {
+                let number = word.parse().ok().filter(|number| (1..=all).contains(number));
+                cpus.push(number.ok_or_else(|| format!("cpus={word}: 1 to {all} are there"))?);
+            }
+        }
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    let experiments = words.names_of(&EXPERIMENTS)?;
+    let bench = Bench { experiments: &experiments, scale, cpus: &cpus, counts };
+    match measure(&bench) {
+        Ok(report) => {
+            println!("{report}");
+            for line in report.json_lines().lines() {
+                print(format_args!("{RECORD}{line}\n"));
+            }
+            Ok(Exit::Done)
+        }
+        Err(cause) => {
+            println!("{}", cause.to_string());
+            Ok(Exit::Failed)
+        }
+    }
+}
+
+/// Calls itself until the stack has ended.
+#[expect(unconditional_recursion, reason = "it is what is asked for")]
+fn overflow(depth: u64) -> Result<Exit, String> {
+    core::hint::black_box([depth; 32]);
+    let deeper = overflow(depth + 1);
+    core::hint::black_box(&deeper);
+    deeper
+}

@@ -1,0 +1,36 @@
+//! What the CPU can do to keep the kernel from its own mistakes, and is told to.
+
+use paging::PAT;
+use raw_cpuid::CpuId;
+use x86_64::registers::control::{Cr0, Cr0Flags, Cr4, Cr4Flags};
+use x86_64::registers::model_specific::{Efer, EferFlags, Msr};
+
+const IA32_PAT: u32 = 0x277;
+
+/// Turns on, on this CPU: global pages; the ways of caching that tables name; write protection and no-execute; and where the CPU has
+/// them, SMEP, SMAP and UMIP. Returns those.
+///
+/// # Safety
+/// On each CPU once, before it uses tables of ours, or any other does.
+pub(crate) unsafe fn start() -> Cr4Flags {
+    let mut wanted = Cr4Flags::PAGE_GLOBAL;
+    let features = CpuId::new().get_extended_feature_info();
+    if let Some(features) = features {
+        wanted.set(Cr4Flags::SUPERVISOR_MODE_EXECUTION_PROTECTION, features.has_smep());
+        wanted.set(Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION, features.has_smap());
+        wanted.set(Cr4Flags::USER_MODE_INSTRUCTION_PREVENTION, features.has_umip());
+    }
+    // SAFETY: the CPU has what is asked for, and the kernel runs by these rules.
+    unsafe {
+        Msr::new(IA32_PAT).write(PAT);
+        Efer::update(|flags| flags.insert(EferFlags::NO_EXECUTE_ENABLE));
+        Cr0::update(|flags| flags.insert(Cr0Flags::WRITE_PROTECT));
+        Cr4::update(|flags| flags.insert(wanted));
+    }
+    wanted
+}
+
+/// Whether the kernel must say when it means to touch what programs may.
+pub(crate) fn has_smap() -> bool {
+    Cr4::read().contains(Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION)
+}

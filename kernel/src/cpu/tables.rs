@@ -1,0 +1,103 @@
+//! The tables by which a CPU finds its handlers and their stacks: GDT and TSS, of each CPU; the IDT, of all.
+
+use crate::trap::entry::{HANDLERS, VECTORS};
+use alloc::vec;
+use spin::Once;
+use x86_64::VirtAddr;
+use x86_64::instructions::segmentation::{CS, DS, ES, SS, Segment};
+use x86_64::instructions::tables::load_tss;
+use x86_64::structures::gdt::{Descriptor, GlobalDescriptorTable, SegmentSelector};
+use x86_64::structures::idt::InterruptDescriptorTable;
+use x86_64::structures::tss::TaskStateSegment;
+
+/// Stacks of their own for what may come while the stack is of no use, or in the middle of anything: a double fault, which is what
+/// becomes of a fault when the stack has ended; an NMI; a machine check. A page fault has none: it may come within another.
+const OWN_STACKS: [(u8, u16); 3] = [(8, 0), (2, 1), (18, 2)];
+const OWN_STACK: usize = 16 << 10;
+
+/// GDT and TSS of one CPU.
+pub(crate) struct CpuTables {
+    gdt: GlobalDescriptorTable,
+    tss: TaskStateSegment,
+}
+
+impl CpuTables {
+    pub(crate) const fn new() -> Self {
+        CpuTables { gdt: GlobalDescriptorTable::new(), tss: TaskStateSegment::new() }
+    }
+
+    /// Makes this CPU use them; allocates the stacks.
+    ///
+    /// # Safety
+    /// Once, on the CPU whose they are, with a heap, before faults are to be survived.
+    pub(crate) unsafe fn load(&'static mut self) {
+        for (_, number) in OWN_STACKS {
+            let stack = vec![0_u128; OWN_STACK / 16].leak();
+            let end = VirtAddr::from_ptr(stack.as_ptr_range().end);
+            self.tss.interrupt_stack_table[usize::from(number)] = end;
+        }
+        let code = self.gdt.append(Descriptor::kernel_code_segment());
+        let data = self.gdt.append(Descriptor::kernel_data_segment());
+        let tss = self.gdt.append(Descriptor::tss_segment(&self.tss));
+        self.gdt.load();
+        // SAFETY: they are in the table that was just loaded, and stay there.
+        unsafe {
+            CS::set_reg(code);
+            SS::set_reg(data);
+            DS::set_reg(SegmentSelector::NULL);
+            ES::set_reg(SegmentSelector::NULL);
+            load_tss(tss);
+        }
+        load_handlers(true);
+    }
+}
+
+/// Makes this CPU use the handlers, on stacks of their own or, before there are any, on whatever stack there is.
+pub(crate) fn load_handlers(own_stacks: bool) {
+    static EARLY: Once<InterruptDescriptorTable> = Once::new();
+    static FULL: Once<InterruptDescriptorTable> = Once::new();
+    let table = if own_stacks { &FULL } else { &EARLY };
+    table.call_once(|| make(own_stacks)).load();
+}
+
+fn make(own_stacks: bool) -> InterruptDescriptorTable {
+    let mut table = InterruptDescriptorTable::new();
+    for (vector, handler) in VECTORS.iter().zip(HANDLERS.iter()) {
+        let at = VirtAddr::from_ptr(*handler as *const ());
+        let own = OWN_STACKS.iter().find(|(own, _)| own_stacks && own == vector);
+        macro_rules! set {
+            ($entry:expr) => {{
+                // SAFETY: the handler returns as from an interrupt, and takes what the CPU pushes for this vector.
+                let options = unsafe { $entry.set_handler_addr(at) };
+                if let Some((_, number)) = own {
+                    // SAFETY: there is such a stack, and no other vector uses it.
+                    unsafe { options.set_stack_index(*number) };
+                }
+            }};
+        }
+        match vector {
+            0 => set!(table.divide_error),
+            1 => set!(table.debug),
+            2 => set!(table.non_maskable_interrupt),
+            3 => set!(table.breakpoint),
+            4 => set!(table.overflow),
+            5 => set!(table.bound_range_exceeded),
+            6 => set!(table.invalid_opcode),
+            7 => set!(table.device_not_available),
+            8 => set!(table.double_fault),
+            10 => set!(table.invalid_tss),
+            11 => set!(table.segment_not_present),
+            12 => set!(table.stack_segment_fault),
+            13 => set!(table.general_protection_fault),
+            14 => set!(table.page_fault),
+            16 => set!(table.x87_floating_point),
+            17 => set!(table.alignment_check),
+            18 => set!(table.machine_check),
+            19 => set!(table.simd_floating_point),
+            20 => set!(table.virtualization),
+            21 => set!(table.cp_protection_exception),
+            vector => set!(table[*vector]),
+        }
+    }
+    table
+}

@@ -1,0 +1,96 @@
+//! Memory: frames from the boot memory map, in the direct map.
+
+use super::Kernel;
+use crate::layout::DIRECT;
+use core::ptr::{self, NonNull};
+use machine::{
+    Frame, FrameError, FrameInfo, FrameRange, FrameSource, Frames, FramesError, Memory, NodeId,
+    Place,
+};
+use spin::Once;
+
+static FRAMES: Once<Frames> = Once::new();
+
+/// Takes these ranges as the frames there are, for so many CPUs. Allocates 16 bytes for each frame of their span.
+///
+/// # Errors
+/// The heap is too small for it.
+///
+/// # Safety
+/// Nobody else uses them, and the direct map has them; once.
+pub(crate) unsafe fn start(ranges: &[FrameRange], cpus: usize) -> Result<(), FramesError> {
+    let start = ranges.iter().map(FrameRange::start).min();
+    let end = ranges.iter().filter_map(FrameRange::end).max();
+    let span = start.zip(end).and_then(|(start, end)| FrameRange::between(start, end));
+    let span = span.ok_or(FramesError::OutOfMemory)?;
+    let mut frames = Frames::try_new(span, cpus).map_err(|_| FramesError::OutOfMemory)?;
+    for range in ranges {
+        // SAFETY: passed on.
+        unsafe { frames.add(*range, NodeId(0)) }?;
+    }
+    FRAMES.call_once(|| frames);
+    Ok(())
+}
+
+/// All frames. Nobody asks for one before there are any.
+#[inline]
+fn frames() -> &'static Frames {
+    FRAMES.get().expect("frames come from the boot memory map")
+}
+
+// SAFETY: a frame of the source is in the direct map, which has them in order; what is there has no other owner in Rust's eyes.
+unsafe impl Memory for Kernel {
+    #[inline]
+    fn frame_ptr(&self, frame: Frame) -> Option<NonNull<u8>> {
+        frames().info(frame)?;
+        NonNull::new(ptr::with_exposed_provenance_mut((DIRECT + (frame.number() << 12)) as usize))
+    }
+}
+
+// SAFETY: as `Frames`.
+unsafe impl FrameSource for Kernel {
+    #[inline]
+    fn alloc(&self, order: u8, place: Place) -> Result<Frame, FrameError> {
+        frames().alloc(self, order, place)
+    }
+
+    #[inline]
+    unsafe fn free(&self, frame: Frame) -> Result<(), FrameError> {
+        // SAFETY: passed on.
+        unsafe { frames().free(self, frame) }
+    }
+
+    #[inline]
+    unsafe fn release(&self, frame: Frame) -> Result<bool, FrameError> {
+        // SAFETY: passed on.
+        unsafe { frames().release(self, frame) }
+    }
+
+    #[inline]
+    unsafe fn unpin(&self, frame: Frame, pins: u32) -> Result<bool, FrameError> {
+        // SAFETY: passed on.
+        unsafe { frames().unpin(self, frame, pins) }
+    }
+
+    fn split(&self, frame: Frame) -> Result<(), FrameError> {
+        frames().split(frame)
+    }
+
+    #[inline]
+    fn info(&self, frame: Frame) -> Option<&FrameInfo> {
+        frames().info(frame)
+    }
+
+    fn nodes(&self) -> usize {
+        frames().nodes()
+    }
+
+    #[inline]
+    fn local_node(&self) -> NodeId {
+        frames().local_node(self)
+    }
+
+    fn free_frames(&self) -> usize {
+        frames().free_frames()
+    }
+}

@@ -1,0 +1,78 @@
+//! This machine, as `machine` wants it: a second implementation of its traits, beside those in software.
+//!
+//! | trait | how |
+//! |---|---|
+//! | `Cpus`, `Irqs` | a word in the CPU's area, `cli` and `sti` (`cpu::area`) |
+//! | `Step` | nothing; a pause, and what other CPUs ask for |
+//! | `Tlb` | `tlb`, `shootdown` |
+//! | `Memory`, `FrameSource` | the direct map; `machine::Frames` (`memory`) |
+//! | `Translated` | accesses that may fault (`translated`) |
+
+mod memory;
+pub(crate) mod shootdown;
+mod tlb;
+mod translated;
+
+use crate::cpu::area;
+use crate::trap::entry::WAKE;
+use crate::{apic, smp};
+use machine::{CpuId, CpuSet, Cpus, Irqs, Step};
+
+pub(crate) use memory::start as start_memory;
+
+/// The machine that the kernel runs on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kernel;
+
+// SAFETY: nothing moves from CPU to CPU, and numbers are those of the areas.
+unsafe impl Cpus for Kernel {
+    #[inline]
+    fn count(&self) -> usize {
+        area::areas().len()
+    }
+
+    #[inline(always)]
+    fn current(&self) -> CpuId {
+        area::cpu()
+    }
+
+    fn online(&self) -> CpuSet {
+        smp::online()
+    }
+
+    fn hurry(&self, cpus: &CpuSet) {
+        let _section = self.irqs_off();
+        let mut others = *cpus;
+        others.remove(self.current());
+        apic::interrupt(&others, WAKE);
+        if cpus.contains(self.current()) {
+            apic::interrupt_here(WAKE);
+        }
+    }
+}
+
+// SAFETY: `cpu::area` says why.
+unsafe impl Irqs for Kernel {
+    #[inline(always)]
+    fn irq_enter(&self) {
+        area::irq_enter();
+    }
+
+    #[inline(always)]
+    unsafe fn irq_leave(&self) {
+        // SAFETY: passed on.
+        unsafe { area::irq_leave() }
+    }
+
+    fn irqs_enabled(&self) -> bool {
+        area::here().depth() == 0
+    }
+}
+
+impl Step for Kernel {
+    #[inline]
+    fn relax(&self) {
+        shootdown::answer();
+        core::hint::spin_loop();
+    }
+}

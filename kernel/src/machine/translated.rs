@@ -1,0 +1,70 @@
+//! Loads and stores through the MMU, whose faults are answers.
+
+use super::Kernel;
+use crate::cpu::features::has_smap;
+use crate::trap::probe::{self, Outcome};
+use core::arch::asm;
+use machine::{Fault, FaultKind, Irqs, Translated, VirtAddr};
+
+/// Makes an access. What programs may touch the kernel may not, unless it says so.
+fn access(at: VirtAddr, f: impl FnOnce() -> Outcome) -> Outcome {
+    if at.get() >> 63 != 0 || !has_smap() {
+        return f();
+    }
+    // An interrupt's handler clears the flag, and it is back afterwards: it is part of what is saved.
+    let _section = Kernel.irqs_off();
+    // SAFETY: the CPU has it.
+    unsafe { asm!("stac", options(nostack)) };
+    let outcome = f();
+    // SAFETY: as above.
+    unsafe { asm!("clac", options(nostack)) };
+    outcome
+}
+
+/// The fault of an access that begins at `at`, if it had one.
+fn fault(at: Option<VirtAddr>, write: bool, outcome: Outcome) -> Result<(), Fault> {
+    match outcome.fault() {
+        None => Ok(()),
+        Some(kind) => Err(Fault { address: at.unwrap_or_default(), write, kind }),
+    }
+}
+
+fn word(at: VirtAddr, write: bool) -> Result<(), Fault> {
+    if at.get().is_multiple_of(8) {
+        Ok(())
+    } else {
+        Err(Fault { address: at, write, kind: FaultKind::Misaligned })
+    }
+}
+
+impl Translated for Kernel {
+    unsafe fn read(&self, at: VirtAddr, into: &mut [u8]) -> Result<(), Fault> {
+        let (to, count) = (into.as_mut_ptr().expose_provenance() as u64, into.len() as u64);
+        // SAFETY: by the caller's promise; `into` is ours.
+        let outcome = access(at, || unsafe { probe::copy(to, at.get(), count) });
+        fault(at.checked_add(count - outcome.value), false, outcome)
+    }
+
+    unsafe fn write(&self, at: VirtAddr, from: &[u8]) -> Result<(), Fault> {
+        let (here, count) = (from.as_ptr().expose_provenance() as u64, from.len() as u64);
+        // SAFETY: by the caller's promise.
+        let outcome = access(at, || unsafe { probe::copy(at.get(), here, count) });
+        fault(at.checked_add(count - outcome.value), true, outcome)
+    }
+
+    #[inline]
+    unsafe fn load(&self, at: VirtAddr) -> Result<u64, Fault> {
+        word(at, false)?;
+        // SAFETY: by the caller's promise.
+        let outcome = access(at, || unsafe { probe::load(at.get()) });
+        fault(Some(at), false, outcome).map(|()| outcome.value)
+    }
+
+    #[inline]
+    unsafe fn store(&self, at: VirtAddr, value: u64) -> Result<(), Fault> {
+        word(at, true)?;
+        // SAFETY: by the caller's promise.
+        let outcome = access(at, || unsafe { probe::store(at.get(), value) });
+        fault(Some(at), true, outcome)
+    }
+}

@@ -1,0 +1,105 @@
+//! What becomes of memory at boot: the kernel's image stays where it is, a quarter is the heap, the rest are frames.
+
+use crate::boot::info::BootInfo;
+use crate::layout::IMAGE;
+use machine::{Frame, FrameRange, PhysAddr, PhysRange};
+
+/// Firmware's, and the page that CPUs start in.
+const LOW: u64 = 1 << 20;
+/// As many ranges as are kept; the smallest are left out if there are more.
+const RANGES: usize = 16;
+/// The heap has at least so much.
+const LEAST: u64 = 4 << 20;
+
+unsafe extern "C" {
+    static image_start: u8;
+    static image_end: u8;
+    static text_start: u8;
+    static text_end: u8;
+    static rodata_start: u8;
+    static rodata_end: u8;
+    static data_start: u8;
+    static data_end: u8;
+}
+
+/// A part of the kernel's image: where it is linked, in whole pages.
+pub(crate) struct Part {
+    pub(crate) start: u64,
+    pub(crate) bytes: u64,
+    pub(crate) write: bool,
+    pub(crate) execute: bool,
+}
+
+impl Part {
+    /// Where it was loaded.
+    pub(crate) fn frame(&self) -> Frame {
+        Frame::containing(PhysAddr::new(self.start - IMAGE))
+    }
+}
+
+/// The parts of the image that stay: text, constants, data.
+pub(crate) fn parts() -> [Part; 3] {
+    let part = |start: *const u8, end: *const u8, write, execute| Part {
+        start: start.addr() as u64,
+        bytes: (end.addr() - start.addr()) as u64,
+        write,
+        execute,
+    };
+    [
+        part(&raw const text_start, &raw const text_end, false, true),
+        part(&raw const rodata_start, &raw const rodata_end, false, false),
+        part(&raw const data_start, &raw const data_end, true, false),
+    ]
+}
+
+/// Memory as it is divided.
+pub(crate) struct Memory {
+    ranges: [Option<FrameRange>; RANGES],
+    /// The heap's.
+    pub(crate) heap: FrameRange,
+}
+
+impl Memory {
+    /// Divides it.
+    pub(crate) fn divide(info: &BootInfo) -> Result<Memory, &'static str> {
+        let mut ranges = [None; RANGES];
+        let image = PhysAddr::new((&raw const image_start).addr() as u64);
+        let end = PhysAddr::new((&raw const image_end).addr() as u64);
+        let (low, top) = (PhysAddr::new(LOW), PhysAddr::new(1 << 46));
+        for range in info.memory() {
+            for part in [PhysRange::between(low, image), PhysRange::between(end, top)] {
+                let Some(part) = part.and_then(|part| part.intersection(&range)) else { continue };
+                add(&mut ranges, part.whole_frames());
+            }
+        }
+        let total: u64 = ranges.iter().flatten().map(FrameRange::len).sum();
+        // Of the largest, the end.
+        let largest = ranges.iter_mut().max_by_key(|range| range.map_or(0, |range| range.len()));
+        let largest = largest.ok_or("there is no memory")?;
+        let range = largest.ok_or("there is no memory")?;
+        let heap = (total / 4).max(LEAST >> 12);
+        if heap * 2 > range.len() {
+            return Err("too little memory: give the machine 64 MiB at least");
+        }
+        let rest = range.len() - heap;
+        let cut = range.start().checked_add(rest).ok_or("memory beyond all addresses")?;
+        *largest = FrameRange::new(range.start(), rest);
+        let heap = FrameRange::new(cut, heap).ok_or("memory beyond all addresses")?;
+        Ok(Memory { ranges, heap })
+    }
+
+    /// What becomes frames.
+    pub(crate) fn frames(&self) -> impl Iterator<Item = FrameRange> + '_ {
+        self.ranges.iter().copied().flatten()
+    }
+}
+
+/// Adds a range, in the place of the smallest if there is no room and that is smaller.
+fn add(ranges: &mut [Option<FrameRange>; RANGES], range: FrameRange) {
+    let len = |range: &Option<FrameRange>| range.map_or(0, |range| range.len());
+    if let Some(smallest) = ranges.iter_mut().min_by_key(|range| len(range))
+        && len(smallest) < range.len()
+    {
+        *smallest = Some(range);
+    }
+}

@@ -1,0 +1,39 @@
+//! What each CPU does in its timer interrupt: it says that it is in no section, and that it has flushed, if anybody waits.
+
+use crate::cpu::area::{self, bump};
+use crate::grace::Grace;
+use crate::machine::Kernel;
+use alloc::sync::Arc;
+use machine::Irqs;
+use spin::{Once, RwLock};
+use vmap::Flushes;
+use workloads::Tick;
+
+static FLUSHES: Once<Arc<Flushes<Kernel>>> = Once::new();
+/// What an experiment does there, too.
+static TICK: RwLock<Option<Tick>> = RwLock::new(None);
+
+/// The TLB grace periods of this machine.
+pub(crate) fn flushes() -> &'static Arc<Flushes<Kernel>> {
+    FLUSHES.call_once(|| Flushes::try_new(Kernel).expect("the heap has just been made"))
+}
+
+/// Has all CPUs do something in their timer interrupts from now on, or nothing more.
+pub(crate) fn set_tick(tick: Option<Tick>) {
+    // Nobody who reads may interrupt this.
+    let before = {
+        let _section = Kernel.irqs_off();
+        core::mem::replace(&mut *TICK.write(), tick)
+    };
+    drop(before);
+}
+
+/// A timer interrupt, or another CPU that waits for one.
+pub(crate) fn tick() {
+    bump(&area::here().counts.ticks, 1);
+    Grace::announce();
+    if let Some(flushes) = FLUSHES.get() {
+        flushes.tick();
+    }
+    TICK.read().iter().for_each(|tick| tick());
+}

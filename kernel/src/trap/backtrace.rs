@@ -1,0 +1,59 @@
+//! Who called: a walk along frame pointers, which all code of the kernel keeps.
+
+use super::probe;
+use core::arch::asm;
+use core::fmt;
+
+/// As deep as it goes.
+const DEPTH: usize = 32;
+
+/// Return addresses, from the inside out.
+pub(crate) struct Backtrace {
+    first: Option<u64>,
+    frame: u64,
+}
+
+impl Backtrace {
+    /// From an instruction, with the frame pointer that it had.
+    pub(crate) fn from(rip: u64, frame: u64) -> Self {
+        Backtrace { first: Some(rip), frame }
+    }
+
+    /// From here.
+    #[inline(always)]
+    pub(crate) fn here() -> Self {
+        let frame: u64;
+        // SAFETY: reads a register.
+        unsafe { asm!("mov {}, rbp", out(reg) frame, options(nomem, nostack, preserves_flags)) };
+        Backtrace { first: None, frame }
+    }
+}
+
+/// A word of the stack, if it can be read.
+fn word(at: u64) -> Option<u64> {
+    // SAFETY: a stack, or nothing: then it faults.
+    let outcome = unsafe { probe::load(at) };
+    outcome.fault().is_none().then_some(outcome.value)
+}
+
+impl fmt::Display for Backtrace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "backtrace:")?;
+        if let Some(first) = self.first {
+            write!(f, " {first:#x}")?;
+        }
+        let mut frame = self.frame;
+        for _ in 0..DEPTH {
+            if frame == 0 || !frame.is_multiple_of(8) {
+                break;
+            }
+            let (Some(caller), Some(back)) = (word(frame), word(frame + 8)) else { break };
+            if back == 0 {
+                break;
+            }
+            write!(f, " {back:#x}")?;
+            frame = caller;
+        }
+        Ok(())
+    }
+}

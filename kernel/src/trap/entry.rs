@@ -1,0 +1,70 @@
+//! Where the CPU enters when something happens: a few instructions for each vector, which save all registers and go on in Rust.
+
+use super::{Registers, handle};
+use core::arch::{global_asm, naked_asm};
+
+/// Interrupts of this kernel.
+pub(crate) const TIMER: u8 = 0xf0;
+/// Another CPU asks for a flush.
+pub(crate) const FLUSH: u8 = 0xf1;
+/// Another CPU has something to do for this one, or waits for its tick.
+pub(crate) const WAKE: u8 = 0xf2;
+pub(crate) const APIC_ERROR: u8 = 0xfe;
+pub(crate) const SPURIOUS: u8 = 0xff;
+
+/// What all vectors have in common: registers are saved as [`Registers`] has them, below what the CPU and the stub have pushed.
+#[unsafe(naked)]
+extern "C" fn common() {
+    naked_asm!(
+        "push rax", "push rbx", "push rcx", "push rdx", "push rsi", "push rdi", "push rbp",
+        "push r8", "push r9", "push r10", "push r11", "push r12", "push r13", "push r14", "push r15",
+        "cld",
+        // The frame pointer stays, so that a backtrace goes on at what was interrupted.
+        "mov rdi, rsp",
+        "and rsp, -16",
+        "mov rbx, rdi",
+        "call {handle}",
+        "mov rsp, rbx",
+        "pop r15", "pop r14", "pop r13", "pop r12", "pop r11", "pop r10", "pop r9", "pop r8",
+        "pop rbp", "pop rdi", "pop rsi", "pop rdx", "pop rcx", "pop rbx", "pop rax",
+        "add rsp, 16",
+        "iretq",
+        handle = sym enter,
+    )
+}
+
+extern "C" fn enter(registers: *mut Registers) {
+    // SAFETY: they are on this stack, and nobody else knows them.
+    handle(unsafe { &mut *registers });
+}
+
+/// A stub for each vector: of those for which the CPU pushes no error code, it pushes one.
+macro_rules! stubs {
+    ($($vector:literal $name:ident $($error:ident)?,)*) => {
+        $(stubs!(@one $vector $name $($error)?);)*
+        unsafe extern "C" { $(fn $name();)* }
+        /// The vectors that are handled.
+        pub(crate) static VECTORS: &[u8] = &[$($vector),*];
+        /// Their stubs.
+        pub(crate) static HANDLERS: &[unsafe extern "C" fn()] = &[$($name),*];
+    };
+    (@one $vector:literal $name:ident error) => {
+        global_asm!(
+            ".text", concat!(".globl ", stringify!($name)), concat!(stringify!($name), ":"),
+            "push {vector}", "jmp {common}", vector = const $vector, common = sym common,
+        );
+    };
+    (@one $vector:literal $name:ident) => {
+        global_asm!(
+            ".text", concat!(".globl ", stringify!($name)), concat!(stringify!($name), ":"),
+            "push 0", "push {vector}", "jmp {common}", vector = const $vector, common = sym common,
+        );
+    };
+}
+
+stubs! {
+    0 trap_0, 1 trap_1, 2 trap_2, 3 trap_3, 4 trap_4, 5 trap_5, 6 trap_6, 7 trap_7,
+    8 trap_8 error, 10 trap_10 error, 11 trap_11 error, 12 trap_12 error, 13 trap_13 error, 14 trap_14 error,
+    16 trap_16, 17 trap_17 error, 18 trap_18, 19 trap_19, 20 trap_20, 21 trap_21 error,
+    0x20 trap_pic, 0xf0 trap_timer, 0xf1 trap_flush, 0xf2 trap_wake, 0xfe trap_apic_error, 0xff trap_spurious,
+}

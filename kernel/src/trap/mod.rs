@@ -1,0 +1,157 @@
+//! Interrupts and faults.
+
+mod backtrace;
+pub(crate) mod entry;
+pub(crate) mod probe;
+
+use crate::cpu::area;
+use crate::machine::shootdown;
+use crate::{apic, fail, smp};
+use core::fmt;
+use x86_64::registers::control::Cr2;
+
+pub(crate) use backtrace::Backtrace;
+
+/// All that was in registers when it happened, as `entry` pushes them.
+#[repr(C)]
+pub(crate) struct Registers {
+    r15: u64,
+    r14: u64,
+    r13: u64,
+    r12: u64,
+    r11: u64,
+    r10: u64,
+    r9: u64,
+    r8: u64,
+    rbp: u64,
+    rdi: u64,
+    rsi: u64,
+    rdx: u64,
+    rcx: u64,
+    rbx: u64,
+    rax: u64,
+    vector: u64,
+    code: u64,
+    rip: u64,
+    cs: u64,
+    flags: u64,
+    rsp: u64,
+    ss: u64,
+}
+
+const NAMES: [&str; 22] = [
+    "division by zero",
+    "debug",
+    "non-maskable interrupt",
+    "breakpoint",
+    "overflow",
+    "bound",
+    "invalid instruction",
+    "no coprocessor",
+    "double fault",
+    "",
+    "invalid TSS",
+    "no such segment",
+    "stack segment",
+    "general protection fault",
+    "page fault",
+    "",
+    "x87",
+    "misaligned access",
+    "machine check",
+    "SIMD",
+    "virtualization",
+    "control protection",
+];
+
+/// Whatever has happened, interrupts off.
+fn handle(registers: &mut Registers) {
+    // SAFETY: this is a handler; the other end is below.
+    unsafe { area::handler_begins() };
+    match registers.vector as u8 {
+        14 if probe::recover(registers, false) => {}
+        13 if probe::recover(registers, true) => {}
+        // What stops all CPUs comes as this.
+        2 => fail::stopped(),
+        vector @ ..32 => fault(vector, registers),
+        entry::TIMER => {
+            apic::end_of_interrupt();
+            smp::tick();
+        }
+        entry::FLUSH => {
+            apic::end_of_interrupt();
+            shootdown::answer();
+        }
+        entry::WAKE => {
+            apic::end_of_interrupt();
+            smp::tick();
+        }
+        entry::APIC_ERROR => panic!("the local APIC reports an error: {:?}", apic::errors()),
+        // By its definition nothing is to be done, or it comes from the PIC, which nobody uses.
+        _ => {}
+    }
+    // SAFETY: matches that above.
+    unsafe { area::handler_ends() };
+}
+
+/// A fault that nobody expects.
+fn fault(vector: u8, registers: &Registers) -> ! {
+    // A double fault is what becomes of a page fault at the end of a stack.
+    let address = matches!(vector, 8 | 14).then(Cr2::read_raw);
+    fail::fault(
+        &Fault { vector, registers, address },
+        Backtrace::from(registers.rip, registers.rbp),
+    )
+}
+
+/// A fault, for people.
+struct Fault<'a> {
+    vector: u8,
+    registers: &'a Registers,
+    address: Option<u64>,
+}
+
+impl fmt::Display for Fault<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = self.registers;
+        let name = NAMES.get(usize::from(self.vector)).copied().unwrap_or("unknown");
+        write!(f, "{name}")?;
+        if let Some(address) = self.address {
+            let what = if of.code & 2 != 0 {
+                "write to"
+            } else if of.code & 16 != 0 {
+                "execution of"
+            } else {
+                "read of"
+            };
+            let why =
+                if of.code & 1 != 0 { "it is not allowed" } else { "nothing is mapped there" };
+            write!(f, ": {what} {address:#x}: {why}")?;
+            if let Some(cpu) = smp::stack_guard_of(address) {
+                write!(f, " (the page below the stack of cpu{cpu}: it has overflowed)")?;
+            }
+        }
+        writeln!(f, " (vector {}, code {:#x})", self.vector, of.code)?;
+        writeln!(
+            f,
+            "  rip {:016x}  cs {:x}  flags {:x}  rsp {:016x}  ss {:x}",
+            of.rip, of.cs, of.flags, of.rsp, of.ss
+        )?;
+        writeln!(
+            f,
+            "  rax {:016x}  rbx {:016x}  rcx {:016x}  rdx {:016x}",
+            of.rax, of.rbx, of.rcx, of.rdx
+        )?;
+        writeln!(
+            f,
+            "  rsi {:016x}  rdi {:016x}  rbp {:016x}  r8  {:016x}",
+            of.rsi, of.rdi, of.rbp, of.r8
+        )?;
+        writeln!(
+            f,
+            "  r9  {:016x}  r10 {:016x}  r11 {:016x}  r12 {:016x}",
+            of.r9, of.r10, of.r11, of.r12
+        )?;
+        write!(f, "  r13 {:016x}  r14 {:016x}  r15 {:016x}", of.r13, of.r14, of.r15)
+    }
+}

@@ -1,0 +1,113 @@
+//! Accesses that may fault, and say so.
+//!
+//! Each is one instruction at a known address. When the CPU faults there, the handler notes why and goes on behind it; anywhere
+//! else a fault is the end.
+
+use super::Registers;
+use core::arch::global_asm;
+use machine::FaultKind;
+
+/// What became of an access.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Outcome {
+    /// The word that was read, or the bytes that were not copied.
+    pub(crate) value: u64,
+    /// 0, or what the CPU said of the fault, and [`FAULT`].
+    fault: u64,
+}
+
+const FAULT: u64 = 1 << 32;
+/// The CPU did not try: it is no address.
+const GENERAL: u64 = 1 << 33;
+const PRESENT: u64 = 1;
+const RESERVED: u64 = 1 << 3;
+
+impl Outcome {
+    /// Why it faulted, if it did.
+    pub(crate) fn fault(self) -> Option<FaultKind> {
+        if self.fault == 0 {
+            return None;
+        }
+        Some(if self.fault & GENERAL != 0 {
+            FaultKind::NotCanonical
+        } else if self.fault & RESERVED != 0 {
+            FaultKind::Malformed
+        } else if self.fault & PRESENT != 0 {
+            FaultKind::Protection
+        } else {
+            FaultKind::NotPresent
+        })
+    }
+}
+
+global_asm!(
+    r#"
+    .text
+    # Reads a word.
+    .globl probe_load
+probe_load:
+    xor edx, edx
+probe_load_at:
+    mov rax, [rdi]
+probe_load_end:
+    ret
+
+    # Writes a word.
+    .globl probe_store
+probe_store:
+    xor edx, edx
+probe_store_at:
+    mov [rdi], rsi
+probe_store_end:
+    ret
+
+    # Copies bytes; counts those that are left.
+    .globl probe_copy
+probe_copy:
+    mov rcx, rdx
+    xor edx, edx
+probe_copy_at:
+    rep movsb
+probe_copy_end:
+    mov rax, rcx
+    ret
+
+    # Where each may fault, and where it goes on.
+    .section .rodata
+    .balign 8
+    .globl probes
+probes:
+    .quad probe_load_at, probe_load_end
+    .quad probe_store_at, probe_store_end
+    .quad probe_copy_at, probe_copy_end
+    .text
+    "#
+);
+
+unsafe extern "sysv64" {
+    /// Reads the word at `at`. Whatever is there may be read.
+    #[link_name = "probe_load"]
+    pub(crate) fn load(at: u64) -> Outcome;
+    /// Writes `value` at `at`. Whatever is there may be written.
+    #[link_name = "probe_store"]
+    pub(crate) fn store(at: u64, value: u64) -> Outcome;
+    /// Copies `count` bytes, and returns how many it has not. Whatever is there may be read and written.
+    #[link_name = "probe_copy"]
+    pub(crate) fn copy(to: u64, from: u64, count: u64) -> Outcome;
+}
+
+unsafe extern "C" {
+    #[link_name = "probes"]
+    static PROBES: [[u64; 2]; 3];
+}
+
+/// If the fault is that of such an access, has it go on behind it, and returns true.
+pub(crate) fn recover(registers: &mut Registers, general: bool) -> bool {
+    // SAFETY: a constant, in assembly.
+    let probes = unsafe { &PROBES };
+    let Some([_, end]) = probes.iter().find(|[at, _]| *at == registers.rip) else { return false };
+    registers.rdx = FAULT | if general { GENERAL } else { registers.code & 0xff };
+    registers.rip = *end;
+    true
+}
