@@ -9,8 +9,10 @@
 //! | `tree` | what is in the tree throughout is always found, and whole (I1); at the end it is what its model is |
 //! | `quicklists` | a page of a quicklist is in its constructed state, word for word (I6), and one CPU's |
 //! | `tables` | loads and stores do what was mapped, protected, unmapped, split, whoever changes the same tables |
+//! | `vmap` | areas of all kinds have what was written to them, wherever they are freed; what is listed of them is true |
 //! | `gup` | what is pinned stays what it was, whatever becomes of the page, until it is unpinned |
 //! | `stale` | no CPU uses a translation from before a flush, and no address that comes back shows what was there (I4, I5) |
+//! | `exhausted` | without a free frame calls fail and say so, and nothing else changes (I7); with some they work again |
 //!
 //! A trial returns what it has seen, with the CPU, the address, what was expected and what was found, and the seed. It never panics
 //! on what it looks for, and leaves the machine as it found it: as many frames are free as before.
@@ -22,7 +24,9 @@ extern crate alloc;
 #[cfg(any(test, doctest))]
 extern crate std;
 
+mod areas;
 mod crew;
+mod exhausted;
 mod ground;
 mod gup;
 mod program;
@@ -63,7 +67,7 @@ impl<M: Machine, G: Concurrent> fmt::Debug for Trial<M, G> {
 }
 
 /// How many trials there are.
-pub const TRIALS: usize = 5;
+pub const TRIALS: usize = 7;
 
 /// All trials.
 pub fn all<M: Machine + Translated, G: Concurrent>() -> [Trial<M, G>; TRIALS] {
@@ -71,8 +75,10 @@ pub fn all<M: Machine + Translated, G: Concurrent>() -> [Trial<M, G>; TRIALS] {
         Trial { name: "tree", run: tree::tree },
         Trial { name: "quicklists", run: quicklists::quicklists },
         Trial { name: "tables", run: tables::tables },
+        Trial { name: "vmap", run: areas::vmap },
         Trial { name: "gup", run: gup::gup },
         Trial { name: "stale", run: stale::stale },
+        Trial { name: "exhausted", run: exhausted::exhausted },
     ]
 }
 

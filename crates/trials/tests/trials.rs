@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Way, passes};
+use sim::Config;
 
 /// On threads.
 fn on_threads() -> impl Iterator<Item = Way> {
@@ -18,13 +19,13 @@ fn from_seeds(seeds: u64) -> impl Iterator<Item = Way> {
 #[test]
 fn tree() {
     passes("tree", on_threads());
-    passes("tree", from_seeds(4));
+    passes("tree", from_seeds(8));
 }
 
 #[test]
 fn quicklists() {
     passes("quicklists", on_threads());
-    passes("quicklists", from_seeds(4));
+    passes("quicklists", from_seeds(8));
 }
 
 #[test]
@@ -34,13 +35,30 @@ fn tables() {
 }
 
 #[test]
+fn vmap() {
+    passes("vmap", on_threads());
+    passes("vmap", from_seeds(2));
+}
+
+#[test]
 fn gup() {
     passes("gup", on_threads());
-    passes("gup", from_seeds(4));
+    passes("gup", from_seeds(8));
 }
 
 #[test]
 fn stale() {
     passes("stale", on_threads());
-    passes("stale", from_seeds(1));
+    passes("stale", from_seeds(3));
+}
+
+#[test]
+fn exhausted() {
+    // The machine looks through all tables when a frame is freed: so there are few.
+    let few = |way: Way| {
+        let frames = 900 + 300 * way.cpus as u64;
+        Way { config: Config { frames, ..way.config }, ..way }
+    };
+    passes("exhausted", on_threads().map(few));
+    passes("exhausted", from_seeds(3).map(few));
 }

@@ -1,0 +1,187 @@
+//! Areas of all kinds, of many sizes and lifetimes, made on all CPUs and freed there or on others.
+//!
+//! Each page of an area says of which it is, so two areas in one place show. What is said of areas (`vmallocinfo`, `find_vm_area`) is
+//! compared with what a CPU has, and `vread` with what it wrote.
+
+mod area;
+
+use crate::crew::{Outcome, Stop, Worker, seen};
+use crate::ground::{Ground, page, word};
+use crate::sight::{is, is_absent};
+use crate::space::{self, Areas};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use area::{Area, Kind};
+use grace::Concurrent;
+use machine::{Machine, Translated, lock};
+use spin::mutex::SpinMutex;
+use vmap::{Made, Options, State};
+
+/// Areas that a CPU has at most.
+const HELD: usize = 12;
+/// What each CPU does in a round.
+const STEPS: usize = 400;
+/// Steps between two quiescent states.
+const QUIET: usize = 16;
+
+/// What the CPUs share: a space, and areas that each is to free.
+struct Stage<'g, 'a, M: Machine, G: Concurrent> {
+    ground: &'g Ground<'a, M, G>,
+    vmap: &'g Areas<M, G>,
+    mail: Vec<SpinMutex<Vec<Area>>>,
+}
+
+pub(crate) fn vmap<M: Machine + Translated, G: Concurrent>(
+    ground: &Ground<'_, M, G>,
+) -> Result<(), String> {
+    ground.whole(|| {
+        // Not much room, so that addresses come back.
+        let options = Options { bytes_per_interrupt: 4 << 20, ..Options::default() };
+        let vmap = space::make(ground, 4, 64, options)?;
+        let mail = (0..ground.cpus).map(|_| SpinMutex::default()).collect();
+        let stage = Stage { ground, vmap: &vmap, mail };
+        let result = ground.at_once(|worker| stage.run(worker));
+        result.and(space::end(ground, vmap))
+    })
+}
+
+impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
+    fn run(&self, worker: &mut Worker<'_, M>) -> Outcome {
+        let mut held = Vec::new();
+        let done = (0..self.ground.rounds * STEPS)
+            .try_for_each(|step| self.step(worker, &mut held, step))
+            .and_then(|()| worker.meet());
+        // What went wrong is told; what there is, is given back all the same.
+        let mail = core::mem::take(&mut *lock(self.ground.machine, &self.mail[worker.cpu]));
+        let mut left = held.into_iter().chain(mail);
+        let freed = left.try_for_each(|area| area.free(self.ground.machine, self.vmap, false));
+        self.vmap.idle();
+        done.and(freed)
+    }
+
+    fn step(&self, worker: &mut Worker<'_, M>, held: &mut Vec<Area>, step: usize) -> Outcome {
+        let (machine, vmap) = (self.ground.machine, self.vmap);
+        if step.is_multiple_of(QUIET) {
+            (self.ground.quiet)();
+        }
+        let pick = worker.below(held.len().max(1));
+        match worker.below(64) {
+            0 => vmap.poll(),
+            1 => vmap.purge(),
+            2 => vmap.vm_unmap_aliases(),
+            3 => vmap.idle(),
+            4 => self.ground.flushes.flush(),
+            5..8 => self.listing(held)?,
+            8..32 if held.len() < HELD => {
+                let tag = (worker.cpu as u64) << 48 | (step as u64) << 16;
+                held.push(Area::make(machine, vmap, worker, tag)?);
+            }
+            8..40 if !held.is_empty() => {
+                held.swap_remove(pick).free(machine, vmap, worker.below(4) == 0)?;
+            }
+            40..48 if !held.is_empty() => {
+                let to = worker.below(self.mail.len());
+                lock(machine, &self.mail[to]).push(held.swap_remove(pick));
+            }
+            48..52 => {
+                let area = lock(machine, &self.mail[worker.cpu]).pop();
+                let atomically = worker.below(4) == 0;
+                area.map_or(Ok(()), |area| area.free(machine, vmap, atomically))?;
+            }
+            52..56 if !held.is_empty() => self.read(&held[pick])?,
+            _ if !held.is_empty() => held[pick].look(machine, vmap)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What `vread` finds, and `vwrite` leaves, is what is mapped; behind an area with a guard page is a hole.
+    fn read(&self, area: &Area) -> Outcome {
+        let (machine, vmap) = (self.ground.machine, self.vmap);
+        let (bytes, hole) = (area.pages * 4096, if area.has_guard() { 4096 } else { 0 });
+        let mut into = vec![0xee; bytes + hole];
+        // SAFETY: ordinary memory, which all use by words.
+        let read = unsafe { vmap.vread(area.at, &mut into) };
+        if read != bytes {
+            return seen(format!(
+                "vread of {bytes} bytes at {} and {hole} behind them read {read}",
+                area.at
+            ));
+        }
+        let (mapped, behind) = into.split_at(bytes);
+        for (number, found) in mapped.chunks_exact(4096).enumerate() {
+            let expected = area.word(number);
+            let found = found.first_chunk().map(|word| u64::from_ne_bytes(*word));
+            if found != Some(expected) {
+                return seen(format!(
+                    "vread of page {number} of the area at {} read {found:x?}, expected {expected:#x}",
+                    area.at
+                ));
+            }
+        }
+        if behind.iter().any(|byte| *byte != 0) {
+            return seen(format!(
+                "vread of the guard page of the area at {} did not read 0",
+                area.at
+            ));
+        }
+        let last = area.pages - 1;
+        let (at, value) = (word(page(area.at, last), 3), !area.word(last));
+        // SAFETY: as above, and it is ours.
+        let written = unsafe { vmap.vwrite(at, &value.to_ne_bytes()) };
+        if written != 8 {
+            return seen(format!("vwrite of 8 bytes at {at} wrote {written}"));
+        }
+        is(machine, at, value, format_args!("what vwrite wrote"))?;
+        if area.is_guarded() {
+            let guard = page(area.at, area.pages);
+            is_absent(machine, guard, format_args!("the guard page of the area at {}", area.at))?;
+        }
+        Ok(())
+    }
+
+    /// What is said of areas: those that this CPU has are each listed once, as what they are.
+    fn listing(&self, held: &[Area]) -> Outcome {
+        let (mut found, mut last, mut wrong) = (vec![0; held.len()], None, None);
+        self.vmap.vmallocinfo(|info| {
+            let start = info.range.start();
+            if last.is_some_and(|last| start < last) {
+                wrong = Some(format!("{start} is listed behind what ends at {last:?}"));
+            }
+            last = start.checked_add(info.range.len());
+            for (area, found) in held.iter().zip(&mut found) {
+                let right = match area.made() {
+                    Made::Block => info.range.contains(area.at) && info.made == Made::Block,
+                    made => {
+                        (start, info.made, info.pages) == (area.at, made, area.pages)
+                            && info.bytes == area.bytes
+                            && info.state == State::Live
+                    }
+                };
+                *found += usize::from(right);
+            }
+        });
+        if let Some(wrong) = wrong {
+            return Err(Stop::Seen(wrong));
+        }
+        for (area, found) in held.iter().zip(found) {
+            let known = self.vmap.find_vm_area(area.at);
+            // A map for a short time may be too large for a block, or there was no room for one.
+            let known = known.is_some_and(|known| known.range.contains(area.at));
+            if found != 1 && area.kind != Kind::Ram || found > 1 || !known {
+                return seen(format!(
+                    "{area:?} is listed {found} times, expected once; that it is known by its address is {known}"
+                ));
+            }
+        }
+        let (bytes, said) =
+            (held.iter().filter(|area| area.has_guard()), self.vmap.get_vmalloc_info());
+        let bytes: u64 = bytes.map(|area| area.bytes).sum();
+        if said.used < bytes || said.areas == 0 && bytes != 0 {
+            return seen(format!("a CPU has {bytes} bytes of areas, and the space says {said:?}"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,203 @@
+//! One area: how it is made, what is in it, how it is freed.
+
+use crate::crew::{Outcome, Told, Worker, seen};
+use crate::ground::{page, word};
+use crate::sight::{frame_is, give, is, load, store, take};
+use crate::space::Areas;
+use alloc::format;
+use alloc::vec::Vec;
+use grace::Concurrent;
+use machine::{Frame, Machine, Owner, Translated, VirtAddr};
+use paging::Attrs;
+use vmap::Made;
+
+/// Pages that a block has runs of at most.
+const RUN: usize = 64;
+
+/// By which call an area was made.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Kind {
+    Ram,
+    Vmap,
+    Vmalloc,
+}
+
+#[derive(Debug)]
+pub(super) struct Area {
+    pub(super) at: VirtAddr,
+    pub(super) kind: Kind,
+    pub(super) pages: usize,
+    pub(super) bytes: u64,
+    tag: u64,
+    /// It was larger: what lay behind is unmapped, and not flushed yet.
+    shrunk: bool,
+    /// What is mapped, if it is the caller's.
+    frames: Vec<Frame>,
+}
+
+impl Area {
+    /// Makes an area of any kind, and fills it.
+    pub(super) fn make<M: Machine + Translated, G: Concurrent>(
+        machine: &M,
+        vmap: &Areas<M, G>,
+        worker: &mut Worker<'_, M>,
+        tag: u64,
+    ) -> Outcome<Area> {
+        let few = 1 + worker.below(6);
+        let (kind, pages) = match worker.below(6) {
+            0 | 1 => (Kind::Ram, [1, 2, 4, few, RUN, RUN + few][worker.below(6)]),
+            2 => (Kind::Vmap, few),
+            _ => (Kind::Vmalloc, few),
+        };
+        let bytes =
+            (pages * 4096 - if kind == Kind::Vmalloc { worker.below(4000) } else { 0 }) as u64;
+        let at = VirtAddr::new(0);
+        let mut area = Area { at, kind, pages, bytes, tag, shrunk: false, frames: Vec::new() };
+        if kind == Kind::Vmalloc {
+            return area.allocate(machine, vmap, worker);
+        }
+        area.frames = take(machine, pages, Owner::Kernel)?;
+        let at = match kind {
+            Kind::Ram => vmap.vm_map_ram(&area.frames, Attrs::KERNEL_RW).of("vm_map_ram"),
+            _ => vmap.vmap(&area.frames, Attrs::KERNEL_RW).of("vmap"),
+        };
+        match at {
+            Ok(at) => area.at = at,
+            Err(stop) => {
+                give(machine, &area.frames)?;
+                return Err(stop);
+            }
+        }
+        area.fill(machine)?;
+        for (number, frame) in area.frames.iter().enumerate() {
+            let what = format_args!("page {number} of the area at {}, written", area.at);
+            frame_is(machine, *frame, 0, area.word(number), what)?;
+        }
+        Ok(area)
+    }
+
+    /// Memory of its own: as it comes, cleared, in large pages, or made larger or smaller.
+    fn allocate<M: Machine + Translated, G: Concurrent>(
+        mut self,
+        machine: &M,
+        vmap: &Areas<M, G>,
+        worker: &mut Worker<'_, M>,
+    ) -> Outcome<Area> {
+        match worker.below(24) {
+            0..8 => self.at = vmap.vmalloc(self.bytes).of("vmalloc")?,
+            8..16 => {
+                self.at = vmap.vzalloc(self.bytes).of("vzalloc")?;
+                for number in 0..self.pages * 512 {
+                    is(machine, word(self.at, number), 0, format_args!("a word of vzalloc"))?;
+                }
+            }
+            16 => {
+                (self.pages, self.bytes) = (512 + self.pages, (2 << 20) + self.bytes);
+                self.at = vmap.vmalloc_huge(self.bytes).of("vmalloc_huge")?;
+            }
+            _ => {
+                self.at = vmap.vmalloc(self.bytes).of("vmalloc")?;
+                self.fill(machine)?;
+                let pages = 1 + worker.below(9);
+                // SAFETY: nobody else knows of it.
+                let moved = unsafe { vmap.vrealloc(self.at, pages as u64 * 4096) };
+                self.at = moved.of("vrealloc")?;
+                for number in 0..pages.min(self.pages) {
+                    let at = page(self.at, number);
+                    is(
+                        machine,
+                        at,
+                        self.word(number),
+                        format_args!("page {number} after vrealloc"),
+                    )?;
+                }
+                self.shrunk = pages < self.pages;
+                (self.pages, self.bytes) = (pages, pages as u64 * 4096);
+            }
+        }
+        self.fill(machine)?;
+        Ok(self)
+    }
+
+    /// What the first word of a page is; the last is the complement.
+    pub(super) fn word(&self, number: usize) -> u64 {
+        self.tag | number as u64
+    }
+
+    /// What made it, as the listing says; a small map for a short time is in a block.
+    pub(super) fn made(&self) -> Made {
+        match self.kind {
+            Kind::Ram if self.pages <= RUN => Made::Block,
+            Kind::Ram => Made::Ram,
+            Kind::Vmap => Made::Vmap,
+            Kind::Vmalloc => Made::Vmalloc,
+        }
+    }
+
+    pub(super) fn has_guard(&self) -> bool {
+        self.kind != Kind::Ram
+    }
+
+    /// Whether a load behind its last page must fault: nothing was mapped there since all have flushed.
+    pub(super) fn is_guarded(&self) -> bool {
+        self.has_guard() && !self.shrunk
+    }
+
+    fn fill<M: Translated>(&self, machine: &M) -> Outcome {
+        (0..self.pages).try_for_each(|number| {
+            let (at, what) =
+                (page(self.at, number), format_args!("page {number} of {:?}", self.kind));
+            store(machine, at, self.word(number), what)?;
+            store(machine, word(at, 511), !self.word(number), what)
+        })
+    }
+
+    /// All pages are as they were left, through the mapping and in the frames that it is said to lead to.
+    pub(super) fn look<M: Machine + Translated, G: Concurrent>(
+        &self,
+        machine: &M,
+        vmap: &Areas<M, G>,
+    ) -> Outcome {
+        for number in 0..self.pages {
+            let (at, expected) = (page(self.at, number), self.word(number));
+            let what = format_args!("page {number} of the {:?} at {}", self.kind, self.at);
+            is(machine, at, expected, what)?;
+            let last = load(machine, word(at, 511), what)?;
+            let frame = vmap.vmalloc_to_page(at);
+            let same = self.frames.get(number).is_none_or(|own| frame == Some(*own));
+            match frame {
+                Some(frame) if same && last == !expected => {
+                    frame_is(machine, frame, 0, expected, what)?
+                }
+                _ => {
+                    return seen(format!(
+                        "{what}: its frame is {frame:?}, its last word {last:#x}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at it once more and frees it; memory, if wanted, as an interrupt does.
+    pub(super) fn free<M: Machine + Translated, G: Concurrent>(
+        self,
+        machine: &M,
+        vmap: &Areas<M, G>,
+        atomically: bool,
+    ) -> Outcome {
+        let looked = self.look(machine, vmap);
+        match self.kind {
+            Kind::Ram => vmap.vm_unmap_ram(self.at, self.pages).of("vm_unmap_ram")?,
+            Kind::Vmap => vmap.vunmap(self.at).of("vunmap")?,
+            Kind::Vmalloc if atomically => {
+                // SAFETY: nobody uses it any more.
+                unsafe { vmap.vfree_atomic(self.at) }.of("vfree_atomic")?
+            }
+            // SAFETY: nobody uses it any more.
+            Kind::Vmalloc => unsafe { vmap.vfree(self.at) }.of("vfree")?,
+        }
+        give(machine, &self.frames)?;
+        looked
+    }
+}

@@ -1,0 +1,120 @@
+//! Memory gives out, on all CPUs at once.
+//!
+//! Every frame there is is taken. Then each call that needs one returns an error that says so, and what was mapped before is as it
+//! was (I7). When half of the frames are given back the calls work again; and at the end everything is free.
+
+mod calls;
+mod hand;
+mod hoard;
+
+use crate::crew::{Outcome, Told, Worker, seen};
+use crate::ground::Ground;
+use crate::program::Program;
+use crate::space::{self, Areas};
+use alloc::format;
+use alloc::string::String;
+use calls::Calls;
+use grace::Concurrent;
+use hand::Hand;
+use hoard::Hoard;
+use machine::{Machine, Translated, VirtAddr, VirtRange};
+use vmap::Options;
+
+/// Quiescent states until nothing waits.
+const QUIET: usize = 16;
+
+/// What the CPUs share.
+struct Stage<'g, 'a, M: Machine, G: Concurrent> {
+    ground: &'g Ground<'a, M, G>,
+    program: &'g Program<'g, 'a, M, G>,
+    /// Kernel addresses without tables.
+    part: VirtRange,
+    /// A space in which there are areas, and one in which there never were any.
+    used: &'g Areas<M, G>,
+    bare: &'g Areas<M, G>,
+}
+
+pub(crate) fn exhausted<M: Machine + Translated, G: Concurrent>(
+    ground: &Ground<'_, M, G>,
+) -> Result<(), String> {
+    ground.whole(|| (0..ground.rounds).try_for_each(|_| round(ground)))
+}
+
+fn round<M: Machine + Translated, G: Concurrent>(ground: &Ground<'_, M, G>) -> Result<(), String> {
+    let part = ground.part(7)?;
+    let used = space::make(ground, 5, 16, Options::default())?;
+    let bare = match space::make(ground, 6, 64, Options::default()) {
+        Ok(bare) => bare,
+        Err(text) => return space::end(ground, used).and(Err(text)),
+    };
+    let result = Program::new(ground).and_then(|program| {
+        let stage = Stage { ground, program: &program, part, used: &used, bare: &bare };
+        let result = ground.at_once(|worker| program.inside(|| stage.run(worker)));
+        result.and(program.end())
+    });
+    let (used, bare) = (space::end(ground, used), space::end(ground, bare));
+    let pruned = ground.on_first(|| {
+        ground.tables.prune(part).of("to prune")?.flush();
+        Ok(())
+    });
+    result.and(used).and(bare).and(pruned)
+}
+
+impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
+    fn run(&self, worker: &mut Worker<'_, M>) -> Outcome {
+        let mut hand = Hand::new(self, worker.cpu)?;
+        let mut hoard = Hoard::new(self.ground.machine);
+        let done = hand.begin().and_then(|()| self.exhaust(worker, &hand, &mut hoard));
+        // Whatever has been seen: what was taken is given back.
+        let given = hoard.give(usize::MAX);
+        let ended = hand.end();
+        self.used.idle();
+        self.bare.idle();
+        done.and(given).and(ended)
+    }
+
+    fn exhaust(
+        &self,
+        worker: &Worker<'_, M>,
+        hand: &Hand<'_, '_, '_, M, G>,
+        hoard: &mut Hoard<'_, M>,
+    ) -> Outcome {
+        worker.meet()?;
+        // What waits for a grace period now does not come back in the midst.
+        for _ in 0..QUIET {
+            (self.ground.quiet)();
+            worker.meet()?;
+        }
+        self.ground.tables.paging().quick().drain();
+        worker.meet()?;
+        hoard.fill()?;
+        worker.meet()?;
+        // What another CPU had for a moment.
+        hoard.fill()?;
+        worker.meet()?;
+        hand.look("when all frames are taken")?;
+        let calls = Calls::new(self, hand);
+        calls.are_refused(hoard)?;
+        hand.look("after calls that failed for want of memory")?;
+        worker.meet()?;
+        hoard.give(hoard.len() / 2)?;
+        worker.meet()?;
+        calls.are_granted()?;
+        hand.look("after calls that worked again")?;
+        worker.meet()
+    }
+
+    /// So many bytes from where a CPU's kernel addresses begin.
+    fn kernel_at(&self, cpu: usize, bytes: u64) -> Outcome<VirtAddr> {
+        let at = self.part.start().checked_add(((cpu as u64) << 27) + bytes);
+        match at.filter(|at| self.part.contains(*at)) {
+            Some(at) => Ok(at),
+            None => seen(format!("{:?} is too short for cpu{cpu}", self.part)),
+        }
+    }
+
+    /// So many bytes from where a CPU's pages of the program begin.
+    fn program_at(&self, cpu: usize, bytes: u64) -> VirtAddr {
+        VirtAddr::new(0x40_0000_0000 + ((cpu as u64) << 30) + bytes)
+    }
+}

@@ -1,0 +1,132 @@
+//! What a CPU has mapped before memory gives out: something of each kind, with contents that must not change.
+
+use super::Stage;
+use crate::crew::{Outcome, Told};
+use crate::ground::{page, pages};
+use crate::sight::{frame_is, give, is, store, take};
+use alloc::vec::Vec;
+use grace::Concurrent;
+use machine::{Frame, Machine, Owner, PageSize, Place, Translated, VirtAddr, VirtRange};
+use paging::Attrs;
+
+/// Frames that are mapped in several ways.
+pub(super) const FRAMES: usize = 8;
+/// Pages of memory from `vmalloc`.
+pub(super) const PAGES: usize = 5;
+/// Pieces of the large page that are looked at.
+const PIECES: [usize; 3] = [0, 77, 511];
+
+pub(super) struct Hand<'s, 'g, 'a, M: Machine, G: Concurrent> {
+    stage: &'s Stage<'g, 'a, M, G>,
+    pub(super) cpu: usize,
+    pub(super) frames: Vec<Frame>,
+    /// A block that is mapped as a large page; `None` where there is none to be had.
+    pub(super) block: Option<Frame>,
+    /// Memory of its own; the frames as an area; the frames for a short time. `None` while it is not.
+    pub(super) memory: Option<VirtAddr>,
+    area: Option<VirtAddr>,
+    ram: Option<VirtAddr>,
+}
+
+impl<'s, 'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'s, 'g, 'a, M, G> {
+    pub(super) fn new(stage: &'s Stage<'g, 'a, M, G>, cpu: usize) -> Outcome<Self> {
+        let frames = take(stage.ground.machine, FRAMES, Owner::User)?;
+        Ok(Hand { stage, cpu, frames, block: None, memory: None, area: None, ram: None })
+    }
+
+    fn kernel(&self) -> Outcome<VirtRange> {
+        pages(self.stage.kernel_at(self.cpu, 0)?, FRAMES)
+    }
+
+    fn program(&self) -> Outcome<VirtRange> {
+        pages(self.stage.program_at(self.cpu, 0), FRAMES)
+    }
+
+    /// Where the large page is, if there is one.
+    pub(super) fn large(&self) -> Outcome<VirtRange> {
+        let size = PageSize::Size2M;
+        pages(self.stage.kernel_at(self.cpu, size.bytes())?, size.frames() as usize)
+    }
+
+    /// What is in a page.
+    fn mark(&self, number: usize) -> u64 {
+        0xe4a0_0000_0000_0000 | (self.cpu as u64) << 16 | number as u64
+    }
+
+    /// Maps something of each kind, and fills it.
+    pub(super) fn begin(&mut self) -> Outcome {
+        let Stage { ground, program, used, .. } = *self.stage;
+        let (kernel, user) = (self.kernel()?, self.program()?);
+        ground.machine.hand_out(None, kernel);
+        ground.tables.map_frames(kernel.start(), &self.frames, Attrs::KERNEL_RW).of("to map")?;
+        for number in 0..FRAMES {
+            let (at, what) = (page(kernel.start(), number), format_args!("page {number}"));
+            store(ground.machine, at, self.mark(number), what)?;
+        }
+        let mapped = program.tables().map_frames(user.start(), &self.frames, Attrs::USER_RW);
+        mapped.of("to map a program's pages")?;
+        let memory = used.vmalloc(PAGES as u64 * 4096).of("vmalloc")?;
+        self.memory = Some(memory);
+        for number in 0..PAGES {
+            let (at, what) = (page(memory, number), format_args!("page {number} of vmalloc"));
+            store(ground.machine, at, self.mark(FRAMES + number), what)?;
+        }
+        self.area = Some(used.vmap(&self.frames, Attrs::KERNEL_RW).of("vmap")?);
+        self.ram = Some(used.vm_map_ram(&self.frames, Attrs::KERNEL_RW).of("vm_map_ram")?);
+        let Ok(block) = ground.machine.alloc(PageSize::Size2M.order(), Place::Local) else {
+            return Ok(());
+        };
+        self.block = Some(block);
+        let large = self.large()?;
+        ground.tables.map(large, block, Attrs::KERNEL_RW).of("to map a large page")?;
+        PIECES.into_iter().try_for_each(|number| {
+            let (at, what) = (page(large.start(), number), format_args!("a large page"));
+            store(ground.machine, at, self.mark(number), what)
+        })
+    }
+
+    /// All of it is as it was.
+    pub(super) fn look(&self, when: &str) -> Outcome {
+        let machine = self.stage.ground.machine;
+        let mut ways = Vec::with_capacity(4);
+        ways.push((self.kernel()?.start(), "the kernel's"));
+        ways.push((self.program()?.start(), "the program's"));
+        ways.extend(self.area.map(|at| (at, "vmap's")));
+        ways.extend(self.ram.map(|at| (at, "vm_map_ram's")));
+        for (number, frame) in self.frames.iter().enumerate() {
+            for (start, whose) in &ways {
+                let what = format_args!("{whose} page {number}, {when}");
+                is(machine, page(*start, number), self.mark(number), what)?;
+            }
+            frame_is(machine, *frame, 0, self.mark(number), format_args!("page {number}, {when}"))?;
+        }
+        for number in 0..self.memory.map_or(0, |_| PAGES) {
+            let at = page(self.memory.unwrap_or_default(), number);
+            let what = format_args!("vmalloc's page {number}, {when}");
+            is(machine, at, self.mark(FRAMES + number), what)?;
+        }
+        for number in self.block.into_iter().flat_map(|_| PIECES) {
+            let what = format_args!("piece {number} of a large page, {when}");
+            is(machine, page(self.large()?.start(), number), self.mark(number), what)?;
+        }
+        Ok(())
+    }
+
+    /// Unmaps what there is, and gives everything back.
+    pub(super) fn end(&mut self) -> Outcome {
+        let Stage { ground, program, used, .. } = *self.stage;
+        if let Some(memory) = self.memory.take() {
+            // SAFETY: nobody uses it any more.
+            unsafe { used.vfree(memory) }.of("vfree")?;
+        }
+        self.area.take().map_or(Ok(()), |at| used.vunmap(at)).of("vunmap")?;
+        self.ram.take().map_or(Ok(()), |at| used.vm_unmap_ram(at, FRAMES)).of("vm_unmap_ram")?;
+        program.tables().unmap(self.program()?, |_| ()).of("to unmap")?.flush();
+        ground.tables.unmap(self.kernel()?, |_| ()).of("to unmap")?.flush();
+        if let Some(block) = self.block.take() {
+            ground.tables.unmap(self.large()?, |_| ()).of("to unmap a large page")?.flush();
+            give(ground.machine, &[block])?;
+        }
+        give(ground.machine, &self.frames)
+    }
+}

@@ -1,0 +1,61 @@
+//! All frames that can be had, in a chain that needs no other memory: each says which was taken before it.
+
+use crate::crew::{Outcome, Told, seen};
+use crate::sight::{peek, poke};
+use alloc::format;
+use machine::{Frame, FrameError, Machine, Place};
+
+/// Words of each frame: the number of the one before, plus 1; its own number, turned about.
+const BEFORE: usize = 0;
+const OWN: usize = 511;
+
+pub(super) struct Hoard<'m, M> {
+    machine: &'m M,
+    last: Option<Frame>,
+    len: usize,
+}
+
+impl<'m, M: Machine> Hoard<'m, M> {
+    pub(super) fn new(machine: &'m M) -> Self {
+        Hoard { machine, last: None, len: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Takes frames until there are none.
+    pub(super) fn fill(&mut self) -> Outcome {
+        loop {
+            let frame = match self.machine.alloc(0, Place::Local) {
+                Ok(frame) => frame,
+                Err(FrameError::OutOfFrames { order: 0 }) => return Ok(()),
+                Err(error) => {
+                    return seen(format!("frames are taken until there are none: {error}"));
+                }
+            };
+            let before = self.last.map_or(0, |last| last.number() + 1);
+            poke(self.machine, frame, BEFORE, before)?;
+            poke(self.machine, frame, OWN, !frame.number())?;
+            (self.last, self.len) = (Some(frame), self.len + 1);
+        }
+    }
+
+    /// Gives so many back, or all there are. Nobody else has touched them.
+    pub(super) fn give(&mut self, most: usize) -> Outcome {
+        for _ in 0..most {
+            let Some(frame) = self.last else { return Ok(()) };
+            let before = peek(self.machine, frame, BEFORE)?;
+            let own = peek(self.machine, frame, OWN)?;
+            if own != !frame.number() {
+                // Where the chain goes on is not known either: the rest is lost.
+                self.last = None;
+                return seen(format!("frame {frame} is taken, and somebody wrote {own:#x} to it"));
+            }
+            (self.last, self.len) = (before.checked_sub(1).and_then(Frame::new), self.len - 1);
+            // SAFETY: it is ours, and nothing leads to it.
+            unsafe { self.machine.free(frame) }.of("to give a frame back")?;
+        }
+        Ok(())
+    }
+}
