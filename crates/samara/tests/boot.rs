@@ -168,6 +168,40 @@ fn what_is_not_installed_is_told_with_the_command_that_installs_it() {
     assert!(err.contains(qemu) && !err.contains("rustup"), "{err}");
 }
 
+#[test]
+fn the_kernel_is_built_with_its_own_settings() {
+    let directory = directory("build");
+    let samara = |cargo: &str| {
+        script(&directory, "cargo", cargo);
+        let qemu = r#"echo "$@"; exit 33"#;
+        script(&directory, "qemu-system-x86_64", qemu);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_samara"));
+        let path = env::var("PATH").unwrap();
+        command.arg("boot").stdin(Stdio::null()).current_dir(&directory);
+        command.env("PATH", format!("{}:{path}", directory.display()));
+        command.env("CARGO", directory.join("cargo")).env("CARGO_TARGET_DIR", "built");
+        command.env("RUSTFLAGS", "-Cx").env("CARGO_PROFILE_RELEASE_LTO", "true");
+        told(command.output().unwrap())
+    };
+    let said = directory.join("said");
+    let record = format!("(pwd; echo \"$@\"; env) > {}", said.display());
+    let message = r#"{"reason":"compiler-artifact","executable":"/nowhere/built"}"#;
+    let (code, out, err) = samara(&format!("{record}; echo loud >&2; echo '{message}'"));
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.contains("-kernel /nowhere/built ") && !err.contains("loud"), "{out}{err}");
+    let said = fs::read_to_string(said).unwrap();
+    let mut lines = said.lines();
+    assert!(lines.next().unwrap().ends_with("/kernel"), "{said}");
+    let target = format!("--target-dir {}/built/kernel", directory.display());
+    let arguments = lines.next().unwrap();
+    assert!(arguments.contains("--release") && arguments.contains(&target), "{arguments}");
+    assert!(!said.contains("RUSTFLAGS") && !said.contains("CARGO_PROFILE"), "{said}");
+
+    let (code, out, err) = samara("echo no such thing >&2; exit 101");
+    assert_eq!((code, out.as_str()), (Some(2), ""), "{err}");
+    assert!(err.contains("no such thing\nsamara: the kernel's build failed"), "{err}");
+}
+
 /// A program that is linked to where a kernel is; the addresses of two of its functions are known.
 const KERNEL: &str = r#"
 #![no_std]

@@ -40,19 +40,20 @@ pub(super) fn build() -> Result<PathBuf, String> {
     let target = std::path::absolute(target.join("kernel"))
         .map_err(|error| format!("the target directory: {error}"))?;
     let mut build = command(&home, &target);
-    let text = format!("{build:?}");
     // A progress that nobody reads is no reason to stop.
     let _ = writeln!(io::stderr(), "building the kernel");
     // On a terminal cargo shows how far it is; elsewhere only errors are worth lines.
     let shown = io::stderr().is_terminal();
     build.stderr(if shown { Stdio::inherit() } else { Stdio::piped() });
-    let output =
-        build.output().map_err(|error| format!("cargo does not start: {error}: {text}"))?;
+    let output = build.output().map_err(|error| format!("cargo does not start: {error}"))?;
     if !output.status.success() {
         let _ = io::stderr().write_all(&output.stderr);
-        return Err(format!("the kernel's build failed ({}): {text}", output.status));
+        let (home, status) = (home.display(), output.status);
+        return Err(format!(
+            "the kernel's build failed ({status}): cargo build --release in {home}"
+        ));
     }
-    executable(&output.stdout).ok_or(format!("the build made no kernel: {text}"))
+    executable(&output.stdout).ok_or("the kernel's build made no program".into())
 }
 
 fn command(home: &Path, target: &Path) -> Command {
