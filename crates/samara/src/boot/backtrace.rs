@@ -30,7 +30,8 @@ impl<'a> Backtraces<'a> {
 
     /// The lines to print below this one: none, if it is no backtrace.
     pub(super) fn of(&mut self, line: &str) -> Vec<String> {
-        self.fault |= line.starts_with("FAULT");
+        // It may have come in the middle of a line.
+        self.fault |= line.contains("FAULT on cpu");
         let Some(words) = line.strip_prefix("backtrace:") else { return Vec::new() };
         // A call that never returns may be the last instruction of its function, and the address after it another's: it is
         // looked up from within. The instruction of a fault may be the first of its function.

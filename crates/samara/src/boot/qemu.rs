@@ -141,10 +141,10 @@ mod tests {
         is("test pins --seed 7 vmap --rounds 3", "test pins vmap seed=7 rounds=3");
         is("--append panic", "panic");
         is("test --cpus 4 --append panic", "test panic");
-        is("bench", "bench effort=quick cpus=1,2");
-        is("--cpus 7 bench gup vmallocinfo", "bench gup vmallocinfo effort=quick cpus=1,2,4");
-        is("bench --cpus 64 --effort full", "bench effort=full cpus=1,2,4,8,16,32,64");
-        is("--cpus 8 bench --cpu-counts 3,8 --count", "bench effort=quick cpus=3,8 count");
+        is("bench", "bench effort=full cpus=1,2");
+        is("--cpus 7 bench gup vmallocinfo", "bench gup vmallocinfo effort=full cpus=1,2,4");
+        is("bench --cpus 64 --effort quick", "bench effort=quick cpus=1,2,4,8,16,32,64");
+        is("--cpus 8 bench --cpu-counts 3,8 --count", "bench effort=full cpus=3,8 count");
         let few = words("bench --cpu-counts 1,4").unwrap_err();
         assert!(few.contains("--cpus 4"), "{few}");
     }

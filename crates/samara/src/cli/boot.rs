@@ -86,7 +86,7 @@ pub(crate) struct Counting {
     pub(crate) experiments: Vec<Experiment>,
 
     /// How much is measured
-    #[arg(long, value_enum, default_value_t = Effort::Quick)]
+    #[arg(long, value_enum, default_value_t = Effort::Full)]
     pub(crate) effort: Effort,
 
     /// The numbers of CPUs that take part [default: powers of two up to --cpus]
