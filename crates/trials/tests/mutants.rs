@@ -39,16 +39,16 @@ const OLD: &[&str] = &["the kernel's page unmapped and mapped to other frames", 
 fn local_flushes_left_out_are_seen() {
     is_seen(LeftOut::Local, Which::Each, &[1, 2, 4], WRITES);
     is_seen(LeftOut::Local, Which::After(1), &[1, 2, 4], READS);
-    // The second turn, in which nobody looks in between, has 48 flushes of each kind.
-    is_seen(LeftOut::Local, Which::After(2 + 48), &[1], OLD);
+    // The second turn, in which nobody looks in between, has 5 flushes of each kind.
+    is_seen(LeftOut::Local, Which::After(2 + 5), &[1], OLD);
 }
 
 #[test]
 fn remote_flushes_left_out_are_seen() {
     is_seen(LeftOut::Remote, Which::Each, &[2, 4], WRITES);
     is_seen(LeftOut::Remote, Which::After(1), &[2, 4], READS);
-    // The third turn is the first of its kind with two CPUs; the second has 48 flushes of each kind, the third 7.
-    is_seen(LeftOut::Remote, Which::After(2 + 96 + 7), &[2], OLD);
+    // With two CPUs that is the third turn; the second has 5 flushes of each kind, the third 3.
+    is_seen(LeftOut::Remote, Which::After(2 + 10 + 3), &[2], OLD);
 }
 
 #[test]

@@ -14,8 +14,9 @@ use paging::{Attrs, Failed, Flags, Owed, X86_64L4};
 
 /// As many pages: more than the nearest TLB of any processor holds, less than all of them together.
 const PAGES: usize = 384;
-/// Pages that are changed with one flush, in turns: all at once, which may flush everything, and a few, which flushes page by page.
-const CHUNKS: [usize; 3] = [PAGES, 8, 61];
+/// The pages in pieces that are changed with one flush each, in turns: all at once, which may flush everything, and fewer, which flushes
+/// page by page. Few pieces: where CPUs are many and processors few, a flush takes as long as it takes until all have run.
+const PIECES: [&[usize]; 3] = [&[PAGES], &[1, 8, 31, 64, 280], &[120, 3, 261]];
 /// The word of each page that each CPU writes begins here.
 const OWN: usize = 8;
 
@@ -119,10 +120,11 @@ impl<'a, M: Machine + Translated, G: Concurrent> Stage<'a, M, G> {
         turn: usize,
         change: impl Fn(machine::VirtRange) -> Changed<'s, M, G>,
     ) -> Outcome {
-        let chunk = CHUNKS[turn % CHUNKS.len()];
-        for first in (0..PAGES).step_by(chunk) {
-            let some = pages(page(self.at, first), chunk.min(PAGES - first))?;
+        let mut first = 0;
+        for count in PIECES[turn % PIECES.len()] {
+            let some = pages(page(self.at, first), *count)?;
             change(some).of("to change pages")?.flush();
+            first += count;
         }
         Ok(())
     }
