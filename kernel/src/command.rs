@@ -4,15 +4,16 @@
 //! |---|---|
 //! | (none) | says what there is |
 //! | `bench [EXPERIMENT...] [effort=full\|quick\|least] [cpus=1,2,4] [count]` | experiments |
+//! | `test [TRIAL...] [seed=N] [rounds=N] [mutant=NAME]` | trials |
 //! | `panic`, `overflow` | fails as it says: for who tests what becomes of failures |
 
-use crate::bench::{Bench, EXPERIMENTS, measure};
+use crate::bench::{Bench, EXPERIMENTS};
 use crate::console::{RECORD, print};
 use crate::exit::Exit;
 use crate::machine::Kernel;
-use crate::println;
+use crate::{mutant, println, test};
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 use machine::{Cpus, FrameSource};
 use workloads::Scale;
@@ -67,11 +68,12 @@ pub(crate) fn run(line: &str) -> Exit {
     println!("samara: {} CPUs, {} MiB free", Kernel.count(), Kernel.free_frames() >> 8);
     let done = match words.next() {
         None => Ok(Exit::Done),
-        Some("bench") => bench(Words::read(words)),
+        Some("test") => run_test(Words::read(words)),
+        Some("bench") => run_bench(Words::read(words)),
         Some("panic") => panic!("as the command line asks for"),
         Some("overflow") => overflow(0),
         Some(other) => {
-            Err(format!("there is no command {other}: there are bench, panic, overflow"))
+            Err(format!("there is no command {other}: there are test, bench, panic, overflow"))
         }
     };
     done.unwrap_or_else(|cause| {
@@ -80,7 +82,20 @@ pub(crate) fn run(line: &str) -> Exit {
     })
 }
 
-fn bench(mut words: Words<'_>) -> Result<Exit, String> {
+fn run_test(mut words: Words<'_>) -> Result<Exit, String> {
+    let mut number = |name: &str, otherwise| match words.setting(name) {
+        None => Ok(otherwise),
+        Some(value) => value.parse().map_err(|_| format!("{name}={value}: a number is wanted")),
+    };
+    let (seed, rounds) = (number("seed", 1)?, number("rounds", 1)?);
+    if let Some(name) = words.setting("mutant") {
+        mutant::choose(name)?;
+    }
+    let trials = words.names_of(&test::names())?;
+    Ok(if test::test(&trials, seed, rounds as usize) { Exit::Done } else { Exit::Failed })
+}
+
+fn run_bench(mut words: Words<'_>) -> Result<Exit, String> {
     let scale = match words.setting("effort") {
         None | Some("full") => Scale::FULL,
         Some("quick") => Scale::QUICK,
@@ -104,20 +119,21 @@ fn bench(mut words: Words<'_>) -> Result<Exit, String> {
     cpus.sort_unstable();
     cpus.dedup();
     let experiments = words.names_of(&EXPERIMENTS)?;
-    let bench = Bench { experiments: &experiments, scale, cpus: &cpus, counts };
-    match measure(&bench) {
-        Ok(report) => {
-            println!("{report}");
-            for line in report.json_lines().lines() {
-                print(format_args!("{RECORD}{line}\n"));
+    let bench = Bench { scale, cpus: &cpus, counts };
+    for experiment in experiments {
+        let report = match bench.measure(experiment) {
+            Ok(report) => report,
+            Err(cause) => {
+                println!("{experiment}: {cause}");
+                return Ok(Exit::Failed);
             }
-            Ok(Exit::Done)
-        }
-        Err(cause) => {
-            println!("{}", cause.to_string());
-            Ok(Exit::Failed)
+        };
+        println!("{report}");
+        for line in report.json_lines().lines() {
+            print(format_args!("{RECORD}{line}\n"));
         }
     }
+    Ok(Exit::Done)
 }
 
 /// Calls itself until the stack has ended.

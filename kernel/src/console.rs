@@ -39,11 +39,13 @@ pub(crate) fn print(text: fmt::Arguments<'_>) {
 
 /// Prints, whoever has the console: all others have been stopped, perhaps in the middle of a line.
 pub(crate) fn print_in_panic(text: fmt::Arguments<'_>) {
-    if CONSOLE.is_locked() {
+    let cut = CONSOLE.is_locked();
+    if cut {
         // SAFETY: he who has locked it has been stopped, or is this CPU, which will not go on.
         unsafe { CONSOLE.force_unlock() };
     }
-    write(&mut CONSOLE.lock(), text);
+    let begin = if cut { "\n" } else { "" };
+    write(&mut CONSOLE.lock(), format_args!("{begin}{text}"));
 }
 
 fn write(port: &mut Option<Uart16550<PioBackend>>, text: fmt::Arguments<'_>) {

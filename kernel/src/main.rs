@@ -14,6 +14,7 @@
 //! | `apic`, `clock` | the timer, interrupts between CPUs; time |
 //! | `smp` | how CPUs start, and what they run |
 //! | `machine`, `grace` | the traits of `machine`, and the domain of `grace`, for this kernel |
+//! | `command` | what the command line asks for: `test`, `bench` |
 //! | `console`, `fail`, `exit` | what is said, and how it ends |
 #![no_std]
 #![no_main]
@@ -33,8 +34,10 @@ mod heap;
 mod layout;
 mod machine;
 mod memory;
+mod mutant;
 mod smp;
 mod space;
+mod test;
 mod trap;
 
 use crate::boot::{acpi::CpuList, info::BootInfo};

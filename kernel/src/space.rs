@@ -1,7 +1,7 @@
 //! The kernel's address space: tables that `paging` makes, areas of `vmap`.
 
 use crate::grace::Grace;
-use crate::layout::{areas, direct};
+use crate::layout::{areas, direct, trials};
 use crate::machine::Kernel;
 use crate::memory::{Memory, parts};
 use crate::smp::{flushes, stack_of};
@@ -73,6 +73,8 @@ fn map(tables: &Tables, at: VirtAddr, frames: FrameRange, attrs: Attrs) -> Resul
 /// Makes the kernel's areas. This CPU takes part in TLB grace periods from now on.
 pub(crate) fn start_areas() -> Result<(), vmap::Error> {
     flushes().back();
+    // While there is no space of a program: its top-level table has a copy of the kernel's entries.
+    tables().reserve(trials())?;
     let (tables, flushes) = (Arc::clone(tables()), Arc::clone(flushes()));
     // SAFETY: nobody else uses these addresses, and CPUs are back before they do.
     let vmap = unsafe { Vmap::try_new(tables, flushes, areas(), Options::default()) }?;

@@ -27,6 +27,8 @@ pub(crate) struct Area {
     pub(crate) destination: u32,
     /// The root of the tables that are active, and their tag.
     pub(crate) active: Cell<Option<(machine::Frame, machine::Asid)>>,
+    /// It is in its timer interrupt.
+    pub(crate) ticking: Cell<bool>,
     pub(crate) tables: UnsafeCell<super::tables::CpuTables>,
     pub(crate) lapic: UnsafeCell<Option<x2apic::lapic::LocalApic>>,
     pub(crate) counts: Counts,
@@ -67,6 +69,7 @@ impl Area {
             depth: Cell::new(1),
             destination,
             active: Cell::new(None),
+            ticking: Cell::new(false),
             tables: UnsafeCell::new(super::tables::CpuTables::new()),
             lapic: UnsafeCell::new(None),
             counts: Counts {

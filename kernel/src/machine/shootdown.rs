@@ -4,7 +4,7 @@ use super::{Kernel, tlb};
 use crate::cpu::area::{self, bump};
 use crate::trap::entry::FLUSH;
 use crate::{apic, smp};
-use machine::{Calls, CpuSet, Cpus, Flush};
+use machine::{Calls, CpuSet, Cpus, Flush, Irqs};
 use spin::Once;
 
 static CALLS: Once<Calls<Flush>> = Once::new();
@@ -18,19 +18,29 @@ pub(crate) fn start(cpus: usize) {
 #[inline]
 pub(crate) fn answer() {
     if let Some(calls) = CALLS.get() {
-        calls.answer(area::cpu(), tlb::flush);
+        calls.answer(area::cpu(), tlb::flush_for_another);
     }
 }
 
-/// Has these CPUs flush, and waits until they have.
+/// Has these CPUs flush, and waits until they have: this one while it waits for the others.
 pub(super) fn shoot(cpus: &CpuSet, what: Flush) {
-    let Some(calls) = CALLS.get() else { return tlb::flush(what) };
-    let running = cpus.intersection(&smp::online());
-    let mut others = running;
+    let _section = Kernel.irqs_off();
+    let mut others = cpus.intersection(&smp::online());
     others.remove(Kernel.current());
-    let interrupt = |whom: &CpuSet| {
-        bump(&area::here().counts.shootdowns, others.len() as u64);
-        apic::interrupt(whom, FLUSH);
+    let here = || {
+        if cpus.contains(Kernel.current()) {
+            tlb::flush_here(what);
+        }
     };
-    calls.ask(&Kernel, &running, what, interrupt, tlb::flush);
+    match CALLS.get().filter(|_| !others.is_empty()) {
+        None => here(),
+        Some(calls) => {
+            bump(&area::here().counts.shootdowns, others.len() as u64);
+            let interrupt = |whom: &CpuSet| {
+                apic::interrupt(whom, FLUSH);
+                here();
+            };
+            calls.ask(&Kernel, &others, what, interrupt, tlb::flush_for_another);
+        }
+    }
 }

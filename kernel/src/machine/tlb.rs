@@ -4,6 +4,8 @@
 
 use super::{Kernel, shootdown};
 use crate::cpu::area::{self, bump};
+use crate::mutant::{self, Mutant};
+use crate::smp;
 use machine::{Asid, CpuSet, Flush, Frame, Irqs, Tlb};
 use x86_64::PhysAddr;
 use x86_64::registers::control::{Cr3, Cr3Flags, Cr4, Cr4Flags};
@@ -12,8 +14,23 @@ use x86_64::structures::paging::PhysFrame;
 /// Pages from which on all is dropped rather than each: as in Linux.
 const MANY: u64 = 33;
 
-/// Drops translations of this CPU.
-pub(super) fn flush(what: Flush) {
+/// Drops translations of this CPU, as another one asks.
+pub(super) fn flush_for_another(what: Flush) {
+    if !mutant::is(Mutant::Remote) {
+        flush(what);
+    }
+}
+
+/// Drops translations of this CPU, for itself.
+pub(super) fn flush_here(what: Flush) {
+    let left_out = if smp::is_ticking() { Mutant::Tick } else { Mutant::Local };
+    if !mutant::is(left_out) {
+        flush(what);
+    }
+}
+
+/// Drops translations of this CPU: one instruction a page, or two loads of a control register for all.
+fn flush(what: Flush) {
     let _section = Kernel.irqs_off();
     bump(&area::here().counts.flushes, 1);
     match what {
@@ -43,7 +60,7 @@ fn all() {
 
 impl Tlb for Kernel {
     fn flush(&self, what: Flush) {
-        flush(what);
+        flush_here(what);
     }
 
     fn flush_on(&self, cpus: &CpuSet, what: Flush) {

@@ -28,12 +28,19 @@ pub(crate) fn set_tick(tick: Option<Tick>) {
     drop(before);
 }
 
+/// Whether this CPU is in its timer interrupt.
+pub(crate) fn is_ticking() -> bool {
+    area::here().ticking.get()
+}
+
 /// A timer interrupt, or another CPU that waits for one.
 pub(crate) fn tick() {
+    area::here().ticking.set(true);
     bump(&area::here().counts.ticks, 1);
     Grace::announce();
     if let Some(flushes) = FLUSHES.get() {
         flushes.tick();
     }
     TICK.read().iter().for_each(|tick| tick());
+    area::here().ticking.set(false);
 }

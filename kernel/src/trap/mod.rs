@@ -39,6 +39,14 @@ pub(crate) struct Registers {
     ss: u64,
 }
 
+impl Registers {
+    /// The word on top of the stack of what was interrupted.
+    fn top(&self) -> u64 {
+        // SAFETY: the kernel's stack, which was in use a moment ago.
+        unsafe { *core::ptr::with_exposed_provenance(self.rsp as usize) }
+    }
+}
+
 const NAMES: [&str; 22] = [
     "division by zero",
     "debug",

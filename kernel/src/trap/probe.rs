@@ -22,6 +22,7 @@ const FAULT: u64 = 1 << 32;
 const GENERAL: u64 = 1 << 33;
 const PRESENT: u64 = 1;
 const RESERVED: u64 = 1 << 3;
+const FETCH: u64 = 1 << 4;
 
 impl Outcome {
     /// Why it faulted, if it did.
@@ -73,6 +74,17 @@ probe_copy_end:
     mov rax, rcx
     ret
 
+    # Calls what returns at once. If it cannot be executed, the fault is there, and it is as if it had returned.
+    .globl probe_execute
+probe_execute:
+    xor edx, edx
+    call rdi
+probe_execute_end:
+    ret
+    .globl probe_returns
+probe_returns:
+    ret
+
     # Where each may fault, and where it goes on.
     .section .rodata
     .balign 8
@@ -81,6 +93,9 @@ probes:
     .quad probe_load_at, probe_load_end
     .quad probe_store_at, probe_store_end
     .quad probe_copy_at, probe_copy_end
+    .globl probe_executed
+probe_executed:
+    .quad probe_execute_end
     .text
     "#
 );
@@ -95,19 +110,38 @@ unsafe extern "sysv64" {
     /// Copies `count` bytes, and returns how many it has not. Whatever is there may be read and written.
     #[link_name = "probe_copy"]
     pub(crate) fn copy(to: u64, from: u64, count: u64) -> Outcome;
+    /// Executes what is at `at`, which returns at once.
+    #[link_name = "probe_execute"]
+    pub(crate) fn execute(at: u64) -> Outcome;
+}
+
+/// Where there is an instruction that returns.
+pub(crate) fn returns() -> u64 {
+    unsafe extern "C" {
+        static probe_returns: u8;
+    }
+    (&raw const probe_returns).addr() as u64
 }
 
 unsafe extern "C" {
     #[link_name = "probes"]
     static PROBES: [[u64; 2]; 3];
+    #[link_name = "probe_executed"]
+    static EXECUTED: u64;
 }
 
 /// If the fault is that of such an access, has it go on behind it, and returns true.
 pub(crate) fn recover(registers: &mut Registers, general: bool) -> bool {
-    // SAFETY: a constant, in assembly.
-    let probes = unsafe { &PROBES };
-    let Some([_, end]) = probes.iter().find(|[at, _]| *at == registers.rip) else { return false };
+    // SAFETY: constants, in assembly.
+    let (probes, executed) = unsafe { (&PROBES, EXECUTED) };
+    if let Some([_, end]) = probes.iter().find(|[at, _]| *at == registers.rip) {
+        registers.rip = *end;
+    } else if !general && registers.code & FETCH != 0 && registers.top() == executed {
+        registers.rip = executed;
+        registers.rsp += 8;
+    } else {
+        return false;
+    }
     registers.rdx = FAULT | if general { GENERAL } else { registers.code & 0xff };
-    registers.rip = *end;
     true
 }

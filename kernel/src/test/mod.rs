@@ -1,0 +1,100 @@
+//! `test`: trials of this kernel, and those of all machines.
+//!
+//! Those of the crate `trials` are what the crates are tried with on the machine in software, too. What is tried here besides is what
+//! this kernel promises them: the traits of `machine`, as they say, on this hardware.
+//!
+//! | module | what must hold |
+//! |---|---|
+//! | `sections` | no interrupt comes into a section without interrupts, and none is lost |
+//! | `shootdowns` | flushes that CPUs ask of each other end, whatever the CPUs are at; a section holds them back |
+//! | `periods` | grace periods of readers and of TLBs end by ticks alone, without any interrupt between CPUs |
+//! | `faults` | guard pages fault, and the kernel goes on; what may not be written, executed or touched cannot be |
+
+mod faults;
+mod periods;
+mod sections;
+mod shootdowns;
+
+use crate::grace::{Grace, quiet};
+use crate::machine::Kernel;
+use crate::smp::{flushes, run};
+use crate::{clock, layout, println, space};
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use machine::Cpus;
+use trials::{Ground, Program};
+
+/// A trial of this kernel, which runs on the first CPU and takes others as it needs them.
+type Trial = (&'static str, fn() -> Result<(), String>);
+
+const OWN: [Trial; 12] = [
+    ("ticks", sections::ticks),
+    ("sections", sections::sections),
+    ("shootdowns", shootdowns::all_at_once),
+    ("spinning", shootdowns::beside_who_spins),
+    ("walks", shootdowns::held_back),
+    ("readers", periods::readers),
+    ("announcing", periods::announcing),
+    ("unmapping", periods::unmapping),
+    ("guards", faults::guards),
+    ("rights", faults::rights),
+    ("execution", faults::execution),
+    ("user", faults::user),
+];
+
+/// The names of all trials, in their order.
+pub(crate) fn names() -> Vec<&'static str> {
+    let of_all = trials::all::<Kernel, Grace>();
+    OWN.iter().map(|(name, _)| *name).chain(of_all.iter().map(|trial| trial.name)).collect()
+}
+
+/// Makes these trials, and says whether all have passed.
+pub(crate) fn test(names: &[&str], seed: u64, rounds: usize) -> bool {
+    let ground = Ground {
+        machine: &Kernel,
+        tables: space::tables(),
+        range: layout::trials(),
+        flushes: flushes(),
+        run: &run,
+        quiet,
+        cpus: Kernel.count(),
+        seed,
+        rounds,
+    };
+    let of_all = trials::all::<Kernel, Grace>();
+    let mut failed = 0;
+    for name in names {
+        let own = OWN.iter().find(|(of, _)| of == name);
+        let begun = clock::now();
+        let result = match own {
+            Some((_, trial)) => trial(),
+            None => match of_all.iter().find(|trial| trial.name == *name) {
+                Some(trial) => (trial.run)(&ground),
+                None => Err(String::from("there is no such trial")),
+            },
+        };
+        let took = (clock::now() - begun) / 1_000_000;
+        match result {
+            Ok(()) => println!("trial {name:<12} ok      {took:>6} ms"),
+            Err(cause) => {
+                failed += 1;
+                println!("trial {name:<12} FAILED  {took:>6} ms: {cause}");
+            }
+        }
+    }
+    println!("{} trials on {} CPUs, {failed} failed", names.len(), Kernel.count());
+    failed == 0
+}
+
+/// Runs something on each CPU at once, with the CPU's number; the first that fails.
+fn everywhere(program: impl Fn(usize) -> Result<(), String> + Sync) -> Result<(), String> {
+    let mut results: Vec<Result<(), String>> = (0..Kernel.count()).map(|_| Ok(())).collect();
+    let program = &program;
+    let programs = results.iter_mut().enumerate();
+    let programs = programs
+        .map(|(cpu, result)| Box::new(move || *result = program(cpu)) as Program<'_>)
+        .collect();
+    run(programs);
+    results.into_iter().collect()
+}

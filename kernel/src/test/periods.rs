@@ -1,0 +1,199 @@
+//! Grace periods that nobody hurries: timers alone end them.
+
+use super::everywhere;
+use super::sections::wait_for;
+use crate::cpu::area::{Counts, areas};
+use crate::grace::Grace;
+use crate::layout;
+use crate::machine::Kernel;
+use crate::smp::flushes;
+use crate::space::{tables, vmap};
+use ::grace::Reclaim;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use machine::{
+    Cpus, Frame, FrameError, FrameSource, Memory, PageSize, Place, Translated, VirtAddr, VirtRange,
+};
+use paging::Attrs;
+
+/// Pieces that a CPU retires.
+const PIECES: usize = 100;
+/// Unmappings of a CPU: so many that addresses come back again and again.
+const UNMAPS: usize = 20_000;
+/// Pages that are in all TLBs when they are unmapped: few enough for the smallest.
+const CACHED: usize = 64;
+const TURNS: u64 = 10;
+const PAGES: usize = 4;
+
+static FREED: AtomicUsize = AtomicUsize::new(0);
+
+unsafe fn free(piece: NonNull<()>) {
+    // SAFETY: `readers` has made it of a box.
+    drop(unsafe { Box::from_raw(piece.cast::<u64>().as_ptr()) });
+    // Relaxed: a count.
+    FREED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// What CPUs retire is freed, though none of them ever says that it is in no section but by its timer; and not while a section is
+/// open that was open before.
+pub(super) fn readers() -> Result<(), String> {
+    // Relaxed, here and below: a count.
+    FREED.store(0, Ordering::Relaxed);
+    let retired = AtomicUsize::new(0);
+    let all = PIECES * Kernel.count();
+    everywhere(|cpu| {
+        let guard = Grace::pin();
+        for _ in 0..PIECES {
+            let piece = NonNull::from(Box::leak(Box::new(7_u64))).cast();
+            // SAFETY: nobody else has it, and it is freed as it was made.
+            unsafe { Grace::retire(&guard, piece, free) };
+        }
+        retired.fetch_add(PIECES, Ordering::Relaxed);
+        wait_for("all to retire", || retired.load(Ordering::Relaxed) == all)?;
+        Grace::reclaim(usize::MAX);
+        let early = FREED.load(Ordering::Relaxed);
+        // Others' sections may have ended, but this one has not.
+        drop(guard);
+        if early != 0 && cpu == 0 && Kernel.count() == 1 {
+            return Err(format!("{early} pieces were freed in a section that was open before"));
+        }
+        wait_for("what was retired to be freed", || {
+            Grace::reclaim(usize::MAX);
+            FREED.load(Ordering::Relaxed) == all
+        })
+    })
+}
+
+/// All CPUs map, write and unmap, now some frames, now others, and no CPU interrupts another for it: addresses come back by ticks. What
+/// is written at one that has come back is in the frame that is mapped there now (I4, I5).
+pub(super) fn unmapping() -> Result<(), String> {
+    let before = Sums::now();
+    everywhere(|cpu| {
+        let mut frames = [Frame::default(); 2 * PAGES];
+        for frame in &mut frames {
+            *frame = Kernel.alloc(0, Place::Local).map_err(|error| error.to_string())?;
+        }
+        // Whatever is used again after so many turns, it is with other frames as often as not.
+        let mut choice = 1_u64 + cpu as u64;
+        let done = (0..UNMAPS).try_for_each(|time| {
+            choice = choice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let half = (choice >> 63) as usize * PAGES;
+            once(&frames[half..][..PAGES], (((cpu << 24) + time) * PAGES) as u64)
+        });
+        for frame in frames {
+            // SAFETY: nobody uses it by the mappings that there were: they are gone.
+            unsafe { Kernel.release(frame) }.map_err(|error| error.to_string())?;
+        }
+        done
+    })?;
+    let after = Sums::now();
+    if after.sent == before.sent {
+        return Ok(());
+    }
+    let (sent, flushes) = (after.sent - before.sent, after.flushes - before.flushes);
+    let unmaps = UNMAPS * Kernel.count();
+    Err(format!("{sent} interrupts between CPUs, and {flushes} flushes, for {unmaps} unmaps"))
+}
+
+/// What has been counted on all CPUs.
+struct Sums {
+    sent: u64,
+    flushes: u64,
+}
+
+impl Sums {
+    fn now() -> Sums {
+        // Relaxed: statistics.
+        let sum = |of: fn(&Counts) -> &AtomicU64| -> u64 {
+            areas().iter().map(|area| of(&area.counts).load(Ordering::Relaxed)).sum()
+        };
+        Sums { sent: sum(|counts| &counts.shootdowns), flushes: sum(|counts| &counts.flushes) }
+    }
+}
+
+fn once(frames: &[Frame], value: u64) -> Result<(), String> {
+    let at = vmap().vm_map_ram(frames, Attrs::KERNEL_RW).map_err(|error| error.to_string())?;
+    let seen = frames.iter().enumerate().try_for_each(|(page, frame)| {
+        let (at, value) = (VirtAddr::new(at.get() + ((page as u64) << 12)), value + page as u64);
+        // SAFETY: ordinary memory.
+        unsafe { Kernel.store(at, value) }.map_err(|fault| fault.to_string())?;
+        let there = Kernel.frame_ptr(*frame).ok_or("a frame without memory")?;
+        // SAFETY: as above; nobody else writes it.
+        let found = unsafe { there.cast::<u64>().read_volatile() };
+        if found == value {
+            return Ok(());
+        }
+        Err(format!(
+            "{at}: {value:#x} was written, and {found:#x} is in {frame}: a stale translation"
+        ))
+    });
+    vmap().vm_unmap_ram(at, frames.len()).map_err(|error| error.to_string())?;
+    seen
+}
+
+/// Pages that all CPUs have cached are unmapped, and nobody flushes them. When the period that they wait for is over, by ticks alone, other
+/// frames are mapped there, and no CPU sees the former ones (I4, I5).
+pub(super) fn announcing() -> Result<(), String> {
+    let range = VirtRange::new(layout::trials().start(), (CACHED as u64) << 12);
+    let range = range.ok_or("there are no addresses")?;
+    let told = |error: FrameError| error.to_string();
+    let mut blocks = [Frame::default(); 2];
+    for (number, block) in blocks.iter_mut().enumerate() {
+        *block = Kernel.alloc(CACHED.ilog2() as u8, Place::Local).map_err(told)?;
+        let there = Kernel.frame_ptr(*block).ok_or("a frame without memory")?.cast::<u64>();
+        for word in 0..CACHED * 512 {
+            // SAFETY: ours, and within the block.
+            unsafe { there.add(word).write(number as u64) };
+        }
+    }
+    let (met, sent) = (AtomicUsize::new(0), Sums::now().sent);
+    let result = everywhere(|cpu| {
+        let mut meetings = 0;
+        let mut meet = || {
+            meetings += Kernel.count();
+            // AcqRel, Acquire: what each has done comes before what all do afterwards.
+            met.fetch_add(1, Ordering::AcqRel);
+            wait_for("the others", || met.load(Ordering::Acquire) >= meetings)
+        };
+        for turn in 0..TURNS {
+            if cpu == 0 {
+                let mapped = tables().map_with(range, Attrs::KERNEL_RW, |at: VirtAddr, _| {
+                    let page = at.offset_from(range.start()).unwrap_or_default() >> 12;
+                    let frame = blocks[turn as usize % 2].checked_add(page);
+                    Ok((frame.ok_or(FrameError::OutOfFrames { order: 0 })?, PageSize::Size4K))
+                });
+                mapped.map_err(|failed| failed.error.to_string())?;
+            }
+            meet()?;
+            for page in range.pages(PageSize::Size4K) {
+                // SAFETY: ordinary memory.
+                let found = unsafe { Kernel.load(page) }.map_err(|fault| fault.to_string())?;
+                if found != turn % 2 {
+                    return Err(format!("cpu{cpu}: {page}: a stale translation, turn {turn}"));
+                }
+            }
+            meet()?;
+            if cpu == 0 {
+                // SAFETY: nobody uses the addresses until the period is over, and the frames stay ours.
+                let done = unsafe { tables().unmap_lazily(range, |_, _| ()) };
+                done.map_err(|error| error.to_string())?;
+                let target = flushes().target();
+                wait_for("a TLB grace period", || flushes().is_over(target))?;
+            }
+            meet()?;
+        }
+        Ok(())
+    });
+    for block in blocks {
+        // SAFETY: nothing is mapped to it any more.
+        unsafe { Kernel.release(block) }.map_err(told)?;
+    }
+    result?;
+    match Sums::now().sent - sent {
+        0 => Ok(()),
+        sent => Err(format!("{sent} interrupts between CPUs")),
+    }
+}
