@@ -22,6 +22,8 @@ use vmap::Options;
 
 /// Quiescent states until nothing waits.
 const QUIET: usize = 16;
+/// Frames of each CPU that calls find which want more.
+const FEW: usize = 3;
 
 /// What the CPUs share.
 struct Stage<'g, 'a, M: Machine, G: Concurrent> {
@@ -96,6 +98,11 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
         let calls = Calls::new(self, hand);
         calls.are_refused(hoard)?;
         hand.look("after calls that failed for want of memory")?;
+        worker.meet()?;
+        hoard.give(FEW)?;
+        worker.meet()?;
+        calls.are_too_large(hoard, FEW * self.ground.cpus)?;
+        hand.look("after calls that wanted more memory than there was")?;
         worker.meet()?;
         hoard.give(hoard.len() / 2)?;
         worker.meet()?;

@@ -10,24 +10,27 @@ use crate::program::Program;
 use crate::sight::{frame_is, give, is, is_absent, is_read_only, peek, poke, store, take};
 use alloc::format;
 use alloc::string::String;
+use alloc::vec;
 use alloc::vec::Vec;
 use grace::Concurrent;
 use machine::{Frame, Machine, Owner, Translated, VirtAddr};
 use paging::{Attrs, Flags, GupError, unpin};
 
-/// Pages of the program, about a border of two tables.
-const PAGES: usize = 32;
+/// Pages of the program at least, about a border of two tables. Few, so that CPUs meet.
+const PAGES: usize = 8;
 const AT: u64 = 0x4000_0000 - (PAGES as u64 / 2) * 4096;
+/// Pages of each CPU at least.
+const EACH: usize = 2;
 /// Pages that are pinned in one call at most, and that a CPU keeps pinned.
-const MOST: usize = 8;
-const KEPT: usize = 12;
+const MOST: usize = 4;
+const KEPT: usize = 8;
 /// The words of a frame: what says which page it is for, from 0 on; what the page's CPU writes; and from here on, what others do
 /// that have pinned it.
 const MARKS: usize = 4;
 const OWNERS: usize = 6;
 const PINNERS: usize = 8;
 /// What each CPU does in a round.
-const STEPS: usize = 600;
+const STEPS: usize = 1000;
 /// Steps between two quiescent states.
 const QUIET: usize = 16;
 
@@ -50,8 +53,8 @@ struct Hand<'g, 'a, M: Machine, G: Concurrent> {
     ground: &'g Ground<'a, M, G>,
     program: &'g Program<'g, 'a, M, G>,
     cpu: usize,
-    /// What is mapped at the pages that are this CPU's.
-    pages: [Option<Mapped>; PAGES],
+    /// What is mapped at the pages that are this CPU's, one of as many as there are CPUs; of the others nothing is known.
+    pages: Vec<Option<Mapped>>,
     kept: Vec<Pinned>,
     count: u64,
 }
@@ -62,7 +65,8 @@ pub(crate) fn gup<M: Machine + Translated, G: Concurrent>(
     ground.whole(|| {
         let program = Program::new(ground)?;
         let result = ground.at_once(|worker| {
-            let (pages, kept) = ([None; PAGES], Vec::new());
+            let count = PAGES.max(EACH * ground.cpus).next_multiple_of(ground.cpus);
+            let (pages, kept) = (vec![None; count], Vec::new());
             let mut hand =
                 Hand { ground, program: &program, cpu: worker.cpu, pages, kept, count: 0 };
             program.inside(|| hand.run(worker))
@@ -99,21 +103,21 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
         core::mem::take(&mut self.kept).into_iter().try_for_each(|pinned| self.unpin(pinned))?;
         // As long as others pin, what they find is to be there.
         worker.meet()?;
-        (0..PAGES).try_for_each(|number| self.unmap(number))
+        (0..self.pages.len()).try_for_each(|number| self.unmap(number))
     }
 
     /// Changes one of this CPU's pages.
     fn change(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
-        let cpus = self.ground.cpus;
-        // With more CPUs than pages some have none.
-        let number = worker.below(PAGES) / cpus * cpus + self.cpu;
-        let Some(mapped) = self.pages.get(number).copied() else { return Ok(()) };
-        match (mapped, worker.below(4)) {
+        let (cpus, each) = (self.ground.cpus, self.pages.len() / self.ground.cpus);
+        let (number, other) = (worker.below(each), worker.below(each));
+        let (number, other) = (number * cpus + self.cpu, other * cpus + self.cpu);
+        match (self.pages[number], worker.below(4)) {
             (None, _) => self.map(number),
             (Some(_), 0) => self.unmap(number),
-            (Some(_), 1) => {
+            (Some(_), 1 | 2) => {
+                // The frame source gives the same frame again: to a page that it is wrong for who still has it for this.
                 self.unmap(number)?;
-                self.map(number)
+                self.map(if self.pages[other].is_none() { other } else { number })
             }
             (Some(was), _) => self.protect(number, was),
         }
@@ -211,11 +215,12 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
     /// Pins pages, looks at them, and gives some up at once.
     fn pin(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
         let (first, most, write) =
-            (worker.below(PAGES), 1 + worker.below(MOST), worker.below(2) == 0);
+            (worker.below(self.pages.len()), 1 + worker.below(MOST), worker.below(2) == 0);
         let mut frames = [Frame::default(); MOST];
         let pinned = self.take(worker, first, write, &mut frames[..most])?;
-        if first + pinned > PAGES {
-            return seen(format!("of {PAGES} pages, {pinned} were pinned from {first} on"));
+        let all = self.pages.len();
+        if first + pinned > all {
+            return seen(format!("of {all} pages, {pinned} were pinned from {first} on"));
         }
         for (frame, number) in frames[..pinned].iter().zip(first..) {
             let mut pinned = Pinned { frame: *frame, number, written: None };

@@ -119,7 +119,8 @@ impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
         let first = FREE + worker.below(SPAN - FREE);
         let last = (first + worker.below(24)).min(SPAN - 1);
         let (first, last) = (span + first, span + last);
-        let (range, how) = (indices(first, last), worker.below(8));
+        let (range, how) = (indices(first, last), worker.below(10));
+        let wanted = (1 + worker.below(24)) * UNIT;
         self.change(|writer, model, serial| match how {
             0..4 => {
                 let entry = entry(first, last, serial);
@@ -138,6 +139,18 @@ impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
                     return Ok(());
                 }
                 seen(format!("the entry that was erased was {found:x?}, expected {expected:x?}"))
+            }
+            7 | 8 => {
+                // Room from somewhere in this span on, up to the end of the next.
+                let bounds = first * UNIT..=(span + 2 * SPAN) * UNIT - 1;
+                let found = writer.empty_area(bounds.clone(), wanted, UNIT);
+                let expected = model.room(&bounds, wanted).ok_or(Error::NoSpace);
+                if found == expected {
+                    return Ok(());
+                }
+                seen(format!(
+                    "room for {wanted:#x} in {bounds:x?} is {found:x?}, expected {expected:x?}"
+                ))
             }
             _ => {
                 let entry = entry(first, last, serial);
@@ -235,8 +248,11 @@ impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
 
     /// Nobody writes any more: the tree is what the model is.
     fn compare(&self) -> Outcome {
+        let mut right = lock(self.ground.machine, &self.right);
+        let writer = self.tree.writer(&mut right.token).of("to look at the tree as its writer")?;
+        writer.validate().of("the tree at the end")?;
+        drop(writer);
         let guard = G::pin();
-        let right = lock(self.ground.machine, &self.right);
         let mut model = right.model.0.iter().map(|(first, (last, entry))| (*first..=*last, *entry));
         let mut tree = self.tree.iter(&guard, 0..=usize::MAX);
         loop {
@@ -277,6 +293,20 @@ impl Model {
         let before = before.filter(|(_, (last, _))| last >= range.start());
         let found = before.or_else(|| self.0.range(range.clone()).next());
         found.map(|(first, (last, _))| *first..=*last)
+    }
+
+    /// The lowest room for so many indices.
+    fn room(&self, bounds: &RangeInclusive<usize>, size: usize) -> Option<usize> {
+        let mut next = *bounds.start();
+        while next <= *bounds.end()
+            && let Some(way) = self.first(&(next..=*bounds.end()))
+        {
+            if way.start().saturating_sub(next) >= size {
+                break;
+            }
+            next = way.end() + 1;
+        }
+        (next + (size - 1) <= *bounds.end()).then_some(next)
     }
 
     /// Removes the one that an index is in.

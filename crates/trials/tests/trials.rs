@@ -43,7 +43,7 @@ fn vmap() {
 #[test]
 fn gup() {
     passes("gup", on_threads());
-    passes("gup", from_seeds(8));
+    passes("gup", from_seeds(12));
 }
 
 #[test]

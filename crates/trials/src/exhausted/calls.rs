@@ -95,6 +95,41 @@ impl<'h, 's, 'g, 'a, M: Machine + Translated, G: Concurrent> Calls<'h, 's, 'g, '
         self.each(&mut Judge::Grant)
     }
 
+    /// There are so many frames on all CPUs together, and each call wants more: what it has taken it gives back.
+    pub(super) fn are_too_large(&self, hoard: &mut Hoard<'_, M>, few: usize) -> Outcome {
+        let (used, bare, cpu) = (self.stage.used, self.stage.bare, self.hand.cpu);
+        let (program, mut judge) = (self.stage.program.tables(), Judge::Refuse(hoard));
+        let bytes = (few as u64 + 100) * 4096;
+        // SAFETY: it was never used.
+        let vfree = |at| unsafe { bare.vfree(at) }.of("vfree");
+        // All of the frames, and none for a table.
+        judge.judge("vmalloc of all there is", |_| bare.vmalloc(few as u64 * 4096), vfree)?;
+        judge.judge("vmalloc of more than there is", |_| bare.vmalloc(bytes), vfree)?;
+        if let Some(at) = self.hand.memory {
+            // SAFETY: it is this CPU's, and nobody uses it meanwhile.
+            let grow = |_| unsafe { used.vrealloc(at, bytes) };
+            let moved = |now| seen(format!("vrealloc to more than there is moved to {now}"));
+            judge.judge("vrealloc to more than there is", grow, moved)?;
+        }
+        // As many tables, of 512 pages each, and one more.
+        let many = self.hand.frames.repeat((few + 1) * 512 / FRAMES);
+        let at = self.stage.program_at(cpu, 1 << 29);
+        let map = |_| program.map_frames(at, &many, Attrs::USER_RW).map_err(|failed| failed.error);
+        let range = pages(at, many.len())?;
+        judge.judge("to map where more tables are wanted than there are", map, |()| {
+            program.unmap(range, |_| ()).of("to unmap")?.flush();
+            Ok(())
+        })?;
+        let left = program.walk(&G::pin()).pages(range).count();
+        if left != 0 {
+            return seen(format!("{left} pages are mapped by a call that has failed"));
+        }
+        let vmap = |_| bare.vmap(&many, Attrs::KERNEL_RW);
+        judge.judge("vmap of more than there are tables for", vmap, |at| {
+            bare.vunmap(at).of("vunmap")
+        })
+    }
+
     fn each(&self, judge: &mut Judge<'_, '_, M>) -> Outcome {
         self.frames(judge)?;
         self.kernel(judge)?;
