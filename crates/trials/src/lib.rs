@@ -15,7 +15,8 @@
 //! | `exhausted` | without a free frame calls fail and say so, and nothing else changes (I7); with some they work again |
 //!
 //! A trial returns what it has seen, with the CPU, the address, what was expected and what was found, and the seed. It never panics
-//! on what it looks for, and leaves the machine as it found it: as many frames are free as before.
+//! on what it looks for, and leaves the machine as it found it: as many frames are free as before. One that has seen something may
+//! leave behind what it had taken.
 //!
 //! `no_std`; allocates.
 #![no_std]
