@@ -9,7 +9,6 @@ use crate::grace::{Grace, quiet};
 use crate::machine::Kernel;
 use crate::smp::{run, set_tick};
 use crate::{clock, layout, println, space};
-use alloc::format;
 use alloc::string::{String, ToString};
 use core::arch::x86_64::_rdtsc;
 use core::marker::PhantomData;
@@ -24,47 +23,43 @@ const RUNS: u64 = 16;
 
 type KernelLab<'a> = Lab<'a, Kernel, Grace, spin::RwLock<()>>;
 
-/// What is measured, and how much.
+/// How much is measured.
 pub(crate) struct Bench<'a> {
-    pub(crate) experiments: &'a [&'a str],
     pub(crate) scale: Scale,
     pub(crate) cpus: &'a [usize],
     /// The emulator's clock counts instructions.
     pub(crate) counts: bool,
 }
 
-/// Measures it.
-///
-/// # Errors
-/// What went wrong, of which experiment.
-pub(crate) fn measure(bench: &Bench<'_>) -> Result<Report, String> {
-    let progress = |what: &str| println!("{what}");
-    let lab: KernelLab<'_> = Lab {
-        machine: &Kernel,
-        time: clock::now,
-        clock: clock::now,
-        run: &run,
-        quiet,
-        interrupts: &|| sum(|counts| &counts.shootdowns),
-        flushes: &|| sum(|counts| &counts.flushes),
-        count: if bench.counts { Some(&counted) } else { None },
-        progress: &progress,
-        scale: bench.scale,
-        cpus: bench.cpus,
-        types: PhantomData,
-    };
-    let half = KernelHalf {
-        tables: space::tables(),
-        range: layout::trials(),
-        enter: &|| (),
-        ticks: Some(&set_tick),
-    };
-    let mut report = Report::default();
-    for name in bench.experiments {
-        let found = one(name, &lab, &half).map_err(|error| format!("{name}: {error}"))?;
-        report.merge(found);
+impl Bench<'_> {
+    /// Makes the experiment with this name.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub(crate) fn measure(&self, experiment: &str) -> Result<Report, String> {
+        let progress = |what: &str| println!("{what}");
+        let lab: KernelLab<'_> = Lab {
+            machine: &Kernel,
+            time: clock::now,
+            clock: clock::now,
+            run: &run,
+            quiet,
+            interrupts: &|| sum(|counts| &counts.shootdowns),
+            flushes: &|| sum(|counts| &counts.flushes),
+            count: if self.counts { Some(&counted) } else { None },
+            progress: &progress,
+            scale: self.scale,
+            cpus: self.cpus,
+            types: PhantomData,
+        };
+        let half = KernelHalf {
+            tables: space::tables(),
+            range: layout::trials(),
+            enter: &|| (),
+            ticks: Some(&set_tick),
+        };
+        one(experiment, &lab, &half)
     }
-    Ok(report)
 }
 
 fn one(

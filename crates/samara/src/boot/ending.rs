@@ -40,7 +40,7 @@ impl From<String> for Failure {
 pub(super) fn judge(ended: Ended, limit: Option<Duration>) -> Result<(), Failure> {
     let (code, what) = match ended {
         Ended::Code(33) => return Ok(()),
-        Ended::Code(35) => (TRIAL, "a trial failed".into()),
+        Ended::Code(35) => (TRIAL, "a trial failed, or an experiment could not be made".into()),
         Ended::Code(37) => (NOT_RUN, "the kernel does not understand its command line".into()),
         Ended::Code(39) => {
             (PANIC, "the kernel panicked, or had a fault that nobody handles".into())
