@@ -187,12 +187,17 @@ pub(super) fn announcing() -> Result<(), String> {
         }
         Ok(())
     });
+    let sent = Sums::now().sent - sent;
+    // The tables that were made for it: frames are as they were.
+    let whole = VirtRange::new(range.start(), PageSize::Size1G.bytes());
+    let pruned = tables().prune(whole.ok_or("there are no addresses")?);
+    pruned.map_err(|failed| failed.error.to_string())?.flush();
     for block in blocks {
         // SAFETY: nothing is mapped to it any more.
         unsafe { Kernel.release(block) }.map_err(told)?;
     }
     result?;
-    match Sums::now().sent - sent {
+    match sent {
         0 => Ok(()),
         sent => Err(format!("{sent} interrupts between CPUs")),
     }
