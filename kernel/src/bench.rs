@@ -17,7 +17,7 @@ use report::Report;
 use workloads::{Counted, KernelHalf, Lab, Scale};
 
 /// The experiments, in their order.
-pub(crate) const EXPERIMENTS: [&str; 4] = ["quicklist", "gup", "vmap", "vmallocinfo"];
+pub(crate) const EXPERIMENTS: [&str; 5] = ["calls", "quicklist", "gup", "vmap", "vmallocinfo"];
 /// Runs of an operation that is counted.
 const RUNS: u64 = 16;
 
@@ -71,6 +71,7 @@ fn one(
     match name {
         "quicklist" => workloads::quicklist(lab).map_err(|error| error.to_string()),
         "gup" => workloads::gup(lab).map_err(|error| error.to_string()),
+        "calls" => workloads::calls(lab, half).map_err(told),
         "vmallocinfo" => workloads::vmallocinfo(lab, half).map_err(told),
         _ => {
             let mut report = workloads::vmap(lab, half).map_err(told)?;

@@ -9,6 +9,7 @@
 //! | [`quicklist()`] | a page from the frame source, cleared | a page that is already as it has to be |
 //! | [`vmap()`], [`vmap_flushes`], [`vmap_counts`] | areas in a list under one lock, flushed everywhere at each unmap | lazy flushes, blocks of each CPU |
 //! | [`vmallocinfo()`] | readers of all areas that take that lock | readers without a lock |
+//! | [`calls()`] | single calls, as Linux does them in the same emulator | the same calls of ours |
 //! | [`gup()`] | the address space's lock, then each page with its table's lock | a walk without a lock |
 //!
 //! # How it is measured
@@ -24,6 +25,7 @@ extern crate alloc;
 #[cfg(any(test, doctest))]
 extern crate std;
 
+mod calls;
 mod error;
 mod gup;
 mod lab;
@@ -37,6 +39,7 @@ mod vmallocinfo;
 mod vmap;
 
 pub use crate::vmap::{vmap, vmap_counts, vmap_flushes};
+pub use calls::calls;
 pub use error::Error;
 pub use gup::gup;
 pub use lab::{Count, Counted, KernelHalf, Lab, Program, Scale, Tick};

@@ -1,0 +1,235 @@
+//! Single calls, each timed as Linux's was in the same emulator (see [`CASES`]): so on the clock, over all operations of all CPUs together,
+//! and in instructions where the lab can count.
+//!
+//! Linux was measured by a module in the kernel, which did nothing else, on one CPU and on two at once: Debian's kernel, and a lean build
+//! of it without hardening, both with mitigations off. Its figures are of another day, on a host like this one; instructions do not depend on
+//! that. A pin is given up in the operation, as there.
+
+use crate::error::Error;
+use crate::lab::{KernelHalf, Lab};
+use crate::mean::Rounds;
+use crate::meeting::{Watch, at_once};
+use crate::space::{Space, range_of};
+use crate::vmap::{Areas, NewAreas, Rig, with_rig};
+use alloc::format;
+use alloc::vec::Vec;
+use grace::Concurrent;
+use lock_api::RawRwLock;
+use machine::{Frame, FrameError, Machine, PageSize, Place, Translated};
+use paging::{Paging, X86_64L4, unpin};
+use report::{Report, Row, Target};
+
+const NAME: &str = "calls";
+const OURS: &str = "ours";
+const PEERS: [&str; 2] = ["Linux 6.12, Debian's", "Linux 6.12, lean"];
+/// Pages that are mapped, and most that are pinned at once.
+const PAGES: usize = 4;
+const MOST: usize = 16;
+/// Operations of a CPU in a batch.
+const BATCH: usize = 25;
+
+/// What an operation is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Call {
+    /// `vm_map_ram`, a word written in each page, `vm_unmap_ram`.
+    Ram,
+    /// The same, and all addresses are made to come back at once.
+    Purged,
+    /// `vmap`, `vunmap`.
+    Vmap,
+    /// `vmalloc`, `vfree`.
+    Vmalloc,
+    /// `get_user_pages_fast`, and the pins are given up.
+    Fast,
+    /// The same under the lock of the address space.
+    Locked,
+    /// A frame is taken and given back.
+    Frame,
+}
+
+/// An operation, on so many pages; whether we mean to be ahead; and what Linux takes, Debian's and lean: nanoseconds on one CPU, on two,
+/// and instructions on one.
+struct Case {
+    call: Call,
+    name: &'static str,
+    size: usize,
+    target: bool,
+    linux: [[f64; 2]; 3],
+}
+
+const NONE: f64 = f64::NAN;
+
+#[rustfmt::skip]
+const CASES: [Case; 9] = [
+    Case { call: Call::Ram, name: "vm_map_ram, touch, vm_unmap_ram", size: PAGES, target: true,
+        linux: [[1779.0, 1489.0], [1310.0, 676.0], [1344.0, 1130.0]] },
+    Case { call: Call::Vmap, name: "vmap, vunmap", size: PAGES, target: true,
+        linux: [[3026.0, 2974.0], [2270.0, 1317.0], [3321.0, 2510.0]] },
+    Case { call: Call::Vmalloc, name: "vmalloc, vfree", size: PAGES, target: true,
+        linux: [[5143.0, 4086.0], [3692.0, 2138.0], [5700.0, 4482.0]] },
+    Case { call: Call::Purged, name: "vm_map_ram, touch, vm_unmap_ram, purge", size: PAGES, target: false,
+        linux: [[13995.0, 11966.0], [51747.0, NONE], [7500.0, NONE]] },
+    Case { call: Call::Fast, name: "get_user_pages_fast", size: 1, target: true,
+        linux: [[495.0, 334.0], [295.0, 185.0], [628.0, 480.0]] },
+    Case { call: Call::Fast, name: "get_user_pages_fast", size: MOST, target: true,
+        linux: [[2180.0, 1663.0], [1336.0, 946.0], [3787.0, 2571.0]] },
+    Case { call: Call::Locked, name: "get_user_pages, under the lock", size: 1, target: false,
+        linux: [[997.0, 755.0], [NONE, 405.0], [1116.0, 862.0]] },
+    Case { call: Call::Locked, name: "get_user_pages, under the lock", size: MOST, target: false,
+        linux: [[5903.0, 4458.0], [NONE, 2556.0], [9444.0, 6600.0]] },
+    Case { call: Call::Frame, name: "a frame taken and given back", size: 1, target: false,
+        linux: [[760.0, 312.0], [448.0, 165.0], [845.0, 510.0]] },
+];
+
+/// Single calls beside Linux's, on each number of CPUs. For a machine under the emulator in which Linux was measured: elsewhere the
+/// comparison says nothing.
+///
+/// # Errors
+/// The machine has too little memory: it takes 520 frames for each CPU.
+pub fn calls<M: Machine + Translated, G: Concurrent, R: RawRwLock + Send + Sync>(
+    lab: &Lab<'_, M, G, R>,
+    half: &KernelHalf<'_, M, G>,
+) -> Result<Report, Error> {
+    let most = lab.cpus.iter().copied().max().unwrap_or(1);
+    let paging = Paging::<M, X86_64L4>::try_new(lab.machine.clone(), PageSize::Size1G)
+        .map_err(|_| FrameError::OutOfFrames { order: 0 })?;
+    let mut made = Err(paging::Error::Empty);
+    lab.on_first(|| made = Space::<M, G, R>::new(&paging, most));
+    let space = made?;
+    let result = with_rig(lab, half, PAGES, |rig, report| {
+        NewAreas::with(rig, 0, |areas| {
+            let site = Site { rig, areas, space: &space };
+            let mut each = || CASES.iter().try_for_each(|case| site.measure(case, report));
+            // With timers, nobody is interrupted, as in Linux.
+            areas.ticking(rig, &mut each).unwrap_or_else(each)
+        })
+    });
+    let mut ended = Ok(());
+    lab.on_first(|| ended = space.end(most));
+    result.and_then(|report| Ok(ended.map(|()| report)?))
+}
+
+/// What operations are done on.
+struct Site<'s, 'l, 'a, M: Machine, G: Concurrent, R> {
+    rig: &'s Rig<'l, 'a, M, G, R>,
+    areas: &'s NewAreas<M, G>,
+    space: &'s Space<M, G, R>,
+}
+
+impl<M: Machine + Translated, G: Concurrent, R: RawRwLock + Send + Sync> Site<'_, '_, '_, M, G, R> {
+    /// One operation of this CPU.
+    fn once(&self, case: &Case, cpu: usize) -> Result<(), Error> {
+        let Site { rig, areas, space } = self;
+        let machine = rig.lab.machine;
+        match case.call {
+            Call::Ram => rig.cycle(*areas, cpu, case.size),
+            Call::Purged => {
+                rig.cycle(*areas, cpu, case.size)?;
+                areas.purge();
+                Ok(())
+            }
+            Call::Vmap => areas.give_up(areas.keep(rig.frames(case.size))?),
+            Call::Vmalloc => areas.free(areas.alloc(case.size)?),
+            Call::Fast | Call::Locked => {
+                let mut frames = [Frame::default(); MOST];
+                let (at, into) = (range_of(cpu).start(), &mut frames[..case.size]);
+                let pinned = match case.call {
+                    Call::Fast => space.pin_fast(at, into),
+                    _ => space.pin_locked(at, into),
+                };
+                // SAFETY: they were pinned just now, and are used by nobody.
+                unsafe { unpin(machine, &frames[..pinned]) };
+                if pinned == case.size { Ok(()) } else { Err(Error::Full { pages: case.size }) }
+            }
+            Call::Frame => {
+                let frame = machine.alloc(0, Place::Local)?;
+                // SAFETY: nobody has used it.
+                Ok(unsafe { machine.free(frame) }?)
+            }
+        }
+    }
+
+    fn measure(&self, case: &Case, report: &mut Report) -> Result<(), Error> {
+        let lab = self.rig.lab;
+        let times = lab.scale.batches * BATCH;
+        for cpus in lab.cpus.iter().copied() {
+            (lab.progress)(&format!("calls: {}, {} pages on {cpus} CPUs", case.name, case.size));
+            let mut found = Rounds::default();
+            for _ in 0..lab.scale.rounds {
+                found.push(self.round(case, cpus, times)?);
+            }
+            let row = Row::new(NAME, case.name, OURS, cpus, case.size);
+            report.rows.extend(found.rows(&row, "time", "ns"));
+            let linux = case.linux.get(cpus - 1).filter(|_| cpus < 3);
+            self.beside(case, cpus, "time", "ns", linux, found.median(), report);
+        }
+        self.counted(case, report)
+    }
+
+    /// Nanoseconds of an operation, on so many CPUs at once.
+    fn round(&self, case: &Case, cpus: usize, times: usize) -> Result<f64, Error> {
+        let rig = self.rig;
+        let measure = |cpu: usize, watch: &Watch<'_, M>| {
+            rig.inside(self.areas, || {
+                // The first fill caches.
+                rig.repeat(times / 8 + 1, || self.once(case, cpu))?;
+                watch.start();
+                let done = rig.repeat(times, || self.once(case, cpu));
+                watch.stop();
+                done.map(|()| 0.0)
+            })
+        };
+        let taken = at_once(rig.lab, cpus, measure, Vec::new())?;
+        Ok(taken.wall as f64 / (times * cpus) as f64)
+    }
+
+    /// Instructions of an operation.
+    fn counted(&self, case: &Case, report: &mut Report) -> Result<(), Error> {
+        let lab = self.rig.lab;
+        let row = Row::new(NAME, case.name, OURS, 1, case.size);
+        let mut counted = None;
+        self.rig.on_first(self.areas, || {
+            // Once, to be told if it fails.
+            self.once(case, 0)?;
+            let mut once = || {
+                let _ = core::hint::black_box(self.once(case, 0));
+            };
+            let mut prepare = || (lab.quiet)();
+            counted = lab.count(&mut report.rows, &row, &mut prepare, &mut once);
+            Ok(())
+        })?;
+        if let Some(counted) = counted {
+            let linux = Some(&case.linux[2]);
+            self.beside(case, 1, "instructions", "", linux, counted.instructions, report);
+        }
+        Ok(())
+    }
+
+    /// Linux's figures beside ours, and the target.
+    #[expect(clippy::too_many_arguments, reason = "they are one line of a table")]
+    fn beside(
+        &self,
+        case: &Case,
+        cpus: usize,
+        metric: &str,
+        unit: &str,
+        linux: Option<&[f64; 2]>,
+        ours: f64,
+        report: &mut Report,
+    ) {
+        let Some(linux) = linux else { return };
+        for (peer, value) in PEERS.into_iter().zip(linux).filter(|(_, value)| !value.is_nan()) {
+            let row = Row::new(NAME, case.name, peer, cpus, case.size);
+            report.rows.push(row.with(metric, *value, unit));
+        }
+        if case.target {
+            let (name, pages) = (case.name, case.size);
+            let target =
+                format!("{metric} of that of lean Linux: {name}, {pages} pages, {cpus} CPUs");
+            report.targets.push(Target::at_most(NAME, target, ours / linux[1], 1.0));
+        }
+    }
+}
+
+/// The pages of a CPU are more than are pinned at once.
+const _: () = assert!(crate::space::PAGES >= MOST);
