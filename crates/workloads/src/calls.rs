@@ -222,7 +222,8 @@ impl<M: Machine + Translated, G: Concurrent, R: RawRwLock + Send + Sync> Site<'_
             let row = Row::new(NAME, case.name, peer, cpus, case.size);
             report.rows.push(row.with(metric, *value, unit));
         }
-        if case.target {
+        // Where the clock counts instructions, time is not time.
+        if case.target && (unit.is_empty() || self.rig.lab.count.is_none()) {
             let (name, pages) = (case.name, case.size);
             let target =
                 format!("{metric} of that of lean Linux: {name}, {pages} pages, {cpus} CPUs");
