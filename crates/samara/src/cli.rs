@@ -149,6 +149,8 @@ pub(crate) enum Effort {
 /// What can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Experiment {
+    /// Single calls beside Linux's in the same emulator: samara boot bench alone has it
+    Calls,
     /// Pinning a program's pages without a lock, beside the address space's lock
     Gup,
     /// Page tables from quicklists, beside the frame source and clearing

@@ -77,3 +77,10 @@ fn what_cannot_be_written_is_told() {
     let output = bench(&["--cpus", "65"]);
     assert_eq!(output.status.code(), Some(2));
 }
+
+#[test]
+fn what_is_measured_elsewhere_says_where() {
+    let output = bench(&["calls"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("samara boot bench calls"));
+}

@@ -15,6 +15,7 @@ Examples:
   samara boot --cpus 8 test stale --seed 7    one of them, on eight CPUs, with the order that a failure told
   samara boot --machine q35 --memory 4G test  on a PC with firmware tables, in more memory
   samara boot bench gup --effort quick        an experiment on a real page-table walker
+  samara boot bench calls                     single calls, beside Linux's figures in the same emulator
   samara boot bench --count --json - vmap     the same from run to run: time counts instructions
 
 Exit code: 0 if all is well, 1 if a trial failed, 2 if the kernel could not be built or run or does not know a word,
