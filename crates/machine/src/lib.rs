@@ -14,7 +14,8 @@
 //! | [`Step`] | a hook before each shared access, and in each waiting loop | all of the above, and locks |
 //! | [`Translated`] | loads and stores through the active translations | tests, experiments, `vread` |
 //!
-//! [`Machine`] is all of them together; whatever implements them implements it.
+//! [`Machine`] is all of them together but `Translated`; whatever implements them implements it. `kernel/IMPLEMENTING.md` in the repository
+//! goes through them one by one, for who has a kernel of his own, with the source of one that does it.
 //!
 //! What they speak in: [`VirtAddr`], [`PhysAddr`], [`Frame`] and ranges of each ([`VirtRange`], [`PhysRange`],
 //! [`FrameRange`]); [`PageSize`]; [`CpuId`], [`CpuSet`], [`AtomicCpuSet`]; [`Asid`], [`Flush`]; [`NodeId`], [`Place`].

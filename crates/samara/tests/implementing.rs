@@ -1,0 +1,71 @@
+//! `kernel/IMPLEMENTING.md` shows the kernel as it is: its excerpts are in the files that they name, and its links lead somewhere.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const PAGE: &str = "kernel/IMPLEMENTING.md";
+/// What stands for lines that are left out.
+const LEFT_OUT: &str = "// ...";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The excerpts of a page: the file that the first line names, and the lines.
+fn excerpts(page: &str) -> Vec<(&str, Vec<&str>)> {
+    let blocks = page.split("\n```").skip(1).step_by(2);
+    let rust = blocks.filter_map(|block| block.strip_prefix("rust\n"));
+    let excerpt = |block| {
+        let mut lines = str::lines(block);
+        let first = lines.next().unwrap_or_default();
+        let file = first.strip_prefix("// ").unwrap_or_else(|| panic!("no file: {first}"));
+        (file, lines.collect())
+    };
+    rust.map(excerpt).collect()
+}
+
+/// The first piece of an excerpt that is not in the source, behind the piece before it.
+fn missing<'a>(source: &str, excerpt: &'a [&'a str]) -> Option<&'a [&'a str]> {
+    let source: Vec<&str> = source.lines().collect();
+    let mut from = 0;
+    excerpt.split(|line| *line == LEFT_OUT).find(|piece| {
+        let found = source[from..].windows(piece.len()).position(|lines| lines == *piece);
+        from += found.map_or(0, |at| at + piece.len());
+        found.is_none()
+    })
+}
+
+#[test]
+fn excerpts_are_the_source() {
+    let page = read(PAGE);
+    let excerpts = excerpts(&page);
+    assert!(excerpts.len() >= 10, "{} excerpts", excerpts.len());
+    for (file, excerpt) in excerpts {
+        let missing = missing(&read(file), &excerpt);
+        assert_eq!(missing, None, "{PAGE}: not in {file}, or not in this order");
+    }
+}
+
+#[test]
+fn what_is_not_the_source_is_noticed() {
+    let source = "a\n    b\nc\nd\n";
+    assert_eq!(missing(source, &["a", "    b", LEFT_OUT, "d"]), None);
+    for wrong in [&["a", "b"][..], &["a", "c"], &["d", LEFT_OUT, "a"], &["e"]] {
+        assert!(missing(source, wrong).is_some(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let page = read(PAGE);
+    let links = page.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+    let links: Vec<&str> = links.collect();
+    assert!(links.len() >= 5, "{links:?}");
+    for link in links {
+        assert!(root().join("kernel").join(link).exists(), "{PAGE}: {link}");
+    }
+}
