@@ -140,9 +140,13 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             let mut next = Some(zone.range().start().get() as usize);
             while let Some(from) = next.take() {
                 let guard = G::pin();
+                let mut at = from;
                 for (range, area) in zone.tree().iter(&guard, from..=last).take(SECTION) {
+                    // One that has been made meanwhile may reach back to where others were that have been listed.
+                    let follows = *range.start() >= at;
                     next = range.end().checked_add(1).filter(|next| *next <= last);
-                    if let Some(info) = AreaInfo::new(range, area.get()) {
+                    at = next.unwrap_or(last);
+                    if let Some(info) = AreaInfo::new(range, area.get()).filter(|_| follows) {
                         each(&info);
                     }
                 }

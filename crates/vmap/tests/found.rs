@@ -198,3 +198,32 @@ fn a_run_is_its_callers() {
     });
     world.end().unwrap();
 }
+
+/// The listing goes up, though an area that is made while it is under way may lie where others were that have been listed already.
+#[cfg(feature = "listing")]
+#[test]
+fn an_area_made_meanwhile_is_not_listed_behind_its_place() {
+    let world = world(1, 64);
+    world.on(0, || {
+        let vmap = world.vmap();
+        let one = |pages| Request { guard: false, ..Request::new(pages * PAGE) };
+        let mut areas: Vec<_> = (0..200).map(|_| vmap.vmalloc_with(&one(1)).unwrap()).collect();
+        assert!(areas.windows(2).all(|two| plus(two[0], PAGE) == two[1]));
+        let mut listed = Vec::new();
+        let mut made = None;
+        vmap.vmallocinfo(|info| {
+            listed.push(info.range.start());
+            // In the middle of any number of areas that are listed at a time.
+            if listed.len() % 16 == 0 && made.is_none() && listed.len() >= 64 {
+                let (first, last) = (listed.len() - 2, listed.len() + 2);
+                areas.drain(first..last).for_each(|at| free(&world, at));
+                vmap.purge();
+                made = Some(vmap.vmalloc_with(&one(4)).unwrap());
+                assert_eq!(made, Some(listed[first]));
+            }
+        });
+        assert!(listed.is_sorted() && listed.len() >= 196, "{listed:?}");
+        areas.into_iter().chain(made).for_each(|at| free(&world, at));
+    });
+    world.end().unwrap();
+}

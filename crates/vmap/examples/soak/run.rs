@@ -4,7 +4,7 @@ use crate::common::*;
 use machine::*;
 use oorandom::Rand64;
 use paging::{Attrs, Cache};
-use sim::{Checks, Config, Program, threads};
+use sim::{Checks, Config, Grace, Program, threads};
 use std::error::Error as Failure;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -217,7 +217,11 @@ impl Soak {
                 }
                 1 => world.vmap().purge(),
                 2 => world.vmap().vm_unmap_aliases(),
-                3..6 => world.vmap().poll(),
+                3..6 => {
+                    world.vmap().poll();
+                    // As a kernel's idle loop: what was retired is freed nowhere else but where memory gives out.
+                    Grace::reclaim(usize::MAX);
+                }
                 6..16 => self.read(&mut random),
                 roll if mine != 0 && (roll & 1 == 0 || mine > MAIL) => {
                     // Any of them: short lives and long ones.
