@@ -1,8 +1,10 @@
-//! What each CPU does in its timer interrupt: it says that it is in no section, and that it has flushed, if anybody waits.
+//! What each CPU does in its timer interrupt: it says that it is in no section, and that it has flushed, if anybody waits; and gives back
+//! the empty tables that it keeps, if others have none.
 
 use crate::cpu::area::{self, bump};
 use crate::grace::Grace;
 use crate::machine::Kernel;
+use crate::space;
 use alloc::sync::Arc;
 use machine::Irqs;
 use spin::{Once, RwLock};
@@ -41,6 +43,7 @@ pub(crate) fn tick() {
     if let Some(flushes) = FLUSHES.get() {
         flushes.tick();
     }
+    space::tables().paging().quick().tick();
     TICK.read().iter().for_each(|tick| tick());
     area::here().ticking.set(false);
 }

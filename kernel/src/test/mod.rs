@@ -8,12 +8,14 @@
 //! | `sections` | no interrupt comes into a section without interrupts, and none is lost |
 //! | `shootdowns` | flushes that CPUs ask of each other end, whatever the CPUs are at; a section holds them back |
 //! | `periods` | grace periods of readers and of TLBs end by ticks alone, without any interrupt between CPUs |
+//! | `shortage` | CPUs that do nothing with tables give back those that they keep, when others are short of memory |
 //! | `faults` | guard pages fault, and the kernel goes on; what may not be written, executed or touched cannot be |
 
 mod faults;
 mod periods;
 mod sections;
 mod shootdowns;
+mod shortage;
 
 use crate::grace::{Grace, quiet};
 use crate::machine::Kernel;
@@ -28,7 +30,7 @@ use trials::{Ground, Program};
 /// A trial of this kernel, which runs on the first CPU and takes others as it needs them.
 type Trial = (&'static str, fn() -> Result<(), String>);
 
-const OWN: [Trial; 12] = [
+const OWN: [Trial; 13] = [
     ("ticks", sections::ticks),
     ("sections", sections::sections),
     ("shootdowns", shootdowns::all_at_once),
@@ -37,6 +39,7 @@ const OWN: [Trial; 12] = [
     ("readers", periods::readers),
     ("announcing", periods::announcing),
     ("unmapping", periods::unmapping),
+    ("shortage", shortage::kept),
     ("guards", faults::guards),
     ("rights", faults::rights),
     ("execution", faults::execution),
