@@ -11,12 +11,13 @@ use crate::bench::{Bench, EXPERIMENTS};
 use crate::console::{RECORD, print};
 use crate::exit::Exit;
 use crate::machine::Kernel;
-use crate::{mutant, println, test};
+use crate::{mutant, println, smp, test};
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use machine::{Cpus, FrameSource};
-use workloads::Scale;
+use machine::{Cpus, FrameSource, Step};
+use workloads::{Program, Scale};
 
 /// Words, and what is to be done with each.
 struct Words<'a> {
@@ -70,7 +71,7 @@ pub(crate) fn run(line: &str) -> Exit {
         None => Ok(Exit::Done),
         Some("test") => run_test(Words::read(words)),
         Some("bench") => run_bench(Words::read(words)),
-        Some("panic") => panic!("as the command line asks for"),
+        Some("panic") => panic_on_last(),
         Some("overflow") => overflow(0),
         Some(other) => {
             Err(format!("there is no command {other}: there are test, bench, panic, overflow"))
@@ -134,6 +135,20 @@ fn run_bench(mut words: Words<'_>) -> Result<Exit, String> {
         }
     }
     Ok(Exit::Done)
+}
+
+/// The last CPU panics; the others run, and must be stopped.
+fn panic_on_last() -> ! {
+    let last = Kernel.count() - 1;
+    let program = |cpu: usize| -> () {
+        assert!(cpu != last, "as the command line asks for");
+        loop {
+            Kernel.relax();
+        }
+    };
+    let programs = (0..=last).map(|cpu| Box::new(move || program(cpu)) as Program<'_>);
+    smp::run(programs.collect());
+    unreachable!("the last CPU has panicked")
 }
 
 /// Calls itself until the stack has ended.

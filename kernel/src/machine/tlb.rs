@@ -48,13 +48,21 @@ fn flush(what: Flush) {
     }
 }
 
-/// Global translations too: all go when global pages are turned off.
+/// Global translations too: all go when global pages are turned off. Whatever it was done for, whoever waits for this CPU's flush
+/// has it.
 fn all() {
-    let flags = Cr4::read();
-    // SAFETY: what is mapped stays mapped.
-    unsafe {
-        Cr4::write(flags.difference(Cr4Flags::PAGE_GLOBAL));
-        Cr4::write(flags);
+    let flush = || {
+        let flags = Cr4::read();
+        // SAFETY: what is mapped stays mapped.
+        unsafe {
+            Cr4::write(flags.difference(Cr4Flags::PAGE_GLOBAL));
+            Cr4::write(flags);
+        }
+    };
+    match smp::flushes_if_any() {
+        // SAFETY: everything is dropped.
+        Some(flushes) => unsafe { flushes.announce(flush) },
+        None => flush(),
     }
 }
 

@@ -11,4 +11,4 @@ mod tick;
 pub(crate) use run::{Job, run};
 pub(crate) use stack::{stack_guard_of, stack_of};
 pub(crate) use start::{online, start_others, take_part};
-pub(crate) use tick::{flushes, is_ticking, set_tick, tick};
+pub(crate) use tick::{flushes, flushes_if_any, is_ticking, set_tick, tick};

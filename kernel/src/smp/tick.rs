@@ -20,6 +20,11 @@ pub(crate) fn flushes() -> &'static Arc<Flushes<Kernel>> {
     FLUSHES.call_once(|| Flushes::try_new(Kernel).expect("the heap has just been made"))
 }
 
+/// Those, once somebody has asked for them.
+pub(crate) fn flushes_if_any() -> Option<&'static Arc<Flushes<Kernel>>> {
+    FLUSHES.get()
+}
+
 /// Has all CPUs do something in their timer interrupts from now on, or nothing more.
 pub(crate) fn set_tick(tick: Option<Tick>) {
     // Nobody who reads may interrupt this.
@@ -40,7 +45,7 @@ pub(crate) fn tick() {
     area::here().ticking.set(true);
     bump(&area::here().counts.ticks, 1);
     Grace::announce();
-    if let Some(flushes) = FLUSHES.get() {
+    if let Some(flushes) = flushes_if_any() {
         flushes.tick();
     }
     space::tables().paging().quick().tick();

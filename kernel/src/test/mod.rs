@@ -37,6 +37,7 @@ const OWN: [Trial; 13] = [
     ("spinning", shootdowns::beside_who_spins),
     ("walks", shootdowns::held_back),
     ("readers", periods::readers),
+    ("flushing", periods::own_need),
     ("announcing", periods::announcing),
     ("unmapping", periods::unmapping),
     ("shortage", shortage::kept),
