@@ -19,13 +19,18 @@
 //! *Nobody waits for ever.* Who waits for answers answers. So does who waits for a lock, by
 //! [`Step::relax`](crate::Step::relax), which calls [`answer`](Calls::answer); and all others take the interrupt.
 //! So of CPUs that ask each other in a circle each goes on.
+//!
+//! Loom runs these lines (`loom_tests.rs`); and with an order left out, with bits taken in two steps, with one who waits and does not
+//! answer: each is caught.
 
+use crate::mutant::{self, Mutant};
 use crate::sync::{AtomicU64, AtomicUsize, Ordering, UnsafeCell, relax};
 use crate::{CpuId, CpuSet, Cpus, Irqs, MAX_CPUS, PerCpu};
 use alloc::collections::TryReserveError;
 use core::fmt;
 
-const WORDS: usize = MAX_CPUS / 64;
+/// Models have few CPUs.
+const WORDS: usize = if cfg!(loom) { 1 } else { MAX_CPUS / 64 };
 
 /// Requests between CPUs, of which each is carried out by all that it names before it returns.
 ///
@@ -103,7 +108,8 @@ impl<T: Copy> Calls<T> {
             for (cpu, slot) in others.iter().filter_map(|cpu| Some((cpu, self.0.get(cpu)?))) {
                 let (word, bit) = (here.index() / 64, 1 << (here.index() % 64));
                 // Release: the request; pairs with the Acquire of `answer`.
-                if slot.asked[word].fetch_or(bit, Ordering::Release) == 0 {
+                let order = mutant::order(Ordering::Release, Mutant::SetRelaxed);
+                if slot.asked[word].fetch_or(bit, order) == 0 {
                     sleeping.insert(cpu);
                 }
             }
@@ -114,8 +120,11 @@ impl<T: Copy> Calls<T> {
         }
         let Some(mine) = self.0.get(here) else { return };
         // Acquire: what others have done; pairs with the Release of `answer`.
-        while mine.waiting.load(Ordering::Acquire) != 0 {
-            self.answer(here, &mut act);
+        let order = mutant::order(Ordering::Acquire, Mutant::SeeRelaxed);
+        while mine.waiting.load(order) != 0 {
+            if !mutant::is(Mutant::WaitsDeaf) {
+                self.answer(here, &mut act);
+            }
             relax();
         }
     }
@@ -130,8 +139,7 @@ impl<T: Copy> Calls<T> {
             if asked.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            // Acquire: the requests; pairs with the Release of `ask`.
-            let mut bits = asked.swap(0, Ordering::Acquire);
+            let mut bits = take(asked);
             while bits != 0 {
                 let cpu = CpuId::new(word * 64 + bits.trailing_zeros() as usize);
                 bits &= bits - 1;
@@ -141,10 +149,24 @@ impl<T: Copy> Calls<T> {
                     act(what);
                 }
                 // Release: it has been done; pairs with the Acquire of `ask`.
-                slot.waiting.fetch_sub(1, Ordering::Release);
+                let order = mutant::order(Ordering::Release, Mutant::CountRelaxed);
+                slot.waiting.fetch_sub(1, order);
             }
         }
     }
+}
+
+/// Takes all bits.
+#[inline(always)]
+fn take(asked: &AtomicU64) -> u64 {
+    // Acquire: the requests; pairs with the Release of `ask`.
+    let order = mutant::order(Ordering::Acquire, Mutant::TakeRelaxed);
+    if mutant::is(Mutant::TakenInTwo) {
+        let bits = asked.load(order);
+        asked.store(0, Ordering::Relaxed);
+        return bits;
+    }
+    asked.swap(0, order)
 }
 
 impl<T> fmt::Debug for Calls<T> {

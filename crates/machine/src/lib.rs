@@ -49,7 +49,10 @@ mod frames;
 mod info;
 mod irq;
 mod lock;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod memory;
+mod mutant;
 mod page;
 mod percpu;
 mod source;
