@@ -33,7 +33,7 @@ pub(super) fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
         (rig.lab.progress)(&format!("vmap: mixed sizes on {cpus} CPUs"));
         let (mut old, mut new) = (Rounds::default(), Rounds::default());
         let times = rig.lab.scale.batches * 16;
-        let fewer = (times / (4 * cpus)).max(2);
+        let fewer = (times / (4 * cpus * cpus)).max(2);
         for seed in 0..rig.lab.scale.rounds {
             old.push(round(rig, &both.old, cpus, fewer, seed)?.time);
             new.push(round(rig, &both.new, cpus, times, seed)?.time);
