@@ -30,7 +30,7 @@ use trials::{Ground, Program};
 /// A trial of this kernel, which runs on the first CPU and takes others as it needs them.
 type Trial = (&'static str, fn() -> Result<(), String>);
 
-const OWN: [Trial; 14] = [
+const OWN: &[Trial] = &[
     ("ticks", sections::ticks),
     ("sections", sections::sections),
     ("shootdowns", shootdowns::all_at_once),
