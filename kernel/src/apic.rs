@@ -3,6 +3,7 @@
 use crate::clock;
 use crate::cpu::area::{self, Area};
 use crate::trap::entry::{APIC_ERROR, SPURIOUS, TIMER};
+use core::arch::asm;
 use machine::{CpuId, CpuSet, VirtAddr};
 use raw_cpuid::CpuId as Cpuid;
 use spin::Once;
@@ -114,6 +115,9 @@ pub(crate) fn destination(apic: u32) -> u32 {
 /// Interrupts each of these CPUs, which must not be this one. Interrupts are off.
 pub(crate) fn interrupt(cpus: &CpuSet, vector: u8) {
     let areas = area::areas();
+    // What they are interrupted for is written before: a register of an x2APIC does not wait for stores by itself (Intel's manual, 11.12.3).
+    // SAFETY: it only waits.
+    unsafe { asm!("mfence", "lfence", options(nostack, preserves_flags)) };
     with(|apic| {
         for to in cpus.iter().filter_map(|cpu: CpuId| areas.get(cpu.index())) {
             // SAFETY: there is a handler.
