@@ -29,7 +29,7 @@ pub(super) fn shoot(cpus: &CpuSet, what: Flush) {
     others.remove(Kernel.current());
     let here = || {
         if cpus.contains(Kernel.current()) {
-            tlb::flush_here(what);
+            tlb::flush_with_others(what);
         }
     };
     match CALLS.get().filter(|_| !others.is_empty()) {

@@ -17,20 +17,27 @@ const MANY: u64 = 33;
 /// Drops translations of this CPU, as another one asks.
 pub(super) fn flush_for_another(what: Flush) {
     if !mutant::is(Mutant::Remote) {
-        flush(what);
+        flush(what, announce_all);
     }
 }
 
-/// Drops translations of this CPU, for itself.
-pub(super) fn flush_here(what: Flush) {
+/// Drops translations of this CPU, for itself and others.
+pub(super) fn flush_with_others(what: Flush) {
+    if !mutant::is(Mutant::Local) {
+        flush(what, announce_all);
+    }
+}
+
+/// Drops translations of this CPU, for itself. Not announced: whoever announces does it by this.
+fn flush_here(what: Flush) {
     let left_out = if smp::is_ticking() { Mutant::Tick } else { Mutant::Local };
     if !mutant::is(left_out) {
-        flush(what);
+        flush(what, all);
     }
 }
 
 /// Drops translations of this CPU: one instruction a page, or two loads of a control register for all.
-fn flush(what: Flush) {
+fn flush(what: Flush, all: fn()) {
     let _section = Kernel.irqs_off();
     bump(&area::here().counts.flushes, 1);
     match what {
@@ -48,21 +55,22 @@ fn flush(what: Flush) {
     }
 }
 
-/// Global translations too: all go when global pages are turned off. Whatever it was done for, whoever waits for this CPU's flush
-/// has it.
+/// Global translations too: all go when global pages are turned off.
 fn all() {
-    let flush = || {
-        let flags = Cr4::read();
-        // SAFETY: what is mapped stays mapped.
-        unsafe {
-            Cr4::write(flags.difference(Cr4Flags::PAGE_GLOBAL));
-            Cr4::write(flags);
-        }
-    };
+    let flags = Cr4::read();
+    // SAFETY: what is mapped stays mapped.
+    unsafe {
+        Cr4::write(flags.difference(Cr4Flags::PAGE_GLOBAL));
+        Cr4::write(flags);
+    }
+}
+
+/// The same; and whatever it was done for, whoever waits for this CPU's flush has it.
+fn announce_all() {
     match smp::flushes_if_any() {
         // SAFETY: everything is dropped.
-        Some(flushes) => unsafe { flushes.announce(flush) },
-        None => flush(),
+        Some(flushes) => unsafe { flushes.announce(all) },
+        None => all(),
     }
 }
 

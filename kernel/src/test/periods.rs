@@ -15,8 +15,8 @@ use alloc::string::{String, ToString};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use machine::{
-    Cpus, Flush, Frame, FrameError, FrameSource, Irqs, Memory, PageSize, Place, Tlb, Translated,
-    VirtAddr, VirtRange,
+    CpuSet, Cpus, Flush, Frame, FrameError, FrameSource, Irqs, Memory, PageSize, Place, Tlb,
+    Translated, VirtAddr, VirtRange,
 };
 use paging::Attrs;
 
@@ -147,11 +147,12 @@ pub(super) fn own_need() -> Result<(), String> {
     }
     let page = VirtRange::new(layout::trials().start(), 4096).ok_or("there are no addresses")?;
     let stride = PageSize::Size4K;
-    Kernel.flush(Flush::Range { space: None, range: page, stride, tables: false });
+    let here = CpuSet::only(Kernel.current());
+    Kernel.flush_on(&here, Flush::Range { space: None, range: page, stride, tables: false });
     if flushes().advance(target) {
         return Err(String::from("a flush of one page has ended a period"));
     }
-    Kernel.flush(Flush::All);
+    Kernel.flush_on(&here, Flush::All);
     // All other CPUs sleep, and nobody waits for them; or they are about to, and tick.
     wait_for("the end of a period", || flushes().advance(target))
 }
