@@ -6,7 +6,7 @@ use crate::grace::Grace;
 use crate::machine::Kernel;
 use crate::space;
 use alloc::sync::Arc;
-use machine::Irqs;
+use machine::{Irqs, Step};
 use spin::{Once, RwLock};
 use vmap::Flushes;
 use workloads::Tick;
@@ -30,7 +30,14 @@ pub(crate) fn set_tick(tick: Option<Tick>) {
     // Nobody who reads may interrupt this.
     let before = {
         let _section = Kernel.irqs_off();
-        core::mem::replace(&mut *TICK.write(), tick)
+        let mut place = loop {
+            match TICK.try_write() {
+                Some(place) => break place,
+                // Another CPU's tick may wait for this one to answer.
+                None => Kernel.relax(),
+            }
+        };
+        core::mem::replace(&mut *place, tick)
     };
     drop(before);
 }
