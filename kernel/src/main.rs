@@ -72,7 +72,7 @@ unsafe extern "C" fn start(info: u32) -> ! {
     let info = unsafe { BootInfo::read(info) }.unwrap_or_else(|cause| panic!("{cause}"));
     // What the loader has left may lie where the heap will be.
     let mut line = [0; LINE];
-    let said = info.command_line().as_bytes();
+    let said = info.command_line();
     assert!(said.len() <= LINE, "the command line is longer than {LINE} bytes");
     line[..said.len()].copy_from_slice(said);
     let len = said.len();
@@ -94,11 +94,12 @@ unsafe extern "C" fn start(info: u32) -> ! {
     // SAFETY: they are nobody's, and the first tables have them in the direct map, as ours will.
     unsafe { machine::start_memory(&ranges, cpus.apics().len()) }
         .unwrap_or_else(|error| panic!("{error}"));
+    // The segments that a fault needs are where the first tables have them; these are in the heap, which all tables have.
+    // SAFETY: this CPU's own; there is a heap.
+    unsafe { (*cpu::area::here().tables.get()).load() };
     // SAFETY: once, on the first CPU, with the first tables.
     unsafe { space::start(&memory) }
         .unwrap_or_else(|error| panic!("no tables for the kernel: {error}"));
-    // SAFETY: this CPU's own; there is a heap.
-    unsafe { (*cpu::area::here().tables.get()).load() };
     space::start_areas().unwrap_or_else(|error| panic!("no areas for the kernel: {error}"));
     if let Some(complaint) = complaint {
         println!("{complaint}");

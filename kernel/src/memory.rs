@@ -8,6 +8,8 @@ use machine::{Frame, FrameRange, PhysAddr, PhysRange};
 const LOW: u64 = 1 << 20;
 /// As many ranges as are kept; the smallest are left out if there are more.
 const RANGES: usize = 16;
+/// Where the first tables end.
+const TOP: u64 = 512 << 30;
 /// The heap has at least so much.
 const LEAST: u64 = 4 << 20;
 
@@ -65,7 +67,7 @@ impl Memory {
         let mut ranges = [None; RANGES];
         let image = PhysAddr::new((&raw const image_start).addr() as u64);
         let end = PhysAddr::new((&raw const image_end).addr() as u64);
-        let (low, top) = (PhysAddr::new(LOW), PhysAddr::new(1 << 46));
+        let (low, top) = (PhysAddr::new(LOW), PhysAddr::new(TOP));
         for range in info.memory() {
             for part in [PhysRange::between(low, image), PhysRange::between(end, top)] {
                 let Some(part) = part.and_then(|part| part.intersection(&range)) else { continue };
@@ -77,8 +79,8 @@ impl Memory {
         let largest = ranges.iter_mut().max_by_key(|range| range.map_or(0, |range| range.len()));
         let largest = largest.ok_or("there is no memory")?;
         let range = largest.ok_or("there is no memory")?;
-        let heap = (total / 4).max(LEAST >> 12);
-        if heap * 2 > range.len() {
+        let heap = (total / 4).max(LEAST >> 12).min(range.len() / 2);
+        if heap < LEAST >> 12 {
             return Err("too little memory: give the machine 64 MiB at least");
         }
         let rest = range.len() - heap;

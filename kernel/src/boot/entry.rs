@@ -26,6 +26,7 @@ global_asm!(
     .globl pvh_start
 pvh_start:
     cli
+    cld                             # the protocol leaves it open
     mov %ebx, boot_info
     # Pages of 1 GiB are what the first tables are made of.
     mov $0x80000001, %eax
@@ -42,7 +43,7 @@ pvh_start:
     jz 4f
     outb %al, %dx
     jmp 3b
-4:  xor %eax, %eax
+4:  mov $0x13, %eax               # Exit::Panic
     mov $0xf4, %dx
     outl %eax, %dx
 5:  hlt
@@ -75,6 +76,8 @@ to_long:
 
 boot_long:
     movabs $boot_stack_end, %rsp
+    push $2                         # no flag of the loader's: not AC, which would turn SMAP off
+    popfq
     mov boot_info, %edi
     xor %ebp, %ebp
     movabs $start, %rax

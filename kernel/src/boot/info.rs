@@ -55,14 +55,14 @@ impl BootInfo {
         Ok(BootInfo { info })
     }
 
-    /// The command line, if there is one that is text.
-    pub(crate) fn command_line(&self) -> &str {
+    /// The command line, if there is one.
+    pub(crate) fn command_line(&self) -> &[u8] {
         if self.info.command_line == 0 {
-            return "";
+            return &[];
         }
         let at = direct(PhysAddr::new(self.info.command_line)).get() as *const _;
         // SAFETY: the loader's text, which ends with a zero.
-        unsafe { CStr::from_ptr(at) }.to_str().unwrap_or_default()
+        unsafe { CStr::from_ptr(at) }.to_bytes()
     }
 
     /// ACPI's root pointer.

@@ -7,12 +7,16 @@ use x86_64::registers::model_specific::{Efer, EferFlags, Msr};
 
 const IA32_PAT: u32 = 0x277;
 
-/// Turns on, on this CPU: global pages; the ways of caching that tables name; write protection and no-execute; and where the CPU has
-/// them, SMEP, SMAP and UMIP. Returns those.
+/// What this kernel cares about in CR0.
+const CR0: Cr0Flags =
+    Cr0Flags::WRITE_PROTECT.union(Cr0Flags::CACHE_DISABLE).union(Cr0Flags::NOT_WRITE_THROUGH);
+
+/// Turns on, on this CPU: caches, which a reset turns off; global pages; the ways of caching that tables name; write protection and
+/// no-execute; and where the CPU has them, SMEP, SMAP and UMIP.
 ///
 /// # Safety
 /// On each CPU once, before it uses tables of ours, or any other does.
-pub(crate) unsafe fn start() -> Cr4Flags {
+pub(crate) unsafe fn start() {
     let mut wanted = Cr4Flags::PAGE_GLOBAL;
     let features = CpuId::new().get_extended_feature_info();
     if let Some(features) = features {
@@ -24,10 +28,16 @@ pub(crate) unsafe fn start() -> Cr4Flags {
     unsafe {
         Msr::new(IA32_PAT).write(PAT);
         Efer::update(|flags| flags.insert(EferFlags::NO_EXECUTE_ENABLE));
-        Cr0::update(|flags| flags.insert(Cr0Flags::WRITE_PROTECT));
+        Cr0::update(|flags| *flags = flags.difference(CR0) | Cr0Flags::WRITE_PROTECT);
         Cr4::update(|flags| flags.insert(wanted));
     }
-    wanted
+}
+
+/// The registers that [`start`] writes, as they are on this CPU: CR0, as far as it matters, CR4, EFER, PAT.
+pub(crate) fn registers() -> [u64; 4] {
+    // SAFETY: every x86-64 CPU has it.
+    let pat = unsafe { Msr::new(IA32_PAT).read() };
+    [Cr0::read().intersection(CR0).bits(), Cr4::read_raw(), Efer::read_raw(), pat]
 }
 
 /// Whether the kernel must say when it means to touch what programs may.

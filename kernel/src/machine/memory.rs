@@ -2,6 +2,7 @@
 
 use super::Kernel;
 use crate::layout::DIRECT;
+use alloc::boxed::Box;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU64, Ordering};
 use machine::{
@@ -15,6 +16,8 @@ static FRAMES: Once<Frames> = Once::new();
 /// The largest range, where nearly all frames are: the number of its first, and how many there are.
 static FIRST: AtomicU64 = AtomicU64::new(0);
 static COUNT: AtomicU64 = AtomicU64::new(0);
+/// All ranges.
+static RANGES: Once<Box<[FrameRange]>> = Once::new();
 
 /// Takes these ranges as the frames there are, for so many CPUs. Allocates 16 bytes for each frame of their span.
 ///
@@ -34,6 +37,7 @@ pub(crate) unsafe fn start(ranges: &[FrameRange], cpus: usize) -> Result<(), Fra
         unsafe { frames.add(*range, NodeId(0)) }?;
     }
     FRAMES.call_once(|| frames);
+    RANGES.call_once(|| ranges.into());
     // Relaxed, both: other CPUs start later.
     if let Some(largest) = ranges.iter().max_by_key(|range| range.len()) {
         FIRST.store(largest.start().number(), Ordering::Relaxed);
@@ -50,13 +54,14 @@ fn frames() -> &'static Frames {
 
 // SAFETY: a frame of the source is in the direct map, which has them in order; what is there has no other owner in Rust's eyes.
 unsafe impl Memory for Kernel {
-    /// Two loads of what nobody writes, a compare and an addition: the frame's own state is not looked at.
+    /// Two loads of what nobody writes, a compare and an addition, for frames of the largest range; no frame's state is looked at.
     #[inline]
     fn frame_ptr(&self, frame: Frame) -> Option<NonNull<u8>> {
         // Relaxed, both: they were written before there was a second CPU.
         let above = frame.number().wrapping_sub(FIRST.load(Ordering::Relaxed));
         if above >= COUNT.load(Ordering::Relaxed) {
-            frames().info(frame)?;
+            // Not by the frames' states: there are such of what lies between the ranges, too.
+            RANGES.get()?.iter().find(|range| range.contains(frame))?;
         }
         NonNull::new(ptr::with_exposed_provenance_mut((DIRECT + (frame.number() << 12)) as usize))
     }

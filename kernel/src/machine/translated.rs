@@ -11,7 +11,7 @@ fn access(at: VirtAddr, f: impl FnOnce() -> Outcome) -> Outcome {
     if at.get() >> 63 != 0 || !has_smap() {
         return f();
     }
-    // An interrupt's handler clears the flag, and it is back afterwards: it is part of what is saved.
+    // A handler begins without the flag, and it is back afterwards: it is part of what is saved.
     let _section = Kernel.irqs_off();
     // SAFETY: the CPU has it.
     unsafe { asm!("stac", options(nostack)) };

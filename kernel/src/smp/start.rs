@@ -9,12 +9,12 @@ use crate::machine::Kernel;
 use crate::{apic, clock};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use machine::{AtomicCpuSet, CpuSet, Irqs, PhysAddr, Step};
+use machine::{AtomicCpuSet, CpuSet, Flush, Irqs, PhysAddr, Step, Tlb};
 
 /// Timer interrupts a second, of each CPU.
 const HERTZ: u64 = 250;
-/// How long a CPU may take to start, in nanoseconds.
-const PATIENCE: u64 = 1_000_000_000;
+/// How long a CPU may take to start, in nanoseconds: ten seconds, of a host that may have other things to do.
+const PATIENCE: u64 = 10_000_000_000;
 
 static ONLINE: AtomicCpuSet = AtomicCpuSet::new();
 static STARTED: AtomicBool = AtomicBool::new(false);
@@ -83,8 +83,8 @@ unsafe extern "C" fn start_ap(area: &'static Area) -> ! {
 /// This CPU is one of those that are interrupted and waited for, and its timer runs. Interrupts are off.
 pub(crate) fn take_part() {
     ONLINE.insert(area::cpu());
-    // What it has cached before it could be asked to flush.
-    x86_64::instructions::tlb::flush_all();
+    // What it has cached before it could be asked to flush: global translations, as the kernel's are.
+    Kernel.flush(Flush::All);
     assert!(Grace::start(), "no memory for what this CPU retires");
     apic::start_timer(HERTZ);
 }

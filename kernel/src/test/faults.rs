@@ -1,20 +1,25 @@
 //! Faults that are taken, and survived: guard pages, rights, what belongs to programs.
 
+use super::everywhere;
+use super::sections::wait_for;
 use crate::boot::entry::TRAMPOLINE;
-use crate::cpu::features::has_smap;
+use crate::cpu::features::{has_smap, registers};
 use crate::grace::Grace;
 use crate::layout::direct;
 use crate::machine::Kernel;
 use crate::memory::parts;
-use crate::smp::stack_of;
+use crate::smp::{set_tick, stack_of};
 use crate::space::{Tables, tables, vmap};
 use crate::trap::probe;
 use ::grace::Reclaim;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
-use machine::{Asid, Cpus, FaultKind, FrameSource, Place, Translated, VirtAddr, VirtRange};
-use paging::{Attrs, Flags};
+use core::arch::asm;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use machine::{Asid, Cpus, FaultKind, FrameSource, Memory, Place, Translated, VirtAddr, VirtRange};
+use paging::{Attrs, Flags, PAT};
+use x86_64::registers::control::{Cr0Flags, Cr4Flags, EferFlags};
 
 const PAGE: u64 = 4096;
 
@@ -85,9 +90,13 @@ pub(super) fn rights() -> Result<(), String> {
         return Err(format!("{pages} pages are mapped, fewer than there are frames"));
     }
     for part in parts() {
-        let at = VirtAddr::new(part.start);
-        let wanted = (!part.write).then_some(FaultKind::Protection);
-        expect("a store to the image", at, store(at), wanted)?;
+        if !part.write {
+            let at = VirtAddr::new(part.start);
+            expect("a store to the image", at, store(at), Some(FaultKind::Protection))?;
+        }
+        if Kernel.frame_ptr(part.frame()).is_some() {
+            return Err(format!("{} is the image's, and memory", part.frame()));
+        }
         let at = direct(part.frame().start());
         expect("the image in the direct map", at, load(at), Some(FaultKind::NotPresent))?;
     }
@@ -95,6 +104,26 @@ pub(super) fn rights() -> Result<(), String> {
     expect("what CPUs start from", low, load(low), Some(FaultKind::NotPresent))?;
     let none = VirtAddr::new(0x1234_5678_9abc_def0);
     expect("no address", none, load(none), Some(FaultKind::NotCanonical))
+}
+
+/// The registers that these rights depend on say the same on all CPUs.
+pub(super) fn alike() -> Result<(), String> {
+    let wanted = registers();
+    let [cr0, cr4, efer, pat] = wanted;
+    let whole = cr0 == Cr0Flags::WRITE_PROTECT.bits()
+        && cr4 & Cr4Flags::PAGE_GLOBAL.bits() != 0
+        && efer & EferFlags::NO_EXECUTE_ENABLE.bits() != 0
+        && pat == PAT;
+    if !whole {
+        return Err(format!("CR0, CR4, EFER, PAT are {wanted:x?}"));
+    }
+    everywhere(|cpu| {
+        let found = registers();
+        if found == wanted {
+            return Ok(());
+        }
+        Err(format!("cpu{cpu}: CR0, CR4, EFER, PAT are {found:x?} instead of {wanted:x?}"))
+    })
 }
 
 /// Text can be executed, data cannot.
@@ -126,6 +155,7 @@ pub(super) fn user() -> Result<(), String> {
     // SAFETY: ordinary memory, and ours; an instruction that returns.
     let (written, seen) = unsafe { (Kernel.store(at, 0xc3c3), Kernel.load(at)) };
     let (touched, executed) = (load(at), executed_at(at));
+    let (denied, interrupted) = touched_in_handlers(at);
     // SAFETY: the kernel's own have all that it needs.
     unsafe {
         tables().activate();
@@ -139,7 +169,39 @@ pub(super) fn user() -> Result<(), String> {
         return Err(format!("a program's page: {written:?}, {seen:?}"));
     }
     expect("a program's page", at, touched, has_smap().then_some(FaultKind::Protection))?;
+    interrupted?;
+    // The first may have come before the flag was set.
+    if has_smap() && denied < 2 {
+        return Err(format!(
+            "a handler touches what is a program's: {denied} of 2 are kept from it"
+        ));
+    }
     expect("execution of a program's page", at, executed, Some(FaultKind::Protection))
+}
+
+/// How many of two handlers, or more, cannot touch a program's page, though what they interrupt can.
+fn touched_in_handlers(at: VirtAddr) -> (usize, Result<(), String>) {
+    let (ticks, denied) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let seen = (Arc::clone(&ticks), Arc::clone(&denied));
+    // Relaxed, all: the first CPU's own.
+    let tick = move || {
+        if Kernel.current().index() == 0 {
+            seen.1.fetch_add((load(at) == Some(FaultKind::Protection)).into(), Ordering::Relaxed);
+            seen.0.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    if has_smap() {
+        // SAFETY: the CPU has it.
+        unsafe { asm!("stac", options(nostack)) };
+    }
+    set_tick(Some(Arc::new(tick)));
+    let came = wait_for("two ticks", || ticks.load(Ordering::Relaxed) >= 2);
+    set_tick(None);
+    if has_smap() {
+        // SAFETY: as above.
+        unsafe { asm!("clac", options(nostack)) };
+    }
+    (denied.load(Ordering::Relaxed), came)
 }
 
 fn executed_at(at: VirtAddr) -> Option<FaultKind> {

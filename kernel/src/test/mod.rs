@@ -43,6 +43,7 @@ const OWN: &[Trial] = &[
     ("shortage", shortage::kept),
     ("guards", faults::guards),
     ("rights", faults::rights),
+    ("alike", faults::alike),
     ("execution", faults::execution),
     ("user", faults::user),
 ];

@@ -18,7 +18,8 @@ extern "C" fn common() {
     naked_asm!(
         "push rax", "push rbx", "push rcx", "push rdx", "push rsi", "push rdi", "push rbp",
         "push r8", "push r9", "push r10", "push r11", "push r12", "push r13", "push r14", "push r15",
-        "cld",
+        // All flags as the ABI has them. The CPU leaves DF and AC: with AC set, the handler might touch what is a program's.
+        "push 2", "popfq",
         // The frame pointer stays, so that a backtrace goes on at what was interrupted.
         "mov rdi, rsp",
         "and rsp, -16",

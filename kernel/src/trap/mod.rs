@@ -125,16 +125,22 @@ impl fmt::Display for Fault<'_> {
         let name = NAMES.get(usize::from(self.vector)).copied().unwrap_or("unknown");
         write!(f, "{name}")?;
         if let Some(address) = self.address {
-            let what = if of.code & 2 != 0 {
+            // A double fault says nothing of the access: its code is always 0.
+            let what = if self.vector == 8 {
+                "after an access to"
+            } else if of.code & 2 != 0 {
                 "write to"
             } else if of.code & 16 != 0 {
                 "execution of"
             } else {
                 "read of"
             };
-            let why =
-                if of.code & 1 != 0 { "it is not allowed" } else { "nothing is mapped there" };
-            write!(f, ": {what} {address:#x}: {why}")?;
+            write!(f, ": {what} {address:#x}")?;
+            if self.vector != 8 {
+                let allowed = of.code & 1 != 0;
+                let why = if allowed { "it is not allowed" } else { "nothing is mapped there" };
+                write!(f, ": {why}")?;
+            }
             if let Some(cpu) = smp::stack_guard_of(address) {
                 write!(f, " (the page below the stack of cpu{cpu}: it has overflowed)")?;
             }
