@@ -2,14 +2,13 @@
 
 use crate::clock;
 use crate::cpu::area::{self, Area};
+use crate::machine::Kernel;
 use crate::trap::entry::{APIC_ERROR, SPURIOUS, TIMER};
 use core::arch::asm;
-use machine::{CpuId, CpuSet, VirtAddr};
+use machine::{CpuId, CpuSet, Irqs, VirtAddr};
 use raw_cpuid::CpuId as Cpuid;
 use spin::Once;
-use x2apic::lapic::{
-    ErrorFlags, IpiAllShorthand, LocalApic, LocalApicBuilder, TimerDivide, TimerMode,
-};
+use x2apic::lapic::{ErrorFlags, LocalApic, LocalApicBuilder, TimerDivide, TimerMode};
 use x86_64::instructions::port::Port;
 use x86_64::registers::model_specific::Msr;
 
@@ -93,23 +92,37 @@ pub(crate) fn start_timer(hertz: u64) {
     });
 }
 
-/// Counts that the timer makes while `f` runs, at a sixteenth of its clock.
-pub(crate) fn timer_counts(f: impl FnOnce()) -> u64 {
-    with(|apic| {
-        // SAFETY: it is masked: nothing comes of it.
-        unsafe { apic.set_timer_initial(u32::MAX) };
-        // SAFETY: reads a register.
-        let before = unsafe { apic.timer_current() };
-        f();
-        // SAFETY: as above.
-        u64::from(before - unsafe { apic.timer_current() })
-    })
+/// Has the timer of this CPU interrupt it, or not. It counts all the while.
+pub(crate) fn let_timer_interrupt(whether: bool) {
+    let _section = Kernel.irqs_off();
+    // SAFETY: there is a handler.
+    with(|apic| unsafe { if whether { apic.enable_timer() } else { apic.disable_timer() } });
+}
+
+/// Has the timer, which is masked, count down from its largest number.
+pub(crate) fn restart_timer() {
+    // SAFETY: nothing comes of it.
+    with(|apic| unsafe { apic.set_timer_initial(u32::MAX) });
+}
+
+/// What the timer has counted down to, at a sixteenth of its clock.
+pub(crate) fn timer() -> u32 {
+    // SAFETY: reads a register.
+    with(|apic| unsafe { apic.timer_current() })
+}
+
+/// Whether CPUs can be interrupted by such a number: the largest that an APIC that is not an x2APIC could have names all of them.
+pub(crate) fn can_name(apic: u32) -> bool {
+    has_x2apic() || apic < 0xff
 }
 
 /// How the crate wants a CPU named: the register's upper half, in which an APIC that is not an x2APIC has the number at its top.
 pub(crate) fn destination(apic: u32) -> u32 {
-    let x2apic = Cpuid::new().get_feature_info().is_some_and(|info| info.has_x2apic());
-    if x2apic { apic } else { apic << 24 }
+    if has_x2apic() { apic } else { apic << 24 }
+}
+
+fn has_x2apic() -> bool {
+    Cpuid::new().get_feature_info().is_some_and(|info| info.has_x2apic())
 }
 
 /// Interrupts each of these CPUs, which must not be this one. Interrupts are off.
@@ -133,13 +146,16 @@ pub(crate) fn interrupt_here(vector: u8) {
     with(|apic| unsafe { apic.send_ipi(vector, own) });
 }
 
-/// Stops all other CPUs, whatever they do. Where this CPU has no APIC yet, no other runs.
-pub(crate) fn stop_others() {
+/// Stops these CPUs, whatever they do: they have handlers, as a CPU has that is not starting any more. Returns false if this CPU has
+/// no APIC yet.
+pub(crate) fn stop(cpus: &CpuSet) -> bool {
     // SAFETY: this CPU's own; whoever was in the middle of using it does not go on.
-    if let Some(apic) = unsafe { &mut *area::here().lapic.get() } {
+    let Some(apic) = (unsafe { &mut *area::here().lapic.get() }) else { return false };
+    for to in cpus.iter().filter_map(|cpu| area::areas().get(cpu.index())) {
         // SAFETY: their handler of NMIs does not come back.
-        unsafe { apic.send_nmi_all(IpiAllShorthand::AllExcludingSelf) };
+        unsafe { apic.send_nmi(to.destination) };
     }
+    true
 }
 
 /// Starts the CPU with this area at a page below 1 MiB: INIT, and twice SIPI, with the waits of Intel's manual in between.

@@ -7,8 +7,12 @@ use x86_64::instructions::port::Port;
 
 /// The rate of the PIT, in Hertz.
 const PIT: u64 = 1_193_182;
-/// Time that is measured: a fiftieth of a second.
-const COUNTS: u16 = (PIT / 50) as u16;
+/// Time that is measured at once: a hundredth of a second.
+const COUNTS: u16 = (PIT / 100) as u16;
+/// Measurements of which two that follow one another must agree.
+const TIMES: usize = 100;
+/// Readings of which the quickest counts.
+const READINGS: usize = 8;
 /// Reads of the PIT after which it stands still.
 const PATIENCE: u64 = 10_000_000;
 
@@ -17,42 +21,88 @@ static SCALE: AtomicU64 = AtomicU64::new(0);
 static APIC_HERTZ: AtomicU64 = AtomicU64::new(0);
 
 /// Measures the rates of the CPU's counter and of the APIC's timer. Once, on the CPU that boots, interrupts off.
+///
+/// An emulator's host may do something else at any moment, for longer than it takes the PIT to come round. So what is measured is
+/// believed when it has been measured twice.
 pub(crate) fn start() {
-    let mut cycles = 0;
-    let counts = apic::timer_counts(|| cycles = while_pit_counts());
-    let nanos = u64::from(COUNTS) * 1_000_000_000 / PIT;
-    // Relaxed, here and below: other CPUs start later.
-    SCALE.store(((nanos as u128) << 32).div_ceil(cycles.max(1).into()) as u64, Ordering::Relaxed);
-    APIC_HERTZ.store(counts * 1_000_000_000 / nanos, Ordering::Relaxed);
+    let mut last = Rates::measure();
+    for _ in 0..TIMES {
+        let rates = Rates::measure();
+        if rates.scale.abs_diff(last.scale) <= rates.scale / 64
+            && rates.apic.abs_diff(last.apic) <= rates.apic / 64
+        {
+            // Relaxed, here and below: other CPUs start later.
+            SCALE.store(rates.scale, Ordering::Relaxed);
+            APIC_HERTZ.store(rates.apic, Ordering::Relaxed);
+            return;
+        }
+        last = rates;
+    }
+    panic!("the machine's clocks do not agree with one another");
 }
 
-/// Counts of the CPU's counter while the PIT counts down so far. Its first channel, whose interrupt is masked: small machines have
-/// no gate to look at the others by.
-fn while_pit_counts() -> u64 {
-    let (mut command, mut data) = (Port::<u8>::new(0x43), Port::<u8>::new(0x40));
-    // SAFETY: nobody else uses it.
-    let mut read = || unsafe {
-        // What it holds at this moment is kept until both bytes have been read.
-        command.write(0);
-        u16::from_le_bytes([data.read(), data.read()])
-    };
-    let (mut command, mut data) = (Port::<u8>::new(0x43), Port::<u8>::new(0x40));
-    // SAFETY: as above. Channel 0, both bytes, mode 0: it counts down once, from the largest number.
-    unsafe {
-        command.write(0b0011_0000);
-        data.write(0xff);
-        data.write(0xff);
-    }
-    let first = read();
-    // SAFETY: every x86-64 CPU has it.
-    let begun = unsafe { _rdtsc() };
-    for _ in 0..PATIENCE {
-        if first.wrapping_sub(read()) >= COUNTS {
-            // SAFETY: as above.
-            return unsafe { _rdtsc() } - begun;
+/// What [`start`] measures.
+struct Rates {
+    scale: u64,
+    apic: u64,
+}
+
+impl Rates {
+    /// By the PIT's first channel, whose interrupt is masked: small machines have no gate to look at the others by.
+    fn measure() -> Rates {
+        apic::restart_timer();
+        let (mut command, mut data) = (Port::<u8>::new(0x43), Port::<u8>::new(0x40));
+        // SAFETY: nobody else uses it. Channel 0, both bytes, mode 0: it counts down once, from the largest number.
+        unsafe {
+            command.write(0b0011_0000);
+            data.write(0xff);
+            data.write(0xff);
+        }
+        let first = Reading::quickest();
+        let stands_still = (0..PATIENCE).all(|_| first.pit.wrapping_sub(pit()) < COUNTS);
+        assert!(!stands_still, "the machine has no PIT to measure time by");
+        let last = Reading::quickest();
+        let counts = first.pit.wrapping_sub(last.pit).max(1);
+        let nanos = u64::from(counts) * 1_000_000_000 / PIT;
+        let cycles = (last.cycles - first.cycles).max(1);
+        Rates {
+            scale: (u128::from(nanos) << 32).div_ceil(cycles.into()) as u64,
+            apic: u64::from(first.timer.wrapping_sub(last.timer)) * 1_000_000_000 / nanos,
         }
     }
-    panic!("the machine has no PIT to measure time by");
+}
+
+/// All clocks, at one moment.
+struct Reading {
+    pit: u16,
+    timer: u32,
+    cycles: u64,
+}
+
+impl Reading {
+    /// Of some readings that which took the shortest time: the clocks were read most nearly at once.
+    fn quickest() -> Reading {
+        let read = |_| {
+            // SAFETY: every x86-64 CPU has it.
+            let before = unsafe { _rdtsc() };
+            let (pit, timer) = (pit(), apic::timer());
+            // SAFETY: as above.
+            let took = unsafe { _rdtsc() } - before;
+            (took, Reading { pit, timer, cycles: before + took / 2 })
+        };
+        let quickest = (0..READINGS).map(read).min_by_key(|(took, _)| *took);
+        quickest.expect("there are some").1
+    }
+}
+
+/// What the PIT has counted down to.
+fn pit() -> u16 {
+    let (mut command, mut data) = (Port::<u8>::new(0x43), Port::<u8>::new(0x40));
+    // SAFETY: nobody else uses it. What it holds at this moment is kept until both bytes have been read.
+    unsafe {
+        command.write(0);
+        u16::from_le_bytes([data.read(), data.read()])
+    }
 }
 
 /// Nanoseconds since the CPU was switched on. Any context; a multiplication.

@@ -5,7 +5,7 @@
 //! | (none) | says what there is |
 //! | `bench [EXPERIMENT...] [effort=full\|quick\|least] [cpus=1,2,4] [count]` | experiments |
 //! | `test [TRIAL...] [seed=N] [rounds=N] [mutant=NAME]` | trials |
-//! | `panic`, `overflow` | fails as it says: for who tests what becomes of failures |
+//! | `panic`, `overflow`, `twice` | fails as it says, `twice` while it tells of it: for who tests what becomes of failures |
 
 use crate::bench::{Bench, EXPERIMENTS};
 use crate::console::{RECORD, print};
@@ -16,6 +16,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 use machine::{Cpus, FrameSource, Step};
 use workloads::{Program, Scale};
 
@@ -73,9 +74,10 @@ pub(crate) fn run(line: &str) -> Exit {
         Some("bench") => run_bench(Words::read(words)),
         Some("panic") => panic_on_last(),
         Some("overflow") => overflow(0),
-        Some(other) => {
-            Err(format!("there is no command {other}: there are test, bench, panic, overflow"))
-        }
+        Some("twice") => panic!("{}", Unspeakable),
+        Some(other) => Err(format!(
+            "there is no command {other}: there are test, bench, panic, overflow, twice"
+        )),
     };
     done.unwrap_or_else(|cause| {
         println!("samara: {cause}");
@@ -89,6 +91,9 @@ fn run_test(mut words: Words<'_>) -> Result<Exit, String> {
         Some(value) => value.parse().map_err(|_| format!("{name}={value}: a number is wanted")),
     };
     let (seed, rounds) = (number("seed", 1)?, number("rounds", 1)?);
+    if rounds == 0 {
+        return Err("rounds=0: what is not done shows nothing".into());
+    }
     if let Some(name) = words.setting("mutant") {
         mutant::choose(name)?;
     }
@@ -149,6 +154,15 @@ fn panic_on_last() -> ! {
     let programs = (0..=last).map(|cpu| Box::new(move || program(cpu)) as Program<'_>);
     smp::run(programs.collect());
     unreachable!("the last CPU has panicked")
+}
+
+/// What cannot be told.
+struct Unspeakable;
+
+impl fmt::Display for Unspeakable {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("as the command line asks for")
+    }
 }
 
 /// Calls itself until the stack has ended.

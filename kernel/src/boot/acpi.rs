@@ -1,5 +1,6 @@
 //! The CPUs that ACPI knows, by the numbers of their local APICs.
 
+use crate::apic::can_name;
 use crate::layout::direct;
 use ::acpi::madt::{Madt, MadtEntry};
 use ::acpi::{AcpiHandler, AcpiTables, PhysicalMapping};
@@ -33,11 +34,17 @@ impl CpuList {
         &self.apics[..self.count]
     }
 
-    fn add(&mut self, apic: u32) {
-        if !self.apics().contains(&apic) && self.count < MAX_CPUS {
+    /// Returns whether it has it.
+    fn add(&mut self, apic: u32) -> bool {
+        if self.apics().contains(&apic) {
+            return true;
+        }
+        let room = self.count < MAX_CPUS && can_name(apic);
+        if room {
             self.apics[self.count] = apic;
             self.count += 1;
         }
+        room
     }
 
     /// Reads ACPI's list. Without one, or while ACPI is not understood, there is this CPU alone, and it is said why.
@@ -55,14 +62,20 @@ impl CpuList {
         let Ok(madt) = tables.find_table::<Madt>() else {
             return (list, Some("ACPI has no list of CPUs: one CPU"));
         };
+        let mut all = true;
         for entry in madt.get().entries() {
-            match entry {
+            all &= match entry {
                 // Bit 0: it can be used.
                 MadtEntry::LocalApic(cpu) if { cpu.flags } & 1 != 0 => list.add(cpu.apic_id.into()),
                 MadtEntry::LocalX2Apic(cpu) if { cpu.flags } & 1 != 0 => list.add(cpu.x2apic_id),
-                _ => {}
+                _ => true,
             }
         }
-        (list, None)
+        (
+            list,
+            (!all).then_some(
+                "some CPUs are left out: no interrupt can name them, or they are too many",
+            ),
+        )
     }
 }

@@ -6,11 +6,11 @@ use crate::machine::Kernel;
 use crate::{apic, clock};
 use alloc::format;
 use alloc::string::String;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use machine::{CpuSet, Cpus, Irqs, Step};
 
 /// Longer than some ticks, in nanoseconds.
-const SOME_TICKS: u64 = 20_000_000;
+pub(super) const SOME_TICKS: u64 = 20_000_000;
 /// As long as is waited for what ought to come at once: ten seconds, of a host that may have other things to do.
 const PATIENCE: u64 = 10_000_000_000;
 
@@ -38,18 +38,29 @@ pub(super) fn ticks() -> Result<(), String> {
         let before = ticks_here();
         wait_for("three ticks", || ticks_here() >= before + 3)
     })?;
-    let before: u64 = area::areas().iter().map(ticks_of).sum();
-    for _ in 0..100 {
-        Kernel.hurry(&CpuSet::first(Kernel.count()));
-    }
-    let enough =
-        || area::areas().iter().map(ticks_of).sum::<u64>() > before + Kernel.count() as u64;
-    wait_for("ticks of CPUs that are hurried", enough)
+    let met = AtomicUsize::new(0);
+    everywhere(|cpu| {
+        // So that no tick comes but those that are asked for.
+        apic::let_timer_interrupt(false);
+        // That which has woken this CPU may come late: once.
+        let done = (1..=3).try_for_each(|meeting| {
+            let before = ticks_here();
+            meet(&met, meeting)?;
+            if cpu == 0 {
+                Kernel.hurry(&CpuSet::first(Kernel.count()));
+            }
+            wait_for("the tick of a CPU that is hurried", || ticks_here() > before)
+        });
+        apic::let_timer_interrupt(true);
+        done
+    })
 }
 
-fn ticks_of(area: &area::Area) -> u64 {
-    // Relaxed: a look.
-    area.counts.ticks.load(Ordering::Relaxed)
+/// Waits until all CPUs have come here so often.
+pub(super) fn meet(met: &AtomicUsize, meeting: usize) -> Result<(), String> {
+    // AcqRel, Acquire: what each has done comes before what all do afterwards.
+    met.fetch_add(1, Ordering::AcqRel);
+    wait_for("the others", || met.load(Ordering::Acquire) >= meeting * Kernel.count())
 }
 
 /// Within a section, which may have others in it that end in any order, no interrupt comes; one that was due comes at its end.
@@ -71,19 +82,20 @@ pub(super) fn sections() -> Result<(), String> {
         }
         wait_for("the tick that was due", || ticks_here() > before)?;
         // Handlers leave it as they find it.
-        apic_interrupts_here();
+        interrupted()?;
         if Kernel.irqs_enabled() { Ok(()) } else { Err(format!("cpu{cpu}: interrupts stay off")) }
     })
 }
 
-/// Interrupts this CPU, within a section and without.
-fn apic_interrupts_here() {
+/// Interrupts this CPU within a section. The timer, which would make up for an interrupt that is lost, is off.
+fn interrupted() -> Result<(), String> {
+    apic::let_timer_interrupt(false);
     let before = ticks_here();
     {
         let _section = Kernel.irqs_off();
         apic::interrupt_here(crate::trap::entry::WAKE);
     }
-    while ticks_here() == before {
-        Kernel.relax();
-    }
+    let came = wait_for("an interrupt of a section", || ticks_here() > before);
+    apic::let_timer_interrupt(true);
+    came
 }
