@@ -1,13 +1,13 @@
 //! Grace periods that nobody hurries: timers alone end them.
 
 use super::everywhere;
-use super::sections::wait_for;
+use super::sections::{SOME_TICKS, meet, wait_for};
 use crate::cpu::area::{Counts, areas};
 use crate::grace::Grace;
-use crate::layout;
 use crate::machine::Kernel;
 use crate::smp::flushes;
 use crate::space::{tables, vmap};
+use crate::{clock, layout};
 use ::grace::Reclaim;
 use alloc::boxed::Box;
 use alloc::format;
@@ -24,6 +24,9 @@ use paging::Attrs;
 const PIECES: usize = 100;
 /// Unmappings of a CPU: so many that addresses come back again and again.
 const UNMAPS: usize = 20_000;
+/// Unmappings after which a CPU waits for a grace period, as the host may stop another one for long: fewer than those after which it
+/// interrupts the others.
+const PACE: usize = 2_500;
 /// No more than one interrupt for so many.
 const UNMAPS_EACH: u64 = 10_000;
 /// Pages that are in all TLBs when they are unmapped: few enough for the smallest.
@@ -45,22 +48,26 @@ unsafe fn free(piece: NonNull<()>) {
 pub(super) fn readers() -> Result<(), String> {
     // Relaxed, here and below: a count.
     FREED.store(0, Ordering::Relaxed);
-    let retired = AtomicUsize::new(0);
+    let met = AtomicUsize::new(0);
     let all = PIECES * Kernel.count();
     everywhere(|cpu| {
         let guard = Grace::pin();
+        // All sections are open before anything is retired.
+        meet(&met, 1)?;
         for _ in 0..PIECES {
             let piece = NonNull::from(Box::leak(Box::new(7_u64))).cast();
             // SAFETY: nobody else has it, and it is freed as it was made.
             unsafe { Grace::retire(&guard, piece, free) };
         }
-        retired.fetch_add(PIECES, Ordering::Relaxed);
-        wait_for("all to retire", || retired.load(Ordering::Relaxed) == all)?;
+        meet(&met, 2)?;
+        // One stays for some ticks, while the others' sections end.
+        if cpu == 0 {
+            clock::wait(SOME_TICKS);
+        }
         Grace::reclaim(usize::MAX);
         let early = FREED.load(Ordering::Relaxed);
-        // Others' sections may have ended, but this one has not.
         drop(guard);
-        if early != 0 && cpu == 0 && Kernel.count() == 1 {
+        if early != 0 {
             return Err(format!("{early} pieces were freed in a section that was open before"));
         }
         wait_for("what was retired to be freed", || {
@@ -85,6 +92,10 @@ pub(super) fn unmapping() -> Result<(), String> {
         let done = (0..UNMAPS).try_for_each(|time| {
             choice = choice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let half = (choice >> 63) as usize * PAGES;
+            if time % PACE == PACE - 1 {
+                let target = flushes().target();
+                wait_for("a TLB grace period", || flushes().is_over(target))?;
+            }
             once(&frames[half..][..PAGES], (((cpu << 24) + time) * PAGES) as u64)
         });
         for frame in frames {
@@ -176,10 +187,8 @@ pub(super) fn announcing() -> Result<(), String> {
     let result = everywhere(|cpu| {
         let mut meetings = 0;
         let mut meet = || {
-            meetings += Kernel.count();
-            // AcqRel, Acquire: what each has done comes before what all do afterwards.
-            met.fetch_add(1, Ordering::AcqRel);
-            wait_for("the others", || met.load(Ordering::Acquire) >= meetings)
+            meetings += 1;
+            meet(&met, meetings)
         };
         for turn in 0..TURNS {
             if cpu == 0 {

@@ -17,11 +17,16 @@ const TIMES: usize = 200;
 /// How long a section lasts that holds a flush back, in nanoseconds.
 const LONG: u64 = 20_000_000;
 
+/// Flushes of each CPU.
+fn times() -> usize {
+    TIMES.div_ceil(Kernel.count())
+}
+
 /// All CPUs ask all others, with interrupts on and off.
 pub(super) fn all_at_once() -> Result<(), String> {
     let all = CpuSet::first(Kernel.count());
     everywhere(|cpu| {
-        for time in 0..TIMES / Kernel.count() {
+        for time in 0..times() {
             let _section = (time % 2 == cpu % 2).then(|| Kernel.irqs_off());
             Kernel.flush_on(&all, Flush::All);
         }
@@ -34,7 +39,7 @@ pub(super) fn beside_who_spins() -> Result<(), String> {
     let all = CpuSet::first(Kernel.count());
     let turns = SpinMutex::new(0);
     everywhere(|_| {
-        for _ in 0..TIMES / Kernel.count() {
+        for _ in 0..times() {
             let _section = Kernel.irqs_off();
             let mut turn = lock(&Kernel, &turns);
             Kernel.flush_on(&all, Flush::All);
@@ -42,7 +47,7 @@ pub(super) fn beside_who_spins() -> Result<(), String> {
         }
         Ok(())
     })?;
-    let (turns, wanted) = (turns.into_inner(), TIMES / Kernel.count() * Kernel.count());
+    let (turns, wanted) = (turns.into_inner(), times() * Kernel.count());
     if turns == wanted { Ok(()) } else { Err(format!("{turns} turns, not {wanted}")) }
 }
 
