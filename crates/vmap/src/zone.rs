@@ -55,11 +55,18 @@ struct Held {
     kept: [List; KEPT_PAGES + 1],
 }
 
-/// A part of the space.
+/// A part of the space. Where readers begin, and what writers write at each call, are on lines apart: who lists areas comes back to the
+/// tree's top every microsecond or so.
 #[repr(align(128))]
 pub(crate) struct Zone<G: Concurrent> {
     range: VirtRange,
     tree: Tree<G>,
+    books: Books,
+}
+
+/// What is written at each call.
+#[repr(align(128))]
+struct Books {
     held: SpinMutex<Held>,
     /// Bytes of areas that are in use or wait; of those that wait; of those that are kept; and how many are in use or wait. Written with
     /// the lock held.
@@ -82,14 +89,14 @@ impl<G: Concurrent> Zone<G> {
         let held = SpinMutex::new(Held { token, queue: List::default(), kept });
         let count = || AtomicU64::new(0);
         let (used, waiting, kept, areas) = (count(), count(), count(), count());
-        let zone = Zone { range, tree, held, used, waiting, kept, areas };
+        let zone = Zone { range, tree, books: Books { held, used, waiting, kept, areas } };
         zone.wall_in()?;
         Ok(zone)
     }
 
     fn wall_in(&self) -> Result<(), Error> {
         let wall = Counted::new(Area::new(None))?;
-        let mut held = self.held.lock();
+        let mut held = self.books.held.lock();
         let mut writer = self.tree.writer(&mut held.token).map_err(refused)?;
         if let Some(below) = self.range.start().get().checked_sub(1) {
             writer.store_range(0..=below as usize, wall.clone()).map_err(|no| refused(no.error))?;
@@ -111,23 +118,23 @@ impl<G: Concurrent> Zone<G> {
 
     pub(crate) fn used(&self) -> u64 {
         // Relaxed, here and below: as `count`.
-        self.used.load(Ordering::Relaxed)
+        self.books.used.load(Ordering::Relaxed)
     }
 
     pub(crate) fn waiting(&self) -> u64 {
-        self.waiting.load(Ordering::Relaxed)
+        self.books.waiting.load(Ordering::Relaxed)
     }
 
     pub(crate) fn kept(&self) -> u64 {
-        self.kept.load(Ordering::Relaxed)
+        self.books.kept.load(Ordering::Relaxed)
     }
 
     pub(crate) fn areas(&self) -> u64 {
-        self.areas.load(Ordering::Relaxed)
+        self.books.areas.load(Ordering::Relaxed)
     }
 
     fn lock<M: Machine>(&self, machine: &M) -> SpinMutexGuard<'_, Held> {
-        lock(machine, &self.held)
+        lock(machine, &self.books.held)
     }
 
     /// An area of so many bytes that was kept; if there is none, some whose period is over come back. The lock, and the record's
@@ -138,7 +145,7 @@ impl<G: Concurrent> Zone<G> {
             self.come_back(&mut held, flushes.done(), BACK);
         }
         let area = held.kept.get_mut(pages(bytes))?.pop()?;
-        count(&self.kept, |kept| kept - bytes);
+        count(&self.books.kept, |kept| kept - bytes);
         self.grown(bytes);
         Some(area)
     }
@@ -179,14 +186,14 @@ impl<G: Concurrent> Zone<G> {
 
     /// There is an area of so many bytes more.
     fn grown(&self, bytes: u64) {
-        count(&self.used, |used| used + bytes);
-        count(&self.areas, |areas| areas + 1);
+        count(&self.books.used, |used| used + bytes);
+        count(&self.books.areas, |areas| areas + 1);
     }
 
     /// There is one less.
     fn shrunk(&self, bytes: u64) {
-        count(&self.used, |used| used - bytes);
-        count(&self.areas, |areas| areas - 1);
+        count(&self.books.used, |used| used - bytes);
+        count(&self.books.areas, |areas| areas - 1);
     }
 
     fn place(
@@ -217,7 +224,7 @@ impl<G: Concurrent> Zone<G> {
         // With the lock held: so the queue is in order.
         area.wait(flushes.target());
         held.queue.push(area);
-        count(&self.waiting, |waiting| waiting + area.len());
+        count(&self.books.waiting, |waiting| waiting + area.len());
         if held.queue.len() > QUEUE {
             self.come_back(&mut held, flushes.done(), 2);
         }
@@ -237,12 +244,12 @@ impl<G: Concurrent> Zone<G> {
             if let Some(kept) = kept.filter(|_| area.bits().is_none()) {
                 area.set(State::Ready);
                 kept.push(area);
-                count(&self.kept, |kept| kept + bytes);
+                count(&self.books.kept, |kept| kept + bytes);
             } else if !self.drop_area(held, area) {
                 held.queue.push_first(area);
                 break;
             }
-            count(&self.waiting, |waiting| waiting - bytes);
+            count(&self.books.waiting, |waiting| waiting - bytes);
             self.shrunk(bytes);
             back += 1;
         }
@@ -261,7 +268,7 @@ impl<G: Concurrent> Zone<G> {
                     held.kept[size].push_first(area);
                     return dropped;
                 }
-                count(&self.kept, |kept| kept - bytes);
+                count(&self.books.kept, |kept| kept - bytes);
                 dropped += 1;
             }
         }
@@ -330,7 +337,7 @@ impl<G: Concurrent> Zone<G> {
         let first = border.get() - start.get();
         ours.0.place(start, first);
         ours.1.place(border, len - first);
-        count(&self.areas, |areas| areas + 1);
+        count(&self.books.areas, |areas| areas + 1);
         Ok(ours)
     }
 
