@@ -45,7 +45,8 @@ pub(crate) fn exhausted<M: Machine + Translated, G: Concurrent>(
 fn round<M: Machine + Translated, G: Concurrent>(ground: &Ground<'_, M, G>) -> Result<(), String> {
     let part = ground.part(7)?;
     let used = space::make(ground, 5, 16, Options::default())?;
-    let bare = match space::make(ground, 6, 64, Options::default()) {
+    // All CPUs at once want areas for which there are too few tables, and what was given up waits.
+    let bare = match space::make(ground, 6, 64 * ground.cpus as u64, Options::default()) {
         Ok(bare) => bare,
         Err(text) => return space::end(ground, used).and(Err(text)),
     };
