@@ -15,8 +15,8 @@ use alloc::format;
 use alloc::vec::Vec;
 use grace::Concurrent;
 use lock_api::RawRwLock;
-use machine::{Frame, FrameError, Machine, PageSize, Place, Translated};
-use paging::{Paging, X86_64L4, unpin};
+use machine::{Frame, Machine, Place, Translated};
+use paging::unpin;
 use report::{Report, Row, Target};
 
 const NAME: &str = "calls";
@@ -91,11 +91,8 @@ pub fn calls<M: Machine + Translated, G: Concurrent, R: RawRwLock + Send + Sync>
     half: &KernelHalf<'_, M, G>,
 ) -> Result<Report, Error> {
     let most = lab.cpus.iter().copied().max().unwrap_or(1);
-    let paging = Paging::<M, X86_64L4>::try_new(lab.machine.clone(), PageSize::Size1G)
-        .map_err(|_| FrameError::OutOfFrames { order: 0 })?;
-    let mut made = Err(paging::Error::Empty);
-    lab.on_first(|| made = Space::<M, G, R>::new(&paging, most));
-    let space = made?;
+    let paging = lab.paging()?;
+    let space = lab.on_first(|| Space::<M, G, R>::new(&paging, most))?;
     let result = with_rig(lab, half, PAGES, |rig, report| {
         NewAreas::with(rig, 0, |areas| {
             let site = Site { rig, areas, space: &space };
@@ -104,8 +101,7 @@ pub fn calls<M: Machine + Translated, G: Concurrent, R: RawRwLock + Send + Sync>
             areas.ticking(rig, &mut each).unwrap_or_else(each)
         })
     });
-    let mut ended = Ok(());
-    lab.on_first(|| ended = space.end(most));
+    let ended = lab.on_first(|| space.end(most));
     result.and_then(|report| Ok(ended.map(|()| report)?))
 }
 

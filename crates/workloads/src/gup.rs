@@ -8,7 +8,7 @@
 //! A third row, "the pins alone", is the locked instruction on each page's own count and nothing else: what no way of
 //! pinning can do without, and what this machine makes of so many CPUs.
 
-use crate::lab::{Lab, Program};
+use crate::lab::Lab;
 use crate::mean::{Rounds, Timer};
 use crate::meeting::{Beside, Meeting, Watch, at_once};
 use crate::space::{PAGES, Space, range_of};
@@ -17,8 +17,8 @@ use alloc::format;
 use alloc::vec::Vec;
 use grace::Concurrent;
 use lock_api::RawRwLock;
-use machine::{Frame, FrameError, Machine, PageSize, VirtAddr};
-use paging::{Error, Paging, X86_64L4, unpin};
+use machine::{Frame, FrameError, Machine, VirtAddr};
+use paging::{Error, unpin};
 use report::{Report, Row, Target};
 
 const NAME: &str = "gup";
@@ -68,11 +68,8 @@ pub fn gup<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync>(
 ) -> Result<Report, Error> {
     let mut report = Report::default();
     let all = lab.cpus.iter().copied().max().unwrap_or(1);
-    let paging = Paging::<M, X86_64L4>::try_new(lab.machine.clone(), PageSize::Size1G)
-        .map_err(|_| Error::Frames(FrameError::OutOfFrames { order: 0 }))?;
-    let mut made = Err(Error::Empty);
-    lab.on_first(|| made = Space::<M, G, R>::new(&paging, all + 1));
-    let space = made?;
+    let paging = lab.paging()?;
+    let space = lab.on_first(|| Space::<M, G, R>::new(&paging, all + 1))?;
     for (writer, case) in [(None, "alone"), (Some(all), "beside a writer")] {
         for size in SIZES {
             // On one CPU.
@@ -109,15 +106,13 @@ pub fn gup<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync>(
     let stats = paging.gup_stats();
     report.targets.push(Target::at_most(NAME, "fast_gup_slow", stats.fast_gup_slow as f64, 0.0));
     counts(lab, &space, &mut report);
-    let mut ended = Ok(());
-    lab.on_first(|| ended = space.end(all + 1));
+    let ended = lab.on_first(|| space.end(all + 1));
     // What a CPU has retired or keeps for itself: all at once, and what was still waiting then.
     let settle = || {
         (0..SETTLE).for_each(|_| (lab.quiet)());
         paging.quick().drain();
     };
-    let everywhere = (0..lab.machine.count()).map(|_| Box::new(settle) as Program<'_>);
-    (lab.run)(everywhere.collect());
+    lab.everywhere(&settle);
     lab.on_first(settle);
     ended.map(|()| report)
 }

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::marker::PhantomData;
 use grace::Concurrent;
-use machine::{Machine, VirtRange};
-use paging::{PageTables, X86_64L4};
+use machine::{FrameError, Machine, PageSize, VirtRange};
+use paging::{PageTables, Paging, X86_64L4};
 use report::Row;
 
 /// What a CPU runs.
@@ -102,8 +102,10 @@ pub struct Lab<'a, M, G, R> {
 
 impl<M, G, R> Lab<'_, M, G, R> {
     /// Runs a program on CPU 0.
-    pub(crate) fn on_first(&self, program: impl FnOnce() + Send) {
-        (self.run)(Vec::from([Box::new(program) as Program<'_>]));
+    pub(crate) fn on_first<T: Send>(&self, program: impl FnOnce() -> T + Send) -> T {
+        let mut result = None;
+        (self.run)(Vec::from([Box::new(|| result = Some(program())) as Program<'_>]));
+        result.expect("the lab waits for the program's end")
     }
 
     /// Adds what is counted of an operation, if the lab can count.
@@ -124,6 +126,20 @@ impl<M, G, R> Lab<'_, M, G, R> {
         let told = figures.into_iter().filter(|(_, value)| !value.is_nan());
         rows.extend(told.map(|(metric, value)| like.with(metric, value, "")));
         Some(counted)
+    }
+}
+
+impl<M: Machine, G, R> Lab<'_, M, G, R> {
+    /// Runs something on each CPU.
+    pub(crate) fn everywhere(&self, program: &(dyn Fn() + Sync)) {
+        let programs = (0..self.machine.count()).map(|_| Box::new(program) as Program<'_>);
+        (self.run)(programs.collect());
+    }
+
+    /// What page tables of the machine share, for an experiment of its own.
+    pub(crate) fn paging(&self) -> Result<Arc<Paging<M, X86_64L4>>, FrameError> {
+        let paging = Paging::try_new(self.machine.clone(), PageSize::Size1G);
+        paging.map_err(|_| FrameError::OutOfFrames { order: 0 })
     }
 }
 

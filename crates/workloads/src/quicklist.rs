@@ -11,10 +11,8 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 use core::hint::black_box;
 use grace::Concurrent;
-use machine::{
-    Asid, ENTRIES, Frame, FrameError, Machine, Owner, PageSize, Place, VirtAddr, VirtRange,
-};
-use paging::{Error, PageTables, Paging, QUICK_ROOT, QUICK_TABLE, X86_64L4};
+use machine::{Asid, ENTRIES, Frame, FrameError, Machine, Owner, Place, VirtAddr, VirtRange};
+use paging::{Error, PageTables, QUICK_ROOT, QUICK_TABLE, X86_64L4};
 use report::{Report, Row, Target};
 
 const NAME: &str = "quicklist";
@@ -43,15 +41,12 @@ const KINDS: [Kind; 4] = [
 /// # Errors
 /// The machine has too little memory: it takes some 700 frames.
 pub fn quicklist<M: Machine, G: Concurrent, R>(lab: &Lab<'_, M, G, R>) -> Result<Report, Error> {
-    let mut result = Ok(Report::default());
-    lab.on_first(|| result = on_cpu(lab));
-    result
+    lab.on_first(|| on_cpu(lab))
 }
 
 fn on_cpu<M: Machine, G: Concurrent, R>(lab: &Lab<'_, M, G, R>) -> Result<Report, Error> {
     let machine = lab.machine;
-    let paging = Paging::<M, X86_64L4>::try_new(machine.clone(), PageSize::Size1G)
-        .map_err(|_| Error::Frames(FrameError::OutOfFrames { order: 0 }))?;
+    let paging = lab.paging()?;
     // The kernel's half, of which top-level tables have a copy.
     let kernel = Arc::new(PageTables::<M, X86_64L4, G>::kernel(&paging)?);
     if let Some(half) = VirtRange::new(VirtAddr::new(0xffff_8000_0000_0000), 1 << 46) {

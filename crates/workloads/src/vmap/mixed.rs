@@ -5,7 +5,7 @@
 //! some areas live long.
 
 use super::random::Random;
-use super::{AFTER, Areas, BEFORE, Both, NAME, Rig};
+use super::{AFTER, Areas, BEFORE, Both, NAME, Rig, fewer};
 use crate::error::Error;
 use crate::mean::{Rounds, Timer};
 use crate::meeting::{Taken, Watch, at_once};
@@ -33,7 +33,7 @@ pub(super) fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
         (rig.lab.progress)(&format!("vmap: mixed sizes on {cpus} CPUs"));
         let (mut old, mut new) = (Rounds::default(), Rounds::default());
         let times = rig.lab.scale.batches * 16;
-        let fewer = (times / (4 * cpus * cpus)).max(2);
+        let fewer = fewer(times, cpus).max(2);
         for seed in 0..rig.lab.scale.rounds {
             old.push(round(rig, &both.old, cpus, fewer, seed)?.time);
             new.push(round(rig, &both.new, cpus, times, seed)?.time);

@@ -50,6 +50,11 @@ const PUBLISHED: [(usize, f64, f64); 4] = [
     (8, 70_631.0, 2_900.0),
 ];
 
+/// How often the old way is done, of so many times: it takes so much longer, for each CPU that flushes and each that waits for its turn.
+fn fewer(times: usize, cpus: usize) -> usize {
+    times / (4 * cpus * cpus)
+}
+
 /// Areas of both kinds, in addresses of their own.
 struct Both<M: Machine, G: Concurrent> {
     old: OldAreas<M, G>,

@@ -20,14 +20,12 @@ impl<M: Machine, G: Concurrent> NewAreas<M, G> {
         let space = rig.part(part)?;
         let flushes = Flushes::try_new(rig.lab.machine.clone());
         let flushes = flushes.map_err(|_| ::vmap::Error::OutOfMemory)?;
-        let mut made = Err(::vmap::Error::OutOfMemory);
-        rig.lab.on_first(|| {
+        let vmap = rig.lab.on_first(|| {
             let tables = Arc::clone(rig.half.tables);
             // SAFETY: the experiment has the machine to itself, and each CPU that takes part is back.
-            made =
-                unsafe { Vmap::try_new(tables, Arc::clone(&flushes), space, Options::default()) };
-        });
-        Ok(NewAreas { vmap: made?, flushes })
+            unsafe { Vmap::try_new(tables, Arc::clone(&flushes), space, Options::default()) }
+        })?;
+        Ok(NewAreas { vmap, flushes })
     }
 
     /// Calls `f` with areas in a part of the addresses, and takes them apart on a CPU.

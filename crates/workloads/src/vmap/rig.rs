@@ -1,9 +1,8 @@
 //! What the experiments with areas work on: frames, and addresses for each kind of areas.
 
 use crate::error::Error;
-use crate::lab::{KernelHalf, Lab, Program};
+use crate::lab::{KernelHalf, Lab};
 use crate::vmap::areas::Areas;
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use grace::Concurrent;
 use machine::{Frame, Machine, Place, Translated, VirtAddr, VirtRange};
@@ -31,25 +30,18 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
         frames: usize,
     ) -> Result<Self, Error> {
         let mut rig = Rig { lab, half, frames: Vec::with_capacity(frames) };
-        let mut taken = Ok(());
-        lab.on_first(|| {
-            taken = (0..frames).try_for_each(|_| {
+        let taken = lab.on_first(|| {
+            (0..frames).try_for_each(|_| {
                 rig.frames.push(lab.machine.alloc(0, Place::Local)?);
                 Ok(())
-            });
+            })
         });
         if let Err(error) = taken {
             rig.end()?;
             return Err(error);
         }
-        rig.everywhere(&|| (half.enter)());
+        lab.everywhere(&|| (half.enter)());
         Ok(rig)
-    }
-
-    /// Runs something on each CPU.
-    pub(crate) fn everywhere(&self, program: &(dyn Fn() + Sync)) {
-        let programs = (0..self.lab.machine.count()).map(|_| Box::new(program) as Program<'_>);
-        (self.lab.run)(programs.collect());
     }
 
     /// Runs something on CPU 0, which uses areas there.
@@ -58,9 +50,7 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
         areas: &impl Areas,
         program: impl FnOnce() -> Result<T, Error> + Send,
     ) -> Result<T, Error> {
-        let mut result = None;
-        self.lab.on_first(|| result = Some(self.inside(areas, program)));
-        result.unwrap_or(Err(Error::Tables(paging::Error::Empty)))
+        self.lab.on_first(|| self.inside(areas, program))
     }
 
     /// Runs something on this CPU, which uses areas meanwhile.
@@ -81,7 +71,7 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
     pub(crate) fn settle(&self, areas: &impl Areas) {
         // What the last of them gives up waits once more.
         for _ in 0..2 {
-            self.everywhere(&|| {
+            self.lab.everywhere(&|| {
                 (self.half.enter)();
                 areas.enter();
                 areas.purge();
@@ -121,14 +111,13 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
     /// Gives all back: what an experiment that failed has left mapped, the frames, the tables for the addresses.
     pub(crate) fn end(self) -> Result<(), Error> {
         let Rig { lab, half, .. } = &self;
-        let mut ended = Ok(());
-        lab.on_first(|| ended = self.clear());
+        let ended = lab.on_first(|| self.clear());
         // What a CPU has retired or keeps for itself: all at once, and what was still waiting then.
         let settle = || {
             (0..SETTLE).for_each(|_| (lab.quiet)());
             half.tables.paging().quick().drain();
         };
-        self.everywhere(&settle);
+        lab.everywhere(&settle);
         lab.on_first(settle);
         ended
     }

@@ -4,7 +4,7 @@
 //! waits for the old way's lock, or for the answer of another CPU, gives its processor to that; so the old way's processor time is less
 //! than it would be, and operations a second are what both ways make of the same processors.
 
-use super::{AFTER, Areas, BEFORE, Both, NAME, PUBLISHED, Rig};
+use super::{AFTER, Areas, BEFORE, Both, NAME, PUBLISHED, Rig, fewer};
 use crate::error::Error;
 use crate::mean::{Rounds, Timer};
 use crate::meeting::{Taken, Watch, at_once};
@@ -19,8 +19,6 @@ const SIZES: [usize; 5] = [4, 16, 64, 256, LARGEST];
 pub(super) const LARGEST: usize = 4096;
 /// Pages that a CPU maps in a batch, whatever the size.
 const BATCH: usize = 256;
-/// The old way takes so much longer, for each CPU that flushes and each that waits for its turn.
-const FEWER: usize = 4;
 const CASE: &str = "map, touch, unmap";
 
 /// What was measured of one way.
@@ -91,7 +89,7 @@ fn rounds<M: Machine + Translated, G: Concurrent, R: Sync>(
 ) -> Result<(Times, Times), Error> {
     let (mut old, mut new) = (Times::default(), Times::default());
     let times = (rig.lab.scale.batches * BATCH / pages).max(1);
-    let fewer = (times / (FEWER * cpus * cpus)).max(1);
+    let fewer = fewer(times, cpus).max(1);
     for _ in 0..rig.lab.scale.rounds {
         old.push(&round(rig, &both.old, pages, cpus, fewer)?, fewer * cpus);
         new.push(&round(rig, &both.new, pages, cpus, times)?, times * cpus);
