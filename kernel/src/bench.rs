@@ -4,7 +4,7 @@
 //! ratios within one boot. Where the emulator's clock counts instructions ("count" on the command line), times are
 //! numbers of instructions, waiting included.
 
-use crate::cpu::area::{Counts, areas};
+use crate::cpu::area::total;
 use crate::grace::{Grace, quiet};
 use crate::machine::Kernel;
 use crate::smp::{run, set_tick};
@@ -12,7 +12,6 @@ use crate::{clock, layout, println, space};
 use alloc::string::{String, ToString};
 use core::arch::x86_64::_rdtsc;
 use core::marker::PhantomData;
-use core::sync::atomic::{AtomicU64, Ordering};
 use report::Report;
 use workloads::{Counted, KernelHalf, Lab, Scale};
 
@@ -44,8 +43,8 @@ impl Bench<'_> {
             clock: clock::now,
             run: &run,
             quiet,
-            interrupts: &|| sum(|counts| &counts.shootdowns),
-            flushes: &|| sum(|counts| &counts.flushes),
+            interrupts: &|| total(|counts| &counts.shootdowns),
+            flushes: &|| total(|counts| &counts.flushes),
             count: if self.counts { Some(&counted) } else { None },
             progress: &progress,
             scale: self.scale,
@@ -68,9 +67,10 @@ fn one(
     half: &KernelHalf<'_, Kernel, Grace>,
 ) -> Result<Report, String> {
     let told = |error: workloads::Error| error.to_string();
+    let told_of_tables = |error: paging::Error| error.to_string();
     match name {
-        "quicklist" => workloads::quicklist(lab).map_err(|error| error.to_string()),
-        "gup" => workloads::gup(lab).map_err(|error| error.to_string()),
+        "quicklist" => workloads::quicklist(lab).map_err(told_of_tables),
+        "gup" => workloads::gup(lab).map_err(told_of_tables),
         "calls" => workloads::calls(lab, half).map_err(told),
         "vmallocinfo" => workloads::vmallocinfo(lab, half).map_err(told),
         _ => {
@@ -80,12 +80,6 @@ fn one(
             Ok(report)
         }
     }
-}
-
-/// What has happened on all CPUs.
-fn sum(of: impl Fn(&Counts) -> &AtomicU64) -> u64 {
-    // Relaxed: statistics.
-    areas().iter().map(|area| of(&area.counts).load(Ordering::Relaxed)).sum()
 }
 
 /// Instructions of an operation, by a counter that counts them; the rest nobody can tell.

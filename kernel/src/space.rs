@@ -60,7 +60,12 @@ pub(crate) unsafe fn start(memory: &Memory) -> Result<(), Error> {
 }
 
 /// Maps frames by pages of 4 KiB: see `layout`.
-fn map(tables: &Tables, at: VirtAddr, frames: FrameRange, attrs: Attrs) -> Result<(), Error> {
+pub(crate) fn map(
+    tables: &Tables,
+    at: VirtAddr,
+    frames: FrameRange,
+    attrs: Attrs,
+) -> Result<(), Error> {
     let range = VirtRange::new(at, frames.len() << 12).ok_or(Error::Empty)?;
     let frame = |page: VirtAddr, _| {
         let number = page.offset_from(at).unwrap_or_default() >> 12;

@@ -52,6 +52,12 @@ pub(crate) fn bump(count: &AtomicU64, by: u64) {
     count.store(count.load(Ordering::Relaxed) + by, Ordering::Relaxed);
 }
 
+/// What has been counted on all CPUs: out of date when it is returned, unless they do nothing of the kind.
+pub(crate) fn total(of: fn(&Counts) -> &AtomicU64) -> u64 {
+    // Relaxed: statistics.
+    areas().iter().map(|area| of(&area.counts).load(Ordering::Relaxed)).sum()
+}
+
 // SAFETY: cells are touched by their own CPU only; what others reach is atomic.
 unsafe impl Sync for Area {}
 // SAFETY: as above.

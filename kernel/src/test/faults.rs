@@ -132,8 +132,7 @@ pub(super) fn execution() -> Result<(), String> {
     // SAFETY: ours, and ordinary memory: an instruction that returns.
     unsafe { Kernel.write(area, &[0xc3]) }.map_err(|fault| fault.to_string())?;
     let text = VirtAddr::new(probe::returns());
-    // SAFETY: both are an instruction that returns.
-    let seen = unsafe { (probe::execute(text.get()).fault(), probe::execute(area.get()).fault()) };
+    let seen = (executed_at(text), executed_at(area));
     // SAFETY: it is ours.
     unsafe { vmap().vfree(area) }.map_err(|error| error.to_string())?;
     expect("execution of text", text, seen.0, None)?;

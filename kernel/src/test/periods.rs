@@ -2,21 +2,21 @@
 
 use super::everywhere;
 use super::sections::{SOME_TICKS, meet, wait_for};
-use crate::cpu::area::{Counts, areas};
+use crate::cpu::area::total;
 use crate::grace::Grace;
 use crate::machine::Kernel;
 use crate::smp::flushes;
-use crate::space::{tables, vmap};
+use crate::space::{map, tables, vmap};
 use crate::{clock, layout};
 use ::grace::Reclaim;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use machine::{
-    CpuSet, Cpus, Flush, Frame, FrameError, FrameSource, Irqs, Memory, PageSize, Place, Tlb,
-    Translated, VirtAddr, VirtRange,
+    CpuSet, Cpus, Flush, Frame, FrameError, FrameRange, FrameSource, Irqs, Memory, PageSize, Place,
+    Tlb, Translated, VirtAddr, VirtRange,
 };
 use paging::Attrs;
 
@@ -81,7 +81,7 @@ pub(super) fn readers() -> Result<(), String> {
 /// have a processor, and with few where one of them has had none for longer than others take for thousands of unmappings. What
 /// is written at one that has come back is in the frame that is mapped there now (I4, I5).
 pub(super) fn unmapping() -> Result<(), String> {
-    let before = Sums::now();
+    let before = (sent(), flushed());
     everywhere(|cpu| {
         let mut frames = [Frame::default(); 2 * PAGES];
         for frame in &mut frames {
@@ -104,8 +104,7 @@ pub(super) fn unmapping() -> Result<(), String> {
         }
         done
     })?;
-    let after = Sums::now();
-    let (sent, flushes) = (after.sent - before.sent, after.flushes - before.flushes);
+    let (sent, flushes) = (sent() - before.0, flushed() - before.1);
     let unmaps = (UNMAPS * Kernel.count()) as u64;
     if sent * UNMAPS_EACH <= unmaps {
         return Ok(());
@@ -113,20 +112,14 @@ pub(super) fn unmapping() -> Result<(), String> {
     Err(format!("{sent} interrupts between CPUs, and {flushes} flushes, for {unmaps} unmaps"))
 }
 
-/// What has been counted on all CPUs.
-struct Sums {
-    sent: u64,
-    flushes: u64,
+/// Interrupts that CPUs have sent each other in order to flush.
+fn sent() -> u64 {
+    total(|counts| &counts.shootdowns)
 }
 
-impl Sums {
-    fn now() -> Sums {
-        // Relaxed: statistics.
-        let sum = |of: fn(&Counts) -> &AtomicU64| -> u64 {
-            areas().iter().map(|area| of(&area.counts).load(Ordering::Relaxed)).sum()
-        };
-        Sums { sent: sum(|counts| &counts.shootdowns), flushes: sum(|counts| &counts.flushes) }
-    }
+/// Flushes that CPUs have made.
+fn flushed() -> u64 {
+    total(|counts| &counts.flushes)
 }
 
 fn once(frames: &[Frame], value: u64) -> Result<(), String> {
@@ -183,7 +176,7 @@ pub(super) fn announcing() -> Result<(), String> {
             unsafe { there.add(word).write(number as u64) };
         }
     }
-    let (met, sent) = (AtomicUsize::new(0), Sums::now().sent);
+    let (met, before) = (AtomicUsize::new(0), sent());
     let result = everywhere(|cpu| {
         let mut meetings = 0;
         let mut meet = || {
@@ -192,12 +185,10 @@ pub(super) fn announcing() -> Result<(), String> {
         };
         for turn in 0..TURNS {
             if cpu == 0 {
-                let mapped = tables().map_with(range, Attrs::KERNEL_RW, |at: VirtAddr, _| {
-                    let page = at.offset_from(range.start()).unwrap_or_default() >> 12;
-                    let frame = blocks[turn as usize % 2].checked_add(page);
-                    Ok((frame.ok_or(FrameError::OutOfFrames { order: 0 })?, PageSize::Size4K))
-                });
-                mapped.map_err(|failed| failed.error.to_string())?;
+                let frames = FrameRange::new(blocks[turn as usize % 2], CACHED as u64);
+                let frames = frames.ok_or("there are no such frames")?;
+                let mapped = map(tables(), range.start(), frames, Attrs::KERNEL_RW);
+                mapped.map_err(|error| error.to_string())?;
             }
             meet()?;
             for page in range.pages(PageSize::Size4K) {
@@ -219,7 +210,7 @@ pub(super) fn announcing() -> Result<(), String> {
         }
         Ok(())
     });
-    let sent = Sums::now().sent - sent;
+    let sent = sent() - before;
     // The tables that were made for it: frames are as they were.
     let whole = VirtRange::new(range.start(), PageSize::Size1G.bytes());
     let pruned = tables().prune(whole.ok_or("there are no addresses")?);

@@ -82,17 +82,13 @@ fn handle(registers: &mut Registers) {
         // What stops all CPUs comes as this.
         2 => fail::stopped(),
         vector @ ..32 => fault(vector, registers),
-        entry::TIMER => {
+        entry::TIMER | entry::WAKE => {
             apic::end_of_interrupt();
             smp::tick();
         }
         entry::FLUSH => {
             apic::end_of_interrupt();
             shootdown::answer();
-        }
-        entry::WAKE => {
-            apic::end_of_interrupt();
-            smp::tick();
         }
         entry::APIC_ERROR => panic!("the local APIC reports an error: {:?}", apic::errors()),
         // By its definition nothing is to be done, or it comes from the PIC, which nobody uses.
