@@ -102,6 +102,7 @@ pub fn calls<M: Machine + Translated, G: Concurrent, R: RawRwLock + Send + Sync>
         })
     });
     let ended = lab.on_first(|| space.end(most));
+    lab.settle(&paging);
     result.and_then(|report| Ok(ended.map(|()| report)?))
 }
 

@@ -27,8 +27,6 @@ const SIZES: [usize; 3] = [1, 16, PAGES];
 
 /// More batches than usual, as others must have time to come between.
 const LONGER: usize = 8;
-/// Quiescent states until nothing is retired any more: a grace period takes three.
-const SETTLE: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -107,13 +105,7 @@ pub fn gup<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync>(
     report.targets.push(Target::at_most(NAME, "fast_gup_slow", stats.fast_gup_slow as f64, 0.0));
     counts(lab, &space, &mut report);
     let ended = lab.on_first(|| space.end(all + 1));
-    // What a CPU has retired or keeps for itself: all at once, and what was still waiting then.
-    let settle = || {
-        (0..SETTLE).for_each(|_| (lab.quiet)());
-        paging.quick().drain();
-    };
-    lab.everywhere(&settle);
-    lab.on_first(settle);
+    lab.settle(&paging);
     ended.map(|()| report)
 }
 

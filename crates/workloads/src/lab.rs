@@ -10,6 +10,9 @@ use machine::{FrameError, Machine, PageSize, VirtRange};
 use paging::{PageTables, Paging, X86_64L4};
 use report::Row;
 
+/// Quiescent states until nothing is retired any more: a grace period takes three.
+const SETTLE: usize = 16;
+
 /// What a CPU runs.
 pub type Program<'a> = Box<dyn FnOnce() + Send + 'a>;
 
@@ -134,6 +137,17 @@ impl<M: Machine, G, R> Lab<'_, M, G, R> {
     pub(crate) fn everywhere(&self, program: &(dyn Fn() + Sync)) {
         let programs = (0..self.machine.count()).map(|_| Box::new(program) as Program<'_>);
         (self.run)(programs.collect());
+    }
+
+    /// Has all CPUs give back what they have retired, and the tables that they keep for themselves: all at once, and then what was still
+    /// waiting.
+    pub(crate) fn settle(&self, paging: &Paging<M, X86_64L4>) {
+        let settle = || {
+            (0..SETTLE).for_each(|_| (self.quiet)());
+            paging.quick().drain();
+        };
+        self.everywhere(&settle);
+        self.on_first(settle);
     }
 
     /// What page tables of the machine share, for an experiment of its own.

@@ -9,8 +9,6 @@ use machine::{Frame, Machine, Place, Translated, VirtAddr, VirtRange};
 
 /// Operations between two quiescent states.
 const QUIET: usize = 64;
-/// Quiescent states until nothing is retired any more: a grace period takes three.
-const SETTLE: usize = 16;
 /// Bytes of a cache line: CPUs that map the same frames touch one each.
 const LINE: usize = 64;
 
@@ -112,13 +110,7 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
     pub(crate) fn end(self) -> Result<(), Error> {
         let Rig { lab, half, .. } = &self;
         let ended = lab.on_first(|| self.clear());
-        // What a CPU has retired or keeps for itself: all at once, and what was still waiting then.
-        let settle = || {
-            (0..SETTLE).for_each(|_| (lab.quiet)());
-            half.tables.paging().quick().drain();
-        };
-        lab.everywhere(&settle);
-        lab.on_first(settle);
+        lab.settle(half.tables.paging());
         ended
     }
 
