@@ -104,7 +104,8 @@ pub(crate) unsafe fn largest(root: Link) -> usize {
     // SAFETY: the promise.
     unsafe {
         if root.level() == 0 {
-            root.as_leaf().body().gap(0, usize::MAX, usize::MAX)
+            let body = root.as_leaf().body();
+            body.gap(body.holes(), (0, usize::MAX), usize::MAX)
         } else {
             root.as_inner().max_gap(usize::MAX)
         }

@@ -240,6 +240,7 @@ impl AtomicLink {
     }
 
     /// Makes a finished node visible to readers.
+    #[inline(always)]
     pub(crate) fn publish(&self, link: Link) {
         // Release: pairs with the Acquire of `load`; the node was written before.
         self.0.store(link.0, Ordering::Release);

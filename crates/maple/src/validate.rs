@@ -226,7 +226,10 @@ fn gaps(step: &Step) -> Result<(), Violation> {
         // SAFETY: the promise of `validate`; the child's level was checked.
         let gap = unsafe {
             if child.level() == 0 {
-                child.as_leaf().body().gap(min, seps.end(slot, step.max), usize::MAX)
+                {
+                    let body = child.as_leaf().body();
+                    body.gap(body.holes(), (min, seps.end(slot, step.max)), usize::MAX)
+                }
             } else {
                 child.as_inner().max_gap(usize::MAX)
             }

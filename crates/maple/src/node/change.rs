@@ -85,11 +85,14 @@ pub(crate) trait Way: Copy {
         unsafe { change_scalar(change, from, to, copy) }
     }
 
-    /// The length of the longest hole, in a leaf from `min` to `max`. It is at most `limit`, where the search
+    /// Whether holes are measured in less time than it takes to have guessed wrong whether that is needed.
+    const MEASURES: bool = false;
+
+    /// The length of the longest of some holes, in a leaf from `min` to `max`. It is at most `limit`, where the search
     /// may end.
     #[inline(always)]
-    fn gap(self, body: &Body, min: usize, max: usize, limit: usize) -> usize {
-        body.gap(min, max, limit)
+    fn gap(self, body: &Body, holes: u32, (min, max): (usize, usize), limit: usize) -> usize {
+        body.gap(holes, (min, max), limit)
     }
 
     /// The largest gap below a node, which is at most `limit`. Writers only.

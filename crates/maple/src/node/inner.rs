@@ -222,6 +222,7 @@ impl Inner {
     }
 
     /// Replaces a child, for readers to see at once. Writers only.
+    #[inline(always)]
     pub(crate) fn publish(&self, slot: usize, link: Link) {
         self.children[slot].publish(link);
     }
@@ -241,6 +242,7 @@ impl Inner {
     }
 
     /// Writers only.
+    #[inline(always)]
     pub(crate) fn set_gap(&self, slot: usize, gap: usize) {
         // Relaxed: see `gap`.
         self.gaps[slot].store(gap, Ordering::Relaxed);

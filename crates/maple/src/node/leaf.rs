@@ -311,13 +311,12 @@ impl Body {
         Slot { end: self.end(slot, max), word: self.word(slot) }
     }
 
-    /// The length of the longest hole, in a leaf from `min` to `max`. It is at most `limit`, where the search
+    /// The length of the longest of some holes, in a leaf from `min` to `max`. It is at most `limit`, where the search
     /// may end.
-    pub(crate) fn gap(&self, min: usize, max: usize, limit: usize) -> usize {
+    pub(crate) fn gap(&self, holes: u32, (min, max): (usize, usize), limit: usize) -> usize {
         // A leaf has an entry, so a hole is shorter than the whole index range.
         let length = |slot: usize| self.end(slot, max) - self.start(slot, min) + 1;
         let last = self.len() - 1;
-        let holes = self.holes();
         let mut gap = if holes & 1 != 0 { length(0) } else { 0 };
         if last > 0 && holes >> last != 0 {
             gap = gap.max(length(last));

@@ -61,7 +61,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let ends = ends(trail);
         let (min, max) =
             if loss.leaf < loss.neighbour { (ends.0, loss.end) } else { (loss.end + 1, ends.1) };
-        let gap = rest.gap(min, max, usize::MAX);
+        let gap = rest.gap(rest.holes(), (min, max), usize::MAX);
         // The neighbour's hole and what it has got.
         let hole = hole(trail, parent, &loss);
         let neighbour = parent.gap(loss.neighbour).max(hole);
@@ -136,7 +136,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         }
         // Nothing fails from here on.
         self.supplies.drop_spare();
-        let gap = search.gap(next, end + 1, max, usize::MAX);
+        let gap = search.gap(next, next.holes(), (end + 1, max), usize::MAX);
         if in_place {
             // SAFETY: the owner is alone.
             unsafe { parent.seps_mut().bounds[at] = end }

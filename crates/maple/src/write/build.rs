@@ -58,7 +58,7 @@ fn leaves<A: NodeAlloc>(
         let (slots, more) = rest.split_at(usize::from(size));
         let max = slots[slots.len() - 1].end;
         let body = pack(slots);
-        let gap = body.gap(min, max, usize::MAX);
+        let gap = body.gap(body.holes(), (min, max), usize::MAX);
         *item = Item { link: Link::leaf(nodes.take_leaf(Leaf::new(body))), max, gap };
         (rest, min) = (more, max.wrapping_add(1));
     }

@@ -6,7 +6,7 @@
 //!
 //! Cost, beside readers: the walk, one block, four cache lines copied, one release store, two words for the
 //! grace period; for an exclusive owner: the walk, and two short moves in the leaf. The largest gap of the
-//! leaf is counted anew only if the hole that it came from has become smaller.
+//! leaf is counted anew if a hole has become smaller; without vectors, only if that was the largest.
 
 use super::fast::Fast;
 use super::gone::Gone;
@@ -229,13 +229,19 @@ fn occupied(place: Place, slot: usize) -> Error {
     Error::Occupied { start: place.start(slot), end: place.end(slot) }
 }
 
-/// The longest hole that a change takes, and that it makes; and the slots that it changes, by their ends.
+/// The holes that a change takes; the longest of them, and the longest that it makes; and the slots that it changes, by
+/// their ends.
 #[derive(Clone, Copy)]
 pub(super) struct Holes {
+    /// Those that it takes: bit `i` for slot `i`. None if it makes one that is longer.
+    pub(super) gone: u32,
     pub(super) before: usize,
     pub(super) after: usize,
     pub(super) start: usize,
     pub(super) end: usize,
+    /// Whether the holes that stay are measured in any case, where vectors do it: for who wants to know whether that is needed
+    /// guesses wrong half the time. (Not so for a moved end.)
+    pub(super) measure: bool,
 }
 
 /// The change that makes a hole of `first..=last`, which lies in the slots `from..=to`; and of the holes that
@@ -251,7 +257,7 @@ fn hole(
     // Holes stay whole: a hole next to a hole takes it in.
     if body.is_hole(from) {
         if from == to {
-            return Some((None, Holes { before: 0, after: 0, start, end }));
+            return Some((None, Holes { gone: 0, before: 0, after: 0, start, end, measure: true }));
         }
         first = start;
     } else if first == start {
@@ -279,7 +285,14 @@ fn hole(
         }
     }
     // It is longer than those that it takes in.
-    let holes = Holes { before: 0, after: (last - first).wrapping_add(1), start, end };
+    let holes = Holes {
+        gone: 0,
+        before: 0,
+        after: (last - first).wrapping_add(1),
+        start,
+        end,
+        measure: true,
+    };
     let rests = (start < first, last < end);
     Some((Some(Edit::new(body, (from, to), rests, (first, last), ptr::null_mut())), holes))
 }
@@ -304,7 +317,8 @@ fn entry(
     };
     let rests = (start < first, last < end);
     let edit = Edit::new(body, (from, to), rests, (first, last), word);
-    (Some(edit), Holes { before, after: left.max(right), start, end })
+    let gone = body.holes() & (u32::MAX >> (31 - to)) & (u32::MAX << from);
+    (Some(edit), Holes { gone, before, after: left.max(right), start, end, measure: true })
 }
 
 /// The longest hole among some slots.
@@ -381,6 +395,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let copy = if change.splits { self.take_copy() } else { ptr::null_mut() };
         // A duplicate made ahead is for the next write only: its source may be gone by the one after.
         self.supplies.drop_spare();
+        // SAFETY: the promise of `Target::new`; the leaf has not changed yet.
+        let gap = unsafe { trail.gap_after(search, (*old).body(), holes) };
         // SAFETY: the owner is alone, and nobody has borrowed the leaf; or the block is ours, and the old leaf stays as it is.
         unsafe { search.change(change, old, new, copy) };
         let link = Link::to_leaf(new);
@@ -394,7 +410,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             }
         }
         // SAFETY: as above.
-        unsafe { trail.settle_gap(search, link, holes) };
+        unsafe { trail.settle_gap(search, gap) };
         if !in_place {
             // SAFETY: the leaf was replaced by its copy.
             unsafe { self.supplies.bin.node(trail.leaf) }

@@ -60,6 +60,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let old = trail.leaf.node().cast::<Leaf>();
         let right = self.supplies.nodes.take_leaf_block().as_ptr();
         let left = if in_place { old } else { self.supplies.nodes.take_leaf_block().as_ptr() };
+        let gap = |body: &Body, ends| search.gap(body, body.holes(), ends, usize::MAX);
         // SAFETY: the blocks are ours; the owner of a leaf changed in place is alone, and `body` is not used any more.
         let gaps = unsafe {
             Leaf::copy_from(old, at, right);
@@ -71,10 +72,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             let own = edit.within((*half).body(), before);
             debug_assert!(own.fit((*half).body(), true) == Fit::Fits, "half of it is too much");
             search.change(&own.change((*half).body()), half, half, copy);
-            [
-                search.gap((*left).body(), min, end, usize::MAX),
-                search.gap((*right).body(), end + 1, max, usize::MAX),
-            ]
+            [gap((*left).body(), (min, end)), gap((*right).body(), (end + 1, max))]
         };
         let pair = [(end, Link::to_leaf(left), gaps[0]), (max, Link::to_leaf(right), gaps[1])];
         if is_root {
@@ -161,7 +159,8 @@ fn cut(body: &Body, edit: &Edit) -> Option<usize> {
     } else if edit.from <= 1 {
         edit.to + 1
     } else {
-        let half = len / 2;
+        // A hole goes to the left: the entry before it grows into it, and neither leaf has to know its first index.
+        let half = len / 2 + usize::from(body.is_hole(len / 2) && len / 2 + 1 < len);
         if edit.from < half && half <= edit.to { edit.to + 1 } else { half }
     };
     if at == 0 || at >= len {

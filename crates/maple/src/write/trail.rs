@@ -2,7 +2,7 @@
 
 use super::quick::Holes;
 use crate::layout::MAX_HEIGHT;
-use crate::node::{Inner, Leaf, Link, Search};
+use crate::node::{Body, Inner, Leaf, Link, Search};
 use core::hint;
 use core::mem::MaybeUninit;
 
@@ -171,44 +171,73 @@ impl Trail {
         }
     }
 
-    /// Brings the gaps up to date after a change of the leaf, which is `link` now.
+    /// What the largest gap of the leaf on the way will be after a change, found before the change: of the leaf as it is
+    /// all is known, and nothing still on its way to memory. Nobody asks for that of a root.
     ///
     /// # Safety
-    /// As for [`Trail::link`].
+    /// As for [`Trail::link`]; the leaf is as it was.
     #[inline(always)]
-    pub(super) unsafe fn settle_gap<S: Search>(&self, search: S, link: Link, holes: Holes) {
+    pub(super) unsafe fn gap_after<S: Search>(
+        &self,
+        search: S,
+        body: &Body,
+        holes: Holes,
+    ) -> usize {
         if self.height == 1 {
-            return;
+            return 0;
         }
-        let Holes { before, after, start, end } = holes;
+        let Holes { gone, before, after, start, end, measure } = holes;
         // SAFETY: the caller's promise.
         unsafe {
             let (parent, slot) = self.step(1);
             let gap = parent.gap(slot);
-            if after >= gap {
-                self.raise_gap(search, 1, after);
-            } else if before == gap {
-                // The hole at the very end is longer than all before it: nothing needs to be counted.
-                let tail = end == usize::MAX && after > start;
-                let gap = if tail { after } else { self.count_gap(search, link, gap) };
-                self.raise_gap(search, 1, gap);
+            if gone == 0 {
+                return gap.max(after);
             }
+            // The hole at the very end is longer than all before it: nothing needs to be counted.
+            if end == usize::MAX && after > start {
+                return after;
+            }
+            if !(S::MEASURES && measure) && before != gap {
+                return gap.max(after);
+            }
+            let others = body.holes() & !gone;
+            // Where the leaf begins and ends matters only for holes that do.
+            let min = if others & 1 != 0 { self.min(0) } else { 0 };
+            let max = if others >> (body.len() - 1) != 0 {
+                let seps = parent.seps();
+                if slot + 1 < seps.len() { seps.bounds[slot] } else { self.max(1) }
+            } else {
+                usize::MAX
+            };
+            search.gap(body, others, (min, max), gap).max(after)
         }
     }
 
-    /// The largest gap of the leaf, which is `link` now, and at most `limit`.
+    /// Brings the gaps up to date after a change of the leaf, of which the largest is `gap` now.
     ///
     /// # Safety
     /// As for [`Trail::link`].
     #[inline(always)]
-    unsafe fn count_gap<S: Search>(&self, search: S, link: Link, limit: usize) -> usize {
+    pub(super) unsafe fn settle_gap<S: Search>(&self, search: S, gap: usize) {
+        if self.height == 1 {
+            return;
+        }
         // SAFETY: the caller's promise.
         unsafe {
-            let body = link.as_leaf().body();
-            // Where the leaf begins and ends matters only for holes that do.
-            let min = if body.is_hole(0) { self.min(0) } else { 0 };
-            let max = if body.ends_with_hole() { self.max(0) } else { usize::MAX };
-            search.gap(body, min, max, limit)
+            let (parent, slot) = self.step(1);
+            let largest = if self.height > 2 {
+                let (above, place) = self.step(2);
+                above.gap(place)
+            } else {
+                usize::MAX
+            };
+            // Whether it has changed at all cannot be foretold; whether that matters further up, nearly always.
+            if gap.max(parent.gap(slot)) < largest {
+                parent.set_gap(slot, gap);
+            } else {
+                self.raise_gap(search, 1, gap);
+            }
         }
     }
 

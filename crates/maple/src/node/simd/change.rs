@@ -6,6 +6,7 @@ use crate::node::change::{Change, Run, Way, change_scalar};
 use crate::node::inner::Inner;
 use crate::node::leaf::{Body, Leaf};
 use core::arch::x86_64::*;
+use core::hint::cold_path;
 
 // Bounds lie in the first two lines, words in the last three. The count of references comes along with the last line: it is
 // one, since only a leaf that is not shared is changed.
@@ -25,13 +26,16 @@ impl Way for Avx512 {
         }
     }
 
+    const MEASURES: bool = true;
+
     #[inline(always)]
-    fn gap(self, body: &Body, min: usize, max: usize, limit: usize) -> usize {
+    fn gap(self, body: &Body, holes: u32, ends: (usize, usize), limit: usize) -> usize {
         if body.wide {
-            return body.gap(min, max, limit);
+            cold_path();
+            return body.gap(holes, ends, limit);
         }
         // SAFETY: the processor has them.
-        unsafe { gap(body, min, max) }
+        unsafe { gap(body, holes, ends) }
     }
 
     #[inline(always)]
@@ -107,14 +111,13 @@ unsafe fn change_narrow(change: &Change, from: *const Leaf, to: *mut Leaf, copy:
     }
 }
 
-/// The longest hole of a narrow leaf.
+/// The longest of some holes of a narrow leaf.
 ///
 /// Lines are loaded whole and shifted in registers: a load across the lines of a leaf just written would wait for it.
 #[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
 #[inline]
-unsafe fn gap(body: &Body, min: usize, max: usize) -> usize {
+unsafe fn gap(body: &Body, holes: u32, (min, max): (usize, usize)) -> usize {
     let last = body.len() - 1;
-    let holes = body.holes();
     let length = |slot: usize| body.end(slot, max) - body.start(slot, min) + 1;
     // A leaf has an entry, so a hole is shorter than the whole index range.
     let mut gap = if holes & 1 != 0 { length(0) } else { 0 };
