@@ -9,6 +9,10 @@
 //! the next who wants as many pages. So in the steady state taking an area and giving it back is some words, with the lock. Else it
 //! leaves the tree. What is kept leaves it when space is short.
 //!
+//! Who lists areas looks into each record, those that wait too, and so takes their lines from the cache of the CPU that will write them
+//! next. That CPU does not wait for them: whoever takes an area asks for the lines of the next in turn, which is one operation ahead.
+//! So areas come back one by one: of several at once each would be waited for.
+//!
 //! # Why it is right
 //! The tree, the queue and what is kept are changed with the zone's lock held; the tree is read without it. An area stays in
 //! the tree from the moment that its addresses are taken until its TLB grace period is over: so they cannot be taken twice, and
@@ -137,14 +141,24 @@ impl<G: Concurrent> Zone<G> {
         lock(machine, &self.books.held)
     }
 
-    /// An area of so many bytes that was kept; if there is none, some whose period is over come back. The lock, and the record's
-    /// line.
+    /// An area of so many bytes that was kept; if there is none, those whose period is over come back, one by one, until one has that
+    /// size. The lock, and the record's lines.
     pub(crate) fn take_kept<M: Machine>(&self, flushes: &Flushes<M>, bytes: u64) -> Option<Ours> {
         let mut held = self.lock(flushes.machine());
-        if held.kept.get(pages(bytes))?.first().is_none() {
-            self.come_back(&mut held, flushes.done(), BACK);
+        let size = pages(bytes);
+        for _ in 0..BACK {
+            if held.kept.get(size)?.first().is_some()
+                || self.come_back(&mut held, flushes.done(), 1) == 0
+            {
+                break;
+            }
         }
-        let area = held.kept.get_mut(pages(bytes))?.pop()?;
+        let kept = held.kept.get_mut(size)?;
+        let area = kept.pop()?;
+        let next = kept.first();
+        if let Some(next) = next.or(held.queue.first()) {
+            next.bring_near();
+        }
         count(&self.books.kept, |kept| kept - bytes);
         self.grown(bytes);
         Some(area)
