@@ -2,21 +2,26 @@
 //!
 //! Each CPU has a virtual processor to itself, so its time is that on the clock. Emulated time is not real time: what counts are
 //! ratios within one boot. Where the emulator's clock counts instructions ("count" on the command line), times are
-//! numbers of instructions, waiting included.
+//! numbers of instructions. With "waiting", CPUs that wait count as those that work.
 
 use crate::cpu::area::total;
 use crate::grace::{Grace, quiet};
 use crate::machine::Kernel;
 use crate::smp::{run, set_tick};
-use crate::{clock, layout, println, space};
+use crate::{clock, layout, println, space, turns};
+use alloc::format;
 use alloc::string::{String, ToString};
 use core::arch::x86_64::_rdtsc;
 use core::marker::PhantomData;
-use report::Report;
+use report::{Report, Row};
 use workloads::{Counted, KernelHalf, Lab, Scale};
 
 /// The experiments, in their order.
 pub(crate) const EXPERIMENTS: [&str; 5] = ["calls", "quicklist", "gup", "vmap", "vmallocinfo"];
+/// Those whose work can be counted with waiting.
+pub(crate) const WAITING: [&str; 1] = ["vmap"];
+/// Counts of the PIT in two turns: the middle ones first, then shorter and longer ones, to see that what is found does not hang on them.
+const TURNS: [u8; 3] = [8, 2, 32];
 /// Runs of an operation that is counted.
 const RUNS: u64 = 16;
 
@@ -28,6 +33,8 @@ pub(crate) struct Bench<'a> {
     pub(crate) cpus: &'a [usize],
     /// The emulator's clock counts instructions.
     pub(crate) counts: bool,
+    /// It runs CPUs in short turns, and waiting counts: see [`turns`].
+    pub(crate) waiting: bool,
 }
 
 impl Bench<'_> {
@@ -36,11 +43,39 @@ impl Bench<'_> {
     /// # Errors
     /// What went wrong.
     pub(crate) fn measure(&self, experiment: &str) -> Result<Report, String> {
+        if !self.waiting {
+            return self.with_lab(clock::now, self.cpus, |lab, half| one(experiment, lab, half));
+        }
+        let mut report = Report::default();
+        for (at, counts) in TURNS.into_iter().enumerate() {
+            let how = format!("turns of {}", turns::take(counts));
+            let cpus = if at == 0 { self.cpus } else { &self.cpus[self.cpus.len() - 1..] };
+            for cpus in cpus {
+                let turns = turns::measure(*cpus);
+                let row = Row::new(experiment, &how, "QEMU", *cpus, 0);
+                report.rows.push(row.with("instructions of a turn", turns.length, ""));
+                report.rows.push(row.with("largest share of a CPU", turns.largest_share, ""));
+            }
+            let found = self.with_lab(turns::instructions, cpus, |lab, half| {
+                workloads::vmap_work(lab, half, &how)
+            });
+            report.merge(found.map_err(|error| error.to_string())?);
+        }
+        Ok(report)
+    }
+
+    /// Calls `f` with the machine as a lab, by this clock, for these numbers of CPUs.
+    fn with_lab<T>(
+        &self,
+        clock: fn() -> u64,
+        cpus: &[usize],
+        f: impl FnOnce(&KernelLab<'_>, &KernelHalf<'_, Kernel, Grace>) -> T,
+    ) -> T {
         let progress = |what: &str| println!("{what}");
         let lab: KernelLab<'_> = Lab {
             machine: &Kernel,
-            time: clock::now,
-            clock: clock::now,
+            time: clock,
+            clock,
             run: &run,
             quiet,
             interrupts: &|| total(|counts| &counts.shootdowns),
@@ -48,7 +83,7 @@ impl Bench<'_> {
             count: if self.counts { Some(&counted) } else { None },
             progress: &progress,
             scale: self.scale,
-            cpus: self.cpus,
+            cpus,
             types: PhantomData,
         };
         let half = KernelHalf {
@@ -57,7 +92,7 @@ impl Bench<'_> {
             enter: &|| (),
             ticks: Some(&set_tick),
         };
-        one(experiment, &lab, &half)
+        f(&lab, &half)
     }
 }
 

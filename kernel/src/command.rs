@@ -3,15 +3,15 @@
 //! | command | what it does |
 //! |---|---|
 //! | (none) | says what there is |
-//! | `bench [EXPERIMENT...] [effort=full\|quick\|least] [cpus=1,2,4] [count]` | experiments |
+//! | `bench [EXPERIMENT...] [effort=full\|quick\|least] [cpus=1,2,4] [count] [waiting=SHIFT]` | experiments |
 //! | `test [TRIAL...] [seed=N] [rounds=N] [mutant=NAME]` | trials |
 //! | `panic`, `overflow`, `twice` | fails as it says, `twice` while it tells of it: for who tests what becomes of failures |
 
-use crate::bench::{Bench, EXPERIMENTS};
+use crate::bench::{Bench, EXPERIMENTS, WAITING};
 use crate::console::{RECORD, print};
 use crate::exit::Exit;
 use crate::machine::Kernel;
-use crate::{mutant, println, smp, test};
+use crate::{mutant, println, smp, test, turns};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -111,6 +111,14 @@ fn run_bench(mut words: Words<'_>) -> Result<Exit, String> {
         }
     };
     let counts = words.flag("count");
+    let waiting = match words.setting("waiting") {
+        None => false,
+        Some(word) => {
+            let shift = word.parse().ok().filter(|shift| *shift <= 10);
+            turns::count_waiting(shift.ok_or_else(|| format!("waiting={word}: 0 to 10"))?);
+            true
+        }
+    };
     let all = Kernel.count();
     let mut cpus = Vec::new();
     match words.setting("cpus") {
@@ -124,8 +132,8 @@ fn run_bench(mut words: Words<'_>) -> Result<Exit, String> {
     }
     cpus.sort_unstable();
     cpus.dedup();
-    let experiments = words.names_of(&EXPERIMENTS)?;
-    let bench = Bench { scale, cpus: &cpus, counts };
+    let experiments = words.names_of(if waiting { &WAITING } else { &EXPERIMENTS })?;
+    let bench = Bench { scale, cpus: &cpus, counts, waiting };
     for experiment in experiments {
         let report = match bench.measure(experiment) {
             Ok(report) => report,

@@ -12,6 +12,7 @@
 //! | `cpu` | one CPU: its area, its tables, its features |
 //! | `trap` | interrupts and faults; accesses that may fault |
 //! | `apic`, `clock` | the timer, interrupts between CPUs; time |
+//! | `turns` | where the emulator counts: CPUs side by side, and waiting that counts |
 //! | `smp` | how CPUs start, and what they run |
 //! | `machine`, `grace` | the traits of `machine`, and the domain of `grace`, for this kernel |
 //! | `command` | what the command line asks for: `test`, `bench` |
@@ -39,6 +40,7 @@ mod smp;
 mod space;
 mod test;
 mod trap;
+mod turns;
 
 use crate::boot::{acpi::CpuList, info::BootInfo};
 use crate::layout::direct;

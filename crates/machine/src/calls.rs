@@ -24,8 +24,8 @@
 //! answer: each is caught.
 
 use crate::mutant::{self, Mutant};
-use crate::sync::{AtomicU64, AtomicUsize, Ordering, UnsafeCell, relax};
-use crate::{CpuId, CpuSet, Cpus, Irqs, MAX_CPUS, PerCpu};
+use crate::sync::{AtomicU64, AtomicUsize, Ordering, UnsafeCell};
+use crate::{CpuId, CpuSet, Cpus, Irqs, MAX_CPUS, PerCpu, Step};
 use alloc::collections::TryReserveError;
 use core::fmt;
 
@@ -36,7 +36,7 @@ const WORDS: usize = if cfg!(loom) { 1 } else { MAX_CPUS / 64 };
 ///
 /// ```
 /// use machine::Calls;
-/// # use machine::{CpuId, CpuSet, Cpus, Irqs};
+/// # use machine::{CpuId, CpuSet, Cpus, Irqs, Step};
 /// # struct One;
 /// # unsafe impl Cpus for One {
 /// #     fn count(&self) -> usize { 1 }
@@ -48,6 +48,7 @@ const WORDS: usize = if cfg!(loom) { 1 } else { MAX_CPUS / 64 };
 /// #     unsafe fn irq_leave(&self) {}
 /// #     fn irqs_enabled(&self) -> bool { false }
 /// # }
+/// # impl Step for One {}
 /// # let machine = One;
 /// let calls = Calls::<u64>::try_new(machine.count()).unwrap();
 /// let mut sum = 0;
@@ -86,10 +87,11 @@ impl<T: Copy> Calls<T> {
     /// whom to interrupt, and has them call [`answer`](Calls::answer); `act` does it on this CPU, and what others ask of it meanwhile.
     ///
     /// Interrupts are off all the while. Not in an interrupt that may come within `act`, and with no lock held that who
-    /// answers waits for without answering. Cost: a locked instruction and an interrupt for each CPU.
+    /// answers waits for without answering. It waits by
+    /// [`Step::relax`](crate::Step::relax). Cost: a locked instruction and an interrupt for each CPU.
     pub fn ask(
         &self,
-        machine: &(impl Cpus + Irqs),
+        machine: &(impl Cpus + Irqs + Step),
         cpus: &CpuSet,
         what: T,
         interrupt: impl FnOnce(&CpuSet),
@@ -125,7 +127,7 @@ impl<T: Copy> Calls<T> {
             if !mutant::is(Mutant::WaitsDeaf) {
                 self.answer(here, &mut act);
             }
-            relax();
+            machine.relax();
         }
     }
 

@@ -8,7 +8,7 @@
 //! no interrupt is waited for: by who answers while it waits, and by who finds two bits and got one interrupt.
 
 use crate::mutant::{self, Mutant};
-use crate::{Calls, CpuId, CpuSet, Cpus, Irqs};
+use crate::{Calls, CpuId, CpuSet, Cpus, Irqs, Step};
 use core::cell::RefCell;
 use loom::cell::UnsafeCell;
 use loom::sync::Notify;
@@ -91,6 +91,13 @@ unsafe impl Irqs for Machine {
     }
     fn irqs_enabled(&self) -> bool {
         with(|here| here.depth == 0)
+    }
+}
+
+impl Step for Machine {
+    /// Answers by itself would hide who does not answer while it waits.
+    fn relax(&self) {
+        thread::yield_now();
     }
 }
 

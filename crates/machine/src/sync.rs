@@ -6,11 +6,7 @@ pub(crate) use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub(crate) use loom::{
     cell::UnsafeCell,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
-    thread::yield_now as relax,
 };
-
-#[cfg(not(loom))]
-pub(crate) use core::hint::spin_loop as relax;
 
 /// The standard library's cell, with loom's methods.
 #[cfg(not(loom))]

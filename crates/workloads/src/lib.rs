@@ -7,7 +7,7 @@
 //! | experiment | what was replaced | what replaces it |
 //! |---|---|---|
 //! | [`quicklist()`] | a page from the frame source, cleared | a page that is already as it has to be |
-//! | [`vmap()`], [`vmap_flushes`], [`vmap_counts`] | areas in a list under one lock, flushed everywhere at each unmap | lazy flushes, blocks of each CPU |
+//! | [`vmap()`], [`vmap_flushes`], [`vmap_counts`], [`vmap_work`] | areas in a list under one lock, flushed everywhere at each unmap | lazy flushes, blocks of each CPU |
 //! | [`vmallocinfo()`] | readers of all areas that take that lock | readers without a lock |
 //! | [`calls()`] | single calls, as Linux does them in the same emulator | the same calls of ours |
 //! | [`gup()`] | the address space's lock, then each page with its table's lock | a walk without a lock |
@@ -38,7 +38,7 @@ mod tests;
 mod vmallocinfo;
 mod vmap;
 
-pub use crate::vmap::{vmap, vmap_counts, vmap_flushes};
+pub use crate::vmap::{vmap, vmap_counts, vmap_flushes, vmap_work};
 pub use calls::calls;
 pub use error::Error;
 pub use gup::gup;

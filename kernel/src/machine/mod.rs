@@ -15,7 +15,7 @@ mod translated;
 
 use crate::cpu::area;
 use crate::trap::entry::WAKE;
-use crate::{apic, smp};
+use crate::{apic, smp, turns};
 use machine::{CpuId, CpuSet, Cpus, Irqs, Step};
 
 pub(crate) use memory::start as start_memory;
@@ -73,6 +73,8 @@ impl Step for Kernel {
     #[inline]
     fn relax(&self) {
         shootdown::answer();
-        core::hint::spin_loop();
+        if !turns::waiting_counts() {
+            core::hint::spin_loop();
+        }
     }
 }

@@ -1,9 +1,12 @@
 //! The command line of QEMU, and that of the kernel in it.
 
-use crate::cli::{Boot, Counting, Machine, Task, Trials};
+use crate::cli::{Boot, Counting, Experiment, Machine, Task, Trials};
 use clap::ValueEnum;
 use std::path::Path;
 use std::process::Command;
+
+/// Nanoseconds of an instruction where waiting is counted, as a power of two.
+const WAITING: u8 = 4;
 
 pub(super) const PROGRAM: &str = "qemu-system-x86_64";
 
@@ -16,10 +19,13 @@ pub(super) fn command(options: &Boot, elf: &Path, words: &str) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(["-M", machine, "-cpu", "max"]);
     // KVM opens on some machines and then hangs; and only a processor that is emulated can count.
-    match counts(options) {
-        // Each instruction is a nanosecond, and waiting takes none of the host's time.
-        true => command.args(["-icount", "shift=0,sleep=off", "-accel", "tcg,thread=single"]),
-        false => command.args(["-accel", "tcg,thread=multi"]),
+    match counted(options) {
+        // Each instruction is two to the power of `shift` nanoseconds, and sleep takes none of the host's time.
+        Some(shift) => {
+            let counting = format!("shift={shift},sleep=off");
+            command.args(["-icount", &counting, "-accel", "tcg,thread=single"])
+        }
+        None => command.args(["-accel", "tcg,thread=multi"]),
     };
     command
         .args(["-smp", &options.cpus.to_string(), "-m", &options.memory])
@@ -33,14 +39,19 @@ pub(super) fn command(options: &Boot, elf: &Path, words: &str) -> Command {
     command
 }
 
-fn counts(options: &Boot) -> bool {
-    matches!(&options.task, Some(Task::Bench(bench)) if bench.count)
+/// Whether instructions are counted, and how many nanoseconds each takes, as a power of two: many, where the kernel is to make CPUs
+/// take short turns by a timer.
+fn counted(options: &Boot) -> Option<u8> {
+    match &options.task {
+        Some(Task::Bench(bench)) if bench.count => Some(if bench.waiting { WAITING } else { 0 }),
+        _ => None,
+    }
 }
 
 /// The kernel's command line: words between spaces.
 ///
 /// # Errors
-/// An experiment on more CPUs than the machine has.
+/// An experiment on more CPUs than the machine has, or one whose waiting is not counted.
 pub(super) fn words(options: &Boot) -> Result<String, String> {
     let mut words = match &options.task {
         None => Vec::new(),
@@ -73,10 +84,16 @@ fn experiments(bench: &Counting, cpus: u8) -> Result<Vec<String>, String> {
     let counts: Vec<_> = counts.iter().map(u8::to_string).collect();
     let mut words = vec!["bench".to_string()];
     words.extend(bench.experiments.iter().map(name));
+    if bench.waiting && bench.experiments.iter().any(|one| *one != Experiment::Vmap) {
+        return Err("--waiting counts vmap alone: --count --waiting vmap".into());
+    }
     words.push(format!("effort={}", name(&bench.effort)));
     words.push(format!("cpus={}", counts.join(",")));
     if bench.count {
         words.push("count".into());
+    }
+    if bench.waiting {
+        words.push(format!("waiting={WAITING}"));
     }
     Ok(words)
 }
@@ -145,6 +162,12 @@ mod tests {
         is("--cpus 7 bench gup vmallocinfo", "bench gup vmallocinfo effort=full cpus=1,2,4");
         is("bench --cpus 64 --effort quick", "bench effort=quick cpus=1,2,4,8,16,32,64");
         is("--cpus 8 bench --cpu-counts 3,8 --count", "bench effort=full cpus=3,8 count");
+        is(
+            "--cpus 8 bench vmap --count --waiting",
+            "bench vmap effort=full cpus=1,2,4,8 count waiting=4",
+        );
+        let alone = words("bench --count --waiting vmap gup").unwrap_err();
+        assert!(alone.contains("vmap alone"), "{alone}");
         let few = words("bench --cpu-counts 1,4").unwrap_err();
         assert!(few.contains("--cpus 4"), "{few}");
     }
@@ -155,11 +178,12 @@ mod tests {
         let expected = "-icount shift=0,sleep=off -accel tcg,thread=single ";
         assert!(counting.contains(expected) && !counting.contains("multi"), "{counting}");
         assert!(!line("bench").contains("icount"));
+        assert!(line("bench --count --waiting vmap").contains("-icount shift=4,sleep=off "));
     }
 
     #[test]
     fn what_no_machine_or_kernel_takes_is_an_error() {
-        let wrong: [&[&str]; 7] = [
+        let wrong: [&[&str]; 8] = [
             &["--cpus", "0"],
             &["--memory", "1"],
             &["--memory", "0G"],
@@ -167,6 +191,7 @@ mod tests {
             &["test", "two words"],
             &["test", "seed=1"],
             &["bench", "gupp"],
+            &["bench", "--waiting"],
         ];
         for arguments in wrong {
             let line = ["samara", "boot"].iter().chain(arguments);

@@ -17,6 +17,7 @@ Examples:
   samara boot bench gup --effort quick        an experiment on a real page-table walker
   samara boot bench calls                     single calls, beside Linux's figures in the same emulator
   samara boot bench --count --json - vmap     the same from run to run: time counts instructions
+  samara boot --cpus 8 bench --count --waiting vmap   work of an operation, with CPUs that wait counted
 
 Exit code: 0 if all is well, 1 if a trial failed, 2 if the kernel could not be built or run or does not know a word,
 101 if it panicked or reset itself, 124 if --timeout ended it.
@@ -60,7 +61,11 @@ pub(crate) enum Task {
     /// Run the experiments of `samara bench` on this machine
     #[command(after_help = "\
 With --count QEMU runs one CPU at a time and each instruction takes a nanosecond: times are then numbers of
-instructions, waiting included, and the same from run to run.
+instructions of all CPUs, and the same from run to run. A CPU that waits gives its turn away, so waiting
+is nearly nothing, which it is on no processor.
+
+With --waiting, too, turns are short and a CPU that waits keeps its turn: what is counted is the work that
+eight processors would have to do, for vmap, with turns of three lengths.
 ")]
     Bench(Counting),
 }
@@ -101,6 +106,10 @@ pub(crate) struct Counting {
     /// Count instructions instead of time
     #[arg(long)]
     pub(crate) count: bool,
+
+    /// Count waiting, too: the work of vmap, by CPUs that run as if side by side
+    #[arg(long, requires = "count")]
+    pub(crate) waiting: bool,
 }
 
 /// A machine that QEMU makes.

@@ -1,7 +1,9 @@
 //! Areas of the kernel, on a machine with translations.
 
 use super::{counted, find, now};
-use crate::{Error, KernelHalf, Lab, Scale, Tick, vmallocinfo, vmap, vmap_counts, vmap_flushes};
+use crate::{
+    Error, KernelHalf, Lab, Scale, Tick, vmallocinfo, vmap, vmap_counts, vmap_flushes, vmap_work,
+};
 use machine::{FrameSource, PageSize, VirtAddr, VirtRange};
 use paging::{PageTables, Paging, X86_64L4};
 use report::Report;
@@ -116,6 +118,20 @@ fn operations_are_counted() {
             assert_eq!(find(&report, case, way, "locked instructions").len(), 2);
         }
     }
+}
+
+#[test]
+fn work_is_of_each_number_of_cpus() {
+    let report = run(2, 2048, |lab, half| vmap_work(lab, half, "no turns")).unwrap();
+    let work = |way| {
+        let rows = find(&report, "map, touch, unmap, no turns", way, "instructions of all CPUs");
+        assert_eq!(rows.iter().map(|row| row.cpus).collect::<Vec<_>>(), [1, 2], "{way}");
+        rows.iter().map(|row| row.value).collect::<Vec<_>>()
+    };
+    let (old, new) = (work("one lock, a flush each"), work("lazy"));
+    let less = value(&report, "times less work than the old way, 2 CPUs, no turns");
+    assert_eq!(less, old[1] / new[1]);
+    assert_eq!(value(&report, "work on 2 CPUs, of that on 1, no turns"), new[1] / new[0]);
 }
 
 #[test]

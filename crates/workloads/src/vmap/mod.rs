@@ -5,6 +5,7 @@
 //! | [`vmap()`] | times: of short maps of all sizes, of areas that others free; how much address space is held |
 //! | [`vmap_flushes`] | interrupts and flushes of each unmap, on all CPUs of the machine |
 //! | [`vmap_counts`] | instructions, locked instructions and cache lines of one operation |
+//! | [`vmap_work`] | instructions of all CPUs an operation, where an emulator counts them |
 //!
 //! The source is the rewrite of Linux's vmap in 2008, which measured maps of 4 pages that were written to, on eight CPUs (see
 //! [`PUBLISHED`]). As there, all CPUs of the machine run from the beginning on, so the old way interrupts those that are idle, too.
@@ -19,9 +20,11 @@ mod old;
 mod random;
 mod rig;
 mod times;
+mod work;
 
 pub use counts::vmap_counts;
 pub use flushes::vmap_flushes;
+pub use work::vmap_work;
 
 pub(crate) use areas::Areas;
 pub(crate) use new::NewAreas;

@@ -19,7 +19,7 @@ const SIZES: [usize; 5] = [4, 16, 64, 256, LARGEST];
 pub(super) const LARGEST: usize = 4096;
 /// Pages that a CPU maps in a batch, whatever the size.
 const BATCH: usize = 256;
-const CASE: &str = "map, touch, unmap";
+pub(super) const CASE: &str = "map, touch, unmap";
 
 /// What was measured of one way.
 #[derive(Default)]
@@ -97,7 +97,7 @@ fn rounds<M: Machine + Translated, G: Concurrent, R: Sync>(
     Ok((old, new))
 }
 
-fn round<M: Machine + Translated, G: Concurrent, R: Sync>(
+pub(super) fn round<M: Machine + Translated, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
     areas: &impl Areas,
     pages: usize,
