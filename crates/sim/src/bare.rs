@@ -16,7 +16,7 @@ use crate::here;
 use ::grace::quiescent::{Domain, Periods, Quiescent, Shared, Slot};
 use machine::{
     Asid, CpuId, CpuSet, Cpus, Flush, Frame, FrameError, FrameInfo, FrameRange, FrameSource,
-    Frames, Irqs, Memory, NodeId, Place, Step, Tlb,
+    Frames, Irqs, Memory, NodeId, Owner, Place, Step, Tlb,
 };
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
@@ -75,13 +75,27 @@ pub struct Bare(Arc<Inner>);
 struct Here {
     machine: Cell<*const Inner>,
     cpu: Cell<usize>,
-    /// Sections without interrupts.
-    depth: Cell<u32>,
+    /// Sections without interrupts that have begun, and that have ended. Two counts, so that the end of one section does not
+    /// wait for its beginning's store.
+    entered: Cell<u32>,
+    left: Cell<u32>,
+}
+
+impl Here {
+    /// Sections without interrupts that are open.
+    fn depth(&self) -> u32 {
+        self.entered.get().wrapping_sub(self.left.get())
+    }
 }
 
 thread_local! {
     static HERE: Here = const {
-        Here { machine: Cell::new(ptr::null()), cpu: Cell::new(0), depth: Cell::new(0) }
+        Here {
+            machine: Cell::new(ptr::null()),
+            cpu: Cell::new(0),
+            entered: Cell::new(0),
+            left: Cell::new(0),
+        }
     };
 }
 
@@ -95,7 +109,7 @@ fn in_section() -> bool {
     HERE.with(|here| {
         // SAFETY: whoever made this thread a CPU of the machine keeps the machine until it is none any more.
         let machine = unsafe { here.machine.get().as_ref() };
-        here.depth.get() != 0
+        here.depth() != 0
             || machine.is_some_and(|machine| machine.slots[here.cpu.get()].is_in_section())
     })
 }
@@ -105,7 +119,6 @@ struct Leave<'a> {
     bare: &'a Bare,
     machine: *const Inner,
     cpu: usize,
-    depth: u32,
 }
 
 impl Drop for Leave<'_> {
@@ -116,7 +129,6 @@ impl Drop for Leave<'_> {
         BareGrace::away();
         let cpu = HERE.with(|here| {
             here.machine.set(self.machine);
-            here.depth.set(self.depth);
             here.cpu.replace(self.cpu)
         });
         // Release: what this thread did as the CPU comes before what the next does; pairs with `on_cpu`.
@@ -171,7 +183,6 @@ impl Bare {
             bare: self,
             machine: here.machine.replace(&*self.0),
             cpu: here.cpu.replace(cpu),
-            depth: here.depth.replace(0),
         });
         assert!(BareGrace::start(), "no memory for what this CPU retires");
         // If a guard is in it, it is dropped here still, before `_leave`.
@@ -252,16 +263,16 @@ unsafe impl Cpus for Bare {
 unsafe impl Irqs for Bare {
     #[inline]
     fn irq_enter(&self) {
-        HERE.with(|here| here.depth.set(here.depth.get() + 1));
+        HERE.with(|here| here.entered.set(here.entered.get().wrapping_add(1)));
     }
 
     #[inline]
     unsafe fn irq_leave(&self) {
-        HERE.with(|here| here.depth.set(here.depth.get() - 1));
+        HERE.with(|here| here.left.set(here.left.get().wrapping_add(1)));
     }
 
     fn irqs_enabled(&self) -> bool {
-        HERE.with(|here| here.depth.get() == 0)
+        HERE.with(|here| here.depth() == 0)
     }
 }
 
@@ -344,6 +355,12 @@ unsafe impl FrameSource for Bare {
     #[inline]
     fn info(&self, frame: Frame) -> Option<&FrameInfo> {
         self.0.frames.info(frame)
+    }
+
+    /// Nothing watches what frames are for, so there is nobody to tell.
+    #[inline]
+    unsafe fn set_owner(&self, _: Frame, _: Owner) -> Result<(), FrameError> {
+        Ok(())
     }
 
     fn nodes(&self) -> usize {

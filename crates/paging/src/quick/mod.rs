@@ -5,10 +5,10 @@
 //! constructed state* (I6), each CPU its own: taking one is taking the head off a list that nobody else touches.
 //!
 //! # How it works
-//! A list is a number of pages, linked through the word of each frame's state ([`machine::FrameInfo::word`]), with its head
-//! and its length in this CPU's line. So the pages themselves are not touched at all. A page that comes from the frame
-//! source is cleared, then its list's constructor runs; before a page goes back there, the destructor does. In between
-//! the state is kept by those who use the page: they give it back as they got it.
+//! A list is a stack of frame numbers in this CPU's own lines (`stack`). So the pages themselves are not touched at all, nor,
+//! to take one, the states of their frames. A page that comes from the frame source is cleared, then its list's constructor runs;
+//! before a page goes back there, the destructor does. In between the state is kept by those who use the page: they give it back
+//! as they got it.
 //!
 //! A page of another node's memory is not kept, nor one for which a list is too long: they go back to the frame source.
 //! [`trim`](QuickLists::trim) gives back more as memory gets short. When it has given out,
@@ -17,15 +17,16 @@
 //! list. A CPU that is about to be idle for long calls [`drain`](QuickLists::drain) first: it would see nothing.
 //!
 //! # Why it is right
-//! A list is changed by its own CPU only, with interrupts off: there is nothing that CPUs share, so no protocol between
-//! them. (Others read the counts, which are atomic for their sake.) A page is on one list, or is somebody's: it comes to a
-//! list from its one owner. On a list it has [`Owner::Quick`], which a machine in software checks word by word.
+//! A list is changed by its own CPU only, with interrupts off: there is nothing that CPUs share but the wish of one for the
+//! pages of another. (Others read the counts, which are atomic for their sake.) A page is on one list, or is somebody's: it comes
+//! to a list from its one owner. On a list it has [`Owner::Quick`], which a machine in software checks word by word.
 //!
 //! # Cost
-//! Taking or giving a page: an IRQ-off section; two cache lines, that of the CPU and that of the frame's state, besides those
-//! that nobody writes and every CPU keeps, which say where these are (seven on a hosted machine, as counted); no atomic
-//! read-modify-write, no allocation.
+//! Taking a page: an IRQ-off section and two cache lines, that of [`QuickLists`], which nobody writes, and that of this CPU's
+//! list; no atomic read-modify-write, no allocation. Giving one: the line of the frame's state, and those that say where it is,
+//! besides.
 
+mod stack;
 mod stats;
 
 pub use stats::QuickStats;
@@ -33,11 +34,9 @@ pub(crate) use stats::bump;
 
 use alloc::boxed::Box;
 use alloc::collections::TryReserveError;
-use core::sync::atomic::Ordering;
-use machine::{
-    Access, CpuId, CpuSet, ENTRIES, Frame, FrameError, FrameInfo, Machine, Owner, PerCpu, Place,
-};
-use stats::{List, NOTHING};
+use core::sync::atomic::{AtomicU64, Ordering};
+use machine::{Access, CpuId, CpuSet, ENTRIES, Frame, FrameError, Machine, Owner, PerCpu, Place};
+use stats::{List, add};
 
 /// How many lists there are.
 pub const NR_QUICK: usize = 2;
@@ -47,7 +46,9 @@ pub const QUICK_TABLE: u8 = 0;
 pub const QUICK_ROOT: u8 = 1;
 
 /// As many pages as a list keeps at most.
-pub const QUICK_MAX: u32 = 256;
+pub const QUICK_MAX: u32 = 252;
+/// So many of them lie beside their number: what fits on the line.
+const QUICK_NEAR: usize = 12;
 /// One part in so many of the free memory may lie on the lists; see [`QuickLists::trim`].
 pub const QUICK_FRACTION: usize = 16;
 
@@ -109,9 +110,11 @@ impl<M> Construct<M> for Zeroed {}
 /// ```
 ///
 /// Dropping it gives nothing back: [`drain`](QuickLists::drain) does, on each CPU.
+#[repr(C, align(64))]
 pub struct QuickLists<M: Machine> {
-    machine: M,
+    // These two first: together on one line, if a handle of the machine is no larger than six words.
     lists: PerCpu<[List; NR_QUICK]>,
+    machine: M,
     kinds: [Box<dyn Construct<M>>; NR_QUICK],
 }
 
@@ -125,7 +128,7 @@ impl<M: Machine> QuickLists<M> {
         kinds: [Box<dyn Construct<M>>; NR_QUICK],
     ) -> Result<Self, TryReserveError> {
         let lists = PerCpu::try_new(machine.count(), |_| Default::default())?;
-        Ok(QuickLists { machine, lists, kinds })
+        Ok(QuickLists { lists, machine, kinds })
     }
 
     /// The machine.
@@ -144,12 +147,15 @@ impl<M: Machine> QuickLists<M> {
     /// There is no such list.
     #[inline]
     pub fn alloc(&self, list: u8) -> Result<Frame, FrameError> {
-        match self.pop(list, true) {
-            Some((frame, asked)) => {
-                if asked {
-                    self.give_if_asked(list);
-                }
-                Ok(frame)
+        let taken = self.with(list, |list| {
+            let page = list.stack.pop(|| self.machine.step(Access::Shared))?;
+            Some((page, list.stack.is_asked()))
+        });
+        match taken.flatten() {
+            Some((page, false)) => Ok(frame(page)),
+            Some((page, true)) => {
+                self.give_if_asked(list);
+                Ok(frame(page))
             }
             None => self.make(list),
         }
@@ -173,22 +179,29 @@ impl<M: Machine> QuickLists<M> {
         if info.refs() == 0 {
             return Err(FrameError::NotAllocated(frame));
         }
+        // SAFETY: the frame is ours now. Relaxed: as that. A table that was unlinked has left word of that.
+        unsafe { info.word() }.store(0, Ordering::Relaxed);
         // SAFETY: the caller's promise: it is ours now, and in its constructed state.
         unsafe { machine.set_owner(frame, Owner::Quick(list)) }?;
-        // A link holds what is below 2^32 - 1: memory beyond 16 TiB is not kept.
-        let number = u32::try_from(frame.number()).ok().filter(|number| *number != NOTHING);
         let near = info.node() == machine.local_node();
-        let kept = match number {
-            Some(number) if near => self.push(list, number, info),
-            _ => false,
+        let kept = match u32::try_from(frame.number()) {
+            Ok(number) if near => self.with(list, |list| {
+                let kept = list.stack.push(number, || machine.step(Access::Shared));
+                if kept {
+                    bump(&list.kept);
+                }
+                kept
+            }),
+            // Memory beyond 16 TiB is not kept.
+            _ => None,
         };
-        if kept { Ok(()) } else { self.refuse(list, frame, near) }
+        if kept == Some(true) { Ok(()) } else { self.refuse(list, frame, near) }
     }
 
     /// A page goes to the frame source instead of the list: it is another node's, the list is full, or asked for.
     #[cold]
     fn refuse(&self, list: u8, frame: Frame, near: bool) -> Result<(), FrameError> {
-        let why = |list: &List| match (near, list.is_asked()) {
+        let why = |list: &List| match (near, list.stack.is_asked()) {
             (false, _) => bump(&list.remote),
             (true, false) => bump(&list.full),
             (true, true) => bump(&list.given),
@@ -213,11 +226,7 @@ impl<M: Machine> QuickLists<M> {
         let share = machine.free_frames() / QUICK_FRACTION / machine.count();
         let keep = share.max(least);
         let excess = self.len(list).saturating_sub(keep).min(most);
-        let trimmed = self.take_back(list, excess);
-        for _ in 0..trimmed {
-            self.with(list, |list| bump(&list.trimmed));
-        }
-        trimmed
+        self.take_back(list, excess, |list| &list.trimmed)
     }
 
     /// Gives back what other CPUs have asked for, if they have: for each CPU's timer interrupt. One load for each list when
@@ -236,12 +245,10 @@ impl<M: Machine> QuickLists<M> {
         };
         let mut asked = CpuSet::EMPTY;
         for (lists, number) in self.lists.iter().zip(0..) {
-            // Relaxed, all: hints. If a page comes to a list behind the look, the next look finds it.
-            for list in lists.iter().filter(|list| list.len.load(Ordering::Relaxed) != 0) {
-                if let Some(cpu) = CpuId::new(number).filter(|cpu| *cpu != here) {
-                    asked.insert(cpu);
-                    list.asked.store(1, Ordering::Relaxed);
-                }
+            let Some(cpu) = CpuId::new(number).filter(|cpu| *cpu != here) else { continue };
+            // All of them are asked.
+            if lists.iter().filter(|list| list.stack.ask()).count() != 0 {
+                asked.insert(cpu);
             }
         }
         asked
@@ -250,27 +257,15 @@ impl<M: Machine> QuickLists<M> {
     /// If another CPU has asked for this CPU's pages, they go.
     #[cold]
     fn give_if_asked(&self, list: u8) -> usize {
-        // Relaxed: a hint, and no more. First it is taken back: who asks again meanwhile is heard again.
-        let asked = self.with(list, |list| {
-            let asked = list.asked.load(Ordering::Relaxed) != 0;
-            if asked {
-                list.asked.store(0, Ordering::Relaxed);
-            }
-            asked
-        });
-        if asked != Some(true) {
+        if self.with(list, |list| list.stack.answer()) != Some(true) {
             return 0;
         }
-        let given = self.take_back(list, usize::MAX);
-        self.with(list, |list| {
-            list.given.store(list.given.load(Ordering::Relaxed) + given as u64, Ordering::Relaxed)
-        });
-        given
+        self.take_back(list, usize::MAX, |list| &list.given)
     }
 
     /// Gives all pages of this CPU's lists back. Returns how many.
     pub fn drain(&self) -> usize {
-        (0..NR_QUICK as u8).map(|list| self.take_back(list, usize::MAX)).sum()
+        (0..NR_QUICK as u8).map(|list| self.take_back(list, usize::MAX, |list| &list.drained)).sum()
     }
 
     /// The length of this CPU's list.
@@ -278,8 +273,7 @@ impl<M: Machine> QuickLists<M> {
     /// # Panics
     /// There is no such list.
     pub fn len(&self, list: u8) -> usize {
-        // Relaxed: only this CPU changes it.
-        self.with(list, |list| list.len.load(Ordering::Relaxed) as usize).unwrap_or(0)
+        self.with(list, |list| list.stack.len() as usize).unwrap_or(0)
     }
 
     /// Whether this CPU has no page on any list.
@@ -287,9 +281,13 @@ impl<M: Machine> QuickLists<M> {
         (0..NR_QUICK as u8).all(|list| self.len(list) == 0)
     }
 
-    fn take_back(&self, list: u8, most: usize) -> usize {
-        let pages = (0..most).map_while(|_| self.pop(list, false));
-        pages.filter(|(page, _)| self.give_back(list, *page).is_ok()).count()
+    /// Takes so many pages off this CPU's list, and gives them to the frame source; `count` is what they are counted as.
+    fn take_back(&self, list: u8, most: usize, count: fn(&List) -> &AtomicU64) -> usize {
+        let pop = |list: &List| list.stack.pop(|| self.machine.step(Access::Shared));
+        let pages = (0..most).map_while(|_| self.with(list, pop).flatten());
+        let gone = pages.filter(|page| self.give_back(list, frame(*page)).is_ok()).count();
+        self.with(list, |list| add(count(list), gone));
+        gone
     }
 
     /// What has been counted on all CPUs, of one list.
@@ -305,52 +303,6 @@ impl<M: Machine> QuickLists<M> {
     fn with<R>(&self, list: u8, f: impl FnOnce(&List) -> R) -> Option<R> {
         let _section = self.machine.irqs_off();
         Some(f(&self.lists.get(self.machine.current())?[usize::from(list)]))
-    }
-
-    #[inline]
-    fn pop(&self, list: u8, count: bool) -> Option<(Frame, bool)> {
-        self.with(list, |list| {
-            // Relaxed, all: the list is this CPU's alone, and so is a frame on it. Whoever it is shown to gets this by
-            // the way it is shown.
-            let head = list.head.load(Ordering::Relaxed);
-            if head == NOTHING {
-                return None;
-            }
-            let frame = Frame::new(head.into())?;
-            // SAFETY: the frame is on the list, and so its word is the list's link.
-            let link = unsafe { self.machine.info(frame)?.word() };
-            // None of it is shared, but with an interrupt that came in here.
-            self.machine.step(Access::Shared);
-            list.head.store(link.load(Ordering::Relaxed), Ordering::Relaxed);
-            link.store(0, Ordering::Relaxed);
-            list.len.store(list.len.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
-            if count {
-                bump(&list.taken);
-            }
-            Some((frame, list.is_asked()))
-        })?
-    }
-
-    /// Whether there was room.
-    #[inline]
-    fn push(&self, list: u8, number: u32, info: &FrameInfo) -> bool {
-        let pushed = self.with(list, |list| {
-            // Relaxed, all: as in `pop`.
-            let len = list.len.load(Ordering::Relaxed);
-            if len >= QUICK_MAX || list.is_asked() {
-                return false;
-            }
-            // As in `pop`.
-            self.machine.step(Access::Shared);
-            // SAFETY: the frame is the list's now, and so its word is the list's link.
-            let link = unsafe { info.word() };
-            link.store(list.head.load(Ordering::Relaxed), Ordering::Relaxed);
-            list.head.store(number, Ordering::Relaxed);
-            list.len.store(len + 1, Ordering::Relaxed);
-            bump(&list.kept);
-            true
-        });
-        pushed == Some(true)
     }
 
     /// A page from the frame source.
@@ -380,14 +332,17 @@ impl<M: Machine> QuickLists<M> {
         // SAFETY: nobody uses the page any more; it holds words.
         let words = unsafe { page.cast::<[u64; ENTRIES]>().as_mut() };
         self.kinds[usize::from(list)].destruct(machine, words);
-        if let Some(info) = machine.info(frame) {
-            // SAFETY: the frame is ours alone. Relaxed: as that.
-            unsafe { info.word() }.store(0, Ordering::Relaxed);
-        }
         // SAFETY: as above. Released, not freed: a walk without a lock may have mistaken it for a page, and hold a
         // reference for as long as it takes to see the mistake.
         unsafe { machine.release(frame) }.map(drop)
     }
+}
+
+/// The frame with a number that came from a list.
+#[inline(always)]
+fn frame(number: u32) -> Frame {
+    const { assert!(Frame::new(u32::MAX as u64).is_some()) };
+    Frame::new(number.into()).unwrap_or_default()
 }
 
 impl<M: Machine> core::fmt::Debug for QuickLists<M> {

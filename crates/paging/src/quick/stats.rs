@@ -1,45 +1,24 @@
 //! A CPU's list, and what is counted of it.
 
+use super::stack::Stack;
+use super::{QUICK_MAX, QUICK_NEAR};
 use core::iter::Sum;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-pub(super) const NOTHING: u32 = u32::MAX;
-
-/// The list of one CPU: a line that taking and giving touch, and behind it what they do not.
+/// The list of one CPU: what taking and giving touch, and behind it what they do not.
 #[repr(C, align(64))]
+#[derive(Default)]
 pub(super) struct List {
-    /// The number of the first frame.
-    pub(super) head: AtomicU32,
-    pub(super) len: AtomicU32,
-    pub(super) taken: AtomicU64,
+    /// Pages that were put on the list. Taking one counts nothing: how many were taken follows from the others.
     pub(super) kept: AtomicU64,
-    /// Whether another CPU has asked for the pages. The only word that others write, and only when memory has given out.
-    pub(super) asked: AtomicU32,
+    pub(super) stack: Stack<AtomicU32, QUICK_NEAR, { QUICK_MAX as usize - QUICK_NEAR }>,
     // Off the fast path.
     pub(super) made: AtomicU64,
     pub(super) remote: AtomicU64,
     pub(super) full: AtomicU64,
     pub(super) trimmed: AtomicU64,
     pub(super) given: AtomicU64,
-}
-
-const _: () = assert!(core::mem::offset_of!(List, asked) < 64 && size_of::<List>() == 128);
-
-impl Default for List {
-    fn default() -> Self {
-        List {
-            head: AtomicU32::new(NOTHING),
-            len: AtomicU32::new(0),
-            taken: AtomicU64::new(0),
-            kept: AtomicU64::new(0),
-            made: AtomicU64::new(0),
-            remote: AtomicU64::new(0),
-            full: AtomicU64::new(0),
-            trimmed: AtomicU64::new(0),
-            asked: AtomicU32::new(0),
-            given: AtomicU64::new(0),
-        }
-    }
+    pub(super) drained: AtomicU64,
 }
 
 /// What has been counted of a quicklist.
@@ -64,25 +43,22 @@ pub struct QuickStats {
 }
 
 impl List {
-    /// Whether another CPU has asked for the pages.
-    #[inline(always)]
-    pub(super) fn is_asked(&self) -> bool {
-        // Relaxed: a hint; what it leads to is done by this CPU alone.
-        self.asked.load(Ordering::Relaxed) != 0
-    }
-
     pub(super) fn stats(&self) -> QuickStats {
         // Relaxed, all: statistics.
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let (kept, trimmed, given) = (count(&self.kept), count(&self.trimmed), count(&self.given));
+        let held = self.stack.len().into();
+        // Asked on another CPU, it may be wrong by what happens meanwhile.
+        let gone = held + trimmed + given + count(&self.drained);
         QuickStats {
-            held: self.len.load(Ordering::Relaxed).into(),
-            taken: count(&self.taken),
+            held,
+            taken: kept.saturating_sub(gone),
             made: count(&self.made),
-            kept: count(&self.kept),
+            kept,
             remote: count(&self.remote),
             full: count(&self.full),
-            trimmed: count(&self.trimmed),
-            given: count(&self.given),
+            trimmed,
+            given,
         }
     }
 }
@@ -105,6 +81,12 @@ impl Sum for QuickStats {
 /// One more, of a count that only this CPU changes.
 #[inline]
 pub(crate) fn bump(count: &AtomicU64) {
+    add(count, 1);
+}
+
+/// So many more, of such a count.
+#[inline]
+pub(super) fn add(count: &AtomicU64, more: usize) {
     // Relaxed: a statistic. A load and a store: nobody else changes it, and interrupts are off.
-    count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    count.store(count.load(Ordering::Relaxed) + more as u64, Ordering::Relaxed);
 }

@@ -5,12 +5,14 @@
 //! for that alike.
 
 use crate::complain;
-use count::operation;
+use count::{Region, operation};
 use machine::{PageSize, VirtAddr, VirtRange};
 use paging::{PageTables, Paging, X86_64L4};
 use parking_lot::{RawRwLock, RwLock};
 use sim::{Bare, BareGrace, Config, Grace, Sim, threads};
+use std::fs;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::{Arc, LazyLock, Once};
 use std::time::Instant;
 use workloads::{Counted, KernelHalf, Lab, Program, Scale, Tick};
@@ -149,13 +151,28 @@ fn clock() -> u64 {
     START.elapsed().as_nanos() as u64
 }
 
+/// This thread's stack: the mapping that a local lies in. Empty where there is no listing of mappings.
+fn frames_of_callers() -> Range<usize> {
+    let local = 0u8;
+    let here = (&raw const local).addr();
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut mappings = maps.lines().filter_map(|line| {
+        let (start, end) = line.split(' ').next()?.split_once('-')?;
+        let address = |text| usize::from_str_radix(text, 16).ok();
+        Some(address(start)?..address(end)?)
+    });
+    mappings.find(|mapping| mapping.contains(&here)).unwrap_or_default()
+}
+
 /// Steps through some runs of an operation, in a child; told once if that cannot be done here.
 fn counted(runs: usize, prepare: &mut dyn FnMut(), run: &mut dyn FnMut()) -> Option<Counted> {
     static TOLD: Once = Once::new();
     let counts = operation(|| (), |()| run()).prepare(|()| prepare()).runs(runs);
     // Which CPU a thread is, and whether interrupts are off, is in registers on silicon.
-    let registers = count::Region::new("registers", Bare::registers());
-    let counts = counts.regions(|()| vec![registers]).count();
+    let registers = Region::new("registers", Bare::registers());
+    // What the operation was given is in its callers' frames.
+    let callers = Region::new("callers", frames_of_callers());
+    let counts = counts.regions(|()| vec![registers, callers]).count();
     let counts = counts.map_err(|error| {
         TOLD.call_once(|| complain(format_args!("nothing is counted: {error}")));
     });
