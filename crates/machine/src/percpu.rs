@@ -115,7 +115,7 @@ impl<T, M: Cpus + Irqs> CpuLocal<T, M> {
     ///
     /// Cost: an IRQ-off section, two branches, one line of this CPU's own beside that of the value; no atomic
     /// instruction. May be called anywhere.
-    #[inline]
+    #[inline(always)]
     pub fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
         let _section = self.machine.irqs_off();
         let slot = self.slots.get(self.machine.current())?;

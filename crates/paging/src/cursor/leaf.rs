@@ -215,6 +215,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(is_right().then(&mut clear))
     }
 
+    #[inline(always)]
     fn leaf_entries(
         &self,
         leaf: Leaf,
