@@ -226,7 +226,7 @@ impl<M: Machine> QuickLists<M> {
         let share = machine.free_frames() / QUICK_FRACTION / machine.count();
         let keep = share.max(least);
         let excess = self.len(list).saturating_sub(keep).min(most);
-        self.take_back(list, excess, |list| &list.trimmed)
+        self.take_back(list, excess, |list| Some(&list.trimmed))
     }
 
     /// Gives back what other CPUs have asked for, if they have: for each CPU's timer interrupt. One load for each list when
@@ -260,12 +260,12 @@ impl<M: Machine> QuickLists<M> {
         if self.with(list, |list| list.stack.answer()) != Some(true) {
             return 0;
         }
-        self.take_back(list, usize::MAX, |list| &list.given)
+        self.take_back(list, usize::MAX, |list| Some(&list.given))
     }
 
     /// Gives all pages of this CPU's lists back. Returns how many.
     pub fn drain(&self) -> usize {
-        (0..NR_QUICK as u8).map(|list| self.take_back(list, usize::MAX, |list| &list.drained)).sum()
+        (0..NR_QUICK as u8).map(|list| self.take_back(list, usize::MAX, |_| None)).sum()
     }
 
     /// The length of this CPU's list.
@@ -281,12 +281,17 @@ impl<M: Machine> QuickLists<M> {
         (0..NR_QUICK as u8).all(|list| self.len(list) == 0)
     }
 
-    /// Takes so many pages off this CPU's list, and gives them to the frame source; `count` is what they are counted as.
-    fn take_back(&self, list: u8, most: usize, count: fn(&List) -> &AtomicU64) -> usize {
+    /// Takes so many pages off this CPU's list, and gives them to the frame source; `count` is what they are counted as,
+    /// if they are.
+    fn take_back(&self, list: u8, most: usize, count: fn(&List) -> Option<&AtomicU64>) -> usize {
         let pop = |list: &List| list.stack.pop(|| self.machine.step(Access::Shared));
         let pages = (0..most).map_while(|_| self.with(list, pop).flatten());
         let gone = pages.filter(|page| self.give_back(list, frame(*page)).is_ok()).count();
-        self.with(list, |list| add(count(list), gone));
+        self.with(list, |list| {
+            for of in [Some(&list.left), count(list)].into_iter().flatten() {
+                add(of, gone);
+            }
+        });
         gone
     }
 

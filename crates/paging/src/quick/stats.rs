@@ -18,7 +18,8 @@ pub(super) struct List {
     pub(super) full: AtomicU64,
     pub(super) trimmed: AtomicU64,
     pub(super) given: AtomicU64,
-    pub(super) drained: AtomicU64,
+    /// Pages that went from the list to the frame source, for whatever reason.
+    pub(super) left: AtomicU64,
 }
 
 /// What has been counted of a quicklist.
@@ -46,19 +47,17 @@ impl List {
     pub(super) fn stats(&self) -> QuickStats {
         // Relaxed, all: statistics.
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let (kept, trimmed, given) = (count(&self.kept), count(&self.trimmed), count(&self.given));
-        let held = self.stack.len().into();
-        // Asked on another CPU, it may be wrong by what happens meanwhile.
-        let gone = held + trimmed + given + count(&self.drained);
+        let (kept, held) = (count(&self.kept), self.stack.len().into());
         QuickStats {
             held,
-            taken: kept.saturating_sub(gone),
+            // Asked on another CPU, it may be wrong by what happens meanwhile.
+            taken: kept.saturating_sub(held + count(&self.left)),
             made: count(&self.made),
             kept,
             remote: count(&self.remote),
             full: count(&self.full),
-            trimmed,
-            given,
+            trimmed: count(&self.trimmed),
+            given: count(&self.given),
         }
     }
 }
