@@ -94,7 +94,7 @@ pub(crate) fn measure(cpus: usize) -> Turns {
             last = now;
         }
         // Of the time between two looks with turns of others in between, a look's is this CPU's own.
-        (last - began - (away - turns * least), turns)
+        (last - began - away.saturating_sub(turns * least), turns)
     };
     let mut looks: Vec<(u64, u64)> = (0..cpus).map(|_| (0, 0)).collect();
     let programs = looks.iter_mut().map(|look_of_cpu| {

@@ -17,7 +17,7 @@
 //! meanwhile. Setting a bit releases the request, and taking it acquires; counting down releases what was done, and seeing 0 acquires.
 //!
 //! *Nobody waits for ever.* Who waits for answers answers. So does who waits for a lock, by
-//! [`Step::relax`](crate::Step::relax), which calls [`answer`](Calls::answer); and all others take the interrupt.
+//! [`Step::relax`], which calls [`answer`](Calls::answer); and all others take the interrupt.
 //! So of CPUs that ask each other in a circle each goes on.
 //!
 //! Loom runs these lines (`loom_tests.rs`); and with an order left out, with bits taken in two steps, with one who waits and does not
@@ -88,7 +88,7 @@ impl<T: Copy> Calls<T> {
     ///
     /// Interrupts are off all the while. Not in an interrupt that may come within `act`, and with no lock held that who
     /// answers waits for without answering. It waits by
-    /// [`Step::relax`](crate::Step::relax). Cost: a locked instruction and an interrupt for each CPU.
+    /// [`Step::relax`]: where that answers, too, it must do the same as `act`. Cost: a locked instruction and an interrupt for each CPU.
     pub fn ask(
         &self,
         machine: &(impl Cpus + Irqs + Step),
@@ -132,7 +132,7 @@ impl<T: Copy> Calls<T> {
     }
 
     /// Does by `act` what other CPUs ask of this one, `here`. For the interrupt's handler, and for
-    /// [`Step::relax`](crate::Step::relax). A load for every 64 CPUs there can be, if nothing is asked. Any context.
+    /// [`Step::relax`]. A load for every 64 CPUs there can be, if nothing is asked. Any context.
     #[inline]
     pub fn answer(&self, here: CpuId, mut act: impl FnMut(T)) {
         let Some(mine) = self.0.get(here) else { return };

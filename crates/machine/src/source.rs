@@ -128,8 +128,7 @@ pub unsafe trait FrameSource {
     /// The state of a frame, or `None` if it is not of this source. An addition and a compare.
     fn info(&self, frame: Frame) -> Option<&FrameInfo>;
 
-    /// Says what a frame is used for from now on; only its owner may. One store; a machine in software watches it. A host where
-    /// nobody asks [`FrameInfo::owner`] need not keep it.
+    /// Says what a frame is used for from now on; only its owner may. One store; a machine in software watches it.
     ///
     /// # Errors
     /// [`FrameError::NotOurs`].

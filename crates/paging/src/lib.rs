@@ -25,7 +25,7 @@
 //! |---|---|
 //! | a walk | one load a level; with the guard of `grace::quiescent`, no atomic instruction and no fence |
 //! | map, unmap, protect | a walk and one lock for each table (2 MiB) of the range; a load and a store or swap for each page |
-//! | a table taken from a quicklist | two cache lines, one of them written by nobody; no atomic instruction |
+//! | a table taken from a quicklist | two cache lines, one of them written by nobody, and that of the frame's state; no atomic instruction |
 //! | `get_user_pages_fast` | a walk for each table; for each page two loads, and one locked instruction on its own count |
 //!
 //! None depends on the number of CPUs (I8), but for the flush that is owed: one interrupt for each CPU that uses the space.

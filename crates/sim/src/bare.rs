@@ -16,7 +16,7 @@ use crate::here;
 use ::grace::quiescent::{Domain, Periods, Quiescent, Shared, Slot};
 use machine::{
     Asid, CpuId, CpuSet, Cpus, Flush, Frame, FrameError, FrameInfo, FrameRange, FrameSource,
-    Frames, Irqs, Memory, NodeId, Owner, Place, Step, Tlb,
+    Frames, Irqs, Memory, NodeId, Place, Step, Tlb,
 };
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
@@ -355,12 +355,6 @@ unsafe impl FrameSource for Bare {
     #[inline]
     fn info(&self, frame: Frame) -> Option<&FrameInfo> {
         self.0.frames.info(frame)
-    }
-
-    /// Nothing watches what frames are for, so there is nobody to tell.
-    #[inline]
-    unsafe fn set_owner(&self, _: Frame, _: Owner) -> Result<(), FrameError> {
-        Ok(())
     }
 
     fn nodes(&self) -> usize {

@@ -1,5 +1,8 @@
 //! Quicklists beside what they replace: a page from the frame source, cleared, with the constructor of top-level tables.
 //!
+//! What is measured is to have the page. What it becomes is said of it after that, of either alike: a store to the state of its frame
+//! ([`set_owner`](machine::FrameSource::set_owner)), and the lines that say where that is.
+//!
 //! A batch takes as many pages as a program's tables may be, and gives them back; both are timed, apart. The source is a patch
 //! for Linux that counted both ways of allocating (see [`PUBLISHED`]).
 
@@ -11,7 +14,7 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 use core::hint::black_box;
 use grace::Concurrent;
-use machine::{Asid, ENTRIES, Frame, FrameError, Machine, Owner, Place, VirtAddr, VirtRange};
+use machine::{Asid, ENTRIES, Frame, FrameError, Machine, Place, VirtAddr, VirtRange};
 use paging::{Error, PageTables, QUICK_ROOT, QUICK_TABLE, QuickLists, X86_64L4};
 use report::{Report, Row, Target};
 
@@ -26,14 +29,14 @@ const BATCH: usize = 128;
 /// Mean nanoseconds of an allocation, before and after: Lameter's quicklists for Linux, 2007.
 const PUBLISHED: [(f64, f64); 4] = [(401.0, 8.0), (337.0, 7.0), (424.0, 7.0), (920.0, 8.0)];
 
-/// A kind of table: its name, its list, its level, and how many times less time one has to take.
-type Kind = (&'static str, u8, u8, f64);
+/// A kind of table: its name, its list, and how many times less time one has to take.
+type Kind = (&'static str, u8, f64);
 
 const KINDS: [Kind; 4] = [
-    ("pte", QUICK_TABLE, 0, 25.0),
-    ("pmd", QUICK_TABLE, 1, 25.0),
-    ("pud", QUICK_TABLE, 2, 25.0),
-    ("pgd", QUICK_ROOT, 3, 60.0),
+    ("pte", QUICK_TABLE, 25.0),
+    ("pmd", QUICK_TABLE, 25.0),
+    ("pud", QUICK_TABLE, 25.0),
+    ("pgd", QUICK_ROOT, 60.0),
 ];
 
 /// Allocation of each kind of page table with quicklists and without, on CPU 0.
@@ -56,11 +59,11 @@ fn on_cpu<M: Machine, G: Concurrent, R>(lab: &Lab<'_, M, G, R>) -> Result<Report
     let quick = paging.quick();
     let mut report = Report::default();
     for (kind, published) in KINDS.into_iter().zip(PUBLISHED) {
-        let (name, list, level, _) = kind;
+        let (name, list, _) = kind;
         (lab.progress)(&format!("quicklist: {name}"));
         let kernel = (list == QUICK_ROOT).then(|| kernel.root());
-        let before = Before { machine, kernel, level };
-        let after = After { quick, list, level };
+        let before = Before { machine, kernel };
+        let after = After { quick, list };
         for size in TABLES {
             let mut times: [Times; 2] = Default::default();
             for _ in 0..lab.scale.rounds {
@@ -107,16 +110,12 @@ trait Way {
 struct Before<'a, M> {
     machine: &'a M,
     kernel: Option<Frame>,
-    level: u8,
 }
 
 impl<M: Machine> Way for Before<'_, M> {
     #[inline(always)]
     fn take(&self) -> Result<Frame, FrameError> {
-        let page = made(self.machine, self.kernel)?;
-        // SAFETY: it was just taken, as an empty table, or with a kernel's half.
-        unsafe { self.machine.set_owner(page, Owner::Table(self.level)) }?;
-        Ok(page)
+        made(self.machine, self.kernel)
     }
 
     #[inline(always)]
@@ -130,16 +129,12 @@ impl<M: Machine> Way for Before<'_, M> {
 struct After<'a, M: Machine> {
     quick: &'a QuickLists<M>,
     list: u8,
-    level: u8,
 }
 
 impl<M: Machine> Way for After<'_, M> {
     #[inline(always)]
     fn take(&self) -> Result<Frame, FrameError> {
-        let page = self.quick.alloc(self.list)?;
-        // SAFETY: it was just taken, as an empty table, or with a kernel's half.
-        unsafe { self.quick.machine().set_owner(page, Owner::Table(self.level)) }?;
-        Ok(page)
+        self.quick.alloc(self.list)
     }
 
     #[inline(always)]
@@ -160,7 +155,7 @@ struct Times {
 /// Rows and a target of what was measured.
 fn tell(
     report: &mut Report,
-    (name, _, _, bound): Kind,
+    (name, _, bound): Kind,
     size: usize,
     published: (f64, f64),
     [old, new]: &[Times; 2],

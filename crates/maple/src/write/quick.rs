@@ -6,7 +6,8 @@
 //!
 //! Cost, beside readers: the walk, one block, four cache lines copied, one release store, two words for the
 //! grace period; for an exclusive owner: the walk, and two short moves in the leaf. The largest gap of the
-//! leaf is counted anew if a hole has become smaller; without vectors, only if that was the largest.
+//! leaf is counted anew: by AVX-512 in any case, but for a moved end; else only if a hole that was the largest has changed. It is
+//! stored in any case: one more line, of the parent.
 
 use super::fast::Fast;
 use super::gone::Gone;
@@ -239,7 +240,7 @@ pub(super) struct Holes {
     pub(super) after: usize,
     pub(super) start: usize,
     pub(super) end: usize,
-    /// Whether the holes that stay are measured in any case, where vectors do it: for who wants to know whether that is needed
+    /// Whether the holes that stay are measured in any case, where AVX-512 does it: for who wants to know whether that is needed
     /// guesses wrong half the time. (Not so for a moved end.)
     pub(super) measure: bool,
 }

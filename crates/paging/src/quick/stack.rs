@@ -3,8 +3,7 @@
 //! # Why a stack of numbers
 //! In a list that goes through the pages, or through the states of their frames, the line of the next page has to be there before
 //! this page can be had. Here taking a page touches one line, the CPU's own: the uppermost pages lie beside their number. Below
-//! them are the others, in lines that are looked at only when the uppermost have run out or are too many: each sixth time at
-//! most.
+//! them are the others, in lines that are looked at only when the uppermost have run out or are too many: once in six times or so.
 //!
 //! # Why it is right
 //! Only its own CPU pushes and pops, with interrupts off. All that other CPUs do is to ask for the pages
@@ -17,9 +16,9 @@ mod loom_tests;
 
 use crate::sync::Word;
 use core::array;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-// Relaxed, everywhere here: the stack is one CPU's alone, and so are the frames on it. Whoever is shown one of them gets what was
+// Relaxed, but where it says otherwise: the stack is one CPU's alone, and so are the frames on it. Whoever is shown one of them gets what was
 // done to it by the way it is shown. To other CPUs the length is a hint, and to be asked is one for this CPU.
 
 /// Room for `NEAR` pages beside their number, and for `FAR` below them.
@@ -51,7 +50,9 @@ impl<W: Word, const NEAR: usize, const FAR: usize> Stack<W, NEAR, FAR> {
     /// How many pages there are; out of date on other CPUs.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
-        self.len.load(Relaxed) + self.below.load(Relaxed)
+        // Acquire: pairs with the Release of `come_near`. Who sees that pages are not far any more sees that they are near.
+        let below = self.below.load(Acquire);
+        self.len.load(Relaxed) + below
     }
 
     /// Whether another CPU has asked for the pages.
@@ -99,8 +100,9 @@ impl<W: Word, const NEAR: usize, const FAR: usize> Stack<W, NEAR, FAR> {
         for (near, far) in self.near.iter().zip(&self.far[left as usize..below as usize]) {
             near.store(far.load(Relaxed), Relaxed);
         }
-        self.below.store(left, Relaxed);
+        // For a moment they are counted twice: who asks for pages does not find none where there are some. Release: as in `len`.
         self.len.store(below - left, Relaxed);
+        self.below.store(left, Release);
         below - left
     }
 

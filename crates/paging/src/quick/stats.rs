@@ -22,6 +22,9 @@ pub(super) struct List {
     pub(super) left: AtomicU64,
 }
 
+// The pages beside their number are on its line.
+const _: () = assert!(core::mem::offset_of!(List, stack) == 8 && 8 + (2 + QUICK_NEAR) * 4 <= 64);
+
 /// What has been counted of a quicklist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QuickStats {

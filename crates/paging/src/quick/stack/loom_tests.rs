@@ -32,6 +32,21 @@ fn who_asks_is_heard() {
     ask_and_answer(List::answer);
 }
 
+/// While pages come from far, there is no moment without any.
+#[test]
+fn a_list_with_pages_never_looks_empty() {
+    loom::model(|| {
+        let list = Arc::new(List::default());
+        assert!((0..4).all(|page| list.push(page, || ())));
+        let other = thread::spawn({
+            let list = Arc::clone(&list);
+            move || assert_ne!(list.len(), 0, "there is a page all the time")
+        });
+        (0..3).for_each(|_| assert!(list.pop(|| ()).is_some()));
+        other.join().unwrap();
+    });
+}
+
 #[test]
 #[should_panic(expected = "pages stay that were asked for")]
 fn taking_back_what_was_not_seen_is_caught() {
