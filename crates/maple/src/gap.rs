@@ -104,8 +104,7 @@ pub(crate) unsafe fn largest(root: Link) -> usize {
     // SAFETY: the promise.
     unsafe {
         if root.level() == 0 {
-            let body = root.as_leaf().body();
-            body.gap(body.holes(), (0, usize::MAX), usize::MAX)
+            root.as_leaf().body().largest_gap((0, usize::MAX))
         } else {
             root.as_inner().max_gap(usize::MAX)
         }

@@ -226,10 +226,7 @@ fn gaps(step: &Step) -> Result<(), Violation> {
         // SAFETY: the promise of `validate`; the child's level was checked.
         let gap = unsafe {
             if child.level() == 0 {
-                {
-                    let body = child.as_leaf().body();
-                    body.gap(body.holes(), (min, seps.end(slot, step.max)), usize::MAX)
-                }
+                child.as_leaf().body().largest_gap((min, seps.end(slot, step.max)))
             } else {
                 child.as_inner().max_gap(usize::MAX)
             }

@@ -95,6 +95,12 @@ pub(crate) trait Way: Copy {
         body.gap(holes, (min, max), limit)
     }
 
+    /// The length of the longest hole, in a leaf from `min` to `max`.
+    #[inline(always)]
+    fn largest_gap(self, body: &Body, ends: (usize, usize)) -> usize {
+        self.gap(body, body.holes(), ends, usize::MAX)
+    }
+
     /// The largest gap below a node, which is at most `limit`. Writers only.
     #[inline(always)]
     fn max_gap(self, inner: &Inner, limit: usize) -> usize {

@@ -311,6 +311,11 @@ impl Body {
         Slot { end: self.end(slot, max), word: self.word(slot) }
     }
 
+    /// The length of the longest hole, in a leaf from `min` to `max`.
+    pub(crate) fn largest_gap(&self, ends: (usize, usize)) -> usize {
+        self.gap(self.holes(), ends, usize::MAX)
+    }
+
     /// The length of the longest of some holes, in a leaf from `min` to `max`. It is at most `limit`, where the search
     /// may end.
     pub(crate) fn gap(&self, holes: u32, (min, max): (usize, usize), limit: usize) -> usize {

@@ -174,14 +174,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Vacate<'_, '_, E, R, A> {
         };
         (found.start, found.end, found.word) = (start, end, word);
         let (start, end) = (place.start(from), place.end(to));
-        let holes = Holes {
-            gone: 0,
-            before: 0,
-            after: (end - start).wrapping_add(1),
-            start,
-            end,
-            measure: true,
-        };
+        let holes = Holes::made((end - start).wrapping_add(1), (start, end));
         Fast::of(target.commit(search, trail, &change, holes))
     }
 }

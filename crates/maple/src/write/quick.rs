@@ -245,6 +245,14 @@ pub(super) struct Holes {
     pub(super) measure: bool,
 }
 
+impl Holes {
+    /// One of so many indices is made, and none is taken, in slots from `start` to `end`.
+    #[inline(always)]
+    pub(super) fn made(after: usize, (start, end): (usize, usize)) -> Holes {
+        Holes { gone: 0, before: 0, after, start, end, measure: true }
+    }
+}
+
 /// The change that makes a hole of `first..=last`, which lies in the slots `from..=to`; and of the holes that
 /// it touches. The outer `None`: not within this leaf; the inner: nothing to change.
 #[inline(always)]
@@ -258,7 +266,7 @@ fn hole(
     // Holes stay whole: a hole next to a hole takes it in.
     if body.is_hole(from) {
         if from == to {
-            return Some((None, Holes { gone: 0, before: 0, after: 0, start, end, measure: true }));
+            return Some((None, Holes::made(0, (start, end))));
         }
         first = start;
     } else if first == start {
@@ -286,14 +294,7 @@ fn hole(
         }
     }
     // It is longer than those that it takes in.
-    let holes = Holes {
-        gone: 0,
-        before: 0,
-        after: (last - first).wrapping_add(1),
-        start,
-        end,
-        measure: true,
-    };
+    let holes = Holes::made((last - first).wrapping_add(1), (start, end));
     let rests = (start < first, last < end);
     Some((Some(Edit::new(body, (from, to), rests, (first, last), ptr::null_mut())), holes))
 }

@@ -60,7 +60,6 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let old = trail.leaf.node().cast::<Leaf>();
         let right = self.supplies.nodes.take_leaf_block().as_ptr();
         let left = if in_place { old } else { self.supplies.nodes.take_leaf_block().as_ptr() };
-        let gap = |body: &Body, ends| search.gap(body, body.holes(), ends, usize::MAX);
         // SAFETY: the blocks are ours; the owner of a leaf changed in place is alone, and `body` is not used any more.
         let gaps = unsafe {
             Leaf::copy_from(old, at, right);
@@ -72,7 +71,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             let own = edit.within((*half).body(), before);
             debug_assert!(own.fit((*half).body(), true) == Fit::Fits, "half of it is too much");
             search.change(&own.change((*half).body()), half, half, copy);
-            [gap((*left).body(), (min, end)), gap((*right).body(), (end + 1, max))]
+            [
+                search.largest_gap((*left).body(), (min, end)),
+                search.largest_gap((*right).body(), (end + 1, max)),
+            ]
         };
         let pair = [(end, Link::to_leaf(left), gaps[0]), (max, Link::to_leaf(right), gaps[1])];
         if is_root {

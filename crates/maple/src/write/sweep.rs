@@ -247,7 +247,6 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let block = self.supplies.nodes.take_leaf_block().as_ptr();
         let link = Link::to_leaf(block);
         let node = self.supplies.nodes.take_inner();
-        let gap = |body: &Body, ends| search.gap(body, body.holes(), ends, usize::MAX);
         // SAFETY: the blocks are ours alone; what they are made of does not change.
         unsafe {
             let node = node.as_ref();
@@ -255,13 +254,15 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 alone.write(block);
                 let other = self.supplies.nodes.take_leaf_block().as_ptr();
                 Leaf::copy_from(parent.child(j).node().cast(), b, other);
-                let gaps =
-                    [gap((*block).body(), (min, last)), gap((*other).body(), (last + 1, max))];
+                let gaps = [
+                    search.largest_gap((*block).body(), (min, last)),
+                    search.largest_gap((*other).body(), (last + 1, max)),
+                ];
                 let pair = [(last, link, gaps[0]), (max, Link::to_leaf(other), gaps[1])];
                 node.fill_spliced(parent, end, i..j + 1, &pair);
             } else {
                 one.write(block);
-                let gap = gap((*block).body(), (min, max));
+                let gap = search.largest_gap((*block).body(), (min, max));
                 node.fill_spliced(parent, end, i..j + 1, &[(max, link, gap)]);
             }
         }

@@ -20,7 +20,7 @@ const PAGES: usize = 4;
 /// Operations between two meetings.
 const STEP: usize = 64;
 /// Operations of a CPU in a batch: in all batches 30,000, three times as many as go by until CPUs are interrupted.
-const BATCH: usize = 150;
+pub(super) const BATCH: usize = 150;
 
 /// Interrupts and flushes of each unmap, on all CPUs of the machine at once: without timer interrupts, and with them, if the
 /// machine has any.

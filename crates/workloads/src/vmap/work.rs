@@ -4,6 +4,7 @@
 //! from the first beginning to the last end every CPU that takes part counts, whatever it does. That takes a clock which counts
 //! the instructions of all CPUs, on a machine on which they run side by side: an emulator's, in turns far shorter than an operation.
 
+use super::flushes::BATCH;
 use super::times::{CASE, round};
 use super::{AFTER, Areas, BEFORE, Both, NAME, Rig, with_rig};
 use crate::error::Error;
@@ -15,8 +16,6 @@ use report::{Report, Row, Target};
 
 /// Pages of a map: the published ones.
 const PAGES: usize = 4;
-/// Operations of a CPU in a batch, as [`flushes`](super::flushes) has them: so what ours leaves for later is paid for within a round.
-const BATCH: usize = 150;
 /// How many times as often ours is done: the old way leaves nothing for later, and each of its operations takes much longer.
 const MORE: usize = 64;
 
@@ -42,6 +41,7 @@ fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
     how: &str,
     report: &mut Report,
 ) -> Result<(), Error> {
+    // As many as where flushes are counted: so what ours leaves for later is paid for within a round.
     let times = rig.lab.scale.batches * BATCH;
     let mut fewest = None;
     for (at, cpus) in rig.lab.cpus.iter().copied().enumerate() {
