@@ -435,7 +435,8 @@ impl Frames {
     /// As [`FrameSource::info`](crate::FrameSource::info).
     #[inline]
     pub fn info(&self, frame: Frame) -> Option<&FrameInfo> {
-        let index = frame.number().checked_sub(self.span.start().number())?;
+        // What lies below the span is far beyond its end.
+        let index = frame.number().wrapping_sub(self.span.start().number());
         self.infos.get(usize::try_from(index).ok()?)
     }
 

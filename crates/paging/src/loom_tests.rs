@@ -155,10 +155,10 @@ fn pin_and_unmap(second_look: bool) {
             })
         };
         if page.entry.load() == FRAME {
-            let look = || Some(if second_look { page.entry.load() } else { FRAME });
+            let look = || !second_look || page.entry.load() == FRAME;
             let unpin = |counts: &mut &Counts<_>| assert!(counts.sub(1, 1).is_some());
             let mut counts = &page.counts;
-            let held = hold(&mut counts, FRAME, |counts| counts.add(1, 1), look, unpin);
+            let held = hold(&mut counts, |counts| counts.add(1, 1), look, unpin);
             if held == Held::Yes {
                 assert_eq!(page.owner.load(Relaxed), MINE, "somebody else's frame is pinned");
                 if second_look {

@@ -74,7 +74,7 @@ pub struct Bare(Arc<Inner>);
 #[repr(align(64))]
 struct Here {
     machine: Cell<*const Inner>,
-    cpu: Cell<usize>,
+    cpu: Cell<CpuId>,
     /// Sections without interrupts that have begun, and that have ended. Two counts, so that the end of one section does not
     /// wait for its beginning's store.
     entered: Cell<u32>,
@@ -88,11 +88,14 @@ impl Here {
     }
 }
 
+/// What a thread is before it is a CPU.
+const FIRST_CPU: CpuId = CpuId::new(0).unwrap();
+
 thread_local! {
     static HERE: Here = const {
         Here {
             machine: Cell::new(ptr::null()),
-            cpu: Cell::new(0),
+            cpu: Cell::new(FIRST_CPU),
             entered: Cell::new(0),
             left: Cell::new(0),
         }
@@ -110,7 +113,7 @@ fn in_section() -> bool {
         // SAFETY: whoever made this thread a CPU of the machine keeps the machine until it is none any more.
         let machine = unsafe { here.machine.get().as_ref() };
         here.depth() != 0
-            || machine.is_some_and(|machine| machine.slots[here.cpu.get()].is_in_section())
+            || machine.is_some_and(|machine| machine.slots[here.cpu.get().index()].is_in_section())
     })
 }
 
@@ -118,7 +121,7 @@ fn in_section() -> bool {
 struct Leave<'a> {
     bare: &'a Bare,
     machine: *const Inner,
-    cpu: usize,
+    cpu: CpuId,
 }
 
 impl Drop for Leave<'_> {
@@ -132,7 +135,7 @@ impl Drop for Leave<'_> {
             here.cpu.replace(self.cpu)
         });
         // Release: what this thread did as the CPU comes before what the next does; pairs with `on_cpu`.
-        self.bare.0.taken[cpu].store(false, Ordering::Release);
+        self.bare.0.taken[cpu.index()].store(false, Ordering::Release);
     }
 }
 
@@ -176,13 +179,14 @@ impl Bare {
     /// `f` panics, and leaves a section open that somebody else has the guard of, or nobody.
     pub fn on_cpu<R>(&self, cpu: usize, f: impl FnOnce() -> R) -> R {
         assert!(!in_section(), "{}", here::BEGINS);
-        let taken = self.0.taken.get(cpu).unwrap_or_else(|| panic!("there is no cpu{cpu}"));
+        let id = CpuId::new(cpu).zip(self.0.taken.get(cpu));
+        let (id, taken) = id.unwrap_or_else(|| panic!("there is no cpu{cpu}"));
         // Acquire: pairs with the Release of `Leave`.
         assert!(!taken.swap(true, Ordering::Acquire), "something runs as cpu{cpu} already");
         let _leave = HERE.with(|here| Leave {
             bare: self,
             machine: here.machine.replace(&*self.0),
-            cpu: here.cpu.replace(cpu),
+            cpu: here.cpu.replace(id),
         });
         assert!(BareGrace::start(), "no memory for what this CPU retires");
         // If a guard is in it, it is dropped here still, before `_leave`.
@@ -250,7 +254,7 @@ unsafe impl Cpus for Bare {
             if !ptr::eq(here.machine.get(), &*self.0) {
                 nobody();
             }
-            CpuId::new(here.cpu.get()).unwrap_or_else(|| nobody())
+            here.cpu.get()
         })
     }
 
@@ -316,10 +320,13 @@ impl Tlb for Bare {
 unsafe impl Memory for Bare {
     #[inline]
     fn frame_ptr(&self, frame: Frame) -> Option<NonNull<u8>> {
-        let inside = frame.number().wrapping_sub(FIRST) < (self.0.layout.size() >> 12) as u64;
-        // One addition: the address does not wait for the comparison.
-        let at = self.0.origin.wrapping_add((frame.number() as usize) << 12);
-        if inside { NonNull::new(at) } else { None }
+        // By its address, which is what an entry has: so nothing is shifted on the way from one table to the next. And one
+        // addition: the pointer does not wait for the comparison.
+        let start = frame.start().get();
+        let at = self.0.origin.wrapping_add(start as usize);
+        let inside = start.wrapping_sub(FIRST << 12) < self.0.layout.size() as u64;
+        // SAFETY: within the block of memory, which does not begin at 0.
+        inside.then(|| unsafe { NonNull::new_unchecked(at) })
     }
 }
 
@@ -391,7 +398,7 @@ unsafe impl Domain for BareCpus {
 
     #[inline]
     fn cpu() -> usize {
-        HERE.with(|here| here.cpu.get())
+        HERE.with(|here| here.cpu.get().index())
     }
 
     fn exclusive() {}

@@ -1,7 +1,8 @@
 //! Pins of what the kernel has mapped for itself: for who looks at it by its frames, and must not meet them in other hands.
 
-use super::hold::{Held, hold};
+use super::hold::hold_one;
 use super::pins::Pins;
+use super::take::Taken;
 use crate::format::{Flags, Format};
 use crate::tables::PageTables;
 use crate::walk::Mapping;
@@ -29,16 +30,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             let page = walk.get(at).filter(|page: &Mapping| page.attrs.flags.contains(wanted))?;
             page.frame_of(at)
         };
-        let mut next = Some(start.align_down(PageSize::Size4K));
-        while let Some(at) = next.filter(|_| pins.room() != 0) {
-            let Some(frame) = look(at) else { break };
-            let add = |pins: &mut Pins<'_, M>| pins.add_one(frame);
-            let undo = |pins: &mut Pins<'_, M>| pins.cut(pins.frames().len() - 1);
-            if hold(&mut pins, frame, add, || look(at), undo) != Held::Yes {
-                break;
-            }
-            next = at.checked_add(PageSize::Size4K.bytes());
-        }
+        let first = Some(start.align_down(PageSize::Size4K));
+        let places = core::iter::successors(first, |at| at.checked_add(PageSize::Size4K.bytes()));
+        let _ = pins.fill(places, |machine, at| {
+            let frame = look(at).ok_or(Taken::Not)?;
+            hold_one(machine, frame, || look(at) == Some(frame))
+        });
         pins
     }
 }

@@ -60,24 +60,36 @@ impl<'a, M: Machine> Pins<'a, M> {
         len
     }
 
+    pub(super) fn machine(&self) -> &'a M {
+        self.machine
+    }
+
     pub(super) fn room(&self) -> usize {
         self.into.len() - self.len
     }
 
-    /// Pins one frame, if there is room. One locked instruction, on the line of its state.
+    /// Pins a frame for each of `places`, as long as there is room, by `hold`, which says why if it cannot.
+    ///
+    /// What changes on the way is in registers, as each pin waits until all before it is done.
     #[inline(always)]
-    pub(super) fn add_one(&mut self, frame: Frame) -> bool {
-        let machine = self.machine;
-        let Some(slot) = self.into.get_mut(self.len) else { return false };
-        machine.step(Access::Shared);
-        // What has references begins a block, and one pin needs no more of it.
-        let own = machine.info(frame).is_some_and(|info| info.try_pin(1));
-        if !own && pin_block(machine, frame, 1).is_none() {
-            return false;
+    pub(super) fn fill<T>(
+        &mut self,
+        places: impl Iterator<Item = T>,
+        mut hold: impl FnMut(&'a M, T) -> Result<Frame, Taken>,
+    ) -> Taken {
+        let (machine, mut done, mut taken) = (self.machine, 0, Taken::Some);
+        for (slot, place) in self.into[self.len..].iter_mut().zip(places) {
+            match hold(machine, place) {
+                Ok(frame) => *slot = frame,
+                Err(why) => {
+                    taken = why;
+                    break;
+                }
+            }
+            done += 1;
         }
-        *slot = frame;
-        self.len += 1;
-        true
+        self.len += done;
+        taken
     }
 
     /// Pins frames that follow one another. All of them, or none.
@@ -110,16 +122,6 @@ impl<'a, M: Machine> Pins<'a, M> {
         unsafe { unpin(self.machine, frames) };
         self.len = keep;
     }
-
-    /// Why the frame could not be pinned.
-    #[cold]
-    pub(super) fn why_not(&self, frame: Frame) -> Taken {
-        // A number within what the source was made for may be of a device, too.
-        match self.machine.info(frame) {
-            Some(info) if info.is_memory() => Taken::Not,
-            _ => Taken::NotMemory,
-        }
-    }
 }
 
 impl<M: Machine> Drop for Pins<'_, M> {
@@ -131,6 +133,25 @@ impl<M: Machine> Drop for Pins<'_, M> {
 impl<M: Machine> fmt::Debug for Pins<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Pins").field(&self.frames()).finish()
+    }
+}
+
+/// Pins one frame. One locked instruction, on the line of its state.
+#[inline(always)]
+pub(super) fn pin_one<M: Machine>(machine: &M, frame: Frame) -> bool {
+    machine.step(Access::Shared);
+    // What has references begins a block, and one pin needs no more of it.
+    let own = machine.info(frame).is_some_and(|info| info.try_pin(1));
+    own || pin_block(machine, frame, 1).is_some()
+}
+
+/// Why a frame could not be pinned.
+#[cold]
+pub(super) fn why_not<M: Machine>(machine: &M, frame: Frame) -> Taken {
+    // A number within what the source was made for may be of a device, too.
+    match machine.info(frame) {
+        Some(info) if info.is_memory() => Taken::Not,
+        _ => Taken::NotMemory,
     }
 }
 

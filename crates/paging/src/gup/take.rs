@@ -1,12 +1,12 @@
 //! A page is taken: without a lock, or with its table's.
 
-use super::hold::{Held, hold};
-use super::pins::Pins;
+use super::hold::{Held, hold, hold_one};
+use super::pins::{Pins, why_not};
 use crate::format::{Format, size_at};
 use crate::lock::lock;
 use crate::tables::PageTables;
 use grace::Concurrent;
-use machine::{ENTRIES, Entry, Machine, VirtAddr};
+use machine::{ENTRIES, Entry, Frame, Machine, VirtAddr};
 
 /// Whether pages were pinned at an entry, or why none.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,16 +32,19 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                     return;
                 }
             } else if pins.room() == 1 {
-                let _ = take_page::<M, F>(&entry, value, write, pins);
+                let _ = pins.fill(core::iter::once(value), |machine, value| {
+                    hold_page::<M, F>(machine, &entry, value, write)
+                });
                 return;
             } else {
                 // As many as are wanted of this table.
                 let Some(entries) = walk.entries(entry.table()) else { return };
                 let end = (entry.index() + pins.room()).min(ENTRIES);
-                for entry in entries.range(entry.index()..end) {
-                    if take_page::<M, F>(&entry, entry.load(), write, pins) != Taken::Some {
-                        return;
-                    }
+                let taken = pins.fill(entries.range(entry.index()..end), |machine, entry| {
+                    hold_page::<M, F>(machine, &entry, entry.load(), write)
+                });
+                if taken != Taken::Some {
+                    return;
                 }
             }
             let taken = (pins.frames().len() - before) as u64;
@@ -63,7 +66,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                     // Nobody unmaps it now, so it does not change but for what hardware marks.
                     let value = entry.load();
                     if level == 0 {
-                        return take_page::<M, F>(&entry, value, write, pins);
+                        return pins.fill(core::iter::once(value), |machine, value| {
+                            hold_page::<M, F>(machine, &entry, value, write)
+                        });
                     }
                     // A table where a page was: the walk begins again.
                     if F::next(value, level).is_none() {
@@ -80,23 +85,20 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 /// Pins the page of 4 KiB that an entry leads to, which said `value`, and looks again whether it still does. Bits that
 /// hardware marks may change; all else that matters is as it was.
 #[inline(always)]
-fn take_page<M: Machine, F: Format>(
+fn hold_page<M: Machine, F: Format>(
+    machine: &M,
     entry: &Entry<'_, M>,
     value: u64,
     write: bool,
-    pins: &mut Pins<'_, M>,
-) -> Taken {
-    let Some(frame) = F::usable(value, 0, write) else { return Taken::Not };
-    let look = || F::usable(entry.load(), 0, write);
-    let undo = |pins: &mut Pins<'_, M>| pins.cut(pins.frames().len() - 1);
-    match hold(pins, frame, |pins| pins.add_one(frame), look, undo) {
-        Held::Yes => Taken::Some,
-        Held::Free => pins.why_not(frame),
-        Held::Changed => Taken::Not,
-    }
+) -> Result<Frame, Taken> {
+    let frame = F::usable(value, 0, write).ok_or(Taken::Not)?;
+    hold_one(machine, frame, || {
+        let now = entry.load();
+        now == value || F::usable(now, 0, write) == Some(frame)
+    })
 }
 
-/// As [`take_page`], of a larger page, from `at` on as much as is wanted.
+/// As [`hold_page`], of a larger page, from `at` on as much as is wanted.
 #[cold]
 fn take_large<M: Machine, F: Format>(
     at: VirtAddr,
@@ -113,11 +115,11 @@ fn take_large<M: Machine, F: Format>(
     let Some(frame) = first.checked_add(offset) else { return Taken::NotMemory };
     let count = (size.frames() - offset).min(pins.room() as u64);
     let before = pins.frames().len();
-    let look = || F::usable(entry.load(), level, write);
+    let look = || F::usable(entry.load(), level, write) == Some(first);
     let add = |pins: &mut Pins<'_, M>| pins.add(frame, count as usize);
-    match hold(pins, first, add, look, |pins| pins.cut(before)) {
+    match hold(pins, add, look, |pins| pins.cut(before)) {
         Held::Yes => Taken::Some,
-        Held::Free => pins.why_not(frame),
+        Held::Free => why_not(pins.machine(), frame),
         Held::Changed => Taken::Not,
     }
 }

@@ -13,7 +13,7 @@
 //! A page of another node's memory is not kept, nor one for which a list is too long: they go back to the frame source.
 //! [`trim`](QuickLists::trim) gives back more as memory gets short. When it has given out,
 //! [`shortage`](QuickLists::shortage) asks all CPUs for all they have: by a flag in the line of each list, which its CPU sees when
-//! it next takes or gives a page, or at its timer interrupt ([`tick`](QuickLists::tick)). Nobody reaches into another CPU's
+//! it next gives a page, or at its timer interrupt ([`tick`](QuickLists::tick)), or when it has taken the twelve that are nearest. Nobody reaches into another CPU's
 //! list. A CPU that is about to be idle for long calls [`drain`](QuickLists::drain) first: it would see nothing.
 //!
 //! # Why it is right
@@ -148,18 +148,24 @@ impl<M: Machine> QuickLists<M> {
     /// There is no such list.
     #[inline]
     pub fn alloc(&self, list: u8) -> Result<Frame, FrameError> {
-        let taken = self.with(list, |list| {
-            let page = list.stack.pop(|| self.machine.step(Access::Shared))?;
-            Some((page, list.stack.is_asked()))
-        });
-        match taken.flatten() {
-            Some((page, false)) => Ok(frame(page)),
-            Some((page, true)) => {
-                self.give_if_asked(list);
-                Ok(frame(page))
-            }
-            None => self.make(list),
+        match self.with(list, |list| list.stack.pop_near(|| self.machine.step(Access::Shared))) {
+            Some(Some(page)) => Ok(frame(page)),
+            _ => self.alloc_slowly(list),
         }
+    }
+
+    /// No page is near. Those that are far come, or go if they are asked for: this CPU may not have given one for long.
+    #[cold]
+    fn alloc_slowly(&self, list: u8) -> Result<Frame, FrameError> {
+        let taken = self.with(list, |list| {
+            let stay = !list.stack.is_asked();
+            stay.then(|| list.stack.pop(|| self.machine.step(Access::Shared))).flatten()
+        });
+        if let Some(Some(page)) = taken {
+            return Ok(frame(page));
+        }
+        self.give_if_asked(list);
+        self.make(list)
     }
 
     /// Gives a page back, in its constructed state. Any context.

@@ -61,18 +61,23 @@ impl<W: Word, const NEAR: usize, const FAR: usize> Stack<W, NEAR, FAR> {
         self.asked.load(Relaxed) != 0
     }
 
-    /// On its own CPU, interrupts off: the page that was pushed last. `between` is called between the look and the change.
+    /// On its own CPU, interrupts off: the page that was pushed last, if one is near. `between` is called between the look and the
+    /// change. One compare: below 0 there is no place either.
     #[inline(always)]
-    pub(crate) fn pop(&self, between: impl FnOnce()) -> Option<u32> {
-        let mut len = self.len.load(Relaxed);
-        if len == 0 {
-            len = self.come_near();
-        }
-        let below = len.checked_sub(1)?;
+    pub(crate) fn pop_near(&self, between: impl FnOnce()) -> Option<u32> {
+        let below = self.len.load(Relaxed).wrapping_sub(1);
         let page = self.near.get(below as usize)?.load(Relaxed);
         between();
         self.len.store(below, Relaxed);
         Some(page)
+    }
+
+    /// As [`pop_near`](Self::pop_near), near or far.
+    pub(crate) fn pop(&self, between: impl FnOnce()) -> Option<u32> {
+        if self.len.load(Relaxed) == 0 {
+            self.come_near();
+        }
+        self.pop_near(between)
     }
 
     /// On its own CPU, interrupts off: whether there was room for the page, and nobody has asked for what there is.
@@ -92,9 +97,9 @@ impl<W: Word, const NEAR: usize, const FAR: usize> Stack<W, NEAR, FAR> {
         true
     }
 
-    /// None is near: the uppermost of those that are far come. Returns how many.
+    /// None is near: the uppermost of those that are far come.
     #[cold]
-    fn come_near(&self) -> u32 {
+    fn come_near(&self) {
         let below = self.below.load(Relaxed);
         let left = below.saturating_sub(NEAR as u32);
         for (near, far) in self.near.iter().zip(&self.far[left as usize..below as usize]) {
@@ -103,7 +108,6 @@ impl<W: Word, const NEAR: usize, const FAR: usize> Stack<W, NEAR, FAR> {
         // For a moment they are counted twice: who asks for pages does not find none where there are some. Release: as in `len`.
         self.len.store(below - left, Relaxed);
         self.below.store(left, Release);
-        below - left
     }
 
     /// How many go far at once.
