@@ -96,7 +96,7 @@
 //!
 //! # Features
 //!
-//! - `std`: `grace::Epoch`, the operating system's mutex instead of a spin lock, nodes from a [`Pool`] with a cache for
+//! - `std`: `grace::Epoch`, the operating system's mutex instead of a spin lock, nodes from a `Pool` with a cache for
 //!   each thread, and the processor's vectors.
 //! - `small-nodes`: a few slots a node, so that small tests reach every shape. For tests only.
 //! - `wide-nodes`: every leaf is wide. For tests only.

@@ -14,9 +14,10 @@
 //!
 //! # How it is measured
 //! What is compared is measured in turns, in one run, and each figure is the median of the rounds. Times are
-//! processor time of the CPU that does the work, so that neighbours on a host do not count; except for the longest single
-//! operation, which is looked for by the clock on the wall, and finds the host's interrupts, too. What depends on no clock is
-//! counted, if the lab can count: instructions, locked instructions, cache lines of one operation.
+//! processor time of the CPU that does the work, so that neighbours on a host do not count. What takes a few nanoseconds
+//! ([`quicklist()`]) is measured by the clock on the wall, which is read without a system call, and the batch in the middle
+//! counts; the longest single operation finds the host's interrupts, too. What depends on no clock is counted, if the lab can
+//! count: instructions, locked instructions, cache lines of one operation.
 //!
 //! `no_std`; allocates.
 #![no_std]
