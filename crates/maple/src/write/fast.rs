@@ -231,15 +231,11 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Slide<'_, '_, E, R, A> {
             splits: false,
         };
         *range = (start, end);
-        // By a page or so: the largest hole is seldom this one, and to measure in any case takes a fifth longer.
-        let holes = Holes {
-            gone: 1 << behind,
-            before: last - old,
-            after: last - end,
-            start,
-            end: last,
-            measure: false,
-        };
+        // By a page or so: the largest hole is seldom this one, and to measure in any case takes a fifth longer. One that grows
+        // takes none away.
+        let gone = if end < old { 0 } else { 1 << behind };
+        let holes =
+            Holes { gone, before: last - old, after: last - end, start, end: last, measure: false };
         if target.supplies.bin.is_exclusive() {
             target.supplies.drop_spare();
             // SAFETY: the owner is alone, and `body` is not used any more.

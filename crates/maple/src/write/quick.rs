@@ -397,8 +397,14 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let copy = if change.splits { self.take_copy() } else { ptr::null_mut() };
         // A duplicate made ahead is for the next write only: its source may be gone by the one after.
         self.supplies.drop_spare();
-        // SAFETY: the promise of `Target::new`; the leaf has not changed yet.
-        let gap = unsafe { trail.gap_after(search, (*old).body(), holes) };
+        // One entry for another, all of it: nothing about holes has changed, and their line is left alone.
+        let measured = holes.gone != 0 || holes.after != 0;
+        let gap = if measured {
+            // SAFETY: the promise of `Target::new`; the leaf has not changed yet.
+            unsafe { trail.gap_after(search, (*old).body(), holes) }
+        } else {
+            0
+        };
         // SAFETY: the owner is alone, and nobody has borrowed the leaf; or the block is ours, and the old leaf stays as it is.
         unsafe { search.change(change, old, new, copy) };
         let link = Link::to_leaf(new);
@@ -411,8 +417,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 parent.publish(slot, link);
             }
         }
-        // SAFETY: as above.
-        unsafe { trail.settle_gap(search, gap) };
+        if measured {
+            // SAFETY: as above.
+            unsafe { trail.settle_gap(search, gap) };
+        }
         if !in_place {
             // SAFETY: the leaf was replaced by its copy.
             unsafe { self.supplies.bin.node(trail.leaf) }

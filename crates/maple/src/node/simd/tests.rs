@@ -198,3 +198,91 @@ fn all_vectors_see_the_same_gaps() {
         }
     }
 }
+
+/// The largest of some holes of a leaf, by vectors and without.
+#[test]
+fn all_vectors_measure_the_same_holes() {
+    struct Longest<'a>(&'a Body, u32, (usize, usize));
+    impl Job for Longest<'_> {
+        type Out = [usize; 2];
+
+        #[inline(always)]
+        fn run<S: Search>(self, search: S) -> [usize; 2] {
+            let Longest(body, holes, ends) = self;
+            [search.gap(body, holes, ends, usize::MAX), search.largest_gap(body, ends)]
+        }
+    }
+    let mut dice = crate::tests::Dice(7);
+    let mut measured = 0;
+    for round in 0..3000 {
+        let unit = [1, 0x1000, 0x4000, 1 << 31][round % 4];
+        let min = [0, 7 * unit, usize::MAX - 2000 * unit + 1][round % 3];
+        let mut at = min;
+        let first = dice.roll(2);
+        let slots: Vec<Slot> = (0..1 + dice.roll(27))
+            .map(|i| {
+                at += unit * (1 + dice.roll(40));
+                Slot { end: at - 1, word: word((i + first) % 2 * (i + 1)) }
+            })
+            .collect();
+        let entries = slots.iter().filter(|slot| !slot.word.is_null()).count();
+        if entries == 0 || !is_packable(&slots) {
+            continue;
+        }
+        let body = pack(&slots);
+        let max = if round % 5 == 0 { usize::MAX } else { slots[slots.len() - 1].end };
+        for holes in [body.holes(), body.holes() & dice.roll(1 << 30) as u32, 0] {
+            let length = |i: usize| body.end(i, max) - body.start(i, min) + 1;
+            let longest = |holes: u32| {
+                (0..slots.len()).filter(|&i| holes >> i & 1 == 1).map(length).max().unwrap_or(0)
+            };
+            let expected = [longest(holes), longest(body.holes())];
+            assert_eq!(Longest(&body, holes, (min, max)).run(Scalar), expected);
+            if let Some(vectors) = Vectors::get() {
+                assert_eq!(vectors.run(Longest(&body, holes, (min, max))), expected);
+            }
+            measured += 1;
+        }
+    }
+    assert!(measured > 5000, "{measured}");
+}
+
+/// The largest gap of an inner node, as it is and as it will be, by vectors and without.
+#[test]
+fn all_vectors_find_the_largest_gap() {
+    struct Largest<'a>(&'a Inner, usize, usize);
+    impl Job for Largest<'_> {
+        type Out = [usize; 2];
+
+        #[inline(always)]
+        fn run<S: Search>(self, search: S) -> [usize; 2] {
+            let Largest(inner, slot, gap) = self;
+            [search.max_gap(inner, usize::MAX), search.max_gap_with(inner, (slot, gap), usize::MAX)]
+        }
+    }
+    let mut place = core::mem::MaybeUninit::<Inner>::uninit();
+    let place = core::ptr::NonNull::from(&mut place).cast();
+    // SAFETY: memory for a node, which has nothing to drop.
+    let inner = unsafe {
+        Inner::make(place);
+        place.as_ref()
+    };
+    let mut dice = crate::tests::Dice(3);
+    for round in 0..2000 {
+        let mut gaps = [0; INNER_SLOTS];
+        // Those of children that are not there are 0.
+        for (slot, gap) in gaps[..1 + round % INNER_SLOTS].iter_mut().enumerate() {
+            *gap = dice.roll(1 << 20) << (round % 40);
+            inner.set_gap(slot, *gap);
+        }
+        (1 + round % INNER_SLOTS..INNER_SLOTS).for_each(|slot| inner.set_gap(slot, 0));
+        let (slot, gap) = (dice.roll(1 + round % INNER_SLOTS), dice.roll(1 << 20) << (round % 40));
+        let before = gaps.into_iter().max();
+        gaps[slot] = gap;
+        let expected = [before, gaps.into_iter().max()].map(Option::unwrap);
+        assert_eq!(Largest(inner, slot, gap).run(Scalar), expected);
+        if let Some(vectors) = Vectors::get() {
+            assert_eq!(vectors.run(Largest(inner, slot, gap)), expected);
+        }
+    }
+}
