@@ -10,10 +10,10 @@
 //! that are still under way into one large load.
 
 use super::few;
-use super::inner::Inner;
+use super::inner::{Inner, Item, Splice};
 use super::leaf::{Body, Leaf};
-use crate::layout::LEAF_CELLS;
-use core::ptr;
+use crate::layout::{LEAF_CELLS, NARROW};
+use core::ptr::{self, NonNull};
 
 /// A run of things that moves.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,7 +41,7 @@ impl Bound {
     pub(crate) const NONE: Bound = Bound { is: false, slot: 0, value: 0 };
 }
 
-/// What a change does to a leaf.
+/// What a change does to a leaf. The runs that move may be another leaf's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change {
     /// Slots afterwards.
@@ -74,15 +74,45 @@ pub(crate) fn words(body: &Body, rank: usize, gone: usize, come: usize) -> Run {
 
 /// A way to change leaves, and to measure nodes.
 pub(crate) trait Way: Copy {
-    /// Makes the changed leaf in `to`, out of that in `from`. The change fits. `copy` is the word for the second half of
-    /// an entry that is split.
+    /// Makes the changed leaf in `to`, out of that in `from`; what moves comes from `other`, which may be another leaf of
+    /// the same form. The change fits. `copy` is the word for the second half of an entry that is split.
     ///
     /// # Safety
     /// Nobody else looks at `to`, which may be `from`. Else it is memory for a leaf.
     #[inline(always)]
-    unsafe fn change(self, change: &Change, from: *const Leaf, to: *mut Leaf, copy: *mut ()) {
+    unsafe fn change(
+        self,
+        change: &Change,
+        (from, other): (*const Leaf, *const Leaf),
+        to: *mut Leaf,
+        copy: *mut (),
+    ) {
         // SAFETY: the caller's promise.
-        unsafe { change_scalar(change, from, to, copy) }
+        unsafe { change_scalar(change, (from, other), to, copy) }
+    }
+
+    /// Makes an inner node in `to`: another, which ends at `end`, in which others take the place of some neighbours. There is
+    /// room for them.
+    ///
+    /// # Safety
+    /// `to` is memory for an inner node; nobody changes the other.
+    #[inline(always)]
+    unsafe fn splice(self, from: &Inner, to: NonNull<Inner>, end: usize, splice: Splice) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            Inner::make(to);
+            to.as_ref().fill_spliced(from, end, splice);
+        }
+    }
+
+    /// Replaces a child of an inner node by two. There must be room.
+    ///
+    /// # Safety
+    /// Nobody else looks at the node.
+    #[inline(always)]
+    unsafe fn insert(self, inner: &Inner, slot: usize, pair: [Item; 2]) {
+        // SAFETY: the caller's promise.
+        unsafe { inner.insert(slot, pair) }
     }
 
     /// Whether holes are measured in less time than it takes to have guessed wrong whether that is needed.
@@ -95,21 +125,10 @@ pub(crate) trait Way: Copy {
         body.gap(holes, (min, max), limit)
     }
 
-    /// The length of the longest hole, in a leaf from `min` to `max`.
+    /// The largest gap below a node when some children, bit `i` for child `i`, have another gap. It is at most `limit`, where the
+    /// search may end. Writers only.
     #[inline(always)]
-    fn largest_gap(self, body: &Body, ends: (usize, usize)) -> usize {
-        self.gap(body, body.holes(), ends, usize::MAX)
-    }
-
-    /// The largest gap below a node, which is at most `limit`. Writers only.
-    #[inline(always)]
-    fn max_gap(self, inner: &Inner, limit: usize) -> usize {
-        inner.max_gap(limit)
-    }
-
-    /// The same as it will be when the gap of a child is another. Writers only.
-    #[inline(always)]
-    fn max_gap_with(self, inner: &Inner, changed: (usize, usize), limit: usize) -> usize {
+    fn max_gap_with(self, inner: &Inner, changed: (u32, usize), limit: usize) -> usize {
         inner.max_gap_with(changed, limit)
     }
 }
@@ -121,7 +140,7 @@ pub(crate) trait Way: Copy {
 #[inline(always)]
 pub(super) unsafe fn change_scalar(
     change: &Change,
-    from: *const Leaf,
+    (from, other): (*const Leaf, *const Leaf),
     to: *mut Leaf,
     copy: *mut (),
 ) {
@@ -130,14 +149,93 @@ pub(super) unsafe fn change_scalar(
         if !ptr::eq(from, to) {
             Leaf::copy_body((*from).body(), to);
         }
-        change.apply((*to).body_mut(), copy)
+        let body = (*to).body_mut();
+        if ptr::eq(from, other) {
+            change.shift(body)
+        } else {
+            change.bring((*other).body(), body)
+        }
+        change.put(body, copy)
     }
 }
 
 impl Change {
     /// Makes the change, which fits.
+    #[cfg(test)]
+    pub(super) fn apply(&self, body: &mut Body, copy: *mut ()) {
+        self.shift(body);
+        self.put(body, copy);
+    }
+
+    /// The first `a` slots of a leaf, so many holes, and the slots from `b` on of another leaf of the same form. With the bounds
+    /// that end the ones and the others it is a change of the one leaf with what moves from the other. It may not fit.
     #[inline(always)]
-    pub(crate) fn apply(&self, body: &mut Body, copy: *mut ()) {
+    pub(crate) fn of_parts(
+        (left, a): (&Body, usize),
+        holes: usize,
+        (right, b): (&Body, usize),
+        new: [Bound; 2],
+    ) -> Change {
+        let (rank, words) = (left.rank(a), right.count() - right.rank(b));
+        let (at, more) = (a + holes, right.len() - b);
+        Change {
+            len: at + more,
+            mask: left.entries() & ((1 << a) - 1) | right.entries() >> b << at,
+            count: rank + words,
+            bounds: Run { old: b, new: at, len: more.saturating_sub(1) },
+            words: Run {
+                old: LEAF_CELLS - right.count(),
+                new: (LEAF_CELLS - words).wrapping_sub(rank),
+                len: words,
+            },
+            new,
+            word: ptr::null_mut(),
+            rank: 0,
+            splits: false,
+        }
+    }
+
+    /// The slots of a leaf from `at` on, of which there are some, by themselves.
+    #[inline(always)]
+    pub(crate) fn rest(body: &Body, at: usize) -> Change {
+        Change::of_parts((body, 0), 0, (body, at), [Bound::NONE; 2])
+    }
+
+    /// The first `at` slots of a leaf, of which there are some, by themselves.
+    #[inline(always)]
+    pub(crate) fn first(body: &Body, at: usize) -> Change {
+        Change::of_parts((body, at), 0, (body, body.len()), [Bound::NONE; 2])
+    }
+
+    /// Of a change of a leaf what concerns its first `at` slots, all that it changes among them.
+    #[inline(always)]
+    pub(crate) fn of_first(self, body: &Body, at: usize) -> Change {
+        let len = self.len + at - body.len();
+        let (behind, more) = (body.len() - at, body.count() - body.rank(at));
+        Change {
+            len,
+            mask: self.mask & ((1 << len) - 1),
+            count: self.count - more,
+            bounds: Run { len: self.bounds.len.saturating_sub(behind), ..self.bounds },
+            // The later a word the lower it lies.
+            words: Run {
+                old: self.words.old + more,
+                new: self.words.new.wrapping_add(more),
+                len: self.words.len - more,
+            },
+            ..self
+        }
+    }
+
+    /// Whether a narrow leaf takes it.
+    #[inline(always)]
+    pub(crate) fn fits_narrow(&self) -> bool {
+        self.len <= 31 && self.count > 0 && NARROW.weigh(self.len, self.count) <= NARROW.full
+    }
+
+    /// Moves what moves, within the leaf.
+    #[inline(always)]
+    fn shift(&self, body: &mut Body) {
         let room = body.room_mut();
         // SAFETY: all places are inside the room: the change fits.
         unsafe {
@@ -149,6 +247,26 @@ impl Change {
             // As pointers: as numbers they would lose what they may be used for.
             shift(room.cast::<*mut ()>(), self.words)
         }
+    }
+
+    /// Brings what moves, from another leaf of the same form.
+    #[inline(always)]
+    fn bring(&self, other: &Body, body: &mut Body) {
+        let (from, to) = (other.room(), body.room_mut());
+        // SAFETY: as for `shift`.
+        unsafe {
+            if body.is_wide() {
+                bring(from.cast::<usize>(), to.cast(), self.bounds);
+            } else {
+                bring(from.cast::<u32>(), to.cast(), self.bounds);
+            }
+            bring(from.cast::<*mut ()>(), to.cast(), self.words)
+        }
+    }
+
+    /// Puts in what is new.
+    #[inline(always)]
+    fn put(&self, body: &mut Body, copy: *mut ()) {
         body.set_slots(self.len, self.mask, self.count);
         for bound in self.new {
             if bound.is {
@@ -179,4 +297,14 @@ unsafe fn shift<T: Copy>(room: *mut T, run: Run) {
             few::copy_up(from, to, run.len);
         }
     }
+}
+
+/// Brings a run from another leaf.
+///
+/// # Safety
+/// Both places lie inside the rooms.
+#[inline(always)]
+unsafe fn bring<T: Copy>(from: *const T, to: *mut T, run: Run) {
+    // SAFETY: the caller's promise.
+    unsafe { few::copy(from.add(run.old), to.add(run.new), run.len) }
 }

@@ -113,6 +113,12 @@ impl Edit {
         len < 32 && entries > 0 && NARROW.weigh(len, entries) <= NARROW.full
     }
 
+    /// The slots that are replaced, as bits.
+    #[inline(always)]
+    pub(crate) fn replaced(&self) -> u32 {
+        u32::MAX >> (31 - self.to) & u32::MAX << self.from
+    }
+
     /// Whether an entry is cut in two, and its word needed twice.
     #[inline(always)]
     pub(crate) fn splits(&self) -> bool {

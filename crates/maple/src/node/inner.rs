@@ -36,6 +36,16 @@ pub(crate) struct Seps {
     pub(crate) refs: Refs,
 }
 
+/// A child: its last index, its link, and its largest gap.
+pub(crate) type Item = (usize, Link, usize);
+
+/// Some neighbours among the children of a node, and what comes in their place.
+#[derive(Clone)]
+pub(crate) struct Splice<'i> {
+    pub(crate) gone: Range<usize>,
+    pub(crate) items: &'i [Item],
+}
+
 impl Inner {
     /// Makes one without children.
     ///
@@ -146,24 +156,19 @@ impl Inner {
         }
     }
 
-    /// Takes over the separators, children and gaps of another node, which ends at `end`, but for some neighbours. In
-    /// their place come others, of which there are some, and no more.
+    /// Takes over the separators, children and gaps of another node, which ends at `end`, with others in place of some
+    /// neighbours. There must be room.
     ///
     /// # Safety
     /// Nobody else looks at this node, which is new, and nobody changes the other.
     #[inline(always)]
-    pub(crate) unsafe fn fill_spliced(
-        &self,
-        other: &Inner,
-        end: usize,
-        gone: Range<usize>,
-        items: &[(usize, Link, usize)],
-    ) {
+    pub(crate) unsafe fn fill_spliced(&self, other: &Inner, end: usize, splice: Splice) {
+        let Splice { gone, items } = splice;
         let (at, behind) = (gone.start, gone.start + items.len());
-        debug_assert!(!items.is_empty() && behind <= gone.end);
         // SAFETY: the caller's promise.
         let (to, from) = unsafe { (self.seps_mut(), other.seps()) };
         let rest = from.len() - gone.end;
+        debug_assert!(!items.is_empty() && behind + rest <= INNER_SLOTS);
         to.len = (behind + rest) as u8;
         let last = usize::from(to.len) - 1;
         // SAFETY: the caller's promise; so many are there. The end of the last child of a full node is not stored.
@@ -178,15 +183,26 @@ impl Inner {
             copy_cells(&other.children[gone.end..], &self.children[behind..], rest);
             copy_cells(&other.gaps[gone.end..], &self.gaps[behind..], rest);
         }
+        if last < INNER_SLOTS - 1 {
+            to.bounds[last] = end;
+        }
+        // SAFETY: as above.
+        unsafe { self.put(at, items) }
+    }
+
+    /// Puts children into slots, from `at` on.
+    ///
+    /// # Safety
+    /// Nobody else looks at the node.
+    #[inline(always)]
+    pub(super) unsafe fn put(&self, at: usize, items: &[Item]) {
         for (slot, &(end, link, gap)) in (at..).zip(items) {
             if slot < INNER_SLOTS - 1 {
-                to.bounds[slot] = end;
+                // SAFETY: the caller's promise.
+                unsafe { self.seps_mut() }.bounds[slot] = end;
             }
             self.publish(slot, link);
             self.set_gap(slot, gap);
-        }
-        if last < INNER_SLOTS - 1 {
-            to.bounds[last] = end;
         }
     }
 
@@ -194,7 +210,7 @@ impl Inner {
     ///
     /// # Safety
     /// Nobody else looks at the node.
-    pub(crate) unsafe fn insert(&self, slot: usize, pair: [(usize, Link, usize); 2]) {
+    pub(crate) unsafe fn insert(&self, slot: usize, pair: [Item; 2]) {
         // SAFETY: the caller's promise.
         let seps = unsafe { self.seps_mut() };
         let len = seps.len();
@@ -212,13 +228,8 @@ impl Inner {
             copy_cells(&self.gaps[slot + 1..], &self.gaps[slot + 2..], behind);
         }
         seps.len += 1;
-        for (i, (end, link, gap)) in pair.into_iter().enumerate() {
-            if slot + i < INNER_SLOTS - 1 {
-                seps.bounds[slot + i] = end;
-            }
-            self.publish(slot + i, link);
-            self.set_gap(slot + i, gap);
-        }
+        // SAFETY: as above.
+        unsafe { self.put(slot, &pair) }
     }
 
     /// Replaces a child, for readers to see at once. Writers only.
@@ -250,15 +261,15 @@ impl Inner {
 
     /// The largest gap below the node, which is at most `limit`. Beside a writer a hint, as each gap is.
     pub(crate) fn max_gap(&self, limit: usize) -> usize {
-        self.max_gap_with((INNER_SLOTS, 0), limit)
+        self.max_gap_with((0, 0), limit)
     }
 
-    /// The same as it will be when the gap of a child is another. Writers only.
-    pub(crate) fn max_gap_with(&self, (changed, gap): (usize, usize), limit: usize) -> usize {
+    /// The same as it will be when some children, bit `i` for child `i`, have another gap. Writers only.
+    pub(crate) fn max_gap_with(&self, (changed, gap): (u32, usize), limit: usize) -> usize {
         // Those of children that are not there are 0.
         let mut max = gap;
         for slot in 0..INNER_SLOTS {
-            if slot != changed {
+            if changed >> slot & 1 == 0 {
                 max = max.max(self.gap(slot));
                 if max == limit {
                     break;

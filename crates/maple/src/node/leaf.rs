@@ -86,18 +86,6 @@ impl Leaf {
         }
     }
 
-    /// Makes a leaf in `to` of the slots from `at` on of what is in `from`.
-    ///
-    /// # Safety
-    /// Nobody changes the one during the call, and the other is memory for a leaf; there are such slots.
-    pub(crate) unsafe fn copy_from(from: *const Leaf, at: usize, to: *mut Leaf) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            Leaf::copy_body(&Body::EMPTY, to);
-            (*from).body().copy_from(at, (*to).body_mut());
-        }
-    }
-
     /// # Safety
     /// Nobody changes the leaf while the reference lives: it is published, or the caller's own.
     #[inline(always)]
@@ -155,10 +143,10 @@ impl Body {
         self.mask
     }
 
-    /// What bounds are multiples of, by its power of two.
+    /// Whether bounds mean the same in both leaves.
     #[inline(always)]
-    pub(crate) fn unit(&self) -> u8 {
-        self.shift
+    pub(crate) fn has_form_of(&self, other: &Body) -> bool {
+        (self.base, self.shift, self.wide) == (other.base, other.shift, other.wide)
     }
 
     /// Whether bounds are whole words.

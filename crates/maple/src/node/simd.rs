@@ -9,6 +9,7 @@
 mod avx2;
 mod avx512;
 mod change;
+mod splice;
 #[cfg(test)]
 mod tests;
 

@@ -66,6 +66,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let hole = hole(trail, parent, &loss);
         let neighbour = parent.gap(loss.neighbour).max(hole);
         let separator = loss.leaf.min(loss.neighbour);
+        let changed = 1 << loss.leaf | 1 << loss.neighbour;
+        // SAFETY: the promise of `Target::new`.
+        let above = unsafe { trail.parent_gap_after(search, changed, gap.max(neighbour)) };
         if in_place {
             // SAFETY: the owner is alone, and `body` is not used any more.
             unsafe {
@@ -89,7 +92,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             self.replace_parent(trail, node);
         }
         // SAFETY: the promise of `Target::new`.
-        unsafe { trail.raise_parent(search) }
+        unsafe { trail.settle_parent_gap(search, above) }
         self.finish(&gone);
         Some(Ok(()))
     }
@@ -137,6 +140,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         // Nothing fails from here on.
         self.supplies.drop_spare();
         let gap = search.gap(next, next.holes(), (end + 1, max), usize::MAX);
+        // SAFETY: the promise of `Target::new`.
+        let above = unsafe { trail.parent_gap_after(search, 1 << (at + 1), gap) };
         if in_place {
             // SAFETY: the owner is alone.
             unsafe { parent.seps_mut().bounds[at] = end }
@@ -154,7 +159,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             }
         }
         // SAFETY: the promise of `Target::new`.
-        unsafe { trail.raise_parent(search) }
+        unsafe { trail.settle_parent_gap(search, above) }
         Some(Ok(()))
     }
 }

@@ -69,6 +69,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Fill<'_, '_, E, R, A> {
         let (lefts, rights) = (usize::from(left), usize::from(right));
         let len = body.len() + lefts + rights;
         let count = body.count() + 1;
+        // A hole is shorter than the whole range: the leaf has an entry.
+        let (taken, after) = (end - start + 1, (first - start).max(end - last));
+        let holes = Holes { gone: 1 << slot, before: taken, after, start, end, measure: true };
         if len > 31 || NARROW.weigh(len, count) > NARROW.full {
             if target.is_parent_full(trail) {
                 return match target.make_room(trail) {
@@ -79,7 +82,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Fill<'_, '_, E, R, A> {
             }
             let rests = (left, right);
             let edit = Edit::new(body, (slot, slot), rests, (first, last), word.as_ptr());
-            return target.split(search, trail, &edit, Removed::Drop).map_or(Fast::Other, Fast::of);
+            let split = target.split(search, trail, (&edit, holes), Removed::Drop);
+            return split.map_or(Fast::Other, Fast::of);
         }
         let rank = body.rank(slot);
         let mask = u64::from(body.entries());
@@ -99,9 +103,6 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Fill<'_, '_, E, R, A> {
             rank,
             splits: false,
         };
-        // A hole is shorter than the whole range: the leaf has an entry.
-        let (before, after) = (end - start + 1, (first - start).max(end - last));
-        let holes = Holes { gone: 1 << slot, before, after, start, end, measure: true };
         Fast::of(target.commit(search, trail, &change, holes))
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn raise_gap<'n>(
     height: usize,
     mut gap: usize,
     step: impl Fn(usize) -> (&'n Inner, usize),
-    max_gap: impl Fn(&Inner, (usize, usize), usize) -> usize,
+    max_gap: impl Fn(&Inner, (u32, usize), usize) -> usize,
 ) {
     for level in level..height {
         let (inner, slot) = step(level);
@@ -66,7 +66,7 @@ pub(super) fn raise_gap<'n>(
             // SAFETY: the writer's right.
             let seps = unsafe { inner.seps() };
             let tail = slot + 1 == seps.len() && slot > 0 && gap > seps.bounds[slot - 1];
-            let most = if tail { gap } else { max_gap(inner, (slot, gap), largest) };
+            let most = if tail { gap } else { max_gap(inner, (1 << slot, gap), largest) };
             inner.set_gap(slot, gap);
             gap = most;
         } else {

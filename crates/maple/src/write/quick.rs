@@ -174,10 +174,12 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
         let made = match edit.fit(body, trail.height == 1) {
             Fit::Fits => target.make(search, trail, &edit, holes, removed),
             // A wide leaf is packed anew: its contents may be narrow by now.
-            Fit::Full if !body.is_wide() => match target.split(search, trail, &edit, removed) {
-                Some(made) => made,
-                None => return Outcome::Plan(first, last, found),
-            },
+            Fit::Full if !body.is_wide() => {
+                match target.split(search, trail, (&edit, holes), removed) {
+                    Some(made) => made,
+                    None => return Outcome::Plan(first, last, found),
+                }
+            }
             _ => return Outcome::Plan(first, last, found),
         };
         Outcome::found(made, found)
@@ -406,7 +408,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             0
         };
         // SAFETY: the owner is alone, and nobody has borrowed the leaf; or the block is ours, and the old leaf stays as it is.
-        unsafe { search.change(change, old, new, copy) };
+        unsafe { search.change(change, (old, old), new, copy) };
         let link = Link::to_leaf(new);
         if !in_place {
             if trail.height == 1 {

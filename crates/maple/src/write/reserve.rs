@@ -80,10 +80,19 @@ impl<A: NodeAlloc> Reserve<A> {
     /// # Panics
     /// As for [`Reserve::take_leaf`].
     pub(crate) fn take_inner(&mut self) -> NonNull<Inner> {
-        let place = self.inners.pop().cast();
+        let place = self.take_inner_block();
         // SAFETY: the block is for an inner node, and ours.
         unsafe { Inner::make(place) };
         place
+    }
+
+    /// A spare block for an inner node.
+    ///
+    /// # Panics
+    /// As for [`Reserve::take_leaf`].
+    #[inline]
+    pub(crate) fn take_inner_block(&mut self) -> NonNull<Inner> {
+        self.inners.pop().cast()
     }
 
     fn give_back(list: &mut List, layout: Layout) {

@@ -106,6 +106,22 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
             R::flush(&R::pin());
         }
     }
+
+    /// Takes a leaf with all that it holds.
+    ///
+    /// # Safety
+    /// It has left the tree; the nodes on the way to it were this tree's own.
+    #[inline(always)]
+    pub(super) unsafe fn leaf(&mut self, link: Link) {
+        // SAFETY: the caller's promise. One of this tree's own that holds nothing to be dropped is its memory.
+        unsafe {
+            if E::NEEDS_DROP || (E::SHARES && link.refs().shared()) {
+                self.subtree(link)
+            } else {
+                self.node(link)
+            }
+        }
+    }
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Bin<E, R, A> {

@@ -10,7 +10,7 @@ use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::layout::{INNER_MIN, INNER_SLOTS, MAX_HEIGHT};
-use crate::node::Link;
+use crate::node::{Link, Splice};
 use grace::Reclaim;
 
 /// A sibling with no more children takes some over from a full one. With some more it would be worth it seldom.
@@ -157,7 +157,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 }
             } else {
                 let new = self.supplies.nodes.take_inner();
-                new.as_ref().fill_spliced(above, end, first..first + 2, &pair);
+                let splice = Splice { gone: first..first + 2, items: &pair };
+                new.as_ref().fill_spliced(above, end, splice);
                 let old = self.publish_inner(trail, new, level + 1);
                 self.supplies.bin.node(old);
             }

@@ -8,13 +8,14 @@
 //! leaves behind it.
 
 use super::gone::Gone;
+use super::quick::Holes;
 use super::trail::Trail;
 use super::{Need, Removed, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::layout::INNER_SLOTS;
-use crate::node::{Body, Edit, Fit, Inner, Leaf, Link, Search};
+use crate::node::{Body, Change, Edit, Fit, Inner, Leaf, Link, Search, Splice};
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
@@ -27,7 +28,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         &mut self,
         search: S,
         trail: &Trail,
-        edit: &Edit,
+        (edit, holes): (&Edit, Holes),
         removed: Removed,
     ) -> Option<Result<(), Error>> {
         // Not an argument: those are borrowed to the end of the call, and the leaf is changed before that.
@@ -60,22 +61,30 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let old = trail.leaf.node().cast::<Leaf>();
         let right = self.supplies.nodes.take_leaf_block().as_ptr();
         let left = if in_place { old } else { self.supplies.nodes.take_leaf_block().as_ptr() };
-        // SAFETY: the blocks are ours; the owner of a leaf changed in place is alone, and `body` is not used any more.
-        let gaps = unsafe {
-            Leaf::copy_from(old, at, right);
-            if !in_place {
-                Leaf::copy_body(body, left);
-            }
-            (*left).body_mut().truncate(at);
-            let (half, before) = if edit.from < at { (left, 0) } else { (right, at) };
-            let own = edit.within((*half).body(), before);
-            debug_assert!(own.fit((*half).body(), true) == Fit::Fits, "half of it is too much");
-            search.change(&own.change((*half).body()), half, half, copy);
-            [
-                search.largest_gap((*left).body(), (min, end)),
-                search.largest_gap((*right).body(), (end + 1, max)),
-            ]
+        let below = edit.from < at;
+        // Holes that stay are measured where they were; in one half there is what the change makes.
+        let stay = body.holes() & !edit.replaced();
+        let gap = |half: u32, ends: (usize, usize), changed: bool| {
+            let gap = search.gap(body, stay & half, ends, usize::MAX);
+            if changed { gap.max(holes.after) } else { gap }
         };
+        let low = (1 << at) - 1;
+        let gaps = [gap(low, (min, end), below), gap(!low, (end, max), !below)];
+        // SAFETY: the blocks are ours; the owner of a leaf changed in place is alone, and `body` is not used any more.
+        unsafe {
+            search.change(&Change::rest(body, at), (old, old), right, ptr::null_mut());
+            let first =
+                if below { edit.change(body).of_first(body, at) } else { Change::first(body, at) };
+            search.change(&first, (old, old), left, copy);
+            if !below {
+                let own = edit.within((*right).body(), at);
+                debug_assert!(
+                    own.fit((*right).body(), true) == Fit::Fits,
+                    "half of it is too much"
+                );
+                search.change(&own.change((*right).body()), (right, right), right, copy);
+            }
+        }
         let pair = [(end, Link::to_leaf(left), gaps[0]), (max, Link::to_leaf(right), gaps[1])];
         if is_root {
             let root = self.supplies.nodes.take_inner();
@@ -88,22 +97,25 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 }
             }
         } else {
-            // SAFETY: the promise of `Target::new`; there are inner nodes.
-            let (parent, slot) = unsafe { trail.step(1) };
+            // SAFETY: the promise of `Target::new`; there are inner nodes, of which the parent has room, so that its end is stored.
+            let ((parent, slot), above, end) = unsafe {
+                let (parent, slot) = trail.step(1);
+                let above = trail.parent_gap_after(search, 1 << slot, gaps[0].max(gaps[1]));
+                let seps = parent.seps();
+                ((parent, slot), above, seps.bounds[seps.len() - 1])
+            };
             if in_place {
                 // SAFETY: the owner is alone.
-                unsafe { parent.insert(slot, pair) }
+                unsafe { search.insert(parent, slot, pair) }
             } else {
-                let node = self.supplies.nodes.take_inner();
+                let node = self.supplies.nodes.take_inner_block();
+                let splice = Splice { gone: slot..slot + 1, items: &pair };
                 // SAFETY: the new parent is ours alone; the old one does not change.
-                unsafe {
-                    node.as_ref().fill_from(parent);
-                    node.as_ref().insert(slot, pair);
-                }
+                unsafe { search.splice(parent, node, end, splice) }
                 self.replace_parent(trail, node);
             }
             // SAFETY: the promise of `Target::new`.
-            unsafe { trail.raise_parent(search) }
+            unsafe { trail.settle_parent_gap(search, above) }
         }
         self.finish(&gone);
         Some(Ok(()))

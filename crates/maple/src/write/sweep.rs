@@ -6,7 +6,7 @@
 //! by one store, for an exclusive owner too.
 //!
 //! Left to the plan: leaves of several parents, duplicates' nodes, wide leaves, a parent left with too few children, nothing
-//! that stays.
+//! that stays. Leaves whose bounds mean different things stay two.
 //!
 //! Cost: a walk and two searches in leaves, one or two new leaves and a new parent (ten to fourteen cache lines), one release
 //! store, a few words for the grace period.
@@ -16,9 +16,9 @@ use super::trail::Trail;
 use super::{Need, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
-use crate::layout::{INNER_MIN, NARROW};
-use crate::node::{Body, Leaf, Link, Search};
-use core::ptr::NonNull;
+use crate::layout::INNER_MIN;
+use crate::node::{Body, Bound, Change, Leaf, Link, Search, Splice};
+use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
 /// Either end of it.
@@ -26,11 +26,11 @@ struct Ends<'n> {
     /// The slots of the parent.
     i: usize,
     j: usize,
-    /// The first leaf, and how many of its slots stay.
-    left: &'n Body,
+    /// How many slots of the first leaf stay.
+    left: &'n Leaf,
     a: usize,
-    /// The last leaf, and which of its slots is the first that stays.
-    right: &'n Body,
+    /// Which slot of the last leaf is the first that stays.
+    right: &'n Leaf,
     b: usize,
     /// The hole, with those that it takes in.
     first: usize,
@@ -59,11 +59,15 @@ fn ends<'n, S: Search>(
     let mut j = search.inner(seps, last);
     // The parent is ours alone, so counts are asked for from the root down.
     let own = |slot: usize| {
-        let link = parent.child(slot);
         // SAFETY: as above.
-        let (shared, body) = unsafe { (check && link.refs().shared(), link.as_leaf().body()) };
-        (!shared && !body.is_wide()).then_some(body)
+        unsafe {
+            let leaf = parent.child(slot).as_leaf();
+            let other = check && leaf.refs.shared();
+            (!other && !leaf.body().is_wide()).then_some(leaf)
+        }
     };
+    // SAFETY: as above.
+    let body = |leaf: &'n Leaf| unsafe { leaf.body() };
     if j == i {
         return None;
     }
@@ -71,128 +75,74 @@ fn ends<'n, S: Search>(
     parent.child(j).prefetch();
     (i + 1..j).for_each(|slot| parent.child(slot).prefetch_refs());
     let (mut left, mut right) = (own(i)?, own(j)?);
-    let mut min = seps.start(i, low);
-    let start = left.start(slot, min);
+    let (mut min, one) = (seps.start(i, low), body(left));
+    let start = one.start(slot, min);
     let mut a = slot;
-    if left.is_hole(slot) {
+    if one.is_hole(slot) {
         first = start;
     } else if start < first {
         a = slot + 1;
     } else if slot > 0 {
-        if left.is_hole(slot - 1) {
+        if one.is_hole(slot - 1) {
             a = slot - 1;
-            first = left.start(a, min);
+            first = one.start(a, min);
         }
     } else if first > 0 {
         // The hole may go on in the leaf before, if that is the parent's, too.
         let before = own(i.checked_sub(1)?)?;
-        if before.ends_with_hole() {
+        if body(before).ends_with_hole() {
             (i, left) = (i - 1, before);
-            (min, a) = (seps.start(i, low), left.len() - 1);
-            first = left.start(a, min);
+            (min, a) = (seps.start(i, low), body(left).len() - 1);
+            first = body(left).start(a, min);
         }
     }
-    let mut max = seps.end(j, high);
-    let slot = search.leaf(right, last);
-    let end = right.end(slot, max);
+    let (mut max, one) = (seps.end(j, high), body(right));
+    let slot = search.leaf(one, last);
+    let end = one.end(slot, max);
     let mut b = slot + 1;
-    if right.is_hole(slot) {
+    if one.is_hole(slot) {
         last = end;
     } else if last < end {
         b = slot;
-    } else if b < right.len() {
-        if right.is_hole(b) {
-            last = right.end(b, max);
+    } else if b < one.len() {
+        if one.is_hole(b) {
+            last = one.end(b, max);
             b += 1;
         }
     } else if last < usize::MAX {
         // As on the left.
         let after = (j + 1 < seps.len()).then_some(j + 1).and_then(own)?;
-        if after.is_hole(0) {
+        if body(after).is_hole(0) {
             (j, right, b) = (j + 1, after, 1);
             max = seps.end(j, high);
-            last = right.end(0, max);
+            last = body(right).end(0, max);
         }
     }
     Some(Ends { i, j, left, a, right, b, first, last, min, max })
 }
 
-/// One new leaf: the first slots of one, the hole, and the last slots of another.
-struct Composed<'n> {
-    left: &'n Body,
-    a: usize,
+/// One new leaf: the first slots of one, the hole, and the last slots of another; `None` if it does not fit, or the two have not
+/// the same form.
+#[inline(always)]
+fn composed(
+    (left, a): (&Body, usize),
     hole: (usize, usize),
-    right: Option<(&'n Body, usize)>,
-}
-
-impl Composed<'_> {
-    /// The leaf whose form it has.
-    fn form(&self) -> &Body {
-        match self.right {
-            Some((right, _)) if self.a == 0 => right,
-            _ => self.left,
-        }
-    }
-
-    /// How many slots and entries.
-    fn size(&self) -> (usize, usize) {
-        let right =
-            self.right.map_or((0, 0), |(body, b)| (body.len() - b, body.count() - body.rank(b)));
-        (self.a + 1 + right.0, self.left.rank(self.a) + right.1)
-    }
-
-    /// Whether it is a leaf.
-    fn fits(&self) -> bool {
-        let (len, count) = self.size();
-        let form = self.form();
-        let bounds = match self.right {
-            Some((body, b)) => {
-                let bound = |slot: usize| form.takes(body.bound(slot));
-                form.takes(self.hole.1)
-                    && form.unit() <= body.unit()
-                    && (b + 1 == body.len() || (bound(b) && bound(body.len() - 2)))
-            }
-            None => true,
-        };
-        len <= 31
-            && count > 0
-            && NARROW.weigh(len, count) <= NARROW.full
-            && (self.a == 0 || form.takes(self.hole.0 - 1))
-            && bounds
-    }
-
-    /// Makes it in a block.
-    ///
-    /// # Safety
-    /// `to` is memory for a leaf; it fits.
-    unsafe fn write(&self, to: *mut Leaf) {
-        let Composed { left, a, hole, right } = *self;
-        let (len, count) = self.size();
-        let (mut slot, mut rank) = (a, left.rank(a));
-        let mut mask = left.entries() & ((1 << a) - 1);
-        // SAFETY: the caller's promise.
-        let body = unsafe {
-            Leaf::copy_body(self.form(), to);
-            (*to).body_mut()
-        };
-        if a > 0 {
-            body.put_bound(a - 1, hole.0 - 1);
-        }
-        slot += 1;
-        if let Some((from, b)) = right {
-            body.put_bound(slot - 1, hole.1);
-            mask |= (from.entries() >> b) << slot;
-            for i in b..from.len() - 1 {
-                body.put_bound(slot + i - b, from.bound(i));
-            }
-            for i in from.rank(b)..from.count() {
-                body.put_word(rank, from.word_of_rank(i));
-                rank += 1;
-            }
-        }
-        debug_assert_eq!(rank, count);
-        body.set_slots(len, mask, count);
-    }
+    right: Option<(&Body, usize)>,
+) -> Option<Change> {
+    let form = match right {
+        Some((right, _)) if a == 0 => right,
+        Some((right, _)) if !right.has_form_of(left) => return None,
+        _ => left,
+    };
+    let bound = |is: bool, slot: usize, end: usize| {
+        Some(Bound { is, slot, value: if is { form.encode_narrow(end)? } else { 0 } })
+    };
+    let new = [
+        bound(a > 0, a.wrapping_sub(1), hole.0.wrapping_sub(1))?,
+        bound(right.is_some(), a, hole.1)?,
+    ];
+    let change = Change::of_parts((left, a), 1, right.unwrap_or((left, left.len())), new);
+    change.fits_narrow().then_some(change)
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
@@ -218,22 +168,21 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// Makes the hole.
     #[inline(always)]
     fn sweep<S: Search>(&mut self, search: S, trail: &Trail, ends: &Ends) -> Fast {
-        let &Ends { i, j, left, a, right, b, first, last, min, max } = ends;
+        let &Ends { i, j, left: from, a, right: to, b, first, last, min, max } = ends;
         // SAFETY: the promise of `Target::new`; there are inner nodes.
-        let (parent, _) = unsafe { trail.step(1) };
+        let ((parent, _), left, right) = unsafe { (trail.step(1), from.body(), to.body()) };
         // SAFETY: as above.
         let (len, end) = unsafe { (parent.seps().len(), trail.max(1)) };
         let hole = (first, last);
         let stays = b < right.len();
-        let one = Composed { left, a, hole, right: stays.then_some((right, b)) };
-        let alone = Composed { left, a, hole, right: None };
         // One leaf for all that stays, or two.
-        let two = if one.fits() {
-            false
-        } else if a > 0 && stays && alone.fits() {
-            true
-        } else {
-            return Fast::Other;
+        let (change, two) = match composed((left, a), hole, stays.then_some((right, b))) {
+            Some(one) => (one, false),
+            None if a > 0 && stays => match composed((left, a), hole, None) {
+                Some(alone) => (alone, true),
+                None => return Fast::Other,
+            },
+            None => return Fast::Other,
         };
         let children = len - (j - i) + usize::from(two);
         if children < if trail.height == 2 { 2 } else { INNER_MIN } {
@@ -244,33 +193,43 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             return Fast::OutOfMemory;
         }
         // Nothing fails from here on.
+        // What stays has no longer hole than its leaf had, and the new one is seldom shorter: but who wants to know that guesses.
+        let length = last - first + 1;
+        let rest = |slot: usize, body: &Body, holes: u32, ends: (usize, usize), least: usize| {
+            if !S::MEASURES && parent.gap(slot) <= least {
+                return least;
+            }
+            search.gap(body, body.holes() & holes, ends, usize::MAX).max(least)
+        };
+        let before = rest(i, left, (1 << a) - 1, (min, first), length);
+        let behind = rest(j, right, u32::MAX << b, (last, max), if two { 0 } else { before });
+        let changed = (1u32 << (j + 1)) - (1 << i);
         let block = self.supplies.nodes.take_leaf_block().as_ptr();
         let link = Link::to_leaf(block);
-        let node = self.supplies.nodes.take_inner();
+        let node = self.supplies.nodes.take_inner_block();
+        let (from, to) = (ptr::from_ref(from), ptr::from_ref(to));
         // SAFETY: the blocks are ours alone; what they are made of does not change.
-        unsafe {
-            let node = node.as_ref();
+        let above = unsafe {
+            let above = trail.parent_gap_after(search, changed, before.max(behind));
+            let base = if a > 0 { from } else { to };
+            search.change(&change, (base, to), block, ptr::null_mut());
+            let mut items = [(last, link, before), (max, link, behind)];
+            let gone = i..j + 1;
             if two {
-                alone.write(block);
                 let other = self.supplies.nodes.take_leaf_block().as_ptr();
-                Leaf::copy_from(parent.child(j).node().cast(), b, other);
-                let gaps = [
-                    search.largest_gap((*block).body(), (min, last)),
-                    search.largest_gap((*other).body(), (last + 1, max)),
-                ];
-                let pair = [(last, link, gaps[0]), (max, Link::to_leaf(other), gaps[1])];
-                node.fill_spliced(parent, end, i..j + 1, &pair);
+                search.change(&Change::rest(right, b), (to, to), other, ptr::null_mut());
+                items[1].1 = Link::to_leaf(other);
+                search.splice(parent, node, end, Splice { gone, items: &items });
             } else {
-                one.write(block);
-                let gap = search.largest_gap((*block).body(), (min, max));
-                node.fill_spliced(parent, end, i..j + 1, &[(max, link, gap)]);
+                search.splice(parent, node, end, Splice { gone, items: &items[1..] });
             }
-        }
+            above
+        };
         self.supplies.drop_spare();
         let old = self.publish_parent(trail, node);
         // SAFETY: the promise of `Target::new`. What goes left the tree, and is still there; nodes before what hangs on them.
         unsafe {
-            trail.raise_parent(search);
+            trail.settle_parent_gap(search, above);
             if E::NEEDS_DROP {
                 let ranks = left.rank(a)..left.count();
                 let gone = ranks.map(|rank| left.word_of_rank(rank));
@@ -280,7 +239,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 }
             }
             for slot in i + 1..j {
-                self.supplies.bin.subtree(parent.child(slot));
+                self.supplies.bin.leaf(parent.child(slot));
             }
             self.supplies.bin.node(parent.child(j));
             self.supplies.bin.node(parent.child(i));

@@ -155,18 +155,33 @@ impl Trail {
         None
     }
 
-    /// Brings the gaps above the leaf's parent up to date, which has several new ones.
+    /// What the largest gap of the leaf's parent will be when some of its children, bit `i` for child `i`, have gaps of `gap`
+    /// at the most. Nobody asks for that of a root.
+    ///
+    /// # Safety
+    /// As for [`Trail::link`]; the parent is as it was.
+    #[inline(always)]
+    pub(super) unsafe fn parent_gap_after<S: Search>(
+        &self,
+        search: S,
+        changed: u32,
+        gap: usize,
+    ) -> usize {
+        if self.height == 2 {
+            return 0;
+        }
+        // SAFETY: the caller's promise.
+        search.max_gap_with(unsafe { self.step(1) }.0, (changed, gap), usize::MAX)
+    }
+
+    /// Brings the gaps above the leaf's parent up to date, of which the largest is `gap` now.
     ///
     /// # Safety
     /// As for [`Trail::link`].
-    pub(super) unsafe fn raise_parent<S: Search>(&self, search: S) {
+    #[inline(always)]
+    pub(super) unsafe fn settle_parent_gap<S: Search>(&self, search: S, gap: usize) {
         if self.height > 2 {
             // SAFETY: the caller's promise.
-            let (above, slot) = unsafe { self.step(2) };
-            // The parent may be new: not the one on the way.
-            // SAFETY: as above.
-            let gap = search.max_gap(unsafe { above.child(slot).as_inner() }, usize::MAX);
-            // SAFETY: as above.
             unsafe { self.raise_gap(search, 2, gap) }
         }
     }

@@ -1,12 +1,14 @@
 //! A leaf changed by vectors of 64 bytes: four loads, five masked loads, four stores.
 
 use super::Avx512;
+use super::splice::splice_lines;
 use crate::layout::{LEAF_CELLS, LEAF_SLOTS, NARROW};
 use crate::node::change::{Change, Run, Way, change_scalar};
-use crate::node::inner::Inner;
+use crate::node::inner::{Inner, Item, Splice};
 use crate::node::leaf::{Body, Leaf};
 use core::arch::x86_64::*;
 use core::hint::cold_path;
+use core::ptr::NonNull;
 
 // Bounds lie in the first two lines, words in the last three. The count of references comes along with the last line: it is
 // one, since only a leaf that is not shared is changed.
@@ -15,14 +17,37 @@ const _: () = assert!(8 * (LEAF_CELLS - NARROW.full / NARROW.entry) >= 64);
 
 impl Way for Avx512 {
     #[inline(always)]
-    unsafe fn change(self, change: &Change, from: *const Leaf, to: *mut Leaf, copy: *mut ()) {
+    unsafe fn change(
+        self,
+        change: &Change,
+        sources: (*const Leaf, *const Leaf),
+        to: *mut Leaf,
+        copy: *mut (),
+    ) {
         // SAFETY: the caller's promise, and the processor has them.
         unsafe {
-            if (*from).body().is_wide() {
-                change_scalar(change, from, to, copy)
+            if (*sources.0).body().is_wide() {
+                change_scalar(change, sources, to, copy)
             } else {
-                change_narrow(change, from, to, copy)
+                change_narrow(change, sources, to, copy)
             }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn splice(self, from: &Inner, to: NonNull<Inner>, end: usize, splice: Splice) {
+        // SAFETY: the caller's promise, and the processor has them.
+        unsafe { splice_lines(from, to.as_ptr(), end, splice) }
+    }
+
+    #[inline(always)]
+    unsafe fn insert(self, inner: &Inner, slot: usize, pair: [Item; 2]) {
+        let splice = Splice { gone: slot..slot + 1, items: &pair };
+        // SAFETY: the caller's promise, and the processor has them; all of a node may be written through a reference to it. One
+        // that is not full ends where its last child does.
+        unsafe {
+            let end = inner.seps().bounds[inner.seps().len() - 1];
+            splice_lines(inner, (&raw const *inner).cast_mut(), end, splice);
         }
     }
 
@@ -39,15 +64,9 @@ impl Way for Avx512 {
     }
 
     #[inline(always)]
-    fn max_gap(self, inner: &Inner, _: usize) -> usize {
+    fn max_gap_with(self, inner: &Inner, (changed, gap): (u32, usize), _: usize) -> usize {
         // SAFETY: the processor has them.
-        unsafe { max_gap(inner, 0, 0) }
-    }
-
-    #[inline(always)]
-    fn max_gap_with(self, inner: &Inner, (slot, gap): (usize, usize), _: usize) -> usize {
-        // SAFETY: the processor has them.
-        unsafe { max_gap(inner, 1 << slot, gap) }
+        unsafe { max_gap(inner, changed, gap) }
     }
 }
 
@@ -55,20 +74,25 @@ impl Way for Avx512 {
 /// As for [`Way::change`]; the leaf is narrow, and the processor has AVX-512.
 // Without the attribute for vectors, which would keep it from being inlined always; where it is inlined there are some.
 #[inline(always)]
-unsafe fn change_narrow(change: &Change, from: *const Leaf, to: *mut Leaf, copy: *mut ()) {
+unsafe fn change_narrow(
+    change: &Change,
+    (from, other): (*const Leaf, *const Leaf),
+    to: *mut Leaf,
+    copy: *mut (),
+) {
     let Change { len, mask, count, bounds, words, new: [first, second], word, rank, splits } =
         *change;
-    let at = from.cast::<u8>();
+    let (at, other) = (from.cast::<u8>(), other.cast::<u8>());
     let bits = |run: usize, at: usize| ((1u64 << run) - 1) << at;
     let shifted = |run: Run, size: usize| {
-        at.wrapping_offset(size as isize * (run.old as isize - run.new as isize))
+        other.wrapping_offset(size as isize * (run.old as isize - run.new as isize))
     };
     // Lanes of 32 bits in the first two lines, and cells of the last three, that come from elsewhere; and those
     // that are new.
     let (bound_at, word_at) = (shifted(bounds, 4), shifted(words, 8));
     let (bounds, words) = (bits(bounds.len, bounds.new), bits(words.len, words.new));
-    // SAFETY: the lines lie in the leaf, and so do the lanes that the masks select; `to` is the caller's, and as
-    // long as `from`.
+    // SAFETY: the lines lie in the leaf, and the lanes that the masks select in the other; `to` is the caller's, and as
+    // long as they are.
     unsafe {
         // Macros, since a closure would have no vectors to be compiled with.
         macro_rules! bound {
