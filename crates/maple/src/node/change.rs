@@ -91,6 +91,22 @@ pub(crate) trait Way: Copy {
         unsafe { change_scalar(change, (from, other), to, copy) }
     }
 
+    /// The same as a call: for what is done seldom, and for functions that may not use vectors themselves.
+    ///
+    /// # Safety
+    /// As for [`Way::change`].
+    #[inline(always)]
+    unsafe fn change_apart(
+        self,
+        change: &Change,
+        sources: (*const Leaf, *const Leaf),
+        to: *mut Leaf,
+        copy: *mut (),
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { change_apart(change, sources, to, copy) }
+    }
+
     /// Makes an inner node in `to`: another, which ends at `end`, in which others take the place of some neighbours. There is
     /// room for them.
     ///
@@ -157,6 +173,21 @@ pub(super) unsafe fn change_scalar(
         }
         change.put(body, copy)
     }
+}
+
+/// Without vectors, as a call.
+///
+/// # Safety
+/// As for [`Way::change`].
+#[inline(never)]
+unsafe fn change_apart(
+    change: &Change,
+    sources: (*const Leaf, *const Leaf),
+    to: *mut Leaf,
+    copy: *mut (),
+) {
+    // SAFETY: the caller's promise.
+    unsafe { change_scalar(change, sources, to, copy) }
 }
 
 impl Change {

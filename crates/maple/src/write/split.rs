@@ -72,17 +72,23 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let gaps = [gap(low, (min, end), below), gap(!low, (end, max), !below)];
         // SAFETY: the blocks are ours; the owner of a leaf changed in place is alone, and `body` is not used any more.
         unsafe {
-            search.change(&Change::rest(body, at), (old, old), right, ptr::null_mut());
-            let first =
-                if below { edit.change(body).of_first(body, at) } else { Change::first(body, at) };
-            search.change(&first, (old, old), left, copy);
+            search.change_apart(&Change::rest(body, at), (old, old), right, ptr::null_mut());
+            if below {
+                let own = edit.change(body).of_first(body, at);
+                search.change_apart(&own, (old, old), left, copy);
+            } else if in_place {
+                (*left).body_mut().truncate(at);
+            } else {
+                let first = Change::first(body, at);
+                search.change_apart(&first, (old, old), left, ptr::null_mut());
+            }
             if !below {
                 let own = edit.within((*right).body(), at);
                 debug_assert!(
                     own.fit((*right).body(), true) == Fit::Fits,
                     "half of it is too much"
                 );
-                search.change(&own.change((*right).body()), (right, right), right, copy);
+                search.change_apart(&own.change((*right).body()), (right, right), right, copy);
             }
         }
         let pair = [(end, Link::to_leaf(left), gaps[0]), (max, Link::to_leaf(right), gaps[1])];

@@ -212,12 +212,12 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let above = unsafe {
             let above = trail.parent_gap_after(search, changed, before.max(behind));
             let base = if a > 0 { from } else { to };
-            search.change(&change, (base, to), block, ptr::null_mut());
+            search.change_apart(&change, (base, to), block, ptr::null_mut());
             let mut items = [(last, link, before), (max, link, behind)];
             let gone = i..j + 1;
             if two {
                 let other = self.supplies.nodes.take_leaf_block().as_ptr();
-                search.change(&Change::rest(right, b), (to, to), other, ptr::null_mut());
+                search.change_apart(&Change::rest(right, b), (to, to), other, ptr::null_mut());
                 items[1].1 = Link::to_leaf(other);
                 search.splice(parent, node, end, Splice { gone, items: &items });
             } else {

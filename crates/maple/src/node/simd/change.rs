@@ -35,6 +35,18 @@ impl Way for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn change_apart(
+        self,
+        change: &Change,
+        sources: (*const Leaf, *const Leaf),
+        to: *mut Leaf,
+        copy: *mut (),
+    ) {
+        // SAFETY: the caller's promise, and the processor has them.
+        unsafe { change_apart(self, change, sources, to, copy) }
+    }
+
+    #[inline(always)]
     unsafe fn splice(self, from: &Inner, to: NonNull<Inner>, end: usize, splice: Splice) {
         // SAFETY: the caller's promise, and the processor has them.
         unsafe { splice_lines(from, to.as_ptr(), end, splice) }
@@ -46,7 +58,11 @@ impl Way for Avx512 {
         // SAFETY: the caller's promise, and the processor has them; all of a node may be written through a reference to it. One
         // that is not full ends where its last child does.
         unsafe {
-            let end = inner.seps().bounds[inner.seps().len() - 1];
+            let len = inner.seps().len();
+            if slot + 1 == len {
+                return inner.insert(slot, pair);
+            }
+            let end = inner.seps().bounds[len - 1];
             splice_lines(inner, (&raw const *inner).cast_mut(), end, splice);
         }
     }
@@ -68,6 +84,21 @@ impl Way for Avx512 {
         // SAFETY: the processor has them.
         unsafe { max_gap(inner, changed, gap) }
     }
+}
+
+/// # Safety
+/// As for [`Way::change`]; the processor has AVX-512.
+#[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
+#[inline(never)]
+unsafe fn change_apart(
+    way: Avx512,
+    change: &Change,
+    sources: (*const Leaf, *const Leaf),
+    to: *mut Leaf,
+    copy: *mut (),
+) {
+    // SAFETY: the caller's promise.
+    unsafe { way.change(change, sources, to, copy) }
 }
 
 /// # Safety
