@@ -30,7 +30,7 @@ pub(crate) use change::{Bound, Change, Run, words};
 pub(crate) use edit::{Edit, Fit};
 #[cfg(not(loom))]
 pub(crate) use few::copy_up;
-pub(crate) use inner::{Inner, Splice};
+pub(crate) use inner::{Inner, Item, Splice};
 pub(crate) use leaf::{Body, Leaf, Slot};
 pub(crate) use load::{Job, Search, load, run};
 pub(crate) use pack::{Slots, cut, pack};

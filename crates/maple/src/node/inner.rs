@@ -168,7 +168,7 @@ impl Inner {
         // SAFETY: the caller's promise.
         let (to, from) = unsafe { (self.seps_mut(), other.seps()) };
         let rest = from.len() - gone.end;
-        debug_assert!(!items.is_empty() && behind + rest <= INNER_SLOTS);
+        debug_assert!((1..=INNER_SLOTS).contains(&(behind + rest)));
         to.len = (behind + rest) as u8;
         let last = usize::from(to.len) - 1;
         // SAFETY: the caller's promise; so many are there. The end of the last child of a full node is not stored.

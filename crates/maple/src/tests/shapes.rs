@@ -206,6 +206,34 @@ fn one_store_over_everything() {
 }
 
 #[test]
+fn a_hole_over_leaves_of_one_parent_or_two() {
+    // Wherever it begins: so its ends lie in one parent, in neighbours, and in what is neither.
+    let n = if cfg!(miri) { 60 } else { 400 };
+    let step = if cfg!(miri) { 17 } else { 1 };
+    for exclusive in [false, true] {
+        let mut cells = Cells::new(2 * n);
+        let mut tree = super::Tree::<grace::Epoch>::new_in();
+        for i in 0..n {
+            tree.store_range(cells.range(2 * i, 2 * i), Owned::new(i as u64)).unwrap();
+            cells.set(2 * i, 2 * i, Some(i as u64));
+        }
+        for (from, len) in (0..n).step_by(step).flat_map(|from| [(from, 16), (from, 40)]) {
+            let (first, last) = (2 * from, (2 * (from + len) + from % 2).min(2 * n - 1));
+            let before = cells.clone();
+            let mut writer = if exclusive { tree.get_mut() } else { tree.lock() };
+            writer.erase_range(cells.range(first, last)).unwrap();
+            cells.set(first, last, None);
+            check(&mut writer, &cells);
+            for i in (from..n).take_while(|i| 2 * i <= last) {
+                writer.store_range(before.range(2 * i, 2 * i), Owned::new(i as u64)).unwrap();
+            }
+            cells = before;
+            check(&mut writer, &cells);
+        }
+    }
+}
+
+#[test]
 fn gaps_too_small_are_not_visited() {
     // Many holes of one index, a few of two: the search finds those of two in the order of the height.
     let mut tree = MapleTree::<u32>::new();

@@ -1,15 +1,15 @@
-//! A hole over several leaves of one parent.
+//! A hole over several leaves of one parent, or of two that are neighbours.
 //!
 //! What stays is the beginning of the first leaf and the end of the last. If both fit into one leaf, they become one, with
 //! the hole between them; else the first gets the hole at its end, and the separator between the two moves. The leaves
 //! between them go, and so does that which nothing stays of. All of it is one new parent, put in place of the old one
-//! by one store, for an exclusive owner too.
+//! by one store, for an exclusive owner too; where there are two, both are new, and the parent of both.
 //!
-//! Left to the plan: leaves of several parents, duplicates' nodes, wide leaves, a parent left with too few children, nothing
+//! Left to the plan: leaves of parents further apart, duplicates' nodes, wide leaves, a parent left with too few children, nothing
 //! that stays. Leaves whose bounds mean different things stay two.
 //!
-//! Cost: a walk and two searches in leaves, one or two new leaves and a new parent (ten to fourteen cache lines), one release
-//! store, a few words for the grace period.
+//! Cost: a walk and two searches in leaves, one or two new leaves and a new parent (ten to fourteen cache lines; twelve more for two
+//! parents), one release store, a few words for the grace period.
 
 use super::fast::Fast;
 use super::trail::Trail;
@@ -17,13 +17,14 @@ use super::{Need, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::layout::INNER_MIN;
-use crate::node::{Body, Bound, Change, Leaf, Link, Search, Splice};
+use crate::node::{Body, Bound, Change, Inner, Item, Leaf, Link, Search, Splice};
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
 /// Either end of it.
 struct Ends<'n> {
-    /// The slots of the parent.
+    /// The parents of the first leaf and the last: the same one, or neighbours; and the slots there.
+    parents: [&'n Inner; 2],
     i: usize,
     j: usize,
     /// How many slots of the first leaf stay.
@@ -38,6 +39,8 @@ struct Ends<'n> {
     /// What both leaves, and those between them, cover.
     min: usize,
     max: usize,
+    /// The last index of the last leaf's parent.
+    top: usize,
 }
 
 /// What goes and what stays.
@@ -53,12 +56,34 @@ fn ends<'n, S: Search>(
     let (parent, mut i) = unsafe { trail.step(1) };
     // SAFETY: as above.
     let (seps, low, high) = unsafe { (parent.seps(), trail.min(1), trail.max(1)) };
-    if last > high {
+    // The parent of the last leaf: the same, or the next.
+    let (other, behind, top) = if last <= high {
+        (parent, seps, high)
+    } else {
+        if trail.height == 2 {
+            return None;
+        }
+        // SAFETY: as above. The parents' parent is this tree's own.
+        let (other, top) = unsafe {
+            let (above, at) = trail.step(2);
+            if at + 1 >= above.seps().len() {
+                return None;
+            }
+            (above.child(at + 1), above.seps().end(at + 1, trail.max(2)))
+        };
+        // SAFETY: as above.
+        if last > top || (check && unsafe { other.refs() }.shared()) {
+            return None;
+        }
+        // SAFETY: as above.
+        unsafe { (other.as_inner(), other.as_inner().seps(), top) }
+    };
+    let mut j = search.inner(behind, last);
+    if ptr::eq(other, parent) && j == i {
         return None;
     }
-    let mut j = search.inner(seps, last);
-    // The parent is ours alone, so counts are asked for from the root down.
-    let own = |slot: usize| {
+    // The parents are ours alone, so counts are asked for from the root down.
+    let own = |parent: &'n Inner, slot: usize| {
         // SAFETY: as above.
         unsafe {
             let leaf = parent.child(slot).as_leaf();
@@ -68,13 +93,10 @@ fn ends<'n, S: Search>(
     };
     // SAFETY: as above.
     let body = |leaf: &'n Leaf| unsafe { leaf.body() };
-    if j == i {
-        return None;
-    }
     // All of the last, and of those between the count of parents.
-    parent.child(j).prefetch();
-    (i + 1..j).for_each(|slot| parent.child(slot).prefetch_refs());
-    let (mut left, mut right) = (own(i)?, own(j)?);
+    other.child(j).prefetch();
+    between([parent, other], (i, j)).for_each(Link::prefetch_refs);
+    let (mut left, mut right) = (own(parent, i)?, own(other, j)?);
     let (mut min, one) = (seps.start(i, low), body(left));
     let start = one.start(slot, min);
     let mut a = slot;
@@ -89,14 +111,14 @@ fn ends<'n, S: Search>(
         }
     } else if first > 0 {
         // The hole may go on in the leaf before, if that is the parent's, too.
-        let before = own(i.checked_sub(1)?)?;
+        let before = own(parent, i.checked_sub(1)?)?;
         if body(before).ends_with_hole() {
             (i, left) = (i - 1, before);
             (min, a) = (seps.start(i, low), body(left).len() - 1);
             first = body(left).start(a, min);
         }
     }
-    let (mut max, one) = (seps.end(j, high), body(right));
+    let (mut max, one) = (behind.end(j, top), body(right));
     let slot = search.leaf(one, last);
     let end = one.end(slot, max);
     let mut b = slot + 1;
@@ -111,14 +133,31 @@ fn ends<'n, S: Search>(
         }
     } else if last < usize::MAX {
         // As on the left.
-        let after = (j + 1 < seps.len()).then_some(j + 1).and_then(own)?;
+        if j + 1 == behind.len() {
+            return None;
+        }
+        let after = own(other, j + 1)?;
         if body(after).is_hole(0) {
             (j, right, b) = (j + 1, after, 1);
-            max = seps.end(j, high);
+            max = behind.end(j, top);
             last = body(right).end(0, max);
         }
     }
-    Some(Ends { i, j, left, a, right, b, first, last, min, max })
+    let parents = [parent, other];
+    Some(Ends { parents, i, j, left, a, right, b, first, last, min, max, top })
+}
+
+/// The leaves between the first and the last.
+fn between<'n>(
+    [parent, other]: [&'n Inner; 2],
+    (i, j): (usize, usize),
+) -> impl Iterator<Item = Link> + 'n {
+    let one = ptr::eq(parent, other);
+    // SAFETY: the writer's right.
+    let end = if one { j } else { unsafe { parent.seps() }.len() };
+    let more = if one { 0 } else { j };
+    let behind = (0..more).map(|slot| other.child(slot));
+    (i + 1..end).map(|slot| parent.child(slot)).chain(behind)
 }
 
 /// One new leaf: the first slots of one, the hole, and the last slots of another; `None` if it does not fit, or the two have not
@@ -168,11 +207,13 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// Makes the hole.
     #[inline(always)]
     fn sweep<S: Search>(&mut self, search: S, trail: &Trail, ends: &Ends) -> Fast {
-        let &Ends { i, j, left: from, a, right: to, b, first, last, min, max } = ends;
-        // SAFETY: the promise of `Target::new`; there are inner nodes.
-        let ((parent, _), left, right) = unsafe { (trail.step(1), from.body(), to.body()) };
+        let &Ends { parents: [parent, other], i, j, left: from, a, right: to, b, .. } = ends;
+        let &Ends { first, last, min, max, top, .. } = ends;
+        // SAFETY: the promise of `Target::new`.
+        let (left, right) = unsafe { (from.body(), to.body()) };
         // SAFETY: as above.
-        let (len, end) = unsafe { (parent.seps().len(), trail.max(1)) };
+        let lens = unsafe { [parent.seps().len(), other.seps().len()] };
+        let is_one = ptr::eq(parent, other);
         let hole = (first, last);
         let stays = b < right.len();
         // One leaf for all that stays, or two.
@@ -184,52 +225,52 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             },
             None => return Fast::Other,
         };
-        let children = len - (j - i) + usize::from(two);
-        if children < if trail.height == 2 { 2 } else { INNER_MIN } {
+        let enough = if is_one {
+            lens[0] - (j - i) + usize::from(two) >= if trail.height == 2 { 2 } else { INNER_MIN }
+        } else {
+            i + 1 >= INNER_MIN && lens[1] - (j + 1) + usize::from(two) >= INNER_MIN
+        };
+        if !enough {
             return Fast::Other;
         }
-        let need = Need { leaves: 1 + usize::from(two), inners: 1 };
+        let need = Need { leaves: 1 + usize::from(two), inners: if is_one { 1 } else { 3 } };
         if self.supplies.nodes.fill(need).is_err() {
             return Fast::OutOfMemory;
         }
         // Nothing fails from here on.
         // What stays has no longer hole than its leaf had, and the new one is seldom shorter: but who wants to know that guesses.
         let length = last - first + 1;
-        let rest = |slot: usize, body: &Body, holes: u32, ends: (usize, usize), least: usize| {
-            if !S::MEASURES && parent.gap(slot) <= least {
+        let rest = |most: usize, body: &Body, holes: u32, ends: (usize, usize), least: usize| {
+            if !S::MEASURES && most <= least {
                 return least;
             }
             search.gap(body, body.holes() & holes, ends, usize::MAX).max(least)
         };
-        let before = rest(i, left, (1 << a) - 1, (min, first), length);
-        let behind = rest(j, right, u32::MAX << b, (last, max), if two { 0 } else { before });
-        let changed = (1u32 << (j + 1)) - (1 << i);
+        let before = rest(parent.gap(i), left, (1 << a) - 1, (min, first), length);
+        let least = if two { 0 } else { before };
+        let behind = rest(other.gap(j), right, u32::MAX << b, (last, max), least);
         let block = self.supplies.nodes.take_leaf_block().as_ptr();
-        let link = Link::to_leaf(block);
-        let node = self.supplies.nodes.take_inner_block();
         let (from, to) = (ptr::from_ref(from), ptr::from_ref(to));
+        let mut items = [(last, Link::to_leaf(block), before), (max, Link::to_leaf(block), behind)];
         // SAFETY: the blocks are ours alone; what they are made of does not change.
-        let above = unsafe {
-            let above = trail.parent_gap_after(search, changed, before.max(behind));
+        unsafe {
             let base = if a > 0 { from } else { to };
             search.change_apart(&change, (base, to), block, ptr::null_mut());
-            let mut items = [(last, link, before), (max, link, behind)];
-            let gone = i..j + 1;
             if two {
-                let other = self.supplies.nodes.take_leaf_block().as_ptr();
-                search.change_apart(&Change::rest(right, b), (to, to), other, ptr::null_mut());
-                items[1].1 = Link::to_leaf(other);
-                search.splice(parent, node, end, Splice { gone, items: &items });
-            } else {
-                search.splice(parent, node, end, Splice { gone, items: &items[1..] });
+                let rest = self.supplies.nodes.take_leaf_block().as_ptr();
+                search.change_apart(&Change::rest(right, b), (to, to), rest, ptr::null_mut());
+                items[1].1 = Link::to_leaf(rest);
             }
-            above
-        };
+        }
+        let items = &items[usize::from(!two)..];
         self.supplies.drop_spare();
-        let old = self.publish_parent(trail, node);
+        if is_one {
+            self.sweep_one(search, trail, Splice { gone: i..j + 1, items }, top);
+        } else {
+            self.sweep_two(search, trail, [parent, other], (i, j), items, top);
+        }
         // SAFETY: the promise of `Target::new`. What goes left the tree, and is still there; nodes before what hangs on them.
         unsafe {
-            trail.settle_parent_gap(search, above);
             if E::NEEDS_DROP {
                 let ranks = left.rank(a)..left.count();
                 let gone = ranks.map(|rank| left.word_of_rank(rank));
@@ -238,13 +279,78 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                     self.supplies.bin.entry(raw);
                 }
             }
-            for slot in i + 1..j {
-                self.supplies.bin.leaf(parent.child(slot));
+            for leaf in between([parent, other], (i, j)) {
+                self.supplies.bin.leaf(leaf);
             }
-            self.supplies.bin.node(parent.child(j));
+            self.supplies.bin.node(other.child(j));
             self.supplies.bin.node(parent.child(i));
-            self.supplies.bin.node(old);
+            let links = (trail.link(1), if is_one { None } else { Some(trail.link(2)) });
+            self.supplies.bin.node(links.0);
+            if let Some(above) = links.1 {
+                let (inner, at) = trail.step(2);
+                self.supplies.bin.node(inner.child(at + 1));
+                self.supplies.bin.node(above);
+            }
         }
         Fast::Done
+    }
+
+    /// Puts new leaves in place of some, of one parent, which ends at `top`.
+    #[inline(always)]
+    fn sweep_one<S: Search>(&mut self, search: S, trail: &Trail, splice: Splice, top: usize) {
+        let node = self.supplies.nodes.take_inner_block();
+        let changed = (1u32 << splice.gone.end) - (1 << splice.gone.start);
+        let gap = splice.items.iter().map(|item| item.2).max().unwrap_or(0);
+        // SAFETY: the promise of `Target::new`; the block is ours.
+        unsafe {
+            let above = trail.parent_gap_after(search, changed, gap);
+            search.splice(trail.step(1).0, node, top, splice);
+            self.publish_parent(trail, node);
+            trail.settle_parent_gap(search, above);
+        }
+    }
+
+    /// Puts new leaves in place of some, the last ones of one parent and the first ones of the next, which ends at `top`. The
+    /// separator of the two moves, so their parent is new, too.
+    #[cold]
+    #[inline(never)]
+    fn sweep_two<S: Search>(
+        &mut self,
+        search: S,
+        trail: &Trail,
+        [parent, other]: [&Inner; 2],
+        (i, j): (usize, usize),
+        items: &[Item],
+        top: usize,
+    ) {
+        let nodes = [(); 3].map(|()| self.supplies.nodes.take_inner_block());
+        let (first, second) = items.split_at(1);
+        let (end, gap) = (first[0].0, |items: &[Item]| items.first().map_or(0, |item| item.2));
+        // SAFETY: the promise of `Target::new`; the blocks are ours alone.
+        unsafe {
+            let gaps = [
+                search.max_gap_with(parent, (u32::MAX << i, gap(first)), usize::MAX),
+                search.max_gap_with(other, ((2 << j) - 1, gap(second)), usize::MAX),
+            ];
+            search.splice(
+                parent,
+                nodes[0],
+                end,
+                Splice { gone: i..parent.seps().len(), items: first },
+            );
+            search.splice(other, nodes[1], top, Splice { gone: 0..j + 1, items: second });
+            let (above, at) = trail.step(2);
+            let pair = [
+                (end, Link::inner(nodes[0], 1), gaps[0]),
+                (top, Link::inner(nodes[1], 1), gaps[1]),
+            ];
+            let largest = search.max_gap_with(above, (3 << at, gaps[0].max(gaps[1])), usize::MAX);
+            let splice = Splice { gone: at..at + 2, items: &pair };
+            search.splice(above, nodes[2], trail.max(2), splice);
+            self.publish_inner(trail, nodes[2], 2);
+            if trail.height > 3 {
+                trail.raise_gap(search, 3, largest);
+            }
+        }
     }
 }

@@ -37,7 +37,7 @@ pub(super) unsafe fn splice_lines(from: &Inner, to: *mut Inner, end: usize, spli
     // SAFETY: the caller's promise.
     let rest = unsafe { from.seps() }.len() - gone.end;
     let len = behind + rest;
-    debug_assert!(!items.is_empty() && len <= INNER_SLOTS);
+    debug_assert!((1..=INNER_SLOTS).contains(&len));
     let moved = Moved {
         low: (1 << at) - 1,
         high: ((1 << rest) - 1) << behind,

@@ -1,11 +1,14 @@
 //! All kinds of vectors against none.
 
 use super::*;
-use crate::node::inner::Inner;
-use crate::node::leaf::{Slot, word};
+use crate::node::Link;
+use crate::node::change::{Bound, Change};
+use crate::node::inner::{Inner, Item, Splice};
+use crate::node::leaf::{Leaf, Slot, word};
 use crate::node::pack::{is_packable, pack};
 use crate::node::search::{inner_scalar, leaf_scalar};
 use crate::node::unpack::Unpacked;
+use core::ptr::NonNull;
 use std::vec::Vec;
 
 /// What a job finds in a leaf, or an inner node, for some indices.
@@ -283,4 +286,154 @@ fn all_vectors_find_the_largest_gap() {
             assert_eq!(vectors.run(Largest(inner, slot, gap)), expected);
         }
     }
+}
+
+/// An inner node with others in place of some of its children, by vectors and without; aside, and where it is.
+#[test]
+fn all_vectors_splice_the_same() {
+    struct Made<'a>(&'a Inner, NonNull<Inner>, usize, Splice<'a>);
+    impl Job for Made<'_> {
+        type Out = ();
+
+        #[inline(always)]
+        fn run<S: Search>(self, search: S) {
+            let Made(from, to, end, splice) = self;
+            // SAFETY: the places are the test's.
+            unsafe { search.splice(from, to, end, splice) }
+        }
+    }
+    struct Inserted<'a>(&'a Inner, usize, [Item; 2]);
+    impl Job for Inserted<'_> {
+        type Out = ();
+
+        #[inline(always)]
+        fn run<S: Search>(self, search: S) {
+            // SAFETY: as above.
+            unsafe { search.insert(self.0, self.1, self.2) }
+        }
+    }
+    fn seen(inner: &Inner) -> (Vec<usize>, usize, bool, Vec<(usize, usize)>) {
+        // SAFETY: as above.
+        let seps = unsafe { inner.seps() };
+        let children = (0..INNER_SLOTS).map(|slot| {
+            (inner.child(slot).tagged().map_or(0, |link| link.addr().get()), inner.gap(slot))
+        });
+        (seps.bounds.to_vec(), seps.len(), seps.refs.shared(), children.collect())
+    }
+    let item = |i: usize, end: usize| {
+        let link = NonNull::new(core::ptr::without_provenance_mut(64 * (i + 1)));
+        (end, link.map_or(Link::NULL, Link::from_tagged), 7 * i + 1)
+    };
+    let mut places = [const { core::mem::MaybeUninit::<Inner>::uninit() }; 3];
+    let [from, scalar, vector] =
+        places.each_mut().map(|place| NonNull::from(place).cast::<Inner>());
+    // SAFETY: memory for nodes, which have nothing to drop.
+    let [node, expected, found] = unsafe { [from.as_ref(), scalar.as_ref(), vector.as_ref()] };
+    let Some(vectors) = Vectors::get() else { return };
+    for len in 1..=INNER_SLOTS {
+        for (end, (first, last)) in [1000 * len - 1, usize::MAX]
+            .into_iter()
+            .flat_map(|end| (0..len).flat_map(move |a| (a..=len).map(move |b| (end, (a, b)))))
+        {
+            let fill = || {
+                // SAFETY: as above.
+                unsafe {
+                    Inner::make(from);
+                    for i in 0..len {
+                        let (_, link, gap) = item(i, 0);
+                        node.push(if i + 1 == len { end } else { 1000 * (i + 1) - 1 }, link, gap);
+                    }
+                }
+            };
+            fill();
+            let before = seen(node);
+            let start = 1000 * first;
+            let bound = if last == len { end } else { (1000 * last).max(start + 300) - 1 };
+            let items = [item(30, start + 99), item(31, bound)];
+            for items in [&items[..0], &items[1..], &items] {
+                let left = len - (last - first) + items.len();
+                if !(1..=INNER_SLOTS).contains(&left) || (items.is_empty() && last == len) {
+                    continue;
+                }
+                let splice = Splice { gone: first..last, items };
+                Made(node, scalar, end, splice.clone()).run(Scalar);
+                vectors.run(Made(node, vector, end, splice));
+                assert_eq!(seen(found), seen(expected), "{first}..{last} of {len}");
+                assert!(seen(node) == before, "the node itself has changed");
+            }
+            if last == first + 1 && len < INNER_SLOTS {
+                Inserted(node, first, items).run(Scalar);
+                let expected = seen(node);
+                fill();
+                vectors.run(Inserted(node, first, items));
+                assert_eq!(seen(node), expected, "{first} of {len}");
+            }
+        }
+    }
+}
+
+/// A leaf of the first slots of one and the last of another, by vectors and without.
+#[test]
+fn all_vectors_join_the_same() {
+    struct Joined<'a>(&'a Change, [*const Leaf; 2], *mut Leaf, bool);
+    impl Job for Joined<'_> {
+        type Out = ();
+
+        #[inline(always)]
+        fn run<S: Search>(self, search: S) {
+            let Joined(change, [from, other], to, apart) = self;
+            // SAFETY: the leaves are the test's.
+            unsafe {
+                if apart {
+                    search.change_apart(change, (from, other), to, core::ptr::null_mut())
+                } else {
+                    search.change(change, (from, other), to, core::ptr::null_mut())
+                }
+            }
+        }
+    }
+    let leaf = |n: usize, first: usize, at: usize| {
+        let slots = (0..n).map(|i| Slot {
+            end: (at + i + 1) * 0x1000 - 1,
+            word: word((i + first) % 2 * (at + i + 1)),
+        });
+        Leaf::new(pack(&slots.collect::<Vec<_>>()))
+    };
+    let seen = |leaf: &Leaf, max: usize| {
+        // SAFETY: as above.
+        let body = unsafe { leaf.body() };
+        assert!(body.is_within_room());
+        (0..body.len()).map(|slot| body.slot(slot, max)).collect::<Vec<_>>()
+    };
+    let Some(vectors) = Vectors::get() else { return };
+    let mut joined = 0;
+    for (n, m, first) in (2..28).flat_map(|n| (2..28).flat_map(move |m| [(n, m, 0), (n, m, 1)])) {
+        let (left, right) = (leaf(n, first, 0), leaf(m, first, 100));
+        // SAFETY: as above.
+        let (one, two) = unsafe { (left.body(), right.body()) };
+        if one.is_wide() || !two.has_form_of(one) {
+            continue;
+        }
+        for (a, b) in (1..n).flat_map(|a| (0..m).map(move |b| (a, b))) {
+            let bound = |slot, end| Bound { is: true, slot, value: one.encode(end) };
+            let new = [bound(a - 1, a * 0x1000 - 1), bound(a, (100 + b) * 0x1000 - 1)];
+            let change = Change::of_parts((one, a), 1, (two, b), new);
+            if !change.fits_narrow() {
+                continue;
+            }
+            let max = (100 + m) * 0x1000 - 1;
+            let mut expected: Vec<Slot> = (0..a).map(|slot| one.slot(slot, max)).collect();
+            expected.push(Slot { end: (100 + b) * 0x1000 - 1, word: word(0) });
+            expected.extend((b..m).map(|slot| two.slot(slot, max)));
+            let leaves = [&raw const left, &raw const right];
+            for apart in [false, true] {
+                let mut made = [(); 2].map(|()| Leaf::new(Body::EMPTY));
+                Joined(&change, leaves, &raw mut made[0], apart).run(Scalar);
+                vectors.run(Joined(&change, leaves, &raw mut made[1], apart));
+                made.iter().for_each(|leaf| assert_eq!(seen(leaf, max), expected, "{a} {b}"));
+            }
+            joined += 1;
+        }
+    }
+    assert!(joined > 10_000, "{joined}");
 }
