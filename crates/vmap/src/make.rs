@@ -1,12 +1,11 @@
 //! How an area is made, and how somebody gets it to himself to unmap it.
 
-use crate::area::{Area, Ours, State, What};
+use crate::area::{Area, Ours, Record, State, What};
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::vmap::{PAGE, Vmap};
 use grace::Concurrent;
 use machine::{Access, Machine, PageSize, VirtAddr, VirtRange};
-use maple::Counted;
 use paging::Format;
 
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
@@ -18,7 +17,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         {
             return Ok(area);
         }
-        let record = Counted::new(Area::new(None))?;
+        let record = Record::aligned(Area::new(None))?;
         self.take_new(bytes, align, record, true).map_err(|(error, _)| error)
     }
 
@@ -28,9 +27,9 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         &self,
         bytes: u64,
         align: PageSize,
-        mut record: Counted<Area>,
+        mut record: Record,
         urgent: bool,
-    ) -> Result<Ours, (Error, Counted<Area>)> {
+    ) -> Result<Ours, (Error, Record)> {
         if self.zones.iter().all(|zone| zone.range().len() < bytes) {
             return Err((Error::NoSpace(bytes), record));
         }

@@ -1,6 +1,6 @@
 //! `vm_map_ram` and `vm_unmap_ram`: maps that are small and do not live long.
 
-use crate::area::{Area, Made, Ours, State, What};
+use crate::area::{Area, Made, Ours, Record, State, What};
 use crate::block::{self, BYTES, Bits, MOST, PAGES};
 use crate::error::{Culprit, Error};
 use crate::mutant::{self, Mutant};
@@ -8,7 +8,7 @@ use crate::vmap::{PAGE, Vmap};
 use core::panic::Location;
 use grace::Concurrent;
 use machine::{Access, Frame, Machine, PageSize, VirtAddr, VirtRange};
-use maple::{Counted, try_box};
+use maple::try_box;
 use paging::{Attrs, Format, Leaf};
 
 /// As many blocks that nobody has are adopted at most, before one is made.
@@ -128,7 +128,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
 
     /// A block, of addresses that nobody has to be interrupted for.
     fn new_block(&self, caller: Caller) -> Result<Ours, Error> {
-        let record = Counted::new(Area::new(Some(try_box(Bits::new())?)))?;
+        let record = Record::aligned(Area::new(Some(try_box(Bits::new())?)))?;
         let area = self.take_new(BYTES, PageSize::Size2M, record, false);
         let area = area.map_err(|(error, _)| error)?;
         area.prepare(What::new(Made::Block, PAGES, BYTES, caller));

@@ -3,14 +3,13 @@
 //! To shrink is to cut the area in two, of which the second is given back. To grow is to take a larger area, to map the same frames
 //! there and new ones behind them, and then to unmap the old one: no byte is copied, and whatever fails, the old area is as it was.
 
-use crate::area::{Area, Made, Ours, State, What};
+use crate::area::{Area, Made, Ours, Record, State, What};
 use crate::error::Error;
 use crate::malloc::{Request, is_vmalloc, rest_of};
 use crate::vmap::{PAGE, Vmap};
 use core::panic::Location;
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
-use maple::Counted;
 use paging::{Attrs, Flags, Format, Mapping};
 
 /// Pages that are mapped a second time at once.
@@ -75,7 +74,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let guard = area.len() - old.len();
         let border = gone.start().checked_add(guard).ok_or(Error::NotMapped(at))?;
         let zone = self.zone_of(at).ok_or(Error::NotMapped(at))?;
-        let (front, rest) = (Counted::new(Area::new(None))?, Counted::new(Area::new(None))?);
+        let (front, rest) = (Record::aligned(Area::new(None))?, Record::aligned(Area::new(None))?);
         let (front, rest) = zone.cut(self.machine(), area, border, front, rest)?;
         let what = |range: VirtRange, bytes| {
             What::new(Made::Vmalloc, (range.len() / PAGE) as usize, bytes, caller)

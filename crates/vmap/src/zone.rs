@@ -11,6 +11,7 @@
 //!
 //! Who lists areas looks into each record, those that wait too, and so takes their lines from the cache of the CPU that will write them
 //! next. That CPU does not wait for them: whoever takes an area asks for the lines of the next in turn, which is one operation ahead.
+//! To ask two operations ahead gains nothing more.
 //! So areas come back one by one: of several at once each would be waited for.
 //!
 //! # Why it is right
@@ -25,17 +26,17 @@
 //!
 //! Interrupt handlers do not take the lock.
 
-use crate::area::{Area, List, Ours, State};
+use crate::area::{Area, List, Ours, Record, State};
 use crate::error::Error;
 use crate::flushes::Flushes;
 use core::sync::atomic::{AtomicU64, Ordering};
 use grace::Concurrent;
 use machine::{Machine, PageSize, VirtAddr, VirtRange, lock};
-use maple::{Counted, Global, MapleTree, OwnerLock, WriteToken};
+use maple::{Global, MapleTree, OwnerLock, WriteToken};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 /// Nodes are of the heap, as in a kernel, also where a program has turned on a pool for other trees.
-pub(crate) type Tree<G> = MapleTree<Counted<Area>, G, Global, OwnerLock>;
+pub(crate) type Tree<G> = MapleTree<Record, G, Global, OwnerLock>;
 
 /// As many areas as come back at most while one is taken, if none of its size is kept.
 const BACK: usize = 8;
@@ -99,7 +100,7 @@ impl<G: Concurrent> Zone<G> {
     }
 
     fn wall_in(&self) -> Result<(), Error> {
-        let wall = Counted::new(Area::new(None))?;
+        let wall = Record::aligned(Area::new(None))?;
         let mut held = self.books.held.lock();
         let mut writer = self.tree.writer(&mut held.token).map_err(refused)?;
         if let Some(below) = self.range.start().get().checked_sub(1) {
@@ -173,8 +174,8 @@ impl<G: Concurrent> Zone<G> {
         flushes: &Flushes<M>,
         bytes: u64,
         align: u64,
-        record: Counted<Area>,
-    ) -> Result<Ours, (Error, Counted<Area>)> {
+        record: Record,
+    ) -> Result<Ours, (Error, Record)> {
         let mut held = self.lock(flushes.machine());
         // SAFETY: it is made here; it is in the tree from where this is used.
         let area = unsafe { Ours::of(&record) };
@@ -215,8 +216,8 @@ impl<G: Concurrent> Zone<G> {
         held: &mut Held,
         bytes: u64,
         align: u64,
-        record: Counted<Area>,
-    ) -> Result<VirtAddr, (Error, Counted<Area>)> {
+        record: Record,
+    ) -> Result<VirtAddr, (Error, Record)> {
         let bounds = match self.range.last() {
             Some(last) => self.range.start().get() as usize..=last.get() as usize,
             None => return Err((Error::NoSpace(bytes), record)),
@@ -333,8 +334,8 @@ impl<G: Concurrent> Zone<G> {
         machine: &M,
         area: Ours,
         border: VirtAddr,
-        front: Counted<Area>,
-        rest: Counted<Area>,
+        front: Record,
+        rest: Record,
     ) -> Result<(Ours, Ours), Error> {
         let mut held = self.lock(machine);
         let mut writer = self.tree.writer(&mut held.token).map_err(refused)?;

@@ -3,6 +3,9 @@
 //! What `alloc::sync::Arc` is, but for two things: making one can fail instead of ending the program (I7),
 //! and there are no weak references, so it is one word smaller. Correct for `Arc`'s reason: whoever drops the
 //! last count sees all that the others did with the value before they dropped theirs.
+//!
+//! The value and its count can be given cache lines of their own. That cannot be had by aligning the value: then the count before it
+//! would take as many lines again.
 
 use core::{
     fmt,
@@ -30,17 +33,30 @@ use std_alloc::boxed::Box;
 /// assert!(Counted::is_same(&one, &two) && *two == 5);
 /// # Ok::<(), maple::AllocError>(())
 /// ```
-pub struct Counted<T>(NonNull<Inner<T>>);
+///
+/// Its memory is aligned as `L` is, too: for values that one CPU writes and others look at. The count comes first, then the value.
+///
+/// ```
+/// use maple::Counted;
+/// #[repr(align(128))]
+/// struct Line;
+/// let one = Counted::<u64, Line>::aligned(5)?;
+/// assert_eq!(core::ptr::from_ref(&*one).addr() % 128, size_of::<usize>());
+/// # Ok::<(), maple::AllocError>(())
+/// ```
+pub struct Counted<T, L = ()>(NonNull<Inner<T, L>>);
 
-struct Inner<T> {
+#[repr(C)]
+struct Inner<T, L> {
     users: AtomicUsize,
     value: T,
+    _like: [L; 0],
 }
 
 // SAFETY: it lends `&T` to several threads, and the last of them drops the `T`: as for `Arc`.
-unsafe impl<T: Send + Sync> Send for Counted<T> {}
+unsafe impl<T: Send + Sync, L> Send for Counted<T, L> {}
 // SAFETY: as above.
-unsafe impl<T: Send + Sync> Sync for Counted<T> {}
+unsafe impl<T: Send + Sync, L> Sync for Counted<T, L> {}
 
 impl<T> Counted<T> {
     /// A value with one user. Allocates once.
@@ -48,7 +64,17 @@ impl<T> Counted<T> {
     /// # Errors
     /// When there is no memory; the value is dropped.
     pub fn new(value: T) -> Result<Self, AllocError> {
-        let inner = try_box(Inner { users: AtomicUsize::new(1), value })?;
+        Self::aligned(value)
+    }
+}
+
+impl<T, L> Counted<T, L> {
+    /// As [`new`](Counted::new), in memory that is aligned as `L` is.
+    ///
+    /// # Errors
+    /// As for [`new`](Counted::new).
+    pub fn aligned(value: T) -> Result<Self, AllocError> {
+        let inner = try_box(Inner { users: AtomicUsize::new(1), value, _like: [] })?;
         Ok(Counted(NonNull::from(Box::leak(inner))))
     }
 
@@ -66,7 +92,7 @@ impl<T> Counted<T> {
         })
     }
 
-    fn inner(&self) -> &Inner<T> {
+    fn inner(&self) -> &Inner<T, L> {
         // SAFETY: our own count keeps it alive.
         unsafe { self.0.as_ref() }
     }
@@ -83,7 +109,7 @@ impl<T> Counted<T> {
     }
 }
 
-impl<T> Clone for Counted<T> {
+impl<T, L> Clone for Counted<T, L> {
     fn clone(&self) -> Self {
         // Relaxed: we have a count, so the value stays; whoever gets the clone gets it by other means.
         let users = self.inner().users.fetch_add(1, Relaxed);
@@ -93,7 +119,7 @@ impl<T> Clone for Counted<T> {
     }
 }
 
-impl<T> Drop for Counted<T> {
+impl<T, L> Drop for Counted<T, L> {
     fn drop(&mut self) {
         if self.leave() {
             // SAFETY: nobody else is left, and the pointer came from a box.
@@ -102,7 +128,7 @@ impl<T> Drop for Counted<T> {
     }
 }
 
-impl<T> Deref for Counted<T> {
+impl<T, L> Deref for Counted<T, L> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -110,7 +136,7 @@ impl<T> Deref for Counted<T> {
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Counted<T> {
+impl<T: fmt::Debug, L> fmt::Debug for Counted<T, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }
@@ -129,20 +155,20 @@ impl<T: fmt::Debug> fmt::Debug for Counted<T> {
 /// # let _ = kept;
 /// # Ok::<(), maple::Error>(())
 /// ```
-pub struct CountedRef<'g, T> {
-    inner: NonNull<Inner<T>>,
-    _life: PhantomData<&'g Inner<T>>,
+pub struct CountedRef<'g, T, L = ()> {
+    inner: NonNull<Inner<T, L>>,
+    _life: PhantomData<&'g Inner<T, L>>,
 }
 
-impl<T> Clone for CountedRef<'_, T> {
+impl<T, L> Clone for CountedRef<'_, T, L> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for CountedRef<'_, T> {}
+impl<T, L> Copy for CountedRef<'_, T, L> {}
 
-impl<'g, T> CountedRef<'g, T> {
+impl<'g, T, L> CountedRef<'g, T, L> {
     /// The value.
     pub fn get(self) -> &'g T {
         // SAFETY: the tree's count is there for `'g`.
@@ -150,15 +176,15 @@ impl<'g, T> CountedRef<'g, T> {
     }
 
     /// A count of one's own, which outlives the guard. Cost: one atomic increment.
-    pub fn to_counted(self) -> Counted<T> {
+    pub fn to_counted(self) -> Counted<T, L> {
         // Not dropped: the count is the tree's.
         ManuallyDrop::new(Counted(self.inner)).deref().clone()
     }
 }
 
 // SAFETY: the word is the pointer; a duplicate is a count of its own.
-unsafe impl<T: Send + Sync + 'static> Entry for Counted<T> {
-    type Ref<'g> = CountedRef<'g, T>;
+unsafe impl<T: Send + Sync + 'static, L: 'static> Entry for Counted<T, L> {
+    type Ref<'g> = CountedRef<'g, T, L>;
     const NEEDS_DROP: bool = true;
     const SHARES: bool = true;
 
@@ -170,14 +196,14 @@ unsafe impl<T: Send + Sync + 'static> Entry for Counted<T> {
         Counted(raw.cast())
     }
 
-    unsafe fn borrow<'g>(raw: Raw) -> CountedRef<'g, T> {
+    unsafe fn borrow<'g>(raw: Raw) -> CountedRef<'g, T, L> {
         CountedRef { inner: raw.cast(), _life: PhantomData }
     }
 
     // Never fails: splitting a range or duplicating a tree allocates nothing for its entries.
     unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError> {
         // The word's own count stays with the word.
-        let held = ManuallyDrop::new(Counted::<T>(raw.cast()));
+        let held = ManuallyDrop::new(Counted::<T, L>(raw.cast()));
         Ok((*held).clone().into_raw())
     }
 }
