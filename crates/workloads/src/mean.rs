@@ -37,6 +37,11 @@ impl Rounds {
         self.0.iter().copied().fold(f64::NAN, f64::max)
     }
 
+    /// The means of each round's two.
+    pub(crate) fn between(&self, other: &Rounds) -> Rounds {
+        Rounds(self.0.iter().zip(&other.0).map(|(one, other)| (one + other) / 2.0).collect())
+    }
+
     /// How many times as much the first is, by the median of the rounds' ratios.
     pub(crate) fn times(&self, other: &Rounds) -> f64 {
         let ratios: Vec<f64> =

@@ -4,6 +4,11 @@
 //! again. What the writer loses to them is measured in its own processor time, and, in the rounds in which each CPU had a
 //! processor throughout, by the clock. It is compared with as many CPUs that do something else meanwhile.
 //!
+//! Those beside the writer read, do something else, and do that again, in turns of a millisecond or so each, of which the first third does
+//! not count: by then they have all heard of it, and the writer has been through the areas that it uses. So within a round all else is the
+//! same: where records and tables lie, which processor of the host is which CPU's, and what else the host does. In rounds of the one and of
+//! the other, these differ by more than what is looked for. What seems to be lost to those that do the same again is what the figures cannot tell.
+//!
 //! Neither those that read nor those that do not use an address of an area, so no TLB grace period waits for them. Else the writer's
 //! time would tell how long periods are, and so how many areas it goes through: on fewer processors than CPUs, several times as long as
 //! a timer's, and by how a CPU that computes and one that reads come to their timers.
@@ -23,9 +28,11 @@ use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::hint::black_box;
+use core::sync::atomic::{AtomicBool, Ordering};
 use grace::Concurrent;
 use machine::{Access, Machine, VirtAddr};
 use report::{Report, Row, Target};
+use spin::mutex::SpinMutex;
 
 const NAME: &str = "vmallocinfo";
 const BEFORE: &str = "readers take the lock";
@@ -36,9 +43,11 @@ const READERS: usize = 4;
 const PAGES: usize = 4;
 /// The old way goes through a long list for each, and waits for readers that take turns with the lock.
 const FEWER: usize = 32;
-/// Ours is quick, and what it loses is little: it is done more often in each round, and for longer.
-const TURNS: usize = 4;
-const LONGER: usize = 2;
+/// So often those beside a writer of ours take turns in a round. The old way's is slow.
+const TURNS: usize = 12;
+const FEW_TURNS: usize = 2;
+/// Rounds of ours for each of the old way.
+const MORE: usize = 4;
 /// Areas when there are few.
 const FEW: usize = 100;
 /// Steps of what is done by those that do not read.
@@ -60,12 +69,18 @@ pub fn vmallocinfo<M: Machine, G: Concurrent, R: Sync>(
     })
 }
 
-/// What was measured beside so many CPUs that read, or that do not.
+/// What those beside a writer do, in this order or the other way round.
+const IDLE: usize = 0;
+const READING: usize = 1;
+/// As at first: something else.
+const AGAIN: usize = 2;
+
+/// What was measured beside so many CPUs, by what they do.
 #[derive(Default)]
 struct Times {
-    time: Rounds,
+    time: [Rounds; 3],
     /// Of the rounds in which each CPU had a processor.
-    wall: Rounds,
+    wall: [Rounds; 3],
     listed: Rounds,
 }
 
@@ -75,87 +90,59 @@ fn beside_readers<M: Machine, G: Concurrent, R: Sync>(
     report: &mut Report,
 ) -> Result<(), Error> {
     let alive = rig.lab.scale.batches * 50;
-    let times = rig.lab.scale.batches * 64;
+    let times = rig.lab.scale.batches * 10;
     let most = READERS.min(rig.lab.machine.count() - 1);
     let old = OldAreas::new(Arc::clone(rig.half.tables), rig.part(0)?);
     let kept_old = keep(rig, &old, alive)?;
     let kept_new = keep(rig, new, alive)?;
     for others in 0..=most {
         (rig.lab.progress)(&format!("vmallocinfo: {alive} areas, {others} readers"));
-        // Of each way: beside others that do not read, and beside readers.
-        let mut found: [[Times; 2]; 2] = Default::default();
-        let [before, after] = &mut found;
+        let [mut before, mut after] = [Times::default(), Times::default()];
         for _ in 0..rig.lab.scale.rounds {
-            for reading in [false, true].into_iter().take(1 + others) {
-                let into = &mut before[usize::from(reading)];
-                write_beside(rig, &old, others, reading, times.div_ceil(FEWER), into)?;
+            write_beside(rig, &old, others, FEW_TURNS, times.div_ceil(FEWER), &mut before)?;
+            for _ in 0..MORE {
+                // With timers, nobody is interrupted.
+                let mut write = || write_beside(rig, new, others, TURNS, times, &mut after);
+                new.ticking(rig, &mut write).unwrap_or_else(write)?;
             }
-            // With timers, nobody is interrupted.
-            let mut write = || ours_in_turns(rig, new, others, times, after);
-            new.ticking(rig, &mut write).unwrap_or_else(write)?;
         }
-        for (name, [idle, reading]) in [BEFORE, AFTER].into_iter().zip(&found) {
-            tell(report, name, others, alive, idle, reading);
-        }
+        tell(report, BEFORE, others, alive, &before);
+        tell(report, AFTER, others, alive, &after);
     }
     give_up(rig, &old, kept_old)?;
     give_up(rig, new, kept_new)
 }
 
-/// Rounds of a writer of ours, beside others that do not read and beside readers, each as often first as second.
-fn ours_in_turns<M: Machine, G: Concurrent, R: Sync>(
-    rig: &Rig<'_, '_, M, G, R>,
-    new: &NewAreas<M, G>,
-    others: usize,
-    times: usize,
-    found: &mut [Times; 2],
-) -> Result<(), Error> {
-    for turn in 0..TURNS {
-        let first = turn % 2 != 0;
-        for reading in [first, !first].into_iter().filter(|reading| others != 0 || !reading) {
-            write_beside(
-                rig,
-                new,
-                others,
-                reading,
-                LONGER * times,
-                &mut found[usize::from(reading)],
-            )?;
-        }
-    }
-    Ok(())
-}
-
 /// Rows, and a target, of so many others.
-fn tell(
-    report: &mut Report,
-    name: &str,
-    others: usize,
-    alive: usize,
-    idle: &Times,
-    reading: &Times,
-) {
-    let mut row = |case: &str, times: &Times| {
-        let row = Row::new(NAME, case, name, 1 + others, alive);
-        report.rows.extend(times.time.rows(&row, "time of a writer", "ns"));
-        row
-    };
-    row(&format!("beside {others} that do not read"), idle);
+fn tell(report: &mut Report, name: &str, others: usize, alive: usize, found: &Times) {
+    let idle = format!("beside {others} that do not read");
+    let cases = [&idle, &format!("beside {others} readers"), &format!("{idle}, again")];
+    let known = if others == 0 { 1 } else { cases.len() };
+    let rows = cases.map(|case| Row::new(NAME, case, name, 1 + others, alive));
+    for (row, time) in rows.iter().zip(&found.time).take(known) {
+        report.rows.extend(time.rows(row, "time of a writer", "ns"));
+    }
     if others == 0 {
         return;
     }
-    let row = row(&format!("beside {others} readers"), reading);
-    let lost = (reading.time.times(&idle.time) - 1.0) * 100.0;
-    report.rows.push(row.with("lost by a writer", lost, "%"));
-    let by_the_clock = (reading.wall.median() / idle.wall.median() - 1.0) * 100.0;
-    // There may have been no such round.
-    if by_the_clock.is_finite() {
-        report.rows.push(row.with("lost by a writer, by the clock", by_the_clock, "%"));
+    let lost = |what: &[Rounds; 3], to: usize| {
+        let idle = &what[IDLE];
+        // What is slow at first, or in the end, is so on one side of the reading.
+        let than = if to == READING { &idle.between(&what[AGAIN]) } else { idle };
+        (what[to].times(than) - 1.0) * 100.0
+    };
+    for to in [READING, AGAIN] {
+        report.rows.push(rows[to].with("lost by a writer", lost(&found.time, to), "%"));
+        let by_the_clock = lost(&found.wall, to);
+        // There may have been no such round.
+        if by_the_clock.is_finite() {
+            report.rows.push(rows[to].with("lost by a writer, by the clock", by_the_clock, "%"));
+        }
     }
-    report.rows.push(row.with("time of a listing", reading.listed.median(), "ns"));
+    report.rows.push(rows[READING].with("time of a listing", found.listed.median(), "ns"));
     if name == AFTER {
         let target = format!("per cent lost by a writer to {others} readers");
-        report.targets.push(Target::at_most(NAME, target, lost, 2.0));
+        report.targets.push(Target::at_most(NAME, target, lost(&found.time, READING), 2.0));
     }
 }
 
@@ -187,51 +174,85 @@ fn give_up<M: Machine, G: Concurrent, R: Sync>(
     })
 }
 
-/// One round of a writer, beside others that read or do not.
+/// One round of a writer, beside others that take turns at what they do; as many `times` in each that counts.
 fn write_beside<M: Machine, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
     areas: &impl Areas,
     others: usize,
-    reading: bool,
+    turns: usize,
     times: usize,
     found: &mut Times,
 ) -> Result<(), Error> {
+    let kinds = if others == 0 { 1 } else { found.time.len() };
+    let reading = AtomicBool::new(false);
+    // Nanoseconds of an operation, in processor time and by the clock.
+    let sums: SpinMutex<[(f64, f64); 3]> = SpinMutex::new(Default::default());
     let measure = |_: usize, watch: &Watch<'_, M>| {
         rig.inside(areas, || {
             let timer = Timer::new(rig.lab.time);
             let once = || areas.free(areas.alloc(PAGES)?);
-            rig.repeat(times / 8 + 1, once)?;
+            rig.repeat(times + 1, once)?;
             watch.start();
-            let mut done = Ok(());
-            let time = timer.each(times, || done = rig.repeat(times, once));
+            let mut sums = sums.lock();
+            for (turn, kind) in (0..turns).flat_map(|turn| (0..kinds).map(move |kind| (turn, kind)))
+            {
+                let kind = if turn % 2 == 0 { kind } else { kinds - 1 - kind };
+                // Relaxed: whoever hears of it late is at what he was for a while, and then the time does not count.
+                reading.store(kind == READING, Ordering::Relaxed);
+                rig.repeat(times / 2, once)?;
+                let began = (rig.lab.clock)();
+                let mut done = Ok(());
+                sums[kind].0 += timer.each(times, || done = rig.repeat(times, once));
+                sums[kind].1 += (rig.lab.clock)().saturating_sub(began) as f64 / times as f64;
+                done?;
+            }
             watch.stop();
-            done.map(|()| time)
+            Ok(0.0)
         })
     };
     let mut took: Vec<f64> = alloc::vec![f64::NAN; others];
+    let reading = &reading;
     let beside = took.iter_mut().map(|took| {
         Box::new(move |meeting: &Meeting<'_, M>, watch: &Watch<'_, M>| {
             (rig.half.enter)();
             watch.start();
-            *took = match reading {
-                true => until_over(rig, meeting, || {
-                    black_box(areas.list());
-                }),
-                false => until_over(rig, meeting, || compute(rig.lab.machine)),
-            };
+            *took = in_turns(rig, areas, meeting, reading);
             watch.stop();
             Ok(())
         }) as Beside<'_, M, Error>
     });
     let taken: Taken = at_once(rig.lab, 1, measure, beside.collect())?;
-    found.time.push(taken.time);
-    if taken.together {
-        found.wall.push(taken.wall as f64 / times as f64);
+    for (kind, (time, wall)) in sums.into_inner().into_iter().enumerate().take(kinds) {
+        found.time[kind].push(time / turns as f64);
+        if taken.together {
+            found.wall[kind].push(wall / turns as f64);
+        }
     }
-    if reading {
-        took.into_iter().for_each(|time| found.listed.push(time));
-    }
+    took.into_iter().for_each(|time| found.listed.push(time));
     Ok(())
+}
+
+/// Lists areas or does something else until the writer is done; nanoseconds of a listing, of which there is one at least.
+fn in_turns<M: Machine, G: Concurrent, R: Sync>(
+    rig: &Rig<'_, '_, M, G, R>,
+    areas: &impl Areas,
+    meeting: &Meeting<'_, M>,
+    reading: &AtomicBool,
+) -> f64 {
+    let (mut time, mut listed) = (0, 0);
+    while listed == 0 || !meeting.is_over() {
+        // Relaxed: as where it is written.
+        if meeting.is_over() || reading.load(Ordering::Relaxed) {
+            let began = (rig.lab.time)();
+            black_box(areas.list());
+            time += (rig.lab.time)().saturating_sub(began);
+            listed += 1;
+        } else {
+            compute(rig.lab.machine);
+        }
+        (rig.lab.quiet)();
+    }
+    time as f64 / f64::from(listed)
 }
 
 /// Something that has nothing to do with areas, for about as long as a listing takes.
@@ -239,24 +260,6 @@ fn compute(machine: &impl Machine) {
     for step in 0..COMPUTE {
         black_box(step);
         machine.step(Access::Shared);
-    }
-}
-
-/// Does something until the writer is done, at least once; nanoseconds for each time.
-fn until_over<M: Machine, G: Concurrent, R: Sync>(
-    rig: &Rig<'_, '_, M, G, R>,
-    meeting: &Meeting<'_, M>,
-    mut work: impl FnMut(),
-) -> f64 {
-    let began = (rig.lab.time)();
-    let mut done = 0;
-    loop {
-        work();
-        done += 1;
-        (rig.lab.quiet)();
-        if meeting.is_over() {
-            return (rig.lab.time)().saturating_sub(began) as f64 / f64::from(done);
-        }
     }
 }
 
