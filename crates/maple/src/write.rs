@@ -61,8 +61,7 @@
 //! | step | over 16 |
 //! |---|---|
 //! | before | 289 / 251 / 191 / 354 |
-//! | leaves and parents made of runs of others, by masked loads and whole lines instead of loops; gaps found in what was there | 192 / 213 / 158 / 300 |
-//! | leaves of two neighbouring parents without a plan, which took one in nine | 174 / 147 / 158 / 280 |
+//! | leaves and parents made of runs of others, by masked loads and whole lines instead of loops; gaps found in what was there; leaves of two neighbouring parents without a plan, which took one in nine at 1,000 | 174 / 147 / 158 / 280 |
 //!
 //! The same, where a full leaf is cut, takes 4 % off building in random order beside readers (63 to 60 at 1,000), and nothing for an
 //! only owner, who moves less. The header of a leaf put into its line in a register, so that less is stored twice, gave nothing; with the new
@@ -97,6 +96,8 @@ mod retire;
 mod room;
 mod split;
 mod sweep;
+#[cfg(test)]
+pub(crate) use sweep::SWEPT;
 mod trail;
 mod unshare;
 

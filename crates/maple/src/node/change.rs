@@ -75,7 +75,7 @@ pub(crate) fn words(body: &Body, rank: usize, gone: usize, come: usize) -> Run {
 /// A way to change leaves, and to measure nodes.
 pub(crate) trait Way: Copy {
     /// Makes the changed leaf in `to`, out of that in `from`; what moves comes from `other`, which may be another leaf of
-    /// the same form. The change fits. `copy` is the word for the second half of an entry that is split.
+    /// the same form, or of any if nothing moves. The change fits. `copy` is the word for the second half of an entry that is split.
     ///
     /// # Safety
     /// Nobody else looks at `to`, which may be `from`. Else it is memory for a leaf.
@@ -108,7 +108,7 @@ pub(crate) trait Way: Copy {
     }
 
     /// Makes an inner node in `to`: another, which ends at `end`, in which others take the place of some neighbours. There is
-    /// room for them.
+    /// room for them. There are some, or a child that stays is the last.
     ///
     /// # Safety
     /// `to` is memory for an inner node; nobody changes the other.

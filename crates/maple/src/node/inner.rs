@@ -169,6 +169,7 @@ impl Inner {
         let (to, from) = unsafe { (self.seps_mut(), other.seps()) };
         let rest = from.len() - gone.end;
         debug_assert!((1..=INNER_SLOTS).contains(&(behind + rest)));
+        debug_assert!(!items.is_empty() || rest > 0);
         to.len = (behind + rest) as u8;
         let last = usize::from(to.len) - 1;
         // SAFETY: the caller's promise; so many are there. The end of the last child of a full node is not stored.

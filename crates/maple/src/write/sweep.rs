@@ -5,8 +5,8 @@
 //! between them go, and so does that which nothing stays of. All of it is one new parent, put in place of the old one
 //! by one store, for an exclusive owner too; where there are two, both are new, and the parent of both.
 //!
-//! Left to the plan: leaves of parents further apart, duplicates' nodes, wide leaves, a parent left with too few children, nothing
-//! that stays. Leaves whose bounds mean different things stay two.
+//! Left to the plan: leaves of parents further apart, also where the hole goes on there, duplicates' nodes, wide leaves, a parent left
+//! with too few children, nothing that stays. Leaves whose bounds mean different things stay two.
 //!
 //! Cost: a walk and two searches in leaves, one or two new leaves and a new parent (ten to fourteen cache lines; twelve more for two
 //! parents), one release store, a few words for the grace period.
@@ -20,6 +20,12 @@ use crate::layout::INNER_MIN;
 use crate::node::{Body, Bound, Change, Inner, Item, Leaf, Link, Search, Splice};
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
+
+#[cfg(test)]
+std::thread_local! {
+    /// How many holes were made here: in one parent or in two, of which one leaf is left or two.
+    pub(crate) static SWEPT: core::cell::RefCell<[[usize; 2]; 2]> = const { core::cell::RefCell::new([[0; 2]; 2]) };
+}
 
 /// Either end of it.
 struct Ends<'n> {
@@ -264,12 +270,15 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         }
         let items = &items[usize::from(!two)..];
         self.supplies.drop_spare();
+        #[cfg(test)]
+        SWEPT.with_borrow_mut(|swept| swept[usize::from(!is_one)][usize::from(two)] += 1);
         if is_one {
             self.sweep_one(search, trail, Splice { gone: i..j + 1, items }, top);
         } else {
             self.sweep_two(search, trail, [parent, other], (i, j), items, top);
         }
-        // SAFETY: the promise of `Target::new`. What goes left the tree, and is still there; nodes before what hangs on them.
+        // SAFETY: the promise of `Target::new`. What goes left the tree, and is still there: a node is asked for what
+        // hangs on it before it goes itself.
         unsafe {
             if E::NEEDS_DROP {
                 let ranks = left.rank(a)..left.count();

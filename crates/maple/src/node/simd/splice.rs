@@ -24,7 +24,7 @@ struct Moved {
 }
 
 /// Makes an inner node in `to`: `from`, which ends at `end`, in which others take the place of some neighbours. There is room
-/// for them. Both may be one.
+/// for them. Both may be one. There are others, or a child that stays is the last.
 ///
 /// # Safety
 /// `to` is `from`, at which nobody else looks, or memory for an inner node; nobody changes `from` meanwhile. The processor has
@@ -37,7 +37,7 @@ pub(super) unsafe fn splice_lines(from: &Inner, to: *mut Inner, end: usize, spli
     // SAFETY: the caller's promise.
     let rest = unsafe { from.seps() }.len() - gone.end;
     let len = behind + rest;
-    debug_assert!((1..=INNER_SLOTS).contains(&len));
+    debug_assert!((1..=INNER_SLOTS).contains(&len) && (!items.is_empty() || rest > 0));
     let moved = Moved {
         low: (1 << at) - 1,
         high: ((1 << rest) - 1) << behind,

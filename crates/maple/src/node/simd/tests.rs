@@ -372,7 +372,7 @@ fn all_vectors_splice_the_same() {
     }
 }
 
-/// A leaf of the first slots of one and the last of another, by vectors and without.
+/// A leaf of the first slots of one and the last of another, or of one alone, by vectors and without.
 #[test]
 fn all_vectors_join_the_same() {
     struct Joined<'a>(&'a Change, [*const Leaf; 2], *mut Leaf, bool);
@@ -414,25 +414,49 @@ fn all_vectors_join_the_same() {
         if one.is_wide() || !two.has_form_of(one) {
             continue;
         }
-        for (a, b) in (1..n).flat_map(|a| (0..m).map(move |b| (a, b))) {
-            let bound = |slot, end| Bound { is: true, slot, value: one.encode(end) };
-            let new = [bound(a - 1, a * 0x1000 - 1), bound(a, (100 + b) * 0x1000 - 1)];
-            let change = Change::of_parts((one, a), 1, (two, b), new);
-            if !change.fits_narrow() {
-                continue;
-            }
-            let max = (100 + m) * 0x1000 - 1;
-            let mut expected: Vec<Slot> = (0..a).map(|slot| one.slot(slot, max)).collect();
-            expected.push(Slot { end: (100 + b) * 0x1000 - 1, word: word(0) });
-            expected.extend((b..m).map(|slot| two.slot(slot, max)));
-            let leaves = [&raw const left, &raw const right];
-            for apart in [false, true] {
-                let mut made = [(); 2].map(|()| Leaf::new(Body::EMPTY));
-                Joined(&change, leaves, &raw mut made[0], apart).run(Scalar);
-                vectors.run(Joined(&change, leaves, &raw mut made[1], apart));
-                made.iter().for_each(|leaf| assert_eq!(seen(leaf, max), expected, "{a} {b}"));
-            }
-            joined += 1;
+        let leaves = [&raw const left, &raw const right];
+        let mut check =
+            |change: &Change, sources: [*const Leaf; 2], max: usize, expected: &[Slot]| {
+                if !change.fits_narrow() {
+                    return;
+                }
+                for apart in [false, true] {
+                    let mut made = [(); 2].map(|()| Leaf::new(Body::EMPTY));
+                    Joined(change, sources, &raw mut made[0], apart).run(Scalar);
+                    vectors.run(Joined(change, sources, &raw mut made[1], apart));
+                    made.iter().for_each(|leaf| assert_eq!(seen(leaf, max), expected, "{n}, {m}"));
+                }
+                joined += 1;
+            };
+        let max = (100 + m) * 0x1000 - 1;
+        let slots = |body: &Body, range: core::ops::Range<usize>, max| -> Vec<Slot> {
+            range.map(|slot| body.slot(slot, max)).collect()
+        };
+        // Nothing of one of them, or of the other, may stay.
+        let ends = (0..n).flat_map(|a| (0..=m).map(move |b| (a, b)));
+        for (a, b) in ends.filter(|&(a, b)| a > 0 || b < m) {
+            let bound = |is: bool, slot: usize, end: usize| Bound {
+                is,
+                slot,
+                value: if is { one.encode(end) } else { 0 },
+            };
+            let end = if b < m { (100 + b) * 0x1000 - 1 } else { max };
+            let new = [
+                bound(a > 0, a.wrapping_sub(1), (a * 0x1000).wrapping_sub(1)),
+                bound(b < m, a, end),
+            ];
+            let (behind, from) = if b < m { ((two, b), leaves[1]) } else { ((one, n), leaves[0]) };
+            let change = Change::of_parts((one, a), 1, behind, new);
+            let mut expected = slots(one, 0..a, max);
+            expected.push(Slot { end, word: word(0) });
+            expected.extend(slots(two, b..m, max));
+            check(&change, [leaves[usize::from(a == 0)], from], max, &expected);
+        }
+        for at in (1..n).filter(|_| m == 2) {
+            let (max, own) = (n * 0x1000 - 1, [leaves[0]; 2]);
+            check(&Change::rest(one, at), own, max, &slots(one, at..n, max));
+            let max = at * 0x1000 - 1;
+            check(&Change::first(one, at), own, max, &slots(one, 0..at, max));
         }
     }
     assert!(joined > 10_000, "{joined}");
