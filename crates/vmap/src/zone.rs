@@ -11,8 +11,7 @@
 //!
 //! Who lists areas looks into each record, those that wait too, and so takes their lines from the cache of the CPU that will write them
 //! next. That CPU does not wait for them: whoever takes an area asks for the lines of the next in turn, which is one operation ahead.
-//! To ask two operations ahead gains nothing more.
-//! So areas come back one by one: of several at once each would be waited for.
+//! So areas come back one by one: of several at once each would be waited for. To ask two operations ahead gains nothing more.
 //!
 //! # Why it is right
 //! The tree, the queue and what is kept are changed with the zone's lock held; the tree is read without it. An area stays in

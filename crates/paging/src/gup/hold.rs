@@ -19,7 +19,7 @@ pub(crate) enum Held {
 /// Holds what an entry was read to lead to: `pin` takes a pin of it, `look` reads the entry again and says whether it still does,
 /// `give_back` undoes the pin. All that `pins` is for is that two of them can change it.
 #[inline(always)]
-pub(crate) fn hold<P: ?Sized>(
+pub(crate) fn hold<P>(
     pins: &mut P,
     pin: impl FnOnce(&mut P) -> bool,
     look: impl FnOnce() -> bool,

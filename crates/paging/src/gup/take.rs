@@ -32,9 +32,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                     return;
                 }
             } else if pins.room() == 1 {
-                let _ = pins.fill(core::iter::once(value), |machine, value| {
-                    hold_page::<M, F>(machine, &entry, value, write)
-                });
+                let _ = take_page::<M, F>(&entry, value, write, pins);
                 return;
             } else {
                 // As many as are wanted of this table.
@@ -66,9 +64,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                     // Nobody unmaps it now, so it does not change but for what hardware marks.
                     let value = entry.load();
                     if level == 0 {
-                        return pins.fill(core::iter::once(value), |machine, value| {
-                            hold_page::<M, F>(machine, &entry, value, write)
-                        });
+                        return take_page::<M, F>(&entry, value, write, pins);
                     }
                     // A table where a page was: the walk begins again.
                     if F::next(value, level).is_none() {
@@ -80,6 +76,19 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             }
         }
     }
+}
+
+/// Pins the page of 4 KiB that one entry leads to, which said `value`.
+#[inline(always)]
+fn take_page<M: Machine, F: Format>(
+    entry: &Entry<'_, M>,
+    value: u64,
+    write: bool,
+    pins: &mut Pins<'_, M>,
+) -> Taken {
+    pins.fill(core::iter::once(entry), |machine, entry| {
+        hold_page::<M, F>(machine, entry, value, write)
+    })
 }
 
 /// Pins the page of 4 KiB that an entry leads to, which said `value`, and looks again whether it still does. Bits that
