@@ -150,7 +150,7 @@ fn lists_are_trimmed_as_memory_gets_short() {
 #[test]
 fn what_is_asked_for_is_given() {
     /// So long that not all are near.
-    const LONG: u64 = 20;
+    const LONG: u64 = if cfg!(miri) { 14 } else { 20 };
     for way in 0..3 {
         let (sim, _, lists) = machine(2, 1, 64);
         let last = sim.on_cpu(1, || {

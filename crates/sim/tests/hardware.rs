@@ -124,7 +124,7 @@ fn rights_narrow_on_the_way_down() {
 
 #[test]
 fn large_pages() {
-    with_space(Config { frames: 2048, ..blind() }, |sim, space| {
+    with_space(Config { frames: 1024, ..blind() }, |sim, space| {
         let block = sim.alloc(PageSize::Size2M.order(), Place::Local).unwrap();
         space.set(AT, 1, block.start().get() | RW | LARGE);
         let walk = counted(sim, || space.store(AT, 5).unwrap());
@@ -311,7 +311,7 @@ fn interrupts_wait_for_the_end_of_all_sections() {
 
 #[test]
 fn the_timer_ticks() {
-    let sim = Sim::new(Config { tick: Some(10), ..Config::default() }).unwrap();
+    let sim = Sim::new(Config { tick: Some(10), frames: FRAMES, ..Config::default() }).unwrap();
     let ticks = Arc::new(AtomicUsize::new(0));
     let also = Arc::clone(&ticks);
     sim.on_tick(move |_| {

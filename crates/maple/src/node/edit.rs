@@ -246,7 +246,7 @@ mod tests {
     }
 
     fn most() -> usize {
-        if cfg!(miri) { 4 } else { NARROW.full / 3 }
+        if cfg!(miri) { 3 } else { NARROW.full / 3 }
     }
 
     /// Every change of leaves of every kind, beside the same done to a list.

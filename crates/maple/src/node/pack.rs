@@ -334,7 +334,7 @@ mod tests {
             for touching in [false, true] {
                 let scale =
                     if narrow(&run(9, 0, size, touching)).is_some() { NARROW } else { WIDE };
-                for n in (1..LEAF_SLOTS).step_by(if cfg!(miri) { 4 } else { 1 }) {
+                for n in (1..LEAF_SLOTS).step_by(if cfg!(miri) { 7 } else { 1 }) {
                     let slots = run(n, 0, size, touching);
                     if weight(&slots, scale) <= scale.full && (n - 1).checked_mul(size).is_some() {
                         check(&slots, 0);

@@ -94,7 +94,7 @@ fn grow_and_shrink(order: impl Fn(usize) -> usize, away: impl Fn(usize) -> usize
     let mut cells = Cells::new(2 * N + 2);
     let mut tree = Tree::new_in();
     let mut writer = tree.get_mut();
-    let every = if cfg!(miri) { 20 } else { N / 20 };
+    let every = if cfg!(miri) { N } else { N / 20 };
     for i in 0..N {
         let cell = 2 * order(i) + 1;
         writer.store_range(cells.range(cell, cell), Owned::new(i as u64)).unwrap();
@@ -191,7 +191,10 @@ fn one_store_over_everything() {
                 cells.set(from, to, Some(u64::MAX));
             }
             check(&mut writer, &cells);
-            // What is left goes one by one.
+            // What is left goes one by one; under Miri, of those where both much is left and much is gone.
+            if cfg!(miri) && from != 0 {
+                continue;
+            }
             let mut left = 0;
             while let Some((range, _)) = writer.find(0..=usize::MAX) {
                 writer.erase(*range.end()).unwrap();
@@ -209,34 +212,42 @@ fn one_store_over_everything() {
 fn a_hole_over_leaves_of_one_parent_or_two() {
     // Wherever it begins: so its ends lie in one parent, in neighbours, and in what is neither. Entries with holes between them leave
     // leaves half full, so that one is left; those that touch leave two.
-    let n = if cfg!(miri) { 60 } else { 300 };
-    let step = if cfg!(miri) { 17 } else { 3 };
-    for (exclusive, apart) in [(false, 1), (false, 2), (true, 1), (true, 2)] {
+    // Under Miri as few as meet all four, and the tree is looked at only in the end.
+    let (n, step, lengths): (usize, usize, &[usize]) =
+        if cfg!(miri) { (240, 67, &[2, 40]) } else { (300, 3, &[2, 16, 40]) };
+    for apart in [1, 2] {
         let mut cells = Cells::new(apart * n);
         let mut tree = super::Tree::<grace::Epoch>::new_in();
         for i in 0..n {
             tree.store_range(cells.range(apart * i, apart * i), Owned::new(i as u64)).unwrap();
             cells.set(apart * i, apart * i, Some(i as u64));
         }
-        for (from, len) in (0..n).step_by(step).flat_map(|from| [2, 16, 40].map(|len| (from, len)))
-        {
+        let holes =
+            (0..n).step_by(step).flat_map(|from| lengths.iter().map(move |&len| (from, len)));
+        for ((from, len), exclusive) in holes.flat_map(|hole| [(hole, false), (hole, true)]) {
             let last = (apart * (from + len) + from % 2).min(apart * n - 1);
             let before = cells.clone();
             let mut writer = if exclusive { tree.get_mut() } else { tree.lock() };
             writer.erase_range(cells.range(apart * from, last)).unwrap();
             cells.set(apart * from, last, None);
-            check(&mut writer, &cells);
+            if !cfg!(miri) {
+                check(&mut writer, &cells);
+            }
             for i in (from..n).take_while(|i| apart * i <= last) {
                 let at = before.range(apart * i, apart * i);
                 writer.store_range(at, Owned::new(i as u64)).unwrap();
             }
             cells = before;
-            check(&mut writer, &cells);
+            if !cfg!(miri) {
+                check(&mut writer, &cells);
+            }
         }
+        tree.get_mut().validate().unwrap();
     }
     // Wide leaves are left to the plan.
     let swept = crate::write::SWEPT.take();
-    assert!(cfg!(miri) || ALWAYS_WIDE || swept.iter().flatten().all(|&n| n > 2), "{swept:?}");
+    let least = if cfg!(miri) { 1 } else { 3 };
+    assert!(ALWAYS_WIDE || swept.iter().flatten().all(|&n| n >= least), "{swept:?}");
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn step<R: Reclaim>(writer: &mut Write<'_, R>, cells: &mut Cells, dice: &mut Dic
     }
 }
 
-const SEEDS: u64 = if cfg!(miri) { 2 } else { 4 };
+const SEEDS: u64 = if cfg!(miri) { 1 } else { 4 };
 
 /// Several trees that come from each other and go; each written to by `write`.
 fn family<R: Reclaim>(

@@ -34,7 +34,7 @@ impl Limit {
             seconds.map_or(3, |text| text.parse().expect("SAMARA_STRESS_SECONDS: a number"));
         Limit {
             until: Instant::now() + Duration::from_secs(seconds),
-            writes: if cfg!(miri) { 60 } else { usize::MAX },
+            writes: if cfg!(miri) { 30 } else { usize::MAX },
         }
     }
 

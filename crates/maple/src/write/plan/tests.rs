@@ -96,7 +96,7 @@ fn never_more_than_so_many_a_level_and_a_root() {
     let n = if cfg!(miri) { 4 * FULL } else { 60 * FULL };
     let mut tree = packed(n);
     let root = tree.get_mut().root();
-    let ends: Vec<usize> = (0..n).step_by(if cfg!(miri) { 5 } else { 7 }).collect();
+    let ends: Vec<usize> = (0..n).step_by(if cfg!(miri) { 9 } else { 7 }).collect();
     for &from in &ends {
         for &to in ends.iter().filter(|&&to| to >= from) {
             for hole in [false, true] {
