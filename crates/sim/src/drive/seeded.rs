@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 
 /// More steps than a test has: beyond, the CPUs wait for each other.
-const STEPS: u64 = 20_000_000;
+const STEPS: u64 = 5_000_000;
 const STACK: usize = 256 * 1024;
 
 type Resume = Yielder<(), ()>;
