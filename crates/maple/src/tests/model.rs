@@ -131,7 +131,7 @@ fn run<R: Reclaim>(
     for value in 0..steps as u64 {
         write(&mut tree, &mut |writer| {
             step(writer, &mut cells, &mut dice, value);
-            if value % EVERY == 0 {
+            if value.is_multiple_of(EVERY) {
                 check(writer, &cells);
             }
         });
