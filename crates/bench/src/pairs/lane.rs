@@ -29,52 +29,57 @@ pub(crate) trait Lane: Send {
     fn step(&mut self) -> usize;
 }
 
-/// Lookups of random keys.
-pub(crate) struct Reads<'a, P> {
+/// Lookups of random keys; with each something `more`.
+pub(crate) struct Reads<'a, P, F> {
     map: &'a P,
     keys: &'a [usize],
     at: usize,
+    more: F,
 }
 
-impl<'a, P> Reads<'a, P> {
-    pub(crate) fn new(map: &'a P, keys: &'a [usize]) -> Self {
-        Reads { map, keys, at: 0 }
+impl<'a, P, F: Fn(usize) + Send> Reads<'a, P, F> {
+    pub(crate) fn new(map: &'a P, keys: &'a [usize], more: F) -> Self {
+        Reads { map, keys, at: 0, more }
     }
 }
 
-impl<P: Beside> Lane for Reads<'_, P> {
+impl<P: Beside, F: Fn(usize) + Send> Lane for Reads<'_, P, F> {
     fn step(&mut self) -> usize {
         let piece = &self.keys[self.at..(self.at + HELD).min(self.keys.len())];
         self.at = (self.at + piece.len()) % self.keys.len();
         let reader = self.map.reader();
         for &key in piece {
             black_box(reader.load(key));
+            (self.more)(key);
         }
         piece.len()
     }
 }
 
-/// Random moves, which lead back to where they began.
-pub(crate) struct Writes<'a, P> {
+/// Random moves, which lead back to where they began; with each half of one something `more`.
+pub(crate) struct Writes<'a, P, F> {
     map: &'a P,
     moves: Vec<Move>,
     at: usize,
+    more: F,
 }
 
-impl<'a, P> Writes<'a, P> {
-    pub(crate) fn new(map: &'a P, moves: Vec<Move>) -> Self {
-        Writes { map, moves, at: 0 }
+impl<'a, P, F: Fn(usize) + Send> Writes<'a, P, F> {
+    pub(crate) fn new(map: &'a P, moves: Vec<Move>, more: F) -> Self {
+        Writes { map, moves, at: 0, more }
     }
 }
 
-impl<P: Beside> Lane for Writes<'_, P> {
+impl<P: Beside, F: Fn(usize) + Send> Lane for Writes<'_, P, F> {
     fn step(&mut self) -> usize {
         let piece = &self.moves[self.at..(self.at + HELD / 2).min(self.moves.len())];
         self.at = (self.at + piece.len()) % self.moves.len();
         let mut writer = self.map.writer_beside();
         for step in piece {
             writer.erase(step.from);
+            (self.more)(step.from.start);
             writer.insert(step.to);
+            (self.more)(step.to.start);
         }
         2 * piece.len()
     }

@@ -5,6 +5,7 @@
 //! the other's figures only. Where both threads take one lock for each operation, read the wall clock's.)
 
 mod lane;
+mod lines;
 mod report;
 
 pub(crate) use report::{Outcome, print, targets};
@@ -13,12 +14,16 @@ use crate::cpus;
 use crate::maps::{Beside, Locked, Shared, SharedEach};
 use crate::workload::{Span, Workload};
 use lane::{Lane, Reads, Speed, Writes, run};
+use lines::Lines;
 
 /// What two threads do.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// One looks up, the other erases and inserts.
     ReaderWriter,
+    /// The same, but each in a map of its own: they pass each other a word for each range, on a line of its own, and nothing
+    /// else. What they keep, no map can exceed that shows its readers what its writer did.
+    Passing,
     /// Both erase and insert, each in a half of the index space of its own: of one map.
     TwoWriters,
     /// The same, but each half is a map of its own.
@@ -26,11 +31,13 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 3] = [Kind::ReaderWriter, Kind::TwoWriters, Kind::TwoMaps];
+    pub(crate) const ALL: [Kind; 4] =
+        [Kind::ReaderWriter, Kind::Passing, Kind::TwoWriters, Kind::TwoMaps];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::ReaderWriter => "reader+writer",
+            Kind::Passing => "passing-words",
             Kind::TwoWriters => "two-writers",
             Kind::TwoMaps => "two-writers-two-maps",
         }
@@ -88,8 +95,16 @@ fn rounds_of<P: Beside>(
         Kind::ReaderWriter => {
             let work = Workload::new(size);
             let map = build::<P>(&work.shuffled);
-            let mut reads = Reads::new(&map, &work.keys);
-            let mut writes = Writes::new(&map, work.moves.clone());
+            let mut reads = Reads::new(&map, &work.keys, |_| ());
+            let mut writes = Writes::new(&map, work.moves.clone(), |_| ());
+            Ok(play([first, second], [&mut reads, &mut writes], rounds, time))
+        }
+        Kind::Passing => {
+            let work = Workload::new(size);
+            let (one, other) = (build::<P>(&work.shuffled), build::<P>(&work.shuffled));
+            let lines = Lines::new(&work);
+            let mut reads = Reads::new(&one, &work.keys, |key| lines.read(key));
+            let mut writes = Writes::new(&other, work.moves.clone(), |start| lines.write(start));
             Ok(play([first, second], [&mut reads, &mut writes], rounds, time))
         }
         Kind::TwoWriters | Kind::TwoMaps => {
@@ -111,8 +126,8 @@ fn rounds_of<P: Beside>(
                 spans.extend(far_spans);
             }
             let map = build::<P>(&spans);
-            let mut low = Writes::new(&map, work.moves.clone());
-            let mut high = Writes::new(other.as_ref().unwrap_or(&map), far_moves.collect());
+            let mut low = Writes::new(&map, work.moves.clone(), |_| ());
+            let mut high = Writes::new(other.as_ref().unwrap_or(&map), far_moves.collect(), |_| ());
             Ok(play([first, second], [&mut low, &mut high], rounds, time))
         }
     }

@@ -51,10 +51,9 @@ impl Outcome {
 
     /// What the two threads are, in order.
     pub(crate) fn threads(&self) -> [&'static str; 2] {
-        if self.kind == Kind::ReaderWriter {
-            ["reader", "writer"]
-        } else {
-            ["low writer", "high writer"]
+        match self.kind {
+            Kind::ReaderWriter | Kind::Passing => ["reader", "writer"],
+            Kind::TwoWriters | Kind::TwoMaps => ["low writer", "high writer"],
         }
     }
 }
