@@ -27,6 +27,9 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 /// tree.lock().store_range(1..=2, 3)?;
 /// # Ok::<(), maple::Error>(())
 /// ```
+///
+/// On a cache line of its own: readers look at the one before it, and who takes the lock writes this one.
+#[repr(align(64))]
 pub struct TreeLock(Mutex);
 
 impl TreeLock {

@@ -145,6 +145,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Core<E, R, A> {
 /// assert_eq!(tree.iter(&guard, 0..=usize::MAX).count(), 3);
 /// # Ok::<(), maple::Error>(())
 /// ```
+///
+/// The root has a cache line without anything that is written as often as the tree is: a lock next to it, or the neighbour's
+/// lock, would have every reader wait for the line after every write.
+#[repr(C, align(64))]
 pub struct MapleTree<E: Entry, R: Reclaim = Single, A: NodeAlloc = Nodes, L = TreeLock> {
     pub(crate) core: Core<E, R, A>,
     pub(crate) lock: L,
