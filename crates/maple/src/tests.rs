@@ -2,6 +2,7 @@
 
 mod failure;
 mod model;
+mod near;
 mod shapes;
 mod shared;
 mod sharing;
@@ -93,7 +94,11 @@ pub(crate) fn check<R: Reclaim>(writer: &mut Writer<'_, Owned, R, Flaky>, cells:
     let stats = writer.stats();
     assert_eq!((stats.entries, stats.entries + stats.holes), (found.len(), ranges.len()));
     assert_eq!(stats.height, writer.height());
+    assert_eq!(writer.largest_gap(), longest_hole(&runs), "\n{}", writer.dump());
+}
+
+/// The length of the longest hole among the runs of cells.
+pub(crate) fn longest_hole(runs: &[(RangeInclusive<usize>, Option<u64>)]) -> usize {
     let holes = runs.iter().filter(|(_, value)| value.is_none());
-    let largest = holes.map(|(hole, _)| (hole.end() - hole.start()).saturating_add(1)).max();
-    assert_eq!(writer.largest_gap(), largest.unwrap_or(0), "\n{}", writer.dump());
+    holes.map(|(hole, _)| (hole.end() - hole.start()).saturating_add(1)).max().unwrap_or(0)
 }

@@ -23,7 +23,8 @@
 //! | a hole over several leaves of one parent, or of two neighbours | [`sweep`] | one or two leaves and their parent; or both, and theirs |
 //! | all else | [`plan`] | up to three a level |
 //!
-//! An exclusive owner changes leaves in place, and their parent.
+//! An exclusive owner changes leaves in place, and their parent. A run of entries into holes side by
+//! side, and an end that moves again, by the same [`Writer`](crate::Writer), take the way of the last ([`finger`]): no walk, no search.
 //!
 //! # Cost
 //!
@@ -87,6 +88,7 @@ mod batch;
 mod border;
 mod build;
 mod fast;
+mod finger;
 mod gone;
 mod plan;
 mod publish;
@@ -101,6 +103,7 @@ pub(crate) use sweep::SWEPT;
 mod trail;
 mod unshare;
 
+pub(crate) use finger::Finger;
 pub(crate) use plan::Need;
 pub(crate) use reserve::Reserve;
 pub(crate) use retire::{Bin, Disposal};
@@ -185,19 +188,26 @@ impl Need {
 pub(crate) struct Target<'t, E: Entry, R: Reclaim, A: NodeAlloc> {
     tree: &'t AtomicLink,
     supplies: &'t mut Supplies<E, R, A>,
+    finger: &'t Finger,
 }
 
 impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     /// # Safety
     /// The caller has the writer's right to the tree. When its disposal is exclusive, no reader exists; when
     /// it is not, the engine is [`grace::Concurrent`].
-    pub(crate) unsafe fn new(tree: &'t AtomicLink, supplies: &'t mut Supplies<E, R, A>) -> Self {
-        Target { tree, supplies }
+    pub(crate) unsafe fn new(
+        tree: &'t AtomicLink,
+        supplies: &'t mut Supplies<E, R, A>,
+        finger: &'t Finger,
+    ) -> Self {
+        Target { tree, supplies, finger }
     }
 
     /// Makes sure that storing an entry or a hole over `first..=last`, and erasing the entry that holds
     /// `first`, will find their memory in the supplies.
     pub(crate) fn prepare(mut self, first: usize, last: usize) -> Result<(), Error> {
+        // What it shares with another tree it may copy.
+        self.finger.forget();
         let mut needed = Need { leaves: 1, inners: 0 };
         let root = self.tree.load();
         if !root.is_null() {
@@ -242,7 +252,12 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     fn fill(&mut self, first: usize, last: usize, new: *mut ()) -> Result<bool, Error> {
         let Some(word) = NonNull::new(new) else { return Ok(false) };
         loop {
-            match node::run(Fill { target: self, first, last, word }) {
+            let done = if self.finger.is_near(first) {
+                self.fill_near(first, last, word)
+            } else {
+                node::run(Fill::<E, R, A, false> { target: self, first, last, word })
+            };
+            match done {
                 Fast::Done => return Ok(true),
                 Fast::Again => {}
                 Fast::OutOfMemory => return Err(Error::OutOfMemory),
@@ -329,7 +344,12 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
             return Ok(None);
         }
         let mut range = (0, 0);
-        match node::run(Slide { target: &mut self, index, end, range: &mut range }) {
+        let done = if self.finger.is_near(index) {
+            self.slide_near(index, end, &mut range)
+        } else {
+            node::run(Slide::<E, R, A, false> { target: &mut self, index, end, range: &mut range })
+        };
+        match done {
             Fast::Done => Ok(Some(range)),
             Fast::OutOfMemory => Err(Error::OutOfMemory),
             Fast::Again | Fast::Other => self.set_end_any(index, end),

@@ -17,7 +17,7 @@ use crate::stats::Stats;
 use crate::sync::MutexGuard;
 use crate::tree::{Core, MapleTree};
 use crate::validate::{Violation, validate};
-use crate::write::{Disposal, Need, Supplies, Target};
+use crate::write::{Disposal, Finger, Need, Supplies, Target};
 use core::fmt;
 use core::marker::PhantomData;
 use core::ops::RangeInclusive;
@@ -59,6 +59,7 @@ pub(crate) enum Hold<'t> {
 pub struct Writer<'t, E: Entry, R: Reclaim, A: NodeAlloc> {
     // Dropped before the hold is: spare nodes go back under the lock.
     supplies: Supplies<E, R, A>,
+    finger: Finger,
     core: &'t Core<E, R, A>,
     #[allow(dead_code)]
     hold: Hold<'t>,
@@ -71,7 +72,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
             Hold::Exclusive => Disposal::Exclusive,
             Hold::Lock(_) | Hold::Token(_) => Disposal::Deferred,
         };
-        Writer { supplies: Supplies::new(disposal), core, hold }
+        Writer { supplies: Supplies::new(disposal), finger: Finger::new(), core, hold }
     }
 
     pub(crate) fn root(&self) -> Link {
@@ -89,7 +90,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         }
         // SAFETY: we are the writer; exclusive disposal only if the tree is borrowed mutably, and else
         // the engine is concurrent.
-        let target = unsafe { Target::new(&self.core.root, &mut self.supplies) };
+        let target = unsafe { Target::new(&self.core.root, &mut self.supplies, &self.finger) };
         Ok((target, *range.start(), *range.end()))
     }
 
@@ -183,6 +184,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     pub fn clear(&mut self) {
         let root = self.root();
         self.supplies.drop_spare();
+        self.finger.forget();
         self.core.root.publish(Link::NULL);
         // SAFETY: the tree is unreachable since; exclusive only if it is borrowed mutably.
         unsafe { self.supplies.bin.subtree(root) }
@@ -430,6 +432,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// # Errors
     /// [`Error::OutOfMemory`]; then nothing is left of the copy.
     pub fn duplicate(&self) -> Result<MapleTree<E, R, A>, Error> {
+        // The nodes have one parent more.
+        self.finger.forget();
         // SAFETY: we are the writer.
         Ok(MapleTree::from_root(unsafe { duplicate::<E, R, A>(self.root())? }))
     }
@@ -442,6 +446,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     pub fn duplicate_with_token(
         &self,
     ) -> Result<(MapleTree<E, R, A, OwnerLock>, WriteToken), Error> {
+        self.finger.forget();
         // SAFETY: we are the writer.
         let root = unsafe { duplicate::<E, R, A>(self.root())? };
         Ok(MapleTree::from_root_with_token(root))

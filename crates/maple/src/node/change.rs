@@ -264,6 +264,12 @@ impl Change {
         self.len <= 31 && self.count > 0 && NARROW.weigh(self.len, self.count) <= NARROW.full
     }
 
+    /// Whether nothing moves: at the end of a leaf.
+    #[inline(always)]
+    pub(crate) fn moves_nothing(&self) -> bool {
+        self.bounds.len | self.words.len == 0
+    }
+
     /// Moves what moves, within the leaf.
     #[inline(always)]
     fn shift(&self, body: &mut Body) {
@@ -297,7 +303,7 @@ impl Change {
 
     /// Puts in what is new.
     #[inline(always)]
-    fn put(&self, body: &mut Body, copy: *mut ()) {
+    pub(crate) fn put(&self, body: &mut Body, copy: *mut ()) {
         body.set_slots(self.len, self.mask, self.count);
         for bound in self.new {
             if bound.is {

@@ -40,12 +40,12 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         slot: usize,
         removed: Removed,
     ) -> Option<Result<(), Error>> {
-        if trail.height == 1 {
+        if trail.height() == 1 {
             return None;
         }
         // Not an argument: those are borrowed to the end of the call, and the leaf is changed before that.
         // SAFETY: the promise of `Target::new`.
-        let body = unsafe { trail.leaf.as_leaf().body() };
+        let body = unsafe { trail.leaf().as_leaf().body() };
         // SAFETY: the promise of `Target::new`; there are inner nodes.
         let (parent, at) = unsafe { trail.step(1) };
         let loss = loss(trail, body, slot, parent, at)?;
@@ -72,7 +72,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         if in_place {
             // SAFETY: the owner is alone, and `body` is not used any more.
             unsafe {
-                *trail.leaf.as_leaf().body_mut() = rest;
+                *trail.leaf().as_leaf().body_mut() = rest;
                 parent.seps_mut().bounds[separator] = loss.end;
             }
             parent.set_gap(loss.leaf, gap);
@@ -116,7 +116,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         trail: &Trail,
         end: usize,
     ) -> Option<Result<(), Error>> {
-        if trail.height == 1 {
+        if trail.height() == 1 {
             return None;
         }
         // SAFETY: the promise of `Target::new`; there are inner nodes.

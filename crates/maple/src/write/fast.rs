@@ -5,6 +5,7 @@
 //!
 //! Cost: the walk, one search in the leaf, some sixty instructions, and [`Target::commit`].
 
+use super::finger::Spot;
 use super::quick::{Holes, Place};
 use super::trail::Trail;
 use super::{Removed, Target};
@@ -39,27 +40,27 @@ impl Fast {
     }
 }
 
-/// An entry into a hole.
-pub(super) struct Fill<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc> {
+/// An entry into a hole; `NEAR` the last write.
+pub(super) struct Fill<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> {
     pub(super) target: &'q mut Target<'t, E, R, A>,
     pub(super) first: usize,
     pub(super) last: usize,
     pub(super) word: NonNull<()>,
 }
 
-impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Fill<'_, '_, E, R, A> {
+impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for Fill<'_, '_, E, R, A, NEAR> {
     type Out = Fast;
 
     #[inline(always)]
     fn run<S: Search>(self, search: S) -> Fast {
         let Fill { target, first, last, word } = self;
-        let mut trail = Trail::new();
-        let (place, slot, shared) = target.reach(search, first, &mut trail);
+        let trail = Trail::new();
+        let Spot { place, slot, start, end, shared } =
+            target.find::<S, NEAR>(search, first, &trail);
         let Place { trail, body } = place;
         if shared || body.is_wide() || !body.is_hole(slot) {
             return Fast::Other;
         }
-        let (start, end) = (place.start(slot), place.end(slot));
         let (left, right) = (start < first, last < end);
         let value = |is: bool, end| if is { body.encode_narrow(end) } else { Some(0) };
         let (before, behind) = (value(left, first.wrapping_sub(1)), value(right, last));
@@ -103,7 +104,21 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Fill<'_, '_, E, R, A> {
             rank,
             splits: false,
         };
-        Fast::of(target.commit(search, trail, &change, holes))
+        let finger = target.finger;
+        // The second time in one leaf: there may be a third. Who writes at random does not pay for it.
+        let again = !NEAR && finger.trail.leaf() == trail.leaf();
+        let done = target.commit(search, trail, &change, holes, NEAR);
+        if done.is_ok() {
+            if again {
+                finger.trail.follow(trail);
+            }
+            if NEAR || again {
+                finger.note(slot + lefts, (first, last), (start, end));
+            } else {
+                finger.trail.set_leaf(trail.leaf());
+            }
+        }
+        Fast::of(done)
     }
 }
 
@@ -128,8 +143,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Vacate<'_, '_, E, R, A> {
     #[inline(always)]
     fn run<S: Search>(self, search: S) -> Fast {
         let Vacate { target, index, found } = self;
-        let mut trail = Trail::new();
-        let (place, slot, shared) = target.reach(search, index, &mut trail);
+        let trail = Trail::new();
+        let (place, slot, shared) = target.reach(search, index, &trail);
         let Place { trail, body } = place;
         let word = body.word(slot);
         if word.is_null() {
@@ -156,7 +171,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Vacate<'_, '_, E, R, A> {
         let (from, to) = (slot - lefts, slot + rights);
         let len = body.len() - lefts - rights;
         let count = body.count() - 1;
-        if count == 0 || (trail.height > 1 && NARROW.weigh(len, count) < LEAF_LOW) {
+        if count == 0 || (trail.height() > 1 && NARROW.weigh(len, count) < LEAF_LOW) {
             return Fast::Other;
         }
         let rank = body.rank(slot);
@@ -176,12 +191,13 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Vacate<'_, '_, E, R, A> {
         (found.start, found.end, found.word) = (start, end, word);
         let (start, end) = (place.start(from), place.end(to));
         let holes = Holes::made((end - start).wrapping_add(1), (start, end));
-        Fast::of(target.commit(search, trail, &change, holes))
+        Fast::of(target.commit(search, trail, &change, holes, false))
     }
 }
 
-/// Another end for the entry that holds an index, in the hole behind it: a bound moves, and nothing else.
-pub(super) struct Slide<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc> {
+/// Another end for the entry that holds an index, in the hole behind it: a bound moves, and nothing else. `NEAR` the last
+/// write.
+pub(super) struct Slide<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> {
     pub(super) target: &'q mut Target<'t, E, R, A>,
     pub(super) index: usize,
     pub(super) end: usize,
@@ -189,21 +205,20 @@ pub(super) struct Slide<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc> {
     pub(super) range: &'q mut (usize, usize),
 }
 
-impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Slide<'_, '_, E, R, A> {
+impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for Slide<'_, '_, E, R, A, NEAR> {
     type Out = Fast;
 
     #[inline(always)]
     fn run<S: Search>(self, search: S) -> Fast {
         let Slide { target, index, end, range } = self;
-        let mut trail = Trail::new();
-        let (place, slot, shared) = target.reach(search, index, &mut trail);
+        let Spot { place, slot, start, end: old, shared, .. } =
+            target.find::<S, NEAR>(search, index, &target.finger.trail);
         let Place { trail, body } = place;
         let behind = slot + 1;
         if shared || body.is_wide() {
             return Fast::Other;
         }
         if behind == body.len() && !body.is_hole(slot) {
-            let start = place.start(slot);
             return match if start <= end { target.slide_over(search, trail, end) } else { None } {
                 Some(done) => {
                     *range = (start, end);
@@ -215,21 +230,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Slide<'_, '_, E, R, A> {
         if behind >= body.len() || !body.is_hole(behind) {
             return Fast::Other;
         }
-        let (start, old, last) = (place.start(slot), body.bound(slot), place.end(behind));
+        let last = place.end(behind);
         let fits = start <= end && end < last && !body.is_hole(slot);
         let (true, Some(value)) = (fits, body.encode_narrow(end)) else {
             return Fast::Other;
-        };
-        let change = Change {
-            len: body.len(),
-            mask: body.entries(),
-            count: body.count(),
-            bounds: Run::default(),
-            words: Run::default(),
-            new: [Bound { is: true, slot, value }, Bound::NONE],
-            word: ptr::null_mut(),
-            rank: 0,
-            splits: false,
         };
         *range = (start, end);
         // By a page or so: the largest hole is seldom this one, and to measure in any case takes a fifth longer. One that grows
@@ -241,12 +245,35 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Slide<'_, '_, E, R, A> {
             target.supplies.drop_spare();
             // SAFETY: the owner is alone, and `body` is not used any more.
             unsafe {
-                let gap = trail.gap_after(search, trail.leaf.as_leaf().body(), holes);
-                trail.leaf.as_leaf().body_mut().put_encoded(slot, value);
-                trail.settle_gap(search, gap);
+                let leaf = trail.leaf();
+                if trail.is_gap_safe(holes) {
+                    leaf.as_leaf().body_mut().put_encoded(slot, value);
+                } else {
+                    let gap = trail.gap_after(search, leaf.as_leaf().body(), holes);
+                    leaf.as_leaf().body_mut().put_encoded(slot, value);
+                    trail.settle_gap(search, gap);
+                }
             }
+            target.finger.note(slot, (start, end), (start, last));
             return Fast::Done;
         }
-        Fast::of(target.commit(search, trail, &change, holes))
+        let change = Change {
+            len: body.len(),
+            mask: body.entries(),
+            count: body.count(),
+            bounds: Run::default(),
+            words: Run::default(),
+            new: [Bound { is: true, slot, value }, Bound::NONE],
+            word: ptr::null_mut(),
+            rank: 0,
+            splits: false,
+        };
+        let finger = target.finger;
+        let done = target.commit(search, trail, &change, holes, false);
+        // Not before: it may fail, or drop what was made ahead, whose drop panics.
+        if done.is_ok() {
+            finger.note(slot, (start, end), (start, last));
+        }
+        Fast::of(done)
     }
 }

@@ -118,8 +118,8 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
             // SAFETY: the promise of `new`.
             unsafe { hint::assert_unchecked(!word.is_null()) }
         }
-        let mut trail = Trail::new();
-        let (place, from, shared) = target.reach(search, first, &mut trail);
+        let trail = Trail::new();
+        let (place, from, shared) = target.reach(search, first, &trail);
         let Place { trail, body } = place;
         let mut to = from;
         let mut found = None;
@@ -171,7 +171,7 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
             };
         };
         let Some(edit) = edit else { return Outcome::Done(None) };
-        let made = match edit.fit(body, trail.height == 1) {
+        let made = match edit.fit(body, trail.height() == 1) {
             Fit::Fits => target.make(search, trail, &edit, holes, removed),
             // A wide leaf is packed anew: its contents may be narrow by now.
             Fit::Full if !body.is_wide() => {
@@ -252,6 +252,12 @@ impl Holes {
     #[inline(always)]
     pub(super) fn made(after: usize, (start, end): (usize, usize)) -> Holes {
         Holes { gone: 0, before: 0, after, start, end, measure: true }
+    }
+
+    /// Whether the change is at the very end of the indices, and leaves or makes a hole longer than all before it.
+    #[inline(always)]
+    pub(super) fn is_tail(self) -> bool {
+        self.end == usize::MAX && self.after > self.start
     }
 }
 
@@ -339,12 +345,14 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         &self,
         search: S,
         index: usize,
-        trail: &'p mut Trail,
+        trail: &'p Trail,
     ) -> (Place<'p>, usize, bool) {
+        // What is known of the leaf there may be so no longer.
+        self.finger.forget();
         // SAFETY: the promise of `Target::new`; the root is not null.
         let shared = unsafe { trail.walk(search, self.tree.load(), index, E::SHARES) };
         // SAFETY: as above.
-        let body = unsafe { trail.leaf.as_leaf().body() };
+        let body = unsafe { trail.leaf().as_leaf().body() };
         (Place { trail, body }, search.leaf(body, index), shared)
     }
 
@@ -372,10 +380,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     ) -> Result<(), Error> {
         // Not an argument: those are borrowed to the end of the call, and the leaf is changed before that.
         // SAFETY: the promise of `Target::new`.
-        let body = unsafe { trail.leaf.as_leaf().body() };
+        let body = unsafe { trail.leaf().as_leaf().body() };
         self.second_half(body, edit)?;
         let gone = Gone::of::<E>(body, edit.removed(), removed);
-        self.commit(search, trail, &edit.change(body), holes)?;
+        self.commit(search, trail, &edit.change(body), holes, false)?;
         self.drop_gone(&gone);
         Ok(())
     }
@@ -384,6 +392,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     ///
     /// Cost: for an exclusive owner four cache lines loaded and stored; beside readers those four are
     /// others, and come from the supplies, and there is one release store and two words for the grace period.
+    ///
+    /// `near` the last write it may well be one at the end of the leaf, where nothing moves. An exclusive owner then writes what
+    /// is new and nothing else, and does not read by vectors what has only just been written.
     #[inline(always)]
     pub(super) fn commit<S: Search>(
         &mut self,
@@ -391,27 +402,38 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         trail: &Trail,
         change: &Change,
         holes: Holes,
+        near: bool,
     ) -> Result<(), Error> {
         let in_place = self.supplies.bin.is_exclusive();
-        let old = trail.leaf.node().cast::<Leaf>();
+        let old = trail.leaf().node().cast::<Leaf>();
         let new = if in_place { old } else { self.supplies.nodes.leaf()?.as_ptr() };
         // Nothing fails from here on.
         let copy = if change.splits { self.take_copy() } else { ptr::null_mut() };
         // A duplicate made ahead is for the next write only: its source may be gone by the one after.
         self.supplies.drop_spare();
-        // One entry for another, all of it: nothing about holes has changed, and their line is left alone.
-        let measured = holes.gone != 0 || holes.after != 0;
+        // One entry for another, all of it: nothing about holes has changed, and their line is left alone. A run at the very end
+        // changes the hole that is the largest on all levels, and nothing need be read for that.
+        let tail = near && holes.is_tail();
+        let measured = !tail && (holes.gone != 0 || holes.after != 0);
         let gap = if measured {
             // SAFETY: the promise of `Target::new`; the leaf has not changed yet.
             unsafe { trail.gap_after(search, (*old).body(), holes) }
         } else {
-            0
+            holes.after
         };
         // SAFETY: the owner is alone, and nobody has borrowed the leaf; or the block is ours, and the old leaf stays as it is.
-        unsafe { search.change(change, (old, old), new, copy) };
-        let link = Link::to_leaf(new);
+        unsafe {
+            if near && in_place && change.moves_nothing() {
+                change.put((*old).body_mut(), copy);
+            } else {
+                search.change(change, (old, old), new, copy);
+            }
+        }
+        let leaf = trail.leaf();
         if !in_place {
-            if trail.height == 1 {
+            let link = Link::to_leaf(new);
+            trail.set_leaf(link);
+            if trail.height() == 1 {
                 self.tree.publish(link);
             } else {
                 // SAFETY: the promise of `Target::new`; there are inner nodes.
@@ -419,13 +441,17 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 parent.publish(slot, link);
             }
         }
-        if measured {
-            // SAFETY: as above.
-            unsafe { trail.settle_gap(search, gap) };
+        // SAFETY: as above.
+        unsafe {
+            if measured {
+                trail.settle_gap(search, gap);
+            } else if tail {
+                trail.settle_tail(gap);
+            }
         }
         if !in_place {
             // SAFETY: the leaf was replaced by its copy.
-            unsafe { self.supplies.bin.node(trail.leaf) }
+            unsafe { self.supplies.bin.node(leaf) }
         }
         Ok(())
     }

@@ -30,11 +30,11 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         // SAFETY: the promise of `Target::new`.
         let len = |level: usize| unsafe { trail.step(level).0.seps() }.len();
         let mut level = 1;
-        while level + 1 < trail.height && len(level + 1) == INNER_SLOTS {
+        while level + 1 < trail.height() && len(level + 1) == INNER_SLOTS {
             level += 1;
         }
-        let is_root = level + 1 == trail.height;
-        if is_root && trail.height == MAX_HEIGHT {
+        let is_root = level + 1 == trail.height();
+        if is_root && trail.height() == MAX_HEIGHT {
             return Ok(false);
         }
         if !is_root && self.share(trail, level)? {

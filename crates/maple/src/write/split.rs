@@ -33,11 +33,11 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     ) -> Option<Result<(), Error>> {
         // Not an argument: those are borrowed to the end of the call, and the leaf is changed before that.
         // SAFETY: the promise of `Target::new`.
-        let body = unsafe { trail.leaf.as_leaf().body() };
+        let body = unsafe { trail.leaf().as_leaf().body() };
         if self.is_parent_full(trail) {
             return None;
         }
-        let is_root = trail.height == 1;
+        let is_root = trail.height() == 1;
         let at = cut(body, edit)?;
         if !edit.has_room_in_half(body, at) {
             return None;
@@ -58,7 +58,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let end = body.bound(at - 1);
         // SAFETY: the promise of `Target::new`.
         let (min, max) = unsafe { (trail.min(0), trail.max(0)) };
-        let old = trail.leaf.node().cast::<Leaf>();
+        let old = trail.leaf().node().cast::<Leaf>();
         let right = self.supplies.nodes.take_leaf_block().as_ptr();
         let left = if in_place { old } else { self.supplies.nodes.take_leaf_block().as_ptr() };
         let below = edit.from < at;
@@ -99,7 +99,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 pair.into_iter().for_each(|(end, link, gap)| root.as_ref().push(end, link, gap));
                 self.tree.publish(Link::inner(root, 1));
                 if !in_place {
-                    self.supplies.bin.node(trail.leaf);
+                    self.supplies.bin.node(trail.leaf());
                 }
             }
         } else {
@@ -133,7 +133,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         // SAFETY: the promise of `Target::new`; both left the tree.
         unsafe {
             self.supplies.bin.node(old);
-            self.supplies.bin.node(trail.leaf);
+            self.supplies.bin.node(trail.leaf());
         }
     }
 
@@ -153,7 +153,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         // SAFETY: the promise of `Target::new`.
         unsafe {
             let old = trail.link(level);
-            if trail.height == level + 1 {
+            if trail.height() == level + 1 {
                 self.tree.publish(link);
             } else {
                 let (above, slot) = trail.step(level + 1);
@@ -167,7 +167,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     #[inline(always)]
     pub(super) fn is_parent_full(&self, trail: &Trail) -> bool {
         // SAFETY: the promise of `Target::new`; there is a parent.
-        trail.height > 1 && unsafe { trail.step(1).0.seps() }.len() == INNER_SLOTS
+        trail.height() > 1 && unsafe { trail.step(1).0.seps() }.len() == INNER_SLOTS
     }
 }
 

@@ -66,7 +66,7 @@ fn ends<'n, S: Search>(
     let (other, behind, top) = if last <= high {
         (parent, seps, high)
     } else {
-        if trail.height == 2 {
+        if trail.height() == 2 {
             return None;
         }
         // SAFETY: as above. The parents' parent is this tree's own.
@@ -201,7 +201,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         range: (usize, usize),
         slot: usize,
     ) -> Fast {
-        if trail.height == 1 {
+        if trail.height() == 1 {
             return Fast::Other;
         }
         match ends(search, trail, range, slot, E::SHARES) {
@@ -232,7 +232,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             None => return Fast::Other,
         };
         let enough = if is_one {
-            lens[0] - (j - i) + usize::from(two) >= if trail.height == 2 { 2 } else { INNER_MIN }
+            lens[0] - (j - i) + usize::from(two) >= if trail.height() == 2 { 2 } else { INNER_MIN }
         } else {
             i + 1 >= INNER_MIN && lens[1] - (j + 1) + usize::from(two) >= INNER_MIN
         };
@@ -357,7 +357,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             let splice = Splice { gone: at..at + 2, items: &pair };
             search.splice(above, nodes[2], trail.max(2), splice);
             self.publish_inner(trail, nodes[2], 2);
-            if trail.height > 3 {
+            if trail.height() > 3 {
                 trail.raise_gap(search, 3, largest);
             }
         }

@@ -3,33 +3,75 @@
 use super::quick::Holes;
 use crate::layout::MAX_HEIGHT;
 use crate::node::{Body, Inner, Leaf, Link, Search};
+use core::cell::Cell;
 use core::hint;
 use core::mem::MaybeUninit;
 
 /// The nodes from the root to a leaf, and the slot taken in each.
 ///
 /// What they cover is not worked out on the way: most writes need one bound of the leaf's own, if any.
-pub(super) struct Trail {
-    /// Levels of the tree.
-    pub(super) height: usize,
-    pub(super) leaf: Link,
+///
+/// In cells: it is the writer's, and stays for the write after this one, which may go the same way ([`super::finger`]).
+pub(crate) struct Trail {
+    height: Cell<usize>,
+    leaf: Cell<Link>,
     /// The inner nodes of levels from 1 to below `height`.
-    steps: [MaybeUninit<(Link, usize)>; MAX_HEIGHT],
+    steps: [Cell<MaybeUninit<(Link, usize)>>; MAX_HEIGHT],
 }
 
 impl Trail {
     /// A way to nowhere.
     #[inline(always)]
-    pub(super) fn new() -> Trail {
+    pub(super) const fn new() -> Trail {
         // Not as one expression, which would be a constant and copied.
         let mut trail = MaybeUninit::<Trail>::uninit();
         let place = trail.as_mut_ptr();
         // SAFETY: the steps need no value.
         unsafe {
-            (&raw mut (*place).height).write(0);
-            (&raw mut (*place).leaf).write(Link::NULL);
+            (&raw mut (*place).height).write(Cell::new(0));
+            (&raw mut (*place).leaf).write(Cell::new(Link::NULL));
             trail.assume_init()
         }
+    }
+
+    /// Whether it is the same way as another.
+    #[cfg(debug_assertions)]
+    pub(super) fn is_same(&self, other: &Trail) -> bool {
+        // SAFETY: `walk` or `follow` has written these levels of either.
+        let step = |trail: &Trail, level: usize| unsafe { trail.steps[level].get().assume_init() };
+        self.height() == other.height()
+            && self.leaf() == other.leaf()
+            && (1..self.height()).all(|level| step(self, level) == step(other, level))
+    }
+
+    /// Becomes the same way as another.
+    #[inline(always)]
+    pub(super) fn follow(&self, other: &Trail) {
+        self.height.set(other.height());
+        self.leaf.set(other.leaf());
+        for level in 1..other.height() {
+            self.steps[level].set(other.steps[level].get());
+        }
+    }
+
+    /// Levels of the tree.
+    #[inline(always)]
+    pub(super) fn height(&self) -> usize {
+        let height = self.height.get();
+        // SAFETY: `walk` sets it, to the height of a tree, and none is higher; `follow` takes it over.
+        unsafe { hint::assert_unchecked(height <= MAX_HEIGHT) }
+        height
+    }
+
+    #[inline(always)]
+    pub(super) fn leaf(&self) -> Link {
+        self.leaf.get()
+    }
+
+    /// Another leaf has taken the place of the one on the way.
+    #[inline(always)]
+    pub(super) fn set_leaf(&self, leaf: Link) {
+        self.leaf.set(leaf);
     }
 
     /// Walks, and tells whether a node on the way belongs to another tree, too, if that is asked for. From the top
@@ -39,7 +81,7 @@ impl Trail {
     /// As for [`crate::path::Path::walk`]; the root is not null.
     #[inline(always)]
     pub(super) unsafe fn walk<S: Search>(
-        &mut self,
+        &self,
         search: S,
         root: Link,
         index: usize,
@@ -48,7 +90,7 @@ impl Trail {
         let height = root.level() + 1;
         // SAFETY: no tree is higher.
         unsafe { hint::assert_unchecked(height <= MAX_HEIGHT) }
-        self.height = height;
+        self.height.set(height);
         let (mut link, mut shared) = (root, false);
         for level in (1..height).rev() {
             // SAFETY: the caller's promise.
@@ -59,13 +101,13 @@ impl Trail {
             }
             // SAFETY: as above.
             let slot = search.inner(unsafe { inner.seps() }, index);
-            self.steps[level].write((link, slot));
+            self.steps[level].set(MaybeUninit::new((link, slot)));
             link = inner.child(slot);
             inner.prefetch_gap(slot);
         }
         // All of it will be read, and the header first.
         link.prefetch();
-        self.leaf = link;
+        self.leaf.set(link);
         // SAFETY: as above.
         shared | (check && unsafe { link.as_leaf() }.refs.shared())
     }
@@ -76,10 +118,10 @@ impl Trail {
     /// The promise of [`Trail::walk`] still holds, and the level is one of the inner nodes'.
     #[inline(always)]
     pub(super) unsafe fn step<'n>(&self, level: usize) -> (&'n Inner, usize) {
-        debug_assert!(0 < level && level < self.height);
-        // SAFETY: the caller's promise; `walk` has written these levels.
+        debug_assert!(0 < level && level < self.height());
+        // SAFETY: the caller's promise; `walk` has written these levels, or `follow`.
         unsafe {
-            let (link, slot) = self.steps[level].assume_init();
+            let (link, slot) = self.steps[level].get().assume_init();
             (link.as_inner(), slot)
         }
     }
@@ -89,7 +131,7 @@ impl Trail {
     #[inline(always)]
     pub(super) unsafe fn link(&self, level: usize) -> Link {
         // SAFETY: the caller's promise.
-        unsafe { self.steps[level].assume_init() }.0
+        unsafe { self.steps[level].get().assume_init() }.0
     }
 
     /// The first index of the node at a level: 0 for the leaf.
@@ -98,7 +140,7 @@ impl Trail {
     /// As for [`Trail::link`].
     #[inline(never)]
     pub(super) unsafe fn min(&self, level: usize) -> usize {
-        for level in level + 1..self.height {
+        for level in level + 1..self.height() {
             // SAFETY: the caller's promise.
             let (inner, slot) = unsafe { self.step(level) };
             if slot > 0 {
@@ -115,7 +157,7 @@ impl Trail {
     /// As for [`Trail::link`].
     #[inline(never)]
     pub(super) unsafe fn max(&self, level: usize) -> usize {
-        for level in level + 1..self.height {
+        for level in level + 1..self.height() {
             // SAFETY: the caller's promise.
             let (inner, slot) = unsafe { self.step(level) };
             // SAFETY: as above.
@@ -133,7 +175,7 @@ impl Trail {
     /// As for [`Trail::link`].
     #[inline(never)]
     pub(super) unsafe fn neighbour<'n>(&self, after: bool) -> Option<&'n Leaf> {
-        for level in 1..self.height {
+        for level in 1..self.height() {
             // SAFETY: the caller's promise.
             let (inner, slot) = unsafe { self.step(level) };
             // SAFETY: as above.
@@ -167,7 +209,7 @@ impl Trail {
         changed: u32,
         gap: usize,
     ) -> usize {
-        if self.height == 2 {
+        if self.height() == 2 {
             return 0;
         }
         // SAFETY: the caller's promise.
@@ -180,7 +222,7 @@ impl Trail {
     /// As for [`Trail::link`].
     #[inline(always)]
     pub(super) unsafe fn settle_parent_gap<S: Search>(&self, search: S, gap: usize) {
-        if self.height > 2 {
+        if self.height() > 2 {
             // SAFETY: the caller's promise.
             unsafe { self.raise_gap(search, 2, gap) }
         }
@@ -198,10 +240,10 @@ impl Trail {
         body: &Body,
         holes: Holes,
     ) -> usize {
-        if self.height == 1 {
+        if self.height() == 1 {
             return 0;
         }
-        let Holes { gone, before, after, start, end, measure } = holes;
+        let Holes { gone, before, after, measure, .. } = holes;
         // SAFETY: the caller's promise.
         unsafe {
             let (parent, slot) = self.step(1);
@@ -210,7 +252,7 @@ impl Trail {
                 return gap.max(after);
             }
             // The hole at the very end is longer than all before it: nothing needs to be counted.
-            if end == usize::MAX && after > start {
+            if holes.is_tail() {
                 return after;
             }
             if !(S::MEASURES && measure) && before != gap {
@@ -229,19 +271,49 @@ impl Trail {
         }
     }
 
+    /// Whether a change leaves the largest gap of the leaf as it is: the hole that it takes is shorter, and what it makes is not
+    /// longer. It may say no if it does.
+    ///
+    /// # Safety
+    /// As for [`Trail::link`].
+    #[inline(always)]
+    pub(super) unsafe fn is_gap_safe(&self, holes: Holes) -> bool {
+        if self.height() == 1 {
+            return true;
+        }
+        // SAFETY: the caller's promise.
+        let (parent, slot) = unsafe { self.step(1) };
+        let gap = parent.gap(slot);
+        holes.after <= gap && (holes.gone == 0 || holes.before < gap)
+    }
+
+    /// Brings the gaps up to date after a change of the last leaf ([`Holes::is_tail`]) that leaves or makes a hole of `gap`, longer
+    /// than all that comes before the change: so it is the largest on every level.
+    ///
+    /// # Safety
+    /// As for [`Trail::link`].
+    #[inline(never)]
+    pub(super) unsafe fn settle_tail(&self, gap: usize) {
+        for level in 1..self.height() {
+            // SAFETY: the caller's promise.
+            let (inner, slot) = unsafe { self.step(level) };
+            inner.set_gap(slot, gap);
+        }
+    }
+
     /// Brings the gaps up to date after a change of the leaf, of which the largest is `gap` now.
     ///
     /// # Safety
     /// As for [`Trail::link`].
     #[inline(always)]
     pub(super) unsafe fn settle_gap<S: Search>(&self, search: S, gap: usize) {
-        if self.height == 1 {
+        if self.height() == 1 {
             return;
         }
         // SAFETY: the caller's promise.
         unsafe {
             let (parent, slot) = self.step(1);
-            let largest = if self.height > 2 {
+            let largest = if self.height() > 2 {
                 let (above, place) = self.step(2);
                 above.gap(place)
             } else {
@@ -268,6 +340,6 @@ impl Trail {
         // SAFETY: the caller's promise.
         let step = |level| unsafe { self.step(level) };
         let max_gap = |inner: &Inner, changed, limit| search.max_gap_with(inner, changed, limit);
-        super::publish::raise_gap(level, self.height, gap, step, max_gap);
+        super::publish::raise_gap(level, self.height(), gap, step, max_gap);
     }
 }
