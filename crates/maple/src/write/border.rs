@@ -77,6 +77,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             }
             parent.set_gap(loss.leaf, gap);
             parent.set_gap(loss.neighbour, neighbour);
+            // SAFETY: the promise of `Target::new`.
+            unsafe { trail.settle_parent_gap(search, above) }
         } else {
             let leaf = Link::leaf(self.supplies.nodes.take_leaf(Leaf::new(rest)));
             let node = self.supplies.nodes.take_inner();
@@ -89,10 +91,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 new.set_gap(loss.leaf, gap);
                 new.set_gap(loss.neighbour, neighbour);
             }
-            self.replace_parent(trail, node);
+            self.replace_parent(search, trail, node, above);
         }
-        // SAFETY: the promise of `Target::new`.
-        unsafe { trail.settle_parent_gap(search, above) }
         self.finish(&gone);
         Some(Ok(()))
     }
@@ -146,6 +146,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             // SAFETY: the owner is alone.
             unsafe { parent.seps_mut().bounds[at] = end }
             parent.set_gap(at + 1, gap);
+            // SAFETY: the promise of `Target::new`.
+            unsafe { trail.settle_parent_gap(search, above) }
         } else {
             let node = self.supplies.nodes.take_inner();
             // SAFETY: the new parent is ours alone; the old one does not change, and leaves the tree.
@@ -155,11 +157,11 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 new.seps_mut().bounds[at] = end;
                 new.set_gap(at + 1, gap);
                 let old = self.publish_parent(trail, node);
+                // Before anything is given up: see `replace_parent`.
+                trail.settle_parent_gap(search, above);
                 self.supplies.bin.node(old);
             }
         }
-        // SAFETY: the promise of `Target::new`.
-        unsafe { trail.settle_parent_gap(search, above) }
         Some(Ok(()))
     }
 }

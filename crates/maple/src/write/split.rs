@@ -112,26 +112,35 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             };
             if in_place {
                 // SAFETY: the owner is alone.
-                unsafe { search.insert(parent, slot, pair) }
+                unsafe {
+                    search.insert(parent, slot, pair);
+                    trail.settle_parent_gap(search, above);
+                }
             } else {
                 let node = self.supplies.nodes.take_inner_block();
                 let splice = Splice { gone: slot..slot + 1, items: &pair };
                 // SAFETY: the new parent is ours alone; the old one does not change.
                 unsafe { search.splice(parent, node, end, splice) }
-                self.replace_parent(trail, node);
+                self.replace_parent(search, trail, node, above);
             }
-            // SAFETY: the promise of `Target::new`.
-            unsafe { trail.settle_parent_gap(search, above) }
         }
         self.finish(&gone);
         Some(Ok(()))
     }
 
-    /// Publishes a new parent of the leaf, and gives up the old one and the leaf.
-    pub(super) fn replace_parent(&mut self, trail: &Trail, node: NonNull<Inner>) {
+    /// Publishes a new parent of the leaf, brings the gaps above it up to date ([`Trail::parent_gap_after`]), and gives up the old
+    /// one and the leaf: last, since that may run what others have put off, and a drop may panic.
+    pub(super) fn replace_parent<S: Search>(
+        &mut self,
+        search: S,
+        trail: &Trail,
+        node: NonNull<Inner>,
+        gap: usize,
+    ) {
         let old = self.publish_parent(trail, node);
         // SAFETY: the promise of `Target::new`; both left the tree.
         unsafe {
+            trail.settle_parent_gap(search, gap);
             self.supplies.bin.node(old);
             self.supplies.bin.node(trail.leaf());
         }
