@@ -72,7 +72,7 @@
 //! |---|---|
 //! | [`load`](MapleTree::load) | a node a level: three cache lines, four of the leaf, one acquire load; no branch that depends on the keys |
 //! | step of an iterator or cursor | two bounds and a word; every dozen or so, the next leaf, brought near before |
-//! | store or erase within a leaf | one walk, one block, four cache lines written, one release store, two words for the grace period (and one block for twenty of those); by the only owner: no allocation and no free, unless the leaf's form changes |
+//! | store or erase within a leaf | one walk (none in a run of entries side by side by one writer), one block, four cache lines written, one release store, two words for the grace period (and one block for twenty of those); by the only owner: no allocation and no free, unless the leaf's form changes |
 //! | a full leaf | two leaves and their parent; by the only owner: one leaf |
 //! | split or merge that goes further | one to three nodes a level |
 //! | store over many ranges | up to three nodes a level; what is covered whole is let go by subtrees |
