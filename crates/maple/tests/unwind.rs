@@ -1,0 +1,74 @@
+//! Drops that panic in the midst of a write that has more to do. In a process of its own: what other tests have put off would
+//! stay undone where such a panic goes by.
+
+use grace::Epoch;
+use maple::MapleTree;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The next drop panics.
+static ARMED: AtomicBool = AtomicBool::new(false);
+
+#[derive(Clone)]
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        // Relaxed: one thread.
+        assert!(!ARMED.swap(false, Ordering::Relaxed), "drop");
+    }
+}
+
+/// Whether `write` panics by a drop.
+fn panics(write: impl FnOnce()) -> bool {
+    ARMED.store(true, Ordering::Relaxed);
+    let panicked = catch_unwind(AssertUnwindSafe(write)).is_err();
+    ARMED.store(false, Ordering::Relaxed);
+    panicked
+}
+
+/// One test: all drops are of one thread.
+#[test]
+fn drops_that_panic_within_a_write() {
+    made_ahead();
+    put_off();
+}
+
+/// A moved end, while the drop of a duplicate that was made ahead panics: the end has not moved, and the next write by the same
+/// writer knows that.
+fn made_ahead() {
+    let tree = MapleTree::<Box<Bomb>, Epoch>::new();
+    let mut writer = tree.lock();
+    writer.store_range(0..=9, Box::new(Bomb)).unwrap();
+    writer.store_range(100..=109, Box::new(Bomb)).unwrap();
+    writer.preallocate(3..=4).unwrap();
+    assert!(panics(|| drop(writer.set_end(100, 149))));
+    writer.insert_range(150..=159, Box::new(Bomb)).unwrap();
+    writer.validate().unwrap();
+    let ranges: Vec<_> = writer.iter(0..=usize::MAX).map(|(range, _)| range).collect();
+    assert_eq!(ranges, [0..=9, 100..=109, 150..=159]);
+}
+
+/// Inserts by one writer in no order, in the midst of which drops that were put off panic: the tree is whole, its gaps included.
+fn put_off() {
+    const N: usize = if cfg!(miri) { 60 } else { 6007 };
+    let mut tree = MapleTree::<Box<Bomb>, Epoch>::new();
+    let (mut panicked, mut at) = (0, 0);
+    let mut writer = tree.lock();
+    for i in 0..N {
+        let old = at;
+        // Every place once.
+        at = (i * 3571) % N;
+        if panics(|| writer.insert_range(at * 100..=at * 100 + 9, Box::new(Bomb)).unwrap()) {
+            panicked += 1;
+            writer.validate().unwrap();
+        }
+        // Something whose drop is put off.
+        if i % 2 == 0 {
+            writer.erase(old * 100).unwrap();
+        }
+    }
+    drop(writer);
+    tree.get_mut().validate().unwrap();
+    assert!(cfg!(miri) || panicked > 10, "{panicked}");
+}
