@@ -432,10 +432,14 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// # Errors
     /// [`Error::OutOfMemory`]; then nothing is left of the copy.
     pub fn duplicate(&self) -> Result<MapleTree<E, R, A>, Error> {
+        Ok(MapleTree::from_root(self.duplicate_root()?))
+    }
+
+    fn duplicate_root(&self) -> Result<Link, Error> {
         // The nodes have one parent more.
         self.finger.forget();
         // SAFETY: we are the writer.
-        Ok(MapleTree::from_root(unsafe { duplicate::<E, R, A>(self.root())? }))
+        unsafe { duplicate::<E, R, A>(self.root()) }
     }
 
     /// As [`duplicate`](Writer::duplicate), for an owner that holds the right to write itself.
@@ -446,10 +450,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     pub fn duplicate_with_token(
         &self,
     ) -> Result<(MapleTree<E, R, A, OwnerLock>, WriteToken), Error> {
-        self.finger.forget();
-        // SAFETY: we are the writer.
-        let root = unsafe { duplicate::<E, R, A>(self.root())? };
-        Ok(MapleTree::from_root_with_token(root))
+        Ok(MapleTree::from_root_with_token(self.duplicate_root()?))
     }
 
     /// Checks every structural invariant; see [`Violation`]. Time: the number of slots. For tests and for
