@@ -20,6 +20,7 @@
 //! | any change within a leaf | [`quick`] | a leaf |
 //! | into a full leaf: it is cut, and full nodes above it before that | [`split`], [`room`] | two leaves and their parent |
 //! | an erase whose hole goes on in the next leaf; an end moved into it | [`border`] | a leaf and its parent; the parent |
+//! | an erase that leaves too little in a leaf, if a sibling takes the rest | [`join`] | a leaf and its parent |
 //! | a hole over several leaves of one parent, or of two neighbours | [`sweep`] | one or two leaves and their parent; or both, and theirs |
 //! | all else | [`plan`] | up to three a level |
 //!
@@ -77,8 +78,7 @@
 //! do not.
 //!
 //! Slower, all by a few hundredths: a search by small loads in the leaf that was written last; a moved bound put into its line by
-//! vectors; batches looked after more often; the parent's slots copied one by one instead of as two runs, and both kinds of
-//! nodes freed without a branch, though either guesses wrong half a time in an erase over 16.
+//! vectors; batches looked after more often; the parent's slots copied one by one; nodes of both kinds freed without a branch.
 //!
 //! Without vectors the largest step was not to call `memmove` for some ten words ([`crate::node`], `few`): 255 to 126, and to
 //! 75 with the calls gone from inner nodes, too. At 100,000 entries looking after what waits gave most: 160 to 135, since
@@ -90,6 +90,7 @@ mod build;
 mod fast;
 mod finger;
 mod gone;
+mod join;
 mod plan;
 mod publish;
 mod quick;
@@ -98,8 +99,6 @@ mod retire;
 mod room;
 mod split;
 mod sweep;
-#[cfg(test)]
-pub(crate) use sweep::SWEPT;
 mod trail;
 mod unshare;
 
@@ -107,6 +106,8 @@ pub(crate) use finger::Finger;
 pub(crate) use plan::Need;
 pub(crate) use reserve::Reserve;
 pub(crate) use retire::{Bin, Disposal};
+#[cfg(test)]
+pub(crate) use sweep::{JOINED, SWEPT};
 pub(crate) use unshare::Copies;
 
 use crate::alloc::NodeAlloc;

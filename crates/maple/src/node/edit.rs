@@ -5,9 +5,8 @@
 //! words of the rests stay where they are: so words come and go in one place.
 
 use super::change::{self, Bound, Change, Run};
-use super::few;
 use super::leaf::Body;
-use crate::layout::{LEAF_CELLS, LEAF_LOW, NARROW};
+use crate::layout::{LEAF_LOW, NARROW};
 
 /// A change of one leaf.
 #[derive(Clone, Copy, Debug)]
@@ -171,48 +170,10 @@ impl Edit {
 }
 
 impl Body {
-    /// Keeps only the slots `from..to`, of which there are some.
-    pub(crate) fn keep(&mut self, from: usize, to: usize) {
-        self.truncate(to);
-        if from > 0 {
-            *self = self.split_off(from);
-        }
-    }
-
     /// Keeps only the slots before `at`, of which there are some.
     #[inline(always)]
     pub(crate) fn truncate(&mut self, at: usize) {
         self.set_slots(at, self.entries() & low(at), self.rank(at));
-    }
-
-    /// The slots from `at` on, of which there are some.
-    #[inline(always)]
-    pub(crate) fn split_off(&self, at: usize) -> Body {
-        let mut other = Body::EMPTY;
-        self.copy_from(at, &mut other);
-        other
-    }
-
-    /// Makes another leaf of the slots from `at` on, of which there are some.
-    #[inline(always)]
-    pub(super) fn copy_from(&self, at: usize, other: &mut Body) {
-        let (len, rank) = (self.len(), self.rank(at));
-        (other.base, other.shift, other.wide) = (self.base, self.shift, self.wide);
-        let words = self.count() - rank;
-        other.set_slots(len - at, self.mask >> at, words);
-        let bounds = len - 1 - at;
-        let (from, to) = (self.room(), other.room_mut());
-        // SAFETY: as many bounds and words as lie here fit there.
-        unsafe {
-            if self.wide {
-                few::copy(from.cast::<usize>().add(at), to.cast(), bounds);
-            } else {
-                few::copy(from.cast::<u32>().add(at), to.cast(), bounds);
-            }
-            let end = LEAF_CELLS - words;
-            // As pointers: as numbers they would lose what they may be used for.
-            few::copy(from.cast::<*mut ()>().add(end - rank), to.cast::<*mut ()>().add(end), words);
-        }
     }
 }
 
@@ -221,6 +182,7 @@ mod tests {
     use super::*;
     use crate::node::leaf::{Slot, word};
     use crate::node::pack::{is_packable, pack};
+    use core::ptr;
     use std::vec::Vec;
 
     const MAX: usize = 0xffff_ffff;
@@ -304,8 +266,8 @@ mod tests {
     fn a_leaf_in_two() {
         for old in (2..=most()).flat_map(leaves) {
             for at in 1..old.len() {
-                let mut left = pack(&old);
-                let right = left.split_off(at);
+                let (mut left, mut right) = (pack(&old), pack(&old));
+                Change::rest(&left, at).apply(&mut right, ptr::null_mut());
                 left.truncate(at);
                 assert_eq!(slots(&left, old[at - 1].end), old[..at]);
                 assert_eq!(slots(&right, MAX), old[at..]);

@@ -1,6 +1,6 @@
 //! Particular shapes: growth in one direction, the ends of the index range, stores over everything.
 
-use super::{Cells, Dice, check};
+use super::{CELL, Cells, Dice, check};
 use crate::layout::{ALWAYS_WIDE, INNER_SLOTS, NARROW, WIDE};
 use crate::testing::{Flaky, Owned};
 use crate::{Error, MapleTree};
@@ -252,6 +252,48 @@ fn a_hole_over_leaves_of_one_parent_or_two() {
     let swept = crate::write::SWEPT.take();
     let least = if cfg!(miri) { 1 } else { 3 };
     assert!(ALWAYS_WIDE || swept.iter().flatten().all(|&n| n >= least), "{swept:?}");
+}
+
+#[test]
+fn erases_that_leave_little_or_go_on_in_another_leaf() {
+    // Each entry by itself, in any order, and some come back: so leaves run low in the middle of others, and entries at the ends of
+    // leaves go, beside neighbours of the same parent and of another one.
+    let (n, steps) = if cfg!(miri) { (160, 240) } else { (400, 3000) };
+    let modes: &[&[bool]] = if cfg!(miri) { &[&[false, true]] } else { &[&[false], &[true]] };
+    for &modes in modes {
+        let mut cells = Cells::new(2 * n);
+        let mut dice = Dice(11);
+        let mut tree = super::Tree::<grace::Epoch>::new_in();
+        for (value, i) in (0..n).enumerate() {
+            tree.store_range(cells.range(2 * i, 2 * i), Owned::new(value as u64)).unwrap();
+            cells.set(2 * i, 2 * i, Some(value as u64));
+        }
+        for (step, exclusive) in (0..steps).zip(modes.iter().cycle()) {
+            let cell = 2 * dice.roll(n);
+            let mut writer = if *exclusive { tree.get_mut() } else { tree.lock() };
+            // More go than come at first, and the other way later.
+            if let Some(value) = cells.0[cell] {
+                let (range, erased) = writer.erase(cell * CELL).unwrap().unwrap();
+                assert_eq!((range, *erased.get()), (cells.range(cell, cell), value));
+                cells.set(cell, cell, None);
+            } else if dice.roll(4) == 0 || step > steps * 2 / 3 {
+                let value = (n + step) as u64;
+                writer.store_range(cells.range(cell, cell), Owned::new(value)).unwrap();
+                cells.set(cell, cell, Some(value));
+            }
+            if !cfg!(miri) {
+                check(&mut writer, &cells);
+            }
+        }
+        check(&mut tree.get_mut(), &cells);
+    }
+    // Wide leaves are left to the plan. What is seldom takes more steps than there is time for under Miri.
+    let (joined, swept) = (crate::write::JOINED.take(), crate::write::SWEPT.take());
+    let swept = swept.map(|swept| swept.iter().sum::<usize>());
+    let seldom = usize::from(!cfg!(miri));
+    for (often, seen) in [joined, swept].map(|[often, seen]| (often, seen)) {
+        assert!(ALWAYS_WIDE || (often > 0 && seen >= seldom), "{joined:?}, {swept:?}");
+    }
 }
 
 #[test]

@@ -4,16 +4,19 @@
 //! The neighbour has the other part of the hole at its end, where its first index (or its last) is not stored
 //! but given by the parent. So it need not change at all: the leaf loses the slots that the hole takes, and
 //! the separator between the two moves. An exclusive owner does that in place; beside readers there is a new leaf
-//! and a new parent, put in its place by one store.
+//! and a new parent, put in its place by one store. Where the two have not the same parent, or too little would be left of the leaf,
+//! it is a hole over both ([`super::sweep`]).
 
 use super::gone::Gone;
+use super::quick::Place;
 use super::trail::Trail;
 use super::{Need, Removed, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::layout::{LEAF_LOW, NARROW};
-use crate::node::{Body, Inner, Leaf, Link, Search};
+use crate::node::{Body, Change, Inner, Leaf, Link, Search, Splice};
+use core::ptr;
 use grace::Reclaim;
 
 /// What an erase takes from the leaf at its border.
@@ -48,7 +51,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let body = unsafe { trail.leaf().as_leaf().body() };
         // SAFETY: the promise of `Target::new`; there are inner nodes.
         let (parent, at) = unsafe { trail.step(1) };
-        let loss = loss(trail, body, slot, parent, at)?;
+        let Some(loss) = loss(trail, body, slot, parent, at) else {
+            return self.beyond(search, trail, slot, removed);
+        };
         let in_place = self.supplies.bin.is_exclusive();
         let need = Need { leaves: usize::from(!in_place), inners: usize::from(!in_place) };
         if let Err(error) = self.supplies.nodes.fill(need) {
@@ -56,12 +61,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         }
         // Nothing fails from here on.
         let gone = Gone::of::<E>(body, (body.rank(slot), 1), removed);
-        let mut rest = *body;
-        rest.keep(loss.from, loss.to);
-        let ends = ends(trail);
-        let (min, max) =
-            if loss.leaf < loss.neighbour { (ends.0, loss.end) } else { (loss.end + 1, ends.1) };
-        let gap = rest.gap(rest.holes(), (min, max), usize::MAX);
+        // Holes that stay are measured where they were.
+        let stay = body.holes() & ((1 << loss.to) - 1) & u32::MAX << loss.from;
+        let gap = search.gap(body, stay, ends(trail), usize::MAX);
         // The neighbour's hole and what it has got.
         let hole = hole(trail, parent, &loss);
         let neighbour = parent.gap(loss.neighbour).max(hole);
@@ -69,32 +71,74 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let changed = 1 << loss.leaf | 1 << loss.neighbour;
         // SAFETY: the promise of `Target::new`.
         let above = unsafe { trail.parent_gap_after(search, changed, gap.max(neighbour)) };
-        if in_place {
-            // SAFETY: the owner is alone, and `body` is not used any more.
-            unsafe {
-                *trail.leaf().as_leaf().body_mut() = rest;
-                parent.seps_mut().bounds[separator] = loss.end;
+        let old = trail.leaf().node().cast::<Leaf>();
+        let new = if in_place { old } else { self.supplies.nodes.take_leaf_block().as_ptr() };
+        // SAFETY: the owner is alone, and `body` is not used any more; or the block is ours, and the old leaf stays as it is.
+        unsafe {
+            if loss.from > 0 {
+                let change = Change::rest(body, loss.from);
+                search.change_apart(&change, (old, old), new, ptr::null_mut());
+            } else if in_place {
+                (*new).body_mut().truncate(loss.to);
+            } else {
+                let change = Change::first(body, loss.to);
+                search.change_apart(&change, (old, old), new, ptr::null_mut());
             }
+        }
+        if in_place {
+            // SAFETY: the owner is alone.
+            unsafe { parent.seps_mut().bounds[separator] = loss.end }
             parent.set_gap(loss.leaf, gap);
             parent.set_gap(loss.neighbour, neighbour);
             // SAFETY: the promise of `Target::new`.
             unsafe { trail.settle_parent_gap(search, above) }
         } else {
-            let leaf = Link::leaf(self.supplies.nodes.take_leaf(Leaf::new(rest)));
-            let node = self.supplies.nodes.take_inner();
-            // SAFETY: the new parent is ours alone; the old one does not change.
-            unsafe {
-                let new = node.as_ref();
-                new.fill_from(parent);
-                new.seps_mut().bounds[separator] = loss.end;
-                new.publish(loss.leaf, leaf);
-                new.set_gap(loss.leaf, gap);
-                new.set_gap(loss.neighbour, neighbour);
+            // SAFETY: the promise of `Target::new`.
+            let (top, seps) = unsafe { (trail.max(1), parent.seps()) };
+            let mut items = [
+                (loss.end, parent.child(loss.neighbour), neighbour),
+                (seps.end(separator + 1, top), Link::to_leaf(new), gap),
+            ];
+            if loss.leaf == separator {
+                (items[0].1, items[1].1) = (items[1].1, items[0].1);
+                (items[0].2, items[1].2) = (items[1].2, items[0].2);
             }
+            let node = self.supplies.nodes.take_inner_block();
+            let splice = Splice { gone: separator..separator + 2, items: &items };
+            // SAFETY: the new parent is ours alone; the old one does not change.
+            unsafe { search.splice(parent, node, top, splice) }
             self.replace_parent(search, trail, node, above);
         }
         self.finish(&gone);
         Some(Ok(()))
+    }
+
+    /// The same where the neighbour has another parent, or too little of the leaf would be left: as a hole over both leaves
+    /// ([`super::sweep`]), an index of the neighbour's part of it with it.
+    fn beyond<S: Search>(
+        &mut self,
+        search: S,
+        trail: &Trail,
+        slot: usize,
+        removed: Removed,
+    ) -> Option<Result<(), Error>> {
+        // SAFETY: the promise of `Target::new`.
+        let body = unsafe { trail.leaf().as_leaf().body() };
+        let place = Place { trail, body };
+        let (start, end) = (place.start(slot), place.end(slot));
+        if slot > 0 || !place.has_hole_before() {
+            return self.sweep_from(search, trail, (start, end + 1), slot, removed).done();
+        }
+        let before = Trail::new();
+        // SAFETY: the promise of `Target::new`; the root is not null.
+        let (shared, body) = unsafe {
+            let shared = before.walk(search, self.tree.load(), start - 1, E::SHARES);
+            (shared, before.leaf().as_leaf().body())
+        };
+        if shared {
+            return None;
+        }
+        self.sweep_from(search, &before, (start - 1, end), body.len() - 1, removed).done()
     }
 }
 

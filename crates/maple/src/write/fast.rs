@@ -13,7 +13,7 @@ use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::layout::{LEAF_LOW, NARROW};
-use crate::node::{Bound, Change, Edit, Job, Run, Search, words};
+use crate::node::{Body, Bound, Change, Edit, Job, Run, Search, words};
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
@@ -30,6 +30,16 @@ pub(super) enum Fast {
 }
 
 impl Fast {
+    /// `None`: nothing done.
+    #[inline(always)]
+    pub(super) fn done(self) -> Option<Result<(), Error>> {
+        match self {
+            Fast::Done => Some(Ok(())),
+            Fast::OutOfMemory => Some(Err(Error::OutOfMemory)),
+            Fast::Again | Fast::Other => None,
+        }
+    }
+
     #[inline(always)]
     fn of(done: Result<(), Error>) -> Fast {
         match done {
@@ -164,35 +174,45 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Vacate<'_, '_, E, R, A> {
             (found.start, found.end, found.word) = (start, end, word);
             return Fast::of(done);
         }
-        // A hole next to it is taken in.
-        let holes = body.holes();
-        let lefts = (holes << 1 >> slot & 1) as usize;
-        let rights = (holes >> slot >> 1 & 1) as usize;
-        let (from, to) = (slot - lefts, slot + rights);
-        let len = body.len() - lefts - rights;
-        let count = body.count() - 1;
-        if count == 0 || (trail.height() > 1 && NARROW.weigh(len, count) < LEAF_LOW) {
+        let (change, (from, to)) = vacated(body, slot);
+        if trail.height() > 1 && NARROW.weigh(change.len, change.count) < LEAF_LOW {
+            let Some(done) = target.join(search, trail, slot) else { return Fast::Other };
+            (found.start, found.end, found.word) = (start, end, word);
+            return Fast::of(done);
+        }
+        if change.count == 0 {
             return Fast::Other;
         }
-        let rank = body.rank(slot);
-        let mask = u64::from(body.entries());
-        let below = mask & ((1 << from) - 1);
-        let change = Change {
-            len,
-            mask: (below | mask >> (to + 1) << (from + 1)) as u32,
-            count,
-            bounds: Run { old: to, new: from, len: (body.len() - 1).saturating_sub(to) },
-            words: words(body, rank, 1, 0),
-            new: [Bound::NONE; 2],
-            word: ptr::null_mut(),
-            rank,
-            splits: false,
-        };
         (found.start, found.end, found.word) = (start, end, word);
         let (start, end) = (place.start(from), place.end(to));
         let holes = Holes::made((end - start).wrapping_add(1), (start, end));
         Fast::of(target.commit(search, trail, &change, holes, false))
     }
+}
+
+/// The change that makes a hole of the entry in a slot of a narrow leaf, and the slots that the hole takes: one next to it is
+/// taken in.
+#[inline(always)]
+pub(super) fn vacated(body: &Body, slot: usize) -> (Change, (usize, usize)) {
+    let holes = body.holes();
+    let lefts = (holes << 1 >> slot & 1) as usize;
+    let rights = (holes >> slot >> 1 & 1) as usize;
+    let (from, to) = (slot - lefts, slot + rights);
+    let rank = body.rank(slot);
+    let mask = u64::from(body.entries());
+    let below = mask & ((1 << from) - 1);
+    let change = Change {
+        len: body.len() - lefts - rights,
+        mask: (below | mask >> (to + 1) << (from + 1)) as u32,
+        count: body.count() - 1,
+        bounds: Run { old: to, new: from, len: (body.len() - 1).saturating_sub(to) },
+        words: words(body, rank, 1, 0),
+        new: [Bound::NONE; 2],
+        word: ptr::null_mut(),
+        rank,
+        splits: false,
+    };
+    (change, (from, to))
 }
 
 /// Another end for the entry that holds an index, in the hole behind it: a bound moves, and nothing else. `NEAR` the last

@@ -118,6 +118,7 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
             // SAFETY: the promise of `new`.
             unsafe { hint::assert_unchecked(!word.is_null()) }
         }
+        let removed = if K::KEEP { Removed::Keep } else { Removed::Drop };
         let trail = Trail::new();
         let (place, from, shared) = target.reach(search, first, &trail);
         let Place { trail, body } = place;
@@ -134,7 +135,7 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
             if last > place.end(from) {
                 if last > place.end(body.len() - 1) {
                     let swept = if K::HOLE && !shared {
-                        target.sweep_from(search, trail, (first, last), from)
+                        target.sweep_from(search, trail, (first, last), from, removed)
                     } else {
                         Fast::Other
                     };
@@ -154,7 +155,6 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
         if shared {
             return Outcome::Plan(first, last, found);
         }
-        let removed = if K::KEEP { Removed::Keep } else { Removed::Drop };
         let change = if K::HOLE {
             hole(place, (from, to), (first, last))
         } else {

@@ -5,6 +5,8 @@
 //! between them go, and so does that which nothing stays of. All of it is one new parent, put in place of the old one
 //! by one store, for an exclusive owner too; where there are two, both are new, and the parent of both.
 //!
+//! An erase at the border of two leaves comes here, too, if [`super::border`] does not do it.
+//!
 //! Left to the plan: leaves of parents further apart, also where the hole goes on there, duplicates' nodes, wide leaves, a parent left
 //! with too few children, nothing that stays. Leaves whose bounds mean different things stay two.
 //!
@@ -13,7 +15,7 @@
 
 use super::fast::Fast;
 use super::trail::Trail;
-use super::{Need, Target};
+use super::{Need, Removed, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::layout::INNER_MIN;
@@ -25,6 +27,8 @@ use grace::Reclaim;
 std::thread_local! {
     /// How many holes were made here: in one parent or in two, of which one leaf is left or two.
     pub(crate) static SWEPT: core::cell::RefCell<[[usize; 2]; 2]> = const { core::cell::RefCell::new([[0; 2]; 2]) };
+    /// How many leaves an erase joined ([`super::join`]): with the sibling before them, and with that behind.
+    pub(crate) static JOINED: core::cell::RefCell<[usize; 2]> = const { core::cell::RefCell::new([0; 2]) };
 }
 
 /// Either end of it.
@@ -200,19 +204,26 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         trail: &Trail,
         range: (usize, usize),
         slot: usize,
+        removed: Removed,
     ) -> Fast {
         if trail.height() == 1 {
             return Fast::Other;
         }
         match ends(search, trail, range, slot, E::SHARES) {
-            Some(ends) => self.sweep(search, trail, &ends),
+            Some(ends) => self.sweep(search, trail, &ends, removed),
             None => Fast::Other,
         }
     }
 
     /// Makes the hole.
     #[inline(always)]
-    fn sweep<S: Search>(&mut self, search: S, trail: &Trail, ends: &Ends) -> Fast {
+    fn sweep<S: Search>(
+        &mut self,
+        search: S,
+        trail: &Trail,
+        ends: &Ends,
+        removed: Removed,
+    ) -> Fast {
         let &Ends { parents: [parent, other], i, j, left: from, a, right: to, b, .. } = ends;
         let &Ends { first, last, min, max, top, .. } = ends;
         // SAFETY: the promise of `Target::new`.
@@ -280,7 +291,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         // SAFETY: the promise of `Target::new`. What goes left the tree, and is still there: a node is asked for what
         // hangs on it before it goes itself.
         unsafe {
-            if E::NEEDS_DROP {
+            if E::NEEDS_DROP && removed == Removed::Drop {
                 let ranks = left.rank(a)..left.count();
                 let gone = ranks.map(|rank| left.word_of_rank(rank));
                 let gone = gone.chain((0..right.rank(b)).map(|rank| right.word_of_rank(rank)));
@@ -289,7 +300,11 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 }
             }
             for leaf in between([parent, other], (i, j)) {
-                self.supplies.bin.leaf(leaf);
+                match removed {
+                    Removed::Drop => self.supplies.bin.leaf(leaf),
+                    // It held the one entry, which is somebody's, and was on the way to that.
+                    Removed::Keep => self.supplies.bin.node(leaf),
+                }
             }
             self.supplies.bin.node(other.child(j));
             self.supplies.bin.node(parent.child(i));
@@ -306,7 +321,13 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
 
     /// Puts new leaves in place of some, of one parent, which ends at `top`.
     #[inline(always)]
-    fn sweep_one<S: Search>(&mut self, search: S, trail: &Trail, splice: Splice, top: usize) {
+    pub(super) fn sweep_one<S: Search>(
+        &mut self,
+        search: S,
+        trail: &Trail,
+        splice: Splice,
+        top: usize,
+    ) {
         let node = self.supplies.nodes.take_inner_block();
         let changed = (1u32 << splice.gone.end) - (1 << splice.gone.start);
         let gap = splice.items.iter().map(|item| item.2).max().unwrap_or(0);
