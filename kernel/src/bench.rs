@@ -84,6 +84,8 @@ impl Bench<'_> {
             progress: &progress,
             scale: self.scale,
             cpus,
+            // Counting, the emulator runs one at a time: in turns that are long, unless waiting is to be counted.
+            at_once: self.waiting || !self.counts,
             types: PhantomData,
         };
         let half = KernelHalf {

@@ -95,7 +95,7 @@ pub fn gup<M: Machine, G: Concurrent, R: RawRwLock + Send + Sync>(
                         against_locked(&mut report, size, &times);
                         alone = Some(times);
                     }
-                    (None, 2, Some(alone)) => kept(&mut report, size, alone, &times),
+                    (None, 2, Some(alone)) if lab.at_once => kept(&mut report, size, alone, &times),
                     _ => {}
                 }
             }

@@ -99,6 +99,9 @@ pub struct Lab<'a, M, G, R> {
     pub scale: Scale,
     /// The numbers of CPUs to try, each no larger than the machine has.
     pub cpus: &'a [usize],
+    /// Whether CPUs run at the same time. Where an emulator runs one after the other, what some take beside each other says nothing:
+    /// such targets are left out.
+    pub at_once: bool,
     /// The engine and the lock.
     pub types: PhantomData<fn() -> (G, R)>,
 }

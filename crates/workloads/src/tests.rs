@@ -3,7 +3,7 @@
 mod areas;
 
 use crate::{Counted, Lab, Scale, gup, quicklist};
-use report::{Report, Row};
+use report::{Report, Row, Target};
 use sim::{Bare, BareGrace};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
@@ -16,6 +16,15 @@ fn now() -> u64 {
 }
 
 fn with_lab<T>(
+    bare: &Bare,
+    test: impl FnOnce(&Lab<'_, Bare, BareGrace, parking_lot::RawRwLock>) -> T,
+) -> T {
+    with_lab_as(true, bare, test)
+}
+
+/// With CPUs of which it is said that they run at the same time, or that they do not.
+fn with_lab_as<T>(
+    at_once: bool,
     bare: &Bare,
     test: impl FnOnce(&Lab<'_, Bare, BareGrace, parking_lot::RawRwLock>) -> T,
 ) -> T {
@@ -34,6 +43,7 @@ fn with_lab<T>(
         progress: &|_| (),
         scale: Scale::LEAST,
         cpus: &[1, 2],
+        at_once,
         types: PhantomData,
     })
 }
@@ -99,6 +109,18 @@ fn pins_are_measured_and_leave_nothing() {
         bare.on_cpu(cpu, || bare.settle());
     }
     assert_eq!(bare.on_cpu(0, || machine::FrameSource::free_frames(&bare)), 4096);
+}
+
+/// Whose CPUs run one after the other has no target of what each keeps of its speed.
+#[test]
+fn cpus_in_turns_are_not_compared() {
+    let kept = |at_once| {
+        let report = with_lab_as(at_once, &Bare::new(2, 4096).unwrap(), gup).unwrap();
+        let kept = |target: &&Target| target.target.starts_with("kept on 2 CPUs");
+        (report.targets.iter().filter(kept).count(), report.targets.len())
+    };
+    let ((with, all), (without, others)) = (kept(true), kept(false));
+    assert_eq!((with, without, all - others), (3, 0, 3));
 }
 
 #[test]

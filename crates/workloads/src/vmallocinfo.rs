@@ -108,12 +108,28 @@ fn beside_readers<M: Machine, G: Concurrent, R: Sync>(
         }
         tell(report, BEFORE, others, alive, &before);
         tell(report, AFTER, others, alive, &after);
+        report.targets.extend(target(rig.lab.at_once, others, &after));
     }
     give_up(rig, &old, kept_old)?;
     give_up(rig, new, kept_new)
 }
 
-/// Rows, and a target, of so many others.
+/// What a writer may lose, if there is somebody else, and CPUs run at the same time: else the time of one is also that of others.
+fn target(at_once: bool, others: usize, after: &Times) -> Option<Target> {
+    let target = format!("per cent lost by a writer to {others} readers");
+    let target = || Target::at_most(NAME, target, lost(&after.time, READING), 2.0);
+    (at_once && others != 0).then(target)
+}
+
+/// Per cent by which a writer takes longer than beside those that do not read.
+fn lost(what: &[Rounds; 3], to: usize) -> f64 {
+    let idle = &what[IDLE];
+    // What is slow at first, or in the end, is so on one side of the reading.
+    let than = if to == READING { &idle.between(&what[AGAIN]) } else { idle };
+    (what[to].times(than) - 1.0) * 100.0
+}
+
+/// Rows of so many others.
 fn tell(report: &mut Report, name: &str, others: usize, alive: usize, found: &Times) {
     let idle = format!("beside {others} that do not read");
     let cases = [&idle, &format!("beside {others} readers"), &format!("{idle}, again")];
@@ -125,12 +141,6 @@ fn tell(report: &mut Report, name: &str, others: usize, alive: usize, found: &Ti
     if others == 0 {
         return;
     }
-    let lost = |what: &[Rounds; 3], to: usize| {
-        let idle = &what[IDLE];
-        // What is slow at first, or in the end, is so on one side of the reading.
-        let than = if to == READING { &idle.between(&what[AGAIN]) } else { idle };
-        (what[to].times(than) - 1.0) * 100.0
-    };
     for to in [READING, AGAIN] {
         report.rows.push(rows[to].with("lost by a writer", lost(&found.time, to), "%"));
         let by_the_clock = lost(&found.wall, to);
@@ -140,10 +150,6 @@ fn tell(report: &mut Report, name: &str, others: usize, alive: usize, found: &Ti
         }
     }
     report.rows.push(rows[READING].with("time of a listing", found.listed.median(), "ns"));
-    if name == AFTER {
-        let target = format!("per cent lost by a writer to {others} readers");
-        report.targets.push(Target::at_most(NAME, target, lost(&found.time, READING), 2.0));
-    }
 }
 
 /// Makes areas that stay.
@@ -308,4 +314,21 @@ fn look<M: Machine, G: Concurrent, R: Sync>(
             });
         }))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_writer_among_cpus_in_turns_has_no_target() {
+        let mut after = Times::default();
+        for (what, time) in [(IDLE, 10.0), (READING, 11.0), (AGAIN, 10.0)] {
+            after.time[what].push(time);
+        }
+        let found = target(true, 2, &after).unwrap();
+        assert_eq!(found.target, "per cent lost by a writer to 2 readers");
+        assert!((found.value - 10.0).abs() < 1e-9, "{}", found.value);
+        assert_eq!([target(false, 2, &after), target(true, 0, &after)], [None, None]);
+    }
 }

@@ -58,6 +58,7 @@ pub(super) fn on_bare<T>(
         progress: &progress,
         scale: effort.scale,
         cpus: effort.cpus,
+        at_once: true,
         types: PhantomData,
     }))
 }
@@ -104,6 +105,7 @@ pub(super) fn on_sim<T>(
         progress: &progress,
         scale: effort.scale,
         cpus: effort.cpus,
+        at_once: true,
         types: PhantomData,
     };
     let tables = sim.on_cpu(0, || kernel(&sim))?;

@@ -62,7 +62,7 @@ pub(crate) enum Task {
     #[command(after_help = "\
 With --count QEMU runs one CPU at a time and each instruction takes a nanosecond: times are then numbers of
 instructions of all CPUs, and the same from run to run. A CPU that waits gives its turn away, so waiting
-is nearly nothing, which it is on no processor.
+is nearly nothing, which it is on no processor; what CPUs take beside each other is then no target.
 
 With --waiting, too, turns are short and a CPU that waits keeps its turn: what is counted is the work that
 eight processors would have to do, for vmap, with turns of three lengths.

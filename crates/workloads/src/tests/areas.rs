@@ -45,6 +45,7 @@ fn run(cpus: usize, frames: u64, experiment: Experiment) -> Result<Report, Error
         progress: &|_| (),
         scale: Scale::LEAST,
         cpus: &[1, 2],
+        at_once: true,
         types: PhantomData,
     };
     let half = KernelHalf {
