@@ -55,7 +55,10 @@ pub(super) fn judge(ended: Ended, limit: Option<Duration>) -> Result<(), Failure
         Ended::Signal(signal) => (NOT_RUN, format!("QEMU was ended by signal {signal}")),
         Ended::TimedOut => {
             let seconds = limit.unwrap_or_default().as_secs();
-            (TIMED_OUT, format!("the kernel was not done after {seconds} s and was ended"))
+            let why = "it hangs, or has more to do than this host does in that time";
+            let cure = "--timeout SECONDS gives it longer, --timeout none for ever";
+            let ended = format!("the kernel was not done after {seconds} s and was ended");
+            (TIMED_OUT, format!("{ended}: {why}; {cure}"))
         }
     };
     Err(Failure { code, what })

@@ -19,7 +19,6 @@ use console::Console;
 use ending::Failure;
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::time::Duration;
 
 pub(crate) fn run(options: &cli::Boot) -> ExitCode {
     match boot(options) {
@@ -48,7 +47,7 @@ fn boot(options: &cli::Boot) -> Result<(), Failure> {
     // A progress that nobody reads is no reason to stop.
     let _ = writeln!(io::stderr(), "booting: {}", qemu::shown(&command));
     let mut console = Console::new(json, &elf);
-    let limit = options.timeout.map(|seconds| Duration::from_secs(seconds.get().into()));
+    let limit = options.timeout.0;
     let ended = run::run(command, limit, |line| console.line(line))?;
     ending::judge(ended, limit)
 }

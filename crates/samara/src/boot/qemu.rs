@@ -182,8 +182,19 @@ mod tests {
     }
 
     #[test]
+    fn what_hangs_is_ended_unless_told_otherwise() {
+        let limit = |line: &str| boot(line).timeout.0.map(|limit| limit.as_secs());
+        assert!(limit("").is_some() && limit("test") == limit("bench gup"));
+        assert_eq!(limit("--timeout 5 test"), Some(5));
+        assert_eq!(limit("test --timeout 5"), Some(5));
+        assert_eq!((limit("--timeout 0"), limit("bench --timeout none")), (None, None));
+    }
+
+    #[test]
     fn what_no_machine_or_kernel_takes_is_an_error() {
-        let wrong: [&[&str]; 8] = [
+        let wrong: [&[&str]; 10] = [
+            &["--timeout", "-1"],
+            &["--timeout", "never"],
             &["--cpus", "0"],
             &["--memory", "1"],
             &["--memory", "0G"],

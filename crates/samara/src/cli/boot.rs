@@ -2,8 +2,9 @@
 
 use super::{Effort, Experiment};
 use clap::{Args, Subcommand, ValueEnum, value_parser};
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU64;
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub(super) const HELP: &str = "\
 The kernel is built from this checkout and runs in QEMU, on as many virtual CPUs as are wanted. What it says goes
@@ -20,8 +21,12 @@ Examples:
   samara boot --cpus 8 bench --count --waiting vmap   work of an operation, with CPUs that wait counted
 
 Exit code: 0 if all is well, 1 if a trial failed, 2 if the kernel could not be built or run or does not know a word,
-101 if it panicked or reset itself, 124 if --timeout ended it.
+101 if it panicked or reset itself, 124 if it was not done within --timeout.
 ";
+
+/// Four hours. All experiments on 8 CPUs that share two busy processors take 8 minutes with `--effort quick`, three times that in full: a host
+/// that is ten times as slow may take its time, and what hangs does not stay for ever.
+const LIMIT: &str = "14400";
 
 #[derive(Args, Debug)]
 pub(crate) struct Boot {
@@ -37,9 +42,9 @@ pub(crate) struct Boot {
     #[arg(long, global = true, value_enum, default_value_t = Machine::Microvm)]
     pub(crate) machine: Machine,
 
-    /// End it after so many seconds [default: never]
-    #[arg(long, global = true, value_name = "SECONDS")]
-    pub(crate) timeout: Option<NonZeroU32>,
+    /// End it after so many seconds; 0 or none: never
+    #[arg(long, global = true, value_name = "SECONDS", default_value = LIMIT, value_parser = limit)]
+    pub(crate) timeout: Limit,
 
     /// More words for the kernel's command line
     #[arg(long, global = true, hide = true, value_name = "WORDS")]
@@ -52,6 +57,10 @@ pub(crate) struct Boot {
     #[command(subcommand)]
     pub(crate) task: Option<Task>,
 }
+
+/// How long it may take, if there is a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limit(pub(crate) Option<Duration>);
 
 /// What the kernel does once it has booted.
 #[derive(Debug, Subcommand)]
@@ -119,6 +128,16 @@ pub(crate) enum Machine {
     Microvm,
     /// A PC with firmware and its tables
     Q35,
+}
+
+/// Whole seconds, or none.
+fn limit(text: &str) -> Result<Limit, String> {
+    let seconds = if text == "none" { Ok(0) } else { text.parse::<u32>() };
+    match seconds {
+        Ok(0) => Ok(Limit(None)),
+        Ok(seconds) => Ok(Limit(Some(Duration::from_secs(seconds.into())))),
+        Err(_) => Err("a number of seconds is wanted, or none".into()),
+    }
 }
 
 /// What QEMU's `-m` takes, with its unit.
