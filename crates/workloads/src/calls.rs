@@ -10,7 +10,7 @@ use crate::lab::{KernelHalf, Lab};
 use crate::mean::Rounds;
 use crate::meeting::{Watch, at_once};
 use crate::space::{Space, range_of};
-use crate::vmap::{Areas, NewAreas, Rig, with_rig};
+use crate::vmap::{Areas, NewAreas, Rig, fewer, with_rig};
 use alloc::format;
 use alloc::vec::Vec;
 use grace::Concurrent;
@@ -150,6 +150,10 @@ impl<M: Machine + Translated, G: Concurrent, R: RawRwLock + Send + Sync> Site<'_
         let lab = self.rig.lab;
         let times = lab.scale.batches * BATCH;
         for cpus in lab.cpus.iter().copied() {
+            let times = match case.call {
+                Call::Purged => fewer(times, cpus).max(1),
+                _ => times,
+            };
             (lab.progress)(&format!("calls: {}, {} pages on {cpus} CPUs", case.name, case.size));
             let mut found = Rounds::default();
             for _ in 0..lab.scale.rounds {

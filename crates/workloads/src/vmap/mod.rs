@@ -53,8 +53,9 @@ const PUBLISHED: [(usize, f64, f64); 4] = [
     (8, 70_631.0, 2_900.0),
 ];
 
-/// How often the old way is done, of so many times: it takes so much longer, for each CPU that flushes and each that waits for its turn.
-fn fewer(times: usize, cpus: usize) -> usize {
+/// How often the old way is done, of so many times, or what else interrupts all CPUs: it takes so much longer, for each CPU that flushes and
+/// each that waits for its turn.
+pub(crate) fn fewer(times: usize, cpus: usize) -> usize {
     times / (4 * cpus * cpus)
 }
 
