@@ -27,8 +27,8 @@
 //! 1. `free(p)` does not begin while a guard that was alive when `retire(p)` was called still lives.
 //! 2. All that was done under such a guard happens before `free(p)`, so `free` may write.
 //! 3. `free(p)` is called at most once, by any thread, possibly after the structure it came from is
-//!    gone. It is called in the end if guards keep being taken and dropped; an engine may leave what
-//!    is pending at the end of the program.
+//!    gone. It is called in the end if guards keep being taken and dropped, and the thread that retired goes on to retire, or
+//!    flushes, or ends; an engine may leave what is pending at the end of the program.
 //!
 //! A guard says nothing of memory that is not retired through the same engine: an engine is a type
 //! and has one domain, so a guard of the wrong domain does not compile.
@@ -43,11 +43,13 @@
 #![no_std]
 #![deny(missing_docs)]
 
-#[cfg(feature = "quiescent")]
+#[cfg(any(feature = "std", feature = "quiescent"))]
 extern crate alloc;
 #[cfg(any(test, loom, feature = "std"))]
 extern crate std;
 
+#[cfg(any(feature = "std", feature = "quiescent"))]
+mod batch;
 #[cfg(feature = "std")]
 mod epoch;
 pub mod period;

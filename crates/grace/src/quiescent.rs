@@ -26,17 +26,19 @@
 //! [`away`](Quiescent::away) before it halts an idle CPU, and calls [`reclaim`](Quiescent::reclaim) where frees may
 //! run: in the idle loop, in a thread, or before it allocates.
 
-mod batch;
+mod chain;
 
+use crate::batch::{Batches, Item};
 use crate::period::{Count, Passed};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell, compiler_fence, constant};
 use crate::{Concurrent, Reclaim};
-use batch::{Batches, Chain, Item};
+use chain::Chain;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-pub use batch::BATCH;
+/// As many pieces as wait together.
+pub const BATCH: usize = crate::batch::BATCH;
 
 /// The part of the engine's state that all CPUs share; see [`Domain`].
 ///

@@ -147,8 +147,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Core<E, R, A> {
 /// ```
 ///
 /// The root has a cache line without anything that is written as often as the tree is: a lock next to it, or the neighbour's
-/// lock, would have every reader wait for the line after every write.
-#[repr(C, align(64))]
+/// lock, would have every reader wait for the line after every write. Trees are two lines apart, since processors fetch two at a time.
+#[repr(C, align(128))]
 pub struct MapleTree<E: Entry, R: Reclaim = Single, A: NodeAlloc = Nodes, L = TreeLock> {
     pub(crate) core: Core<E, R, A>,
     pub(crate) lock: L,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::batch::tests::NO_MEMORY;
 use core::cell::Cell;
 use std::boxed::Box;
 use std::sync::Arc;
@@ -15,8 +16,6 @@ struct State {
 
 std::thread_local! {
     static HERE: Cell<Option<(&'static State, usize)>> = const { Cell::new(None) };
-    /// Whether the heap has given out, for blocks.
-    pub(super) static NO_MEMORY: Cell<bool> = const { Cell::new(false) };
 }
 
 struct Host;

@@ -1,6 +1,7 @@
 //! What the models under loom share.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::string::String;
 
 /// The mutant fails, and by what the model looks for: not by a mistake in the model.
 pub(crate) fn caught(run: impl FnOnce()) {

@@ -1,40 +1,38 @@
 //! Batches of retired pieces: blocks of the heap, in lists.
 //!
-//! A CPU fills one block, closes it with the number of the period that it must wait for, and puts it at the end of its
+//! A CPU, or a thread, has some of its own: it fills one block, closes it with the number of the period that it must wait for, and puts it at the end of its
 //! list; pieces are freed from the front. Emptied blocks are kept, [`SPARES`] at most, so that a CPU whose batches are freed as
 //! fast as they fill does not allocate.
 //!
 //! Retiring cannot fail, so the heap must not be what it depends on. A CPU that starts has a block ready, and says so if it can
 //! have none. Whenever a block is begun another is got ready, if there is memory. If there is none, pieces go where there is room: in that one; in the last closed block, which waits
 //! longer then. Only when a CPU has a whole block's worth of pieces more than it had when the heap gave out, and no grace period
-//! has ended since, is a piece lost, and counted.
-//!
-//! What a CPU that goes away has left is pushed onto one chain, block by block linked
-//! already, and whoever reclaims next takes all of the chain: there is no point at which a pushed block could be taken
-//! alone, so the chain has no ABA problem.
+//! has ended since, is there no room for a piece.
 
-use crate::sync::{AtomicPtr, Ordering};
 use alloc::alloc::{alloc, dealloc};
 use core::alloc::Layout;
 use core::mem::MaybeUninit;
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 
 /// As many pieces as wait together.
-pub const BATCH: usize = if cfg!(loom) { 2 } else { 62 };
+pub(crate) const BATCH: usize = if cfg!(loom) { 2 } else { 62 };
 
 /// As many empty blocks as a CPU keeps.
 const SPARES: usize = 2;
 
 /// A retired piece.
 #[derive(Clone, Copy)]
-pub(super) struct Item {
-    pub(super) ptr: NonNull<()>,
-    pub(super) free: unsafe fn(NonNull<()>),
+pub(crate) struct Item {
+    pub(crate) ptr: NonNull<()>,
+    pub(crate) free: unsafe fn(NonNull<()>),
 }
 
-struct Block {
-    next: Option<NonNull<Block>>,
+pub(crate) struct Block {
+    pub(crate) next: Option<NonNull<Block>>,
     target: u64,
+    /// Pieces that have been freed: the first of them, since what was used last is best used again first, and that is what an
+    /// allocator hands out which was freed last.
+    freed: usize,
     len: usize,
     items: [MaybeUninit<Item>; BATCH],
 }
@@ -42,14 +40,14 @@ struct Block {
 impl Block {
     fn new() -> Option<NonNull<Block>> {
         #[cfg(all(test, not(loom)))]
-        if super::tests::NO_MEMORY.get() {
+        if tests::NO_MEMORY.get() {
             return None;
         }
         // SAFETY: the size is not 0.
         let block = NonNull::new(unsafe { alloc(Layout::new::<Block>()) })?.cast::<Block>();
         let items = [const { MaybeUninit::uninit() }; BATCH];
         // SAFETY: just allocated with this layout.
-        unsafe { block.write(Block { next: None, target: 0, len: 0, items }) };
+        unsafe { block.write(Block { next: None, target: 0, freed: 0, len: 0, items }) };
         Some(block)
     }
 
@@ -61,17 +59,35 @@ impl Block {
     }
 }
 
+impl core::fmt::Debug for Block {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Block")
+            .field("target", &self.target)
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Blocks in a row, which the list owns.
 #[derive(Default)]
-pub(super) struct List {
-    ends: Option<(NonNull<Block>, NonNull<Block>)>,
+pub(crate) struct List {
+    pub(crate) ends: Option<(NonNull<Block>, NonNull<Block>)>,
     /// The largest target among them, or larger.
     newest: u64,
 }
 
 impl List {
-    const fn new() -> List {
+    pub(crate) const fn new() -> List {
         List { ends: None, newest: 0 }
+    }
+
+    /// A list of one block.
+    ///
+    /// # Safety
+    /// The block is the caller's, and in no other list.
+    pub(crate) unsafe fn of(block: NonNull<Block>) -> List {
+        // SAFETY: the caller's promise.
+        List { ends: Some((block, block)), newest: unsafe { block.as_ref() }.target }
     }
 
     /// Adds a piece to the last block, if that has room: all that is in it waits for `target` then.
@@ -87,7 +103,7 @@ impl List {
         true
     }
 
-    fn append(&mut self, mut other: List) {
+    pub(crate) fn append(&mut self, mut other: List) {
         let Some((first, last)) = other.ends.take() else { return };
         match &mut self.ends {
             // SAFETY: this list owns its blocks.
@@ -95,20 +111,6 @@ impl List {
             None => self.ends = Some((first, last)),
         }
         self.newest = self.newest.max(other.newest);
-    }
-
-    /// # Safety
-    /// The blocks from `first` on belong to nobody else.
-    unsafe fn from_chain(first: Option<NonNull<Block>>) -> List {
-        let mut list = List::new();
-        let mut next = first;
-        while let Some(mut block) = next {
-            // SAFETY: the caller's promise.
-            let block_mut = unsafe { block.as_mut() };
-            next = block_mut.next.take();
-            list.append(List { ends: Some((block, block)), newest: block_mut.target });
-        }
-        list
     }
 }
 
@@ -125,8 +127,8 @@ impl Drop for List {
     }
 }
 
-/// What one CPU has retired.
-pub(super) struct Batches {
+/// What one CPU, or one thread, has retired.
+pub(crate) struct Batches {
     /// Being filled; never full.
     open: Option<NonNull<Block>>,
     closed: List,
@@ -135,16 +137,16 @@ pub(super) struct Batches {
 }
 
 impl Batches {
-    pub(super) const fn new() -> Batches {
+    pub(crate) const fn new() -> Batches {
         Batches { open: None, closed: List::new(), spare: [None; SPARES] }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.open.is_none() && self.closed.ends.is_none()
     }
 
     /// Adds a piece; `false` if there is no memory for it.
-    pub(super) fn push(&mut self, item: Item, target: impl FnOnce() -> u64) -> bool {
+    pub(crate) fn push(&mut self, item: Item, target: impl FnOnce() -> u64) -> bool {
         let Some(mut open) = self.open.or_else(|| self.begin()) else {
             return self.closed.add(item, target);
         };
@@ -168,7 +170,7 @@ impl Batches {
     }
 
     /// Has an empty block in hand. Returns whether there is one.
-    pub(super) fn prepare(&mut self) -> bool {
+    pub(crate) fn prepare(&mut self) -> bool {
         if self.spare.iter().all(Option::is_none) {
             self.spare[0] = Block::new();
         }
@@ -176,43 +178,43 @@ impl Batches {
     }
 
     /// Closes what is being filled. Returns the last period that something here waits for.
-    pub(super) fn close(&mut self, target: impl FnOnce() -> u64) -> Option<u64> {
+    pub(crate) fn close(&mut self, target: impl FnOnce() -> u64) -> Option<u64> {
         if let Some(mut open) = self.open.take() {
-            let target = target();
             // SAFETY: ours.
-            unsafe { open.as_mut() }.target = target;
-            self.closed.append(List { ends: Some((open, open)), newest: target });
+            unsafe {
+                open.as_mut().target = target();
+                self.closed.append(List::of(open));
+            }
         }
         self.closed.ends.map(|_| self.closed.newest)
     }
 
+    /// Takes over what another has left.
+    pub(crate) fn take_over(&mut self, list: List) {
+        self.closed.append(list);
+    }
+
     /// All that is here, closed. Blocks in hand stay, and there is one if there is memory.
-    pub(super) fn leave(&mut self, target: impl FnOnce() -> u64) -> List {
+    pub(crate) fn leave(&mut self, target: impl FnOnce() -> u64) -> List {
         self.prepare();
         self.close(target);
         core::mem::take(&mut self.closed)
     }
 
-    /// Takes over what CPUs have left that went away.
-    pub(super) fn adopt(&mut self, orphans: &Chain) {
-        if !orphans.is_empty() {
-            self.closed.append(orphans.take());
-        }
-    }
-
     /// A piece whose period is over.
-    pub(super) fn pop_due(&mut self, done: u64) -> Option<Item> {
+    pub(crate) fn pop_due(&mut self, done: u64) -> Option<Item> {
         let (mut first, last) = self.closed.ends?;
         // SAFETY: ours.
         let block = unsafe { first.as_mut() };
         if block.target > done {
             return None;
         }
-        block.len -= 1;
-        // SAFETY: a closed block has at least one item until it is taken off the list, below, and all below `len` were
+        // SAFETY: a closed block has an item that is not freed until it is taken off the list, below, and all below `len` were
         // written.
-        let item = unsafe { block.items[block.len].assume_init() };
-        if block.len == 0 {
+        let item = unsafe { block.items[block.freed].assume_init() };
+        block.freed += 1;
+        if block.freed == block.len {
+            (block.freed, block.len) = (0, 0);
             self.closed.ends = block.next.take().map(|next| (next, last));
             match self.spare.iter_mut().find(|spare| spare.is_none()) {
                 Some(spare) => *spare = Some(first),
@@ -233,71 +235,12 @@ impl Drop for Batches {
     }
 }
 
-/// Blocks that anybody may take.
-#[derive(Debug)]
-pub(super) struct Chain(AtomicPtr<Block>);
+#[cfg(test)]
+pub(crate) mod tests {
+    use core::cell::Cell;
 
-impl core::fmt::Debug for Block {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Block")
-            .field("target", &self.target)
-            .field("len", &self.len)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Chain {
-    #[cfg(not(loom))]
-    pub(super) const fn new() -> Chain {
-        Chain(AtomicPtr::new(ptr::null_mut()))
-    }
-
-    #[cfg(loom)]
-    pub(super) fn new() -> Chain {
-        Chain(AtomicPtr::new(ptr::null_mut()))
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        // Relaxed: a hint; `take` looks again.
-        self.0.load(Ordering::Relaxed).is_null()
-    }
-
-    pub(super) fn push(&self, mut list: List) {
-        let Some((first, mut last)) = list.ends.take() else { return };
-        // Relaxed: the exchange checks it.
-        let mut head = self.0.load(Ordering::Relaxed);
-        loop {
-            // SAFETY: the blocks are this list's until the exchange succeeds.
-            unsafe { last.as_mut() }.next = NonNull::new(head);
-            // Release: the blocks are written; pairs with the Acquire of `take`. Relaxed on failure: the value is only
-            // linked to.
-            match self.0.compare_exchange_weak(
-                head,
-                first.as_ptr(),
-                Ordering::Release,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return,
-                Err(now) => head = now,
-            }
-        }
-    }
-
-    fn take(&self) -> List {
-        // Acquire: pairs with the Release of each `push`, whose exchanges follow one another in a release sequence.
-        let first = self.0.swap(ptr::null_mut(), Ordering::Acquire);
-        // SAFETY: whoever swaps them out owns them all.
-        unsafe { List::from_chain(NonNull::new(first)) }
-    }
-}
-
-impl Drop for Chain {
-    fn drop(&mut self) {
-        // A model that has failed is over: its atomics are gone.
-        #[cfg(loom)]
-        if std::thread::panicking() {
-            return;
-        }
-        drop(self.take());
+    std::thread_local! {
+        /// Whether the heap has given out, for blocks.
+        pub(crate) static NO_MEMORY: Cell<bool> = const { Cell::new(false) };
     }
 }

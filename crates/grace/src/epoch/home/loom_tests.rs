@@ -1,0 +1,82 @@
+//! A reader in its section, a collector that has seen its end, and the thread that frees.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p grace --features std --lib loom`
+
+#[path = "../../../tests/mutants/mod.rs"]
+mod mutants;
+
+use super::*;
+use crate::batch::BATCH;
+use core::ptr::NonNull;
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::AtomicBool;
+use loom::thread;
+use mutants::caught;
+use std::vec::Vec;
+
+#[derive(Default)]
+struct Piece {
+    contents: UnsafeCell<u32>,
+}
+
+unsafe fn free(ptr: NonNull<()>) {
+    // SAFETY: the test keeps the piece; what loom watches is who is at it meanwhile.
+    unsafe { ptr.cast::<Piece>().as_ref().contents.with_mut(|contents| *contents += 1) }
+}
+
+fn model(pass: fn(Token)) {
+    loom::model(move || {
+        let pieces: Arc<Vec<Piece>> = Arc::new((0..BATCH).map(|_| Piece::default()).collect());
+        let ended = Arc::new(AtomicBool::new(false));
+        let reader = thread::spawn({
+            let (pieces, ended) = (pieces.clone(), ended.clone());
+            move || {
+                // SAFETY: read in a section, which ends below.
+                pieces.iter().for_each(|piece| {
+                    piece.contents.with(|contents| unsafe {
+                        assert_eq!(*contents, 0);
+                    })
+                });
+                ended.store(true, Ordering::Release);
+            }
+        });
+        let home = Home::new();
+        let mut token = None;
+        for piece in pieces.iter() {
+            let ptr = NonNull::from(piece).cast();
+            if let Added::Closed(closed) = home.add(Item { ptr, free }) {
+                token = Some(closed);
+            }
+        }
+        let token = token.expect("one batch");
+        let collector = thread::spawn(move || {
+            if ended.load(Ordering::Acquire) {
+                pass(token);
+            }
+        });
+        home.collect();
+        reader.join().unwrap();
+        collector.join().unwrap();
+        home.collect();
+        // Freed once, or not at all.
+        let freed = u32::from(home.is_empty());
+        for piece in pieces.iter() {
+            // SAFETY: all others have ended.
+            piece.contents.with(|contents| unsafe { assert_eq!(*contents, freed) });
+        }
+        if let Some(left) = home.leave() {
+            // SAFETY: as above.
+            unsafe { left.free() }
+        }
+    });
+}
+
+#[test]
+fn loom_freed_after_the_section() {
+    model(Token::pass);
+}
+
+#[test]
+fn loom_mutant_that_does_not_release() {
+    caught(|| model(|token| token.pass_as(Ordering::Relaxed)));
+}

@@ -1,0 +1,134 @@
+use super::*;
+use crate::batch::BATCH;
+use crate::batch::tests::NO_MEMORY;
+use core::ptr::NonNull;
+use std::boxed::Box;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+use std::vec::Vec;
+
+std::thread_local! {
+    static FREED: Cell<usize> = const { Cell::new(0) };
+    /// Where pieces that retire others do so.
+    static RETIRES: Cell<Option<&'static Home>> = const { Cell::new(None) };
+}
+
+fn count() {
+    FREED.set(FREED.get() + 1);
+}
+
+fn item(free: unsafe fn(NonNull<()>)) -> Item {
+    Item { ptr: NonNull::dangling(), free }
+}
+
+unsafe fn counted(_: NonNull<()>) {
+    count();
+}
+
+unsafe fn panics(_: NonNull<()>) {
+    count();
+    panic!("as it should");
+}
+
+unsafe fn retires(_: NonNull<()>) {
+    count();
+    let home = RETIRES.get().expect("set by the test");
+    home.collect();
+    assert!(matches!(home.add(item(counted)), Added::Open));
+}
+
+/// Adds pieces until a batch is full.
+fn fill(home: &Home) -> Token {
+    for _ in 1..BATCH {
+        assert!(matches!(home.add(item(counted)), Added::Open));
+    }
+    match home.add(item(counted)) {
+        Added::Closed(token) => token,
+        _ => panic!("not full"),
+    }
+}
+
+#[test]
+fn comes_back_when_another_thread_says_so() {
+    let home = Home::new();
+    let token = fill(&home);
+    assert!(matches!(home.add(item(counted)), Added::Open));
+    home.collect();
+    assert_eq!(FREED.get(), 0);
+    thread::spawn(|| token.pass()).join().unwrap();
+    assert_eq!(FREED.get(), 0);
+    home.collect();
+    assert_eq!(FREED.get(), BATCH, "the batch, here, and not what came after it");
+}
+
+#[test]
+fn a_later_token_speaks_for_those_before() {
+    let home = Home::new();
+    let tokens: Vec<Token> = (0..3).map(|_| fill(&home)).collect();
+    let [first, second, third] = tokens.try_into().ok().unwrap();
+    second.pass();
+    home.collect();
+    assert_eq!(FREED.get(), 2 * BATCH);
+    first.pass();
+    home.collect();
+    assert_eq!(FREED.get(), 2 * BATCH, "it goes back to nothing");
+    third.pass();
+    home.collect();
+    assert_eq!(FREED.get(), 3 * BATCH);
+}
+
+#[test]
+fn what_waits_is_bounded() {
+    let home = Home::new();
+    let mut tokens: Vec<Token> = (0..MOST).map(|_| fill(&home)).collect();
+    assert!(!home.is_full());
+    tokens.push(fill(&home));
+    assert!(home.is_full());
+    let left = home.leave().unwrap();
+    assert!(home.is_empty() && home.leave().is_none());
+    tokens.into_iter().for_each(Token::pass);
+    assert!(!home.is_full());
+    home.collect();
+    assert_eq!(FREED.get(), 0, "it is another's");
+    // SAFETY: nobody looks at anything.
+    unsafe { left.free() }
+    assert_eq!(FREED.get(), (MOST as usize + 1) * BATCH);
+}
+
+#[test]
+fn a_piece_that_panics_takes_no_other_with_it() {
+    let home = Home::new();
+    assert!(matches!(home.add(item(panics)), Added::Open));
+    (2..BATCH).for_each(|_| assert!(matches!(home.add(item(counted)), Added::Open)));
+    let Added::Closed(token) = home.add(item(counted)) else { panic!("not full") };
+    token.pass();
+    assert!(catch_unwind(AssertUnwindSafe(|| home.collect())).is_err());
+    assert_eq!(FREED.get(), 1);
+    home.collect();
+    assert_eq!(FREED.get(), BATCH);
+}
+
+#[test]
+fn a_piece_may_retire_others() {
+    let home: &'static Home = Box::leak(Box::new(Home::new()));
+    RETIRES.set(Some(home));
+    (1..BATCH).for_each(|_| assert!(matches!(home.add(item(counted)), Added::Open)));
+    let Added::Closed(token) = home.add(item(retires)) else { panic!("not full") };
+    token.pass();
+    home.collect();
+    assert_eq!(FREED.get(), BATCH);
+    let left = home.leave().expect("the piece that was retired");
+    // SAFETY: nobody looks at anything.
+    unsafe { left.free() }
+    assert_eq!(FREED.get(), BATCH + 1);
+}
+
+#[test]
+fn without_memory_a_piece_is_refused() {
+    let home = Home::new();
+    NO_MEMORY.set(true);
+    assert!(matches!(home.add(item(counted)), Added::NoMemory));
+    assert!(home.is_empty());
+    NO_MEMORY.set(false);
+    assert!(matches!(home.add(item(counted)), Added::Open));
+}
