@@ -80,6 +80,14 @@
 //! Slower, all by a few hundredths: a search by small loads in the leaf that was written last; a moved bound put into its line by
 //! vectors; batches looked after more often; the parent's slots copied one by one; nodes of both kinds freed without a branch.
 //!
+//! Again later, each beside what was before it; one owner and shared, of 100 and 1,000 ranges (see [`join`], too):
+//!
+//! | step | erase + insert, one owner | shared |
+//! |---|---|---|
+//! | before | 36.3 / 49.3 | 44.6 / 59.2 |
+//! | the way on the stack without cells, a run told by its entries ([`finger`]) | 35.6 / 49.4 | 45.1 / 59.1 |
+//! | the end of a leaf without a branch: one write in five is to a last slot; gaps measured in place; nothing about wide leaves in what is for narrow ones | 31.7 / 45.8 | 40.8 / 54.7 |
+//!
 //! Without vectors the largest step was not to call `memmove` for some ten words ([`crate::node`], `few`): 255 to 126, and to
 //! 75 with the calls gone from inner nodes, too. At 100,000 entries looking after what waits gave most: 160 to 135, since
 //! two megabytes of nodes were waiting and out of the cache when they came back.
@@ -98,6 +106,7 @@ mod reserve;
 mod retire;
 mod room;
 mod split;
+mod supplies;
 mod sweep;
 mod trail;
 mod unshare;
@@ -106,12 +115,13 @@ pub(crate) use finger::Finger;
 pub(crate) use plan::Need;
 pub(crate) use reserve::Reserve;
 pub(crate) use retire::{Bin, Disposal};
+pub(crate) use supplies::Supplies;
 #[cfg(test)]
 pub(crate) use sweep::{JOINED, SWEPT};
 pub(crate) use unshare::Copies;
 
 use crate::alloc::NodeAlloc;
-use crate::entry::{Entry, Raw, drop_raw};
+use crate::entry::{Entry, Raw};
 use crate::error::Error;
 use crate::layout::INNER_SLOTS;
 use crate::node::{self, AtomicLink, Leaf, Link, Slot, pack};
@@ -134,50 +144,6 @@ enum Removed {
     Keep,
 }
 
-/// What a writer has in hand for writes to come, and what is left of those that were.
-pub(crate) struct Supplies<E: Entry, R: Reclaim, A: NodeAlloc> {
-    pub(crate) nodes: Reserve<A>,
-    /// A duplicate made ahead, with the entry that it duplicates.
-    spare: Option<(Raw, Raw)>,
-    /// What the writes removed.
-    pub(crate) bin: Bin<E, R, A>,
-}
-
-impl<E: Entry, R: Reclaim, A: NodeAlloc> Supplies<E, R, A> {
-    pub(crate) const fn new(disposal: Disposal) -> Self {
-        Supplies { nodes: Reserve::new(), spare: None, bin: Bin::new(disposal) }
-    }
-
-    /// Makes sure that there is a duplicate of `source`.
-    ///
-    /// # Safety
-    /// As for [`Entry::try_dup`].
-    unsafe fn provide(&mut self, source: Raw) -> Result<(), Error> {
-        if self.spare.is_none_or(|(of, _)| of != source) {
-            // SAFETY: the caller's promise.
-            let copy = unsafe { E::try_dup(source)? };
-            self.drop_spare();
-            self.spare = Some((source, copy));
-        }
-        Ok(())
-    }
-
-    /// Gives up the duplicate made ahead: its source is about to leave the tree, and another entry may
-    /// come to have the same word.
-    pub(crate) fn drop_spare(&mut self) {
-        if let Some((_, copy)) = self.spare.take() {
-            // SAFETY: the duplicate is ours alone.
-            unsafe { drop_raw::<E>(copy) }
-        }
-    }
-}
-
-impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Supplies<E, R, A> {
-    fn drop(&mut self) {
-        self.drop_spare();
-    }
-}
-
 impl Need {
     /// Enough for either.
     fn or(self, other: Need) -> Need {
@@ -189,26 +155,19 @@ impl Need {
 pub(crate) struct Target<'t, E: Entry, R: Reclaim, A: NodeAlloc> {
     tree: &'t AtomicLink,
     supplies: &'t mut Supplies<E, R, A>,
-    finger: &'t Finger,
 }
 
 impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     /// # Safety
     /// The caller has the writer's right to the tree. When its disposal is exclusive, no reader exists; when
     /// it is not, the engine is [`grace::Concurrent`].
-    pub(crate) unsafe fn new(
-        tree: &'t AtomicLink,
-        supplies: &'t mut Supplies<E, R, A>,
-        finger: &'t Finger,
-    ) -> Self {
-        Target { tree, supplies, finger }
+    pub(crate) unsafe fn new(tree: &'t AtomicLink, supplies: &'t mut Supplies<E, R, A>) -> Self {
+        Target { tree, supplies }
     }
 
     /// Makes sure that storing an entry or a hole over `first..=last`, and erasing the entry that holds
-    /// `first`, will find their memory in the supplies.
+    /// `first`, will find their memory in the supplies. What is shared with another tree may be copied.
     pub(crate) fn prepare(mut self, first: usize, last: usize) -> Result<(), Error> {
-        // What it shares with another tree it may copy.
-        self.finger.forget();
         let mut needed = Need { leaves: 1, inners: 0 };
         let root = self.tree.load();
         if !root.is_null() {
@@ -241,22 +200,41 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     /// Replaces what lies in `first..=last` by `new` (null: a hole). On error nothing has changed and
     /// `new` is still the caller's.
     #[inline]
-    pub(crate) fn replace(mut self, first: usize, last: usize, new: *mut ()) -> Result<(), Error> {
+    pub(crate) fn replace(
+        mut self,
+        finger: &mut Finger,
+        (first, last): (usize, usize),
+        new: *mut (),
+    ) -> Result<(), Error> {
         if self.tree.load().is_null() {
             return self.first_entry(first, last, new);
         }
-        if self.fill(first, last, new)? { Ok(()) } else { self.replace_any(first, last, new) }
+        if self.fill(finger, first, last, new)? {
+            Ok(())
+        } else {
+            self.replace_any(first, last, new)
+        }
     }
 
     /// Puts an entry into a hole; false, and nothing done, if it is not that simple.
     #[inline(always)]
-    fn fill(&mut self, first: usize, last: usize, new: *mut ()) -> Result<bool, Error> {
-        let Some(word) = NonNull::new(new) else { return Ok(false) };
+    fn fill(
+        &mut self,
+        finger: &mut Finger,
+        first: usize,
+        last: usize,
+        new: *mut (),
+    ) -> Result<bool, Error> {
+        let Some(word) = NonNull::new(new) else {
+            finger.forget();
+            return Ok(false);
+        };
         loop {
-            let done = if self.finger.is_near(first) {
-                self.fill_near(first, last, word)
+            let done = if finger.is_near(first) {
+                self.fill_near(finger, (first, last), word)
             } else {
-                node::run(Fill::<E, R, A, false> { target: self, first, last, word })
+                finger.forget();
+                node::run(Fill::<E, R, A, false> { target: self, finger, first, last, word })
             };
             match done {
                 Fast::Done => return Ok(true),
@@ -283,11 +261,20 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
 
     /// As [`Target::replace`], if nothing is in the way.
     #[inline]
-    pub(crate) fn insert(mut self, first: usize, last: usize, new: *mut ()) -> Result<(), Error> {
+    pub(crate) fn insert(
+        mut self,
+        finger: &mut Finger,
+        (first, last): (usize, usize),
+        new: *mut (),
+    ) -> Result<(), Error> {
         if self.tree.load().is_null() {
             return self.first_entry(first, last, new);
         }
-        if self.fill(first, last, new)? { Ok(()) } else { self.insert_any(first, last, new) }
+        if self.fill(finger, first, last, new)? {
+            Ok(())
+        } else {
+            self.insert_any(first, last, new)
+        }
     }
 
     #[inline(never)]
@@ -309,7 +296,12 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
 
     /// Makes a hole of the entry that holds `index`, and returns it; it is the caller's now.
     #[inline]
-    pub(crate) fn erase(mut self, index: usize) -> Result<Option<(usize, usize, Raw)>, Error> {
+    pub(crate) fn erase(
+        mut self,
+        finger: &Finger,
+        index: usize,
+    ) -> Result<Option<(usize, usize, Raw)>, Error> {
+        finger.forget();
         if self.tree.load().is_null() {
             return Ok(None);
         }
@@ -338,6 +330,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     #[inline]
     pub(crate) fn set_end(
         mut self,
+        finger: &mut Finger,
         index: usize,
         end: usize,
     ) -> Result<Option<(usize, usize)>, Error> {
@@ -345,10 +338,12 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
             return Ok(None);
         }
         let mut range = (0, 0);
-        let done = if self.finger.is_near(index) {
-            self.slide_near(index, end, &mut range)
+        let done = if finger.is_near(index) {
+            self.slide_near(finger, (index, end), &mut range)
         } else {
-            node::run(Slide::<E, R, A, false> { target: &mut self, index, end, range: &mut range })
+            finger.forget();
+            let (target, range) = (&mut self, &mut range);
+            node::run(Slide::<E, R, A, false> { target, finger, index, end, range })
         };
         match done {
             Fast::Done => Ok(Some(range)),

@@ -79,19 +79,19 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         self.core.root.load()
     }
 
-    /// The tree to write to, and the ends of the range.
+    /// The tree to write to, where it was last written to, and the ends of the range.
     #[allow(clippy::type_complexity)]
     fn target(
         &mut self,
         range: &RangeInclusive<usize>,
-    ) -> Result<(Target<'_, E, R, A>, usize, usize), Error> {
+    ) -> Result<(Target<'_, E, R, A>, &mut Finger, (usize, usize)), Error> {
         if range.is_empty() {
             return Err(Error::EmptyRange);
         }
         // SAFETY: we are the writer; exclusive disposal only if the tree is borrowed mutably, and else
         // the engine is concurrent.
-        let target = unsafe { Target::new(&self.core.root, &mut self.supplies, &self.finger) };
-        Ok((target, *range.start(), *range.end()))
+        let target = unsafe { Target::new(&self.core.root, &mut self.supplies) };
+        Ok((target, &mut self.finger, (*range.start(), *range.end())))
     }
 
     /// Stores `entry` over the whole range. What it covers is removed; an entry that it covers in part
@@ -106,7 +106,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     ) -> Result<(), Refused<E>> {
         let raw = entry.into_raw();
         self.target(&range)
-            .and_then(|(target, first, last)| target.replace(first, last, raw.as_ptr()))
+            .and_then(|(target, finger, ends)| target.replace(finger, ends, raw.as_ptr()))
             // SAFETY: a refused entry is not in the tree; the word is ours.
             .map_err(|error| Refused { error, entry: unsafe { E::from_raw(raw) } })
     }
@@ -123,7 +123,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     ) -> Result<(), Refused<E>> {
         let raw = entry.into_raw();
         self.target(&range)
-            .and_then(|(target, first, last)| target.insert(first, last, raw.as_ptr()))
+            .and_then(|(target, finger, ends)| target.insert(finger, ends, raw.as_ptr()))
             // SAFETY: a refused entry is not in the tree; the word is ours.
             .map_err(|error| Refused { error, entry: unsafe { E::from_raw(raw) } })
     }
@@ -138,8 +138,10 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         index: usize,
     ) -> Result<Option<(RangeInclusive<usize>, Erased<E, R>)>, Error> {
         let shared = !self.supplies.bin.is_exclusive();
-        let (target, ..) = self.target(&(index..=index))?;
-        Ok(target.erase(index)?.map(|(min, max, raw)| (min..=max, Erased::new(raw, shared))))
+        let (target, finger, _) = self.target(&(index..=index))?;
+        Ok(target
+            .erase(finger, index)?
+            .map(|(min, max, raw)| (min..=max, Erased::new(raw, shared))))
     }
 
     /// Moves the last index of the entry that holds `index` to `end`, as brk does with the heap, and returns the
@@ -167,8 +169,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         index: usize,
         end: usize,
     ) -> Result<Option<RangeInclusive<usize>>, Error> {
-        let (target, ..) = self.target(&(index..=index))?;
-        Ok(target.set_end(index, end)?.map(|(start, end)| start..=end))
+        let (target, finger, _) = self.target(&(index..=index))?;
+        Ok(target.set_end(finger, index, end)?.map(|(start, end)| start..=end))
     }
 
     /// Makes a hole of the whole range; entries that it covers in part keep the rest.
@@ -176,8 +178,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// # Errors
     /// [`Error::EmptyRange`] or [`Error::OutOfMemory`].
     pub fn erase_range(&mut self, range: RangeInclusive<usize>) -> Result<(), Error> {
-        let (target, first, last) = self.target(&range)?;
-        target.replace(first, last, ptr::null_mut())
+        let (target, finger, ends) = self.target(&range)?;
+        target.replace(finger, ends, ptr::null_mut())
     }
 
     /// Removes everything. Cannot fail. Time: the number of nodes and entries.
@@ -198,7 +200,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// # Errors
     /// [`Error::OutOfMemory`] or [`Error::EmptyRange`].
     pub fn preallocate(&mut self, range: RangeInclusive<usize>) -> Result<(), Error> {
-        let (target, first, last) = self.target(&range)?;
+        let (target, finger, (first, last)) = self.target(&range)?;
+        finger.forget();
         target.prepare(first, last)
     }
 

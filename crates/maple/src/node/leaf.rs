@@ -203,6 +203,15 @@ impl Body {
         }
     }
 
+    /// The end of a slot of a narrow leaf; of the last slot anything.
+    #[inline(always)]
+    pub(crate) fn bound_or_any(&self, slot: usize) -> usize {
+        debug_assert!(slot < self.len() && !self.wide);
+        // SAFETY: the room is initialised, and has as many things as a leaf has slots.
+        let units = unsafe { *self.narrow().add(slot) } as usize;
+        self.base.wrapping_add((units + 1) << self.shift).wrapping_sub(1)
+    }
+
     /// How many units an index lies above the base, as far as bounds go.
     #[inline(always)]
     pub(super) fn units(&self, index: usize) -> u32 {

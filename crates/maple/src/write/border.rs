@@ -129,7 +129,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         if slot > 0 || !place.has_hole_before() {
             return self.sweep_from(search, trail, (start, end + 1), slot, removed).done();
         }
-        let before = Trail::new();
+        let mut before = Trail::new();
         // SAFETY: the promise of `Target::new`; the root is not null.
         let (shared, body) = unsafe {
             let shared = before.walk(search, self.tree.load(), start - 1, E::SHARES);

@@ -5,7 +5,7 @@
 //!
 //! Cost: the walk, one search in the leaf, some sixty instructions, and [`Target::commit`].
 
-use super::finger::Spot;
+use super::finger::{Finger, Spot};
 use super::quick::{Holes, Place};
 use super::trail::Trail;
 use super::{Removed, Target};
@@ -41,9 +41,9 @@ impl Fast {
     }
 
     #[inline(always)]
-    fn of(done: Result<(), Error>) -> Fast {
+    fn of<T>(done: Result<T, Error>) -> Fast {
         match done {
-            Ok(()) => Fast::Done,
+            Ok(_) => Fast::Done,
             Err(Error::OutOfMemory) => Fast::OutOfMemory,
             Err(error) => unreachable!("{error}"),
         }
@@ -53,6 +53,7 @@ impl Fast {
 /// An entry into a hole; `NEAR` the last write.
 pub(super) struct Fill<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> {
     pub(super) target: &'q mut Target<'t, E, R, A>,
+    pub(super) finger: &'q mut Finger,
     pub(super) first: usize,
     pub(super) last: usize,
     pub(super) word: NonNull<()>,
@@ -63,10 +64,13 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for Fill<'_, '_, 
 
     #[inline(always)]
     fn run<S: Search>(self, search: S) -> Fast {
-        let Fill { target, first, last, word } = self;
-        let trail = Trail::new();
-        let Spot { place, slot, start, end, shared } =
-            target.find::<S, NEAR>(search, first, &trail);
+        let Fill { target, finger, first, last, word } = self;
+        let mut own = Trail::new();
+        let Spot { place, slot, start, end, shared } = if NEAR {
+            finger.near(target, search, first)
+        } else {
+            target.spot(search, first, &mut own)
+        };
         let Place { trail, body } = place;
         if shared || body.is_wide() || !body.is_hole(slot) {
             return Fast::Other;
@@ -88,7 +92,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for Fill<'_, '_, 
                 return match target.make_room(trail) {
                     Ok(true) => Fast::Again,
                     Ok(false) => Fast::Other,
-                    Err(error) => Fast::of(Err(error)),
+                    Err(error) => Fast::of::<()>(Err(error)),
                 };
             }
             let rests = (left, right);
@@ -114,18 +118,17 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for Fill<'_, '_, 
             rank,
             splits: false,
         };
-        let finger = target.finger;
-        // The second time in one leaf: there may be a third. Who writes at random does not pay for it.
-        let again = !NEAR && finger.trail.leaf() == trail.leaf();
-        let done = target.commit(search, trail, &change, holes, NEAR);
-        if done.is_ok() {
-            if again {
-                finger.trail.follow(trail);
-            }
-            if NEAR || again {
+        let done = target.commit::<S, true>(search, trail, &change, holes, NEAR);
+        if let Ok(leaf) = done {
+            // The second of a run: there may be a third. Who writes at random does not pay for it.
+            if NEAR || finger.is_beside((start, end)) {
+                if !NEAR {
+                    finger.trail.follow(&own);
+                }
+                finger.trail.set_leaf(leaf);
                 finger.note(slot + lefts, (first, last), (start, end));
             } else {
-                finger.trail.set_leaf(trail.leaf());
+                finger.pass((first, last));
             }
         }
         Fast::of(done)
@@ -153,8 +156,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Vacate<'_, '_, E, R, A> {
     #[inline(always)]
     fn run<S: Search>(self, search: S) -> Fast {
         let Vacate { target, index, found } = self;
-        let trail = Trail::new();
-        let (place, slot, shared) = target.reach(search, index, &trail);
+        let mut trail = Trail::new();
+        let (place, slot, shared) = target.reach(search, index, &mut trail);
         let Place { trail, body } = place;
         let word = body.word(slot);
         if word.is_null() {
@@ -184,9 +187,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Vacate<'_, '_, E, R, A> {
             return Fast::Other;
         }
         (found.start, found.end, found.word) = (start, end, word);
-        let (start, end) = (place.start(from), place.end(to));
+        let (start, end) = (place.start(from), place.end_of(to));
         let holes = Holes::made((end - start).wrapping_add(1), (start, end));
-        Fast::of(target.commit(search, trail, &change, holes, false))
+        Fast::of(target.commit::<S, true>(search, trail, &change, holes, false))
     }
 }
 
@@ -219,6 +222,7 @@ pub(super) fn vacated(body: &Body, slot: usize) -> (Change, (usize, usize)) {
 /// write.
 pub(super) struct Slide<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> {
     pub(super) target: &'q mut Target<'t, E, R, A>,
+    pub(super) finger: &'q mut Finger,
     pub(super) index: usize,
     pub(super) end: usize,
     /// The entry's new range is put here.
@@ -230,9 +234,12 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for Slide<'_, '_,
 
     #[inline(always)]
     fn run<S: Search>(self, search: S) -> Fast {
-        let Slide { target, index, end, range } = self;
-        let Spot { place, slot, start, end: old, shared, .. } =
-            target.find::<S, NEAR>(search, index, &target.finger.trail);
+        let Slide { target, finger, index, end, range } = self;
+        let Spot { place, slot, start, end: old, shared, .. } = if NEAR {
+            finger.near(target, search, index)
+        } else {
+            target.spot(search, index, &mut finger.trail)
+        };
         let Place { trail, body } = place;
         let behind = slot + 1;
         if shared || body.is_wide() {
@@ -274,7 +281,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for Slide<'_, '_,
                     trail.settle_gap(search, gap);
                 }
             }
-            target.finger.note(slot, (start, end), (start, last));
+            finger.note(slot, (start, end), (start, last));
             return Fast::Done;
         }
         let change = Change {
@@ -288,10 +295,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for Slide<'_, '_,
             rank: 0,
             splits: false,
         };
-        let finger = target.finger;
-        let done = target.commit(search, trail, &change, holes, false);
+        let done = target.commit::<S, true>(search, trail, &change, holes, false);
         // Not before: it may fail, or drop what was made ahead, whose drop panics.
-        if done.is_ok() {
+        if let Ok(leaf) = done {
+            finger.trail.set_leaf(leaf);
             finger.note(slot, (start, end), (start, last));
         }
         Fast::of(done)

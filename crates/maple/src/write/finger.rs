@@ -1,14 +1,15 @@
 //! Where a writer last wrote. Programs write in one place again and again: a heap grows, mappings are made side by side. Such a
-//! write, from the third in a leaf on, or the second move of an end, neither walks nor searches: its way is that of the write
+//! write, from the third of a run on, or the second move of an end, neither walks nor searches: its way is that of the write
 //! before. An erase always walks.
 //!
 //! # Why the way is still right
 //!
 //! The writer has the tree to itself as long as it lives, so the nodes on the way change by its own hand alone. Each write to a
-//! tree that is not empty [forgets](Finger::forget) the place before it looks at it, whatever becomes of it, and so does all
+//! tree that is not empty [forgets](Finger::forget) the place before it looks at the tree, whatever becomes of it, and so does all
 //! else by which a writer changes nodes, or gives another tree a part in them. Only a write that has put one leaf in place of
 //! another, or changed it in place, and nothing above it but gaps, [notes](Finger::note) the place anew, and as its last step:
-//! the way down is the same, and ends at the leaf that is there now. One that fails or panics notes nothing. A build with debug assertions walks all the same, and compares.
+//! the way down is the same, and ends at the leaf that is there now. One that fails or panics notes nothing. A build with debug
+//! assertions walks all the same, and compares.
 //!
 //! # What it gave
 //!
@@ -23,6 +24,9 @@
 //!
 //! The price is paid by who writes at random: it was 5 to 10 % with one function for both, and with every write noted. It helps
 //! who writes more than once by one [`Writer`](crate::Writer).
+//!
+//! Most of the price has come back since: the way of a write at random is on its stack again, and only a finger's own stays; and a run is
+//! told by its entries, which lie side by side, not by its leaf, which in a tree of ten leaves is the same one time in ten.
 
 use super::Target;
 use super::fast::{Fast, Fill, Slide};
@@ -37,10 +41,10 @@ use grace::Reclaim;
 
 /// A writer's last way, and what it knows of the leaf there.
 ///
-/// In cells, since a write reads its way while it has the supplies mutably.
+/// In cells but for the way, since who duplicates a tree does not have its writer mutably.
 pub(crate) struct Finger {
     pub(super) trail: Trail,
-    /// A slot by its ends, and by number.
+    /// A slot by its ends, and by number. The ends are also those of the last entry put into a hole where nothing was noted.
     first: Cell<usize>,
     last: Cell<usize>,
     slot: Cell<usize>,
@@ -98,6 +102,20 @@ impl Finger {
         self.len.set((to - from).wrapping_add(1));
     }
 
+    /// Remembers an entry put into a hole elsewhere, and of its place nothing.
+    #[inline(always)]
+    pub(super) fn pass(&self, (first, last): (usize, usize)) {
+        self.first.set(first);
+        self.last.set(last);
+    }
+
+    /// Whether a hole is next to the entry that was last put into one. It may say so if it is not: then the place of the next is
+    /// noted for nothing.
+    #[inline(always)]
+    pub(super) fn is_beside(&self, (start, end): (usize, usize)) -> bool {
+        (start.wrapping_sub(1) == self.last.get()) | (end.wrapping_add(1) == self.first.get())
+    }
+
     /// Whether the slot that holds an index is known.
     #[inline(always)]
     pub(super) fn is_near(&self, index: usize) -> bool {
@@ -121,60 +139,74 @@ impl Finger {
     }
 }
 
-impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
+impl Finger {
+    /// The slot that holds an index, by the way of the last write, which is near; forgets the place.
+    #[inline(always)]
+    pub(super) fn near<S: Search, E: Entry, R: Reclaim, A: NodeAlloc>(
+        &self,
+        target: &Target<'_, E, R, A>,
+        search: S,
+        index: usize,
+    ) -> Spot<'_> {
+        let (slot, start, end) = self.take(index);
+        // SAFETY: the promise of `Target::new`; the way is that of a write since which nothing on it has changed.
+        let body = unsafe { self.trail.leaf().as_leaf().body() };
+        #[cfg(debug_assertions)]
+        self.check(target, search, index, (slot, start, end));
+        let (_, _) = (target, search);
+        Spot { place: Place { trail: &self.trail, body }, slot, start, end, shared: false }
+    }
+
+    /// Panics unless a walk finds what the finger says.
+    #[cfg(debug_assertions)]
+    fn check<S: Search, E: Entry, R: Reclaim, A: NodeAlloc>(
+        &self,
+        target: &Target<'_, E, R, A>,
+        search: S,
+        index: usize,
+        known: (usize, usize, usize),
+    ) {
+        let mut trail = Trail::new();
+        let Spot { place, slot, start, end, shared } = target.spot(search, index, &mut trail);
+        assert!(!shared && self.trail.is_same(place.trail), "the finger is at another leaf");
+        assert_eq!((slot, start, end), known, "the finger is at another slot");
+    }
+}
+
+impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// Puts an entry near the last write.
     #[inline(never)]
-    pub(super) fn fill_near(&mut self, first: usize, last: usize, word: NonNull<()>) -> Fast {
-        node::run(Fill::<E, R, A, true> { target: self, first, last, word })
+    pub(super) fn fill_near(
+        &mut self,
+        finger: &mut Finger,
+        (first, last): (usize, usize),
+        word: NonNull<()>,
+    ) -> Fast {
+        node::run(Fill::<E, R, A, true> { target: self, finger, first, last, word })
     }
 
     /// Moves an end near the last write.
     #[inline(never)]
     pub(super) fn slide_near(
         &mut self,
-        index: usize,
-        end: usize,
+        finger: &mut Finger,
+        (index, end): (usize, usize),
         range: &mut (usize, usize),
     ) -> Fast {
-        node::run(Slide::<E, R, A, true> { target: self, index, end, range })
+        node::run(Slide::<E, R, A, true> { target: self, finger, index, end, range })
     }
 
-    /// Finds the slot that holds an index: from the last write if it is near that, which is for the caller to know, or from the
-    /// root, by a way that is put into `trail`. Two functions, so that who writes at random does not pay for what is of no use to it.
+    /// Finds the slot that holds an index, from the root. Not one function with [`Finger::near`], so that who writes at random does
+    /// not pay for what is of no use to it.
     #[inline(always)]
-    pub(super) fn find<'p, S: Search, const NEAR: bool>(
+    pub(super) fn spot<'p, S: Search>(
         &self,
         search: S,
         index: usize,
-        trail: &'p Trail,
-    ) -> Spot<'p>
-    where
-        't: 'p,
-    {
-        let finger = self.finger;
-        if NEAR {
-            let (slot, start, end) = finger.take(index);
-            // SAFETY: the promise of `Target::new`; the way is that of a write since which nothing on it has changed.
-            let body = unsafe { finger.trail.leaf().as_leaf().body() };
-            let place = Place { trail: &finger.trail, body };
-            #[cfg(debug_assertions)]
-            self.check(search, index, (slot, start, end));
-            return Spot { place, slot, start, end, shared: false };
-        }
+        trail: &'p mut Trail,
+    ) -> Spot<'p> {
         let (place, slot, shared) = self.reach(search, index, trail);
-        Spot { place, slot, start: place.start(slot), end: place.end(slot), shared }
-    }
-
-    /// Panics unless a walk finds what the finger says.
-    #[cfg(debug_assertions)]
-    fn check<S: Search>(&self, search: S, index: usize, known: (usize, usize, usize)) {
-        let trail = Trail::new();
-        let (place, slot, shared) = self.reach(search, index, &trail);
-        assert!(!shared && self.finger.trail.is_same(&trail), "the finger is at another leaf");
-        assert_eq!(
-            (slot, place.start(slot), place.end(slot)),
-            known,
-            "the finger is at another slot"
-        );
+        let end = if place.body.is_wide() { place.end(slot) } else { place.end_of(slot) };
+        Spot { place, slot, start: place.start(slot), end, shared }
     }
 }

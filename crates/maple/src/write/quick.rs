@@ -17,7 +17,7 @@ use crate::alloc::NodeAlloc;
 use crate::entry::{Entry, Raw};
 use crate::error::Error;
 use crate::node::{Body, Change, Edit, Fit, Job, Leaf, Link, Search};
-use core::hint;
+use core::hint::{self, select_unpredictable};
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
@@ -119,8 +119,8 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
             unsafe { hint::assert_unchecked(!word.is_null()) }
         }
         let removed = if K::KEEP { Removed::Keep } else { Removed::Drop };
-        let trail = Trail::new();
-        let (place, from, shared) = target.reach(search, first, &trail);
+        let mut trail = Trail::new();
+        let (place, from, shared) = target.reach(search, first, &mut trail);
         let Place { trail, body } = place;
         let mut to = from;
         let mut found = None;
@@ -214,6 +214,14 @@ impl Place<'_> {
 }
 
 impl Place<'_> {
+    /// As [`Place::end`], of a narrow leaf, where it cannot be foretold whether it is the last slot: one in five is.
+    #[inline(always)]
+    pub(super) fn end_of(self, slot: usize) -> usize {
+        // SAFETY: the promise of `Target::new`.
+        let max = unsafe { self.trail.leaf_end() };
+        select_unpredictable(slot + 1 < self.body.len(), self.body.bound_or_any(slot), max)
+    }
+
     /// Whether the leaf before this ends with a hole.
     pub(super) fn has_hole_before(self) -> bool {
         // SAFETY: the promise of `Target::new`.
@@ -345,12 +353,11 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         &self,
         search: S,
         index: usize,
-        trail: &'p Trail,
+        trail: &'p mut Trail,
     ) -> (Place<'p>, usize, bool) {
-        // What is known of the leaf there may be so no longer.
-        self.finger.forget();
         // SAFETY: the promise of `Target::new`; the root is not null.
         let shared = unsafe { trail.walk(search, self.tree.load(), index, E::SHARES) };
+        let trail = &*trail;
         // SAFETY: as above.
         let body = unsafe { trail.leaf().as_leaf().body() };
         (Place { trail, body }, search.leaf(body, index), shared)
@@ -383,27 +390,27 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let body = unsafe { trail.leaf().as_leaf().body() };
         self.second_half(body, edit)?;
         let gone = Gone::of::<E>(body, edit.removed(), removed);
-        self.commit(search, trail, &edit.change(body), holes, false)?;
+        self.commit::<S, false>(search, trail, &edit.change(body), holes, false)?;
         self.drop_gone(&gone);
         Ok(())
     }
 
-    /// Carries out a change of the leaf on the way.
+    /// Carries out a change of the leaf on the way, and returns the leaf that is there now.
     ///
     /// Cost: for an exclusive owner four cache lines loaded and stored; beside readers those four are
     /// others, and come from the supplies, and there is one release store and two words for the grace period.
     ///
-    /// `near` the last write it may well be one at the end of the leaf, where nothing moves. An exclusive owner then writes what
+    /// `NARROW` says that the leaf is. `near` the last write it may well be one at the end of the leaf, where nothing moves. An exclusive owner then writes what
     /// is new and nothing else, and does not read by vectors what has only just been written.
     #[inline(always)]
-    pub(super) fn commit<S: Search>(
+    pub(super) fn commit<S: Search, const NARROW: bool>(
         &mut self,
         search: S,
         trail: &Trail,
         change: &Change,
         holes: Holes,
         near: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<Link, Error> {
         let in_place = self.supplies.bin.is_exclusive();
         let old = trail.leaf().node().cast::<Leaf>();
         let new = if in_place { old } else { self.supplies.nodes.leaf()?.as_ptr() };
@@ -411,6 +418,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let copy = if change.splits { self.take_copy() } else { ptr::null_mut() };
         // A duplicate made ahead is for the next write only: its source may be gone by the one after.
         self.supplies.drop_spare();
+        if NARROW {
+            // SAFETY: the caller's promise. It cannot be told from here, and what is done to wide leaves is long.
+            unsafe { hint::assert_unchecked(!(*old).body().is_wide()) }
+        }
         // One entry for another, all of it: nothing about holes has changed, and their line is left alone. A run at the very end
         // changes the hole that is the largest on all levels, and nothing need be read for that.
         let tail = near && holes.is_tail();
@@ -430,9 +441,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             }
         }
         let leaf = trail.leaf();
+        let link = Link::to_leaf(new);
         if !in_place {
-            let link = Link::to_leaf(new);
-            trail.set_leaf(link);
             if trail.height() == 1 {
                 self.tree.publish(link);
             } else {
@@ -453,6 +463,6 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             // SAFETY: the leaf was replaced by its copy.
             unsafe { self.supplies.bin.node(leaf) }
         }
-        Ok(())
+        Ok(link)
     }
 }

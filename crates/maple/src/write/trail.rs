@@ -1,9 +1,8 @@
 //! The way of a write down the tree: no more than a write within one leaf needs.
 
 use super::quick::Holes;
-use crate::layout::MAX_HEIGHT;
+use crate::layout::{INNER_SLOTS, MAX_HEIGHT};
 use crate::node::{Body, Inner, Leaf, Link, Search};
-use core::cell::Cell;
 use core::hint;
 use core::mem::MaybeUninit;
 
@@ -11,12 +10,13 @@ use core::mem::MaybeUninit;
 ///
 /// What they cover is not worked out on the way: most writes need one bound of the leaf's own, if any.
 ///
-/// In cells: it is the writer's, and stays for the write after this one, which may go the same way ([`super::finger`]).
+/// On the stack, and without cells: what is read of it stays in registers. That of the writer's last write is another
+/// ([`super::finger`]).
 pub(crate) struct Trail {
-    height: Cell<usize>,
-    leaf: Cell<Link>,
+    height: usize,
+    leaf: Link,
     /// The inner nodes of levels from 1 to below `height`.
-    steps: [Cell<MaybeUninit<(Link, usize)>>; MAX_HEIGHT],
+    steps: [MaybeUninit<(Link, usize)>; MAX_HEIGHT],
 }
 
 impl Trail {
@@ -28,8 +28,8 @@ impl Trail {
         let place = trail.as_mut_ptr();
         // SAFETY: the steps need no value.
         unsafe {
-            (&raw mut (*place).height).write(Cell::new(0));
-            (&raw mut (*place).leaf).write(Cell::new(Link::NULL));
+            (&raw mut (*place).height).write(0);
+            (&raw mut (*place).leaf).write(Link::NULL);
             trail.assume_init()
         }
     }
@@ -38,7 +38,7 @@ impl Trail {
     #[cfg(debug_assertions)]
     pub(super) fn is_same(&self, other: &Trail) -> bool {
         // SAFETY: `walk` or `follow` has written these levels of either.
-        let step = |trail: &Trail, level: usize| unsafe { trail.steps[level].get().assume_init() };
+        let step = |trail: &Trail, level: usize| unsafe { trail.steps[level].assume_init() };
         self.height() == other.height()
             && self.leaf() == other.leaf()
             && (1..self.height()).all(|level| step(self, level) == step(other, level))
@@ -46,32 +46,31 @@ impl Trail {
 
     /// Becomes the same way as another.
     #[inline(always)]
-    pub(super) fn follow(&self, other: &Trail) {
-        self.height.set(other.height());
-        self.leaf.set(other.leaf());
-        for level in 1..other.height() {
-            self.steps[level].set(other.steps[level].get());
+    pub(super) fn follow(&mut self, other: &Trail) {
+        let height = other.height();
+        (self.height, self.leaf) = (height, other.leaf);
+        for level in 1..height {
+            self.steps[level] = other.steps[level];
         }
     }
 
     /// Levels of the tree.
     #[inline(always)]
     pub(super) fn height(&self) -> usize {
-        let height = self.height.get();
         // SAFETY: `walk` sets it, to the height of a tree, and none is higher; `follow` takes it over.
-        unsafe { hint::assert_unchecked(height <= MAX_HEIGHT) }
-        height
+        unsafe { hint::assert_unchecked(self.height <= MAX_HEIGHT) }
+        self.height
     }
 
     #[inline(always)]
     pub(super) fn leaf(&self) -> Link {
-        self.leaf.get()
+        self.leaf
     }
 
     /// Another leaf has taken the place of the one on the way.
     #[inline(always)]
-    pub(super) fn set_leaf(&self, leaf: Link) {
-        self.leaf.set(leaf);
+    pub(super) fn set_leaf(&mut self, leaf: Link) {
+        self.leaf = leaf;
     }
 
     /// Walks, and tells whether a node on the way belongs to another tree, too, if that is asked for. From the top
@@ -81,7 +80,7 @@ impl Trail {
     /// As for [`crate::path::Path::walk`]; the root is not null.
     #[inline(always)]
     pub(super) unsafe fn walk<S: Search>(
-        &self,
+        &mut self,
         search: S,
         root: Link,
         index: usize,
@@ -90,7 +89,7 @@ impl Trail {
         let height = root.level() + 1;
         // SAFETY: no tree is higher.
         unsafe { hint::assert_unchecked(height <= MAX_HEIGHT) }
-        self.height.set(height);
+        self.height = height;
         let (mut link, mut shared) = (root, false);
         for level in (1..height).rev() {
             // SAFETY: the caller's promise.
@@ -101,13 +100,13 @@ impl Trail {
             }
             // SAFETY: as above.
             let slot = search.inner(unsafe { inner.seps() }, index);
-            self.steps[level].set(MaybeUninit::new((link, slot)));
+            self.steps[level].write((link, slot));
             link = inner.child(slot);
             inner.prefetch_gap(slot);
         }
         // All of it will be read, and the header first.
         link.prefetch();
-        self.leaf.set(link);
+        self.leaf = link;
         // SAFETY: as above.
         shared | (check && unsafe { link.as_leaf() }.refs.shared())
     }
@@ -119,9 +118,10 @@ impl Trail {
     #[inline(always)]
     pub(super) unsafe fn step<'n>(&self, level: usize) -> (&'n Inner, usize) {
         debug_assert!(0 < level && level < self.height());
-        // SAFETY: the caller's promise; `walk` has written these levels, or `follow`.
+        // SAFETY: the caller's promise; `walk` has written these levels, or `follow`; and a slot is one of a node's.
         unsafe {
-            let (link, slot) = self.steps[level].get().assume_init();
+            let (link, slot) = self.steps[level].assume_init();
+            hint::assert_unchecked(slot < INNER_SLOTS);
             (link.as_inner(), slot)
         }
     }
@@ -131,7 +131,7 @@ impl Trail {
     #[inline(always)]
     pub(super) unsafe fn link(&self, level: usize) -> Link {
         // SAFETY: the caller's promise.
-        unsafe { self.steps[level].get().assume_init() }.0
+        unsafe { self.steps[level].assume_init() }.0
     }
 
     /// The first index of the node at a level: 0 for the leaf.
@@ -167,6 +167,22 @@ impl Trail {
             }
         }
         usize::MAX
+    }
+
+    /// As [`Trail::max`] of the leaf, where it cannot be foretold which child it is: no branch but for the last child of a full node.
+    ///
+    /// # Safety
+    /// As for [`Trail::link`].
+    #[inline(always)]
+    pub(super) unsafe fn leaf_end(&self) -> usize {
+        if self.height() == 1 {
+            return usize::MAX;
+        }
+        // SAFETY: the caller's promise. The bound of a last child is the node's end, if it is stored.
+        unsafe {
+            let (parent, slot) = self.step(1);
+            if slot + 1 < INNER_SLOTS { parent.seps().bounds[slot] } else { self.max(1) }
+        }
     }
 
     /// The leaf after the one on the way (or before it), if there is one.
@@ -261,9 +277,8 @@ impl Trail {
             let others = body.holes() & !gone;
             // Where the leaf begins and ends matters only for holes that do.
             let min = if others & 1 != 0 { self.min(0) } else { 0 };
-            let max = if others >> (body.len() - 1) != 0 {
-                let seps = parent.seps();
-                if slot + 1 < seps.len() { seps.bounds[slot] } else { self.max(1) }
+            let max = if S::MEASURES || others >> (body.len() - 1) != 0 {
+                self.leaf_end()
             } else {
                 usize::MAX
             };

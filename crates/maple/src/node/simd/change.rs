@@ -7,7 +7,7 @@ use crate::node::change::{Change, Run, Way, change_scalar};
 use crate::node::inner::{Inner, Item, Splice};
 use crate::node::leaf::{Body, Leaf};
 use core::arch::x86_64::*;
-use core::hint::cold_path;
+use core::hint::{cold_path, select_unpredictable};
 use core::ptr::NonNull;
 
 // Bounds lie in the first two lines, words in the last three. The count of references comes along with the last line: it is
@@ -169,27 +169,31 @@ unsafe fn change_narrow(
 /// The longest of some holes of a narrow leaf.
 ///
 /// Lines are loaded whole and shifted in registers: a load across the lines of a leaf just written would wait for it.
-#[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
-#[inline]
+///
+/// # Safety
+/// The processor has AVX-512.
+// Without the attribute for vectors: see `change_narrow`.
+#[inline(always)]
 unsafe fn gap(body: &Body, holes: u32, (min, max): (usize, usize)) -> usize {
     let last = body.len() - 1;
-    let length = |slot: usize| body.end(slot, max) - body.start(slot, min) + 1;
     // A leaf has an entry, so a hole is shorter than the whole index range.
-    let mut gap = if holes & 1 != 0 { length(0) } else { 0 };
-    if last > 0 && holes >> last != 0 {
-        gap = gap.max(length(last));
-    }
+    let first = if holes & 1 != 0 { body.end(0, max) - min + 1 } else { 0 };
+    // The last slot is a hole more often than not, and not always: so by arithmetic. Where it is the first, too, the other is right.
+    let behind = max.wrapping_sub(body.bound_or_any(last.saturating_sub(1)));
+    let behind = select_unpredictable(last > 0 && holes >> last != 0, behind, 0);
     // The others have a bound on either side.
     let holes = holes & ((1 << last) - 1) & !1;
     let at = body.narrow();
-    // SAFETY: inside the room. A leaf's lines are aligned, but those of a body that is elsewhere need not be.
-    let (low, high) =
-        unsafe { (_mm512_loadu_si512(at.cast()), _mm512_loadu_si512(at.add(16).cast())) };
-    let before = (_mm512_alignr_epi32(low, low, 15), _mm512_alignr_epi32(high, low, 15));
-    let low = _mm512_maskz_sub_epi32(holes as u16, low, before.0);
-    let high = _mm512_maskz_sub_epi32((holes >> 16) as u16, high, before.1);
-    let units = _mm512_reduce_max_epu32(_mm512_max_epu32(low, high));
-    gap.max((units as usize) << body.shift)
+    // SAFETY: inside the room, and the processor has them. A leaf's lines are aligned, but those of a body that is elsewhere need
+    // not be.
+    let units = unsafe {
+        let (low, high) = (_mm512_loadu_si512(at.cast()), _mm512_loadu_si512(at.add(16).cast()));
+        let before = (_mm512_alignr_epi32(low, low, 15), _mm512_alignr_epi32(high, low, 15));
+        let low = _mm512_maskz_sub_epi32(holes as u16, low, before.0);
+        let high = _mm512_maskz_sub_epi32((holes >> 16) as u16, high, before.1);
+        _mm512_reduce_max_epu32(_mm512_max_epu32(low, high))
+    };
+    first.max(behind).max((units as usize) << body.shift)
 }
 
 /// The largest gap of a node, if the children in `changed` have the gap `gap`.
