@@ -125,7 +125,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for Fill<'_, '_, 
                 if !NEAR {
                     finger.trail.follow(&own);
                 }
-                finger.trail.set_leaf(leaf);
+                finger.end_at(leaf);
                 finger.note(slot + lefts, (first, last), (start, end));
             } else {
                 finger.pass((first, last));
@@ -298,7 +298,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for Slide<'_, '_,
         let done = target.commit::<S, true>(search, trail, &change, holes, false);
         // Not before: it may fail, or drop what was made ahead, whose drop panics.
         if let Ok(leaf) = done {
-            finger.trail.set_leaf(leaf);
+            finger.end_at(leaf);
             finger.note(slot, (start, end), (start, last));
         }
         Fast::of(done)

@@ -34,7 +34,7 @@ use super::quick::Place;
 use super::trail::Trail;
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
-use crate::node::{self, Search};
+use crate::node::{self, Link, Search};
 use core::cell::Cell;
 use core::ptr::NonNull;
 use grace::Reclaim;
@@ -82,6 +82,14 @@ impl Finger {
     #[inline(always)]
     pub(crate) fn forget(&self) {
         self.len.set(0);
+    }
+
+    /// The way ends at this leaf now. One changed in place is not stored again: the next write would wait for that.
+    #[inline(always)]
+    pub(super) fn end_at(&mut self, leaf: Link) {
+        if self.trail.leaf() != leaf {
+            self.trail.set_leaf(leaf);
+        }
     }
 
     /// Notes a slot of the leaf at the end of the way, with what is known of those next to it: where the one before it begins,

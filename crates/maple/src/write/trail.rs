@@ -328,6 +328,23 @@ impl Trail {
         // SAFETY: the caller's promise.
         unsafe {
             let (parent, slot) = self.step(1);
+            // One in six changes the largest gap of the parent, which cannot be foretold, and to find that takes less by vectors.
+            if S::MEASURES && self.height() > 2 {
+                let (above, place) = self.step(2);
+                let before = above.gap(place);
+                let largest = search.max_gap_with(parent, (1 << slot, gap), usize::MAX);
+                parent.set_gap(slot, gap);
+                let seldom = self.height() > 3 && {
+                    let (top, at) = self.step(3);
+                    largest.max(before) >= top.gap(at)
+                };
+                if seldom {
+                    self.raise_gap(search, 2, largest);
+                } else {
+                    above.set_gap(place, largest);
+                }
+                return;
+            }
             let largest = if self.height() > 2 {
                 let (above, place) = self.step(2);
                 above.gap(place)
