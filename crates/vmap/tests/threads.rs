@@ -1,0 +1,247 @@
+//! Areas on real threads, with nothing in between; also under Miri.
+//!
+//! Two CPUs map by all the usual calls, hand each other what they have mapped, look at what is in it, and unmap. A third reads all the
+//! while: the listing, and bytes at addresses that may be anybody's by then.
+
+mod common;
+
+use common::{PAGE, SPACE, virt};
+use machine::*;
+use paging::{Attrs, PageTables, Paging, X86_64L4};
+use sim::{Bare, BareGrace as Grace, Program};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use vmap::{Flushes, Options, Vmap};
+
+const ROUNDS: u64 = if cfg!(miri) { 32 } else { 2000 };
+/// Frames of each owner, which it maps again and again. In the first word of each is its number.
+const FRAMES: usize = 4;
+/// Areas that wait for an owner to unmap them, at most.
+const MAIL: usize = 6;
+
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Frames of this owner.
+    Vmap(usize),
+    Ram(usize),
+    /// Memory, with this in the first word of each page.
+    Memory(u64),
+}
+
+struct Mapped {
+    at: VirtAddr,
+    pages: usize,
+    kind: Kind,
+}
+
+struct World {
+    vmap: Vmap<Bare, X86_64L4, Grace>,
+    frames: [Vec<Frame>; 2],
+    mail: [Mutex<Vec<Mapped>>; 2],
+    /// Where an area was made last: a hint for the reader.
+    last: AtomicU64,
+    ended: AtomicU32,
+}
+
+/// Tells the reader that an owner has ended, also when it panics.
+struct Ended<'a>(&'a AtomicU32);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        // Relaxed: only the number counts.
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+fn mark(owner: usize, round: u64) -> u64 {
+    (owner as u64 + 1) << 32 | round
+}
+
+impl World {
+    fn map(&self, owner: usize, round: u64) -> Mapped {
+        let (vmap, rw) = (&self.vmap, Attrs::KERNEL_RW);
+        let frames = &self.frames[owner][..1 + round as usize / 4 % FRAMES];
+        let (pages, bytes) = (frames.len(), frames.len() as u64 * PAGE);
+        let (at, kind) = match round % 4 {
+            0 => (vmap.vmap(frames, rw).unwrap(), Kind::Vmap(owner)),
+            1 => (vmap.vzalloc(bytes).unwrap(), Kind::Memory(mark(owner, round))),
+            _ => (vmap.vm_map_ram(frames, rw).unwrap(), Kind::Ram(owner)),
+        };
+        // Relaxed: a hint, which may be old when it is used.
+        self.last.store(at.get(), Relaxed);
+        if let Kind::Memory(mark) = kind {
+            for at in words(at, pages) {
+                assert_eq!(self.read(at), Some(0));
+                // SAFETY: nobody has a reference to it.
+                assert_eq!(unsafe { vmap.vwrite(at, &mark.to_ne_bytes()) }, 8);
+            }
+        }
+        Mapped { at, pages, kind }
+    }
+
+    /// A word, if it is mapped.
+    fn read(&self, at: VirtAddr) -> Option<u64> {
+        let mut bytes = [0; 8];
+        // SAFETY: what is mapped has been written before, or is by `vwrite`.
+        let read = unsafe { self.vmap.vread(at, &mut bytes) };
+        (read == 8).then(|| u64::from_ne_bytes(bytes))
+    }
+
+    fn unmap(&self, Mapped { at, pages, kind }: Mapped) {
+        for (page, at) in words(at, pages).enumerate() {
+            let expected = match kind {
+                Kind::Vmap(owner) | Kind::Ram(owner) => self.frames[owner][page].number(),
+                Kind::Memory(mark) => mark,
+            };
+            assert_eq!(self.read(at), Some(expected), "page {page}");
+        }
+        match kind {
+            Kind::Vmap(_) => self.vmap.vunmap(at),
+            Kind::Ram(_) => self.vmap.vm_unmap_ram(at, pages),
+            // SAFETY: nobody uses it but by `vread`.
+            Kind::Memory(mark) if mark & 4 == 0 => unsafe { self.vmap.vfree_atomic(at) },
+            // SAFETY: as above.
+            Kind::Memory(_) => unsafe { self.vmap.vfree(at) },
+        }
+        .unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// What a CPU does in its timer interrupt, and where it is idle.
+    fn pass(&self) {
+        self.vmap.flushes().tick();
+        Grace::announce();
+        Grace::reclaim(usize::MAX);
+    }
+
+    fn start(&self) {
+        self.vmap.flushes().back();
+    }
+
+    fn stop(&self) {
+        self.vmap.idle();
+        self.vmap.flushes().away();
+    }
+
+    fn own(&self, owner: usize) {
+        let _ended = Ended(&self.ended);
+        self.start();
+        for round in 0..ROUNDS {
+            let area = self.map(owner, round);
+            let refused = {
+                let mut mail = self.mail[1 - owner].lock().unwrap();
+                if mail.len() < MAIL {
+                    mail.push(area);
+                    None
+                } else {
+                    Some(area)
+                }
+            };
+            let got = { self.mail[owner].lock().unwrap().pop() };
+            refused.into_iter().chain(got).for_each(|area| self.unmap(area));
+            match round % 32 {
+                7 => self.vmap.poll(),
+                15 => self.vmap.purge(),
+                23 => {
+                    self.stop();
+                    std::thread::yield_now();
+                    self.start();
+                }
+                _ => self.pass(),
+            }
+        }
+        self.stop();
+    }
+
+    fn look(&self) {
+        self.start();
+        // Relaxed: what they did is over when their threads are.
+        while self.ended.load(Relaxed) < 2 {
+            let vmap = &self.vmap;
+            let mut end = vmap.space().start();
+            vmap.vmallocinfo(|info| {
+                assert!(info.range.start() >= end && vmap.space().covers(&info.range), "{info}");
+                end = info.range.end().unwrap_or(end);
+            });
+            let info = vmap.get_vmalloc_info();
+            assert!(info.largest_free <= info.total, "{info:?}");
+            // Whoever's it is: nothing that was a table or another's memory.
+            let known = |word: u64| match word >> 32 {
+                0 => word == 0 || self.frames.iter().flatten().any(|frame| frame.number() == word),
+                owner => owner <= 2 && word as u32 as u64 <= ROUNDS,
+            };
+            // Nothing is announced in between: that would put these looks and what owners do in an order.
+            for _ in 0..8 {
+                // Relaxed: as where it was stored.
+                let at = virt(self.last.load(Relaxed));
+                if let Some(area) = vmap.find_vm_area(at) {
+                    assert!(area.range.contains(at), "{area}");
+                }
+                let word = self.read(at);
+                assert!(word.is_none_or(known), "{word:x?}");
+            }
+            self.pass();
+        }
+        self.stop();
+    }
+}
+
+/// Where the pages of an area begin.
+fn words(at: VirtAddr, pages: usize) -> impl Iterator<Item = VirtAddr> {
+    (0..pages as u64).map(move |page| virt(at.get() + page * PAGE))
+}
+
+#[test]
+fn threads() {
+    let bare = Bare::new(3, 512).unwrap();
+    let paging = Paging::<Bare, X86_64L4>::try_new(bare.clone(), PageSize::Size1G).unwrap();
+    let flushes = Flushes::try_new(bare.clone()).unwrap();
+    let frame = || {
+        let frame = bare.alloc(0, Place::Local).unwrap();
+        let word = bare.frame_ptr(frame).unwrap().cast::<u64>();
+        // SAFETY: it is ours, and nobody else's yet.
+        unsafe { word.write(frame.number()) };
+        frame
+    };
+    let (tables, frames) = bare.on_cpu(0, || {
+        let tables = Arc::new(PageTables::<_, _, Grace>::kernel(&paging).unwrap());
+        (tables, [(); 2].map(|()| (0..FRAMES).map(|_| frame()).collect::<Vec<_>>()))
+    });
+    let space = VirtRange::new(virt(SPACE), 64 << 20).unwrap();
+    // SAFETY: nobody else uses these addresses.
+    let vmap = bare.on_cpu(0, || unsafe {
+        Vmap::try_new(tables, flushes, space, Options::default()).unwrap()
+    });
+    let (mail, last, ended) = (Default::default(), AtomicU64::new(SPACE), AtomicU32::new(0));
+    let world = World { vmap, frames, mail, last, ended };
+    bare.threads(vec![
+        Box::new(|| world.own(0)) as Program,
+        Box::new(|| world.own(1)),
+        Box::new(|| world.look()),
+    ]);
+    for cpu in 0..3 {
+        bare.on_cpu(cpu, || {
+            world.start();
+            while let Some(area) = { world.mail[cpu % 2].lock().unwrap().pop() } {
+                world.unmap(area);
+            }
+            world.vmap.purge();
+            world.stop();
+        });
+    }
+    bare.on_cpu(0, || {
+        world.vmap.purge();
+        let left = world.vmap.get_vmalloc_info();
+        assert_eq!((left.used, left.kept, left.areas), (0, 0, 0));
+        for frame in world.frames.iter().flatten() {
+            // SAFETY: nothing translates to it.
+            unsafe { bare.release(*frame) }.unwrap();
+        }
+        drop(world.vmap);
+        assert!(bare.settle());
+    });
+    // Lists of CPUs whose threads are gone.
+    for cpu in 0..3 {
+        bare.on_cpu(cpu, || paging.quick().drain());
+    }
+    assert_eq!(bare.on_cpu(0, || bare.free_frames()), 512);
+}
