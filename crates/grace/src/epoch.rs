@@ -91,13 +91,9 @@ impl EpochGuard {
     /// Has a batch of this thread's come due, in time, and frees those that have.
     #[cold]
     fn closed(&self, home: &Home, token: Token) {
-        // What a flush passes on is a bag of the collector's, of two kilobytes however little is in it, which another thread may take.
-        let flush = token.is_second();
         self.0.defer(move || token.pass());
-        if flush {
-            self.0.flush();
-        }
-        home.collect();
+        // What a flush passes on is a bag of the collector's, of two kilobytes however little is in it, which another thread may take.
+        home.collect(|| self.0.flush());
         if home.is_full() {
             self.hand_over(home);
         }
@@ -148,8 +144,10 @@ unsafe impl Concurrent for Epoch {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::BATCH;
+    use core::cell::Cell;
     use std::boxed::Box;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::sync::mpsc;
     use std::thread;
     use std::time::{Duration, Instant};
@@ -239,5 +237,51 @@ mod tests {
             guard.repin();
             thread::yield_now();
         }
+    }
+
+    /// How deep the ends of pieces were within one another that retire a piece each.
+    struct Nest {
+        deepest: AtomicUsize,
+        ended: AtomicUsize,
+    }
+
+    thread_local! {
+        static DEPTH: Cell<usize> = const { Cell::new(0) };
+    }
+
+    unsafe fn retires(ptr: NonNull<()>) {
+        // SAFETY: the test retires a leaked `Nest`.
+        let nest = unsafe { ptr.cast::<Nest>().as_ref() };
+        let depth = DEPTH.get() + 1;
+        DEPTH.set(depth);
+        // Relaxed: read after the Acquire of `ended`.
+        nest.deepest.fetch_max(depth, Ordering::Relaxed);
+        // SAFETY: as above; nothing is really freed.
+        unsafe { Epoch::retire(&Epoch::pin(), ptr, ends) };
+        DEPTH.set(depth - 1);
+    }
+
+    unsafe fn ends(ptr: NonNull<()>) {
+        // SAFETY: as above.
+        let nest = unsafe { ptr.cast::<Nest>().as_ref() };
+        // Release: pairs with the test's Acquire.
+        nest.ended.fetch_add(1, Ordering::Release);
+    }
+
+    #[test]
+    fn pieces_that_retire_others_are_not_freed_within_each_other() {
+        const PIECES: usize = if cfg!(miri) { 8 } else { 32 } * BATCH;
+        let nest: &'static Nest =
+            Box::leak(Box::new(Nest { deepest: AtomicUsize::new(0), ended: AtomicUsize::new(0) }));
+        let guard = Epoch::pin();
+        for _ in 0..PIECES {
+            // SAFETY: `retires` fits; nothing is really freed.
+            unsafe { Epoch::retire(&guard, NonNull::from(nest).cast(), retires) };
+        }
+        drop(guard);
+        settle(|| nest.ended.load(Ordering::Acquire) == PIECES);
+        // One within a flush of the caller's, and one within what that retired.
+        let deepest = nest.deepest.load(Ordering::Relaxed);
+        assert!(deepest <= 2, "{deepest} on one stack");
     }
 }

@@ -63,11 +63,6 @@ impl Token {
         self.pass_as(Ordering::Release);
     }
 
-    /// Whether the batch is a second one: two tokens are passed on at a time.
-    pub(super) fn is_second(&self) -> bool {
-        self.number.is_multiple_of(2)
-    }
-
     /// Tokens may run beside each other, and the later first.
     fn pass_as(self, ordering: Ordering) {
         self.passed.0.fetch_max(self.number, ordering);
@@ -79,6 +74,8 @@ pub(super) struct Home {
     batches: RefCell<Batches>,
     /// The number of the last batch that was closed.
     closed: Cell<u64>,
+    /// The number of the last whose token was passed on. Not each is: two at a time.
+    passed_on: Cell<u64>,
     passed: Arc<Passed>,
     collecting: Cell<bool>,
 }
@@ -98,6 +95,7 @@ impl Home {
         Home {
             batches: RefCell::new(Batches::new()),
             closed: Cell::new(0),
+            passed_on: Cell::new(0),
             passed: Arc::new(Passed(AtomicU64::new(0))),
             collecting: Cell::new(false),
         }
@@ -122,13 +120,19 @@ impl Home {
         Added::Closed(Token { number, passed: Arc::clone(&self.passed) })
     }
 
-    /// Frees what has come due. What a piece's end retires, and that is due at once, too, waits for the next time.
-    pub(super) fn collect(&self) {
+    /// Passes tokens on, by `flush`, if there are two; and frees what has come due. Not within itself: both free pieces, whose ends
+    /// may retire others, and so many batches would be freed on one stack as wait.
+    pub(super) fn collect(&self, flush: impl FnOnce()) {
         if self.collecting.replace(true) {
             return;
         }
         // Also when a piece's end panics.
         let _end = Collecting(&self.collecting);
+        let closed = self.closed.get();
+        if closed - self.passed_on.get() >= 2 {
+            self.passed_on.set(closed);
+            flush();
+        }
         // Acquire: pairs with the Release of `pass`.
         let done = self.passed.0.load(Ordering::Acquire);
         loop {

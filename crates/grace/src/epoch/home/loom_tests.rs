@@ -54,10 +54,10 @@ fn model(pass: fn(Token)) {
                 pass(token);
             }
         });
-        home.collect();
+        home.collect(|| ());
         reader.join().unwrap();
         collector.join().unwrap();
-        home.collect();
+        home.collect(|| ());
         // Freed once, or not at all.
         let freed = u32::from(home.is_empty());
         for piece in pieces.iter() {

@@ -33,7 +33,7 @@ unsafe fn panics(_: NonNull<()>) {
 unsafe fn retires(_: NonNull<()>) {
     count();
     let home = RETIRES.get().expect("set by the test");
-    home.collect();
+    home.collect(|| ());
     assert!(matches!(home.add(item(counted)), Added::Open));
 }
 
@@ -53,11 +53,11 @@ fn comes_back_when_another_thread_says_so() {
     let home = Home::new();
     let token = fill(&home);
     assert!(matches!(home.add(item(counted)), Added::Open));
-    home.collect();
+    home.collect(|| ());
     assert_eq!(FREED.get(), 0);
     thread::spawn(|| token.pass()).join().unwrap();
     assert_eq!(FREED.get(), 0);
-    home.collect();
+    home.collect(|| ());
     assert_eq!(FREED.get(), BATCH, "the batch, here, and not what came after it");
 }
 
@@ -67,13 +67,13 @@ fn a_later_token_speaks_for_those_before() {
     let tokens: Vec<Token> = (0..3).map(|_| fill(&home)).collect();
     let [first, second, third] = tokens.try_into().ok().unwrap();
     second.pass();
-    home.collect();
+    home.collect(|| ());
     assert_eq!(FREED.get(), 2 * BATCH);
     first.pass();
-    home.collect();
+    home.collect(|| ());
     assert_eq!(FREED.get(), 2 * BATCH, "it goes back to nothing");
     third.pass();
-    home.collect();
+    home.collect(|| ());
     assert_eq!(FREED.get(), 3 * BATCH);
 }
 
@@ -88,7 +88,7 @@ fn what_waits_is_bounded() {
     assert!(home.is_empty() && home.leave().is_none());
     tokens.into_iter().for_each(Token::pass);
     assert!(!home.is_full());
-    home.collect();
+    home.collect(|| ());
     assert_eq!(FREED.get(), 0, "it is another's");
     // SAFETY: nobody looks at anything.
     unsafe { left.free() }
@@ -102,9 +102,9 @@ fn a_piece_that_panics_takes_no_other_with_it() {
     (2..BATCH).for_each(|_| assert!(matches!(home.add(item(counted)), Added::Open)));
     let Added::Closed(token) = home.add(item(counted)) else { panic!("not full") };
     token.pass();
-    assert!(catch_unwind(AssertUnwindSafe(|| home.collect())).is_err());
+    assert!(catch_unwind(AssertUnwindSafe(|| home.collect(|| ()))).is_err());
     assert_eq!(FREED.get(), 1);
-    home.collect();
+    home.collect(|| ());
     assert_eq!(FREED.get(), BATCH);
 }
 
@@ -115,7 +115,7 @@ fn a_piece_may_retire_others() {
     (1..BATCH).for_each(|_| assert!(matches!(home.add(item(counted)), Added::Open)));
     let Added::Closed(token) = home.add(item(retires)) else { panic!("not full") };
     token.pass();
-    home.collect();
+    home.collect(|| ());
     assert_eq!(FREED.get(), BATCH);
     let left = home.leave().expect("the piece that was retired");
     // SAFETY: nobody looks at anything.
