@@ -95,6 +95,11 @@ impl List {
         let Some((_, mut last)) = self.ends else { return false };
         // SAFETY: this list owns its blocks.
         let block = unsafe { last.as_mut() };
+        if block.len == BATCH {
+            // There is room at its beginning if some are freed.
+            block.items.copy_within(block.freed.., 0);
+            block.len -= core::mem::take(&mut block.freed);
+        }
         let Some(place) = block.items.get_mut(block.len) else { return false };
         place.write(item);
         block.len += 1;

@@ -89,6 +89,30 @@ fn a_cpu_that_has_started_loses_nothing() {
     assert_eq!(state.shared.lost(), 1);
 }
 
+/// As many as it has freed it remembers again, though they were of a block that still holds others.
+#[test]
+fn what_is_freed_makes_room() {
+    const REST: usize = 5;
+    let state = State::new(1);
+    state.on(0, || {
+        assert!(Grace::start());
+        NO_MEMORY.set(true);
+        retire(state, BATCH);
+        (0..3).for_each(|_| assert!(Grace::announce()));
+        assert_eq!(Grace::reclaim(BATCH - REST), BATCH - REST);
+        retire(state, BATCH - REST);
+        assert_eq!((state.freed(), state.shared.lost()), (BATCH - REST, 0));
+        // It is full.
+        retire(state, 1);
+        assert_eq!(state.shared.lost(), 1);
+        NO_MEMORY.set(false);
+        assert_eq!(Grace::reclaim(1), 0, "all wait for a later period");
+        (0..3).for_each(|_| assert!(Grace::announce()));
+        assert_eq!(Grace::reclaim(usize::MAX), BATCH);
+        assert!(!Grace::is_pending());
+    });
+}
+
 /// What a CPU has in hand stays its own when it goes away, with what it has retired left to the others.
 #[test]
 fn a_cpu_that_comes_back_loses_nothing() {
