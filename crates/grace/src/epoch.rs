@@ -72,8 +72,9 @@ pub struct EpochGuard(crossbeam_epoch::Guard);
 impl EpochGuard {
     /// Hands this thread's batch over to the collector and tries to free what has come due.
     ///
-    /// Several calls, each under a new guard, bring everything retired before to its end, provided
-    /// that no other thread stays in a section. May allocate and run deferred frees.
+    /// Several calls, each under a new guard, bring everything that this thread has retired before to its end, provided
+    /// that no other thread stays in a section. What other threads have retired may wait for them. May allocate and run deferred
+    /// frees.
     pub fn flush(&self) {
         // A thread that is ending may have no home any more, and then nothing in it.
         let _ = HOME.try_with(|home| self.hand_over(home));
@@ -83,8 +84,8 @@ impl EpochGuard {
     /// Lets anybody free what waits for this thread.
     fn hand_over(&self, home: &Home) {
         let Some(left) = home.leave() else { return };
-        // SAFETY: it was promised of each piece in it, when that was retired, that no guard reaches it that is later, as ours is, and that
-        // it may be freed on any thread. Three captured words: kept inline, not boxed.
+        // SAFETY: it was promised of each piece in it, when that was retired, that no guard taken since then reaches it, so none taken
+        // from now on does; and that it may be freed on any thread. Three captured words: kept inline, not boxed.
         unsafe { self.0.defer_unchecked(move || left.free()) }
     }
 

@@ -82,7 +82,8 @@ pub unsafe trait Reclaim: 'static {
     /// Hands over `ptr`, to be freed by `free(ptr)` after a grace period.
     ///
     /// Nothing is boxed for it; an engine may allocate once for a batch. The calling thread may run
-    /// frees that have come due, so it must hold no lock that such a `free` takes.
+    /// frees that have come due, so it must hold no lock that such a `free` takes. A `free` should not panic: it does so in
+    /// whatever its thread was about, and what has come due with it may then never be freed.
     ///
     /// # Safety
     ///
