@@ -17,6 +17,8 @@
 //! | the slots before as bits: the rank without the slot's number; a hole told apart by a branch | 6.2 / 10 / 17 |
 //!
 //! A mask as a constant of 8 bits, put into a part of a register, made each lookup wait for the one before: 24 / 35 / 64.
+//! The two masks of an inner node counted each by itself, not joined first, let dependent lookups take 5 to 7 % less, and independent
+//! ones up to 1,000 ranges 2 % more: only writes do it so ([`Search::inner_soon`]).
 //! Without asking for children before their parent's separators are compared, 100,000 dependent lookups take 88 instead of 77.
 
 use super::change::Way;
@@ -48,6 +50,11 @@ pub(crate) trait Search: Way {
     }
     /// The child of an inner node that holds `index`.
     fn inner(self, seps: &Seps, index: usize) -> usize;
+    /// The same in the fewest cycles, not the fewest instructions: for who has little else to do until it is known.
+    #[inline(always)]
+    fn inner_soon(self, seps: &Seps, index: usize) -> usize {
+        self.inner(seps, index)
+    }
     /// Holes of a leaf, as far as it lies in `min..=max`, that may have room for `size` indices, the first of them a multiple
     /// of `align`, at or above the index `bound` (at or below it if not `UP`): bit `i` for slot `i`. All that have are among
     /// them. The first slot and the last may be there though they fail by alignment, unless `ENDS`.

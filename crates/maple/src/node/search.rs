@@ -341,7 +341,18 @@ mod tests {
     use crate::node::leaf::{Slot, word};
     use crate::node::pack::{is_packable, pack};
     use crate::node::simd::inner;
+    use crate::node::{Job, Search, run};
     use std::vec::Vec;
+
+    struct Soon<'s>(&'s Seps, usize);
+
+    impl Job for Soon<'_> {
+        type Out = usize;
+
+        fn run<S: Search>(self, search: S) -> usize {
+            search.inner_soon(self.0, self.1)
+        }
+    }
 
     #[test]
     #[cfg_attr(miri, ignore = "long, and plain arithmetic")]
@@ -356,6 +367,7 @@ mod tests {
                 let smaller = seps.bounds[..len - 1].iter().filter(|&&bound| bound < index).count();
                 assert_eq!(inner_scalar(&seps, index), smaller, "{index} of {len}");
                 assert_eq!(inner(&seps, index), smaller, "{index} of {len}");
+                assert_eq!(run(Soon(&seps, index)), smaller, "{index} of {len}");
             }
         }
     }

@@ -99,7 +99,7 @@ impl Trail {
                 shared |= inner.refs().shared();
             }
             // SAFETY: as above.
-            let slot = search.inner(unsafe { inner.seps() }, index);
+            let slot = search.inner_soon(unsafe { inner.seps() }, index);
             self.steps[level].write((link, slot));
             link = inner.child(slot);
             inner.prefetch_gap(slot);

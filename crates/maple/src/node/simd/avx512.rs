@@ -32,6 +32,12 @@ impl Search for Avx512 {
     }
 
     #[inline(always)]
+    fn inner_soon(self, seps: &Seps, index: usize) -> usize {
+        // SAFETY: as above.
+        unsafe { inner_soon(seps, index, self.0) }
+    }
+
+    #[inline(always)]
     fn holes<const UP: bool, const ENDS: bool>(
         self,
         body: &Body,
@@ -120,6 +126,37 @@ unsafe fn inner(seps: &Seps, index: usize, seven: Seven) -> usize {
             low = out(kreg) _,
             high = out(kreg) _,
             below = lateout(reg) below,
+            options(pure, readonly, nostack),
+        );
+        assert_unchecked(below < INNER_SLOTS);
+    }
+    below
+}
+
+/// As `inner`: each mask is moved and counted by itself, which is seven cycles from the comparisons on instead of ten, and two
+/// instructions more.
+#[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
+#[inline]
+unsafe fn inner_soon(seps: &Seps, index: usize, seven: Seven) -> usize {
+    let (at, wanted) = (&raw const *seps, _mm512_set1_epi64(index as i64));
+    let below: usize;
+    // SAFETY: as there.
+    unsafe {
+        asm!(
+            "vpcmpnleuq {low}, {wanted}, zmmword ptr [{at}]",
+            "vpcmpnleuq {high} {{{seven}}}, {wanted}, zmmword ptr [{at} + 64]",
+            "kmovw {below:e}, {low}",
+            "kmovw {more:e}, {high}",
+            "popcnt {below:e}, {below:e}",
+            "popcnt {more:e}, {more:e}",
+            "add {below:e}, {more:e}",
+            at = in(reg) at,
+            wanted = in(zmm_reg) wanted,
+            seven = in(kreg) seven.0,
+            low = out(kreg) _,
+            high = out(kreg) _,
+            below = out(reg) below,
+            more = out(reg) _,
             options(pure, readonly, nostack),
         );
         assert_unchecked(below < INNER_SLOTS);
