@@ -35,8 +35,8 @@ impl Drop for Home {
 /// thread's own, of 62. A full batch costs an allocation, and every second one another; and it frees those of the thread's that have
 /// come due. Every second one, and every 128th guard of a thread, tries to have a bounded number of others come due.
 ///
-/// A thread frees what it has retired itself, so that the memory stays with the processor that has it in its cache. So up
-/// to nine batches may wait for a thread that retires nothing more, until it flushes or ends. Beside a guard that stays long, and
+/// A thread frees what it has retired itself, so that the memory stays with the processor that has it in its cache. So not
+/// quite ten batches may wait for a thread that retires nothing more, until it flushes or ends. Beside a guard that stays long, and
 /// after a flush, whichever thread comes by frees what has come due.
 ///
 /// ```

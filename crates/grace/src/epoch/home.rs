@@ -16,7 +16,8 @@
 //! # What may wait
 //!
 //! A thread that retires nothing more does not look. What waits for it meanwhile is bounded: a batch that is being filled, and
-//! [`MOST`] that are closed; beyond that the collector gets all of it, to be freed by anybody. It also gets all of it
+//! [`MOST`] that are closed; beyond that the collector gets all of it, to be freed by anybody once tokens are passed
+//! on again: so one batch more may wait until then, and what the ends of pieces retired meanwhile. It also gets all of it
 //! from a flush, for that asks for what is retired to be freed soon, and from a thread that ends.
 //!
 //! # What it gave
