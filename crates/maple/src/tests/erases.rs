@@ -1,0 +1,207 @@
+//! Erases one by one, in random order, of trees large enough for what is seldom in small ones: a hole over leaves of two parents, a
+//! sibling of another form, a parent that a duplicate has, too, nodes four levels up.
+
+use super::{Dice, longest_hole};
+use crate::layout::ALWAYS_WIDE;
+use crate::testing::{Flaky, Owned};
+use crate::{Counted, Entry, MapleTree, Writer};
+use grace::Epoch;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::vec::Vec;
+
+std::thread_local! {
+    static LIVE: Cell<isize> = const { Cell::new(0) };
+}
+
+/// A value that counts itself.
+struct Value(u64);
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        LIVE.set(LIVE.get() - 1);
+    }
+}
+
+/// An entry with a number.
+trait Kind: Entry {
+    fn make(number: u64) -> Self;
+    fn number(entry: Self::Ref<'_>) -> u64;
+    fn live() -> isize;
+}
+
+/// Shared with duplicates.
+impl Kind for Counted<Value> {
+    fn make(number: u64) -> Self {
+        LIVE.set(LIVE.get() + 1);
+        Counted::new(Value(number)).unwrap_or_else(|_| panic!("there is memory"))
+    }
+    fn number(entry: Self::Ref<'_>) -> u64 {
+        entry.get().0
+    }
+    fn live() -> isize {
+        LIVE.get()
+    }
+}
+
+/// Duplicated.
+impl Kind for Owned {
+    fn make(number: u64) -> Self {
+        Owned::new(number)
+    }
+    fn number(entry: Self::Ref<'_>) -> u64 {
+        *entry
+    }
+    fn live() -> isize {
+        Owned::live()
+    }
+}
+
+type Tree<E> = MapleTree<E, Epoch, Flaky>;
+type Model = BTreeMap<usize, (usize, u64)>;
+
+/// Holds what the model holds; `whole`: compared entry by entry.
+fn check<E: Kind>(writer: &Writer<'_, E, Epoch, Flaky>, model: &Model, whole: bool) {
+    if let Err(violation) = writer.validate() {
+        panic!("{violation}\n{}", writer.dump());
+    }
+    if !whole {
+        return;
+    }
+    let found = writer.iter(0..=usize::MAX).map(|(range, entry)| {
+        let (first, last) = range.into_inner();
+        (first, (last, E::number(entry)))
+    });
+    assert!(found.eq(model.iter().map(|(&first, &rest)| (first, rest))), "\n{}", writer.dump());
+    let mut next = Some(0);
+    let mut holes = Vec::new();
+    for (&first, &(last, _)) in model {
+        let from = next.expect("entries follow one another");
+        if first > from {
+            holes.push((from..=first - 1, None));
+        }
+        next = last.checked_add(1);
+    }
+    holes.extend(next.map(|from| (from..=usize::MAX, None)));
+    assert_eq!(writer.largest_gap(), longest_hole(&holes));
+}
+
+/// Ranges of pages and of some indices, in stretches, so that leaves are of several forms; every other, or all that touch.
+fn ranges(n: usize, dice: &mut Dice) -> Vec<(usize, usize)> {
+    let mut at = 0x40_0000;
+    let (stretch, touching) = (20 + dice.roll(60), dice.roll(3) == 0);
+    let mut ranges = Vec::new();
+    for i in 0..n {
+        let unit = if i / stretch % 3 == 1 { 1 } else { 0x1000 };
+        let size = unit * (1 + dice.roll(4));
+        ranges.push((at, at + size - 1));
+        at += size + if touching { 0 } else { unit * (1 + dice.roll(6)) };
+    }
+    ranges
+}
+
+/// Fills a tree, takes it apart, with some duplicates kept; what was theirs is still theirs then, and nothing is left in the end.
+/// One owner alone, whose counts are exact; or beside readers now and then, whose leavings any test's thread may free.
+fn fill_and_erase<E: Kind>(n: usize, seed: u64, every: usize, alone: bool) {
+    let (nodes, live) = (Flaky::live(), E::live());
+    let mut dice = Dice(seed);
+    let mut order = ranges(n, &mut dice);
+    let mut shuffle = |order: &mut Vec<_>| {
+        (1..n).for_each(|i| order.swap(i, dice.roll(i + 1)));
+    };
+    shuffle(&mut order);
+    let mut tree = Tree::<E>::new_in();
+    let mut model = Model::new();
+    for (number, &(first, last)) in order.iter().enumerate() {
+        tree.get_mut().store_range(first..=last, E::make(number as u64)).unwrap();
+        model.insert(first, (last, number as u64));
+    }
+    check(&tree.get_mut(), &model, true);
+    shuffle(&mut order);
+    let mut others: Vec<(Tree<E>, Model)> = Vec::new();
+    let mut dice = Dice(!seed);
+    let mut todo = order.iter().copied().enumerate().peekable();
+    while todo.peek().is_some() {
+        if others.len() < 3 && dice.roll(n / 40) == 0 {
+            others.push((tree.duplicate().unwrap(), model.clone()));
+        }
+        let mut writer = if alone || dice.roll(2) == 0 { tree.get_mut() } else { tree.lock() };
+        let some = 1 + dice.roll(20);
+        for (i, (first, last)) in todo.by_ref().take(some) {
+            let mut budget = match dice.roll(6) {
+                // Now and then the first, the second... has no memory: then nothing has changed.
+                0 => 0,
+                // What was got ahead is enough.
+                1..=3 => {
+                    writer.preallocate(first..=first).unwrap();
+                    0
+                }
+                // An entry is duplicated ahead, to be cut in two: the one that goes, or the next. Neither needs that.
+                4 => {
+                    let next = model.range(first..).nth(dice.roll(2));
+                    if let Some((&other, &(end, _))) = next
+                        && end - other >= 2
+                    {
+                        writer.preallocate(other + 1..=other + 1).unwrap();
+                    }
+                    usize::MAX
+                }
+                _ => usize::MAX,
+            };
+            let erased = loop {
+                match Flaky::failing_after(budget, || {
+                    writer.erase(first + dice.roll(last - first + 1))
+                }) {
+                    Ok(erased) => break erased.expect("it is there"),
+                    Err(_) => {
+                        check(&writer, &model, n < 1000);
+                        budget += 1;
+                    }
+                }
+            };
+            let (end, number) = model.remove(&first).unwrap();
+            assert_eq!((erased.0, E::number(erased.1.get())), (first..=end, number));
+            drop(erased.1);
+            if alone && !E::SHARES {
+                let theirs: usize = others.iter().map(|(_, model)| model.len()).sum();
+                assert_eq!(E::live() - live, (model.len() + theirs) as isize, "entries");
+            }
+            if i % every == 0 {
+                check(&writer, &model, i % (8 * every) == 0);
+            }
+        }
+    }
+    assert!(tree.lock().is_empty());
+    for (tree, model) in &others {
+        check(&tree.lock(), model, true);
+    }
+    drop((tree, others));
+    if alone {
+        assert_eq!((Flaky::live(), E::live()), (nodes, live), "left over");
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "long; `shapes` has a small one")]
+fn one_by_one() {
+    // Small nodes are many.
+    for seed in 1..=if cfg!(feature = "small-nodes") { 1 } else { 20 } {
+        for alone in [true, false] {
+            fill_and_erase::<Owned>(600, seed, 1, alone);
+            fill_and_erase::<Counted<Value>>(900, 100 + seed, 1, alone);
+        }
+    }
+    let [joined, swept] =
+        [crate::write::JOINED.take()[0], crate::write::SWEPT.take()[1].iter().sum()];
+    assert!(ALWAYS_WIDE || (joined > 0 && swept > 0), "{joined} {swept}");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "long")]
+fn one_by_one_of_many() {
+    let n = if cfg!(feature = "small-nodes") { 2000 } else { 8000 };
+    for alone in [true, false] {
+        fill_and_erase::<Owned>(n, 21, 60, alone);
+        fill_and_erase::<Counted<Value>>(n, 22, 60, alone);
+    }
+}
