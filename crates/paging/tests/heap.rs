@@ -18,8 +18,8 @@ thread_local! {
     static REFUSED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A block: its pieces, of two words each, and three words about them.
-const BLOCK: usize = BATCH * 16 + 24;
+/// A block: its pieces, of two words each, and four words about them.
+const BLOCK: usize = BATCH * 16 + 32;
 
 // SAFETY: as the system's.
 unsafe impl GlobalAlloc for Failing {
