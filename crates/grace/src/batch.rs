@@ -1,7 +1,7 @@
 //! Batches of retired pieces: blocks of the heap, in lists.
 //!
-//! A CPU, or a thread, has some of its own: it fills one block, closes it with the number of the period that it must wait for, and puts it at the end of its
-//! list; pieces are freed from the front. Emptied blocks are kept, [`SPARES`] at most, so that a CPU whose batches are freed as
+//! A CPU, or a thread, has some of its own: it fills one block, closes it with the number of the period that it must wait for,
+//! and puts it at the end of its list; pieces are freed from the front. Emptied blocks are kept, [`SPARES`] at most, so that a CPU whose batches are freed as
 //! fast as they fill does not allocate.
 //!
 //! Retiring cannot fail, so the heap must not be what it depends on. A CPU that starts has a block ready, and says so if it can

@@ -41,7 +41,6 @@ mod tests;
 use crate::batch::{Batches, Item, List};
 use crate::sync::{AtomicU64, Ordering};
 use core::cell::{Cell, RefCell};
-use core::mem;
 use std::sync::Arc;
 
 /// As many closed batches as wait for a thread, at the most: three or four do where guards are short.
@@ -178,9 +177,9 @@ impl Left {
     ///
     /// # Safety
     /// The grace period of all that is in it is over.
-    pub(super) unsafe fn free(mut self) {
+    pub(super) unsafe fn free(self) {
         let mut batches = Batches::new();
-        batches.take_over(mem::take(&mut self.0));
+        batches.take_over(self.0);
         while let Some(Item { ptr, free }) = batches.pop_due(u64::MAX) {
             // SAFETY: promised at `retire`, and by the caller; it has left its batch.
             unsafe { free(ptr) }

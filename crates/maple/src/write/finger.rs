@@ -159,14 +159,13 @@ impl Finger {
         let (slot, start, end) = self.take(index);
         // SAFETY: the promise of `Target::new`; the way is that of a write since which nothing on it has changed.
         let body = unsafe { self.trail.leaf().as_leaf().body() };
-        #[cfg(debug_assertions)]
-        self.check(target, search, index, (slot, start, end));
-        let (_, _) = (target, search);
+        if cfg!(debug_assertions) {
+            self.check(target, search, index, (slot, start, end));
+        }
         Spot { place: Place { trail: &self.trail, body }, slot, start, end, shared: false }
     }
 
     /// Panics unless a walk finds what the finger says.
-    #[cfg(debug_assertions)]
     fn check<S: Search, E: Entry, R: Reclaim, A: NodeAlloc>(
         &self,
         target: &Target<'_, E, R, A>,

@@ -35,7 +35,6 @@ impl Trail {
     }
 
     /// Whether it is the same way as another.
-    #[cfg(debug_assertions)]
     pub(super) fn is_same(&self, other: &Trail) -> bool {
         // SAFETY: `walk` or `follow` has written these levels of either.
         let step = |trail: &Trail, level: usize| unsafe { trail.steps[level].assume_init() };

@@ -37,6 +37,7 @@ fn model(pass: fn(Token)) {
                         assert_eq!(*contents, 0);
                     })
                 });
+                // Release: pairs with the collector's Acquire, as the end of a section does.
                 ended.store(true, Ordering::Release);
             }
         });
@@ -50,6 +51,7 @@ fn model(pass: fn(Token)) {
         }
         let token = token.expect("one batch");
         let collector = thread::spawn(move || {
+            // Acquire: pairs with the reader's Release.
             if ended.load(Ordering::Acquire) {
                 pass(token);
             }
