@@ -44,12 +44,29 @@ pub(crate) struct State {
     pub(crate) merge_any: bool,
 }
 
+/// Counts of VMAs, or with negative numbers the change of them by one write.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Counts {
+    /// VMAs in the tree.
+    pub(crate) vmas: isize,
+    /// Those of them that fork drops or changes ([`Vma::changes_at_fork`]). The VMAs linked to an
+    /// anon_vma are among them.
+    pub(crate) unshared: isize,
+}
+
+impl Counts {
+    /// Adds `sign` times a VMA with these contents.
+    pub(crate) fn add<F>(&mut self, vma: &Vma<F>, sign: isize) {
+        self.vmas += sign;
+        self.unshared += sign * isize::from(vma.changes_at_fork());
+    }
+}
+
 /// What the lock guards.
 struct Locked {
     token: WriteToken,
     state: State,
-    /// How many VMAs there are.
-    count: usize,
+    counts: Counts,
 }
 
 /// The address space of a program. `F` is the host's file type, `R` the reclamation engine of the tree
@@ -96,9 +113,17 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
         Self::with_state(profile, state)
     }
 
-    pub(crate) fn with_state(profile: Profile, state: State) -> Self {
-        let (tree, token) = MapleTree::with_token_in();
-        AddressSpace { profile, tree, locked: Mutex::new(Locked { token, state, count: 0 }) }
+    fn with_state(profile: Profile, state: State) -> Self {
+        Self::from_parts(profile, state, MapleTree::with_token_in(), Counts::default())
+    }
+
+    pub(crate) fn from_parts(
+        profile: Profile,
+        state: State,
+        (tree, token): (Tree<F, R, A>, WriteToken),
+        counts: Counts,
+    ) -> Self {
+        AddressSpace { profile, tree, locked: Mutex::new(Locked { token, state, counts }) }
     }
 
     /// A guard to look at VMAs under. Cost: the engine's.
@@ -150,6 +175,10 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
 /// Its VMAs leave their anon_vmas, which other address spaces may share: what fork reuses depends on it (rule 3).
 impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Drop for AddressSpace<F, R, A> {
     fn drop(&mut self) {
+        // VMAs linked to an anon_vma are among those counted here.
+        if self.locked.get_mut().counts.unshared == 0 {
+            return;
+        }
         let guard = self.tree.pin();
         for (_, vma) in self.tree.iter(&guard, 0..=usize::MAX) {
             vma.get().anon.unlink();
@@ -253,9 +282,14 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         &mut self.locked_mut().state
     }
 
-    pub(crate) fn count_more(&mut self, more: isize) {
-        let count = &mut self.locked_mut().count;
-        *count = count.wrapping_add_signed(more);
+    pub(crate) fn counts(&self) -> Counts {
+        self.locked().counts
+    }
+
+    pub(crate) fn count_more(&mut self, more: Counts) {
+        let counts = &mut self.locked_mut().counts;
+        counts.vmas += more.vmas;
+        counts.unshared += more.unshared;
     }
 
     /// Room for so many more VMAs?
@@ -268,7 +302,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
 
     /// How many VMAs there are. Constant time.
     pub fn count(&self) -> usize {
-        self.locked().count
+        self.counts().vmas.unsigned_abs()
     }
 
     /// The VMA that contains `addr`.
@@ -310,7 +344,9 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
             panic!("{error}");
         }
         let mut end = 0;
+        let mut counts = Counts::default();
         for area in self.areas() {
+            counts.add(&*area.vma, 1);
             assert!(end <= area.start && area.start < area.end);
             assert!(
                 area.start.is_multiple_of(crate::PAGE_SIZE)
@@ -318,6 +354,8 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
             );
             end = area.end;
         }
+        let Counts { vmas, unshared } = self.counts();
+        assert_eq!((vmas, unshared), (counts.vmas, counts.unshared), "the counts of VMAs");
     }
 
     /// Writes the listing of /proc/PID/maps, but for the vsyscall page, which is no VMA. O(VMAs).

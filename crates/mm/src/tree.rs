@@ -13,7 +13,7 @@ use maple::{CountedRef, MapleTree, NodeAlloc, OwnerLock};
 
 use crate::{
     Counted, Error, MappedFile, Vma,
-    space::{TreeWriter, Writer},
+    space::{Counts, TreeWriter, Writer},
 };
 
 /// The tree of an address space, keyed by byte addresses.
@@ -149,21 +149,21 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
             let first = carry_out(tree, first)?;
             let second = carry_out(tree, second);
             debug_assert!(second.is_ok(), "the memory of both was there before the first");
-            Ok::<_, Error>(first + second?)
+            Ok::<_, Error>([first, second?])
         })?;
-        self.count_more(more);
+        more.into_iter().for_each(|more| self.count_more(more));
         Ok(())
     }
 }
 
-/// One write to the tree and to the counts of anon_vmas. Returns how many VMAs more there are.
+/// One write to the tree and to the counts of anon_vmas. Returns the change of the counts of VMAs.
 fn carry_out<F: MappedFile, R: Reclaim, A: NodeAlloc>(
     tree: &mut TreeWriter<'_, F, R, A>,
     change: Change<F>,
-) -> Result<isize, Error> {
+) -> Result<Counts, Error> {
     let Change { start, end, vma } = change;
     let range = start..=end - 1;
-    let more = relink(tree, &range, false);
+    let mut more = relink(tree, &range, false);
     let Some(vma) = vma else {
         return match tree.erase_range(range.clone()) {
             Ok(()) => Ok(more),
@@ -174,8 +174,9 @@ fn carry_out<F: MappedFile, R: Reclaim, A: NodeAlloc>(
         };
     };
     vma.anon.link();
+    more.add(&*vma, 1);
     match tree.store_range(range.clone(), vma) {
-        Ok(()) => Ok(more + 1),
+        Ok(()) => Ok(more),
         Err(refused) => {
             relink(tree, &range, true);
             refused.entry.anon.unlink();
@@ -185,15 +186,16 @@ fn carry_out<F: MappedFile, R: Reclaim, A: NodeAlloc>(
 }
 
 /// Counts the links of the VMAs that a write over `range` splits or takes away, or with `back` undoes that.
-/// Returns how many VMAs more there will be.
+/// Returns by how much the counts of VMAs will change.
 fn relink<F: MappedFile, R: Reclaim, A: NodeAlloc>(
     tree: &TreeWriter<'_, F, R, A>,
     write: &RangeInclusive<usize>,
     back: bool,
-) -> isize {
-    let mut more = 0;
+) -> Counts {
+    let mut more = Counts::default();
     for (range, vma) in tree.iter(write.clone()) {
-        let anon = &vma.get().anon;
+        let vma = vma.get();
+        let anon = &vma.anon;
         let fate = match (range.start() < write.start(), range.end() > write.end()) {
             (true, true) => Fate::Split,
             (false, false) => Fate::Gone,
@@ -202,11 +204,11 @@ fn relink<F: MappedFile, R: Reclaim, A: NodeAlloc>(
         match (fate, back) {
             (Fate::Shrunk, _) => {}
             (Fate::Split, false) | (Fate::Gone, true) => {
-                more += 1;
+                more.add(vma, 1);
                 anon.link();
             }
             (Fate::Gone, false) | (Fate::Split, true) => {
-                more -= 1;
+                more.add(vma, -1);
                 anon.unlink();
             }
         }

@@ -102,6 +102,13 @@ impl<F> Vma<F> {
         !self.flags.intersects(VmFlags::SHARED | VmFlags::MAYSHARE)
     }
 
+    /// Does a forked child lack it, or have it with other contents?
+    pub(crate) fn changes_at_fork(&self) -> bool {
+        self.is_faulted()
+            || self.flags.intersects(VmFlags::LOCKED_MASK | VmFlags::DONTCOPY)
+            || self.uffd.is_some_and(|uffd| !uffd.follows_fork)
+    }
+
     /// Its name, if it is a special one such as `[vdso]`.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()

@@ -11,7 +11,7 @@ use std::{
     ptr,
 };
 
-use common::{Calls, File, HEAP, PAGE, anonymous, of_file, picture, space};
+use common::{Calls, File, HEAP, PAGE, anonymous, of_file, picture, space, vmas};
 use mm::{Advice, AttachRequest, Error, RemapRequest, Uffd, VmFlags};
 
 thread_local! {
@@ -167,5 +167,37 @@ fn heap_first_writes_and_segments() {
 
 #[test]
 fn forks() {
-    assert!(fail_each(|calls, _| calls.fork().map(drop)) >= 10);
+    let touched = |calls: &mut Calls<'_>, _: &File| {
+        for i in 0..10 {
+            calls.first_write(AT + (100 + 8 * i) * PAGE)?;
+        }
+        calls.fork().map(drop)
+    };
+    // A place in the family of anon_vmas for each, and the nodes above them.
+    assert!(fail_each(touched) >= 50);
+}
+
+/// The child shares the parent's tree: what both have alike costs no memory, however much it is.
+#[test]
+fn a_fork_without_private_pages_allocates_nothing() {
+    let mut space = space();
+    let mut calls = space.get_mut();
+    for i in 0..5000 {
+        calls.mmap(anonymous(AT + 2 * i * PAGE, 1, 3)).unwrap();
+    }
+    let before = picture(&calls);
+    let mut child = with_allocations(0, || calls.fork()).unwrap();
+    assert_eq!(picture(&child.get_mut()), before);
+    // Each goes its own way from here.
+    child.get_mut().munmap(AT, 2 * PAGE).unwrap();
+    calls.mprotect(AT + 4 * PAGE, PAGE, 1, None).unwrap();
+    assert_eq!(child.get_mut().count(), 4999);
+    assert_eq!(vmas(&child.get_mut(), AT)[1].2, "rd,wr,mr,mw,me,ac");
+    assert_eq!(vmas(&calls, AT)[2].2, "rd,mr,mw,me");
+    // One that must be changed is the only one that is.
+    calls.mlock(AT + 8 * PAGE, PAGE, true).unwrap();
+    calls.madvise(AT + 16 * PAGE, PAGE, Advice::DontFork).unwrap();
+    let mut child = calls.fork().unwrap();
+    assert_eq!(child.get_mut().count(), 4999);
+    assert_eq!(vmas(&child.get_mut(), AT)[4].2, "rd,wr,mr,mw,me,ac");
 }
