@@ -144,6 +144,14 @@ pub unsafe trait FrameSource {
         Ok(())
     }
 
+    /// Debug hook: the page in `frame` is now in the constructed state of quicklist `list` (I6), and
+    /// is given back to that list as it is now. On hardware it does nothing; a machine in software
+    /// remembers the words, and compares them whenever the page enters or leaves the list.
+    #[inline(always)]
+    fn note_constructed(&self, frame: Frame, list: u8) {
+        let _ = (frame, list);
+    }
+
     /// How many nodes there are; at least 1.
     fn nodes(&self) -> usize;
 

@@ -67,6 +67,28 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// `kernel`'s, whose top-level entries are fixed from now on; without it, it stays empty. Deferred frees may run: see
     /// [Context](Self#context).
     ///
+    /// ```
+    /// use machine::{Asid, PageSize, VirtAddr, VirtRange};
+    /// use paging::{PageTables, Paging, X86_64L4};
+    /// use sim::{Config, Grace, Sim};
+    /// use std::sync::Arc;
+    ///
+    /// let sim = Sim::new(Config::default())?;
+    /// let paging = Paging::<Sim, X86_64L4>::try_new(sim.clone(), PageSize::Size1G)?;
+    /// sim.on_cpu(0, || {
+    ///     let kernel = Arc::new(PageTables::<_, _, Grace>::kernel(&paging)?);
+    ///     // All spaces share the tables for this range.
+    ///     let range = VirtRange::new(VirtAddr::new(0xffff_8000_0000_0000), 0x1000).unwrap();
+    ///     kernel.reserve(range)?;
+    ///     let program = PageTables::user(&paging, Asid(1), Some(Arc::clone(&kernel)))?;
+    ///     assert_ne!(program.root(), kernel.root());
+    ///     drop(program);
+    ///     // The next space gets the same top-level table, from the quicklist.
+    ///     PageTables::user(&paging, Asid(1), Some(kernel)).map(drop)
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Tag`]: the machine has no such tag, or it is 0, the kernel's. [`Error::NotTheKernels`]. [`Error::Frames`]. The
     /// kernel's tables are as they were then.
@@ -111,6 +133,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 entry.store(value);
             }
         }
+        machine.note_constructed(root, QUICK_ROOT);
         Ok(())
     }
 

@@ -10,7 +10,6 @@ use crate::report::{Leaked, Report, Violation};
 use crate::sim::{Sim, locked};
 use crate::tlb::Upper;
 use machine::{Asid, Frame, FrameSource, Owner, VirtAddr, VirtRange};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Sim {
@@ -281,35 +280,6 @@ impl Sim {
         }
     }
 
-    /// Says what a page on quicklist `list` must look like, word by word; without this, all words are 0.
-    pub fn constructed(&self, list: u8, image: impl Fn(usize) -> u64 + Send + Sync + 'static) {
-        locked(&self.0.images).insert(list, Arc::new(image));
-    }
-
-    /// I6: a page enters or leaves a quicklist.
-    pub(crate) fn check_constructed(&self, frame: Frame, list: u8, entering: bool) {
-        if !self.0.config.checks.constructed {
-            return;
-        }
-        let image = locked(&self.0.images).get(&list).cloned();
-        for index in 0..512 {
-            // Acquire: pairs with the Release of whoever wrote the entry.
-            let Some(found) =
-                self.0.arena.word(frame, index).map(|word| word.load(Ordering::Acquire))
-            else {
-                return;
-            };
-            let expected = image.as_ref().map_or(0, |image| image(index));
-            if found != expected {
-                let found =
-                    Violation::NotConstructed { frame, list, entering, index, found, expected };
-                let mut history = self.history_of(frame);
-                history.extend(self.history_of_entry(frame, index));
-                self.violation(found, history);
-            }
-        }
-    }
-
     /// Blocks of frames that are allocated at this moment.
     pub fn allocated(&self) -> Vec<Leaked> {
         let leaked = |frame| {
@@ -435,6 +405,7 @@ impl Sim {
             self.check_given_up(frame, Owner::Free);
             self.stamp_owner(frame, owner, Owner::Free);
         }
+        self.forget_constructed(frame);
         self.stamp(frame, info.order(), false);
     }
 
@@ -450,6 +421,7 @@ impl Sim {
         if self.0.config.checks.freed_cached {
             self.check_not_cached(frame, info.order());
         }
+        self.forget_constructed(frame);
         self.stamp(frame, info.order(), false);
     }
 

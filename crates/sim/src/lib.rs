@@ -41,7 +41,7 @@
 //! | tables (I3) | the walker, or code, in a frame that is no table any more; a table given up while a CPU has it active, has a way to it cached, or walks it; with [`Checks::walked`], while code on another CPU is in the section in which it was led there |
 //! | hand-out (I4) | [`machine::Tlb::hand_out`] of addresses that some TLB still translates |
 //! | frames | freed while a reachable entry leads to it, or while pinned; an access to a frame that is free |
-//! | constructed state (I6) | a page that enters or leaves a quicklist with a word that is not as constructed |
+//! | constructed state (I6) | a page that enters or leaves a quicklist with a word that is not as constructed, or another list than it was constructed for |
 //! | leaks | frames that were never given back ([`Sim::check_leaks`]) |
 //!
 //! Each has mutants in `tests/checkers/`, code in which one thing is left out, that some seed must find: a flush, or half of it; a
@@ -50,7 +50,8 @@
 //!
 //! Code tells the machine what frames are for by [`machine::FrameSource::set_owner`]: a frame is
 //! [`Table`](machine::Owner::Table) from before its first entry is written until nobody can walk it, then
-//! [`Quick`](machine::Owner::Quick) or free. It changes entries through [`machine::Entry`]. That is all there is to do.
+//! [`Quick`](machine::Owner::Quick) or free. It says when it has constructed a page of a quicklist, by
+//! [`machine::FrameSource::note_constructed`], and changes entries through [`machine::Entry`]. That is all there is to do.
 //!
 //! # Example
 //! ```
@@ -90,6 +91,7 @@ mod attach;
 mod bare;
 mod checks;
 mod config;
+mod constructed;
 mod counts;
 mod cpu;
 mod drive;

@@ -127,6 +127,15 @@ pub enum Violation {
         /// What should be there.
         expected: u64,
     },
+    /// I6: a page was constructed for one quicklist, and enters or leaves another.
+    OtherList {
+        /// The page.
+        frame: Frame,
+        /// The list that it enters or leaves.
+        list: u8,
+        /// The list that it was constructed for.
+        made_for: u8,
+    },
     /// Frames that nobody gave back.
     Leak(Vec<Leaked>),
 }
@@ -229,6 +238,11 @@ impl fmt::Display for Violation {
                 "not in its constructed state (I6): frame {frame} {} quicklist {list} with {found:#x} in word {index}, \
                  which should be {expected:#x}",
                 if *entering { "enters" } else { "leaves" }
+            ),
+            Violation::OtherList { frame, list, made_for } => write!(
+                f,
+                "wrong quicklist (I6): frame {frame} enters or leaves list {list}, but was \
+                 constructed for list {made_for}"
             ),
             Violation::Leak(leaked) => {
                 write!(f, "leak: {} blocks of frames were never given back:", leaked.len())?;

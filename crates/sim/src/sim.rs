@@ -17,6 +17,7 @@
 
 use crate::arena::Arena;
 use crate::config::{Config, ConfigError};
+use crate::constructed::Constructed;
 use crate::counts::Counts;
 use crate::cpu::{Cpu, Handler};
 use crate::events::{Log, Stamped, What};
@@ -26,14 +27,12 @@ use crate::report::{Report, Violation};
 use ::grace::quiescent::{Shared, Slot};
 use machine::{CpuId, Frame, FrameRange, Frames, NodeId};
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// What each word of a page on a quicklist must be.
-pub(crate) type Image = Arc<dyn Fn(usize) -> u64 + Send + Sync>;
 type Tick = dyn Fn(&Sim) + Send + Sync;
 
 pub(crate) struct Inner {
@@ -50,7 +49,7 @@ pub(crate) struct Inner {
     pub(crate) roots: Mutex<BTreeSet<Frame>>,
     pub(crate) grace: Shared,
     pub(crate) graces: Vec<Slot>,
-    pub(crate) images: Mutex<BTreeMap<u8, Image>>,
+    pub(crate) constructed: Mutex<Constructed>,
     tick: OnceLock<Box<Tick>>,
     may_fail: AtomicBool,
     failing: Mutex<Failing>,
@@ -130,7 +129,7 @@ impl Sim {
             roots: Mutex::default(),
             grace: Shared::new(),
             graces: cpus.iter().map(|_| Slot::new()).collect(),
-            images: Mutex::default(),
+            constructed: Mutex::default(),
             tick: OnceLock::new(),
             may_fail: AtomicBool::new(false),
             failing: Mutex::default(),

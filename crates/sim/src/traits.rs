@@ -216,6 +216,12 @@ unsafe impl FrameSource for Sim {
         Ok(())
     }
 
+    fn note_constructed(&self, frame: Frame, list: u8) {
+        if self.0.config.checks.constructed {
+            self.learn_constructed(frame, list);
+        }
+    }
+
     fn nodes(&self) -> usize {
         self.0.frames.nodes()
     }

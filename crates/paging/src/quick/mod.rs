@@ -330,6 +330,7 @@ impl<M: Machine> QuickLists<M> {
             page.cast::<[u64; ENTRIES]>().as_mut()
         };
         kind.construct(machine, page);
+        machine.note_constructed(frame, list);
         // SAFETY: it was just allocated, and constructed.
         unsafe { machine.set_owner(frame, Owner::Quick(list)) }?;
         self.with(list, |list| bump(&list.made));

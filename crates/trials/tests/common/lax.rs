@@ -179,6 +179,9 @@ unsafe impl FrameSource for Lax {
         // SAFETY: passed on.
         unsafe { self.sim.set_owner(frame, owner) }
     }
+    fn note_constructed(&self, frame: Frame, list: u8) {
+        self.sim.note_constructed(frame, list);
+    }
     fn nodes(&self) -> usize {
         self.sim.nodes()
     }
