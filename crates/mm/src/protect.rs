@@ -25,7 +25,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     ) -> Result<(), Error> {
         let grows = prot & (PROT_GROWSDOWN | PROT_GROWSUP);
         let prot = prot & !(PROT_GROWSDOWN | PROT_GROWSUP);
-        if grows & PROT_GROWSUP != 0 {
+        if grows == PROT_GROWSDOWN | PROT_GROWSUP {
             return Err(Error::BadFlags);
         }
         let end = match range_end(start, len) {
@@ -39,7 +39,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         let first = self.at_or_after(start).filter(|a| a.start < end).ok_or(Error::Unmapped)?;
         let mut at = start;
-        if grows != 0 {
+        if grows == PROT_GROWSUP {
+            // No VMA grows upwards here, which is found out only where one is.
+            return Err(if first.start > start { Error::Unmapped } else { Error::BadFlags });
+        }
+        if grows == PROT_GROWSDOWN {
             at = first.start;
             if !first.vma.flags.contains(VmFlags::GROWSDOWN) {
                 return Err(Error::BadFlags);

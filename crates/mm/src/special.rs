@@ -75,6 +75,43 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.store(start, end, Counted::new(vma)?)
     }
 
+    /// Makes a range what another kernel says it is after a call that it stopped half-way: a hole, or one VMA
+    /// with these flags. What flags do not show (file, offset, private pages, policy) stays as it is.
+    ///
+    /// One store into the tree; may allocate. Sealed VMAs are no obstacle: it is no call of the program.
+    ///
+    /// # Errors
+    /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::TooManyMaps`], [`Error::OutOfMemory`]; with flags
+    /// [`Error::Unmapped`] where there is a hole.
+    pub fn settle(
+        &mut self,
+        start: usize,
+        end: usize,
+        flags: Option<VmFlags>,
+    ) -> Result<(), Error> {
+        if !start.is_multiple_of(PAGE_SIZE) || !end.is_multiple_of(PAGE_SIZE) {
+            return Err(Error::Unaligned);
+        }
+        if start >= end || end > self.profile.task_size {
+            return Err(Error::BadRange);
+        }
+        let Some(flags) = flags else { return self.erase(start, end) };
+        let mut contents = None;
+        let mut at = start;
+        while at < end {
+            let area = self.covering(at).ok_or(Error::Unmapped)?;
+            at = area.end;
+            // Of parts that are one VMA now, the one with private pages lends them.
+            if contents.as_ref().is_none_or(|had: &Counted<Vma<F>>| !had.is_faulted()) {
+                contents = Some(area.vma);
+            }
+        }
+        let Some(contents) = contents else { return Err(Error::Unmapped) };
+        let flags = flags.with_pkey(contents.flags.pkey());
+        self.room_for(1)?;
+        self.store(start, end, Counted::new(Vma { flags, ..Vma::clone(&contents) })?)
+    }
+
     /// mseal(2): no call may unmap, move, resize or protect the range any more.
     ///
     /// # Errors

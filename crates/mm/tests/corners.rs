@@ -175,3 +175,39 @@ fn a_segment_is_found_above_where_it_was_cut() {
     calls.shmdt(page(2)).unwrap();
     assert_eq!(ranges(&calls), [(0, 3)]);
 }
+
+#[test]
+fn growing_up_is_refused_only_where_something_is_mapped() {
+    const GROWSUP: u32 = 0x0200_0000;
+    let mut space = space();
+    let mut calls = space.get_mut();
+    calls.mmap(anonymous(page(0), 4, 3)).unwrap();
+    calls.mmap(anonymous(page(8), 4, 3)).unwrap();
+    let mut protect = |at, pages, more| calls.mprotect(page(at), pages * PAGE, 1 | more, None);
+    assert_eq!(protect(0, 12, GROWSUP), Err(Error::BadFlags));
+    assert_eq!(protect(4, 2, GROWSUP), Err(Error::Unmapped));
+    assert_eq!(protect(6, 4, GROWSUP), Err(Error::Unmapped));
+    assert_eq!(protect(4, 2, GROWSUP | 0x0100_0000), Err(Error::BadFlags));
+    assert_eq!(protect(4, 0, GROWSUP), Ok(()));
+}
+
+#[test]
+fn what_a_call_left_when_it_failed_is_taken_over() {
+    let mut space = space();
+    let mut calls = space.get_mut();
+    calls.mmap(anonymous(page(0), 8, 3)).unwrap();
+    calls.first_write(page(0)).unwrap();
+    calls.mseal(page(6), PAGE).unwrap();
+    // A hole, over something sealed too; part of a VMA; a VMA that was two.
+    calls.settle(page(5), page(7), None).unwrap();
+    assert_eq!(ranges(&calls), [(0, 5), (7, 1)]);
+    let protected: VmFlags = "rd,mr,mw,me,ac".parse().unwrap();
+    calls.settle(page(1), page(2), Some(protected)).unwrap();
+    assert_eq!(shape(&calls)[1], (1, 1, protected.to_string()));
+    let written: VmFlags = "rd,wr,mr,mw,me,ac".parse().unwrap();
+    calls.settle(page(0), page(5), Some(written)).unwrap();
+    assert_eq!(ranges(&calls), [(0, 5), (7, 1)]);
+    assert!(calls.area_at(page(4)).unwrap().vma.is_faulted(), "private pages stay known");
+    assert_eq!(calls.settle(page(4), page(8), Some(written)), Err(Error::Unmapped));
+    assert_eq!(calls.settle(page(4) + 1, page(8), None), Err(Error::Unaligned));
+}

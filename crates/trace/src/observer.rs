@@ -40,6 +40,20 @@ pub trait Observer {
     /// The VMAs of `mm` that grow downwards: where the tracer must look for growth.
     fn growing(&self, mm: MmId) -> Vec<Range<usize>>;
 
+    /// The ranges in which the newest call of `mm` may have done what its result and the rules do not
+    /// tell: it failed, and not for a reason that VMAs show. `limited`: a resource limit may have
+    /// stopped it sooner than VMAs did. The tracer then reads the kernel's VMAs and tells
+    /// [`settled`](Self::settled).
+    fn undetermined(&mut self, mm: MmId, limited: bool) -> Vec<Range<usize>> {
+        let _ = (mm, limited);
+        Vec::new()
+    }
+
+    /// What the kernel has in `range` after such a call: range and flags of each VMA.
+    fn settled(&mut self, mm: MmId, range: Range<usize>, vmas: &[(Range<usize>, VmFlags)]) {
+        let _ = (mm, range, vmas);
+    }
+
     /// The files that no VMA of any address space maps any more since this was asked last:
     /// the tracer lets go of its copies of their descriptors.
     fn released(&mut self) -> Vec<crate::record::FileId>;

@@ -77,6 +77,18 @@ pub enum Record {
         /// Its new start.
         start: usize,
     },
+    /// `S`: what a call left in a range where it failed for a reason that VMAs do not show (a limit, a
+    /// driver's refusal): read from the kernel, recorded only where the rules alone leave something else.
+    Settled {
+        /// Address space.
+        mm: MmId,
+        /// First byte.
+        start: usize,
+        /// First byte past it.
+        end: usize,
+        /// Flags of the one VMA that lies there now; `None` for a hole.
+        flags: Option<VmFlags>,
+    },
     /// `N`: a file was renamed or unlinked.
     Rename {
         /// The open file.

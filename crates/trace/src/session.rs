@@ -145,6 +145,16 @@ impl<W: Write> Observer for Session<W> {
         self.mirror.growing(mm)
     }
 
+    fn undetermined(&mut self, mm: MmId, limited: bool) -> Vec<Range<usize>> {
+        self.mirror.undetermined(mm, limited)
+    }
+
+    fn settled(&mut self, mm: MmId, range: Range<usize>, vmas: &[(Range<usize>, VmFlags)]) {
+        for record in self.mirror.unsettled(mm, range, vmas) {
+            self.record(record, None);
+        }
+    }
+
     fn released(&mut self) -> Vec<FileId> {
         self.mirror.released()
     }

@@ -112,6 +112,7 @@ impl Follower<'_> {
         let (op, args) = (call.op, call.args);
         self.recheck_growing(&call);
         self.observer.record(Record::Call(call), kernel);
+        self.settle(mm, tid, result);
         match op {
             Op::Shmat if result > 0 => self.adopt(mm, tid, result as usize),
             // The context that io_setup hands out is the address of its ring.
@@ -136,14 +137,37 @@ impl Follower<'_> {
             let done = length <= left;
             left = left.saturating_sub(length);
             let args = [start, length, call.args[3], 0, 0, 0];
-            // The range where it stopped failed for a reason that the result does not carry;
-            // a refused one changed nothing.
-            let result = if done { 0 } else { call.result.min(-(libc::EINVAL as isize)) };
+            // Where it stopped after others were done, the result does not carry the reason.
+            let result = match done {
+                true => 0,
+                false if call.result < 0 => call.result,
+                false => -(libc::EINVAL as isize),
+            };
             self.observer
                 .record(Record::Call(Call { op: Op::Madvise, args, result, ..call.clone() }), None);
             if !done {
+                // How it failed is not told: what it did is read.
+                self.settle(call.mm, call.tid as Tid, result);
                 break;
             }
+        }
+    }
+
+    /// A call that failed may have done something before: what that is, the kernel's VMAs tell.
+    fn settle(&mut self, mm: MmId, tid: Tid, result: isize) {
+        if !(-4095..0).contains(&result) {
+            return;
+        }
+        let limited = result == -(libc::ENOMEM as isize) && sys::is_limited(tid);
+        let ranges = self.observer.undetermined(mm, limited);
+        if ranges.is_empty() {
+            return;
+        }
+        let Ok((areas, unknown)) = super::image::read(tid) else { return };
+        self.strange_flags(unknown);
+        let vmas: Vec<_> = areas.into_iter().map(|area| (area.range, area.flags)).collect();
+        for range in ranges {
+            self.observer.settled(mm, range, &vmas);
         }
     }
 

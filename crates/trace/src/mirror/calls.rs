@@ -140,7 +140,7 @@ fn mmap(space: &mut Writer<'_, File, Engine>, call: &Call, context: Context) -> 
     let mut flags = MapFlags::from_bits_retain(flags as u32);
     if (-4095..0).contains(&call.result) {
         if flags.contains(MapFlags::FIXED) {
-            refused_by_driver(space, call, context.file);
+            refused_by_driver(space, call);
         }
         return Ours::Unknown;
     }
@@ -175,15 +175,14 @@ fn mmap(space: &mut Writer<'_, File, Engine>, call: &Call, context: Context) -> 
     Ours::Address(ours.unwrap_or_else(|error| errno(error) as usize))
 }
 
-/// A driver that refuses a fixed map does so when what the map covers is gone already: a file system that cannot do
-/// MAP_SYNC (others are found out before), huge pages of which there are not enough.
-fn refused_by_driver(space: &mut Writer<'_, File, Engine>, call: &Call, file: Option<File>) {
+/// Huge pages of which there are not enough, and MAP_SYNC that a file system cannot do, are refused when what
+/// a fixed map covers is gone already. (What other drivers refuse is read from the kernel, see `settle`.)
+fn refused_by_driver(space: &mut Writer<'_, File, Engine>, call: &Call) {
     let [addr, len, _, flags, ..] = call.args;
     let flags = MapFlags::from_bits_retain(flags as u32);
     let validates = flags.contains(MapFlags::SHARED_VALIDATE);
-    let asks_driver = file.is_some_and(|file| file.kind() == FileKind::RegularThp);
     let len = match call.result {
-        EOPNOTSUPP if flags.contains(MapFlags::SYNC) && (!validates || asks_driver) => len,
+        EOPNOTSUPP if flags.contains(MapFlags::SYNC) && !validates => len,
         ENOMEM if flags.contains(MapFlags::ANONYMOUS | MapFlags::HUGETLB) => {
             len.next_multiple_of(HUGE_PAGE)
         }
@@ -207,7 +206,8 @@ fn mremap(space: &mut Writer<'_, File, Engine>, call: &Call) -> Ours {
             }
             return Ours::Unknown;
         }
-        ENOMEM if !fixed => return Ours::Unknown,
+        // A limit, or no room: found out before or after the target was unmapped.
+        ENOMEM => return Ours::Unknown,
         EINVAL if flags & !(MAYMOVE | FIXED | DONTUNMAP) != 0 => return Ours::Result(EINVAL),
         _ => {}
     }

@@ -6,6 +6,7 @@
 
 mod calls;
 mod file;
+mod settle;
 mod takeover;
 
 use std::{collections::HashMap, fmt::Write as _, ops::Range, sync::Arc, time::Instant};
@@ -55,6 +56,8 @@ struct Mirrored {
     vsyscall: Option<String>,
     driver_flags: Option<VmFlags>,
     last_call: Option<Call>,
+    /// The rules determined what the newest call did.
+    determined: bool,
     /// A mismatch was found: what follows from it is not counted again.
     tainted: bool,
 }
@@ -149,6 +152,7 @@ impl Mirror {
             Record::Adopt { mm, vma } => return self.adopted_by_call(*mm, vma),
             Record::Fault { mm, addr } => self.fault(*mm, *addr)?,
             Record::Grow { mm, end, start } => self.grow(*mm, *end, *start)?,
+            Record::Settled { mm, start, end, flags } => self.settle(*mm, *start, *end, *flags)?,
             Record::Rename { file, path } => {
                 self.files
                     .get(file)
@@ -189,6 +193,7 @@ impl Mirror {
             vsyscall,
             driver_flags: None,
             last_call: None,
+            determined: true,
             tainted: false,
         };
         self.spaces.insert(mm, mirrored);
@@ -279,6 +284,7 @@ impl Mirror {
         let begun = Instant::now();
         let ours = perform(&mut mirrored.space.get_mut(), call, Context { file, driver_flags });
         let took = begun.elapsed();
+        mirrored.determined = ours != Ours::Unknown;
         let counts = &mut mirrored.figures.counts;
         let result = match ours {
             Ours::Unknown => None,

@@ -176,6 +176,14 @@ fn record(line: &str, promised: &mut usize) -> Result<Record, Expected> {
             let (mm, end) = (f.decimal(MM)?, f.page("the end of the stack VMA")?);
             Record::Grow { mm, end, start: f.page("the new start of the stack VMA")? }
         }
+        "S" => {
+            let (mm, range) = (f.decimal(MM)?, f.range()?);
+            let flags = match f.peek() {
+                "hole" => f.word("hole").map(|_| None)?,
+                _ => Some(f.flags()?),
+            };
+            Record::Settled { mm, start: range.start, end: range.end, flags }
+        }
         "N" => Record::Rename { file: f.decimal(FILE)?, path: f.tail("the new path")?.to_string() },
         "K" => Record::Fork {
             mm: f.decimal(MM)?,
@@ -202,7 +210,7 @@ fn record(line: &str, promised: &mut usize) -> Result<Record, Expected> {
         }
         "Q" => Record::Gone { mm: f.decimal(MM)? },
         "=" | "f" => return Err("a Z line before the lines of its listing".into()),
-        _ => return Err("a record: one of X D V Y M L A F G N K T C Z Q, or a # comment".into()),
+        _ => return Err("a record: one of X D V Y M L A F G S N K T C Z Q, or a # comment".into()),
     };
     fields.end()?;
     Ok(record)

@@ -113,6 +113,10 @@ fn write_record(out: &mut String, record: &Record) -> fmt::Result {
         }
         Record::Fault { mm, addr } => writeln!(out, "F {mm} {addr:x}"),
         Record::Grow { mm, end, start } => writeln!(out, "G {mm} {end:x} {start:x}"),
+        Record::Settled { mm, start, end, flags } => match flags {
+            Some(flags) => writeln!(out, "S {mm} {start:x} {end:x} {}", Flags(*flags)),
+            None => writeln!(out, "S {mm} {start:x} {end:x} hole"),
+        },
         Record::Rename { file, path } => writeln!(out, "N {file} {}", OneLine(path)),
         Record::Fork { mm, child, tid, child_tid } => {
             writeln!(out, "K {mm} {child} {tid} {child_tid}")

@@ -168,6 +168,16 @@ pub(super) fn raise_descriptor_limit() {
     }
 }
 
+/// Whether a limit on all its memory or on its data may stop calls of `tid`.
+pub(super) fn is_limited(tid: Tid) -> bool {
+    [libc::RLIMIT_AS, libc::RLIMIT_DATA].into_iter().any(|resource| {
+        let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: 0 };
+        // SAFETY: `limit` is ours; no new limit is passed.
+        let asked = unsafe { libc::prlimit(tid, resource, std::ptr::null(), &mut limit) };
+        asked == 0 && limit.rlim_cur != libc::RLIM_INFINITY
+    })
+}
+
 /// Opens a file of /proc for one thread.
 pub(super) fn proc_file(tid: Tid, name: &str) -> io::Result<File> {
     File::open(format!("/proc/{tid}/{name}"))

@@ -1,0 +1,133 @@
+//! After a call that failed for a reason that VMAs do not show: what it did before it failed.
+//!
+//! A limit, a driver or a file system may stop a call half-way, and a refused MAP_FIXED has unmapped its
+//! target already. One rule for all of them: what the kernel then shows in the ranges that the call
+//! could change is taken over, with all that listings do not show kept. A call whose failure the rules
+//! foretell is not asked about: there our rules must show that they stop where the kernel does.
+
+use std::ops::Range;
+
+use mm::VmFlags;
+
+use super::{Expected, Mirror};
+use crate::record::{Call, MmId, Op, Record};
+
+const ENOMEM: isize = -12;
+const EINVAL: isize = -22;
+
+impl Mirror {
+    /// The ranges in which the newest call may have done what the rules do not determine; see
+    /// [`Observer::undetermined`](crate::observer::Observer::undetermined).
+    pub fn undetermined(&self, mm: MmId, limited: bool) -> Vec<Range<usize>> {
+        let Some(mirrored) = self.spaces.get(&mm) else { return Vec::new() };
+        let Some(call) = &mirrored.last_call else { return Vec::new() };
+        let stopped = !mirrored.determined || (limited && call.result == ENOMEM);
+        if stopped && (-4095..0).contains(&call.result) { reach(call) } else { Vec::new() }
+    }
+
+    /// The records that make our side of `range` equal to the kernel's `vmas`.
+    pub fn unsettled(
+        &self,
+        mm: MmId,
+        range: Range<usize>,
+        vmas: &[(Range<usize>, VmFlags)],
+    ) -> Vec<Record> {
+        let Some(mirrored) = self.spaces.get(&mm) else { return Vec::new() };
+        let guard = mirrored.space.pin();
+        let ours: Vec<(Range<usize>, VmFlags)> = mirrored
+            .space
+            .iter(&guard, range.start)
+            .take_while(|(vma, _)| vma.start < range.end)
+            .map(|(vma, contents)| (vma, contents.flags))
+            .collect();
+        let meets = |a: &Range<usize>, b: &Range<usize>| a.start < b.end && b.start < a.end;
+        let mut records = Vec::new();
+        let mut hole = |start: usize, end: usize| {
+            if ours.iter().any(|(vma, _)| meets(vma, &(start..end))) {
+                records.push(Record::Settled { mm, start, end, flags: None });
+            }
+        };
+        let near: Vec<_> = vmas.iter().filter(|(vma, _)| meets(vma, &range)).collect();
+        let mut at = range.start;
+        for (vma, _) in &near {
+            if at < vma.start {
+                hole(at, vma.start);
+            }
+            at = vma.end;
+        }
+        if at < range.end {
+            hole(at, range.end);
+        }
+        for (vma, flags) in near {
+            let same = |(our, had): &&(Range<usize>, VmFlags)| {
+                our == vma && *had - VmFlags::PKEY == *flags - VmFlags::PKEY
+            };
+            if ours.iter().find(same).is_none() {
+                let (start, end) = (vma.start, vma.end);
+                records.push(Record::Settled { mm, start, end, flags: Some(*flags) });
+            }
+        }
+        records
+    }
+
+    /// A range as the kernel has it.
+    pub(super) fn settle(
+        &mut self,
+        mm: MmId,
+        start: usize,
+        end: usize,
+        flags: Option<VmFlags>,
+    ) -> Result<(), Expected> {
+        let mirrored = self.known(mm)?;
+        let result = mirrored.space.get_mut().settle(start, end, flags);
+        // Where nothing was mapped before, nothing can be derived: the next listing shows it.
+        match result {
+            Err(mm::Error::Unmapped) => Ok(()),
+            result => mirrored.tolerate(result, || format!("VMAs at {start:x} to {end:x}")),
+        }
+    }
+}
+
+/// The bytes that a call which failed may have changed.
+fn reach(call: &Call) -> Vec<Range<usize>> {
+    const MAP_FIXED: usize = 0x10;
+    const MAP_HUGETLB: usize = 0x4_0000;
+    const MREMAP_FIXED: usize = 2;
+    let [a, b, c, d, e, _] = call.args;
+    let span = |start: usize, length: usize, unit: usize| {
+        let end = start.checked_add(length).and_then(|end| end.checked_next_multiple_of(unit));
+        let start = start & !(mm::PAGE_SIZE - 1);
+        end.filter(|&end| start < end).map(|end| start..end)
+    };
+    let page = mm::PAGE_SIZE;
+    let ranges = match call.op {
+        Op::Mmap if d & MAP_FIXED != 0 => {
+            let unit = if d & MAP_HUGETLB != 0 { super::file::HUGE_PAGE } else { page };
+            [span(a, b, unit), None]
+        }
+        Op::Mremap if d & MREMAP_FIXED != 0 => [span(a, b, page), span(e, c, page)],
+        Op::Mremap => [span(a, b, page), None],
+        // Wrong arguments, found out before anything is done.
+        Op::Munmap | Op::Mprotect | Op::PkeyMprotect | Op::Mlock | Op::Mlock2 | Op::Munlock
+            if call.result == EINVAL =>
+        {
+            [None, None]
+        }
+        Op::Madvise if mm::Advice::from_number(c as u32).is_none_or(|a| !a.changes_vmas()) => {
+            [None, None]
+        }
+        Op::Munmap
+        | Op::Mprotect
+        | Op::PkeyMprotect
+        | Op::Madvise
+        | Op::Mlock
+        | Op::Mlock2
+        | Op::Munlock
+        | Op::Mbind
+        | Op::Mseal
+        | Op::RemapFilePages
+        | Op::SetMempolicyHomeNode => [span(a, b, page), None],
+        _ => [None, None],
+    };
+    ranges.into_iter().flatten().collect()
+}
