@@ -19,18 +19,23 @@ pub type Raw = NonNull<()>;
 /// A value that a tree can hold: it turns into one non-null word and back.
 ///
 /// Entries are `Send + 'static` because one that is removed beside readers is dropped after a grace
-/// period, by whichever thread is about, perhaps when the tree is gone.
+/// period, by any thread, perhaps when the tree is gone. They are `Sync` because two threads can look
+/// at one entry even if they do not share the tree: one holds what
+/// [`load`](crate::MapleTree::load) returned, the other the [`Erased`](crate::Erased) of the same
+/// entry.
 ///
 /// # Safety
 ///
 /// - `from_raw(into_raw(e))` is `e` again. The tree calls `from_raw` at most once for each word that
 ///   came from `into_raw` or `try_dup`.
-/// - Between the two, `borrow` is sound from any thread that may share an `Self`, any number of times.
-/// - `try_dup` returns a word of its own, or an error and changes nothing. It must not unwind with
-///   the source harmed.
-/// - If `SHARES` is true, the type is `Sync`, and `try_dup` succeeds and returns the same word.
+/// - Between the two, `borrow` is sound from any thread, on several at once, any number of times; and
+///   a `Ref` gives no more than a `&Self` does: what can be sent or shared of it is sound to send or
+///   share because `Self` is `Sync`.
+/// - `try_dup` returns a word of its own, or an error and changes nothing. It runs on one thread while
+///   others may `borrow` the source. It may unwind if the source is unharmed.
+/// - If `SHARES` is true, `try_dup` succeeds and returns the same word.
 /// - If `NEEDS_DROP` is false, forgetting the word is as good as dropping the entry, and the word may
-///   be copied freely.
+///   be copied freely: `from_raw` may then be called more than once, while others `borrow` it.
 ///
 /// Neither dropping nor duplicating an entry may take a tree's lock; see
 /// [the crate](crate#what-an-entrys-code-may-do).
@@ -43,7 +48,30 @@ pub type Raw = NonNull<()>;
 /// tree.get_mut().store_range(0..=9, text.clone()).unwrap();
 /// assert_eq!(tree.get_mut().load(5).unwrap().as_str(), "shared");
 /// ```
-pub unsafe trait Entry: Sized + Send + 'static {
+///
+/// A value that must not be shared between threads is no entry, whatever it is wrapped in:
+///
+/// ```compile_fail,E0277
+/// use std::cell::Cell;
+/// let tree = maple::MapleTree::<Box<Cell<u64>>, grace::Epoch>::new();
+/// ```
+///
+/// ```compile_fail,E0277
+/// use std::{cell::Cell, sync::Arc};
+/// let tree = maple::MapleTree::<Arc<Cell<u64>>, grace::Epoch>::new();
+/// ```
+///
+/// ```compile_fail,E0277
+/// use maple::Counted;
+/// use std::cell::Cell;
+/// let tree = maple::MapleTree::<Counted<Cell<u64>>, grace::Epoch>::new();
+/// ```
+///
+/// ```compile_fail,E0277
+/// use std::cell::Cell;
+/// let tree = maple::MapleTree::<&'static Cell<u64>, grace::Epoch>::new();
+/// ```
+pub unsafe trait Entry: Sized + Send + Sync + 'static {
     /// What a lookup returns, good for as long as the reader's guard.
     type Ref<'g>: 'g;
 

@@ -26,10 +26,11 @@ pub struct Erased<E: Entry, R: Reclaim> {
     _kinds: PhantomData<(E, fn() -> R)>,
 }
 
-// SAFETY: it owns an `E`, which is `Send`.
+// SAFETY: it owns an `E`, which is `Send`; and readers on other threads may still look at that, which is
+// `Sync`.
 unsafe impl<E: Entry, R: Reclaim> Send for Erased<E, R> {}
-// SAFETY: sharing it shares the `E`.
-unsafe impl<E: Entry + Sync, R: Reclaim> Sync for Erased<E, R> {}
+// SAFETY: sharing it shares the `E`, which is `Sync`.
+unsafe impl<E: Entry, R: Reclaim> Sync for Erased<E, R> {}
 
 impl<E: Entry, R: Reclaim> Erased<E, R> {
     /// The entry has left the tree and is the caller's; if not `shared`, no reader looks at it.

@@ -25,10 +25,10 @@ pub(crate) struct Core<E: Entry, R: Reclaim, A: NodeAlloc> {
 
 // SAFETY: the tree owns its entries, which are `Send`; nodes may be freed from any thread.
 unsafe impl<E: Entry, R: Reclaim, A: NodeAlloc> Send for Core<E, R, A> {}
-// SAFETY: a shared tree hands out shared looks at its entries, which needs `Sync`, and lets writers move
-// entries out and in from any thread, which needs `Send` and the writer's lock. Its nodes are read
-// beside a writer as the module `path` explains.
-unsafe impl<E: Entry + Sync, R: Reclaim, A: NodeAlloc> Sync for Core<E, R, A> {}
+// SAFETY: a shared tree hands out shared looks at its entries, which are `Sync`, and lets writers move
+// entries out and in from any thread: they are `Send`, and it takes the writer's lock. Its nodes are
+// read beside a writer as the module `path` explains.
+unsafe impl<E: Entry, R: Reclaim, A: NodeAlloc> Sync for Core<E, R, A> {}
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Core<E, R, A> {
     #[cfg(not(loom))]

@@ -99,8 +99,9 @@ unsafe impl<T: Send + Sync + 'static> Entry for Arc<T> {
     }
 }
 
-// SAFETY: the word is the box's pointer; a duplicate is a box of its own.
-unsafe impl<T: Clone + Send + 'static> Entry for Box<T> {
+// SAFETY: the word is the box's pointer; a duplicate is a box of its own. `T` is `Sync`: a look and an
+// `Erased` of one entry may be on two threads, and its clone is made while readers look.
+unsafe impl<T: Clone + Send + Sync + 'static> Entry for Box<T> {
     type Ref<'g> = &'g T;
     const NEEDS_DROP: bool = true;
 
