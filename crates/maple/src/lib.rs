@@ -102,8 +102,16 @@
 //! - `wide-nodes`: every leaf is wide. For tests only.
 //!
 //! Without features the crate is `no_std` and needs `alloc`.
+//!
+//! Pointers have 64 or 32 bits. Where they have 32, indices do too, and a `u32` is no entry: it leaves no
+//! word for the hole.
 #![no_std]
 #![deny(missing_docs)]
+
+#[cfg(not(any(target_pointer_width = "64", target_pointer_width = "32")))]
+compile_error!("maple needs pointers of 32 or 64 bits");
+#[cfg(all(target_arch = "x86_64", not(target_pointer_width = "64")))]
+compile_error!("maple does not know x32: build for i686 or for x86-64 with pointers of 64 bits");
 
 extern crate alloc as std_alloc;
 #[cfg(any(test, feature = "std", loom))]

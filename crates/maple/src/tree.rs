@@ -155,7 +155,7 @@ pub struct MapleTree<E: Entry, R: Reclaim = Single, A: NodeAlloc = Nodes, L = Tr
 }
 
 // Who takes the lock does not write the root's line.
-const _: () = assert!(core::mem::offset_of!(MapleTree<u32>, lock) >= 64);
+const _: () = assert!(core::mem::offset_of!(MapleTree<bool>, lock) >= 64);
 
 impl<E: Entry, R: Reclaim> MapleTree<E, R> {
     /// An empty tree that carries its own lock. Allocates nothing.

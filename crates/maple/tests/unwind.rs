@@ -70,5 +70,7 @@ fn put_off() {
     }
     drop(writer);
     tree.get_mut().validate().unwrap();
-    assert!(cfg!(miri) || panicked > 10, "{panicked}");
+    // Where words are smaller, more of them are put off together.
+    let enough = if usize::BITS == 64 { 10 } else { 4 };
+    assert!(cfg!(miri) || panicked > enough, "{panicked}");
 }

@@ -39,6 +39,9 @@
 #![cfg_attr(not(test), forbid(unsafe_code))]
 extern crate alloc;
 
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("mm models address spaces of 47 bits and more: it needs pointers of 64 bits");
+
 mod advise;
 mod anon;
 mod brk;

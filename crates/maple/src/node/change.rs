@@ -11,7 +11,7 @@
 
 use super::few;
 use super::inner::{Inner, Item, Splice};
-use super::leaf::{Body, Leaf};
+use super::leaf::{Body, Cell, Leaf};
 use crate::layout::{LEAF_CELLS, NARROW};
 use core::ptr::{self, NonNull};
 
@@ -281,8 +281,7 @@ impl Change {
             } else {
                 shift(room.cast::<u32>(), self.bounds);
             }
-            // As pointers: as numbers they would lose what they may be used for.
-            shift(room.cast::<*mut ()>(), self.words)
+            shift(room.cast::<Cell>(), self.words)
         }
     }
 
@@ -297,7 +296,7 @@ impl Change {
             } else {
                 bring(from.cast::<u32>(), to.cast(), self.bounds);
             }
-            bring(from.cast::<*mut ()>(), to.cast(), self.words)
+            bring(from.cast::<Cell>(), to.cast(), self.words)
         }
     }
 

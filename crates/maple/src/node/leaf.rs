@@ -36,11 +36,17 @@ pub(crate) struct Leaf {
     _rest: u32,
 }
 
+/// A cell of a leaf's room: eight bytes, whatever the size of a word. Words move in whole cells, as bytes
+/// and not as numbers, so that a pointer keeps its provenance.
+pub(super) type Cell = MaybeUninit<u64>;
+
+const _: () = assert!(size_of::<*mut ()>() <= size_of::<Cell>());
+
 /// The contents of a leaf.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Body {
-    room: [MaybeUninit<u64>; LEAF_CELLS],
+    room: [Cell; LEAF_CELLS],
     /// What narrow bounds are relative to.
     pub(super) base: usize,
     /// Which slots are entries.

@@ -4,7 +4,7 @@
 //! whatever form the leaf has. Vectors do that for all slots that a leaf might have at once, so that there is no branch to
 //! mispredict; without, it is done one after the other. Words are read where they are.
 
-use super::leaf::Body;
+use super::leaf::{Body, Cell};
 use super::load::Search;
 use super::simd;
 use core::mem::MaybeUninit;
@@ -26,7 +26,7 @@ pub(crate) struct Unpacked {
     /// The slots of all entries that were to come, and were not cut off.
     all: u32,
     /// The word of the last entry that is to come. Those of the others lie behind it.
-    words: *const *mut (),
+    words: *const Cell,
 }
 
 /// The first index of each slot, and of what comes after the last (0: nothing does).
@@ -60,7 +60,8 @@ impl Unpacked {
         self.all = rest;
         // None: a place that is not looked at.
         self.rest = u64::from(rest) | u64::from(rest.count_ones().wrapping_sub(1)) << 32;
-        self.words = body.cell(0).wrapping_sub(all.count_ones() as usize).wrapping_add(1);
+        self.words =
+            body.cell(0).cast::<Cell>().wrapping_sub(all.count_ones() as usize).wrapping_add(1);
         search.unpack(body, self);
         // SAFETY: inside the array; a leaf has a slot, and no more than lanes.
         unsafe {
@@ -112,7 +113,7 @@ impl Unpacked {
         let slot = (rest as u32).trailing_zeros() as usize;
         // SAFETY: the slot is one of the leaf's; the word lies in it, and is initialised.
         unsafe {
-            let word = self.words.add((rest >> 32) as usize).read();
+            let word = self.words.add((rest >> 32) as usize).cast::<*mut ()>().read();
             (self.start(slot), self.start(slot + 1).wrapping_sub(1), simd::taken_out(word))
         }
     }

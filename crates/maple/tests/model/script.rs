@@ -142,7 +142,13 @@ impl Scale {
     /// Where a cell of the lower half begins.
     fn start(self, cell: u16) -> usize {
         let cell = usize::from(cell);
-        if self.0 < 56 { cell << self.0 } else { ((5 + cell % 5) << (cell / 5)) - 5 }
+        // Where an index has 32 bits, half of the cells fill at most half of them.
+        let (most, steps) = if usize::BITS == 64 { (55, 5) } else { (usize::BITS - 10, 10) };
+        if self.0 < 56 {
+            cell << self.0.min(most)
+        } else {
+            ((steps + cell % steps) << (cell / steps)) - steps
+        }
     }
 
     /// The first index of a cell.
