@@ -30,7 +30,7 @@ mod chain;
 
 use crate::batch::{Batches, Item};
 use crate::period::{Count, Passed};
-use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell, compiler_fence, constant};
+use crate::sync::{AtomicU64, AtomicUsize, Ordering, UnsafeCell, compiler_fence, constant};
 use crate::{Concurrent, Reclaim};
 use chain::Chain;
 use core::fmt;
@@ -61,7 +61,7 @@ pub struct Shared {
 pub struct Slot {
     passed: Passed,
     /// Sections that are open on this CPU. Only it uses this.
-    depth: AtomicU32,
+    depth: AtomicUsize,
     batches: UnsafeCell<Batches>,
 }
 
@@ -93,7 +93,7 @@ impl Slot {
         pub fn new() -> Self {
             Slot {
                 passed: Passed::new(),
-                depth: AtomicU32::new(0),
+                depth: AtomicUsize::new(0),
                 batches: UnsafeCell::new(Batches::new()),
             }
         }
@@ -229,7 +229,10 @@ unsafe impl<D: Domain> Reclaim for Quiescent<D> {
         D::with(|periods| {
             let slot = &periods.slots[D::cpu()];
             // Relaxed: only this CPU writes it. An interrupt between the accesses leaves the count as it found it.
-            slot.depth.store(slot.depth.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            let depth = slot.depth.load(Ordering::Relaxed);
+            // Only forgotten guards come near, in a word of 32 bits: none must end the section of those before.
+            let Some(depth) = depth.checked_add(1) else { too_many() };
+            slot.depth.store(depth, Ordering::Relaxed);
             // The count first: from here on an interrupt cannot send this CPU away.
             compiler_fence();
             if slot.passed.is_away_here() {
@@ -384,6 +387,11 @@ impl<D: Domain> Quiescent<D> {
             own || !periods.shared.orphans.is_empty()
         })
     }
+}
+
+#[cold]
+fn too_many() -> ! {
+    panic!("too many guards were forgotten on this CPU")
 }
 
 /// This CPU is in no section.

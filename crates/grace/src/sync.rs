@@ -1,11 +1,11 @@
 //! The one place that knows whether we run on real atomics or under loom.
 
 #[cfg(all(not(loom), feature = "quiescent"))]
-pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32};
+pub(crate) use core::sync::atomic::{AtomicPtr, AtomicUsize};
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicU64, Ordering};
 #[cfg(all(loom, feature = "quiescent"))]
-pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32};
+pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicUsize};
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
 

@@ -195,6 +195,78 @@ fn a_cpu_that_is_away_holds_nothing_up() {
     });
 }
 
+/// A CPU goes away beside an older guard: what it leaves waits for that guard, whoever looks.
+#[test]
+fn what_is_left_waits_for_older_guards() {
+    for before in 0..3 {
+        let state = State::new(3);
+        // Whatever periods came before.
+        for _ in 0..before {
+            (0..3).for_each(|cpu| assert!(state.on(cpu, Grace::announce)));
+            state.on(2, || retire(state, 1));
+            (0..2).for_each(|_| {
+                (0..3).for_each(|cpu| assert!(state.on(cpu, Grace::announce)));
+            });
+            assert_eq!(state.on(2, || Grace::reclaim(usize::MAX)), 1);
+        }
+        let guard = state.on(1, Grace::pin);
+        state.on(0, || {
+            retire(state, 1);
+            assert!(Grace::away());
+        });
+        for _ in 0..4 {
+            state.on(2, || {
+                assert_eq!(Grace::reclaim(usize::MAX), 0, "freed beside an older guard");
+                assert!(Grace::announce() && Grace::is_pending());
+            });
+        }
+        state.on(1, || {
+            drop(guard);
+            assert!(Grace::announce());
+        });
+        state.on(2, || {
+            assert!(Grace::announce());
+            assert_eq!(Grace::reclaim(usize::MAX), 1);
+        });
+    }
+}
+
+/// The same for a batch that was closed before, and for one that is flushed beside the guard.
+#[test]
+fn what_is_flushed_waits_for_older_guards() {
+    let state = State::new(3);
+    let guard = state.on(1, Grace::pin);
+    state.on(0, || {
+        retire(state, BATCH + 1);
+        for _ in 0..4 {
+            Grace::flush(&Grace::pin());
+            assert!(Grace::announce());
+        }
+        assert_eq!(state.freed(), 0);
+        assert!(Grace::away());
+    });
+    state.on(2, || (0..4).for_each(|_| assert!(Grace::announce())));
+    assert_eq!(state.on(2, || Grace::reclaim(usize::MAX)), 0);
+    state.on(1, || drop(guard));
+    assert!(state.on(1, Grace::away));
+    state.on(2, || (0..2).for_each(|_| assert!(Grace::announce())));
+    assert_eq!(state.on(2, || Grace::reclaim(usize::MAX)), BATCH + 1);
+}
+
+/// A section's count is as wide as a word, and one that is full refuses: it never comes back to none.
+#[test]
+fn no_number_of_forgotten_guards_ends_a_section() {
+    let state = State::new(2);
+    state.on(0, || {
+        core::mem::forget(Grace::pin());
+        // As many as fit.
+        state.slots[0].depth.store(usize::MAX, Relaxed);
+        let more = std::panic::catch_unwind(Grace::pin);
+        assert!(more.is_err() && !Grace::announce() && !Grace::away());
+        assert!(state.slots[0].is_in_section());
+    });
+}
+
 #[test]
 fn what_was_left_is_freed_by_others() {
     let state = State::new(2);
