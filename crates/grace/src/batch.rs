@@ -108,6 +108,17 @@ impl List {
         true
     }
 
+    /// Takes the first block off, as a list of its own.
+    #[cfg(feature = "std")]
+    pub(crate) fn pop(&mut self) -> Option<List> {
+        let (mut first, last) = self.ends?;
+        // SAFETY: this list owns its blocks, and gives the first away.
+        unsafe {
+            self.ends = first.as_mut().next.take().map(|next| (next, last));
+            Some(List::of(first))
+        }
+    }
+
     pub(crate) fn append(&mut self, mut other: List) {
         let Some((first, last)) = other.ends.take() else { return };
         match &mut self.ends {

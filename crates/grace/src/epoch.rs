@@ -13,11 +13,30 @@ mod home;
 use crate::batch::Item;
 use crate::{Concurrent, Reclaim};
 use core::ptr::NonNull;
-use home::{Added, Home, Token};
+use home::{Added, Home, Left, Token};
 use std::thread_local;
 
 thread_local! {
     static HOME: Home = Home::new();
+}
+
+/// Deferred functions that a bag of the collector's holds, at most. A guard, or a flush, runs those of eight
+/// bags: so each batch that is handed over has a bag to itself.
+const BAG: usize = 64;
+
+/// Frees a batch, and collects no other meanwhile.
+///
+/// # Safety
+/// As for [`Left::free`].
+unsafe fn free_quietly(left: Left) {
+    let mut left = Some(left);
+    // SAFETY: the caller's promise.
+    let free = |left: &mut Option<Left>| unsafe { left.take().into_iter().for_each(|l| l.free()) };
+    let done = HOME.try_with(|home| home.freeing(|| free(&mut left)));
+    if done.is_err() {
+        // The thread is ending: it has no home to collect from.
+        free(&mut left);
+    }
 }
 
 /// The thread has ended.
@@ -37,7 +56,10 @@ impl Drop for Home {
 ///
 /// A thread frees what it has retired itself, so that the memory stays with the processor that has it in its cache. So not
 /// quite ten batches may wait for a thread that retires nothing more, until it flushes or ends. Beside a guard that stays long, and
-/// after a flush, whichever thread comes by frees what has come due.
+/// after a flush, any thread that takes a guard frees what has come due: at most eight batches of 62 pieces at once.
+///
+/// A guard that is forgotten holds up every free in the program, for ever, even after its thread has ended:
+/// a reference taken under it may have been sent elsewhere, and is good for as long as the guard.
 ///
 /// ```
 /// use grace::{Epoch, Reclaim};
@@ -74,19 +96,39 @@ impl EpochGuard {
     ///
     /// Several calls, each under a new guard, bring everything that this thread has retired before to its end, provided
     /// that no other thread stays in a section. What other threads have retired may wait for them. May allocate and run deferred
-    /// frees.
+    /// frees, a few hundred at most; none if it is called from one.
     pub fn flush(&self) {
         // A thread that is ending may have no home any more, and then nothing in it.
-        let _ = HOME.try_with(|home| self.hand_over(home));
-        self.0.flush();
+        let nested = HOME.try_with(|home| {
+            self.hand_over(home);
+            home.is_collecting()
+        });
+        if nested == Ok(true) {
+            // Else as many frees would be on one stack as are due.
+            self.seal();
+        } else {
+            self.0.flush();
+        }
     }
 
-    /// Lets anybody free what waits for this thread.
+    /// Lets any thread free what waits for this one, a batch at a time.
     fn hand_over(&self, home: &Home) {
-        let Some(left) = home.leave() else { return };
-        // SAFETY: it was promised of each piece in it, when that was retired, that no guard taken since then reaches it, so none taken
-        // from now on does; and that it may be freed on any thread. Three captured words: kept inline, not boxed.
-        unsafe { self.0.defer_unchecked(move || left.free()) }
+        for (n, left) in home.leave().enumerate() {
+            if n > 0 {
+                self.seal();
+            }
+            // SAFETY: it was promised of each piece in it, when that was retired, that no guard taken since then reaches it, so none taken
+            // from now on does; and that it may be freed on any thread. Three captured words: kept inline, not boxed.
+            unsafe { self.0.defer_unchecked(move || free_quietly(left)) }
+        }
+    }
+
+    /// Has the collector queue what was deferred so far, in a bag that holds nothing deferred later. It
+    /// takes a bag when that is full, or at a flush, which would run frees: so the bag is filled.
+    fn seal(&self) {
+        for _ in 0..BAG {
+            self.0.defer(|| ());
+        }
     }
 
     /// Has a batch of this thread's come due, in time, and frees those that have.
@@ -97,6 +139,7 @@ impl EpochGuard {
         home.collect(|| self.0.flush());
         if home.is_full() {
             self.hand_over(home);
+            self.seal();
         }
     }
 
@@ -111,6 +154,7 @@ impl EpochGuard {
 // SAFETY: the collector runs a deferred function exactly once, and never before it is deferred.
 unsafe impl Reclaim for Epoch {
     type Guard = EpochGuard;
+    const FREES_IN_PIN: bool = true;
 
     fn pin() -> EpochGuard {
         EpochGuard(crossbeam_epoch::pin())

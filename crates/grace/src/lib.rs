@@ -37,8 +37,8 @@
 //!
 //! Taking a guard does not wait. Its cost is the engine's; for `Epoch` one thread-local store and
 //! one fence (about 7 ns), about 1 ns when nested. `Epoch` may also allocate a thread's record on
-//! the thread's first guard, and may run the deferred frees of others when a guard is taken: a
-//! hosted program can bear both. Code that runs in interrupts needs an engine that does neither: `Quiescent`, whose
+//! the thread's first guard, and may run deferred frees of others when a guard is taken, some hundred
+//! at most: a hosted program can bear both. Code that runs in interrupts needs an engine that does neither: `Quiescent`, whose
 //! guards cost two plain stores.
 #![no_std]
 #![deny(missing_docs)]
@@ -75,6 +75,10 @@ use core::ptr::NonNull;
 pub unsafe trait Reclaim: 'static {
     /// What a reader holds while it looks.
     type Guard;
+
+    /// Whether [`pin`](Reclaim::pin) may run frees that are due. Then no single `free` should do much: one
+    /// that frees a large structure retires its parts instead, to be freed one by one.
+    const FREES_IN_PIN: bool = false;
 
     /// Begins a read-side section, which ends when the guard is dropped. Sections nest. Never waits.
     fn pin() -> Self::Guard;

@@ -154,10 +154,35 @@ impl Home {
         self.closed.get() - self.passed.0.load(Ordering::Relaxed) > MOST
     }
 
-    /// All that waits, for the caller to defer; `None` if there is nothing.
-    pub(super) fn leave(&self) -> Option<Left> {
+    /// All that waits, for the caller to defer, each part by itself: a batch, or less.
+    pub(super) fn leave(&self) -> impl Iterator<Item = Left> + use<> {
         let mut batches = self.batches.borrow_mut();
-        (!batches.is_empty()).then(|| Left(batches.leave(|| 0)))
+        let mut all = if batches.is_empty() { List::new() } else { batches.leave(|| 0) };
+        drop(batches);
+        core::iter::from_fn(move || all.pop().map(Left))
+    }
+
+    /// Whether a piece of others, or of this thread, is being freed by this thread.
+    pub(super) fn is_collecting(&self) -> bool {
+        self.collecting.get()
+    }
+
+    /// Has this thread collect nothing while `free` runs, which frees what is due.
+    pub(super) fn freeing(&self, free: impl FnOnce()) {
+        let _end = Freeing { collecting: &self.collecting, before: self.collecting.replace(true) };
+        free();
+    }
+}
+
+/// Ends [`Home::freeing`], also when a piece's end panics.
+struct Freeing<'a> {
+    collecting: &'a Cell<bool>,
+    before: bool,
+}
+
+impl Drop for Freeing<'_> {
+    fn drop(&mut self) {
+        self.collecting.set(self.before);
     }
 }
 
@@ -169,7 +194,7 @@ impl Drop for Collecting<'_> {
     }
 }
 
-/// What a thread has left, to be freed as one, by anybody.
+/// A batch that a thread has left, to be freed by any thread.
 pub(super) struct Left(List);
 
 impl Left {

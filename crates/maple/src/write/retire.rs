@@ -98,8 +98,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
     /// The reference has left the tree.
     pub(crate) unsafe fn subtree(&mut self, link: Link) {
         let Some(tagged) = link.tagged() else { return };
+        let by_parts = R::FREES_IN_PIN && link.level() >= BY_PARTS && !self.is_exclusive();
+        let free = if by_parts { let_go_by_parts::<E, R, A> } else { let_go::<E, A> };
         // SAFETY: the caller's promise.
-        unsafe { self.dispose(tagged, let_go::<E, A>) };
+        unsafe { self.dispose(tagged, free) };
         if link.level() > 0 && !self.is_exclusive() {
             // Much may hang on it: not to wait until many such have come together.
             self.flush();
@@ -131,6 +133,45 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Bin<E, R, A> {
             self.flush();
         }
     }
+}
+
+/// A subtree from this level up is freed by parts, where a reader may have to do it: what hangs on a node
+/// below is some hundred entries.
+const BY_PARTS: usize = 2;
+
+/// As many parts are handed over together.
+const TOGETHER: usize = 4;
+
+/// As [`let_go`] of an inner node, but what hangs on it is retired anew, a few children at a time: so that
+/// no thread frees much at once.
+///
+/// # Safety
+/// As for [`let_go`]; the link's level is [`BY_PARTS`] or above.
+unsafe fn let_go_by_parts<E: Entry, R: Reclaim, A: NodeAlloc>(tagged: NonNull<()>) {
+    let link = Link::from_tagged(tagged);
+    // SAFETY: the caller's reference keeps the node.
+    if !unsafe { link.refs() }.release() {
+        return;
+    }
+    let by_parts = link.level() > BY_PARTS;
+    let free = if by_parts { let_go_by_parts::<E, R, A> } else { let_go::<E, A> };
+    let guard = R::pin();
+    // SAFETY: the node is ours alone.
+    let inner = unsafe { link.as_inner() };
+    // SAFETY: as above.
+    for slot in 0..unsafe { inner.seps() }.len() {
+        if let Some(child) = inner.child(slot).tagged() {
+            // SAFETY: the reference to the child was the node's; no reader is left that it stood for, so none
+            // that comes reaches it by this way.
+            unsafe { R::retire(&guard, child, free) }
+        }
+        if (slot + 1).is_multiple_of(TOGETHER) {
+            R::flush(&guard);
+        }
+    }
+    R::flush(&guard);
+    // SAFETY: nobody looks at the node any more.
+    unsafe { free_node::<A>(link) }
 }
 
 /// Takes away one reference to a subtree, and frees it if that was the last.

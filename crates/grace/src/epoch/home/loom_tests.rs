@@ -66,10 +66,8 @@ fn model(pass: fn(Token)) {
             // SAFETY: all others have ended.
             piece.contents.with(|contents| unsafe { assert_eq!(*contents, freed) });
         }
-        if let Some(left) = home.leave() {
-            // SAFETY: as above.
-            unsafe { left.free() }
-        }
+        // SAFETY: as above.
+        home.leave().for_each(|left| unsafe { left.free() });
     });
 }
 
