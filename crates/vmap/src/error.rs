@@ -2,7 +2,8 @@
 
 use core::fmt;
 use core::panic::Location;
-use machine::{FrameError, PhysAddr, VirtAddr, VirtRange};
+use machine::{Frame, FrameError, PhysAddr, VirtAddr, VirtRange};
+use paging::Cache;
 
 /// Why a call fails. Nothing has changed then (I7).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,6 +19,26 @@ pub enum Error {
     OutOfMemory,
     /// Memory for the area or for page tables could not be had.
     Frames(FrameError),
+    /// The call needs more frames than are free. No frame was taken.
+    FewFrames {
+        /// Frames that the call needs, page tables included.
+        wanted: u64,
+        /// Frames that are free.
+        free: u64,
+    },
+    /// The attributes would let programs use memory of the kernel.
+    UserAccess,
+    /// The attributes would make a page writable and executable at once.
+    WritableCode,
+    /// The attributes would map RAM with another memory type than its other mappings have.
+    MemoryType {
+        /// The first frame that is RAM; `None` where all of the memory is.
+        frame: Option<Frame>,
+        /// The memory type that was asked for.
+        cache: Cache,
+    },
+    /// A range that is to be mapped as a device has RAM in it: this frame is the first.
+    Ram(Frame),
     /// The address lies in no area of this space: it was never mapped, or was unmapped long ago.
     NotMapped(VirtAddr),
     /// The area was unmapped before, and its addresses wait.
@@ -72,6 +93,27 @@ impl fmt::Display for Error {
             }
             Error::OutOfMemory => f.write_str("the heap has no memory to keep account of the area"),
             Error::Frames(error) => error.fmt(f),
+            Error::FewFrames { wanted, free } => write!(
+                f,
+                "out of memory: {wanted} frames are needed and {free} are free, some of which are left to \
+                 others; ask for less, or free memory"
+            ),
+            Error::UserAccess => f.write_str(
+                "the attributes have USER, but areas are the kernel's; map the frames in the program's page tables",
+            ),
+            Error::WritableCode => f.write_str(
+                "the attributes have both WRITE and EXECUTE; map two areas, or write first and then protect",
+            ),
+            Error::MemoryType { frame, cache } => {
+                match frame {
+                    Some(frame) => write!(f, "frame {frame} is RAM")?,
+                    None => f.write_str("the memory is RAM")?,
+                }
+                write!(f, ", which is mapped write-back elsewhere; it cannot be {cache:?} here")
+            }
+            Error::Ram(frame) => {
+                write!(f, "frame {frame} is RAM, not a device; map it with vmap")
+            }
             Error::NotMapped(at) => write!(f, "no area is mapped at {at}"),
             Error::Twice(area) => write!(f, "unmapped a second time: {area}"),
             Error::NotTheStart(area) => write!(f, "not the start of its area: {area}"),

@@ -9,7 +9,8 @@
 //! - [`tick`](Flushes::tick), from each CPU's timer interrupt: if somebody waits, it flushes this CPU, and nobody sends an interrupt.
 //! - [`flush`](Flushes::flush) where a CPU flushes everything for its own need, and
 //!   [`announce`](Flushes::announce) around a flush that it does in its own way: a context switch, for instance.
-//! - [`away`](Flushes::away) before a CPU halts: it flushes, and then nobody waits for it until it is [`back`](Flushes::back).
+//! - [`away`](Flushes::away) before a CPU halts: it flushes, and then nobody waits for it until it is [`back`](Flushes::back). To
+//!   leave is unsafe: a CPU that is away and uses an area may use a stale translation. To come back is safe.
 //! - [`expedite`](Flushes::expedite) makes all CPUs that have not yet, at once, by one broadcast.
 //!
 //! # Why it is right
@@ -84,7 +85,8 @@ pub struct FlushStats {
 ///     flushes.advance(target); // the period begins
 ///     flushes.tick(); // this CPU flushes; the other has not started, and takes no part
 ///     assert!(flushes.advance(target));
-///     flushes.away();
+///     // SAFETY: there are no areas that this CPU could use.
+///     unsafe { flushes.away() };
 /// });
 /// assert_eq!(sim.counts().ipis_sent, 0);
 /// ```
@@ -203,9 +205,29 @@ impl<M: Machine> Flushes<M> {
         self.with(|slot| self.announce_by(slot, flush));
     }
 
-    /// This CPU will use no address of an area until it is [`back`](Flushes::back): it is about to halt, or to stop. Flushes; from then
-    /// on nobody waits for it, nor interrupts it.
-    pub fn away(&self) {
+    /// Takes this CPU out of the grace periods before it halts, stops, or runs something that uses no area. Flushes its TLB; from
+    /// then on no period waits for it and no broadcast interrupts it. Nothing if it is out already.
+    ///
+    /// Before it, [`Vmap::idle`](crate::Vmap::idle) gives up the blocks of this CPU. One flush; no memory.
+    ///
+    /// # Safety
+    /// Until [`back`](Flushes::back) is called on this CPU, this CPU uses no address of an area of a space that shares these
+    /// periods, but for areas that were live when it left and stay live until it is back (a device's registers, for instance):
+    /// - the calling code does not, and neither does code that it has interrupted: in an interrupt handler, this holds only if
+    ///   the interrupted code is known to use none, such as an idle loop;
+    /// - no call of [`Vmap`](crate::Vmap) is under way on this CPU;
+    /// - an interrupt handler that uses an address of another area calls `back` first. The CPU then takes part again, also after the
+    ///   handler has returned.
+    ///
+    /// A CPU that is away keeps translations and may fill its TLB speculatively. Addresses are reused without asking it, so a use
+    /// there would go to memory of others (I4, I5).
+    ///
+    /// ```compile_fail,E0133
+    /// # fn idle_loop(flushes: &vmap::Flushes<sim::Sim>) {
+    /// flushes.away();
+    /// # }
+    /// ```
+    pub unsafe fn away(&self) {
         self.with(|slot| {
             if slot.passed.is_away() {
                 return;
@@ -219,8 +241,11 @@ impl<M: Machine> Flushes<M> {
         });
     }
 
-    /// This CPU takes part again; or for the first time. Flushes if a period has begun since it went. To be called before it uses an
-    /// address of an area, in an interrupt too. A load if it takes part already.
+    /// This CPU takes part in the grace periods again, or for the first time. Flushes if a period has begun since it left. Call it
+    /// before the CPU uses an address of an area, in an interrupt handler too. A load if it takes part already.
+    ///
+    /// It is safe, and may be called too often: a CPU that takes part is waited for, which costs others time. Calls that map areas
+    /// do it themselves, but a CPU may use an area that another CPU has mapped.
     pub fn back(&self) {
         self.with(|slot| {
             if !slot.passed.is_away() {

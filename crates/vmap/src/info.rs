@@ -2,8 +2,8 @@
 //!
 //! # What each promises
 //! *The listing* is of no one moment, as it lets writers go on. It promises: an area that is there from its beginning to its end is
-//! listed once; what is listed was there when it was listed, and all that is said of it was true then, of that one area;
-//! areas come in the order of their addresses. It is in sections of some dozens of areas, so that no grace period waits for it.
+//! listed once; what is listed was there at some moment since its section began, and all that is said of it was true when it was listed,
+//! of that one area; areas come in the order of their addresses. It is in sections of some dozens of areas, so that no grace period waits for it.
 //!
 //! *The numbers* of [`get_vmalloc_info`](crate::Vmap::get_vmalloc_info) are sums over zones: each number of each zone is what it was at
 //! some moment during the call. Beside writers those moments differ.
@@ -130,8 +130,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     }
 
     /// Calls `each` with all areas in the order of their addresses, and with nothing held but a read-side section. An area that is there
-    /// throughout is listed once; what is listed was there when it was, and all that is said of it was true then. Takes no lock and
-    /// slows nobody down; any context that may take its time.
+    /// throughout is listed once; see the text at the head of `info.rs` for the others. `each` may make any call, and may panic.
+    /// Takes no lock and slows nobody down; any context that may take its time.
     #[cfg(feature = "listing")]
     pub fn vmallocinfo(&self, mut each: impl FnMut(&AreaInfo)) {
         for zone in &self.zones {

@@ -16,6 +16,7 @@
 //! | `flushes` | TLB grace periods: [`Flushes`] |
 //! | `vmap` | a space: [`Vmap`] |
 //! | `make`, `back` | how areas are made and claimed; how addresses come back |
+//! | `check` | what a safe call may map, and why that is harmless |
 //! | `zone` | a part of the space, each CPU's or common: a tree of areas, and those that wait |
 //! | `area` | one area, and what may become of it |
 //! | `block`, `block/bits` | 2 MiB of addresses that one CPU takes small runs of |
@@ -96,6 +97,7 @@ extern crate std;
 mod area;
 mod back;
 mod block;
+mod check;
 mod error;
 mod flushes;
 mod info;

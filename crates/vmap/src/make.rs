@@ -60,7 +60,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         align: PageSize,
         fill: impl FnOnce(VirtRange) -> Result<(), Error>,
     ) -> Result<VirtAddr, Error> {
-        debug_assert!(!self.flushes.is_away(), "a CPU that maps areas is back");
+        // The caller is about to use the addresses here.
+        self.flushes.back();
         let mapped = self.mapped_bytes(what.pages)?;
         let bytes = mapped + if guard { PAGE } else { 0 };
         // What is large may begin anywhere, if it must.

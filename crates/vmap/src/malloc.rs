@@ -4,6 +4,7 @@
 //! are.
 
 use crate::area::{List, Made, Ours, State, What};
+use crate::check;
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::vmap::{PAGE, Vmap};
@@ -100,6 +101,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         if request.bytes > self.space.len() {
             return Err(Error::TooLarge(request.bytes));
         }
+        request.attrs.map_or(Ok(()), check::ram)?;
         let pages = request.bytes.div_ceil(PAGE) as usize;
         let large = PageSize::Size2M;
         let huge = request.huge

@@ -1,6 +1,7 @@
 //! `vmap` and `vunmap`, and maps of physical ranges.
 
 use crate::area::{Made, State, What};
+use crate::check;
 use crate::error::Error;
 use crate::vmap::{PAGE, Vmap};
 use core::panic::Location;
@@ -12,6 +13,9 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// Maps frames of the caller so that they follow one another, for as long as he likes. Behind them is a guard page, if the
     /// space has such.
     ///
+    /// Safe, as nothing has a pointer to the fresh address: code that uses it answers for the frames, which must not have been
+    /// freed meanwhile, nor be used by others in a way that conflicts.
+    ///
     /// The frames stay the caller's. As long as they are mapped, and for a moment longer, [`vread`](Vmap::vread) and
     /// [`vwrite`](Vmap::vwrite) may access them: so they are given back with [`release`](machine::FrameSource::release), which
     /// waits for that.
@@ -21,7 +25,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     ///
     /// # Errors
     /// [`Error::ZeroSize`], [`Error::TooLarge`], [`Error::NoSpace`], [`Error::OutOfMemory`], [`Error::Frames`],
-    /// [`Error::Tables`]. Nothing is mapped then.
+    /// [`Error::Tables`]; [`Error::UserAccess`], [`Error::WritableCode`], [`Error::MemoryType`]. Nothing is mapped then; page
+    /// tables at both ends of the addresses may stay, for areas to come.
     #[track_caller]
     pub fn vmap(&self, frames: &[Frame], attrs: Attrs) -> Result<VirtAddr, Error> {
         self.vmap_guarded(frames, attrs, self.options.guard)
@@ -38,8 +43,41 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         attrs: Attrs,
         guard: bool,
     ) -> Result<VirtAddr, Error> {
+        check::frames(self.machine(), frames, attrs)?;
+        self.vmap_checked(frames, attrs, guard, Location::caller())
+    }
+
+    /// As [`vmap_guarded`](Vmap::vmap_guarded), for pages that are writable and executable, and for RAM that is not mapped
+    /// write-back.
+    ///
+    /// # Errors
+    /// As for [`vmap`](Vmap::vmap), without [`Error::WritableCode`] and [`Error::MemoryType`].
+    ///
+    /// # Safety
+    /// As long as the frames are mapped:
+    /// - every other mapping of them has the same memory type, or is not used, not even speculatively; whoever changed the type of
+    ///   the other mappings has called [`vm_unmap_aliases`](Vmap::vm_unmap_aliases) afterwards;
+    /// - what is executable holds code that the kernel may run, after every write to it.
+    #[track_caller]
+    pub unsafe fn vmap_unchecked(
+        &self,
+        frames: &[Frame],
+        attrs: Attrs,
+        guard: bool,
+    ) -> Result<VirtAddr, Error> {
+        check::kernel_only(attrs)?;
+        self.vmap_checked(frames, attrs, guard, Location::caller())
+    }
+
+    fn vmap_checked(
+        &self,
+        frames: &[Frame],
+        attrs: Attrs,
+        guard: bool,
+        caller: &'static Location<'static>,
+    ) -> Result<VirtAddr, Error> {
         let bytes = frames.len() as u64 * PAGE;
-        let what = What::new(Made::Vmap, frames.len(), bytes, Location::caller());
+        let what = What::new(Made::Vmap, frames.len(), bytes, caller);
         self.make(what, guard, PageSize::Size4K, |range| self.map_frames(range, frames, attrs))
     }
 
@@ -50,7 +88,10 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     ///
     /// # Errors
     /// [`Error::NotMapped`], [`Error::Twice`], [`Error::NotTheStart`], [`Error::WrongKind`]: what is mapped there stays as it is.
-    pub fn vunmap(&self, at: VirtAddr) -> Result<(), Error> {
+    ///
+    /// # Safety
+    /// No code uses the addresses any more, on any CPU.
+    pub unsafe fn vunmap(&self, at: VirtAddr) -> Result<(), Error> {
         let area = self.claim(at, |what| what.is(Made::Vmap), State::Unmapping)?;
         let done = self.unmap_claimed(area);
         self.free_doomed();
@@ -61,10 +102,11 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// address of its first byte. The range may begin and end anywhere: all frames that it touches are mapped.
     ///
     /// Cost as for [`vmap`](Vmap::vmap); where small pages were mapped in the place of a large one before, a broadcast flush. Not for
-    /// interrupts.
+    /// interrupts. It looks at the state of each frame that the frame source covers.
     ///
     /// # Errors
-    /// [`Error::NotPhysical`]; as for [`vmap`](Vmap::vmap).
+    /// [`Error::NotPhysical`]; [`Error::Ram`] if the frame source has memory in the range, which would then have two memory
+    /// types; as for [`vmap`](Vmap::vmap). Memory that the frame source does not know, such as that of firmware, is not noticed.
     #[track_caller]
     pub fn ioremap(&self, range: PhysRange, cache: Cache) -> Result<VirtAddr, Error> {
         let attrs = Attrs { cache, ..Attrs::KERNEL_RW };
@@ -80,7 +122,9 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let fits =
             |size: &PageSize| *size <= largest && first.is_aligned(*size) && pages >= size.frames();
         let align = PageSize::ALL.into_iter().rev().find(fits).unwrap_or_default();
-        let pages = usize::try_from(pages).unwrap_or(usize::MAX);
+        let bytes = self.mapped_bytes(usize::try_from(pages).unwrap_or(usize::MAX))?;
+        check::device(self.machine(), first, bytes / PAGE)?;
+        let pages = (bytes / PAGE) as usize;
         let what = What::new(Made::Ioremap, pages, range.len(), Location::caller());
         let what = What { phys: Some(range.start()), ..what };
         let guard = self.options.guard;
@@ -92,7 +136,10 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     ///
     /// # Errors
     /// As for [`vunmap`](Vmap::vunmap).
-    pub fn iounmap(&self, at: VirtAddr) -> Result<(), Error> {
+    ///
+    /// # Safety
+    /// As for [`vunmap`](Vmap::vunmap).
+    pub unsafe fn iounmap(&self, at: VirtAddr) -> Result<(), Error> {
         let page = at.align_down(PageSize::Size4K);
         let area = self.claim(page, |what| what.is(Made::Ioremap), State::Unmapping)?;
         self.unmap_claimed(area)

@@ -2,6 +2,7 @@
 
 use crate::area::{Area, Made, Ours, Record, State, What};
 use crate::block::{self, BYTES, Bits, MOST, PAGES};
+use crate::check;
 use crate::error::{Culprit, Error};
 use crate::mutant::{self, Mutant};
 use crate::vmap::{PAGE, Vmap};
@@ -24,11 +25,12 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     ///
     /// # Errors
     /// [`Error::ZeroSize`], [`Error::TooLarge`], [`Error::NoSpace`], [`Error::OutOfMemory`], [`Error::Frames`],
-    /// [`Error::Tables`]. Nothing is mapped then.
+    /// [`Error::Tables`]; [`Error::UserAccess`], [`Error::WritableCode`], [`Error::MemoryType`]. Nothing is mapped then; a
+    /// block, or page tables at both ends of the addresses, may stay for maps to come.
     #[track_caller]
     pub fn vm_map_ram(&self, frames: &[Frame], attrs: Attrs) -> Result<VirtAddr, Error> {
-        debug_assert!(!self.flushes.is_away(), "a CPU that maps areas is back");
         let bytes = self.mapped_bytes(frames.len())?;
+        check::frames(self.machine(), frames, attrs)?;
         let caller = Location::caller();
         let run = if frames.len() <= MOST { self.take_run(frames.len(), caller)? } else { None };
         let Some((at, leaf)) = run else {
@@ -85,6 +87,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         pages: usize,
         caller: Caller,
     ) -> Result<Option<(VirtAddr, Leaf)>, Error> {
+        // As in `make`. A CPU that went away through `Vmap::idle` has no blocks, so it comes by here.
+        self.flushes.back();
         self.answer_shortage();
         self.say_what_waits();
         // What has come due, and, if too much waits, what has not.
@@ -181,7 +185,10 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// # Errors
     /// [`Error::NotMapped`], [`Error::Twice`], [`Error::NotTheStart`], [`Error::WrongSize`], [`Error::WrongKind`]: what is mapped
     /// there stays as it is.
-    pub fn vm_unmap_ram(&self, at: VirtAddr, pages: usize) -> Result<(), Error> {
+    ///
+    /// # Safety
+    /// As for [`vunmap`](Vmap::vunmap).
+    pub unsafe fn vm_unmap_ram(&self, at: VirtAddr, pages: usize) -> Result<(), Error> {
         self.mapped_bytes(pages)?;
         // Most often it was mapped here, a moment ago.
         let here = self.local.with(|local| {

@@ -2,6 +2,7 @@
 
 use crate::area::List;
 use crate::block::{BYTES, Blocks, Orphans};
+use crate::check;
 use crate::error::Error;
 use crate::flushes::Flushes;
 use crate::zone::Zone;
@@ -92,12 +93,14 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// From the first border of 2 MiB on, half of it is shared out among the CPUs, in pieces of 2 MiB; the rest is common.
     ///
     /// # Errors
-    /// [`Error::BadSpace`], [`Error::OutOfMemory`], [`Error::Frames`], [`Error::Tables`].
+    /// [`Error::BadSpace`], [`Error::OutOfMemory`], [`Error::Frames`], [`Error::Tables`]; and, for [`Options::attrs`],
+    /// [`Error::UserAccess`], [`Error::WritableCode`], [`Error::MemoryType`].
     ///
     /// # Safety
     /// The addresses are this space's: nothing is mapped there, or was since all CPUs have last flushed, and nobody else maps or
     /// prunes there as long as it is used, or as an area is live that it was dropped with. `flushes` are those of the machine of
-    /// `tables`, on which every CPU that uses an address of an area, or calls what maps one, is [back](Flushes::back).
+    /// `tables`, on which every CPU that uses an address of an area is [back](Flushes::back). (A call that maps one brings its
+    /// CPU back.)
     pub unsafe fn try_new(
         tables: Arc<PageTables<M, F, G>>,
         flushes: Arc<Flushes<M>>,
@@ -111,6 +114,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         if tables.space().is_some() || space.is_empty() || !F::is_upper(space.start()) || !aligned {
             return Err(bad);
         }
+        check::ram(options.attrs)?;
         tables.reserve(space)?;
         // Shares begin and end at a border of 2 MiB, so that none has a page table in common with another.
         let border = space.start().align_up(PageSize::Size2M).filter(|at| space.contains(*at));

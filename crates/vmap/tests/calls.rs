@@ -44,14 +44,14 @@ fn vmap_makes_frames_contiguous() {
         assert_eq!(world.vmap().vmalloc_to_page(guard), None);
         assert!(world.sim.translate(guard, Want::default()).is_err());
         assert!(matches!(free(&world, at), Err(Error::WrongKind(_))));
-        assert!(matches!(world.vmap().vunmap(plus(at, PAGE)), Err(Error::NotTheStart(_))));
-        world.vmap().vunmap(at).unwrap();
-        assert!(matches!(world.vmap().vunmap(at), Err(Error::Twice(_))));
+        assert!(matches!(world.vmap().end_vmap(plus(at, PAGE)), Err(Error::NotTheStart(_))));
+        world.vmap().end_vmap(at).unwrap();
+        assert!(matches!(world.vmap().end_vmap(at), Err(Error::Twice(_))));
         assert_eq!(
-            world.vmap().vunmap(virt(SPACE + (50 << 20))),
+            world.vmap().end_vmap(virt(SPACE + (50 << 20))),
             Err(Error::NotMapped(virt(SPACE + (50 << 20))))
         );
-        assert_eq!(world.vmap().vunmap(virt(4096)), Err(Error::NotMapped(virt(4096))));
+        assert_eq!(world.vmap().end_vmap(virt(4096)), Err(Error::NotMapped(virt(4096))));
         assert_eq!(world.vmap().vmap(&[], Attrs::KERNEL_RW), Err(Error::ZeroSize));
         world.release(&frames);
     });
@@ -69,21 +69,21 @@ fn small_maps_come_from_blocks() {
         assert_eq!(vmap.find_vm_area(at).unwrap().made, Made::Block);
         (0..4).for_each(|page| world.store(plus(at, page * PAGE), page));
         for pages in [3, 5] {
-            let wrong = vmap.vm_unmap_ram(at, pages);
+            let wrong = vmap.end_ram(at, pages);
             assert!(matches!(wrong, Err(Error::WrongSize { .. })), "{wrong:?}");
         }
         for (bytes, pages) in [(PAGE, 3), (PAGE, 4), (5, 4)] {
-            let Err(Error::NotTheStart(wrong)) = vmap.vm_unmap_ram(plus(at, bytes), pages) else {
+            let Err(Error::NotTheStart(wrong)) = vmap.end_ram(plus(at, bytes), pages) else {
                 panic!("it does not begin there")
             };
             assert_eq!(wrong.start, at);
             assert_eq!(wrong.by.is_some(), cfg!(debug_assertions));
         }
-        assert!(matches!(vmap.vunmap(at), Err(Error::WrongKind(_))));
-        vmap.vm_unmap_ram(at, 4).unwrap();
-        assert!(matches!(vmap.vm_unmap_ram(at, 4), Err(Error::Twice(_))));
+        assert!(matches!(vmap.end_vmap(at), Err(Error::WrongKind(_))));
+        vmap.end_ram(at, 4).unwrap();
+        assert!(matches!(vmap.end_ram(at, 4), Err(Error::Twice(_))));
         assert_eq!(
-            vmap.vm_unmap_ram(plus(at, 300 * PAGE), 1),
+            vmap.end_ram(plus(at, 300 * PAGE), 1),
             Err(Error::NotMapped(plus(at, 300 * PAGE)))
         );
         // All sizes, until the block has been used up several times.
@@ -91,7 +91,7 @@ fn small_maps_come_from_blocks() {
             let pages = round % 64 + 1;
             let at = vmap.vm_map_ram(&frames[..pages], Attrs::KERNEL_RW).unwrap();
             world.store(at, 1);
-            vmap.vm_unmap_ram(at, pages).unwrap();
+            vmap.end_ram(at, pages).unwrap();
         }
         world.release(&frames);
     });
@@ -159,11 +159,11 @@ fn devices() {
         let mut bytes = [7; 16];
         assert_eq!(read(&world, at, &mut bytes), 0);
         assert_eq!(bytes, [0; 16], "a device is not read");
-        vmap.iounmap(at).unwrap();
+        vmap.end_io(at).unwrap();
         let large = PhysRange::new(PhysAddr::new(1 << 40), 2 << 20).unwrap();
         let at = vmap.ioremap(large, Cache::WriteCombining).unwrap();
         assert!(at.is_aligned(PageSize::Size2M));
-        vmap.iounmap(at).unwrap();
+        vmap.end_io(at).unwrap();
         let beyond = PhysRange::new(PhysAddr::new(1 << 52), 1).unwrap();
         assert!(matches!(vmap.ioremap(beyond, Cache::Uncached), Err(Error::NotPhysical(_))));
     });
@@ -286,8 +286,8 @@ fn the_listing() {
         assert_eq!(info.used, (512 + 70 + 3 + 2) * PAGE);
         let text = list.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
         assert!(text.contains("calls.rs:") && text.contains("(unpurged)"), "{text}");
-        vmap.vm_unmap_ram(ram, 3).unwrap();
-        vmap.vm_unmap_ram(large, 70).unwrap();
+        vmap.end_ram(ram, 3).unwrap();
+        vmap.end_ram(large, 70).unwrap();
         free(&world, heap).unwrap();
         world.release(&frames);
     });

@@ -115,7 +115,7 @@ fn making(
 
 #[test]
 fn maps_of_frames() {
-    let vunmap = |world: &World, at| world.vmap().vunmap(at).unwrap();
+    let vunmap = |world: &World, at| world.vmap().end_vmap(at).unwrap();
     let vmap = |world: &World, frames: &[Frame]| world.vmap().vmap(frames, Attrs::KERNEL_RW);
     // The neighbour has the tables that it takes, but for those of the next 2 MiB.
     assert_eq!(making(5, vmap, vunmap), 0);
@@ -123,7 +123,7 @@ fn maps_of_frames() {
     for pages in [1, 64, 65, 600] {
         let map =
             |world: &World, frames: &[Frame]| world.vmap().vm_map_ram(frames, Attrs::KERNEL_RW);
-        let unmap = |world: &World, at| world.vmap().vm_unmap_ram(at, pages).unwrap();
+        let unmap = |world: &World, at| world.vmap().end_ram(at, pages).unwrap();
         // A block has a table of its own.
         let tables = if pages == 65 { 0 } else { 1 };
         assert_eq!(making(pages, map, unmap), tables, "{pages} pages");
@@ -144,7 +144,7 @@ fn memory() {
 
 #[test]
 fn devices() {
-    let unmap = |world: &World, at| world.vmap().iounmap(at).unwrap();
+    let unmap = |world: &World, at| world.vmap().end_io(at).unwrap();
     let device = |start, len| PhysRange::new(PhysAddr::new(start), len).unwrap();
     let small = device(0xfee0_0123, 0x2000);
     assert_eq!(making(0, |world, _| world.vmap().ioremap(small, Cache::Uncached), unmap), 0);
@@ -211,10 +211,10 @@ fn giving_back() {
     assert_eq!(sweep(|world| world.vmap().vmalloc(200 * PAGE).unwrap(), smaller, free), 0);
     let all = |world: &World, (at, frames): &([VirtAddr; 6], Vec<Frame>)| {
         let vmap = world.vmap();
-        vmap.vunmap(at[0])?;
-        vmap.vm_unmap_ram(at[1], 5)?;
-        vmap.vm_unmap_ram(at[2], 100)?;
-        vmap.iounmap(at[3])?;
+        vmap.end_vmap(at[0])?;
+        vmap.end_ram(at[1], 5)?;
+        vmap.end_ram(at[2], 100)?;
+        vmap.end_io(at[3])?;
         // SAFETY: nobody uses them.
         unsafe {
             vmap.vfree(at[4])?;

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{PAGE, SPACE, mapped, virt};
+use common::{Ends, PAGE, SPACE, mapped, virt};
 use machine::*;
 use paging::{Attrs, Cache, PageTables, Paging, X86_64L4};
 use sim::{Bare, BareGrace};
@@ -140,11 +140,11 @@ fn finish(world: &World) {
     for area in mapped(vmap) {
         let at = area.range.start();
         match area.made {
-            vmap::Made::Vmap => vmap.vunmap(at).unwrap(),
+            vmap::Made::Vmap => vmap.end_vmap(at).unwrap(),
             vmap::Made::Vmalloc => free(world, at).unwrap(),
-            vmap::Made::Ioremap => vmap.iounmap(at).unwrap(),
+            vmap::Made::Ioremap => vmap.end_io(at).unwrap(),
             // A block has one run, at its beginning.
-            _ => vmap.vm_unmap_ram(at, area.pages).unwrap(),
+            _ => vmap.end_ram(at, area.pages).unwrap(),
         }
     }
     vmap.idle();
@@ -214,10 +214,10 @@ fn what_is_given_back() {
     };
     let what = |world: &World, at: [VirtAddr; 7]| {
         let vmap = &world.vmap;
-        vmap.vunmap(at[0])?;
-        vmap.vm_unmap_ram(at[1], 5)?;
-        vmap.vm_unmap_ram(at[3], world.frames.len())?;
-        vmap.iounmap(at[4])?;
+        vmap.end_vmap(at[0])?;
+        vmap.end_ram(at[1], 5)?;
+        vmap.end_ram(at[3], world.frames.len())?;
+        vmap.end_io(at[4])?;
         free(world, at[5])?;
         {
             let _interrupt = world.bare.irqs_off();
@@ -229,7 +229,7 @@ fn what_is_given_back() {
         // A block that is in use is left to whoever wants one.
         vmap.idle();
         vmap.vm_unmap_aliases();
-        vmap.vm_unmap_ram(at[2], 64)
+        vmap.end_ram(at[2], 64)
     };
     let (blocks, errors) = sweep(prepare, what);
     assert!(blocks >= 5, "{blocks} blocks");

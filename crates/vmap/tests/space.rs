@@ -21,13 +21,13 @@ fn a_purge_gives_back_blocks_at_once() {
         let frames = world.frames(64);
         let map = |pages| vmap.vm_map_ram(&frames[..pages], Attrs::KERNEL_RW).unwrap();
         let all: Vec<VirtAddr> = (0..8).map(|_| map(64)).collect();
-        vmap.vm_unmap_ram(all[3], 64).unwrap();
+        vmap.end_ram(all[3], 64).unwrap();
         // Nothing is left of the first block, so what was unmapped waits there from now on.
         let last = map(1);
         for at in all.iter().filter(|at| **at != all[3]) {
-            vmap.vm_unmap_ram(*at, 64).unwrap();
+            vmap.end_ram(*at, 64).unwrap();
         }
-        vmap.vm_unmap_ram(last, 1).unwrap();
+        vmap.end_ram(last, 1).unwrap();
         assert_eq!(vmap.get_vmalloc_info().used, 4 << 20);
         vmap.purge();
         assert_eq!(vmap.get_vmalloc_info().used, 0);
@@ -107,7 +107,7 @@ fn filled_with_pages() {
             let device = PhysRange::new(PhysAddr::new(0xfee0_0000), 1).unwrap();
             assert_eq!(vmap.ioremap(device, Cache::Uncached), no_space);
             assert_eq!((mapped(vmap), world.sim.free_count()), (before, free));
-            all.iter().for_each(|at| vmap.vunmap(*at).unwrap());
+            all.iter().for_each(|at| vmap.end_vmap(*at).unwrap());
         });
     }
     world.on(1, || world.release(&frames));
@@ -146,7 +146,7 @@ fn filled_with_blocks() {
         let all = world.on(round % 2, || fill(|| map(64)));
         assert_eq!(all.len(), 9 * 4);
         let info = world.on(1 - round % 2, || {
-            all.iter().for_each(|at| world.vmap().vm_unmap_ram(*at, 64).unwrap());
+            all.iter().for_each(|at| world.vmap().end_ram(*at, 64).unwrap());
             world.vmap().purge();
             world.vmap().get_vmalloc_info()
         });
@@ -175,12 +175,12 @@ fn the_largest_that_is_free() {
             assert_eq!(area(pages_free + 1), Err(Error::NoSpace(largest + PAGE)));
             let at = area(pages_free).unwrap();
             assert!(vmap.get_vmalloc_info().largest_free <= largest);
-            vmap.vunmap(at).unwrap();
+            vmap.end_vmap(at).unwrap();
             // It waits: what is free now is less, until it is wanted.
             all.push(area(pages).unwrap());
             vmap.purge();
         }
-        all.iter().for_each(|at| vmap.vunmap(*at).unwrap());
+        all.iter().for_each(|at| vmap.end_vmap(*at).unwrap());
         world.release(&frames);
     });
     world.end().unwrap();
@@ -198,7 +198,7 @@ fn what_waits_elsewhere_is_found() {
             world.start();
             let all: Vec<VirtAddr> = (0..512).map(|_| one(1).unwrap()).collect();
             all.iter().for_each(|at| world.store(*at, 1));
-            all.iter().for_each(|at| world.vmap().vunmap(*at).unwrap());
+            all.iter().for_each(|at| world.vmap().end_vmap(*at).unwrap());
             if cpu == 0 {
                 world.stop();
             }
@@ -213,7 +213,7 @@ fn what_waits_elsewhere_is_found() {
         let common = one((10 << 20) / PAGE as usize).unwrap();
         let all: Vec<VirtAddr> = (0..3 * 512).map(|_| one(1).unwrap()).collect();
         assert_eq!(one(1), Err(Error::NoSpace(PAGE)));
-        all.iter().chain([&common]).for_each(|at| vmap.vunmap(*at).unwrap());
+        all.iter().chain([&common]).for_each(|at| vmap.end_vmap(*at).unwrap());
         world.release(&frames);
     });
     assert!(world.sim.counts().ipis_sent - before <= 10, "one broadcast for many");
@@ -229,7 +229,7 @@ fn blocks_make_way() {
         let all = fill(|| vmap.vm_map_ram(&frames, Attrs::KERNEL_RW));
         assert_eq!(all.len(), 16);
         assert_eq!(vmap.vmalloc(1), Err(Error::NoSpace(2 * PAGE)));
-        all.iter().for_each(|at| vmap.vm_unmap_ram(*at, 64).unwrap());
+        all.iter().for_each(|at| vmap.end_ram(*at, 64).unwrap());
         assert_eq!(vmap.get_vmalloc_info().used, 4 << 20);
         let at = vmap.vmalloc(1 << 20).unwrap();
         free(&world, at);

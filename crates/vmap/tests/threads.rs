@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{PAGE, SPACE, virt};
+use common::{Ends, PAGE, SPACE, virt};
 use machine::*;
 use paging::{Attrs, PageTables, Paging, X86_64L4};
 use sim::{Bare, BareGrace as Grace, Program};
@@ -96,8 +96,8 @@ impl World {
             assert_eq!(self.read(at), Some(expected), "page {page}");
         }
         match kind {
-            Kind::Vmap(_) => self.vmap.vunmap(at),
-            Kind::Ram(_) => self.vmap.vm_unmap_ram(at, pages),
+            Kind::Vmap(_) => self.vmap.end_vmap(at),
+            Kind::Ram(_) => self.vmap.end_ram(at, pages),
             // SAFETY: nobody uses it but by `vread`.
             Kind::Memory(mark) if mark & 4 == 0 => unsafe { self.vmap.vfree_atomic(at) },
             // SAFETY: as above.
@@ -119,7 +119,8 @@ impl World {
 
     fn stop(&self) {
         self.vmap.idle();
-        self.vmap.flushes().away();
+        // SAFETY: a CPU uses areas between `start` and `stop` only.
+        unsafe { self.vmap.flushes().away() };
     }
 
     fn own(&self, owner: usize) {

@@ -79,7 +79,8 @@ pub(super) fn idle() -> ! {
             unsafe { &*left }.fetch_sub(1, Ordering::Release);
         }
         Grace::away();
-        flushes().away();
+        // SAFETY: this loop and the interrupt handlers use no area but the APIC's, which stays; a job begins with `back`.
+        unsafe { flushes().away() };
         area::irq_enter();
         // Relaxed: a look; whoever writes it interrupts this CPU afterwards.
         if area::here().job.load(Ordering::Relaxed).is_null() {

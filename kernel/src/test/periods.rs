@@ -138,7 +138,8 @@ fn once(frames: &[Frame], value: u64) -> Result<(), String> {
             "{at}: {value:#x} was written, and {found:#x} is in {frame}: a stale translation"
         ))
     });
-    vmap().vm_unmap_ram(at, frames.len()).map_err(|error| error.to_string())?;
+    // SAFETY: it is used above only.
+    unsafe { vmap().vm_unmap_ram(at, frames.len()) }.map_err(|error| error.to_string())?;
     seen
 }
 

@@ -188,8 +188,10 @@ impl Area {
     ) -> Outcome {
         let looked = self.look(machine, vmap);
         match self.kind {
-            Kind::Ram => vmap.vm_unmap_ram(self.at, self.pages).of("vm_unmap_ram")?,
-            Kind::Vmap => vmap.vunmap(self.at).of("vunmap")?,
+            // SAFETY: this CPU has the area, and uses it no more.
+            Kind::Ram => unsafe { vmap.vm_unmap_ram(self.at, self.pages) }.of("vm_unmap_ram")?,
+            // SAFETY: as above.
+            Kind::Vmap => unsafe { vmap.vunmap(self.at) }.of("vunmap")?,
             Kind::Vmalloc if atomically => {
                 // SAFETY: nobody uses it any more.
                 unsafe { vmap.vfree_atomic(self.at) }.of("vfree_atomic")?

@@ -34,7 +34,11 @@ impl SaysOut for paging::Error {
 
 impl SaysOut for vmap::Error {
     fn says_out(&self) -> bool {
-        matches!(self, vmap::Error::Frames(error) if error.says_out())
+        match self {
+            vmap::Error::Frames(error) => error.says_out(),
+            vmap::Error::FewFrames { .. } => true,
+            _ => false,
+        }
     }
 }
 
@@ -126,7 +130,8 @@ impl<'h, 's, 'g, 'a, M: Machine + Translated, G: Concurrent> Calls<'h, 's, 'g, '
         }
         let vmap = |_| bare.vmap(&many, Attrs::KERNEL_RW);
         judge.judge("vmap of more than there are tables for", vmap, |at| {
-            bare.vunmap(at).of("vunmap")
+            // SAFETY: it was never used.
+            unsafe { bare.vunmap(at) }.of("vunmap")
         })
     }
 
@@ -223,9 +228,12 @@ impl<'h, 's, 'g, 'a, M: Machine + Translated, G: Concurrent> Calls<'h, 's, 'g, '
         // What has worked once has left a table: then more pages need another.
         let more = |number: u64| frames.repeat(1 + 64 * (number % TRIES) as usize);
         let vmap = |number| bare.vmap(&more(number), Attrs::KERNEL_RW);
-        judge.judge("vmap", vmap, |at| bare.vunmap(at).of("vunmap"))?;
+        // SAFETY: it was never used.
+        judge.judge("vmap", vmap, |at| unsafe { bare.vunmap(at) }.of("vunmap"))?;
         let ram = |_| bare.vm_map_ram(frames, Attrs::KERNEL_RW);
-        judge.judge("vm_map_ram", ram, |at| bare.vm_unmap_ram(at, FRAMES).of("vm_unmap_ram"))
+        // SAFETY: it was never used.
+        let unmap = |at| unsafe { bare.vm_unmap_ram(at, FRAMES) }.of("vm_unmap_ram");
+        judge.judge("vm_map_ram", ram, unmap)
     }
 
     /// More memory than the half of it is sure to have, and where there is some already.

@@ -119,8 +119,14 @@ impl<'s, 'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'s, 'g, 'a, M, G> 
             // SAFETY: nobody uses it any more.
             unsafe { used.vfree(memory) }.of("vfree")?;
         }
-        self.area.take().map_or(Ok(()), |at| used.vunmap(at)).of("vunmap")?;
-        self.ram.take().map_or(Ok(()), |at| used.vm_unmap_ram(at, FRAMES)).of("vm_unmap_ram")?;
+        if let Some(area) = self.area.take() {
+            // SAFETY: as above.
+            unsafe { used.vunmap(area) }.of("vunmap")?;
+        }
+        if let Some(ram) = self.ram.take() {
+            // SAFETY: as above.
+            unsafe { used.vm_unmap_ram(ram, FRAMES) }.of("vm_unmap_ram")?;
+        }
         program.tables().unmap(self.program()?, |_| ()).of("to unmap")?.flush();
         ground.tables.unmap(self.kernel()?, |_| ()).of("to unmap")?.flush();
         if let Some(block) = self.block.take() {

@@ -162,9 +162,13 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
         let live = mem::take(&mut *lock(self.ground.machine, &self.live));
         for area in live {
             match area.kind {
-                Kind::Ram => vmap.vm_unmap_ram(area.at, area.frames.len()).of("vm_unmap_ram")?,
-                Kind::Vmap => vmap.vunmap(area.at).of("vunmap")?,
-                // SAFETY: nobody uses it any more.
+                // SAFETY: the readers have stopped.
+                Kind::Ram => {
+                    unsafe { vmap.vm_unmap_ram(area.at, area.frames.len()) }.of("vm_unmap_ram")?
+                }
+                // SAFETY: as above.
+                Kind::Vmap => unsafe { vmap.vunmap(area.at) }.of("vunmap")?,
+                // SAFETY: as above.
                 Kind::Vmalloc => unsafe { vmap.vfree(area.at) }.of("vfree")?,
             }
             lock(self.ground.machine, &self.gone).push(area);

@@ -118,7 +118,8 @@ pub(crate) fn run<M: Machine + Translated>(
                 // SAFETY: the tests need nothing mapped but what they map, and no other tables have the tag.
                 unsafe { tables.activate() };
                 program();
-                flushes.away();
+                // SAFETY: the program has ended.
+                unsafe { flushes.away() };
             }) as Program<'_>
         });
         let programs = programs.collect();

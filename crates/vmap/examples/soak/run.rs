@@ -142,9 +142,9 @@ impl Soak {
         bump(&self.done.unmaps);
         let at = mapped.at;
         let unmapped = match mapped.kind {
-            Kind::Vmap(_) => vmap.vunmap(at),
-            Kind::Ram(_) => vmap.vm_unmap_ram(at, mapped.pages as usize),
-            Kind::Device => vmap.iounmap(at),
+            Kind::Vmap(_) => vmap.end_vmap(at),
+            Kind::Ram(_) => vmap.end_ram(at, mapped.pages as usize),
+            Kind::Device => vmap.end_io(at),
             Kind::Memory(_) => match random.rand_range(0..8) {
                 0 | 1 => {
                     let pages = 1 + random.rand_range(0..2 * mapped.pages);
@@ -265,7 +265,7 @@ pub(crate) fn soak(
         let at = world.vmap().vmap(&pool, Attrs::KERNEL_RW)?;
         let numbers = pool.iter().map(|frame| frame.number()).enumerate();
         numbers.for_each(|(page, number)| world.store(of(at, page as u64), number));
-        world.vmap().vunmap(at)
+        world.vmap().end_vmap(at)
     })?;
     let soak = Soak { world, pool, mail: Default::default(), done: Done::default() };
     let (began, said) = (Instant::now(), AtomicU64::new(0));

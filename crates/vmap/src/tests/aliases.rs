@@ -1,7 +1,7 @@
 //! `vm_unmap_aliases`: when it returns, nobody has a translation of what was unmapped before, whoever ticks, waits or broadcasts
 //! at the same time.
 
-use super::{Mutant, PAGE, World, caught, machine, on, race, right};
+use super::{Ends, Mutant, PAGE, World, caught, machine, on, race, right};
 use crate::Options;
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use machine::{Access, Step, VirtAddr, VirtRange};
@@ -38,8 +38,8 @@ fn aliases(seed: u64, mutant: Option<Mutant>) -> Result<(), Failure> {
                 world.sim.relax();
             }
             match small {
-                true => vmap.vm_unmap_ram(mapped, 4),
-                false => vmap.vunmap(mapped),
+                true => vmap.end_ram(mapped, 4),
+                false => vmap.end_vmap(mapped),
             }
             .unwrap();
             vmap.vm_unmap_aliases();

@@ -1,6 +1,6 @@
 //! What is freed in interrupts that land on who maps and frees, with the zone's lock held or not.
 
-use super::{Mutant, PAGE, World, caught, machine, on, race, right};
+use super::{Ends, Mutant, PAGE, World, caught, machine, on, race, right};
 use crate::{Error, Options};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use machine::Step;
@@ -26,7 +26,7 @@ fn doomed(seed: u64, mutant: Option<Mutant>) -> Result<(), Failure> {
             world.store(run, 2);
             // SAFETY: nobody uses it any more.
             unsafe { vmap.vfree(at) }.unwrap();
-            vmap.vm_unmap_ram(run, 4).unwrap();
+            vmap.end_ram(run, 4).unwrap();
         }
         world.release(frame);
     };

@@ -1,7 +1,7 @@
 //! All calls, on all CPUs, in any order: what one has mapped another unmaps, CPUs go idle and come back, some tick and some do not,
 //! and one never starts. With room enough, and with next to none.
 
-use super::{Mutant, PAGE, World, caught, machine, on, race, right};
+use super::{Ends, Mutant, PAGE, World, caught, machine, on, race, right};
 use crate::{Error, Options};
 use machine::{Access, Frame, Step, VirtAddr};
 use oorandom::Rand32;
@@ -101,8 +101,8 @@ impl Mix<'_> {
         assert_eq!(world.load(last(&mapped)), mapped.mark);
         assert_eq!(world.load(mapped.at), mapped.mark);
         match mapped.frame {
-            Some(_) if mapped.ram => vmap.vm_unmap_ram(mapped.at, mapped.pages as usize).unwrap(),
-            Some(_) => vmap.vunmap(mapped.at).unwrap(),
+            Some(_) if mapped.ram => vmap.end_ram(mapped.at, mapped.pages as usize).unwrap(),
+            Some(_) => vmap.end_vmap(mapped.at).unwrap(),
             // SAFETY: nobody uses it any more.
             None => unsafe { vmap.vfree(mapped.at) }.unwrap(),
         }

@@ -9,7 +9,7 @@ use std::mem::ManuallyDrop;
 use std::string::{String, ToString};
 use std::sync::Arc;
 use std::vec::Vec;
-use world::{PAGE, World};
+use world::{Ends, PAGE, World};
 
 mod aliases;
 mod doomed;

@@ -1,6 +1,6 @@
 //! Readers beside those who map and unmap, and in interrupts that land on them: the listing, one area, the numbers, and bytes.
 
-use super::{Mutant, PAGE, World, caught, machine, on, race, right};
+use super::{Ends, Mutant, PAGE, World, caught, machine, on, race, right};
 use crate::{AreaInfo, Made, Options, State};
 use core::ptr::NonNull;
 use core::sync::atomic::{
@@ -57,7 +57,7 @@ fn mapper(world: &World, shared: &Shared) {
         let at = vmap.vmap(&frames, Attrs::KERNEL_RW).unwrap();
         shared.at.store(at.get(), SeqCst);
         (0..20).for_each(|_| world.sim.step(Access::Shared));
-        vmap.vunmap(at).unwrap();
+        vmap.end_vmap(at).unwrap();
         frames.iter().for_each(|frame| world.release(*frame));
         let others = [world.frame(), world.frame()];
         for other in others.iter().filter(|other| frames.contains(other)) {

@@ -1,6 +1,6 @@
 //! Two CPUs that unmap the same at once: one of them does, and the other is told so.
 
-use super::{Mutant, PAGE, World, caught, machine, on, race, right};
+use super::{Ends, Mutant, PAGE, World, caught, machine, on, race, right};
 use crate::{Error, Options};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use machine::{Access, Frame, Step, VirtAddr};
@@ -45,7 +45,7 @@ fn heap(world: &World, _: &[Frame]) -> Result<VirtAddr, Error> {
 }
 
 fn run(world: &World, at: VirtAddr) -> Result<(), Error> {
-    world.vmap().vm_unmap_ram(at, PAGES)
+    world.vmap().end_ram(at, PAGES)
 }
 
 fn hows() -> [How; 6] {
@@ -58,7 +58,7 @@ fn hows() -> [How; 6] {
         },
         How {
             map: |world, frames| world.vmap().vmap(frames, Attrs::KERNEL_RW),
-            unmap: [|world, at| world.vmap().vunmap(at); 2],
+            unmap: [|world, at| world.vmap().end_vmap(at); 2],
             frames: true,
         },
         heap([free, free]),

@@ -1,6 +1,6 @@
 //! A machine with a space for areas.
 
-use crate::{Flushes, Options, Vmap};
+use crate::{Error, Flushes, Options, Vmap};
 use machine::{Cpus, Frame, FrameSource, PageSize, Place, Translated, VirtAddr, VirtRange};
 use paging::{PageTables, Paging, X86_64L4};
 use sim::{Config, Grace, Report, Sim};
@@ -11,6 +11,24 @@ type Tables = PageTables<Sim, X86_64L4, Grace>;
 
 pub(super) const PAGE: u64 = 4096;
 const SPACE: u64 = 0xffff_c900_0000_0000;
+
+/// Unmapping as the tests do it: they use areas by translations only, which the machine checks.
+pub(super) trait Ends {
+    fn end_vmap(&self, at: VirtAddr) -> Result<(), Error>;
+    fn end_ram(&self, at: VirtAddr, pages: usize) -> Result<(), Error>;
+}
+
+impl Ends for Vmap<Sim, X86_64L4, Grace> {
+    fn end_vmap(&self, at: VirtAddr) -> Result<(), Error> {
+        // SAFETY: no test uses the addresses afterwards but to see that it may not.
+        unsafe { self.vunmap(at) }
+    }
+
+    fn end_ram(&self, at: VirtAddr, pages: usize) -> Result<(), Error> {
+        // SAFETY: as above.
+        unsafe { self.vm_unmap_ram(at, pages) }
+    }
+}
 
 pub(super) struct World {
     pub(super) sim: Sim,
@@ -59,7 +77,8 @@ impl World {
     /// This CPU will use none until it starts again.
     pub(super) fn stop(&self) {
         self.vmap().idle();
-        self.flushes.away();
+        // SAFETY: the programs of the tests use areas between `start` and `stop` only.
+        unsafe { self.flushes.away() };
     }
 
     /// Runs `f` on a CPU that starts and stops.

@@ -18,6 +18,30 @@ pub(crate) fn virt(at: u64) -> VirtAddr {
     VirtAddr::new(at)
 }
 
+/// Unmapping as the tests do it: they use areas by translations only, which the machine checks.
+pub(crate) trait Ends {
+    fn end_vmap(&self, at: VirtAddr) -> Result<(), vmap::Error>;
+    fn end_ram(&self, at: VirtAddr, pages: usize) -> Result<(), vmap::Error>;
+    fn end_io(&self, at: VirtAddr) -> Result<(), vmap::Error>;
+}
+
+impl<M: Machine, G: grace::Concurrent> Ends for vmap::Vmap<M, X86_64L4, G> {
+    fn end_vmap(&self, at: VirtAddr) -> Result<(), vmap::Error> {
+        // SAFETY: no test uses the addresses afterwards but to see that it may not.
+        unsafe { self.vunmap(at) }
+    }
+
+    fn end_ram(&self, at: VirtAddr, pages: usize) -> Result<(), vmap::Error> {
+        // SAFETY: as above.
+        unsafe { self.vm_unmap_ram(at, pages) }
+    }
+
+    fn end_io(&self, at: VirtAddr) -> Result<(), vmap::Error> {
+        // SAFETY: as above.
+        unsafe { self.iounmap(at) }
+    }
+}
+
 /// A machine with a space for areas.
 pub(crate) struct World {
     pub(crate) sim: Sim,
@@ -63,7 +87,8 @@ impl World {
     /// This CPU will use none until it starts again.
     pub(crate) fn stop(&self) {
         self.vmap().idle();
-        self.flushes.away();
+        // SAFETY: the programs of the tests use areas between `start` and `stop` only.
+        unsafe { self.flushes.away() };
     }
 
     /// Runs `f` on a CPU that starts and stops.

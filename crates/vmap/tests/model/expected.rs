@@ -363,7 +363,7 @@ impl Model {
         };
         let expect = |made, at, pages| self.unmapping(world, made, at, pages);
         let (expected, done) = match call {
-            Call::Vunmap => (expect(Made::Vmap, at, 0), vmap.vunmap(at)),
+            Call::Vunmap => (expect(Made::Vmap, at, 0), vmap.end_vmap(at)),
             // SAFETY: it is used by translations only, which the machine checks.
             Call::Vfree => (expect(Made::Vmalloc, at, 0), unsafe { vmap.vfree(at) }),
             Call::VfreeAtomic => {
@@ -372,8 +372,8 @@ impl Model {
                 // SAFETY: as above.
                 (expected, unsafe { vmap.vfree_atomic(at) })
             }
-            Call::Iounmap => (expect(Made::Ioremap, start, 0), vmap.iounmap(at)),
-            Call::Ram(pages) => (expect(Made::Ram, at, pages), vmap.vm_unmap_ram(at, pages)),
+            Call::Iounmap => (expect(Made::Ioremap, start, 0), vmap.end_io(at)),
+            Call::Ram(pages) => (expect(Made::Ram, at, pages), vmap.end_ram(at, pages)),
             Call::Right => unreachable!("it was replaced"),
         };
         if let Err(error) = done {

@@ -68,7 +68,8 @@ impl<M: Machine, G: Concurrent> Areas for NewAreas<M, G> {
 
     fn leave(&self) {
         self.vmap.idle();
-        self.flushes.away();
+        // SAFETY: the experiments use areas between `enter` and `leave` only.
+        unsafe { self.flushes.away() };
     }
 
     fn map(&self, frames: &[Frame]) -> Result<VirtAddr, Error> {
@@ -76,7 +77,8 @@ impl<M: Machine, G: Concurrent> Areas for NewAreas<M, G> {
     }
 
     fn unmap(&self, at: VirtAddr, pages: usize) -> Result<(), Error> {
-        Ok(self.vmap.vm_unmap_ram(at, pages)?)
+        // SAFETY: as in `free`.
+        Ok(unsafe { self.vmap.vm_unmap_ram(at, pages) }?)
     }
 
     fn alloc(&self, pages: usize) -> Result<VirtAddr, Error> {
@@ -94,7 +96,8 @@ impl<M: Machine, G: Concurrent> Areas for NewAreas<M, G> {
     }
 
     fn give_up(&self, at: VirtAddr) -> Result<(), Error> {
-        Ok(self.vmap.vunmap(at)?)
+        // SAFETY: as in `free`.
+        Ok(unsafe { self.vmap.vunmap(at) }?)
     }
 
     fn list(&self) -> usize {

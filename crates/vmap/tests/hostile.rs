@@ -1,0 +1,148 @@
+//! Safe calls in ways that nobody means them: from within closures, with panics, with numbers that no call returned, in interrupts. Calls
+//! go on working, and the machine's checkers see nothing.
+
+mod common;
+
+use common::*;
+use machine::*;
+use paging::Attrs;
+use sim::Config;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use vmap::{Options, Request, State};
+
+fn world(cpus: usize) -> World {
+    let options = Options { bytes_per_interrupt: 100 * PAGE, ..Options::default() };
+    World::new(Config { cpus, frames: 4096, ..Config::default() }, 16, options)
+}
+
+fn free(world: &World, at: VirtAddr) {
+    // SAFETY: nobody uses it.
+    unsafe { world.vmap().vfree(at) }.unwrap();
+}
+
+/// Maps and unmaps by all calls, and lets addresses come back.
+fn works(world: &World) {
+    let (vmap, frames) = (world.vmap(), world.frames(70));
+    for round in 0..40 {
+        let small = vmap.vm_map_ram(&frames[..4], Attrs::KERNEL_RW).unwrap();
+        let large = vmap.vm_map_ram(&frames, Attrs::KERNEL_RW).unwrap();
+        let memory = vmap.vzalloc(9 * PAGE).unwrap();
+        world.store(small, round);
+        assert_eq!((world.load(large), world.load(memory)), (round, 0));
+        vmap.end_ram(small, 4).unwrap();
+        vmap.end_ram(large, 70).unwrap();
+        free(world, memory);
+    }
+    vmap.purge();
+    world.release(&frames);
+}
+
+#[test]
+fn a_listing_that_calls_back_and_panics() {
+    let world = world(2);
+    world.on(0, || {
+        let vmap = world.vmap();
+        let areas: Vec<_> = (0..100).map(|_| vmap.vmalloc(PAGE).unwrap()).collect();
+        let mut listed = 0;
+        vmap.vmallocinfo(|info| {
+            listed += 1;
+            if info.state == State::Live {
+                assert_eq!(vmap.find_vm_area(info.range.start()).as_ref(), Some(info));
+            }
+            if listed % 20 == 0 {
+                works(&world);
+                vmap.vmallocinfo(|_| vmap.poll());
+                vmap.idle();
+                vmap.vm_unmap_aliases();
+                world.flushes.tick();
+            }
+        });
+        assert!(listed >= 100);
+        for panics in [1, 63, 64, 65, 100] {
+            let mut listed = 0;
+            let listing = catch_unwind(AssertUnwindSafe(|| {
+                vmap.vmallocinfo(|_| {
+                    listed += 1;
+                    assert_ne!(listed, panics, "on purpose");
+                });
+            }));
+            assert!(listing.is_err());
+            works(&world);
+        }
+        areas.into_iter().for_each(|at| free(&world, at));
+    });
+    world.end().unwrap();
+}
+
+/// Periods that no call has numbered are begun as others are, and end only when they may.
+#[test]
+fn periods_out_of_the_air() {
+    let world = world(3);
+    (0..2).for_each(|cpu| world.sim.on_cpu(cpu, || world.start()));
+    world.sim.on_cpu(0, || {
+        world.start();
+        let flushes = &world.flushes;
+        for period in [u64::MAX, u64::MAX - 1, 1 << 63, 1000, 0] {
+            let over = period == 0;
+            assert_eq!(flushes.is_over(period), over);
+            for _ in 0..3 {
+                assert_eq!(flushes.advance(period), over);
+                flushes.expedite(period);
+                assert_eq!(flushes.is_over(period), over);
+            }
+            // What was unmapped waits for the other CPU, which has cached it, whatever was asked for.
+            let at = world.vmap().vmalloc(PAGE).unwrap();
+            world.store(at, 7);
+            let other = flushes.clone();
+            world.sim.interrupt(1, move || other.flush());
+            free(&world, at);
+            let target = flushes.target();
+            assert!(!flushes.is_over(target));
+            assert!(flushes.behind(target).contains(CpuId::new(1).unwrap()));
+            assert!(!flushes.behind(u64::MAX).contains(CpuId::new(2).unwrap()), "it is away");
+        }
+        assert!(!flushes.is_over(1000), "{:?} ran ahead", flushes);
+    });
+    world.sim.on_cpu(1, || world.sim.step(Access::Shared));
+    world.on(0, || works(&world));
+    world.sim.on_cpu(1, || world.stop());
+    world.end().unwrap();
+}
+
+/// All that may be called in an interrupt, in interrupts that land between any two steps of the calls on areas.
+#[test]
+fn safe_calls_in_interrupts() {
+    let world = Arc::new(world(2));
+    world.sim.on_cpu(1, || world.start());
+    world.on(0, || {
+        let keep = world.vmap().vmalloc_with(&Request::new(3 * PAGE)).unwrap();
+        for _ in 0..200 {
+            let there = world.clone();
+            let looks = move || {
+                let (flushes, vmap) = (&there.flushes, there.vmap());
+                flushes.back();
+                flushes.tick();
+                flushes.flush();
+                flushes.advance(flushes.target());
+                assert!(!flushes.is_away() && flushes.stats().announced > 0);
+                assert_eq!(vmap.find_vm_area(keep).unwrap().pages, 3);
+                assert!(vmap.get_vmalloc_info().areas > 0 && vmap.vmalloc_to_page(keep).is_some());
+                vmap.vmallocinfo(|info| assert!(vmap.space().covers(&info.range)));
+            };
+            world.sim.interrupt(0, looks);
+            works_a_little(&world);
+        }
+        free(&world, keep);
+    });
+    world.sim.on_cpu(1, || world.stop());
+    let Ok(world) = Arc::try_unwrap(world) else { panic!("an interrupt was not taken") };
+    world.end().unwrap();
+}
+
+fn works_a_little(world: &World) {
+    let at = world.vmap().vmalloc(2 * PAGE).unwrap();
+    world.store(at, 1);
+    free(world, at);
+    world.sim.step(Access::Shared);
+}

@@ -1,0 +1,179 @@
+//! What safe calls refuse to map: what programs could use, writable code, RAM of another memory type, RAM as a device. Each refusal
+//! leaves everything as it was.
+
+mod common;
+
+use common::*;
+use machine::*;
+use paging::{Attrs, Cache, Flags};
+use sim::Config;
+use vmap::{Error, Options, Request};
+
+const RWX: Attrs = Attrs::new(Flags::RWX.union(Flags::GLOBAL));
+
+fn world() -> World {
+    World::new(Config { cpus: 2, frames: 4096, ..Config::default() }, 64, Options::default())
+}
+
+fn uncached(cache: Cache) -> Attrs {
+    Attrs { cache, ..Attrs::KERNEL_RW }
+}
+
+/// Calls that map by attributes: each of them is to refuse what `is_refused` knows.
+fn all_refuse(world: &World, attrs: Attrs, is_refused: impl Fn(Error) -> bool) {
+    let (vmap, frames) = (world.vmap(), world.frames(70));
+    let before = (vmap.get_vmalloc_info(), world.sim.free_count());
+    let request = Request { attrs: Some(attrs), ..Request::new(5 * PAGE) };
+    let made = [
+        vmap.vmap(&frames[..3], attrs),
+        vmap.vmap_guarded(&frames[..3], attrs, false),
+        vmap.vm_map_ram(&frames[..3], attrs),
+        vmap.vm_map_ram(&frames, attrs),
+        vmap.vmalloc_with(&request),
+        vmap.vmalloc_with(&Request { huge: true, bytes: 4 << 20, ..request }),
+    ];
+    for (call, made) in made.into_iter().enumerate() {
+        assert!(made.is_err_and(&is_refused), "call {call} with {attrs:?}: {made:?}");
+    }
+    assert_eq!((vmap.get_vmalloc_info(), world.sim.free_count()), before);
+    let space = VirtRange::new(virt(SPACE + (1 << 30)), 1 << 30).unwrap();
+    let options = Options { attrs, ..Options::default() };
+    // SAFETY: nobody else uses these addresses.
+    let other = unsafe {
+        vmap::Vmap::try_new(vmap.tables().clone(), world.flushes.clone(), space, options)
+    };
+    assert!(other.is_err_and(&is_refused), "a space with {attrs:?}");
+    world.release(&frames);
+}
+
+#[test]
+fn pages_of_programs() {
+    let world = world();
+    world.on(0, || {
+        for attrs in [Attrs::USER_RW, Attrs::USER_RO, Attrs { flags: Flags::all(), ..RWX }] {
+            all_refuse(&world, attrs, |error| error == Error::UserAccess);
+            let frames = world.frames(1);
+            // SAFETY: it is refused.
+            let made = unsafe { world.vmap().vmap_unchecked(&frames, attrs, true) };
+            assert_eq!(made, Err(Error::UserAccess));
+            world.release(&frames);
+        }
+    });
+    world.end().unwrap();
+}
+
+#[test]
+fn writable_code() {
+    let world = world();
+    world.on(0, || {
+        all_refuse(&world, RWX, |error| error == Error::WritableCode);
+        let frames = world.frames(2);
+        let code = Attrs::new(Flags::READ | Flags::EXECUTE | Flags::GLOBAL);
+        let at = world.vmap().vmap(&frames, code).unwrap();
+        world.vmap().end_vmap(at).unwrap();
+        // SAFETY: nobody runs it.
+        let at = unsafe { world.vmap().vmap_unchecked(&frames, RWX, true) }.unwrap();
+        world.store(at, 5);
+        world.vmap().end_vmap(at).unwrap();
+        world.release(&frames);
+    });
+    world.end().unwrap();
+}
+
+#[test]
+fn memory_of_another_type() {
+    let world = world();
+    world.on(0, || {
+        let types = [Cache::WriteThrough, Cache::UncachedMinus, Cache::Uncached]
+            .into_iter()
+            .chain([Cache::WriteCombining, Cache::WriteProtect]);
+        for cache in types {
+            let is_refused =
+                |error| matches!(error, Error::MemoryType { cache: c, .. } if c == cache);
+            all_refuse(&world, uncached(cache), is_refused);
+        }
+        // One frame of RAM among a device's.
+        let ram = world.frames(1)[0];
+        let device = Frame::new(0xfee00).unwrap();
+        let attrs = uncached(Cache::Uncached);
+        let error = Error::MemoryType { frame: Some(ram), cache: Cache::Uncached };
+        assert_eq!(world.vmap().vmap(&[device, device, ram], attrs), Err(error));
+        assert!(error.to_string().contains(&format!("frame {ram} is RAM")), "{error}");
+        let at = world.vmap().vmap(&[device, device], attrs).unwrap();
+        world.vmap().end_vmap(at).unwrap();
+        // SAFETY: nobody uses the frame.
+        let at = unsafe { world.vmap().vmap_unchecked(&[ram], attrs, false) }.unwrap();
+        world.vmap().end_vmap(at).unwrap();
+        world.release(&[ram]);
+    });
+    world.end().unwrap();
+}
+
+#[test]
+fn memory_as_a_device() {
+    let world = world();
+    world.on(0, || {
+        let vmap = world.vmap();
+        let frame = world.frames(1)[0];
+        // The machine's memory, from its first frame to the one behind its last.
+        let is_ram = |frame: &Frame| world.sim.info(*frame).is_some();
+        let first = (0..).map(|number| Frame::new(number).unwrap()).find(is_ram).unwrap();
+        let beyond = (first.number()..).map(|number| Frame::new(number).unwrap());
+        let beyond = beyond.into_iter().find(|frame| !is_ram(frame)).unwrap();
+        let last = Frame::new(beyond.number() - 1).unwrap();
+        let free = (vmap.get_vmalloc_info(), world.sim.free_count());
+        for cache in [Cache::Uncached, Cache::WriteCombining, Cache::WriteBack] {
+            let map = |start, len| vmap.ioremap(PhysRange::new(start, len).unwrap(), cache);
+            assert_eq!(map(frame.start(), PAGE), Err(Error::Ram(frame)));
+            // A byte of it, at each end; and all of it within.
+            assert_eq!(map(last.start().checked_add(PAGE - 1).unwrap(), 2), Err(Error::Ram(last)));
+            assert_eq!(map(last.start(), 8 << 20), Err(Error::Ram(last)));
+            if let Some(before) = first.number().checked_sub(1).and_then(Frame::new) {
+                assert_eq!(map(before.start(), PAGE + 1), Err(Error::Ram(first)));
+            }
+        }
+        assert_eq!((vmap.get_vmalloc_info(), world.sim.free_count()), free);
+        let behind = PhysRange::new(beyond.start(), 3 * PAGE).unwrap();
+        let at = vmap.ioremap(behind, Cache::Uncached).unwrap();
+        vmap.end_io(at).unwrap();
+        world.release(&[frame]);
+    });
+    world.end().unwrap();
+}
+
+/// A CPU that maps an area takes part in the periods, whether it said so or not.
+#[test]
+fn who_maps_takes_part() {
+    let world = world();
+    let frames = world.sim.on_cpu(0, || world.frames(70));
+    type Make<'a> = &'a dyn Fn(&Vmap) -> Result<VirtAddr, Error>;
+    let calls: [Make; 4] = [
+        &|vmap| vmap.vmap(&frames, Attrs::KERNEL_RW),
+        &|vmap| vmap.vm_map_ram(&frames[..2], Attrs::KERNEL_RW),
+        &|vmap| vmap.vm_map_ram(&frames, Attrs::KERNEL_RW),
+        &|vmap| vmap.vmalloc(PAGE),
+    ];
+    for make in calls {
+        world.sim.on_cpu(1, || {
+            let vmap = world.vmap();
+            // SAFETY: the test needs nothing else mapped.
+            unsafe { vmap.tables().activate() };
+            assert!(world.flushes.is_away());
+            let at = make(vmap).unwrap();
+            assert!(!world.flushes.is_away());
+            world.store(at, 1);
+            let area = vmap.find_vm_area(at).unwrap();
+            match area.made {
+                vmap::Made::Vmap => vmap.end_vmap(at),
+                vmap::Made::Block => vmap.end_ram(at, 2),
+                vmap::Made::Ram => vmap.end_ram(at, 70),
+                // SAFETY: nobody uses it any more.
+                _ => unsafe { vmap.vfree(at) },
+            }
+            .unwrap();
+            world.stop();
+        });
+    }
+    world.on(0, || world.release(&frames));
+    world.end().unwrap();
+}
