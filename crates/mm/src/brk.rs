@@ -41,7 +41,12 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     }
 
     fn grow_heap(&mut self, start_brk: usize, old: usize, new: usize) -> Result<(), Error> {
-        let flags = VmFlags::READ
+        let exec = match self.state().read_implies_exec {
+            true => VmFlags::EXEC,
+            false => VmFlags::empty(),
+        };
+        let flags = exec
+            | VmFlags::READ
             | VmFlags::WRITE
             | VmFlags::MAYREAD
             | VmFlags::MAYWRITE

@@ -231,7 +231,12 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// The flags of the new VMA, before its driver has a say.
     fn map_flags(&self, request: &MapRequest<F>) -> Result<VmFlags, Error> {
         let kind = request.flags.kind().ok_or(Error::BadFlags)?;
-        let mut flags = VmFlags::from_prot(request.prot)
+        let mut prot = VmFlags::from_prot(request.prot);
+        let noexec = request.file.as_ref().is_some_and(MappedFile::noexec);
+        if self.state().read_implies_exec && prot.contains(VmFlags::READ) && !noexec {
+            prot |= VmFlags::EXEC;
+        }
+        let mut flags = prot
             | VmFlags::MAYREAD
             | VmFlags::MAYWRITE
             | VmFlags::MAYEXEC

@@ -65,6 +65,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         pkey: Option<u8>,
     ) -> Result<usize, Error> {
         let old = area.vma.flags;
+        let reads = access.contains(VmFlags::READ) && old.contains(VmFlags::MAYEXEC);
+        let access = match self.state().read_implies_exec && reads {
+            true => access | VmFlags::EXEC,
+            false => access,
+        };
         let mut flags = (old - VmFlags::ACCESS) | access;
         if let Some(key) = pkey {
             flags = flags.with_pkey(key);

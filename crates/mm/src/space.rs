@@ -42,6 +42,8 @@ pub(crate) struct State {
     pub(crate) default_flags: VmFlags,
     /// PR_SET_MEMORY_MERGE: new VMAs that qualify are mergeable by content.
     pub(crate) merge_any: bool,
+    /// The personality READ_IMPLIES_EXEC.
+    pub(crate) read_implies_exec: bool,
 }
 
 /// Counts of VMAs, or with negative numbers the change of them by one write.
@@ -109,7 +111,12 @@ pub struct AddressSpace<F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
 impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
     /// An empty address space. Allocates nothing.
     pub fn new(profile: Profile, layout: Layout) -> Self {
-        let state = State { layout, default_flags: VmFlags::empty(), merge_any: false };
+        let state = State {
+            layout,
+            default_flags: VmFlags::empty(),
+            merge_any: false,
+            read_implies_exec: false,
+        };
         Self::with_state(profile, state)
     }
 
@@ -328,6 +335,13 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
     /// Changes where the parts of the program lie (PR_SET_MM); no VMA changes.
     pub fn set_layout(&mut self, layout: Layout) {
         self.state_mut().layout = layout;
+    }
+
+    /// The personality of the thread whose calls come next: does it have READ_IMPLIES_EXEC? Then what it maps or
+    /// protects to be read may be executed too, where that is allowed, and so may its heap. A forked child
+    /// begins as its parent was.
+    pub fn set_read_implies_exec(&mut self, on: bool) {
+        self.state_mut().read_implies_exec = on;
     }
 
     /// Levels, nodes and bytes of the tree. O(nodes).

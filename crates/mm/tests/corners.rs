@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Calls, File, PAGE, anonymous, of_file, space, vmas};
+use common::{Calls, File, HEAP, PAGE, anonymous, of_file, space, vmas};
 use mm::{Advice, AttachRequest, Error, LockAll, MapFlags, RemapRequest, VmFlags};
 
 const AT: usize = 0x1000_0000_0000;
@@ -210,4 +210,25 @@ fn what_a_call_left_when_it_failed_is_taken_over() {
     assert!(calls.area_at(page(4)).unwrap().vma.is_faulted(), "private pages stay known");
     assert_eq!(calls.settle(page(4), page(8), Some(written)), Err(Error::Unmapped));
     assert_eq!(calls.settle(page(4) + 1, page(8), None), Err(Error::Unaligned));
+}
+
+#[test]
+fn a_personality_makes_readable_memory_executable() {
+    let mut space = space();
+    let mut calls = space.get_mut();
+    calls.mmap(anonymous(page(0), 1, 3)).unwrap();
+    calls.set_read_implies_exec(true);
+    calls.mmap(anonymous(page(2), 1, 1)).unwrap();
+    calls.mmap(anonymous(page(4), 1, 2)).unwrap();
+    calls.mprotect(page(0), PAGE, 1, None).unwrap();
+    let flags = |calls: &Calls<'_>| -> Vec<String> {
+        shape(calls).into_iter().map(|(_, _, flags)| flags).collect()
+    };
+    let expected = ["rd,ex,mr,mw,me", "rd,ex,mr,mw,me", "wr,mr,mw,me,ac"];
+    assert_eq!(flags(&calls), expected);
+    calls.brk(HEAP + PAGE);
+    assert_eq!(calls.area_at(HEAP).unwrap().vma.flags.to_string(), "rd,wr,ex,mr,mw,me,ac");
+    calls.set_read_implies_exec(false);
+    calls.mprotect(page(0), PAGE, 1, None).unwrap();
+    assert_eq!(flags(&calls)[0], "rd,mr,mw,me");
 }

@@ -86,6 +86,7 @@ fn header(release: &str, profile: Profile) -> Header {
         .with("page", "4096")
         .with("overcommit", &overcommit)
         .with("thp", thp.as_deref().unwrap_or("absent"))
+        .with("max_map_count", &profile.max_map_count.to_string())
         .with("guards", if profile.guard_flag { "flagged" } else { "unflagged" })
 }
 

@@ -280,7 +280,7 @@ ops! {
     Shmat "shmat" 3, Shmdt "shmdt" 1, RemapFilePages "remap_file_pages" 5, Mseal "mseal" 3,
     Prctl "prctl" 5, Ioctl "ioctl" 3, Close "close" 1, IoSetup "io_setup" 2, IoDestroy "io_destroy" 1,
     ProcessMadvise "process_madvise" 5, SetMempolicyHomeNode "set_mempolicy_home_node" 4,
-    MapShadowStack "map_shadow_stack" 3,
+    MapShadowStack "map_shadow_stack" 3, Personality "personality" 1,
 }
 
 /// The listing of an address space at its end.

@@ -41,6 +41,10 @@ pub fn profile(header: &Header) -> Profile {
     Profile {
         guard_flag: header.get("guards") == Some("flagged"),
         honours_noreserve: header.get("overcommit") != Some("2"),
+        max_map_count: header
+            .get("max_map_count")
+            .and_then(|most| most.parse().ok())
+            .unwrap_or(profile.max_map_count),
         ..profile
     }
 }

@@ -32,7 +32,7 @@ pub(super) enum Kind {
 }
 
 /// The memory calls that are always of interest, by number. prctl and ioctl are, by their arguments.
-pub(super) const MEMORY: [(libc::c_long, Op); 22] = [
+pub(super) const MEMORY: [(libc::c_long, Op); 23] = [
     (libc::SYS_mmap, Op::Mmap),
     (libc::SYS_mprotect, Op::Mprotect),
     (libc::SYS_munmap, Op::Munmap),
@@ -55,6 +55,7 @@ pub(super) const MEMORY: [(libc::c_long, Op); 22] = [
     (libc::SYS_set_mempolicy_home_node, Op::SetMempolicyHomeNode),
     (MAP_SHADOW_STACK, Op::MapShadowStack),
     (libc::SYS_mseal, Op::Mseal),
+    (libc::SYS_personality, Op::Personality),
 ];
 
 /// Not yet in libc for this target.
@@ -70,6 +71,29 @@ pub(super) fn kind(number: i64) -> Option<Kind> {
         libc::SYS_ioctl => Some(Kind::Memory(Op::Ioctl)),
         _ => MEMORY.iter().find(|(n, _)| *n == number).map(|&(_, op)| Kind::Memory(op)),
     }
+}
+
+const PR_SET_MM: usize = 35;
+const PR_SET_MM_START_STACK: usize = 5;
+const PR_SET_MM_START_BRK: usize = 6;
+const PR_SET_MM_BRK: usize = 7;
+const PR_SET_MM_MAP: usize = 14;
+
+/// Is it a prctl that sets all marks of the address space at once, from a structure in memory?
+pub(super) fn sets_whole_map(args: &[usize; 6]) -> bool {
+    args[0] == PR_SET_MM && args[1] == PR_SET_MM_MAP
+}
+
+/// The prctl calls that set the same marks one by one.
+pub(super) fn marks_one_by_one([start_brk, brk, start_stack]: [usize; 3]) -> [[usize; 6]; 3] {
+    [(PR_SET_MM_START_BRK, start_brk), (PR_SET_MM_BRK, brk), (PR_SET_MM_START_STACK, start_stack)]
+        .map(|(mark, value)| [PR_SET_MM, mark, value, 0, 0, 0])
+}
+
+/// The new end of the heap, if it is such a call.
+pub(super) fn brk_set(op: Op, args: &[usize; 6]) -> Option<usize> {
+    let sets = op == Op::Prctl && args[0] == PR_SET_MM && args[1] == PR_SET_MM_BRK;
+    sets.then_some(args[2])
 }
 
 /// Where first touches decide what a call does, as far as its arguments tell: at most two ranges.
@@ -99,6 +123,8 @@ pub(super) fn places(op: Op, args: &[usize; 6], brk: usize) -> [Option<Range<usi
         Op::Shmat | Op::Shmdt | Op::Close => [None, None],
         // Their ranges are in memory; who reads them there looks itself.
         Op::Ioctl | Op::ProcessMadvise => [None, None],
+        // It matters to later calls.
+        Op::Personality => [None, None],
         Op::Munmap
         | Op::Mprotect
         | Op::PkeyMprotect

@@ -1,6 +1,10 @@
 //! A call has returned: what it did, told in the order in which it took effect.
 
-use std::{fs, os::unix::fs::MetadataExt, time::Duration};
+use std::{
+    fs,
+    os::{fd::AsFd, unix::fs::MetadataExt},
+    time::Duration,
+};
 
 use super::{
     calls::{self, Kind, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_ZEROPAGE},
@@ -85,6 +89,7 @@ impl Follower<'_> {
         }
         match flight.load {
             Load::Ranges(ranges) => return self.tell_ranges(call, &ranges, kernel),
+            Load::Memory(words) if op == Op::Prctl => return self.tell_marks(call, words, kernel),
             Load::Memory(words) => {
                 if op == Op::Ioctl && args[1] as u32 == UFFDIO_ZEROPAGE {
                     return self.tell_zeropage(mm, words, result);
@@ -109,6 +114,12 @@ impl Follower<'_> {
         {
             space.brk = result as usize;
         }
+        if let Some(brk) = calls::brk_set(op, &args)
+            && result == 0
+            && let Some(space) = self.spaces.get_mut(&mm)
+        {
+            space.brk = brk;
+        }
         let (op, args) = (call.op, call.args);
         self.recheck_growing(&call);
         self.observer.record(Record::Call(call), kernel);
@@ -124,6 +135,19 @@ impl Follower<'_> {
             _ => {}
         }
         self.release_files();
+    }
+
+    /// PR_SET_MM_MAP is told as the calls that set the same marks one by one.
+    fn tell_marks(&mut self, call: Call, marks: [usize; 3], kernel: Option<Duration>) {
+        if call.result != 0 {
+            return self.observer.record(Record::Call(call), kernel);
+        }
+        if let Some(space) = self.spaces.get_mut(&call.mm) {
+            space.brk = marks[1];
+        }
+        for args in calls::marks_one_by_one(marks) {
+            self.observer.record(Record::Call(Call { args, ..call.clone() }), None);
+        }
     }
 
     /// process_madvise on oneself is madvise on each range, up to where it stopped; its result
@@ -240,11 +264,14 @@ impl Follower<'_> {
             }
             other => other,
         };
+        let sealed = is_shared(flags)
+            && matches!(&identity, Identity::Copy(copy) if sys::is_sealed(copy.as_fd()));
         let known = self.files.find(inode, &identity);
         let file = known.unwrap_or_else(|| {
             self.admit_mapped(call, &area, identity, anonymous, is_shared(flags))
         });
-        if self.files.is_device(file)
+        // Which rights a map of a sealed memfd may ever have is decided when it is made.
+        if (sealed || self.files.is_device(file))
             && let Some(area) = self.covering_with_flags(tid, start)
         {
             self.observer.record(Record::DriverFlags { mm: call.mm, flags: area.flags }, None);

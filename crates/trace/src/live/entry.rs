@@ -142,6 +142,13 @@ impl Follower<'_> {
                 let mask = if args[3] == 0 { Ok([0]) } else { sys::read_words::<1>(tid, args[3]) };
                 Load::Memory([mask.map_or(0, |[word]| word), 0, 0])
             }
+            Op::Prctl if calls::sets_whole_map(args) => {
+                // struct prctl_mm_map: of its words, those that listings and brk depend on.
+                let map = sys::read_words::<7>(tid, args[2]);
+                map.map_or(Load::None, |[_, _, _, _, start_brk, brk, start_stack]| {
+                    Load::Memory([start_brk, brk, start_stack])
+                })
+            }
             Op::Ioctl => {
                 let words = match args[1] as u32 {
                     UFFDIO_REGISTER | UFFDIO_ZEROPAGE => sys::read_words::<3>(tid, args[2]),

@@ -130,6 +130,8 @@ pub fn profile() -> mm::Profile {
     profile.guard_flag = sys::flags_guards();
     let overcommit = fs::read_to_string("/proc/sys/vm/overcommit_memory").unwrap_or_default();
     profile.honours_noreserve = overcommit.trim() != "2";
+    let most = fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+    profile.max_map_count = most.trim().parse().unwrap_or(profile.max_map_count);
     profile
 }
 

@@ -114,15 +114,7 @@ pub(super) fn perform(space: &mut Writer<'_, File, Engine>, call: &Call, context
         Op::Prctl if kernel == 0 => prctl(space, a, b, c),
         Op::Ioctl if kernel == 0 => uffd_ioctl(space, call),
         Op::Close => close(space, a),
-        Op::IoDestroy if kernel == 0 => {
-            let mapped = space.area_at(a).filter(|area| area.start == a);
-            match mapped.filter(|area| {
-                area.vma.file.as_ref().is_some_and(|f| f.kind() == FileKind::Adopted)
-            }) {
-                Some(ring) => outcome(space.munmap(ring.start, ring.end - ring.start)),
-                None => Ours::Unknown,
-            }
-        }
+        Op::IoDestroy if kernel == 0 => io_destroy(space, a),
         _ => {
             let _ = e;
             Ours::Unknown
@@ -311,6 +303,17 @@ fn close(space: &mut Writer<'_, File, Engine>, fd: usize) -> Ours {
     }
 }
 
+/// Unmaps the ring at `ring` in its whole length, whatever part of it was changed or replaced since.
+fn io_destroy(space: &mut Writer<'_, File, Engine>, ring: usize) -> Ours {
+    let size = |area: mm::Area<File>| area.vma.file.as_ref().and_then(File::ring_size);
+    let Some(size) = space.area_at(ring).and_then(size) else { return Ours::Unknown };
+    match space.munmap(ring, size) {
+        // Linux does not ask what became of it.
+        Err(mm::Error::Sealed) => Ours::Unknown,
+        result => outcome(result),
+    }
+}
+
 /// SHM_REMAP over a sealed VMA: as for mmap, but the size is not known; it reached the first sealed one.
 fn replace_sealed(space: &mut Writer<'_, File, Engine>, addr: usize) -> Ours {
     let sealed = space.areas_from(addr).find(|area| area.vma.flags.contains(VmFlags::SEALED));
@@ -332,7 +335,7 @@ pub(super) fn attach(
     const SHM_REMAP: usize = 0o40000;
     const SHM_EXEC: usize = 0o100000;
     let len = vma.end.wrapping_sub(vma.start);
-    segment.set_segment(len);
+    segment.set_whole(len);
     let request = AttachRequest {
         segment,
         len,

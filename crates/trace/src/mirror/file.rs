@@ -7,7 +7,7 @@ use std::{
 
 use mm::{MappedFile, Placement};
 
-use crate::record::{FileDesc, FileKind};
+use crate::record::{FileDesc, FileId, FileKind};
 
 /// Bytes in the huge page that hugetlbfs uses unless told otherwise.
 pub(super) const HUGE_PAGE: usize = 2 << 20;
@@ -21,13 +21,19 @@ struct Inner {
     desc: FileDesc,
     /// The path now: files are renamed and unlinked while mapped.
     path: RwLock<String>,
-    segment: OnceLock<usize>,
+    /// Bytes of a SysV segment or of an aio ring.
+    whole: OnceLock<usize>,
 }
 
 impl File {
     pub(super) fn new(desc: FileDesc) -> Self {
         let path = RwLock::new(desc.path.clone());
-        File(Arc::new(Inner { desc, path, segment: OnceLock::new() }))
+        File(Arc::new(Inner { desc, path, whole: OnceLock::new() }))
+    }
+
+    /// Its number in the trace.
+    pub(super) fn id(&self) -> FileId {
+        self.0.desc.id
     }
 
     pub(super) fn kind(&self) -> FileKind {
@@ -47,11 +53,17 @@ impl File {
         *self.0.path.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = path.to_string();
     }
 
-    /// The bytes of a SysV segment are known when it is first attached, whole.
-    pub(super) fn set_segment(&self, bytes: usize) {
-        if self.is_sysv() {
-            self.0.segment.get_or_init(|| bytes);
+    /// The bytes of a SysV segment or an aio ring are known when it is first mapped, whole.
+    pub(super) fn set_whole(&self, bytes: usize) {
+        if self.0.desc.kind == FileKind::Adopted {
+            self.0.whole.get_or_init(|| bytes);
         }
+    }
+
+    /// The bytes of an aio ring; `None` for anything else.
+    pub(super) fn ring_size(&self) -> Option<usize> {
+        let ring = self.0.desc.kind == FileKind::Adopted && !self.is_sysv();
+        self.0.whole.get().copied().filter(|_| ring)
     }
 
     /// Does any VMA map it? (The mirror's own table holds one reference.)
@@ -101,7 +113,7 @@ impl MappedFile for File {
     }
 
     fn segment_size(&self) -> Option<usize> {
-        self.0.segment.get().copied()
+        self.0.whole.get().copied().filter(|_| self.is_sysv())
     }
 
     fn device(&self) -> (u32, u32) {

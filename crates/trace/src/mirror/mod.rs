@@ -6,12 +6,14 @@
 
 mod calls;
 mod file;
+mod personality;
+mod questions;
 mod settle;
 mod takeover;
 
-use std::{collections::HashMap, fmt::Write as _, ops::Range, sync::Arc, time::Instant};
+use std::{collections::HashMap, fmt::Write as _, sync::Arc, time::Instant};
 
-use mm::{AddressSpace, Layout, Profile, VmFlags, Vma, WholeVma};
+use mm::{AddressSpace, Layout, Profile, VmFlags, WholeVma};
 
 use crate::{
     record::{Call, FileId, InitialVma, Listing, MmId, Op, Record},
@@ -20,6 +22,7 @@ use crate::{
 };
 use calls::{Context, Ours, attach, bottom_up, perform};
 use file::File;
+use personality::Personalities;
 
 /// Reclamation of our trees: each is used by one thread, so nothing waits and files are let go at once.
 type Engine = grace::Single;
@@ -44,6 +47,7 @@ pub struct Mirror {
     spaces: HashMap<MmId, Mirrored>,
     files: HashMap<FileId, File>,
     newest: Option<MmId>,
+    personalities: Personalities,
     summary: Summary,
     /// Reused for every listing.
     text: String,
@@ -88,6 +92,7 @@ impl Mirror {
             spaces: HashMap::new(),
             files: HashMap::new(),
             newest: None,
+            personalities: Personalities::default(),
             summary: Summary::default(),
             text: String::new(),
         }
@@ -126,6 +131,7 @@ impl Mirror {
     fn step(&mut self, record: &Record) -> Result<Option<(MmId, Difference)>, Expected> {
         match record {
             Record::Exec { mm, tid, brk, start_brk, start_stack, mmap_base, exe, .. } => {
+                self.personalities.exec(*tid);
                 let layout = Layout {
                     start_brk: *start_brk,
                     brk: *brk,
@@ -159,8 +165,14 @@ impl Mirror {
                     .ok_or_else(|| format!("a file that a D line introduced, not {file}"))?
                     .rename(path);
             }
-            Record::Fork { mm, child, child_tid, .. } => self.fork(*mm, *child, *child_tid)?,
-            Record::Share { mm, .. } => drop(self.known(*mm)?),
+            Record::Fork { mm, child, tid, child_tid } => {
+                self.personalities.inherit(*tid, *child_tid);
+                self.fork(*mm, *child, *child_tid)?;
+            }
+            Record::Share { mm, tid, child_tid, .. } => {
+                self.personalities.inherit(*tid, *child_tid);
+                self.known(*mm)?;
+            }
             Record::Check { mm, lines, hash } => return self.check(*mm, *lines, *hash),
             Record::Listing(listing) => return self.last_listing(listing),
             Record::Gone { mm } => {
@@ -222,7 +234,7 @@ impl Mirror {
     fn adopt(&mut self, mm: MmId, vma: &InitialVma) -> Result<(), Expected> {
         let file = self.file(vma.file)?;
         if let Some(file) = &file {
-            file.set_segment(vma.end.wrapping_sub(vma.start));
+            file.set_whole(vma.end.wrapping_sub(vma.start));
         }
         let whole = WholeVma {
             start: vma.start,
@@ -274,13 +286,16 @@ impl Mirror {
     }
 
     fn call(&mut self, call: &Call) -> Result<Option<Difference>, Expected> {
+        self.personalities.call(call);
         let file = self.file(call.file)?;
+        let reads_execute = self.personalities.reads_execute(call.tid);
         let mirrored = self.known(call.mm)?;
         let driver_flags = if call.op == Op::Mmap { mirrored.driver_flags.take() } else { None };
         let failed = (-4095..0).contains(&call.result);
         mirrored.figures.counts.call(call.op, failed);
         mirrored.last_call = Some(call.clone());
 
+        mirrored.space.get_mut().set_read_implies_exec(reads_execute);
         let begun = Instant::now();
         let ours = perform(&mut mirrored.space.get_mut(), call, Context { file, driver_flags });
         let took = begun.elapsed();
@@ -400,31 +415,6 @@ impl Mirror {
     /// Adds the kernel's time for the newest call of that kind.
     pub fn kernel_time(&mut self, op: Op, took: std::time::Duration) {
         self.summary.time(op, None, Some(took));
-    }
-
-    /// Private VMAs that overlap `around` or touch it and saw no write fault yet.
-    pub fn untouched(&self, mm: MmId, around: Range<usize>) -> Vec<Range<usize>> {
-        self.ranges(mm, around, |vma| vma.is_private() && !vma.is_faulted())
-    }
-
-    /// VMAs that grow downwards.
-    pub fn growing(&self, mm: MmId) -> Vec<Range<usize>> {
-        self.ranges(mm, 0..usize::MAX, |vma| vma.flags.contains(VmFlags::GROWSDOWN))
-    }
-
-    fn ranges(
-        &self,
-        mm: MmId,
-        around: Range<usize>,
-        wanted: impl Fn(&Vma<File>) -> bool,
-    ) -> Vec<Range<usize>> {
-        let Some(mirrored) = self.spaces.get(&mm) else { return Vec::new() };
-        let guard = mirrored.space.pin();
-        let near = mirrored.space.iter(&guard, around.start.saturating_sub(1));
-        near.take_while(|(range, _)| range.start <= around.end)
-            .filter(|(_, vma)| wanted(vma))
-            .map(|(range, _)| range)
-            .collect()
     }
 
     /// Forgets the files that nothing maps any more, and says which.

@@ -106,6 +106,14 @@ pub(super) fn is_writable(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(flags as i32 & libc::O_ACCMODE != libc::O_RDONLY)
 }
 
+/// Whether an open file is a memfd that is sealed against writes.
+pub(super) fn is_sealed(fd: BorrowedFd<'_>) -> bool {
+    // SAFETY: no memory is passed.
+    let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
+    // A file that knows no seals says so by -1.
+    seals > 0 && seals & (libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE) != 0
+}
+
 /// Sends `signal` to one process; a process that is already gone is no error.
 pub(super) fn kill(pid: Tid, signal: libc::c_int) {
     // SAFETY: no memory is passed. The result says only that nobody is there any more.

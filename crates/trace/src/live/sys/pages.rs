@@ -18,6 +18,7 @@ const PAGE_IS_FILE: u64 = 1 << 2;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_SWAPPED: u64 = 1 << 4;
 const PAGE_IS_PFNZERO: u64 = 1 << 5;
+const PAGE_IS_HUGE: u64 = 1 << 6;
 /// A guard, which looks swapped out but is no page (Linux 6.15).
 const PAGE_IS_GUARD: u64 = 1 << 8;
 
@@ -51,19 +52,33 @@ const PAGEMAP_SCAN: libc::c_ulong = (3 << 30) | ((size_of::<ScanArg>() as u64) <
 /// `_IOWR('f', 17, struct procmap_query)`
 const PROCMAP_QUERY: libc::c_ulong = (3 << 30) | ((size_of::<QueryArg>() as u64) << 16) | 0x6611;
 
-/// Whether `range` holds an anonymous page: present or swapped, of no file, not the zero page, no guard.
-/// One call; the walk ends at the first such page and steps over empty tables as a whole.
+/// Bytes that one entry of a middle table maps.
+const HUGE: usize = 2 << 20;
+
+/// Whether `range` holds an anonymous page: present or swapped, of no file, not the zero page, no guard. The huge
+/// zero page counts as one: unlike the small one, it comes only where an anon_vma is.
+/// One call, two if a huge page fits; the walk ends at the first such page and steps over empty tables as a whole.
 pub(in crate::live) fn scan_anonymous(pagemap: &File, range: Range<usize>) -> io::Result<bool> {
     /// Whether the kernel tells guards from pages; one that does not refuses the question.
     static KNOWS_GUARDS: OnceLock<bool> = OnceLock::new();
     let plain = PAGE_IS_FILE | PAGE_IS_PFNZERO;
     let known =
         *KNOWS_GUARDS.get_or_init(|| scan_without(pagemap, 0..PAGE, plain | PAGE_IS_GUARD).is_ok());
-    scan_without(pagemap, range, if known { plain | PAGE_IS_GUARD } else { plain })
+    let huge = range.start.next_multiple_of(HUGE) < range.end & !(HUGE - 1);
+    let without = if known { plain | PAGE_IS_GUARD } else { plain };
+    if scan_without(pagemap, range.clone(), without)? {
+        return Ok(true);
+    }
+    Ok(huge && scan(pagemap, range, 0, PAGE_IS_PRESENT | PAGE_IS_HUGE | PAGE_IS_PFNZERO)?)
 }
 
 /// Whether `range` holds a page, present or swapped, that is in none of the categories `without`.
 fn scan_without(pagemap: &File, range: Range<usize>, without: u64) -> io::Result<bool> {
+    scan(pagemap, range, without, 0)
+}
+
+/// Whether `range` holds a page, present or swapped, in all of the categories `with` and none of `without`.
+fn scan(pagemap: &File, range: Range<usize>, without: u64, with: u64) -> io::Result<bool> {
     let mut region = Region::default();
     let mut arg = ScanArg {
         size: size_of::<ScanArg>() as u64,
@@ -73,7 +88,7 @@ fn scan_without(pagemap: &File, range: Range<usize>, without: u64) -> io::Result
         vec_len: 1,
         max_pages: 1,
         category_inverted: without,
-        category_mask: without,
+        category_mask: without | with,
         category_anyof_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
         return_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
         ..ScanArg::default()

@@ -1,0 +1,43 @@
+//! What the tracer asks about VMAs, to look in the right places.
+
+use std::ops::Range;
+
+use mm::{VmFlags, Vma};
+
+use super::{Mirror, file::File};
+use crate::record::{FileId, MmId};
+
+impl Mirror {
+    /// Private VMAs that overlap `around` or touch it and saw no write fault yet.
+    pub fn untouched(&self, mm: MmId, around: Range<usize>) -> Vec<Range<usize>> {
+        self.ranges(mm, around, |vma| vma.is_private() && !vma.is_faulted())
+    }
+
+    /// VMAs that grow downwards.
+    pub fn growing(&self, mm: MmId) -> Vec<Range<usize>> {
+        self.ranges(mm, 0..usize::MAX, |vma| vma.flags.contains(VmFlags::GROWSDOWN))
+    }
+
+    fn ranges(
+        &self,
+        mm: MmId,
+        around: Range<usize>,
+        wanted: impl Fn(&Vma<File>) -> bool,
+    ) -> Vec<Range<usize>> {
+        let Some(mirrored) = self.spaces.get(&mm) else { return Vec::new() };
+        let guard = mirrored.space.pin();
+        let near = mirrored.space.iter(&guard, around.start.saturating_sub(1));
+        near.take_while(|(range, _)| range.start <= around.end)
+            .filter(|(_, vma)| wanted(vma))
+            .map(|(range, _)| range)
+            .collect()
+    }
+
+    /// The file behind the VMA at `addr`; 0 if there is none.
+    pub fn file_at(&self, mm: MmId, addr: usize) -> FileId {
+        let Some(mirrored) = self.spaces.get(&mm) else { return 0 };
+        let guard = mirrored.space.pin();
+        let found = mirrored.space.find(&guard, addr).filter(|(range, _)| range.contains(&addr));
+        found.and_then(|(_, vma)| vma.file.as_ref().map(File::id)).unwrap_or(0)
+    }
+}
