@@ -2,6 +2,7 @@
 
 use crate::boot::info::BootInfo;
 use crate::layout::IMAGE;
+use core::fmt;
 use machine::{Frame, FrameRange, PhysAddr, PhysRange};
 
 /// Firmware's, and the page that CPUs start in.
@@ -10,8 +11,11 @@ const LOW: u64 = 1 << 20;
 const RANGES: usize = 16;
 /// Where the first tables end.
 const TOP: u64 = 512 << 30;
-/// The heap has at least so much.
+/// The heap has at least so much, and the frames.
 const LEAST: u64 = 4 << 20;
+const MIB: u64 = 1 << 20;
+/// MiB of memory that a machine needs for an image of this size: it ends below 4 MiB. `samara boot` refuses less.
+pub(crate) const LEAST_MIB: u64 = 12;
 
 unsafe extern "C" {
     static image_start: u8;
@@ -54,6 +58,32 @@ pub(crate) fn parts() -> [Part; 3] {
     ]
 }
 
+/// Why memory cannot be divided.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// No range of it is free.
+    None,
+    /// So many bytes are free in the largest range, and the machine needs so many MiB.
+    TooLittle { free: u64, least: u64 },
+    /// A range of it ends beyond all addresses.
+    Beyond,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::None => f.write_str("the loader tells of no memory beyond the first MiB"),
+            Refused::TooLittle { free, least } => write!(
+                f,
+                "too little memory: {} KiB are free beside the kernel's image; give the machine \
+                 {least} MiB at least (QEMU: -m {least}M)",
+                free >> 10
+            ),
+            Refused::Beyond => f.write_str("memory beyond all addresses"),
+        }
+    }
+}
+
 /// Memory as it is divided.
 pub(crate) struct Memory {
     ranges: [Option<FrameRange>; RANGES],
@@ -63,7 +93,7 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// Divides it.
-    pub(crate) fn divide(info: &BootInfo) -> Result<Memory, &'static str> {
+    pub(crate) fn divide(info: &BootInfo) -> Result<Memory, Refused> {
         let mut ranges = [None; RANGES];
         let image = PhysAddr::new((&raw const image_start).addr() as u64);
         let end = PhysAddr::new((&raw const image_end).addr() as u64);
@@ -77,16 +107,17 @@ impl Memory {
         let total: u64 = ranges.iter().flatten().map(FrameRange::len).sum();
         // Of the largest, the end.
         let largest = ranges.iter_mut().max_by_key(|range| range.map_or(0, |range| range.len()));
-        let largest = largest.ok_or("there is no memory")?;
-        let range = largest.ok_or("there is no memory")?;
+        let largest = largest.ok_or(Refused::None)?;
+        let range = largest.ok_or(Refused::None)?;
         let heap = (total / 4).max(LEAST >> 12).min(range.len() / 2);
         if heap < LEAST >> 12 {
-            return Err("too little memory: give the machine 64 MiB at least");
+            let least = (end.get() + 2 * LEAST).div_ceil(MIB).max(LEAST_MIB);
+            return Err(Refused::TooLittle { free: range.len() << 12, least });
         }
         let rest = range.len() - heap;
-        let cut = range.start().checked_add(rest).ok_or("memory beyond all addresses")?;
+        let cut = range.start().checked_add(rest).ok_or(Refused::Beyond)?;
         *largest = FrameRange::new(range.start(), rest);
-        let heap = FrameRange::new(cut, heap).ok_or("memory beyond all addresses")?;
+        let heap = FrameRange::new(cut, heap).ok_or(Refused::Beyond)?;
         Ok(Memory { ranges, heap })
     }
 

@@ -50,7 +50,7 @@ pub(crate) fn vmap<M: Machine + Translated, G: Concurrent>(
 impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
     fn run(&self, worker: &mut Worker<'_, M>) -> Outcome {
         let mut held = Vec::new();
-        let done = (0..self.ground.rounds * STEPS)
+        let done = (0..self.ground.steps(STEPS))
             .try_for_each(|step| self.step(worker, &mut held, step))
             .and_then(|()| worker.meet());
         // What went wrong is told; what there is, is given back all the same.

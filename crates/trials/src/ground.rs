@@ -48,7 +48,40 @@ pub struct Ground<'a, M: Machine, G: Concurrent> {
     pub rounds: usize,
 }
 
+/// Up to so many CPUs, each does all its steps. Beyond, a step's flush waits for more CPUs, which a
+/// host with few processors runs one after the other: so the work of all CPUs together is bounded.
+const FULL: usize = 8;
+/// Steps that each CPU makes at least, however many CPUs there are.
+const STEPS: usize = 16;
+
+/// The CPUs that take turns at a change that all CPUs look at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turns {
+    cpus: usize,
+    /// Turns of a pass: of all CPUs, if they are few.
+    pub(crate) each: usize,
+}
+
+impl Turns {
+    pub(crate) fn new(cpus: usize) -> Turns {
+        let each = if cpus <= FULL { cpus } else { (FULL * FULL / cpus).max(2) };
+        Turns { cpus, each }
+    }
+
+    /// Whose turn it is. Each pass of many CPUs begins with another, so that all have a turn in the end.
+    pub(crate) fn of(self, turn: usize) -> usize {
+        let (pass, number) = (turn / self.each, turn % self.each);
+        let shift = if self.each == self.cpus { 0 } else { pass };
+        (number * self.cpus / self.each + shift) % self.cpus
+    }
+}
+
 impl<M: Machine, G: Concurrent> Ground<'_, M, G> {
+    /// How often each CPU does something that it does `each` times a round on a few CPUs.
+    pub(crate) fn steps(&self, each: usize) -> usize {
+        self.rounds * steps(each, self.cpus)
+    }
+
     /// Makes a trial, and looks whether the machine is as it was.
     pub(crate) fn whole(&self, trial: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
         // The kernel's tables right below the top stay for good: so they are there before frames are counted.
@@ -178,6 +211,12 @@ pub(crate) fn word(at: VirtAddr, number: usize) -> VirtAddr {
     VirtAddr::new(at.get() + 8 * number as u64)
 }
 
+/// Steps of each of so many CPUs in a round.
+fn steps(each: usize, cpus: usize) -> usize {
+    let cpus = cpus.max(FULL);
+    (each * FULL * FULL / (cpus * cpus)).max(STEPS.min(each))
+}
+
 impl<M: Machine, G: Concurrent> fmt::Debug for Ground<'_, M, G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ground")
@@ -186,5 +225,30 @@ impl<M: Machine, G: Concurrent> fmt::Debug for Ground<'_, M, G> {
             .field("seed", &self.seed)
             .field("rounds", &self.rounds)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_cpus_do_no_more_together_than_eight() {
+        assert_eq!([1, 2, 8].map(|cpus| steps(400, cpus)), [400; 3]);
+        assert_eq!([16, 33, 64].map(|cpus| steps(400, cpus)), [100, 23, STEPS]);
+        assert_eq!(steps(3, 64), 3);
+    }
+
+    #[test]
+    fn every_cpu_has_a_turn() {
+        for cpus in 1..=64 {
+            let turns = Turns::new(cpus);
+            assert!(turns.each * cpus <= FULL * FULL * 2, "{cpus} CPUs: {} turns", turns.each);
+            let mut had = [false; 64];
+            (0..turns.each * cpus).for_each(|turn| had[turns.of(turn)] = true);
+            assert!(had[..cpus].iter().all(|had| *had), "{cpus} CPUs: {had:?}");
+        }
+        let few: Vec<usize> = (0..4).map(|turn| Turns::new(2).of(turn)).collect();
+        assert_eq!(few, [0, 1, 0, 1]);
     }
 }

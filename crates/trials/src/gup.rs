@@ -86,7 +86,7 @@ fn at(number: usize) -> VirtAddr {
 
 impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
     fn run(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
-        for step in 0..self.ground.rounds * STEPS {
+        for step in 0..self.ground.steps(STEPS) {
             if step.is_multiple_of(QUIET) {
                 (self.ground.quiet)();
             }

@@ -75,7 +75,7 @@ impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
     fn run(&self, worker: &mut Worker<'_, M>) -> Outcome {
         let (machine, quick) = (self.ground.machine, self.ground.tables.paging().quick());
         let (mut held, mut taken): (Vec<Page>, u64) = Default::default();
-        for step in 0..self.ground.rounds * STEPS {
+        for step in 0..self.ground.steps(STEPS) {
             if step.is_multiple_of(QUIET) {
                 (self.ground.quiet)();
             }

@@ -54,7 +54,7 @@ pub(crate) fn tables<M: Machine + Translated, G: Concurrent>(
         ground.at_once(|worker| {
             let mut hand = Hand::new(ground, worker.cpu, own, shared)?;
             let mut large = Large::new(ground, page_at(hand.own, 8 << 20)?)?;
-            for step in 0..ground.rounds * STEPS {
+            for step in 0..ground.steps(STEPS) {
                 if step.is_multiple_of(QUIET) {
                     (ground.quiet)();
                 }

@@ -51,7 +51,7 @@ pub(crate) fn tree<M: Machine + Translated, G: Concurrent>(
         let stage = Stage { ground, tree, right };
         let result = ground.on_first(|| stage.begin()).and_then(|()| {
             ground.at_once(|worker| {
-                (0..ground.rounds * STEPS).try_for_each(|step| {
+                (0..ground.steps(STEPS)).try_for_each(|step| {
                     if step.is_multiple_of(QUIET) {
                         (ground.quiet)();
                     }

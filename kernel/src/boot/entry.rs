@@ -28,16 +28,25 @@ pvh_start:
     cli
     cld                             # the protocol leaves it open
     mov %ebx, boot_info
+    # Is there memory as far as the image goes? A loader leaves out what finds no place, and says nothing.
+    mov $image_end - 4, %edi
+    mov (%edi), %eax
+    mov $0x5a17a2a5, %edx
+    mov %edx, (%edi)
+    cmp %edx, (%edi)
+    mov %eax, (%edi)
+    mov $boot_no_memory, %esi
+    jne 2f
     # Pages of 1 GiB are what the first tables are made of.
     mov $0x80000001, %eax
     cpuid
+    mov $boot_complaint, %esi
     test $(1 << 26), %edx
     jz 2f
     mov $boot_long, %ebp
     jmp to_long
     # What cannot be told otherwise yet: to the serial port, and the exit code of a failure.
-2:  mov $boot_complaint, %esi
-    mov $0x3f8, %dx
+2:  mov $0x3f8, %dx
 3:  lodsb
     test %al, %al
     jz 4f
@@ -130,6 +139,8 @@ boot_info:
     .long 0
 boot_complaint:
     .asciz "samara: this CPU has no pages of 1 GiB: start QEMU with -cpu max\r\n"
+boot_no_memory:
+    .asciz "samara: too little memory for the kernel's image: give the machine {least} MiB at least\r\n"
 
     .balign 4096
 boot_p4:
@@ -166,5 +177,6 @@ ap_high:
 boot_stack_end:
     .text
     "#,
+    least = const crate::memory::LEAST_MIB,
     options(att_syntax)
 );

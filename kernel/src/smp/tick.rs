@@ -57,5 +57,6 @@ pub(crate) fn tick() {
     }
     space::tables().paging().quick().tick();
     TICK.read().iter().for_each(|tick| tick());
+    crate::test::tell();
     area::here().ticking.set(false);
 }

@@ -13,6 +13,7 @@
 
 mod faults;
 mod periods;
+mod progress;
 mod sections;
 mod shootdowns;
 mod shortage;
@@ -26,6 +27,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use machine::Cpus;
 use trials::{Ground, Program};
+
+pub(crate) use progress::tell;
 
 /// A trial of this kernel, which runs on the first CPU and takes others as it needs them.
 type Trial = (&'static str, fn() -> Result<(), String>);
@@ -72,6 +75,7 @@ pub(crate) fn test(names: &[&str], seed: u64, rounds: usize) -> bool {
     for name in names {
         let own = OWN.iter().find(|(of, _)| of == name);
         let begun = clock::now();
+        progress::begin(name);
         let result = match own {
             Some((_, trial)) => trial(),
             None => match of_all.iter().find(|trial| trial.name == *name) {
@@ -79,6 +83,7 @@ pub(crate) fn test(names: &[&str], seed: u64, rounds: usize) -> bool {
                 None => Err(String::from("there is no such trial")),
             },
         };
+        progress::end();
         let took = (clock::now() - begun) / 1_000_000;
         match result {
             Ok(()) => println!("trial {name:<12} ok      {took:>6} ms"),

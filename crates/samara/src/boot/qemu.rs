@@ -192,12 +192,14 @@ mod tests {
 
     #[test]
     fn what_no_machine_or_kernel_takes_is_an_error() {
-        let wrong: [&[&str]; 10] = [
+        let wrong: [&[&str]; 12] = [
             &["--timeout", "-1"],
             &["--timeout", "never"],
             &["--cpus", "0"],
             &["--memory", "1"],
             &["--memory", "0G"],
+            &["--memory", "2M"],
+            &["--memory", "11M"],
             &["--memory", "1G,slots=2"],
             &["test", "two words"],
             &["test", "seed=1"],

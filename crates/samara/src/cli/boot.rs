@@ -28,13 +28,17 @@ Exit code: 0 if all is well, 1 if a trial failed, 2 if the kernel could not be b
 /// that is ten times as slow may take its time, and what hangs does not stay for ever.
 const LIMIT: &str = "14400";
 
+/// MiB for the kernel's image, its heap and frames. With less it says so itself, if there is room for it to
+/// start at all (`LEAST_MIB` in `kernel/src/memory.rs`); `./check boot` boots with as much.
+const LEAST_MIB: u64 = 12;
+
 #[derive(Args, Debug)]
 pub(crate) struct Boot {
     /// Virtual CPUs
     #[arg(long, global = true, value_name = "N", default_value_t = 2, value_parser = value_parser!(u8).range(1..=64))]
     pub(crate) cpus: u8,
 
-    /// Memory of the machine: 512M, 2G
+    /// Memory of the machine: 512M, 2G; 12M at least
     #[arg(long, global = true, value_name = "SIZE", default_value = "1G", value_parser = memory)]
     pub(crate) memory: String,
 
@@ -142,10 +146,12 @@ fn limit(text: &str) -> Result<Limit, String> {
 
 /// What QEMU's `-m` takes, with its unit.
 fn memory(text: &str) -> Result<String, String> {
+    let unit = if text.ends_with('G') { 1024 } else { 1 };
     let number = text.strip_suffix(['M', 'G']).and_then(|number| number.parse::<u32>().ok());
-    match number {
-        Some(1..) => Ok(text.into()),
-        _ => Err("a number of megabytes or gigabytes is wanted, as 512M or 2G".into()),
+    match number.map(|number| u64::from(number) * unit) {
+        Some(LEAST_MIB..) => Ok(text.into()),
+        Some(_) => Err(format!("the kernel needs {LEAST_MIB}M at least")),
+        None => Err("a number of megabytes or gigabytes is wanted, as 512M or 2G".into()),
     }
 }
 

@@ -4,7 +4,7 @@
 //! unmapped is flushed: after that no CPU may have a translation of any of it.
 
 use crate::crew::{Outcome, Told, Worker, seen};
-use crate::ground::{Ground, page};
+use crate::ground::{Ground, Turns, page};
 use crate::sight::{give, is, is_absent, poke, take};
 use crate::space::{self, Areas};
 use alloc::format;
@@ -54,7 +54,7 @@ pub(super) fn areas<M: Machine + Translated, G: Concurrent>(
     let vmap = space::make(ground, 1, 16, options)?;
     let (live, gone) = Default::default();
     let stage = Stage { ground, vmap: &vmap, live, gone };
-    let turns = ground.rounds * WAYS * ground.cpus;
+    let turns = ground.rounds * WAYS * Turns::new(ground.cpus).each;
     let result = ground.at_once(|worker| {
         let done = (0..turns).try_for_each(|turn| stage.turn(worker, turn));
         vmap.idle();
@@ -76,8 +76,10 @@ fn mark(turn: usize, number: usize) -> u64 {
 impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
     fn turn(&self, worker: &mut Worker<'_, M>, turn: usize) -> Outcome {
         let (machine, cpus) = (self.ground.machine, self.ground.cpus);
-        let (maker, freer) = (turn % cpus, (turn + 1) % cpus);
-        let way = turn / cpus % WAYS;
+        let turns = Turns::new(cpus);
+        let maker = turns.of(turn);
+        let freer = (maker + 1) % cpus;
+        let way = turn / turns.each % WAYS;
         if worker.cpu == maker {
             (0..AREAS).try_for_each(|_| self.make(worker, turn))?;
         }

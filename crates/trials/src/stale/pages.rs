@@ -1,7 +1,7 @@
 //! Pages that one CPU changes, and that all look at before and after.
 
 use crate::crew::{Outcome, Told, Worker, seen};
-use crate::ground::{Ground, Tables, page, pages, word};
+use crate::ground::{Ground, Tables, Turns, page, pages, word};
 use crate::program::Program;
 use crate::sight::{frame_is, give, is, is_absent, is_read_only, load, poke, store, take};
 use alloc::format;
@@ -131,14 +131,15 @@ impl<'a, M: Machine + Translated, G: Concurrent> Stage<'a, M, G> {
 
     /// Each CPU changes the pages, again and again, and all look.
     fn turns(&self, worker: &mut Worker<'_, M>, rounds: usize) -> Outcome {
-        (0..rounds * 2 * self.cpus).try_for_each(|turn| self.turn(worker, turn))
+        (0..rounds * 2 * Turns::new(self.cpus).each).try_for_each(|turn| self.turn(worker, turn))
     }
 
     fn turn(&self, worker: &Worker<'_, M>, turn: usize) -> Outcome {
-        let changer = turn % self.cpus;
+        let turns = Turns::new(self.cpus);
+        let changer = turns.of(turn);
         let here = worker.cpu == changer;
         // Whether others fault in between, which may drop more than the flush did.
-        let quickly = turn / self.cpus % 2 == 1;
+        let quickly = turn / turns.each % 2 == 1;
         let rights = self.attrs.flags & Flags::RIGHTS;
 
         // Each has the translations, and may write by them.
