@@ -38,9 +38,9 @@ Examples:
   samara trace --json a.json -- java Main     the counts, for a script
   samara trace --record a.vmtrace -- git log  a recording, for samara replay
 
-Exit code: the program's own, 128 + the signal if one killed it; 3 if our listing and the
-kernel's differed; 125 if the program could not be followed or a result not be written, 126 if it could not be run, 127 if
-it was not found.
+Exit code: the program's own, 128 + the signal if one killed it; 122 if our listing and the
+kernel's differed; 125 if the program could not be followed to its end, or the report or another
+result not be written; 126 if it could not be run; 127 if it was not found.
 ")]
     Trace(Trace),
     /// Run recordings again, without privilege or the kernel that made them
@@ -52,7 +52,8 @@ Examples:
   samara replay --json a.vmtrace | jq .calls  the counts, for a script
   samara replay --repeat 20 a.vmtrace         measure our operations
 
-Exit code: 0 if all agrees, 3 if something differs, 2 if a file cannot be read or is malformed.
+Exit code: 0 if all agrees, 3 if something differs, 2 if a file cannot be read or is malformed, or
+a result cannot be written.
 ")]
     Replay(Replay),
     /// Measure Samara beside what it replaces, in one run
@@ -82,6 +83,11 @@ pub(crate) struct Trace {
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) every: NonZeroU32,
 
+    /// Exit with 122 also for differences that cannot be told from mismatches, and with 125 if any
+    /// process was not followed
+    #[arg(long)]
+    pub(crate) strict: bool,
+
     /// Write a recording to FILE, in the vmtrace format
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
@@ -105,6 +111,10 @@ pub(crate) struct Replay {
     /// Print the counts to standard output, as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// Exit with 3 also for differences that cannot be told from mismatches
+    #[arg(long)]
+    pub(crate) strict: bool,
 
     /// Then run each recording N times without comparisons, to measure our operations
     #[arg(long, value_name = "N")]

@@ -1,5 +1,8 @@
 //! The `samara` command.
 
+// A macro that panics when standard error is full would end the program that is followed.
+#![deny(clippy::print_stderr, clippy::print_stdout, clippy::dbg_macro)]
+
 mod bench;
 mod boot;
 mod cli;
@@ -9,11 +12,16 @@ mod trace_command;
 use std::{fmt::Display, process::ExitCode};
 
 use clap::Parser;
-
-/// A comparison failed.
-const DIFFERS: u8 = 3;
+use nix::sys::signal::{SigHandler, Signal, signal};
+use trace::report::messages;
 
 fn main() -> ExitCode {
+    // A file that may not grow any further gives an error, as a pipe without a reader does.
+    // SAFETY: it installs no handler, and no other thread runs yet.
+    let ignored = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) };
+    if let Err(error) = ignored {
+        complain(format_args!("a limit on the size of files may end this: {error}"));
+    }
     match cli::Arguments::parse().command {
         cli::Command::Trace(options) => trace_command::run(&options),
         cli::Command::Replay(options) => replay::run(&options),
@@ -24,5 +32,5 @@ fn main() -> ExitCode {
 
 /// Tells of an error on standard error: what happened, and what to do about it.
 fn complain(what: impl Display) {
-    eprintln!("samara: {what}");
+    messages::tell(what);
 }

@@ -13,13 +13,15 @@ use trace::{
     mirror::Mirror,
     record::Record,
     replay::{profile, replay},
-    report::{Style, Summary, json, mismatch, picture, tables},
+    report::{Style, Summary, json, messages, mismatch, picture, tables},
     text::{Error, Parser},
 };
 
-use crate::{DIFFERS, cli, complain};
+use crate::{cli, complain};
 
-/// A file cannot be read or is malformed.
+/// A comparison failed.
+const DIFFERS: u8 = 3;
+/// A file cannot be read or is malformed, or a result cannot be written.
 const MALFORMED: u8 = 2;
 
 pub(crate) fn run(options: &cli::Replay) -> ExitCode {
@@ -31,7 +33,7 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
         match one(path, options, &mut speed) {
             Ok(summary) => {
                 if let Some(first) = &summary.first_mismatch {
-                    eprint!("{}", mismatch::render(first, style));
+                    messages::show(&mismatch::render(first, style));
                 }
                 for notice in &summary.notices {
                     complain(format_args!("{}: {notice}", path.display()));
@@ -63,21 +65,25 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
             return MALFORMED.into();
         }
     } else if errors.len() < options.files.len() {
-        eprint!("{}", tables::render(&all, style));
+        messages::show(&tables::render(&all, style));
         if options.repeat.is_some() {
-            eprintln!(
-                "measured {} calls without comparisons: {:.0} operations a second, {:.0} with all that a mirror does",
+            messages::show(&format!(
+                "measured {} calls without comparisons: {:.0} operations a second, {:.0} with all that a mirror \
+                 does\n",
                 speed.calls,
                 speed.operations_per_second(),
                 speed.mirrored_per_second(),
-            );
+            ));
         }
         if let Some(largest) = &all.largest {
-            eprint!("\n{}", picture::render(largest, style));
+            messages::show(&format!("\n{}", picture::render(largest, style)));
         }
     }
     match (errors.is_empty(), all.total.mismatches) {
         (false, _) => MALFORMED.into(),
+        (true, 0) if options.strict && all.total.cannot_tell > 0 => DIFFERS.into(),
+        // The report went nowhere; with --json it was written elsewhere.
+        (true, 0) if !options.json && messages::failure().is_some() => MALFORMED.into(),
         (true, 0) => ExitCode::SUCCESS,
         (true, _) => DIFFERS.into(),
     }

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, BufWriter, ErrorKind, Write},
+    io::{BufWriter, ErrorKind, Write},
     path::Path,
     process::ExitCode,
 };
@@ -10,13 +10,15 @@ use std::{
 use mm::Profile;
 use trace::{
     live::{self, Exit},
-    report::{Style, Summary, json, mismatch, picture, tables},
+    report::{Style, Summary, json, messages, mismatch, picture, tables},
     session::Session,
     text::Header,
 };
 
-use crate::{DIFFERS, cli, complain};
+use crate::{cli, complain};
 
+/// Our listing, an address or a result differed from the kernel's. Programs hardly use this code.
+const DIFFERS: u8 = 122;
 /// The program could not be followed, or what was asked for could not be written.
 const FAILED: u8 = 125;
 /// The program was found and could not be run.
@@ -54,6 +56,7 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
         Session::new(&what, profile, recording.map(|out| (out, &header))).map_err(unwritten)?;
     let follow = live::Options { every: options.every.get().into(), forward_signals: true };
     let exit = live::run(follow, &options.command, &mut session).map_err(start_failure)?;
+    let unfollowed = session.unfollowed().map(str::to_owned);
     let summary = session.finish().map_err(unwritten)?;
 
     report(&summary);
@@ -61,12 +64,35 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
         writeln!(file, "{}", json::object(&summary))
             .map_err(|error| (FAILED, format!("cannot write {}: {error}", path.display())))?;
     }
-    Ok(match exit {
-        _ if summary.total.mismatches > 0 => DIFFERS,
+    judge(&summary, unfollowed, options.strict).map_or_else(|| Ok(code_of(exit)), Err)
+}
+
+/// Why the exit code is not the program's, if it is not.
+fn judge(summary: &Summary, unfollowed: Option<String>, strict: bool) -> Option<Failure> {
+    let total = &summary.total;
+    if total.mismatches > 0 {
+        return Some((DIFFERS, "we and the kernel differed: see the mismatch above".into()));
+    }
+    if strict && total.cannot_tell > 0 {
+        return Some((DIFFERS, "some differences cannot be told from mismatches".into()));
+    }
+    if let Some(why) = unfollowed {
+        return Some((FAILED, format!("the program was not followed to its end: {why}")));
+    }
+    if strict && summary.unfollowed > 0 {
+        return Some((FAILED, "some processes were not followed to their end".into()));
+    }
+    // Standard error cannot tell it: the exit code does.
+    let unwritten = messages::failure()?;
+    Some((FAILED, format!("the report could not be written to standard error: {unwritten}")))
+}
+
+fn code_of(exit: Exit) -> u8 {
+    match exit {
         // What wait(2) tells of an exit code is its low eight bits.
         Exit::Code(code) => (code & 0xff) as u8,
         Exit::Signal(signal) => 128u8.saturating_add(u8::try_from(signal).unwrap_or(u8::MAX)),
-    })
+    }
 }
 
 fn create(path: &Path) -> Result<File, Failure> {
@@ -108,10 +134,12 @@ fn report(summary: &Summary) {
         text.push('\n');
     }
     text += &tables::render(summary, style);
+    for notice in summary.notices.iter().filter(|notice| notice.times > 1) {
+        text += &format!("samara: {notice}\n");
+    }
     if let Some(largest) = &summary.largest {
         text.push('\n');
         text += &picture::render(largest, style);
     }
-    // A reader that went away is no reason to lose the program's exit code.
-    let _ = io::stderr().lock().write_all(text.as_bytes());
+    messages::show(&text);
 }

@@ -144,3 +144,140 @@ fn an_interrupt_leaves_nobody_behind() {
     assert_eq!(status.code(), Some(130), "128 + SIGINT, which killed the program");
     assert!(!process.exists(), "the program is still there");
 }
+
+/// Runs `samara trace` with these streams; what a shell makes of them.
+fn shell(script: &str) -> Output {
+    Command::new("bash")
+        .args(["-c", &script.replace("samara", env!("CARGO_BIN_EXE_samara"))])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_report_that_cannot_be_written_ends_no_program() {
+    let done = temporary("done");
+    let path = done.display();
+    let script = format!("sleep 0.1; ls / > /dev/null; echo $$ > {path}; exit 4");
+    let program = format!("bash -c '{script}'");
+    for stderr in ["2>/dev/full", "2> >(exec 0<&-)"] {
+        let out = shell(&format!("samara trace -- {program} {stderr}"));
+        assert_eq!(out.status.code(), Some(125), "{stderr}");
+        assert!(done.exists(), "{stderr}: the program did not come to its end");
+        fs::remove_file(&done).unwrap();
+    }
+    // A child that samara was started with is not waited for: it waits for samara.
+    let out = shell(&format!("samara trace -- {program} 2> >(head -c 1 > /dev/null)"));
+    assert_eq!(out.status.code(), Some(4));
+    // A stream that is closed is closed for the program as well, and no report is missed.
+    let out = shell("samara trace -- sh -c 'echo x >&2 || exit 9' 2>&-");
+    assert_eq!(out.status.code(), Some(9));
+}
+
+#[test]
+fn notices_into_a_full_device_end_no_program() {
+    // ptrace of its own gives a notice in the middle of the run.
+    let source = "int main(){return ptrace(0,0,0,0)==-1&&fork()>=0?6:7;}";
+    let program = compile("traceme", source, &["-w"]);
+    let out = shell(&format!("samara trace -- {} 2>/dev/full", program.display()));
+    assert_eq!(out.status.code(), Some(125));
+    let out = shell(&format!("samara trace -- {} 2>&1 | grep -c 'uses ptrace'", program.display()));
+    assert_eq!(out.stdout, b"1\n");
+}
+
+/// A small C program.
+fn compile(name: &str, source: &str, flags: &[&str]) -> PathBuf {
+    let program = temporary(name);
+    let file = program.with_extension("c");
+    fs::write(&file, source).unwrap();
+    let done = Command::new("cc").args(flags).arg("-o").arg(&program).arg(&file).status();
+    assert!(done.unwrap().success());
+    program
+}
+
+#[test]
+fn a_recording_that_grows_too_large_ends_no_program() {
+    let recording = temporary("large.vmtrace");
+    let path = recording.display();
+    let script = format!("ulimit -f 8; samara trace --record {path} -- sh -c 'ls /; echo end'");
+    let out = shell(&script);
+    assert_eq!(out.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&out.stdout).ends_with("end\n"));
+    let err = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(err.contains("large.vmtrace is incomplete: File too large"), "{err}");
+}
+
+#[test]
+fn the_program_finds_signals_as_samara_was_given_them() {
+    let shown = "grep SigIgn /proc/self/status";
+    for before in [":", "trap '' PIPE", "trap '' PIPE XFSZ USR2"] {
+        let native = shell(&format!("{before}; {shown}")).stdout;
+        let traced = shell(&format!("{before}; samara trace -- {shown}"));
+        assert_eq!(traced.stdout, native, "{before}");
+    }
+}
+
+#[test]
+fn an_exit_code_of_three_is_the_programs() {
+    let out = samara(&["--strict", "--", "sh", "-c", "exit 3"]);
+    assert_eq!(out.status.code(), Some(3));
+    let help = Command::new(env!("CARGO_BIN_EXE_samara")).args(["help", "trace"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md"));
+    for code in ["122", "125", "126", "127", "--strict"] {
+        assert!(help.contains(code) && readme.as_ref().unwrap().contains(code), "{code}");
+    }
+}
+
+#[test]
+fn a_program_that_cannot_be_followed_is_told_by_the_exit_code() {
+    let flags = ["-m32", "-nostdlib", "-static", "-fno-pic", "-no-pie", "-fno-stack-protector"];
+    let source = "void _start(void){__asm__ volatile(\"int $0x80\"::\"a\"(1),\"b\"(5));}";
+    let program = temporary("i386");
+    let file = program.with_extension("c");
+    fs::write(&file, source).unwrap();
+    let built = Command::new("cc").args(flags).arg("-o").arg(&program).arg(&file).status().unwrap();
+    let runs = || Command::new(&program).status().is_ok_and(|status| status.code() == Some(5));
+    if !built.success() || !runs() {
+        eprintln!("skipped: no 32-bit programs here");
+        return;
+    }
+    let path = program.to_str().unwrap();
+    let says = |out: &Output| {
+        let err = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(
+            err.contains("samara: the program was not followed to its end: a program is"),
+            "{err}"
+        );
+    };
+    // At once, and later.
+    for command in [&["--", path][..], &["--", "sh", "-c", &format!("exec {path}")]] {
+        let out = samara(command);
+        assert_eq!(out.status.code(), Some(125), "{command:?}");
+        says(&out);
+    }
+    // A child is counted; the program's exit code stays, unless all must be followed.
+    let script = format!("{path}; exit 7");
+    let json = temporary("child.json");
+    let out = samara(&["--json", json.to_str().unwrap(), "--", "sh", "-c", &script]);
+    assert_eq!((out.status.code(), object(&json)["unfollowed"].as_u64()), (Some(7), Some(1)));
+    assert_eq!(samara(&["--strict", "--", "sh", "-c", &script]).status.code(), Some(125));
+}
+
+#[test]
+fn a_proc_of_other_processes_is_refused() {
+    let out = shell("unshare --pid --fork samara trace -- sh -c 'echo ran'");
+    let err = String::from_utf8_lossy(&out.stderr).into_owned();
+    if err.contains("Operation not permitted") {
+        eprintln!("skipped: no PID namespaces here");
+        return;
+    }
+    assert_eq!((out.status.code(), out.stdout.as_slice()), (Some(125), &b""[..]), "{err}");
+    assert!(err.contains("--mount-proc"), "{err}");
+    // The program's own namespaces are no hindrance.
+    let out = samara(&["--strict", "--", "unshare", "--pid", "--fork", "sh", "-c", "ls /; exit 5"]);
+    assert_eq!(out.status.code(), Some(5));
+    let out =
+        shell("unshare --pid --fork --mount-proc samara trace --strict -- sh -c 'ls /; exit 5'");
+    assert_eq!(out.status.code(), Some(5), "{}", String::from_utf8_lossy(&out.stderr));
+}

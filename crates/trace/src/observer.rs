@@ -58,7 +58,14 @@ pub trait Observer {
     /// the tracer lets go of its copies of their descriptors.
     fn released(&mut self) -> Vec<crate::record::FileId>;
 
+    /// A process is not followed, or no further: its calls are not told. It runs on. `first` says
+    /// that it is the program's first process.
+    fn unfollowed(&mut self, why: &str, first: bool) {
+        let _ = first;
+        self.notice(why);
+    }
+
     /// A facility that is missing, a kernel whose rules were not checked, a program that cannot be
-    /// followed: shown to the user once.
+    /// followed: shown to the user once. It comes as often as there is a reason.
     fn notice(&mut self, text: &str);
 }

@@ -129,11 +129,68 @@ pub enum Record {
     },
     /// `Z`: the last listing of an address space, in full.
     Listing(Listing),
+    /// `U`: the order of what the address space did is not known for sure from here on, so a
+    /// difference may come from the record as well as from a rule.
+    Doubt {
+        /// Address space.
+        mm: MmId,
+        /// What happened.
+        cause: Doubt,
+    },
     /// `Q`: the address space is gone.
     Gone {
         /// Address space.
         mm: MmId,
     },
+}
+
+/// Why a record may differ from what the kernel did.
+///
+/// ```
+/// use trace::record::Doubt;
+/// assert_eq!(Doubt::ALL.map(Doubt::name), ["touch", "overlap", "files"]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Doubt {
+    /// A thread first wrote to a VMA while another one's call was in flight: before or after it
+    /// took effect.
+    Touch,
+    /// Several calls were in flight at once: one of them waited for another thread.
+    Overlap,
+    /// Open files could not be told apart: the tracer ran out of descriptors.
+    Files,
+}
+
+impl Doubt {
+    /// Each of them.
+    pub const ALL: [Doubt; 3] = [Doubt::Touch, Doubt::Overlap, Doubt::Files];
+
+    /// Its word in a trace.
+    pub fn name(self) -> &'static str {
+        match self {
+            Doubt::Touch => "touch",
+            Doubt::Overlap => "overlap",
+            Doubt::Files => "files",
+        }
+    }
+
+    /// What a difference after it means, for people.
+    pub fn explain(self) -> &'static str {
+        match self {
+            Doubt::Touch => {
+                "a difference is not counted as a mismatch: a thread first wrote to memory next to that of another thread's call while the \
+                 call was made, and which came first cannot be told"
+            }
+            Doubt::Overlap => {
+                "a difference is not counted as a mismatch: memory calls of several threads were made at once, because one of them waited \
+                 for another thread, and their order cannot be told"
+            }
+            Doubt::Files => {
+                "a difference is not counted as a mismatch: the tracer ran out of file descriptors, so open files were told apart by device \
+                 and inode alone"
+            }
+        }
+    }
 }
 
 /// An open file description: two opens of one inode are two, dup and fork share one.

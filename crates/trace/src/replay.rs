@@ -5,7 +5,7 @@ use std::{io::BufRead, time::Instant};
 use mm::Profile;
 
 use crate::{
-    mirror::Mirror,
+    mirror::{Mirror, Verdict},
     report::Summary,
     text::{Error, Header, Parser},
 };
@@ -20,7 +20,10 @@ pub fn replay(reader: impl BufRead, file: &str) -> Result<Summary, Error> {
     let mut mirror = Mirror::new(profile(parser.header()));
     while let Some(record) = parser.next_record()? {
         let place = || Some(format!("{file}:{}", parser.line()));
-        mirror.apply(&record, place).map_err(|expected| parser.error(expected))?;
+        let verdict = mirror.apply(&record, place).map_err(|expected| parser.error(expected))?;
+        if let Verdict::CannotTell(cause) = verdict {
+            mirror.summary_mut().notice(cause.explain());
+        }
     }
     let mut summary = mirror.finish();
     summary.elapsed = begun.elapsed();

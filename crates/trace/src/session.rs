@@ -12,7 +12,7 @@ use crate::{
     mirror::{Mirror, Verdict},
     observer::Observer,
     record::{FileId, MmId, Record},
-    report::{Progress, Summary},
+    report::{Progress, Summary, messages},
     text::{Header, Printer, fnv1a64},
 };
 
@@ -34,6 +34,8 @@ pub struct Session<W> {
     recording: Option<Printer<W>>,
     /// The first failure to write the recording; nothing is written after it.
     unwritten: Option<io::Error>,
+    /// Why the program's first process was not followed, or not to its end.
+    unfollowed: Option<String>,
     progress: Progress,
     begun: Instant,
     calls: u64,
@@ -50,6 +52,7 @@ impl<W: Write> Session<W> {
             mirror: Mirror::new(profile),
             recording: recording.map(|(out, header)| Printer::new(out, header)).transpose()?,
             unwritten: None,
+            unfollowed: None,
             progress: Progress::new(what),
             begun: Instant::now(),
             calls: 0,
@@ -73,6 +76,11 @@ impl<W: Write> Session<W> {
         Ok(summary)
     }
 
+    /// Why the program itself could not be followed, or not to its end: its children do not count.
+    pub fn unfollowed(&self) -> Option<&str> {
+        self.unfollowed.as_deref()
+    }
+
     fn write(&mut self, record: &Record) {
         let Some(recording) = &mut self.recording else { return };
         if let Err(error) = recording.record(record) {
@@ -87,6 +95,10 @@ impl<W: Write> Session<W> {
             Ok(Verdict::Agrees) => true,
             Ok(Verdict::Differs) => {
                 self.mismatches += 1;
+                false
+            }
+            Ok(Verdict::CannotTell(cause)) => {
+                self.notice(cause.explain());
                 false
             }
             Ok(Verdict::DiffersAgain) => false,
@@ -159,8 +171,17 @@ impl<W: Write> Observer for Session<W> {
         self.mirror.released()
     }
 
+    fn unfollowed(&mut self, why: &str, first: bool) {
+        self.mirror.summary_mut().unfollowed += 1;
+        if first {
+            self.unfollowed.get_or_insert_with(|| why.to_owned());
+        }
+        self.notice(why);
+    }
+
     fn notice(&mut self, text: &str) {
-        self.mirror.summary_mut().notice(text);
-        self.progress.suspend(|| eprintln!("samara: {text}"));
+        if self.mirror.summary_mut().notice(text) {
+            self.progress.suspend(|| messages::tell(text));
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf};
 
 use trace::{
-    record::{Call, FileDesc, FileKind, InitialVma, Op, Record},
+    record::{Call, Doubt, FileDesc, FileKind, InitialVma, Op, Record},
     text::{Header, Parser, Printer},
 };
 
@@ -118,13 +118,14 @@ fn errors_say_where_and_what() {
         ("\n", "t:5: expected a record"),
         ("W 1\n", "t:5: expected a record: one of"),
         ("N 1 \n", "t:5: expected the new path"),
+        ("U 2 perhaps\n", "t:5: expected touch, overlap or files"),
     ] {
         let message = error(format!("{SPACE}{rest}").as_bytes());
         assert!(message.starts_with(expected), "{rest:?} gave: {message}");
     }
     assert_eq!(
         error(b""),
-        "t:1: expected the header \"# vmtrace 1 ...\", found the end of the file"
+        "t:1: expected the header \"# vmtrace 1 ...\" of a recording, found the end of the file"
     );
     let missing = &SPACE.replace("vmas=1", "vmas=13")[..];
     assert!(error(missing.as_bytes()).starts_with("t:5: expected 12 more V lines"));
@@ -132,7 +133,14 @@ fn errors_say_where_and_what() {
         error(format!("{missing}C 2 1 0\n").as_bytes())
             .starts_with("t:5: expected 12 more V lines")
     );
-    assert!(error(b"# vmtrace 1\n\xff\n").starts_with("t:2: expected text in UTF-8"));
+    let garbage = "t:2: expected text in UTF-8, found \"\u{fffd}\"";
+    assert_eq!(error(b"# vmtrace 1\n\xff\n"), garbage);
+    // Whatever else a file is, it is no recording.
+    for other in [&b"\x7fELF\x02\xff\n"[..], b"\xff\xfe", b"\0", b"PK", &[b'\n'; 9], &[7; 99999]] {
+        let message = error(other);
+        assert!(message.starts_with("t:1: expected the header \"# vmtrace 1 ...\""), "{message}");
+        assert!(!message.contains("the end of the file") || other[0] == b'\n', "{message}");
+    }
     let long = [b"# vmtrace 1\n# ".to_vec(), vec![b'a'; 1 << 20]].concat();
     assert!(error(&long).starts_with("t:2: expected a line of less than 65536 bytes"));
 }
@@ -214,6 +222,7 @@ fn every_kind_of_record_reads_back() {
         lines: vec!["00001000-00003000 rw-p ".into(), "f [vsyscall]".into()],
         flags: vec![(0x1000, flags)],
     }));
+    records.extend(Doubt::ALL.map(|cause| Record::Doubt { mm: 3, cause }));
     records.push(Record::Gone { mm: 3 });
     records.push(Record::Gone { mm: 2 });
 

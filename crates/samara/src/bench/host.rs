@@ -15,6 +15,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock, Once};
 use std::time::Instant;
+use trace::report::messages;
 use workloads::{Counted, KernelHalf, Lab, Program, Scale, Tick};
 
 /// Steps between two timer interrupts of a CPU: a millisecond or so.
@@ -138,7 +139,7 @@ fn no_memory(frames: usize) -> String {
 }
 
 fn progress(what: &str) {
-    eprintln!("{what}");
+    messages::show(&format!("{what}\n"));
 }
 
 /// Processor time of this thread.

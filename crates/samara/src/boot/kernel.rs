@@ -1,9 +1,10 @@
 //! Builds the kernel. It is a package apart, for another target, with a target directory of its own.
 
 use std::env;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use trace::report::messages;
 
 pub(super) const TARGET: &str = "x86_64-unknown-none";
 
@@ -40,14 +41,13 @@ pub(super) fn build() -> Result<PathBuf, String> {
     let target = std::path::absolute(target.join("kernel"))
         .map_err(|error| format!("the target directory: {error}"))?;
     let mut build = command(&home, &target);
-    // A progress that nobody reads is no reason to stop.
-    let _ = writeln!(io::stderr(), "building the kernel");
+    messages::show("building the kernel\n");
     // On a terminal cargo shows how far it is; elsewhere only errors are worth lines.
     let shown = io::stderr().is_terminal();
     build.stderr(if shown { Stdio::inherit() } else { Stdio::piped() });
     let output = build.output().map_err(|error| format!("cargo does not start: {error}"))?;
     if !output.status.success() {
-        let _ = io::stderr().write_all(&output.stderr);
+        messages::show(&String::from_utf8_lossy(&output.stderr));
         let (home, status) = (home.display(), output.status);
         return Err(format!(
             "the kernel's build failed ({status}): cargo build --release in {home}"

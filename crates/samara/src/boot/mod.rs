@@ -17,8 +17,8 @@ use crate::cli::{self, Task};
 use crate::complain;
 use console::Console;
 use ending::Failure;
-use std::io::{self, Write};
 use std::process::ExitCode;
+use trace::report::messages;
 
 pub(crate) fn run(options: &cli::Boot) -> ExitCode {
     match boot(options) {
@@ -44,8 +44,7 @@ fn boot(options: &cli::Boot) -> Result<(), Failure> {
         None => kernel::build()?,
     };
     let command = qemu::command(options, &elf, &words);
-    // A progress that nobody reads is no reason to stop.
-    let _ = writeln!(io::stderr(), "booting: {}", qemu::shown(&command));
+    messages::show(&format!("booting: {}\n", qemu::shown(&command)));
     let mut console = Console::new(json, &elf);
     let limit = options.timeout.0;
     let ended = run::run(command, limit, |line| console.line(line))?;

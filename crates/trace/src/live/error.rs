@@ -14,6 +14,8 @@ pub enum Error {
     NoCommand,
     /// An argument contains a zero byte, which no program can be given.
     ZeroByte,
+    /// /proc shows other processes than those that are traced, or none.
+    Proc,
     /// The child process could not be made.
     Spawn(io::Error),
     /// ptrace was refused.
@@ -41,6 +43,10 @@ impl fmt::Display for Error {
         match self {
             Error::NoCommand => f.write_str("no program given; write it after `--`"),
             Error::ZeroByte => f.write_str("an argument contains a zero byte"),
+            Error::Proc => f.write_str(
+                "the program cannot be followed: /proc is not mounted, or shows the processes of \
+                 another PID namespace; mount it for this one (unshare --pid --fork --mount-proc)",
+            ),
             Error::Spawn(cause) => write!(f, "cannot make a process for the program: {cause}"),
             Error::Attach(cause) => write!(
                 f,
@@ -63,7 +69,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::NoCommand | Error::ZeroByte => None,
+            Error::NoCommand | Error::ZeroByte | Error::Proc => None,
             Error::Spawn(cause)
             | Error::Attach(cause)
             | Error::Filter(cause)

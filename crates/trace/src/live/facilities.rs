@@ -80,6 +80,12 @@ impl Facilities {
     }
 }
 
+/// Whether /proc numbers processes as this process does: it belongs to a PID namespace.
+pub(super) fn proc_is_ours() -> bool {
+    let own = std::process::id().to_string();
+    fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == own.as_str())
+}
+
 /// In what this kernel differs from those that the rules were checked on.
 pub(super) fn unchecked() -> Vec<String> {
     let mut out = Vec::new();

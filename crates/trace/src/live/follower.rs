@@ -1,7 +1,7 @@
 //! The loop: waits for the next event of any thread, and hands it to who knows what it means.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     io, mem,
     time::{Duration, Instant},
 };
@@ -34,7 +34,6 @@ pub(super) struct Follower<'a> {
     pub(super) spaces: HashMap<MmId, Space>,
     pub(super) files: Files,
     pub(super) overhead: Overhead,
-    pub(super) noticed: HashSet<String>,
     /// Number of the newest address space.
     pub(super) last_mm: MmId,
     /// The thread that was let go into its call last, as long as nothing else happened since.
@@ -45,7 +44,9 @@ pub(super) struct Follower<'a> {
     pub(super) root: Tid,
     /// Whether it became the program.
     pub(super) started: bool,
-    exit: Option<Exit>,
+    pub(super) exit: Option<Exit>,
+    /// Whether this thread has children besides those that it follows, for which it must not wait.
+    pub(super) has_others: bool,
     /// Signals to pass on that were seen so far.
     wishes: u32,
     ending: bool,
@@ -68,13 +69,13 @@ impl<'a> Follower<'a> {
             spaces: HashMap::new(),
             files: Files::new(),
             overhead: Overhead::new(),
-            noticed: HashSet::new(),
             last_mm: 0,
             timed: None,
             early: HashMap::new(),
             root,
             started: false,
             exit: None,
+            has_others: false,
             wishes: 0,
             ending: false,
         }
@@ -86,6 +87,9 @@ impl<'a> Follower<'a> {
         forwarding: Option<&Forwarding>,
     ) -> Result<Option<Exit>, Error> {
         loop {
+            if self.has_others && self.tasks.is_empty() && self.early.is_empty() {
+                return Ok(self.exit);
+            }
             match ptrace::wait() {
                 Ok(Some((tid, status))) => self.event(tid, status)?,
                 Ok(None) => return Ok(self.exit),
@@ -205,7 +209,11 @@ impl<'a> Follower<'a> {
             .collect();
         for (tid, signal) in orphans {
             self.early.remove(&tid);
-            self.notice("a process was killed while it forked; its child is not followed before its next execve");
+            self.unfollowed(
+                tid,
+                "a process was killed while it forked; its child is not followed before its next \
+                 execve",
+            );
             self.tasks.insert(tid, Task { space: None, stage: Stage::Running, pidfd: None });
             self.go_on(tid, signal);
         }

@@ -84,9 +84,10 @@ impl Follower<'_> {
         let space = match Space::open(child, brk) {
             Ok(space) => space,
             Err(error) => {
-                self.notice(&format!(
-                    "a child cannot be followed: its listing cannot be opened ({error})"
-                ));
+                self.unfollowed(
+                    child,
+                    &format!("a child cannot be followed: its listing cannot be opened ({error})"),
+                );
                 return None;
             }
         };
@@ -141,9 +142,10 @@ impl Follower<'_> {
         let new = match self.new_image(pid) {
             Ok(new) => new,
             Err(error) => {
-                self.notice(&format!(
-                    "a program cannot be followed: its memory cannot be read ({error})"
-                ));
+                self.unfollowed(
+                    pid,
+                    &format!("a program cannot be followed: its memory cannot be read ({error})"),
+                );
                 None
             }
         };
@@ -170,7 +172,7 @@ impl Follower<'_> {
         });
         // e_ident[EI_CLASS] 2 is 64-bit, e_machine 62 is x86-64.
         if exe.is_ok() && (header[4] != 2 || header[18..] != [62, 0]) {
-            self.notice("a program is not an x86-64 one; it runs, but cannot be followed");
+            self.unfollowed(pid, "a program is not an x86-64 one; it runs, but cannot be followed");
             return Ok(None);
         }
         let (mode, inode) = exe.map_or((0, 0), |meta| (meta.mode(), meta.ino()));

@@ -263,18 +263,23 @@ impl Follower<'_> {
         }
     }
 
-    /// Tells the user something, once.
+    /// Tells the user something. The observer shows it once.
     pub(super) fn notice(&mut self, text: &str) {
-        if !self.noticed.contains(text) {
-            self.noticed.insert(text.to_owned());
-            self.observer.notice(text);
-        }
+        self.observer.notice(text);
+    }
+
+    /// `tid` runs on, and nothing that it does is told from here on.
+    pub(super) fn unfollowed(&mut self, tid: Tid, why: &str) {
+        let first = tid == self.root && self.exit.is_none();
+        self.observer.unfollowed(why, first);
     }
 
     /// Ends following an address space whose threads go on unwatched.
     pub(super) fn unfollow(&mut self, mm: MmId, why: &str) {
-        self.notice(why);
         let Some(mut space) = self.spaces.remove(&mm) else { return };
+        // Threads of the first process count as that process.
+        let first = space.users.contains(&self.root);
+        self.observer.unfollowed(why, first);
         for tid in &space.users {
             if let Some(task) = self.tasks.get_mut(tid) {
                 task.space = None;

@@ -16,7 +16,7 @@ use std::{collections::HashMap, fmt::Write as _, sync::Arc, time::Instant};
 use mm::{AddressSpace, Layout, Profile, VmFlags, WholeVma};
 
 use crate::{
-    record::{Call, FileId, InitialVma, Listing, MmId, Op, Record},
+    record::{Call, Doubt, FileId, InitialVma, Listing, MmId, Op, Record},
     report::{Difference, Mismatch, Space as Figures, Summary, Tree},
     text::fnv1a64,
 };
@@ -64,6 +64,8 @@ struct Mirrored {
     determined: bool,
     /// A mismatch was found: what follows from it is not counted again.
     tainted: bool,
+    /// Why what is recorded of it may not be what the kernel did.
+    doubt: Option<Doubt>,
 }
 
 /// What a comparison said.
@@ -80,6 +82,8 @@ pub enum Verdict {
     Agrees,
     /// The first disagreement of this address space; the summary has it if it is the run's first.
     Differs,
+    /// The first disagreement of an address space of which the records may be wrong.
+    CannotTell(Doubt),
     /// A disagreement that may follow from an earlier one.
     DiffersAgain,
 }
@@ -175,6 +179,7 @@ impl Mirror {
             }
             Record::Check { mm, lines, hash } => return self.check(*mm, *lines, *hash),
             Record::Listing(listing) => return self.last_listing(listing),
+            Record::Doubt { mm, cause } => self.known(*mm)?.doubt = Some(*cause),
             Record::Gone { mm } => {
                 // A trace may end an address space that began before it.
                 self.end(*mm);
@@ -207,6 +212,7 @@ impl Mirror {
             last_call: None,
             determined: true,
             tainted: false,
+            doubt: None,
         };
         self.spaces.insert(mm, mirrored);
         Ok(())
@@ -337,9 +343,10 @@ impl Mirror {
         let parent = self.known(mm)?;
         let space = parent.space.get_mut().fork().map_err(|error| error.to_string())?;
         let (vsyscall, exe) = (parent.vsyscall.clone(), parent.figures.exe.clone());
-        let tainted = parent.tainted;
+        let (tainted, doubt) = (parent.tainted, parent.doubt);
         self.open(child, tid, exe, space, vsyscall)?;
-        self.known(child)?.tainted = tainted;
+        let child = self.known(child)?;
+        (child.tainted, child.doubt) = (tainted, doubt);
         Ok(())
     }
 
@@ -394,6 +401,10 @@ impl Mirror {
         let lasting = !matches!(difference, Difference::Result { .. });
         if lasting && std::mem::replace(&mut mirrored.tainted, true) {
             return Verdict::DiffersAgain;
+        }
+        if let Some(cause) = mirrored.doubt {
+            mirrored.figures.counts.cannot_tell += 1;
+            return Verdict::CannotTell(cause);
         }
         mirrored.figures.counts.mismatches += 1;
         if self.summary.first_mismatch.is_none() {
@@ -458,7 +469,7 @@ impl Mirrored {
         expected: impl Fn() -> Expected,
     ) -> Result<(), Expected> {
         match result {
-            Err(_) if self.tainted => Ok(()),
+            Err(_) if self.tainted || self.doubt.is_some() => Ok(()),
             result => result.map_err(|error| format!("{}: {error}", expected())),
         }
     }

@@ -3,7 +3,7 @@
 //! What agrees is kept, with all that listings do not show; the rest is mapped anew as the kernel says.
 //! The address space stays tainted, since what no listing shows may be wrong from here on.
 
-use mm::{VmFlags, WholeVma};
+use mm::{AddressSpace, Area, VmFlags, WholeVma};
 
 use super::{Expected, Mirror, file::File};
 use crate::record::{FileDesc, FileKind, MmId};
@@ -61,14 +61,25 @@ impl Mirror {
             kernel.push((line, flags.ok_or_else(|| format!("flags for the VMA at {text:?}"))?));
         }
         let files: Vec<Option<File>> = kernel.iter().map(|(line, _)| self.file_of(line)).collect();
+        let profile = self.profile;
         let mirrored = self.known(mm)?;
         mirrored.tainted = true;
-        let mut space = mirrored.space.get_mut();
-        for area in space.areas().collect::<Vec<_>>() {
-            let kept = kernel.iter().any(|(line, flags)| {
+        // What is sealed is never unmapped: then nothing is kept.
+        let stays = |area: &Area<File>| {
+            kernel.iter().any(|(line, flags)| {
                 (line.start, line.end, *flags) == (area.start, area.end, area.vma.flags)
-            });
-            if !kept {
+            })
+        };
+        let stuck = |area: Area<File>| area.vma.flags.contains(VmFlags::SEALED) && !stays(&area);
+        let mut space = mirrored.space.get_mut();
+        if space.areas().any(stuck) {
+            let layout = space.layout();
+            drop(space);
+            mirrored.space = AddressSpace::new(profile, layout);
+            space = mirrored.space.get_mut();
+        }
+        for area in space.areas().collect::<Vec<_>>() {
+            if !stays(&area) {
                 space
                     .munmap(area.start, area.end - area.start)
                     .map_err(|error| error.to_string())?;

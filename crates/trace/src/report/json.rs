@@ -4,19 +4,25 @@ use serde_json::{Map, Value, json};
 
 use super::{Counts, Space, Style, Summary, mismatch};
 
-/// The whole summary. The keys `calls`, `listings`, `mismatches`, `predicted`, `predictable`,
-/// `address_spaces` and `vmas_peak` are always there, as numbers.
+/// The whole summary. The keys `calls`, `listings`, `mismatches`, `cannot_tell`, `predicted`,
+/// `predictable`, `address_spaces`, `unfollowed` and `vmas_peak` are always there, as numbers.
 pub fn object(summary: &Summary) -> Value {
     let mut object = counts(&summary.total);
     object.insert("address_spaces".into(), json!(summary.address_spaces));
     object.insert("elapsed_ms".into(), json!(summary.elapsed.as_millis() as u64));
     object.insert("kinds".into(), kinds(summary));
-    object.insert("notices".into(), json!(summary.notices));
+    object.insert("notices".into(), notices(summary));
+    object.insert("unfollowed".into(), json!(summary.unfollowed));
     object.insert("spaces".into(), summary.spaces().into_iter().map(space).collect());
     if let Some(first) = &summary.first_mismatch {
         object.insert("first_mismatch".into(), json!(mismatch::render(first, Style::PLAIN)));
     }
     object.into()
+}
+
+/// Each with the number of times that it came, if it was more than once.
+fn notices(summary: &Summary) -> Value {
+    summary.notices.iter().map(|notice| json!(notice.to_string())).collect()
 }
 
 fn counts(counts: &Counts) -> Map<String, Value> {
@@ -25,6 +31,7 @@ fn counts(counts: &Counts) -> Map<String, Value> {
         "refused": counts.refused,
         "listings": counts.listings,
         "mismatches": counts.mismatches,
+        "cannot_tell": counts.cannot_tell,
         "predicted": counts.predicted,
         "predictable": counts.predictable,
         "vmas_peak": counts.vmas_peak,

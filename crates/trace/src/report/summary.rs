@@ -1,10 +1,10 @@
 //! The counts of a run.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use hdrhistogram::Histogram;
 
-use super::Mismatch;
+use super::{Mismatch, style::count};
 use crate::record::{MmId, Op};
 
 /// A whole run. Its size is bounded, however many address spaces a program makes: past some
@@ -32,7 +32,9 @@ pub struct Summary {
     /// The first mismatch of the run.
     pub first_mismatch: Option<Mismatch>,
     /// What is missing or was not checked on this kernel, each once.
-    pub notices: Vec<String>,
+    pub notices: Vec<Notice>,
+    /// Processes that could not be followed, or not to their end.
+    pub unfollowed: u64,
     /// How long the run took.
     pub elapsed: Duration,
     spaces: Vec<Space>,
@@ -71,8 +73,10 @@ impl Summary {
         }
         self.first_mismatch = self.first_mismatch.take().or(other.first_mismatch);
         for notice in &other.notices {
-            self.notice(notice);
+            self.notice(&notice.text);
+            self.count_notice(&notice.text, notice.times - 1);
         }
+        self.unfollowed += other.unfollowed;
         self.elapsed += other.elapsed;
     }
 
@@ -112,11 +116,56 @@ impl Summary {
         }
     }
 
-    /// Adds a notice unless it is there.
-    pub fn notice(&mut self, text: &str) {
-        if !self.notices.iter().any(|notice| notice == text) {
-            self.notices.push(text.to_string());
+    /// Adds a notice, or counts it if one that differs in its numbers at most is there. Returns
+    /// whether it is new.
+    pub fn notice(&mut self, text: &str) -> bool {
+        let known = self.count_notice(text, 1);
+        if !known {
+            self.notices.push(Notice { text: text.to_string(), times: 1 });
         }
+        !known
+    }
+
+    fn count_notice(&mut self, text: &str, times: u64) -> bool {
+        let notice = self.notices.iter_mut().find(|notice| notice.is_like(text));
+        notice.map(|notice| notice.times += times).is_some()
+    }
+}
+
+/// Something that the user must know.
+///
+/// ```
+/// use trace::report::Summary;
+/// let mut summary = Summary::default();
+/// assert!(summary.notice("address space 7 is lost") && !summary.notice("address space 12 is lost"));
+/// assert_eq!((summary.notices.len(), summary.notices[0].times), (1, 2));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// As it came first.
+    pub text: String,
+    /// How many times something like it came.
+    pub times: u64,
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.times {
+            1 => f.write_str(&self.text),
+            times => write!(f, "{} ({} times)", self.text, count(times)),
+        }
+    }
+}
+
+impl Notice {
+    /// Whether `text` says the same, but for words that contain a digit.
+    fn is_like(&self, text: &str) -> bool {
+        let words = |text| {
+            str::split(text, ' ').map(|word: &str| {
+                if word.contains(|c: char| c.is_ascii_digit()) { "#" } else { word }
+            })
+        };
+        self.text == text || words(&self.text).eq(words(text))
     }
 }
 
@@ -158,6 +207,8 @@ pub struct Counts {
     pub listings: u64,
     /// Comparisons of any sort that failed.
     pub mismatches: u64,
+    /// Comparisons that failed where the order of events is not known for sure.
+    pub cannot_tell: u64,
     /// Addresses that we chose as the kernel did.
     pub predicted: u64,
     /// Addresses that the rules determine.
@@ -193,6 +244,7 @@ impl Counts {
         self.refused += other.refused;
         self.listings += other.listings;
         self.mismatches += other.mismatches;
+        self.cannot_tell += other.cannot_tell;
         self.predicted += other.predicted;
         self.predictable += other.predictable;
         self.size(other.vmas_peak, other.tree);

@@ -80,6 +80,7 @@ fn spaces(shown: &[&Space]) -> Table {
         "calls",
         "listings",
         "wrong",
+        "unsure",
         "predicted",
         "VMAs",
         "height",
@@ -96,6 +97,7 @@ fn spaces(shown: &[&Space]) -> Table {
             count(space.counts.calls()),
             count(space.counts.listings),
             count(space.counts.mismatches),
+            count(space.counts.cannot_tell),
             predicted(&space.counts),
             vmas_peak.to_string(),
             tree.height.to_string(),
@@ -136,12 +138,21 @@ fn predicted(counts: &Counts) -> String {
 
 fn total(summary: &Summary, style: Style) -> String {
     let total = &summary.total;
+    let unfollowed = match summary.unfollowed {
+        0 => String::new(),
+        1 => "1 process was not followed, or not to its end\n".into(),
+        more => format!("{} processes were not followed, or not to their end\n", count(more)),
+    };
     let mismatches = format!("{} mismatches", count(total.mismatches));
     let mismatches = style.paint(if total.mismatches == 0 { "32" } else { "1;31" }, &mismatches);
+    let cannot_tell = match total.cannot_tell {
+        0 => String::new(),
+        some => style.paint("33", &format!(", {} that cannot be told", count(some))),
+    };
     format!(
         "{} memory calls ({} refused) in {} address spaces, {:.2} s\n\
-         {} listings compared, {mismatches}; {} addresses predicted\n\
-         most VMAs {}; tree: height {}, {} nodes, {}\n",
+         {} listings compared, {mismatches}{cannot_tell}; {} addresses predicted\n\
+         most VMAs {}; tree: height {}, {} nodes, {}\n{unfollowed}",
         count(total.calls()),
         count(total.refused),
         count(summary.address_spaces),

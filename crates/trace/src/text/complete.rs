@@ -61,6 +61,7 @@ impl Complete {
             | Record::Fault { mm, .. }
             | Record::Grow { mm, .. }
             | Record::Settled { mm, .. }
+            | Record::Doubt { mm, .. }
             | Record::Check { mm, .. } => self.alive(*mm)?,
             Record::Listing(listing) => self.alive(listing.mm)?,
             // Neither changes a VMA. A recorder may say that its own address space is gone.

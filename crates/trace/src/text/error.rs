@@ -9,7 +9,7 @@ use std::{borrow::Cow, fmt, io};
 /// use trace::text::Parser;
 ///
 /// let error = Parser::new(&b"Q 1\n"[..], "a.vmtrace").err().unwrap();
-/// assert_eq!(error.to_string(), "a.vmtrace:1: expected the header \"# vmtrace 1 ...\", found \"Q 1\"");
+/// assert_eq!(error.to_string(), "a.vmtrace:1: expected the header \"# vmtrace 1 ...\" of a recording, found \"Q 1\"");
 /// ```
 #[derive(Debug)]
 pub struct Error {

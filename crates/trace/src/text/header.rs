@@ -44,7 +44,7 @@ impl Header {
 impl FromStr for Header {
     type Err = Expected;
     fn from_str(line: &str) -> Result<Self, Expected> {
-        const WHAT: &str = "the header \"# vmtrace 1 ...\"";
+        const WHAT: &str = "the header \"# vmtrace 1 ...\" of a recording";
         let text = line.strip_prefix(Self::START).ok_or(WHAT)?;
         if !text.is_empty() && !text.starts_with(' ') {
             return Err(WHAT.into());

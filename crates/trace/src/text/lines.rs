@@ -1,6 +1,9 @@
 //! Lines with their numbers, none longer than a listing's can be.
 
-use std::io::{self, BufRead, Read};
+use std::{
+    borrow::Cow,
+    io::{self, BufRead, Read},
+};
 
 /// Longest line accepted, bytes: a path of 4096 bytes, each escaped to four, leaves ample room.
 const LONGEST: u64 = 64 << 10;
@@ -48,8 +51,8 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// The newest line, as far as it is text.
-    pub(super) fn text(&self) -> &str {
-        self.buffer.utf8_chunks().next().map_or("", |chunk| chunk.valid())
+    /// The newest line. A byte that is no text is shown as U+FFFD.
+    pub(super) fn text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.buffer)
     }
 }

@@ -10,7 +10,7 @@ use super::{
     lines::{Lines, NoLine},
     print::FILE_KINDS,
 };
-use crate::record::{Call, FileDesc, FileKind, InitialVma, Listing, Op, Record};
+use crate::record::{Call, Doubt, FileDesc, FileKind, InitialVma, Listing, Op, Record};
 
 /// Reads a trace, one record at a time. The first error is final.
 ///
@@ -41,9 +41,14 @@ impl<R: BufRead> Parser<R> {
             header: Header::default(),
             complete: Complete::default(),
         };
-        let header = match parser.lines.advance() {
-            Ok(line) => line.parse(),
-            Err(none) => return Err(parser.no_line(none, "the header \"# vmtrace 1 ...\"".into())),
+        const WHAT: &str = "the header \"# vmtrace 1 ...\" of a recording";
+        let header = parser.lines.advance().map(str::parse);
+        // Any other file: that its first line is no text, or too long, says nothing more.
+        let ours = parser.lines.text().starts_with("# vmtrace");
+        let header = match header {
+            Ok(header) => header,
+            Err(NoLine::NotText | NoLine::TooLong | NoLine::Cut) if !ours => Err(WHAT.into()),
+            Err(none) => return Err(parser.no_line(none, WHAT.into())),
         };
         parser.header = header.map_err(|expected| parser.error(expected))?;
         Ok(parser)
@@ -65,7 +70,7 @@ impl<R: BufRead> Parser<R> {
             file: self.file.clone(),
             line: self.lines.number,
             expected: expected.into(),
-            found: shorten(self.lines.text()),
+            found: shorten(&self.lines.text()),
             source: None,
         }
     }
@@ -208,9 +213,16 @@ fn record(line: &str, promised: &mut usize) -> Result<Record, Expected> {
             *promised = f.decimal("the number of lines")?;
             Record::Listing(Listing { mm, tid, exec, lines: Vec::new(), flags: Vec::new() })
         }
+        "U" => {
+            const WHAT: &str = "touch, overlap or files";
+            let mm = f.decimal(MM)?;
+            let word = f.word(WHAT)?;
+            let cause = Doubt::ALL.into_iter().find(|cause| cause.name() == word).ok_or(WHAT)?;
+            Record::Doubt { mm, cause }
+        }
         "Q" => Record::Gone { mm: f.decimal(MM)? },
         "=" | "f" => return Err("a Z line before the lines of its listing".into()),
-        _ => return Err("a record: one of X D V Y M L A F G S N K T C Z Q, or a # comment".into()),
+        _ => return Err("a record: one of X D V Y M L A F G S N K T C Z U Q, or a # comment".into()),
     };
     fields.end()?;
     Ok(record)

@@ -136,6 +136,7 @@ fn write_record(out: &mut String, record: &Record) -> fmt::Result {
             }
             Ok(())
         }
+        Record::Doubt { mm, cause } => writeln!(out, "U {mm} {}", cause.name()),
         Record::Gone { mm } => writeln!(out, "Q {mm}"),
     }
 }

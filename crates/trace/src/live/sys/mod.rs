@@ -6,6 +6,7 @@
 //! may ask: the process table never leaves its thread.
 
 pub(super) mod beat;
+mod inherited;
 pub(super) mod pages;
 pub(super) mod ptrace;
 pub(super) mod spawn;

@@ -49,6 +49,15 @@ pub(in crate::live) fn wait() -> io::Result<Option<(Tid, Status)>> {
     Ok(Some((tid, decode(status))))
 }
 
+/// Whether this thread has children or tracees now: a program that becomes another one by execve
+/// leaves it those that it had.
+pub(in crate::live) fn has_children() -> bool {
+    let mut out = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL | libc::__WNOTHREAD;
+    // SAFETY: `out` has the type that the kernel fills. WNOWAIT: nothing is reaped.
+    unsafe { libc::waitid(libc::P_ALL, 0, out.as_mut_ptr(), how) == 0 }
+}
+
 /// The wait status as a [`Status`]. (nix's own decoder refuses real-time signals.)
 fn decode(status: libc::c_int) -> Status {
     if libc::WIFEXITED(status) {

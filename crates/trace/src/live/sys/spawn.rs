@@ -13,7 +13,7 @@ use std::{
     ptr,
 };
 
-use super::{Tid, check, ptrace};
+use super::{Tid, check, inherited, ptrace};
 use crate::live::Error;
 
 /// How many empty calls the child makes under the filter.
@@ -120,8 +120,7 @@ unsafe fn become_program(
         if libc::read(go, (&raw mut byte).cast(), 1) != 1 {
             libc::_exit(127);
         }
-        // Rust programs ignore SIGPIPE; the program must find what a shell would give it.
-        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        inherited::restore();
         let install = || {
             let flags = libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
             libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, filter)
