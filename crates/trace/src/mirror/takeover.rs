@@ -122,3 +122,37 @@ impl Mirror {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{InitialVma, Record};
+
+    /// Sealed memory cannot be unmapped; the listing is taken over all the same, once for all.
+    #[test]
+    fn a_sealed_vma_that_differs_is_replaced() {
+        let mut mirror = Mirror::new(mm::Profile::LINUX_6_18);
+        let exec = Record::Exec {
+            mm: 1,
+            tid: 7,
+            vmas: 1,
+            brk: 0,
+            start_brk: 0,
+            start_stack: 0,
+            mmap_base: 0x7000_0000,
+            exe: "/x".into(),
+        };
+        let flags: VmFlags = "rd,mr,mw,me,sl".parse().unwrap();
+        let vma = InitialVma { start: 0x1000, end: 0x4000, flags, pgoff: 1, file: 0, name: None };
+        for record in [exec, Record::Vma(vma)] {
+            mirror.apply(&record, || None).unwrap();
+        }
+        let space = " 00000000 00:00 0 ";
+        let maps = format!("00001000-00002000 r--p{space}\n00002000-00004000 rw-p{space}\n");
+        assert_eq!(mirror.compare(1, &maps), Ok(crate::mirror::Verdict::Differs));
+        let writable = (flags - VmFlags::SEALED) | VmFlags::WRITE;
+        mirror.take_over(1, &maps, &[(0x1000, flags), (0x2000, writable)]).unwrap();
+        assert_eq!(mirror.compare(1, &maps), Ok(crate::mirror::Verdict::Agrees));
+        assert_eq!(mirror.finish().total.mismatches, 1);
+    }
+}

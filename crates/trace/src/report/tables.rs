@@ -73,37 +73,32 @@ fn name(space: &Space) -> String {
 }
 
 fn spaces(shown: &[&Space]) -> Table {
-    let head = [
-        "mm",
-        "pid",
-        "program",
-        "calls",
-        "listings",
-        "wrong",
-        "unsure",
-        "predicted",
-        "VMAs",
-        "height",
-        "nodes",
-        "bytes",
-    ];
+    let before = ["mm", "pid", "program", "calls", "listings", "wrong"];
+    let after = ["predicted", "VMAs", "height", "nodes", "bytes"];
+    // A column that is nearly always empty.
+    let unsure = shown.iter().any(|space| space.counts.cannot_tell > 0);
+    let head: Vec<&str> =
+        before.into_iter().chain(unsure.then_some("unsure")).chain(after).collect();
     let mut table = table(&head, &[2]);
     for space in shown {
         let Counts { tree, vmas_peak, .. } = space.counts;
-        table.add_row([
+        let mut row = vec![
             space.mm.to_string(),
             space.pid.to_string(),
             name(space),
             count(space.counts.calls()),
             count(space.counts.listings),
             count(space.counts.mismatches),
-            count(space.counts.cannot_tell),
+        ];
+        row.extend(unsure.then(|| count(space.counts.cannot_tell)));
+        row.extend([
             predicted(&space.counts),
             vmas_peak.to_string(),
             tree.height.to_string(),
             tree.nodes.to_string(),
             tree.bytes.to_string(),
         ]);
+        table.add_row(row);
     }
     table
 }
