@@ -222,7 +222,9 @@ fn record(line: &str, promised: &mut usize) -> Result<Record, Expected> {
         }
         "Q" => Record::Gone { mm: f.decimal(MM)? },
         "=" | "f" => return Err("a Z line before the lines of its listing".into()),
-        _ => return Err("a record: one of X D V Y M L A F G S N K T C Z U Q, or a # comment".into()),
+        _ => {
+            return Err("a record: one of X D V Y M L A F G S N K T C Z U Q, or a # comment".into());
+        }
     };
     fields.end()?;
     Ok(record)
