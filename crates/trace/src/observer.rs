@@ -54,6 +54,12 @@ pub trait Observer {
         let _ = (mm, range, vmas);
     }
 
+    /// The file behind the VMA of `mm` at `addr`, 0 if there is none: whose new name a listing shows.
+    fn file_at(&self, mm: MmId, addr: usize) -> crate::record::FileId {
+        let _ = (mm, addr);
+        0
+    }
+
     /// The files that no VMA of any address space maps any more since this was asked last:
     /// the tracer lets go of its copies of their descriptors.
     fn released(&mut self) -> Vec<crate::record::FileId>;

@@ -167,6 +167,10 @@ impl<W: Write> Observer for Session<W> {
         }
     }
 
+    fn file_at(&self, mm: MmId, addr: usize) -> FileId {
+        self.mirror.file_at(mm, addr)
+    }
+
     fn released(&mut self) -> Vec<FileId> {
         self.mirror.released()
     }

@@ -249,9 +249,10 @@ impl Follower<'_> {
         };
         let Some(area) = self.covering(call.mm, start) else { return 0 };
         let inode = (area.dev, area.inode);
-        let mut renamed = Vec::new();
-        self.files.check_name(inode, &area.name, &mut renamed);
-        self.tell_renames(renamed);
+        if !self.files.is_named(inode, &area.name) {
+            // Others of that inode may have got this name, or another: told before it is known.
+            let _read_for_its_names = self.read_settled(call.mm);
+        }
         let identity = match identity {
             Identity::Unique if !anonymous => {
                 if self.facilities.identity {

@@ -128,8 +128,13 @@ impl Files {
     }
 
     /// The files whose path is no longer what it was, judging from a listing. One hash for each
-    /// run of lines of one file; nothing is asked while every name is known.
-    pub(super) fn renamed(&mut self, listing: &str) -> Vec<(FileId, String)> {
+    /// run of lines of one file; nothing is asked while every name is known. `mapped` says which file
+    /// lies at an address.
+    pub(super) fn renamed(
+        &mut self,
+        listing: &str,
+        mapped: &dyn Fn(usize) -> FileId,
+    ) -> Vec<(FileId, String)> {
         let mut out = Vec::new();
         let mut last = (((0, 0), 0), "");
         for line in listing.lines() {
@@ -148,32 +153,40 @@ impl Files {
                 continue;
             }
             last = (inode, path);
-            self.check_name(inode, path, &mut out);
+            if !self.is_named(inode, path) {
+                let hex = |text| usize::from_str_radix(text, 16).ok();
+                let at = line.split_once('-').and_then(|(start, _)| hex(start)).map_or(0, mapped);
+                self.refresh(inode, path, at, &mut out);
+            }
         }
         out
     }
 
-    /// The files of `inode` whose path is no longer what it was, now that it is seen as `path`. To
-    /// be asked before a file is admitted, too: its name, once known, would hide theirs.
-    pub(super) fn check_name(&mut self, inode: Inode, path: &str, out: &mut Vec<(FileId, String)>) {
-        if !self.lines.contains_key(&self.line(inode, path)) {
-            self.refresh(inode, path, out);
-        }
+    /// Is a file of `inode` known by that path? To be asked before one is admitted: its name, once
+    /// known, would hide a new name of the others.
+    pub(super) fn is_named(&self, inode: Inode, path: &str) -> bool {
+        !self.inodes.contains_key(&inode) || self.lines.contains_key(&self.line(inode, path))
     }
 
-    /// A line names `inode` with a path that none of its files has.
-    fn refresh(&mut self, inode: Inode, listed: &str, out: &mut Vec<(FileId, String)>) {
+    /// A line names `inode` with a path that none of its files has. The line is that of the file `at`.
+    fn refresh(&mut self, inode: Inode, listed: &str, at: FileId, out: &mut Vec<(FileId, String)>) {
         let ids = self.inodes.get(&inode).cloned().unwrap_or_default();
-        for id in ids {
+        for &id in &ids {
             let Some(file) = self.known.get(&id) else { continue };
-            let path = match &file.identity {
+            let link = match &file.identity {
+                // A path of more than 4,095 bytes cannot be read there.
                 Identity::Copy(copy) => {
-                    let link = format!("/proc/self/fd/{}", copy.as_raw_fd());
-                    let Ok(path) = fs::read_link(link) else { continue };
-                    escape(text(path.into_os_string().into_encoded_bytes()))
+                    fs::read_link(format!("/proc/self/fd/{}", copy.as_raw_fd())).ok()
                 }
-                // Nothing to ask: an unlinked file is the one of that name, else take the line's.
-                Identity::Inode | Identity::Unique => match listed.strip_suffix(" (deleted)") {
+                Identity::Inode | Identity::Unique => None,
+            };
+            let path = match link {
+                Some(path) => escape(text(path.into_os_string().into_encoded_bytes())),
+                None if id == at => listed.to_owned(),
+                // The line is another's.
+                None if ids.contains(&at) => continue,
+                // Nobody knows whose line it is: an unlinked file is the one of that name.
+                None => match listed.strip_suffix(" (deleted)") {
                     Some(before) if before != file.path => continue,
                     _ => listed.to_owned(),
                 },
@@ -266,12 +279,15 @@ mod tests {
         let mut files = Files::new();
         let inode = ((0xfe, 0), 42);
         let id = files.admit(inode, "/a b".into(), Identity::Unique, FileKind::Exec);
-        assert_eq!(files.renamed(&format!("{LINE}/a b\n")), []);
+        assert_eq!(files.renamed(&format!("{LINE}/a b\n"), &|_| 0), []);
         let gone = "/a b (deleted)".to_owned();
-        assert_eq!(files.renamed(&format!("{LINE}{gone}\n{LINE}{gone}\n")), [(id, gone.clone())]);
-        assert_eq!(files.renamed(&format!("{LINE}{gone}\n")), []);
+        assert_eq!(
+            files.renamed(&format!("{LINE}{gone}\n{LINE}{gone}\n"), &|_| 0),
+            [(id, gone.clone())]
+        );
+        assert_eq!(files.renamed(&format!("{LINE}{gone}\n"), &|_| 0), []);
         // The old name is unknown again: a file that comes back under it is seen.
-        assert_eq!(files.renamed(&format!("{LINE}/a b\n")), [(id, "/a b".into())]);
+        assert_eq!(files.renamed(&format!("{LINE}/a b\n"), &|_| 0), [(id, "/a b".into())]);
         files.release(id);
         assert_eq!(files.find(inode, &Identity::Unique), None);
         assert!(files.lines.is_empty() && files.inodes.is_empty());
@@ -284,11 +300,23 @@ mod tests {
         let first = files.admit(inode, "/a".into(), Identity::Unique, FileKind::Regular);
         // Unlinked, then mapped through another descriptor, before any listing.
         let gone = "/a (deleted)".to_owned();
-        let mut renamed = Vec::new();
-        files.check_name(inode, &gone, &mut renamed);
+        assert!(!files.is_named(inode, &gone) && files.is_named(inode, "/a"));
+        let renamed = files.renamed(&format!("{LINE}{gone}\n"), &|_| 0);
         files.admit(inode, gone.clone(), Identity::Unique, FileKind::Regular);
         assert_eq!(renamed, [(first, gone.clone())]);
-        assert_eq!(files.renamed(&format!("{LINE}{gone}\n")), []);
+        assert_eq!(files.renamed(&format!("{LINE}{gone}\n"), &|_| 0), []);
+    }
+
+    #[test]
+    fn a_line_names_the_file_at_its_address() {
+        let mut files = Files::new();
+        let inode = ((0xfe, 0), 42);
+        let first = files.admit(inode, "/a".into(), Identity::Unique, FileKind::Exec);
+        let second = files.admit(inode, "/b".into(), Identity::Unique, FileKind::Exec);
+        // Renamed and unlinked between two listings: no name leads back to the old one.
+        let gone = "/c (deleted)".to_owned();
+        let at = |addr| if addr == 0x7f00_0000_0000 { second } else { first };
+        assert_eq!(files.renamed(&format!("{LINE}{gone}\n"), &at), [(second, gone)]);
     }
 
     #[test]

@@ -209,14 +209,15 @@ impl Follower<'_> {
 
     /// A listing in which every name is the one last told. Files are renamed by anyone at any
     /// moment, also between two lines, so one that brings a new name is read once more.
-    fn read_settled(&mut self, mm: MmId) -> io::Result<String> {
+    pub(super) fn read_settled(&mut self, mm: MmId) -> io::Result<String> {
         // Whoever renames faster than this must live with a listing that is out of date.
         const TRIES: usize = 8;
         let mut text = String::new();
         for _ in 0..TRIES {
             let Some(space) = self.spaces.get(&mm) else { break };
             text = read_text(space)?;
-            let renamed = self.files.renamed(&text);
+            let observer = &*self.observer;
+            let renamed = self.files.renamed(&text, &|addr| observer.file_at(mm, addr));
             if renamed.is_empty() {
                 break;
             }
@@ -234,8 +235,10 @@ impl Follower<'_> {
     /// The VMA that covers `address`, with its name as listings have it.
     pub(super) fn covering(&mut self, mm: MmId, address: usize) -> Option<Area> {
         let space = self.spaces.get(&mm)?;
-        if self.facilities.query {
-            let vma = pages::query(&space.maps, address, true).ok()??;
+        // A path of more than 4,095 bytes is an error there; the listing has it.
+        let query = self.facilities.query.then(|| pages::query(&space.maps, address, true));
+        if let Some(Ok(vma)) = query {
+            let vma = vma?;
             return Some(Area {
                 range: vma.range,
                 flags: mm::VmFlags::empty(),
