@@ -289,11 +289,13 @@ pub struct Call {
     pub tid: u32,
     /// Which call.
     pub op: Op,
-    /// Its arguments; those beyond [`Op::arity`] are 0.
+    /// Its arguments; those beyond [`Op::arity`] are 0. ioctl and close: the first is the number of the
+    /// userfaultfd's inode, for descriptors are duplicated.
     pub args: [usize; 6],
     /// mmap: the open file, 0 if none.
     pub file: FileId,
-    /// mbind and ioctl: what the call read from memory (node mask, 0, 0; or start, length, mode).
+    /// mbind and ioctl: what the call read from memory (node mask, 0, 0; or start, length, mode; or
+    /// API, features, 0).
     pub memory: Option<[usize; 3]>,
     /// What the call returned: -errno as a negative number.
     pub result: isize,

@@ -4,13 +4,6 @@ use std::ops::Range;
 
 use crate::record::Op;
 
-/// `UFFDIO_REGISTER`: a range from now on reports faults to a userfaultfd.
-pub(super) const UFFDIO_REGISTER: u32 = 0xc020_aa00;
-/// `UFFDIO_UNREGISTER`: it no longer does.
-pub(super) const UFFDIO_UNREGISTER: u32 = 0x8010_aa01;
-/// `UFFDIO_ZEROPAGE`: fills a range with the zero page, which counts as a first touch.
-pub(super) const UFFDIO_ZEROPAGE: u32 = 0xc020_aa04;
-
 /// The `prctl` options that change VMAs: THP_DISABLE, SET_MM, MEMORY_MERGE, SET_VMA.
 pub(super) const PRCTLS: [u32; 4] = [41, 35, 67, 0x5356_4d41];
 

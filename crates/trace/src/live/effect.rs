@@ -1,13 +1,9 @@
 //! A call has returned: what it did, told in the order in which it took effect.
 
-use std::{
-    fs,
-    os::{fd::AsFd, unix::fs::MetadataExt},
-    time::Duration,
-};
+use std::{os::fd::AsFd, time::Duration};
 
 use super::{
-    calls::{self, Kind, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_ZEROPAGE},
+    calls::{self, Kind},
     files::{self, Identity},
     follower::Follower,
     image::Area,
@@ -15,7 +11,7 @@ use super::{
         self, Tid,
         ptrace::{self},
     },
-    table::{Flight, Load, Stage, Watcher},
+    table::{Flight, Load, Stage},
 };
 use crate::record::{self, Call, FileId, FileKind, InitialVma, MmId, Op, Record};
 
@@ -91,12 +87,9 @@ impl Follower<'_> {
             Load::Ranges(ranges) => return self.tell_ranges(call, &ranges, kernel),
             Load::Memory(words) if op == Op::Prctl => return self.tell_marks(call, words, kernel),
             Load::Memory(words) => {
-                if op == Op::Ioctl && args[1] as u32 == UFFDIO_ZEROPAGE {
-                    return self.tell_zeropage(mm, words, result);
-                }
                 call.memory = Some(words);
-                if op == Op::Ioctl && result == 0 {
-                    self.watch(mm, tid, &call, words);
+                if op == Op::Ioctl {
+                    self.tell_userfault(&mut call, tid, words);
                 }
             }
             Load::File(copy) => call.file = self.mapped_file(tid, &call, Identity::Copy(copy)),
@@ -120,10 +113,13 @@ impl Follower<'_> {
         {
             space.brk = brk;
         }
-        let (op, args) = (call.op, call.args);
+        let (op, args, served) = (call.op, call.args, call.mm);
         self.recheck_growing(&call);
         self.observer.record(Record::Call(call), kernel);
         self.settle(mm, tid, result);
+        if served != mm && self.spaces.get(&served).is_some_and(|space| space.flying.is_empty()) {
+            self.compare(served);
+        }
         match op {
             Op::Shmat if result > 0 => self.adopt(mm, tid, result as usize),
             // The context that io_setup hands out is the address of its ring.
@@ -192,44 +188,6 @@ impl Follower<'_> {
         let vmas: Vec<_> = areas.into_iter().map(|area| (area.range, area.flags)).collect();
         for range in ranges {
             self.observer.settled(mm, range, &vmas);
-        }
-    }
-
-    /// UFFDIO_ZEROPAGE makes the range's VMA ready for anonymous pages, although the zero page that
-    /// it maps is none.
-    fn tell_zeropage(&mut self, mm: MmId, [start, length, _]: [usize; 3], result: isize) {
-        if result != 0 {
-            return;
-        }
-        let range = start..start.saturating_add(length);
-        for vma in self.observer.untouched(mm, range.clone()) {
-            if vma.start < range.end && range.start < vma.end {
-                self.observer.record(Record::Fault { mm, addr: vma.start }, None);
-            }
-        }
-    }
-
-    /// Remembers which userfaultfd watches what, to notice when it is closed.
-    fn watch(&mut self, mm: MmId, tid: Tid, call: &Call, [start, length, _]: [usize; 3]) {
-        let Some(space) = self.spaces.get_mut(&mm) else { return };
-        let range = start..start.saturating_add(length);
-        let fd = call.args[0] & 0xffff_ffff;
-        match call.args[1] as u32 {
-            UFFDIO_REGISTER => {
-                let file = fs::metadata(format!("/proc/{tid}/fd/{fd}"));
-                let inode = file.map_or(0, |meta| meta.ino());
-                match space.watchers.iter_mut().find(|w| w.fd == fd && w.inode == inode) {
-                    Some(watcher) => watcher.ranges.push(range),
-                    None => space.watchers.push(Watcher { fd, inode, ranges: vec![range] }),
-                }
-            }
-            UFFDIO_UNREGISTER => {
-                for watcher in &mut space.watchers {
-                    watcher.ranges.retain(|r| !(range.start <= r.start && r.end <= range.end));
-                }
-                space.watchers.retain(|watcher| !watcher.ranges.is_empty());
-            }
-            _ => {}
         }
     }
 

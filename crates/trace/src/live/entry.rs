@@ -3,16 +3,12 @@
 use std::{
     collections::BTreeSet,
     fs,
-    ops::Range,
-    os::{
-        fd::{AsFd, RawFd},
-        unix::fs::MetadataExt,
-    },
+    os::fd::{AsFd, RawFd},
     time::Instant,
 };
 
 use super::{
-    calls::{self, Kind, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_ZEROPAGE},
+    calls::{self, Kind},
     filter::FOREIGN,
     follower::Follower,
     sys::{
@@ -20,9 +16,9 @@ use super::{
         ptrace::{self, Resume},
     },
     table::{Call, Flight, Image, Load, Stage},
+    userfault,
 };
-use crate::record::{self, MmId, Op, Record};
-use mm::VmFlags;
+use crate::record::{MmId, Op};
 
 const MAP_ANONYMOUS: usize = 0x20;
 
@@ -62,6 +58,10 @@ impl Follower<'_> {
             }
             (_, None) => self.run(tid),
             (Kind::Fork, Some(_)) if !self.copies(tid, entry.number, &call.args) => self.run(tid),
+            (Kind::Memory(Op::Ioctl), Some(mm)) if userfault::fills(call.args[1]) => {
+                self.tell_fill(mm, tid, &call.args);
+                self.run(tid);
+            }
             (_, Some(mm)) => {
                 let busy = self.spaces.get(&mm).is_some_and(|space| !space.flying.is_empty());
                 if busy {
@@ -149,16 +149,7 @@ impl Follower<'_> {
                     Load::Memory([start_brk, brk, start_stack])
                 })
             }
-            Op::Ioctl => {
-                let words = match args[1] as u32 {
-                    UFFDIO_REGISTER | UFFDIO_ZEROPAGE => sys::read_words::<3>(tid, args[2]),
-                    UFFDIO_UNREGISTER => sys::read_words::<2>(tid, args[2]).map(|[a, b]| [a, b, 0]),
-                    _ => return Load::None,
-                };
-                let Ok(words) = words else { return Load::Memory([0; 3]) };
-                self.tell_touches(mm, tid, words[0]..words[0].saturating_add(words[1]));
-                Load::Memory(words)
-            }
+            Op::Ioctl => self.prepare_userfault(mm, tid, args),
             Op::ProcessMadvise => {
                 let ranges = self.own_ranges(tid, args);
                 for &(start, length) in &ranges {
@@ -219,50 +210,5 @@ impl Follower<'_> {
         let ends = users.iter().all(|user| *user == tid || siblings.contains(user));
         let last = if ends { self.last_listing(mm, tid) } else { None };
         Image { siblings, last }
-    }
-
-    /// Closing a userfaultfd is no memory call, yet the kernel then takes its flags off all VMAs,
-    /// which may merge them. It is noticed here, before the next call of that address space.
-    fn tell_closed_watchers(&mut self, mm: MmId, tid: Tid) {
-        let Some(space) = self.spaces.get_mut(&mm) else { return };
-        if space.watchers.is_empty() {
-            return;
-        }
-        let stands = |fd: usize, inode: u64| {
-            fs::metadata(format!("/proc/{tid}/fd/{fd}")).is_ok_and(|meta| meta.ino() == inode)
-        };
-        if space.watchers.iter().all(|watcher| stands(watcher.fd, watcher.inode)) {
-            return;
-        }
-        // Somebody else may still hold it: the flags tell.
-        let Ok((areas, _)) = super::image::read(tid) else { return };
-        let watched = |range: &Range<usize>| {
-            areas.iter().any(|area| {
-                area.range.start < range.end
-                    && range.start < area.range.end
-                    && area.flags.intersects(VmFlags::UFFD)
-            })
-        };
-        let Some(space) = self.spaces.get_mut(&mm) else { return };
-        let mut closed = Vec::new();
-        space.watchers.retain(|watcher| {
-            let open = stands(watcher.fd, watcher.inode) || watcher.ranges.iter().any(watched);
-            if !open {
-                closed.push(watcher.fd);
-            }
-            open
-        });
-        for fd in closed {
-            let call = record::Call {
-                mm,
-                tid: tid as u32,
-                op: Op::Close,
-                args: [fd, 0, 0, 0, 0, 0],
-                file: 0,
-                memory: None,
-                result: 0,
-            };
-            self.observer.record(Record::Call(call), None);
-        }
     }
 }

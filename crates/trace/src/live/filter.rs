@@ -9,7 +9,10 @@ use libc::{
     sock_filter,
 };
 
-use super::calls::{MEMORY, PRCTLS, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_ZEROPAGE};
+use super::{
+    calls::{MEMORY, PRCTLS},
+    userfault,
+};
 
 /// The rule number of a native call.
 pub(super) const NATIVE: u32 = 1;
@@ -88,7 +91,8 @@ pub(super) fn build() -> Vec<sock_filter> {
     out.push(unless(BPF_JEQ, u32::MAX, 1));
     out.push(answer(libc::SECCOMP_RET_ALLOW));
     out.push(trace(FOREIGN));
-    let uffd = [UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_ZEROPAGE];
+    let mut uffd = vec![userfault::API, userfault::REGISTER, userfault::UNREGISTER];
+    uffd.extend(userfault::FILLS.map(|(request, _)| request));
     inspect(&mut out, libc::SYS_ioctl, &[argument(1)], &uffd);
     inspect(&mut out, libc::SYS_prctl, &[argument(0)], &PRCTLS);
     let shares = op(BPF_ALU | BPF_AND | BPF_K, libc::CLONE_VM as u32);
@@ -157,7 +161,7 @@ mod tests {
     fn three_calls_are_looked_into() {
         let call = |number: libc::c_long, args| run(ARCH_X86_64, number as u32, args);
         let ioctl = |request: u32| call(libc::SYS_ioctl, [3, request.into(), 0, 0, 0, 0]);
-        assert_eq!(ioctl(UFFDIO_REGISTER), TRACE | NATIVE);
+        assert_eq!(ioctl(userfault::REGISTER), TRACE | NATIVE);
         assert_eq!(ioctl(0x5401), ALLOW);
         let prctl = |option: u32| call(libc::SYS_prctl, [option.into(), 0, 0, 0, 0, 0]);
         assert_eq!(prctl(PRCTLS[2]), TRACE | NATIVE);

@@ -16,6 +16,7 @@ use super::{
         ptrace::{self, Resume, Status},
     },
     table::{Overhead, Space, Stage, Task},
+    userfault::Userfault,
 };
 use crate::{observer::Observer, record::MmId};
 
@@ -33,6 +34,8 @@ pub(super) struct Follower<'a> {
     pub(super) tasks: HashMap<Tid, Task>,
     pub(super) spaces: HashMap<MmId, Space>,
     pub(super) files: Files,
+    /// By inode.
+    pub(super) userfaults: HashMap<u64, Userfault>,
     pub(super) overhead: Overhead,
     /// Number of the newest address space.
     pub(super) last_mm: MmId,
@@ -68,6 +71,7 @@ impl<'a> Follower<'a> {
             tasks: HashMap::from([(root, first)]),
             spaces: HashMap::new(),
             files: Files::new(),
+            userfaults: HashMap::new(),
             overhead: Overhead::new(),
             last_mm: 0,
             timed: None,

@@ -96,6 +96,7 @@ impl Follower<'_> {
         self.spaces.insert(new, space);
         let record = Record::Fork { mm, child: new, tid: tid as u32, child_tid: child as u32 };
         self.observer.record(record, None);
+        self.watch_child(mm, new);
         self.compare(new);
         Some(new)
     }

@@ -58,6 +58,7 @@ mod image;
 mod life;
 mod sys;
 mod table;
+mod userfault;
 mod watch;
 
 use std::{

@@ -19,6 +19,7 @@ use mm::VmFlags;
 use super::{
     calls::Kind,
     sys::{self, Tid},
+    userfault::Watcher,
 };
 use crate::record::MmId;
 
@@ -89,14 +90,6 @@ pub(super) struct Image {
 pub(super) struct Last {
     pub(super) text: String,
     pub(super) flags: Vec<(usize, VmFlags)>,
-}
-
-/// A userfaultfd that watches ranges of an address space.
-pub(super) struct Watcher {
-    pub(super) fd: usize,
-    /// Of its descriptor's file, to notice that the number stands for another one.
-    pub(super) inode: u64,
-    pub(super) ranges: Vec<Range<usize>>,
 }
 
 /// A followed address space.

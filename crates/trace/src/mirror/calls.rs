@@ -38,6 +38,8 @@ pub(super) enum Ours {
 pub(super) struct Context {
     pub(super) file: Option<File>,
     pub(super) driver_flags: Option<VmFlags>,
+    /// ioctl: the userfaultfd's features.
+    pub(super) features: usize,
 }
 
 fn outcome(result: Result<(), mm::Error>) -> Ours {
@@ -112,7 +114,7 @@ pub(super) fn perform(space: &mut Writer<'_, File, Engine>, call: &Call, context
         Op::Shmat if kernel == EPERM => replace_sealed(space, b),
         Op::Shmdt if kernel == 0 => outcome(space.shmdt(a)),
         Op::Prctl if kernel == 0 => prctl(space, a, b, c),
-        Op::Ioctl if kernel == 0 => uffd_ioctl(space, call),
+        Op::Ioctl if kernel == 0 => uffd_ioctl(space, call, context.features),
         Op::Close => close(space, a),
         Op::IoDestroy if kernel == 0 => io_destroy(space, a),
         _ => {
@@ -274,7 +276,9 @@ fn prctl(space: &mut Writer<'_, File, Engine>, option: usize, arg: usize, value:
     Ours::Unknown
 }
 
-fn uffd_ioctl(space: &mut Writer<'_, File, Engine>, call: &Call) -> Ours {
+fn uffd_ioctl(space: &mut Writer<'_, File, Engine>, call: &Call, features: usize) -> Ours {
+    const EVENT_FORK: usize = 1 << 1;
+    const EVENT_REMAP: usize = 1 << 2;
     const UFFDIO_REGISTER: usize = 0xc020_aa00;
     const UFFDIO_UNREGISTER: usize = 0x8010_aa01;
     let Some([start, len, mode]) = call.memory else { return Ours::Unknown };
@@ -288,7 +292,11 @@ fn uffd_ioctl(space: &mut Writer<'_, File, Engine>, call: &Call) -> Ours {
                     modes |= flag;
                 }
             }
-            let uffd = Uffd { id: call.args[0] as u64, follows_fork: false, follows_remap: false };
+            let uffd = Uffd {
+                id: call.args[0] as u64,
+                follows_fork: features & EVENT_FORK != 0,
+                follows_remap: features & EVENT_REMAP != 0,
+            };
             outcome(space.watch(start, len, modes, uffd))
         }
         UFFDIO_UNREGISTER => outcome(space.unwatch(start, len)),

@@ -48,6 +48,8 @@ pub struct Mirror {
     files: HashMap<FileId, File>,
     newest: Option<MmId>,
     personalities: Personalities,
+    /// Features of each userfaultfd.
+    userfaults: HashMap<usize, usize>,
     summary: Summary,
     /// Reused for every listing.
     text: String,
@@ -97,6 +99,7 @@ impl Mirror {
             files: HashMap::new(),
             newest: None,
             personalities: Personalities::default(),
+            userfaults: HashMap::new(),
             summary: Summary::default(),
             text: String::new(),
         }
@@ -293,6 +296,7 @@ impl Mirror {
 
     fn call(&mut self, call: &Call) -> Result<Option<Difference>, Expected> {
         self.personalities.call(call);
+        let features = self.features(call);
         let file = self.file(call.file)?;
         let reads_execute = self.personalities.reads_execute(call.tid);
         let mirrored = self.known(call.mm)?;
@@ -303,7 +307,8 @@ impl Mirror {
 
         mirrored.space.get_mut().set_read_implies_exec(reads_execute);
         let begun = Instant::now();
-        let ours = perform(&mut mirrored.space.get_mut(), call, Context { file, driver_flags });
+        let ours =
+            perform(&mut mirrored.space.get_mut(), call, Context { file, driver_flags, features });
         let took = begun.elapsed();
         mirrored.determined = ours != Ours::Unknown;
         let counts = &mut mirrored.figures.counts;
@@ -324,6 +329,18 @@ impl Mirror {
         Ok(result
             .filter(|&result| result != call.result)
             .map(|ours| Difference::Result { ours, kernel: call.result }))
+    }
+
+    /// The features of the userfaultfd that an ioctl acts on: those that its UFFDIO_API asked for.
+    fn features(&mut self, call: &Call) -> usize {
+        const UFFDIO_API: usize = 0xc018_aa3f;
+        if call.op != Op::Ioctl {
+            return 0;
+        }
+        if let (UFFDIO_API, 0, Some([_, features, _])) = (call.args[1], call.result, call.memory) {
+            self.userfaults.insert(call.args[0], features);
+        }
+        self.userfaults.get(&call.args[0]).copied().unwrap_or(0)
     }
 
     fn fault(&mut self, mm: MmId, addr: usize) -> Result<(), Expected> {

@@ -1,0 +1,272 @@
+//! userfaultfds: which address space each one serves, what it watches, and when it is closed.
+//!
+//! A descriptor is duplicated, inherited and passed on, so a userfaultfd goes by the number of its
+//! inode, which is its own; records have that number in place of the descriptor. It serves the
+//! address space that made it, whoever holds it. One that a fork made for the child
+//! (UFFD_FEATURE_EVENT_FORK) goes by its parent's number in the child's address space.
+
+use std::{fs, ops::Range, os::unix::fs::MetadataExt};
+
+use mm::VmFlags;
+
+use super::{
+    follower::Follower,
+    sys::{self, Tid},
+    table::Load,
+};
+use crate::record::{Call, MmId, Op, Record};
+
+/// `UFFDIO_API`: which features are wanted; comes before all others.
+pub(super) const API: u32 = 0xc018_aa3f;
+/// `UFFDIO_REGISTER`: a range from now on reports faults to a userfaultfd.
+pub(super) const REGISTER: u32 = 0xc020_aa00;
+/// `UFFDIO_UNREGISTER`: it no longer does.
+pub(super) const UNREGISTER: u32 = 0x8010_aa01;
+/// Requests that fill pages: `UFFDIO_COPY`, `ZEROPAGE`, `MOVE`, `CONTINUE`, `POISON`, with the modes that
+/// each one knows.
+pub(super) const FILLS: [(u32, usize); 5] =
+    [(0xc028_aa03, 3), (0xc020_aa04, 1), (0xc028_aa05, 3), (0xc020_aa07, 3), (0xc020_aa08, 1)];
+
+const EVENT_FORK: usize = 1 << 1;
+const PAGE: usize = 4096;
+
+/// A userfaultfd by the number of its inode.
+#[derive(Clone, Copy)]
+pub(super) struct Userfault {
+    /// The address space that it serves.
+    mm: MmId,
+    /// Its number in records.
+    id: u64,
+    features: usize,
+}
+
+/// A userfaultfd that watches ranges of an address space.
+pub(super) struct Watcher {
+    /// Its number in records.
+    id: u64,
+    /// Its inode; 0 for one that a fork made and whose descriptor nobody used yet.
+    inode: u64,
+    /// A descriptor for it, as last seen.
+    holder: (Tid, usize),
+    ranges: Vec<Range<usize>>,
+}
+
+impl Watcher {
+    /// Is a descriptor for it known to be open? Looks through those of its holder and of `tid` if the one
+    /// known is another's now.
+    fn is_held(&mut self, tid: Tid) -> bool {
+        if self.inode == 0 {
+            return false;
+        }
+        let (holder, fd) = self.holder;
+        if inode_of(holder, fd) == Some(self.inode) {
+            return true;
+        }
+        for owner in [holder, tid] {
+            let Ok(open) = fs::read_dir(format!("/proc/{owner}/fd")) else { continue };
+            let numbers = open.flatten().filter_map(|fd| fd.file_name().to_str()?.parse().ok());
+            for fd in numbers {
+                if inode_of(owner, fd) == Some(self.inode) {
+                    self.holder = (owner, fd);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+}
+
+fn inode_of(tid: Tid, fd: usize) -> Option<u64> {
+    fs::metadata(format!("/proc/{tid}/fd/{fd}")).ok().map(|meta| meta.ino())
+}
+
+/// Whether a request fills pages.
+pub(super) fn fills(request: usize) -> bool {
+    FILLS.iter().any(|&(fill, _)| fill == request as u32)
+}
+
+impl Follower<'_> {
+    /// What a request of interest reads from memory, and the first touches that matter to it.
+    pub(super) fn prepare_userfault(&mut self, mm: MmId, tid: Tid, args: &[usize; 6]) -> Load {
+        let words = match args[1] as u32 {
+            API => sys::read_words::<2>(tid, args[2]).map(|[api, features]| [api, features, 0]),
+            REGISTER => sys::read_words::<3>(tid, args[2]),
+            UNREGISTER => sys::read_words::<2>(tid, args[2]).map(|[a, b]| [a, b, 0]),
+            _ => return Load::None,
+        };
+        let Ok(words) = words else { return Load::Memory([0; 3]) };
+        if args[1] as u32 != API {
+            let served = self.userfault(mm, tid, args[0]).mm;
+            self.tell_touches(served, tid, words[0]..words[0].saturating_add(words[1]));
+        }
+        Load::Memory(words)
+    }
+
+    /// The userfaultfd behind a descriptor of `tid`. One never seen before was made by a fork, if there is one whose
+    /// descriptor nobody used: the oldest.
+    fn userfault(&mut self, mm: MmId, tid: Tid, fd: usize) -> Userfault {
+        let fd = fd & 0xffff_ffff;
+        let unknown = Userfault { mm, id: fd as u64, features: 0 };
+        let Some(inode) = inode_of(tid, fd) else { return unknown };
+        if let Some(&known) = self.userfaults.get(&inode) {
+            return known;
+        }
+        let unused = |space: &&mut super::table::Space| space.watchers.iter().any(|w| w.inode == 0);
+        let mut spaces: Vec<_> = self.spaces.iter_mut().collect();
+        spaces.sort_unstable_by_key(|(mm, _)| **mm);
+        let child = spaces.into_iter().find(|(_, space)| unused(space));
+        let Some((&mm, space)) = child else { return Userfault { id: inode, ..unknown } };
+        let Some(watcher) = space.watchers.iter_mut().find(|watcher| watcher.inode == 0) else {
+            return unknown;
+        };
+        (watcher.inode, watcher.holder) = (inode, (tid, fd));
+        let features = EVENT_FORK;
+        let made = Userfault { mm, id: watcher.id, features };
+        self.userfaults.insert(inode, made);
+        made
+    }
+
+    /// A request returned: `call` is told as one on the address space that the userfaultfd serves.
+    pub(super) fn tell_userfault(&mut self, call: &mut Call, tid: Tid, words: [usize; 3]) {
+        let fd = call.args[0] & 0xffff_ffff;
+        if call.args[1] as u32 == API {
+            let Some(inode) = inode_of(tid, fd) else { return };
+            call.args[0] = inode as usize;
+            if call.result == 0 {
+                let made = Userfault { mm: call.mm, id: inode, features: words[1] };
+                self.userfaults.insert(inode, made);
+            }
+            return;
+        }
+        let userfault = self.userfault(call.mm, tid, fd);
+        (call.mm, call.args[0]) = (userfault.mm, userfault.id as usize);
+        if call.result == 0 {
+            self.watch(userfault, (tid, fd), call.args[1] as u32, words);
+        }
+    }
+
+    /// Remembers which userfaultfd watches what, to notice when it is closed.
+    fn watch(
+        &mut self,
+        Userfault { mm, id, .. }: Userfault,
+        holder: (Tid, usize),
+        request: u32,
+        [start, length, _]: [usize; 3],
+    ) {
+        let Some(space) = self.spaces.get_mut(&mm) else { return };
+        let range = start..start.saturating_add(length);
+        match request {
+            REGISTER => match space.watchers.iter_mut().find(|watcher| watcher.id == id) {
+                Some(watcher) => watcher.ranges.push(range),
+                None => {
+                    let inode = inode_of(holder.0, holder.1).unwrap_or(0);
+                    space.watchers.push(Watcher { id, inode, holder, ranges: vec![range] });
+                }
+            },
+            UNREGISTER => {
+                for watcher in &mut space.watchers {
+                    watcher.ranges.retain(|r| !(range.start <= r.start && r.end <= range.end));
+                }
+                space.watchers.retain(|watcher| !watcher.ranges.is_empty());
+            }
+            _ => {}
+        }
+    }
+
+    /// Who watches the parent and asked for it watches the child too.
+    pub(super) fn watch_child(&mut self, parent: MmId, child: MmId) {
+        let Some(space) = self.spaces.get(&parent) else { return };
+        let asked = |watcher: &&Watcher| {
+            let userfault = self.userfaults.get(&watcher.inode);
+            userfault.is_some_and(|userfault| userfault.features & EVENT_FORK != 0)
+        };
+        let made =
+            |watcher: &Watcher| Watcher { inode: 0, ranges: watcher.ranges.clone(), ..*watcher };
+        let watchers: Vec<Watcher> = space.watchers.iter().filter(asked).map(made).collect();
+        if let Some(space) = self.spaces.get_mut(&child) {
+            space.watchers = watchers;
+        }
+    }
+
+    /// A request that fills pages makes the VMA ready for anonymous pages before anything else, even if it then fails.
+    /// Only wrong arguments are found out sooner. It is told at its entry and never waited for: whoever holds
+    /// up the others may wait for these pages.
+    pub(super) fn tell_fill(&mut self, mm: MmId, tid: Tid, args: &[usize; 6]) {
+        const LOWEST: usize = 0x1_0000;
+        const HIGHEST: usize = 0x7fff_ffff_f000;
+        let request = args[1] as u32;
+        let Some(&(_, modes)) = FILLS.iter().find(|&&(fill, _)| fill == request) else { return };
+        // dst, src, len, mode; or start, len, mode.
+        let fields = match size_of_request(request) {
+            0x28 => sys::read_words::<4>(tid, args[2])
+                .map(|[dst, src, len, mode]| (dst, src, len, mode)),
+            _ => sys::read_words::<3>(tid, args[2])
+                .map(|[start, len, mode]| (start, start, len, mode)),
+        };
+        let Ok((start, source, length, mode)) = fields else { return };
+        let end = start.checked_add(length).filter(|&end| end <= HIGHEST);
+        let aligned = start.is_multiple_of(PAGE) && length.is_multiple_of(PAGE) && length > 0;
+        let sound = end.is_some() && source.checked_add(length).is_some();
+        if !aligned || !sound || start < LOWEST || mode & !modes != 0 {
+            return;
+        }
+        let mm = self.userfault(mm, tid, args[0]).mm;
+        // MOVE takes pages away, which nobody sees afterwards.
+        self.tell_touches(mm, tid, source..source + length);
+        for vma in self.observer.untouched(mm, start..start + 1) {
+            if vma.contains(&start) {
+                self.tell_touches(mm, tid, vma.clone());
+                self.observer.record(Record::Fault { mm, addr: vma.start }, None);
+            }
+        }
+    }
+
+    /// Closing a userfaultfd is no memory call, yet the kernel then takes its flags off all VMAs,
+    /// which may merge them. It is noticed here, before the next call of that address space.
+    pub(super) fn tell_closed_watchers(&mut self, mm: MmId, tid: Tid) {
+        let Some(space) = self.spaces.get_mut(&mm) else { return };
+        if space.watchers.iter_mut().all(|watcher| watcher.is_held(tid)) {
+            return;
+        }
+        // Somebody else may still hold it: the flags tell.
+        let Ok((areas, _)) = super::image::read(tid) else { return };
+        let watched = |range: &Range<usize>| {
+            areas.iter().any(|area| {
+                area.range.start < range.end
+                    && range.start < area.range.end
+                    && area.flags.intersects(VmFlags::UFFD)
+            })
+        };
+        let mut closed = Vec::new();
+        space.watchers.retain_mut(|watcher| {
+            let open = watcher.is_held(tid) || watcher.ranges.iter().any(watched);
+            if !open {
+                closed.push((watcher.id, watcher.inode));
+            }
+            open
+        });
+        for (id, inode) in closed {
+            self.userfaults.remove(&inode);
+            let args = [id as usize, 0, 0, 0, 0, 0];
+            let tid = tid as u32;
+            let call = Call { mm, tid, op: Op::Close, args, file: 0, memory: None, result: 0 };
+            self.observer.record(Record::Call(call), None);
+        }
+    }
+}
+
+/// The bytes of a request's structure, which its number holds.
+fn size_of_request(request: u32) -> u32 {
+    request >> 16 & 0x3fff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_that_fill_are_told_by_their_size() {
+        assert!(FILLS.iter().all(|&(fill, _)| [0x28, 0x20].contains(&size_of_request(fill))));
+        assert!(fills(0xc028_aa03) && !fills(REGISTER as usize));
+    }
+}
