@@ -91,7 +91,7 @@ unsafe extern "C" fn start(info: u32) -> ! {
     COMMAND_LINE.call_once(|| String::from_utf8_lossy(&line[..len]).into_owned());
     // SAFETY: once, on the first CPU.
     unsafe { cpu::area::start_all(cpus.apics()) };
-    machine::shootdown::start(cpus.apics().len());
+    machine::shootdown::start();
     let ranges: Vec<FrameRange> = memory.frames().collect();
     // SAFETY: they are nobody's, and the first tables have them in the direct map, as ours will.
     unsafe { machine::start_memory(&ranges, cpus.apics().len()) }

@@ -413,10 +413,16 @@ impl Frames {
     /// As [`FrameSource::split`](crate::FrameSource::split).
     ///
     /// # Errors
-    /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`], [`FrameError::InUse`].
-    pub fn split(&self, frame: Frame) -> Result<(), FrameError> {
+    /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`], [`FrameError::InUse`], [`FrameError::Table`].
+    ///
+    /// # Safety
+    /// As there: the block is the caller's, and nobody else relies on its being one.
+    pub unsafe fn split(&self, frame: Frame) -> Result<(), FrameError> {
         let info = self.known(frame)?;
         let (order, owner) = (info.order(), info.owner());
+        if matches!(owner, Owner::Table(_) | Owner::Quick(_)) {
+            return Err(FrameError::Table(frame));
+        }
         // While it has none, nobody can take another.
         match info.put_only() {
             Ok(()) => {}

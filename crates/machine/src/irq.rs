@@ -58,7 +58,16 @@ pub unsafe trait Irqs {
     }
 }
 
-/// A section without interrupts, on one CPU. It cannot be sent to another.
+/// A section without interrupts, on one CPU. It cannot be sent to another:
+///
+/// ```compile_fail,E0277
+/// # use machine::{IrqOff, Irqs};
+/// fn elsewhere<M: Irqs + Sync>(section: IrqOff<'_, M>) {
+///     std::thread::scope(|scope| scope.spawn(move || drop(section)));
+/// }
+/// ```
+///
+/// One that is forgotten leaves interrupts off.
 #[must_use = "interrupts come on again when this is dropped"]
 #[derive(Debug)]
 pub struct IrqOff<'m, M: Irqs + ?Sized> {

@@ -10,7 +10,8 @@ use crate::{Access, Step};
 /// ```
 /// use machine::{Step, lock};
 /// struct Host;
-/// impl Step for Host {}
+/// // SAFETY: the defaults do nothing.
+/// unsafe impl Step for Host {}
 /// let count = spin::mutex::SpinMutex::<u32>::new(1);
 /// *lock(&Host, &count) += 1;
 /// assert_eq!(*lock(&Host, &count), 2);

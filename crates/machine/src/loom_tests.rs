@@ -9,7 +9,7 @@
 
 use crate::mutant::{self, Mutant};
 use crate::{Calls, CpuId, CpuSet, Cpus, Irqs, Step};
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use loom::cell::UnsafeCell;
 use loom::sync::Notify;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ const CPUS: usize = 3;
 
 struct World {
     /// What is asked: that of this CPU.
-    calls: Calls<usize>,
+    calls: Calls<usize, Machine>,
     /// An interrupt is on its way to this CPU.
     sent: [AtomicBool; CPUS],
     /// What wakes it, if it sleeps.
@@ -61,6 +61,16 @@ fn here() -> (Arc<World>, usize) {
     with(|here| (here.world.clone(), here.cpu))
 }
 
+std::thread_local! {
+    /// A panic that is caught, and ends no model. All threads of a model are one thread of the host.
+    static ON_PURPOSE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the model has failed.
+pub(crate) fn is_over() -> bool {
+    std::thread::panicking() && !ON_PURPOSE.get()
+}
+
 struct Machine;
 
 // SAFETY: each model gives every CPU to one thread.
@@ -83,7 +93,7 @@ unsafe impl Irqs for Machine {
     }
     unsafe fn irq_leave(&self) {
         // A model that has failed is over: its atomics are gone.
-        if std::thread::panicking() {
+        if is_over() {
             return;
         }
         with(|here| here.depth -= 1);
@@ -94,7 +104,8 @@ unsafe impl Irqs for Machine {
     }
 }
 
-impl Step for Machine {
+// SAFETY: it lets others run.
+unsafe impl Step for Machine {
     /// Answers by itself would hide who does not answer while it waits.
     fn relax(&self) {
         thread::yield_now();
@@ -105,7 +116,7 @@ impl World {
     fn new() -> Arc<World> {
         let counts = || core::array::from_fn(|_| UnsafeCell::new(0));
         Arc::new(World {
-            calls: Calls::try_new(CPUS).unwrap(),
+            calls: Calls::try_new(Machine).unwrap(),
             sent: core::array::from_fn(|_| AtomicBool::new(false)),
             wake: core::array::from_fn(|_| Notify::new()),
             before: counts(),
@@ -123,7 +134,7 @@ fn interrupts() {
     // Acquire: the handler sees what was done before it was sent; pairs with the Release of `ask`.
     if Machine.irqs_enabled() && world.sent[cpu].swap(false, Ordering::Acquire) {
         let mut whose = Vec::new();
-        world.calls.answer(CpuId::new(cpu).unwrap(), |who| {
+        world.calls.answer(|who| {
             act(who);
             whose.push(who);
         });
@@ -136,8 +147,8 @@ fn interrupts() {
 }
 
 fn answer() {
-    let (world, cpu) = here();
-    world.calls.answer(CpuId::new(cpu).unwrap(), act);
+    let (world, _) = here();
+    world.calls.answer(act);
 }
 
 /// Does what the CPU `who` asks: looks at what it has written, and says so.
@@ -172,7 +183,7 @@ fn ask(whom: &[usize], sleeps: bool) {
             world.wake[cpu].wait();
         }
     };
-    world.calls.ask(&Machine, &set, cpu, interrupt, act);
+    world.calls.ask(&set, cpu, interrupt, act);
     for other in whom {
         // SAFETY: loom checks that it was done before.
         let done = world.done[cpu][*other].with(|count| unsafe { *count });

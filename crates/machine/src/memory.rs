@@ -16,7 +16,8 @@ pub const ENTRIES: usize = 512;
 ///
 /// /// Two frames, numbers 0 and 1.
 /// struct Host(NonNull<[u64; 1024]>);
-/// impl Step for Host {}
+/// // SAFETY: the defaults do nothing.
+/// unsafe impl Step for Host {}
 /// // SAFETY: the frames lie one after the other in one block, which is aligned and is never freed.
 /// unsafe impl Memory for Host {
 ///     fn frame_ptr(&self, frame: Frame) -> Option<NonNull<u8>> {
@@ -211,7 +212,8 @@ mod tests {
         last: Cell<Option<Access>>,
     }
 
-    impl Step for Host {
+    // SAFETY: it remembers the access, and calls nothing.
+    unsafe impl Step for Host {
         fn step(&self, access: Access) {
             assert_eq!(self.last.replace(Some(access)), None, "two steps for one access");
         }

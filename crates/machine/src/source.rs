@@ -50,6 +50,8 @@ pub enum FrameError {
         /// Pins among them.
         pins: u32,
     },
+    /// The frame is a page table, or lies on a quicklist: it is not the caller's.
+    Table(Frame),
 }
 
 impl fmt::Display for FrameError {
@@ -66,6 +68,9 @@ impl fmt::Display for FrameError {
             }
             FrameError::InUse { frame, refs, pins } => {
                 write!(f, "frame {frame} is still in use: {refs} references, {pins} of them pins")
+            }
+            FrameError::Table(frame) => {
+                write!(f, "frame {frame} is a page table, or waits on a quicklist to become one")
             }
         }
     }
@@ -122,8 +127,13 @@ pub unsafe trait FrameSource {
     /// one reference and the block's owner. Cost: one line for each four frames.
     ///
     /// # Errors
-    /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`], [`FrameError::InUse`].
-    fn split(&self, frame: Frame) -> Result<(), FrameError>;
+    /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`], [`FrameError::InUse`]; [`FrameError::Table`] for a page table, or
+    /// what is on a quicklist.
+    ///
+    /// # Safety
+    /// The block is the caller's. Nobody else relies on its being one block, with its length and the word of its first frame:
+    /// whoever would free it, or keeps a lock or a count in that word.
+    unsafe fn split(&self, frame: Frame) -> Result<(), FrameError>;
 
     /// The state of a frame, or `None` if it is not of this source. An addition and a compare.
     fn info(&self, frame: Frame) -> Option<&FrameInfo>;

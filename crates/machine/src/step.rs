@@ -39,7 +39,15 @@ pub enum Access {
 ///
 /// On hardware the defaults do: `step` is nothing, `relax` a pause. A machine in software switches CPUs
 /// here, takes interrupts, and sees what is about to happen.
-pub trait Step {
+///
+/// # Safety
+/// Both methods are called in the middle of changes: with locks held, with interrupts off, between a look at a per-CPU list
+/// and its change. Unsafe code relies on all of this:
+/// - neither calls into a structure built on this machine ([`CpuLocal`](crate::CpuLocal), [`Frames`](crate::Frames), page
+///   tables, quicklists), except by an interrupt handler that runs while interrupts are on;
+/// - neither moves the caller to another CPU, or runs anything else on this one, while interrupts are off; the exception are
+///   the flushes that [`relax`](Step::relax) carries out.
+pub unsafe trait Step {
     /// Called before an access. [`Entry`](crate::Entry) does it for entries of page tables; code that
     /// shares other memory between CPUs without a lock calls it there with [`Access::Shared`].
     ///

@@ -28,3 +28,12 @@ impl<T> UnsafeCell<T> {
         f(self.0.get())
     }
 }
+
+/// Whether a model has failed: its atomics are gone, and what unwinds must not touch them. Never outside of models.
+#[inline(always)]
+pub(crate) fn model_is_over() -> bool {
+    #[cfg(all(test, loom))]
+    return crate::loom_tests::is_over();
+    #[cfg(not(all(test, loom)))]
+    false
+}

@@ -1,6 +1,6 @@
 //! The machine of this crate's own tests: host threads that say which CPU they are, and nothing else.
 
-use crate::{CpuId, CpuSet, Cpus, Irqs};
+use crate::{CpuId, CpuSet, Cpus, Irqs, Step};
 use core::cell::Cell;
 use std::sync::Arc;
 
@@ -34,6 +34,13 @@ unsafe impl Cpus for Host {
     }
     fn online(&self) -> CpuSet {
         CpuSet::first(*self.0)
+    }
+}
+
+// SAFETY: it lets others run, and nothing else.
+unsafe impl Step for Host {
+    fn relax(&self) {
+        std::thread::yield_now();
     }
 }
 

@@ -53,7 +53,16 @@ pub enum Flush {
 /// Never with a lock held that an interrupt handler takes. `flush_on` sends an interrupt to each other CPU named and
 /// waits until all have answered; while it waits it answers to others. It may be called with interrupts off, but then
 /// this CPU's own section no longer holds back the flushes of others (see [`Irqs`](crate::Irqs)). It does not allocate.
-pub trait Tlb: Cpus {
+///
+/// # Safety
+/// Page tables free memory, and page-table pages, after a flush. So unsafe code relies on all of this:
+/// - [`flush`](Tlb::flush) and [`flush_on`](Tlb::flush_on) keep the promise above when they return. A CPU is skipped only if
+///   it does not run, and it starts with empty caches.
+/// - [`tags`](Tlb::tags) is constant and at least 1. The hardware tells all tags below it apart.
+/// - After [`activate`](Tlb::activate) the CPU translates by `root`, caches translations under the tag given, and has dropped
+///   those that are not to be kept. [`active`](Tlb::active) names the last table activated on this CPU.
+/// - The methods do not call into structures built on the machine, as [`Step`](crate::Step) says.
+pub unsafe trait Tlb: Cpus {
     /// Drops translations on this CPU.
     fn flush(&self, what: Flush);
 

@@ -296,7 +296,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// The CPUs that may hold translations of these tables.
     pub(crate) fn users(&self) -> CpuSet {
         match self.space() {
-            Some(_) => self.cpus().load(),
+            Some(_) => self.cpus(),
             None => self.machine().online(),
         }
     }
@@ -342,6 +342,6 @@ unsafe fn give_back_to<M: Machine, F: Format>(paging: &Paging<M, F>, mut next: O
         words = NEXT..NEXT + 1;
         paging.came_back();
         // SAFETY: it is empty, as it was; nobody walks it. An error would mean that it never was a frame.
-        let _ = unsafe { paging.quick().free(QUICK_TABLE, table) };
+        let _ = unsafe { paging.lists().free(QUICK_TABLE, table) };
     }
 }

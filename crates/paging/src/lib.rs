@@ -33,7 +33,7 @@
 //! # Example
 //! ```
 //! use machine::{Asid, FrameSource, PageSize, Place, Translated, VirtAddr, VirtRange};
-//! use paging::{Attrs, PageTables, Paging, X86_64L4};
+//! use paging::{Attrs, Mapping, PageTables, Paging, X86_64L4};
 //! use sim::{Config, Grace, Sim};
 //!
 //! let sim = Sim::new(Config::default()).unwrap();
@@ -42,15 +42,17 @@
 //!     let tables = PageTables::<_, _, Grace>::user(&paging, Asid(1), None).unwrap();
 //!     let page = sim.alloc(0, Place::Local).unwrap();
 //!     let range = VirtRange::new(VirtAddr::new(0x1000), 0x1000).unwrap();
-//!     tables.map(range, page, Attrs::USER_RW).unwrap();
+//!     // SAFETY: the addresses are ours, and so is the page until the flush below.
+//!     unsafe { tables.map(range, page, Attrs::USER_RW) }.unwrap();
 //!     // SAFETY: the test needs nothing mapped but this, and no other tables have the tag.
 //!     unsafe { tables.activate() };
 //!     // SAFETY: ordinary memory.
 //!     unsafe { sim.store(range.start(), 42) }.unwrap();
 //!
 //!     let mut dirty = false;
-//!     let owed = tables.unmap(range, |page| dirty = page.attrs.flags.contains(paging::Flags::DIRTY));
-//!     owed.unwrap().flush();
+//!     let gone = |page: Mapping| dirty = page.attrs.flags.contains(paging::Flags::DIRTY);
+//!     // SAFETY: what we have mapped; it is flushed at once.
+//!     unsafe { tables.unmap(range, gone) }.unwrap().flush();
 //!     assert!(dirty, "hardware has marked it");
 //!     // SAFETY: nobody translates to it any more.
 //!     unsafe { sim.release(page) }.unwrap();
@@ -91,7 +93,7 @@ pub use gup::{GupError, GupStats, Pins, unpin};
 pub use paging::Paging;
 pub use quick::{
     Construct, NR_QUICK, QUICK_FRACTION, QUICK_MAX, QUICK_ROOT, QUICK_TABLE, QuickLists,
-    QuickStats, Zeroed,
+    QuickStats, TableLists, Zeroed,
 };
 pub use tables::PageTables;
 pub use walk::{Mapping, Pages, Walk};

@@ -2,7 +2,7 @@
 
 use crate::format::{Decoded, Format};
 use crate::gup::{GupCounter, GupStats};
-use crate::quick::{Construct, QuickLists, Zeroed, bump};
+use crate::quick::{Construct, QuickLists, TableLists, Zeroed, bump};
 use alloc::boxed::Box;
 use alloc::collections::TryReserveError;
 use alloc::sync::Arc;
@@ -47,7 +47,8 @@ struct Root<F> {
 impl<M: Machine, F: Format> Construct<M> for Root<F> {
     fn construct(&self, machine: &M, page: &mut [u64; ENTRIES]) {
         let Some(kernel) = self.kernel.get() else { return };
-        // SAFETY: `PageTables::user` keeps it alive.
+        // SAFETY: the list is private to `Paging`. `PageTables::user` allocates from it with a reference to the kernel's tables,
+        // and `TableLists::alloc` by its caller's promise that they stay.
         for (index, value) in unsafe { upper_half::<M, F>(machine, kernel) } {
             page[index] = value;
         }
@@ -120,7 +121,13 @@ impl<M: Machine, F: Format> Paging<M, F> {
 
     /// The quicklists: to trim them, to drain them, for their counters.
     #[inline]
-    pub fn quick(&self) -> &QuickLists<M> {
+    pub fn quick(&self) -> TableLists<'_, M> {
+        TableLists::new(&self.quick)
+    }
+
+    /// The quicklists themselves.
+    #[inline]
+    pub(crate) fn lists(&self) -> &QuickLists<M> {
         &self.quick
     }
 

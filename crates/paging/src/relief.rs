@@ -42,7 +42,7 @@ const TRIES: u32 = 4;
 
 /// Finds frames for tables; see the [module](self). Returns whether there are any now.
 pub(crate) fn relieve<M: Machine, F: Format, G: Concurrent>(paging: &Paging<M, F>) -> bool {
-    let (machine, quick) = (paging.machine(), paging.quick());
+    let (machine, quick) = (paging.machine(), paging.lists());
     for turn in 0..TURNS {
         let asked = quick.shortage();
         if machine.free_frames() != 0 {

@@ -16,7 +16,9 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, Ordering};
 use grace::Concurrent;
-use machine::{Access, Asid, AtomicCpuSet, ENTRIES, Flush, Frame, Machine, Owner, VirtAddr};
+use machine::{
+    Access, Asid, AtomicCpuSet, CpuSet, ENTRIES, Flush, Frame, Machine, Owner, VirtAddr,
+};
 
 /// The page tables of an address space.
 ///
@@ -144,7 +146,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ) -> Result<Self, Error> {
         let list = if kernel.is_some() { QUICK_ROOT } else { QUICK_TABLE };
         let root =
-            crate::relief::with_memory::<M, F, G, _>(paging, || Ok(paging.quick().alloc(list)?))?;
+            // A top-level table is made from the kernel's, which `kernel` keeps.
+            crate::relief::with_memory::<M, F, G, _>(paging, || Ok(paging.lists().alloc(list)?))?;
         let tables = PageTables {
             paging: Arc::clone(paging),
             root,
@@ -183,10 +186,19 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         self.space
     }
 
-    /// The CPUs that may hold translations of a program's space.
+    /// The CPUs that may hold translations of a program's space: those that flushes go to. A snapshot.
     #[inline]
-    pub fn cpus(&self) -> &AtomicCpuSet {
-        &self.cpus
+    pub fn cpus(&self) -> CpuSet {
+        self.cpus.load()
+    }
+
+    /// Has this CPU take part in the flushes of these tables from now on, as [`activate`](Self::activate) does, until it
+    /// [leaves](Self::leave). For a CPU that uses the tables otherwise than by translating. A locked instruction and a fence if
+    /// it does not take part yet.
+    pub fn enter(&self) {
+        let machine = self.machine();
+        let _section = machine.irqs_off();
+        self.cpus.insert(machine.current());
     }
 
     /// A view, for as long as the guard is held. Takes no lock; any context.
@@ -209,8 +221,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// still right, and is kept, unless the machine has one tag for all.
     ///
     /// # Safety
-    /// They map what the kernel needs in order to go on. No other tables have the same tag, unless the machine has one tag
-    /// for all; the host has them inactive on every CPU before they are dropped.
+    /// `F` is the machine's format. They map what the kernel needs in order to go on. No other tables have the same tag, unless
+    /// the machine has one tag for all; the host has them inactive on every CPU before they are dropped.
     pub unsafe fn activate(&self) {
         let machine = self.machine();
         let _section = machine.irqs_off();
@@ -225,7 +237,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// This CPU has other tables active, and is to get no more flushes for these: it drops what it has cached of them.
     ///
     /// # Safety
-    /// These tables are not active on this CPU.
+    /// These tables are not active on this CPU, and it makes them active again only by [`activate`](Self::activate).
     pub unsafe fn leave(&self) {
         let machine = self.machine();
         let _section = machine.irqs_off();
@@ -259,7 +271,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             if let Decoded::Table(below) = F::decode(value, level) {
                 self.take_down(below, level - 1);
                 // SAFETY: it is empty, and unlinked; no CPU walks it: `drop` has flushed, and nobody else has `self`.
-                let _ = unsafe { self.paging.quick().free(QUICK_TABLE, below) };
+                let _ = unsafe { self.paging.lists().free(QUICK_TABLE, below) };
             }
         }
     }
@@ -278,7 +290,7 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for PageTables<M, F, G> {
         }
         self.take_down(self.root, F::LEVELS - 1);
         // SAFETY: it is as it was made: its own entries are gone, and those of the kernel do not change.
-        let _ = unsafe { self.paging.quick().free(list, self.root) };
+        let _ = unsafe { self.paging.lists().free(list, self.root) };
     }
 }
 

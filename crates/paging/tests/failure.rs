@@ -36,7 +36,7 @@ fn look<F: Format>(tables: &Tables<F>) -> Vec<Mapping> {
     tables.walk(&guard).pages(half.unwrap()).collect()
 }
 
-fn settled(sim: &Sim, quick: &QuickLists<Sim>) -> u64 {
+fn settled(sim: &Sim, quick: TableLists<'_, Sim>) -> u64 {
     assert!(sim.settle());
     quick.drain();
     sim.free_count()
@@ -88,7 +88,7 @@ fn once<F: Format>(
             assert_eq!(look(&tables), before, "allocation {nth}");
             if kernel {
                 let all = VirtRange::new(virt(KERNEL), 1 << 46).unwrap();
-                tables.prune(all).unwrap().flush();
+                tables.prune_own(all).unwrap().flush();
             }
             assert_eq!(settled(&sim, paging.quick()), free, "allocation {nth} leaves something");
             // There is nothing that keeps it from being done now.
@@ -109,7 +109,7 @@ fn once<F: Format>(
 fn nothing<F: Format>(_: &Tables<F>) {}
 
 fn map<F: Format>(tables: &Tables<F>, at: u64, len: u64, first: u64) -> Result<(), Error> {
-    tables.map(pages(at, len), frame(first), Attrs::USER_RW).map_err(|failed| failed.error)
+    tables.map_own(pages(at, len), frame(first), Attrs::USER_RW).map_err(|failed| failed.error)
 }
 
 fn every_allocation_fails_once<F: Format>() {
@@ -136,7 +136,7 @@ fn every_allocation_fails_once<F: Format>() {
     let large = |tables: &Tables<F>| map(tables, 1 << 30, 1 << 18, 0).unwrap();
     let split = |size| {
         move |tables: &Tables<F>| {
-            tables.split(virt((1 << 30) + 0x20_5000), size).map(Owed::flush).map_err(|failed| {
+            tables.split_own(virt((1 << 30) + 0x20_5000), size).map(Owed::flush).map_err(|failed| {
                 assert!(failed.owed.is_nothing());
                 failed.error
             })
@@ -154,15 +154,18 @@ fn every_allocation_fails_once<F: Format>() {
     };
     let all = VirtRange::new(virt(0), 1 << 47).unwrap();
     let unmap = |tables: &Tables<F>| {
-        tables.unmap(all, |_| ()).map(Owed::flush).map_err(|failed| failed.error)
+        tables.unmap_own(all, |_| ()).map(Owed::flush).map_err(|failed| failed.error)
     };
     assert_eq!(sweep(false, prepare, unmap), 0);
     let protect = |tables: &Tables<F>| {
-        tables.protect(all, Flags::READ).map(Owed::flush).map_err(|failed| failed.error)
+        tables
+            .protect_own(all, Flags::READ | Flags::USER)
+            .map(Owed::flush)
+            .map_err(|failed| failed.error)
     };
     assert_eq!(sweep(false, prepare, protect), 0);
     let prune =
-        |tables: &Tables<F>| tables.prune(all).map(Owed::flush).map_err(|failed| failed.error);
+        |tables: &Tables<F>| tables.prune_own(all).map(Owed::flush).map_err(|failed| failed.error);
     assert_eq!(sweep(false, prepare, prune), 0);
 }
 
@@ -192,7 +195,7 @@ fn the_kernels_tables() {
     assert_eq!(sweep(true, all, reserve), 0);
     let map = |tables: &Tables<X86_64L4>| {
         let range = pages(top(3) - 0x1000, 2);
-        tables.map(range, frame(0), Attrs::KERNEL_RW).map_err(|failed| failed.error)
+        tables.map_own(range, frame(0), Attrs::KERNEL_RW).map_err(|failed| failed.error)
     };
     assert_eq!(sweep(true, all, map), 4);
 }
@@ -236,7 +239,7 @@ fn supplies_that_fail() {
                     calls += 1;
                     if calls == nth + 1 { wrong } else { Ok((frame(calls), PageSize::Size4K)) }
                 };
-                let failed = space.map_with(range, Attrs::USER_RW, supply).unwrap_err();
+                let failed = space.map_with_own(range, Attrs::USER_RW, supply).unwrap_err();
                 let at = virt(range.start().get() + (nth << 12));
                 let expected = match wrong {
                     Err(error) => Error::Frames(error),
@@ -273,7 +276,8 @@ fn on_another_list(seed: u64, ticks: bool) -> Result<(), Failure> {
     let quick = shared.quick();
     let hoard = |list: u8| {
         let take = || {
-            let page = quick.alloc(list).unwrap();
+            // SAFETY: there are no tables of the kernel.
+            let page = unsafe { quick.alloc(list) }.unwrap();
             // SAFETY: it is ours, and an empty table.
             unsafe { sim.set_owner(page, Owner::Table(0)) }.unwrap();
             page
@@ -289,7 +293,7 @@ fn on_another_list(seed: u64, ticks: bool) -> Result<(), Failure> {
     });
     let (done, mapped) = (AtomicBool::new(false), AtomicUsize::new(0));
     let needs = || {
-        let mapping = || space.map(pages(0x5000, 1), frame(0), Attrs::USER_RW);
+        let mapping = || space.map_own(pages(0x5000, 1), frame(0), Attrs::USER_RW);
         let result = mapping().map_err(|failed| failed.error);
         mapped.store(usize::from(result.is_ok()), SeqCst);
         assert!(ticks || result.is_ok() || is_short(result.unwrap_err()));
@@ -303,7 +307,8 @@ fn on_another_list(seed: u64, ticks: bool) -> Result<(), Failure> {
                 continue;
             }
             // It takes a page and gives it back, as ever.
-            if let Ok(page) = quick.alloc(QUICK_TABLE) {
+            // SAFETY: no top-level table.
+            if let Ok(page) = unsafe { quick.alloc(QUICK_TABLE) } {
                 // SAFETY: it is ours, and an empty table.
                 unsafe { sim.set_owner(page, Owner::Table(0)) }.unwrap();
                 // SAFETY: as it was.
@@ -315,7 +320,7 @@ fn on_another_list(seed: u64, ticks: bool) -> Result<(), Failure> {
     seeded(&sim, seed, vec![Box::new(needs) as Program, Box::new(has)])?;
     assert_eq!(mapped.into_inner(), 1, "the pages stayed where they were");
     sim.on_cpu(0, || {
-        space.unmap(pages(0x5000, 1), |_| ()).unwrap().flush();
+        space.unmap_own(pages(0x5000, 1), |_| ()).unwrap().flush();
         assert!(quick.stats(QUICK_TABLE).given != 0);
         let rest = sim.allocated();
         let rest = rest.into_iter().filter(|block| block.owner == Owner::Raw);
@@ -340,13 +345,15 @@ fn pages_on_our_other_list_are_found() {
     let shared = paging(&sim);
     sim.on_cpu(0, || {
         let quick = shared.quick();
-        let roots: Vec<Frame> = std::iter::from_fn(|| quick.alloc(QUICK_ROOT).ok()).collect();
+        // SAFETY: there are no tables of the kernel.
+        let root = || unsafe { quick.alloc(QUICK_ROOT) }.ok();
+        let roots: Vec<Frame> = std::iter::from_fn(root).collect();
         // SAFETY: as they were.
         roots.iter().for_each(|page| unsafe { quick.free(QUICK_ROOT, *page) }.unwrap());
         assert_eq!(sim.free_count(), 0);
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
-        space.map(pages(0x5000, 1), frame(0), Attrs::USER_RW).unwrap();
-        space.unmap(pages(0x5000, 1), |_| ()).unwrap().flush();
+        space.map_own(pages(0x5000, 1), frame(0), Attrs::USER_RW).unwrap();
+        space.unmap_own(pages(0x5000, 1), |_| ()).unwrap().flush();
         drop(space);
     });
     all_given_back(&sim, &shared).unwrap();
@@ -365,18 +372,18 @@ fn in_wait(seed: u64, leaves: bool) -> Result<(), Failure> {
         while !inside.load(SeqCst) {
             sim.relax();
         }
-        space.map(one, frame(0), Attrs::USER_RW).unwrap();
-        space.unmap(one, |_| ()).unwrap().flush();
+        space.map_own(one, frame(0), Attrs::USER_RW).unwrap();
+        space.unmap_own(one, |_| ()).unwrap().flush();
         let mut hogs = Vec::new();
         // Two frames are left; three are needed.
         while sim.free_count() > 2 {
             hogs.push(sim.alloc(0, Place::Local).unwrap());
         }
         assert!(shared.waiting() <= 3);
-        match space.map(other, frame(0), Attrs::USER_RW) {
+        match space.map_own(other, frame(0), Attrs::USER_RW) {
             Ok(()) => {
                 assert!(leaves, "memory from nowhere");
-                space.unmap(other, |_| ()).unwrap().flush();
+                space.unmap_own(other, |_| ()).unwrap().flush();
             }
             Err(failed) => {
                 assert!(!leaves, "{failed}");
@@ -456,11 +463,11 @@ fn deferred_frees_run_where_memory_gives_out() {
         let all = || {
             assert!(space.relieve());
             drop(Space::<Grace>::user(&shared, Asid(2), None).unwrap());
-            space.map(pages(1 << 30, 512), frame(512), Attrs::USER_RW).unwrap();
-            space.split(virt(1 << 30), PageSize::Size4K).unwrap().flush();
-            space.protect(pages(1 << 30, 1), Flags::READ).unwrap().flush();
-            space.unmap(pages(1 << 30, 512), |_| ()).unwrap().flush();
-            space.prune(pages(1 << 30, 512)).unwrap().flush();
+            space.map_own(pages(1 << 30, 512), frame(512), Attrs::USER_RW).unwrap();
+            space.split_own(virt(1 << 30), PageSize::Size4K).unwrap().flush();
+            space.protect_own(pages(1 << 30, 1), Flags::READ | Flags::USER).unwrap().flush();
+            space.unmap_own(pages(1 << 30, 512), |_| ()).unwrap().flush();
+            space.prune_own(pages(1 << 30, 512)).unwrap().flush();
         };
         let pool = machine::lock(&sim, &POOL);
         all();
@@ -469,7 +476,7 @@ fn deferred_frees_run_where_memory_gives_out() {
         sim.fail_alloc(1, true);
         shared.quick().drain();
         assert!(
-            space.map(pages(0x1000, 1), frame(0), Attrs::USER_RW).is_err(),
+            space.map_own(pages(0x1000, 1), frame(0), Attrs::USER_RW).is_err(),
             "memory from nowhere"
         );
         assert!(sim.alloc_failed());

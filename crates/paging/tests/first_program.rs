@@ -36,7 +36,8 @@ fn a_top_level_table_that_grew_is_as_constructed() {
         let kernel = Arc::new(Space::<Grace>::kernel(&shared).unwrap());
         kernel.reserve(pages(TOP, 1)).unwrap();
         // A table that was constructed when the kernel had one entry, and waits on the list.
-        let early = shared.quick().alloc(QUICK_ROOT).unwrap();
+        // SAFETY: the kernel's tables stay.
+        let early = unsafe { shared.quick().alloc(QUICK_ROOT) }.unwrap();
         // SAFETY: it came from this list, is as it was, and nobody uses it.
         unsafe { shared.quick().free(QUICK_ROOT, early) }.unwrap();
         kernel.reserve(pages(TOP + (1 << 39), 1)).unwrap();
@@ -58,7 +59,8 @@ fn a_page_on_the_wrong_list_is_reported() {
         &sim,
         0,
         vec![Box::new(|| {
-            let page = shared.quick().alloc(QUICK_TABLE).unwrap();
+            // SAFETY: no top-level table.
+            let page = unsafe { shared.quick().alloc(QUICK_TABLE) }.unwrap();
             // SAFETY: none: it came from the other list.
             unsafe { shared.quick().free(QUICK_ROOT, page) }.unwrap();
         })],

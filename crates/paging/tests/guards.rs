@@ -149,7 +149,7 @@ fn both_unmap(seed: u64, early: Early) -> Result<(), Failure> {
                 Prompt::drop_early();
             }
         };
-        space.unmap(range, taken).unwrap().flush();
+        space.unmap_own(range, taken).unwrap().flush();
         STATE.with_borrow_mut(|state| state.dropped = None);
         gone.iter().for_each(|frame| release(&sim, *frame));
         gone.len()
@@ -158,7 +158,7 @@ fn both_unmap(seed: u64, early: Early) -> Result<(), Failure> {
     let one = || {
         for round in 0..6 {
             let range = pages(AT + ((round & 1) << 12), 1);
-            space.map(range, block(&sim, 0), Attrs::USER_RW).unwrap();
+            space.map_own(range, block(&sim, 0), Attrs::USER_RW).unwrap();
             (0..4 * (round & 3)).for_each(|_| sim.step(Access::Shared));
             of_one += unmap(range, Early::Never);
         }

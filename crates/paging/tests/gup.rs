@@ -68,9 +68,9 @@ fn unmapped(seed: u64, order: u8) -> Result<(), Failure> {
         for _ in 0..3 {
             let first = block(&sim, order);
             tag_all(&sim, first, order, OURS);
-            space.map(range, first, Attrs::USER_RW).unwrap();
+            space.map_own(range, first, Attrs::USER_RW).unwrap();
             (0..20).for_each(|_| sim.step(Access::Shared));
-            space.unmap(range, |_| ()).unwrap().flush();
+            space.unmap_own(range, |_| ()).unwrap().flush();
             release(&sim, first);
             let Ok(other) = sim.alloc(order, Place::Local) else { continue };
             if other == first {
@@ -93,25 +93,25 @@ fn frozen(seed: u64, order: u8) -> Result<(), Failure> {
     let first = sim.on_cpu(0, || {
         let first = block(&sim, order);
         tag_all(&sim, first, order, OURS);
-        space.map(range, first, Attrs::USER_RW).unwrap();
+        space.map_own(range, first, Attrs::USER_RW).unwrap();
         first
     });
     let owner = || {
         for _ in 0..3 {
             (0..20).for_each(|_| sim.step(Access::Shared));
-            space.protect(range, Flags::READ | Flags::USER).unwrap().flush();
+            space.protect_own(range, Flags::READ | Flags::USER).unwrap().flush();
             if sim.info(first).unwrap().pins() == 0 {
                 tag_all(&sim, first, order, FROZEN);
                 (0..40).for_each(|_| sim.step(Access::Shared));
                 tag_all(&sim, first, order, OURS);
             }
-            space.protect(range, Flags::READ | Flags::WRITE | Flags::USER).unwrap().flush();
+            space.protect_own(range, Flags::READ | Flags::WRITE | Flags::USER).unwrap().flush();
         }
     };
     let pinner = || pin_some(&sim, &space, 3.min(1 << order));
     seeded(&sim, seed, vec![Box::new(owner) as Program, Box::new(pinner)])?;
     sim.on_cpu(0, || {
-        space.unmap(range, |_| ()).unwrap().flush();
+        space.unmap_own(range, |_| ()).unwrap().flush();
         release(&sim, first);
     });
     finish(&sim, &shared, space)
@@ -137,7 +137,7 @@ fn split(seed: u64) -> Result<(), Failure> {
     let range = pages(AT, 512);
     let large = sim.on_cpu(0, || {
         let large = block(&sim, 9);
-        space.map(range, large, Attrs::USER_RW).unwrap();
+        space.map_own(range, large, Attrs::USER_RW).unwrap();
         large
     });
     let done = AtomicBool::new(false);
@@ -145,7 +145,7 @@ fn split(seed: u64) -> Result<(), Failure> {
         // The other CPU is kept where it is, for as long as it takes to fill a table.
         let theirs = sim.clone();
         sim.interrupt(1, move || (0..1500).for_each(|_| theirs.step(Access::Shared)));
-        space.split(virt(AT), PageSize::Size4K).unwrap().flush();
+        space.split_own(virt(AT), PageSize::Size4K).unwrap().flush();
         done.store(true, Relaxed);
     };
     let pinner = || {
@@ -157,7 +157,7 @@ fn split(seed: u64) -> Result<(), Failure> {
     };
     seeded(&sim, seed, vec![Box::new(splitter) as Program, Box::new(pinner)])?;
     sim.on_cpu(0, || {
-        space.unmap(range, |_| ()).unwrap().flush();
+        space.unmap_own(range, |_| ()).unwrap().flush();
         release(&sim, large);
     });
     finish(&sim, &shared, space)

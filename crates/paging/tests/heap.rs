@@ -51,8 +51,8 @@ fn exhausted(flushes: u64) {
         for turn in 0..flushes {
             // Three tables of its own.
             let range = pages(0x1000 + (turn << 39), 1);
-            space.map(range, frame, Attrs::USER_RW).unwrap();
-            space.unmap(range, |_| ()).unwrap().flush();
+            space.map_own(range, frame, Attrs::USER_RW).unwrap();
+            space.unmap_own(range, |_| ()).unwrap().flush();
         }
         assert_eq!(shared.waiting(), flushes * 3);
         FAIL.set(false);

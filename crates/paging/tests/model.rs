@@ -35,9 +35,10 @@ fn call() -> impl Strategy<Value = Call> {
     let rights = prop::sample::select(vec![
         Flags::READ | Flags::USER,
         Flags::READ | Flags::WRITE | Flags::USER,
-        Flags::READ | Flags::EXECUTE,
+        Flags::READ | Flags::EXECUTE | Flags::USER,
         Flags::empty(),
-        Flags::WRITE,
+        Flags::WRITE | Flags::USER,
+        Flags::READ | Flags::EXECUTE,
     ]);
     let op = prop_oneof![
         // Below the machine's own memory, which begins at 2^20.
@@ -64,7 +65,7 @@ fn call() -> impl Strategy<Value = Call> {
 const ATTRS: [Attrs; 3] = [
     Attrs::USER_RW,
     Attrs { soft: 5, cache: Cache::WriteCombining, ..Attrs::USER_RO },
-    Attrs { key: 3, ..Attrs::new(Flags::READ.union(Flags::EXECUTE)) },
+    Attrs { key: 3, ..Attrs::new(Flags::READ.union(Flags::EXECUTE).union(Flags::USER)) },
 ];
 
 /// Page number to frame number and attributes.
@@ -102,7 +103,7 @@ fn apply<F: Format>(
             // Half of them lie so that large pages fit.
             let frame = if frame & 1 == 0 { frame & !511 | first & 511 } else { *frame };
             let attrs = ATTRS[*attrs];
-            let result = space.map(range, Frame::new(frame).unwrap(), attrs);
+            let result = space.map_own(range, Frame::new(frame).unwrap(), attrs);
             let occupied = model.range(numbers.clone()).next().map(|(page, _)| *page);
             match (result, occupied) {
                 (Ok(()), None) => {
@@ -122,7 +123,7 @@ fn apply<F: Format>(
         Op::Unmap => {
             let mut gone = BTreeMap::new();
             let owed = space
-                .unmap(range, |page| {
+                .unmap_own(range, |page| {
                     for piece in 0..page.size.frames() {
                         let number = (page.page.get() >> 12) + piece;
                         gone.insert(number, (page.frame.number() + piece, page.attrs));
@@ -134,7 +135,7 @@ fn apply<F: Format>(
             assert_eq!(gone, expected);
         }
         Op::Protect { rights } => {
-            let owed = space.protect(range, *rights).map_err(|failed| failed.error)?;
+            let owed = space.protect_own(range, *rights).map_err(|failed| failed.error)?;
             let lost = model
                 .range(numbers.clone())
                 .filter(|(_, (_, attrs))| !(attrs.flags & Flags::RIGHTS & !*rights).is_empty());
@@ -148,7 +149,7 @@ fn apply<F: Format>(
             }
         }
         Op::Split { size } => {
-            space.split(range.start(), *size).map_err(|failed| failed.error)?.flush();
+            space.split_own(range.start(), *size).map_err(|failed| failed.error)?.flush();
         }
     }
     Ok(())
@@ -189,7 +190,9 @@ fn run<F: Format>(calls: Vec<Call>, levels: u8) {
         }
         let all = VirtRange::new(virt(0), 1 << 47).unwrap();
         space
-            .unmap(all, |page| assert_eq!(model[&(page.page.get() >> 12)].0, page.frame.number()))
+            .unmap_own(all, |page| {
+                assert_eq!(model[&(page.page.get() >> 12)].0, page.frame.number())
+            })
             .unwrap()
             .flush();
         assert!(sim.settle());
@@ -205,8 +208,9 @@ fn explained(call: &Call, before: &[Mapping], error: Error) {
     match (&call.op, error) {
         (Op::Map { .. }, Error::Occupied(_)) => {}
         (Op::Protect { rights }, Error::Format(FormatError::Rights(_))) => {
-            assert_eq!(*rights, Flags::WRITE);
+            assert_eq!(*rights, Flags::WRITE | Flags::USER);
         }
+        (Op::Protect { rights }, Error::NotUser(_)) => assert!(!rights.contains(Flags::USER)),
         (Op::Unmap | Op::Protect { .. }, Error::Cut(at, size)) => {
             assert!(before.iter().any(|page| (page.page, page.size) == (at, size)));
         }
@@ -237,19 +241,19 @@ fn other_architectures() {
             let space = PageTables::<Sim, F, Grace>::user(&paging, Asid(1), None).unwrap();
             let range = pages(top - (1 << 30) - 0x20_1000, 1 + 512 + (1 << 18));
             let first = Frame::new((1 << 19) - 512 - 1).unwrap();
-            space.map(range, first, Attrs::USER_RW).unwrap();
+            space.map_own(range, first, Attrs::USER_RW).unwrap();
             let (_, tables, found) = look(&space);
             let sizes: Vec<_> = found.iter().map(|page| page.size).collect();
             assert_eq!(sizes, [PageSize::Size4K, PageSize::Size2M, PageSize::Size1G]);
             assert_eq!(common::tables(sim), tables);
-            space.split(virt(top - 1), PageSize::Size4K).unwrap().flush();
+            space.split_own(virt(top - 1), PageSize::Size4K).unwrap().flush();
             assert_eq!(look(&space).2.len(), 2 + 511 + 512);
             let last = pages(top - 0x1000, 1);
             let frame = |at| space.walk(&<Grace as grace::Reclaim>::pin()).get(at).unwrap().frame;
             assert_eq!(frame(last.start()).number(), (1 << 19) + (1 << 18) - 1);
-            space.unmap(range, |_| ()).unwrap().flush();
+            space.unmap_own(range, |_| ()).unwrap().flush();
             let beyond = VirtRange::new(virt(top), 0x1000).unwrap();
-            let failed = space.map(beyond, first, Attrs::USER_RW).unwrap_err();
+            let failed = space.map_own(beyond, first, Attrs::USER_RW).unwrap_err();
             assert_eq!(failed.error, Error::NotCanonical(virt(top)));
             drop(failed);
             drop(space);

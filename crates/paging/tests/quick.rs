@@ -282,8 +282,8 @@ fn tables_are_not_made_twice() {
         let frame = block(&sim, 0);
         for round in 0..10 {
             let range = pages(0x1000 + (round << 30), 1);
-            space.map(range, frame, Attrs::USER_RW).unwrap();
-            space.unmap(range, |_| ()).unwrap().flush();
+            space.map_own(range, frame, Attrs::USER_RW).unwrap();
+            space.unmap_own(range, |_| ()).unwrap().flush();
             assert!(sim.settle());
         }
         release(&sim, frame);

@@ -91,14 +91,14 @@ fn neighbours_on<G: Concurrent>(config: Config, seed: u64, flush: bool) -> Resul
                 let range = pages(AT + (cpu << 12) + ((round & 1) << 21), 1);
                 let frame = block(sim, 0);
                 sim.hand_out(Some(Asid(1)), range);
-                space.map(range, frame, Attrs::USER_RW).unwrap();
+                space.map_own(range, frame, Attrs::USER_RW).unwrap();
                 store(sim, range.start(), cpu + round);
-                let owed = space.protect(range, Flags::READ | Flags::USER).unwrap();
+                let owed = space.protect_own(range, Flags::READ | Flags::USER).unwrap();
                 assert_eq!(owed.range(), Some(range));
                 pay(space, owed, flush);
                 assert_eq!(load(sim, range.start()), cpu + round);
                 let mut gone = None;
-                pay(space, space.unmap(range, |page| gone = Some(page)).unwrap(), flush);
+                pay(space, space.unmap_own(range, |page| gone = Some(page)).unwrap(), flush);
                 let gone = gone.unwrap();
                 assert_eq!((gone.frame, gone.page), (frame, range.start()));
                 assert!(gone.attrs.flags.contains(Flags::ACCESSED | Flags::DIRTY));
@@ -170,18 +170,18 @@ fn pieces(seed: u64, flush: bool) -> Result<(), Failure> {
     let (space, large) = sim.on_cpu(0, || {
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
         let large = block(&sim, 9);
-        space.map(pages(0x20_0000, 512), large, Attrs::USER_RW).unwrap();
+        space.map_own(pages(0x20_0000, 512), large, Attrs::USER_RW).unwrap();
         (Kept::new(space), large)
     });
     let (piece, other) = (pages(0x20_7000, 2), virt(0x20_1000));
     let splitter = || {
         activate(&space);
-        let cut = space.unmap(piece, |_| ()).map(drop).unwrap_err();
+        let cut = space.unmap_own(piece, |_| ()).map(drop).unwrap_err();
         assert_eq!(cut.error, Error::Cut(virt(0x20_0000), PageSize::Size2M));
         drop(cut);
-        space.split(piece.start(), PageSize::Size4K).unwrap().flush();
+        space.split_own(piece.start(), PageSize::Size4K).unwrap().flush();
         let mut gone = Vec::new();
-        pay(&space, space.unmap(piece, |page| gone.push(page)).unwrap(), flush);
+        pay(&space, space.unmap_own(piece, |page| gone.push(page)).unwrap(), flush);
         sim.check_flushed(space.root(), Some(Asid(1)), piece);
         let frames: Vec<u64> = gone.iter().map(|page| page.frame.number()).collect();
         assert_eq!(frames, [large.number() + 7, large.number() + 8]);
@@ -204,7 +204,7 @@ fn pieces(seed: u64, flush: bool) -> Result<(), Failure> {
     sim.on_cpu(0, || {
         let mut dirty = 0;
         let count = |page: Mapping| dirty += u64::from(page.attrs.flags.contains(Flags::DIRTY));
-        space.unmap(pages(0x20_0000, 512), count).unwrap().flush();
+        space.unmap_own(pages(0x20_0000, 512), count).unwrap().flush();
         assert!(dirty >= 1, "what hardware marked is lost");
         release(&sim, large);
     });
@@ -234,10 +234,10 @@ fn kernel(seed: u64) -> Result<(), Failure> {
         let users = [user(1), user(2)];
         assert!(matches!(Space::<Grace>::kernel(&shared), Err(Error::SecondKernel)));
         let elsewhere = pages(TOP + (1 << 39), 1);
-        let failed = kernel.map(elsewhere, block_of_nobody(), Attrs::KERNEL_RW).unwrap_err();
+        let failed = kernel.map_own(elsewhere, block_of_nobody(), Attrs::KERNEL_RW).unwrap_err();
         assert_eq!(failed.error, Error::TopLevelFixed(elsewhere.start()));
         drop(failed);
-        let failed = users[0].map(at, block_of_nobody(), Attrs::KERNEL_RW).unwrap_err();
+        let failed = users[0].map_own(at, block_of_nobody(), Attrs::KERNEL_RW).unwrap_err();
         assert_eq!(failed.error, Error::Kernel(at.start()));
         drop(failed);
         (Kept::new(kernel), Kept::new(users))
@@ -253,7 +253,7 @@ fn kernel(seed: u64) -> Result<(), Failure> {
         for round in 0..2 {
             let frame = block(&sim, 0);
             sim.hand_out(None, at);
-            kernel.map(at, frame, Attrs::KERNEL_RW).unwrap();
+            kernel.map_own(at, frame, Attrs::KERNEL_RW).unwrap();
             // The kernel bears no fault at all.
             // SAFETY: ordinary memory.
             unsafe { sim.store(at.start(), round) }.unwrap();
@@ -261,7 +261,7 @@ fn kernel(seed: u64) -> Result<(), Failure> {
             while !is(2 * round as u32 + 2) {
                 sim.relax();
             }
-            kernel.unmap(at, |_| ()).unwrap().flush();
+            kernel.unmap_own(at, |_| ()).unwrap().flush();
             release(&sim, frame);
             Grace::reclaim(usize::MAX);
         }
@@ -281,7 +281,7 @@ fn kernel(seed: u64) -> Result<(), Failure> {
     sim.on_cpu(0, || {
         // The root, what was reserved, two tables for the page, and two roots of users.
         assert_eq!(tables(&sim), 6);
-        kernel.prune(pages(TOP, 1 << 18)).unwrap().flush();
+        kernel.prune_own(pages(TOP, 1 << 18)).unwrap().flush();
         assert!(sim.settle());
         assert_eq!(tables(&sim), 4);
     });
@@ -313,8 +313,8 @@ fn debts_are_paid_later() {
         let frames: Vec<Frame> = ranges.iter().map(|_| block(&sim, 1)).collect();
         let mut debt = space.no_debt();
         for (range, frame) in ranges.iter().zip(&frames) {
-            space.map(*range, *frame, Attrs::USER_RW).unwrap();
-            space.unmap(*range, |_| ()).unwrap().defer_to(&mut debt);
+            space.map_own(*range, *frame, Attrs::USER_RW).unwrap();
+            space.unmap_own(*range, |_| ()).unwrap().defer_to(&mut debt);
         }
         assert_eq!(debt.range(), VirtRange::between(virt(0x1000), virt(0x80_0000_0000)));
         assert_eq!(tables(&sim), 1 + 3 * 3, "they wait");
@@ -340,7 +340,7 @@ fn debts_together_are_all_of_them() {
     let neighbours = [pages(0x40_0000, 512), pages(0x80_7000, 1)];
     let map = |range: &VirtRange| {
         let frame = block(&sim, if range.len() == 4096 { 0 } else { 9 });
-        space.map(*range, frame, Attrs::USER_RW).unwrap();
+        space.map_own(*range, frame, Attrs::USER_RW).unwrap();
         frame
     };
     let kept: Vec<Frame> = sim.on_cpu(0, || neighbours.iter().map(map).collect());
@@ -355,7 +355,7 @@ fn debts_together_are_all_of_them() {
         sim.on_cpu(0, || {
             let mut debt = space.no_debt();
             for range in ranges {
-                let owed = space.unmap(range, |_| ()).unwrap();
+                let owed = space.unmap_own(range, |_| ()).unwrap();
                 match by_join {
                     true => debt.join(owed.defer()),
                     false => owed.defer_to(&mut debt),
@@ -373,7 +373,7 @@ fn debts_together_are_all_of_them() {
         });
     }
     sim.on_cpu(0, || {
-        neighbours.iter().for_each(|range| space.unmap(*range, |_| ()).unwrap().flush());
+        neighbours.iter().for_each(|range| space.unmap_own(*range, |_| ()).unwrap().flush());
         kept.into_iter().for_each(|frame| release(&sim, frame));
     });
     finish(&sim, &shared, space).unwrap();
@@ -388,16 +388,16 @@ fn marked(seed: u64, protect: bool) -> Result<(), Failure> {
     let (space, frame) = sim.on_cpu(0, || {
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
         let frame = block(&sim, 0);
-        space.map(range, frame, Attrs::USER_RW).unwrap();
+        space.map_own(range, frame, Attrs::USER_RW).unwrap();
         (Kept::new(space), frame)
     });
     let (mut wrote, mut dirty) = (false, false);
     let changer = || {
         if protect {
-            space.protect(range, Flags::READ | Flags::USER).unwrap().flush();
+            space.protect_own(range, Flags::READ | Flags::USER).unwrap().flush();
         }
         let gone = |page: Mapping| dirty = page.attrs.flags.contains(Flags::DIRTY);
-        space.unmap(range, gone).unwrap().flush();
+        space.unmap_own(range, gone).unwrap().flush();
     };
     let user = || {
         activate(&space);

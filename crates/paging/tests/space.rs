@@ -59,7 +59,7 @@ fn in_turn(tags: u32, asids: [u16; 2]) -> Result<u64, Failure> {
     let program = || {
         let frames = [block(&sim, 0), block(&sim, 0)];
         for (space, frame) in spaces.iter().zip(frames) {
-            space.map(range, frame, Attrs::USER_RW).unwrap();
+            space.map_own(range, frame, Attrs::USER_RW).unwrap();
         }
         let before = sim.counts().flushes;
         for round in 0..6 {
@@ -75,7 +75,7 @@ fn in_turn(tags: u32, asids: [u16; 2]) -> Result<u64, Failure> {
         }
         flushes.store(sim.counts().flushes - before, std::sync::atomic::Ordering::SeqCst);
         for (space, frame) in spaces.iter().zip(frames) {
-            space.unmap(range, |_| ()).unwrap().flush();
+            space.unmap_own(range, |_| ()).unwrap().flush();
             release(&sim, frame);
             activate(space);
             // SAFETY: it is not there.
@@ -107,20 +107,20 @@ fn no_page_of_a_program_is_global() {
         let space = user(&shared, 1).unwrap();
         let range = pages(0x5000, 2);
         let global = Attrs::new(Attrs::USER_RW.flags | Flags::GLOBAL);
-        let failed = space.map(range, somewhere(), global).unwrap_err();
+        let failed = space.map_own(range, somewhere(), global).unwrap_err();
         assert_eq!(failed.error, Error::Global(range.start()));
         assert!(failed.owed.is_nothing());
         drop(failed);
         let supply = |_, _| -> Result<(Frame, PageSize), FrameError> { panic!("asked for") };
-        let failed = space.map_with(range, global, supply).unwrap_err();
+        let failed = space.map_with_own(range, global, supply).unwrap_err();
         assert_eq!(failed.error, Error::Global(range.start()));
         drop(failed);
         assert_eq!(tables(&sim), 1);
-        space.map(range, somewhere(), Attrs::USER_RW).unwrap();
+        space.map_own(range, somewhere(), Attrs::USER_RW).unwrap();
         // It is none of the rights that can be given.
-        space.protect(range, global.flags).unwrap().flush();
+        space.protect_own(range, global.flags).unwrap().flush();
         space
-            .unmap(range, |page| assert!(!page.attrs.flags.contains(Flags::GLOBAL)))
+            .unmap_own(range, |page| assert!(!page.attrs.flags.contains(Flags::GLOBAL)))
             .unwrap()
             .flush();
         drop(space);
@@ -152,14 +152,14 @@ fn who_leaves_takes_nothing_along() {
     for stays in [false, true, false] {
         let frame = sim.on_cpu(0, || {
             let frame = block(&sim, 0);
-            space.map(range, frame, Attrs::USER_RW).unwrap();
+            space.map_own(range, frame, Attrs::USER_RW).unwrap();
             frame
         });
         touch(stays);
-        assert_eq!(space.cpus().load().len(), usize::from(stays));
+        assert_eq!(space.cpus().len(), usize::from(stays));
         sim.on_cpu(0, || {
             let before = sim.counts();
-            space.unmap(range, |_| ()).unwrap().flush();
+            space.unmap_own(range, |_| ()).unwrap().flush();
             assert_eq!((sim.counts() - before).flushes, u64::from(stays));
             sim.check_flushed(space.root(), space.space(), range);
             sim.check_ways_flushed(space.root(), space.space(), range);
@@ -179,8 +179,8 @@ fn comes_beside_an_unmap(seed: u64) -> Result<(), Failure> {
     let range = pages(0x5000, 1);
     let (mine, theirs) = sim.on_cpu(0, || {
         let frames = (block(&sim, 0), block(&sim, 0));
-        space.map(range, frames.0, Attrs::USER_RW).unwrap();
-        other.map(range, frames.1, Attrs::USER_RW).unwrap();
+        space.map_own(range, frames.0, Attrs::USER_RW).unwrap();
+        other.map_own(range, frames.1, Attrs::USER_RW).unwrap();
         frames
     });
     let comes = || {
@@ -195,14 +195,14 @@ fn comes_beside_an_unmap(seed: u64) -> Result<(), Failure> {
         }
     };
     let unmaps = || {
-        space.unmap(range, |_| ()).unwrap().flush();
+        space.unmap_own(range, |_| ()).unwrap().flush();
         sim.check_flushed(space.root(), space.space(), range);
         sim.check_ways_flushed(space.root(), space.space(), range);
         release(&sim, mine);
     };
     seeded(&sim, seed, vec![Box::new(unmaps) as Program, Box::new(comes)])?;
     sim.on_cpu(0, || {
-        other.unmap(range, |_| ()).unwrap().flush();
+        other.unmap_own(range, |_| ()).unwrap().flush();
         release(&sim, theirs);
         drop((ManuallyDrop::into_inner(space), ManuallyDrop::into_inner(other)));
     });
@@ -232,7 +232,7 @@ fn only_the_kernels_tables_are_the_kernels() {
         let foreign = Arc::new(Space::kernel(&others).unwrap());
         not(&foreign);
         let kernel = Arc::new(Space::<Grace>::kernel(&shared).unwrap());
-        kernel.map(pages(TOP + 0x5000, 1), somewhere(), Attrs::KERNEL_RW).unwrap();
+        kernel.map_own(pages(TOP + 0x5000, 1), somewhere(), Attrs::KERNEL_RW).unwrap();
         not(&program);
         not(&foreign);
         let with_kernel = Arc::new(user(&kernel).unwrap());
@@ -269,10 +269,11 @@ fn the_first_space_fixes_the_top() {
         assert!(sim.alloc_failed());
         assert_eq!(user(0).map(drop), Err(Error::Tag(Asid(0))));
         kernel.reserve(at(0)).unwrap();
-        let page = shared.quick().alloc(QUICK_ROOT).unwrap();
+        // SAFETY: the kernel's tables stay.
+        let page = unsafe { shared.quick().alloc(QUICK_ROOT) }.unwrap();
         // SAFETY: as it was.
         unsafe { shared.quick().free(QUICK_ROOT, page) }.unwrap();
-        kernel.map(at(1), somewhere(), Attrs::KERNEL_RW).unwrap();
+        kernel.map_own(at(1), somewhere(), Attrs::KERNEL_RW).unwrap();
         let spaces = [user(1).unwrap(), user(2).unwrap()];
         assert_eq!(spaces[0].root(), page);
         for space in &spaces {
@@ -280,7 +281,7 @@ fn the_first_space_fixes_the_top() {
             assert!(space.walk(&guard).get(at(1).start()).is_some());
         }
         assert_eq!(kernel.reserve(at(2)), Err(Error::TopLevelFixed(at(2).start())));
-        kernel.map(at(0), somewhere(), Attrs::KERNEL_RW).unwrap();
+        kernel.map_own(at(0), somewhere(), Attrs::KERNEL_RW).unwrap();
         drop((spaces, kernel));
     });
     all_given_back(&sim, &shared).unwrap();
@@ -309,9 +310,9 @@ fn grows_beside(seed: u64) -> Result<(), Failure> {
         for top in 0..6 {
             let range = pages(TOP + (top << 39), 1);
             let done = match top {
-                1 => {
-                    kernel.map(range, somewhere(), Attrs::KERNEL_RW).map_err(|failed| failed.error)
-                }
+                1 => kernel
+                    .map_own(range, somewhere(), Attrs::KERNEL_RW)
+                    .map_err(|failed| failed.error),
                 _ => kernel.reserve(range),
             };
             match done {

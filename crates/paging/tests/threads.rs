@@ -1,6 +1,10 @@
 //! All of it on real threads, with nothing in between; also under Miri.
 
+#[path = "common/own.rs"]
+mod own;
+
 use machine::*;
+use own::Own;
 use paging::*;
 use sim::{Bare, BareGrace as Grace, Program};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -48,13 +52,13 @@ fn threads() {
                     }
                 };
                 // Tables that wait for a thread that does not run may be all that is left.
-                while let Err(failed) = space.map(range, frame, Attrs::USER_RW) {
+                while let Err(failed) = space.map_own(range, frame, Attrs::USER_RW) {
                     assert!(matches!(failed.error, Error::Frames(_)), "{failed}");
                     drop(failed);
                     wait();
                 }
-                space.protect(range, Flags::READ | Flags::USER).unwrap().flush();
-                space.unmap(range, |page| assert_eq!(page.frame, frame)).unwrap().flush();
+                space.protect_own(range, Flags::READ | Flags::USER).unwrap().flush();
+                space.unmap_own(range, |page| assert_eq!(page.frame, frame)).unwrap().flush();
                 // SAFETY: nothing translates to it.
                 unsafe { bare.release(frame) }.unwrap();
                 Grace::announce();

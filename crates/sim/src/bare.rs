@@ -280,14 +280,16 @@ unsafe impl Irqs for Bare {
     }
 }
 
-impl Step for Bare {
+// SAFETY: it gives up the host's CPU, and nothing else.
+unsafe impl Step for Bare {
     fn relax(&self) {
         // There may be fewer host CPUs than CPUs.
         std::thread::yield_now();
     }
 }
 
-impl Tlb for Bare {
+// SAFETY: there are no translations, and no table is ever active.
+unsafe impl Tlb for Bare {
     fn flush(&self, _: Flush) {
         // Relaxed: a statistic.
         self.0.flushes.fetch_add(1, Ordering::Relaxed);
@@ -355,8 +357,9 @@ unsafe impl FrameSource for Bare {
         unsafe { self.0.frames.unpin(self, frame, pins) }
     }
 
-    fn split(&self, frame: Frame) -> Result<(), FrameError> {
-        self.0.frames.split(frame)
+    unsafe fn split(&self, frame: Frame) -> Result<(), FrameError> {
+        // SAFETY: passed on.
+        unsafe { self.0.frames.split(frame) }
     }
 
     #[inline]

@@ -59,7 +59,8 @@ unsafe impl Irqs for Sim {
     }
 }
 
-impl Step for Sim {
+// SAFETY: interrupts come where they are on; with interrupts off only flushes are answered.
+unsafe impl Step for Sim {
     #[inline]
     fn step(&self, access: Access) {
         if !self.quick_step() {
@@ -90,7 +91,8 @@ impl Step for Sim {
     }
 }
 
-impl Tlb for Sim {
+// SAFETY: a flush drops what is cached on each CPU named that runs, and waits for its walks (`flush.rs`).
+unsafe impl Tlb for Sim {
     fn flush(&self, what: Flush) {
         self.flush_here(self.cpu(), what);
     }
@@ -184,9 +186,10 @@ unsafe impl FrameSource for Sim {
         unsafe { self.0.frames.unpin(self, frame, pins) }
     }
 
-    fn split(&self, frame: Frame) -> Result<(), FrameError> {
+    unsafe fn split(&self, frame: Frame) -> Result<(), FrameError> {
         self.instruction(self.cpu());
-        self.0.frames.split(frame)
+        // SAFETY: passed on.
+        unsafe { self.0.frames.split(frame) }
     }
 
     #[inline]

@@ -9,6 +9,7 @@ mod hoard;
 
 use crate::crew::{Outcome, Told, Worker, seen};
 use crate::ground::Ground;
+use crate::own::Own;
 use crate::program::Program;
 use crate::space::{self, Areas};
 use alloc::format;
@@ -57,7 +58,7 @@ fn round<M: Machine + Translated, G: Concurrent>(ground: &Ground<'_, M, G>) -> R
     });
     let (used, bare) = (space::end(ground, used), space::end(ground, bare));
     let pruned = ground.on_first(|| {
-        ground.tables.prune(part).of("to prune")?.flush();
+        ground.tables.prune_own(part).of("to prune")?.flush();
         Ok(())
     });
     result.and(used).and(bare).and(pruned)

@@ -6,6 +6,7 @@
 
 use crate::crew::{Outcome, Told, Worker, seen};
 use crate::ground::{Ground, page, pages, word};
+use crate::own::Own;
 use crate::program::Program;
 use crate::sight::{frame_is, give, is, is_absent, is_read_only, peek, poke, store, take};
 use alloc::format;
@@ -130,7 +131,7 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
         (0..MARKS).try_for_each(|index| poke(machine, frame, index, mark(number, index)))?;
         let range = pages(at(number), 1)?;
         machine.hand_out(tables.space(), range);
-        tables.map(range, frame, Attrs::USER_RW).of("to map a page")?;
+        tables.map_own(range, frame, Attrs::USER_RW).of("to map a page")?;
         self.pages[number] = Some(Mapped { frame, value: 0, write: true });
         self.write(number)
     }
@@ -161,7 +162,7 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
     fn protect(&mut self, number: usize, was: Mapped) -> Outcome {
         let rights =
             Flags::READ | Flags::USER | if was.write { Flags::empty() } else { Flags::WRITE };
-        let owed = self.program.tables().protect(pages(at(number), 1)?, rights);
+        let owed = self.program.tables().protect_own(pages(at(number), 1)?, rights);
         owed.of("to change what a page allows")?.flush();
         self.pages[number] = Some(Mapped { write: !was.write, ..was });
         if !was.write {
@@ -178,7 +179,7 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
         let Some(was) = self.pages[number].take() else { return Ok(()) };
         let mut gone = None;
         let owed =
-            self.program.tables().unmap(pages(at(number), 1)?, |page| gone = Some(page.frame));
+            self.program.tables().unmap_own(pages(at(number), 1)?, |page| gone = Some(page.frame));
         owed.of("to unmap")?.flush();
         if gone != Some(was.frame) {
             return seen(format!(

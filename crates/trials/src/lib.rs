@@ -30,6 +30,7 @@ mod crew;
 mod exhausted;
 mod ground;
 mod gup;
+mod own;
 mod program;
 mod quicklists;
 mod sight;

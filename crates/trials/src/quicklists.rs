@@ -114,7 +114,8 @@ impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
     fn take(&self, list: u8, tag: u64) -> Outcome<Page> {
         let machine = self.ground.machine;
         let frame =
-            self.ground.tables.paging().quick().alloc(list).of("to take a page of a quicklist")?;
+            // SAFETY: the kernel's tables stay.
+            unsafe { self.ground.tables.paging().quick().alloc(list) }.of("to take a page of a quicklist")?;
         for index in 0..ENTRIES {
             let (found, expected) = (peek(machine, frame, index)?, self.constructed(list, index));
             if found != expected {

@@ -2,6 +2,7 @@
 
 use crate::crew::{Told, seen};
 use crate::ground::Ground;
+use crate::own::Own;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -49,7 +50,7 @@ pub(crate) fn end<M: Machine, G: Concurrent>(
         // The part begins at a border of 1 GiB, and what is behind the space up to the next is in it.
         let whole = space.len().next_multiple_of(PageSize::Size1G.bytes());
         let whole = VirtRange::new(space.start(), whole).unwrap_or(space);
-        ground.tables.prune(whole).of("to prune")?.flush();
+        ground.tables.prune_own(whole).of("to prune")?.flush();
         match (left.used, left.waiting, left.areas) {
             (0, 0, 0) => Ok(()),
             _ => seen(format!("all areas are freed and purged, and this is left: {left:?}")),

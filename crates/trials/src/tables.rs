@@ -7,6 +7,7 @@ mod large;
 
 use crate::crew::{Outcome, Told, Worker, seen};
 use crate::ground::{Ground, Tables, page, pages, word};
+use crate::own::Own;
 use crate::sight::{frame_is, give, is, is_absent, is_read_only, store, take};
 use alloc::format;
 use alloc::string::String;
@@ -67,8 +68,8 @@ pub(crate) fn tables<M: Machine + Translated, G: Concurrent>(
             hand.end()
         })?;
         ground.on_first(|| {
-            ground.tables.prune(own).of("to prune")?.flush();
-            ground.tables.prune(shared).of("to prune")?.flush();
+            ground.tables.prune_own(own).of("to prune")?.flush();
+            ground.tables.prune_own(shared).of("to prune")?.flush();
             Ok(())
         })
     })
@@ -119,8 +120,8 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
     fn step(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
         let slot = worker.below(self.slots.len());
         match (self.slots[slot], worker.below(16)) {
-            (_, 0) => self.pay(worker.below(2), self.tables.prune(self.own).of("to prune")?),
-            (_, 1) => self.pay(worker.below(2), self.tables.prune(self.shared).of("to prune")?),
+            (_, 0) => self.pay(worker.below(2), self.tables.prune_own(self.own).of("to prune")?),
+            (_, 1) => self.pay(worker.below(2), self.tables.prune_own(self.shared).of("to prune")?),
             (_, 2) => self.unmap_some(worker)?,
             (_, 3) => self.map_some(worker)?,
             (None, _) => self.map(slot)?,
@@ -175,7 +176,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
         let Some(frame) = self.pool.pop() else { return seen("frames are missing".into()) };
         let range = pages(self.at(slot), 1)?;
         self.ground.machine.hand_out(None, range);
-        self.tables.map(range, frame, Attrs::KERNEL_RW).of("to map a page")?;
+        self.tables.map_own(range, frame, Attrs::KERNEL_RW).of("to map a page")?;
         self.slots[slot] = Some(Mapped { frame, tag: 0, write: true });
         self.write(slot)
     }
@@ -190,7 +191,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
         }
         let at = self.at(first);
         self.ground.machine.hand_out(None, pages(at, frames.len())?);
-        self.tables.map_frames(at, &frames, Attrs::KERNEL_RW).of("to map pages")?;
+        self.tables.map_frames_own(at, &frames, Attrs::KERNEL_RW).of("to map pages")?;
         for (slot, frame) in (first..).zip(frames) {
             self.slots[slot] = Some(Mapped { frame, tag: 0, write: true });
             self.write(slot)?;
@@ -201,7 +202,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
     fn protect(&mut self, slot: usize, was: Mapped, write: bool, how: usize) -> Outcome {
         let rights = if write { Flags::READ | Flags::WRITE } else { Flags::READ };
         let range = pages(self.at(slot), 1)?;
-        self.pay(how, self.tables.protect(range, rights).of("to change what a page allows")?);
+        self.pay(how, self.tables.protect_own(range, rights).of("to change what a page allows")?);
         self.slots[slot] = Some(Mapped { write, ..was });
         if write { self.write(slot) } else { Ok(()) }
     }
@@ -219,7 +220,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
 
     fn unmap_range(&mut self, first: usize, count: usize, how: usize) -> Outcome {
         let (range, mut gone) = (pages(self.at(first), count)?, Vec::with_capacity(count));
-        let owed = self.tables.unmap(range, |was| gone.push(was)).of("to unmap")?;
+        let owed = self.tables.unmap_own(range, |was| gone.push(was)).of("to unmap")?;
         self.pay(how, owed);
         let mut gone = gone.into_iter();
         for slot in first..first + count {

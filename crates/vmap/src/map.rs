@@ -154,7 +154,10 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         attrs: Attrs,
     ) -> Result<(), Error> {
         for again in [false, true] {
-            let Err(failed) = self.tables.map(range, first, attrs) else { return Ok(()) };
+            // SAFETY: the area is being made, so its addresses are ours, and no flush is pending for them (I4). The frames are
+            // the caller's to map.
+            let mapped = unsafe { self.tables.map(range, first, attrs) };
+            let Err(failed) = mapped else { return Ok(()) };
             let error = failed.error;
             // Something may have been mapped for a moment, and other pages will be.
             failed.owed.flush();
@@ -168,7 +171,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
 
     /// Takes empty tables out that are in the way of large pages in a range of the caller's. One broadcast, if there were any.
     pub(crate) fn clear_way(&self, range: VirtRange) -> Result<(), Error> {
-        match self.tables.prune(range) {
+        // SAFETY: an area that is being made: its addresses are ours, and nobody has a table of it.
+        match unsafe { self.tables.prune(range) } {
             Ok(owed) => {
                 owed.flush();
                 Ok(())

@@ -58,7 +58,10 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         frames: &[Frame],
         attrs: Attrs,
     ) -> Result<(), Error> {
-        self.tables.map_frames(range.start(), frames, attrs).map_err(|failed| {
+        // SAFETY: the area is being made, so its addresses are ours, and no flush is pending for them (I4). The frames are the
+        // caller's to map.
+        let mapped = unsafe { self.tables.map_frames(range.start(), frames, attrs) };
+        mapped.map_err(|failed| {
             // SAFETY: the addresses are not handed out before the end of a TLB grace period that begins from here on.
             unsafe { failed.owed.leave() };
             failed.error.into()

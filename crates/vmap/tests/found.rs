@@ -61,7 +61,8 @@ fn what_grows_stays_as_it_was() {
         free(&world, at);
         let at = vmap.vmalloc(3 * PAGE).unwrap();
         let second = VirtRange::new(plus(at, PAGE), PAGE).unwrap();
-        vmap.tables().protect(second, Flags::READ).unwrap().flush();
+        // SAFETY: a page of the area that was just made.
+        unsafe { vmap.tables().protect(second, Flags::READ) }.unwrap().flush();
         // SAFETY: as above.
         let at = unsafe { vmap.vrealloc(at, 6 * PAGE) }.unwrap();
         let writable =

@@ -61,7 +61,8 @@ impl<M: Machine, G: Concurrent, R: RawRwLock> Space<M, G, R> {
             let page = (at.get() - range.start().get()) as usize >> 12;
             Ok((frame(page)?, PageSize::Size4K))
         };
-        self.tables.map_with(range, Attrs::USER_RW, place).map_err(|failed| failed.error)
+        // SAFETY: the range is this CPU's part of the space, unmapped and flushed; nobody else uses the frames.
+        unsafe { self.tables.map_with(range, Attrs::USER_RW, place) }.map_err(|failed| failed.error)
     }
 
     /// Unmaps an area's pages, with the lock; returns their frames.
@@ -75,7 +76,8 @@ impl<M: Machine, G: Concurrent, R: RawRwLock> Space<M, G, R> {
     /// Unmaps pages; returns their frames.
     pub(crate) fn unmap_pages(&self, range: VirtRange) -> Result<Vec<Frame>, Error> {
         let mut frames = Vec::with_capacity(PAGES);
-        let owed = self.tables.unmap(range, |page| frames.push(page.frame));
+        // SAFETY: what `map_pages` has mapped; it is flushed before the frames are told.
+        let owed = unsafe { self.tables.unmap(range, |page| frames.push(page.frame)) };
         owed.map_err(|failed| failed.error)?.flush();
         Ok(frames)
     }

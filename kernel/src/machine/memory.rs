@@ -92,8 +92,9 @@ unsafe impl FrameSource for Kernel {
         unsafe { frames().unpin(self, frame, pins) }
     }
 
-    fn split(&self, frame: Frame) -> Result<(), FrameError> {
-        frames().split(frame)
+    unsafe fn split(&self, frame: Frame) -> Result<(), FrameError> {
+        // SAFETY: passed on.
+        unsafe { frames().split(frame) }
     }
 
     #[inline]

@@ -7,18 +7,18 @@ use crate::{apic, smp};
 use machine::{Calls, CpuSet, Cpus, Flush, Irqs};
 use spin::Once;
 
-static CALLS: Once<Calls<Flush>> = Once::new();
+static CALLS: Once<Calls<Flush, Kernel>> = Once::new();
 
 /// Makes ready for so many CPUs.
-pub(crate) fn start(cpus: usize) {
-    CALLS.call_once(|| Calls::try_new(cpus).expect("the heap has just been made"));
+pub(crate) fn start() {
+    CALLS.call_once(|| Calls::try_new(Kernel).expect("the heap has just been made"));
 }
 
 /// Carries out what is asked of this CPU.
 #[inline]
 pub(crate) fn answer() {
     if let Some(calls) = CALLS.get() {
-        calls.answer(area::cpu(), tlb::flush_for_another);
+        calls.answer(tlb::flush_for_another);
     }
 }
 
@@ -40,7 +40,7 @@ pub(super) fn shoot(cpus: &CpuSet, what: Flush) {
                 apic::interrupt(whom, FLUSH);
                 here();
             };
-            calls.ask(&Kernel, &others, what, interrupt, tlb::flush_for_another);
+            calls.ask(&others, what, interrupt, tlb::flush_for_another);
         }
     }
 }

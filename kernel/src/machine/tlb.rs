@@ -74,7 +74,9 @@ fn announce_all() {
     }
 }
 
-impl Tlb for Kernel {
+// SAFETY: `flush_here` is what the manual says; `shoot` waits until all that run have flushed. Tags are not used: each
+// `activate` drops what is not global.
+unsafe impl Tlb for Kernel {
     fn flush(&self, what: Flush) {
         flush_here(what);
     }

@@ -147,7 +147,8 @@ pub(super) fn user() -> Result<(), String> {
     let frame = Kernel.alloc(0, Place::Local).map_err(|error| error.to_string())?;
     let page = VirtRange::new(VirtAddr::new(0x40_0000), PAGE).ok_or("a page")?;
     let attrs = Attrs::new(Flags::RWX | Flags::USER);
-    space.map(page, frame, attrs).map_err(|failed| told(failed.error))?;
+    // SAFETY: the space and the frame are ours.
+    unsafe { space.map(page, frame, attrs) }.map_err(|failed| told(failed.error))?;
     // SAFETY: they have the kernel's half, and there is one tag.
     unsafe { space.activate() };
     let at = page.start();
@@ -160,7 +161,8 @@ pub(super) fn user() -> Result<(), String> {
         tables().activate();
         space.leave();
     }
-    space.unmap(page, |_| ()).map_err(|failed| told(failed.error))?.flush();
+    // SAFETY: as above; it is flushed at once.
+    unsafe { space.unmap(page, |_| ()) }.map_err(|failed| told(failed.error))?.flush();
     drop(space);
     // SAFETY: nothing leads to it any more.
     unsafe { Kernel.release(frame) }.map_err(|error| error.to_string())?;

@@ -28,7 +28,8 @@ pub(super) fn kept() -> Result<(), String> {
         }
         let mut pages = [None; TABLES];
         for page in &mut pages {
-            *page = Some(quick.alloc(QUICK_TABLE).map_err(|error| error.to_string())?);
+            // SAFETY: no top-level table.
+            *page = Some(unsafe { quick.alloc(QUICK_TABLE) }.map_err(|error| error.to_string())?);
         }
         for page in pages.into_iter().flatten() {
             // SAFETY: nobody else knows it, and it is as it came.

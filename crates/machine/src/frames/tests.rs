@@ -234,7 +234,11 @@ fn wrong_frees_are_told() {
         free(&frames, &host, block),
         Err(FrameError::InUse { frame: block, refs: 3, pins: 2 })
     );
-    assert_eq!(frames.split(block), Err(FrameError::InUse { frame: block, refs: 3, pins: 2 }));
+    // SAFETY: it is ours.
+    assert_eq!(
+        unsafe { frames.split(block) },
+        Err(FrameError::InUse { frame: block, refs: 3, pins: 2 })
+    );
     // SAFETY: nobody looks at the memory in these tests.
     unsafe {
         assert_eq!(frames.release(&host, block), Ok(false));
@@ -255,15 +259,24 @@ fn a_block_is_split() {
     let (host, frames) = source();
     let block = frames.alloc(&host, 3, Place::Local).unwrap();
     // SAFETY: it is ours, and nobody looks at the memory.
-    unsafe { frames.info(block).unwrap().set_owner(Owner::Kernel) };
-    frames.split(block).unwrap();
+    let is = |owner| unsafe { frames.info(block).unwrap().set_owner(owner) };
+    for owner in [Owner::Table(0), Owner::Quick(1)] {
+        is(owner);
+        // SAFETY: it is ours, and no table in truth.
+        assert_eq!(unsafe { frames.split(block) }, Err(FrameError::Table(block)));
+    }
+    assert_eq!(frames.info(block).map(|info| (info.refs(), info.order())), Some((1, 3)));
+    is(Owner::Kernel);
+    // SAFETY: it is ours.
+    unsafe { frames.split(block) }.unwrap();
     for number in block.number()..block.number() + 8 {
         let info = frames.info(frame(number)).unwrap();
         assert_eq!((info.refs(), info.order(), info.owner()), (1, 0, Owner::Kernel));
         free(&frames, &host, frame(number)).unwrap();
     }
     assert_eq!(frames.free_frames(), 512);
-    assert_eq!(frames.split(block), Err(FrameError::NotAllocated(block)));
+    // SAFETY: nothing is there.
+    assert_eq!(unsafe { frames.split(block) }, Err(FrameError::NotAllocated(block)));
 }
 
 #[test]

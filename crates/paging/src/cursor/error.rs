@@ -35,6 +35,8 @@ pub enum Error {
     Tag(Asid),
     /// A page of a program cannot be global: its translation would outlive the flushes of its space.
     Global(VirtAddr),
+    /// A page of a program must have [`Flags::USER`](crate::Flags::USER): what programs may not use belongs in the kernel's half.
+    NotUser(VirtAddr),
     /// There is no entry for it.
     Format(FormatError),
     /// Memory for a table, or what was to be mapped, could not be had.
@@ -59,6 +61,9 @@ impl fmt::Display for Error {
             Error::NotTheKernels => f.write_str("the tables that were given are not the kernel's"),
             Error::Tag(tag) => write!(f, "no program can have the tag {}", tag.0),
             Error::Global(at) => write!(f, "{at} is a program's: no page there can be global"),
+            Error::NotUser(at) => {
+                write!(f, "{at} is a program's: pages there need Flags::USER among their rights")
+            }
             Error::Format(error) => error.fmt(f),
             Error::Frames(error) => error.fmt(f),
         }

@@ -12,7 +12,7 @@ use crate::debt::Owed;
 use crate::format::{Attrs, Decoded, Format, size_at};
 use crate::lock::{Locked, lock};
 use crate::tables::PageTables;
-use crate::walk::beyond;
+use crate::walk::{Mapping, beyond};
 use core::ops::Range;
 use core::sync::atomic::AtomicU32;
 use grace::Concurrent;
@@ -30,7 +30,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///
     /// # Errors
     /// As [`map`](PageTables::map).
-    pub fn map_frames(
+    ///
+    /// # Safety
+    /// As for [`map`](PageTables::map).
+    pub unsafe fn map_frames(
         &self,
         start: VirtAddr,
         frames: &[Frame],
@@ -42,7 +45,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let range = range.ok_or(Error::NotCanonical(start));
         let checked = range.and_then(|range| {
             self.check(range)?;
-            self.check_global(range, attrs)?;
+            self.check_kind(range, attrs.flags)?;
             Ok(F::page(PageSize::Size4K, Frame::default(), attrs)?)
         });
         let kind = match checked {
@@ -90,7 +93,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// As [`unmap`](PageTables::unmap); [`Error::NotTheKernels`].
     ///
     /// # Safety
-    /// As for [`Owed::leave`].
+    /// As for [`unmap`](PageTables::unmap) and [`Owed::leave`].
     pub unsafe fn unmap_lazily(
         &self,
         range: VirtRange,
@@ -130,11 +133,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 (F::decode(value, level), size_at(level))
             {
                 let page = VirtRange::new(at, size.bytes()).ok_or(Error::Malformed(at))?;
-                let owed = self.unmap(page, |page| {
+                let each = |page: Mapping| {
                     pages += 1;
                     gone(page.frame, page.size);
-                });
-                match owed {
+                };
+                // SAFETY: passed on.
+                match unsafe { self.unmap(page, each) } {
                     // SAFETY: passed on.
                     Ok(owed) => drop(unsafe { owed.leave() }),
                     Err(failed) => return Err(failed.error),
@@ -171,8 +175,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// moment.
     ///
     /// # Safety
-    /// The leaf is of the 2 MiB that all pages lie in, which are whole frames of 4 KiB of these tables; and nobody has
-    /// [pruned](Self::prune) them since.
+    /// As for [`map`](PageTables::map). And the leaf is of the 2 MiB that all pages lie in, which are whole frames of 4 KiB of
+    /// these tables; and nobody has [pruned](Self::prune) them since.
     pub unsafe fn map_leaf(
         &self,
         leaf: Leaf,
@@ -201,7 +205,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// [`Error::Malformed`]; nothing has changed.
     ///
     /// # Safety
-    /// As for [`map_leaf`](Self::map_leaf), and for [`Owed::leave`].
+    /// As for [`unmap_lazily`](Self::unmap_lazily); and of the leaf as for [`map_leaf`](Self::map_leaf).
     pub unsafe fn unmap_leaf(
         &self,
         leaf: Leaf,

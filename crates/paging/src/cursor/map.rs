@@ -34,16 +34,29 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// # Errors
     /// A range that is not one of these tables' ([`Error::Empty`], [`Error::Misaligned`], [`Error::NotCanonical`],
     /// [`Error::Kernel`]); [`Error::Occupied`], [`Error::Format`], [`Error::Frames`] (no memory for tables),
-    /// [`Error::TopLevelFixed`], [`Error::Global`] (a global page of a program), [`Error::Malformed`]. Nothing is mapped then; but what is owed must be flushed before the
-    /// frames are used for anything else.
-    pub fn map(&self, range: VirtRange, first: Frame, attrs: Attrs) -> Result<'_, (), M, F, G> {
-        self.map_with(range, attrs, |at, largest| {
+    /// [`Error::TopLevelFixed`], [`Error::Global`] and [`Error::NotUser`] (a page of a program), [`Error::Malformed`].
+    /// Nothing is mapped then; but what is owed must be flushed before the frames are used for anything else.
+    ///
+    /// # Safety
+    /// - *Addresses*: the range is the caller's to change.
+    /// - *Frames*: they are the caller's to lend with these rights. None is given back, or used in a way that what runs on the
+    ///   CPUs must not see, before it is unmapped again and the flush for that is done.
+    /// - *Flush*: no flush is pending for an earlier mapping of any of these addresses.
+    pub unsafe fn map(
+        &self,
+        range: VirtRange,
+        first: Frame,
+        attrs: Attrs,
+    ) -> Result<'_, (), M, F, G> {
+        let supply = |at: VirtAddr, largest| {
             let distance = (at.get() - range.start().get()) >> 12;
             let frame = first.checked_add(distance).ok_or(FrameError::NotOurs(first))?;
             let mut sizes = PageSize::ALL.into_iter().rev();
             let size = sizes.find(|size| *size <= largest && frame.is_aligned(*size));
             Ok((frame, size.unwrap_or_default()))
-        })
+        };
+        // SAFETY: passed on.
+        unsafe { self.map_with(range, attrs, supply) }
     }
 
     /// Maps a range to what `supply` says. It is called with no lock held, once for each page; if it fails, so does this.
@@ -51,14 +64,17 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///
     /// # Errors
     /// As [`map`](PageTables::map); [`Error::Frames`] with what `supply` returned; [`Error::TooLarge`].
-    pub fn map_with(
+    ///
+    /// # Safety
+    /// As for [`map`](PageTables::map); the frames are those that `supply` returns.
+    pub unsafe fn map_with(
         &self,
         range: VirtRange,
         attrs: Attrs,
         supply: impl Supply,
     ) -> Result<'_, (), M, F, G> {
         let mut owed = Owed::nothing(self);
-        if let Err(error) = self.check(range).and_then(|()| self.check_global(range, attrs)) {
+        if let Err(error) = self.check(range).and_then(|()| self.check_kind(range, attrs.flags)) {
             return Err(Failed { error, owed });
         }
         let mut at = range.start();
@@ -71,14 +87,19 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
     }
 
-    /// A flush of a space need not drop what is global.
-    pub(super) fn check_global(
+    /// Whether pages of these tables may be of this kind. Of a program's: a flush of a space need not drop what is global, and what
+    /// programs may not use is the kernel's, which has a half of its own.
+    pub(super) fn check_kind(
         &self,
         range: VirtRange,
-        attrs: Attrs,
+        flags: Flags,
     ) -> core::result::Result<(), Error> {
         match self.space() {
-            Some(_) if attrs.flags.contains(Flags::GLOBAL) => Err(Error::Global(range.start())),
+            Some(_) if flags.contains(Flags::GLOBAL) => Err(Error::Global(range.start())),
+            // A parked page is nobody's to use.
+            Some(_) if flags.intersects(Flags::RWX) && !flags.contains(Flags::USER) => {
+                Err(Error::NotUser(range.start()))
+            }
             _ => Ok(()),
         }
     }

@@ -15,14 +15,20 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// A flush is owed for pages that have lost a right. One that has gained some may still fault once, spuriously.
     ///
     /// # Errors
-    /// As [`unmap`](PageTables::unmap); [`Error::Format`] if no page can have these rights.
-    pub fn protect(
+    /// As [`unmap`](PageTables::unmap); [`Error::Format`] if no page can have these rights; [`Error::NotUser`].
+    ///
+    /// # Safety
+    /// - *Addresses*: the range is the caller's to change, and nothing relies on the rights that are taken away.
+    /// - *Frames*: they are the caller's to lend with the rights that are given.
+    /// - *Flush*: the rights that were taken away count as taken away only when the flush that is returned is done.
+    pub unsafe fn protect(
         &self,
         range: VirtRange,
         rights: Flags,
     ) -> Result<'_, Owed<'_, M, F, G>, M, F, G> {
         let mut owed = Owed::nothing(self);
         let checked = self.check(range).and_then(|()| {
+            self.check_kind(range, rights & Flags::RIGHTS)?;
             // Whether rights can be said depends on nothing else: so it is known before any is changed.
             F::page(PageSize::Size4K, Frame::default(), Attrs::new(rights & Flags::RIGHTS))?;
             let guard = G::pin();

@@ -15,11 +15,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// kernel's, which stay otherwise: before a large page is mapped where small ones were, or to get memory back. Those right
     /// below the top stay in any case.
     ///
-    /// Until what is owed is flushed, nobody maps anything in the range, unless he can bear a spurious fault.
-    ///
     /// # Errors
     /// A range that is not one of these tables', as [`unmap`](PageTables::unmap); [`Error::Malformed`].
-    pub fn prune(&self, range: VirtRange) -> Result<'_, Owed<'_, M, F, G>, M, F, G> {
+    ///
+    /// # Safety
+    /// - *Addresses*: the range is the caller's to change. No [`Leaf`](crate::Leaf) for any part of it is used any more.
+    /// - *Flush*: until the flush that is returned is done, what is mapped in the range may fault spuriously on use.
+    pub unsafe fn prune(&self, range: VirtRange) -> Result<'_, Owed<'_, M, F, G>, M, F, G> {
         let mut owed = Owed::nothing(self);
         let mut result = self.check(range);
         let mut next = result.is_ok().then_some(range.start());

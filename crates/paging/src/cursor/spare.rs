@@ -84,7 +84,7 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for Spare<'_, M, F, G> {
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// An empty table that is not linked yet.
     pub(super) fn new_table(&self, level: u8) -> Result<Frame, Error> {
-        let table = self.paging().quick().alloc(QUICK_TABLE)?;
+        let table = self.paging().lists().alloc(QUICK_TABLE)?;
         // SAFETY: it came from a quicklist, so it is ours, and empty, as a table of any level may be.
         unsafe { self.machine().set_owner(table, Owner::Table(level)) }?;
         Ok(table)
@@ -94,6 +94,6 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     pub(super) fn discard_table(&self, table: Frame) {
         // SAFETY: it came from the list, nobody knows of it, and it is as it was. An error would mean that it never was
         // a frame.
-        let _ = unsafe { self.paging().quick().free(QUICK_TABLE, table) };
+        let _ = unsafe { self.paging().lists().free(QUICK_TABLE, table) };
     }
 }

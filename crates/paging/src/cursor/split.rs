@@ -20,7 +20,16 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// # Errors
     /// [`Error::NotCanonical`], [`Error::Kernel`], [`Error::Malformed`]; [`Error::Frames`]: no memory for the tables. Nothing is
     /// changed then: all tables that it takes are there before the first is linked.
-    pub fn split(&self, at: VirtAddr, size: PageSize) -> Result<'_, Owed<'_, M, F, G>, M, F, G> {
+    ///
+    /// # Safety
+    /// - *Addresses*: the page is the caller's to change, and nothing relies on its being one page.
+    /// - *Flush*: where CPUs do not bear translations of two sizes for one address, the page is not used before the flush that
+    ///   is returned is done. Its pieces can be changed at once: their flush drops the large translation too.
+    pub unsafe fn split(
+        &self,
+        at: VirtAddr,
+        size: PageSize,
+    ) -> Result<'_, Owed<'_, M, F, G>, M, F, G> {
         let mut owed = Owed::nothing(self);
         match self.split_to(at, level_of(size), &mut owed) {
             Ok(()) => Ok(owed),

@@ -20,7 +20,14 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// A range that is not one of these tables' ([`Error::Empty`], [`Error::Misaligned`], [`Error::NotCanonical`],
     /// [`Error::Kernel`]), or cuts a page ([`Error::Cut`]). [`Error::Malformed`] stops it half-way: somebody has scribbled on
     /// the tables.
-    pub fn unmap(
+    ///
+    /// # Safety
+    /// - *Addresses*: the range is the caller's to change, and nothing relies any more on what is mapped there.
+    /// - *Flush*: until the flush that is returned is done, the frames are not given back, and the range is not mapped anew.
+    ///   Forgetting the value does not do it.
+    ///
+    /// And `gone` does not call back into these tables: it would wait for the lock that is held.
+    pub unsafe fn unmap(
         &self,
         range: VirtRange,
         gone: impl FnMut(Mapping),

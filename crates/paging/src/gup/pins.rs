@@ -24,7 +24,8 @@ const MAX_ORDER: u8 = 18;
 /// let page = sim.alloc(0, Place::Local).unwrap();
 /// let at = VirtAddr::new(0x5000);
 /// let range = VirtRange::new(at, 4096).unwrap();
-/// tables.map(range, page, Attrs::USER_RW).unwrap();
+/// // SAFETY: the page is ours, and so are the addresses.
+/// unsafe { tables.map(range, page, Attrs::USER_RW) }.unwrap();
 ///
 /// let mut frames = [Frame::default(); 8];
 /// let pins = tables.get_user_pages_fast(at, true, &mut frames, |_, _| false).unwrap();
@@ -32,7 +33,7 @@ const MAX_ORDER: u8 = 18;
 /// assert_eq!(sim.info(page).unwrap().pins(), 1);
 /// drop(pins);
 /// assert_eq!(sim.info(page).unwrap().pins(), 0);
-/// # tables.unmap(range, |_| ()).unwrap().flush();
+/// # unsafe { tables.unmap(range, |_| ()) }.unwrap().flush();
 /// # unsafe { sim.release(page) }.unwrap();
 /// # });
 /// ```

@@ -1,10 +1,17 @@
 //! Pins beside unmaps, under the deterministic driver; and the mutant that does not look twice.
 
-use crate::{Attrs, Flags, GupError, PageTables, Paging, Pins, X86_64L4};
+#[path = "../../tests/common/own.rs"]
+mod own;
+
+use crate::{
+    Attrs, Failed, Flags, Format, GupError, Mapping, Owed, PageTables, Paging, Pins, Supply,
+    X86_64L4,
+};
 use alloc::sync::Arc;
 use core::cell::Cell;
 use core::mem::ManuallyDrop;
 use machine::*;
+use own::Own;
 use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, Violation, explore, seeded};
 use std::boxed::Box;
 use std::{vec, vec::Vec};
@@ -83,9 +90,9 @@ fn beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
             let frame = user_block(&sim, 0);
             tag(&sim, frame).store(1, RELAXED);
             let range = pages(AT + (round << 12), 1);
-            space.map(range, frame, Attrs::USER_RW).unwrap();
+            space.map_own(range, frame, Attrs::USER_RW).unwrap();
             (0..30).for_each(|_| sim.step(Access::Shared));
-            space.unmap(range, |_| ()).unwrap().flush();
+            space.unmap_own(range, |_| ()).unwrap().flush();
             release(&sim, frame);
             let other = sim.alloc(0, Place::Local).unwrap();
             if other == frame {
@@ -145,14 +152,14 @@ fn pins_beside_unmaps(
     let map = |page: u64| {
         let frame = user_block(&sim, 0);
         tag(&sim, frame).store(1, RELAXED);
-        space.map(pages(AT + (page << 12), 1), frame, Attrs::USER_RW).unwrap();
+        space.map_own(pages(AT + (page << 12), 1), frame, Attrs::USER_RW).unwrap();
         frame
     };
     let mut frames: Vec<_> = sim.on_cpu(0, || (0..PAGES).map(map).collect());
     let owner = || {
         for page in [3, 9, 0, 7] {
             let frame = frames[page];
-            space.unmap(pages(AT + ((page as u64) << 12), 1), |_| ()).unwrap().flush();
+            space.unmap_own(pages(AT + ((page as u64) << 12), 1), |_| ()).unwrap().flush();
             release(&sim, frame);
             let other = sim.alloc(0, Place::Local).unwrap();
             if other == frame {
@@ -179,7 +186,7 @@ fn pins_beside_unmaps(
     SECOND_LOOK_LEFT_OUT.set(false);
     ran?;
     sim.on_cpu(0, || {
-        space.unmap(pages(AT, PAGES), |_| ()).unwrap().flush();
+        space.unmap_own(pages(AT, PAGES), |_| ()).unwrap().flush();
         frames.iter().for_each(|frame| release(&sim, *frame));
     });
     finish(&sim, &paging, space)
@@ -215,9 +222,9 @@ fn pieces_beside_frees(seed: u64, mutant: bool) -> Result<(), Failure> {
         for _ in 0..6 {
             let block = user_block(&sim, 1);
             let second = block.checked_add(1).unwrap();
-            space.map(pages(AT, 1), second, Attrs::USER_RW).unwrap();
+            space.map_own(pages(AT, 1), second, Attrs::USER_RW).unwrap();
             (0..12).for_each(|_| sim.step(Access::Shared));
-            space.unmap(pages(AT, 1), |_| ()).unwrap().flush();
+            space.unmap_own(pages(AT, 1), |_| ()).unwrap().flush();
             release(&sim, block);
             let others: Vec<_> = (0..60).map_while(|_| sim.alloc(0, Place::Local).ok()).collect();
             (0..12).for_each(|_| sim.step(Access::Shared));
@@ -259,8 +266,8 @@ fn in_interrupts(seed: u64, fallback: bool) -> Result<(), Failure> {
         let frame = user_block(&sim, 0);
         tag(&sim, frame).store(1, RELAXED);
         for _ in 0..8 {
-            space.map(pages(AT, 1), frame, Attrs::USER_RW).unwrap();
-            space.unmap(pages(AT, 1), |_| ()).unwrap().flush();
+            space.map_own(pages(AT, 1), frame, Attrs::USER_RW).unwrap();
+            space.unmap_own(pages(AT, 1), |_| ()).unwrap().flush();
         }
         release(&sim, frame);
         done.store(true, RELAXED);
@@ -308,10 +315,12 @@ fn brought_in(seed: u64) -> Result<(), Failure> {
         let range = VirtRange::new(at, 4096).unwrap();
         let known = mapped.iter().any(|(page, _)| *page == at);
         if known && write {
-            space.protect(range, Flags::RIGHTS - Flags::EXECUTE).unwrap().flush();
+            space.protect_own(range, Flags::RIGHTS - Flags::EXECUTE).unwrap().flush();
         } else if !known {
             let frame = user_block(&sim, 0);
-            space.map(range, frame, if write { Attrs::USER_RW } else { Attrs::USER_RO }).unwrap();
+            space
+                .map_own(range, frame, if write { Attrs::USER_RW } else { Attrs::USER_RO })
+                .unwrap();
             mapped.push((at, frame));
         }
         at.get() < AT + 0x4000
@@ -328,7 +337,7 @@ fn brought_in(seed: u64) -> Result<(), Failure> {
             let mut mapped = machine::lock(&sim, &lock);
             let last = mapped.pop();
             if let Some((at, frame)) = last {
-                space.unmap(VirtRange::new(at, 4096).unwrap(), |_| ()).unwrap().flush();
+                space.unmap_own(VirtRange::new(at, 4096).unwrap(), |_| ()).unwrap().flush();
                 release(&sim, frame);
             }
             drop(mapped);
@@ -341,7 +350,7 @@ fn brought_in(seed: u64) -> Result<(), Failure> {
         assert_eq!((stats.fast_gup, stats.fast_gup_slow), (0, 2));
         let mapped = lock.into_inner();
         for (at, frame) in mapped {
-            space.unmap(VirtRange::new(at, 4096).unwrap(), |_| ()).unwrap().flush();
+            space.unmap_own(VirtRange::new(at, 4096).unwrap(), |_| ()).unwrap().flush();
             release(&sim, frame);
         }
     });
@@ -360,8 +369,8 @@ fn pins_keep_pages() {
     sim.on_cpu(0, || {
         let large = user_block(&sim, 9);
         let small = user_block(&sim, 0);
-        space.map(pages(0x20_0000, 512), large, Attrs::USER_RW).unwrap();
-        space.map(pages(0x40_0000, 1), small, Attrs::USER_RO).unwrap();
+        space.map_own(pages(0x20_0000, 512), large, Attrs::USER_RW).unwrap();
+        space.map_own(pages(0x40_0000, 1), small, Attrs::USER_RO).unwrap();
         let info = |frame| sim.info(frame).unwrap();
         let mut frames = [Frame::default(); 600];
         let none = |_: VirtAddr, _| false;
@@ -374,17 +383,19 @@ fn pins_keep_pages() {
         assert_eq!(pins.frames().len(), 213);
         assert!((0..212).all(|i| pins.frames()[i].number() == large.number() + 300 + i as u64));
         assert_eq!((info(large).pins(), info(large).refs(), info(small).pins()), (212, 213, 1));
-        space.unmap(pages(0x20_0000, 512), |_| ()).unwrap().flush();
+        space.unmap_own(pages(0x20_0000, 512), |_| ()).unwrap().flush();
         release(&sim, large);
         assert_eq!(info(large).refs(), 212);
-        assert_eq!(sim.split(large), Err(FrameError::InUse { frame: large, refs: 212, pins: 212 }));
+        // SAFETY: the page is ours.
+        let split = unsafe { sim.split(large) };
+        assert_eq!(split, Err(FrameError::InUse { frame: large, refs: 212, pins: 212 }));
         drop(pins);
         assert_eq!(info(large).refs(), 0, "the last pin gave it back");
 
         // For writing, the small one is a hole.
         let found = space.get_user_pages_fast(virt(0x40_0000), true, &mut frames, none);
         assert_eq!(found.map(|pins| pins.keep()).unwrap_err(), GupError::Hole(virt(0x40_0000)));
-        space.unmap(pages(0x40_0000, 1), |_| ()).unwrap().flush();
+        space.unmap_own(pages(0x40_0000, 1), |_| ()).unwrap().flush();
         release(&sim, small);
     });
     finish(&sim, &paging, space).unwrap();
@@ -398,8 +409,8 @@ fn pieces_of_blocks() {
         let large = user_block(&sim, 9);
         let frame = |i| large.checked_add(i).unwrap();
         let range = pages(0x20_0000, 512);
-        space.map(range, large, Attrs::USER_RW).unwrap();
-        space.split(virt(0x20_0000), PageSize::Size4K).unwrap().flush();
+        space.map_own(range, large, Attrs::USER_RW).unwrap();
+        space.split_own(virt(0x20_0000), PageSize::Size4K).unwrap().flush();
         let mut frames = [Frame::default(); 4];
         let none = |_: VirtAddr, _| false;
         let start = virt(0x20_0000 + 511 * 4096);
@@ -408,13 +419,14 @@ fn pieces_of_blocks() {
         assert_eq!((sim.info(large).unwrap().pins(), sim.info(frame(511)).unwrap().pins()), (1, 0));
         drop(pins);
         // As one block still mapped by pieces; now as 512.
-        sim.split(large).unwrap();
+        // SAFETY: as above.
+        unsafe { sim.split(large) }.unwrap();
         let pins = space.get_user_pages_fast(start, true, &mut frames, none).unwrap();
         assert_eq!((sim.info(large).unwrap().pins(), sim.info(frame(511)).unwrap().pins()), (0, 1));
         drop(pins);
-        space.unmap(range, |_| ()).unwrap().flush();
+        space.unmap_own(range, |_| ()).unwrap().flush();
         // Mapped by one large entry, but of many blocks: each gets its own.
-        space.map(range, large, Attrs::USER_RW).unwrap();
+        space.map_own(range, large, Attrs::USER_RW).unwrap();
         let pins = space.get_user_pages_fast(virt(0x20_5000), true, &mut frames, none).unwrap();
         assert_eq!(pins.frames(), [frame(5), frame(6), frame(7), frame(8)]);
         assert!((5..9).all(|i| sim.info(frame(i)).unwrap().pins() == 1));
@@ -422,7 +434,7 @@ fn pieces_of_blocks() {
         // SAFETY: kept.
         unsafe { super::unpin(&sim, &frames[..kept]) };
         assert!((0..512).all(|i| sim.info(frame(i)).unwrap().pins() == 0));
-        space.unmap(range, |_| ()).unwrap().flush();
+        space.unmap_own(range, |_| ()).unwrap().flush();
         (0..512).for_each(|i| release(&sim, frame(i)));
     });
     finish(&sim, &paging, space).unwrap();
@@ -450,16 +462,20 @@ fn ranges_that_are_not_a_programs() {
 
         // A device, a page of the kernel, a page without rights; one that comes and goes.
         let device = Frame::new(7).unwrap();
-        space.map(pages(0x1000, 1), device, Attrs::USER_RW).unwrap();
+        space.map_own(pages(0x1000, 1), device, Attrs::USER_RW).unwrap();
         assert_eq!(get(0x1000), GupError::NotMemory(virt(0x1000)));
         let mut two = [device; 2];
         let only = space.get_user_pages_fast_only(virt(0x1fff), true, &mut two);
         assert_eq!(only.map(drop).unwrap_err(), GupError::Hole(virt(0x1000)));
         let frame = user_block(&sim, 0);
-        let of_the_kernel = Attrs::new(Flags::READ | Flags::WRITE);
-        space.map(pages(0x2000, 1), frame, of_the_kernel).unwrap();
+        space.map_own(pages(0x2000, 1), frame, Attrs::USER_RW).unwrap();
+        let guard = <Grace as grace::Reclaim>::pin();
+        let spot = space.walk(&guard).find(virt(0x2000), 0).unwrap();
+        // Nobody can map it: bit 2 of an entry is USER.
+        assert_eq!(spot.entry.fetch_and(!4) & 4, 4);
+        drop(guard);
         assert_eq!(get(0x2000), GupError::Hole(virt(0x2000)));
-        space.protect(pages(0x2000, 1), Flags::USER).unwrap().flush();
+        space.protect_own(pages(0x2000, 1), Flags::USER).unwrap().flush();
         assert_eq!(get(0x2fff), GupError::Hole(virt(0x2000)));
         let mut asked = 0;
         let lies = |_: VirtAddr, _| {
@@ -470,7 +486,7 @@ fn ranges_that_are_not_a_programs() {
         assert_eq!(found.map(drop).unwrap_err(), GupError::Unsettled(virt(0x5000)));
         assert_eq!(asked, super::TRIES);
         assert_eq!(sim.info(frame).unwrap().pins(), 0);
-        space.unmap(pages(0x1000, 2), |_| ()).unwrap().flush();
+        space.unmap_own(pages(0x1000, 2), |_| ()).unwrap().flush();
         release(&sim, frame);
     });
     finish(&sim, &paging, space).unwrap();
@@ -483,10 +499,10 @@ fn freed_while_pinned() {
         let (sim, _paging, space) = machine(1, 64);
         let program = || {
             let frame = user_block(&sim, 0);
-            space.map(pages(AT, 1), frame, Attrs::USER_RW).unwrap();
+            space.map_own(pages(AT, 1), frame, Attrs::USER_RW).unwrap();
             let mut frames = [Frame::default()];
             let pins = space.get_user_pages_fast(virt(AT), true, &mut frames, |_, _| false);
-            space.unmap(pages(AT, 1), |_| ()).unwrap().flush();
+            space.unmap_own(pages(AT, 1), |_| ()).unwrap().flush();
             // SAFETY: none.
             let _ = unsafe { sim.free(frame) };
             drop(pins);

@@ -27,9 +27,11 @@
 //! by a store to the state of its frame. Giving one: the line of the frame's state, and those that say where it is,
 //! besides.
 
+mod lists;
 mod stack;
 mod stats;
 
+pub use lists::TableLists;
 pub use stats::QuickStats;
 pub(crate) use stats::bump;
 

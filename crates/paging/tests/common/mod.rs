@@ -1,6 +1,9 @@
 //! What the tests share: a machine, and page tables on it.
 #![allow(dead_code, reason = "each test uses some of it")]
 
+mod own;
+pub(crate) use own::Own;
+
 use grace::{Concurrent, Reclaim};
 use machine::*;
 use paging::*;
@@ -56,8 +59,8 @@ pub(crate) fn tables(sim: &Sim) -> usize {
 /// Maps and unmaps pages; what is owed for that.
 pub(crate) fn owe(range: VirtRange, space: &Space) -> Owed<'_, Sim, X86_64L4, Grace> {
     // No memory of the machine.
-    space.map(range, Frame::new(1 << 24).unwrap(), Attrs::USER_RW).unwrap();
-    space.unmap(range, |_| ()).unwrap()
+    space.map_own(range, Frame::new(1 << 24).unwrap(), Attrs::USER_RW).unwrap();
+    space.unmap_own(range, |_| ()).unwrap()
 }
 
 /// All seeds pass.

@@ -5,6 +5,7 @@ use super::hand::{FRAMES, Hand, PAGES};
 use super::hoard::Hoard;
 use crate::crew::{Outcome, Told, seen};
 use crate::ground::{Tables, pages};
+use crate::own::Own;
 use alloc::format;
 use alloc::sync::Arc;
 use core::fmt::Display;
@@ -118,10 +119,11 @@ impl<'h, 's, 'g, 'a, M: Machine + Translated, G: Concurrent> Calls<'h, 's, 'g, '
         // As many tables, of 512 pages each, and one more.
         let many = self.hand.frames.repeat((few + 1) * 512 / FRAMES);
         let at = self.stage.program_at(cpu, 1 << 29);
-        let map = |_| program.map_frames(at, &many, Attrs::USER_RW).map_err(|failed| failed.error);
+        let map =
+            |_| program.map_frames_own(at, &many, Attrs::USER_RW).map_err(|failed| failed.error);
         let range = pages(at, many.len())?;
         judge.judge("to map where more tables are wanted than there are", map, |()| {
-            program.unmap(range, |_| ()).of("to unmap")?.flush();
+            program.unmap_own(range, |_| ()).of("to unmap")?.flush();
             Ok(())
         })?;
         let left = program.walk(&G::pin()).pages(range).count();
@@ -151,7 +153,8 @@ impl<'h, 's, 'g, 'a, M: Machine + Translated, G: Concurrent> Calls<'h, 's, 'g, '
         judge.judge("to take two frames", |_| machine.alloc(1, Place::Local), free)?;
         judge.judge(
             "to take a page of a quicklist",
-            |_| quick.alloc(QUICK_TABLE),
+            |_| // SAFETY: no top-level table.
+            unsafe { quick.alloc(QUICK_TABLE) },
             |page| {
                 // SAFETY: it is as it came.
                 unsafe { quick.free(QUICK_TABLE, page) }.of("to give a page to a quicklist")?;
@@ -178,7 +181,7 @@ impl<'h, 's, 'g, 'a, M: Machine + Translated, G: Concurrent> Calls<'h, 's, 'g, '
         // It stays split: it is tried last with memory, and if it works without, that is seen.
         let at = self.hand.large()?.start();
         let split = |_| {
-            let split = tables.split(at, PageSize::Size4K);
+            let split = tables.split_own(at, PageSize::Size4K);
             split.map(|owed| owed.flush()).map_err(|failed| failed.error)
         };
         judge.judge("to split a large page", split, |()| Ok(()))
@@ -207,11 +210,11 @@ impl<'h, 's, 'g, 'a, M: Machine + Translated, G: Concurrent> Calls<'h, 's, 'g, '
         attrs: Attrs,
     ) -> Outcome {
         let map = |number| {
-            let mapped = tables.map_frames(fresh(number), &self.hand.frames, attrs);
+            let mapped = tables.map_frames_own(fresh(number), &self.hand.frames, attrs);
             mapped.map(|()| fresh(number)).map_err(|failed| failed.error)
         };
         judge.judge(what, map, |at| {
-            tables.unmap(pages(at, FRAMES)?, |_| ()).of("to unmap")?.flush();
+            tables.unmap_own(pages(at, FRAMES)?, |_| ()).of("to unmap")?.flush();
             Ok(())
         })
     }

@@ -3,6 +3,7 @@
 use super::Stage;
 use crate::crew::{Outcome, Told};
 use crate::ground::{page, pages};
+use crate::own::Own;
 use crate::sight::{frame_is, give, is, store, take};
 use alloc::vec::Vec;
 use grace::Concurrent;
@@ -58,12 +59,15 @@ impl<'s, 'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'s, 'g, 'a, M, G> 
         let Stage { ground, program, used, .. } = *self.stage;
         let (kernel, user) = (self.kernel()?, self.program()?);
         ground.machine.hand_out(None, kernel);
-        ground.tables.map_frames(kernel.start(), &self.frames, Attrs::KERNEL_RW).of("to map")?;
+        ground
+            .tables
+            .map_frames_own(kernel.start(), &self.frames, Attrs::KERNEL_RW)
+            .of("to map")?;
         for number in 0..FRAMES {
             let (at, what) = (page(kernel.start(), number), format_args!("page {number}"));
             store(ground.machine, at, self.mark(number), what)?;
         }
-        let mapped = program.tables().map_frames(user.start(), &self.frames, Attrs::USER_RW);
+        let mapped = program.tables().map_frames_own(user.start(), &self.frames, Attrs::USER_RW);
         mapped.of("to map a program's pages")?;
         let memory = used.vmalloc(PAGES as u64 * 4096).of("vmalloc")?;
         self.memory = Some(memory);
@@ -78,7 +82,7 @@ impl<'s, 'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'s, 'g, 'a, M, G> 
         };
         self.block = Some(block);
         let large = self.large()?;
-        ground.tables.map(large, block, Attrs::KERNEL_RW).of("to map a large page")?;
+        ground.tables.map_own(large, block, Attrs::KERNEL_RW).of("to map a large page")?;
         PIECES.into_iter().try_for_each(|number| {
             let (at, what) = (page(large.start(), number), format_args!("a large page"));
             store(ground.machine, at, self.mark(number), what)
@@ -127,10 +131,10 @@ impl<'s, 'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'s, 'g, 'a, M, G> 
             // SAFETY: as above.
             unsafe { used.vm_unmap_ram(ram, FRAMES) }.of("vm_unmap_ram")?;
         }
-        program.tables().unmap(self.program()?, |_| ()).of("to unmap")?.flush();
-        ground.tables.unmap(self.kernel()?, |_| ()).of("to unmap")?.flush();
+        program.tables().unmap_own(self.program()?, |_| ()).of("to unmap")?.flush();
+        ground.tables.unmap_own(self.kernel()?, |_| ()).of("to unmap")?.flush();
         if let Some(block) = self.block.take() {
-            ground.tables.unmap(self.large()?, |_| ()).of("to unmap a large page")?.flush();
+            ground.tables.unmap_own(self.large()?, |_| ()).of("to unmap a large page")?.flush();
             give(ground.machine, &[block])?;
         }
         give(ground.machine, &self.frames)

@@ -2,6 +2,7 @@
 
 use crate::crew::{Outcome, Told, Worker, seen};
 use crate::ground::{Ground, Tables, Turns, page, pages, word};
+use crate::own::Own;
 use crate::program::Program;
 use crate::sight::{frame_is, give, is, is_absent, is_read_only, load, poke, store, take};
 use alloc::format;
@@ -40,7 +41,7 @@ pub(super) fn kernel<M: Machine + Translated, G: Concurrent>(
     let result = ground.at_once(|worker| stage.turns(worker, ground.rounds));
     let ended = ground.on_first(|| {
         stage.end()?;
-        ground.tables.prune(range).of("to prune")?.flush();
+        ground.tables.prune_own(range).of("to prune")?.flush();
         Ok(())
     });
     result.and(ended)
@@ -99,7 +100,7 @@ impl<'a, M: Machine + Translated, G: Concurrent> Stage<'a, M, G> {
 
     /// Unmaps what is mapped, and gives the frames back.
     fn end(&self) -> Outcome {
-        let owed = self.tables.unmap(pages(self.at, PAGES)?, |_| ());
+        let owed = self.tables.unmap_own(pages(self.at, PAGES)?, |_| ());
         owed.of("to unmap at the end")?.flush();
         self.sets.iter().try_for_each(|set| give(self.machine, set))
     }
@@ -111,7 +112,7 @@ impl<'a, M: Machine + Translated, G: Concurrent> Stage<'a, M, G> {
             poke(self.machine, *frame, 0, mark(turn, number))?;
         }
         self.machine.hand_out(self.tables.space(), pages(self.at, PAGES)?);
-        self.tables.map_frames(self.at, set, self.attrs).of("to map")
+        self.tables.map_frames_own(self.at, set, self.attrs).of("to map")
     }
 
     /// Changes all pages, some at a time, and flushes each time.
@@ -147,7 +148,7 @@ impl<'a, M: Machine + Translated, G: Concurrent> Stage<'a, M, G> {
         self.write(worker, turn, false)?;
         worker.meet()?;
         if here {
-            self.change(turn, |some| self.tables.protect(some, rights & !Flags::WRITE))?;
+            self.change(turn, |some| self.tables.protect_own(some, rights & !Flags::WRITE))?;
         }
         worker.meet()?;
         let what = self.by(changer, "made read-only");
@@ -157,7 +158,7 @@ impl<'a, M: Machine + Translated, G: Concurrent> Stage<'a, M, G> {
         self.has_written(worker, turn, false, &what)?;
         worker.meet()?;
         if here {
-            self.change(turn, |some| self.tables.protect(some, rights))?;
+            self.change(turn, |some| self.tables.protect_own(some, rights))?;
         }
         worker.meet()?;
         self.write(worker, turn, false)?;
@@ -206,7 +207,7 @@ impl<'a, M: Machine + Translated, G: Concurrent> Stage<'a, M, G> {
         let gone = core::cell::Cell::new(0);
         let set = &self.sets[turn % 2];
         self.change(turn, |some| {
-            self.tables.unmap(some, |was| {
+            self.tables.unmap_own(some, |was| {
                 gone.set(gone.get() + usize::from(set.contains(&was.frame)));
             })
         })?;

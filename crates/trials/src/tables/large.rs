@@ -2,6 +2,7 @@
 
 use crate::crew::{Outcome, Told, Worker, seen};
 use crate::ground::{Ground, page, pages};
+use crate::own::Own;
 use crate::sight::{frame_is, is, is_absent, is_read_only, store};
 use alloc::format;
 use grace::Concurrent;
@@ -46,7 +47,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Large<'g, 'a, M, G> {
         pieces.fill_with(|| worker.below(count));
 
         machine.hand_out(None, whole);
-        tables.map(whole, block, Attrs::KERNEL_RW).of("to map a large page")?;
+        tables.map_own(whole, block, Attrs::KERNEL_RW).of("to map a large page")?;
         let size = tables.walk(&G::pin()).get(self.at).map(|mapping| mapping.size);
         if size != Some(PageSize::Size2M.min(tables.paging().largest())) {
             return seen(format!("a block of 2 MiB at {} was mapped as {size:?}", self.at));
@@ -57,7 +58,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Large<'g, 'a, M, G> {
 
         let (one, other) = (pieces[0], pieces[1]);
         let at = |number| page(self.at, number);
-        tables.split(at(one), PageSize::Size4K).of("to split a large page")?.flush();
+        tables.split_own(at(one), PageSize::Size4K).of("to split a large page")?.flush();
         let all_are = |what: &str| {
             pieces.into_iter().try_for_each(|number| {
                 let what = format_args!("piece {number} of a large page, {what}");
@@ -67,18 +68,18 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Large<'g, 'a, M, G> {
             })
         };
         all_are("split")?;
-        tables.protect(pages(at(one), 1)?, Flags::READ).of("to protect a piece")?.flush();
+        tables.protect_own(pages(at(one), 1)?, Flags::READ).of("to protect a piece")?.flush();
         is_read_only(machine, at(one), 0, format_args!("piece {one} of a large page, protected"))?;
         all_are("one of them protected")?;
 
-        tables.unmap(pages(at(one), 1)?, |_| ()).of("to unmap a piece")?.flush();
+        tables.unmap_own(pages(at(one), 1)?, |_| ()).of("to unmap a piece")?.flush();
         is_absent(machine, at(one), format_args!("piece {one} of a large page, unmapped"))?;
         if other != one {
             let what = format_args!("piece {other} of a large page, of which {one} is unmapped");
             is(machine, at(other), tag(other), what)?;
         }
         let mut left = 0;
-        tables.unmap(whole, |_| left += 1).of("to unmap the pieces")?.flush();
+        tables.unmap_own(whole, |_| left += 1).of("to unmap the pieces")?.flush();
         if left != count - 1 {
             return seen(format!("of {count} pieces but one {left} were unmapped"));
         }
@@ -90,7 +91,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Large<'g, 'a, M, G> {
             )?;
         }
         // The next large page takes the place of the table.
-        tables.prune(whole).of("to prune")?.flush();
+        tables.prune_own(whole).of("to prune")?.flush();
         Ok(())
     }
 

@@ -101,7 +101,8 @@ unsafe impl Irqs for Lax {
     }
 }
 
-impl Step for Lax {
+// SAFETY: as `Sim`.
+unsafe impl Step for Lax {
     fn step(&self, access: Access) {
         self.sim.step(access);
     }
@@ -110,7 +111,8 @@ impl Step for Lax {
     }
 }
 
-impl Tlb for Lax {
+// SAFETY: none: it breaks its promise on purpose. What that does is confined to the frames of the machine in software.
+unsafe impl Tlb for Lax {
     fn flush(&self, what: Flush) {
         match (self.applies(what), self.left_out) {
             (true, LeftOut::Local) => {}
@@ -169,8 +171,9 @@ unsafe impl FrameSource for Lax {
         // SAFETY: passed on.
         unsafe { self.sim.unpin(frame, pins) }
     }
-    fn split(&self, frame: Frame) -> Result<(), FrameError> {
-        self.sim.split(frame)
+    unsafe fn split(&self, frame: Frame) -> Result<(), FrameError> {
+        // SAFETY: passed on.
+        unsafe { self.sim.split(frame) }
     }
     fn info(&self, frame: Frame) -> Option<&FrameInfo> {
         self.sim.info(frame)

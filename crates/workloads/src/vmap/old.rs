@@ -202,13 +202,16 @@ impl<M: Machine, G: Concurrent> OldAreas<M, G> {
         let range = range_of(at, pages)?;
         self.machine().hand_out(None, range);
         // What is owed for a map that failed is paid as it is dropped, before the addresses are given up.
-        Ok(self.tables.map_with(range, Attrs::KERNEL_RW, place).map_err(|failed| failed.error)?)
+        // SAFETY: the list has just given us the range, which was flushed when it came back; the frames are the caller's.
+        let mapped = unsafe { self.tables.map_with(range, Attrs::KERNEL_RW, place) };
+        Ok(mapped.map_err(|failed| failed.error)?)
     }
 
     fn remove(&self, at: VirtAddr) -> Result<Box<Area>, Error> {
         let mut list = lock(self.machine(), &self.list);
         let area = list.take(at)?;
-        let owed = self.tables.unmap(range_of(at, area.pages)?, |_| ());
+        // SAFETY: the area is off the list, so its addresses are ours; they are flushed before they go back.
+        let owed = unsafe { self.tables.unmap(range_of(at, area.pages)?, |_| ()) };
         owed.map_err(|failed| failed.error)?.flush();
         Ok(area)
     }

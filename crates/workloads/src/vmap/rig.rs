@@ -117,14 +117,16 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
     fn clear(&self) -> Result<(), Error> {
         let Rig { lab, half, frames } = self;
         let mut left = Vec::new();
-        let owed = half.tables.unmap(half.range, |page| left.push(page.frame));
+        // SAFETY: the addresses are the experiment's, which is over; they are flushed before the frames go.
+        let owed = unsafe { half.tables.unmap(half.range, |page| left.push(page.frame)) };
         owed.map_err(|failed| failed.error)?.flush();
         left.retain(|frame| !frames.contains(frame));
         for frame in left.iter().chain(frames) {
             // SAFETY: ours, or of an area that was never freed; nothing leads to it any more.
             unsafe { lab.machine.release(*frame) }?;
         }
-        half.tables.prune(half.range).map_err(|failed| failed.error)?.flush();
+        // SAFETY: as above; nobody has a table of it.
+        unsafe { half.tables.prune(half.range) }.map_err(|failed| failed.error)?.flush();
         Ok(())
     }
 }

@@ -1,0 +1,162 @@
+//! Calls within calls, and closures that panic.
+
+use super::*;
+use crate::testing::Host;
+use core::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+use std::string::String;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+fn only(cpu: usize) -> CpuSet {
+    CpuSet::only(CpuId::new(cpu).unwrap())
+}
+
+/// What a call panics with, if it does.
+fn panics(call: impl FnOnce()) -> Option<String> {
+    let panic = catch_unwind(AssertUnwindSafe(call)).err()?;
+    let said = panic.downcast_ref::<String>().cloned();
+    Some(said.or(panic.downcast_ref::<&str>().map(|said| String::from(*said))).unwrap_or_default())
+}
+
+/// Calls `f` as CPU 0, while CPU 1 answers: adds up what it is asked.
+fn beside(f: impl FnOnce(&Calls<u64, Host>)) -> u64 {
+    let host = Host::new(2);
+    let calls = Calls::try_new(host.clone()).unwrap();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            host.be(1);
+            let mut sum = 0;
+            // Acquire: pairs with the Release below.
+            while !done.load(Ordering::Acquire) {
+                calls.answer(|what| sum += what);
+                host.relax();
+            }
+            sum
+        });
+        host.be(0);
+        f(&calls);
+        done.store(true, Ordering::Release);
+        other.join().unwrap()
+    })
+}
+
+/// A call within a closure of another is refused; the one that it is in is carried out, once, and so are later ones.
+#[test]
+fn a_call_within_a_call_is_refused() {
+    let sum = beside(|calls| {
+        let both = CpuSet::first(2);
+        let again = || {
+            let said = panics(|| calls.ask(&only(1), 1000, |_| (), |_| ())).unwrap();
+            assert!(said.contains("Calls::ask on cpu0 was called from within itself"), "{said}");
+        };
+        let mut here = 0;
+        let act = |what| {
+            again();
+            here += what;
+        };
+        calls.ask(&both, 1, |_| again(), act);
+        calls.ask(&only(1), 2, |_| again(), |_| ());
+        calls.ask(&only(0), 4, |_| (), |_| again());
+        calls.ask(&both, 8, |_| (), |what| here += what);
+        assert_eq!(here, 9);
+        assert!(calls.machine().irqs_enabled());
+    });
+    assert_eq!(sum, 11);
+}
+
+/// A call from what answers is none within a call.
+#[test]
+fn who_answers_may_call() {
+    let host = Host::new(3);
+    let calls = Calls::try_new(host.clone()).unwrap();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let answers = |cpu: usize, next: Option<usize>| {
+            let (host, calls, done) = (&host, &calls, &done);
+            move || {
+                host.be(cpu);
+                let mut sum = 0;
+                // Acquire: pairs with the Release below.
+                while !done.load(Ordering::Acquire) {
+                    calls.answer(|what: u64| {
+                        sum += what;
+                        if let Some(next) = next {
+                            calls.ask(&only(next), what * 10, |_| (), |_| ());
+                        }
+                    });
+                    host.relax();
+                }
+                sum
+            }
+        };
+        let others = [scope.spawn(answers(1, Some(2))), scope.spawn(answers(2, None))];
+        host.be(0);
+        (1..4).for_each(|what| calls.ask(&only(1), what, |_| (), |_| ()));
+        done.store(true, Ordering::Release);
+        assert_eq!(others.map(|other| other.join().unwrap()), [6, 60]);
+    });
+}
+
+/// A closure of a call panics: it is over for everybody when the panic goes on, and the next call is as any.
+#[test]
+fn a_call_that_panics_is_over() {
+    let sum = beside(|calls| {
+        for round in 0..if cfg!(miri) { 4 } else { 100 } {
+            let end = |_: &CpuSet| panic!("on purpose");
+            assert_eq!(
+                panics(|| calls.ask(&only(1), 1, end, |_| ())).as_deref(),
+                Some("on purpose")
+            );
+            assert_eq!(
+                calls.slots.get(CpuId::new(0).unwrap()).unwrap().waiting.load(Ordering::Relaxed),
+                0
+            );
+            let act = |_| panic!("on purpose");
+            assert!(panics(|| calls.ask(&CpuSet::first(2), 1, |_| (), act)).is_some(), "{round}");
+            calls.ask(&only(1), 1 << 20, |_| (), |_| ());
+        }
+    });
+    let rounds = if cfg!(miri) { 4 } else { 100 };
+    // What panicked was carried out, or withdrawn.
+    assert_eq!(sum >> 20, rounds);
+    assert!(sum % (1 << 20) <= 2 * rounds);
+}
+
+/// A CPU that panics while it answers has not lost the request.
+#[test]
+fn an_answer_that_panics_is_made_again() {
+    let host = Host::new(2);
+    let calls = Calls::try_new(host.clone()).unwrap();
+    thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            host.be(1);
+            let mut tries = 0;
+            while tries < 2 {
+                let _ = panics(|| {
+                    calls.answer(|what| {
+                        assert_eq!(what, 7);
+                        tries += 1;
+                        assert_ne!(tries, 1, "on purpose");
+                    })
+                });
+                host.relax();
+            }
+        });
+        host.be(0);
+        calls.ask(&only(1), 7, |_| (), |_| ());
+        other.join().unwrap();
+    });
+}
+
+/// CPUs that there are not are passed over.
+#[test]
+fn who_is_not_there_is_not_waited_for() {
+    let host = Host::new(1);
+    let calls = Calls::try_new(host.clone()).unwrap();
+    host.be(0);
+    let mut here = 0;
+    calls.ask(&CpuSet::first(MAX_CPUS), 3, |_| panic!("there is nobody"), |what| here += what);
+    assert_eq!(here, 3);
+}

@@ -1,0 +1,88 @@
+//! Changes of page tables, as the tests make them: with one argument why that is safe.
+
+#![allow(dead_code, reason = "each test uses some of it")]
+
+use super::*;
+use core::result::Result;
+use grace::Concurrent;
+
+type Done<'p, T, M, F, G> = Result<T, Failed<'p, M, F, G>>;
+
+/// The calls of [`PageTables`] that change translations.
+///
+/// All of it is safe in tests: they map memory of the machine in software, which is reached by translations only, and it checks
+/// each access (I5); what a test does wrong it reports.
+pub(crate) trait Own<M: Machine, F: Format, G: Concurrent> {
+    fn map_own(&self, range: VirtRange, first: Frame, attrs: Attrs) -> Done<'_, (), M, F, G>;
+    fn map_with_own(
+        &self,
+        range: VirtRange,
+        attrs: Attrs,
+        supply: impl Supply,
+    ) -> Done<'_, (), M, F, G>;
+    fn map_frames_own(
+        &self,
+        start: VirtAddr,
+        frames: &[Frame],
+        attrs: Attrs,
+    ) -> Done<'_, (), M, F, G>;
+    fn unmap_own(
+        &self,
+        range: VirtRange,
+        gone: impl FnMut(Mapping),
+    ) -> Done<'_, Owed<'_, M, F, G>, M, F, G>;
+    fn protect_own(&self, range: VirtRange, rights: Flags) -> Done<'_, Owed<'_, M, F, G>, M, F, G>;
+    fn split_own(&self, at: VirtAddr, size: PageSize) -> Done<'_, Owed<'_, M, F, G>, M, F, G>;
+    fn prune_own(&self, range: VirtRange) -> Done<'_, Owed<'_, M, F, G>, M, F, G>;
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Own<M, F, G> for PageTables<M, F, G> {
+    fn map_own(&self, range: VirtRange, first: Frame, attrs: Attrs) -> Done<'_, (), M, F, G> {
+        // SAFETY: see `Own`.
+        unsafe { self.map(range, first, attrs) }
+    }
+
+    fn map_with_own(
+        &self,
+        range: VirtRange,
+        attrs: Attrs,
+        supply: impl Supply,
+    ) -> Done<'_, (), M, F, G> {
+        // SAFETY: see `Own`.
+        unsafe { self.map_with(range, attrs, supply) }
+    }
+
+    fn map_frames_own(
+        &self,
+        start: VirtAddr,
+        frames: &[Frame],
+        attrs: Attrs,
+    ) -> Done<'_, (), M, F, G> {
+        // SAFETY: see `Own`.
+        unsafe { self.map_frames(start, frames, attrs) }
+    }
+
+    fn unmap_own(
+        &self,
+        range: VirtRange,
+        gone: impl FnMut(Mapping),
+    ) -> Done<'_, Owed<'_, M, F, G>, M, F, G> {
+        // SAFETY: see `Own`.
+        unsafe { self.unmap(range, gone) }
+    }
+
+    fn protect_own(&self, range: VirtRange, rights: Flags) -> Done<'_, Owed<'_, M, F, G>, M, F, G> {
+        // SAFETY: see `Own`.
+        unsafe { self.protect(range, rights) }
+    }
+
+    fn split_own(&self, at: VirtAddr, size: PageSize) -> Done<'_, Owed<'_, M, F, G>, M, F, G> {
+        // SAFETY: see `Own`.
+        unsafe { self.split(at, size) }
+    }
+
+    fn prune_own(&self, range: VirtRange) -> Done<'_, Owed<'_, M, F, G>, M, F, G> {
+        // SAFETY: see `Own`.
+        unsafe { self.prune(range) }
+    }
+}
