@@ -1,7 +1,11 @@
 //! CPUs, and sets of them.
 
+use crate::mutant::{self, Mutant};
+use crate::sync::{AtomicU64, Ordering, fence};
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering};
+
+#[cfg(all(test, loom))]
+mod loom_tests;
 
 /// As many CPUs as a [`CpuSet`] can name.
 pub const MAX_CPUS: usize = 256;
@@ -172,8 +176,8 @@ impl fmt::Debug for CpuSet {
 ///
 /// A CPU adds itself *before* it can load a translation, and takes itself out only after it has flushed. Whoever flushes
 /// reads the set *after* it has changed the entries. Both have a sequentially consistent fence in between, so that one of two
-/// things is true: the flusher sees the CPU, or the CPU's later walks see the changed entries. (The crate `paging` has a model
-/// of it under loom, and the two mutants without a fence.)
+/// things is true: the flusher sees the CPU, or the CPU's later walks see the changed entries. (Loom runs these lines in
+/// `cpu/loom_tests.rs`; without either fence a flush misses a CPU.)
 ///
 /// ```
 /// use machine::{AtomicCpuSet, CpuId};
@@ -186,8 +190,15 @@ pub struct AtomicCpuSet([AtomicU64; WORDS]);
 
 impl AtomicCpuSet {
     /// The set without any CPU.
+    #[cfg(not(loom))]
     pub const fn new() -> Self {
         AtomicCpuSet([const { AtomicU64::new(0) }; WORDS])
+    }
+
+    /// The set without any CPU.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Adds the CPU that calls it: one locked instruction and a fence if it is not in the set yet; a load if it is.
@@ -201,22 +212,28 @@ impl AtomicCpuSet {
         self.0[word].fetch_or(bit, Ordering::Relaxed);
         // SeqCst fence: before this CPU's later walks; pairs with the fence of `load`: one of the two sees what the other did
         // before its own.
-        core::sync::atomic::fence(Ordering::SeqCst);
+        if !mutant::is(Mutant::InsertUnfenced) {
+            fence(Ordering::SeqCst);
+        }
     }
 
     /// Takes the CPU out that calls it: one locked instruction.
     pub fn remove(&self, cpu: CpuId) {
         let (word, bit) = place(cpu);
         // Release: after this CPU's flush; pairs with the Acquire of `load`.
-        self.0[word].fetch_and(!bit, Ordering::Release);
+        let order = mutant::order(Ordering::Release, Mutant::RemoveRelaxed);
+        self.0[word].fetch_and(!bit, order);
     }
 
     /// The CPUs that are in the set now.
     pub fn load(&self) -> CpuSet {
         // SeqCst fence: the flusher's changes of entries come before these loads; pairs with the fence of `insert`.
-        core::sync::atomic::fence(Ordering::SeqCst);
+        if !mutant::is(Mutant::LoadUnfenced) {
+            fence(Ordering::SeqCst);
+        }
         // Acquire: a CPU that is not in the set any more has flushed; pairs with the Release of `remove`.
-        CpuSet(core::array::from_fn(|i| self.0[i].load(Ordering::Acquire)))
+        let order = mutant::order(Ordering::Acquire, Mutant::LoadRelaxed);
+        CpuSet(core::array::from_fn(|i| self.0[i].load(order)))
     }
 }
 

@@ -7,15 +7,13 @@
 //! interrupts do: what was done before it is sent is seen by its handler. So what the bits order by themselves is seen where
 //! no interrupt is waited for: by who answers while it waits, and by who finds two bits and got one interrupt.
 
-use crate::mutant::{self, Mutant};
+use crate::mutant::{Mutant, caught};
 use crate::{Calls, CpuId, CpuSet, Cpus, Irqs, Step};
 use core::cell::{Cell, RefCell};
 use loom::cell::UnsafeCell;
 use loom::sync::Notify;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::string::String;
 // Not loom's, which cannot be dropped when a model has failed.
 use std::sync::Arc;
 use std::vec::Vec;
@@ -254,15 +252,6 @@ fn who_spins() {
         world.lock.store(false, Ordering::Release);
     }
     model(3, &[holds, holds]);
-}
-
-/// The mutant fails, and by what the model looks for: not by a mistake in the model.
-fn caught(mutant: Mutant, run: fn(), how: &str) {
-    let panic = catch_unwind(AssertUnwindSafe(|| mutant::with(mutant, run)));
-    let panic = panic.expect_err("the mutant lives");
-    let report = panic.downcast_ref::<String>().map(String::as_str);
-    let report = report.or(panic.downcast_ref::<&str>().copied()).unwrap_or_default();
-    assert!(report.contains(how), "{mutant:?}: stopped by something else: {report}");
 }
 
 #[test]

@@ -17,6 +17,14 @@ pub(crate) enum Mutant {
     TakenInTwo,
     /// Who waits for answers does not answer.
     WaitsDeaf,
+    /// A CPU enters a set of CPUs without the fence.
+    InsertUnfenced,
+    /// A CPU leaves a set of CPUs without a release.
+    RemoveRelaxed,
+    /// A set of CPUs is read without the fence.
+    LoadUnfenced,
+    /// A set of CPUs is read without an acquire.
+    LoadRelaxed,
 }
 
 /// Whether this is what is done wrong.
@@ -38,12 +46,14 @@ pub(crate) fn order(right: Ordering, mutant: Mutant) -> Ordering {
 }
 
 #[cfg(all(test, loom))]
-pub(crate) use chosen::with;
+pub(crate) use chosen::caught;
 
 #[cfg(all(test, loom))]
 mod chosen {
     use super::Mutant;
     use core::cell::Cell;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::string::String;
 
     std::thread_local! {
         /// All threads of a model are one thread of the host.
@@ -55,7 +65,7 @@ mod chosen {
     }
 
     /// Runs `f` with this done wrong.
-    pub(crate) fn with<T>(mutant: Mutant, f: impl FnOnce() -> T) -> T {
+    fn with<T>(mutant: Mutant, f: impl FnOnce() -> T) -> T {
         struct Restore(Option<Mutant>);
         impl Drop for Restore {
             fn drop(&mut self) {
@@ -64,5 +74,14 @@ mod chosen {
         }
         let _restore = Restore(CHOSEN.replace(Some(mutant)));
         f()
+    }
+
+    /// The mutant fails, and with this report: not by a mistake in the model.
+    pub(crate) fn caught(mutant: Mutant, run: fn(), how: &str) {
+        let panic = catch_unwind(AssertUnwindSafe(|| with(mutant, run)));
+        let panic = panic.expect_err("the mutant lives");
+        let report = panic.downcast_ref::<String>().map(String::as_str);
+        let report = report.or(panic.downcast_ref::<&str>().copied()).unwrap_or_default();
+        assert!(report.contains(how), "{mutant:?}: stopped by something else: {report}");
     }
 }

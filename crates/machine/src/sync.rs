@@ -1,11 +1,11 @@
 //! What protocols between CPUs are made of: the standard library's, or loom's in models.
 
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+pub(crate) use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 #[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence},
 };
 
 /// The standard library's cell, with loom's methods.

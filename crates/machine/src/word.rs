@@ -4,6 +4,9 @@
 //! Generic over the atomic word, so that loom, which has its own, runs the same lines: with `--cfg loom` this module is public,
 //! and the models of who uses it (`paging`) are made of it.
 
+#[cfg(all(test, loom))]
+mod loom_tests;
+
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// A word of 64 bits; its methods are the standard library's.

@@ -1,0 +1,98 @@
+//! [`AtomicCpuSet`] under loom: a CPU enters the set, or leaves it, while another CPU unmaps a page and
+//! reads the set to flush.
+//!
+//! These are the real set and the real entry ([`EntryWord`]); the TLB is what the model's CPU has
+//! loaded.
+
+use super::{AtomicCpuSet, CpuId};
+use crate::mutant::{Mutant, caught};
+use crate::word::EntryWord;
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::AtomicU64;
+use loom::thread;
+// Not loom's, which cannot be dropped when a model has failed.
+use std::sync::Arc;
+
+const MAPPED: u64 = 5;
+
+struct Space {
+    entry: EntryWord<AtomicU64>,
+    cpus: AtomicCpuSet,
+    /// The page that the entry leads to.
+    page: UnsafeCell<u64>,
+}
+
+fn space() -> Arc<Space> {
+    Arc::new(Space {
+        entry: EntryWord::new(AtomicU64::new(MAPPED)),
+        cpus: AtomicCpuSet::new(),
+        page: UnsafeCell::new(0),
+    })
+}
+
+fn cpu() -> CpuId {
+    CpuId::new(70).unwrap()
+}
+
+/// A CPU enters the set and walks while another unmaps and reads the set.
+fn enters() {
+    loom::model(|| {
+        let space = space();
+        let walker = thread::spawn({
+            let space = Arc::clone(&space);
+            move || {
+                space.cpus.insert(cpu());
+                space.entry.load() == MAPPED
+            }
+        });
+        space.entry.store(0);
+        let asked = space.cpus.load().contains(cpu());
+        let cached = walker.join().unwrap();
+        assert!(asked || !cached, "a CPU has cached the page and is not asked to flush");
+    });
+}
+
+/// A CPU uses a page, flushes and leaves the set; another unmaps the page and uses it again if the set
+/// says that no flush is needed.
+fn leaves() {
+    loom::model(|| {
+        let space = space();
+        space.cpus.insert(cpu());
+        let user = thread::spawn({
+            let space = Arc::clone(&space);
+            move || {
+                if space.entry.load() == MAPPED {
+                    // SAFETY: it is mapped, and this CPU is in the set: loom checks that it is not reused.
+                    space.page.with(|page| assert_eq!(unsafe { *page }, 0));
+                }
+                space.cpus.remove(cpu());
+            }
+        });
+        space.entry.store(0);
+        if !space.cpus.load().contains(cpu()) {
+            // SAFETY: no CPU uses it: loom checks that.
+            space.page.with_mut(|page| unsafe { *page = 1 });
+        }
+        user.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_cpu_that_has_cached_is_asked_to_flush() {
+    enters();
+}
+
+#[test]
+fn loom_a_cpu_that_is_not_asked_has_flushed() {
+    leaves();
+}
+
+#[test]
+fn loom_sets_without_order_are_caught() {
+    const MISSED: &str = "is not asked to flush";
+    caught(Mutant::InsertUnfenced, enters, MISSED);
+    caught(Mutant::LoadUnfenced, enters, MISSED);
+    const UNORDERED: &str = "Causality violation";
+    caught(Mutant::RemoveRelaxed, leaves, UNORDERED);
+    caught(Mutant::LoadRelaxed, leaves, UNORDERED);
+}
