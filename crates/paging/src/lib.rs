@@ -73,6 +73,7 @@ mod cursor;
 mod debt;
 mod format;
 mod gup;
+mod kept;
 mod lock;
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -14,10 +14,39 @@
 use crate::cursor::Error;
 use crate::sync::Word;
 use core::sync::atomic::{AtomicU32, Ordering};
-use machine::{Access, Frame, Machine, VirtAddr};
+use machine::{Access, Entry, Frame, Machine, Step, VirtAddr};
 
 const LOCKED: u32 = 1 << 31;
 const DEAD: u32 = 1 << 30;
+
+/// An entry of a table, as the machine has it or as a model has it.
+pub(crate) trait Link {
+    fn load(&self) -> u64;
+    fn store(&self, value: u64);
+}
+
+impl<M: Step + ?Sized> Link for Entry<'_, M> {
+    #[inline(always)]
+    fn load(&self) -> u64 {
+        self.load()
+    }
+
+    #[inline(always)]
+    fn store(&self, value: u64) {
+        self.store(value)
+    }
+}
+
+#[cfg(loom)]
+impl<W: machine::word::Word> Link for machine::word::EntryWord<W> {
+    fn load(&self) -> u64 {
+        self.load()
+    }
+
+    fn store(&self, value: u64) {
+        self.store(value)
+    }
+}
 
 /// The lock of a table that is alive.
 pub(crate) struct Locked<'m, W: Word> {
@@ -50,8 +79,47 @@ impl<'m, W: Word> Locked<'m, W> {
         }
     }
 
+    /// Links a table below, by an entry of this one, if `may` agrees with what is there. Returns whether it did.
+    ///
+    /// # Errors
+    /// That of `may`; nothing has changed then.
+    pub(crate) fn link<E>(
+        &mut self,
+        entry: &impl Link,
+        value: u64,
+        may: impl FnOnce(u64) -> Result<bool, E>,
+    ) -> Result<bool, E> {
+        if !may(entry.load())? {
+            return Ok(false);
+        }
+        entry.store(value);
+        self.count += 1;
+        Ok(true)
+    }
+
+    /// Unlinks the table below that an entry of this one leads to, if that is empty. `below` locks it, by what the entry
+    /// says; `None` if there is none. Returns what `below` calls the table.
+    pub(crate) fn unlink<'l, T>(
+        mut self,
+        entry: &impl Link,
+        below: impl FnOnce(u64) -> Option<(T, Locked<'l, W>)>,
+    ) -> Option<T>
+    where
+        W: 'l,
+    {
+        // With the lock: what was read before may have changed.
+        let (table, lower) = below(entry.load())?;
+        if lower.count != 0 {
+            return None;
+        }
+        entry.store(0);
+        self.count -= 1;
+        lower.kill();
+        Some(table)
+    }
+
     /// The table has been unlinked: whoever waits for the lock, or comes too late, is told so.
-    pub(crate) fn kill(mut self) {
+    fn kill(mut self) {
         self.dead = true;
     }
 }

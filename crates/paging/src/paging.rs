@@ -2,6 +2,7 @@
 
 use crate::format::{Decoded, Format};
 use crate::gup::{GupCounter, GupStats};
+use crate::kept::Kept;
 use crate::quick::{Construct, QuickLists, TableLists, Zeroed, bump};
 use alloc::boxed::Box;
 use alloc::collections::TryReserveError;
@@ -76,7 +77,7 @@ struct Passed {
     gone: AtomicU64,
     back: AtomicU64,
     /// Chains of tables that this CPU has retired and that are not back, wherever that will be: see [`Paging::keep`].
-    kept: AtomicU64,
+    kept: Kept,
 }
 
 /// What all page tables of a machine share: the quicklists that tables come from and go to, and counters. One for each
@@ -182,8 +183,7 @@ impl<M: Machine, F: Format> Paging<M, F> {
         let _section = machine.irqs_off();
         let cpu = machine.current();
         machine.step(Access::Shared);
-        // Relaxed: the caller has a reference, and the chain counts before anybody can take it away.
-        if self.tables.get(cpu)?.kept.fetch_add(1, Ordering::Relaxed) == 0 {
+        if self.tables.get(cpu)?.kept.add() {
             machine.step(Access::Shared);
             mem::forget(Arc::clone(self));
         }
@@ -200,9 +200,7 @@ impl<M: Machine, F: Format> Paging<M, F> {
         let paging = unsafe { &*this };
         paging.machine().step(Access::Shared);
         let passed = paging.tables.get(cpu);
-        // AcqRel: whoever takes the last away, and may end the `Paging`, comes after all that others did with it; pairs with
-        // itself.
-        if passed.is_some_and(|passed| passed.kept.fetch_sub(1, Ordering::AcqRel) == 1) {
+        if passed.is_some_and(|passed| passed.kept.sub()) {
             // SAFETY: `keep` has forgotten it when the first of these chains came, and nobody else drops it.
             unsafe { Arc::decrement_strong_count(this) }
         }

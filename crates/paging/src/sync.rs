@@ -1,6 +1,10 @@
-//! The word of a lock, as the standard library has it and as loom has it: so that loom runs the same lines.
+//! Words of a lock and of a counter, as the standard library has it and as loom has it: so that loom runs the same lines.
 
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering;
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::AtomicU64;
 
 /// A word of 32 bits; its methods are the standard library's.
 pub(crate) trait Word {

@@ -230,15 +230,15 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let Some(mut locked) = lock(self.machine(), spot.entry.table(), at)? else {
             return Ok(false);
         };
-        if F::decode(spot.entry.load(), spot.level) != Decoded::Absent {
-            return Ok(false);
-        }
-        if spot.level == F::LEVELS - 1 && !self.may_grow() {
-            return Err(Error::TopLevelFixed(at));
-        }
-        spot.entry.store(value);
-        locked.count += 1;
-        Ok(true)
+        locked.link(&spot.entry, value, |found| {
+            if F::decode(found, spot.level) != Decoded::Absent {
+                return Ok(false);
+            }
+            if spot.level == F::LEVELS - 1 && !self.may_grow() {
+                return Err(Error::TopLevelFixed(at));
+            }
+            Ok(true)
+        })
     }
 
     /// Makes the kernel's tables below the top for a range, so that everything in it can be mapped after spaces for programs

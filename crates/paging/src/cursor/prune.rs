@@ -93,17 +93,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let Some(spot) = walk.find(at, above).filter(|spot| spot.level == above) else {
             return false;
         };
-        let Ok(Some(mut upper)) = lock(machine, spot.entry.table(), at) else { return false };
-        // Again, with the lock.
-        let Decoded::Table(table) = F::decode(spot.entry.load(), above) else { return false };
-        let Ok(Some(lower)) = lock(machine, table, at) else { return false };
-        if lower.count != 0 {
-            return false;
-        }
-        spot.entry.store(0);
-        upper.count -= 1;
-        lower.kill();
-        drop(upper);
+        let Ok(Some(upper)) = lock(machine, spot.entry.table(), at) else { return false };
+        let unlinked = upper.unlink(&spot.entry, |value| match F::decode(value, above) {
+            Decoded::Table(table) => Some((table, lock(machine, table, at).ok()??)),
+            _ => None,
+        });
+        let Some(table) = unlinked else { return false };
         debt.add_table(machine, table);
         self.paging().went();
         true
