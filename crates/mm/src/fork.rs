@@ -1,8 +1,8 @@
 //! fork: the child's VMAs (rule 3).
 //!
-//! The child's tree is a duplicate that shares the nodes of the parent's, VMAs included. Only the VMAs
-//! that a child has otherwise are then stored or erased in it ([`Vma::changes_at_fork`]): they are
-//! counted, so an address space without any forks in constant time.
+//! The child's tree is a duplicate that shares the nodes of the parent's, VMAs included. Only the
+//! VMAs that a child has otherwise are then stored or erased in it ([`Vma::changes_at_fork`]): they
+//! are counted, so an address space without any forks in constant time.
 
 use crate::{
     AddressSpace, Counted, Error, MappedFile, VmFlags, Vma,
@@ -10,11 +10,13 @@ use crate::{
 };
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
-    /// The address space of a forked child: every VMA but those under MADV_DONTFORK, in the same places. Locks
-    /// and userfaultfds stay with the parent; VMAs with private pages get a place in the family of anon_vmas; nothing merges.
+    /// The address space of a forked child: every VMA but those under MADV_DONTFORK, in the same
+    /// places. Locks and userfaultfds stay with the parent; VMAs with private pages get a place in
+    /// the family of anon_vmas; nothing merges.
     ///
-    /// Constant time if no VMA is locked, watched, under MADV_DONTFORK or has private pages. Otherwise
-    /// O(VMAs), with one store for each of these. May allocate; on failure the parent is as it was.
+    /// Constant time if no VMA is locked, watched, under MADV_DONTFORK or has private pages.
+    /// Otherwise O(VMAs), with one store for each of these. May allocate; on failure the parent is
+    /// as it was.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -37,7 +39,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let all = self.tree().iter(self.guard(), 0..=usize::MAX);
         for (range, vma) in all.filter(|(_, vma)| vma.get().changes_at_fork()) {
             if let Err(error) = child.unshare_one(*range.start(), range.end() + 1, vma.get()) {
-                // The chains from here on are the parent's still, which the child's end must not unlink.
+                // The chains from here on are the parent's still, which the child's end must not
+                // unlink.
                 child.unlink_below(*range.start());
                 return Err(error);
             }
@@ -45,8 +48,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(())
     }
 
-    /// The child's contents of one VMA. Not by [`store`](Self::store): the links to anon_vmas of what is
-    /// replaced are the parent's.
+    /// The child's contents of one VMA. Not by [`store`](Self::store): the links to anon_vmas of
+    /// what is replaced are the parent's.
     fn unshare_one(&mut self, start: usize, end: usize, parents: &Vma<F>) -> Result<(), Error> {
         let range = start..=end - 1;
         if parents.flags.contains(VmFlags::DONTCOPY) {
@@ -71,7 +74,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(())
     }
 
-    /// Takes the VMAs below `end` out of the counts of their anon_vmas, as the address space's end would.
+    /// Takes the VMAs below `end` out of the counts of their anon_vmas, as the address space's end
+    /// would.
     fn unlink_below(&mut self, end: usize) {
         for (_, vma) in self
             .tree()

@@ -24,7 +24,8 @@ pub(super) enum Kind {
     Ptrace,
 }
 
-/// The memory calls that are always of interest, by number. prctl and ioctl are, by their arguments.
+/// The memory calls that are always of interest, by number. prctl and ioctl are, by their
+/// arguments.
 pub(super) const MEMORY: [(libc::c_long, Op); 23] = [
     (libc::SYS_mmap, Op::Mmap),
     (libc::SYS_mprotect, Op::Mprotect),

@@ -127,8 +127,8 @@ impl Files {
         }
     }
 
-    /// The files whose path is no longer what it was, judging from a listing. One hash for each
-    /// run of lines of one file; nothing is asked while every name is known. `mapped` says which file
+    /// The files whose path is no longer what it was, judging from a listing. One hash for each run
+    /// of lines of one file; nothing is asked while every name is known. `mapped` says which file
     /// lies at an address.
     pub(super) fn renamed(
         &mut self,
@@ -168,7 +168,8 @@ impl Files {
         !self.inodes.contains_key(&inode) || self.lines.contains_key(&self.line(inode, path))
     }
 
-    /// A line names `inode` with a path that none of its files has. The line is that of the file `at`.
+    /// A line names `inode` with a path that none of its files has. The line is that of the file
+    /// `at`.
     fn refresh(&mut self, inode: Inode, listed: &str, at: FileId, out: &mut Vec<(FileId, String)>) {
         let ids = self.inodes.get(&inode).cloned().unwrap_or_default();
         for &id in &ids {
@@ -257,7 +258,8 @@ pub(super) fn examine(copy: &OwnedFd, shared: bool) -> Option<(FileKind, bool, b
     Some((kind, writable, noexec))
 }
 
-/// What kind of file a path leads to, where no descriptor can be had: opened for reading, if at all.
+/// What kind of file a path leads to, where no descriptor can be had: opened for reading, if at
+/// all.
 pub(super) fn examine_path(path: &str, shared: bool) -> Option<(FileKind, bool, bool)> {
     examine(&OwnedFd::from(fs::File::open(path).ok()?), shared)
 }

@@ -22,8 +22,8 @@ pub(super) const API: u32 = 0xc018_aa3f;
 pub(super) const REGISTER: u32 = 0xc020_aa00;
 /// `UFFDIO_UNREGISTER`: it no longer does.
 pub(super) const UNREGISTER: u32 = 0x8010_aa01;
-/// Requests that fill pages: `UFFDIO_COPY`, `ZEROPAGE`, `MOVE`, `CONTINUE`, `POISON`, with the modes that
-/// each one knows.
+/// Requests that fill pages: `UFFDIO_COPY`, `ZEROPAGE`, `MOVE`, `CONTINUE`, `POISON`, with the
+/// modes that each one knows.
 pub(super) const FILLS: [(u32, usize); 5] =
     [(0xc028_aa03, 3), (0xc020_aa04, 1), (0xc028_aa05, 3), (0xc020_aa07, 3), (0xc020_aa08, 1)];
 
@@ -52,8 +52,8 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Is a descriptor for it known to be open? Looks through those of its holder and of `tid` if the one
-    /// known is another's now.
+    /// Is a descriptor for it known to be open? Looks through those of its holder and of `tid` if
+    /// the one known is another's now.
     fn is_held(&mut self, tid: Tid) -> bool {
         if self.inode == 0 {
             return false;
@@ -102,8 +102,8 @@ impl Follower<'_> {
         Load::Memory(words)
     }
 
-    /// The userfaultfd behind a descriptor of `tid`. One never seen before was made by a fork, if there is one whose
-    /// descriptor nobody used: the oldest.
+    /// The userfaultfd behind a descriptor of `tid`. One never seen before was made by a fork, if
+    /// there is one whose descriptor nobody used: the oldest.
     fn userfault(&mut self, mm: MmId, tid: Tid, fd: usize) -> Userfault {
         let fd = fd & 0xffff_ffff;
         let unknown = Userfault { mm, id: fd as u64, features: 0 };
@@ -188,9 +188,9 @@ impl Follower<'_> {
         }
     }
 
-    /// A request that fills pages makes the VMA ready for anonymous pages before anything else, even if it then fails.
-    /// Only wrong arguments are found out sooner. It is told at its entry and never waited for: whoever holds
-    /// up the others may wait for these pages.
+    /// A request that fills pages makes the VMA ready for anonymous pages before anything else,
+    /// even if it then fails. Only wrong arguments are found out sooner. It is told at its entry
+    /// and never waited for: whoever holds up the others may wait for these pages.
     pub(super) fn tell_fill(&mut self, mm: MmId, tid: Tid, args: &[usize; 6]) {
         const LOWEST: usize = 0x1_0000;
         const HIGHEST: usize = 0x7fff_ffff_f000;

@@ -88,9 +88,9 @@ impl Follower<'_> {
     /// it to light: one PAGEMAP_SCAN for each VMA that the observer does not know touched.
     ///
     /// A first touch may take over what a neighbour has from its own. So looked at are: the VMAs at
-    /// and next to `around`; those next to an untouched one of these, for it may merge into what the
-    /// call changes, and a touch of its other neighbour must be told before; and those next to any
-    /// that turns out touched, for theirs may have come first.
+    /// and next to `around`; those next to an untouched one of these, for it may merge into what
+    /// the call changes, and a touch of its other neighbour must be told before; and those next to
+    /// any that turns out touched, for theirs may have come first.
     pub(super) fn tell_touches(&mut self, mm: MmId, tid: Tid, around: Range<usize>) {
         let fresh = self.observer.untouched(mm, around.clone());
         let mut to_look: Vec<_> = fresh.into_iter().map(|vma| (vma, true)).collect();

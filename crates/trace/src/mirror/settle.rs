@@ -1,9 +1,10 @@
 //! After a call that failed for a reason that VMAs do not show: what it did before it failed.
 //!
-//! A limit, a driver or a file system may stop a call half-way, and a refused MAP_FIXED has unmapped its
-//! target already. One rule for all of them: what the kernel then shows in the ranges that the call
-//! could change is taken over, with all that listings do not show kept. A call whose failure the rules
-//! foretell is not asked about: there our rules must show that they stop where the kernel does.
+//! A limit, a driver or a file system may stop a call half-way, and a refused MAP_FIXED has
+//! unmapped its target already. One rule for all of them: what the kernel then shows in the ranges
+//! that the call could change is taken over, with all that listings do not show kept. A call whose
+//! failure the rules foretell is not asked about: there our rules must show that they stop where
+//! the kernel does.
 
 use std::ops::Range;
 

@@ -1,0 +1,76 @@
+//! Rules of Linux that programs seldom meet, each shown by a part of `live/c/rules.c`: the mirror
+//! must agree with the kernel after every call, live and when the recording is replayed.
+
+use std::{fs, path::PathBuf, process::Command};
+
+use trace::{
+    live::{self, Exit, Options},
+    replay,
+    session::Session,
+    text::Header,
+};
+
+const RULES: [&str; 15] = [
+    "hugezero",
+    "implies",
+    "fills",
+    "duplicates",
+    "moves",
+    "forks",
+    "limits",
+    "advises",
+    "refused",
+    "names",
+    "long_paths",
+    "seals",
+    "rings",
+    "marks",
+    "grows_up",
+];
+
+/// An empty folder of our own, on a disk.
+fn folder(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("rules-{}-{name}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn compile() -> PathBuf {
+    let source = format!("{}/tests/live/c/rules.c", env!("CARGO_MANIFEST_DIR"));
+    let program = folder("program").join("rules");
+    let mut compiler = Command::new("cc");
+    let done = compiler.args(["-O1", "-pthread", "-o"]).arg(&program).arg(&source).status();
+    assert!(done.expect("a C compiler").success());
+    program
+}
+
+#[test]
+fn each_rule_holds_live_and_replayed() {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    // Rules differ between kernels; these are known.
+    if !release.starts_with("6.18") {
+        return;
+    }
+    let program = compile();
+    let profile = live::profile();
+    let header = Header::new()
+        .with("kernel", release.trim())
+        .with("guards", if profile.guard_flag { "flagged" } else { "unflagged" })
+        .with("max_map_count", &profile.max_map_count.to_string());
+    for rule in RULES {
+        let scratch = folder(rule);
+        let command = [program.to_str().unwrap(), rule, scratch.to_str().unwrap()];
+        let mut recorded = Vec::new();
+        let mut session = Session::new(rule, profile, Some((&mut recorded, &header))).unwrap();
+        let exit = live::run(Options::default(), &command, &mut session).unwrap();
+        let seen = session.finish().unwrap();
+        assert_eq!(exit, Exit::Code(0), "{rule}");
+        assert_eq!(seen.total.mismatches, 0, "{rule}: {:?}", seen.first_mismatch);
+        assert!(seen.total.listings > 5, "{rule}");
+        let again = replay::replay(recorded.as_slice(), rule).unwrap();
+        assert_eq!(again.total.mismatches, 0, "{rule}, replayed: {:?}", again.first_mismatch);
+        fs::remove_dir_all(scratch).unwrap();
+    }
+    fs::remove_dir_all(program.parent().unwrap()).unwrap();
+}
