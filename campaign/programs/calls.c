@@ -6,6 +6,8 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
+#include <linux/perf_event.h>
 #include <linux/userfaultfd.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -17,8 +19,10 @@
 #include <sys/mman.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/shm.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,7 +42,7 @@
 #define UFFD_USER_MODE_ONLY 1
 #endif
 
-enum { PAGE = 4096, ARENA = 40, STACKS = 4, PLACED = 64, FILES = 6, HUGE = 2 << 20 };
+enum { PAGE = 4096, ARENA = 40, STACKS = 4, PLACED = 64, FILES = 9, HUGE = 2 << 20 };
 static const uintptr_t arena = 0x100000000000, stacks = 0x200000000000, stack_step = 64 << 20;
 
 static uint64_t state;
@@ -47,7 +51,8 @@ static int files[FILES], userfault = -1, segment = -1;
 static struct { uintptr_t at; size_t pages; } placed[PLACED];
 static unsigned next_placed;
 static uintptr_t heap_start, heap_end;
-static int with_locks, with_seals, with_userfault, with_merge;
+static int with_locks, with_seals, with_userfault, with_merge, with_limits, with_persona;
+static aio_context_t ring;
 static sigjmp_buf after_fault;
 
 static uint64_t roll(uint64_t below)
@@ -270,6 +275,90 @@ static void do_userfault(void)
     }
 }
 
+/* A request that fills pages, most often in vain. */
+static void do_fill(void)
+{
+    static char from[PAGE];
+    size_t pages;
+    uintptr_t at = somewhere(&pages);
+    int copy = chance(8) ? dup(userfault) : -1;
+    int file = copy >= 0 ? copy : userfault;
+    if (!with_userfault || userfault < 0)
+        return;
+    if (chance(2)) {
+        struct uffdio_copy wanted = { at, chance(3) ? 16 : (uintptr_t)from, PAGE * (chance(4) + 1), 0, 0 };
+        ioctl(file, UFFDIO_COPY, &wanted);
+    } else {
+        struct uffdio_zeropage wanted = { { at, pages * PAGE - chance(8) }, chance(8) ? 2 : 0, 0 };
+        ioctl(file, UFFDIO_ZEROPAGE, &wanted);
+    }
+    if (copy >= 0)
+        close(copy);
+}
+
+/* Limits that stop calls half-way. They are lifted again: what fails by them all the time shows nothing. */
+static void do_limit(void)
+{
+    static const int which[] = { RLIMIT_DATA, RLIMIT_AS, RLIMIT_MEMLOCK };
+    int resource = which[roll(3)];
+    struct rlimit limit = { RLIM_INFINITY, RLIM_INFINITY };
+    if (!with_limits)
+        return;
+    if (chance(2))
+        limit.rlim_cur = resource == RLIMIT_AS ? (4 << 20) + roll(600) * PAGE : roll(300) * PAGE;
+    setrlimit(resource, &limit);
+}
+
+/* Advice for several ranges at once; some are not there. */
+static void do_advise_many(void)
+{
+    static const int advice[] = { 0, 1, 2, 10, 11, 15, 16, 17, 18, 19 };
+    struct iovec ranges[3];
+    for (int i = 0; i < 3; i++) {
+        size_t pages;
+        uintptr_t at = somewhere(&pages);
+        ranges[i] = (struct iovec){ (void *)(at + chance(16)), pages * PAGE - chance(16) };
+    }
+    syscall(SYS_process_madvise, -10000, ranges, 1 + roll(3), advice[roll(10)], 0);
+}
+
+/* Reads where a huge page fits: with the advice, that makes an anon_vma. */
+static void do_huge(void)
+{
+    uintptr_t at = 0x300000000000;
+    mmap((void *)(at + roll(3) * HUGE), HUGE, PROT_READ | (chance(2) ? PROT_WRITE : 0),
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    madvise((void *)at, 3 * HUGE, chance(3) ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
+    at += roll(3) * HUGE + roll(512) * PAGE;
+    unsigned char there;
+    if (!with_userfault && mincore((void *)(at & -PAGE), PAGE, &there) == 0 && sigsetjmp(after_fault, 1) == 0)
+        (void)*(volatile char *)at;
+    mprotect((void *)(at & -HUGE), HUGE, PROT_READ | (chance(2) ? PROT_WRITE : 0));
+}
+
+static void do_ring(void)
+{
+    if (!ring) {
+        syscall(SYS_io_setup, 1 + roll(600), &ring);
+        return;
+    }
+    uintptr_t at = (uintptr_t)ring + (1 + roll(3)) * PAGE;
+    if (chance(3)) {
+        syscall(SYS_io_destroy, ring);
+        ring = 0;
+    } else if (chance(2)) {
+        munmap((void *)at, PAGE);
+    } else {
+        mprotect((void *)at, PAGE, some_prot());
+    }
+}
+
+static void do_persona(void)
+{
+    if (with_persona)
+        personality(personality(0xffffffff) ^ READ_IMPLIES_EXEC);
+}
+
 static void do_brk(void)
 {
     uintptr_t to = chance(2) ? heap_end + roll(6) * PAGE + roll(PAGE) : heap_end - roll(6) * PAGE - roll(PAGE);
@@ -359,7 +448,7 @@ static void step(int depth)
     else if (kind < 34)
         munmap((void *)at, pages * PAGE);
     else if (kind < 46)
-        mprotect((void *)at, pages * PAGE, some_prot());
+        mprotect((void *)at, pages * PAGE, some_prot() | (chance(40) ? PROT_GROWSUP : 0));
     else if (kind < 58)
         do_mremap();
     else if (kind < 66)
@@ -375,7 +464,7 @@ static void step(int depth)
     else if (kind < 80)
         do_shm();
     else if (kind < 82)
-        do_userfault();
+        chance(3) ? do_fill() : do_userfault();
     else if (kind == 82)
         syscall(SYS_remap_file_pages, at, pages * PAGE, 0, roll(8), 0);
     else if (kind == 83 && with_seals && chance(10))
@@ -384,6 +473,16 @@ static void step(int depth)
         prctl(PR_SET_MEMORY_MERGE, roll(2), 0, 0, 0);
     else if (kind == 85 && chance(3))
         do_fork(depth, 20);
+    else if (kind == 86)
+        do_limit();
+    else if (kind == 87)
+        do_advise_many();
+    else if (kind == 88 && chance(2))
+        do_huge();
+    else if (kind == 89 && chance(2) && !depth)
+        do_ring();
+    else if (kind == 90 && chance(3))
+        do_persona();
     else
         touch(at + roll(pages) * PAGE);
 }
@@ -401,6 +500,7 @@ int main(int count, char **arguments)
         roll(2);
 
     with_locks = chance(2), with_seals = chance(3), with_userfault = chance(4), with_merge = chance(6);
+    with_limits = chance(4), with_persona = chance(4);
     with_locks &= !with_userfault;
     static char alternate[65536];
     stack_t on = { .ss_sp = alternate, .ss_size = sizeof alternate };
@@ -417,11 +517,19 @@ int main(int count, char **arguments)
     files[3] = open("/dev/zero", O_RDWR);
     files[4] = open("/dev/zero", O_RDONLY);
     files[5] = files[2];
+    files[6] = memfd_create("sealed", MFD_ALLOW_SEALING);
+    files[7] = open("/dev/null", O_RDWR);
+    struct perf_event_attr clock = { .type = PERF_TYPE_SOFTWARE, .size = sizeof clock,
+                                     .config = PERF_COUNT_SW_CPU_CLOCK, .exclude_kernel = 1 };
+    files[8] = syscall(SYS_perf_event_open, &clock, 0, -1, -1, 0);
+    if (files[8] < 0)
+        files[8] = files[2];
     for (int i = 0; i < FILES; i++)
         if (files[i] < 0)
             return perror("a file to map"), 1;
-    if (ftruncate(files[0], 16 * HUGE) || ftruncate(files[2], 16 * HUGE))
+    if (ftruncate(files[0], 16 * HUGE) || ftruncate(files[2], 16 * HUGE) || ftruncate(files[6], 16 * HUGE))
         return perror("ftruncate"), 1;
+    fcntl(files[6], F_ADD_SEALS, chance(2) ? F_SEAL_WRITE : 0x10 /* F_SEAL_FUTURE_WRITE */);
     segment = shmget(IPC_PRIVATE, 5 * PAGE, IPC_CREAT | 0600);
     userfault = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
     struct uffdio_api api = { UFFD_API, 0, 0 };

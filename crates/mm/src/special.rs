@@ -204,7 +204,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if first.vma.flags.contains(VmFlags::LOCKED) {
             flags |= MapFlags::LOCKED;
         }
-        self.mmap(MapRequest {
+        // A file that is sealed against writes forbids them to the new VMA as it did to this one.
+        let without = VmFlags::MAYWRITE - first.vma.flags;
+        let request = MapRequest {
             addr: start,
             len: size,
             prot: (first.vma.flags & VmFlags::ACCESS).bits() as u32,
@@ -212,8 +214,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             file: first.vma.file.clone(),
             offset: pgoff.checked_mul(PAGE_SIZE).ok_or(Error::OffsetOverflow)?,
             driver_flags: None,
-        })
-        .map(drop)
+        };
+        self.mmap_as(request, without).map(drop)
     }
 
     /// PR_SET_MEMORY_MERGE: every VMA that qualifies becomes mergeable by content, or none is any more; those to come too.

@@ -232,3 +232,17 @@ fn a_personality_makes_readable_memory_executable() {
     calls.mprotect(page(0), PAGE, 1, None).unwrap();
     assert_eq!(flags(&calls)[0], "rd,mr,mw,me");
 }
+
+#[test]
+fn a_sealed_file_stays_unwritable_when_its_pages_are_remapped() {
+    let mut space = space();
+    let mut calls = space.get_mut();
+    let file = File::regular();
+    let mut request = of_file(&file, page(0), 4, 1, 0);
+    request.flags = MapFlags::SHARED | MapFlags::FIXED;
+    request.driver_flags = Some("rd,sh,mr,me,ms".parse().unwrap());
+    calls.mmap(request).unwrap();
+    calls.remap_file_pages(page(1), PAGE, 3).unwrap();
+    assert!(shape(&calls).iter().all(|(_, _, flags)| flags == "rd,sh,mr,me,ms"));
+    assert_eq!(calls.mprotect(page(1), PAGE, 3, None), Err(Error::Access));
+}

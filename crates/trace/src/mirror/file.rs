@@ -99,6 +99,8 @@ impl MappedFile for File {
         match self.0.desc.kind {
             FileKind::RegularThp => Placement::HugeAligned,
             FileKind::Huge => Placement::HugeOnly(HUGE_PAGE),
+            // perf's rings are no ordinary memory, but it leaves their place to the kernel.
+            FileKind::Device if self.0.desc.path == "anon_inode:[perf_event]" => Placement::Pages,
             FileKind::Device => Placement::Driver,
             _ => Placement::Pages,
         }

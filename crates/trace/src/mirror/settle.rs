@@ -94,6 +94,7 @@ fn reach(call: &Call) -> Vec<Range<usize>> {
     const MAP_FIXED: usize = 0x10;
     const MAP_HUGETLB: usize = 0x4_0000;
     const MREMAP_FIXED: usize = 2;
+    const SHM_REMAP: usize = 0o40000;
     let [a, b, c, d, e, _] = call.args;
     let span = |start: usize, length: usize, unit: usize| {
         let end = start.checked_add(length).and_then(|end| end.checked_next_multiple_of(unit));
@@ -108,6 +109,8 @@ fn reach(call: &Call) -> Vec<Range<usize>> {
         }
         Op::Mremap if d & MREMAP_FIXED != 0 => [span(a, b, page), span(e, c, page)],
         Op::Mremap => [span(a, b, page), None],
+        // The segment's size is not known: it is what was there up to its end that is gone.
+        Op::Shmat if c & SHM_REMAP != 0 => [Some(b & !(page - 1)..usize::MAX & !(page - 1)), None],
         // Wrong arguments, found out before anything is done.
         Op::Munmap | Op::Mprotect | Op::PkeyMprotect | Op::Mlock | Op::Mlock2 | Op::Munlock
             if call.result == EINVAL =>
