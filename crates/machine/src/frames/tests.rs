@@ -1,6 +1,7 @@
 use super::*;
 use crate::testing::Host;
 use alloc::collections::BTreeMap;
+use core::sync::atomic::Ordering;
 use proptest::prelude::*;
 use std::vec;
 
@@ -43,6 +44,33 @@ fn bad_ranges_are_refused() {
         frames.set_home(CpuId::new(2).unwrap(), NodeId(0)),
         Err(FramesError::NoSuchCpu(CpuId::new(2).unwrap()))
     );
+}
+
+#[test]
+fn a_node_that_has_run_out_is_not_helped_out_if_only_that_will_do() {
+    let (host, frames) = source();
+    for (order, len) in [(0, 256), (3, 32)] {
+        let only = || frames.alloc(&host, order, Place::Only(NodeId(1)));
+        let all: vec::Vec<_> = (0..len).map(|_| only().unwrap()).collect();
+        assert!(all.iter().all(|at| frames.info(*at).unwrap().node() == NodeId(1)));
+        assert_eq!(only(), Err(FrameError::OutOfFrames { order }));
+        let preferred = frames.alloc(&host, order, Place::Prefer(NodeId(1))).unwrap();
+        assert_eq!(frames.info(preferred).unwrap().node(), NodeId(0));
+        all.into_iter().chain([preferred]).for_each(|at| free(&frames, &host, at).unwrap());
+    }
+}
+
+#[test]
+fn a_frame_that_is_allocated_has_a_word_of_its_own() {
+    let (host, frames) = source();
+    let old = frames.alloc(&host, 0, Place::Local).unwrap();
+    // SAFETY: the frame is ours, and nobody relies on its word.
+    unsafe { frames.info(old).unwrap().word() }.store(7, Ordering::Relaxed);
+    free(&frames, &host, old).unwrap();
+    let new = frames.alloc(&host, 0, Place::Local).unwrap();
+    assert_eq!(new, old, "what was freed last is used first");
+    // SAFETY: as above.
+    assert_eq!(unsafe { frames.info(new).unwrap().word() }.load(Ordering::Relaxed), 0);
 }
 
 #[test]
