@@ -182,6 +182,20 @@ impl Count {
         passed.0.store(begun.0, Ordering::Release);
     }
 
+    /// A CPU that was away takes part again, and `flush`es if it must: if a period has begun after `left`, the last that
+    /// it flushed in. From [`Passed::come_back`] to [`end`](Count::end) in one, in the order that is right for a TLB;
+    /// the CPU uses nothing before it returns.
+    #[inline]
+    pub fn rejoin(&self, passed: &Passed, left: u64, flush: impl FnOnce()) {
+        passed.come_back();
+        let begun = self.begin();
+        // After `begin`, so that a period is seen that has ended while this CPU was away.
+        if self.has_begun(left + 1) {
+            flush();
+        }
+        self.end(passed, begun);
+    }
+
     /// Ends the periods that every CPU has passed, and begins `wanted` if it has not begun and the one before has ended.
     /// Returns whether `wanted` has ended.
     ///

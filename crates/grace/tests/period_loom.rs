@@ -146,12 +146,15 @@ impl Cpu {
         let machine = self.machine.clone();
         self.passed().away();
         self.fill();
+        if back == Back::IfBegunMeanwhile {
+            let cached = &mut self.cached;
+            return machine.flushes.rejoin(&machine.passed[1], self.flushed, || *cached = false);
+        }
         self.passed().come_back();
         let begun = machine.flushes.begin();
         let flush = match back {
             Back::Always => true,
-            Back::IfBegunMeanwhile => machine.flushes.has_begun(self.flushed + 1),
-            Back::Never => false,
+            Back::IfBegunMeanwhile | Back::Never => false,
             Back::IfBegunBeforeFence => begun.period() > self.flushed,
             Back::IfDone => machine.flushes.done() > self.flushed,
         };
@@ -305,6 +308,36 @@ fn broadcasts(hasten: Hasten, ticks: bool) {
         let reused = machine.try_reuse(target);
         assert!(broadcaster.join().unwrap() <= machine.flushes.done(), "it never goes back");
         finish(thread.join().unwrap(), target, reused);
+    });
+}
+
+/// One ends the period, another sees that it has ended, and reuses the page.
+#[test]
+fn an_end_that_another_has_seen() {
+    model("another ends it", None, || {
+        let machine = Machine::new();
+        let mut cpu = Cpu::start(&machine);
+        let target = machine.unmap();
+        assert!(!machine.advance(target));
+        let others = [
+            {
+                let machine = machine.clone();
+                thread::spawn(move || {
+                    machine.advance(target);
+                })
+            },
+            thread::spawn(move || {
+                // From before the unmapping.
+                cpu.cached = true;
+                cpu.touch();
+                cpu.tick(Tick::Right);
+                cpu.touch();
+            }),
+        ];
+        if machine.flushes.done() >= target {
+            machine.reuse();
+        }
+        others.map(|other| other.join().unwrap());
     });
 }
 

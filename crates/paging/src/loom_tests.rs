@@ -184,6 +184,8 @@ fn pin_and_unmap(second_look: bool) {
             }
         }
         unmapper.join().unwrap();
+        let (refs, pins) = page.counts.get();
+        assert!(!second_look || (refs <= 1 && pins == 0), "a pin is left: {refs}, {pins}");
     });
 }
 

@@ -251,16 +251,14 @@ impl<M: Machine> Flushes<M> {
             if !slot.passed.is_away() {
                 return;
             }
-            slot.passed.come_back();
-            let begun = self.count.begin();
-            // After `begin`, so that a period is seen that has ended while nobody waited for this CPU.
             // Relaxed: this CPU's own.
-            let begun_since = self.count.has_begun(slot.left.load(Ordering::Relaxed) + 1);
-            if begun_since && !mutant::is(Mutant::BackWithoutFlush) {
-                self.machine.flush(Flush::All);
-                bump(&slot.announced);
-            }
-            self.count.end(&slot.passed, begun);
+            let left = slot.left.load(Ordering::Relaxed);
+            self.count.rejoin(&slot.passed, left, || {
+                if !mutant::is(Mutant::BackWithoutFlush) {
+                    self.machine.flush(Flush::All);
+                    bump(&slot.announced);
+                }
+            });
         });
     }
 

@@ -199,3 +199,52 @@ fn no_page_is_used_after_its_reuse() {
     });
     assert!(count.done() > 0);
 }
+
+#[test]
+fn a_period_begins_when_the_one_before_has_ended() {
+    let count = Count::new();
+    let all: [Passed; 2] = cpus(&count);
+    let first = count.target();
+    assert!(!count.advance(first, &all));
+    let second = count.target();
+    assert!(!count.advance(second, &all) && !count.has_begun(second), "the first has not ended");
+    announce_all(&count, &all);
+    assert!(!count.advance(second, &all) && count.has_begun(second));
+    assert_eq!(count.done(), first);
+}
+
+#[test]
+fn an_older_period_that_is_hastened_sets_nothing_back() {
+    let count = Count::new();
+    let first = count.target();
+    count.hasten(first);
+    let second = count.target();
+    count.hasten(second);
+    count.hasten(first);
+    assert!(count.has_begun(second));
+    assert_eq!(count.target(), second + 1, "no target is given out twice");
+}
+
+#[test]
+fn a_cpu_that_rejoins_flushes_if_a_period_has_begun_since() {
+    let count = Count::new();
+    let all: [Passed; 2] = cpus(&count);
+    let [idle, other] = &all;
+    let flushes = |left| {
+        let flushed = core::cell::Cell::new(false);
+        count.rejoin(idle, left, || flushed.set(true));
+        assert!(!idle.is_away());
+        flushed.get()
+    };
+    let left = count.begin().period();
+    idle.away();
+    assert!(!flushes(left), "nothing has begun");
+    idle.away();
+    let target = count.target();
+    assert!(!count.advance(target, &all));
+    assert!(flushes(left), "one has begun, and has not ended");
+    announce(&count, other);
+    assert!(count.advance(target, &all), "who rejoins has passed it");
+    idle.away();
+    assert!(flushes(left), "one has ended");
+}

@@ -3,6 +3,9 @@
 //! It is pushed onto one chain, block by block linked already, and whoever reclaims next takes all of the chain: there is no point
 //! at which a pushed block could be taken alone, so the chain has no ABA problem.
 
+#[cfg(all(test, loom))]
+mod loom_tests;
+
 use crate::batch::{Batches, Block, List};
 use crate::sync::{AtomicPtr, Ordering};
 use core::ptr::{self, NonNull};

@@ -1,0 +1,66 @@
+//! [`Chain`] under loom: what is pushed is taken once, with what came before.
+
+use super::Chain;
+use crate::batch::{Batches, Item};
+use core::ptr::NonNull;
+use loom::cell::UnsafeCell;
+use loom::thread;
+// Not loom's, which cannot be dropped when a model has failed.
+use std::sync::Arc;
+
+/// What is retired; loom checks that it is used in order.
+type Piece = UnsafeCell<u32>;
+
+struct World {
+    chain: Chain,
+    pieces: [Piece; 2],
+}
+
+unsafe fn free(piece: NonNull<()>) {
+    // SAFETY: a piece of the model, which stays; loom checks that nobody else uses it.
+    unsafe { piece.cast::<Piece>().as_ref() }.with_mut(|piece| unsafe { *piece += 1 });
+}
+
+impl World {
+    /// A CPU goes away with a piece that it has written.
+    fn leave(&self, piece: usize) {
+        let piece = &self.pieces[piece];
+        // SAFETY: nobody else has it yet: loom checks that.
+        piece.with_mut(|piece| unsafe { *piece = 1 });
+        let mut batches = Batches::new();
+        assert!(batches.push(Item { ptr: NonNull::from(piece).cast(), free }, || 0));
+        self.chain.push(batches.leave(|| 0));
+    }
+
+    /// A CPU frees what it finds.
+    fn adopt(&self) {
+        let mut batches = Batches::new();
+        batches.adopt(&self.chain);
+        while let Some(Item { ptr, free }) = batches.pop_due(0) {
+            // SAFETY: it has left its batch.
+            unsafe { free(ptr) }
+        }
+    }
+}
+
+#[test]
+fn loom_what_is_left_is_adopted_once() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        let world = Arc::new(World { chain: Chain::new(), pieces: [Piece::new(0), Piece::new(0)] });
+        let run = |what: fn(&World)| {
+            let world = Arc::clone(&world);
+            thread::spawn(move || what(&world))
+        };
+        let others = [run(|world| world.leave(0)), run(World::adopt)];
+        world.leave(1);
+        world.adopt();
+        others.into_iter().for_each(|other| other.join().unwrap());
+        world.adopt();
+        for piece in &world.pieces {
+            // SAFETY: the others have ended.
+            piece.with(|piece| assert_eq!(unsafe { *piece }, 2, "each is freed once"));
+        }
+    });
+}
