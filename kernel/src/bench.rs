@@ -5,6 +5,7 @@
 //! numbers of instructions. With "waiting", CPUs that wait count as those that work.
 
 use crate::cpu::area::total;
+use crate::fair::PhaseFair;
 use crate::grace::{Grace, quiet};
 use crate::machine::Kernel;
 use crate::smp::{run, set_tick};
@@ -25,7 +26,7 @@ const TURNS: [u8; 3] = [8, 2, 32];
 /// Runs of an operation that is counted.
 const RUNS: u64 = 16;
 
-type KernelLab<'a> = Lab<'a, Kernel, Grace, spin::RwLock<()>>;
+type KernelLab<'a> = Lab<'a, Kernel, Grace, PhaseFair>;
 
 /// How much is measured.
 pub(crate) struct Bench<'a> {
@@ -80,6 +81,7 @@ impl Bench<'_> {
             quiet,
             interrupts: &|| total(|counts| &counts.shootdowns),
             flushes: &|| total(|counts| &counts.flushes),
+            disturbed: Default::default,
             count: if self.counts { Some(&counted) } else { None },
             progress: &progress,
             scale: self.scale,

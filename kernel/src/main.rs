@@ -16,6 +16,7 @@
 //! | `smp` | how CPUs start, and what they run |
 //! | `machine`, `grace` | the traits of `machine`, and the domain of `grace`, for this kernel |
 //! | `command` | what the command line asks for: `test`, `bench` |
+//! | `fair` | the lock that the experiments' old ways get |
 //! | `console`, `fail`, `exit` | what is said, and how it ends |
 #![no_std]
 #![no_main]
@@ -30,6 +31,7 @@ mod console;
 mod cpu;
 mod exit;
 mod fail;
+mod fair;
 mod grace;
 mod heap;
 mod layout;

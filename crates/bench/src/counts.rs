@@ -159,7 +159,7 @@ fn report(options: &Options, counts: &[Count]) -> io::Result<()> {
             .zip(one.values)
             .map(move |(metric, value)| row.with(metric, value, "1/op"))
     });
-    let report = Report { rows: rows.collect(), targets: Vec::new() };
+    let report = Report { rows: rows.collect(), ..Report::default() };
     fs::write(path, report.json_lines())
 }
 

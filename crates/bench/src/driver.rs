@@ -121,7 +121,7 @@ fn report(
     }
     match targets {
         [] => writeln!(out, "\nNo target was measured.")?,
-        _ => write!(out, "{}", Report { rows: Vec::new(), targets: targets.to_vec() })?,
+        _ => write!(out, "{}", Report { targets: targets.to_vec(), ..Report::default() })?,
     }
     if let Some(path) = &options.json {
         let report = json::report(results, pairs.unwrap_or(&[]), targets);

@@ -30,5 +30,5 @@ pub(crate) fn report(results: &Results, pairs: &[Outcome], targets: &[Target]) -
             rows.extend(figures.map(|(metric, value, unit)| row.with(metric, value, unit)));
         }
     }
-    Report { rows, targets: targets.to_vec() }
+    Report { rows, targets: targets.to_vec(), ..Report::default() }
 }

@@ -2,7 +2,7 @@
 //!
 //! An experiment makes a [`Report`]. It is data first: [`Report::json_lines`] has one object a line, for each row
 //! `experiment`, `case`, `implementation`, `cpus`, `size`, `metric`, `value` and `unit`, for each target `experiment`,
-//! `target`, `value`, `bound` and `met`. Its `Display` is tables in Markdown: for each experiment and metric a line for each
+//! `target`, `value`, `bound` and `met`, for each note `experiment`, `case`, `cpus`, `size` and `note`. Its `Display` is tables in Markdown: for each experiment and metric a line for each
 //! case, size and number of CPUs, with a column for each implementation; then the targets, met or missed by how much.
 //!
 //! `no_std`; allocates.
@@ -10,10 +10,12 @@
 #![deny(missing_docs)]
 extern crate alloc;
 
+mod note;
 mod statistics;
 mod table;
 mod target;
 
+pub use note::Note;
 pub use statistics::{median, spread};
 pub use table::{Table, figure};
 pub use target::Target;
@@ -84,6 +86,8 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// The bounds that they are held against.
     pub targets: Vec<Target>,
+    /// Measures that were cut or refused, with the reason.
+    pub notes: Vec<Note>,
 }
 
 impl Report {
@@ -91,6 +95,7 @@ impl Report {
     pub fn merge(&mut self, other: Report) {
         self.rows.extend(other.rows);
         self.targets.extend(other.targets);
+        self.notes.extend(other.notes);
     }
 
     /// Whether no target is missed.
@@ -98,18 +103,22 @@ impl Report {
         self.targets.iter().all(Target::met)
     }
 
-    /// One JSON object for each row, then for each target; each ends a line. A value that is no number is `null`.
+    /// One JSON object for each row, then for each target, then for each note; each ends a line. A value that is no number is `null`.
     pub fn json_lines(&self) -> String {
         let rows = self.rows.iter().map(serde_json::to_string);
         let targets = self.targets.iter().map(serde_json::to_string);
         // Strings and numbers can always be written.
-        rows.chain(targets).flatten().flat_map(|line| [line, "\n".into()]).collect()
+        let notes = self.notes.iter().map(serde_json::to_string);
+        rows.chain(targets).chain(notes).flatten().flat_map(|line| [line, "\n".into()]).collect()
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         table::rows(f, &self.rows)?;
+        if !self.notes.is_empty() {
+            note::list(f, &self.notes)?;
+        }
         if !self.targets.is_empty() {
             target::list(f, &self.targets)?;
         }

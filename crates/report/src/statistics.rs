@@ -11,13 +11,15 @@ pub fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
 }
 
-/// Half the distance between the quartiles, in per cent of the median.
+/// Half the distance between the quartiles, in per cent of the median; not a number if that is 0.
 ///
 /// ```
 /// assert_eq!(report::spread(&[90.0, 100.0, 110.0]), 5.0);
+/// assert!(report::spread(&[-1.0, 0.0, 1.0]).is_nan());
 /// ```
 pub fn spread(values: &[f64]) -> f64 {
-    50.0 * (quantile(values, 0.75) - quantile(values, 0.25)) / median(values)
+    let spread = 50.0 * (quantile(values, 0.75) - quantile(values, 0.25)) / median(values);
+    if spread.is_finite() { spread } else { f64::NAN }
 }
 
 fn quantile(values: &[f64], part: f64) -> f64 {

@@ -80,7 +80,8 @@ fn print(f: &mut fmt::Formatter<'_>, lines: &[Vec<String>]) -> fmt::Result {
     Ok(())
 }
 
-/// A value for people: two or three digits; k, M and G for thousands, millions and more.
+/// A value for people: two or three digits; k, M and G for thousands, millions and more. What is no number, or
+/// infinite, is a dash.
 ///
 /// ```
 /// assert_eq!([0.0, 0.5, 7.04, 3329.0, 4.1e7].map(report::figure), ["0", "0.50", "7.0", "3329", "41M"]);
@@ -88,7 +89,7 @@ fn print(f: &mut fmt::Formatter<'_>, lines: &[Vec<String>]) -> fmt::Result {
 pub fn figure(value: f64) -> String {
     let size = value.abs();
     match value {
-        _ if value.is_nan() => "-".into(),
+        _ if !value.is_finite() => "-".into(),
         _ if value == 0.0 => "0".into(),
         _ if size >= 1e10 => format!("{:.0}G", value / 1e9),
         _ if size >= 1e7 => format!("{:.0}M", value / 1e6),
@@ -103,12 +104,13 @@ pub fn figure(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Report, Target};
+    use crate::{Note, Report, Target};
 
     #[test]
     fn figures_are_short() {
         assert_eq!([-0.5, -7.04, -4.1e7].map(figure), ["-0.50", "-7.0", "-41M"]);
         let texts = [0.0, 0.0021, 0.1, 7.04, 9.96, 3329.0, 21_300.0, 4.1e7, f64::NAN].map(figure);
+        assert_eq!([f64::INFINITY, f64::NEG_INFINITY].map(figure), ["-", "-"]);
         assert_eq!(texts, ["0", "0.0021", "0.10", "7.0", "10", "3329", "21k", "41M", "-"]);
     }
 
@@ -130,6 +132,7 @@ mod tests {
                 Target::at_least("e", "twice", 1.0, 2.0),
                 Target::at_most("e", "once", 1.0, 1.0),
             ]),
+            notes: Vec::from([Note::new("e", "c", 2, 0, "cut")]),
         };
         let text = report.to_string();
         assert!(text.contains("**e: m**"), "{text}");
@@ -137,7 +140,9 @@ mod tests {
         assert!(text.contains("MISSED by 2.00") && text.contains("1 of 2 targets met"), "{text}");
         assert!(!report.all_met());
         let lines = report.json_lines();
-        assert_eq!(lines.lines().count(), 5);
+        assert!(text.contains("- e, c, 0 on 2 CPUs: cut\n"), "{text}");
+        assert!(lines.contains(r#""cpus":2,"size":0,"note":"cut""#), "{lines}");
+        assert_eq!(lines.lines().count(), 6);
         assert!(lines.contains(r#""target":"twice","value":1.0,"bound":2.0"#), "{lines}");
     }
 }

@@ -82,7 +82,7 @@ pub(crate) fn list(f: &mut fmt::Formatter<'_>, targets: &[Target]) -> fmt::Resul
             alloc::format!("{sign} {}", target.bound),
             match target.met() {
                 true => "met".into(),
-                false if target.value.is_nan() => "NOT MEASURED".into(),
+                false if !target.value.is_finite() => "NOT MEASURED".into(),
                 false => alloc::format!("MISSED by {:.2}", target.excess()),
             },
         ]));

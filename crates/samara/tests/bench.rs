@@ -17,7 +17,11 @@ fn lines(output: &Output) -> Vec<Value> {
 fn json_lines_have_rows_and_targets() {
     let output = bench(&["--effort", "least", "--cpus", "1,2", "--json", "-"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let lines = lines(&output);
+    let (notes, lines): (Vec<_>, Vec<_>) =
+        lines(&output).into_iter().partition(|line| line.get("note").is_some());
+    for note in &notes {
+        assert!(note["case"].is_string() && note["cpus"].is_u64() && note["note"].is_string());
+    }
     let (targets, rows): (Vec<_>, Vec<_>) =
         lines.iter().partition(|line| line.get("target").is_some());
     for row in &rows {

@@ -14,7 +14,7 @@ use crate::vmap::{Areas, NewAreas, Rig, fewer, with_rig};
 use alloc::format;
 use alloc::vec::Vec;
 use grace::Concurrent;
-use lock_api::RawRwLock;
+use lock_api::RawRwLockFair;
 use machine::{Frame, Machine, Place, Translated};
 use paging::unpin;
 use report::{Report, Row, Target};
@@ -86,7 +86,7 @@ const CASES: [Case; 9] = [
 ///
 /// # Errors
 /// The machine has too little memory: it takes 520 frames for each CPU.
-pub fn calls<M: Machine + Translated, G: Concurrent, R: RawRwLock + Send + Sync>(
+pub fn calls<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     lab: &Lab<'_, M, G, R>,
     half: &KernelHalf<'_, M, G>,
 ) -> Result<Report, Error> {
@@ -113,7 +113,9 @@ struct Site<'s, 'l, 'a, M: Machine, G: Concurrent, R> {
     space: &'s Space<M, G, R>,
 }
 
-impl<M: Machine + Translated, G: Concurrent, R: RawRwLock + Send + Sync> Site<'_, '_, '_, M, G, R> {
+impl<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
+    Site<'_, '_, '_, M, G, R>
+{
     /// One operation of this CPU.
     fn once(&self, case: &Case, cpu: usize) -> Result<(), Error> {
         let Site { rig, areas, space } = self;

@@ -10,6 +10,8 @@ use machine::{FrameError, Machine, PageSize, VirtRange};
 use paging::{PageTables, Paging, X86_64L4};
 use report::Row;
 
+/// Of the lab's clock.
+pub(crate) const SECOND: u64 = 1_000_000_000;
 /// Quiescent states until nothing is retired any more: a grace period takes three.
 const SETTLE: usize = 16;
 
@@ -23,15 +25,26 @@ pub struct Scale {
     pub rounds: usize,
     /// Batches in a round.
     pub batches: usize,
+    /// Seconds, by the lab's clock, after which a measure ends whose baseline may wait for long. The report says that it was cut.
+    pub limit: u64,
 }
 
 impl Scale {
     /// For figures.
-    pub const FULL: Scale = Scale { rounds: 9, batches: 200 };
+    pub const FULL: Scale = Scale { rounds: 9, batches: 200, limit: 60 };
     /// For a first look: a third of the time.
-    pub const QUICK: Scale = Scale { rounds: 5, batches: 120 };
+    pub const QUICK: Scale = Scale { rounds: 5, batches: 120, limit: 10 };
     /// Enough to see that it works.
-    pub const LEAST: Scale = Scale { rounds: 1, batches: 2 };
+    pub const LEAST: Scale = Scale { rounds: 1, batches: 2, limit: 10 };
+}
+
+/// What the host did to a measure: how often, so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Disturbed {
+    /// Times that a CPU lost its processor without giving it away (involuntary context switches).
+    pub switches: u64,
+    /// Milliseconds in which a hypervisor ran something else on the host's processors (steal).
+    pub stolen: u64,
 }
 
 /// What one operation takes, whatever the clock says. What nobody can tell is not a number.
@@ -91,6 +104,8 @@ pub struct Lab<'a, M, G, R> {
     pub interrupts: &'a (dyn Fn() -> u64 + Sync),
     /// Flushes that CPUs have made so far of their own translations, asked for by themselves or by others.
     pub flushes: &'a (dyn Fn() -> u64 + Sync),
+    /// What the host has done to measures so far: told beside those that came out as nonsense.
+    pub disturbed: fn() -> Disturbed,
     /// Counts, where that can be done.
     pub count: Option<&'a Count<'a>>,
     /// Told what is being measured.

@@ -19,6 +19,11 @@
 //! counts; the longest single operation finds the host's interrupts, too. What depends on no clock is counted, if the lab can
 //! count: instructions, locked instructions, cache lines of one operation.
 //!
+//! On a busy host times may come out as nonsense: of nothing, or far apart. Such a round is repeated, three times as often as rounds
+//! are wanted; if that does not help there is no figure, the target counts as not measured, and a [note](report::Note) says why, with the
+//! host's context switches. What is counted stands for itself. A measure whose baseline waits for others has a limit
+//! ([`Scale::limit`]); one that was cut by it says so in a note.
+//!
 //! `no_std`; allocates.
 #![no_std]
 #![deny(missing_docs)]
@@ -43,7 +48,7 @@ pub use crate::vmap::{vmap, vmap_counts, vmap_flushes, vmap_work};
 pub use calls::calls;
 pub use error::Error;
 pub use gup::gup;
-pub use lab::{Count, Counted, KernelHalf, Lab, Program, Scale, Tick};
+pub use lab::{Count, Counted, Disturbed, KernelHalf, Lab, Program, Scale, Tick};
 pub use quicklist::quicklist;
 pub use vmallocinfo::vmallocinfo;
 

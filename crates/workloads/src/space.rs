@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use grace::Concurrent;
-use lock_api::{RawRwLock, RwLock};
+use lock_api::{RawRwLockFair, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use machine::{Asid, Frame, FrameError, Machine, PageSize, Place, VirtAddr, VirtRange};
 use paging::{Attrs, Error, PageTables, Paging, Pins, X86_64L4};
 
@@ -16,7 +16,8 @@ type Areas = BTreeMap<u64, (u64, bool)>;
 
 pub(crate) type Tables<M, G> = PageTables<M, X86_64L4, G>;
 
-/// Page tables, and the areas, with the lock that is taken to look at them.
+/// Page tables, and the areas, with the lock that is taken to look at them. Who gives it up hands it to those that wait: a
+/// writer that takes it again at once would else keep readers from it for as long as it likes.
 pub(crate) struct Space<M: Machine, G: Concurrent, R> {
     pub(crate) tables: Tables<M, G>,
     areas: RwLock<R, Areas>,
@@ -28,7 +29,7 @@ pub(crate) fn range_of(cpu: usize) -> VirtRange {
     VirtRange::new(start, (PAGES as u64) << 12).expect("CPUs are few, and addresses many")
 }
 
-impl<M: Machine, G: Concurrent, R: RawRwLock> Space<M, G, R> {
+impl<M: Machine, G: Concurrent, R: RawRwLockFair> Space<M, G, R> {
     /// A space in which each CPU has its pages, of frames that each are a block.
     pub(crate) fn new(paging: &Arc<Paging<M, X86_64L4>>, cpus: usize) -> Result<Self, Error> {
         let tables = Tables::user(paging, Asid(1), None)?;
@@ -46,9 +47,12 @@ impl<M: Machine, G: Concurrent, R: RawRwLock> Space<M, G, R> {
         mut frame: impl FnMut(usize) -> Result<Frame, FrameError>,
     ) -> Result<(), Error> {
         let mut areas = self.areas.write();
-        self.map_pages(range, &mut frame)?;
-        areas.insert(range.start().get(), (range.start().get() + range.len(), true));
-        Ok(())
+        let mapped = self.map_pages(range, &mut frame);
+        if mapped.is_ok() {
+            areas.insert(range.start().get(), (range.start().get() + range.len(), true));
+        }
+        RwLockWriteGuard::unlock_fair(areas);
+        mapped
     }
 
     /// Maps pages: the tables have their own locks.
@@ -68,9 +72,12 @@ impl<M: Machine, G: Concurrent, R: RawRwLock> Space<M, G, R> {
     /// Unmaps an area's pages, with the lock; returns their frames.
     pub(crate) fn unmap(&self, range: VirtRange) -> Result<Vec<Frame>, Error> {
         let mut areas = self.areas.write();
-        let frames = self.unmap_pages(range)?;
-        areas.remove(&range.start().get());
-        Ok(frames)
+        let frames = self.unmap_pages(range);
+        if frames.is_ok() {
+            areas.remove(&range.start().get());
+        }
+        RwLockWriteGuard::unlock_fair(areas);
+        frames
     }
 
     /// Unmaps pages; returns their frames.
@@ -87,10 +94,12 @@ impl<M: Machine, G: Concurrent, R: RawRwLock> Space<M, G, R> {
         let areas = self.areas.read();
         let end = at.get() + ((into.len() as u64) << 12);
         let area = areas.range(..=at.get()).next_back();
-        if !area.is_some_and(|(_, (last, write))| end <= *last && *write) {
-            return 0;
-        }
-        self.tables.get_user_pages(at, true, into, |_, _| false).map_or(0, Pins::keep)
+        let writable = area.is_some_and(|(_, (last, write))| end <= *last && *write);
+        let mut pin =
+            || self.tables.get_user_pages(at, true, into, |_, _| false).map_or(0, Pins::keep);
+        let pinned = if writable { pin() } else { 0 };
+        RwLockReadGuard::unlock_fair(areas);
+        pinned
     }
 
     /// Pins pages without a lock.

@@ -39,6 +39,7 @@ fn with_lab_as<T>(
         },
         interrupts: &|| bare.ipis(),
         flushes: &|| bare.flushes(),
+        disturbed: Default::default,
         count: Some(&counted),
         progress: &|_| (),
         scale: Scale::LEAST,
@@ -74,8 +75,13 @@ fn quicklists_are_measured_and_leave_nothing() {
                 let rows = find(&report, kind, way, metric);
                 // Three sizes are timed; one operation is counted.
                 let expected = if metric == "lines" { 1 } else { 3 };
-                assert_eq!(rows.len(), expected, "{kind}, {way}: {metric}");
-                assert!(rows.iter().all(|row| row.value >= 0.0));
+                // On a busy host some may be refused, and that is told.
+                let refused = report.notes.iter().filter(|note| note.case == kind).count();
+                assert!(
+                    rows.len() <= expected && rows.len() + refused >= expected,
+                    "{kind}, {way}"
+                );
+                assert!(rows.iter().all(|row| row.value > 0.0), "{kind}, {way}: {metric}");
             }
         }
         assert!(
@@ -85,7 +91,8 @@ fn quicklists_are_measured_and_leave_nothing() {
                 .any(|target| target.target == format!("cache lines touched: {kind}"))
         );
     }
-    assert_eq!(report.targets.len(), 20);
+    // Of times, those that can be met; and the lines of each kind.
+    assert_eq!(report.targets.len(), 7 + 8);
     assert_eq!(find(&report, "pgd", "quicklist, published", "mean")[0].value, 8.0);
     assert_eq!(bare.on_cpu(0, || machine::FrameSource::free_frames(&bare)), 1024);
 }
@@ -99,7 +106,7 @@ fn pins_are_measured_and_leave_nothing() {
             // Three sizes on one CPU and on two.
             let rows = find(&report, case, way, "time");
             assert_eq!(rows.len(), 6, "{case}, {way}");
-            assert!(rows.iter().all(|row| row.value > 0.0));
+            assert!(rows.iter().all(|row| row.value > 0.0), "{case}, {way}");
         }
     }
     let slow = report.targets.iter().find(|target| target.target == "fast_gup_slow").unwrap();

@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock, Once};
 use std::time::Instant;
 use trace::report::messages;
-use workloads::{Counted, KernelHalf, Lab, Program, Scale, Tick};
+use workloads::{Counted, Disturbed, KernelHalf, Lab, Program, Scale, Tick};
 
 /// Steps between two timer interrupts of a CPU: a millisecond or so.
 const TICK: u64 = 20_000;
@@ -53,6 +53,7 @@ pub(super) fn on_bare<T>(
             BareGrace::announce();
             BareGrace::reclaim(usize::MAX);
         },
+        disturbed,
         interrupts: &|| bare.ipis(),
         flushes: &|| bare.flushes(),
         count: Some(&count),
@@ -99,6 +100,7 @@ pub(super) fn on_sim<T>(
             Grace::announce();
             Grace::reclaim(usize::MAX);
         },
+        disturbed,
         interrupts: &|| sim.counts().ipis_sent,
         flushes: &|| sim.counts().flushes,
         // What the machine itself does at each step would be in it.
@@ -147,6 +149,16 @@ fn processor_time() -> u64 {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID);
     // Each thread has the clock.
     time.map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
+}
+
+/// Involuntary context switches of this process, and what the host's hypervisor has taken from all processors.
+fn disturbed() -> Disturbed {
+    let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
+    let switches = usage.map_or(0, |usage| usage.involuntary_context_switches());
+    // The first line: `cpu`, then user, nice, system, idle, iowait, irq, softirq, steal, in hundredths of a second.
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let stolen = stat.split_whitespace().nth(8).and_then(|word| word.parse::<u64>().ok());
+    Disturbed { switches: switches as u64, stolen: stolen.unwrap_or(0) * 10 }
 }
 
 fn clock() -> u64 {

@@ -41,6 +41,7 @@ fn run(cpus: usize, frames: u64, experiment: Experiment) -> Result<Report, Error
         },
         interrupts: &|| sim.counts().ipis_sent,
         flushes: &|| sim.counts().flushes,
+        disturbed: Default::default,
         count: Some(&counted),
         progress: &|_| (),
         scale: Scale::LEAST,

@@ -1,0 +1,52 @@
+//! What a figure does not say by itself: a measure that was cut, or refused.
+
+use alloc::format;
+use alloc::string::String;
+use core::fmt;
+use serde::Serialize;
+
+/// A remark on one measure: why there is no figure, or less of one than was asked for.
+///
+/// ```
+/// let note = report::Note::new("gup", "alone", 2, 16, "cut after 3 of 9 rounds");
+/// assert_eq!(note.to_string(), "gup, alone, 16 on 2 CPUs: cut after 3 of 9 rounds");
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Note {
+    /// The experiment.
+    pub experiment: String,
+    /// The case, as in its rows.
+    pub case: String,
+    /// CPUs that took part.
+    pub cpus: usize,
+    /// The size, as in its rows.
+    pub size: usize,
+    /// What is to be known.
+    pub note: String,
+}
+
+impl Note {
+    /// A remark on the rows of this case.
+    pub fn new(
+        experiment: &str,
+        case: &str,
+        cpus: usize,
+        size: usize,
+        note: impl Into<String>,
+    ) -> Note {
+        Note { experiment: experiment.into(), case: case.into(), cpus, size, note: note.into() }
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Note { experiment, case, cpus, size, note } = self;
+        write!(f, "{experiment}, {case}, {size} on {cpus} CPUs: {note}")
+    }
+}
+
+/// A list of them.
+pub(crate) fn list(f: &mut fmt::Formatter<'_>, notes: &[Note]) -> fmt::Result {
+    let lines: String = notes.iter().map(|note| format!("- {note}\n")).collect();
+    write!(f, "\n**Notes**\n\n{lines}")
+}
