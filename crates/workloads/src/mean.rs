@@ -120,8 +120,8 @@ impl Timer {
 /// Times the two halves of something that takes no longer than the clock itself: taking and giving back.
 ///
 /// Each half alone is measured with a look at the clock right before it, of which nothing is in between, as that look costs what the next
-/// one does; the medians of these differences say how the two share the time of both. That is measured in spans so long that
-/// the clock's cost is nothing beside them.
+/// one does; the medians of these differences are believed if together they are what both take in spans so long that the clock's
+/// cost is nothing beside them.
 pub(crate) struct Halves {
     clock: fn() -> u64,
     first: Rounds,
@@ -131,6 +131,8 @@ pub(crate) struct Halves {
     empty: Rounds,
 }
 
+/// The halves together are at most so many times what both take in a long span, and the other way round.
+const FIT: f64 = 2.0;
 /// A span is so many times as long as a look at the clock takes.
 const LONG: f64 = 128.0;
 /// What is in it is done no more often than this: on an idle host that takes a millisecond.
@@ -184,14 +186,14 @@ impl Halves {
     pub(crate) fn shares(&self) -> Result<[f64; 2], String> {
         let [first, second, both] =
             [&self.first, &self.second, &self.both].map(|rounds| rounds.median());
-        let fits = |one: f64| one > 0.0 && one < 2.0 * both;
-        if !fits(first) || !fits(second) {
+        let fits = first + second > both / FIT && first + second < both * FIT;
+        if !(first > 0.0 && second > 0.0 && fits) {
             let clock = self.empty.median();
             return Err(format!(
                 "a half took {first:.0} and {second:.0} ns, both {both:.1}, and a look at the clock {clock:.0}"
             ));
         }
-        Ok([first, second].map(|half| both * half / (first + second)))
+        Ok([first, second])
     }
 }
 
