@@ -191,7 +191,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
                     needed = needed.or(plan.nodes());
                     if let Some(source) = plan.split() {
                         // SAFETY: the entry is in the tree.
-                        unsafe { self.supplies.provide(source)? }
+                        unsafe { self.supplies.provide(source, ptr::null_mut())? }
                     }
                 }
             }
@@ -400,8 +400,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
             return Ok(());
         }
         if let Some(source) = plan.split() {
-            // SAFETY: the entry is in the tree.
-            unsafe { self.supplies.provide(source)? }
+            // SAFETY: the entry is in the tree; the new one is not yet.
+            unsafe { self.supplies.provide(source, new)? }
         }
         self.supplies.nodes.fill(plan.nodes())?;
         // Nothing fails from here on.

@@ -369,8 +369,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         if edit.splits()
             && let Some(source) = NonNull::new(body.word(edit.from))
         {
-            // SAFETY: the entry is in the tree.
-            unsafe { self.supplies.provide(source)? }
+            // SAFETY: the entry is in the tree; the new one is not yet.
+            unsafe { self.supplies.provide(source, edit.word)? }
         }
         Ok(())
     }

@@ -4,6 +4,9 @@ use super::{Bin, Disposal, Reserve};
 use crate::alloc::NodeAlloc;
 use crate::entry::{Entry, Raw, drop_raw};
 use crate::error::Error;
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
+use core::ptr::NonNull;
 use grace::Reclaim;
 
 /// What a writer has in hand for writes to come, and what is left of those that were.
@@ -20,16 +23,23 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Supplies<E, R, A> {
         Supplies { nodes: Reserve::new(), spare: None, bin: Bin::new(disposal) }
     }
 
-    /// Makes sure that there is a duplicate of `source`.
+    /// Makes sure that there is a duplicate of `source`, for a write that stores `new` (null: a hole). On error
+    /// `new` is still the caller's; if the duplication panics, it is dropped.
     ///
     /// # Safety
-    /// As for [`Entry::try_dup`].
-    pub(super) unsafe fn provide(&mut self, source: Raw) -> Result<(), Error> {
+    /// As for [`Entry::try_dup`]; and `new` is nobody else's.
+    pub(super) unsafe fn provide(&mut self, source: Raw, new: *mut ()) -> Result<(), Error> {
         if self.spare.is_none_or(|(of, _)| of != source) {
+            let new = Dropped::<E>(new, PhantomData);
             // SAFETY: the caller's promise.
-            let copy = unsafe { E::try_dup(source)? };
-            self.drop_spare();
-            self.spare = Some((source, copy));
+            let copy = unsafe { E::try_dup(source) };
+            if let Ok(copy) = copy {
+                let copy = Dropped::<E>(copy.as_ptr(), PhantomData);
+                self.drop_spare();
+                self.spare = NonNull::new(copy.keep()).map(|copy| (source, copy));
+            }
+            new.keep();
+            copy?;
         }
         Ok(())
     }
@@ -40,6 +50,24 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Supplies<E, R, A> {
         if let Some((_, copy)) = self.spare.take() {
             // SAFETY: the duplicate is ours alone.
             unsafe { drop_raw::<E>(copy) }
+        }
+    }
+}
+
+/// An entry, or none, that is dropped where something panics before it is [kept](Dropped::keep).
+struct Dropped<E: Entry>(*mut (), PhantomData<E>);
+
+impl<E: Entry> Dropped<E> {
+    fn keep(self) -> *mut () {
+        ManuallyDrop::new(self).0
+    }
+}
+
+impl<E: Entry> Drop for Dropped<E> {
+    fn drop(&mut self) {
+        if let Some(raw) = NonNull::new(self.0) {
+            // SAFETY: it is in no tree, and nobody else's.
+            unsafe { drop_raw::<E>(raw) }
         }
     }
 }

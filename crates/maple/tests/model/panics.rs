@@ -2,7 +2,7 @@
 //! lock is free again.
 
 use crate::ledger::Pool;
-use grace::Epoch;
+use grace::{Epoch, Reclaim};
 use maple::MapleTree;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -70,6 +70,15 @@ fn entries_that_panic() {
     drops();
 }
 
+/// Ends sections until `done` says so.
+fn settle(mut done: impl FnMut() -> bool) {
+    let tries = 10_000;
+    assert!((0..tries).any(|_| {
+        Epoch::pin().flush();
+        done()
+    }));
+}
+
 /// A store that splits an entry, whose clone panics.
 fn clones(alone: bool) {
     let fuse = Arc::<Fuse>::default();
@@ -83,12 +92,24 @@ fn clones(alone: bool) {
         }));
         assert!(outcome.is_err());
         assert_eq!(contents(&mut tree), before);
+        assert_eq!(fuse.live.load(Ordering::Relaxed), 100, "what was to be stored is dropped");
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             fuse.clone.store(1, Ordering::Relaxed);
             tree.lock().preallocate(place..=place + 2)
         }));
         assert!(outcome.is_err());
     }
+    // So it is where the write needs more than one leaf.
+    fuse.clone.store(1, Ordering::Relaxed);
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let mut writer = if alone { tree.get_mut() } else { tree.lock() };
+        writer.erase_range(20..=979).unwrap();
+        writer.store_range(12..=13, Bomb::new(7, &fuse)).unwrap();
+    }));
+    assert!(outcome.is_err());
+    settle(|| fuse.live.load(Ordering::Relaxed) == contents(&mut tree).len() as isize);
+    tree.lock().store_range(20..=979, Bomb::new(8, &fuse)).unwrap();
+    let before = contents(&mut tree);
     // The lock is free, and the same write goes through.
     tree.lock().store_range(3..=5, Bomb::new(7, &fuse)).unwrap();
     assert_eq!(contents(&mut tree).len(), before.len() + 2);
