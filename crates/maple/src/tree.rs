@@ -15,11 +15,16 @@ use crate::writer::{Hold, Writer};
 use core::marker::PhantomData;
 use core::ops::RangeInclusive;
 use core::ptr::NonNull;
+// Not the shim's: it orders nothing.
+use core::sync::atomic::{AtomicBool, Ordering};
 use grace::{Concurrent, Reclaim, Single};
 
 /// The root, and what goes with it whoever writes.
 pub(crate) struct Core<E: Entry, R: Reclaim, A: NodeAlloc> {
     pub(crate) root: AtomicLink,
+    /// Whether a cyclic allocation took the largest index of all, so that the next begins anew. Writers
+    /// only, and so seldom written that it may lie beside the root.
+    pub(crate) wrapped: AtomicBool,
     _kinds: PhantomData<(*mut E, R, A)>,
 }
 
@@ -33,12 +38,12 @@ unsafe impl<E: Entry, R: Reclaim, A: NodeAlloc> Sync for Core<E, R, A> {}
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Core<E, R, A> {
     #[cfg(not(loom))]
     pub(crate) const fn new(root: Link) -> Self {
-        Core { root: AtomicLink::new(root), _kinds: PhantomData }
+        Core { root: AtomicLink::new(root), wrapped: AtomicBool::new(false), _kinds: PhantomData }
     }
 
     #[cfg(loom)]
     pub(crate) fn new(root: Link) -> Self {
-        Core { root: AtomicLink::new(root), _kinds: PhantomData }
+        Core { root: AtomicLink::new(root), wrapped: AtomicBool::new(false), _kinds: PhantomData }
     }
 
     /// The entry at an index: the fast path of everything.
@@ -100,6 +105,16 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Core<E, R, A> {
         let mut at = Position::new(*bounds.end());
         // SAFETY: the caller's promise.
         unsafe { hit::<E>(at.find_rev(self.root.load(), *bounds.start())?) }
+    }
+
+    pub(crate) fn wrapped(&self) -> bool {
+        // Relaxed: only the writer looks, and it writes it itself or had the lock after who did.
+        self.wrapped.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_wrapped(&self, wrapped: bool) {
+        // Relaxed: as above.
+        self.wrapped.store(wrapped, Ordering::Relaxed);
     }
 
     pub(crate) fn height(&self) -> usize {
@@ -250,14 +265,20 @@ impl<E: Entry, A: NodeAlloc, L> MapleTree<E, Single, A, L> {
     /// # Ok::<(), maple::Error>(())
     /// ```
     pub fn into_shared<R: Concurrent>(self) -> MapleTree<E, R, A> {
-        MapleTree::from_root(self.into_root())
+        let wrapped = self.core.wrapped();
+        let tree = MapleTree::from_root(self.into_root());
+        tree.core.set_wrapped(wrapped);
+        tree
     }
 
     /// As [`into_shared`](MapleTree::into_shared), for an owner that holds the right to write itself.
     pub fn into_shared_with_token<R: Concurrent>(
         self,
     ) -> (MapleTree<E, R, A, OwnerLock>, WriteToken) {
-        MapleTree::from_root_with_token(self.into_root())
+        let wrapped = self.core.wrapped();
+        let (tree, token) = MapleTree::from_root_with_token(self.into_root());
+        tree.core.set_wrapped(wrapped);
+        (tree, token)
     }
 
     fn into_root(self) -> Link {

@@ -277,7 +277,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
 
     /// Stores `entry` at the lowest free index inside `bounds` at or after `*next`; from the beginning of
     /// `bounds` if there is none. `*next` becomes the index after it (the beginning again, after the
-    /// largest index of all). Returns the index, and whether the search had to begin anew.
+    /// largest index of all). Returns the index, and whether the search had to begin anew: also if that
+    /// was because the call before took the largest index of all, which the tree remembers, as Linux's does.
     ///
     /// ```
     /// use maple::MapleTree;
@@ -303,8 +304,10 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         }
         let (start, end) = (*bounds.start(), *bounds.end());
         let from = (*next).max(start);
+        // Remembered until a call from the beginning succeeds.
+        let anew = self.core.wrapped() && from == start;
         let (place, wrapped) = match self.empty_area(from..=end, 1, 1) {
-            Ok(index) => (Ok(index), false),
+            Ok(index) => (Ok(index), anew),
             // Past the end of the bounds, or nothing left up to it.
             Err(_) => (self.empty_area(start..=end, 1, 1), true),
         };
@@ -313,6 +316,11 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
             Err(error) => return Err(Refused { error, entry }),
         };
         self.store_range(index..=index, entry)?;
+        if index == usize::MAX {
+            self.core.set_wrapped(true);
+        } else if anew {
+            self.core.set_wrapped(false);
+        }
         *next = index.checked_add(1).unwrap_or(start);
         Ok((index, wrapped))
     }
@@ -435,7 +443,9 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// # Errors
     /// [`Error::OutOfMemory`]; then nothing is left of the copy.
     pub fn duplicate(&self) -> Result<MapleTree<E, R, A>, Error> {
-        Ok(MapleTree::from_root(self.duplicate_root()?))
+        let tree = MapleTree::from_root(self.duplicate_root()?);
+        tree.core.set_wrapped(self.core.wrapped());
+        Ok(tree)
     }
 
     fn duplicate_root(&self) -> Result<Link, Error> {
@@ -453,7 +463,9 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     pub fn duplicate_with_token(
         &self,
     ) -> Result<(MapleTree<E, R, A, OwnerLock>, WriteToken), Error> {
-        Ok(MapleTree::from_root_with_token(self.duplicate_root()?))
+        let (tree, token) = MapleTree::from_root_with_token(self.duplicate_root()?);
+        tree.core.set_wrapped(self.core.wrapped());
+        Ok((tree, token))
     }
 
     /// Checks every structural invariant; see [`Violation`]. Time: the number of slots. For tests and for

@@ -8,6 +8,39 @@ use std::thread;
 use std::time::{Duration, Instant};
 use std::vec::Vec;
 
+/// After the largest index of all a cyclic allocation begins anew, and says so: the next that succeeds, once.
+#[test]
+fn a_cyclic_allocation_tells_that_it_wrapped() {
+    const START: usize = usize::MAX - 2;
+    let tree = MapleTree::<u32, Epoch>::new();
+    let mut next = usize::MAX;
+    assert_eq!(tree.alloc_cyclic(START..=usize::MAX, &mut next, 1).unwrap(), (usize::MAX, false));
+    assert_eq!(next, START);
+    // A call that fails loses it as little as one that allocates elsewhere.
+    assert!(tree.lock().alloc_cyclic(usize::MAX..=usize::MAX, &mut usize::MAX.clone(), 9).is_err());
+    assert_eq!(tree.alloc_cyclic(0..=9, &mut 5, 9).unwrap(), (5, false));
+    let copy = tree.duplicate().unwrap();
+    for tree in [tree, copy] {
+        let mut next = next;
+        let mut alloc = || tree.alloc_cyclic(START..=usize::MAX, &mut next, 2).unwrap();
+        assert_eq!([alloc(), alloc()], [(START, true), (START + 1, false)]);
+        // The search itself begins anew, as ever.
+        tree.erase(START).unwrap();
+        assert_eq!(
+            tree.alloc_cyclic(START..=usize::MAX, &mut next, 3).unwrap(),
+            (START, true),
+            "nothing is free from {next:#x} on"
+        );
+        assert_eq!(next, START + 1);
+    }
+    let mut own = MapleTree::<u32>::new();
+    let mut next = usize::MAX;
+    own.get_mut().alloc_cyclic(7..=usize::MAX, &mut next, 1).unwrap();
+    let own = own.into_shared::<Epoch>();
+    assert_eq!(own.alloc_cyclic(7..=usize::MAX, &mut next, 1).unwrap(), (7, true));
+    assert_eq!(own.alloc_cyclic(7..=usize::MAX, &mut next, 1).unwrap(), (8, false));
+}
+
 #[test]
 fn what_is_erased_lives_as_long_as_the_guard() {
     static DROPS: AtomicUsize = AtomicUsize::new(0);
