@@ -1,7 +1,9 @@
 //! The one place that knows whether we run on real atomics or under loom.
 
+#[cfg(all(not(loom), not(samara_tsan)))]
+pub(crate) use core::sync::atomic::fence;
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
+pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 #[cfg(loom)]
 pub(crate) use {
     atomic::{AtomicPtr, AtomicUsize},
