@@ -11,6 +11,29 @@ thread_local! {
     static BUDGET: Cell<Option<usize>> = const { Cell::new(None) };
     static ENTRIES: Cell<isize> = const { Cell::new(0) };
     static VISITS: Cell<usize> = const { Cell::new(0) };
+    static VECTORS: Cell<u8> = const { Cell::new(u8::MAX) };
+}
+
+/// As many kinds of vectors as [`with_vectors`] allows: none, AVX2, AVX-512.
+pub(crate) const KINDS: u8 = 3;
+
+/// Runs `work` with no better vectors than these: 0, none; 1, AVX2; 2, AVX-512. A processor that lacks
+/// them, or a build without vectors, runs it by what it has.
+pub(crate) fn with_vectors<T>(most: u8, work: impl FnOnce() -> T) -> T {
+    struct Restore(u8);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            VECTORS.set(self.0);
+        }
+    }
+    let _restore = Restore(VECTORS.replace(most));
+    work()
+}
+
+/// What [`with_vectors`] allows on this thread.
+#[allow(dead_code)] // Without vectors.
+pub(crate) fn vectors() -> u8 {
+    VECTORS.get()
 }
 
 /// Counts a node that a path enters.

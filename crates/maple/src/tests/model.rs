@@ -1,7 +1,7 @@
 //! Random writes and reads, every mode, against the cells.
 
 use super::{CELL, Cells, Dice, Tree, check};
-use crate::testing::{Flaky, Owned};
+use crate::testing::{Flaky, KINDS, Owned, with_vectors};
 use crate::{Error, Writer};
 use grace::{Epoch, Reclaim, Single};
 use std::ops::RangeInclusive;
@@ -160,16 +160,36 @@ fn shared_tree_borrowed_alone() {
     run::<Epoch>(21, CELLS, STEPS, |tree, work| work(&mut tree.get_mut()));
 }
 
+/// Each way to search and to change nodes, whatever this processor has: with AVX-512, with AVX2, without.
+#[test]
+#[cfg_attr(miri, ignore = "Miri knows no vectors: all else runs without")]
+fn each_kind_of_vectors() {
+    for kind in 0..KINDS {
+        with_vectors(kind, || {
+            run::<Single>(31, CELLS, STEPS, |tree, work| work(&mut tree.get_mut()));
+            run::<Epoch>(32, CELLS, STEPS, |tree, work| work(&mut tree.lock()));
+        });
+    }
+}
+
 #[test]
 #[cfg_attr(miri, ignore = "long")]
 fn a_large_tree() {
-    let mut dice = Dice(77);
+    for kind in 0..KINDS {
+        with_vectors(kind, || {
+            large(Tree::<Single>::new_in().get_mut(), 77 + u64::from(kind));
+            large(Tree::<Epoch>::new_in().lock(), 87 + u64::from(kind));
+        });
+    }
+}
+
+/// Three levels and more, where gaps are settled above the leaf's parent.
+fn large<R: Reclaim>(mut writer: Writer<'_, Owned, R, Flaky>, seed: u64) {
+    let mut dice = Dice(seed);
     let mut cells = Cells::new(6000);
-    let mut tree = Tree::<Single>::new_in();
-    let mut writer = tree.get_mut();
-    for value in 0..30_000 {
+    for value in 0..12_000 {
         step(&mut writer, &mut cells, &mut dice, value);
-        if value % 500 == 0 {
+        if value % 250 == 0 {
             check(&mut writer, &cells);
         }
     }
