@@ -36,6 +36,8 @@ use chain::Chain;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
+// Not the shim's: it orders nothing.
+use core::sync::atomic::AtomicBool;
 
 /// As many pieces as wait together.
 pub const BATCH: usize = crate::batch::BATCH;
@@ -62,6 +64,8 @@ pub struct Slot {
     passed: Passed,
     /// Sections that are open on this CPU. Only it uses this.
     depth: AtomicUsize,
+    /// Whether [`Quiescent::reclaim`] runs frees that it took from here.
+    reclaiming: AtomicBool,
     batches: UnsafeCell<Batches>,
 }
 
@@ -94,6 +98,7 @@ impl Slot {
             Slot {
                 passed: Passed::new(),
                 depth: AtomicUsize::new(0),
+                reclaiming: AtomicBool::new(false),
                 batches: UnsafeCell::new(Batches::new()),
             }
         }
@@ -336,8 +341,10 @@ impl<D: Domain> Quiescent<D> {
     /// Frees up to `limit` pieces whose grace period is over, and returns how many.
     ///
     /// For a context in which the frees may run; the caller holds no lock that one of them takes. They may retire more.
-    /// It does not wait: call it now and then.
+    /// It does not wait: call it now and then. While this CPU is in such a call, and so from a free, another returns 0:
+    /// frees would be on one stack, as deep as they are many.
     pub fn reclaim(limit: usize) -> usize {
+        let Some(_reclaiming) = Reclaiming::<D>::begin() else { return 0 };
         let mut freed = 0;
         while freed < limit {
             let due = {
@@ -386,6 +393,30 @@ impl<D: Domain> Quiescent<D> {
                 .with_mut(|batches| unsafe { !(*batches).is_empty() });
             own || !periods.shared.orphans.is_empty()
         })
+    }
+}
+
+/// The one call on a CPU that runs frees; ended also by one that panics.
+struct Reclaiming<D: Domain>(usize, PhantomData<D>);
+
+impl<D: Domain> Reclaiming<D> {
+    fn begin() -> Option<Self> {
+        let _exclusive = D::exclusive();
+        D::with(|periods| {
+            let cpu = D::cpu();
+            // Relaxed: it orders nothing, and only the CPU itself sets it.
+            let before = periods.slots[cpu].reclaiming.swap(true, Ordering::Relaxed);
+            // Made only then: it ends the call when it is dropped.
+            (!before).then(|| Reclaiming(cpu, PhantomData))
+        })
+    }
+}
+
+impl<D: Domain> Drop for Reclaiming<D> {
+    fn drop(&mut self) {
+        // By number: a free may have been moved to another CPU.
+        // Relaxed: as above.
+        D::with(|periods| periods.slots[self.0].reclaiming.store(false, Ordering::Relaxed));
     }
 }
 

@@ -231,26 +231,28 @@ fn what_is_left_waits_for_older_guards() {
     }
 }
 
-/// The same for a batch that was closed before, and for one that is flushed beside the guard.
+/// The same for what is flushed, full batches before it or not.
 #[test]
 fn what_is_flushed_waits_for_older_guards() {
-    let state = State::new(3);
-    let guard = state.on(1, Grace::pin);
-    state.on(0, || {
-        retire(state, BATCH + 1);
-        for _ in 0..4 {
-            Grace::flush(&Grace::pin());
-            assert!(Grace::announce());
-        }
-        assert_eq!(state.freed(), 0);
-        assert!(Grace::away());
-    });
-    state.on(2, || (0..4).for_each(|_| assert!(Grace::announce())));
-    assert_eq!(state.on(2, || Grace::reclaim(usize::MAX)), 0);
-    state.on(1, || drop(guard));
-    assert!(state.on(1, Grace::away));
-    state.on(2, || (0..2).for_each(|_| assert!(Grace::announce())));
-    assert_eq!(state.on(2, || Grace::reclaim(usize::MAX)), BATCH + 1);
+    for pieces in [1, BATCH, BATCH + 1] {
+        let state = State::new(3);
+        let guard = state.on(1, Grace::pin);
+        state.on(0, || {
+            retire(state, pieces);
+            for _ in 0..4 {
+                Grace::flush(&Grace::pin());
+                assert!(Grace::announce());
+            }
+            assert_eq!(state.freed(), 0, "{pieces}");
+            assert!(Grace::away());
+        });
+        state.on(2, || (0..4).for_each(|_| assert!(Grace::announce())));
+        assert_eq!(state.on(2, || Grace::reclaim(usize::MAX)), 0, "{pieces}");
+        state.on(1, || drop(guard));
+        assert!(state.on(1, Grace::away));
+        state.on(2, || (0..2).for_each(|_| assert!(Grace::announce())));
+        assert_eq!(state.on(2, || Grace::reclaim(usize::MAX)), pieces);
+    }
 }
 
 /// A section's count is as wide as a word, and one that is full refuses: it never comes back to none.
@@ -320,6 +322,44 @@ fn a_free_may_retire() {
             Grace::reclaim(usize::MAX);
         }
         assert_eq!((state.freed(), Grace::is_pending()), (3 * BATCH, false));
+    });
+}
+
+/// Frees that ask for more to be freed are not run within each other, by whatever call; and all are run.
+#[test]
+fn frees_do_not_nest() {
+    std::thread_local! {
+        static DEPTH: Cell<usize> = const { Cell::new(0) };
+    }
+    unsafe fn greedy(ptr: NonNull<()>) {
+        DEPTH.set(DEPTH.get() + 1);
+        assert_eq!(DEPTH.get(), 1, "a free within a free");
+        assert_eq!(Grace::reclaim(usize::MAX), 0);
+        Grace::flush(&Grace::pin());
+        // SAFETY: as in `retire`.
+        unsafe { count(ptr) }
+        DEPTH.set(DEPTH.get() - 1);
+    }
+    unsafe fn panics(ptr: NonNull<()>) {
+        // SAFETY: as in `retire`.
+        unsafe { count(ptr) }
+        panic!("as it should");
+    }
+    let state = State::new(2);
+    state.on(0, || {
+        let guard = Grace::pin();
+        // SAFETY: as in `retire`.
+        unsafe { Grace::retire(&guard, NonNull::from(&state.freed).cast(), panics) };
+        for _ in 0..BATCH {
+            // SAFETY: as above.
+            unsafe { Grace::retire(&guard, NonNull::from(&state.freed).cast(), greedy) };
+        }
+        drop(guard);
+        (0..6).for_each(|_| assert!(Grace::announce()));
+        // One that panics ends its call, and no more.
+        assert!(std::panic::catch_unwind(|| Grace::reclaim(usize::MAX)).is_err());
+        assert_eq!((state.freed(), Grace::reclaim(usize::MAX)), (1, BATCH));
+        assert_eq!((state.freed(), Grace::is_pending()), (1 + BATCH, false));
     });
 }
 
