@@ -1,5 +1,6 @@
 //! Tests of the whole tree against a slow and obvious model.
 
+mod ahead;
 mod erases;
 mod failure;
 mod model;

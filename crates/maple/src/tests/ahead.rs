@@ -1,0 +1,183 @@
+//! Memory got ahead is enough, and hardly more than that: where nodes are full, shared with a duplicate,
+//! or hold bounds of both widths.
+
+use super::Dice;
+use crate::testing::{Flaky, KINDS, Owned, with_vectors};
+use crate::{Counted, Entry, MapleTree, Writer};
+use grace::{Epoch, Reclaim, Single};
+use std::boxed::Box;
+use std::collections::VecDeque;
+use std::ops::RangeInclusive;
+use std::vec::Vec;
+
+type Tree<E, R> = MapleTree<E, R, Flaky>;
+
+/// Entries of a tree whose nodes are full on three levels, if it was built in ascending order.
+const FULL: usize = 16 * 16 * 19 + 40;
+
+/// Where cell `i` begins. In groups, which lie far from each other at odd places: a leaf at the border of two
+/// has wide bounds, others have narrow ones.
+fn start(i: usize) -> usize {
+    const GROUP: usize = 60;
+    let far = usize::BITS - 16;
+    ((i / GROUP) << far) + (i % GROUP) * 0x1000 + i / GROUP % 2
+}
+
+fn range(from: usize, to: usize) -> RangeInclusive<usize> {
+    start(from)..=start(to + 1) - 1
+}
+
+/// Runs a write on memory that was got ahead.
+fn with_nothing<R: Reclaim, E: Entry>(
+    writer: &mut Writer<'_, E, R, Flaky>,
+    write: impl FnOnce(&mut Writer<'_, E, R, Flaky>),
+) {
+    Flaky::failing_after(0, || write(writer));
+    writer.validate().unwrap();
+}
+
+/// One write wherever it is, after `preallocate_writes(1)`; beside a duplicate, if there is one.
+fn anywhere<R: Reclaim, E: Entry>(
+    writer: &mut Writer<'_, E, R, Flaky>,
+    dice: &mut Dice,
+    cells: usize,
+    entry: E,
+) {
+    writer.preallocate_writes(1).unwrap();
+    let from = dice.roll(cells);
+    // Some within a leaf, some over a few, some over many.
+    let longest = [2, 30, 60, cells][dice.roll(4)];
+    let to = (from + dice.roll(longest)).min(cells - 1);
+    // Part of a cell at either end, so that what lies there is cut.
+    let range = range(from, to).start() + dice.roll(3)..=range(from, to).end() - dice.roll(3);
+    let hole = dice.roll(3) == 0;
+    with_nothing(writer, |writer| {
+        if hole {
+            writer.erase_range(range).unwrap();
+        } else {
+            writer.store_range(range, entry).map_err(|refused| refused.error).unwrap();
+        }
+    });
+}
+
+/// Fills a tree again, so that most writes find full nodes.
+fn fill<R: Reclaim, E: Entry>(
+    writer: &mut Writer<'_, E, R, Flaky>,
+    cells: usize,
+    entry: impl Fn(usize) -> E,
+) {
+    for i in 0..cells {
+        // What is there stays.
+        let _ = writer.insert_range(range(i, i), entry(i));
+    }
+}
+
+/// Trees that share all nodes with a duplicate at each write.
+#[test]
+#[cfg_attr(miri, ignore = "long")]
+fn a_write_anywhere_that_shares() {
+    const CELLS: usize = 1200;
+    fn run<R: Reclaim>(
+        seed: u64,
+        lock: impl for<'t> Fn(&'t mut Tree<Counted<u64>, R>) -> Writer<'t, Counted<u64>, R, Flaky>,
+    ) {
+        let mut dice = Dice(seed);
+        let mut tree = Tree::<Counted<u64>, R>::new_in();
+        let mut others = VecDeque::new();
+        for round in 0..if cfg!(feature = "small-nodes") { 100 } else { 700 } {
+            let mut writer = lock(&mut tree);
+            if round % 60 == 0 {
+                fill(&mut writer, CELLS, |i| Counted::new(i as u64).unwrap());
+            }
+            others.push_back(writer.duplicate().unwrap());
+            if others.len() > 3 {
+                others.pop_front();
+            }
+            anywhere(&mut writer, &mut dice, CELLS, Counted::new(7).unwrap());
+        }
+    }
+    run::<Single>(3, |tree| tree.get_mut());
+    run::<Epoch>(4, |tree| tree.lock());
+}
+
+/// Trees whose entries cannot be shared: nodes are a tree's own.
+#[test]
+#[cfg_attr(miri, ignore = "long")]
+fn a_write_anywhere() {
+    const CELLS: usize = 1200;
+    for seed in 1..3 {
+        let mut dice = Dice(seed);
+        let tree = Tree::<Box<u64>, Epoch>::new_in();
+        let mut writer = tree.lock();
+        for round in 0..if cfg!(feature = "small-nodes") { 100 } else { 500 } {
+            if round % 40 == 0 {
+                fill(&mut writer, CELLS, |i| Box::new(i as u64));
+            }
+            anywhere(&mut writer, &mut dice, CELLS, Box::new(1));
+        }
+    }
+}
+
+/// One more entry in a tree whose nodes are full, up to the root: each is cut.
+#[test]
+#[cfg_attr(miri, ignore = "long")]
+fn one_more_where_all_is_full() {
+    let tree = || {
+        let tree = Tree::<Owned, Epoch>::new_in();
+        let mut writer = tree.lock();
+        for i in 0..FULL {
+            writer.store_range(i * 10..=i * 10 + 9, Owned::new(i as u64)).unwrap();
+        }
+        drop(writer);
+        tree
+    };
+    let places: Vec<usize> = (0..24).map(|i| i * FULL / 24 + 5).collect();
+    for kind in 0..KINDS {
+        with_vectors(kind, || {
+            let full = tree();
+            for &place in &places {
+                // Each time in a tree that is as full as at first.
+                let tree = full.duplicate().unwrap();
+                let mut writer = tree.lock();
+                let between = place * 10 + 8..=place * 10 + 11;
+                let inside = place * 10 + 3..=place * 10 + 4;
+                for range in [between, inside] {
+                    writer.preallocate(range.clone()).unwrap();
+                    let entry = Owned::new(1);
+                    with_nothing(&mut writer, |writer| writer.store_range(range, entry).unwrap());
+                }
+            }
+        });
+    }
+}
+
+/// A hole, or an erase, after `preallocate` of its range: also over leaves of two parents.
+#[test]
+#[cfg_attr(miri, ignore = "long")]
+fn holes_of_all_lengths() {
+    const CELLS: usize = 2500;
+    for seed in 1..4 {
+        let mut dice = Dice(seed);
+        let tree = Tree::<Owned, Epoch>::new_in();
+        let mut writer = tree.lock();
+        for round in 0..600 {
+            if round % 100 == 0 {
+                // In no order: nodes are two thirds full.
+                for i in 0..CELLS {
+                    let i = i * 1409 % CELLS;
+                    let _ = writer.insert_range(i * 10..=i * 10 + 6, Owned::new(i as u64));
+                }
+            }
+            let from = dice.roll(CELLS - 70);
+            let range = from * 10..=(from + dice.roll([2, 30, 70][round % 3])) * 10 + 9;
+            writer.preallocate(range.clone()).unwrap();
+            with_nothing(&mut writer, |writer| {
+                if round % 4 == 0 {
+                    drop(writer.erase(*range.start()).unwrap());
+                } else {
+                    writer.erase_range(range).unwrap();
+                }
+            });
+        }
+    }
+}
