@@ -202,6 +202,9 @@ fn mremap(space: &mut Writer<'_, File, Engine>, call: &Call) -> Ours {
         }
         // A limit, or no room: found out before or after the target was unmapped.
         ENOMEM => return Ours::Unknown,
+        // A driver may forbid that its VMAs are split (perf's does), where they are or in the way.
+        EINVAL if meets_device(space, addr, old_len.max(new_len)) => return Ours::Unknown,
+        EINVAL if fixed && meets_device(space, new_addr, new_len) => return Ours::Unknown,
         EINVAL if flags & !(MAYMOVE | FIXED | DONTUNMAP) != 0 => return Ours::Result(EINVAL),
         _ => {}
     }
@@ -373,6 +376,15 @@ fn has_sealed(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> boo
         .areas_from(first)
         .take_while(|area| area.start < end)
         .any(|area| area.vma.flags.contains(VmFlags::SEALED))
+}
+
+/// Is there a map of a device in the range?
+fn meets_device(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool {
+    let Some((first, end)) = touched(start, len) else { return false };
+    let is_device = |area: mm::Area<File>| {
+        area.vma.file.as_ref().is_some_and(|file| file.kind() == FileKind::Device)
+    };
+    space.areas_from(first).take_while(|area| area.start < end).any(is_device)
 }
 
 fn has_hole(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool {

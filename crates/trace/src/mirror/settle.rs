@@ -111,9 +111,9 @@ fn reach(call: &Call) -> Vec<Range<usize>> {
         Op::Mremap => [span(a, b, page), None],
         // The segment's size is not known: it is what was there up to its end that is gone.
         Op::Shmat if c & SHM_REMAP != 0 => [Some(b & !(page - 1)..usize::MAX & !(page - 1)), None],
-        // Wrong arguments, found out before anything is done.
+        // An address between pages, found out before anything is done.
         Op::Munmap | Op::Mprotect | Op::PkeyMprotect | Op::Mlock | Op::Mlock2 | Op::Munlock
-            if call.result == EINVAL =>
+            if call.result == EINVAL && !a.is_multiple_of(page) =>
         {
             [None, None]
         }

@@ -321,6 +321,12 @@ static void refused(void)
     place(14, 2, RW, MAP_PRIVATE, perf);
     place(34, 6, RW, MAP_SHARED_VALIDATE | MAP_SYNC, disk);
     place(66, 6, RW, MAP_SHARED_VALIDATE | MAP_SYNC, memory);
+    /* perf's ring cannot be split; what lies below it changes all the same. */
+    mprotect(at(8), 3 * PAGE, PROT_READ);
+    munmap(at(9), 2 * PAGE);
+    mremap(at(8), PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at(11));
+    mprotect(at(0), PAGE, PROT_READ);
+    mremap(at(0), 2 * PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at(11));
     place(98, 2, PROT_READ, MAP_PRIVATE, open("/tmp", O_RDONLY));
     place(130, 2, RW, MAP_SHARED, file_of("disk", O_RDONLY, 0));
     place(162, 2, RW, MAP_SHARED, open("/dev/null", O_RDWR));
