@@ -15,6 +15,7 @@
 //! |---|---|
 //! | `flushes` | TLB grace periods: [`Flushes`] |
 //! | `vmap` | a space: [`Vmap`] |
+//! | `tables` | page tables that a call has made before it failed |
 //! | `make`, `back` | how areas are made and claimed; how addresses come back |
 //! | `check` | what a safe call may map, and why that is harmless |
 //! | `zone` | a part of the space, each CPU's or common: a tree of areas, and those that wait |
@@ -109,6 +110,7 @@ mod ram;
 mod read;
 mod realloc;
 mod sync;
+mod tables;
 mod vmap;
 mod zone;
 

@@ -51,8 +51,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         Err((Error::NoSpace(bytes), record))
     }
 
-    /// Makes an area: takes addresses, has `fill` map them, and shows it to readers as live. If `fill` fails, the addresses
-    /// wait: something may have been mapped there for a moment.
+    /// Makes an area: takes addresses, has `fill` map them, and shows it to readers as live. If `fill` fails, page tables are
+    /// given back, and the addresses wait: something may have been mapped there for a moment.
     pub(crate) fn make(
         &self,
         what: What,
@@ -88,6 +88,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
                 Ok(at)
             }
             Err(error) => {
+                self.give_tables(area);
                 self.put(area);
                 Err(error)
             }

@@ -2,6 +2,12 @@
 //!
 //! Frames are taken, and given back, some at a time, on the stack: an area keeps no list of them, the page tables say which they
 //! are.
+//!
+//! # Requests that memory is too short for
+//! A large request is compared with the free frames before it takes any, and again after each 16 MiB, as others take frames
+//! too. It must leave a part of them to others. So a request for more than there is fails at once, and nobody else runs out of
+//! memory meanwhile. A small request takes frames and gives them back if there are not enough. The comparison reads a line of each
+//! CPU, which is too much for a small request: hence the limit.
 
 use crate::area::{List, Made, Ours, State, What};
 use crate::check;
@@ -10,11 +16,20 @@ use crate::mutant::{self, Mutant};
 use crate::vmap::{PAGE, Vmap};
 use core::panic::Location;
 use grace::Concurrent;
-use machine::{Access, Frame, Machine, NodeId, Owner, PageSize, Place, VirtAddr, VirtRange};
+use machine::{
+    Access, ENTRIES, Frame, Machine, NodeId, Owner, PageSize, Place, VirtAddr, VirtRange,
+};
 use paging::{Attrs, Format};
 
 /// Frames that are on their way at once.
 const BATCH: usize = 64;
+/// A request of fewer pages is not compared with the free frames; nor one of fewer pages for each CPU than this.
+const LARGE: u64 = 512;
+const LARGE_PER_CPU: u64 = 16;
+/// One part in so many of the free frames is left to others by a large request.
+const LEFT: u64 = 32;
+/// A large request is compared with the free frames again after so many bytes.
+const LOOK_AGAIN: u64 = 16 << 20;
 
 /// What memory is wanted, in full; [`Vmap::vmalloc`] and its like are short for the usual ones.
 ///
@@ -53,7 +68,9 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     ///
     /// # Errors
     /// [`Error::ZeroSize`], [`Error::TooLarge`], [`Error::NoSpace`], [`Error::OutOfMemory`], [`Error::Frames`],
-    /// [`Error::Tables`]. Nothing has been taken then.
+    /// [`Error::FewFrames`], [`Error::Tables`]; by the attributes of a request [`Error::UserAccess`], [`Error::WritableCode`],
+    /// [`Error::MemoryType`]. All memory that was taken has been given back then, page tables included, but for those that
+    /// other areas may need.
     #[track_caller]
     pub fn vmalloc(&self, bytes: u64) -> Result<VirtAddr, Error> {
         self.vmalloc_with(&self.request(bytes))
@@ -103,6 +120,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
         request.attrs.map_or(Ok(()), check::ram)?;
         let pages = request.bytes.div_ceil(PAGE) as usize;
+        self.ask_for(pages as u64)?;
         let large = PageSize::Size2M;
         let huge = request.huge
             && pages as u64 >= large.frames()
@@ -119,19 +137,31 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         })
     }
 
+    /// Refuses a large request that the free frames do not suffice for.
+    pub(crate) fn ask_for(&self, pages: u64) -> Result<(), Error> {
+        let machine = self.machine();
+        if pages < LARGE.max(LARGE_PER_CPU * machine.count() as u64) {
+            return Ok(());
+        }
+        let tables = pages.div_ceil(ENTRIES as u64) + u64::from(F::LEVELS);
+        let wanted = pages + tables;
+        let free = || machine.free_frames() as u64;
+        let suffice = |free: u64| wanted <= free - free / LEFT;
+        if suffice(free()) {
+            return Ok(());
+        }
+        // What was freed in interrupts is memory, too.
+        self.free_doomed();
+        let free = free();
+        if suffice(free) { Ok(()) } else { Err(Error::FewFrames { wanted, free }) }
+    }
+
     /// Maps memory of its own to a range; all of it, or nothing.
     pub(crate) fn populate(&self, range: VirtRange, request: &Request) -> Result<(), Error> {
         let attrs = request.attrs.unwrap_or(self.options.attrs);
         let mut at = range.start();
         while let Some(rest) = rest_of(range, at) {
-            let large = PageSize::Size2M;
-            let done = if request.huge && at.is_aligned(large) && rest.len() >= large.bytes() {
-                self.populate_large(at, attrs, request).transpose()
-            } else {
-                None
-            };
-            let done = done.unwrap_or_else(|| self.populate_some(rest, attrs, request));
-            match done {
+            match self.populate_next(rest, attrs, request) {
                 Ok(bytes) => match at.checked_add(bytes) {
                     Some(next) => at = next,
                     None => break,
@@ -145,6 +175,27 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             }
         }
         Ok(())
+    }
+
+    /// The next page, if it is to be large, or the next small ones; the bytes that they are.
+    fn populate_next(
+        &self,
+        rest: VirtRange,
+        attrs: Attrs,
+        request: &Request,
+    ) -> Result<u64, Error> {
+        let (at, large) = (rest.start(), PageSize::Size2M);
+        if at.get().is_multiple_of(LOOK_AGAIN) {
+            self.ask_for(rest.len() / PAGE)?;
+        }
+        if request.huge
+            && at.is_aligned(large)
+            && rest.len() >= large.bytes()
+            && let Some(bytes) = self.populate_large(at, attrs, request)?
+        {
+            return Ok(bytes);
+        }
+        self.populate_some(rest, attrs, request)
     }
 
     /// One large page, if there is memory for it.

@@ -25,8 +25,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     ///
     /// # Errors
     /// [`Error::ZeroSize`], [`Error::TooLarge`], [`Error::NoSpace`], [`Error::OutOfMemory`], [`Error::Frames`],
-    /// [`Error::Tables`]; [`Error::UserAccess`], [`Error::WritableCode`], [`Error::MemoryType`]. Nothing is mapped then; page
-    /// tables at both ends of the addresses may stay, for areas to come.
+    /// [`Error::Tables`]; [`Error::UserAccess`], [`Error::WritableCode`], [`Error::MemoryType`]. Nothing is mapped then, and
+    /// page tables are given back, but for those that other areas may need.
     #[track_caller]
     pub fn vmap(&self, frames: &[Frame], attrs: Attrs) -> Result<VirtAddr, Error> {
         self.vmap_guarded(frames, attrs, self.options.guard)

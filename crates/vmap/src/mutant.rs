@@ -20,6 +20,8 @@ pub(crate) enum Mutant {
     NumberedBeforeCleared,
     /// A run is given back before its entries are cleared.
     GivenBeforeCleared,
+    /// A call that fails prunes page tables that others are about to use.
+    PrunesBusy,
     /// An area is live before it is mapped.
     LiveBeforeMapped,
     /// Who unmaps an area looks at its state, and changes it later.

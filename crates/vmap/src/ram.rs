@@ -26,7 +26,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// # Errors
     /// [`Error::ZeroSize`], [`Error::TooLarge`], [`Error::NoSpace`], [`Error::OutOfMemory`], [`Error::Frames`],
     /// [`Error::Tables`]; [`Error::UserAccess`], [`Error::WritableCode`], [`Error::MemoryType`]. Nothing is mapped then; a
-    /// block, or page tables at both ends of the addresses, may stay for maps to come.
+    /// block, with its page table, may stay with this CPU for maps to come.
     #[track_caller]
     pub fn vm_map_ram(&self, frames: &[Frame], attrs: Attrs) -> Result<VirtAddr, Error> {
         let bytes = self.mapped_bytes(frames.len())?;
@@ -148,6 +148,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
                 Ok(area)
             }
             Err(error) => {
+                self.give_tables(area);
                 self.put(area);
                 Err(error.into())
             }

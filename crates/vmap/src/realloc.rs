@@ -96,6 +96,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         bytes: u64,
         caller: &'static Location<'static>,
     ) -> Result<VirtAddr, Error> {
+        self.ask_for((bytes - old.len()).div_ceil(PAGE))?;
         let last = old.last().and_then(|last| self.tables.walk(&G::pin()).get(last));
         let attrs = last.map(|page| unmarked(page.attrs));
         let guard = area.len() > old.len();

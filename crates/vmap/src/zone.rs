@@ -28,6 +28,7 @@
 use crate::area::{Area, List, Ours, Record, State};
 use crate::error::Error;
 use crate::flushes::Flushes;
+use crate::mutant::{self, Mutant};
 use core::sync::atomic::{AtomicU64, Ordering};
 use grace::Concurrent;
 use machine::{Machine, PageSize, VirtAddr, VirtRange, lock};
@@ -47,6 +48,8 @@ const BATCH: usize = 8;
 const KEPT_PAGES: usize = 72;
 /// As many of one size are kept.
 const KEPT: usize = 256;
+/// As many areas are looked at on each side of one, to see whether page tables are needed any more.
+const NEIGHBOURS: usize = 64;
 /// One part in so many of the zone is kept at most.
 const KEPT_PART: u64 = 8;
 
@@ -196,6 +199,42 @@ impl<G: Concurrent> Zone<G> {
                 Err(no) => return Err(no),
             }
         }
+    }
+
+    /// Calls `f` with the addresses of an area of the caller's, and those around it up to the borders of page tables where nothing
+    /// is mapped: they are free, or wait. None of them is taken meanwhile, by anybody: the lock is held.
+    pub(crate) fn with_idle_around<M: Machine>(
+        &self,
+        machine: &M,
+        area: Ours,
+        f: impl FnOnce(VirtRange),
+    ) {
+        let _held = self.lock(machine);
+        let start = area.start();
+        let Some(end) = start.checked_add(area.len()) else { return };
+        let idle = |from, to| VirtRange::between(from, to).is_some_and(|range| self.is_idle(range));
+        let sizes = [PageSize::Size1G, PageSize::Size2M];
+        let mut below = sizes.iter().map(|size| start.align_down(*size));
+        let mut above = sizes.iter().filter_map(|size| end.align_up(*size));
+        let first = below.find(|first| idle(*first, start));
+        let last = above.find(|last| idle(end, *last));
+        if let Some(range) = VirtRange::between(first.unwrap_or(start), last.unwrap_or(end)) {
+            f(range);
+        }
+    }
+
+    /// Whether nothing is mapped in a range, nor will be while the lock is held. A record that is Ready may have been taken just now.
+    fn is_idle(&self, range: VirtRange) -> bool {
+        let Some(last) = range.last().filter(|_| self.range.covers(&range)) else {
+            return range.is_empty();
+        };
+        let guard = G::pin();
+        let addresses = range.start().get() as usize..=last.get() as usize;
+        let areas = self.tree.iter(&guard, addresses).take(NEIGHBOURS + 1);
+        let mut count = 0;
+        let idle =
+            areas.inspect(|_| count += 1).all(|(_, area)| area.get().state() == State::Waiting);
+        (idle && count <= NEIGHBOURS) || mutant::is(Mutant::PrunesBusy)
     }
 
     /// There is an area of so many bytes more.

@@ -16,6 +16,7 @@ mod doomed;
 mod idle;
 mod mix;
 mod readers;
+mod scarce;
 mod twice;
 mod world;
 

@@ -1,0 +1,74 @@
+//! A CPU that has not enough memory, beside one that maps in the same 2 MiB: the page tables that a failed call gives back are none that
+//! the other is about to use.
+
+use super::{Ends, Mutant, PAGE, World, caught, on, race, right};
+use crate::{Error, Options};
+use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use machine::{Access, Frame, FrameSource, Place, Step};
+use paging::Attrs;
+use sim::{Config, Failure};
+use std::sync::Arc;
+use std::vec;
+use std::vec::Vec;
+
+/// As many frames are mapped before a call finds that there are not enough.
+const SOME: usize = 64;
+
+fn scarce(seed: u64, mutant: Option<Mutant>) -> Result<(), Failure> {
+    let config = Config {
+        cpus: 2,
+        frames: 128,
+        tick: Some(60).filter(|_| seed & 1 != 0),
+        speculation: [0, 300][(seed >> 1 & 1) as usize],
+        ..Config::default()
+    };
+    // One zone, and one page table.
+    let world = World::new(config, 2, Options::default(), u64::MAX);
+    let failed = Arc::new(AtomicBool::new(false));
+    let done = failed.clone();
+    let failing = move |world: &Arc<World>| {
+        let take = || world.sim.alloc(0, Place::Local);
+        // All but so many.
+        let mut hoard: Vec<Frame> = core::iter::from_fn(|| take().ok()).collect();
+        hoard.drain(..(SOME + 2).min(hoard.len())).for_each(|frame| world.release(frame));
+        for _ in 0..4 {
+            let made = world.vmap().vmalloc((SOME as u64 + 6) * PAGE);
+            assert!(matches!(made, Err(Error::Frames(_))), "{made:?}");
+            (0..seed % 7).for_each(|_| world.sim.step(Access::Shared));
+        }
+        done.store(true, SeqCst);
+        hoard.into_iter().for_each(|frame| world.release(frame));
+    };
+    let frame = world.sim.on_cpu(1, || world.frame());
+    let mapping = move |world: &Arc<World>| {
+        let mut round = 0;
+        while !failed.load(SeqCst) {
+            round += 1;
+            match world.vmap().vmap(&[frame], Attrs::KERNEL_RW) {
+                Ok(at) => {
+                    world.store(at, round);
+                    assert_eq!(world.load(at), round);
+                    world.vmap().end_vmap(at).unwrap();
+                }
+                Err(error) => {
+                    // No table, or no addresses.
+                    assert!(matches!(error, Error::Frames(_) | Error::NoSpace(_)), "{error}");
+                    world.sim.relax();
+                }
+            }
+        }
+        world.release(frame);
+    };
+    let programs = |world: &Arc<World>| vec![on(world, failing), on(world, mapping)];
+    race(seed, mutant, world, programs, |_| ())
+}
+
+#[test]
+fn tables_of_others_stay() {
+    right(scarce);
+}
+
+#[test]
+fn tables_that_others_are_about_to_use_are_caught() {
+    caught(Mutant::PrunesBusy, &["nothing is mapped there"], scarce);
+}

@@ -1,0 +1,137 @@
+//! Requests that memory is too short for: they say so before they take any, leave some to others, and keep no page tables.
+
+mod common;
+
+use common::*;
+use machine::*;
+use paging::Attrs;
+use sim::Config;
+use vmap::{Error, Options, Request};
+
+/// 16 MiB of memory, and far more addresses.
+const FRAMES: u64 = 4096;
+
+fn world(cpus: usize) -> World {
+    let config = Config { cpus, frames: FRAMES, ..Config::default() };
+    World::new(config, 256 << 10, Options::default())
+}
+
+fn free(world: &World, at: VirtAddr) {
+    // SAFETY: nobody uses it.
+    unsafe { world.vmap().vfree(at) }.unwrap();
+}
+
+/// Whether a frame was asked for while `f` ran.
+fn takes_some(world: &World, f: impl FnOnce()) -> bool {
+    world.sim.fail_alloc(1, false);
+    f();
+    world.sim.alloc_failed()
+}
+
+#[test]
+fn what_can_never_be_had_takes_nothing() {
+    let world = world(2);
+    world.on(0, || {
+        let vmap = world.vmap();
+        let free_before = world.sim.free_count();
+        for gib in [1, 60, 100] {
+            let request = Request::new(gib << 30);
+            for request in [request, Request { huge: true, zero: true, ..request }] {
+                let takes = takes_some(&world, || {
+                    let Err(Error::FewFrames { wanted, free }) = vmap.vmalloc_with(&request) else {
+                        panic!("there is not so much memory")
+                    };
+                    assert!(wanted > gib << 18 && free <= FRAMES, "{wanted} of {free}");
+                });
+                assert!(!takes, "{gib} GiB");
+            }
+        }
+        let at = vmap.vmalloc(5 * PAGE).unwrap();
+        world.store(at, 3);
+        let takes = takes_some(&world, || {
+            // SAFETY: it stays where it is.
+            let moved = unsafe { vmap.vrealloc(at, 60 << 30) };
+            assert!(matches!(moved, Err(Error::FewFrames { .. })), "{moved:?}");
+        });
+        assert_eq!((takes, world.load(at)), (false, 3));
+        free(&world, at);
+        assert!(free_before - world.sim.free_count() <= 5 + 1, "one table, and what waits");
+    });
+    world.end().unwrap();
+}
+
+#[test]
+fn some_is_left_to_others() {
+    let world = world(1);
+    world.on(0, || {
+        let vmap = world.vmap();
+        let there = world.sim.free_count();
+        let refused = vmap.vmalloc(there * PAGE);
+        assert!(matches!(refused, Err(Error::FewFrames { .. })), "{refused:?}");
+        let most = there - there / 16;
+        let at = vmap.vmalloc(most * PAGE).unwrap();
+        assert!(world.sim.free_count() > 60, "{} are left", world.sim.free_count());
+        // What was freed in an interrupt is memory.
+        {
+            let _interrupt = world.sim.irqs_off();
+            // SAFETY: nobody uses it.
+            unsafe { vmap.vfree_atomic(at) }.unwrap();
+        }
+        let at = vmap.vmalloc(most * PAGE).unwrap();
+        free(&world, at);
+    });
+    world.end().unwrap();
+}
+
+/// Memory that others take while a large request is under way: it gives up before it has taken what is left.
+#[test]
+fn who_comes_too_late_gives_up_early() {
+    let world = world(1);
+    world.on(0, || {
+        let vmap = world.vmap();
+        // Just below what is compared, in small pieces, until there is no more.
+        let mut small = Vec::new();
+        let error = loop {
+            match vmap.vmalloc(300 * PAGE) {
+                Ok(at) => small.push(at),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, Error::Frames(FrameError::OutOfFrames { .. })), "{error}");
+        let left = world.sim.free_count();
+        assert!(vmap.vmalloc(600 * PAGE).is_err());
+        assert_eq!(world.sim.free_count(), left);
+        small.into_iter().for_each(|at| free(&world, at));
+    });
+    world.end().unwrap();
+}
+
+/// Page tables whose addresses a call had to itself are given back when it fails; those at its ends are all that stay.
+#[test]
+fn tables_are_given_back() {
+    let world = world(2);
+    world.on(0, || {
+        let vmap = world.vmap();
+        let frame = world.frames(1);
+        let large = frame.repeat(20 * 512);
+        let settle = || {
+            world.sim.settle();
+            world.paging.quick().drain();
+            world.sim.free_count()
+        };
+        let before = settle();
+        // 8 of 20 tables can be had.
+        let hoard: Vec<_> = (0..before - 8).map(|_| world.frames(1)[0]).collect();
+        let mut left = Vec::new();
+        for _ in 0..30 {
+            let made = vmap.vmap(&large, Attrs::KERNEL_RW);
+            assert!(matches!(made, Err(Error::Frames(_))), "{made:?}");
+            left.push(settle());
+        }
+        assert!(left.iter().all(|left| *left >= 6), "of 8 frames these are left: {left:?}");
+        world.release(&hoard);
+        assert!(before - settle() <= 2);
+        world.release(&frame);
+    });
+    world.end().unwrap();
+}
