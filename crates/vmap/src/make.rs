@@ -30,8 +30,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         mut record: Record,
         urgent: bool,
     ) -> Result<Ours, (Error, Record)> {
-        if self.zones.iter().all(|zone| zone.range().len() < bytes) {
-            return Err((Error::NoSpace(bytes), record));
+        if let Err(error) = self.check_zones(bytes) {
+            return Err((error, record));
         }
         let first = self.first_zone(bytes);
         for again in [false, true] {
@@ -49,6 +49,12 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             self.purge();
         }
         Err((Error::NoSpace(bytes), record))
+    }
+
+    /// Refuses what no zone could ever hold.
+    pub(crate) fn check_zones(&self, bytes: u64) -> Result<(), Error> {
+        let fits = self.zones.iter().any(|zone| zone.range().len() >= bytes);
+        if fits { Ok(()) } else { Err(Error::NoSpace(bytes)) }
     }
 
     /// Makes an area: takes addresses, has `fill` map them, and shows it to readers as live. If `fill` fails, page tables are

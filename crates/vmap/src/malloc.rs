@@ -120,6 +120,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
         request.attrs.map_or(Ok(()), check::ram)?;
         let pages = request.bytes.div_ceil(PAGE) as usize;
+        self.check_zones(pages as u64 * PAGE + if request.guard { PAGE } else { 0 })?;
         self.ask_for(pages as u64)?;
         let large = PageSize::Size2M;
         let huge = request.huge

@@ -96,10 +96,12 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         bytes: u64,
         caller: &'static Location<'static>,
     ) -> Result<VirtAddr, Error> {
-        self.ask_for((bytes - old.len()).div_ceil(PAGE))?;
         let last = old.last().and_then(|last| self.tables.walk(&G::pin()).get(last));
         let attrs = last.map(|page| unmarked(page.attrs));
         let guard = area.len() > old.len();
+        let pages = bytes.div_ceil(PAGE);
+        self.check_zones(pages * PAGE + if guard { PAGE } else { 0 })?;
+        self.ask_for(pages - old.len() / PAGE)?;
         let request = Request { guard, attrs, ..Request::new(bytes) };
         // Large pages stay large, wherever they are: behind small ones, if there was no memory for large ones at first.
         let large = old.pages(PageSize::Size2M).any(|at| self.page_size(at) > PAGE);
