@@ -6,7 +6,7 @@ use crate::Options;
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use machine::{Access, Step, VirtAddr, VirtRange};
 use paging::Attrs;
-use sim::Failure;
+use sim::{Config, Failure, Want};
 use std::sync::Arc;
 use std::vec;
 
@@ -68,6 +68,47 @@ fn aliases(seed: u64, mutant: Option<Mutant>) -> Result<(), Failure> {
     };
     let programs = |world: &Arc<World>| vec![on(world, owner), user(world), user(world)];
     race(seed, mutant, world, programs, |_| ())
+}
+
+/// What the hardware of a CPU that is away has cached, unasked, is an alias like any other: lines of the page may enter its caches by
+/// it. So such a CPU is asked, too, though addresses may be reused without it.
+#[test]
+fn no_alias_is_left_on_a_cpu_that_is_away() {
+    let config = Config { cpus: 3, frames: 512, ..Config::default() };
+    let world = World::new(config, 32, Options::default(), 0);
+    for small in [true, false] {
+        let (frame, at) = world.sim.on_cpu(0, || {
+            world.start();
+            let frame = world.frame();
+            let mapped = match small {
+                true => world.vmap().vm_map_ram(&[frame], Attrs::KERNEL_RW),
+                false => world.vmap().vmap(&[frame], Attrs::KERNEL_RW),
+            };
+            (frame, mapped.unwrap())
+        });
+        world.sim.on_cpu(1, || {
+            world.start();
+            world.stop();
+            let _ = world.sim.translate(at, Want::default());
+        });
+        world.sim.on_cpu(0, || {
+            world.start();
+            let vmap = world.vmap();
+            match small {
+                true => vmap.end_ram(at, 1),
+                false => vmap.end_vmap(at),
+            }
+            .unwrap();
+            let before = world.sim.counts().ipis_sent;
+            vmap.vm_unmap_aliases();
+            assert_eq!(world.sim.counts().ipis_sent, before + 1, "CPU 1 is away, CPU 2 never ran");
+            world.sim.check_flushed(vmap.tables().root(), None, VirtRange::new(at, PAGE).unwrap());
+            world.release(frame);
+            world.stop();
+        });
+    }
+    (0..3).for_each(|cpu| world.on(cpu, || world.vmap().purge()));
+    world.end().unwrap();
 }
 
 #[test]
