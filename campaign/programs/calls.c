@@ -427,6 +427,7 @@ static void do_fork(int depth, int steps)
     if (child == 0) {
         /* It is the parent's memory that this one watches. */
         userfault = -1;
+        alarm(60);
         for (int i = 0; i < steps; i++)
             step(depth + 1);
         _exit(0);
@@ -538,6 +539,8 @@ int main(int count, char **arguments)
     heap_start = (syscall(SYS_brk, 0) + PAGE - 1) & -PAGE;
     heap_end = heap_start;
 
+    /* Some calls leave a process that faults for ever, or waits for one that does. */
+    alarm(300);
     for (long i = 0; i < steps; i++)
         step(0);
     while (wait(NULL) > 0)
