@@ -215,6 +215,16 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(len)
     }
 
+    /// Where mmap would put a private anonymous map of `len` bytes now. Changes nothing.
+    ///
+    /// # Errors
+    /// As [`mmap`](Self::mmap) without an address.
+    pub fn likely_place(&self, len: usize) -> Result<usize, Error> {
+        let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+        let len = len.checked_next_multiple_of(PAGE_SIZE).ok_or(Error::NoSpace)?;
+        self.place(Wanted { hint: 0, len, pgoff: 0, flags, file: None })
+    }
+
     fn wanted<'f>(&self, request: &'f MapRequest<F>, len: usize) -> Wanted<'f, F> {
         let mut flags = request.flags;
         if flags.contains(MapFlags::FIXED_NOREPLACE) {

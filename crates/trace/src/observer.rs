@@ -37,6 +37,17 @@ pub trait Observer {
     /// write fault: where the tracer must look for first touches before the next call.
     fn untouched(&self, mm: MmId, around: Range<usize>) -> Vec<Range<usize>>;
 
+    /// Those of them that a thread could write to now: where a first touch and a call can race.
+    fn touchable(&self, mm: MmId, around: Range<usize>) -> Vec<Range<usize>> {
+        self.untouched(mm, around)
+    }
+
+    /// Where a call that leaves it to the kernel would most likely put a map of `length` bytes.
+    fn likely_place(&mut self, mm: MmId, length: usize) -> Option<Range<usize>> {
+        let _ = (mm, length);
+        None
+    }
+
     /// The VMAs of `mm` that grow downwards: where the tracer must look for growth.
     fn growing(&self, mm: MmId) -> Vec<Range<usize>>;
 

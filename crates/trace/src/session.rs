@@ -153,6 +153,14 @@ impl<W: Write> Observer for Session<W> {
         self.mirror.untouched(mm, around)
     }
 
+    fn touchable(&self, mm: MmId, around: Range<usize>) -> Vec<Range<usize>> {
+        self.mirror.touchable(mm, around)
+    }
+
+    fn likely_place(&mut self, mm: MmId, length: usize) -> Option<Range<usize>> {
+        self.mirror.likely_place(mm, length)
+    }
+
     fn growing(&self, mm: MmId) -> Vec<Range<usize>> {
         self.mirror.growing(mm)
     }

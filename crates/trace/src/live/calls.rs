@@ -133,6 +133,16 @@ pub(super) fn places(op: Op, args: &[usize; 6], brk: usize) -> [Option<Range<usi
     }
 }
 
+/// The length of what a call will put somewhere, if it leaves the place to the kernel.
+pub(super) fn length_to_place(op: Op, args: &[usize; 6]) -> Option<usize> {
+    const MAYMOVE_ALONE: usize = 1;
+    match op {
+        Op::Mmap if args[3] & MAP_AT_ADDRESS == 0 => Some(args[1]),
+        Op::Mremap if args[3] == MAYMOVE_ALONE && args[2] > args[1] => Some(args[2]),
+        _ => None,
+    }
+}
+
 /// Where a call put something, once its result is known and the kernel chose the place.
 pub(super) fn chosen(op: Op, args: &[usize; 6], result: isize) -> Option<Range<usize>> {
     let start = usize::try_from(result).ok()?;

@@ -43,10 +43,14 @@ impl Follower<'_> {
             self.set_stage(tid, Stage::Flying(flight));
             return self.run(tid);
         };
-        let memory = matches!(flight.call.kind, Kind::Memory(_));
+        let memory = flight.call.memory().is_some();
+        if let Some(op) = flight.call.memory() {
+            self.check_exposed(mm, tid, op, &flight.exposed);
+        }
         self.tell_call(mm, tid, flight, result, timed);
         self.land(mm, tid, memory);
         self.run(tid);
+        self.let_go(mm);
         self.next_in_queue(mm);
     }
 

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs,
+    ops::Range,
     os::fd::{AsFd, RawFd},
     time::Instant,
 };
@@ -15,10 +16,10 @@ use super::{
         self, Tid,
         ptrace::{self, Resume},
     },
-    table::{Call, Flight, Image, Load, Stage},
+    table::{Call, Flight, Image, Load, Space, Stage},
     userfault,
 };
-use crate::record::{MmId, Op};
+use crate::record::{Doubt, MmId, Op};
 
 const MAP_ANONYMOUS: usize = 0x20;
 
@@ -29,6 +30,9 @@ impl Follower<'_> {
         let space = task.space;
         // It may have been killed this moment; then its end is reported next.
         let Ok(entry) = ptrace::entry(tid) else { return self.run(tid) };
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.paused = 0;
+        }
         if entry.rule == FOREIGN {
             if let Some(mm) = space {
                 self.unfollow(
@@ -51,10 +55,10 @@ impl Follower<'_> {
             }
             // The child that measures, before it becomes the program.
             (Kind::Memory(Op::Munmap), None) if tid == self.root && !self.started => {
-                self.take_off(tid, call, Load::Calibration);
+                self.take_off(tid, call, Load::Calibration, Vec::new());
             }
             (Kind::Exec, None) => {
-                self.take_off(tid, call, Load::None);
+                self.take_off(tid, call, Load::None, Vec::new());
             }
             (_, None) => self.run(tid),
             (Kind::Fork, Some(_)) if !self.copies(tid, entry.number, &call.args) => self.run(tid),
@@ -63,12 +67,19 @@ impl Follower<'_> {
                 self.run(tid);
             }
             (_, Some(mm)) => {
-                let busy = self.spaces.get(&mm).is_some_and(|space| !space.flying.is_empty());
+                // Whoever came first goes first.
+                let busy = self
+                    .spaces
+                    .get(&mm)
+                    .is_some_and(|space| space.is_busy() || !space.queue.is_empty());
                 if busy {
+                    self.hurry = true;
                     self.set_stage(tid, Stage::Held(call));
                     if let Some(space) = self.spaces.get_mut(&mm) {
                         space.queue.push_back(tid);
                     }
+                    // If nothing is in flight, the first in the queue begins.
+                    self.next_in_queue(mm);
                 } else {
                     self.begin(mm, tid, call);
                 }
@@ -92,6 +103,10 @@ impl Follower<'_> {
 
     /// The next thread in the queue begins its operation.
     pub(super) fn next_in_queue(&mut self, mm: MmId) {
+        // Letting others go may have begun one already.
+        if self.spaces.get(&mm).is_some_and(Space::is_busy) {
+            return;
+        }
         while let Some(tid) = self.spaces.get_mut(&mm).and_then(|space| space.queue.pop_front()) {
             let Some(task) = self.tasks.get_mut(&tid) else { continue };
             if let Stage::Held(call) = task.stage {
@@ -113,16 +128,25 @@ impl Follower<'_> {
             Kind::Exec => Load::Image(self.image(mm, tid)),
             Kind::Ptrace => Load::None,
         };
+        let alone = self.spaces.get(&mm).is_some_and(|space| space.flying.is_empty());
+        let mut exposed = Vec::new();
+        if !alone {
+            self.doubt(mm, Doubt::Overlap);
+        } else if call.kind != Kind::Exec {
+            exposed = self.stand_still(mm, tid, &call);
+        }
         if let Some(space) = self.spaces.get_mut(&mm) {
             space.flying.push(tid);
             space.since = Instant::now();
+            space.asleep = 0;
+            self.hurry |= space.is_waited_for();
         }
-        self.take_off(tid, call, load);
+        self.take_off(tid, call, load, exposed);
     }
 
-    fn take_off(&mut self, tid: Tid, call: Call, load: Load) {
+    fn take_off(&mut self, tid: Tid, call: Call, load: Load, exposed: Vec<Range<usize>>) {
         let since = Instant::now();
-        self.set_stage(tid, Stage::Flying(Flight { call, since, load }));
+        self.set_stage(tid, Stage::Flying(Flight { call, since, load, exposed }));
         self.timed = Some((tid, Instant::now()));
         self.resume(tid, Resume::ToSyscallExit);
     }

@@ -12,7 +12,7 @@ use super::{
     files::Files,
     sys::{
         self, Tid,
-        beat::{self, Forwarding},
+        beat::{self, Forwarding, Heartbeat},
         ptrace::{self, Resume, Status},
     },
     table::{Overhead, Space, Stage, Task},
@@ -20,9 +20,12 @@ use super::{
 };
 use crate::{observer::Observer, record::MmId};
 
-/// How long an operation may be in flight while others wait for it. Longer, and it waits for one
-/// of them itself (a userfaultfd's reader, a file system in user space).
-const PATIENCE: Duration = Duration::from_millis(100);
+/// How long an operation may be in flight, asleep, while others wait for it. Longer, and it waits
+/// for one of them itself (a file system in user space). It may also wait for a disk.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// How many beats in a row a call must be seen asleep: a lock that is taken for a moment is no
+/// reason.
+const TWICE: u32 = 2;
 /// How long a new thread may wait to be announced by its parent.
 const ADOPTION: Duration = Duration::from_millis(500);
 
@@ -50,6 +53,8 @@ pub(super) struct Follower<'a> {
     pub(super) exit: Option<Exit>,
     /// Whether this thread has children besides those that it follows, for which it must not wait.
     pub(super) has_others: bool,
+    /// Whether a thread waits for another one's call: beats come soon then.
+    pub(super) hurry: bool,
     /// Signals to pass on that were seen so far.
     wishes: u32,
     ending: bool,
@@ -63,7 +68,7 @@ impl<'a> Follower<'a> {
         observer: &'a mut dyn Observer,
         root: Tid,
     ) -> Self {
-        let first = Task { space: None, stage: Stage::Running, pidfd: None };
+        let first = Task { space: None, stage: Stage::Running, paused: 0, pidfd: None };
         Follower {
             options,
             observer,
@@ -80,6 +85,7 @@ impl<'a> Follower<'a> {
             started: false,
             exit: None,
             has_others: false,
+            hurry: false,
             wishes: 0,
             ending: false,
         }
@@ -88,27 +94,36 @@ impl<'a> Follower<'a> {
     /// Until no thread is left. `None`: the program's end was never reported.
     pub(super) fn run_all(
         &mut self,
+        beat: &Heartbeat,
         forwarding: Option<&Forwarding>,
     ) -> Result<Option<Exit>, Error> {
+        let mut fast = false;
         loop {
+            if fast != self.hurry {
+                fast = self.hurry;
+                let period = if fast { beat::SOON } else { beat::PERIOD };
+                beat.every(period).map_err(|cause| Error::Follow { doing: "timing", cause })?;
+            }
             if self.has_others && self.tasks.is_empty() && self.early.is_empty() {
                 return Ok(self.exit);
             }
             match ptrace::wait() {
-                Ok(Some((tid, status))) => self.event(tid, status)?,
+                Ok(Some((tid, status))) => {
+                    // A time counts only if this is the first event since the thread was let go.
+                    self.timed.take_if(|(other, _)| *other != tid);
+                    self.event(tid, status);
+                }
                 Ok(None) => return Ok(self.exit),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                    self.beat(forwarding.map_or(0, Forwarding::wishes))?;
+                    self.beat(forwarding.map_or(0, Forwarding::wishes));
                 }
                 Err(cause) => return Err(Error::Follow { doing: "waiting for it", cause }),
             }
         }
     }
 
-    fn event(&mut self, tid: Tid, status: Status) -> Result<(), Error> {
-        // A time counts only if this is the first event since the thread was let go.
-        let timed =
-            self.timed.take().filter(|(other, _)| *other == tid).map(|(_, at)| at.elapsed());
+    pub(super) fn event(&mut self, tid: Tid, status: Status) {
+        let timed = self.timed.take_if(|(other, _)| *other == tid).map(|(_, at)| at.elapsed());
         match status {
             Status::SyscallExit => self.on_exit(tid, timed),
             Status::Signal(signal) => self.resume(tid, Resume::Freely(signal)),
@@ -130,7 +145,6 @@ impl<'a> Follower<'a> {
         if self.ending {
             sys::kill(tid, libc::SIGKILL);
         }
-        Ok(())
     }
 
     /// A new thread's first stop, or job control.
@@ -186,19 +200,23 @@ impl<'a> Follower<'a> {
     }
 
     /// What must be looked at from time to time.
-    fn beat(&mut self, wishes: u32) -> Result<(), Error> {
+    fn beat(&mut self, wishes: u32) {
         // The second wish to end, or one that comes when only its children are left: end them all.
         let fresh = wishes > mem::replace(&mut self.wishes, wishes);
         if fresh && (wishes >= 2 || self.exit.is_some()) {
             self.end();
         }
-        let blocked: Vec<MmId> = self
-            .spaces
-            .iter()
-            .filter(|(_, space)| !space.queue.is_empty() && space.since.elapsed() > PATIENCE)
-            .map(|(&mm, _)| mm)
-            .collect();
-        for mm in blocked {
+        let waited_for: Vec<MmId> =
+            self.spaces.iter().filter(|(_, s)| s.is_waited_for()).map(|(&mm, _)| mm).collect();
+        self.hurry = !waited_for.is_empty();
+        for mm in waited_for {
+            if !self.is_blocked(mm) {
+                continue;
+            }
+            self.let_go(mm);
+            if self.spaces.get(&mm).is_none_or(|space| space.queue.is_empty()) {
+                continue;
+            }
             self.notice(
                 "a memory call blocked while other threads of its process waited to make theirs; \
                  they were let go, and those calls are told in the order in which they ended",
@@ -218,10 +236,25 @@ impl<'a> Follower<'a> {
                 "a process was killed while it forked; its child is not followed before its next \
                  execve",
             );
-            self.tasks.insert(tid, Task { space: None, stage: Stage::Running, pidfd: None });
+            self.tasks
+                .insert(tid, Task { space: None, stage: Stage::Running, paused: 0, pidfd: None });
             self.go_on(tid, signal);
         }
-        Ok(())
+    }
+
+    /// Whether what is in flight seems to wait for a thread that is kept waiting. A call that runs,
+    /// or would if there were a free CPU, does not.
+    fn is_blocked(&mut self, mm: MmId) -> bool {
+        let Some(space) = self.spaces.get_mut(&mm) else { return false };
+        let asleep = |tid: &Tid| matches!(sys::state(*tid), Some(b'S' | b'D'));
+        space.asleep = if space.flying.iter().all(asleep) { space.asleep + 1 } else { 0 };
+        // Who watches for faults serves them, and is hardly ever waiting for a disk.
+        let blocked = space.asleep >= TWICE
+            && (!space.watchers.is_empty() || space.since.elapsed() > PATIENCE);
+        if blocked {
+            space.blocked.extend(&space.flying);
+        }
+        blocked
     }
 
     /// Kills everything that is followed.

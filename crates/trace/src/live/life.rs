@@ -36,7 +36,7 @@ impl Follower<'_> {
             },
             None => (None, None),
         };
-        let mut newborn = Task { space: None, stage: Stage::Fresh, pidfd: None };
+        let mut newborn = Task { space: None, stage: Stage::Fresh, paused: 0, pidfd: None };
         if let Some(mm) = space {
             // The filter stops each clone that copies, so one that was not stopped shares.
             let told =
@@ -72,6 +72,7 @@ impl Follower<'_> {
         {
             self.land(mm, tid, false);
             self.run(tid);
+            self.let_go(mm);
             self.next_in_queue(mm);
         } else {
             self.run(tid);
@@ -108,6 +109,7 @@ impl Follower<'_> {
         let mut task = self.tasks.remove(&former).unwrap_or(Task {
             space: None,
             stage: Stage::Running,
+            paused: 0,
             pidfd: None,
         });
         // Threads keep descriptors of themselves by id.
@@ -328,7 +330,8 @@ impl Follower<'_> {
 
     /// If nothing is in flight any more, who waits may begin.
     fn proceed(&mut self, mm: MmId) {
-        if self.spaces.get(&mm).is_some_and(|space| space.flying.is_empty()) {
+        if self.spaces.get(&mm).is_some_and(|space| !space.is_busy()) {
+            self.let_go(mm);
             self.next_in_queue(mm);
         }
     }
@@ -343,6 +346,7 @@ impl Follower<'_> {
             None => self
                 .notice("an address space ended without a last listing: its threads were killed, or it may not be read"),
         }
+        self.let_go(mm);
         self.spaces.remove(&mm);
         self.observer.record(Record::Gone { mm }, None);
         self.release_files();

@@ -12,19 +12,19 @@
 //!
 //! An address space has one operation in flight at a time (see `table`): another thread that comes
 //! to a memory call stays stopped at its entry until the first has left its own. fork counts as an
-//! operation, because it reads the whole space, and so does execve, because it ends it. Threads
-//! that make no memory call are never held; what they can change meanwhile is first touches and
-//! stack growth only.
+//! operation, because it reads the whole space, and so does execve, because it ends it. A thread
+//! that makes no memory call can change two things only: first touches and the size of the stack.
 //!
-//! That leaves one race: a touch by another thread between the look at a call's entry and the call's
-//! own effect, some microseconds, in a VMA at the very edge of what the call changes. Then a merge is
-//! predicted that the kernel does not make, or the other way round. Programs made for it (five
-//! threads that map and touch the same hundred pages) hit it about once in 30,000 calls; looking
-//! again at the exit does not help, because it cannot tell before from after.
+//! A first touch by another thread, between the look at a call's entry and the call's own effect,
+//! can decide whether VMAs merge. Where one is possible, the threads that run are stopped for the
+//! time of the call (see `pause`). A thread that sleeps is not, and may wake in that time. What it
+//! touches is found at the exit, with no known order: then the record says so
+//! ([`Doubt`](crate::record::Doubt)), and a difference is not counted as a mismatch.
 //!
-//! A call that blocks for long while others wait is the exception: it may itself wait for one of
-//! them (the reader of a userfaultfd). Then the others are let go, nothing is compared while
-//! several calls are in flight, and a notice says so.
+//! A call that sleeps while others wait is the exception: it may itself wait for one of them (the
+//! thread that serves a userfaultfd). It is found by looking at its state each millisecond. Then the
+//! others are let go, nothing is compared while several calls are in flight, and the record and a
+//! notice say so.
 //!
 //! # Who dies when
 //!
@@ -56,6 +56,7 @@ mod filter;
 mod follower;
 mod image;
 mod life;
+mod pause;
 mod sys;
 mod table;
 mod userfault;
@@ -192,12 +193,12 @@ fn run_with<S: AsRef<OsStr>>(
         follower.notice(text);
     }
     let start = |cause| Error::Follow { doing: "starting to watch it", cause };
-    let _beat = Heartbeat::start().map_err(start)?;
+    let beat = Heartbeat::start().map_err(start)?;
     let forwarding = match options.forward_signals {
         true => Forwarding::start(child.pid).map_err(start)?,
         false => None,
     };
-    let exit = follower.run_all(forwarding.as_ref())?;
+    let exit = follower.run_all(&beat, forwarding.as_ref())?;
     drop(follower);
     let report = child.failure().map_err(|cause| Error::Follow { doing: "ending", cause })?;
     match (report, exit) {

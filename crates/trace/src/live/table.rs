@@ -6,7 +6,7 @@
 //! exactly the effect of the first.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeSet, HashSet, VecDeque},
     fs::File,
     io,
     ops::Range,
@@ -18,10 +18,10 @@ use mm::VmFlags;
 
 use super::{
     calls::Kind,
-    sys::{self, Tid},
+    sys::{self, Tid, ptrace::Status},
     userfault::Watcher,
 };
-use crate::record::MmId;
+use crate::record::{Doubt, MmId, Op};
 
 /// A followed thread.
 pub(super) struct Task {
@@ -30,6 +30,8 @@ pub(super) struct Task {
     pub(super) space: Option<MmId>,
     /// What it is doing.
     pub(super) stage: Stage,
+    /// How many operations of others in a row it was stopped for.
+    pub(super) paused: u32,
     /// For copying its descriptors, once needed.
     pub(super) pidfd: Option<OwnedFd>,
 }
@@ -53,6 +55,16 @@ pub(super) struct Call {
     pub(super) args: [usize; 6],
 }
 
+impl Call {
+    /// Which memory call it is, if it is one.
+    pub(super) fn memory(&self) -> Option<Op> {
+        match self.kind {
+            Kind::Memory(op) => Some(op),
+            _ => None,
+        }
+    }
+}
+
 /// A call in flight.
 pub(super) struct Flight {
     pub(super) call: Call,
@@ -60,6 +72,8 @@ pub(super) struct Flight {
     pub(super) since: Instant,
     /// What only its entry could tell.
     pub(super) load: Load,
+    /// VMAs whose first touch by another thread the call could race with.
+    pub(super) exposed: Vec<Range<usize>>,
 }
 
 /// What was read at a call's entry for its exit.
@@ -110,6 +124,14 @@ pub(super) struct Space {
     pub(super) calls: u64,
     /// End of the heap.
     pub(super) brk: usize,
+    /// Threads that were stopped for the operation in flight, and what they stopped with.
+    pub(super) paused: Vec<(Tid, Status)>,
+    /// How many times in a row the thread in flight was seen asleep while others waited.
+    pub(super) asleep: u32,
+    /// Those in flight that were found to wait for another thread: nobody waits for them.
+    pub(super) blocked: BTreeSet<Tid>,
+    /// What makes its records doubtful, as far as it was told.
+    pub(super) doubted: HashSet<Doubt>,
     /// Userfaultfds with registered ranges.
     pub(super) watchers: Vec<Watcher>,
     /// The VMAs that grow, as the observer said; `None` when it must be asked anew.
@@ -126,6 +148,10 @@ impl Space {
             flying: Vec::new(),
             queue: VecDeque::new(),
             since: Instant::now(),
+            paused: Vec::new(),
+            asleep: 0,
+            blocked: BTreeSet::new(),
+            doubted: HashSet::new(),
             calls: 0,
             brk,
             watchers: Vec::new(),
@@ -133,9 +159,20 @@ impl Space {
         })
     }
 
+    /// Whether an operation is in flight that must end before another begins.
+    pub(super) fn is_busy(&self) -> bool {
+        self.flying.iter().any(|tid| !self.blocked.contains(tid))
+    }
+
+    /// Whether threads wait for the operation in flight to end.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.is_busy() && !(self.queue.is_empty() && self.paused.is_empty())
+    }
+
     /// `tid`'s operation ended, one way or another.
     pub(super) fn landed(&mut self, tid: Tid) {
         self.flying.retain(|&other| other != tid);
+        self.blocked.remove(&tid);
         self.queue.retain(|&other| other != tid);
     }
 }

@@ -114,7 +114,7 @@ impl Follower<'_> {
         }
     }
 
-    fn is_touched(&mut self, mm: MmId, tid: Tid, range: Range<usize>) -> bool {
+    pub(super) fn is_touched(&mut self, mm: MmId, tid: Tid, range: Range<usize>) -> bool {
         let Some(space) = self.spaces.get_mut(&mm) else { return false };
         let opened = space.pagemap.get_or_insert_with(|| sys::proc_file(tid, "pagemap").ok());
         let Some(pagemap) = opened else {
@@ -279,6 +279,7 @@ impl Follower<'_> {
 
     /// Ends following an address space whose threads go on unwatched.
     pub(super) fn unfollow(&mut self, mm: MmId, why: &str) {
+        self.let_go(mm);
         let Some(mut space) = self.spaces.remove(&mm) else { return };
         // Threads of the first process count as that process.
         let first = space.users.contains(&self.root);

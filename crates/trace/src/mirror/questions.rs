@@ -13,6 +13,20 @@ impl Mirror {
         self.ranges(mm, around, |vma| vma.is_private() && !vma.is_faulted())
     }
 
+    /// Those of them that a thread may write to.
+    pub fn touchable(&self, mm: MmId, around: Range<usize>) -> Vec<Range<usize>> {
+        self.ranges(mm, around, |vma| {
+            vma.is_private() && !vma.is_faulted() && vma.flags.contains(VmFlags::WRITE)
+        })
+    }
+
+    /// Where a map of `length` bytes would go if it were private and anonymous.
+    pub fn likely_place(&mut self, mm: MmId, length: usize) -> Option<Range<usize>> {
+        let space = self.spaces.get_mut(&mm)?.space.get_mut();
+        let start = space.likely_place(length).ok()?;
+        Some(start..start.saturating_add(length))
+    }
+
     /// VMAs that grow downwards.
     pub fn growing(&self, mm: MmId) -> Vec<Range<usize>> {
         self.ranges(mm, 0..usize::MAX, |vma| vma.flags.contains(VmFlags::GROWSDOWN))

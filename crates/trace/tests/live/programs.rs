@@ -1,15 +1,17 @@
 //! C programs made for what is hard to follow: threads, sudden ends, job control, odd files.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
 };
 
 use crate::recorder::Recorder;
 use trace::{
-    live::Exit,
+    live::{self, Exit, Options},
     record::{Call, FileId, FileKind, Op, Record},
+    report::Summary,
+    session::Session,
 };
 
 /// A path of our own for this test.
@@ -261,4 +263,41 @@ fn files_and_odd_calls_are_described() {
         assert_eq!(after, [Op::Ioctl, Op::Close, Op::Munmap]);
         assert_ne!(start, 0);
     }
+}
+
+/// Runs a program beside the mirror: what it found.
+fn mirrored(program: &Path, runs: usize) -> Vec<Summary> {
+    let run = |_| {
+        let mut session = Session::<Vec<u8>>::new("test", live::profile(), None).unwrap();
+        let exit = live::run(Options::default(), &[program], &mut session).unwrap();
+        assert_eq!(exit, Exit::Code(0));
+        session.finish().unwrap()
+    };
+    (0..runs).map(run).collect()
+}
+
+#[test]
+fn touches_of_threads_and_calls_of_others_have_one_order() {
+    let path = compile("races", &["-pthread"]).expect("it compiles");
+    let seen = mirrored(&path, 6);
+    std::fs::remove_file(&path).unwrap();
+    // Before threads were stopped for one another's calls, half of all runs had a mismatch.
+    for seen in &seen {
+        assert!(seen.total.calls() > 1600 && seen.total.listings > 1600);
+        assert_eq!(seen.total.mismatches, 0, "{:?}", seen.first_mismatch);
+    }
+}
+
+#[test]
+fn a_thread_that_serves_faults_is_not_held() {
+    let (seen, exit) = run("served", &[]);
+    if exit == Exit::Code(77) {
+        eprintln!("skipped: a userfaultfd for faults of the kernel needs privilege");
+        return;
+    }
+    assert_eq!(exit, Exit::Code(0));
+    // Each of the forty faults is found out once; three calls serve it, none of which waits.
+    let waits = seen.notices.iter().filter(|notice| notice.contains("blocked")).count();
+    assert!((1..=40).contains(&waits), "{waits}");
+    assert!(seen.ops(Op::Munmap) >= 40 && seen.ops(Op::Madvise) >= 40);
 }

@@ -15,6 +15,9 @@ use super::{Tid, check};
 /// How often a waiting tracer looks up. Costs one return from `waitpid` each.
 pub(in crate::live) const PERIOD: Duration = Duration::from_millis(50);
 
+/// The same while a thread waits for another one's call, which may in turn wait for it.
+pub(in crate::live) const SOON: Duration = Duration::from_millis(1);
+
 fn beat_signal() -> libc::c_int {
     libc::SIGRTMIN() + 3
 }
@@ -48,8 +51,6 @@ impl Heartbeat {
         // Without SA_RESTART, so that the wait returns. The handler stays installed for good:
         // a late beat must never meet the default action.
         handler(beat_signal(), ignore as *const () as libc::sighandler_t, 0)?;
-        let nanos = libc::timespec { tv_sec: 0, tv_nsec: PERIOD.subsec_nanos().into() };
-        let every = libc::itimerspec { it_interval: nanos, it_value: nanos };
         // SAFETY: `event` is plain data; the thread id is our own; `timer` is filled before use.
         unsafe {
             let mut event: libc::sigevent = mem::zeroed();
@@ -59,9 +60,17 @@ impl Heartbeat {
             let mut timer: libc::timer_t = mem::zeroed();
             check(libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer) as _)?;
             let beat = Heartbeat(timer);
-            check(libc::timer_settime(timer, 0, &every, ptr::null_mut()) as _)?;
+            beat.every(PERIOD)?;
             Ok(beat)
         }
+    }
+
+    /// Changes the time from one beat to the next, from now on.
+    pub(in crate::live) fn every(&self, period: Duration) -> io::Result<()> {
+        let nanos = libc::timespec { tv_sec: 0, tv_nsec: period.subsec_nanos().into() };
+        let every = libc::itimerspec { it_interval: nanos, it_value: nanos };
+        // SAFETY: the timer is ours, and `every` lives through the call.
+        check(unsafe { libc::timer_settime(self.0, 0, &every, ptr::null_mut()) } as _).map(drop)
     }
 }
 

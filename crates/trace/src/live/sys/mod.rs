@@ -187,6 +187,15 @@ pub(super) fn is_limited(tid: Tid) -> bool {
     })
 }
 
+/// What the scheduler says of a thread: `R` for one that runs or could, `S` and `D` for one that
+/// sleeps, others for one that stopped or ended. `None`: there is no such thread.
+pub(super) fn state(tid: Tid) -> Option<u8> {
+    let stat = std::fs::read(format!("/proc/{tid}/stat")).ok()?;
+    // The name may itself hold anything, but ends at the last parenthesis.
+    let end = stat.iter().rposition(|&byte| byte == b')')?;
+    stat.get(end + 2).copied()
+}
+
 /// Opens a file of /proc for one thread.
 pub(super) fn proc_file(tid: Tid, name: &str) -> io::Result<File> {
     File::open(format!("/proc/{tid}/{name}"))

@@ -49,6 +49,21 @@ pub(in crate::live) fn wait() -> io::Result<Option<(Tid, Status)>> {
     Ok(Some((tid, decode(status))))
 }
 
+/// Asks a thread that runs to stop. It reports a stop of some kind, or its end.
+pub(in crate::live) fn interrupt(tid: Tid) -> bool {
+    // SAFETY: no memory is passed.
+    unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, tid, 0usize, 0usize) == 0 }
+}
+
+/// The next event of `tid`, if there is one already. An error: it is not traced any more.
+pub(in crate::live) fn poll(tid: Tid) -> io::Result<Option<Status>> {
+    let mut status = 0;
+    let how = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
+    // SAFETY: `status` is ours.
+    let found = check(unsafe { libc::waitpid(tid, &mut status, how) } as _)?;
+    Ok((found as Tid == tid).then(|| decode(status)))
+}
+
 /// Whether this thread has children or tracees now: a program that becomes another one by execve
 /// leaves it those that it had.
 pub(in crate::live) fn has_children() -> bool {

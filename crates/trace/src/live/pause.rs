@@ -1,0 +1,161 @@
+//! Stopping the other threads of an address space while a call is in flight, so that none touches
+//! memory beside it.
+//!
+//! Whether two VMAs merge depends on who touched them, and a first touch is no system call. Between
+//! the look at a call's entry and the call's effect another thread may touch a VMA that the call
+//! changes or lies next to. If there is such a VMA, written to by nobody so far, the threads that run
+//! are interrupted (`PTRACE_INTERRUPT`) before the look, and go on when the call has been told. So
+//! each touch is seen before the call, or comes after it.
+//!
+//! A thread that sleeps is left alone: interrupted, some system calls would return early. It may wake
+//! in the middle and touch what it likes; so the VMAs that were untouched at the entry are looked at
+//! again at the exit. A touch that is found there has no known order, and [`Doubt::Touch`] says so.
+//!
+//! Cost: reading the state of each thread, and two context switches for each that runs; nothing
+//! unless there is a VMA to race for and a second thread.
+
+use std::{
+    mem,
+    ops::Range,
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{
+    calls,
+    follower::Follower,
+    sys::{
+        self, Tid,
+        ptrace::{self, Status},
+    },
+    table::{Call, Stage},
+};
+use crate::record::{Doubt, MmId, Op, Record};
+
+/// How long a thread may take to stop: one that faults in a page comes later than others.
+const SOON: Duration = Duration::from_millis(2);
+/// How many operations in a row a thread may be stopped for. Then it is spared once: it must
+/// get on, whatever the others do.
+const MOST: u32 = 8;
+/// How many times threads are looked for that were woken meanwhile.
+const ROUNDS: usize = 3;
+
+impl Follower<'_> {
+    /// Where `call` may race with first touches.
+    fn scene(&mut self, mm: MmId, call: &Call) -> Vec<Range<usize>> {
+        let Some(op) = call.memory() else { return vec![0..usize::MAX] };
+        let brk = self.spaces.get(&mm).map_or(0, |space| space.brk);
+        let mut scene: Vec<_> = calls::places(op, &call.args, brk).into_iter().flatten().collect();
+        if let Some(length) = calls::length_to_place(op, &call.args) {
+            scene.extend(self.observer.likely_place(mm, length));
+        }
+        scene
+    }
+
+    /// The VMAs that nobody has written to and somebody could, in the reach of a call.
+    fn touchable(&mut self, mm: MmId, scene: &[Range<usize>]) -> Vec<Range<usize>> {
+        let reached = scene.iter().flat_map(|range| self.observer.touchable(mm, range.clone()));
+        reached.collect()
+    }
+
+    /// Tells the touches that `call` of `tid` must find told, and stops who could make more. Returns
+    /// the VMAs that are still exposed to those it could not stop.
+    pub(super) fn stand_still(&mut self, mm: MmId, tid: Tid, call: &Call) -> Vec<Range<usize>> {
+        if self.spaces.get(&mm).is_none_or(|space| space.users.len() < 2) {
+            return Vec::new();
+        }
+        let scene = self.scene(mm, call);
+        if self.touchable(mm, &scene).is_empty() {
+            return Vec::new();
+        }
+        self.pause_others(mm, tid);
+        for range in &scene {
+            self.tell_touches(mm, tid, range.clone());
+        }
+        self.touchable(mm, &scene)
+    }
+
+    fn pause_others(&mut self, mm: MmId, tid: Tid) {
+        for _ in 0..ROUNDS {
+            let Some(space) = self.spaces.get(&mm) else { return };
+            let stands = |other: &Tid| {
+                *other == tid || space.paused.iter().any(|(paused, _)| paused == other)
+            };
+            let others: Vec<Tid> = space.users.iter().copied().filter(|o| !stands(o)).collect();
+            let mut asked = Vec::new();
+            for other in others {
+                let Some(task) = self.tasks.get_mut(&other) else { continue };
+                if !matches!(task.stage, Stage::Running) || sys::state(other) != Some(b'R') {
+                    continue;
+                }
+                if task.paused >= MOST {
+                    task.paused = 0;
+                } else if ptrace::interrupt(other) {
+                    asked.push(other);
+                }
+            }
+            if asked.is_empty() {
+                return;
+            }
+            self.await_stops(mm, asked);
+        }
+    }
+
+    /// Waits until each of them has stopped, for whatever reason: its event is kept for later.
+    fn await_stops(&mut self, mm: MmId, mut asked: Vec<Tid>) {
+        let begun = Instant::now();
+        while !asked.is_empty() && begun.elapsed() < SOON {
+            let before = asked.len();
+            asked.retain(|&other| match ptrace::poll(other) {
+                Ok(Some(status)) => {
+                    if let Some(task) = self.tasks.get_mut(&other) {
+                        task.paused += 1;
+                    }
+                    if let Some(space) = self.spaces.get_mut(&mm) {
+                        space.paused.push((other, status));
+                    }
+                    false
+                }
+                Ok(None) => true,
+                // It is gone, or became the first thread by execve.
+                Err(_) => false,
+            });
+            if asked.len() == before {
+                thread::yield_now();
+            }
+        }
+    }
+
+    /// Lets those go on that were stopped for an operation.
+    pub(super) fn let_go(&mut self, mm: MmId) {
+        let paused = self.spaces.get_mut(&mm).map(|space| mem::take(&mut space.paused));
+        let (calls, others): (Vec<_>, Vec<_>) =
+            paused.unwrap_or_default().into_iter().partition(|(_, status)| {
+                matches!(status, Status::Event(libc::PTRACE_EVENT_SECCOMP, _))
+            });
+        // Those that only go on come first: a call that begins then finds them running.
+        for (tid, status) in others.into_iter().chain(calls) {
+            self.event(tid, status);
+        }
+    }
+
+    /// The call has returned: whether somebody touched what was exposed meanwhile.
+    pub(super) fn check_exposed(&mut self, mm: MmId, tid: Tid, op: Op, exposed: &[Range<usize>]) {
+        // These touch memory themselves.
+        if matches!(op, Op::Mlock | Op::Mlock2 | Op::Mlockall | Op::Madvise | Op::Ioctl) {
+            return;
+        }
+        if exposed.iter().any(|range| self.is_touched(mm, tid, range.clone())) {
+            self.doubt(mm, Doubt::Touch);
+        }
+    }
+
+    /// From here on a difference may be the record's.
+    pub(super) fn doubt(&mut self, mm: MmId, cause: Doubt) {
+        if let Some(space) = self.spaces.get_mut(&mm)
+            && space.doubted.insert(cause)
+        {
+            self.observer.record(Record::Doubt { mm, cause }, None);
+        }
+    }
+}
