@@ -230,6 +230,14 @@ impl Sim {
                 let now = now.and_then(|(size, frame, _)| {
                     frame.checked_add(held.page.offset_in(size) >> 12)
                 });
+                if let Some((size, ..)) = page
+                    && size != held.size
+                    && now == Some(held.frame)
+                {
+                    let history = self.history_of(held.frame);
+                    let (page, by, held) = (held.page, cpu.id, held.size);
+                    self.violation(Violation::OtherSize { page, by, held, now: size }, history);
+                }
                 if now != Some(held.frame) {
                     let mut history = self.history_of(held.frame);
                     history.extend(

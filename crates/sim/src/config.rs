@@ -36,6 +36,11 @@ pub struct Checks {
     pub freed_cached: bool,
     /// Pages that enter or leave a quicklist in another than their constructed state (I6).
     pub constructed: bool,
+    /// Translations kept where they do not belong (I5): under a tag that other tables get, of global
+    /// pages in spaces that do not share them, of two sizes for one address.
+    pub spaces: bool,
+    /// Accessed and dirty bits of programs' pages that a store loses. Only under the deterministic driver.
+    pub marks: bool,
 }
 
 impl Checks {
@@ -48,6 +53,8 @@ impl Checks {
         frames: true,
         freed_cached: false,
         constructed: true,
+        spaces: true,
+        marks: true,
     };
 
     /// None, for measurements.
@@ -59,6 +66,8 @@ impl Checks {
         frames: false,
         freed_cached: false,
         constructed: false,
+        spaces: false,
+        marks: false,
     };
 }
 

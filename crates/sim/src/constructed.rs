@@ -1,10 +1,10 @@
 //! The constructed state of pages on quicklists (I6).
 //!
 //! A page must enter and leave its list bit for bit as it was constructed. The code under test says
-//! when it has constructed a page ([`machine::FrameSource::note_constructed`]), and the machine keeps
-//! a copy of the words that are not 0. So nothing needs to be set up. A test that knows the state of
-//! a list's pages can state it too ([`Sim::constructed`]); that takes precedence, and also catches a
-//! constructor that is wrong. A page that neither speaks for is all zeros.
+//! when it has constructed a page ([`machine::FrameSource::note_constructed`]), and the machine
+//! keeps a copy of the words that are not 0. So nothing needs to be set up. A test that knows the
+//! state of a list's pages can state it too ([`Sim::constructed`]); that takes precedence, and also
+//! catches a constructor that is wrong. A page that neither speaks for is all zeros.
 
 use crate::report::Violation;
 use crate::sim::{Sim, locked};
@@ -73,9 +73,9 @@ impl Sim {
         for (index, word) in learned.into_iter().flat_map(|(_, words)| words) {
             words[index] = word;
         }
-        for index in 0..ENTRIES {
+        for (index, word) in words.into_iter().enumerate() {
             let Some(found) = self.word_now(frame, index) else { return };
-            let expected = image.as_ref().map_or(words[index], |image| image(index));
+            let expected = image.as_ref().map_or(word, |image| image(index));
             if found != expected {
                 let found =
                     Violation::NotConstructed { frame, list, entering, index, found, expected };

@@ -13,15 +13,19 @@
 //! - *Caches* (`tlb`): each CPU has a TLB of limited size, with tags and global entries, and a cache of upper-level entries
 //!   from which walks begin. Only flushes drop them; a flush drops no more than it must (a flush of pages leaves
 //!   upper-level entries, unless it says that tables went).
+//! - *Tags and global pages* (`tlb`): translations of other tags stay when a CPU changes to another
+//!   space, and so do global ones, which belong to every space; a flush of one space leaves these.
+//! - *Pages of two sizes for one address*: after a split a CPU may hold both, and uses the older one.
 //! - *Interrupts* (`sim`, `flush`): flushes asked for by other CPUs, a timer, and handlers that tests send. They are
 //!   taken at steps, held off while interrupts are off, and counted.
 //! - *What a CPU may do unasked*: cache the neighbours of what it translates ([`Config::speculation`]); take a spurious
 //!   fault after an entry has become more permissive.
 //!
+//! - *NUMA nodes* ([`Config::nodes`]): memory and CPUs are shared out among them; distance costs nothing.
 //! - *Memory that gives out* ([`Sim::fail_alloc`]): the nth allocation of frames fails, once or from then on.
 //!
 //! Not modelled: memory that is reordered (what is stored is seen at once and in order; loom is there for that), caches
-//! of data, the time that things take.
+//! of data, protection keys, the time that things take.
 //!
 //! # Two drivers of the same machine
 //! [`threads`]: a host thread for each CPU, for speed. [`seeded`]: all CPUs on one host thread, who is next drawn from
@@ -38,6 +42,9 @@
 //! |---|---|
 //! | stale translation (I5) | an access through a cached translation that the tables do not allow any more, or whose frame was freed |
 //! | flushes (I5, I3) | [`Sim::check_flushed`], [`Sim::check_ways_flushed`], called by tests: any cached translation, or cached upper-level entry, that is out of date, used or not |
+//! | spaces (I5) | a tag that a CPU uses for other tables while it keeps what it cached under it; a global page in a space that does not share its tables; two sizes for one address that lead to different frames |
+//! | sizes (I5) | [`Sim::check_flushed`], too: a cached translation of another size than the tables have |
+//! | marks | a store to a program's page that loses an accessed or dirty bit which hardware set since this CPU last read the entry; under the deterministic driver |
 //! | tables (I3) | the walker, or code, in a frame that is no table any more; a table given up while a CPU has it active, has a way to it cached, or walks it; with [`Checks::walked`], while code on another CPU is in the section in which it was led there |
 //! | hand-out (I4) | [`machine::Tlb::hand_out`] of addresses that some TLB still translates |
 //! | frames | freed while a reachable entry leads to it, or while pinned; an access to a frame that is free |
@@ -100,8 +107,10 @@ mod flush;
 mod format;
 mod grace;
 mod here;
+mod marks;
 mod report;
 mod sim;
+mod spaces;
 mod tlb;
 mod traits;
 mod walk;

@@ -2,7 +2,7 @@
 
 use crate::events::Event;
 use core::fmt;
-use machine::{CpuId, Frame, NodeId, Owner, VirtAddr, VirtRange};
+use machine::{CpuId, Frame, NodeId, Owner, PageSize, VirtAddr, VirtRange};
 
 /// Something that must never happen.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -68,6 +68,64 @@ pub enum Violation {
         by: CpuId,
         /// How the CPU can get there.
         how: &'static str,
+    },
+    /// I5: a CPU began to use a tag for other tables, and kept what it had cached under it.
+    TagReused {
+        /// The tag.
+        tag: u16,
+        /// The CPU.
+        by: CpuId,
+        /// A page, or the beginning of what an upper-level entry is for, that it has cached.
+        page: VirtAddr,
+        /// The top-level table from which that was cached.
+        before: Frame,
+        /// The top-level table that is active now, or has been made anew since.
+        root: Frame,
+    },
+    /// I5: a CPU began to use tables that do not share those of a global page that it has cached.
+    GlobalNotShared {
+        /// The page.
+        page: VirtAddr,
+        /// The CPU.
+        by: CpuId,
+        /// The frame that it leads to.
+        frame: Frame,
+        /// The top-level table from which it was cached.
+        before: Frame,
+        /// The top-level table that is active now.
+        root: Frame,
+    },
+    /// I5: a CPU cached two translations of an address, of pages of two sizes, that lead to different frames.
+    TwoSizes {
+        /// The address.
+        page: VirtAddr,
+        /// The CPU.
+        by: CpuId,
+        /// The older one: its size, and its first frame.
+        held: (PageSize, Frame),
+        /// The newer one.
+        new: (PageSize, Frame),
+    },
+    /// I5, looked for: a TLB holds a translation of another size than the page tables have there, after it should
+    /// have been flushed.
+    OtherSize {
+        /// The page.
+        page: VirtAddr,
+        /// The CPU that holds it.
+        by: CpuId,
+        /// Its size.
+        held: PageSize,
+        /// The size in the page tables.
+        now: PageSize,
+    },
+    /// A store lost an accessed or dirty bit that hardware had set since the CPU last read the entry.
+    LostMark {
+        /// The table.
+        table: Frame,
+        /// The entry's number.
+        index: usize,
+        /// The bits.
+        bits: u64,
     },
     /// I4: an address was handed out while a TLB still translated it.
     HandedOut {
@@ -209,6 +267,32 @@ impl fmt::Display for Violation {
             Violation::TableInUse { table, becomes, by, how } => write!(
                 f,
                 "table given up too early (I3): frame {table} becomes {becomes:?}, but {by} can still walk it: {how}"
+            ),
+            Violation::TagReused { tag, by, page, before, root } => write!(
+                f,
+                "tag used again (I5): {by} uses tag {tag} for table {root} and has kept the entry for \
+                 {page}, which it cached from table {before}"
+            ),
+            Violation::GlobalNotShared { page, by, frame, before, root } => write!(
+                f,
+                "global page not shared (I5): the TLB of {by} translates {page} to frame {frame} in every \
+                 space, from table {before}, but the tables of {root} do not share that part"
+            ),
+            Violation::TwoSizes { page, by, held, new } => write!(
+                f,
+                "two sizes for one address (I5): the TLB of {by} translates {page} by a page of {:?} at \
+                 frame {}, and would by one of {:?} at frame {}",
+                held.0, held.1, new.0, new.1
+            ),
+            Violation::OtherSize { page, by, held, now } => write!(
+                f,
+                "not flushed (I5): the TLB of {by} translates {page} by a page of {held:?}, the page \
+                 tables have one of {now:?}"
+            ),
+            Violation::LostMark { table, index, bits } => write!(
+                f,
+                "mark of hardware lost: a store to entry {index} of table {table} cleared bits {bits:#x}, \
+                 set since this CPU last read it; use a swap or a compare-and-exchange"
             ),
             Violation::HandedOut { range, by, page, frame } => write!(
                 f,

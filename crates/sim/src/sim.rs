@@ -23,6 +23,7 @@ use crate::cpu::{Cpu, Handler};
 use crate::events::{Log, Stamped, What};
 use crate::grace::Grace;
 use crate::here;
+use crate::marks::Marks;
 use crate::report::{Report, Violation};
 use ::grace::quiescent::{Shared, Slot};
 use machine::{CpuId, Frame, FrameRange, Frames, NodeId};
@@ -50,6 +51,7 @@ pub(crate) struct Inner {
     pub(crate) grace: Shared,
     pub(crate) graces: Vec<Slot>,
     pub(crate) constructed: Mutex<Constructed>,
+    pub(crate) marks: Mutex<Marks>,
     tick: OnceLock<Box<Tick>>,
     may_fail: AtomicBool,
     failing: Mutex<Failing>,
@@ -130,6 +132,7 @@ impl Sim {
             grace: Shared::new(),
             graces: cpus.iter().map(|_| Slot::new()).collect(),
             constructed: Mutex::default(),
+            marks: Mutex::default(),
             tick: OnceLock::new(),
             may_fail: AtomicBool::new(false),
             failing: Mutex::default(),

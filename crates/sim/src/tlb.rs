@@ -13,6 +13,10 @@ pub(crate) struct Translation {
     pub(crate) size: PageSize,
     /// `None` if it is global.
     pub(crate) space: Option<Asid>,
+    /// The top-level table of the walk.
+    pub(crate) root: Frame,
+    /// Of a global one: the table that the top-level entry led to.
+    pub(crate) top: Option<Frame>,
     pub(crate) frame: Frame,
     pub(crate) rights: Rights,
     /// Whether the dirty bit in memory was set when it was cached.
@@ -26,7 +30,7 @@ impl Translation {
         at.align_down(self.size) == self.page
     }
 
-    fn range(&self) -> Option<VirtRange> {
+    pub(crate) fn range(&self) -> Option<VirtRange> {
         VirtRange::new(self.page, self.size.bytes())
     }
 
@@ -71,15 +75,19 @@ impl Tlb {
         ((at.get() >> size.shift()) % self.sets.len() as u64) as usize
     }
 
+    /// The translation of an address. Where there are several, of different sizes, hardware may use
+    /// any: this is the oldest, which is the one that a flush has missed.
     #[inline]
     pub(crate) fn find(&self, space: Asid, at: VirtAddr) -> Option<Translation> {
-        PageSize::ALL.into_iter().filter(|size| self.sizes[*size as usize] != 0).find_map(|size| {
+        let of_size = |size: PageSize| {
             let set = &self.sets[self.set(at, size)];
             let fits = |held: &&Translation| {
                 held.size == size && held.covers(at) && held.space.is_none_or(|held| held == space)
             };
-            set.places.iter().find(fits).copied()
-        })
+            set.places.iter().find(fits)
+        };
+        let sizes = PageSize::ALL.into_iter().filter(|size| self.sizes[*size as usize] != 0);
+        sizes.filter_map(of_size).min_by_key(|held| held.since).copied()
     }
 
     /// Caches a translation, in the place of an older one if need be.
@@ -133,6 +141,8 @@ pub(crate) struct Upper {
     /// The first address that it translates.
     pub(crate) start: VirtAddr,
     pub(crate) space: Asid,
+    /// The top-level table of the walk.
+    pub(crate) root: Frame,
     pub(crate) table: Frame,
     pub(crate) rights: Rights,
     pub(crate) since: u64,

@@ -113,6 +113,7 @@ unsafe impl Tlb for Sim {
         if !keep {
             cpu.drop_cached(Flush::Space(asid));
         }
+        self.check_kept(cpu, root, asid);
         self.note_if(cpu, || What::Activate(root, asid));
         let now = self.0.log.now();
         self.check_table(root, self.0.config.levels - 1, VirtAddr::new(0), now, false);
@@ -268,8 +269,9 @@ impl Sim {
     fn slow_step(&self, access: Access) {
         let cpu = self.cpu();
         self.instruction(cpu);
-        if let Access::Entry { table, .. } = access {
+        if let Access::Entry { table, index, op } = access {
             self.check_entry(cpu, table);
+            self.check_marks(cpu, table, index, op);
             if let Some(what) = change(access) {
                 self.note_if(cpu, || what);
             }

@@ -88,6 +88,7 @@ impl Sim {
     }
 
     fn fill(&self, cpu: &Cpu, new: Translation) {
+        self.check_sizes(cpu, &new);
         locked(&cpu.state).tlb.insert(new);
         self.note_if(cpu, || What::Fill(new.page, new.size, new.frame));
     }
@@ -140,7 +141,7 @@ impl Sim {
                     level -= 1;
                     (table, since, cached) = (next, read_at, false);
                     let start = at;
-                    let upper = Upper { level, start, space, table, rights, since };
+                    let upper = Upper { level, start, space, root, table, rights, since };
                     locked(&cpu.state).uppers.insert(at, upper);
                 }
                 Entry::Page(size, frame) => {
@@ -148,6 +149,8 @@ impl Sim {
                         page: at.align_down(size),
                         size,
                         space: (entry & GLOBAL == 0).then_some(space),
+                        root,
+                        top: if entry & GLOBAL == 0 { None } else { self.top_entry(root, at) },
                         frame,
                         rights,
                         dirty: entry & DIRTY != 0,
@@ -192,6 +195,9 @@ impl Sim {
                     .compare_exchange(entry, marked, Ordering::AcqRel, Ordering::Relaxed)
                     .is_ok();
             if same {
+                if is_page && marked != entry {
+                    self.marked(table, format::index(at, level), entry, marked);
+                }
                 return Ok((marked, found));
             }
         }

@@ -14,6 +14,8 @@ fn translation(page: u64, large: bool, number: u16, since: u64) -> Translation {
         page: VirtAddr::new(BASE + page * 4096).align_down(size),
         size,
         space: space(number),
+        root: Frame::default(),
+        top: None,
         frame: Frame::default(),
         rights: Rights::ALL,
         dirty: false,
@@ -111,7 +113,7 @@ proptest! {
         for (level, part, space) in &levels {
             let start = address(*part);
             let (space, table) = (Asid(*space), Frame::default());
-            uppers.insert(start, Upper { level: *level, start, space, table, rights: Rights::ALL, since: 0 });
+            uppers.insert(start, Upper { level: *level, start, space, root: table, table, rights: Rights::ALL, since: 0 });
         }
         for tables in [false, true] {
             let range = VirtRange::new(address(flushed), 1).unwrap();

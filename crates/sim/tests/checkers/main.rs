@@ -5,6 +5,7 @@
 mod common;
 mod frames;
 mod pages;
+mod spaces;
 mod tables;
 
 use common::*;

@@ -1,0 +1,85 @@
+//! Accessed and dirty bits that software loses.
+//!
+//! A page walker may mark a page's entry at any moment. Software that overwrites the entry with a
+//! plain store loses a mark that came after its last look at the entry. So the machine remembers
+//! each mark of its walkers, and which CPUs have read the entry since. A store by a CPU that has
+//! not, of a value without the mark, is reported. A swap and a compare-and-exchange lose nothing:
+//! they return what was there, or fail.
+//!
+//! Only entries of pages that programs may use (`USER`) are looked at: a kernel that never reads
+//! the marks of its own pages may overwrite them. And only under the deterministic driver, where
+//! the access comes right after its step.
+
+use crate::cpu::Cpu;
+use crate::format::{PRESENT, USER};
+use crate::here;
+use crate::report::Violation;
+use crate::sim::{Sim, locked};
+use machine::{EntryOp, Frame};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+/// By entry: bits that hardware has set, and the CPUs that have read the entry since.
+#[derive(Default)]
+pub(crate) struct Marks(BTreeMap<(Frame, usize), Mark>);
+
+struct Mark {
+    bits: u64,
+    seen: u64,
+}
+
+impl Sim {
+    fn watches_marks(&self) -> bool {
+        self.0.config.checks.marks && !here::get().turn.is_null()
+    }
+
+    /// A page walker has changed the entry of a page.
+    pub(crate) fn marked(&self, table: Frame, index: usize, before: u64, after: u64) {
+        if after & USER == 0 || !self.watches_marks() {
+            return;
+        }
+        let marks = &mut locked(&self.0.marks).0;
+        let mark = marks.entry((table, index)).or_insert(Mark { bits: 0, seen: 0 });
+        mark.bits |= after & !before;
+        mark.seen = 0;
+    }
+
+    /// Code is about to read or change an entry.
+    pub(crate) fn check_marks(&self, cpu: &Cpu, table: Frame, index: usize, op: EntryOp) {
+        if !self.watches_marks() {
+            return;
+        }
+        let place = (table, index);
+        let lost = {
+            let marks = &mut locked(&self.0.marks).0;
+            let Some(mark) = marks.get_mut(&place) else { return };
+            // Relaxed: under the deterministic driver nothing else runs.
+            let word =
+                self.0.arena.word(table, index).map_or(0, |word| word.load(Ordering::Relaxed));
+            let here = 1 << cpu.id.index();
+            match op {
+                EntryOp::CompareExchange(old, _) if old == word => drop(marks.remove(&place)),
+                EntryOp::Load | EntryOp::CompareExchange(..) | EntryOp::And(_) | EntryOp::Or(_) => {
+                    mark.seen |= here
+                }
+                EntryOp::Swap(_) => drop(marks.remove(&place)),
+                EntryOp::Store(_) => {}
+            }
+            match (op, marks.get(&place)) {
+                (EntryOp::Store(new), Some(mark)) => {
+                    let lost = mark.bits & word & !new;
+                    let unseen = mark.seen & here == 0 && word & PRESENT != 0;
+                    marks.remove(&place);
+                    if unseen { lost } else { 0 }
+                }
+                _ => 0,
+            }
+        };
+        if lost != 0 {
+            let found = Violation::LostMark { table, index, bits: lost };
+            let mut history = self.history_of(table);
+            history.extend(self.history_of_entry(table, index));
+            self.violation(found, history);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Translations that outlive their address space, and pages of two sizes for one address.
+//!
+//! - *Tags.* What a TLB holds under a tag belongs to the tables that were walked for it. When a CPU
+//!   begins to use a tag for other tables, and keeps what it has, it would use translations of the
+//!   old space.
+//! - *Global pages.* They stay when a CPU changes to other tables. So they must be mapped alike in
+//!   all spaces: by the same table below the top, as the kernel's half is.
+//! - *Sizes.* A CPU may cache a piece of a large page while it still holds the large page. As long
+//!   as both lead to the same frames that is right, for most hardware, until the flush of the
+//!   split. Two that lead to different frames are never right.
+
+use crate::cpu::Cpu;
+use crate::format::{self, Entry};
+use crate::report::Violation;
+use crate::sim::{Sim, locked};
+use crate::tlb::Translation;
+use machine::{Asid, Frame, VirtAddr};
+use std::sync::atomic::Ordering;
+
+impl Sim {
+    /// A CPU has begun to use other tables: what it has cached must be theirs.
+    pub(crate) fn check_kept(&self, cpu: &Cpu, root: Frame, asid: Asid) {
+        if !self.0.config.checks.spaces {
+            return;
+        }
+        // The same frame may have become another space's table since.
+        let made = self.0.table(root).map_or(0, |stamp| stamp.get().at());
+        let other = |of: Frame, since: u64| of != root || since < made;
+        let (kept, global) = {
+            let state = locked(&cpu.state);
+            let pages = state.tlb.iter().filter(|held| held.space == Some(asid));
+            let pages = pages.map(|held| (held.page, held.root, held.since));
+            let uppers = state.uppers.iter().filter(|held| held.space == asid);
+            let uppers = uppers.map(|held| (held.start, held.root, held.since));
+            let kept = pages.chain(uppers).find(|(_, root, since)| other(*root, *since));
+            let is_astray = |held: &&Translation| {
+                held.space.is_none() && held.top != self.top_entry(root, held.page)
+            };
+            (kept, state.tlb.iter().find(is_astray).copied())
+        };
+        if let Some((page, before, since)) = kept {
+            let found = Violation::TagReused { tag: asid.0, by: cpu.id, page, before, root };
+            let mut history = self.history_of(before);
+            history.push(format!("{} cached the entry for {page} at {since}", cpu.id));
+            self.violation(found, history);
+        }
+        if let Some(held) = global {
+            let found = Violation::GlobalNotShared {
+                page: held.page,
+                by: cpu.id,
+                frame: held.frame,
+                before: held.root,
+                root,
+            };
+            let mut history = self.history_of(held.frame);
+            history.push(format!("{} cached the translation at {}", cpu.id, held.since));
+            self.violation(found, history);
+        }
+    }
+
+    /// The table that a top-level entry leads to.
+    pub(crate) fn top_entry(&self, root: Frame, at: VirtAddr) -> Option<Frame> {
+        let level = self.0.config.levels - 1;
+        // Acquire: pairs with the Release of the CPU that linked the table.
+        let word = self.0.arena.word(root, format::index(at, level))?.load(Ordering::Acquire);
+        match format::decode(word, level) {
+            Entry::Table(table) => Some(table),
+            _ => None,
+        }
+    }
+
+    /// A CPU is about to cache a translation: it must not hold another of the same addresses, of
+    /// another size, that leads elsewhere.
+    pub(crate) fn check_sizes(&self, cpu: &Cpu, new: &Translation) {
+        if !self.0.config.checks.spaces {
+            return;
+        }
+        let Some(range) = new.range() else { return };
+        let differs = |held: &&Translation| {
+            let at = held.page.max(new.page);
+            held.size != new.size
+                && (held.space == new.space || held.space.is_none() || new.space.is_none())
+                && held.overlaps(&range)
+                && frame_at(held, at) != frame_at(new, at)
+        };
+        let held = locked(&cpu.state).tlb.iter().find(differs).copied();
+        if let Some(held) = held {
+            let found = Violation::TwoSizes {
+                page: held.page.max(new.page),
+                by: cpu.id,
+                held: (held.size, held.frame),
+                new: (new.size, new.frame),
+            };
+            let mut history = self.history_of(held.frame);
+            history.push(format!("{} cached the older one at {}", cpu.id, held.since));
+            self.violation(found, history);
+        }
+    }
+}
+
+fn frame_at(held: &Translation, at: VirtAddr) -> Option<Frame> {
+    held.frame.checked_add(at.offset_in(held.size) >> 12)
+}

@@ -1,0 +1,279 @@
+//! Tags that are used again, global pages, pages of two sizes, and marks of hardware.
+
+use super::*;
+
+const KERNEL: u64 = 0xffff_8000_0000_1000;
+const USER: u64 = 4;
+
+/// Two CPUs use a space; it is dropped, and another gets its tag, and perhaps the same tables'
+/// frames.
+fn tag_again(seed: u64, flush: bool, upper_entries: usize) -> Result<(), Failure> {
+    let sim = Sim::new(Config { upper_entries, ..config() }).unwrap();
+    let (first, frame) = sim.on_cpu(0, || {
+        let (space, frame) = (Space::new(&sim), page(&sim));
+        space.map(AT, frame);
+        (space, frame)
+    });
+    let used = AtomicU32::new(0);
+    let use_both = || {
+        let idle = Space::new(&sim);
+        first.activate(1);
+        first.touch(AT);
+        idle.activate(2);
+        used.fetch_add(1, SeqCst);
+        wait(&sim, || used.load(SeqCst) >= 3);
+        // A new space, with the tag of the old one. `activate` keeps what is cached.
+        let second = Space::new(&sim);
+        second.activate(1);
+        second.touch(AT);
+    };
+    let owner = || {
+        use_twice(&sim, &first);
+        wait(&sim, || used.load(SeqCst) == 1);
+        if flush {
+            sim.flush_on(&sim.online(), Flush::Space(Asid(1)));
+        }
+        used.fetch_add(2, SeqCst);
+        let _ = frame;
+    };
+    seeded(&sim, seed, vec![Box::new(owner), Box::new(use_both)]).map(drop)
+}
+
+fn use_twice(sim: &Sim, space: &Space) {
+    space.activate(1);
+    space.touch(AT);
+    space.touch(AT);
+    sim.step(Access::Shared);
+}
+
+#[test]
+fn a_tag_that_is_used_again_without_a_flush_is_noticed() {
+    for upper_entries in [0, 8] {
+        right(|seed| tag_again(seed, true, upper_entries));
+        let report = caught(|seed| tag_again(seed, false, upper_entries));
+        assert!(matches!(report.violation, Violation::TagReused { tag: 1, .. }), "{report}");
+    }
+}
+
+/// The same top-level frame, made a table anew, is another space.
+#[test]
+fn a_table_made_anew_is_another_space() {
+    let found = alone(|sim| {
+        let space = Space::new(sim);
+        space.map(AT, page(sim));
+        space.activate(1);
+        space.touch(AT);
+        let other = Space::new(sim);
+        other.activate(2);
+        // SAFETY: none: translations of it are cached.
+        unsafe { sim.set_owner(space.root, Owner::Raw) }.unwrap();
+        // SAFETY: as above.
+        unsafe { sim.set_owner(space.root, Owner::Table(3)) }.unwrap();
+        space.activate(1);
+    });
+    let Violation::TagReused { before, root, .. } = found else { panic!("{found}") };
+    assert_eq!(before, root);
+}
+
+// --- global pages -------------------------------------------------------------------------------
+
+/// Two spaces that share the kernel's half.
+fn two_spaces(sim: &Sim) -> (Space, Space) {
+    let first = Space::new(sim);
+    first.set(KERNEL, 0, 0);
+    let second = Space::new(sim);
+    let shared = first.slot(KERNEL, 3).load();
+    second.slot(KERNEL, 3).store(shared);
+    (first, second)
+}
+
+#[test]
+fn a_global_page_of_the_kernel_survives_a_change_of_space() {
+    let none = alone_if(|sim| {
+        let (first, second) = two_spaces(sim);
+        let frame = page(sim);
+        first.set(KERNEL, 0, frame.start().get() | RW | GLOBAL);
+        first.activate(1);
+        first.touch(KERNEL);
+        let before = sim.counts();
+        // SAFETY: the tests need nothing mapped but what they touch.
+        unsafe { sim.activate(second.root, Asid(2), false) };
+        second.touch(KERNEL);
+        assert_eq!((sim.counts() - before).hits, 1);
+    });
+    assert_eq!(none, None);
+}
+
+#[test]
+fn a_global_page_of_a_program_is_noticed() {
+    let found = alone(|sim| {
+        let (first, second) = two_spaces(sim);
+        first.set(AT, 0, page(sim).start().get() | RW | USER | GLOBAL);
+        first.activate(1);
+        first.touch(AT);
+        // SAFETY: as above.
+        unsafe { sim.activate(second.root, Asid(2), false) };
+    });
+    let Violation::GlobalNotShared { page, .. } = found else { panic!("{found}") };
+    assert_eq!(page, virt(AT));
+}
+
+/// CPU 0 unmaps a page of the kernel that CPU 1 uses, and hands the address out.
+fn global_gone(seed: u64, flush: Flush) -> Result<(), Failure> {
+    let sim = Sim::new(config()).unwrap();
+    let (first, second) = sim.on_cpu(0, || two_spaces(&sim));
+    let frame = sim.on_cpu(0, || {
+        let frame = page(&sim);
+        first.set(KERNEL, 0, frame.start().get() | RW | GLOBAL);
+        frame
+    });
+    let owner = || {
+        first.activate(1);
+        first.touch(KERNEL);
+        first.unmap(KERNEL);
+        sim.flush_on(&sim.online(), flush);
+        sim.hand_out(None, range(KERNEL, 4096));
+        free(&sim, frame);
+    };
+    let user = || {
+        second.activate(2);
+        second.touch(KERNEL);
+    };
+    seeded(&sim, seed, vec![Box::new(owner), Box::new(user)]).map(drop)
+}
+
+#[test]
+fn a_flush_that_leaves_global_pages_is_noticed() {
+    let (range, stride) = (range(KERNEL, 4096), PageSize::Size4K);
+    let of = |space| Flush::Range { space, range, stride, tables: false };
+    for flush in [of(None), Flush::All] {
+        right(|seed| global_gone(seed, flush));
+    }
+    for flush in [of(Some(Asid(1))), Flush::Space(Asid(2))] {
+        let report = caught(|seed| global_gone(seed, flush));
+        assert!(matches!(report.violation, Violation::HandedOut { .. }), "{report}");
+    }
+}
+
+// --- two sizes ----------------------------------------------------------------------------------
+
+/// A machine with a large page that is mapped and cached.
+fn large(then: impl FnOnce(&Sim, &Space, Frame) + Send) -> Option<Violation> {
+    let sim = Sim::new(Config { frames: 1200, cpus: 1, ..Config::default() }).unwrap();
+    let program = || {
+        let space = Space::new(&sim);
+        let block = sim.alloc(9, Place::Local).unwrap();
+        space.set(0x20_0000, 1, block.start().get() | RW | LARGE);
+        space.activate(1);
+        space.load(0x20_3000).unwrap();
+        then(&sim, &space, block);
+    };
+    let failure = seeded(&sim, 0, vec![Box::new(program) as Program]).err()?;
+    Some(failure.report().unwrap_or_else(|| panic!("{failure}")).violation.clone())
+}
+
+/// Replaces a large page by a table of pieces.
+fn split(sim: &Sim, space: &Space, block: Frame) {
+    let pieces = table(sim, 0);
+    for index in 0..512 {
+        let piece = block.checked_add(index as u64).unwrap();
+        space.entry(pieces, index).store(piece.start().get() | RW);
+    }
+    space.slot(0x20_0000, 1).store(pieces.start().get() | RW);
+}
+
+#[test]
+fn a_split_without_a_flush_is_looked_for() {
+    let all = range(0x20_0000, 2 << 20);
+    for flush in [true, false] {
+        let found = large(|sim, space, block| {
+            split(sim, space, block);
+            // A piece may be cached beside the large page: both lead to the same frames.
+            space.store(0x20_3000, 1).unwrap();
+            if flush {
+                space.flush(0x20_0000, 2 << 20, false);
+            }
+            sim.check_flushed(space.root, None, all);
+        });
+        match found {
+            None => assert!(flush),
+            Some(Violation::OtherSize { held, now, .. }) => {
+                assert!(!flush);
+                assert_eq!((held, now), (PageSize::Size2M, PageSize::Size4K));
+            }
+            Some(found) => panic!("{found}"),
+        }
+    }
+}
+
+#[test]
+fn two_sizes_that_lead_elsewhere_are_noticed() {
+    let found = large(|sim, space, block| {
+        split(sim, space, block);
+        let other = page(sim);
+        space.slot(0x20_3000, 0).store(other.start().get() | RW);
+        // The dirty bit has to be set first: that takes a walk.
+        let _ = space.store(0x20_3000, 2);
+    });
+    let Some(Violation::TwoSizes { held, new, .. }) = found else { panic!("{found:?}") };
+    assert_eq!((held.0, new.0), (PageSize::Size2M, PageSize::Size4K));
+}
+
+// --- marks --------------------------------------------------------------------------------------
+
+#[derive(Clone, Copy, PartialEq)]
+enum Clear {
+    Swap,
+    Exchange,
+    /// By the value that was read before.
+    Store,
+}
+
+/// CPU 0 takes the right to write from a page that CPU 1 uses.
+fn clear_beside(seed: u64, how: Clear) -> Result<(), Failure> {
+    let sim =
+        Sim::new(Config { checks: Checks { stale: sim::Stale::Off, ..Checks::ALL }, ..config() })
+            .unwrap();
+    let space = sim.on_cpu(0, || {
+        let space = Space::new(&sim);
+        space.set(AT, 0, page(&sim).start().get() | RW | USER);
+        space
+    });
+    let wrote = AtomicBool::new(false);
+    let owner = || {
+        let entry = space.slot(AT, 0);
+        let value = entry.load();
+        let seen = match how {
+            Clear::Swap => entry.swap(0),
+            Clear::Store => {
+                entry.store(0);
+                value
+            }
+            Clear::Exchange => {
+                let mut value = value;
+                while let Err(now) = entry.compare_exchange(value, 0) {
+                    value = now;
+                }
+                value
+            }
+        };
+        assert!(seen & DIRTY != 0 || !wrote.load(SeqCst), "a mark is lost and nothing said so");
+    };
+    let user = || {
+        space.activate(1);
+        if space.store(AT, 1).is_ok() {
+            wrote.store(true, SeqCst);
+        }
+    };
+    seeded(&sim, seed, vec![Box::new(owner), Box::new(user)]).map(drop)
+}
+
+#[test]
+fn a_store_that_loses_a_mark_is_noticed() {
+    for how in [Clear::Swap, Clear::Exchange] {
+        right(|seed| clear_beside(seed, how));
+    }
+    let report = caught(|seed| clear_beside(seed, Clear::Store));
+    let Violation::LostMark { bits, .. } = report.violation else { panic!("{report}") };
+    assert!(bits & DIRTY != 0, "{report}");
+}
