@@ -1,5 +1,5 @@
-//! The first program of a newcomer: a kernel, and a program's space beside it, on a machine as it is
-//! by default. Nothing needs to be said to the machine beforehand.
+//! The first program of a newcomer: a kernel, and a program's space beside it, on a machine as it
+//! is by default. Nothing needs to be said to the machine beforehand.
 
 mod common;
 
@@ -26,8 +26,8 @@ fn a_program_beside_the_kernel() {
     all_given_back(&sim, &shared).unwrap();
 }
 
-/// What is reserved after the first top-level table was taken from its list reaches that table too, and
-/// the table is given back as it is then.
+/// What is reserved after the first top-level table was taken from its list reaches that table too,
+/// and the table is given back as it is then.
 #[test]
 fn a_top_level_table_that_grew_is_as_constructed() {
     let sim = Sim::new(Config::default()).unwrap();

@@ -1,0 +1,107 @@
+//! The calls that change translations, in one place.
+
+use crate::common::Own;
+use crate::space::Live;
+use crate::world::Tables;
+use machine::*;
+use paging::*;
+use sim::{Grace, Sim};
+
+pub(crate) type Pending<'p, F> = Owed<'p, Sim, F, Grace>;
+
+fn cause<F: Format>(failed: Failed<'_, Sim, F, Grace>) -> Error {
+    failed.error
+}
+
+/// The pages are claimed, the frames are new, and all pending flushes of the range have been done.
+pub(crate) fn map<F: Format>(
+    live: &Live<F>,
+    range: VirtRange,
+    first: Frame,
+    attrs: Attrs,
+) -> Result<(), Error> {
+    live.tables.map_own(range, first, attrs).map_err(cause)
+}
+
+/// As [`map`], one frame for each page, by one of the calls that do so.
+pub(crate) fn map_each<F: Format>(
+    live: &Live<F>,
+    range: VirtRange,
+    frames: &[Frame],
+    attrs: Attrs,
+    at_once: bool,
+) -> Result<(), Error> {
+    if at_once {
+        return live.tables.map_frames_own(range.start(), frames, attrs).map_err(cause);
+    }
+    let supply = |at: VirtAddr, _| {
+        let page = (at.get() - range.start().get()) >> 12;
+        Ok((frames[page as usize], PageSize::Size4K))
+    };
+    live.tables.map_with_own(range, attrs, supply).map_err(cause)
+}
+
+/// The pages are claimed until the flush.
+pub(crate) fn unmap<F: Format>(
+    live: &Live<F>,
+    range: VirtRange,
+    gone: impl FnMut(Mapping),
+) -> Pending<'_, F> {
+    live.tables.unmap_own(range, gone).unwrap()
+}
+
+/// As [`unmap`].
+pub(crate) fn try_unmap<F: Format>(live: &Live<F>, range: VirtRange) -> Result<(), Error> {
+    live.tables.unmap_own(range, |_| ()).map(drop).map_err(cause)
+}
+
+/// The pages are claimed until the flush.
+pub(crate) fn protect<F: Format>(
+    live: &Live<F>,
+    range: VirtRange,
+    rights: Flags,
+) -> Pending<'_, F> {
+    live.tables.protect_own(range, rights).unwrap()
+}
+
+/// Kernel pages, and the flush is done here.
+pub(crate) fn unmap_lazily<F: Format>(
+    sim: &Sim,
+    live: &Live<F>,
+    range: VirtRange,
+    mut gone: impl FnMut(Frame),
+) {
+    // SAFETY: the pages are claimed, and the flush comes before anything else is done with them.
+    unsafe { live.tables.unmap_lazily(range, |frame, _| gone(frame)) }.unwrap();
+    let stride = PageSize::Size4K;
+    sim.flush_on(&sim.online(), Flush::Range { space: None, range, stride, tables: false });
+}
+
+/// Carries out what is pending, in one of the ways there are.
+pub(crate) fn flush<F: Format>(tables: &Tables<F>, pending: Pending<'_, F>, how: usize) {
+    match how {
+        0 => pending.flush(),
+        1 => tables.pay(pending.defer()),
+        2 => {
+            let mut debt = tables.no_debt();
+            pending.defer_to(&mut debt);
+            tables.pay(debt);
+        }
+        // It outlives the borrow, and is flushed on all CPUs.
+        _ => drop(pending.defer()),
+    }
+}
+
+/// The range is claimed until the flush.
+pub(crate) fn prune<F: Format>(live: &Live<F>, range: VirtRange) -> Pending<'_, F> {
+    live.tables.prune_own(range).unwrap()
+}
+
+/// The page is claimed until the flush. `None` if there are no frames for the tables.
+pub(crate) fn split<F: Format>(live: &Live<F>, at: VirtAddr) -> Option<Pending<'_, F>> {
+    match live.tables.split_own(at, PageSize::Size4K) {
+        Ok(pending) => Some(pending),
+        Err(failed) if matches!(failed.error, Error::Frames(_)) => None,
+        Err(failed) => panic!("{failed}"),
+    }
+}

@@ -1,0 +1,263 @@
+//! Pages of 4 KiB are mapped, unmapped, protected, and mapped again.
+
+use crate::change;
+use crate::space::{Claim, Live, Page, Tag};
+use crate::world::Cpu;
+use machine::*;
+use paging::*;
+use sim::Want;
+
+impl<F: Format> Cpu<'_, F> {
+    /// One change of pages of a program, most often of the active one.
+    pub(crate) fn change_small(&mut self) {
+        let other = self.rng.chance(3).then(|| self.world.home(&mut self.rng)).flatten();
+        let live = other.unwrap_or_else(|| self.current.clone());
+        self.change(&live);
+    }
+
+    pub(crate) fn change_kernel(&mut self) {
+        let kernel = self.world.kernel.clone();
+        if self.rng.chance(6) { self.prune(&kernel) } else { self.change(&kernel) }
+    }
+
+    /// Pages of a program are unmapped and mapped again; where there are none, some are mapped.
+    pub(crate) fn again(&mut self) {
+        let Some(live) = self.world.home(&mut self.rng) else { return };
+        self.map_again(&live);
+        if let Some((claim, _)) = live.claim(&mut self.rng, 1, |page| page.is_none()) {
+            self.map(&live, claim);
+            live.unclaim(claim);
+        }
+    }
+
+    /// The tables of a region become empty, and go.
+    pub(crate) fn empty(&mut self) {
+        if let Some(live) = self.world.home(&mut self.rng) {
+            self.empty_region(&live);
+        }
+    }
+
+    fn change(&mut self, live: &Live<F>) {
+        match self.rng.below(12) {
+            0..3 => {
+                if let Some((claim, _)) =
+                    live.claim(&mut self.rng, self.world.regions, |page| page.is_none())
+                {
+                    self.map(live, claim);
+                    live.unclaim(claim);
+                }
+            }
+            3 => {
+                if let Some((claim, pages)) =
+                    live.claim(&mut self.rng, self.world.regions, |_| true)
+                {
+                    let frames = self.unmap(live, claim, &pages);
+                    self.release_all(frames);
+                    live.unclaim(claim);
+                }
+            }
+            4..6 => self.empty_region(live),
+            6..11 => self.map_again(live),
+            _ => {
+                if let Some((claim, pages)) =
+                    live.claim(&mut self.rng, self.world.regions, |_| true)
+                {
+                    self.protect(live, claim, pages);
+                    live.unclaim(claim);
+                }
+            }
+        }
+    }
+
+    /// Takes all that is mapped in a region, so that its tables go; and, often, maps there again.
+    fn empty_region(&mut self, live: &Live<F>) {
+        let region = self.rng.below(self.world.regions);
+        let Some((claim, pages)) = live.claim_region(region) else { return };
+        let frames = self.unmap(live, claim, &pages);
+        self.release_all(frames);
+        if self.rng.chance(2) {
+            // What was unlinked comes back, to be used for something else.
+            sim::Grace::reclaim(usize::MAX);
+            let some = Claim { len: 1 + self.rng.below(claim.len), ..claim };
+            self.map(live, some);
+        }
+        live.unclaim(claim);
+    }
+
+    /// Pages are unmapped and mapped again at once: the frames that come back first are taken
+    /// first, so neighbours have changed their frames.
+    fn map_again(&mut self, live: &Live<F>) {
+        let Some((claim, pages)) =
+            live.claim(&mut self.rng, self.world.regions, |page| page.is_some())
+        else {
+            return;
+        };
+        let frames = self.unmap(live, claim, &pages);
+        self.release_all(frames);
+        self.map(live, claim);
+        live.unclaim(claim);
+    }
+
+    fn release_all(&mut self, mut frames: Vec<Frame>) {
+        if self.rng.chance(2) {
+            frames.reverse();
+        }
+        frames.into_iter().for_each(|frame| self.world.release(frame));
+    }
+
+    fn new_frame(&mut self, tag: u64) -> Option<Frame> {
+        let sim = &self.world.sim;
+        let node = NodeId(self.rng.below(sim.config().nodes) as u8);
+        let place = if self.rng.chance(3) { Place::Prefer(node) } else { Place::Local };
+        let frame = sim.alloc(0, place).ok()?;
+        // SAFETY: it is ours.
+        unsafe { sim.set_owner(frame, Owner::User) }.unwrap();
+        Tag::set(sim, frame, tag);
+        self.world.written.lock().unwrap().remove(&frame);
+        Some(frame)
+    }
+
+    fn rights(&mut self, live: &Live<F>) -> Flags {
+        let user = if live.is_kernel() { Flags::empty() } else { Flags::USER };
+        match self.rng.below(5) {
+            0 => Flags::READ | user,
+            1 => Flags::READ | Flags::EXECUTE | user,
+            _ => Flags::READ | Flags::WRITE | user,
+        }
+    }
+
+    /// Maps new frames to claimed pages.
+    fn map(&mut self, live: &Live<F>, claim: Claim) {
+        let world = self.world;
+        let mut frames = Vec::new();
+        for page in claim.first..claim.first + claim.len {
+            match self.new_frame(live.tag(claim.region, page)) {
+                Some(frame) => frames.push(frame),
+                None => return self.release_all(frames),
+            }
+        }
+        let range = live.range(claim);
+        world.hand_out(live, range);
+        let rights = self.rights(live);
+        // A page of the kernel may be global; one of a program may not.
+        let global = live.is_kernel() && self.rng.chance(2);
+        let attrs = Attrs::new(if global { rights | Flags::GLOBAL } else { rights });
+        match change::map_each(live, range, &frames, attrs, self.rng.chance(2)) {
+            Ok(()) => {
+                let pages: Vec<_> =
+                    frames.iter().map(|frame| Some(Page { frame: *frame, rights })).collect();
+                live.set(claim, &pages);
+                // The kernel bears no spurious fault where it has just mapped.
+                self.use_own(live, claim, &pages, if live.is_kernel() { 0 } else { 1 });
+            }
+            Err(Error::Frames(_)) => {
+                world.flushed(live, range);
+                self.release_all(frames);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Unmaps claimed pages, flushes, and returns their frames, which nothing translates to any
+    /// more.
+    fn unmap(&mut self, live: &Live<F>, claim: Claim, pages: &[Option<Page>]) -> Vec<Frame> {
+        let world = self.world;
+        let range = live.range(claim);
+        let mut gone = Vec::new();
+        let how = self.rng.below(5);
+        if how == 4 && live.is_kernel() {
+            change::unmap_lazily(&world.sim, live, range, |frame| gone.push(frame));
+        } else if how == 4 && claim.len > 1 {
+            // Two changes, and one flush for both.
+            let left = live.range(Claim { len: 1, ..claim });
+            let right = live.range(Claim { first: claim.first + 1, len: claim.len - 1, ..claim });
+            let mut debt = live.tables.no_debt();
+            for part in [right, left] {
+                change::unmap(live, part, |page| gone.push(self.gone(live, page)))
+                    .defer_to(&mut debt);
+            }
+            gone.sort_by_key(|frame| pages.iter().position(|page| holds(page, *frame)));
+            live.tables.pay(debt);
+        } else {
+            let pending = change::unmap(live, range, |page| gone.push(self.gone(live, page)));
+            change::flush(&live.tables, pending, how);
+        }
+        let known: Vec<_> = pages.iter().flatten().map(|page| page.frame).collect();
+        assert_eq!(gone, known, "what was unmapped is not what was mapped");
+        live.set(claim, &vec![None; claim.len]);
+        world.flushed(live, range);
+        gone
+    }
+
+    /// A page is gone: what hardware has marked is known.
+    pub(crate) fn gone(&self, live: &Live<F>, page: Mapping) -> Frame {
+        let written = self.world.written.lock().unwrap().contains(&page.frame);
+        let dirty = page.attrs.flags.contains(Flags::DIRTY);
+        assert!(
+            dirty || !written,
+            "a dirty bit of {} was lost, of space {:?}",
+            page.page,
+            live.tables.space()
+        );
+        page.frame
+    }
+
+    fn protect(&mut self, live: &Live<F>, claim: Claim, mut pages: Vec<Option<Page>>) {
+        let range = live.range(claim);
+        let parked = Flags::USER & self.rights(live);
+        let rights = if self.rng.chance(4) { parked } else { self.rights(live) };
+        let pending = change::protect(live, range, rights);
+        change::flush(&live.tables, pending, self.rng.below(4));
+        pages.iter_mut().flatten().for_each(|page| page.rights = rights);
+        live.set(claim, &pages);
+        self.world.flushed(live, range);
+        self.use_own(live, claim, &pages, 1);
+    }
+
+    /// Uses pages that nobody else changes: what they allow is known, after so many spurious
+    /// faults.
+    fn use_own(&mut self, live: &Live<F>, claim: Claim, pages: &[Option<Page>], spurious: usize) {
+        if !live.is_kernel() && !std::ptr::eq(&*self.current, live) {
+            return;
+        }
+        let sim = &self.world.sim;
+        for (page, number) in pages.iter().zip(claim.first..) {
+            let at = live.at(claim.region, number);
+            let want = Want { write: self.rng.chance(2), ..Want::default() };
+            let first = sim.translate(at, want);
+            let found =
+                (0..spurious).fold(first, |found, _| found.or_else(|_| sim.translate(at, want)));
+            let allowed = page.is_some_and(|page| {
+                let needed = if want.write { Flags::WRITE } else { Flags::RWX };
+                page.rights.intersects(needed)
+            });
+            assert_eq!(found.is_ok(), allowed, "{want:?} of {at}: {first:?}, then {found:?}");
+            if let (Ok(into), Some(page)) = (found, page) {
+                assert_eq!(Frame::containing(into), page.frame);
+                if want.write {
+                    self.world.written.lock().unwrap().insert(page.frame);
+                }
+            }
+        }
+    }
+
+    /// Takes out the kernel's tables for a region in which nothing is mapped.
+    fn prune(&mut self, kernel: &Live<F>) {
+        let region = self.rng.below(self.world.regions);
+        let Some((claim, pages)) = kernel.claim_region(region) else { return };
+        let frames = self.unmap(kernel, claim, &pages);
+        self.release_all(frames);
+        let range = kernel.region(region);
+        let large = PageSize::Size2M;
+        let start = range.start().align_down(large);
+        let tables = VirtRange::new(start, 2 * large.bytes()).unwrap();
+        let pending = change::prune(kernel, tables);
+        change::flush(&kernel.tables, pending, self.rng.below(4));
+        self.world.sim.check_ways_flushed(kernel.tables.root(), None, range);
+        kernel.unclaim(claim);
+    }
+}
+
+fn holds(page: &Option<Page>, frame: Frame) -> bool {
+    page.is_some_and(|page| page.frame == frame)
+}

@@ -1,0 +1,345 @@
+//! The machine, the spaces on it, and what each CPU does.
+
+use crate::common::virt;
+use crate::space::{Live, REGIONS};
+use grace::Reclaim;
+use machine::*;
+use paging::*;
+use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, seeded};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+pub(crate) type Tables<F> = PageTables<Sim, F, Grace>;
+
+const CPUS: usize = 3;
+/// As many spaces as there may be.
+const HOMES: usize = 2;
+/// Operations of each CPU.
+const OPERATIONS: usize = 20;
+/// And as many more at most, of one that waits for the end of a duel.
+const MOST: usize = 120;
+const STARTING: &str = "there are frames at the start";
+
+/// SplitMix64: each CPU draws what it does from its own.
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    pub(crate) fn new(seed: u64) -> Rng {
+        Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
+    }
+
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((word ^ (word >> 31)) % limit as u64) as usize
+    }
+
+    /// True once in so many times.
+    pub(crate) fn chance(&mut self, of: usize) -> bool {
+        self.below(of) == 0
+    }
+}
+
+pub(crate) struct World<F: Format> {
+    pub(crate) sim: Sim,
+    pub(crate) shared: Arc<Paging<Sim, F>>,
+    pub(crate) kernel: Arc<Live<F>>,
+    /// The programs' spaces; nothing while one is dropped and made anew.
+    homes: Vec<Mutex<Option<Arc<Live<F>>>>>,
+    /// Whether large pages are used: they take many frames.
+    large: bool,
+    /// Whether the seed is for a duel, in which this CPU only looks.
+    duel: Option<usize>,
+    /// It has looked for the last time.
+    over: AtomicBool,
+    /// How many regions are used. With one region and one space, CPUs meet most often.
+    pub(crate) regions: usize,
+    next_id: AtomicU64,
+    /// Frames that were written by a translation since they were mapped.
+    pub(crate) written: Mutex<BTreeSet<Frame>>,
+}
+
+/// One CPU.
+pub(crate) struct Cpu<'w, F: Format> {
+    pub(crate) world: &'w World<F>,
+    pub(crate) rng: Rng,
+    /// The space that is active here.
+    pub(crate) current: Arc<Live<F>>,
+}
+
+fn config<F: Format>(rng: &mut Rng, large: bool) -> Config {
+    let checks = Checks { stale: Stale::Freed, walked: true, freed_cached: true, ..Checks::ALL };
+    let frames = match rng.below(8) {
+        _ if large => 1024 + 160,
+        0 => 56,
+        _ => 192,
+    };
+    Config {
+        cpus: CPUS,
+        frames,
+        nodes: 1 + rng.below(2),
+        levels: F::LEVELS,
+        tlb_entries: [4, 64, 64][rng.below(3)],
+        upper_entries: [0, 2, 8, 8][rng.below(4)],
+        tags: [1, 4096, 4096, 4096][rng.below(4)],
+        speculation: [0, 200][rng.below(2)],
+        tick: Some([2, 3, 7, 41][rng.below(4)]),
+        checks,
+        ..Config::default()
+    }
+}
+
+/// Timer interrupts give back pages that other CPUs have asked for; on one CPU some are long.
+fn interrupts<F: Format>(sim: &Sim, shared: &Arc<Paging<Sim, F>>, slow: usize, long: usize) {
+    // The machine has the handler, and must not be kept by it.
+    let shared = Arc::downgrade(shared);
+    let state = AtomicU64::new(slow as u64);
+    let tick = move |sim: &Sim| {
+        if let Some(shared) = shared.upgrade() {
+            shared.quick().tick();
+        }
+        let mut rng = Rng::new(state.fetch_add(1, Relaxed));
+        if sim.current().index() == slow && long != 0 && rng.chance(long) {
+            for _ in 0..32 << rng.below(4) {
+                sim.relax();
+                Grace::announce();
+            }
+            Grace::reclaim(usize::MAX);
+        }
+    };
+    sim.on_tick(tick).unwrap();
+}
+
+impl<F: Format> World<F> {
+    pub(crate) fn run(seed: u64) -> Result<(), Failure> {
+        let mut rng = Rng::new(seed ^ 0xabcd);
+        let slow = seed as usize % CPUS;
+        let duel = rng.chance(4).then_some(slow);
+        let large = duel.is_none() && rng.chance(3);
+        let sim = Sim::new(config::<F>(&mut rng, large)).unwrap();
+        let shared = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+        let long = if duel.is_some() { 2 } else { [0, 2, 4, 12][rng.below(4)] };
+        interrupts(&sim, &shared, slow, long);
+        let counts = match duel {
+            Some(_) => (1, 1),
+            None => ([1, REGIONS][rng.below(2)], 1 + rng.below(HOMES)),
+        };
+        let mut world = sim.on_cpu(0, || World::new(&sim, &shared, large, counts));
+        world.duel = duel;
+        let program = |cpu: usize| {
+            let world = &world;
+            let rng = Rng::new(seed << 3 | cpu as u64);
+            Box::new(move || {
+                let mut cpu = Cpu { world, rng, current: Arc::clone(&world.kernel) };
+                // A CPU that uses the kernel's half of a program's tables alone is to be flushed,
+                // too.
+                let first = world.home(&mut cpu.rng).filter(|_| !cpu.rng.chance(4));
+                cpu.activate(first.unwrap_or_else(|| Arc::clone(&world.kernel)));
+                (0..OPERATIONS).for_each(|_| cpu.operate());
+                // In a duel, as long as the slow one looks, there is something to see.
+                match world.duel {
+                    Some(slow) if slow == world.sim.current().index() => {
+                        world.over.store(true, Relaxed)
+                    }
+                    Some(_) => cpu.operate_until_over(),
+                    None => {}
+                }
+            }) as Program
+        };
+        seeded(&sim, seed, (0..CPUS).map(program).collect())?;
+        sim.on_cpu(0, || world.end());
+        for cpu in 0..CPUS {
+            sim.on_cpu(cpu, || {
+                assert!(sim.settle(), "something is never freed");
+                shared.quick().drain();
+            });
+        }
+        assert_eq!(shared.waiting(), 0, "tables wait for ever");
+        assert_eq!(Arc::strong_count(&shared), 1, "what has waited keeps the `Paging`");
+        Ok(sim.check_leaks()?)
+    }
+
+    fn new(
+        sim: &Sim,
+        shared: &Arc<Paging<Sim, F>>,
+        large: bool,
+        (regions, homes): (usize, usize),
+    ) -> World<F> {
+        let kernel = Live::kernel(Tables::kernel(shared).expect(STARTING));
+        for region in 0..REGIONS {
+            kernel.tables.reserve(kernel.region(region)).expect(STARTING);
+        }
+        let world = World {
+            sim: sim.clone(),
+            shared: Arc::clone(shared),
+            kernel: Arc::new(kernel),
+            homes: (0..homes).map(|_| Mutex::default()).collect(),
+            large,
+            duel: None,
+            over: AtomicBool::new(false),
+            regions,
+            next_id: AtomicU64::new(1),
+            written: Mutex::default(),
+        };
+        for home in 0..homes {
+            *world.homes[home].lock().unwrap() = world.new_space(home);
+        }
+        world
+    }
+
+    /// A space for a home, always with the same tag; `None` if there are no frames.
+    fn new_space(&self, home: usize) -> Option<Arc<Live<F>>> {
+        let kernel = Arc::clone(&self.kernel.tables);
+        let id = self.next_id.fetch_add(1, Relaxed);
+        match Tables::user(&self.shared, Asid(home as u16 + 1), Some(kernel)) {
+            Ok(tables) => Some(Arc::new(Live::program(tables, id))),
+            Err(Error::Frames(_)) => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// One of the programs' spaces.
+    pub(crate) fn home(&self, rng: &mut Rng) -> Option<Arc<Live<F>>> {
+        self.homes[rng.below(self.homes.len())].lock().unwrap().clone()
+    }
+
+    /// No translation of another page may be in any TLB when an address is used for a new one.
+    /// Where all spaces have one tag, those of other spaces may.
+    pub(crate) fn hand_out(&self, live: &Live<F>, range: VirtRange) {
+        if self.sim.config().tags != 1 || live.is_kernel() {
+            self.sim.hand_out(live.tables.space(), range);
+        }
+    }
+
+    /// All pending flushes of the range were carried out.
+    pub(crate) fn flushed(&self, live: &Live<F>, range: VirtRange) {
+        if self.sim.config().tags != 1 || live.is_kernel() {
+            self.sim.check_flushed(live.tables.root(), live.tables.space(), range);
+        }
+    }
+
+    pub(crate) fn release(&self, frame: Frame) {
+        crate::common::release(&self.sim, frame);
+    }
+
+    /// Drops a space that nothing uses any more, with all that is mapped in it.
+    fn drop_space(&self, live: Live<F>) {
+        let frames = live.frames();
+        live.into_tables();
+        frames.into_iter().for_each(|frame| self.release(frame));
+    }
+
+    fn end(self) {
+        for home in &self.homes {
+            if let Some(live) = home.lock().unwrap().take() {
+                self.drop_space(Arc::into_inner(live).expect("a CPU has kept a space"));
+            }
+        }
+        let World { sim, kernel, .. } = self;
+        let kernel = Arc::into_inner(kernel).expect("a CPU has kept the kernel's");
+        let frames = kernel.frames();
+        kernel.into_tables();
+        frames.into_iter().for_each(|frame| crate::common::release(&sim, frame));
+    }
+}
+
+impl<F: Format> Cpu<'_, F> {
+    /// Makes a space active here.
+    pub(crate) fn activate(&mut self, live: Arc<Live<F>>) {
+        // SAFETY: nothing else is needed; a tag has one space at a time; who drops a space waits
+        // until no CPU has it active.
+        unsafe { live.tables.activate() };
+        let before = std::mem::replace(&mut self.current, live);
+        if !before.is_kernel() && !Arc::ptr_eq(&before, &self.current) && self.rng.chance(3) {
+            // SAFETY: others are active here.
+            unsafe { before.tables.leave() };
+        }
+    }
+
+    /// One CPU looks, slowly; the others change the same pages again and again.
+    fn duel(&mut self, slow: bool) {
+        match (slow, self.rng.below(8)) {
+            (true, 0..6) => self.pin(),
+            (true, 6) => self.walk(),
+            (true, _) => self.touch(),
+            (false, 0..5) => self.again(),
+            (false, 5 | 6) => self.empty(),
+            (false, _) => self.change_small(),
+        }
+    }
+
+    fn operate_until_over(&mut self) {
+        for _ in 0..MOST {
+            if self.world.over.load(Relaxed) {
+                return;
+            }
+            self.operate();
+        }
+    }
+
+    fn operate(&mut self) {
+        if self.current.is_closing() {
+            self.activate(Arc::clone(&self.world.kernel));
+        }
+        if let Some(slow) = self.world.duel {
+            return self.duel(self.world.sim.current().index() == slow);
+        }
+        match self.rng.below(24) {
+            0 | 1 => self.switch(),
+            2 => self.drop_and_make(),
+            3 => self.give_memory_back(),
+            4..7 if self.world.large => self.large(),
+            5..8 => self.change_kernel(),
+            8..15 => self.change_small(),
+            15..20 => self.pin(),
+            20 => self.walk(),
+            _ => self.touch(),
+        }
+    }
+
+    fn switch(&mut self) {
+        if let Some(live) = self.world.home(&mut self.rng) {
+            self.activate(live);
+        }
+        self.touch();
+    }
+
+    /// Drops a space, pages and all, and makes another with its tag.
+    fn drop_and_make(&mut self) {
+        let world = self.world;
+        let home = self.rng.below(world.homes.len());
+        let Some(live) = world.homes[home].lock().unwrap().take() else { return };
+        live.close();
+        // Two CPUs that drop a space each do not wait for one another.
+        self.activate(Arc::clone(&world.kernel));
+        while Arc::strong_count(&live) != 1 {
+            world.sim.relax();
+        }
+        world.drop_space(Arc::into_inner(live).expect("it was the last"));
+        let made = world.new_space(home);
+        *world.homes[home].lock().unwrap() = made.clone();
+        if let Some(live) = made {
+            self.activate(live);
+            self.change_small();
+        }
+    }
+
+    fn give_memory_back(&mut self) {
+        let quick = self.world.shared.quick();
+        match self.rng.below(4) {
+            0 => drop(quick.drain()),
+            1 => drop(quick.trim(QUICK_TABLE, 0, 4)),
+            2 => Grace::flush(&Grace::pin()),
+            _ => drop(Grace::reclaim(usize::MAX)),
+        }
+    }
+}
+
+/// An address of the kernel's half, for these tables.
+pub(crate) fn upper<F: Format>() -> VirtAddr {
+    let unused = 64 - (12 + 9 * u32::from(F::LEVELS));
+    virt((i64::MIN >> unused) as u64)
+}
