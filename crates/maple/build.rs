@@ -1,6 +1,6 @@
-//! Tells the code that it is built for ThreadSanitizer, as `cfg(samara_tsan)`: that does not know fences, and
-//! would take what they order for data races. The compiler's own `cfg(sanitize)` needs a nightly, which
-//! such a build has; the code must build without.
+//! Tells the code that it is built for ThreadSanitizer, as `cfg(samara_tsan)`: that does not know
+//! fences, and would take what they order for data races. The compiler's own `cfg(sanitize)` needs
+//! a nightly, which such a build has; the code must build without.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -341,8 +341,8 @@ impl<D: Domain> Quiescent<D> {
     /// Frees up to `limit` pieces whose grace period is over, and returns how many.
     ///
     /// For a context in which the frees may run; the caller holds no lock that one of them takes. They may retire more.
-    /// It does not wait: call it now and then. While this CPU is in such a call, and so from a free, another returns 0:
-    /// frees would be on one stack, as deep as they are many.
+    /// It does not wait: call it now and then. While this CPU is in such a call, and so from a
+    /// free, another returns 0: frees would be on one stack, as deep as they are many.
     pub fn reclaim(limit: usize) -> usize {
         let Some(_reclaiming) = Reclaiming::<D>::begin() else { return 0 };
         let mut freed = 0;

@@ -1,7 +1,8 @@
-//! What waits for a thread that goes on to nothing, with `Epoch`: it is bounded, and others free it, a few
-//! batches at a time.
+//! What waits for a thread that goes on to nothing, with `Epoch`: it is bounded, and others free
+//! it, a few batches at a time.
 //!
-//! In a process of its own: the collector is the program's, and a guard of another test would hold it up.
+//! In a process of its own: the collector is the program's, and a guard of another test would hold
+//! it up.
 #![cfg(feature = "std")]
 
 use grace::{Epoch, Reclaim};

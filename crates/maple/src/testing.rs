@@ -17,8 +17,8 @@ thread_local! {
 /// As many kinds of vectors as [`with_vectors`] allows: none, AVX2, AVX-512.
 pub(crate) const KINDS: u8 = 3;
 
-/// Runs `work` with no better vectors than these: 0, none; 1, AVX2; 2, AVX-512. A processor that lacks
-/// them, or a build without vectors, runs it by what it has.
+/// Runs `work` with no better vectors than these: 0, none; 1, AVX2; 2, AVX-512. A processor that
+/// lacks them, or a build without vectors, runs it by what it has.
 pub(crate) fn with_vectors<T>(most: u8, work: impl FnOnce() -> T) -> T {
     struct Restore(u8);
     impl Drop for Restore {

@@ -22,8 +22,8 @@ use grace::{Concurrent, Reclaim, Single};
 /// The root, and what goes with it whoever writes.
 pub(crate) struct Core<E: Entry, R: Reclaim, A: NodeAlloc> {
     pub(crate) root: AtomicLink,
-    /// Whether a cyclic allocation took the largest index of all, so that the next begins anew. Writers
-    /// only, and so seldom written that it may lie beside the root.
+    /// Whether a cyclic allocation took the largest index of all, so that the next begins anew.
+    /// Writers only, and so seldom written that it may lie beside the root.
     pub(crate) wrapped: AtomicBool,
     _kinds: PhantomData<(*mut E, R, A)>,
 }

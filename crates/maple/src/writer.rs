@@ -277,8 +277,9 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
 
     /// Stores `entry` at the lowest free index inside `bounds` at or after `*next`; from the beginning of
     /// `bounds` if there is none. `*next` becomes the index after it (the beginning again, after the
-    /// largest index of all). Returns the index, and whether the search had to begin anew: also if that
-    /// was because the call before took the largest index of all, which the tree remembers, as Linux's does.
+    /// largest index of all). Returns the index, and whether the search had to begin anew: also if
+    /// that was because the call before took the largest index of all, which the tree remembers, as
+    /// Linux's does.
     ///
     /// ```
     /// use maple::MapleTree;

@@ -1,5 +1,5 @@
-//! How much a thread frees of what others have removed when it takes a guard: some thousand entries at
-//! the most, however many were removed at once.
+//! How much a thread frees of what others have removed when it takes a guard: some thousand entries
+//! at the most, however many were removed at once.
 //!
 //! Counted, not timed. In a process of its own: the collector is the program's.
 #![cfg(not(miri))]
@@ -47,7 +47,7 @@ fn tree() -> Tree {
     tree
 }
 
-/// Takes guards until all is dropped that `remove` removes. Returns the most that one of them dropped.
+/// Takes guards until all is dropped that `remove` removes. Returns the most that one dropped.
 fn most(remove: impl FnOnce(&Tree) + Send, held: bool) -> usize {
     let tree = tree();
     // Relaxed: as above.

@@ -325,7 +325,8 @@ fn a_free_may_retire() {
     });
 }
 
-/// Frees that ask for more to be freed are not run within each other, by whatever call; and all are run.
+/// Frees that ask for more to be freed are not run within each other, by whatever call; and all are
+/// run.
 #[test]
 fn frees_do_not_nest() {
     std::thread_local! {

@@ -1,5 +1,5 @@
-//! Memory got ahead is enough, and hardly more than that: where nodes are full, shared with a duplicate,
-//! or hold bounds of both widths.
+//! Memory got ahead is enough, and hardly more than that: where nodes are full, are shared with a
+//! duplicate, or hold bounds of both widths.
 
 use super::Dice;
 use crate::testing::{Flaky, KINDS, Owned, with_vectors};
@@ -15,8 +15,8 @@ type Tree<E, R> = MapleTree<E, R, Flaky>;
 /// Entries of a tree whose nodes are full on three levels, if it was built in ascending order.
 const FULL: usize = 16 * 16 * 19 + 40;
 
-/// Where cell `i` begins. In groups, which lie far from each other at odd places: a leaf at the border of two
-/// has wide bounds, others have narrow ones.
+/// Where cell `i` begins. In groups, which lie far from each other at odd places: a leaf at the
+/// border of two has wide bounds, others have narrow ones.
 fn start(i: usize) -> usize {
     const GROUP: usize = 60;
     let far = usize::BITS - 16;

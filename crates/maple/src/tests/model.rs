@@ -160,7 +160,8 @@ fn shared_tree_borrowed_alone() {
     run::<Epoch>(21, CELLS, STEPS, |tree, work| work(&mut tree.get_mut()));
 }
 
-/// Each way to search and to change nodes, whatever this processor has: with AVX-512, with AVX2, without.
+/// Each way to search and to change nodes, whatever this processor has: with AVX-512, with AVX2,
+/// without.
 #[test]
 #[cfg_attr(miri, ignore = "Miri knows no vectors: all else runs without")]
 fn each_kind_of_vectors() {

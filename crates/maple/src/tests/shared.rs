@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use std::vec::Vec;
 
-/// After the largest index of all a cyclic allocation begins anew, and says so: the next that succeeds, once.
+/// After the largest index of all a cyclic allocation begins anew, and says so: the next that
+/// succeeds, once.
 #[test]
 fn a_cyclic_allocation_tells_that_it_wrapped() {
     const START: usize = usize::MAX - 2;

@@ -23,7 +23,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Supplies<E, R, A> {
         Supplies { nodes: Reserve::new(), spare: None, bin: Bin::new(disposal) }
     }
 
-    /// Makes sure that there is a duplicate of `source`, for a write that stores `new` (null: a hole). On error
+    /// Makes sure that there is a duplicate of `source`, for a write that stores `new` (null: a
+    /// hole). On error
     /// `new` is still the caller's; if the duplication panics, it is dropped.
     ///
     /// # Safety
