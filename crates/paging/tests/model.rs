@@ -112,8 +112,10 @@ fn apply<F: Format>(
                 (Err(Failed { error, owed }), at) => {
                     owed.flush();
                     if let Error::Occupied(found) = error {
-                        // The first, or the page of which it is a part.
-                        assert!(found.get() >> 12 <= at.unwrap(), "{found} {at:?}");
+                        // The page that the first is a part of, or is.
+                        let guard = <Grace as grace::Reclaim>::pin();
+                        let page = space.walk(&guard).get(virt(at.unwrap() << 12));
+                        assert_eq!(Some(found), page.map(|page| page.page));
                     }
                     return Err(error);
                 }

@@ -161,7 +161,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             let error = failed.error;
             // Something may have been mapped for a moment, and other pages will be.
             failed.owed.flush();
-            if again || !matches!(error, paging::Error::Occupied(_)) {
+            if again || !matches!(error, paging::Error::EmptyTable(_)) {
                 return Err(error.into());
             }
             self.clear_way(range)?;

@@ -4,7 +4,7 @@ use crate::debt::Owed;
 use crate::format::{Format, FormatError};
 use core::fmt;
 use grace::Concurrent;
-use machine::{Asid, FrameError, Machine, PageSize, VirtAddr};
+use machine::{Asid, Frame, FrameError, Machine, Owner, PageSize, VirtAddr};
 
 /// Why page tables cannot be changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,8 +17,11 @@ pub enum Error {
     NotCanonical(VirtAddr),
     /// The address is the kernel's, and these tables are a program's.
     Kernel(VirtAddr),
-    /// Something is mapped there already.
+    /// Something is mapped already where pages were to be mapped: the first page that is in the way.
     Occupied(VirtAddr),
+    /// Where a large page was to be mapped lies a table for smaller ones, which has no pages any more:
+    /// [`prune`](crate::PageTables::prune) takes it out.
+    EmptyTable(VirtAddr),
     /// The range cuts this page in two: split it first.
     Cut(VirtAddr, PageSize),
     /// An entry on the way to the address has bits that no entry may have, or leads to no memory.
@@ -37,6 +40,8 @@ pub enum Error {
     Global(VirtAddr),
     /// A page of a program must have [`Flags::USER`](crate::Flags::USER): what programs may not use belongs in the kernel's half.
     NotUser(VirtAddr),
+    /// The frame cannot be a program's page, at the address: it is a page table, waits on a quicklist, or is free.
+    Frame(VirtAddr, Frame, Owner),
     /// There is no entry for it.
     Format(FormatError),
     /// Memory for a table, or what was to be mapped, could not be had.
@@ -51,6 +56,9 @@ impl fmt::Display for Error {
             Error::NotCanonical(at) => write!(f, "{at} is not canonical, or lies across such"),
             Error::Kernel(at) => write!(f, "{at} is the kernel's"),
             Error::Occupied(at) => write!(f, "something is mapped at {at} already"),
+            Error::EmptyTable(at) => {
+                write!(f, "an empty table for smaller pages is in the way at {at}: prune the range")
+            }
             Error::Cut(at, size) => write!(f, "the range cuts the page of {size:?} at {at}"),
             Error::Malformed(at) => write!(f, "an entry for {at} is malformed"),
             Error::TooLarge(at, size) => write!(f, "a page of {size:?} does not fit at {at}"),
@@ -63,6 +71,14 @@ impl fmt::Display for Error {
             Error::Global(at) => write!(f, "{at} is a program's: no page there can be global"),
             Error::NotUser(at) => {
                 write!(f, "{at} is a program's: pages there need Flags::USER among their rights")
+            }
+            Error::Frame(at, frame, owner) => {
+                let what = match owner {
+                    Owner::Table(_) => "is a page table",
+                    Owner::Quick(_) => "waits on a quicklist to become a page table",
+                    _ => "is free: allocate it first",
+                };
+                write!(f, "frame {frame} cannot be a program's page at {at}: it {what}")
             }
             Error::Format(error) => error.fmt(f),
             Error::Frames(error) => error.fmt(f),

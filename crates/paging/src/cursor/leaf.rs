@@ -7,7 +7,7 @@
 //! Why it is right: as the [cursor](super). An entry is cleared by a store, not a swap: hardware that marks it at the same moment
 //! does so before, and the mark is lost, or finds it absent.
 
-use super::{Error, Failed, Result, fill};
+use super::{Error, Failed, Lent, Result, fill};
 use crate::debt::Owed;
 use crate::format::{Attrs, Decoded, Format, size_at};
 use crate::lock::{Locked, lock};
@@ -52,18 +52,24 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             Ok(kind) => kind,
             Err(error) => return Err(Failed { error, owed }),
         };
-        let (mut at, mut rest) = (start, frames);
+        let (mut at, mut rest, mut lent) = (start, frames, Lent::default());
         while !rest.is_empty() {
             let index = F::index(at, 0);
             let (now, later) = rest.split_at(rest.len().min(ENTRIES - index));
             let mut mapped = 0;
-            let done = self.with_memory(|| {
-                let guard = G::pin();
-                let walk = self.walk(&guard);
-                let (table, mut locked) = self.table_for(&walk, at, 0)?;
-                let entries = walk.entries(table).ok_or(Error::Malformed(at))?;
-                mapped = fill_alike::<M, F>(&entries, index, now, kind, &mut locked);
-                Ok(())
+            let mut places = now.iter().zip((at.get()..).step_by(4096));
+            let checked = places.try_for_each(|(frame, at)| {
+                self.check_frames(&mut lent, VirtAddr::new(at), *frame, 1)
+            });
+            let done = checked.and_then(|()| {
+                self.with_memory(|| {
+                    let guard = G::pin();
+                    let walk = self.walk(&guard);
+                    let (table, mut locked) = self.table_for(&walk, at, 0)?;
+                    let entries = walk.entries(table).ok_or(Error::Malformed(at))?;
+                    mapped = fill_alike::<M, F>(&entries, index, now, kind, &mut locked);
+                    Ok(())
+                })
             });
             // What was mapped here ends behind the last page that was.
             let end = at.checked_add((mapped as u64) << 12);
@@ -263,14 +269,26 @@ fn clear<M: Machine, F: Format>(
     locked: &mut Locked<'_, AtomicU32>,
     mut gone: impl FnMut(Frame),
 ) -> usize {
-    let mut cleared = 0;
+    let mut done = Cleared { locked, entries: 0 };
     for entry in entries.range(range) {
         if let Decoded::Page(frame, _) = F::decode(entry.load(), 0) {
             entry.store(0);
-            cleared += 1;
+            done.entries += 1;
             gone(frame);
         }
     }
-    locked.count -= cleared as u32;
-    cleared
+    done.entries as usize
+}
+
+/// Entries of a table that were cleared. Its count is without them when this is dropped, also by a panic.
+struct Cleared<'c, 'm> {
+    locked: &'c mut Locked<'m, AtomicU32>,
+    entries: u32,
+}
+
+impl Drop for Cleared<'_, '_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.locked.count -= self.entries;
+    }
 }

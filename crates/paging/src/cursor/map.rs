@@ -1,8 +1,8 @@
 //! Mapping.
 
-use super::{Error, Failed, Result, Spare, fill};
+use super::{Error, Failed, Lent, Result, Spare, fill};
 use crate::debt::Owed;
-use crate::format::{Attrs, Decoded, Flags, Format, level_of};
+use crate::format::{Attrs, Decoded, Flags, Format, level_of, size_at};
 use crate::lock::{Locked, lock};
 use crate::tables::PageTables;
 use crate::walk::{Spot, Walk};
@@ -33,8 +33,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///
     /// # Errors
     /// A range that is not one of these tables' ([`Error::Empty`], [`Error::Misaligned`], [`Error::NotCanonical`],
-    /// [`Error::Kernel`]); [`Error::Occupied`], [`Error::Format`], [`Error::Frames`] (no memory for tables),
-    /// [`Error::TopLevelFixed`], [`Error::Global`] and [`Error::NotUser`] (a page of a program), [`Error::Malformed`].
+    /// [`Error::Kernel`]); [`Error::Occupied`], [`Error::EmptyTable`], [`Error::Format`], [`Error::Frames`] (no memory for tables),
+    /// [`Error::TopLevelFixed`], [`Error::Global`], [`Error::NotUser`] and [`Error::Frame`] (a page of a program), [`Error::Malformed`].
     /// Nothing is mapped then; but what is owed must be flushed before the frames are used for anything else.
     ///
     /// # Safety
@@ -73,17 +73,17 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         attrs: Attrs,
         supply: impl Supply,
     ) -> Result<'_, (), M, F, G> {
-        let mut owed = Owed::nothing(self);
         if let Err(error) = self.check(range).and_then(|()| self.check_kind(range, attrs.flags)) {
-            return Err(Failed { error, owed });
+            return Err(Failed { error, owed: Owed::nothing(self) });
         }
-        let mut at = range.start();
-        match self.fill(range, attrs, supply, &mut at) {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                self.undo(range.start(), at, &mut owed);
-                Err(Failed { error, owed })
+        let mut under_way =
+            UnderWay { tables: self, start: range.start(), end: Some(range.start()) };
+        match self.fill(range, attrs, supply, &mut under_way) {
+            Ok(()) => {
+                under_way.end = None;
+                Ok(())
             }
+            Err(error) => Err(Failed { error, owed: under_way.undo() }),
         }
     }
 
@@ -105,7 +105,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// Unmaps what was mapped, from `start` up to `end`, and takes out the tables made for `end`.
-    pub(super) fn undo(&self, start: VirtAddr, end: VirtAddr, owed: &mut Owed<'_, M, F, G>) {
+    pub(super) fn undo<'p>(&'p self, start: VirtAddr, end: VirtAddr, owed: &mut Owed<'p, M, F, G>) {
         if let Some(range) = VirtRange::between(start, end)
             && !range.is_empty()
         {
@@ -126,15 +126,18 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         range: VirtRange,
         attrs: Attrs,
         mut supply: impl Supply,
-        mapped: &mut VirtAddr,
+        mapped: &mut UnderWay<'_, M, F, G>,
     ) -> core::result::Result<(), Error> {
+        let mut lent = Lent::default();
         let mut get = |at| {
             let largest = self.largest(range, at);
             let (frame, size) = supply(at, largest)?;
             if size > largest {
                 return Err(Error::TooLarge(at, size));
             }
-            Ok((F::page(size, frame, attrs)?, size))
+            let page = F::page(size, frame, attrs)?;
+            self.check_frames(&mut lent, at, frame, size.frames())?;
+            Ok((page, size))
         };
         let mut left = None;
         let mut next = Some(range.start());
@@ -164,26 +167,31 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(())
     }
 
-    /// Writes entries that follow one another in one table. `mapped` is the first address that is not mapped yet.
+    /// Writes entries that follow one another in one table.
     fn place(
         &self,
         first: VirtAddr,
         size: PageSize,
         values: &[u64],
-        mapped: &mut VirtAddr,
+        mapped: &mut UnderWay<'_, M, F, G>,
     ) -> core::result::Result<(), Error> {
         let guard = G::pin();
         let walk = self.walk(&guard);
         let level = level_of(size);
-        *mapped = first;
+        mapped.end = Some(first);
         let (table, mut locked) = self.table_for(&walk, first, level)?;
         let entries = walk.entries(table).ok_or(Error::Malformed(first))?;
         let entries = entries.range(F::index(first, level)..ENTRIES);
         let pages = values.iter().map(|value| Some(*value));
         let written = fill::<M, F>(entries, level, pages, &mut locked);
         // A range that reaches the last address ends there.
-        *mapped = first.checked_add(written as u64 * size.bytes()).unwrap_or(first);
-        if written < values.len() { Err(Error::Occupied(*mapped)) } else { Ok(()) }
+        let end = first.checked_add(written as u64 * size.bytes()).unwrap_or(first);
+        mapped.end = Some(end);
+        if written == values.len() {
+            return Ok(());
+        }
+        drop(locked);
+        Err(in_the_way(walk, end, size))
     }
 
     /// The table of this level on the way to `at`, locked; made if it is not there.
@@ -205,7 +213,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             match spot.found {
                 Decoded::Absent => self.grow(&spot, at)?,
                 Decoded::Malformed => return Err(Error::Malformed(at)),
-                Decoded::Page(..) | Decoded::Table(_) => return Err(Error::Occupied(at)),
+                Decoded::Page(..) | Decoded::Table(_) => {
+                    let size = size_at(spot.level).unwrap_or_default();
+                    return Err(Error::Occupied(at.align_down(size)));
+                }
             }
         }
     }
@@ -307,5 +318,40 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 && super::covers(range, at, *size)
         };
         PageSize::ALL.into_iter().rev().find(fits).unwrap_or_default()
+    }
+}
+
+/// Why a page cannot be mapped where an entry is not absent.
+#[cold]
+fn in_the_way<M: Machine, F: Format>(walk: Walk<'_, M, F>, at: VirtAddr, size: PageSize) -> Error {
+    let first = VirtRange::new(at, size.bytes()).and_then(|range| walk.pages(range).next());
+    first.map_or(Error::EmptyTable(at), |page| Error::Occupied(page.page))
+}
+
+/// A mapping under way. What has been mapped is unmapped again when this is dropped before it is done, also by a panic of what
+/// supplies the frames.
+struct UnderWay<'p, M: Machine, F: Format, G: Concurrent> {
+    tables: &'p PageTables<M, F, G>,
+    start: VirtAddr,
+    /// The first address that is not mapped yet; `None` when all is done.
+    end: Option<VirtAddr>,
+}
+
+impl<'p, M: Machine, F: Format, G: Concurrent> UnderWay<'p, M, F, G> {
+    /// Unmaps what has been mapped.
+    fn undo(&mut self) -> Owed<'p, M, F, G> {
+        let mut owed = Owed::nothing(self.tables);
+        if let Some(end) = self.end.take() {
+            self.tables.undo(self.start, end, &mut owed);
+        }
+        owed
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Drop for UnderWay<'_, M, F, G> {
+    fn drop(&mut self) {
+        if self.end.is_some() {
+            drop(self.undo());
+        }
     }
 }

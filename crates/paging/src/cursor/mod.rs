@@ -32,6 +32,7 @@
 
 mod error;
 mod leaf;
+mod lend;
 mod map;
 mod protect;
 mod prune;
@@ -43,6 +44,7 @@ pub use error::{Error, Failed};
 pub use leaf::Leaf;
 pub use map::Supply;
 
+use lend::Lent;
 use spare::Spare;
 
 use crate::debt::Owed;
@@ -95,12 +97,16 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// Changes the pages of a range, table by table, each with its lock held: calls `change` with an address, the entry for
-    /// it, and what is in there. It says whether the entry is absent from then on. Empty tables are unlinked.
-    fn each_page(
-        &self,
+    /// it, what is in there, and the count of the table's entries. Empty tables are unlinked, also when `change` panics.
+    fn each_page<'p>(
+        &'p self,
         range: VirtRange,
-        owed: &mut Owed<'_, M, F, G>,
-        mut change: impl FnMut(&mut Owed<'_, M, F, G>, Slot<'_, M>) -> core::result::Result<bool, Error>,
+        owed: &mut Owed<'p, M, F, G>,
+        mut change: impl FnMut(
+            &mut Owed<'p, M, F, G>,
+            &mut u32,
+            Slot<'_, M>,
+        ) -> core::result::Result<(), Error>,
     ) -> core::result::Result<(), Error> {
         let mut next = Some(range.start());
         while let Some(at) = next.filter(|at| range.contains(*at)) {
@@ -113,16 +119,17 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 Decoded::Malformed => return Err(Error::Malformed(at)),
                 Decoded::Page(..) => {
                     let (table, level) = (spot.entry.table(), spot.level);
-                    let Some(mut locked) = lock(self.machine(), table, at)? else { continue };
-                    let (end, result) =
-                        self.each_in_table(&walk, range, at, table, level, &mut locked, |slot| {
-                            change(owed, slot)
-                        });
-                    let empty = locked.count == 0;
-                    drop(locked);
-                    if empty && self.space().is_some() {
-                        self.prune_at(&walk, at, level, &mut owed.debt);
-                    }
+                    let Some(locked) = lock(self.machine(), table, at)? else { continue };
+                    let mut changing = Changing {
+                        tables: self,
+                        walk: &walk,
+                        at,
+                        level,
+                        locked: Some(locked),
+                        owed,
+                    };
+                    let (end, result) = changing.each(range, table, &mut change);
+                    drop(changing);
                     result?;
                     next = end;
                 }
@@ -130,20 +137,35 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
         Ok(())
     }
+}
 
-    /// The entries of one table that is locked. Returns where to go on.
-    #[expect(clippy::too_many_arguments, reason = "one loop, apart for its depth")]
-    fn each_in_table<'g>(
-        &self,
-        walk: &Walk<'g, M, F>,
+/// A table whose entries are being changed. When this is dropped, also by a panic, it is unlocked, and unlinked if it has become
+/// empty and is a program's.
+struct Changing<'c, 'p, M: Machine, F: Format, G: Concurrent> {
+    tables: &'p PageTables<M, F, G>,
+    walk: &'c Walk<'c, M, F>,
+    at: VirtAddr,
+    level: u8,
+    /// There until it is dropped.
+    locked: Option<Locked<'p, AtomicU32>>,
+    owed: &'c mut Owed<'p, M, F, G>,
+}
+
+impl<'p, M: Machine, F: Format, G: Concurrent> Changing<'_, 'p, M, F, G> {
+    /// Its entries in the range. Returns where to go on.
+    fn each(
+        &mut self,
         range: VirtRange,
-        start: VirtAddr,
         table: Frame,
-        level: u8,
-        locked: &mut Locked<'_, AtomicU32>,
-        mut change: impl FnMut(Slot<'g, M>) -> core::result::Result<bool, Error>,
+        change: &mut impl FnMut(
+            &mut Owed<'p, M, F, G>,
+            &mut u32,
+            Slot<'_, M>,
+        ) -> core::result::Result<(), Error>,
     ) -> (Option<VirtAddr>, core::result::Result<(), Error>) {
+        let &mut Changing { walk, level, at: start, .. } = self;
         let mut next = Some(start);
+        let Some(locked) = &mut self.locked else { return (next, Ok(())) };
         while let Some(at) = next.filter(|at| range.contains(*at)) {
             if at != start && F::index(at, level) == 0 {
                 break;
@@ -157,14 +179,25 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 // Below it there are others to lock.
                 Decoded::Table(_) => break,
                 Decoded::Malformed => return (next, Err(Error::Malformed(at))),
-                Decoded::Page(..) => match change(Slot { at, level, entry, value }) {
-                    Ok(gone) => locked.count -= u32::from(gone),
-                    Err(error) => return (next, Err(error)),
-                },
+                Decoded::Page(..) => {
+                    let slot = Slot { at, level, entry, value };
+                    if let Err(error) = change(self.owed, &mut locked.count, slot) {
+                        return (next, Err(error));
+                    }
+                }
             }
             next = beyond(at, level);
         }
         (next, Ok(()))
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> Drop for Changing<'_, '_, M, F, G> {
+    fn drop(&mut self) {
+        let empty = self.locked.take().is_some_and(|locked| locked.count == 0);
+        if empty && self.tables.space().is_some() {
+            self.tables.prune_at(self.walk, self.at, self.level, &mut self.owed.debt);
+        }
     }
 }
 

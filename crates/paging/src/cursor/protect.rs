@@ -35,9 +35,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             self.check_ends(&self.walk(&guard), range)
         });
         let result = checked.and_then(|()| {
-            self.each_page(range, &mut owed, |owed, slot| {
-                Self::give(range, rights, owed, slot).map(|()| false)
-            })
+            self.each_page(range, &mut owed, |owed, _, slot| Self::give(range, rights, owed, slot))
         });
         match result {
             Ok(()) => Ok(owed),

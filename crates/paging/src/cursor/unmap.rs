@@ -26,7 +26,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// - *Flush*: until the flush that is returned is done, the frames are not given back, and the range is not mapped anew.
     ///   Forgetting the value does not do it.
     ///
-    /// And `gone` does not call back into these tables: it would wait for the lock that is held.
+    /// And `gone` does not call back into these tables: it would wait for the lock that is held. If it panics, the pages that it
+    /// was called with, the last one too, are unmapped and flushed when the panic goes on; all others are mapped as before.
     pub unsafe fn unmap(
         &self,
         range: VirtRange,
@@ -43,20 +44,23 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
     }
 
-    pub(super) fn clear(
-        &self,
+    pub(super) fn clear<'p>(
+        &'p self,
         range: VirtRange,
-        owed: &mut Owed<'_, M, F, G>,
+        owed: &mut Owed<'p, M, F, G>,
         mut gone: impl FnMut(Mapping),
     ) -> core::result::Result<(), Error> {
-        self.each_page(range, owed, |owed, Slot { at, level, entry, .. }| {
+        self.each_page(range, owed, |owed, count, Slot { at, level, entry, .. }| {
             let Some(size) = size_at(level) else { return Err(Error::Malformed(at)) };
             let page = at.align_down(size);
             if !covers(range, page, size) {
                 return Err(Error::Cut(page, size));
             }
             // What hardware has marked since it was looked at is in it.
-            if let Decoded::Page(frame, attrs) = F::decode(entry.swap(0), level) {
+            let was = entry.swap(0);
+            // Before `gone`, which may panic: what is done counts.
+            *count -= 1;
+            if let Decoded::Page(frame, attrs) = F::decode(was, level) {
                 // A parked page is cached nowhere; but the table may go, and hardware knows the way there.
                 if let Some(range) = VirtRange::new(page, size.bytes()) {
                     let size = if attrs.flags.intersects(Flags::RWX) { Some(size) } else { None };
@@ -64,7 +68,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 }
                 gone(Mapping { page, size: size_at(level).unwrap_or_default(), frame, attrs });
             }
-            Ok(true)
+            Ok(())
         })
     }
 }

@@ -9,7 +9,7 @@ use core::fmt;
 use machine::{Access, Frame, FrameSource, Machine};
 
 /// The largest order that is tried: a block of 1 GiB.
-const MAX_ORDER: u8 = 18;
+pub(crate) const MAX_ORDER: u8 = 18;
 
 /// Frames that are pinned, until this is dropped.
 ///
@@ -184,13 +184,13 @@ fn pin_block<M: Machine>(machine: &M, frame: Frame, most: usize) -> Option<usize
 }
 
 /// The frame that begins a block of this order with `frame` in it, if it could be one that is not tried otherwise.
-fn head_of(frame: Frame, order: u8) -> Option<Frame> {
+pub(crate) fn head_of(frame: Frame, order: u8) -> Option<Frame> {
     let head = Frame::new(frame.number() & !((1 << order) - 1))?;
     (order == 0 || head != frame).then_some(head)
 }
 
 /// How many frames from `frame` on lie in the block of this order that begins at `head`.
-fn left_in(head: Frame, order: u8, frame: Frame) -> Option<usize> {
+pub(crate) fn left_in(head: Frame, order: u8, frame: Frame) -> Option<usize> {
     let left = (head.number() + (1u64 << order.min(MAX_ORDER))).checked_sub(frame.number())?;
     (left > 0).then_some(left as usize)
 }

@@ -37,6 +37,7 @@ pub(crate) use stats::bump;
 
 use alloc::boxed::Box;
 use alloc::collections::TryReserveError;
+use core::mem;
 use core::sync::atomic::{AtomicU64, Ordering};
 use machine::{Access, CpuId, CpuSet, ENTRIES, Frame, FrameError, Machine, Owner, PerCpu, Place};
 use stats::{List, add};
@@ -325,6 +326,8 @@ impl<M: Machine> QuickLists<M> {
         let kind = &self.kinds[usize::from(list)];
         let machine = self.machine();
         let frame = machine.alloc(0, Place::Local)?;
+        // Until it is a page of the list.
+        let going = Going { machine, frame };
         let page = machine.frame_ptr(frame).ok_or(FrameError::NotOurs(frame))?;
         // SAFETY: the frame was just allocated: its memory is nobody else's. All words of 0 are a valid page of words.
         let page = unsafe {
@@ -335,6 +338,7 @@ impl<M: Machine> QuickLists<M> {
         machine.note_constructed(frame, list);
         // SAFETY: it was just allocated, and constructed.
         unsafe { machine.set_owner(frame, Owner::Quick(list)) }?;
+        mem::forget(going);
         self.with(list, |list| bump(&list.made));
         Ok(frame)
     }
@@ -344,12 +348,32 @@ impl<M: Machine> QuickLists<M> {
     fn give_back(&self, list: u8, frame: Frame) -> Result<(), FrameError> {
         let machine = self.machine();
         let page = machine.frame_ptr(frame).ok_or(FrameError::NotOurs(frame))?;
+        let going = Going { machine, frame };
         // SAFETY: nobody uses the page any more; it holds words.
         let words = unsafe { page.cast::<[u64; ENTRIES]>().as_mut() };
         self.kinds[usize::from(list)].destruct(machine, words);
-        // SAFETY: as above. Released, not freed: a walk without a lock may have mistaken it for a page, and hold a
-        // reference for as long as it takes to see the mistake.
-        unsafe { machine.release(frame) }.map(drop)
+        going.go()
+    }
+}
+
+/// A frame that goes to the frame source when this is dropped, also when a constructor or destructor panics.
+struct Going<'m, M: Machine> {
+    machine: &'m M,
+    frame: Frame,
+}
+
+impl<M: Machine> Going<'_, M> {
+    fn go(self) -> Result<(), FrameError> {
+        let Going { machine, frame } = &*mem::ManuallyDrop::new(self);
+        // SAFETY: nobody uses the page any more. Released, not freed: a walk without a lock may have mistaken it for a page, and
+        // hold a reference for as long as it takes to see the mistake.
+        unsafe { machine.release(*frame) }.map(drop)
+    }
+}
+
+impl<M: Machine> Drop for Going<'_, M> {
+    fn drop(&mut self) {
+        let _ = Going { machine: self.machine, frame: self.frame }.go();
     }
 }
 

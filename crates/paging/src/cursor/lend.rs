@@ -1,0 +1,87 @@
+//! Which frames can be a program's pages.
+//!
+//! A check of bad input, not of permission: whose a frame is only its owner knows. It costs a load of the frame's state, which
+//! whoever allocated the frame has just written, once for each block of frames.
+//!
+//! The kernel's half is not checked: its direct map has page tables and free frames in it, as it has all memory.
+
+use super::Error;
+use crate::format::Format;
+use crate::gup::{MAX_ORDER, head_of, left_in};
+use crate::tables::PageTables;
+use grace::Concurrent;
+use machine::{Frame, Machine, Owner, VirtAddr};
+
+/// Frames that have been looked at: the block that was found last.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Lent {
+    first: u64,
+    len: u64,
+}
+
+impl Lent {
+    fn covers(&self, frame: Frame) -> bool {
+        frame.number().wrapping_sub(self.first) < self.len
+    }
+}
+
+impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
+    /// Whether so many frames from `first` on can be pages of these tables, at `at`.
+    ///
+    /// # Errors
+    /// [`Error::Frame`]: a program's page would be a page table, a page of a quicklist, or free.
+    #[inline]
+    pub(super) fn check_frames(
+        &self,
+        lent: &mut Lent,
+        at: VirtAddr,
+        first: Frame,
+        count: u64,
+    ) -> Result<(), Error> {
+        if self.space().is_none() {
+            return Ok(());
+        }
+        let mut done = 0;
+        while done < count {
+            let Some(frame) = first.checked_add(done) else { break };
+            if !lent.covers(frame) {
+                *lent = self.block_of(frame).map_err(|owner| Error::Frame(at, frame, owner))?;
+            }
+            done += lent.first + lent.len - frame.number();
+        }
+        Ok(())
+    }
+
+    /// The block that a frame lies in, or what it is instead of a page.
+    #[inline]
+    fn block_of(&self, frame: Frame) -> Result<Lent, Owner> {
+        let machine = self.machine();
+        // A device, if there is no memory of the frame source.
+        let one = Lent { first: frame.number(), len: 1 };
+        let Some(info) = machine.info(frame) else { return Ok(one) };
+        match info.owner() {
+            owner @ (Owner::Table(_) | Owner::Quick(_)) => Err(owner),
+            Owner::Raw | Owner::Kernel | Owner::User => {
+                Ok(Lent { first: frame.number(), len: 1 << info.order() })
+            }
+            Owner::Free if !info.is_memory() => Ok(one),
+            // Or it lies within a block, which is accounted for at its first frame.
+            Owner::Free => self.block_around(frame),
+        }
+    }
+
+    #[cold]
+    fn block_around(&self, frame: Frame) -> Result<Lent, Owner> {
+        let around = (1..=MAX_ORDER).find_map(|order| {
+            let head = head_of(frame, order)?;
+            let info = self.machine().info(head)?;
+            let left = left_in(head, info.order(), frame)?;
+            (info.refs() != 0).then_some((info.owner(), left as u64))
+        });
+        match around {
+            None => Err(Owner::Free),
+            Some((owner @ (Owner::Table(_) | Owner::Quick(_)), _)) => Err(owner),
+            Some((_, len)) => Ok(Lent { first: frame.number(), len }),
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Callers that mean harm, or make mistakes: values that are forgotten, closures that panic, frames and rights that no page may have.
+
+mod common;
+
+use common::*;
+use core::panic::AssertUnwindSafe;
+use machine::*;
+use paging::*;
+use sim::{Config, Grace, Sim};
+use std::mem;
+use std::panic::catch_unwind;
+use std::sync::Arc;
+
+const AT: u64 = 0x20_0000;
+const TOP: u64 = 0xffff_8000_0000_0000;
+
+/// Calls `f` on CPU 0 of a machine, with the tables of a program; afterwards nothing is left.
+fn with_space(f: impl FnOnce(&Sim, &Shared, &Space)) {
+    let sim = Sim::new(Config { cpus: 1, frames: 2048, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    let space = sim.on_cpu(0, || {
+        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
+        f(&sim, &shared, &space);
+        space
+    });
+    // The CPU has stopped: nothing is active there.
+    sim.on_cpu(0, || drop(space));
+    all_given_back(&sim, &shared).unwrap();
+}
+
+/// The same, with the kernel's tables.
+fn with_kernel(f: impl FnOnce(&Sim, &Shared, &Space)) {
+    let sim = Sim::new(Config { cpus: 1, frames: 2048, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    sim.on_cpu(0, || {
+        let kernel = Space::<Grace>::kernel(&shared).unwrap();
+        f(&sim, &shared, &kernel);
+        drop(kernel);
+    });
+    all_given_back(&sim, &shared).unwrap();
+}
+
+fn panics<T>(f: impl FnOnce() -> T) {
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(f()))).is_err(), "it did not panic");
+}
+
+/// The pages that are mapped.
+fn mapped(space: &Space, range: VirtRange) -> Vec<VirtAddr> {
+    let guard = <Grace as grace::Reclaim>::pin();
+    space.walk(&guard).pages(range).map(|page| page.page).collect()
+}
+
+/// What `gone` has been called with is unmapped and flushed, what it has not is mapped, and no table is left that is empty.
+#[test]
+fn a_panic_while_unmapping_leaves_what_is_done_done() {
+    with_space(|sim, _, space| {
+        let page = block(sim, 0);
+        // SAFETY: the program needs nothing else; no other tables have the tag.
+        unsafe { space.activate() };
+        for (len, left) in [(1, 1), (2, 4)] {
+            let range = pages(AT, len);
+            // All are of one frame.
+            let same = |_, _| Ok((page, PageSize::Size4K));
+            space.map_with_own(range, Attrs::USER_RW, same).unwrap();
+            // SAFETY: ordinary memory.
+            unsafe { sim.store(range.start(), 1) }.unwrap();
+            panics(|| space.unmap_own(range, |_| panic!("on purpose")));
+            // SAFETY: as above.
+            assert!(unsafe { sim.store(range.start(), 2) }.is_err(), "it is flushed");
+            assert_eq!(mapped(space, range).len() as u64, len - 1);
+            assert!(sim.settle());
+            assert_eq!(tables(sim), left);
+        }
+        space.unmap_own(pages(AT, 2), |_| ()).unwrap().flush();
+        assert!(sim.settle());
+        assert_eq!(tables(sim), 1);
+        release(sim, page);
+    });
+}
+
+/// The same of the kernel's tables, which stay: they are empty, and can be pruned.
+#[test]
+fn a_panic_while_unmapping_lazily_keeps_count() {
+    with_kernel(|sim, _, kernel| {
+        let (range, device) = (pages(TOP, 3), Frame::new(1 << 24).unwrap());
+        let first = tables(sim);
+        kernel.map_own(range, device, Attrs::KERNEL_RW).unwrap();
+        assert_eq!(tables(sim), first + 3);
+        let mut left = 2;
+        let gone = |_, _| {
+            left -= 1;
+            assert_ne!(left, 0, "on purpose");
+        };
+        // SAFETY: nobody uses the pages; all is flushed below.
+        panics(|| unsafe { kernel.unmap_lazily(range, gone) });
+        assert_eq!(mapped(kernel, range), [virt(TOP + 0x2000)]);
+        // SAFETY: as above.
+        assert_eq!(unsafe { kernel.unmap_lazily(range, |_, _| ()) }, Ok(1));
+        sim.flush_on(&CpuSet::first(1), Flush::All);
+        kernel.prune_own(pages(TOP, 1 << 27)).unwrap().flush();
+        assert!(sim.settle());
+        assert_eq!(tables(sim), first + 1, "the one below the top stays");
+    });
+}
+
+/// What was mapped before is unmapped again, and the tables that were made for it go.
+#[test]
+fn a_panic_while_mapping_maps_nothing() {
+    with_space(|sim, _, space| {
+        let device = Frame::new(1 << 24).unwrap();
+        // More than is written at once, and over the border of a table.
+        let range = pages(AT - 0x10_0000, 512);
+        for last in [0, 1, 63, 64, 65, 255, 256, 300, 511] {
+            let supply = |at: VirtAddr, _| {
+                let number = (at.get() - range.start().get()) >> 12;
+                assert_ne!(number, last, "on purpose");
+                Ok((device.checked_add(number).unwrap(), PageSize::Size4K))
+            };
+            panics(|| space.map_with_own(range, Attrs::USER_RW, supply));
+            assert_eq!(mapped(space, range), []);
+            assert!(sim.settle());
+            assert_eq!(tables(sim), 1, "after {last} pages");
+        }
+    });
+}
+
+/// Panics when it makes or ends a page.
+struct Fails(bool);
+
+impl<M> Construct<M> for Fails {
+    fn construct(&self, _: &M, _: &mut [u64; ENTRIES]) {
+        assert!(self.0, "on purpose");
+    }
+    fn destruct(&self, _: &M, _: &mut [u64; ENTRIES]) {
+        panic!("on purpose");
+    }
+}
+
+#[test]
+fn a_panic_of_a_constructor_loses_no_frame() {
+    let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
+    let kinds: [Box<dyn Construct<Sim>>; 2] = [Box::new(Fails(false)), Box::new(Fails(true))];
+    let lists = QuickLists::try_new(sim.clone(), kinds).unwrap();
+    sim.on_cpu(0, || {
+        panics(|| lists.alloc(0));
+        let page = lists.alloc(1).unwrap();
+        // SAFETY: it is ours, and as it was.
+        unsafe { lists.free(1, page) }.unwrap();
+        panics(|| lists.drain());
+        assert!(lists.is_empty());
+    });
+    sim.check_leaks().unwrap();
+}
+
+/// A frame that is a table, lies on a quicklist or is free is no page of a program; nothing is mapped then.
+#[test]
+fn frames_that_no_program_may_have() {
+    with_space(|sim, shared, space| {
+        let range = pages(AT, 1);
+        let refused = |frame: Frame, owner| {
+            let error = Error::Frame(range.start(), frame, owner);
+            let single = space.map_own(range, frame, Attrs::USER_RW).unwrap_err();
+            assert_eq!(single.error, error);
+            drop(single);
+            let many = space.map_frames_own(range.start(), &[frame], Attrs::USER_RW).unwrap_err();
+            assert_eq!(many.error, error);
+            drop(many);
+            assert_eq!(mapped(space, range), []);
+        };
+        refused(space.root(), Owner::Table(3));
+        // SAFETY: no top-level table.
+        let table = unsafe { shared.quick().alloc(QUICK_TABLE) }.unwrap();
+        // SAFETY: it came from there, and is as it was.
+        unsafe { shared.quick().free(QUICK_TABLE, table) }.unwrap();
+        // A list that has given the page to a table of the mapping is asked again below.
+        let owner = sim.info(table).unwrap().owner();
+        assert_eq!(owner, Owner::Quick(QUICK_TABLE));
+        refused(table, owner);
+        let free = block(sim, 3);
+        release(sim, free);
+        refused(free, Owner::Free);
+        refused(free.checked_add(3).unwrap(), Owner::Free);
+
+        // In the middle of a range, and in a large page of single frames.
+        let large = block(sim, 10);
+        // SAFETY: it is ours.
+        unsafe { sim.split(large) }.unwrap();
+        let hole = large.checked_add(700).unwrap();
+        release(sim, hole);
+        let both = pages(4 << 20, 1024);
+        let failed = space.map_own(both, large, Attrs::USER_RW).unwrap_err();
+        assert_eq!(failed.error, Error::Frame(virt(6 << 20), hole, Owner::Free));
+        drop(failed);
+        assert_eq!(mapped(space, both), []);
+        (0..1024).filter(|n| *n != 700).for_each(|n| release(sim, large.checked_add(n).unwrap()));
+
+        // Pieces of blocks, devices, and what the kernel shares are as good as any.
+        let whole = block(sim, 4);
+        let shared_page = block(sim, 0);
+        // SAFETY: it is ours.
+        unsafe { sim.set_owner(shared_page, Owner::Kernel) }.unwrap();
+        let frames = [7, 3, 15].map(|n| whole.checked_add(n).unwrap());
+        space.map_frames_own(virt(AT), &frames, Attrs::USER_RW).unwrap();
+        space.map_own(pages(AT + 0x3000, 13), frames[1], Attrs::USER_RW).unwrap();
+        space.map_own(pages(AT + 0x10000, 1), shared_page, Attrs::USER_RW).unwrap();
+        space.map_own(pages(1 << 30, 513), Frame::new(0).unwrap(), Attrs::USER_RW).unwrap();
+        space.unmap_own(pages(0, 1 << 20), |_| ()).unwrap().flush();
+        [whole, shared_page].into_iter().for_each(|frame| release(sim, frame));
+    });
+}
+
+/// A program's page without USER is one of the kernel's, where programs decide what is there. A page that is parked is nobody's.
+#[test]
+fn pages_that_no_program_could_use() {
+    with_space(|sim, _, space| {
+        let (page, range) = (block(sim, 0), pages(AT, 1));
+        for attrs in [Attrs::new(Flags::READ), Attrs::new(Flags::RWX)] {
+            let failed = space.map_own(range, page, attrs).unwrap_err();
+            assert_eq!(failed.error, Error::NotUser(range.start()));
+            drop(failed);
+            let failed = space.map_frames_own(range.start(), &[page], attrs).unwrap_err();
+            assert_eq!(failed.error, Error::NotUser(range.start()));
+        }
+        space.map_own(range, page, Attrs::new(Flags::empty())).unwrap();
+        let failed = space.protect_own(range, Flags::READ).unwrap_err();
+        assert_eq!(failed.error, Error::NotUser(range.start()));
+        drop(failed);
+        space.protect_own(range, Flags::READ | Flags::USER).unwrap().flush();
+        space.protect_own(range, Flags::empty()).unwrap().flush();
+        space.unmap_own(range, |_| ()).unwrap().flush();
+        release(sim, page);
+    });
+}
+
+/// The page that is in the way is named, not where the range begins; and a table without pages is told apart.
+#[test]
+fn what_is_in_the_way_is_named() {
+    with_kernel(|_, _, kernel| {
+        let device = Frame::new(1 << 24).unwrap();
+        let small = pages(TOP + 0x5000, 1);
+        let large = pages(TOP, 512);
+        let occupied = |range, at| {
+            let failed = kernel.map_own(range, device, Attrs::KERNEL_RW).unwrap_err();
+            assert_eq!(failed.error, Error::Occupied(at));
+        };
+        kernel.map_own(small, device, Attrs::KERNEL_RW).unwrap();
+        occupied(large, small.start());
+        occupied(pages(TOP, 1024), small.start());
+        occupied(pages(TOP, 1 << 18), small.start());
+        occupied(pages(TOP + 0x1000, 64), small.start());
+        kernel.unmap_own(small, |_| ()).unwrap().flush();
+        let failed = kernel.map_own(large, device, Attrs::KERNEL_RW).unwrap_err();
+        assert_eq!(failed.error, Error::EmptyTable(large.start()));
+        assert!(failed.error.to_string().contains("prune"), "{}", failed.error);
+        drop(failed);
+        kernel.prune_own(large).unwrap().flush();
+        kernel.map_own(large, device, Attrs::KERNEL_RW).unwrap();
+        occupied(pages(TOP + 0x3000, 1), large.start());
+        let frames = [device; 2];
+        let failed = kernel.map_frames_own(virt(TOP + 0x3000), &frames, Attrs::KERNEL_RW);
+        assert_eq!(failed.unwrap_err().error, Error::Occupied(large.start()));
+        assert_eq!(kernel.leaf(virt(TOP + 0x3000)), Err(Error::Occupied(large.start())));
+        kernel.unmap_own(large, |_| ()).unwrap().flush();
+    });
+}
+
+/// What is owed and forgotten is leaked: the tables that wait in it are never used again, and nothing else is lost.
+#[test]
+fn a_flush_that_is_forgotten_leaks_its_tables() {
+    let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    let lost = sim.on_cpu(0, || {
+        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
+        mem::forget(owe(pages(AT, 1), &space));
+        mem::forget(owe(pages(1 << 40, 1), &space).defer());
+        assert_eq!(shared.waiting(), 6);
+        // Others are made and given back as ever.
+        owe(pages(AT, 1), &space).flush();
+        assert!(sim.settle());
+        assert_eq!(shared.waiting(), 6);
+        drop(space);
+        assert!(sim.settle());
+        shared.quick().drain();
+        sim.allocated().len()
+    });
+    assert_eq!(lost, 6);
+    mem::forget(shared);
+}
+
+/// Safe code sees which CPUs flushes go to, and can add this one: it cannot take one out.
+#[test]
+fn a_cpu_that_enters_gets_the_flushes() {
+    with_space(|_, _, space| {
+        let mut seen = space.cpus();
+        assert!(seen.is_empty());
+        space.enter();
+        assert_eq!(space.cpus(), CpuSet::first(1));
+        seen.remove(CpuId::default());
+        space.cpus().remove(CpuId::default());
+        assert_eq!(space.cpus(), CpuSet::first(1));
+        // SAFETY: the tables are not active.
+        unsafe { space.leave() };
+        assert!(space.cpus().is_empty());
+    });
+}
+
+/// Tables of the kernel that end while pages on the lists have its entries: no table is made from them.
+#[test]
+fn no_table_is_made_from_a_kernel_that_is_gone() {
+    let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    sim.on_cpu(0, || {
+        let kernel = Arc::new(Space::<Grace>::kernel(&shared).unwrap());
+        kernel.reserve(pages(TOP, 1)).unwrap();
+        drop(Space::user(&shared, Asid(1), Some(kernel.clone())).unwrap());
+        drop(kernel);
+        assert_eq!(Space::<Grace>::kernel(&shared).map(drop), Err(Error::SecondKernel));
+        // One without a kernel's half is empty.
+        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
+        assert_eq!(mapped(&space, pages(TOP, 1 << 34)), []);
+        drop(space);
+    });
+    all_given_back(&sim, &shared).unwrap();
+}
