@@ -165,6 +165,16 @@ impl FrameInfo {
         Owner::unpack(self.owner.load(Ordering::Acquire))
     }
 
+    /// Whether the frame is allocated, and no page table nor on a quicklist: [`Owner::Raw`], [`Owner::Kernel`] or [`Owner::User`].
+    #[inline(always)]
+    pub fn is_page(&self) -> bool {
+        const PAGES: u32 = 1 << (Owner::Raw.pack() >> 8)
+            | 1 << (Owner::Kernel.pack() >> 8)
+            | 1 << (Owner::User.pack() >> 8);
+        // Acquire: as `owner`.
+        PAGES >> (self.owner.load(Ordering::Acquire) >> 8) & 1 != 0
+    }
+
     /// Says what the frame is used for from now on: what is left to do for a machine that watches
     /// [`FrameSource::set_owner`](crate::FrameSource::set_owner).
     ///
@@ -277,6 +287,8 @@ mod tests {
             // SAFETY: nobody relies on this one.
             unsafe { info.set_owner(owner) };
             assert_eq!(info.owner(), owner);
+            let pages = [Owner::Raw, Owner::Kernel, Owner::User];
+            assert_eq!(info.is_page(), pages.contains(&owner));
         }
     }
 }

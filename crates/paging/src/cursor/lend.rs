@@ -10,7 +10,7 @@ use crate::format::Format;
 use crate::gup::{MAX_ORDER, head_of, left_in};
 use crate::tables::PageTables;
 use grace::Concurrent;
-use machine::{Frame, Machine, Owner, VirtAddr};
+use machine::{Frame, FrameInfo, Machine, Owner, VirtAddr};
 
 /// Frames that have been looked at: the block that was found last.
 #[derive(Clone, Copy, Default)]
@@ -30,7 +30,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///
     /// # Errors
     /// [`Error::Frame`]: a program's page would be a page table, a page of a quicklist, or free.
-    #[inline]
+    #[inline(always)]
     pub(super) fn check_frames(
         &self,
         lent: &mut Lent,
@@ -38,9 +38,23 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         first: Frame,
         count: u64,
     ) -> Result<(), Error> {
-        if self.space().is_none() {
+        // Most often it is a page of 4 KiB that begins its block.
+        let is_page = || self.machine().info(first).is_some_and(FrameInfo::is_page);
+        if self.space().is_none() || (count == 1 && is_page()) {
             return Ok(());
         }
+        self.check_blocks(lent, at, first, count)
+    }
+
+    /// As `check_frames`, block by block.
+    #[cold]
+    fn check_blocks(
+        &self,
+        lent: &mut Lent,
+        at: VirtAddr,
+        first: Frame,
+        count: u64,
+    ) -> Result<(), Error> {
         let mut done = 0;
         while done < count {
             let Some(frame) = first.checked_add(done) else { break };
@@ -53,20 +67,17 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// The block that a frame lies in, or what it is instead of a page.
-    #[inline]
     fn block_of(&self, frame: Frame) -> Result<Lent, Owner> {
         let machine = self.machine();
         // A device, if there is no memory of the frame source.
         let one = Lent { first: frame.number(), len: 1 };
         let Some(info) = machine.info(frame) else { return Ok(one) };
         match info.owner() {
-            owner @ (Owner::Table(_) | Owner::Quick(_)) => Err(owner),
-            Owner::Raw | Owner::Kernel | Owner::User => {
-                Ok(Lent { first: frame.number(), len: 1 << info.order() })
-            }
+            _ if info.is_page() => Ok(Lent { first: frame.number(), len: 1 << info.order() }),
             Owner::Free if !info.is_memory() => Ok(one),
             // Or it lies within a block, which is accounted for at its first frame.
             Owner::Free => self.block_around(frame),
+            owner => Err(owner),
         }
     }
 

@@ -153,6 +153,7 @@ struct Changing<'c, 'p, M: Machine, F: Format, G: Concurrent> {
 
 impl<'p, M: Machine, F: Format, G: Concurrent> Changing<'_, 'p, M, F, G> {
     /// Its entries in the range. Returns where to go on.
+    #[inline(always)]
     fn each(
         &mut self,
         range: VirtRange,
@@ -193,6 +194,7 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Changing<'_, 'p, M, F, G> {
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Drop for Changing<'_, '_, M, F, G> {
+    #[inline(always)]
     fn drop(&mut self) {
         let empty = self.locked.take().is_some_and(|locked| locked.count == 0);
         if empty && self.tables.space().is_some() {
