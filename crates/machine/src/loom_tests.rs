@@ -14,6 +14,8 @@ use loom::cell::UnsafeCell;
 use loom::sync::Notify;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::string::String;
 // Not loom's, which cannot be dropped when a model has failed.
 use std::sync::Arc;
 use std::vec::Vec;
@@ -254,6 +256,77 @@ fn who_spins() {
     model(3, &[holds, holds]);
 }
 
+/// Each asks the other, and once more from within: that is refused, and all else is as if it had not been.
+fn within() {
+    fn refused() {
+        let (world, cpu) = here();
+        let set = CpuSet::only(CpuId::new(1 - cpu).unwrap());
+        ON_PURPOSE.set(true);
+        let again = || world.calls.ask(&set, 7, |_| panic!("it was sent"), |_| ());
+        let panic = catch_unwind(AssertUnwindSafe(again)).unwrap_err();
+        ON_PURPOSE.set(false);
+        let said = panic.downcast_ref::<String>().map(String::as_str).unwrap_or_default();
+        assert!(said.contains("called from within itself"), "{said}");
+    }
+    fn asks() {
+        let (world, cpu) = here();
+        let set = CpuSet::only(CpuId::new(1 - cpu).unwrap());
+        // SAFETY: as in `ask`.
+        world.before[cpu].with_mut(|count| unsafe { *count += 1 });
+        let interrupt = |sleeping: &CpuSet| {
+            refused();
+            for other in sleeping.iter().map(CpuId::index) {
+                // Release: pairs with the Acquire of `interrupts`.
+                world.sent[other].swap(true, Ordering::Release);
+                world.wake[other].notify();
+            }
+            refused();
+        };
+        let acts = |who| {
+            refused();
+            act(who);
+        };
+        world.calls.ask(&set, cpu, interrupt, acts);
+        // SAFETY: as in `ask`.
+        let done = world.done[cpu][1 - cpu].with(|count| unsafe { *count });
+        assert_eq!(done, 1, "left == right: done before it returns");
+    }
+    model(3, &[asks, asks]);
+}
+
+/// One asks, and panics before it has interrupted anybody: what was not taken is withdrawn, what was is done; then it asks again.
+fn withdraws() {
+    fn panics() {
+        let (world, cpu) = here();
+        let set = CpuSet::only(CpuId::new(1).unwrap());
+        // SAFETY: as in `ask`. If it is withdrawn, it counts as done.
+        world.before[cpu].with_mut(|count| unsafe { *count += 1 });
+        ON_PURPOSE.set(true);
+        let fails = || world.calls.ask(&set, cpu, |_| panic!("on purpose"), act);
+        assert!(catch_unwind(AssertUnwindSafe(fails)).is_err());
+        ON_PURPOSE.set(false);
+        // SAFETY: nobody reads it any more: loom checks that.
+        world.before[cpu].with_mut(|count| unsafe { *count += 1 });
+        // SAFETY: nobody does it any more: loom checks that.
+        world.done[cpu][1].with_mut(|count| unsafe { *count = 1 });
+        let send = |sleeping: &CpuSet| {
+            for other in sleeping.iter().map(CpuId::index) {
+                // Release: pairs with the Acquire of `interrupts`.
+                world.sent[other].swap(true, Ordering::Release);
+                world.wake[other].notify();
+            }
+        };
+        world.calls.ask(&set, cpu, send, act);
+        // SAFETY: as above.
+        assert_eq!(world.done[cpu][1].with(|count| unsafe { *count }), 2);
+    }
+    fn answers() {
+        answer();
+        answer();
+    }
+    model(3, &[panics, answers]);
+}
+
 #[test]
 fn two_ask_each_other() {
     each_other();
@@ -267,6 +340,16 @@ fn two_ask_a_third() {
 #[test]
 fn who_is_asked_waits_for_who_asks() {
     who_spins();
+}
+
+#[test]
+fn who_asks_from_within_is_refused() {
+    within();
+}
+
+#[test]
+fn who_panics_withdraws() {
+    withdraws();
 }
 
 #[test]
