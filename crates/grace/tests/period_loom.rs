@@ -334,6 +334,8 @@ fn an_end_that_another_has_seen() {
                 cpu.touch();
             }),
         ];
+        // Loom does not go back behind a load by the thread itself: so the others come first here.
+        thread::yield_now();
         if machine.flushes.done() >= target {
             machine.reuse();
         }

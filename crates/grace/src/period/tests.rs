@@ -204,13 +204,15 @@ fn no_page_is_used_after_its_reuse() {
 fn a_period_begins_when_the_one_before_has_ended() {
     let count = Count::new();
     let all: [Passed; 2] = cpus(&count);
-    let first = count.target();
-    assert!(!count.advance(first, &all));
-    let second = count.target();
-    assert!(!count.advance(second, &all) && !count.has_begun(second), "the first has not ended");
+    count.hasten(1);
     announce_all(&count, &all);
-    assert!(!count.advance(second, &all) && count.has_begun(second));
-    assert_eq!(count.done(), first);
+    count.hasten(2);
+    let third = count.target();
+    assert!(!count.advance(third, &all) && count.done() == 1);
+    assert!(!count.has_begun(third), "the second has not ended");
+    announce_all(&count, &all);
+    assert!(!count.advance(third, &all) && count.has_begun(third));
+    assert_eq!(count.done(), 2);
 }
 
 #[test]
