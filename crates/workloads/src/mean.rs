@@ -19,6 +19,10 @@ const LOOKS: usize = 101;
 pub(crate) struct Rounds(Vec<f64>);
 
 impl Rounds {
+    pub(crate) const fn new() -> Rounds {
+        Rounds(Vec::new())
+    }
+
     /// Adds a round's.
     pub(crate) fn push(&mut self, value: f64) {
         self.0.push(value);

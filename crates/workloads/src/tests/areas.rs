@@ -77,7 +77,7 @@ fn value(report: &Report, target: &str) -> f64 {
 #[test]
 fn maps_are_measured_and_leave_nothing() {
     let report = run(2, 12_000, vmap).unwrap();
-    for way in ["one lock, a flush each", "lazy"] {
+    for way in ["one lock, a flush each", "nodes and pools", "lazy"] {
         // Two numbers of CPUs of each size.
         let rows = find(&report, "map, touch, unmap", way, "time");
         assert_eq!(rows.len(), 10, "{way}");
@@ -105,6 +105,8 @@ fn interrupts_are_counted() {
             assert_eq!(of(case, old, "flushes an unmap"), cpus as f64, "{case}");
         }
         assert!(of("no CPU ticks", "lazy", "interrupts an unmap") < 0.1);
+        // Too few for its lists to be full.
+        assert_eq!(of("no CPU ticks", "nodes and pools", "interrupts an unmap"), 0.0);
         assert_eq!(
             value(&report, &format!("interrupts of 10,000 unmaps, {cpus} CPUs that tick")),
             0.0
@@ -115,8 +117,8 @@ fn interrupts_are_counted() {
 #[test]
 fn operations_are_counted() {
     let report = run(1, 2048, vmap_counts).unwrap();
-    for way in ["one lock, a flush each", "lazy"] {
-        for case in ["map and unmap", "allocate and free"] {
+    for way in ["one lock, a flush each", "nodes and pools", "lazy"] {
+        for case in ["map and unmap", "vmap and vunmap", "allocate and free"] {
             assert_eq!(find(&report, case, way, "locked instructions").len(), 2);
         }
     }

@@ -1,6 +1,6 @@
 //! What one operation is, instruction by instruction: how many are locked, and which cache lines they touch.
 
-use super::{AFTER, Areas, BEFORE, Both, NAME, Rig, with_rig};
+use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, Rig, with_rig};
 use crate::error::Error;
 use crate::lab::{KernelHalf, Lab};
 use grace::Concurrent;
@@ -24,6 +24,7 @@ pub fn vmap_counts<M: Machine, G: Concurrent, R: Sync>(
         (lab.progress)("vmap: counting");
         Both::with(rig, |both| {
             each(rig, &both.old, BEFORE, report)?;
+            each(rig, &both.nodes, NODES, report)?;
             each(rig, &both.new, AFTER, report)
         })
     })
@@ -37,6 +38,7 @@ fn each<M: Machine, G: Concurrent, R: Sync>(
 ) -> Result<(), Error> {
     for pages in SIZES {
         let short = || areas.unmap(areas.map(rig.frames(pages))?, pages);
+        let kept = || areas.give_up(areas.keep(rig.frames(pages))?);
         let long = || areas.free(areas.alloc(pages)?);
         let mut count = |case: &str, operation: &(dyn Fn() -> Result<(), Error> + Sync)| {
             let like = Row::new(NAME, case, name, 1, pages);
@@ -52,6 +54,7 @@ fn each<M: Machine, G: Concurrent, R: Sync>(
             })
         };
         count("map and unmap", &short)?;
+        count("vmap and vunmap", &kept)?;
         count("allocate and free", &long)?;
     }
     Ok(())

@@ -3,7 +3,7 @@
 //! All CPUs of the machine map, touch and unmap 4 pages. A host has fewer processors than CPUs, and one that waits for a
 //! processor does not tick, so CPUs keep step: each waits for the others after every few operations, as if all ran at once.
 
-use super::{AFTER, Areas, BEFORE, Both, NAME, QUIET, Rig, TICKS, with_rig};
+use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, QUIET, Rig, TICKS, with_rig};
 use crate::error::Error;
 use crate::lab::{KernelHalf, Lab, Program};
 use crate::meeting::Meeting;
@@ -44,6 +44,7 @@ fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
     let few = (batches / 10).max(2);
     (rig.lab.progress)(&format!("vmap: flushes of {cpus} CPUs"));
     tell(report, QUIET, BEFORE, cpus, &run(rig, &both.old, few)?);
+    tell(report, QUIET, NODES, cpus, &run(rig, &both.nodes, many)?);
     let found = run(rig, &both.new, many)?;
     tell(report, QUIET, AFTER, cpus, &found);
     let target = format!("interrupts of 10,000 unmaps, {cpus} CPUs");

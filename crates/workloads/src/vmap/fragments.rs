@@ -7,7 +7,7 @@
 //! flush; without the last when they have come back.
 
 use super::random::Random;
-use super::{AFTER, Areas, BEFORE, Both, NAME, QUIET, Rig, TICKS};
+use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, QUIET, Rig, TICKS};
 use crate::error::Error;
 use crate::meeting::{Watch, at_once};
 use alloc::format;
@@ -31,6 +31,7 @@ pub(super) fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
     let steps = rig.lab.scale.batches * 250;
     let like = |case: &str, name: &str| Row::new(NAME, case, name, cpus, 0);
     held(rig, &both.old, cpus, steps / 50, &like(QUIET, BEFORE), report)?;
+    held(rig, &both.nodes, cpus, steps, &like(QUIET, NODES), report)?;
     held(rig, &both.new, cpus, steps, &like(QUIET, AFTER), report)?;
     let ticking = || held(rig, &both.new, cpus, steps, &like(TICKS, AFTER), report);
     both.new.ticking(rig, ticking).unwrap_or(Ok(()))

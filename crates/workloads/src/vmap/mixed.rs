@@ -5,7 +5,7 @@
 //! some areas live long.
 
 use super::random::Random;
-use super::{AFTER, Areas, BEFORE, Both, NAME, Rig, fewer};
+use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, Rig, fewer};
 use crate::error::Error;
 use crate::mean::{Rounds, Timer};
 use crate::meeting::{Taken, Watch, at_once};
@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use grace::Concurrent;
 use machine::{Machine, Translated, VirtAddr};
-use report::{Report, Row};
+use report::{Report, Row, Target};
 
 /// Areas that live at once, for each CPU.
 const PLACES: usize = 64;
@@ -31,17 +31,20 @@ pub(super) fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
     let all = rig.lab.cpus;
     for cpus in [all.first(), all.last()].into_iter().flatten().copied() {
         (rig.lab.progress)(&format!("vmap: mixed sizes on {cpus} CPUs"));
-        let (mut old, mut new) = (Rounds::default(), Rounds::default());
+        let [mut old, mut nodes, mut new] = [const { Rounds::new() }; 3];
         let times = rig.lab.scale.batches * 16;
         let fewer = fewer(times, cpus).max(2);
         for seed in 0..rig.lab.scale.rounds {
             old.push(round(rig, &both.old, cpus, fewer, seed)?.time);
+            nodes.push(round(rig, &both.nodes, cpus, times, seed)?.time);
             new.push(round(rig, &both.new, cpus, times, seed)?.time);
         }
-        for (name, times) in [(BEFORE, &old), (AFTER, &new)] {
+        for (name, times) in [(BEFORE, &old), (NODES, &nodes), (AFTER, &new)] {
             let row = Row::new(NAME, CASE, name, cpus, PAGES);
             report.rows.extend(times.rows(&row, "time", "ns"));
         }
+        let target = format!("time of areas that others free, of that of nodes, {cpus} CPUs");
+        report.targets.push(Target::at_most(NAME, target, new.times(&nodes), 1.0));
     }
     Ok(())
 }

@@ -7,6 +7,8 @@
 //! | [`vmap_counts`] | instructions, locked instructions and cache lines of one operation |
 //! | [`vmap_work`] | instructions of all CPUs an operation, where an emulator counts them |
 //!
+//! Two ways are beside ours: Linux's before 2008 ([`old`]), and today's, with nodes and pools of addresses ([`nodes`]).
+//!
 //! The source is the rewrite of Linux's vmap in 2008, which measured maps of 4 pages that were written to, on eight CPUs (see
 //! [`PUBLISHED`]). As there, all CPUs of the machine run from the beginning on, so the old way interrupts those that are idle, too.
 
@@ -14,8 +16,10 @@ mod areas;
 mod counts;
 mod flushes;
 mod fragments;
+mod kept;
 mod mixed;
 mod new;
+mod nodes;
 mod old;
 mod random;
 mod rig;
@@ -28,6 +32,7 @@ pub use work::vmap_work;
 
 pub(crate) use areas::Areas;
 pub(crate) use new::NewAreas;
+pub(crate) use nodes::NodeAreas;
 pub(crate) use old::OldAreas;
 pub(crate) use rig::Rig;
 
@@ -41,6 +46,8 @@ use report::Report;
 pub(crate) const NAME: &str = "vmap";
 pub(crate) const BEFORE: &str = "one lock, a flush each";
 pub(crate) const AFTER: &str = "lazy";
+/// Linux's since 6.9.
+pub(crate) const NODES: &str = "nodes and pools";
 /// Whether CPUs announce flushes at their timer interrupts.
 const QUIET: &str = "no CPU ticks";
 const TICKS: &str = "CPUs tick";
@@ -59,21 +66,24 @@ pub(crate) fn fewer(times: usize, cpus: usize) -> usize {
     times / (4 * cpus * cpus)
 }
 
-/// Areas of both kinds, in addresses of their own.
+/// Areas of all kinds, in addresses of their own.
 struct Both<M: Machine, G: Concurrent> {
     old: OldAreas<M, G>,
+    nodes: NodeAreas<M, G>,
     new: NewAreas<M, G>,
 }
 
 impl<M: Machine, G: Concurrent> Both<M, G> {
-    /// Calls `f` with both, in which nothing is left afterwards if all went well.
+    /// Calls `f` with all, in which nothing is left afterwards if all went well.
     fn with<R: Sync>(
         rig: &Rig<'_, '_, M, G, R>,
         f: impl FnOnce(&Self) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let old = OldAreas::new(Arc::clone(rig.half.tables), rig.part(0)?);
-        let both = Both { old, new: NewAreas::new(rig, 1)? };
+        let nodes = NodeAreas::new(Arc::clone(rig.half.tables), rig.part(2)?);
+        let both = Both { old, nodes, new: NewAreas::new(rig, 1)? };
         let result = f(&both);
+        rig.settle(&both.nodes);
         both.new.end(rig);
         result
     }
@@ -90,6 +100,7 @@ pub fn vmap<M: Machine + Translated, G: Concurrent, R: Sync>(
     with_rig(lab, half, times::LARGEST, |rig, report| {
         Both::with(rig, |both| {
             times::measure(rig, both, report)?;
+            kept::measure(rig, both, report)?;
             mixed::measure(rig, both, report)?;
             fragments::measure(rig, both, report)
         })

@@ -6,7 +6,7 @@
 
 use super::flushes::BATCH;
 use super::times::{CASE, round};
-use super::{AFTER, Areas, BEFORE, Both, NAME, Rig, with_rig};
+use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, Rig, with_rig};
 use crate::error::Error;
 use crate::lab::{KernelHalf, Lab};
 use alloc::format;
@@ -47,9 +47,10 @@ fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
     for (at, cpus) in rig.lab.cpus.iter().copied().enumerate() {
         (rig.lab.progress)(&format!("vmap: work of {cpus} CPUs, {how}"));
         let old = work(rig, &both.old, cpus, (times / MORE).max(1))?;
+        let nodes = work(rig, &both.nodes, cpus, times)?;
         let new = work(rig, &both.new, cpus, times)?;
         let case = format!("{CASE}, {how}");
-        for (name, value) in [(BEFORE, old), (AFTER, new)] {
+        for (name, value) in [(BEFORE, old), (NODES, nodes), (AFTER, new)] {
             let row = Row::new(NAME, &case, name, cpus, PAGES);
             report.rows.push(row.with("instructions of all CPUs", value, ""));
         }

@@ -1,0 +1,238 @@
+//! On the machine that tells, with all its checks.
+
+use super::*;
+use machine::{FrameSource, Translated};
+use paging::Paging;
+use sim::{Config, Grace, Program, Sim, explore, seeded};
+use std::sync::Mutex;
+use std::vec;
+
+type Kernel = Arc<PageTables<Sim, X86_64L4, Grace>>;
+type Nodes = NodeAreas<Sim, Grace>;
+
+const START: u64 = 0xffff_c900_0000_0000;
+/// Pages of the range: some blocks, and what it takes to align them.
+const ROOM: u64 = 5 * 1024;
+
+fn kernel(sim: &Sim) -> Kernel {
+    let paging = Paging::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    Arc::new(PageTables::kernel(&paging).unwrap())
+}
+
+fn whole() -> VirtRange {
+    VirtRange::new(VirtAddr::new(START), ROOM * PAGE).unwrap()
+}
+
+/// Areas of which no more than so many pages wait for a flush.
+fn areas(kernel: &Kernel, lazy: u64) -> Nodes {
+    NodeAreas { lazy, ..NodeAreas::new(Arc::clone(kernel), whole()) }
+}
+
+fn touch(sim: &Sim, at: VirtAddr, pages: u64, value: u64) {
+    for page in 0..pages {
+        let at = VirtAddr::new(at.get() + page * PAGE);
+        // SAFETY: ordinary memory of the machine, and nobody has a reference to it.
+        unsafe { sim.store(at, value) }.unwrap();
+        // SAFETY: as above.
+        assert_eq!(unsafe { sim.load(at) }.unwrap(), value);
+    }
+}
+
+fn with_frames<T>(sim: &Sim, count: usize, f: impl FnOnce(&[Frame]) -> T) -> T {
+    let frames: Vec<_> = (0..count).map(|_| sim.alloc(0, Place::Local).unwrap()).collect();
+    let result = f(&frames);
+    // SAFETY: nothing leads to them any more.
+    frames.into_iter().for_each(|frame| unsafe { sim.free(frame) }.unwrap());
+    result
+}
+
+/// All that the areas had is back.
+fn nothing_left(sim: &Sim, kernel: Kernel) {
+    let paging = Arc::clone(kernel.paging());
+    sim.on_cpu(0, || drop(kernel));
+    for cpu in 0..sim.config().cpus {
+        sim.on_cpu(cpu, || {
+            assert!(sim.settle());
+            paging.quick().drain();
+        });
+    }
+    sim.check_leaks().unwrap();
+}
+
+#[test]
+fn free_ranges_join_and_the_smallest_that_fits_is_taken() {
+    let mut free = Free::new(whole());
+    let all = free.total();
+    let took = [4, 2, 8, 1].map(|pages| (free.take(pages * PAGE, PAGE).unwrap(), pages * PAGE));
+    free.give(took[1].0, took[1].1);
+    free.give(took[2].0 + PAGE, took[2].1 - PAGE);
+    assert_eq!(free.take(2 * PAGE, PAGE), Some(took[1].0), "not from the end, which is larger");
+    let aligned = free.take(16 * PAGE, 16 * PAGE).unwrap();
+    assert_eq!(aligned % (16 * PAGE), 0);
+    assert_eq!(free.take(ROOM * PAGE, PAGE), None);
+    let back = [took[0], took[1], (took[2].0, PAGE), took[3], (aligned, 16 * PAGE)];
+    back.into_iter().for_each(|(at, bytes)| free.give(at, bytes));
+    assert_eq!(free.total(), all);
+    assert_eq!(all, (ROOM * PAGE, ROOM * PAGE));
+}
+
+#[test]
+fn an_address_comes_back_to_its_pool_after_one_flush_of_all() {
+    let sim = Sim::new(Config { cpus: 2, ..Config::default() }).unwrap();
+    let kernel = sim.on_cpu(0, || kernel(&sim));
+    sim.on_cpu(0, || {
+        // SAFETY: this test needs nothing else mapped.
+        unsafe { kernel.activate() };
+        let areas = areas(&kernel, 8);
+        with_frames(&sim, 3, |frames| {
+            let before = sim.counts().ipis_sent;
+            // With the guard 4 pages each: 16 may wait on two CPUs, and the fifth makes all flush.
+            let used: Vec<_> = (0..5)
+                .map(|_| {
+                    let at = areas.vmap(frames).unwrap();
+                    touch(&sim, at, 3, 7);
+                    areas.vunmap(at).unwrap();
+                    assert_eq!(areas.vunmap(at), Err(Error::NoArea(at)));
+                    at
+                })
+                .collect();
+            assert_eq!(areas.waiting.load(Ordering::Relaxed), 0);
+            let again = areas.vmap(frames).unwrap();
+            assert!(used.contains(&again), "{again} was not in the pool");
+            assert_eq!(areas.list(), 1);
+            areas.vunmap(again).unwrap();
+            // CPU 1 has not come to use the tables: whether it is asked is the machine's affair.
+            assert!(sim.counts().ipis_sent - before <= 1);
+            areas.purge_all();
+            assert_eq!((areas.list(), areas.info()), (0, (0, ROOM * PAGE)));
+        });
+    });
+    nothing_left(&sim, kernel);
+}
+
+#[test]
+fn short_maps_are_runs_of_a_block_which_goes_with_the_last() {
+    let sim = Sim::new(Config { cpus: 1, ..Config::default() }).unwrap();
+    let kernel = sim.on_cpu(0, || kernel(&sim));
+    sim.on_cpu(0, || {
+        // SAFETY: this test needs nothing else mapped.
+        unsafe { kernel.activate() };
+        let areas = areas(&kernel, 1 << 20);
+        with_frames(&sim, 64, |frames| {
+            let first = areas.vm_map_ram(&frames[..3]).unwrap();
+            let next = areas.vm_map_ram(&frames[..4]).unwrap();
+            assert_eq!(next.get(), first.get() + 4 * PAGE, "a run is a power of two of pages");
+            areas.vm_unmap_ram(first, 3).unwrap();
+            for _ in 0..2 * 1024 / 64 {
+                let at = areas.vm_map_ram(frames).unwrap();
+                touch(&sim, at, 64, at.get());
+                areas.vm_unmap_ram(at, 64).unwrap();
+            }
+            assert!(areas.waiting.load(Ordering::Relaxed) >= 1024, "a block has gone");
+            areas.vm_unmap_ram(next, 4).unwrap();
+            areas.purge_all();
+            assert_eq!((areas.list(), areas.info()), (0, (0, ROOM * PAGE)));
+        });
+    });
+    nothing_left(&sim, kernel);
+}
+
+#[test]
+fn all_or_nothing_when_memory_gives_out() {
+    let sim = Sim::new(Config { cpus: 1, ..Config::default() }).unwrap();
+    let kernel = sim.on_cpu(0, || kernel(&sim));
+    sim.on_cpu(0, || {
+        let areas = areas(&kernel, 8);
+        for nth in 1.. {
+            sim.fail_alloc(nth, true);
+            let made = areas.vmalloc(60);
+            let failed = sim.alloc_failed();
+            assert_eq!(made.is_err(), failed, "{nth}");
+            if let Ok(at) = made {
+                areas.vfree(at).unwrap();
+            }
+            areas.purge_all();
+            assert_eq!(areas.info(), (0, ROOM * PAGE), "{nth}");
+            if !failed {
+                assert!(nth > 60);
+                break;
+            }
+        }
+        assert!(matches!(areas.vmalloc(ROOM as usize), Err(Error::Full { .. } | Error::Tables(_))));
+    });
+    nothing_left(&sim, kernel);
+}
+
+/// CPUs that map, use and unmap; each takes over what another has allocated. What comes back was flushed everywhere.
+#[test]
+fn nothing_is_stale_whoever_comes_between() {
+    let run = |seed| {
+        let config = Config { cpus: 3, frames: 512, speculation: 100, ..Config::default() };
+        let sim = Sim::new(config).unwrap();
+        let kernel = sim.on_cpu(0, || kernel(&sim));
+        // Two areas make all flush, so addresses come again soon.
+        let areas = areas(&kernel, 2);
+        let left = Mutex::new(None);
+        let frames: Vec<_> =
+            sim.on_cpu(0, || (0..2).map(|_| sim.alloc(0, Place::Local).unwrap()).collect());
+        let program = |cpu: u64| {
+            let (areas, sim, left, frames, kernel) = (&areas, &sim, &left, &frames, &kernel);
+            move || {
+                // SAFETY: this test needs nothing else mapped.
+                unsafe { kernel.activate() };
+                for turn in 0..3 {
+                    let at = areas.vmalloc(2).unwrap();
+                    touch(sim, at, 2, cpu << 8 | turn);
+                    let other = left.lock().unwrap().replace(at);
+                    other.into_iter().for_each(|at| areas.vfree(at).unwrap());
+                    let at = areas.vm_map_ram(frames).unwrap();
+                    // The frames are shared: only that it can be written is looked at.
+                    // SAFETY: ordinary memory of the machine.
+                    unsafe { sim.store(at, turn) }.unwrap();
+                    areas.vm_unmap_ram(at, 2).unwrap();
+                }
+            }
+        };
+        let programs: Vec<_> = (0..3).map(|cpu| Box::new(program(cpu)) as Program<'_>).collect();
+        let ran = seeded(&sim, seed, programs);
+        // A machine that has halted drops no tables.
+        ran.inspect_err(|_| core::mem::forget(Arc::clone(&kernel)))?;
+        let last = left.into_inner().unwrap().unwrap();
+        sim.on_cpu(0, || {
+            areas.vfree(last).unwrap();
+            areas.purge_all();
+            sim.check_flushed(kernel.root(), None, whole());
+            // SAFETY: nothing leads to them any more.
+            frames.iter().for_each(|frame| unsafe { sim.free(*frame) }.unwrap());
+            assert_eq!(areas.info(), (0, ROOM * PAGE));
+        });
+        drop(areas);
+        nothing_left(&sim, kernel);
+        Ok(())
+    };
+    explore(100, run).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// The flush left out: the machine must see it.
+#[test]
+fn a_purge_without_its_flush_is_caught() {
+    let sim = Sim::new(Config { cpus: 1, ..Config::default() }).unwrap();
+    let kernel = sim.on_cpu(0, || kernel(&sim));
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        sim.on_cpu(0, || {
+            // SAFETY: this test needs nothing else mapped.
+            unsafe { kernel.activate() };
+            let areas = areas(&kernel, 1 << 20);
+            let frames = vec![sim.alloc(0, Place::Local).unwrap()];
+            let at = areas.vmap(&frames).unwrap();
+            touch(&sim, at, 1, 7);
+            areas.vunmap(at).unwrap();
+            // As `purge_nodes`, but for the flush.
+            let gone = lock(&sim, &areas.node_of(at.get()).lazy.0).pop().unwrap();
+            lock(&sim, &areas.nodes[gone.home].pools.0)[gone.pages].push(gone.start);
+            let _ = areas.vmap(&frames);
+        });
+    }));
+    core::mem::forget(kernel);
+    assert!(caught.is_err(), "a stale address was handed out, and nobody said so");
+}
