@@ -1,8 +1,10 @@
-//! A lock for readers and writers that lets nobody starve: phase-fair, by tickets (Brandenburg and Anderson, 2010).
+//! A lock for readers and writers that lets nobody starve: phase-fair, by tickets (Brandenburg and
+//! Anderson, 2010).
 //!
-//! Readers and writers take turns. A reader waits for one writer at most, a writer for those that came before it and for
-//! the readers of one phase. A reader takes two atomic additions, as with any lock that counts readers. It is the best that the
-//! paths with a lock can have, which the experiments compare with those without.
+//! Readers and writers take turns. A reader waits for one writer at most, a writer for those that
+//! came before it and for the readers of one phase. A reader takes two atomic additions, as with
+//! any lock that counts readers. It is the best that the paths with a lock can have, which the
+//! experiments compare with those without.
 
 use crate::machine::Kernel;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -35,8 +37,9 @@ impl PhaseFair {
     }
 }
 
-// SAFETY: a writer has the turn, has announced itself, and waits for all readers that came before; one that comes later sees the
-// writer's bits and waits until they change, which they do when that writer has gone.
+// SAFETY: a writer has the turn, has announced itself, and waits for all readers that came before;
+// one that comes later sees the writer's bits and waits until they change, which they do when that
+// writer has gone.
 unsafe impl RawRwLock for PhaseFair {
     #[expect(clippy::declare_interior_mutable_const, reason = "the trait wants it")]
     const INIT: Self = {
@@ -72,7 +75,8 @@ unsafe impl RawRwLock for PhaseFair {
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
         // Acquire: pairs with the Release of the writer before.
         Self::wait(|| self.turn.load(Ordering::Acquire) == ticket);
-        // Relaxed: readers that come from now on wait by reading it; those before are waited for below.
+        // Relaxed: readers that come from now on wait by reading it; those before are waited for
+        // below.
         let came = self.came.fetch_add(PRESENT | ticket & PHASE, Ordering::Relaxed);
         // Acquire: pairs with the Release of each reader that goes.
         Self::wait(|| self.gone.load(Ordering::Acquire) == came & !(READER - 1));

@@ -60,12 +60,14 @@ impl List<'_> {
         for peer in [BTREE, BY_KEY] {
             self.beside(Case::EraseOver, SHARED, peer, size, 1.0 / 3.0);
         }
-        // Under the kernel's former tree, whose published figure counts as so many of BTreeMap's lookups.
+        // Under the kernel's former tree, whose published figure counts as so many of BTreeMap's
+        // lookups.
         let bound = if size == 1_000 { Some(4.0) } else { lookups(Case::MapUnmap, rbtree, size) };
         self.beside_lookup(Case::MapUnmap, size, bound);
     }
 
-    /// Half of Linux's figure, in BTreeMap's lookups; the bounds at two sizes are given as they are.
+    /// Half of Linux's figure, in BTreeMap's lookups; the bounds at two sizes are given as they
+    /// are.
     fn gaps(&mut self, size: usize) {
         for (case, at_1000, at_100000) in [(Case::GapUp, 0.65, 0.5), (Case::GapDown, 0.8, 0.65)] {
             let bound = match size {
@@ -75,8 +77,8 @@ impl List<'_> {
             };
             self.beside_lookup(case, size, bound);
         }
-        // Height times width is what the search for a rare hole takes: up the tree and down again. What is
-        // linear is off by orders of magnitude.
+        // Height times width is what the search for a rare hole takes: up the tree and down again.
+        // What is linear is off by orders of magnitude.
         for (case, rare) in [
             (Case::ShortGapUp, Case::RareGapUp),
             (Case::ShortGapDown, Case::RareGapDown),
@@ -125,13 +127,16 @@ impl List<'_> {
     }
 }
 
-/// Writes to a small shared tree that are measured, and were once to take no longer than BTreeMap's.
+/// Writes to a small shared tree that are measured, and were once to take no longer than
+/// BTreeMap's.
 ///
-/// A write that readers never retry for publishes a copy of a leaf: a block of four lines, a release store, and a piece that waits for its
-/// grace period. BTreeMap moves an end in 8 ns at 100 ranges, little more than one locked instruction takes, and inserts in 16 to
-/// 29. An owner alone, who changes the leaf in place and defers nothing, takes 26 and 41 here (at 1,000 ranges 53 where BTreeMap takes
-/// 47), and a writer beside readers does all of that and the copy. In ascending order at 100 the copy and its retiring, some 20 ns, are
-/// more than BTreeMap leaves beside the 23 of an owner. With more ranges the way down is most of a write, and the bounds stand.
+/// A write that readers never retry for publishes a copy of a leaf: a block of four lines, a
+/// release store, and a piece that waits for its grace period. BTreeMap moves an end in 8 ns at 100
+/// ranges, little more than one locked instruction takes, and inserts in 16 to 29. An owner alone,
+/// who changes the leaf in place and defers nothing, takes 26 and 41 here (at 1,000 ranges 53 where
+/// BTreeMap takes 47), and a writer beside readers does all of that and the copy. In ascending
+/// order at 100 the copy and its retiring, some 20 ns, are more than BTreeMap leaves beside the 23
+/// of an owner. With more ranges the way down is most of a write, and the bounds stand.
 fn out_of_reach(case: Case, size: usize) -> bool {
     match case {
         Case::InsertRandom => size <= 1_000,

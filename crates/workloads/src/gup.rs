@@ -1,12 +1,15 @@
-//! `get_user_pages_fast` beside what it replaces: the address space's lock for reading, then each page with its table's lock.
+//! `get_user_pages_fast` beside what it replaces: the address space's lock for reading, then each
+//! page with its table's lock.
 //!
-//! Each CPU pins pages of its own, in a table of its own, so all that CPUs share is what the two ways make them share. With
-//! a writer, one more CPU maps and unmaps pages of its own without a pause; before, with the lock held.
+//! Each CPU pins pages of its own, in a table of its own, so all that CPUs share is what the two
+//! ways make them share. With a writer, one more CPU maps and unmaps pages of its own without a
+//! pause; before, with the lock held.
 //!
-//! Of two CPUs only those rounds count in which both had a processor throughout: else they took turns, and did not meet.
+//! Of two CPUs only those rounds count in which both had a processor throughout: else they took
+//! turns, and did not meet.
 //!
-//! A third row, "the pins alone", is the locked instruction on each page's own count and nothing else: what no way of
-//! pinning can do without, and what this machine makes of so many CPUs.
+//! A third row, "the pins alone", is the locked instruction on each page's own count and nothing
+//! else: what no way of pinning can do without, and what this machine makes of so many CPUs.
 
 use crate::lab::{Lab, SECOND};
 use crate::mean::{Rounds, TRIES, Timer, because};
@@ -137,13 +140,14 @@ pub fn gup<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     ended.map(|()| report)
 }
 
-/// One CPU: how many times as fast as with locks. A figure without a bound: three times, which was once asked for, is out of
-/// reach, as the two ways have too much in common. One page is four loads that wait for one another and the locked
-/// instruction of its pin, 17 ns if nothing else is done; the locked path has the same walk, and three locked instructions more, 47
-/// ns in all: 2.8 times at best. Of many pages the least loop that checks what it pins takes 8.2 ns a page, of which the locked instruction
-/// is 6.8, and the locked path 24: 2.9 times. An addition without a check would reach 3, and take references to frames that
-/// may be free. What the locked path costs beside other CPUs is in the rows of these; that a pin takes one locked instruction, in
-/// the targets.
+/// One CPU: how many times as fast as with locks. A figure without a bound: three times, which was
+/// once asked for, is out of reach, as the two ways have too much in common. One page is four loads
+/// that wait for one another and the locked instruction of its pin, 17 ns if nothing else is done;
+/// the locked path has the same walk, and three locked instructions more, 47 ns in all: 2.8 times
+/// at best. Of many pages the least loop that checks what it pins takes 8.2 ns a page, of which the
+/// locked instruction is 6.8, and the locked path 24: 2.9 times. An addition without a check would
+/// reach 3, and take references to frames that may be free. What the locked path costs beside other
+/// CPUs is in the rows of these; that a pin takes one locked instruction, in the targets.
 fn against_locked(report: &mut Report, size: usize, [locked, fast, _]: &[Times; 3]) {
     let row = Row::new(NAME, "alone", Way::Fast.name(), 1, size);
     let times = locked.time.times(&fast.time);
@@ -184,7 +188,8 @@ fn round<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
         while times.len() < batches && (lab.clock)().saturating_sub(began) < limit {
             times.push(batch(lab, &timer, space, way, size, cpu, &mut frames));
         }
-        // The mean counts waiting, which comes in some batches; alone there is none, and what is far from the median is the host's.
+        // The mean counts waiting, which comes in some batches; alone there is none, and what is
+        // far from the median is the host's.
         let time = if cpus == 1 && writer.is_none() { times.median() } else { times.mean() };
         watch.stop();
         // Relaxed: read when all have ended.
@@ -214,7 +219,8 @@ fn round<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     Ok(())
 }
 
-/// Pins this CPU's pages, as many in each call as are asked for, and gives them up; ns for each that is pinned.
+/// Pins this CPU's pages, as many in each call as are asked for, and gives them up; ns for each
+/// that is pinned.
 fn batch<M: Machine, G: Concurrent, R: RawRwLockFair>(
     lab: &Lab<'_, M, G, R>,
     timer: &Timer,
@@ -262,7 +268,8 @@ fn write<M: Machine, G: Concurrent, R: RawRwLockFair>(
             Way::Locked => space.unmap(range)?,
             _ => space.unmap_pages(range)?,
         };
-        // The table that was given up may be all that is left, and wait for a thread that does not run.
+        // The table that was given up may be all that is left, and wait for a thread that does not
+        // run.
         loop {
             let mut frame =
                 |page: usize| frames.get(page).copied().ok_or(FrameError::OutOfFrames { order: 0 });

@@ -25,7 +25,8 @@ pub struct Scale {
     pub rounds: usize,
     /// Batches in a round.
     pub batches: usize,
-    /// Seconds, by the lab's clock, after which a measure ends whose baseline may wait for long. The report says that it was cut.
+    /// Seconds, by the lab's clock, after which a measure ends whose baseline may wait for long.
+    /// The report says that it was cut.
     pub limit: u64,
 }
 
@@ -60,7 +61,8 @@ pub struct Counted {
     pub written: f64,
 }
 
-/// Counts what `operation` does, each time after `prepare` has run, on the CPU that calls it. `None` where nothing can count.
+/// Counts what `operation` does, each time after `prepare` has run, on the CPU that calls it.
+/// `None` where nothing can count.
 pub type Count<'a> = dyn Fn(&mut dyn FnMut(), &mut dyn FnMut()) -> Option<Counted> + Sync + 'a;
 
 /// What a CPU does in each of its timer interrupts.
@@ -74,7 +76,8 @@ pub struct KernelHalf<'a, M: Machine, G: Concurrent> {
     pub range: VirtRange,
     /// Makes this CPU translate by the tables; nothing where it does all the time.
     pub enter: &'a (dyn Fn() + Sync),
-    /// Has all CPUs do something in their timer interrupts from now on, or nothing more. `None` where there is no timer.
+    /// Has all CPUs do something in their timer interrupts from now on, or nothing more. `None`
+    /// where there is no timer.
     pub ticks: Option<&'a (dyn Fn(Option<Tick>) + Sync)>,
 }
 
@@ -87,8 +90,8 @@ impl<M: Machine, G: Concurrent> fmt::Debug for KernelHalf<'_, M, G> {
     }
 }
 
-/// A machine, and what it takes to measure there. `G` is the engine for its walks in software, `R` the best lock for readers
-/// and writers that there is.
+/// A machine, and what it takes to measure there. `G` is the engine for its walks in software, `R`
+/// the best lock for readers and writers that there is.
 pub struct Lab<'a, M, G, R> {
     /// The machine. Experiments have it to themselves.
     pub machine: &'a M,
@@ -102,7 +105,8 @@ pub struct Lab<'a, M, G, R> {
     pub quiet: fn(),
     /// Interrupts that CPUs have sent each other so far, in order to flush.
     pub interrupts: &'a (dyn Fn() -> u64 + Sync),
-    /// Flushes that CPUs have made so far of their own translations, asked for by themselves or by others.
+    /// Flushes that CPUs have made so far of their own translations, asked for by themselves or by
+    /// others.
     pub flushes: &'a (dyn Fn() -> u64 + Sync),
     /// What the host has done to measures so far: told beside those that came out as nonsense.
     pub disturbed: fn() -> Disturbed,
@@ -114,8 +118,8 @@ pub struct Lab<'a, M, G, R> {
     pub scale: Scale,
     /// The numbers of CPUs to try, each no larger than the machine has.
     pub cpus: &'a [usize],
-    /// Whether CPUs run at the same time. Where an emulator runs one after the other, what some take beside each other says nothing:
-    /// such targets are left out.
+    /// Whether CPUs run at the same time. Where an emulator runs one after the other, what some
+    /// take beside each other says nothing: such targets are left out.
     pub at_once: bool,
     /// The engine and the lock.
     pub types: PhantomData<fn() -> (G, R)>,
@@ -157,8 +161,8 @@ impl<M: Machine, G, R> Lab<'_, M, G, R> {
         (self.run)(programs.collect());
     }
 
-    /// Has all CPUs give back what they have retired, and the tables that they keep for themselves: all at once, and then what was still
-    /// waiting.
+    /// Has all CPUs give back what they have retired, and the tables that they keep for themselves:
+    /// all at once, and then what was still waiting.
     pub(crate) fn settle(&self, paging: &Paging<M, X86_64L4>) {
         let settle = || {
             (0..SETTLE).for_each(|_| (self.quiet)());

@@ -86,13 +86,15 @@ impl Rounds {
 /// The reason of a refusal, with what the host has done meanwhile.
 pub(crate) fn because(reason: &str, before: Disturbed, now: Disturbed) -> String {
     format!(
-        "not measured: {reason}; the host is busy: {} involuntary context switches, {} ms stolen meanwhile",
+        "not measured: {reason}; the host is busy: {} involuntary context switches, {} ms stolen \
+         meanwhile",
         now.switches.saturating_sub(before.switches),
         now.stolen.saturating_sub(before.stolen)
     )
 }
 
-/// The time of batches, without what it takes to look at the clock: some hundred nanoseconds where that is a system call.
+/// The time of batches, without what it takes to look at the clock: some hundred nanoseconds where
+/// that is a system call.
 #[derive(Clone, Copy)]
 pub(crate) struct Timer {
     time: fn() -> u64,
@@ -121,11 +123,13 @@ impl Timer {
     }
 }
 
-/// Times the two halves of something that takes no longer than the clock itself: taking and giving back.
+/// Times the two halves of something that takes no longer than the clock itself: taking and giving
+/// back.
 ///
-/// Each half alone is measured with a look at the clock right before it, of which nothing is in between, as that look costs what the next
-/// one does; the medians of these differences are believed if together they are what both take in spans so long that the clock's
-/// cost is nothing beside them.
+/// Each half alone is measured with a look at the clock right before it, of which nothing is in
+/// between, as that look costs what the next one does; the medians of these differences are
+/// believed if together they are what both take in spans so long that the clock's cost is nothing
+/// beside them.
 pub(crate) struct Halves {
     clock: fn() -> u64,
     first: Rounds,
@@ -135,7 +139,8 @@ pub(crate) struct Halves {
     empty: Rounds,
 }
 
-/// The halves together are at most so many times what both take in a long span, and the other way round.
+/// The halves together are at most so many times what both take in a long span, and the other way
+/// round.
 const FIT: f64 = 2.0;
 /// A span is so many times as long as a look at the clock takes.
 const LONG: f64 = 128.0;
@@ -194,7 +199,8 @@ impl Halves {
         if !(first > 0.0 && second > 0.0 && fits) {
             let clock = self.empty.median();
             return Err(format!(
-                "a half took {first:.0} and {second:.0} ns, both {both:.1}, and a look at the clock {clock:.0}"
+                "a half took {first:.0} and {second:.0} ns, both {both:.1}, and a look at the clock \
+                 {clock:.0}"
             ));
         }
         Ok([first, second])

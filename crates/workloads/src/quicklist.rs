@@ -1,10 +1,12 @@
-//! Quicklists beside what they replace: a page from the frame source, cleared, with the constructor of top-level tables.
+//! Quicklists beside what they replace: a page from the frame source, cleared, with the constructor
+//! of top-level tables.
 //!
-//! What is measured is to have the page. What it becomes is said of it after that, of either alike: a store to the state of its frame
-//! ([`set_owner`](machine::FrameSource::set_owner)), and the lines that say where that is.
+//! What is measured is to have the page. What it becomes is said of it after that, of either alike:
+//! a store to the state of its frame ([`set_owner`](machine::FrameSource::set_owner)), and the
+//! lines that say where that is.
 //!
-//! A batch takes as many pages as a program's tables may be, and gives them back; both are timed, apart. The source is a patch
-//! for Linux that counted both ways of allocating (see [`PUBLISHED`]).
+//! A batch takes as many pages as a program's tables may be, and gives them back; both are timed,
+//! apart. The source is a patch for Linux that counted both ways of allocating (see [`PUBLISHED`]).
 
 use crate::lab::{Counted, Lab};
 use crate::mean::{Halves, Rounds, TRIES, because};
@@ -22,7 +24,8 @@ use report::{Note, Report, Row, Target};
 const NAME: &str = "quicklist";
 const BEFORE: &str = "frame source, cleared";
 const AFTER: &str = "quicklist";
-/// Pages that are taken before the first is given back: few stay in the nearest cache while they are cleared, many do not.
+/// Pages that are taken before the first is given back: few stay in the nearest cache while they
+/// are cleared, many do not.
 const TABLES: [usize; 3] = [8, 32, 128];
 /// As many pages in a batch, whatever the size.
 const BATCH: usize = 128;
@@ -30,13 +33,16 @@ const BATCH: usize = 128;
 /// Mean nanoseconds of an allocation, before and after: Lameter's quicklists for Linux, 2007.
 const PUBLISHED: [(f64, f64); 4] = [(401.0, 8.0), (337.0, 7.0), (424.0, 7.0), (920.0, 8.0)];
 
-/// A kind of table: its name, its list, how many times less time one has to take, and from how many tables at once on.
+/// A kind of table: its name, its list, how many times less time one has to take, and from how many
+/// tables at once on.
 ///
-/// With fewer tables the factor is measured, and there is no target: it is out of reach. A page from a list is two numbers in
-/// memory that are read and written back, the list's count and the count of sections without interrupts, and one such
-/// takes 4.1 cycles by itself on the processor of the published results: so 8.2 cycles, 2.5 ns, are the least. Eight pages
-/// of a frame source are cleared in the nearest cache, in 37 ns each, which is 15 times that; 8 top-level tables take 85 ns,
-/// 34 times, and 32 of them 127 ns, 50 times. From there on clearing leaves the nearest cache, and the bounds can be met.
+/// With fewer tables the factor is measured, and there is no target: it is out of reach. A page
+/// from a list is two numbers in memory that are read and written back, the list's count and the
+/// count of sections without interrupts, and one such takes 4.1 cycles by itself on the processor
+/// of the published results: so 8.2 cycles, 2.5 ns, are the least. Eight pages of a frame source
+/// are cleared in the nearest cache, in 37 ns each, which is 15 times that; 8 top-level tables take
+/// 85 ns, 34 times, and 32 of them 127 ns, 50 times. From there on clearing leaves the nearest
+/// cache, and the bounds can be met.
 type Kind = (&'static str, u8, f64, usize);
 
 const KINDS: [Kind; 4] = [
@@ -109,7 +115,8 @@ fn on_cpu<M: Machine, G: Concurrent, R>(lab: &Lab<'_, M, G, R>) -> Result<Report
 fn made<M: Machine>(machine: &M, kernel: Option<Frame>) -> Result<Frame, FrameError> {
     let frame = machine.alloc(0, Place::Local)?;
     let page = machine.frame_ptr(frame).ok_or(FrameError::NotOurs(frame))?;
-    // SAFETY: the frame was just allocated: its memory is nobody else's. All words of 0 are a valid page of words.
+    // SAFETY: the frame was just allocated: its memory is nobody else's. All words of 0 are a valid
+    // page of words.
     let page = unsafe {
         page.write_bytes(0, 4096);
         page.cast::<[u64; ENTRIES]>().as_mut()
@@ -125,13 +132,15 @@ fn made<M: Machine>(machine: &M, kernel: Option<Frame>) -> Result<Frame, FrameEr
     Ok(frame)
 }
 
-/// Takes pages for tables, and gives them back. What is measured is in place, as it is where tables are made.
+/// Takes pages for tables, and gives them back. What is measured is in place, as it is where tables
+/// are made.
 trait Way {
     fn take(&self) -> Result<Frame, FrameError>;
     fn give(&self, page: Frame) -> Result<(), FrameError>;
 }
 
-/// From the frame source, cleared; with the constructor of a top-level table, if there is a kernel's.
+/// From the frame source, cleared; with the constructor of a top-level table, if there is a
+/// kernel's.
 struct Before<'a, M> {
     machine: &'a M,
     kernel: Option<Frame>,
@@ -254,9 +263,10 @@ fn count<M: Machine, G, R>(
     }
 }
 
-/// One round of a way, in the steady state: batches, then single ones. By the clock, which is read without a system call: after
-/// one, eight allocations take longer than after none. The batch in the middle counts, so an interrupt does not. Nanoseconds of a
-/// page: to take it, to give it back, and the longest; or why it cannot be told.
+/// One round of a way, in the steady state: batches, then single ones. By the clock, which is read
+/// without a system call: after one, eight allocations take longer than after none. The batch in
+/// the middle counts, so an interrupt does not. Nanoseconds of a page: to take it, to give it back,
+/// and the longest; or why it cannot be told.
 fn round<M: Machine, G, R>(
     lab: &Lab<'_, M, G, R>,
     size: usize,

@@ -1,4 +1,5 @@
-//! Says every ten seconds that a trial still runs: where CPUs are many and processors few, one takes a minute.
+//! Says every ten seconds that a trial still runs: where CPUs are many and processors few, one
+//! takes a minute.
 
 use crate::machine::Kernel;
 use crate::{clock, println};

@@ -94,9 +94,10 @@ const PASSING: usize = 10_000;
 
 /// Those of one reader beside one writer.
 ///
-/// The reader of 1,000 and of 10,000 ranges has none: what was asked, that it keep 90 %, no map can give. Two threads that share
-/// nothing but one word a range (`passing-words`) leave it 41 to 72 % at 1,000 ranges and 80 to 89 % at 10,000, in four sittings: a word
-/// that was written comes from the other processor's cache, which takes as long as ten lookups. What it keeps is in the table.
+/// The reader of 1,000 and of 10,000 ranges has none: what was asked, that it keep 90 %, no map can
+/// give. Two threads that share nothing but one word a range (`passing-words`) leave it 41 to 72 %
+/// at 1,000 ranges and 80 to 89 % at 10,000, in four sittings: a word that was written comes from
+/// the other processor's cache, which takes as long as ten lookups. What it keeps is in the table.
 pub(crate) fn targets(outcomes: &[Outcome]) -> Vec<Target> {
     let ours = |one: &&Outcome| one.kind == Kind::ReaderWriter && one.map == SHARED;
     let mut targets = Vec::new();

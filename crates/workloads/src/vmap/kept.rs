@@ -1,4 +1,5 @@
-//! Areas of their own, that frames are mapped to: what drivers do, and what no block of a CPU serves.
+//! Areas of their own, that frames are mapped to: what drivers do, and what no block of a CPU
+//! serves.
 
 use super::times::round_of;
 use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, Rig, fewer};

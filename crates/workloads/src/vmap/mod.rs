@@ -1,4 +1,5 @@
-//! The kernel's areas, lazily unmapped, beside what they replace: one lock, one list, a flush on every CPU at each unmap.
+//! The kernel's areas, lazily unmapped, beside what they replace: one lock, one list, a flush on
+//! every CPU at each unmap.
 //!
 //! | experiment | what is measured |
 //! |---|---|
@@ -7,10 +8,12 @@
 //! | [`vmap_counts`] | instructions, locked instructions and cache lines of one operation |
 //! | [`vmap_work`] | instructions of all CPUs an operation, where an emulator counts them |
 //!
-//! Two ways are beside ours: Linux's before 2008 ([`old`]), and today's, with nodes and pools of addresses ([`nodes`]).
+//! Two ways are beside ours: Linux's before 2008 ([`old`]), and today's, with nodes and pools of
+//! addresses ([`nodes`]).
 //!
-//! The source is the rewrite of Linux's vmap in 2008, which measured maps of 4 pages that were written to, on eight CPUs (see
-//! [`PUBLISHED`]). As there, all CPUs of the machine run from the beginning on, so the old way interrupts those that are idle, too.
+//! The source is the rewrite of Linux's vmap in 2008, which measured maps of 4 pages that were
+//! written to, on eight CPUs (see [`PUBLISHED`]). As there, all CPUs of the machine run from the
+//! beginning on, so the old way interrupts those that are idle, too.
 
 mod areas;
 mod counts;
@@ -52,7 +55,8 @@ pub(crate) const NODES: &str = "nodes and pools";
 const QUIET: &str = "no CPU ticks";
 const TICKS: &str = "CPUs tick";
 
-/// Nanoseconds to map, touch and unmap 4 pages, before and after, on so many CPUs at once: Piggin's rewrite of vmap, 2008.
+/// Nanoseconds to map, touch and unmap 4 pages, before and after, on so many CPUs at once: Piggin's
+/// rewrite of vmap, 2008.
 const PUBLISHED: [(usize, f64, f64); 4] = [
     (1, 14_700.0, 2_900.0),
     (2, 33_600.0, 3_000.0),
@@ -60,8 +64,8 @@ const PUBLISHED: [(usize, f64, f64); 4] = [
     (8, 70_631.0, 2_900.0),
 ];
 
-/// How often the old way is done, of so many times, or what else interrupts all CPUs: it takes so much longer, for each CPU that flushes and
-/// each that waits for its turn.
+/// How often the old way is done, of so many times, or what else interrupts all CPUs: it takes so
+/// much longer, for each CPU that flushes and each that waits for its turn.
 pub(crate) fn fewer(times: usize, cpus: usize) -> usize {
     times / (4 * cpus * cpus)
 }
@@ -92,7 +96,8 @@ impl<M: Machine, G: Concurrent> Both<M, G> {
 /// Times of areas, and the address space that they hold.
 ///
 /// # Errors
-/// The machine has too little memory: it takes 4096 frames to map, 2500 for each CPU, and some thousand for tables.
+/// The machine has too little memory: it takes 4096 frames to map, 2500 for each CPU, and some
+/// thousand for tables.
 pub fn vmap<M: Machine + Translated, G: Concurrent, R: Sync>(
     lab: &Lab<'_, M, G, R>,
     half: &KernelHalf<'_, M, G>,

@@ -1,8 +1,10 @@
-//! Maps for a short time, out of blocks that each CPU has for itself: Linux has them since 2008, and today still.
+//! Maps for a short time, out of blocks that each CPU has for itself: Linux has them since 2008,
+//! and today still.
 //!
-//! A block is an area of 4 MiB. Its CPU cuts runs of a power of two of pages from its beginning to its end, and none comes
-//! back singly: when all have been unmapped the block goes, as any area. The block of an address is found without a lock, as here all
-//! blocks that there can be are one array. (Linux looks into a tree that readers need no lock for: that takes longer.)
+//! A block is an area of 4 MiB. Its CPU cuts runs of a power of two of pages from its beginning to
+//! its end, and none comes back singly: when all have been unmapped the block goes, as any area.
+//! The block of an address is found without a lock, as here all blocks that there can be are one
+//! array. (Linux looks into a tree that readers need no lock for: that takes longer.)
 
 use super::{NodeAreas, PAGE, Padded};
 use crate::error::Error;

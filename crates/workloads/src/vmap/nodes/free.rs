@@ -1,5 +1,5 @@
-//! Addresses that are nobody's, by where they are and by how many: the smallest range that is large enough is found in the logarithm of
-//! their number, and neighbours become one.
+//! Addresses that are nobody's, by where they are and by how many: the smallest range that is large
+//! enough is found in the logarithm of their number, and neighbours become one.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use machine::VirtRange;

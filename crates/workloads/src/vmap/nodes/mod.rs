@@ -1,18 +1,21 @@
-//! The kernel's areas as Linux has them today, since 6.9: nodes, each with its own locks, and pools of addresses.
+//! The kernel's areas as Linux has them today, since 6.9: nodes, each with its own locks, and pools
+//! of addresses.
 //!
-//! Written from its description. There are as many nodes as CPUs. An address belongs to a node by the zone of fixed size that it
-//! lies in: that node has the area in its tree of busy ones, and later in its list of those that are unmapped and not flushed yet. So CPUs
-//! that make and free areas meet at a lock by chance only. Addresses come from the pool of the CPU's own node, which has lists by
-//! size, up to a number of pages; from the tree of all free ranges, behind a lock of its own, where a pool has none. Who
-//! frees an area clears its entries and flushes nothing. When all that wait are more than a bound, which grows
-//! with the logarithm of the number of CPUs, whoever comes by takes the lists of all nodes, has *every* CPU drop everything, once, and
-//! gives what was in them back: to the pool that it came from, or to the tree of free ranges (I4). A pool gives a quarter of
-//! what it has to that tree each time, so that none keeps much.
+//! Written from its description. There are as many nodes as CPUs. An address belongs to a node by
+//! the zone of fixed size that it lies in: that node has the area in its tree of busy ones, and
+//! later in its list of those that are unmapped and not flushed yet. So CPUs that make and free
+//! areas meet at a lock by chance only. Addresses come from the pool of the CPU's own node, which
+//! has lists by size, up to a number of pages; from the tree of all free ranges, behind a lock of
+//! its own, where a pool has none. Who frees an area clears its entries and flushes nothing. When
+//! all that wait are more than a bound, which grows with the logarithm of the number of CPUs,
+//! whoever comes by takes the lists of all nodes, has *every* CPU drop everything, once, and gives
+//! what was in them back: to the pool that it came from, or to the tree of free ranges (I4). A pool
+//! gives a quarter of what it has to that tree each time, so that none keeps much.
 //!
 //! Maps for a short time come from blocks of each CPU ([`blocks`]), as Linux's `vm_map_ram` does.
 //!
-//! It is at its best: locks are on lines of their own, free ranges are found by their size in a balanced tree, and purging is done by one
-//! CPU while the others go on.
+//! It is at its best: locks are on lines of their own, free ranges are found by their size in a
+//! balanced tree, and purging is done by one CPU while the others go on.
 
 mod blocks;
 mod free;
@@ -175,7 +178,8 @@ impl<M: Machine, G: Concurrent> NodeAreas<M, G> {
         self.release(&frames)
     }
 
-    /// Addresses for so many pages, guard included, with an area of these frames: from this CPU's pool, or from all that are free.
+    /// Addresses for so many pages, guard included, with an area of these frames: from this CPU's
+    /// pool, or from all that are free.
     fn take(&self, pages: usize, align: u64, frames: Vec<Frame>) -> Result<u64, Error> {
         let machine = self.machine();
         let home = machine.current().index() % self.nodes.len();
@@ -202,15 +206,16 @@ impl<M: Machine, G: Concurrent> NodeAreas<M, G> {
             let frame = frames.get(page).copied().ok_or(FrameError::OutOfFrames { order: 0 })?;
             Ok((frame, PageSize::Size4K))
         };
-        // SAFETY: the range is ours since just now, and was flushed since it was last mapped; the frames are the caller's.
+        // SAFETY: the range is ours since just now, and was flushed since it was last mapped; the
+        // frames are the caller's.
         let mapped = unsafe { self.tables.map_with(range, Attrs::KERNEL_RW, place) };
         Ok(mapped.map_err(|failed| failed.error)?)
     }
 
     /// Clears the entries of what is mapped here, and leaves the flush.
     fn clear(&self, at: VirtAddr, pages: usize) -> Result<(), Error> {
-        // SAFETY: the caller gives the range up; it comes back when all CPUs have flushed, and its frames are the experiment's, which
-        // nobody uses through it any more.
+        // SAFETY: the caller gives the range up; it comes back when all CPUs have flushed, and its
+        // frames are the experiment's, which nobody uses through it any more.
         unsafe { self.tables.unmap_lazily(range_of(at, pages)?, |_, _| ()) }?;
         Ok(())
     }
@@ -249,7 +254,8 @@ impl<M: Machine, G: Concurrent> NodeAreas<M, G> {
         self.purge_nodes(1);
     }
 
-    /// Flushes, and gives back what had waited before; and one part of so many of what is in the pools. With `purging` held.
+    /// Flushes, and gives back what had waited before; and one part of so many of what is in the
+    /// pools. With `purging` held.
     fn purge_nodes(&self, part: usize) {
         let machine = self.machine();
         let lists =
@@ -281,8 +287,8 @@ impl<M: Machine, G: Concurrent> NodeAreas<M, G> {
 
     fn release(&self, frames: &[Frame]) -> Result<(), Error> {
         for frame in frames {
-            // SAFETY: allocated with the area, whose entries are cleared. A stale translation may lead there until the flush, as in Linux;
-            // whoever freed the area uses it no more.
+            // SAFETY: allocated with the area, whose entries are cleared. A stale translation may
+            // lead there until the flush, as in Linux; whoever freed the area uses it no more.
             unsafe { self.machine().release(*frame) }?;
         }
         Ok(())

@@ -163,7 +163,8 @@ fn all_or_nothing_when_memory_gives_out() {
     nothing_left(&sim, kernel);
 }
 
-/// CPUs that map, use and unmap; each takes over what another has allocated. What comes back was flushed everywhere.
+/// CPUs that map, use and unmap; each takes over what another has allocated. What comes back was
+/// flushed everywhere.
 #[test]
 fn nothing_is_stale_whoever_comes_between() {
     let run = |seed| {
