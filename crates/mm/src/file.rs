@@ -73,8 +73,12 @@ pub trait MappedFile: Clone + PartialEq + Send + Sync + 'static {
 pub enum Placement {
     /// Anywhere, page by page.
     Pages,
-    /// So that 2 MiB of it can be one huge page, where the map contains that much (ext4, xfs, btrfs).
+    /// So that 2 MiB of it can be one huge page, where the map contains that much (ext4, xfs,
+    /// btrfs, fuse, erofs).
     HugeAligned,
+    /// So that a huge page of it lies at a huge address, where that can be had by moving up what was
+    /// found for a single page (tmpfs with huge pages).
+    HugeIfRoom,
     /// hugetlbfs: length and address are multiples of this many bytes, a power of two.
     HugeOnly(usize),
     /// The driver decides; address choice cannot be foretold.

@@ -41,6 +41,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let placement = wanted.file.map(MappedFile::placement);
         let addr = match placement {
             Some(Placement::HugeAligned) => self.place_huge(wanted)?,
+            Some(Placement::HugeIfRoom) => self.place_huge_if_room(wanted)?,
             Some(Placement::HugeOnly(size)) => self.search(wanted, size)?,
             Some(Placement::Pages | Placement::Driver) => self.search(wanted, PAGE_SIZE)?,
             None if wanted.flags.contains(MapFlags::SHARED) => self.search(wanted, PAGE_SIZE)?,
@@ -64,6 +65,25 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// Aligned so that huge pages of the file lie at huge addresses, if the map contains one and there is room.
     fn place_huge(&self, wanted: Wanted<'_, F>) -> Result<usize, Error> {
         self.try_huge(wanted).map_or_else(|| self.search(wanted, PAGE_SIZE), Ok)
+    }
+
+    /// As tmpfs does: first a place for single pages. If huge pages would not lie at huge addresses
+    /// there, a place for almost one huge page more, and in it the first address that suits.
+    fn place_huge_if_room(&self, wanted: Wanted<'_, F>) -> Result<usize, Error> {
+        let found = self.search(wanted, PAGE_SIZE)?;
+        let Wanted { hint, len, pgoff, .. } = wanted;
+        let within = pgoff.wrapping_mul(PAGE_SIZE) & (HUGE - 1);
+        let holds_none = len < HUGE || (within != 0 && within + len < 2 * HUGE);
+        // A hint that was free is kept, and so is a fixed address.
+        if found == hint || holds_none || found & (HUGE - 1) == within {
+            return Ok(found);
+        }
+        let Some(padded) = len.checked_add(HUGE - PAGE_SIZE) else { return Ok(found) };
+        let Ok(start) = self.search(Wanted { len: padded, pgoff: 0, ..wanted }, PAGE_SIZE) else {
+            return Ok(found);
+        };
+        let moved = start + (within.wrapping_sub(start) & (HUGE - 1));
+        Ok(if moved > self.profile.task_size - len { found } else { moved })
     }
 
     fn try_huge(&self, wanted: Wanted<'_, F>) -> Option<usize> {

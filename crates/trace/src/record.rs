@@ -236,6 +236,8 @@ pub enum FileKind {
     RegularThp,
     /// tmpfs or memfd.
     Shmem,
+    /// tmpfs or memfd that may use huge pages and aligns large maps to 2 MiB.
+    ShmemThp,
     /// A device.
     Device,
     /// hugetlbfs.

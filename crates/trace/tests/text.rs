@@ -172,6 +172,7 @@ fn every_kind_of_record_reads_back() {
         FileKind::Exec,
         FileKind::Regular,
         FileKind::RegularThp,
+        FileKind::ShmemThp,
         FileKind::Shmem,
         FileKind::Device,
         FileKind::Huge,

@@ -6,6 +6,7 @@ use super::{
     calls::{self, Kind},
     files::{self, Identity},
     follower::Follower,
+    huge,
     image::Area,
     sys::{
         self, Tid,
@@ -251,16 +252,18 @@ impl Follower<'_> {
         shared: bool,
     ) -> FileId {
         let facts = match &identity {
-            Identity::Copy(copy) => files::examine(copy, shared),
+            Identity::Copy(copy) => files::examine(call.tid as Tid, copy, shared),
             _ if anonymous && call.args[3] & MAP_HUGETLB != 0 => {
                 Some((FileKind::Huge, true, false))
             }
+            _ if anonymous && huge::in_memory() => Some((FileKind::ShmemThp, true, false)),
             _ if anonymous => Some((FileKind::ShmAnon, true, false)),
             // No copy to be had: a path that others can open is as good but for its mode.
-            _ => files::examine_path(&area.name, shared),
+            _ => files::examine_path(call.tid as Tid, &area.name, shared),
         };
         let facts = facts.unwrap_or((FileKind::Regular, false, false));
         let identity = match facts.0 {
+            _ if anonymous => Identity::Unique,
             FileKind::ShmAnon => Identity::Unique,
             _ => identity,
         };

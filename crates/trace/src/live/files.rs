@@ -19,7 +19,11 @@ use std::{
     },
 };
 
-use super::{image::text, sys};
+use super::{
+    huge,
+    image::text,
+    sys::{self, Tid},
+};
 use crate::record::{FileId, FileKind};
 
 /// Device and inode as the listing shows them.
@@ -225,13 +229,16 @@ fn file_of(line: &str) -> Option<(&str, &str, &str)> {
     ))
 }
 
-/// What kind of file an open one is, `None` if it cannot be told; `shared` for a MAP_SHARED map.
-/// Returns the kind, whether it is open for writing, and whether its mount forbids execution.
-pub(super) fn examine(copy: &OwnedFd, shared: bool) -> Option<(FileKind, bool, bool)> {
+/// What kind of file an open one of `tid` is, `None` if it cannot be told; `shared` for a MAP_SHARED
+/// map. Returns the kind, whether it is open for writing, and whether its mount forbids execution.
+pub(super) fn examine(tid: Tid, copy: &OwnedFd, shared: bool) -> Option<(FileKind, bool, bool)> {
     // Magic numbers of file systems, as statfs has them.
     const EXT: i64 = 0xef53;
     const XFS: i64 = 0x5846_5342;
     const BTRFS: i64 = 0x9123_683e;
+    const BCACHEFS: i64 = 0xca45_1a4e;
+    const FUSE: i64 = 0x6573_5546;
+    const EROFS: i64 = 0xe0f5_e1e2;
     const TMPFS: i64 = 0x0102_1994;
     const HUGETLBFS: i64 = 0x9584_58f6;
     const ANON_INODE: i64 = 0x0904_1934;
@@ -250,7 +257,9 @@ pub(super) fn examine(copy: &OwnedFd, shared: bool) -> Option<(FileKind, bool, b
         _ if meta.file_type().is_char_device() => FileKind::Device,
         ANON_INODE | SECRETMEM | PROC | SYSFS => FileKind::Device,
         _ if !meta.is_file() => FileKind::Device,
-        EXT | XFS | BTRFS => FileKind::RegularThp,
+        // Those whose files have thp_get_unmapped_area.
+        EXT | XFS | BTRFS | BCACHEFS | FUSE | EROFS => FileKind::RegularThp,
+        TMPFS if huge::in_tmpfs(tid, meta.dev()) => FileKind::ShmemThp,
         TMPFS => FileKind::Shmem,
         HUGETLBFS => FileKind::Huge,
         _ => FileKind::Regular,
@@ -260,8 +269,8 @@ pub(super) fn examine(copy: &OwnedFd, shared: bool) -> Option<(FileKind, bool, b
 
 /// What kind of file a path leads to, where no descriptor can be had: opened for reading, if at
 /// all.
-pub(super) fn examine_path(path: &str, shared: bool) -> Option<(FileKind, bool, bool)> {
-    examine(&OwnedFd::from(fs::File::open(path).ok()?), shared)
+pub(super) fn examine_path(tid: Tid, path: &str, shared: bool) -> Option<(FileKind, bool, bool)> {
+    examine(tid, &OwnedFd::from(fs::File::open(path).ok()?), shared)
 }
 
 /// Device and inode of an open file, as stat has them.
@@ -339,17 +348,18 @@ mod tests {
 
     #[test]
     fn files_are_examined() {
+        let own = std::process::id() as Tid;
         let dev =
             |path| OwnedFd::from(fs::OpenOptions::new().read(true).write(true).open(path).unwrap());
         let zero = dev("/dev/zero");
-        assert_eq!(examine(&zero, false).unwrap().0, FileKind::Device);
+        assert_eq!(examine(own, &zero, false).unwrap().0, FileKind::Device);
         assert_eq!(
-            examine(&zero, true).unwrap(),
-            (FileKind::ShmAnon, true, examine(&zero, true).unwrap().2)
+            examine(own, &zero, true).unwrap(),
+            (FileKind::ShmAnon, true, examine(own, &zero, true).unwrap().2)
         );
         let read_only = OwnedFd::from(fs::File::open("/dev/zero").unwrap());
-        assert_eq!(examine(&read_only, true).unwrap().0, FileKind::Device);
+        assert_eq!(examine(own, &read_only, true).unwrap().0, FileKind::Device);
         let exe = OwnedFd::from(fs::File::open(std::env::current_exe().unwrap()).unwrap());
-        assert!(!examine(&exe, false).unwrap().1);
+        assert!(!examine(own, &exe, false).unwrap().1);
     }
 }

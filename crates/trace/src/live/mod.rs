@@ -54,6 +54,7 @@ mod facilities;
 mod files;
 mod filter;
 mod follower;
+mod huge;
 mod image;
 mod life;
 mod pause;

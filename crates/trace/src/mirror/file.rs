@@ -98,6 +98,7 @@ impl MappedFile for File {
     fn placement(&self) -> Placement {
         match self.0.desc.kind {
             FileKind::RegularThp => Placement::HugeAligned,
+            FileKind::ShmemThp => Placement::HugeIfRoom,
             FileKind::Huge => Placement::HugeOnly(HUGE_PAGE),
             // perf's rings are no ordinary memory, but it leaves their place to the kernel.
             FileKind::Device if self.0.desc.path == "anon_inode:[perf_event]" => Placement::Pages,

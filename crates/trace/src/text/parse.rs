@@ -263,8 +263,9 @@ fn file(f: &mut Fields<'_>) -> Result<FileDesc, Expected> {
     let number = |word| hex(word).and_then(|n| u32::try_from(n).ok()).ok_or(DEV);
     let dev = (number(major)?, number(minor)?);
     let inode = f.decimal("the inode")?;
-    let kind = file_kind(f.word("the kind of file")?)
-        .ok_or("the kind of file: exec, reg, reg-thp, shmem, dev, huge, shmanon or adopted")?;
+    let kind = file_kind(f.word("the kind of file")?).ok_or(
+        "the kind of file: exec, reg, reg-thp, shmem, shmem-thp, dev, huge, shmanon or adopted",
+    )?;
     let mode = f.word(MODE)?;
     let (access, noexec) = match mode.strip_suffix("+noexec") {
         Some(access) => (access, true),

@@ -9,11 +9,12 @@ use super::header::Header;
 use crate::record::{Call, FileDesc, FileKind, InitialVma, Record};
 
 /// Each kind of file and its word in a `D` line.
-pub(super) const FILE_KINDS: [(FileKind, &str); 8] = [
+pub(super) const FILE_KINDS: [(FileKind, &str); 9] = [
     (FileKind::Exec, "exec"),
     (FileKind::Regular, "reg"),
     (FileKind::RegularThp, "reg-thp"),
     (FileKind::Shmem, "shmem"),
+    (FileKind::ShmemThp, "shmem-thp"),
     (FileKind::Device, "dev"),
     (FileKind::Huge, "huge"),
     (FileKind::ShmAnon, "shmanon"),

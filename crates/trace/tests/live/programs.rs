@@ -1,7 +1,7 @@
 //! C programs made for what is hard to follow: threads, sudden ends, job control, odd files.
 
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
 };
@@ -266,26 +266,54 @@ fn files_and_odd_calls_are_described() {
 }
 
 /// Runs a program beside the mirror: what it found.
-fn mirrored(program: &Path, runs: usize) -> Vec<Summary> {
-    let run = |_| {
-        let mut session = Session::<Vec<u8>>::new("test", live::profile(), None).unwrap();
-        let exit = live::run(Options::default(), &[program], &mut session).unwrap();
-        assert_eq!(exit, Exit::Code(0));
-        session.finish().unwrap()
-    };
-    (0..runs).map(run).collect()
+fn mirrored(command: &[&str]) -> (Summary, Exit) {
+    let mut session = Session::<Vec<u8>>::new("test", live::profile(), None).unwrap();
+    let exit = live::run(Options::default(), command, &mut session).unwrap();
+    (session.finish().unwrap(), exit)
 }
 
 #[test]
 fn touches_of_threads_and_calls_of_others_have_one_order() {
     let path = compile("races", &["-pthread"]).expect("it compiles");
-    let seen = mirrored(&path, 6);
-    std::fs::remove_file(&path).unwrap();
     // Before threads were stopped for one another's calls, half of all runs had a mismatch.
-    for seen in &seen {
+    for _ in 0..6 {
+        let (seen, exit) = mirrored(&[path.to_str().unwrap()]);
+        assert_eq!(exit, Exit::Code(0));
         assert!(seen.total.calls() > 1600 && seen.total.listings > 1600);
         assert_eq!(seen.total.mismatches, 0, "{:?}", seen.first_mismatch);
     }
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn maps_of_each_file_system_go_where_its_files_go() {
+    const SKIPPED: i32 = 77;
+    let path = compile("aligned", &[]).expect("it compiles");
+    let program = path.display();
+    let here = scratch("aligned-file");
+    let mut commands = vec![format!("{program} {}", here.display()), format!("{program}")];
+    for huge in ["never", "advise", "within_size", "always"] {
+        let place = scratch("mount");
+        std::fs::create_dir(&place).unwrap();
+        let place = place.display();
+        commands.push(format!(
+            "exec unshare -m sh -c 'mount -t tmpfs -o huge={huge} t {place} 2> /dev/null || \\
+             exit {SKIPPED}; exec {program} {place}/file'"
+        ));
+    }
+    for command in commands {
+        let (seen, exit) = mirrored(&["sh", "-c", &command]);
+        if exit == Exit::Code(SKIPPED) || exit == Exit::Code(1) {
+            eprintln!("skipped: {command}");
+            continue;
+        }
+        assert_eq!(exit, Exit::Code(0), "{command}");
+        let first = seen.first_mismatch;
+        assert_eq!(seen.total.mismatches, 0, "{command}: {first:?}");
+        assert_eq!(seen.total.predicted, seen.total.predictable, "{command}");
+        assert!(seen.total.predictable > 120, "{command}");
+    }
+    std::fs::remove_file(&path).unwrap();
 }
 
 #[test]
