@@ -281,3 +281,46 @@ fn a_proc_of_other_processes_is_refused() {
         shell("unshare --pid --fork --mount-proc samara trace --strict -- sh -c 'ls /; exit 5'");
     assert_eq!(out.status.code(), Some(5), "{}", String::from_utf8_lossy(&out.stderr));
 }
+
+#[test]
+fn a_tracer_without_descriptors_says_so_and_finds_no_mismatch() {
+    let source = r#"
+        #include <fcntl.h>
+        #include <sys/mman.h>
+        #include <sys/resource.h>
+        #include <unistd.h>
+        int main(int argc, char **argv) {
+            struct rlimit limit;
+            getrlimit(RLIMIT_NOFILE, &limit);
+            for (int i = 120; i-- > 0;) {
+                int fd = open(argv[1], O_RDONLY);
+                if (fd < 0 || mmap(0, 4096, PROT_READ, MAP_PRIVATE, fd, i * 4096) == MAP_FAILED) return 9;
+                close(fd);
+            }
+            return limit.rlim_cur == 64 ? 5 : 6;
+        }"#;
+    let program = compile("descriptors", source, &["-w"]);
+    let path = program.display();
+    // With the privilege to raise its limit it lacks none, and the program keeps its own.
+    let out = shell(&format!("ulimit -n 64; samara trace --strict -- {path} {path}"));
+    let err = String::from_utf8_lossy(&out.stderr).into_owned();
+    if !err.contains("ran out of file descriptors") {
+        assert_eq!(out.status.code(), Some(5), "{err}");
+    }
+    let json = temporary("descriptors.json");
+    let bare = "setpriv --bounding-set=-sys_resource --inh-caps=-sys_resource";
+    let traced = format!("trace --json {} -- {path} {path}", json.display());
+    let out = shell(&format!("ulimit -n 64; {bare} samara {traced}"));
+    let err = String::from_utf8_lossy(&out.stderr).into_owned();
+    if err.contains("setpriv:") {
+        eprintln!("skipped: {err}");
+        return;
+    }
+    assert_eq!(out.status.code(), Some(5), "{err}");
+    assert!(err.contains("ran out of file descriptors: its limit is 64"), "{err}");
+    assert_eq!(err.matches("ran out of file descriptors: its").count(), 2, "once, then how often");
+    let object = object(&json);
+    assert_eq!((&object["mismatches"], &object["cannot_tell"]), (&0.into(), &1.into()), "{err}");
+    let out = shell(&format!("ulimit -n 64; {bare} samara trace --strict -- {path} {path}"));
+    assert_eq!(out.status.code(), Some(122));
+}

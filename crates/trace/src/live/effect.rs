@@ -12,7 +12,7 @@ use super::{
         self, Tid,
         ptrace::{self},
     },
-    table::{Flight, Load, Stage},
+    table::{Flight, Load, Space, Stage},
 };
 use crate::record::{self, Call, FileId, FileKind, InitialVma, MmId, Op, Record};
 
@@ -218,7 +218,8 @@ impl Follower<'_> {
         }
         let identity = match identity {
             Identity::Unique if !anonymous => {
-                if self.facilities.identity {
+                let doubted = |space: &Space| space.doubted.contains(&record::Doubt::Files);
+                if self.facilities.identity && !self.spaces.get(&call.mm).is_some_and(doubted) {
                     self.notice(
                         "a program's descriptors may not be copied (it is not dumpable): its files \
                          are told apart by device and inode",

@@ -1,12 +1,6 @@
 //! A thread stands at the entry of a call: what must be known before the call takes effect.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    ops::Range,
-    os::fd::{AsFd, RawFd},
-    time::Instant,
-};
+use std::{collections::BTreeSet, fs, ops::Range, os::fd::RawFd, time::Instant};
 
 use super::{
     calls::{self, Kind},
@@ -159,7 +153,7 @@ impl Follower<'_> {
         }
         match op {
             Op::Mmap if args[3] & MAP_ANONYMOUS == 0 => {
-                self.copy_descriptor(tid, args[4] as RawFd).map_or(Load::None, Load::File)
+                self.copy_descriptor(mm, tid, args[4] as RawFd).map_or(Load::None, Load::File)
             }
             Op::Mbind => {
                 // The first word of the node mask; a null mask has no bits.
@@ -206,18 +200,6 @@ impl Follower<'_> {
         }
         let at = |i: usize| sys::read_words::<2>(tid, vector.wrapping_add(16 * i));
         (0..count).map_while(|i| at(i).ok()).map(|[start, length]| (start, length)).collect()
-    }
-
-    /// A copy of a descriptor of `tid`: same open file description.
-    fn copy_descriptor(&mut self, tid: Tid, fd: RawFd) -> Option<std::os::fd::OwnedFd> {
-        if !self.facilities.identity {
-            return None;
-        }
-        let task = self.tasks.get_mut(&tid)?;
-        if task.pidfd.is_none() {
-            task.pidfd = sys::pidfd_open(tid).ok();
-        }
-        sys::pidfd_getfd(task.pidfd.as_ref()?.as_fd(), fd).ok()
     }
 
     /// What an execve is about to end: if nobody outside the process keeps the address space,

@@ -55,6 +55,8 @@ pub(super) struct Follower<'a> {
     pub(super) has_others: bool,
     /// Whether a thread waits for another one's call: beats come soon then.
     pub(super) hurry: bool,
+    /// How many descriptors this process may have.
+    pub(super) descriptors: u64,
     /// Signals to pass on that were seen so far.
     wishes: u32,
     ending: bool,
@@ -85,6 +87,7 @@ impl<'a> Follower<'a> {
             started: false,
             exit: None,
             has_others: false,
+            descriptors: u64::MAX,
             hurry: false,
             wishes: 0,
             ending: false,

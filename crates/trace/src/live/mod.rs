@@ -47,6 +47,7 @@
 //! and the text of the listing, which grows with the number of VMAs.
 
 mod calls;
+mod descriptors;
 mod effect;
 mod entry;
 mod error;
@@ -187,9 +188,10 @@ fn run_with<S: AsRef<OsStr>>(
     }
     let has_others = sys::ptrace::has_children();
     let mut child = spawn::spawn(&words, &filter::build())?;
-    sys::raise_descriptor_limit();
+    let descriptors = sys::raise_descriptor_limit();
     let mut follower = Follower::new(options, facilities, observer, child.pid);
     follower.has_others = has_others;
+    follower.descriptors = descriptors;
     for text in follower.facilities.notices().iter().chain(&facilities::unchecked()) {
         follower.notice(text);
     }

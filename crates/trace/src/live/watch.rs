@@ -7,7 +7,7 @@
 use std::{io, mem, ops::Range, os::unix::fs::FileExt};
 
 use super::{
-    calls,
+    calls, descriptors,
     files::escape,
     follower::Follower,
     image::{self, Area},
@@ -116,8 +116,16 @@ impl Follower<'_> {
 
     pub(super) fn is_touched(&mut self, mm: MmId, tid: Tid, range: Range<usize>) -> bool {
         let Some(space) = self.spaces.get_mut(&mm) else { return false };
-        let opened = space.pagemap.get_or_insert_with(|| sys::proc_file(tid, "pagemap").ok());
-        let Some(pagemap) = opened else {
+        if space.pagemap.is_none() {
+            match sys::proc_file(tid, "pagemap") {
+                Err(error) if descriptors::ran_out(&error) => {
+                    self.lacks_descriptors(mm);
+                    return false;
+                }
+                opened => space.pagemap = Some(opened.ok()),
+            }
+        }
+        let Some(Some(pagemap)) = &space.pagemap else {
             self.notice("pagemap cannot be opened: first touches are not seen, so merges may be mispredicted");
             return false;
         };

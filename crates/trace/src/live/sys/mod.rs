@@ -165,15 +165,26 @@ pub(super) fn flags_guards() -> bool {
     flagged
 }
 
-/// Lets this process hold as many descriptors as it may (two for each followed address space).
-pub(super) fn raise_descriptor_limit() {
+/// Lets this process hold as many descriptors as it may. Returns how many; they are the limit of
+/// this process alone, and of what it starts from now on.
+pub(super) fn raise_descriptor_limit() -> u64 {
+    let most = std::fs::read_to_string("/proc/sys/fs/nr_open");
+    let most = most.ok().and_then(|most| most.trim().parse().ok()).unwrap_or(0);
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is ours for both calls. Failure leaves the limit as it was, which is safe.
+    // SAFETY: `limit` is ours for all calls. Failure leaves the limit as it was, which is safe.
     unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
+            return u64::MAX;
         }
+        // More than the hard limit needs privilege.
+        let all = limit.rlim_max.max(most);
+        let raised = libc::rlimit { rlim_cur: all, rlim_max: all };
+        if libc::setrlimit(libc::RLIMIT_NOFILE, &raised) == 0 {
+            return all;
+        }
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        limit.rlim_cur
     }
 }
 
