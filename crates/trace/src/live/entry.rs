@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs, ops::Range, os::fd::RawFd, time::Instant};
 
 use super::{
     calls::{self, Kind},
-    filter::FOREIGN,
+    filter::{FOREIGN, NATIVE},
     follower::Follower,
     sys::{
         self, Tid,
@@ -37,8 +37,15 @@ impl Follower<'_> {
             }
             return self.run(tid);
         }
+        if entry.rule != NATIVE {
+            return self.refuse(tid);
+        }
+        if self.look_at_seccomp(tid, entry.number, &entry.args) {
+            return self.run(tid);
+        }
         let Some(kind) = calls::kind(entry.number) else { return self.run(tid) };
-        let call = Call { kind, args: entry.args };
+        let mut call = Call { kind, args: entry.args };
+        self.trace_clone(tid, entry.number, &mut call.args);
         match (kind, space) {
             (Kind::Ptrace, _) => {
                 self.notice(
@@ -81,12 +88,16 @@ impl Follower<'_> {
         }
     }
 
-    /// Whether a clone copies the address space. clone3 has its flags in memory; fork always does;
-    /// clone was stopped only because it does.
+    /// Whether a clone copies the address space. clone3 has its flags in memory; fork always does.
     fn copies(&self, tid: Tid, number: i64, args: &[usize; 6]) -> bool {
-        number != libc::SYS_clone3
-            || sys::read_words::<1>(tid, args[0])
-                .is_ok_and(|[flags]| flags & libc::CLONE_VM as usize == 0)
+        const CLONE_VM: usize = libc::CLONE_VM as usize;
+        match number {
+            libc::SYS_clone => args[0] & CLONE_VM == 0,
+            libc::SYS_clone3 => {
+                sys::read_words::<1>(tid, args[0]).is_ok_and(|[flags]| flags & CLONE_VM == 0)
+            }
+            _ => true,
+        }
     }
 
     pub(super) fn set_stage(&mut self, tid: Tid, stage: Stage) {

@@ -11,13 +11,13 @@ use libc::{
 
 use super::{
     calls::{MEMORY, PRCTLS},
-    userfault,
+    confine, userfault,
 };
 
-/// The rule number of a native call.
-pub(super) const NATIVE: u32 = 1;
+/// The rule number of a native call. One that no filter of the program's is likely to have.
+pub(super) const NATIVE: u32 = 0x5a31;
 /// The rule number of a memory call through another ABI (i386, x32).
-pub(super) const FOREIGN: u32 = 2;
+pub(super) const FOREIGN: u32 = 0x5a32;
 
 const ARCH_X86_64: u32 = 0xc000_003e;
 /// Offsets in `struct seccomp_data`.
@@ -94,9 +94,14 @@ pub(super) fn build() -> Vec<sock_filter> {
     let mut uffd = vec![userfault::API, userfault::REGISTER, userfault::UNREGISTER];
     uffd.extend(userfault::FILLS.map(|(request, _)| request));
     inspect(&mut out, libc::SYS_ioctl, &[argument(1)], &uffd);
-    inspect(&mut out, libc::SYS_prctl, &[argument(0)], &PRCTLS);
-    let shares = op(BPF_ALU | BPF_AND | BPF_K, libc::CLONE_VM as u32);
-    inspect(&mut out, libc::SYS_clone, &[argument(0), shares], &[0]);
+    let [a, b, c, d] = PRCTLS;
+    inspect(&mut out, libc::SYS_prctl, &[argument(0)], &[a, b, c, d, confine::PR_SET_SECCOMP]);
+    // SECCOMP_SET_MODE_STRICT and SECCOMP_SET_MODE_FILTER.
+    inspect(&mut out, libc::SYS_seccomp, &[argument(0)], &[0, 1]);
+    let (shares, untraced) = (libc::CLONE_VM as u32, confine::CLONE_UNTRACED as u32);
+    let both = op(BPF_ALU | BPF_AND | BPF_K, shares | untraced);
+    let stops = [0, untraced, shares | untraced];
+    inspect(&mut out, libc::SYS_clone, &[argument(0), both], &stops);
     // Calls that matter whatever their arguments: clone3's are in memory, out of a filter's reach.
     let always =
         [libc::SYS_clone3, libc::SYS_fork, libc::SYS_execve, libc::SYS_execveat, libc::SYS_ptrace];
@@ -169,6 +174,9 @@ mod tests {
         let clone = |flags: i32| call(libc::SYS_clone, [flags as u64, 0, 0, 0, 0, 0]);
         assert_eq!(clone(libc::SIGCHLD), TRACE | NATIVE);
         assert_eq!(clone(libc::CLONE_VM | libc::SIGCHLD), ALLOW);
+        assert_eq!(clone(libc::CLONE_VM | libc::CLONE_UNTRACED), TRACE | NATIVE);
+        let seccomp = |op: u64| call(libc::SYS_seccomp, [op, 0, 0, 0, 0, 0]);
+        assert_eq!([seccomp(0), seccomp(1), seccomp(2)], [TRACE | NATIVE, TRACE | NATIVE, ALLOW]);
     }
 
     #[test]

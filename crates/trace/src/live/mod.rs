@@ -47,6 +47,7 @@
 //! and the text of the listing, which grows with the number of VMAs.
 
 mod calls;
+mod confine;
 mod descriptors;
 mod effect;
 mod entry;

@@ -329,3 +329,20 @@ fn a_thread_that_serves_faults_is_not_held() {
     assert!((1..=40).contains(&waits), "{waits}");
     assert!(seen.ops(Op::Munmap) >= 40 && seen.ops(Op::Madvise) >= 40);
 }
+
+#[test]
+fn programs_that_confine_themselves_run_as_they_do_alone() {
+    let path = compile("confined", &[]).expect("it compiles");
+    let program = path.to_str().unwrap();
+    for (what, said) in
+        [("strict", "strict mode"), ("trace", "SECCOMP_RET_TRACE"), ("untraced", "CLONE_UNTRACED")]
+    {
+        let (seen, exit) = mirrored(&[program, what]);
+        assert_eq!(exit, Exit::Code(0), "{what}");
+        assert!(seen.notices.iter().any(|n| n.text.contains(said)), "{what} {:?}", seen.notices);
+        assert_eq!((seen.total.mismatches, seen.unfollowed), (0, 0), "{:?}", seen.first_mismatch);
+        // The clone that copies has an address space.
+        assert_eq!(seen.address_spaces, if what == "untraced" { 2 } else { 1 });
+    }
+    std::fs::remove_file(&path).unwrap();
+}

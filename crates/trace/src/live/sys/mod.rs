@@ -36,6 +36,21 @@ pub(super) fn read_memory(tid: Tid, address: usize, out: &mut [u8]) -> io::Resul
     if got as usize == out.len() { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EFAULT)) }
 }
 
+/// Writes a native word at `address` of thread `tid`.
+pub(super) fn write_word(tid: Tid, address: usize, word: usize) -> io::Result<()> {
+    let bytes = word.to_ne_bytes();
+    let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: bytes.len() };
+    // SAFETY: `local` describes `bytes`, which is only read; `remote` is only ever used as an address
+    // of the other process, which the kernel checks.
+    let put = check(unsafe { libc::process_vm_writev(tid, &local, 1, &remote, 1, 0) } as _)?;
+    if put as usize == bytes.len() {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(libc::EFAULT))
+    }
+}
+
 /// Reads `N` native words at `address` of thread `tid`.
 pub(super) fn read_words<const N: usize>(tid: Tid, address: usize) -> io::Result<[usize; N]> {
     let mut bytes = vec![0u8; N * size_of::<usize>()];

@@ -178,16 +178,43 @@ pub(in crate::live) fn is_dying(tid: Tid) -> bool {
     }
 }
 
-/// The register that holds a call's result: for a thread that is dying, where no exit stop came.
-/// -ENOSYS says that the call never began.
-pub(in crate::live) fn result_register(tid: Tid) -> io::Result<isize> {
+fn registers(tid: Tid) -> io::Result<libc::user_regs_struct> {
     let mut out = MaybeUninit::<libc::user_regs_struct>::zeroed();
     // SAFETY: `out` has the type that this request fills.
     check(unsafe {
         libc::ptrace(libc::PTRACE_GETREGS, tid, ptr::null_mut::<u8>(), out.as_mut_ptr())
     })?;
     // SAFETY: all zeroes is a value of this plain struct, and the kernel filled it.
-    Ok(unsafe { out.assume_init() }.rax as isize)
+    Ok(unsafe { out.assume_init() })
+}
+
+fn set_registers(tid: Tid, registers: &libc::user_regs_struct) -> io::Result<()> {
+    // SAFETY: the kernel only reads `registers`, which has the type that this request takes.
+    check(unsafe {
+        libc::ptrace(libc::PTRACE_SETREGS, tid, ptr::null_mut::<u8>(), ptr::from_ref(registers))
+    })
+    .map(drop)
+}
+
+/// The register that holds a call's result: for a thread that is dying, where no exit stop came.
+/// -ENOSYS says that the call never began.
+pub(in crate::live) fn result_register(tid: Tid) -> io::Result<isize> {
+    Ok(registers(tid)?.rax as isize)
+}
+
+/// Has a thread at a seccomp event not make its call, which fails with ENOSYS.
+pub(in crate::live) fn refuse(tid: Tid) -> io::Result<()> {
+    let mut registers = registers(tid)?;
+    registers.orig_rax = u64::MAX;
+    registers.rax = -i64::from(libc::ENOSYS) as u64;
+    set_registers(tid, &registers)
+}
+
+/// Gives the call that a thread is about to make another first argument.
+pub(in crate::live) fn set_first_argument(tid: Tid, value: usize) -> io::Result<()> {
+    let mut registers = registers(tid)?;
+    registers.rdi = value as u64;
+    set_registers(tid, &registers)
 }
 
 #[cfg(test)]

@@ -1,0 +1,146 @@
+//! Calls that would come out differently under a tracer, or escape it: seccomp, and clones that ask
+//! not to be traced. What can be is made as without a tracer; the rest gives a notice.
+
+use libc::{BPF_K, BPF_RET};
+
+use super::{
+    follower::Follower,
+    sys::{self, Tid, ptrace},
+};
+
+/// `PR_SET_SECCOMP`: the older way to seccomp(2).
+pub(super) const PR_SET_SECCOMP: u32 = 22;
+/// The child of such a clone would run under the tracer's filter without a tracer: each memory call
+/// of it would fail.
+pub(super) const CLONE_UNTRACED: usize = libc::CLONE_UNTRACED as usize;
+
+const MODE_STRICT: usize = 1;
+const MODE_FILTER: usize = 2;
+
+/// What a seccomp filter may answer, as far as tracing minds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Answers {
+    trace: bool,
+    notify: bool,
+}
+
+/// Looks at the constant answers of a filter in the kernel's classic BPF: 8 bytes an instruction.
+fn answers(filter: &[u8]) -> Answers {
+    let mut found = Answers { trace: false, notify: false };
+    for op in filter.as_chunks::<8>().0 {
+        let [a, b, _, _, k @ ..] = *op;
+        if u32::from(u16::from_ne_bytes([a, b])) == BPF_RET | BPF_K {
+            let action = u32::from_ne_bytes(k) & libc::SECCOMP_RET_ACTION_FULL;
+            found.trace |= action == libc::SECCOMP_RET_TRACE;
+            found.notify |= action == libc::SECCOMP_RET_USER_NOTIF;
+        }
+    }
+    found
+}
+
+/// The mode and, for a filter, the address of its `struct sock_fprog`, if it is a call that sets one.
+fn seccomp(number: i64, args: &[usize; 6]) -> Option<(usize, usize)> {
+    match number {
+        // SECCOMP_SET_MODE_STRICT and SECCOMP_SET_MODE_FILTER are one less than the modes.
+        libc::SYS_seccomp if args[0] as u32 <= 1 => Some((args[0] as u32 as usize + 1, args[2])),
+        libc::SYS_prctl if args[0] as u32 == PR_SET_SECCOMP => Some((args[1], args[2])),
+        _ => None,
+    }
+}
+
+impl Follower<'_> {
+    /// A call that the program's own filter would have a tracer decide. Without one it is not made.
+    pub(super) fn refuse(&mut self, tid: Tid) {
+        self.notice(
+            "a program's own seccomp filter asks its tracer about calls (SECCOMP_RET_TRACE); they fail \
+             with ENOSYS, as they do without a tracer",
+        );
+        // It was killed, otherwise: its end is reported.
+        let _gone = ptrace::refuse(tid);
+        self.run(tid);
+    }
+
+    /// Whether this was a call of seccomp's; it is only looked at.
+    pub(super) fn look_at_seccomp(&mut self, tid: Tid, number: i64, args: &[usize; 6]) -> bool {
+        let Some((mode, address)) = seccomp(number, args) else { return false };
+        match mode {
+            MODE_STRICT => self.notice(
+                "a program asks for seccomp's strict mode, which fails (EINVAL) beside the tracer's \
+                 own filter: it runs on without it",
+            ),
+            MODE_FILTER => {
+                let mut filter = Vec::new();
+                // Its length is the low half of the first short; the rest is padding.
+                if let Ok([length, place]) = sys::read_words::<2>(tid, address) {
+                    filter.resize((length & 0xffff) * 8, 0);
+                    if sys::read_memory(tid, place, &mut filter).is_err() {
+                        filter.clear();
+                    }
+                }
+                let Answers { trace, notify } = answers(&filter);
+                if trace {
+                    self.notice(
+                        "a program installs a seccomp filter that asks a tracer about calls \
+                         (SECCOMP_RET_TRACE); they fail with ENOSYS, as they do without a tracer",
+                    );
+                }
+                if notify {
+                    self.notice(
+                        "a program installs a seccomp filter that asks a supervisor about calls \
+                         (SECCOMP_RET_USER_NOTIF); memory calls that it lets go on are not seen",
+                    );
+                }
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// Takes CLONE_UNTRACED from a clone that is about to be made, in its registers or its memory.
+    pub(super) fn trace_clone(&mut self, tid: Tid, number: i64, args: &mut [usize; 6]) {
+        let done = match number {
+            libc::SYS_clone if args[0] & CLONE_UNTRACED != 0 => {
+                args[0] &= !CLONE_UNTRACED;
+                ptrace::set_first_argument(tid, args[0])
+            }
+            libc::SYS_clone3 => match sys::read_words::<1>(tid, args[0]) {
+                Ok([flags]) if flags & CLONE_UNTRACED != 0 => {
+                    sys::write_word(tid, args[0], flags & !CLONE_UNTRACED)
+                }
+                _ => return,
+            },
+            _ => return,
+        };
+        match done {
+            Ok(()) => self.notice(
+                "a program makes a process that asks not to be traced (CLONE_UNTRACED); it is all \
+                 the same, because it could not run under the tracer's filter otherwise",
+            ),
+            Err(error) => self.unfollowed(
+                tid,
+                &format!("a process that asks not to be traced cannot be followed ({error})"),
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_found_in_a_filter() {
+        let op = |code: u16, k: u32| {
+            let mut op = [0; 8];
+            op[..2].copy_from_slice(&code.to_ne_bytes());
+            op[4..].copy_from_slice(&k.to_ne_bytes());
+            op
+        };
+        let (load, answer) = (0x20, 0x06);
+        let filter = |k| [op(load, 0x7ff0_0000), op(answer, k), op(answer, 0x7fff_0000)].concat();
+        assert_eq!(answers(&filter(0x0005_0001)), Answers { trace: false, notify: false });
+        assert_eq!(answers(&filter(0x7ff0_0007)), Answers { trace: true, notify: false });
+        assert_eq!(answers(&filter(0x7fc0_0000)), Answers { trace: false, notify: true });
+        assert_eq!(answers(&[]), Answers { trace: false, notify: false });
+    }
+}
