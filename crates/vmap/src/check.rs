@@ -1,20 +1,24 @@
 //! Checks of what a safe call may map.
 //!
 //! # Why mapping is safe
-//! A mapping call chooses a fresh address in the space, so no pointer and no translation to it exists. The mapping is harmless
-//! until unsafe code uses the address, whatever the frames are: frames that the caller does not have, that are freed while they are
-//! mapped, or that are page tables. The code that uses the address answers for that. This holds under three conditions, which are
-//! checked here:
+//! A mapping call chooses a fresh address in the space, so no pointer and no translation to it
+//! exists. The mapping is harmless until unsafe code uses the address, whatever the frames are:
+//! frames that the caller does not have, that are freed while they are mapped, or that are page
+//! tables. The code that uses the address answers for that. This holds under three conditions,
+//! which are checked here:
 //!
 //! - *Programs cannot use the mapping.* `USER` is refused.
-//! - *It is not writable and executable at once.* One stray write into such a page is arbitrary code.
-//! - *It does not change the memory type of RAM.* RAM of the frame source is mapped write-back elsewhere. A second mapping of
-//!   another type makes accesses through the first one incoherent, and processors may use a mapping speculatively.
-//!   Write-back mappings of devices pass: there the range registers of x86, or the physical memory attributes of RISC-V, decide.
+//! - *It is not writable and executable at once.* One stray write into such a page is arbitrary
+//!   code.
+//! - *It does not change the memory type of RAM.* RAM of the frame source is mapped write-back
+//!   elsewhere. A second mapping of another type makes accesses through the first one incoherent,
+//!   and processors may use a mapping speculatively. Write-back mappings of devices pass: there the
+//!   range registers of x86, or the physical memory attributes of RISC-V, decide.
 //!
 //! [`Vmap::vmap_unchecked`](crate::Vmap::vmap_unchecked) is for mappings that need the last two.
 //!
-//! Cost: two tests for each call; for mappings that are not write-back, a look at the state of each frame.
+//! Cost: two tests for each call; for mappings that are not write-back, a look at the state of each
+//! frame.
 
 use crate::error::Error;
 use machine::{Frame, FrameInfo, FrameSource};
@@ -67,7 +71,8 @@ pub(crate) fn device<M: FrameSource>(machine: &M, first: Frame, pages: u64) -> R
     first_ram(|frame| machine.info(frame), frames).map_or(Ok(()), |frame| Err(Error::Ram(frame)))
 }
 
-/// The first frame that is memory of the frame source. A hole between its memory has a state, too, but is none.
+/// The first frame that is memory of the frame source. A hole between its memory has a state, too,
+/// but is none.
 fn first_ram<'a>(
     info: impl Fn(Frame) -> Option<&'a FrameInfo>,
     mut frames: impl Iterator<Item = Frame>,

@@ -1,6 +1,7 @@
-//! Every call fails at every place where it can, again and again in one space: afterwards the whole space can still be had, and all
-//! memory is free but for page tables (I7). A failure that keeps some addresses, a run of a block or a frame is seen here, where a
-//! test of one failure sees nothing.
+//! Every call fails at every place where it can, again and again in one space: afterwards the whole
+//! space can still be had, and all memory is free but for page tables (I7). A failure that keeps
+//! some addresses, a run of a block or a frame is seen here, where a test of one failure sees
+//! nothing.
 
 mod common;
 
@@ -50,7 +51,8 @@ fn whole_space(world: &World) {
 type Make<'a> = &'a dyn Fn(&World) -> Result<VirtAddr, Error>;
 type Unmake<'a> = &'a dyn Fn(&World, VirtAddr);
 
-/// Lets a call fail many times, by `prepare` and for what it does not need memory for, in a space that others use, too.
+/// Lets a call fail many times, by `prepare` and for what it does not need memory for, in a space
+/// that others use, too.
 fn fails(world: &World, times: usize, prepare: impl Fn(usize), make: Make<'_>, unmake: Unmake<'_>) {
     let (mut failed, mut done) = (0, 0);
     for time in 0..times {
@@ -145,7 +147,8 @@ fn frames_that_are_missing() {
         let times = if allocations > 100 { 15 } else { 80 };
         for cpu in [0, 1] {
             world.on(cpu, || {
-                // A call that needs tables only needs none while they are there: whatever it does, it leaves the space whole.
+                // A call that needs tables only needs none while they are there: whatever it does,
+                // it leaves the space whole.
                 let (mut failed, mut time) = (0, 0);
                 while time < times {
                     let nth = 1 + (time * 7) % allocations;

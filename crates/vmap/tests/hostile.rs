@@ -1,5 +1,5 @@
-//! Safe calls in ways that nobody means them: from within closures, with panics, with numbers that no call returned, in interrupts. Calls
-//! go on working, and the machine's checkers see nothing.
+//! Safe calls in ways that nobody means them: from within closures, with panics, with numbers that
+//! no call returned, in interrupts. Calls go on working, and the machine's checkers see nothing.
 
 mod common;
 
@@ -91,7 +91,8 @@ fn periods_out_of_the_air() {
                 flushes.expedite(period);
                 assert_eq!(flushes.is_over(period), over);
             }
-            // What was unmapped waits for the other CPU, which has cached it, whatever was asked for.
+            // What was unmapped waits for the other CPU, which has cached it, whatever was asked
+            // for.
             let at = world.vmap().vmalloc(PAGE).unwrap();
             world.store(at, 7);
             let other = flushes.clone();
@@ -110,7 +111,8 @@ fn periods_out_of_the_air() {
     world.end().unwrap();
 }
 
-/// All that may be called in an interrupt, in interrupts that land between any two steps of the calls on areas.
+/// All that may be called in an interrupt, in interrupts that land between any two steps of the
+/// calls on areas.
 #[test]
 fn safe_calls_in_interrupts() {
     let world = Arc::new(world(2));

@@ -1,5 +1,5 @@
-//! What safe calls refuse to map: what programs could use, writable code, RAM of another memory type, RAM as a device. Each refusal
-//! leaves everything as it was.
+//! What safe calls refuse to map: what programs could use, writable code, RAM of another memory
+//! type, RAM as a device. Each refusal leaves everything as it was.
 
 mod common;
 

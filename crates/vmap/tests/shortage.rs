@@ -1,4 +1,5 @@
-//! Requests that memory is too short for: they say so before they take any, leave some to others, and keep no page tables.
+//! Requests that memory is too short for: they say so before they take any, leave some to others,
+//! and keep no page tables.
 
 mod common;
 
@@ -83,7 +84,8 @@ fn some_is_left_to_others() {
     world.end().unwrap();
 }
 
-/// Memory that others take while a large request is under way: it gives up before it has taken what is left.
+/// Memory that others take while a large request is under way: it gives up before it has taken what
+/// is left.
 #[test]
 fn who_comes_too_late_gives_up_early() {
     let world = world(1);
@@ -106,7 +108,8 @@ fn who_comes_too_late_gives_up_early() {
     world.end().unwrap();
 }
 
-/// Page tables whose addresses a call had to itself are given back when it fails; those at its ends are all that stay.
+/// Page tables whose addresses a call had to itself are given back when it fails; those at its ends
+/// are all that stay.
 #[test]
 fn tables_are_given_back() {
     let world = world(2);
@@ -131,6 +134,28 @@ fn tables_are_given_back() {
         assert!(left.iter().all(|left| *left >= 6), "of 8 frames these are left: {left:?}");
         world.release(&hoard);
         assert!(before - settle() <= 2);
+        world.release(&frame);
+    });
+    world.end().unwrap();
+}
+
+/// A block that cannot have a page table gives back the tables on the way to it.
+#[test]
+fn tables_on_the_way_to_a_block_are_given_back() {
+    let world = world(1);
+    world.on(0, || {
+        let frame = world.frames(1);
+        let hoard: Vec<_> = (0..world.sim.free_count() - 1).map(|_| world.frames(1)[0]).collect();
+        for _ in 0..5 {
+            let made = world.vmap().vm_map_ram(&frame, Attrs::KERNEL_RW);
+            assert!(matches!(made, Err(Error::Frames(_))), "{made:?}");
+            assert!(world.sim.settle());
+            world.paging.quick().drain();
+            assert_eq!(world.sim.free_count(), 1, "the one that was free");
+        }
+        world.release(&hoard);
+        let at = world.vmap().vm_map_ram(&frame, Attrs::KERNEL_RW).unwrap();
+        world.vmap().end_ram(at, 1).unwrap();
         world.release(&frame);
     });
     world.end().unwrap();

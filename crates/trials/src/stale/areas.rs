@@ -164,9 +164,9 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
         let live = mem::take(&mut *lock(self.ground.machine, &self.live));
         for area in live {
             match area.kind {
-                // SAFETY: the readers have stopped.
                 Kind::Ram => {
-                    unsafe { vmap.vm_unmap_ram(area.at, area.frames.len()) }.of("vm_unmap_ram")?
+                    // SAFETY: the readers have stopped.
+                    unsafe { vmap.vm_unmap_ram(area.at, area.frames.len()) }.of("vm_unmap_ram")?;
                 }
                 // SAFETY: as above.
                 Kind::Vmap => unsafe { vmap.vunmap(area.at) }.of("vunmap")?,

@@ -1,5 +1,5 @@
-//! A CPU that has not enough memory, beside one that maps in the same 2 MiB: the page tables that a failed call gives back are none that
-//! the other is about to use.
+//! A CPU that has not enough memory, beside one that maps in the same 2 MiB: the page tables that a
+//! failed call gives back are none that the other is about to use.
 
 use super::{Ends, Mutant, PAGE, World, caught, on, race, right};
 use crate::{Error, Options};
