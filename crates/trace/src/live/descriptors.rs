@@ -1,7 +1,8 @@
 //! The tracer's own descriptors: a listing for each address space, a copy for each mapped file.
 //!
-//! The program's limit is left alone; this process, once the program runs, has as many as it may. Some
-//! are kept free for what is opened for a moment, for without those nothing could be read any more.
+//! The program's limit is left alone; this process, once the program runs, has as many as it may.
+//! Some are kept free for what is opened for a moment: without those nothing could be read any
+//! more.
 //! Where copies end, files are told apart by device and inode: that is recorded as a doubt.
 
 use std::{

@@ -15,7 +15,7 @@
 //! unless there is a VMA to race for and a second thread.
 
 use std::{
-    mem,
+    iter, mem,
     ops::Range,
     thread,
     time::{Duration, Instant},
@@ -43,7 +43,8 @@ const ROUNDS: usize = 3;
 impl Follower<'_> {
     /// Where `call` may race with first touches.
     fn scene(&mut self, mm: MmId, call: &Call) -> Vec<Range<usize>> {
-        let Some(op) = call.memory() else { return vec![0..usize::MAX] };
+        // fork copies all of it.
+        let Some(op) = call.memory() else { return iter::once(0..usize::MAX).collect() };
         let brk = self.spaces.get(&mm).map_or(0, |space| space.brk);
         let mut scene: Vec<_> = calls::places(op, &call.args, brk).into_iter().flatten().collect();
         if let Some(length) = calls::length_to_place(op, &call.args) {

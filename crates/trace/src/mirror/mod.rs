@@ -6,18 +6,19 @@
 
 mod calls;
 mod file;
+mod mirrored;
 mod personality;
 mod questions;
 mod settle;
 mod takeover;
 
-use std::{collections::HashMap, fmt::Write as _, sync::Arc, time::Instant};
+use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use mm::{AddressSpace, Layout, Profile, VmFlags, WholeVma};
 
 use crate::{
     record::{Call, Doubt, FileId, InitialVma, Listing, MmId, Op, Record},
-    report::{Difference, Mismatch, Space as Figures, Summary, Tree},
+    report::{Difference, Mismatch, Space as Figures, Summary},
     text::fnv1a64,
 };
 use calls::{Context, Ours, attach, bottom_up, perform};
@@ -453,57 +454,5 @@ impl Mirror {
             self.files.remove(id);
         }
         gone
-    }
-}
-
-impl Mirrored {
-    fn write_listing(&mut self, text: &mut String) {
-        text.clear();
-        // Writing to a String cannot fail.
-        let _ = self.space.get_mut().write_maps(text);
-        if let Some(line) = &self.vsyscall {
-            let _ = writeln!(text, "{line}");
-        }
-    }
-
-    fn listing(&mut self) -> String {
-        let mut text = String::new();
-        self.write_listing(&mut text);
-        text
-    }
-
-    fn measure(&mut self) {
-        let space = self.space.get_mut();
-        let stats = space.tree_stats();
-        let tree = Tree { height: stats.height, nodes: stats.nodes, bytes: stats.bytes };
-        self.figures.counts.size(space.count(), tree);
-    }
-
-    /// What must succeed in an address space that agrees with the kernel's may fail in one that does not.
-    fn tolerate(
-        &self,
-        result: Result<(), mm::Error>,
-        expected: impl Fn() -> Expected,
-    ) -> Result<(), Expected> {
-        match result {
-            Err(_) if self.tainted || self.doubt.is_some() => Ok(()),
-            result => result.map_err(|error| format!("{}: {error}", expected())),
-        }
-    }
-
-    fn compare_flags(&mut self, kernel: &[(usize, VmFlags)]) -> Option<Difference> {
-        let space = self.space.get_mut();
-        let ours: Vec<(usize, VmFlags)> =
-            space.areas().map(|area| (area.start, area.vma.flags - VmFlags::PKEY)).collect();
-        if ours == kernel {
-            return None;
-        }
-        let find = |list: &[(usize, VmFlags)], start| {
-            list.iter().find(|(at, _)| *at == start).map(|&(_, flags)| flags)
-        };
-        let mut starts: Vec<usize> = ours.iter().chain(kernel).map(|&(start, _)| start).collect();
-        starts.sort_unstable();
-        let start = starts.into_iter().find(|&start| find(&ours, start) != find(kernel, start))?;
-        Some(Difference::Flags { start, ours: find(&ours, start), kernel: find(kernel, start) })
     }
 }

@@ -1,0 +1,60 @@
+//! One address space: its listing, its size, and its flags beside the kernel's.
+
+use std::fmt::Write as _;
+
+use mm::VmFlags;
+
+use super::{Expected, Mirrored};
+use crate::report::{Difference, Tree};
+
+impl Mirrored {
+    pub(super) fn write_listing(&mut self, text: &mut String) {
+        text.clear();
+        // Writing to a String cannot fail.
+        let _ = self.space.get_mut().write_maps(text);
+        if let Some(line) = &self.vsyscall {
+            let _ = writeln!(text, "{line}");
+        }
+    }
+
+    pub(super) fn listing(&mut self) -> String {
+        let mut text = String::new();
+        self.write_listing(&mut text);
+        text
+    }
+
+    pub(super) fn measure(&mut self) {
+        let space = self.space.get_mut();
+        let stats = space.tree_stats();
+        let tree = Tree { height: stats.height, nodes: stats.nodes, bytes: stats.bytes };
+        self.figures.counts.size(space.count(), tree);
+    }
+
+    /// What must succeed in an address space that agrees with the kernel's may fail in one that does not.
+    pub(super) fn tolerate(
+        &self,
+        result: Result<(), mm::Error>,
+        expected: impl Fn() -> Expected,
+    ) -> Result<(), Expected> {
+        match result {
+            Err(_) if self.tainted || self.doubt.is_some() => Ok(()),
+            result => result.map_err(|error| format!("{}: {error}", expected())),
+        }
+    }
+
+    pub(super) fn compare_flags(&mut self, kernel: &[(usize, VmFlags)]) -> Option<Difference> {
+        let space = self.space.get_mut();
+        let ours: Vec<(usize, VmFlags)> =
+            space.areas().map(|area| (area.start, area.vma.flags - VmFlags::PKEY)).collect();
+        if ours == kernel {
+            return None;
+        }
+        let find = |list: &[(usize, VmFlags)], start| {
+            list.iter().find(|(at, _)| *at == start).map(|&(_, flags)| flags)
+        };
+        let mut starts: Vec<usize> = ours.iter().chain(kernel).map(|&(start, _)| start).collect();
+        starts.sort_unstable();
+        let start = starts.into_iter().find(|&start| find(&ours, start) != find(kernel, start))?;
+        Some(Difference::Flags { start, ours: find(&ours, start), kernel: find(kernel, start) })
+    }
+}
