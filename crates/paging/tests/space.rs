@@ -341,3 +341,28 @@ fn grows_beside(seed: u64) -> Result<(), Failure> {
 fn the_kernels_half_is_whole_from_the_first() {
     right(1000, grows_beside);
 }
+
+// --- empty tables -------------------------------------------------------------------------------
+
+/// An empty table that lies partly outside of the range stays: another may have it by a `Leaf`.
+#[test]
+fn a_table_beyond_the_range_is_not_pruned() {
+    let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    sim.on_cpu(0, || {
+        let kernel = Space::<Grace>::kernel(&shared).unwrap();
+        let frame = block(&sim, 0);
+        kernel.map_own(pages(TOP + 0x1000, 1), frame, Attrs::KERNEL_RW).unwrap();
+        kernel.unmap_own(pages(TOP + 0x1000, 1), |_| ()).unwrap().flush();
+        assert_eq!(shared.waiting(), 0, "the kernel's tables stay");
+        for range in [pages(TOP + 0x1000, 1), pages(TOP, 511), pages(TOP + 0x1000, 512)] {
+            let owed = kernel.prune_own(range).unwrap();
+            assert!(owed.is_nothing(), "{range:?} does not cover the table");
+        }
+        let owed = kernel.prune_own(pages(TOP, 512)).unwrap();
+        assert!(!owed.is_nothing());
+        owed.flush();
+        // SAFETY: it is mapped nowhere, and what was pending is flushed.
+        unsafe { sim.free(frame) }.unwrap();
+    });
+}
