@@ -85,9 +85,16 @@ impl core::error::Error for FrameError {}
 /// [`Frames`](crate::Frames).
 ///
 /// # Safety
-/// A block that [`alloc`](FrameSource::alloc) returns belongs to nobody else until it is freed, has memory behind it in the
-/// machine's [`Memory`](crate::Memory), begins at a multiple of its length, and its first frame has one reference and
-/// [`Owner::Raw`].
+/// Unsafe code relies on all of this:
+/// - A block that [`alloc`](FrameSource::alloc) returns belongs to nobody else until it is freed, has memory behind it in the
+///   machine's [`Memory`](crate::Memory), begins at a multiple of its length, and its first frame has one reference and
+///   [`Owner::Raw`].
+/// - A block is freed only when its last reference is given up, by the calls here, and no call gives up a reference that it
+///   was not asked to.
+/// - [`info`](FrameSource::info) is always the same state for the same frame, and no other frame's. Nothing but the calls here
+///   changes the state; the word of a frame is left alone until the frame is freed.
+/// - [`set_owner`](FrameSource::set_owner) makes the state say what it was told.
+/// - The calls do not call into structures built on the machine, as [`Step`](crate::Step) says.
 pub unsafe trait FrameSource {
     /// Takes a block of 2^`order` frames. Its contents are whatever was left there.
     ///

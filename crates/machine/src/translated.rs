@@ -49,6 +49,8 @@ impl core::error::Error for Fault {}
 ///
 /// A fault is an error, not an exception: a host catches its page faults in these functions. As on any CPU a fault may be
 /// *spurious* just after an entry has become more permissive; whoever knows that the entry allows the access tries again.
+///
+/// The trait is safe to implement: no unsafe code relies on what the calls return. What they may touch is their callers' promise.
 pub trait Translated {
     /// Reads bytes from `at` on into `into`. On a fault, the bytes before [`Fault::address`] have been read.
     ///

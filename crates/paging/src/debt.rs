@@ -9,6 +9,20 @@
 //! An [`Owed`] that is dropped pays. A [`Debt`], which is kept for later, knows whose it is, and pays when it is dropped too: with
 //! a flush on every CPU, as it cannot ask the tables, which may be gone, who uses them.
 //!
+//! # What is forgotten is leaked
+//! Both can be forgotten ([`core::mem::forget`]) by safe code. Then no flush is done, and:
+//! - the tables in it are never retired. They stay unlinked, dead and empty, so a walk that still reaches them finds nothing;
+//!   they are never used again, so none is walked as something else (I3). [`Paging::waiting`] counts them for ever;
+//! - the frames that were unmapped are not in it. Their owner learns them from the call that unmapped them, and that call is
+//!   unsafe: its caller has promised not to give them back, nor to map the range anew, before the flush is done. To forget the
+//!   value does not do it, so a caller that forgets it has to leak the frames and the addresses.
+//!
+//! Why the tables do not remember it themselves: what must be remembered is a range, until all that was changed in it is paid.
+//! A bit in the word of a table, set under the lock that is held anyway, would have to be cleared under it again: a second walk
+//! and a second locked instruction for each table, at each flush. Two changes of one table that are paid one after the other
+//! would need a count. And the flushes of the kernel that are left to a TLB grace period ([`Owed::leave`]) clear it never. So
+//! `map` after `unmap` would flush without need, or pay for a count that a right caller has no use for.
+//!
 //! # Where the tables wait
 //! In themselves: a chain, by a [`note`] in word 0 of each. To hardware and software alike a note is an absent entry, and a
 //! table that is unlinked has nothing but absent entries. Nothing is allocated for it. To the engine a chain is one piece, however

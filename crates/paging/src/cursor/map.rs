@@ -11,7 +11,9 @@ use grace::Concurrent;
 use machine::{ENTRIES, Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
 
 /// What is to be mapped: called with an address, and the largest page that may be mapped there; answers with the first frame
-/// of a page and its size, no larger.
+/// of a page and its size, no larger. It may call back into the tables; if it panics, what was mapped is unmapped again.
+///
+/// Any such closure is one: that the frames may be mapped is the promise of the caller of [`PageTables::map_with`].
 pub trait Supply:
     FnMut(VirtAddr, PageSize) -> core::result::Result<(Frame, PageSize), FrameError>
 {

@@ -71,6 +71,9 @@ pub const QUICK_FRACTION: usize = 16;
 /// First.construct(&(), &mut page);
 /// assert_eq!(page[0], 1);
 /// ```
+///
+/// The trait is safe to implement: a page is a slice of words, and no unsafe code relies on what is in the pages of lists that
+/// others construct. If a call panics, its page goes to the frame source.
 pub trait Construct<M>: Send + Sync {
     /// Makes a page, whose words are all 0, as those of the list are. It must neither allocate from the list nor sleep.
     fn construct(&self, machine: &M, page: &mut [u64; ENTRIES]) {
