@@ -19,6 +19,16 @@ fn panics(call: impl FnOnce()) -> Option<String> {
     Some(said.or(panic.downcast_ref::<&str>().map(|said| String::from(*said))).unwrap_or_default())
 }
 
+/// Ends those who answer, also by a panic.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire of who answers.
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// Calls `f` as CPU 0, while CPU 1 answers: adds up what it is asked.
 fn beside(f: impl FnOnce(&Calls<u64, Host>)) -> u64 {
     let host = Host::new(2);
@@ -28,7 +38,7 @@ fn beside(f: impl FnOnce(&Calls<u64, Host>)) -> u64 {
         let other = scope.spawn(|| {
             host.be(1);
             let mut sum = 0;
-            // Acquire: pairs with the Release below.
+            // Acquire: pairs with the Release of `Done`.
             while !done.load(Ordering::Acquire) {
                 calls.answer(|what| sum += what);
                 host.relax();
@@ -36,8 +46,9 @@ fn beside(f: impl FnOnce(&Calls<u64, Host>)) -> u64 {
             sum
         });
         host.be(0);
+        let ends = Done(&done);
         f(&calls);
-        done.store(true, Ordering::Release);
+        drop(ends);
         other.join().unwrap()
     })
 }
@@ -78,7 +89,7 @@ fn who_answers_may_call() {
             move || {
                 host.be(cpu);
                 let mut sum = 0;
-                // Acquire: pairs with the Release below.
+                // Acquire: pairs with the Release of `Done`.
                 while !done.load(Ordering::Acquire) {
                     calls.answer(|what: u64| {
                         sum += what;
@@ -93,8 +104,9 @@ fn who_answers_may_call() {
         };
         let others = [scope.spawn(answers(1, Some(2))), scope.spawn(answers(2, None))];
         host.be(0);
+        let ends = Done(&done);
         (1..4).for_each(|what| calls.ask(&only(1), what, |_| (), |_| ()));
-        done.store(true, Ordering::Release);
+        drop(ends);
         assert_eq!(others.map(|other| other.join().unwrap()), [6, 60]);
     });
 }
