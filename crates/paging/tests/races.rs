@@ -416,3 +416,51 @@ fn marks_are_not_lost() {
         right(3000, |seed| marked(seed, protect));
     }
 }
+
+/// One CPU comes to a space and leaves it, again and again, while the other changes what is mapped
+/// there: it is in the set of the space's CPUs before it translates, also unasked.
+fn come_and_go(seed: u64) -> Result<(), Failure> {
+    let checks = Checks { freed_cached: true, ..config().checks };
+    let sim = Sim::new(Config { cpus: 2, speculation: 1000, checks, ..config() }).unwrap();
+    let shared = paging(&sim);
+    let space = |asid| Kept::new(Space::<Grace>::user(&shared, Asid(asid), None).unwrap());
+    let (first, second) = sim.on_cpu(0, || (space(1), space(2)));
+    let (range, neighbour) = (pages(AT, 1), pages(AT + 0x1000, 1));
+    // The tables stay, so the flush comes right after the entry is cleared.
+    let stays = sim.on_cpu(0, || {
+        let frame = block(&sim, 0);
+        first.map_own(neighbour, frame, Attrs::USER_RW).unwrap();
+        frame
+    });
+    let changer = || {
+        for _ in 0..12 {
+            let frame = block(&sim, 0);
+            first.map_own(range, frame, Attrs::USER_RW).unwrap();
+            (0..8).for_each(|_| sim.step(Access::Shared));
+            first.unmap_own(range, |_| ()).unwrap().flush();
+            sim.check_flushed(first.root(), first.space(), range);
+            release(&sim, frame);
+        }
+    };
+    let user = || {
+        for _ in 0..20 {
+            activate(&first);
+            let _ = sim.translate(range.start(), Want::default());
+            activate(&second);
+            // SAFETY: others are active here.
+            unsafe { first.leave() };
+        }
+    };
+    seeded(&sim, seed, vec![Box::new(changer) as Program, Box::new(user)])?;
+    sim.on_cpu(0, || {
+        first.unmap_own(neighbour, |_| ()).unwrap().flush();
+        release(&sim, stays);
+        drop(Kept::into_inner(second));
+    });
+    finish(&sim, &shared, first)
+}
+
+#[test]
+fn a_cpu_is_known_before_it_translates() {
+    right(SEEDS, come_and_go);
+}

@@ -53,6 +53,8 @@ pub(crate) struct World<F: Format> {
     large: bool,
     /// Whether the seed is for a duel, in which this CPU only looks.
     duel: Option<usize>,
+    /// Whether the duel is for pages of the kernel, which all change.
+    kernel_duel: bool,
     /// It has looked for the last time.
     over: AtomicBool,
     /// How many regions are used. With one region and one space, CPUs meet most often.
@@ -85,7 +87,7 @@ fn config<F: Format>(rng: &mut Rng, large: bool) -> Config {
         tlb_entries: [4, 64, 64][rng.below(3)],
         upper_entries: [0, 2, 8, 8][rng.below(4)],
         tags: [1, 4096, 4096, 4096][rng.below(4)],
-        speculation: [0, 200][rng.below(2)],
+        speculation: [0, 200, 1000][rng.below(3)],
         tick: Some([2, 3, 7, 41][rng.below(4)]),
         checks,
         ..Config::default()
@@ -129,6 +131,7 @@ impl<F: Format> World<F> {
         };
         let mut world = sim.on_cpu(0, || World::new(&sim, &shared, large, counts));
         world.duel = duel;
+        world.kernel_duel = duel.is_some() && rng.chance(3);
         let program = |cpu: usize| {
             let world = &world;
             let rng = Rng::new(seed << 3 | cpu as u64);
@@ -179,6 +182,7 @@ impl<F: Format> World<F> {
             homes: (0..homes).map(|_| Mutex::default()).collect(),
             large,
             duel: None,
+            kernel_duel: false,
             over: AtomicBool::new(false),
             regions,
             next_id: AtomicU64::new(1),
@@ -261,10 +265,13 @@ impl<F: Format> Cpu<'_, F> {
 
     /// One CPU looks, slowly; the others change the same pages again and again.
     fn duel(&mut self, slow: bool) {
+        if self.world.kernel_duel {
+            return self.change_kernel();
+        }
         match (slow, self.rng.below(8)) {
             (true, 0..6) => self.pin(),
             (true, 6) => self.walk(),
-            (true, _) => self.touch(),
+            (true, _) => self.come_and_go(),
             (false, 0..5) => self.again(),
             (false, 5 | 6) => self.empty(),
             (false, _) => self.change_small(),
@@ -297,6 +304,19 @@ impl<F: Format> Cpu<'_, F> {
             15..20 => self.pin(),
             20 => self.walk(),
             _ => self.touch(),
+        }
+    }
+
+    /// Leaves a space and uses it again: this CPU is in its set before it translates.
+    fn come_and_go(&mut self) {
+        for _ in 0..4 {
+            let Some(live) = self.world.home(&mut self.rng) else { return };
+            self.activate(live);
+            self.touch();
+            let before = self.current.clone();
+            self.activate(Arc::clone(&self.world.kernel));
+            // SAFETY: the kernel's are active here.
+            unsafe { before.tables.leave() };
         }
     }
 
