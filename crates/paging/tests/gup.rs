@@ -168,3 +168,60 @@ fn split(seed: u64) -> Result<(), Failure> {
 fn the_locked_path_knows_no_holes_where_there_are_none() {
     right(500, split);
 }
+
+/// Two neighbours are unmapped and mapped again with each other's frames, while another CPU pins them:
+/// an entry that leads to some page again does not lead to the page whose frame was pinned. A third
+/// page keeps the table: in one that was unlinked nothing is mapped again.
+fn neighbours_change_frames(seed: u64) -> Result<(), Failure> {
+    let (sim, shared, space) = machine();
+    let range = pages(AT, 2);
+    let fresh = |page: u64| {
+        let frame = block(&sim, 0);
+        tag(&sim, frame).store(page + 10, Relaxed);
+        frame
+    };
+    let map = || {
+        // What was given back last is taken first.
+        let frames = [fresh(0), fresh(1)];
+        space.map_frames_own(range.start(), &frames, Attrs::USER_RW).unwrap();
+        frames
+    };
+    let (third, mut frames) = sim.on_cpu(0, || {
+        let third = block(&sim, 0);
+        space.map_own(pages(AT + 0x2000, 1), third, Attrs::USER_RW).unwrap();
+        (third, map())
+    });
+    let changer = || {
+        for _ in 0..10 {
+            space.unmap_own(range, |_| ()).unwrap().flush();
+            frames.iter().for_each(|frame| release(&sim, *frame));
+            frames = map();
+        }
+    };
+    let pinner = || {
+        let mut into = [Frame::default(); 2];
+        for round in 0..30 {
+            let first = round % 2;
+            let (start, into) = (virt(AT + (first << 12)), &mut into[first as usize..]);
+            let Ok(pins) = space.get_user_pages_fast(start, true, into, |_, _| false) else {
+                continue;
+            };
+            for (frame, page) in pins.frames().iter().zip(first..) {
+                assert_eq!(tag(&sim, *frame).load(Relaxed), page + 10, "the neighbour's");
+                sim.step(Access::Shared);
+                assert_eq!(tag(&sim, *frame).load(Relaxed), page + 10, "not ours any more");
+            }
+        }
+    };
+    seeded(&sim, seed, vec![Box::new(changer) as Program, Box::new(pinner)])?;
+    sim.on_cpu(0, || {
+        space.unmap_own(pages(AT, 3), |_| ()).unwrap().flush();
+        frames.iter().chain([&third]).for_each(|frame| release(&sim, *frame));
+    });
+    finish(&sim, &shared, space)
+}
+
+#[test]
+fn a_neighbours_frame_is_not_pinned() {
+    right(500, neighbours_change_frames);
+}

@@ -90,7 +90,12 @@ impl Sim {
         let here = self.cpu().id;
         for cpu in &self.0.cpus {
             let how = {
-                let state = locked(&cpu.state);
+                let state = &mut *locked(&cpu.state);
+                // The CPU that gives it up may do so in an interrupt that landed in a section: what
+                // the frame is used for next is none of that section's concern.
+                if cpu.id == here {
+                    state.walked.retain(|walked| *walked != table);
+                }
                 // Whoever gives it up has looked into it.
                 let walked = cpu.id != here && state.walked.contains(&table);
                 let root = state.root.is_some_and(|(root, _)| root == table);

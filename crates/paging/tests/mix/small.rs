@@ -23,18 +23,26 @@ impl<F: Format> Cpu<'_, F> {
     /// Pages of a program are unmapped and mapped again; where there are none, some are mapped.
     pub(crate) fn again(&mut self) {
         let Some(live) = self.world.home(&mut self.rng) else { return };
-        self.map_again(&live);
-        if let Some((claim, _)) = live.claim(&mut self.rng, 1, |page| page.is_none()) {
-            self.map(&live, claim);
+        while let Some((claim, _)) = live.claim(&mut self.rng, 1, |page| page.is_none()) {
+            let mapped = self.map(&live, claim);
             live.unclaim(claim);
+            if !mapped {
+                break;
+            }
         }
+        self.map_again(&live);
     }
 
-    /// The tables of a region become empty, and go.
+    /// The tables of a region become empty, and go; also while others have claimed holes in it.
     pub(crate) fn empty(&mut self) {
-        if let Some(live) = self.world.home(&mut self.rng) {
-            self.empty_region(&live);
+        let Some(live) = self.world.home(&mut self.rng) else { return };
+        self.empty_region(&live);
+        while let Some((claim, pages)) = live.claim(&mut self.rng, 1, |page| page.is_some()) {
+            let frames = self.unmap(&live, claim, &pages);
+            self.release_all(frames);
+            live.unclaim(claim);
         }
+        sim::Grace::reclaim(usize::MAX);
     }
 
     fn change(&mut self, live: &Live<F>) {
@@ -126,14 +134,17 @@ impl<F: Format> Cpu<'_, F> {
         }
     }
 
-    /// Maps new frames to claimed pages.
-    fn map(&mut self, live: &Live<F>, claim: Claim) {
+    /// Maps new frames to claimed pages. Returns whether there were frames.
+    fn map(&mut self, live: &Live<F>, claim: Claim) -> bool {
         let world = self.world;
         let mut frames = Vec::new();
         for page in claim.first..claim.first + claim.len {
             match self.new_frame(live.tag(claim.region, page)) {
                 Some(frame) => frames.push(frame),
-                None => return self.release_all(frames),
+                None => {
+                    self.release_all(frames);
+                    return false;
+                }
             }
         }
         let range = live.range(claim);
@@ -149,10 +160,12 @@ impl<F: Format> Cpu<'_, F> {
                 live.set(claim, &pages);
                 // The kernel bears no spurious fault where it has just mapped.
                 self.use_own(live, claim, &pages, if live.is_kernel() { 0 } else { 1 });
+                true
             }
             Err(Error::Frames(_)) => {
                 world.flushed(live, range);
                 self.release_all(frames);
+                false
             }
             Err(error) => panic!("{error}"),
         }

@@ -17,8 +17,9 @@ const CPUS: usize = 3;
 const HOMES: usize = 2;
 /// Operations of each CPU.
 const OPERATIONS: usize = 20;
-/// And as many more at most, of one that waits for the end of a duel.
-const MOST: usize = 120;
+/// Of the slow CPU in a duel; the others go on until it is done, but make no more than this.
+const LOOKS: usize = 40;
+const MOST: usize = 400;
 const STARTING: &str = "there are frames at the start";
 
 /// SplitMix64: each CPU draws what it does from its own.
@@ -119,7 +120,7 @@ impl<F: Format> World<F> {
     pub(crate) fn run(seed: u64) -> Result<(), Failure> {
         let mut rng = Rng::new(seed ^ 0xabcd);
         let slow = seed as usize % CPUS;
-        let duel = rng.chance(4).then_some(slow);
+        let duel = rng.chance(2).then_some(slow);
         let large = duel.is_none() && rng.chance(3);
         let sim = Sim::new(config::<F>(&mut rng, large)).unwrap();
         let shared = Paging::<Sim, F>::try_new(sim.clone(), PageSize::Size1G).unwrap();
@@ -141,7 +142,9 @@ impl<F: Format> World<F> {
                 // too.
                 let first = world.home(&mut cpu.rng).filter(|_| !cpu.rng.chance(4));
                 cpu.activate(first.unwrap_or_else(|| Arc::clone(&world.kernel)));
-                (0..OPERATIONS).for_each(|_| cpu.operate());
+                let looks = world.duel == Some(world.sim.current().index());
+                let count = if looks { LOOKS } else { OPERATIONS };
+                (0..count).for_each(|_| cpu.operate());
                 // In a duel, as long as the slow one looks, there is something to see.
                 match world.duel {
                     Some(slow) if slow == world.sim.current().index() => {
@@ -263,17 +266,19 @@ impl<F: Format> Cpu<'_, F> {
         }
     }
 
-    /// One CPU looks, slowly; the others change the same pages again and again.
+    /// One CPU looks, or changes something, slowly; the others change the same pages again and
+    /// again.
     fn duel(&mut self, slow: bool) {
         if self.world.kernel_duel {
             return self.change_kernel();
         }
         match (slow, self.rng.below(8)) {
-            (true, 0..6) => self.pin(),
-            (true, 6) => self.walk(),
+            (true, 0..5) => self.pin(),
+            (true, 5 | 6) => self.change_small(),
+            (true, _) if self.rng.chance(2) => self.walk(),
             (true, _) => self.come_and_go(),
-            (false, 0..5) => self.again(),
-            (false, 5 | 6) => self.empty(),
+            (false, 0..6) => self.again(),
+            (false, 6) => self.empty(),
             (false, _) => self.change_small(),
         }
     }
