@@ -49,6 +49,23 @@ fn debts_are_never_lost() {
     all_given_back(&sim, &shared).unwrap();
 }
 
+/// A flush that is left to others is done here if tables wait for it: they come back.
+#[test]
+fn what_is_left_keeps_no_table() {
+    let sim = Sim::new(Config { cpus: 2, frames: 96, ..Config::default() }).unwrap();
+    let shared = paging(&sim);
+    sim.on_cpu(0, || {
+        let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
+        let owed = owe(pages(0x5000, 1), &space);
+        assert_eq!(shared.waiting(), 3);
+        // SAFETY: nobody uses the space, and nothing is mapped there again.
+        assert_eq!(unsafe { owed.leave() }, None, "it is done");
+        assert!(sim.settle());
+        assert_eq!(shared.waiting(), 0, "tables are lost");
+    });
+    all_given_back(&sim, &shared).unwrap();
+}
+
 /// Tables that wait keep what they belong to, by one reference of each CPU that retired some; the last that comes back ends it.
 #[test]
 fn what_waits_keeps_what_it_belongs_to() {
