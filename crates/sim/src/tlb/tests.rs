@@ -130,3 +130,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn of_two_sizes_the_older_is_used() {
+    for large_first in [true, false] {
+        let mut tlb = Tlb::new(64);
+        for (since, large) in [(1, large_first), (2, !large_first)] {
+            tlb.insert(translation(20, large, 1, since));
+        }
+        let found = tlb.find(Asid(1), VirtAddr::new(BASE + 20 * 4096));
+        assert_eq!(found.map(|found| found.since), Some(1));
+    }
+}
