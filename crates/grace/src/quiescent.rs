@@ -240,6 +240,8 @@ unsafe impl<D: Domain> Reclaim for Quiescent<D> {
             slot.depth.store(depth, Ordering::Relaxed);
             // The count first: from here on an interrupt cannot send this CPU away.
             compiler_fence();
+            // A CPU that is away takes part again, with the fence of coming back: a guard that
+            // follows finds it taking part, and fences nothing.
             if slot.passed.is_away_here() {
                 come_back(periods, slot);
             }
@@ -299,7 +301,11 @@ impl<D: Domain> Quiescent<D> {
             if slot.depth.load(Ordering::Relaxed) != 0 {
                 return false;
             }
-            pass(periods, slot);
+            // A CPU that is away takes part again, with the fence of coming back: a guard that
+            // follows finds it taking part, and fences nothing.
+            let was_away = slot.passed.is_away_here();
+            let take_part = if was_away { come_back } else { pass };
+            take_part(periods, slot);
             let wanted = slot.batches.with_mut(|batches| {
                 // SAFETY: this CPU's own, and `exclusive` keeps all else off it.
                 let batches = unsafe { &mut *batches };

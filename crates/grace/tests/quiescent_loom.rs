@@ -110,6 +110,8 @@ enum Reader {
     Begins,
     /// Was away, looks, and goes away again.
     ComesBack,
+    /// Was away, announces, then looks.
+    TickWhileAway,
     /// Looks once more after its guard is gone.
     LooksLate,
 }
@@ -123,7 +125,7 @@ fn model(reader: Reader) {
         // Relaxed: a count.
         count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let state = State::new();
-        if !matches!(reader, Reader::ComesBack) {
+        if !matches!(reader, Reader::ComesBack | Reader::TickWhileAway) {
             on(&state, 1, || assert!(Grace::announce()));
         }
         on(&state, 0, || assert!(Grace::announce()));
@@ -131,7 +133,7 @@ fn model(reader: Reader) {
         let thread = loom::thread::spawn(move || {
             on(&other, 1, || {
                 match reader {
-                    Reader::Announces => assert!(Grace::announce()),
+                    Reader::Announces | Reader::TickWhileAway => assert!(Grace::announce()),
                     Reader::Begins => {
                         retire_nothing();
                         assert!(Grace::announce());
@@ -188,4 +190,10 @@ fn mutants_are_caught() {
     caught(|| without(Fence::Begin, || model(Reader::Announces)));
     caught(|| without(Fence::Begin, || model(Reader::ComesBack)));
     caught(|| without(Fence::Target, || model(Reader::Begins)));
+}
+
+/// A CPU that is away announces from its timer, and then looks: it has come back before.
+#[test]
+fn a_cpu_that_announces_while_it_is_away_comes_back() {
+    model(Reader::TickWhileAway);
 }

@@ -237,7 +237,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// This CPU has other tables active, and is to get no more flushes for these: it drops what it has cached of them.
     ///
     /// # Safety
-    /// These tables are not active on this CPU, and it makes them active again only by [`activate`](Self::activate).
+    /// These tables are not active on this CPU, and it makes them active again only by [`activate`](Self::activate). No code on
+    /// this CPU relies on an [`enter`](Self::enter) that came before.
     pub unsafe fn leave(&self) {
         let machine = self.machine();
         let _section = machine.irqs_off();

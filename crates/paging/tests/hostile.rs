@@ -322,3 +322,33 @@ fn no_table_is_made_from_a_kernel_that_is_gone() {
     });
     all_given_back(&sim, &shared).unwrap();
 }
+
+/// A page of 1 GiB would be an entry of the top-level table itself, of which programs have copies.
+#[test]
+fn the_kernel_maps_no_page_right_in_the_top_level_table() {
+    let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
+    let paging = Paging::<Sim, Sv39>::try_new(sim.clone(), PageSize::Size1G).unwrap();
+    let at = VirtAddr::new(0xffff_ffc0_0000_0000);
+    let range = VirtRange::new(at, 1 << 30).unwrap();
+    let device = Frame::new(1 << 20).unwrap();
+    let kernel = sim.on_cpu(0, || {
+        let kernel = Arc::new(PageTables::<_, _, Grace>::kernel(&paging).unwrap());
+        kernel.reserve(range).unwrap();
+        let program = PageTables::user(&paging, Asid(1), Some(kernel.clone())).unwrap();
+        // SAFETY: nothing else uses the range, and nothing reads or writes by it.
+        unsafe { kernel.map(range, device, Attrs::KERNEL_RW) }.unwrap();
+        let guard = <Grace as grace::Reclaim>::pin();
+        let found = program.walk(&guard).get(at).expect("programs see what the kernel maps");
+        assert_eq!(found.size, PageSize::Size2M);
+        drop(guard);
+        // SAFETY: as above.
+        let failed = unsafe {
+            kernel.map_with(range, Attrs::KERNEL_RW, |_, _| Ok((device, PageSize::Size1G)))
+        };
+        let error = failed.unwrap_err().error;
+        assert!(matches!(error, Error::TooLarge(..) | Error::Occupied(_)), "{error}");
+        drop(program);
+        kernel
+    });
+    sim.on_cpu(0, || drop(kernel));
+}

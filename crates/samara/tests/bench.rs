@@ -50,10 +50,15 @@ fn json_lines_have_rows_and_targets() {
     let of = |row: &Value, name: &str| row[name].as_str().unwrap().to_string();
     let sent = rows.iter().filter(|row| of(row, "metric") == "interrupts an unmap");
     let sent: Vec<_> = sent.filter(|row| row["cpus"] == 64).collect();
-    assert_eq!(sent.len(), 4);
+    assert_eq!(sent.len(), 5);
     for row in sent {
-        let others = if of(row, "implementation") == "lazy" { 0.0 } else { 63.0 };
-        assert_eq!(row["value"].as_f64(), Some(others), "{row}");
+        let value = row["value"].as_f64().unwrap();
+        match of(row, "implementation").as_str() {
+            "lazy" => assert_eq!(value, 0.0, "{row}"),
+            // Linux's of today broadcasts when enough waits.
+            "nodes and pools" => assert!(value < 1.0, "{row}"),
+            _ => assert_eq!(value, 63.0, "{row}"),
+        }
     }
     for name in ["quicklist", "gup", "vmap", "vmallocinfo"] {
         let is_of = |line: &&&Value| line["experiment"] == name;

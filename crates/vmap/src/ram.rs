@@ -29,6 +29,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// block, with its page table, may stay with this CPU for maps to come.
     #[track_caller]
     pub fn vm_map_ram(&self, frames: &[Frame], attrs: Attrs) -> Result<VirtAddr, Error> {
+        // A CPU that is away may hold stale translations of a run that it is given here (I4).
+        self.flushes.back();
         let bytes = self.mapped_bytes(frames.len())?;
         check::frames(self.machine(), frames, attrs)?;
         let caller = Location::caller();
@@ -90,8 +92,6 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         pages: usize,
         caller: Caller,
     ) -> Result<Option<(VirtAddr, Leaf)>, Error> {
-        // As in `make`. A CPU that went away through `Vmap::idle` has no blocks, so it comes by here.
-        self.flushes.back();
         self.answer_shortage();
         self.say_what_waits();
         // What has come due, and, if too much waits, what has not.

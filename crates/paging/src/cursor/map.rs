@@ -313,9 +313,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         if !at.is_aligned(PageSize::Size2M) {
             return PageSize::Size4K;
         }
+        // A page of the kernel right in the top-level table would be in no copy of that table.
+        let levels = if self.space().is_some() { F::LEVELS } else { F::LEVELS - 1 };
         let fits = |size: &PageSize| {
             *size <= self.paging().largest()
-                && level_of(*size) < F::LEVELS
+                && level_of(*size) < levels
                 && at.is_aligned(*size)
                 && super::covers(range, at, *size)
         };
