@@ -3,4 +3,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| mm::testing::play(bytes));
+fuzz_target!(|bytes: &[u8]| vma::testing::play(bytes));

@@ -1,6 +1,6 @@
 //! What a host implements so that Samara can run on it, and the types they speak in.
 //!
-//! A kernel, a hypervisor or a machine in software implements these traits; `paging`, `vmap` and `mm` use nothing else
+//! A kernel, a hypervisor or a machine in software implements these traits; `paging`, `vmap` and `vma` use nothing else
 //! of it. Each is small and stands alone, so that a piece of code asks for what it needs, and a host can begin with
 //! what is asked for first.
 //!

@@ -7,7 +7,7 @@ use std::{
     process::ExitCode,
 };
 
-use mm::Profile;
+use vma::Profile;
 use trace::{
     live::{self, Exit},
     report::{Style, Summary, json, messages, mismatch, picture, tables},

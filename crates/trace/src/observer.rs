@@ -6,7 +6,7 @@
 
 use std::{io, ops::Range, time::Duration};
 
-use mm::VmFlags;
+use vma::VmFlags;
 
 use crate::record::{MmId, Record};
 

@@ -4,7 +4,7 @@
 //! tracer makes these records one by one; a file holds them as text; the mirror consumes them
 //! and cannot tell where they came from. So a recorded run replays exactly as it ran.
 
-use mm::VmFlags;
+use vma::VmFlags;
 
 /// Number of an address space, chosen by who recorded.
 pub type MmId = u32;
@@ -255,8 +255,8 @@ pub enum FileKind {
 /// let vma = InitialVma {
 ///     start: 0x1000, end: 0x2000, flags: "rd,ex".parse()?, pgoff: 0, file: 0, name: Some("[vdso]".into()),
 /// };
-/// assert_eq!(vma.flags, mm::VmFlags::READ | mm::VmFlags::EXEC);
-/// # Ok::<(), mm::UnknownFlag>(())
+/// assert_eq!(vma.flags, vma::VmFlags::READ | vma::VmFlags::EXEC);
+/// # Ok::<(), vma::UnknownFlag>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InitialVma {

@@ -2,7 +2,7 @@
 
 use std::{io::BufRead, time::Instant};
 
-use mm::Profile;
+use vma::Profile;
 
 use crate::{
     mirror::{Mirror, Verdict},

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mm::{Profile, VmFlags};
+use vma::{Profile, VmFlags};
 
 use crate::{
     mirror::{Mirror, Verdict},
@@ -22,7 +22,7 @@ use crate::{
 /// use trace::{observer::Observer, record::Record, session::Session, text::Header};
 /// let mut recorded = Vec::new();
 /// let header = Header::new();
-/// let profile = mm::Profile::LINUX_6_18;
+/// let profile = vma::Profile::LINUX_6_18;
 /// let mut session = Session::new("nothing", profile, Some((&mut recorded, &header)))?;
 /// session.record(Record::Gone { mm: 1 }, None);
 /// assert_eq!(session.finish()?.total.calls(), 0);

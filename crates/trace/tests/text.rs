@@ -208,7 +208,7 @@ fn every_kind_of_record_reads_back() {
     records.push(Record::Adopt { mm: 2, vma });
     records.push(Record::Fault { mm: 2, addr: 0x1000 });
     records.push(Record::Grow { mm: 2, end: 0x9000, start: 0x7000 });
-    for flags in [None, Some(mm::VmFlags::READ), Some(mm::VmFlags::empty())] {
+    for flags in [None, Some(vma::VmFlags::READ), Some(vma::VmFlags::empty())] {
         records.push(Record::Settled { mm: 2, start: 0x7000, end: 0x9000, flags });
     }
     records.push(Record::Rename { file: 1, path: "/n m (deleted)".into() });

@@ -131,8 +131,8 @@ pub(super) fn unchecked() -> Vec<String> {
 }
 
 /// The rules of this kernel, as far as its release and settings tell.
-pub fn profile() -> mm::Profile {
-    let (mut profile, _) = mm::Profile::for_release(&sys::kernel_release().unwrap_or_default());
+pub fn profile() -> vma::Profile {
+    let (mut profile, _) = vma::Profile::for_release(&sys::kernel_release().unwrap_or_default());
     profile.guard_flag = sys::flags_guards();
     let overcommit = fs::read_to_string("/proc/sys/vm/overcommit_memory").unwrap_or_default();
     profile.honours_noreserve = overcommit.trim() != "2";

@@ -6,7 +6,7 @@
 
 use std::{fs, io, ops::Range};
 
-use mm::VmFlags;
+use vma::VmFlags;
 
 use super::sys::Tid;
 

@@ -144,7 +144,7 @@ pub enum Exit {
 ///         &mut self,
 ///         _mm: MmId,
 ///         _maps: &str,
-///         _smaps: &mut dyn FnMut() -> io::Result<Vec<(usize, mm::VmFlags)>>,
+///         _smaps: &mut dyn FnMut() -> io::Result<Vec<(usize, vma::VmFlags)>>,
 ///     ) {
 ///     }
 ///     fn untouched(&self, _mm: MmId, _around: Range<usize>) -> Vec<Range<usize>> {

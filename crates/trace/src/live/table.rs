@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mm::VmFlags;
+use vma::VmFlags;
 
 use super::{
     calls::Kind,

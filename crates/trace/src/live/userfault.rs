@@ -7,7 +7,7 @@
 
 use std::{fs, ops::Range, os::unix::fs::MetadataExt};
 
-use mm::VmFlags;
+use vma::VmFlags;
 
 use super::{
     follower::Follower,

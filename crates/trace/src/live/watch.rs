@@ -249,7 +249,7 @@ impl Follower<'_> {
             let vma = vma?;
             return Some(Area {
                 range: vma.range,
-                flags: mm::VmFlags::empty(),
+                flags: vma::VmFlags::empty(),
                 offset: vma.offset,
                 dev: vma.dev,
                 inode: vma.inode,

@@ -1,6 +1,6 @@
 //! A recorded system call, carried out on our own address space.
 
-use mm::{
+use vma::{
     Advice, AttachRequest, LockAll, MapFlags, MapRequest, Policy, RemapRequest, Uffd, VmFlags,
     Writer,
 };
@@ -42,11 +42,11 @@ pub(super) struct Context {
     pub(super) features: usize,
 }
 
-fn outcome(result: Result<(), mm::Error>) -> Ours {
+fn outcome(result: Result<(), vma::Error>) -> Ours {
     Ours::Result(result.map_or_else(errno, |()| 0))
 }
 
-fn errno(error: mm::Error) -> isize {
+fn errno(error: vma::Error) -> isize {
     -(error.errno() as isize)
 }
 
@@ -316,11 +316,11 @@ fn close(space: &mut Writer<'_, File, Engine>, fd: usize) -> Ours {
 
 /// Unmaps the ring at `ring` in its whole length, whatever part of it was changed or replaced since.
 fn io_destroy(space: &mut Writer<'_, File, Engine>, ring: usize) -> Ours {
-    let size = |area: mm::Area<File>| area.vma.file.as_ref().and_then(File::ring_size);
+    let size = |area: vma::Area<File>| area.vma.file.as_ref().and_then(File::ring_size);
     let Some(size) = space.area_at(ring).and_then(size) else { return Ours::Unknown };
     match space.munmap(ring, size) {
         // Linux does not ask what became of it.
-        Err(mm::Error::Sealed) => Ours::Unknown,
+        Err(vma::Error::Sealed) => Ours::Unknown,
         result => outcome(result),
     }
 }
@@ -365,8 +365,8 @@ pub(super) fn attach(
 
 /// The pages that a call's range touches.
 fn touched(start: usize, len: usize) -> Option<(usize, usize)> {
-    let first = start & !(mm::PAGE_SIZE - 1);
-    let end = start.checked_add(len)?.checked_next_multiple_of(mm::PAGE_SIZE)?;
+    let first = start & !(vma::PAGE_SIZE - 1);
+    let end = start.checked_add(len)?.checked_next_multiple_of(vma::PAGE_SIZE)?;
     Some((first, end))
 }
 
@@ -381,7 +381,7 @@ fn has_sealed(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> boo
 /// Is there a map of a device in the range?
 fn meets_device(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool {
     let Some((first, end)) = touched(start, len) else { return false };
-    let is_device = |area: mm::Area<File>| {
+    let is_device = |area: vma::Area<File>| {
         area.vma.file.as_ref().is_some_and(|file| file.kind() == FileKind::Device)
     };
     space.areas_from(first).take_while(|area| area.start < end).any(is_device)

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, OnceLock, RwLock, RwLockReadGuard},
 };
 
-use mm::{MappedFile, Placement};
+use vma::{MappedFile, Placement};
 
 use crate::record::{FileDesc, FileId, FileKind};
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use mm::VmFlags;
+use vma::VmFlags;
 
 use super::{Expected, Mirrored};
 use crate::report::{Difference, Tree};
@@ -33,7 +33,7 @@ impl Mirrored {
     /// What must succeed in an address space that agrees with the kernel's may fail in one that does not.
     pub(super) fn tolerate(
         &self,
-        result: Result<(), mm::Error>,
+        result: Result<(), vma::Error>,
         expected: impl Fn() -> Expected,
     ) -> Result<(), Expected> {
         match result {

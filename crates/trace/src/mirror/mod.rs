@@ -1,6 +1,6 @@
 //! Our own address spaces, led by the records of a trace and compared with the kernel's.
 //!
-//! Each record is carried out on [`mm`] as if the program had called us. After it, our listing
+//! Each record is carried out on [`vma`] as if the program had called us. After it, our listing
 //! must equal the kernel's to the byte, and every address that the rules determine must be the one the kernel chose.
 //! The mirror knows nothing of where records come from: a file and a live program look the same.
 
@@ -14,7 +14,7 @@ mod takeover;
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
-use mm::{AddressSpace, Layout, Profile, VmFlags, WholeVma};
+use vma::{AddressSpace, Layout, Profile, VmFlags, WholeVma};
 
 use crate::{
     record::{Call, Doubt, FileId, InitialVma, Listing, MmId, Op, Record},
@@ -35,7 +35,7 @@ pub type Expected = String;
 ///
 /// ```
 /// use trace::{mirror::{Mirror, Verdict}, record::Record};
-/// let mut mirror = Mirror::new(mm::Profile::LINUX_6_18);
+/// let mut mirror = Mirror::new(vma::Profile::LINUX_6_18);
 /// let exec = Record::Exec {
 ///     mm: 1, tid: 7, vmas: 0, brk: 0, start_brk: 0, start_stack: 0, mmap_base: 0, exe: "/bin/x".into(),
 /// };
@@ -75,7 +75,7 @@ struct Mirrored {
 ///
 /// ```
 /// use trace::mirror::{Mirror, Verdict};
-/// let mut mirror = Mirror::new(mm::Profile::LINUX_6_18);
+/// let mut mirror = Mirror::new(vma::Profile::LINUX_6_18);
 /// assert!(mirror.compare(9, "").is_err(), "nothing is known of address space 9");
 /// assert_ne!(Verdict::Agrees, Verdict::Differs);
 /// ```

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use mm::{VmFlags, Vma};
+use vma::{VmFlags, Vma};
 
 use super::{Mirror, file::File};
 use crate::record::{FileId, MmId};

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use mm::VmFlags;
+use vma::VmFlags;
 
 use super::{Expected, Mirror};
 use crate::record::{Call, MmId, Op, Record};
@@ -83,7 +83,7 @@ impl Mirror {
         let result = mirrored.space.get_mut().settle(start, end, flags);
         // Where nothing was mapped before, nothing can be derived: the next listing shows it.
         match result {
-            Err(mm::Error::Unmapped) => Ok(()),
+            Err(vma::Error::Unmapped) => Ok(()),
             result => mirrored.tolerate(result, || format!("VMAs at {start:x} to {end:x}")),
         }
     }
@@ -98,10 +98,10 @@ fn reach(call: &Call) -> Vec<Range<usize>> {
     let [a, b, c, d, e, _] = call.args;
     let span = |start: usize, length: usize, unit: usize| {
         let end = start.checked_add(length).and_then(|end| end.checked_next_multiple_of(unit));
-        let start = start & !(mm::PAGE_SIZE - 1);
+        let start = start & !(vma::PAGE_SIZE - 1);
         end.filter(|&end| start < end).map(|end| start..end)
     };
-    let page = mm::PAGE_SIZE;
+    let page = vma::PAGE_SIZE;
     let ranges = match call.op {
         Op::Mmap if d & MAP_FIXED != 0 => {
             let unit = if d & MAP_HUGETLB != 0 { super::file::HUGE_PAGE } else { page };
@@ -117,7 +117,7 @@ fn reach(call: &Call) -> Vec<Range<usize>> {
         {
             [None, None]
         }
-        Op::Madvise if mm::Advice::from_number(c as u32).is_none_or(|a| !a.changes_vmas()) => {
+        Op::Madvise if vma::Advice::from_number(c as u32).is_none_or(|a| !a.changes_vmas()) => {
             [None, None]
         }
         Op::Munmap

@@ -3,7 +3,7 @@
 //! What agrees is kept, with all that listings do not show; the rest is mapped anew as the kernel says.
 //! The address space stays tainted, since what no listing shows may be wrong from here on.
 
-use mm::{AddressSpace, Area, VmFlags, WholeVma};
+use vma::{AddressSpace, Area, VmFlags, WholeVma};
 
 use super::{Expected, Mirror, file::File};
 use crate::record::{FileDesc, FileKind, MmId};
@@ -94,7 +94,7 @@ impl Mirror {
                 start: line.start,
                 end: line.end,
                 flags: *flags,
-                pgoff: if file.is_some() { line.offset } else { line.start } / mm::PAGE_SIZE,
+                pgoff: if file.is_some() { line.offset } else { line.start } / vma::PAGE_SIZE,
                 file,
                 name: special.then(|| line.name.into()),
             };
@@ -131,7 +131,7 @@ mod tests {
     /// Sealed memory cannot be unmapped; the listing is taken over all the same, once for all.
     #[test]
     fn a_sealed_vma_that_differs_is_replaced() {
-        let mut mirror = Mirror::new(mm::Profile::LINUX_6_18);
+        let mut mirror = Mirror::new(vma::Profile::LINUX_6_18);
         let exec = Record::Exec {
             mm: 1,
             tid: 7,

@@ -1,6 +1,6 @@
 //! Where we and the kernel differ, side by side, with the call that came before.
 
-use mm::VmFlags;
+use vma::VmFlags;
 
 use super::{call, style::Style};
 use crate::record::{Call, MmId};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use mm::VmFlags;
+use vma::VmFlags;
 
 use super::error::Expected;
 

@@ -303,7 +303,7 @@ fn vma(f: &mut Fields<'_>) -> Result<InitialVma, Expected> {
     })
 }
 
-fn flag_line(line: &str) -> Result<(usize, mm::VmFlags), Expected> {
+fn flag_line(line: &str) -> Result<(usize, vma::VmFlags), Expected> {
     let mut f = Fields::new(line.strip_prefix("f ").ok_or("f")?);
     let flags = (f.page("the start of a VMA")?, f.flags()?);
     f.end()?;

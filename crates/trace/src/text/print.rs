@@ -78,7 +78,7 @@ impl fmt::Display for OneLine<'_> {
 }
 
 /// Flags as one word, which an empty text would not be.
-struct Flags(mm::VmFlags);
+struct Flags(vma::VmFlags);
 
 impl fmt::Display for Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use mm::VmFlags;
+use vma::VmFlags;
 use trace::{
     live::{self, Exit, Options},
     observer::Observer,

@@ -18,7 +18,7 @@ use crate::{Area, Counted, Error, MappedFile, Profile, VmFlags, Vma, tree::Tree}
 /// Where the parts of a program lie, in bytes; fixed by execve.
 ///
 /// ```
-/// use mm::Layout;
+/// use vma::Layout;
 /// let layout = Layout { start_brk: 0x5000, brk: 0x5000, mmap_base: 0x7fff_0000_0000, ..Layout::default() };
 /// assert_eq!(layout.start_stack, 0);
 /// ```
@@ -75,7 +75,7 @@ struct Locked {
 /// ([`grace::Single`] for one owner), `A` where nodes come from.
 ///
 /// ```
-/// use mm::{AddressSpace, Layout, MapFlags, MapRequest, MappedFile, Profile};
+/// use vma::{AddressSpace, Layout, MapFlags, MapRequest, MappedFile, Profile};
 /// # #[derive(Clone, PartialEq)] struct File;
 /// # impl MappedFile for File {
 /// #     fn writable(&self) -> bool { true }
@@ -100,7 +100,7 @@ struct Locked {
 /// let (range, vma) = space.find(&guard, addr).unwrap();
 /// assert_eq!(range, addr..addr + 0x3000);
 /// assert_eq!(vma.flags.to_string(), "rd,wr,mr,mw,me,ac");
-/// # Ok::<(), mm::Error>(())
+/// # Ok::<(), vma::Error>(())
 /// ```
 pub struct AddressSpace<F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
     profile: Profile,
@@ -212,7 +212,7 @@ type Open<F, R, A> = for<'t> fn(
 /// Holds the lock of a shared address space until dropped; calls may allocate, so not for interrupts.
 ///
 /// ```
-/// # use mm::*;
+/// # use vma::*;
 /// # #[derive(Clone, PartialEq)]
 /// # struct File;
 /// # impl MappedFile for File {
@@ -232,7 +232,7 @@ type Open<F, R, A> = for<'t> fn(
 /// writer.munmap(at + 0x3000, 0x1000)?;
 /// let shape: Vec<_> = writer.areas().map(|area| (area.start - at, area.end - at)).collect();
 /// assert_eq!(shape, [(0, 0x1000), (0x1000, 0x3000)]);
-/// # Ok::<(), mm::Error>(())
+/// # Ok::<(), vma::Error>(())
 /// ```
 pub struct Writer<'a, F: MappedFile, R: Reclaim, A: NodeAlloc = Nodes> {
     pub(crate) profile: &'a Profile,

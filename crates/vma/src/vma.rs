@@ -26,7 +26,7 @@ pub(crate) fn page_align_wrapping(len: usize) -> usize {
 /// The contents of a VMA. `F` is the host's [`MappedFile`](crate::MappedFile).
 ///
 /// ```
-/// # use mm::*;
+/// # use vma::*;
 /// # #[derive(Clone, PartialEq)]
 /// # struct File;
 /// # impl MappedFile for File {
@@ -45,7 +45,7 @@ pub(crate) fn page_align_wrapping(len: usize) -> usize {
 /// let vma = writer.area_at(at).unwrap().vma;
 /// assert!(vma.is_private() && !vma.is_faulted());
 /// assert_eq!(vma.offset_at(at), at / PAGE_SIZE);
-/// # Ok::<(), mm::Error>(())
+/// # Ok::<(), vma::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Vma<F> {
@@ -148,7 +148,7 @@ impl<F: crate::MappedFile> Vma<F> {
 /// A NUMA memory policy; equal policies merge.
 ///
 /// ```
-/// # use mm::*;
+/// # use vma::*;
 /// # #[derive(Clone, PartialEq)]
 /// # struct File;
 /// # impl MappedFile for File {
@@ -168,7 +168,7 @@ impl<F: crate::MappedFile> Vma<F> {
 /// writer.mbind(at, 0x1000, Some(interleave))?;
 /// assert_eq!(writer.area_at(at).unwrap().vma.policy(), Some(interleave));
 /// assert_eq!(writer.count(), 2);
-/// # Ok::<(), mm::Error>(())
+/// # Ok::<(), vma::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Policy {
@@ -183,7 +183,7 @@ pub struct Policy {
 /// The userfaultfd that watches a VMA.
 ///
 /// ```
-/// # use mm::*;
+/// # use vma::*;
 /// # #[derive(Clone, PartialEq)]
 /// # struct File;
 /// # impl MappedFile for File {
@@ -204,7 +204,7 @@ pub struct Policy {
 /// assert_eq!(writer.count(), 2);
 /// writer.close_watch(1)?;
 /// assert_eq!(writer.count(), 1);
-/// # Ok::<(), mm::Error>(())
+/// # Ok::<(), vma::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Uffd {

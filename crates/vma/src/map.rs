@@ -11,7 +11,7 @@ bitflags::bitflags! {
     /// The `MAP_*` flags of mmap that change what is mapped, with Linux's numbers.
     ///
     /// ```
-    /// use mm::MapFlags;
+    /// use vma::MapFlags;
     /// assert_eq!(MapFlags::PRIVATE | MapFlags::ANONYMOUS, MapFlags::from_bits_retain(0x22));
     /// ```
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -79,7 +79,7 @@ enum Kind {
 /// The arguments of mmap.
 ///
 /// ```
-/// # use mm::*;
+/// # use vma::*;
 /// # #[derive(Clone, PartialEq)]
 /// # struct File;
 /// # impl MappedFile for File {
@@ -98,7 +98,7 @@ enum Kind {
 /// let more = MapRequest { len: 0x1000, prot: 1, ..request };
 /// assert_eq!(writer.choose_address(&more), Ok(at - 0x1000));
 /// assert_eq!(writer.mmap(more), Ok(at - 0x1000));
-/// # Ok::<(), mm::Error>(())
+/// # Ok::<(), vma::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct MapRequest<F> {

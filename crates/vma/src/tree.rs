@@ -22,7 +22,7 @@ pub(crate) type Tree<F, R, A> = MapleTree<Counted<Vma<F>>, R, A, OwnerLock>;
 /// A VMA with its range.
 ///
 /// ```
-/// # use mm::*;
+/// # use vma::*;
 /// # #[derive(Clone, PartialEq)]
 /// # struct File;
 /// # impl MappedFile for File {
@@ -40,7 +40,7 @@ pub(crate) type Tree<F, R, A> = MapleTree<Counted<Vma<F>>, R, A, OwnerLock>;
 /// # let at = writer.mmap(request.clone())?;
 /// let area = writer.area_at(at + 0x1234).unwrap();
 /// assert_eq!((area.start, area.end), (at, at + 0x4000));
-/// # Ok::<(), mm::Error>(())
+/// # Ok::<(), vma::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Area<F> {

@@ -4,7 +4,7 @@
 /// are told apart so that a mirror can say what it does not promise.
 ///
 /// ```
-/// use mm::Profile;
+/// use vma::Profile;
 /// let (profile, checked) = Profile::for_release("6.1.0-amd64");
 /// assert!(!checked && !profile.moves_many);
 /// ```

@@ -9,7 +9,7 @@ use crate::{
 /// What madvise is told, with Linux's numbers.
 ///
 /// ```
-/// use mm::Advice;
+/// use vma::Advice;
 /// assert_eq!(Advice::from_number(10), Some(Advice::DontFork));
 /// assert!(Advice::DontFork.changes_vmas() && !Advice::Free.changes_vmas());
 /// ```

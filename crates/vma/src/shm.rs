@@ -9,7 +9,7 @@ use crate::{
 /// The arguments of shmat, with the segment in place of its id.
 ///
 /// ```
-/// # use mm::*;
+/// # use vma::*;
 /// # #[derive(Clone, PartialEq)]
 /// # struct File;
 /// # impl MappedFile for File {
@@ -36,7 +36,7 @@ use crate::{
 /// })?;
 /// assert_eq!(segment, at - 0x4000);
 /// writer.shmdt(segment)?;
-/// # Ok::<(), mm::Error>(())
+/// # Ok::<(), vma::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct AttachRequest<F> {

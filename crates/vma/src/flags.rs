@@ -9,11 +9,11 @@ bitflags::bitflags! {
     /// Permissions, limits on permissions, and behaviour of a VMA.
     ///
     /// ```
-    /// use mm::VmFlags;
+    /// use vma::VmFlags;
     /// let flags: VmFlags = "rd,wr,mr,mw,me,ac".parse()?;
     /// assert!(flags.contains(VmFlags::ACCOUNT));
     /// assert_eq!((flags - VmFlags::WRITE).to_string(), "rd,mr,mw,me,ac");
-    /// # Ok::<(), mm::UnknownFlag>(())
+    /// # Ok::<(), vma::UnknownFlag>(())
     /// ```
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, PartialOrd, Ord)]
     pub struct VmFlags: u64 {
@@ -191,7 +191,7 @@ impl fmt::Display for VmFlags {
 /// A name that no flag has.
 ///
 /// ```
-/// use mm::{UnknownFlag, VmFlags};
+/// use vma::{UnknownFlag, VmFlags};
 /// assert_eq!("rd,zz".parse::<VmFlags>(), Err(UnknownFlag));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

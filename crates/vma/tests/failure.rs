@@ -12,7 +12,7 @@ use std::{
 };
 
 use common::{Calls, File, HEAP, PAGE, anonymous, of_file, picture, space, vmas};
-use mm::{Advice, AttachRequest, Error, RemapRequest, Uffd, VmFlags};
+use vma::{Advice, AttachRequest, Error, RemapRequest, Uffd, VmFlags};
 
 thread_local! {
     /// Allocations of this thread that still succeed; negative: all.
@@ -112,7 +112,7 @@ fn changes_of_part_of_a_vma() {
         assert!(fail_each(|calls, _| calls.madvise(at, pages * PAGE, Advice::GuardInstall)) >= 1);
         assert!(fail_each(|calls, _| calls.mlock(at, pages * PAGE, true)) >= 1);
         assert!(fail_each(|calls, _| calls.mseal(at, pages * PAGE)) >= 1);
-        let policy = mm::Policy { mode: 2, nodes: 1, home: None };
+        let policy = vma::Policy { mode: 2, nodes: 1, home: None };
         assert!(fail_each(|calls, _| calls.mbind(at, pages * PAGE, Some(policy))) >= 1);
         let uffd = Uffd { id: 3, follows_fork: false, follows_remap: false };
         let watch = |calls: &mut Calls<'_>, _: &File| {

@@ -3,7 +3,7 @@
 
 use std::{fmt, sync::Arc};
 
-use mm::{
+use vma::{
     AddressSpace, Layout, MapFlags, MapRequest, MappedFile, PAGE_SIZE, Placement, Profile, Writer,
 };
 

@@ -7,7 +7,7 @@ macro_rules! causes {
         /// The cause of a refusal. Nothing changed unless the call says that it stops half-way.
         ///
         /// ```
-        /// use mm::Error;
+        /// use vma::Error;
         /// assert_eq!(Error::Occupied.errno(), 17);
         /// assert!(Error::Unaligned.to_string().contains("page size"));
         /// ```

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Calls, File, HEAP, PAGE, anonymous, of_file, space, vmas};
-use mm::{Advice, AttachRequest, Error, LockAll, MapFlags, RemapRequest, VmFlags};
+use vma::{Advice, AttachRequest, Error, LockAll, MapFlags, RemapRequest, VmFlags};
 
 const AT: usize = 0x1000_0000_0000;
 

@@ -12,7 +12,7 @@ use crate::{
 /// A VMA described in full, as execve or a driver makes one.
 ///
 /// ```
-/// # use mm::*;
+/// # use vma::*;
 /// # #[derive(Clone, PartialEq)]
 /// # struct File;
 /// # impl MappedFile for File {
@@ -37,7 +37,7 @@ use crate::{
 ///     name: Some("[vdso]".into()),
 /// })?;
 /// assert_eq!(writer.area_at(0x1000_1000).unwrap().vma.name(), Some("[vdso]"));
-/// # Ok::<(), mm::Error>(())
+/// # Ok::<(), vma::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct WholeVma<F> {

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{BASE, Calls, File, HEAP, PAGE, anonymous, of_file, space, vmas};
-use mm::{
+use vma::{
     Advice, AttachRequest, Error, LockAll, MapFlags, MapRequest, Policy, RemapRequest, Uffd,
     VmFlags,
 };

@@ -5,7 +5,7 @@ use crate::{Error, MappedFile, PAGE_SIZE, VmFlags, Vma, space::Writer, vma::page
 /// What mlockall locks.
 ///
 /// ```
-/// # use mm::*;
+/// # use vma::*;
 /// # #[derive(Clone, PartialEq)]
 /// # struct File;
 /// # impl MappedFile for File {
@@ -24,7 +24,7 @@ use crate::{Error, MappedFile, PAGE_SIZE, VmFlags, Vma, space::Writer, vma::page
 /// writer.mlockall(LockAll { future: true, ..LockAll::default() })?;
 /// let later = writer.mmap(request)?;
 /// assert!(writer.area_at(later).unwrap().vma.flags.contains(VmFlags::LOCKED));
-/// # Ok::<(), mm::Error>(())
+/// # Ok::<(), vma::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LockAll {

@@ -9,7 +9,7 @@ use core::fmt;
 /// block or call back into an address space; they are called with its lock held.
 ///
 /// ```
-/// use mm::MappedFile;
+/// use vma::MappedFile;
 ///
 /// #[derive(Clone, PartialEq)]
 /// struct Disk(u64);
@@ -66,7 +66,7 @@ pub trait MappedFile: Clone + PartialEq + Send + Sync + 'static {
 /// How a file wants its maps placed.
 ///
 /// ```
-/// use mm::Placement;
+/// use vma::Placement;
 /// assert_ne!(Placement::HugeAligned, Placement::HugeOnly(2 << 20));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,7 +14,7 @@ use crate::{
 /// The arguments of mremap.
 ///
 /// ```
-/// # use mm::*;
+/// # use vma::*;
 /// # #[derive(Clone, PartialEq)]
 /// # struct File;
 /// # impl MappedFile for File {
@@ -39,7 +39,7 @@ use crate::{
 ///     dont_unmap: None,
 /// })?;
 /// assert_eq!(writer.area_at(grown).unwrap().end, grown + 0x8000);
-/// # Ok::<(), mm::Error>(())
+/// # Ok::<(), vma::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemapRequest {
