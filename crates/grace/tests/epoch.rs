@@ -1,7 +1,7 @@
 //! `Epoch` with threads: what is looked at under a guard has not been freed, and everything is freed once.
 //!
 //! Some seconds in release show what is rare; Miri shows a data race or a use after the free outright:
-//! `cargo miri test -p grace --features std --test epoch`.
+//! `cargo miri test -p samara-grace --features std --test epoch`.
 #![cfg(feature = "std")]
 
 use grace::{Epoch, EpochGuard, Reclaim};

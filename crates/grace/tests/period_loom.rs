@@ -1,7 +1,7 @@
 //! Numbered periods under loom, as TLBs use them: a page is unmapped and reused while a CPU translates, by ticks, by a CPU
 //! that was away, and by a broadcast beside another who unmaps. And the same with one thing done wrong or left out.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p grace --test period_loom`
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p samara-grace --test period_loom`
 #![cfg(loom)]
 
 mod mutants;

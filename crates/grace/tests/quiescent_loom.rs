@@ -1,7 +1,7 @@
 //! The engine's protocol under loom: a reader beside a writer, CPUs that go away and come back; and the same with one
 //! fence left out.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p grace --features quiescent --test quiescent_loom`
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p samara-grace --features quiescent --test quiescent_loom`
 #![cfg(loom)]
 
 mod mutants;

@@ -1,7 +1,7 @@
 //! Requests between CPUs under loom: two that ask each other, two that ask a third, one that is asked while it waits for a lock with
 //! interrupts off; and the same with one thing done wrong.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p machine --lib loom`
+//! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p samara-machine --lib loom`
 //!
 //! These are the very lines of [`Calls`]. An interrupt is a flag that a CPU looks at where its interrupts are on. It orders, as
 //! interrupts do: what was done before it is sent is seen by its handler. So what the bits order by themselves is seen where

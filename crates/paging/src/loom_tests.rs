@@ -1,7 +1,7 @@
 //! The protocols under loom: the lock of a table with the linking and unlinking of tables, and pins beside
 //! unmaps.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p paging --lib loom`
+//! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p samara-paging --lib loom`
 //!
 //! The lock with [`Locked::link`] and [`Locked::unlink`], [`hold`], entries and counts are the real code,
 //! over loom's words. Loops around them that walk and try again are copied from `cursor`: a table of loom's

@@ -1,6 +1,6 @@
 //! What the machine itself costs on this host: subtract it from what is measured on it.
 //!
-//! `cargo run --release -p sim --example speed`
+//! `cargo run --release -p samara-sim --example speed`
 
 use machine::{
     Access, Asid, CpuLocal, Cpus, Flush, FrameSource, Irqs, Memory, Owner, Place, Step, Tlb,

@@ -1,6 +1,6 @@
 //! The protocols under loom: the bits of a block, alone and with a TLB's grace periods; and the states of an area.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p vmap --lib loom`
+//! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p samara-vmap --lib loom`
 //!
 //! These are the very lines; a block has one word of pages. What a zone's lock orders, and interrupts, are not here: a lock is
 //! the crate `spin`'s, and an interrupt is on the CPU that it lands on.

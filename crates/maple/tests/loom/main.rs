@@ -1,6 +1,6 @@
 //! Every interleaving, within a bound on preemptions, of readers beside a writer on small nodes.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p maple --test loom`; `LOOM_MAX_PREEMPTIONS` raises
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p samara-maple --test loom`; `LOOM_MAX_PREEMPTIONS` raises
 //! the bound. What is checked: I1 (what is there throughout is found, what is replaced is found old or
 //! new, ranges are whole), that no node or entry is written or freed while somebody may look (loom
 //! tracks each access), and that everything is freed in the end. The mutants show that it would notice.

@@ -1,6 +1,6 @@
 //! The tree against a `BTreeMap` of ranges: every operation, both cursors, every mode.
 //!
-//! `PROPTEST_CASES=10000 cargo test --release -p maple --test model` looks harder, and
+//! `PROPTEST_CASES=10000 cargo test --release -p samara-maple --test model` looks harder, and
 //! `--features small-nodes` makes every tree deep.
 #![cfg(not(loom))]
 

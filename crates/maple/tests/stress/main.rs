@@ -1,6 +1,6 @@
 //! Readers that check what must always hold (I1), beside writers, in release, for as long as one likes.
 //!
-//! `cargo test --release -p maple --test stress -- --nocapture` runs for some seconds;
+//! `cargo test --release -p samara-maple --test stress -- --nocapture` runs for some seconds;
 //! `SAMARA_STRESS_SECONDS=300` for minutes; `--features small-nodes` makes the trees deep.
 #![cfg(not(loom))]
 

@@ -1,6 +1,6 @@
 //! A reader in its section, a collector that has seen its end, and the thread that frees.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p grace --features std --lib loom`
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p samara-grace --features std --lib loom`
 
 #[path = "../../../tests/mutants/mod.rs"]
 mod mutants;
