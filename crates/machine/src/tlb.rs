@@ -94,7 +94,7 @@ pub unsafe trait Tlb: Cpus {
     ///
     /// `space` is as in [`Flush::Range`].
     #[inline(always)]
-    fn hand_out(&self, space: Option<Asid>, range: VirtRange) {
+    fn check_reuse(&self, space: Option<Asid>, range: VirtRange) {
         let _ = (space, range);
     }
 }

@@ -14,8 +14,8 @@
 //! | `lock` | a lock for each table, in the state of its frame |
 //! | `tables` | [`PageTables`] of one address space, and the kernel's half that all share |
 //! | `cursor` | [`map`](PageTables::map), [`unmap`](PageTables::unmap), [`protect`](PageTables::protect), [`split`](PageTables::split) |
-//! | `debt` | what is owed afterwards: [`Owed`], a flush and the tables that wait for it |
-//! | `relief` | where tables are found when memory gives out |
+//! | `pending` | what is owed afterwards: [`PendingFlush`], a flush and the tables that wait for it |
+//! | `reclaim` | where tables are found when memory gives out |
 //! | `quick` | [`QuickLists`]: pages in their constructed state, of each CPU |
 //! | `gup` | [`get_user_pages_fast`](PageTables::get_user_pages_fast), [`Pins`] |
 //! | `paging` | [`Paging`], what the tables of a machine share |
@@ -70,7 +70,7 @@ extern crate alloc;
 extern crate std;
 
 mod cursor;
-mod debt;
+mod pending;
 mod format;
 mod gup;
 mod kept;
@@ -79,13 +79,13 @@ mod lock;
 mod loom_tests;
 mod paging;
 mod quick;
-mod relief;
+mod reclaim;
 mod sync;
 mod tables;
 mod walk;
 
 pub use cursor::{Error, Failed, Leaf, Supply};
-pub use debt::{Debt, Owed};
+pub use pending::{DeferredFlush, PendingFlush};
 pub use format::{
     Attrs, Cache, Decoded, Flags, Format, FormatError, PAT, Riscv, Sv39, Sv48, X86_64, X86_64L4,
     X86_64L5, level_of, size_at,

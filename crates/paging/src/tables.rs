@@ -31,11 +31,11 @@ use machine::{
 ///
 /// Deferred frees of others, of all that was retired through `G`, may run:
 /// - where memory gives out, in what needs it: [`kernel`](Self::kernel), [`user`](Self::user), [`map`](Self::map),
-///   [`map_with`](Self::map_with), [`reserve`](Self::reserve), [`split`](Self::split), and in [`relieve`](Self::relieve),
+///   [`map_with`](Self::map_with), [`reserve`](Self::reserve), [`split`](Self::split), and in [`reclaim`](Self::reclaim),
 ///   which they call;
 /// - if [`Reclaim::retire`](grace::Reclaim::retire) of `G` may run them (that of `Epoch` may, that of `Quiescent` does not),
-///   wherever tables that were unlinked are retired: in [`Owed::flush`](crate::Owed::flush), [`pay`](Self::pay),
-///   [`paid`](Self::paid), and where an [`Owed`](crate::Owed) or a [`Debt`](crate::Debt) is dropped.
+///   wherever tables that were unlinked are retired: in [`PendingFlush::flush`](crate::PendingFlush::flush), [`pay`](Self::pay),
+///   [`paid`](Self::paid), and where an [`PendingFlush`](crate::PendingFlush) or a [`DeferredFlush`](crate::DeferredFlush) is dropped.
 ///
 /// There the caller holds no lock that such a free takes.
 pub struct PageTables<M: Machine, F: Format, G: Concurrent> {
@@ -147,7 +147,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let list = if kernel.is_some() { QUICK_ROOT } else { QUICK_TABLE };
         let root =
             // A top-level table is made from the kernel's, which `kernel` keeps.
-            crate::relief::with_memory::<M, F, G, _>(paging, || Ok(paging.lists().alloc(list)?))?;
+            crate::reclaim::with_memory::<M, F, G, _>(paging, || Ok(paging.lists().alloc(list)?))?;
         let tables = PageTables {
             paging: Arc::clone(paging),
             root,

@@ -136,7 +136,7 @@ fn every_allocation_fails_once<F: Format>() {
     let large = |tables: &Tables<F>| map(tables, 1 << 30, 1 << 18, 0).unwrap();
     let split = |size| {
         move |tables: &Tables<F>| {
-            tables.split_own(virt((1 << 30) + 0x20_5000), size).map(Owed::flush).map_err(|failed| {
+            tables.split_own(virt((1 << 30) + 0x20_5000), size).map(PendingFlush::flush).map_err(|failed| {
                 assert!(failed.owed.is_nothing());
                 failed.error
             })
@@ -154,18 +154,18 @@ fn every_allocation_fails_once<F: Format>() {
     };
     let all = VirtRange::new(virt(0), 1 << 47).unwrap();
     let unmap = |tables: &Tables<F>| {
-        tables.unmap_own(all, |_| ()).map(Owed::flush).map_err(|failed| failed.error)
+        tables.unmap_own(all, |_| ()).map(PendingFlush::flush).map_err(|failed| failed.error)
     };
     assert_eq!(sweep(false, prepare, unmap), 0);
     let protect = |tables: &Tables<F>| {
         tables
             .protect_own(all, Flags::READ | Flags::USER)
-            .map(Owed::flush)
+            .map(PendingFlush::flush)
             .map_err(|failed| failed.error)
     };
     assert_eq!(sweep(false, prepare, protect), 0);
     let prune =
-        |tables: &Tables<F>| tables.prune_own(all).map(Owed::flush).map_err(|failed| failed.error);
+        |tables: &Tables<F>| tables.prune_own(all).map(PendingFlush::flush).map_err(|failed| failed.error);
     assert_eq!(sweep(false, prepare, prune), 0);
 }
 
@@ -461,7 +461,7 @@ fn deferred_frees_run_where_memory_gives_out() {
         owe(pages(0x1000, 1), &space).flush();
         (0..4).for_each(|_| assert!(Grace::announce()));
         let all = || {
-            assert!(space.relieve());
+            assert!(space.reclaim());
             drop(Space::<Grace>::user(&shared, Asid(2), None).unwrap());
             space.map_own(pages(1 << 30, 512), frame(512), Attrs::USER_RW).unwrap();
             space.split_own(virt(1 << 30), PageSize::Size4K).unwrap().flush();

@@ -25,7 +25,7 @@ fn config() -> Config {
 }
 
 /// Pays what is owed; or, a mutant, says that somebody else has.
-fn pay<G: Concurrent>(space: &Space<G>, owed: Owed<'_, Sim, X86_64L4, G>, flush: bool) {
+fn pay<G: Concurrent>(space: &Space<G>, owed: PendingFlush<'_, Sim, X86_64L4, G>, flush: bool) {
     if flush {
         owed.flush();
     } else {
@@ -90,7 +90,7 @@ fn neighbours_on<G: Concurrent>(config: Config, seed: u64, flush: bool) -> Resul
             for round in 0..3 {
                 let range = pages(AT + (cpu << 12) + ((round & 1) << 21), 1);
                 let frame = block(sim, 0);
-                sim.hand_out(Some(Asid(1)), range);
+                sim.check_reuse(Some(Asid(1)), range);
                 space.map_own(range, frame, Attrs::USER_RW).unwrap();
                 store(sim, range.start(), cpu + round);
                 let owed = space.protect_own(range, Flags::READ | Flags::USER).unwrap();
@@ -252,7 +252,7 @@ fn kernel(seed: u64) -> Result<(), Failure> {
         activate(&users[0]);
         for round in 0..2 {
             let frame = block(&sim, 0);
-            sim.hand_out(None, at);
+            sim.check_reuse(None, at);
             kernel.map_own(at, frame, Attrs::KERNEL_RW).unwrap();
             // The kernel bears no fault at all.
             // SAFETY: ordinary memory.
@@ -311,17 +311,17 @@ fn debts_are_paid_later() {
     sim.on_cpu(0, || {
         let ranges = [pages(0x1000, 1), pages(0x4000_0000, 2), pages(0x7f_ffff_f000, 1)];
         let frames: Vec<Frame> = ranges.iter().map(|_| block(&sim, 1)).collect();
-        let mut debt = space.no_debt();
+        let mut deferred = space.deferred_flush();
         for (range, frame) in ranges.iter().zip(&frames) {
             space.map_own(*range, *frame, Attrs::USER_RW).unwrap();
-            space.unmap_own(*range, |_| ()).unwrap().defer_to(&mut debt);
+            space.unmap_own(*range, |_| ()).unwrap().defer_to(&mut deferred);
         }
-        assert_eq!(debt.range(), VirtRange::between(virt(0x1000), virt(0x80_0000_0000)));
+        assert_eq!(deferred.range(), VirtRange::between(virt(0x1000), virt(0x80_0000_0000)));
         assert_eq!(tables(&sim), 1 + 3 * 3, "they wait");
         let before = sim.counts();
-        space.pay(debt);
+        space.pay(deferred);
         assert_eq!((sim.counts() - before).flushes, 1, "one, on the CPU that uses the space");
-        space.pay(space.no_debt());
+        space.pay(space.deferred_flush());
         assert_eq!((sim.counts() - before).flushes, 1);
         frames.into_iter().for_each(|frame| release(&sim, frame));
     });
@@ -353,16 +353,16 @@ fn debts_together_are_all_of_them() {
             ranges.iter().for_each(|range| store(&sim, range.start(), 1));
         });
         sim.on_cpu(0, || {
-            let mut debt = space.no_debt();
+            let mut deferred = space.deferred_flush();
             for range in ranges {
                 let owed = space.unmap_own(range, |_| ()).unwrap();
                 match by_join {
-                    true => debt.join(owed.defer()),
-                    false => owed.defer_to(&mut debt),
+                    true => deferred.join(owed.defer()),
+                    false => owed.defer_to(&mut deferred),
                 }
             }
             let before = sim.counts();
-            space.pay(debt);
+            space.pay(deferred);
             assert_eq!((sim.counts() - before).flushes, 1);
             for range in ranges {
                 sim.check_flushed(space.root(), space.space(), range);

@@ -188,7 +188,7 @@ impl Sim {
 
     /// I4: addresses are handed out; no TLB may translate them.
     pub(crate) fn check_hand_out(&self, space: Option<Asid>, range: VirtRange) {
-        if !self.0.config.checks.hand_out {
+        if !self.0.config.checks.check_reuse {
             return;
         }
         for cpu in &self.0.cpus {

@@ -28,7 +28,7 @@ pub struct Checks {
     /// [`Checks::ALL`]: tables that nobody can find any more may be given up while a CPU is in such a section for another reason.
     pub walked: bool,
     /// Addresses handed out while a TLB still translates them (I4).
-    pub hand_out: bool,
+    pub check_reuse: bool,
     /// Frames freed while a page table leads to them, or pinned; present entries that lead to free frames.
     pub frames: bool,
     /// Frames freed while a TLB still translates to them: an error for programs' memory, but not where unmapping is
@@ -49,7 +49,7 @@ impl Checks {
         stale: Stale::Changed,
         tables: true,
         walked: false,
-        hand_out: true,
+        check_reuse: true,
         frames: true,
         freed_cached: false,
         constructed: true,
@@ -62,7 +62,7 @@ impl Checks {
         stale: Stale::Off,
         tables: false,
         walked: false,
-        hand_out: false,
+        check_reuse: false,
         frames: false,
         freed_cached: false,
         constructed: false,

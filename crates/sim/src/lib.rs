@@ -46,7 +46,7 @@
 //! | sizes (I5) | [`Sim::check_flushed`], too: a cached translation of another size than the tables have |
 //! | marks | a store to a program's page that loses an accessed or dirty bit which hardware set since this CPU last read the entry; under the deterministic driver |
 //! | tables (I3) | the walker, or code, in a frame that is no table any more; a table given up while a CPU has it active, has a way to it cached, or walks it; with [`Checks::walked`], while code on another CPU is in the section in which it was led there |
-//! | hand-out (I4) | [`machine::Tlb::hand_out`] of addresses that some TLB still translates |
+//! | hand-out (I4) | [`machine::Tlb::check_reuse`] of addresses that some TLB still translates |
 //! | frames | freed while a reachable entry leads to it, or while pinned; an access to a frame that is free |
 //! | constructed state (I6) | a page that enters or leaves a quicklist with a word that is not as constructed, or another list than it was constructed for |
 //! | leaks | frames that were never given back ([`Sim::check_leaks`]) |

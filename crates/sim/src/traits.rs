@@ -128,7 +128,7 @@ unsafe impl Tlb for Sim {
         locked(&self.cpu().state).root
     }
 
-    fn hand_out(&self, space: Option<Asid>, range: VirtRange) {
+    fn check_reuse(&self, space: Option<Asid>, range: VirtRange) {
         let cpu = self.cpu();
         self.instruction(cpu);
         self.note_if(cpu, || What::HandOut(range));

@@ -130,7 +130,7 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
         let frame = take(machine, 1, Owner::User)?[0];
         (0..MARKS).try_for_each(|index| poke(machine, frame, index, mark(number, index)))?;
         let range = pages(at(number), 1)?;
-        machine.hand_out(tables.space(), range);
+        machine.check_reuse(tables.space(), range);
         tables.map_own(range, frame, Attrs::USER_RW).of("to map a page")?;
         self.pages[number] = Some(Mapped { frame, value: 0, write: true });
         self.write(number)

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use grace::Concurrent;
 use large::Large;
 use machine::{Frame, Machine, Owner, PageSize, Translated, VirtAddr, VirtRange};
-use paging::{Attrs, Flags, Owed, X86_64L4};
+use paging::{Attrs, Flags, PendingFlush, X86_64L4};
 
 /// Slots of a CPU that follow one another, in tables of its own, and as many more that lie among others'.
 const OWN: usize = 40;
@@ -135,7 +135,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
     }
 
     /// Pays what is owed, at once or as a debt.
-    fn pay(&self, how: usize, owed: Owed<'_, M, X86_64L4, G>) {
+    fn pay(&self, how: usize, owed: PendingFlush<'_, M, X86_64L4, G>) {
         match how {
             0 => owed.flush(),
             _ => self.tables.pay(owed.defer()),
@@ -175,7 +175,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
     fn map(&mut self, slot: usize) -> Outcome {
         let Some(frame) = self.pool.pop() else { return seen("frames are missing".into()) };
         let range = pages(self.at(slot), 1)?;
-        self.ground.machine.hand_out(None, range);
+        self.ground.machine.check_reuse(None, range);
         self.tables.map_own(range, frame, Attrs::KERNEL_RW).of("to map a page")?;
         self.slots[slot] = Some(Mapped { frame, tag: 0, write: true });
         self.write(slot)
@@ -190,7 +190,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
             return Ok(());
         }
         let at = self.at(first);
-        self.ground.machine.hand_out(None, pages(at, frames.len())?);
+        self.ground.machine.check_reuse(None, pages(at, frames.len())?);
         self.tables.map_frames_own(at, &frames, Attrs::KERNEL_RW).of("to map pages")?;
         for (slot, frame) in (first..).zip(frames) {
             self.slots[slot] = Some(Mapped { frame, tag: 0, write: true });

@@ -83,7 +83,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         area.prepare(what);
         let at = area.start();
         let range = VirtRange::new(at, mapped).ok_or(Error::TooLarge(mapped))?;
-        self.machine().hand_out(None, range);
+        self.machine().check_reuse(None, range);
         if mutant::is(Mutant::LiveBeforeMapped) {
             area.set(State::Live);
         }

@@ -42,7 +42,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             });
         };
         let range = VirtRange::new(at, bytes).ok_or(Error::NotMapped(at))?;
-        self.machine().hand_out(None, range);
+        self.machine().check_reuse(None, range);
         // SAFETY: the run lies in the block, of which this is the table; nobody prunes in a block.
         match unsafe { self.tables.map_leaf(leaf, at, frames, attrs) } {
             Ok(()) => Ok(at),

@@ -1,6 +1,6 @@
 //! Why page tables cannot be changed.
 
-use crate::debt::Owed;
+use crate::pending::PendingFlush;
 use crate::format::{Format, FormatError};
 use core::fmt;
 use grace::Concurrent;
@@ -107,7 +107,7 @@ pub struct Failed<'p, M: Machine, F: Format, G: Concurrent> {
     /// The cause.
     pub error: Error,
     /// What is owed all the same.
-    pub owed: Owed<'p, M, F, G>,
+    pub owed: PendingFlush<'p, M, F, G>,
 }
 
 impl<M: Machine, F: Format, G: Concurrent> fmt::Debug for Failed<'_, M, F, G> {

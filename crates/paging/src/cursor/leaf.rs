@@ -8,7 +8,7 @@
 //! does so before, and the mark is lost, or finds it absent.
 
 use super::{Error, Failed, Lent, Result, fill};
-use crate::debt::Owed;
+use crate::pending::PendingFlush;
 use crate::format::{Attrs, Decoded, Format, size_at};
 use crate::lock::{Locked, lock};
 use crate::tables::PageTables;
@@ -39,7 +39,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         frames: &[Frame],
         attrs: Attrs,
     ) -> Result<'_, (), M, F, G> {
-        let mut owed = Owed::nothing(self);
+        let mut owed = PendingFlush::nothing(self);
         let bytes = (frames.len() as u64).checked_mul(PageSize::Size4K.bytes());
         let range = bytes.and_then(|bytes| VirtRange::new(start, bytes));
         let range = range.ok_or(Error::NotCanonical(start));
@@ -99,7 +99,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// As [`unmap`](PageTables::unmap); [`Error::NotTheKernels`].
     ///
     /// # Safety
-    /// As for [`unmap`](PageTables::unmap) and [`Owed::leave`].
+    /// As for [`unmap`](PageTables::unmap) and [`PendingFlush::leave`].
     pub unsafe fn unmap_lazily(
         &self,
         range: VirtRange,

@@ -1,7 +1,7 @@
 //! Mapping.
 
 use super::{Error, Failed, Lent, Result, Spare, fill};
-use crate::debt::Owed;
+use crate::pending::PendingFlush;
 use crate::format::{Attrs, Decoded, Flags, Format, level_of, size_at};
 use crate::lock::{Locked, lock};
 use crate::tables::PageTables;
@@ -76,7 +76,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         supply: impl Supply,
     ) -> Result<'_, (), M, F, G> {
         if let Err(error) = self.check(range).and_then(|()| self.check_kind(range, attrs.flags)) {
-            return Err(Failed { error, owed: Owed::nothing(self) });
+            return Err(Failed { error, owed: PendingFlush::nothing(self) });
         }
         let mut under_way =
             UnderWay { tables: self, start: range.start(), end: Some(range.start()) };
@@ -107,7 +107,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// Unmaps what was mapped, from `start` up to `end`, and takes out the tables made for `end`.
-    pub(super) fn undo<'p>(&'p self, start: VirtAddr, end: VirtAddr, owed: &mut Owed<'p, M, F, G>) {
+    pub(super) fn undo<'p>(&'p self, start: VirtAddr, end: VirtAddr, owed: &mut PendingFlush<'p, M, F, G>) {
         if let Some(range) = VirtRange::between(start, end)
             && !range.is_empty()
         {
@@ -118,7 +118,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             let guard = G::pin();
             let walk = self.walk(&guard);
             if let Some(spot) = walk.find(end, 0) {
-                self.prune_at(&walk, end, spot.level, &mut owed.debt);
+                self.prune_at(&walk, end, spot.level, &mut owed.gather);
             }
         }
     }
@@ -343,8 +343,8 @@ struct UnderWay<'p, M: Machine, F: Format, G: Concurrent> {
 
 impl<'p, M: Machine, F: Format, G: Concurrent> UnderWay<'p, M, F, G> {
     /// Unmaps what has been mapped.
-    fn undo(&mut self) -> Owed<'p, M, F, G> {
-        let mut owed = Owed::nothing(self.tables);
+    fn undo(&mut self) -> PendingFlush<'p, M, F, G> {
+        let mut owed = PendingFlush::nothing(self.tables);
         if let Some(end) = self.end.take() {
             self.tables.undo(self.start, end, &mut owed);
         }

@@ -19,7 +19,7 @@
 //! way; if there is none, what it has mapped is unmapped again. [`split`](PageTables::split) and
 //! [`reserve`](PageTables::reserve) take all tables that they need before they link the first (`spare`). `unmap`, `protect` and
 //! `prune` need none: they refuse a range that cuts a page in two. And before anything fails for want of a table, those
-//! that lie idle are looked for (`relief`).
+//! that lie idle are looked for (`reclaim`).
 //!
 //! # What is the caller's affair
 //! Who maps what where: two calls on the same *pages* at the same time leave either result, page by page, or [`Error::Occupied`]
@@ -28,7 +28,7 @@
 //! [`release`](machine::FrameSource::release), since a walk without a lock may hold a reference for a moment.
 //!
 //! Context: see [`PageTables`]. Where memory gives out, `map`, `split` and `reserve` may run frees that were deferred through
-//! `G`: the caller holds no lock that one of them takes (`relief`).
+//! `G`: the caller holds no lock that one of them takes (`reclaim`).
 
 mod error;
 mod leaf;
@@ -47,7 +47,7 @@ pub use map::Supply;
 use lend::Lent;
 use spare::Spare;
 
-use crate::debt::Owed;
+use crate::pending::PendingFlush;
 use crate::format::{Decoded, Format};
 use crate::lock::{Locked, lock};
 use crate::tables::PageTables;
@@ -101,9 +101,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     fn each_page<'p>(
         &'p self,
         range: VirtRange,
-        owed: &mut Owed<'p, M, F, G>,
+        owed: &mut PendingFlush<'p, M, F, G>,
         mut change: impl FnMut(
-            &mut Owed<'p, M, F, G>,
+            &mut PendingFlush<'p, M, F, G>,
             &mut u32,
             Slot<'_, M>,
         ) -> core::result::Result<(), Error>,
@@ -148,7 +148,7 @@ struct Changing<'c, 'p, M: Machine, F: Format, G: Concurrent> {
     level: u8,
     /// There until it is dropped.
     locked: Option<Locked<'p, AtomicU32>>,
-    owed: &'c mut Owed<'p, M, F, G>,
+    owed: &'c mut PendingFlush<'p, M, F, G>,
 }
 
 impl<'p, M: Machine, F: Format, G: Concurrent> Changing<'_, 'p, M, F, G> {
@@ -159,7 +159,7 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Changing<'_, 'p, M, F, G> {
         range: VirtRange,
         table: Frame,
         change: &mut impl FnMut(
-            &mut Owed<'p, M, F, G>,
+            &mut PendingFlush<'p, M, F, G>,
             &mut u32,
             Slot<'_, M>,
         ) -> core::result::Result<(), Error>,
@@ -198,7 +198,7 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for Changing<'_, '_, M, F, G> {
     fn drop(&mut self) {
         let empty = self.locked.take().is_some_and(|locked| locked.count == 0);
         if empty && self.tables.space().is_some() {
-            self.tables.prune_at(self.walk, self.at, self.level, &mut self.owed.debt);
+            self.tables.prune_at(self.walk, self.at, self.level, &mut self.owed.gather);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Changing what pages allow.
 
 use super::{Error, Failed, Result, Slot, covers};
-use crate::debt::Owed;
+use crate::pending::PendingFlush;
 use crate::format::{Attrs, Decoded, Flags, Format, size_at};
 use crate::tables::PageTables;
 use grace::Concurrent;
@@ -25,8 +25,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         &self,
         range: VirtRange,
         rights: Flags,
-    ) -> Result<'_, Owed<'_, M, F, G>, M, F, G> {
-        let mut owed = Owed::nothing(self);
+    ) -> Result<'_, PendingFlush<'_, M, F, G>, M, F, G> {
+        let mut owed = PendingFlush::nothing(self);
         let checked = self.check(range).and_then(|()| {
             self.check_kind(range, rights & Flags::RIGHTS)?;
             // Whether rights can be said depends on nothing else: so it is known before any is changed.
@@ -46,7 +46,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     fn give(
         range: VirtRange,
         rights: Flags,
-        owed: &mut Owed<'_, M, F, G>,
+        owed: &mut PendingFlush<'_, M, F, G>,
         slot: Slot<'_, M>,
     ) -> core::result::Result<(), Error> {
         let Slot { at, level, entry, mut value } = slot;
@@ -67,7 +67,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                     if !lost.is_empty()
                         && let Some(range) = VirtRange::new(page, size.bytes())
                     {
-                        owed.debt.add(range, size);
+                        owed.gather.add(range, size);
                     }
                     return Ok(());
                 }

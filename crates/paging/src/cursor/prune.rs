@@ -1,7 +1,7 @@
 //! Tables that have become empty are unlinked.
 
 use super::{Error, Failed, Result};
-use crate::debt::{Owed, Owing};
+use crate::pending::{PendingFlush, TlbGather};
 use crate::format::{Decoded, Format};
 use crate::lock::lock;
 use crate::tables::PageTables;
@@ -21,8 +21,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// # Safety
     /// - *Addresses*: the range is the caller's to change. No [`Leaf`](crate::Leaf) for any part of it is used any more.
     /// - *Flush*: until the flush that is returned is done, what is mapped in the range may fault spuriously on use.
-    pub unsafe fn prune(&self, range: VirtRange) -> Result<'_, Owed<'_, M, F, G>, M, F, G> {
-        let mut owed = Owed::nothing(self);
+    pub unsafe fn prune(&self, range: VirtRange) -> Result<'_, PendingFlush<'_, M, F, G>, M, F, G> {
+        let mut owed = PendingFlush::nothing(self);
         let mut result = self.check(range);
         let mut next = result.is_ok().then_some(range.start());
         while let Some(at) = next.filter(|at| range.contains(*at)) {
@@ -38,7 +38,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 &walk,
                 at,
                 spot.level..spot.level + levels,
-                &mut owed.debt,
+                &mut owed.gather,
             ) {
                 true => beyond(at, spot.level + 1),
                 false => beyond(at, spot.level),
@@ -57,9 +57,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         walk: &Walk<'_, M, F>,
         at: VirtAddr,
         level: u8,
-        debt: &mut Owing,
+        deferred: &mut TlbGather,
     ) -> bool {
-        self.prune_up_to(walk, at, level..self.fixed_level(), debt)
+        self.prune_up_to(walk, at, level..self.fixed_level(), deferred)
     }
 
     /// The lowest level whose tables stay in any case: the top; and what all top-level tables lead to, of the kernel.
@@ -72,22 +72,22 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         walk: &Walk<'_, M, F>,
         at: VirtAddr,
         mut levels: Range<u8>,
-        debt: &mut Owing,
+        deferred: &mut TlbGather,
     ) -> bool {
         let pruned =
-            levels.by_ref().take_while(|level| self.unlink(walk, at, *level, debt)).count();
+            levels.by_ref().take_while(|level| self.unlink(walk, at, *level, deferred)).count();
         // Any page will do: the flush of one that the table decided about drops each cached entry that leads to the table.
         if pruned != 0
             && let Some(page) =
                 VirtRange::new(at.align_down(PageSize::Size4K), PageSize::Size4K.bytes())
         {
-            debt.add(page, PageSize::Size4K);
+            deferred.add(page, PageSize::Size4K);
         }
         pruned != 0
     }
 
     /// Unlinks the table of this level on the way to `at`, if it is empty.
-    fn unlink(&self, walk: &Walk<'_, M, F>, at: VirtAddr, level: u8, debt: &mut Owing) -> bool {
+    fn unlink(&self, walk: &Walk<'_, M, F>, at: VirtAddr, level: u8, deferred: &mut TlbGather) -> bool {
         let machine = self.machine();
         let above = level + 1;
         let Some(spot) = walk.find(at, above).filter(|spot| spot.level == above) else {
@@ -99,7 +99,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             _ => None,
         });
         let Some(table) = unlinked else { return false };
-        debt.add_table(machine, table);
+        deferred.add_table(machine, table);
         self.paging().went();
         true
     }

@@ -1,7 +1,7 @@
 //! One large page becomes 512 smaller ones.
 
 use super::{Error, Failed, Result, Spare};
-use crate::debt::Owed;
+use crate::pending::PendingFlush;
 use crate::format::{Attrs, Decoded, Format, level_of, size_at};
 use crate::lock::lock;
 use crate::tables::PageTables;
@@ -29,8 +29,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         &self,
         at: VirtAddr,
         size: PageSize,
-    ) -> Result<'_, Owed<'_, M, F, G>, M, F, G> {
-        let mut owed = Owed::nothing(self);
+    ) -> Result<'_, PendingFlush<'_, M, F, G>, M, F, G> {
+        let mut owed = PendingFlush::nothing(self);
         match self.split_to(at, level_of(size), &mut owed) {
             Ok(()) => Ok(owed),
             Err(error) => Err(Failed { error, owed }),
@@ -41,7 +41,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         &self,
         at: VirtAddr,
         wanted: u8,
-        owed: &mut Owed<'_, M, F, G>,
+        owed: &mut PendingFlush<'_, M, F, G>,
     ) -> core::result::Result<(), Error> {
         let page = at.align_down(PageSize::Size4K);
         let range = VirtRange::new(page, PageSize::Size4K.bytes()).ok_or(Error::Empty)?;
@@ -74,7 +74,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             match done {
                 Ok(true) => {
                     if let Some(range) = VirtRange::new(at.align_down(size), size.bytes()) {
-                        owed.debt.add(range, size);
+                        owed.gather.add(range, size);
                     }
                 }
                 // Somebody else was first: look again.

@@ -1,7 +1,7 @@
 //! Unmapping.
 
 use super::{Error, Failed, Result, Slot, covers};
-use crate::debt::Owed;
+use crate::pending::PendingFlush;
 use crate::format::{Decoded, Flags, Format, size_at};
 use crate::tables::PageTables;
 use crate::walk::Mapping;
@@ -32,8 +32,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         &self,
         range: VirtRange,
         gone: impl FnMut(Mapping),
-    ) -> Result<'_, Owed<'_, M, F, G>, M, F, G> {
-        let mut owed = Owed::nothing(self);
+    ) -> Result<'_, PendingFlush<'_, M, F, G>, M, F, G> {
+        let mut owed = PendingFlush::nothing(self);
         let checked = self.check(range).and_then(|()| {
             let guard = G::pin();
             self.check_ends(&self.walk(&guard), range)
@@ -47,7 +47,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     pub(super) fn clear<'p>(
         &'p self,
         range: VirtRange,
-        owed: &mut Owed<'p, M, F, G>,
+        owed: &mut PendingFlush<'p, M, F, G>,
         mut gone: impl FnMut(Mapping),
     ) -> core::result::Result<(), Error> {
         self.each_page(range, owed, |owed, count, Slot { at, level, entry, .. }| {
@@ -64,7 +64,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 // A parked page is cached nowhere; but the table may go, and hardware knows the way there.
                 if let Some(range) = VirtRange::new(page, size.bytes()) {
                     let size = if attrs.flags.intersects(Flags::RWX) { Some(size) } else { None };
-                    owed.debt.add(range, size.unwrap_or_default());
+                    owed.gather.add(range, size.unwrap_or_default());
                 }
                 gone(Mapping { page, size: size_at(level).unwrap_or_default(), frame, attrs });
             }

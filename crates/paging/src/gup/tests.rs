@@ -4,7 +4,7 @@
 mod own;
 
 use crate::{
-    Attrs, Failed, Flags, Format, GupError, Mapping, Owed, PageTables, Paging, Pins, Supply,
+    Attrs, Failed, Flags, Format, GupError, Mapping, PendingFlush, PageTables, Paging, Pins, Supply,
     X86_64L4,
 };
 use alloc::sync::Arc;

@@ -57,7 +57,7 @@ pub(crate) fn tables(sim: &Sim) -> usize {
 }
 
 /// Maps and unmaps pages; what is owed for that.
-pub(crate) fn owe(range: VirtRange, space: &Space) -> Owed<'_, Sim, X86_64L4, Grace> {
+pub(crate) fn owe(range: VirtRange, space: &Space) -> PendingFlush<'_, Sim, X86_64L4, Grace> {
     // No memory of the machine.
     space.map_own(range, Frame::new(1 << 24).unwrap(), Attrs::USER_RW).unwrap();
     space.unmap_own(range, |_| ()).unwrap()

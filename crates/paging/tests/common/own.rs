@@ -30,10 +30,10 @@ pub(crate) trait Own<M: Machine, F: Format, G: Concurrent> {
         &self,
         range: VirtRange,
         gone: impl FnMut(Mapping),
-    ) -> Done<'_, Owed<'_, M, F, G>, M, F, G>;
-    fn protect_own(&self, range: VirtRange, rights: Flags) -> Done<'_, Owed<'_, M, F, G>, M, F, G>;
-    fn split_own(&self, at: VirtAddr, size: PageSize) -> Done<'_, Owed<'_, M, F, G>, M, F, G>;
-    fn prune_own(&self, range: VirtRange) -> Done<'_, Owed<'_, M, F, G>, M, F, G>;
+    ) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G>;
+    fn protect_own(&self, range: VirtRange, rights: Flags) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G>;
+    fn split_own(&self, at: VirtAddr, size: PageSize) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G>;
+    fn prune_own(&self, range: VirtRange) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G>;
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Own<M, F, G> for PageTables<M, F, G> {
@@ -66,22 +66,22 @@ impl<M: Machine, F: Format, G: Concurrent> Own<M, F, G> for PageTables<M, F, G> 
         &self,
         range: VirtRange,
         gone: impl FnMut(Mapping),
-    ) -> Done<'_, Owed<'_, M, F, G>, M, F, G> {
+    ) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G> {
         // SAFETY: see `Own`.
         unsafe { self.unmap(range, gone) }
     }
 
-    fn protect_own(&self, range: VirtRange, rights: Flags) -> Done<'_, Owed<'_, M, F, G>, M, F, G> {
+    fn protect_own(&self, range: VirtRange, rights: Flags) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G> {
         // SAFETY: see `Own`.
         unsafe { self.protect(range, rights) }
     }
 
-    fn split_own(&self, at: VirtAddr, size: PageSize) -> Done<'_, Owed<'_, M, F, G>, M, F, G> {
+    fn split_own(&self, at: VirtAddr, size: PageSize) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G> {
         // SAFETY: see `Own`.
         unsafe { self.split(at, size) }
     }
 
-    fn prune_own(&self, range: VirtRange) -> Done<'_, Owed<'_, M, F, G>, M, F, G> {
+    fn prune_own(&self, range: VirtRange) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G> {
         // SAFETY: see `Own`.
         unsafe { self.prune(range) }
     }

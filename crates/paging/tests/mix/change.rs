@@ -7,7 +7,7 @@ use machine::*;
 use paging::*;
 use sim::{Grace, Sim};
 
-pub(crate) type Pending<'p, F> = Owed<'p, Sim, F, Grace>;
+pub(crate) type Pending<'p, F> = PendingFlush<'p, Sim, F, Grace>;
 
 fn cause<F: Format>(failed: Failed<'_, Sim, F, Grace>) -> Error {
     failed.error
@@ -83,9 +83,9 @@ pub(crate) fn flush<F: Format>(tables: &Tables<F>, pending: Pending<'_, F>, how:
         0 => pending.flush(),
         1 => tables.pay(pending.defer()),
         2 => {
-            let mut debt = tables.no_debt();
-            pending.defer_to(&mut debt);
-            tables.pay(debt);
+            let mut deferred = tables.deferred_flush();
+            pending.defer_to(&mut deferred);
+            tables.pay(deferred);
         }
         // It outlives the borrow, and is flushed on all CPUs.
         _ => drop(pending.defer()),

@@ -35,7 +35,7 @@ impl<F: Format> Cpu<'_, F> {
         }
         drop(written);
         let range = whole(live);
-        self.world.hand_out(live, range);
+        self.world.check_reuse(live, range);
         match change::map(live, range, frame, Attrs::USER_RW) {
             Ok(()) => {
                 live.set_large(Large { frame: Some(frame), ..Large::default() });
@@ -79,7 +79,7 @@ impl<F: Format> Cpu<'_, F> {
                 self.world.flushed(live, small);
             }
             (_, true) => {
-                self.world.hand_out(live, small);
+                self.world.check_reuse(live, small);
                 self.world.written.lock().unwrap().remove(&part(frame, piece));
                 let mapped = change::map(live, small, part(frame, piece), Attrs::USER_RW);
                 assert_eq!(mapped, Ok(()), "the table is there");

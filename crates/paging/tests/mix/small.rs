@@ -148,7 +148,7 @@ impl<F: Format> Cpu<'_, F> {
             }
         }
         let range = live.range(claim);
-        world.hand_out(live, range);
+        world.check_reuse(live, range);
         let rights = self.rights(live);
         // A page of the kernel may be global; one of a program may not.
         let global = live.is_kernel() && self.rng.chance(2);
@@ -184,13 +184,13 @@ impl<F: Format> Cpu<'_, F> {
             // Two changes, and one flush for both.
             let left = live.range(Claim { len: 1, ..claim });
             let right = live.range(Claim { first: claim.first + 1, len: claim.len - 1, ..claim });
-            let mut debt = live.tables.no_debt();
+            let mut deferred = live.tables.deferred_flush();
             for part in [right, left] {
                 change::unmap(live, part, |page| gone.push(self.gone(live, page)))
-                    .defer_to(&mut debt);
+                    .defer_to(&mut deferred);
             }
             gone.sort_by_key(|frame| pages.iter().position(|page| holds(page, *frame)));
-            live.tables.pay(debt);
+            live.tables.pay(deferred);
         } else {
             let pending = change::unmap(live, range, |page| gone.push(self.gone(live, page)));
             change::flush(&live.tables, pending, how);

@@ -215,9 +215,9 @@ impl<F: Format> World<F> {
 
     /// No translation of another page may be in any TLB when an address is used for a new one.
     /// Where all spaces have one tag, those of other spaces may.
-    pub(crate) fn hand_out(&self, live: &Live<F>, range: VirtRange) {
+    pub(crate) fn check_reuse(&self, live: &Live<F>, range: VirtRange) {
         if self.sim.config().tags != 1 || live.is_kernel() {
-            self.sim.hand_out(live.tables.space(), range);
+            self.sim.check_reuse(live.tables.space(), range);
         }
     }
 

@@ -24,7 +24,7 @@ fn remap(seed: u64, mutant: Remap, config: Config) -> Result<(), Failure> {
         for round in 0..3 {
             let frame = page(&sim);
             clear(&sim, frame);
-            sim.hand_out(None, range(AT, 4096));
+            sim.check_reuse(None, range(AT, 4096));
             space.map(AT, frame);
             space.store(AT, round).unwrap();
             turn.fetch_add(1, SeqCst);
@@ -83,7 +83,7 @@ fn mutants_hand_out_what_is_still_translated() {
 
 #[test]
 fn mutants_use_stale_translations() {
-    let checks = Checks { hand_out: false, ..Checks::ALL };
+    let checks = Checks { check_reuse: false, ..Checks::ALL };
     for mutant in [Remap::NoRemoteFlush, Remap::WrongPage] {
         let report = caught(|seed| remap(seed, mutant, Config { checks, ..config() }));
         let Violation::StaleTranslation { address, used, freed, .. } = report.violation else {
@@ -178,7 +178,7 @@ fn announce(seed: u64, before_the_flush: bool) -> Result<(), Failure> {
         sim.flush(Flush::All);
         unmapped.store(true, SeqCst);
         wait(&sim, || announced.load(SeqCst));
-        sim.hand_out(None, range(AT, 4096));
+        sim.check_reuse(None, range(AT, 4096));
         free(&sim, frame);
     };
     let other = || {
@@ -232,7 +232,7 @@ fn enter(seed: u64, too_late: bool) -> Result<(), Failure> {
             tables: false,
         };
         sim.flush_on(&cpus.load(), what);
-        sim.hand_out(Some(Asid(1)), range(AT, 4096));
+        sim.check_reuse(Some(Asid(1)), range(AT, 4096));
         free(&sim, frame);
     };
     let other = || {

@@ -132,7 +132,7 @@ fn global_gone(seed: u64, flush: Flush) -> Result<(), Failure> {
         first.touch(KERNEL);
         first.unmap(KERNEL);
         sim.flush_on(&sim.online(), flush);
-        sim.hand_out(None, range(KERNEL, 4096));
+        sim.check_reuse(None, range(KERNEL, 4096));
         free(&sim, frame);
     };
     let user = || {

@@ -58,7 +58,7 @@ impl<'s, 'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'s, 'g, 'a, M, G> 
     pub(super) fn begin(&mut self) -> Outcome {
         let Stage { ground, program, used, .. } = *self.stage;
         let (kernel, user) = (self.kernel()?, self.program()?);
-        ground.machine.hand_out(None, kernel);
+        ground.machine.check_reuse(None, kernel);
         ground
             .tables
             .map_frames_own(kernel.start(), &self.frames, Attrs::KERNEL_RW)

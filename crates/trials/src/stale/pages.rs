@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use core::fmt::Display;
 use grace::Concurrent;
 use machine::{Frame, Machine, Owner, Translated, VirtAddr};
-use paging::{Attrs, Failed, Flags, Owed, X86_64L4};
+use paging::{Attrs, Failed, Flags, PendingFlush, X86_64L4};
 
 /// As many pages: more than the nearest TLB of any processor holds, less than all of them together.
 const PAGES: usize = 384;
@@ -70,7 +70,7 @@ fn stamp(turn: usize, cpu: usize, after: bool) -> u64 {
     0xc0de_0000_0000_0000 | (turn as u64) << 17 | u64::from(after) << 16 | cpu as u64
 }
 
-type Changed<'p, M, G> = Result<Owed<'p, M, X86_64L4, G>, Failed<'p, M, X86_64L4, G>>;
+type Changed<'p, M, G> = Result<PendingFlush<'p, M, X86_64L4, G>, Failed<'p, M, X86_64L4, G>>;
 
 impl<'a, M: Machine + Translated, G: Concurrent> Stage<'a, M, G> {
     fn new(
@@ -111,7 +111,7 @@ impl<'a, M: Machine + Translated, G: Concurrent> Stage<'a, M, G> {
         for (number, frame) in set.iter().enumerate() {
             poke(self.machine, *frame, 0, mark(turn, number))?;
         }
-        self.machine.hand_out(self.tables.space(), pages(self.at, PAGES)?);
+        self.machine.check_reuse(self.tables.space(), pages(self.at, PAGES)?);
         self.tables.map_frames_own(self.at, set, self.attrs).of("to map")
     }
 

@@ -46,7 +46,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Large<'g, 'a, M, G> {
         let mut pieces = [0; PIECES];
         pieces.fill_with(|| worker.below(count));
 
-        machine.hand_out(None, whole);
+        machine.check_reuse(None, whole);
         tables.map_own(whole, block, Attrs::KERNEL_RW).of("to map a large page")?;
         let size = tables.walk(&G::pin()).get(self.at).map(|mapping| mapping.size);
         if size != Some(PageSize::Size2M.min(tables.paging().largest())) {

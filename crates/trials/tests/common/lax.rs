@@ -142,8 +142,8 @@ unsafe impl Tlb for Lax {
     fn active(&self) -> Option<(Frame, Asid)> {
         self.sim.active()
     }
-    fn hand_out(&self, space: Option<Asid>, range: VirtRange) {
-        self.sim.hand_out(space, range);
+    fn check_reuse(&self, space: Option<Asid>, range: VirtRange) {
+        self.sim.check_reuse(space, range);
     }
 }
 

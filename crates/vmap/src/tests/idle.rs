@@ -19,7 +19,7 @@ fn wait(sim: &Sim, turn: &AtomicU64, wanted: u64) {
 /// has waited for CPU 1, which comes back and uses it.
 fn idle(seed: u64, mutant: Option<Mutant>) -> Result<(), Failure> {
     // What an idle CPU has cached does no harm until it comes back.
-    let checks = Checks { hand_out: false, ..Checks::ALL };
+    let checks = Checks { check_reuse: false, ..Checks::ALL };
     let tick = Some(40).filter(|_| seed & 1 != 0);
     let config = Config { cpus: 3, frames: 512, tick, checks, ..Config::default() };
     let world = World::new(config, 32, Options::default(), u64::MAX);

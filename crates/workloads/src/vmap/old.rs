@@ -200,7 +200,7 @@ impl<M: Machine, G: Concurrent> OldAreas<M, G> {
 
     fn map(&self, at: VirtAddr, pages: usize, place: impl paging::Supply) -> Result<(), Error> {
         let range = range_of(at, pages)?;
-        self.machine().hand_out(None, range);
+        self.machine().check_reuse(None, range);
         // What is owed for a map that failed is paid as it is dropped, before the addresses are given up.
         // SAFETY: the list has just given us the range, which was flushed when it came back; the frames are the caller's.
         let mapped = unsafe { self.tables.map_with(range, Attrs::KERNEL_RW, place) };

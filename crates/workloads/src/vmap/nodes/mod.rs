@@ -200,7 +200,7 @@ impl<M: Machine, G: Concurrent> NodeAreas<M, G> {
 
     fn map(&self, at: VirtAddr, frames: &[Frame]) -> Result<(), Error> {
         let range = range_of(at, frames.len())?;
-        self.machine().hand_out(None, range);
+        self.machine().check_reuse(None, range);
         let place = |to: VirtAddr, _: PageSize| {
             let page = (to.get() - at.get()) as usize >> 12;
             let frame = frames.get(page).copied().ok_or(FrameError::OutOfFrames { order: 0 })?;

@@ -2,7 +2,7 @@
 //!
 //! Empty tables lie in three places where the frame source cannot see them: on the quicklists of this CPU, on those of
 //! others, and in wait for a flush or the end of a grace period. So before an operation fails for want of a table,
-//! [`PageTables::relieve`] is called, with no lock and no guard held:
+//! [`PageTables::reclaim`] is called, with no lock and no guard held:
 //!
 //! - this CPU gives back its own lists;
 //! - the others are asked for theirs ([`shortage`](crate::QuickLists::shortage)): each sees that when it next uses a list, or at its timer
@@ -23,7 +23,7 @@
 //! # What is not got
 //! It is not lost: [`Paging::waiting`] says how many tables wait, the
 //! lists' [`held`](crate::QuickStats::held) what lies there. A CPU that never announces holds up all tables retired since, so those add up in
-//! `waiting`, and operations fail with [`Error::Frames`] when nothing else is left. A debt that is kept ([`Debt`](crate::Debt)) counts
+//! `waiting`, and operations fail with [`Error::Frames`] when nothing else is left. A debt that is kept ([`DeferredFlush`](crate::DeferredFlush)) counts
 //! there too.
 
 use crate::cursor::Error;
@@ -85,7 +85,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ///
     /// Where deferred frees may run (see [Context](Self#context)); without a guard, which would hold up what it waits for. It waits for others, but depends on
     /// none. An interrupt for each CPU, and up to some hundred turns of waiting; nothing if there is nothing to be had.
-    pub fn relieve(&self) -> bool {
+    pub fn reclaim(&self) -> bool {
         relieve::<M, F, G>(self.paging())
     }
 

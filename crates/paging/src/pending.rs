@@ -2,11 +2,11 @@
 //!
 //! Changing an entry is half of the work. Until the CPUs have dropped what they cached of it, they go on with the old
 //! translation (I5); and a table that was unlinked may still be walked by them, from a cached upper-level entry (I3). So the
-//! cursor returns an [`Owed`], which flushes, and then retires the tables: now no hardware walks them, and when the last
+//! cursor returns an [`PendingFlush`], which flushes, and then retires the tables: now no hardware walks them, and when the last
 //! guard is gone no software does.
 //!
 //! # Nothing is forgotten
-//! An [`Owed`] that is dropped pays. A [`Debt`], which is kept for later, knows whose it is, and pays when it is dropped too: with
+//! An [`PendingFlush`] that is dropped pays. A [`DeferredFlush`], which is kept for later, knows whose it is, and pays when it is dropped too: with
 //! a flush on every CPU, as it cannot ask the tables, which may be gone, who uses them.
 //!
 //! # What is forgotten is leaked
@@ -20,7 +20,7 @@
 //! Why the tables do not remember it themselves: what must be remembered is a range, until all that was changed in it is paid.
 //! A bit in the word of a table, set under the lock that is held anyway, would have to be cleared under it again: a second walk
 //! and a second locked instruction for each table, at each flush. Two changes of one table that are paid one after the other
-//! would need a count. And the flushes of the kernel that are left to a TLB grace period ([`Owed::leave`]) clear it never. So
+//! would need a count. And the flushes of the kernel that are left to a TLB grace period ([`PendingFlush::leave`]) clear it never. So
 //! `map` after `unmap` would flush without need, or pay for a count that a right caller has no use for.
 //!
 //! # Where the tables wait
@@ -51,16 +51,16 @@ const KEPT: usize = 4;
 
 /// What is owed, without whose it is.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Owing {
+pub(crate) struct TlbGather {
     what: Option<(VirtRange, PageSize)>,
     /// The first table of the chain and the last.
     chain: Option<(Frame, Frame)>,
     tables: bool,
 }
 
-impl Owing {
+impl TlbGather {
     /// Both, as one.
-    fn join<M: Machine>(&mut self, machine: &M, other: Owing) {
+    fn join<M: Machine>(&mut self, machine: &M, other: TlbGather) {
         if let Some((range, stride)) = other.what {
             self.add(range, stride);
         }
@@ -142,19 +142,19 @@ impl Owing {
 /// case, and dear. Until then frames that were unmapped must not be given back, nor addresses handed out (I4, I5), and tables
 /// that were unlinked wait in it.
 ///
-/// Cost: one is made with a locked instruction on a line that all CPUs share. So make one, by [`PageTables::no_debt`], and add
-/// to it, by [`Owed::defer_to`], which costs none.
+/// Cost: one is made with a locked instruction on a line that all CPUs share. So make one, by [`PageTables::deferred_flush`], and add
+/// to it, by [`PendingFlush::defer_to`], which costs none.
 #[must_use = "dropping it flushes on all CPUs; `PageTables::pay` does on those that use the space"]
-pub struct Debt<M: Machine, F: Format, G: Concurrent> {
+pub struct DeferredFlush<M: Machine, F: Format, G: Concurrent> {
     paging: Arc<Paging<M, F>>,
     /// Whose it is: the tag tells what to flush, both tell the tables from others.
     space: Option<Asid>,
     root: Frame,
-    owing: Owing,
+    owing: TlbGather,
     engine: PhantomData<fn() -> G>,
 }
 
-impl<M: Machine, F: Format, G: Concurrent> Debt<M, F, G> {
+impl<M: Machine, F: Format, G: Concurrent> DeferredFlush<M, F, G> {
     /// Whether nothing is owed.
     pub fn is_nothing(&self) -> bool {
         self.owing.what.is_none()
@@ -167,7 +167,7 @@ impl<M: Machine, F: Format, G: Concurrent> Debt<M, F, G> {
 
     /// Takes another of the same tables into this one: the range reaches over what lies between. One of other tables is
     /// paid instead, on all CPUs.
-    pub fn join(&mut self, mut other: Debt<M, F, G>) {
+    pub fn join(&mut self, mut other: DeferredFlush<M, F, G>) {
         let same = Arc::ptr_eq(&self.paging, &other.paging);
         if same && (self.space, self.root) == (other.space, other.root) {
             let owing = mem::take(&mut other.owing);
@@ -181,7 +181,7 @@ impl<M: Machine, F: Format, G: Concurrent> Debt<M, F, G> {
     }
 }
 
-impl<M: Machine, F: Format, G: Concurrent> Drop for Debt<M, F, G> {
+impl<M: Machine, F: Format, G: Concurrent> Drop for DeferredFlush<M, F, G> {
     fn drop(&mut self) {
         let machine = self.paging.machine();
         if let Some(what) = self.owing.flush(self.space) {
@@ -191,35 +191,35 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for Debt<M, F, G> {
     }
 }
 
-impl<M: Machine, F: Format, G: Concurrent> core::fmt::Debug for Debt<M, F, G> {
+impl<M: Machine, F: Format, G: Concurrent> core::fmt::Debug for DeferredFlush<M, F, G> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Debt").field("space", &self.space).field("owing", &self.owing).finish()
+        f.debug_struct("DeferredFlush").field("space", &self.space).field("owing", &self.owing).finish()
     }
 }
 
 /// A flush that is owed by page tables, and the tables that wait for it.
 ///
-/// Dropping it pays it, as [`flush`](Owed::flush) does. Until then frames that were unmapped must not be given back, nor
+/// Dropping it pays it, as [`flush`](PendingFlush::flush) does. Until then frames that were unmapped must not be given back, nor
 /// addresses handed out (I4, I5).
 #[must_use = "stale translations remain until it is flushed"]
-pub struct Owed<'p, M: Machine, F: Format, G: Concurrent> {
+pub struct PendingFlush<'p, M: Machine, F: Format, G: Concurrent> {
     space: &'p PageTables<M, F, G>,
-    pub(crate) debt: Owing,
+    pub(crate) gather: TlbGather,
 }
 
-impl<'p, M: Machine, F: Format, G: Concurrent> Owed<'p, M, F, G> {
+impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
     pub(crate) fn nothing(space: &'p PageTables<M, F, G>) -> Self {
-        Owed { space, debt: Owing::default() }
+        PendingFlush { space, gather: TlbGather::default() }
     }
 
     /// Whether nothing is owed.
     pub fn is_nothing(&self) -> bool {
-        self.debt.what.is_none()
+        self.gather.what.is_none()
     }
 
     /// The addresses that must be flushed; `None` if nothing is owed.
     pub fn range(&self) -> Option<VirtRange> {
-        self.debt.what.map(|(range, _)| range)
+        self.gather.what.map(|(range, _)| range)
     }
 
     /// Flushes on the CPUs that use the space, and waits for them; retires the tables. Not with a lock held that an interrupt
@@ -228,14 +228,14 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Owed<'p, M, F, G> {
     pub fn flush(self) {}
 
     /// Keeps the debt for later, to be paid by [`PageTables::pay`] or [`PageTables::paid`].
-    pub fn defer(mut self) -> Debt<M, F, G> {
-        let mut debt = self.space.no_debt();
-        debt.owing = mem::take(&mut self.debt);
-        debt
+    pub fn defer(mut self) -> DeferredFlush<M, F, G> {
+        let mut deferred = self.space.deferred_flush();
+        deferred.owing = mem::take(&mut self.gather);
+        deferred
     }
 
     /// Leaves the flush to somebody else: returns the addresses that must be flushed on all CPUs that use the space, as
-    /// [`range`](Owed::range) does. Where tables were unlinked they wait for it, so then it is paid here, and nothing is left to do.
+    /// [`range`](PendingFlush::range) does. Where tables were unlinked they wait for it, so then it is paid here, and nothing is left to do.
     /// No atomic read-modify-write, no allocation.
     ///
     /// For the kernel's tables, which stay: addresses that are vast need not be flushed to be used no more.
@@ -244,67 +244,67 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Owed<'p, M, F, G> {
     /// The caller sees to it that all these CPUs flush, before he gives the frames that were unmapped to anybody who does not
     /// bear a stale translation, or the addresses to anybody (I4, I5).
     pub unsafe fn leave(mut self) -> Option<VirtRange> {
-        if self.debt.tables {
+        if self.gather.tables {
             return None;
         }
-        mem::take(&mut self.debt).what.map(|(range, _)| range)
+        mem::take(&mut self.gather).what.map(|(range, _)| range)
     }
 
     /// Adds it to a debt of the same tables: one flush for many changes. To one of other tables it is not added, but paid
     /// at once. No atomic read-modify-write, no allocation.
-    pub fn defer_to(mut self, debt: &mut Debt<M, F, G>) {
-        if debt.is_of(self.space) {
-            debt.owing.join(self.space.machine(), mem::take(&mut self.debt));
+    pub fn defer_to(mut self, deferred: &mut DeferredFlush<M, F, G>) {
+        if deferred.is_of(self.space) {
+            deferred.owing.join(self.space.machine(), mem::take(&mut self.gather));
         }
     }
 }
 
-impl<M: Machine, F: Format, G: Concurrent> Drop for Owed<'_, M, F, G> {
+impl<M: Machine, F: Format, G: Concurrent> Drop for PendingFlush<'_, M, F, G> {
     fn drop(&mut self) {
-        self.space.pay_owing(mem::take(&mut self.debt));
+        self.space.pay_owing(mem::take(&mut self.gather));
     }
 }
 
-impl<M: Machine, F: Format, G: Concurrent> core::fmt::Debug for Owed<'_, M, F, G> {
+impl<M: Machine, F: Format, G: Concurrent> core::fmt::Debug for PendingFlush<'_, M, F, G> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        self.debt.fmt(f)
+        self.gather.fmt(f)
     }
 }
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// A debt of these tables in which nothing is owed yet: to add to, by [`Owed::defer_to`].
-    pub fn no_debt(&self) -> Debt<M, F, G> {
-        Debt {
+    /// A debt of these tables in which nothing is owed yet: to add to, by [`PendingFlush::defer_to`].
+    pub fn deferred_flush(&self) -> DeferredFlush<M, F, G> {
+        DeferredFlush {
             paging: Arc::clone(self.paging()),
             space: self.space(),
             root: self.root(),
-            owing: Owing::default(),
+            owing: TlbGather::default(),
             engine: PhantomData,
         }
     }
 
     /// Pays a debt of these tables: flushes on the CPUs that use the space, and retires what was unlinked. Context as for
-    /// [`Owed::flush`]. A debt of other tables is paid on all CPUs.
-    pub fn pay(&self, mut debt: Debt<M, F, G>) {
-        if debt.is_of(self) {
-            self.pay_owing(mem::take(&mut debt.owing));
+    /// [`PendingFlush::flush`]. A debt of other tables is paid on all CPUs.
+    pub fn pay(&self, mut deferred: DeferredFlush<M, F, G>) {
+        if deferred.is_of(self) {
+            self.pay_owing(mem::take(&mut deferred.owing));
         }
     }
 
-    fn pay_owing(&self, owing: Owing) {
+    fn pay_owing(&self, owing: TlbGather) {
         if let Some(what) = owing.flush(self.space()) {
             self.machine().flush_on(&self.users(), what);
         }
         owing.retire::<M, F, G>(self.paging());
     }
 
-    /// A debt that somebody else has paid: all CPUs that use the space have flushed what [`Debt::range`] says, upper-level
+    /// A debt that somebody else has paid: all CPUs that use the space have flushed what [`DeferredFlush::range`] says, upper-level
     /// entries included.
     ///
     /// # Safety
     /// They have, since the debt came to be.
-    pub unsafe fn paid(&self, mut debt: Debt<M, F, G>) {
-        mem::take(&mut debt.owing).retire::<M, F, G>(&debt.paging);
+    pub unsafe fn paid(&self, mut deferred: DeferredFlush<M, F, G>) {
+        mem::take(&mut deferred.owing).retire::<M, F, G>(&deferred.paging);
     }
 
     /// The CPUs that may hold translations of these tables.
@@ -319,7 +319,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 /// The grace period of a chain is over.
 ///
 /// # Safety
-/// `first` is the memory of the first table of a chain that [`Owing::retire`] has made ready, and nobody walks any of
+/// `first` is the memory of the first table of a chain that [`TlbGather::retire`] has made ready, and nobody walks any of
 /// them.
 unsafe fn give_back<M: Machine, F: Format>(first: NonNull<()>) {
     let word = |index| {
