@@ -38,6 +38,6 @@ unsafe impl Domain for KernelCpus {
 
 /// This CPU is in no section, and what has come due may be freed.
 pub(crate) fn quiet() {
-    Grace::announce();
+    Grace::quiescent_state();
     Grace::reclaim(usize::MAX);
 }

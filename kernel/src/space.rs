@@ -80,7 +80,7 @@ pub(crate) fn map(
 
 /// Makes the kernel's areas. This CPU takes part in TLB grace periods from now on.
 pub(crate) fn start_areas() -> Result<(), vmap::Error> {
-    flushes().back();
+    flushes().idle_exit();
     // While there is no space of a program: its top-level table has a copy of the kernel's entries.
     tables().reserve(trials())?;
     let (tables, flushes) = (Arc::clone(tables()), Arc::clone(flushes()));

@@ -22,14 +22,14 @@
 //!
 //! # What the host does
 //! It implements [`Domain`], calls [`start`](Quiescent::start) on each CPU before that retires anything,
-//! [`announce`](Quiescent::announce) from each CPU's timer and
-//! [`away`](Quiescent::away) before it halts an idle CPU, and calls [`reclaim`](Quiescent::reclaim) where frees may
+//! [`quiescent_state`](Quiescent::quiescent_state) from each CPU's timer and
+//! [`idle_enter`](Quiescent::idle_enter) before it halts an idle CPU, and calls [`reclaim`](Quiescent::reclaim) where frees may
 //! run: in the idle loop, in a thread, or before it allocates.
 
 mod chain;
 
 use crate::batch::{Batches, Item};
-use crate::period::{Count, Passed};
+use crate::period::{GracePeriods, CpuGracePeriods};
 use crate::sync::{AtomicU64, AtomicUsize, Ordering, UnsafeCell, compiler_fence, constant};
 use crate::{Concurrent, Reclaim};
 use chain::Chain;
@@ -52,7 +52,7 @@ pub const BATCH: usize = crate::batch::BATCH;
 /// ```
 #[derive(Debug)]
 pub struct Shared {
-    count: Count,
+    count: GracePeriods,
     lost: AtomicU64,
     /// What CPUs that are away have left.
     orphans: Chain,
@@ -61,7 +61,7 @@ pub struct Shared {
 /// The part of the engine's state that belongs to one CPU, on cache lines of its own; see [`Domain`].
 #[repr(align(128))]
 pub struct Slot {
-    passed: Passed,
+    passed: CpuGracePeriods,
     /// Sections that are open on this CPU. Only it uses this.
     depth: AtomicUsize,
     /// Whether [`Quiescent::reclaim`] runs frees that it took from here.
@@ -78,7 +78,7 @@ impl Shared {
     constant! {
         /// Before the first grace period.
         pub fn new() -> Self {
-            Shared { count: Count::new(), lost: AtomicU64::new(0), orphans: Chain::new() }
+            Shared { count: GracePeriods::new(), lost: AtomicU64::new(0), orphans: Chain::new() }
         }
     }
 
@@ -96,7 +96,7 @@ impl Slot {
         /// Of a CPU that has not started: it is away.
         pub fn new() -> Self {
             Slot {
-                passed: Passed::new(),
+                passed: CpuGracePeriods::new(),
                 depth: AtomicUsize::new(0),
                 reclaiming: AtomicBool::new(false),
                 batches: UnsafeCell::new(Batches::new()),
@@ -154,10 +154,10 @@ impl<'a> Periods<'a> {
 /// type Grace = Quiescent<Kernel>;
 /// # fn main() {
 /// let guard = <Grace as grace::Reclaim>::pin();
-/// assert!(!Grace::announce(), "in a section");
+/// assert!(!Grace::quiescent_state(), "in a section");
 /// drop(guard);
 /// assert!(Grace::start(), "what is retired is remembered");
-/// assert!(Grace::announce());
+/// assert!(Grace::quiescent_state());
 /// # }
 /// ```
 ///
@@ -242,8 +242,8 @@ unsafe impl<D: Domain> Reclaim for Quiescent<D> {
             compiler_fence();
             // A CPU that is away takes part again, with the fence of coming back: a guard that
             // follows finds it taking part, and fences nothing.
-            if slot.passed.is_away_here() {
-                come_back(periods, slot);
+            if slot.passed.is_idle_here() {
+                idle_exit(periods, slot);
             }
             // What is done in the section stays after its beginning, for interrupts of this CPU too.
             compiler_fence();
@@ -293,7 +293,7 @@ impl<D: Domain> Quiescent<D> {
     ///
     /// For the timer interrupt and the idle loop. One fence and some accesses to this CPU's own lines; with something
     /// retired here, or left by a CPU that went away, one load for each CPU as well. Never waits, allocates or frees.
-    pub fn announce() -> bool {
+    pub fn quiescent_state() -> bool {
         let _exclusive = D::exclusive();
         D::with(|periods| {
             let slot = &periods.slots[D::cpu()];
@@ -303,8 +303,8 @@ impl<D: Domain> Quiescent<D> {
             }
             // A CPU that is away takes part again, with the fence of coming back: a guard that
             // follows finds it taking part, and fences nothing.
-            let was_away = slot.passed.is_away_here();
-            let take_part = if was_away { come_back } else { pass };
+            let was_away = slot.passed.is_idle_here();
+            let take_part = if was_away { idle_exit } else { pass };
             take_part(periods, slot);
             let wanted = slot.batches.with_mut(|batches| {
                 // SAFETY: this CPU's own, and `exclusive` keeps all else off it.
@@ -326,7 +326,7 @@ impl<D: Domain> Quiescent<D> {
     /// retired is left to the others. Returns whether it was in none.
     ///
     /// The next guard on this CPU, in an interrupt too, ends it.
-    pub fn away() -> bool {
+    pub fn idle_enter() -> bool {
         let _exclusive = D::exclusive();
         D::with(|periods| {
             let slot = &periods.slots[D::cpu()];
@@ -339,7 +339,7 @@ impl<D: Domain> Quiescent<D> {
                 .batches
                 .with_mut(|batches| unsafe { (*batches).leave(|| periods.shared.count.target()) });
             periods.shared.orphans.push(left);
-            slot.passed.away();
+            slot.passed.idle_enter();
             true
         })
     }
@@ -440,8 +440,8 @@ fn pass(periods: Periods<'_>, slot: &Slot) {
 
 /// This CPU takes part again. The section that it comes back for has looked at nothing yet.
 #[cold]
-fn come_back(periods: Periods<'_>, slot: &Slot) {
-    slot.passed.come_back();
+fn idle_exit(periods: Periods<'_>, slot: &Slot) {
+    slot.passed.idle_exit();
     pass(periods, slot);
 }
 

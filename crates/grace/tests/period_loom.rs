@@ -6,7 +6,7 @@
 
 mod mutants;
 
-use grace::period::{Count, Fence, Passed, without};
+use grace::period::{GracePeriods, Fence, CpuGracePeriods, without};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 /// One page, the entry that leads to it, and two CPUs: the second has a TLB. The first uses nothing, and is away.
 struct Machine {
-    flushes: Count,
-    passed: [Passed; 2],
+    flushes: GracePeriods,
+    passed: [CpuGracePeriods; 2],
     entry: AtomicUsize,
     page: UnsafeCell<u32>,
     /// A message to the second CPU that it shall flush, and its answer.
@@ -28,8 +28,8 @@ struct Machine {
 impl Machine {
     fn new() -> Arc<Machine> {
         Arc::new(Machine {
-            flushes: Count::new(),
-            passed: [Passed::new(), Passed::new()],
+            flushes: GracePeriods::new(),
+            passed: [CpuGracePeriods::new(), CpuGracePeriods::new()],
             entry: AtomicUsize::new(1),
             page: UnsafeCell::new(7),
             message: AtomicUsize::new(0),
@@ -92,12 +92,12 @@ enum Back {
 impl Cpu {
     fn start(machine: &Arc<Machine>) -> Cpu {
         let mut cpu = Cpu { machine: machine.clone(), cached: false, flushed: 0 };
-        cpu.passed().come_back();
+        cpu.passed().idle_exit();
         cpu.tick(Tick::Right);
         cpu
     }
 
-    fn passed(&self) -> &Passed {
+    fn passed(&self) -> &CpuGracePeriods {
         &self.machine.passed[1]
     }
 
@@ -144,13 +144,13 @@ impl Cpu {
     /// Is idle, and comes back.
     fn idle(&mut self, back: Back) {
         let machine = self.machine.clone();
-        self.passed().away();
+        self.passed().idle_enter();
         self.fill();
         if back == Back::IfBegunMeanwhile {
             let cached = &mut self.cached;
             return machine.flushes.rejoin(&machine.passed[1], self.flushed, || *cached = false);
         }
-        self.passed().come_back();
+        self.passed().idle_exit();
         let begun = machine.flushes.begin();
         let flush = match back {
             Back::Always => true,
@@ -244,10 +244,10 @@ fn idles(back: Back, hastens: bool) {
         });
         let target = machine.unmap();
         let reused = if hastens {
-            machine.flushes.hasten(target);
+            machine.flushes.expedite_start(target);
             let passed = machine.passed[1].has_passed(target);
             if passed {
-                machine.flushes.complete(target);
+                machine.flushes.expedite_end(target);
                 machine.reuse();
             }
             passed
@@ -287,7 +287,7 @@ fn broadcasts(hasten: Hasten, ticks: bool) {
         let broadcaster = thread::spawn(move || {
             let target = other.flushes.target();
             if hasten == Hasten::BeforeBroadcast {
-                other.flushes.hasten(target);
+                other.flushes.expedite_start(target);
             }
             let passed = ticks && other.passed[1].has_passed(target);
             if !passed {
@@ -297,9 +297,9 @@ fn broadcasts(hasten: Hasten, ticks: bool) {
             // Acquire: pairs with the Release in `Cpu::answer`.
             if passed || other.answer.load(Ordering::Acquire) == 1 {
                 if hasten == Hasten::AfterBroadcast {
-                    other.flushes.hasten(target);
+                    other.flushes.expedite_start(target);
                 }
-                other.flushes.complete(target);
+                other.flushes.expedite_end(target);
                 return target;
             }
             0

@@ -97,7 +97,7 @@ fn writer(state: &Arc<State>) {
     // SAFETY: it is unlinked, and retired once.
     unsafe { Grace::retire(&Grace::pin(), NonNull::from(&state.piece).cast(), free) };
     for _ in 0..2 {
-        Grace::announce();
+        Grace::quiescent_state();
         Grace::reclaim(usize::MAX);
     }
 }
@@ -126,17 +126,17 @@ fn model(reader: Reader) {
         count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let state = State::new();
         if !matches!(reader, Reader::ComesBack | Reader::TickWhileAway) {
-            on(&state, 1, || assert!(Grace::announce()));
+            on(&state, 1, || assert!(Grace::quiescent_state()));
         }
-        on(&state, 0, || assert!(Grace::announce()));
+        on(&state, 0, || assert!(Grace::quiescent_state()));
         let other = state.clone();
         let thread = loom::thread::spawn(move || {
             on(&other, 1, || {
                 match reader {
-                    Reader::Announces | Reader::TickWhileAway => assert!(Grace::announce()),
+                    Reader::Announces | Reader::TickWhileAway => assert!(Grace::quiescent_state()),
                     Reader::Begins => {
                         retire_nothing();
-                        assert!(Grace::announce());
+                        assert!(Grace::quiescent_state());
                     }
                     Reader::ComesBack | Reader::LooksLate => {}
                 }
@@ -145,23 +145,23 @@ fn model(reader: Reader) {
                 let late = matches!(reader, Reader::LooksLate);
                 if late {
                     drop(guard);
-                    Grace::announce();
+                    Grace::quiescent_state();
                     other.piece.contents.with(|_| ());
                 } else {
                     drop(guard);
                 }
                 match reader {
-                    Reader::ComesBack => assert!(Grace::away()),
-                    _ => assert!(Grace::announce()),
+                    Reader::ComesBack => assert!(Grace::idle_enter()),
+                    _ => assert!(Grace::quiescent_state()),
                 }
             });
         });
         on(&state, 0, || writer(&state));
         thread.join().unwrap();
         // In the end it is freed.
-        on(&state, 1, || assert!(Grace::away()));
+        on(&state, 1, || assert!(Grace::idle_enter()));
         on(&state, 0, || {
-            (0..3).for_each(|_| assert!(Grace::announce()));
+            (0..3).for_each(|_| assert!(Grace::quiescent_state()));
             Grace::reclaim(usize::MAX);
             assert!(!Grace::is_pending());
         });

@@ -73,7 +73,7 @@ pub(crate) unsafe fn upper_half<M: Machine, F: Format>(
 
 /// Tables that one CPU has unlinked, and that came back there.
 #[derive(Default)]
-struct Passed {
+struct TableCounts {
     gone: AtomicU64,
     back: AtomicU64,
     /// Chains of tables that this CPU has retired and that are not back, wherever that will be: see [`Paging::keep`].
@@ -95,7 +95,7 @@ pub struct Paging<M: Machine, F: Format> {
     quick: QuickLists<M>,
     kernel: Arc<KernelRoot>,
     pub(crate) gup: PerCpu<GupCounter>,
-    tables: PerCpu<Passed>,
+    tables: PerCpu<TableCounts>,
     largest: PageSize,
     format: PhantomData<F>,
 }
@@ -109,7 +109,7 @@ impl<M: Machine, F: Format> Paging<M, F> {
         let kernel = Arc::new(KernelRoot(AtomicU64::new(NONE)));
         let root = Root::<F> { kernel: Arc::clone(&kernel), format: PhantomData };
         let gup = PerCpu::try_new(machine.count(), |_| GupCounter::default())?;
-        let tables = PerCpu::try_new(machine.count(), |_| Passed::default())?;
+        let tables = PerCpu::try_new(machine.count(), |_| TableCounts::default())?;
         let quick = QuickLists::try_new(machine, [Box::new(Zeroed), Box::new(root)])?;
         Ok(Arc::new(Paging { quick, kernel, gup, tables, largest, format: PhantomData }))
     }
@@ -147,7 +147,7 @@ impl<M: Machine, F: Format> Paging<M, F> {
     /// CPU.
     pub fn waiting(&self) -> u64 {
         // Relaxed: statistics. What came back is read first, so that it is never more than what went.
-        let sum = |of: fn(&Passed) -> &AtomicU64| -> u64 {
+        let sum = |of: fn(&TableCounts) -> &AtomicU64| -> u64 {
             self.tables.iter().map(|passed| of(passed).load(Ordering::Relaxed)).sum()
         };
         let back = sum(|passed| &passed.back);
@@ -164,7 +164,7 @@ impl<M: Machine, F: Format> Paging<M, F> {
         self.pass(|passed| &passed.back);
     }
 
-    fn pass(&self, of: impl Fn(&Passed) -> &AtomicU64) {
+    fn pass(&self, of: impl Fn(&TableCounts) -> &AtomicU64) {
         let machine = self.machine();
         let _section = machine.irqs_off();
         if let Some(passed) = self.tables.get(machine.current()) {

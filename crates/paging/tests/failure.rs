@@ -459,7 +459,7 @@ fn deferred_frees_run_where_memory_gives_out() {
         drop(guard);
         // Tables wait too, and are due as it is.
         owe(pages(0x1000, 1), &space).flush();
-        (0..4).for_each(|_| assert!(Grace::announce()));
+        (0..4).for_each(|_| assert!(Grace::quiescent_state()));
         let all = || {
             assert!(space.reclaim());
             drop(Space::<Grace>::user(&shared, Asid(2), None).unwrap());

@@ -18,7 +18,7 @@ fn pages(at: u64, pages: u64) -> VirtRange {
 /// Lets others run, and frees what has come due.
 fn wait() {
     std::thread::yield_now();
-    Grace::announce();
+    Grace::quiescent_state();
     Grace::reclaim(usize::MAX);
 }
 
@@ -61,7 +61,7 @@ fn threads() {
                 space.unmap_own(range, |page| assert_eq!(page.frame, frame)).unwrap().flush();
                 // SAFETY: nothing translates to it.
                 unsafe { bare.release(frame) }.unwrap();
-                Grace::announce();
+                Grace::quiescent_state();
                 Grace::reclaim(usize::MAX);
             }
         }
@@ -77,7 +77,7 @@ fn threads() {
                 let guard = <Grace as grace::Reclaim>::pin();
                 assert!(space.walk(&guard).pages(pages(0x3fff_e000, 2048)).count() <= 8);
             }
-            Grace::announce();
+            Grace::quiescent_state();
         }
     };
     bare.threads(vec![Box::new(owner(0)) as Program, Box::new(owner(1)), Box::new(pinner)]);

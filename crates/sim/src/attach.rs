@@ -71,7 +71,7 @@ impl Sim {
 
     /// The host thread still is the CPU.
     pub(crate) fn detach(&self, cpu: usize) {
-        Grace::away();
+        Grace::idle_enter();
         let cpu = &self.0.cpus[cpu];
         let mut mail = locked(&cpu.mail);
         (mail.attached, mail.hurried) = (false, false);

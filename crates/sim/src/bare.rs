@@ -129,7 +129,7 @@ impl Drop for Leave<'_> {
         if in_section() {
             here::lost_guard();
         }
-        BareGrace::away();
+        BareGrace::idle_enter();
         let cpu = HERE.with(|here| {
             here.machine.set(self.machine);
             here.cpu.replace(self.cpu)
@@ -211,7 +211,7 @@ impl Bare {
     /// nothing is left.
     pub fn settle(&self) -> bool {
         for _ in 0..64 {
-            BareGrace::announce();
+            BareGrace::quiescent_state();
             BareGrace::reclaim(usize::MAX);
             if !BareGrace::is_pending() {
                 return true;

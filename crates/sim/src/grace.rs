@@ -110,7 +110,7 @@ impl Sim {
     /// For the end of a test, on any CPU, outside of any section.
     pub fn settle(&self) -> bool {
         for _ in 0..64 {
-            if !Grace::announce() {
+            if !Grace::quiescent_state() {
                 return false;
             }
             Grace::reclaim(usize::MAX);

@@ -245,7 +245,7 @@ impl Sim {
 
     fn tick(&self, cpu: &Cpu) {
         cpu.counts.ticks.add(1);
-        Grace::announce();
+        Grace::quiescent_state();
         if let Some(handler) = self.0.tick.get() {
             let _off = Off::new(cpu);
             handler(self);

@@ -60,8 +60,8 @@ fn no_guard_leaves_its_cpu() {
     assert!(panics(|| sim.on_cpu(1, Grace::pin)).contains(ENDS));
     assert!(panics(|| sim.on_cpu(1, || sim.irqs_off())).contains(ENDS));
     // The guards were dropped where they belonged: the CPUs are as they were.
-    bare.on_cpu(1, || assert!(bare.irqs_enabled() && BareGrace::announce()));
-    sim.on_cpu(1, || assert!(sim.irqs_enabled() && Grace::announce()));
+    bare.on_cpu(1, || assert!(bare.irqs_enabled() && BareGrace::quiescent_state()));
+    sim.on_cpu(1, || assert!(sim.irqs_enabled() && Grace::quiescent_state()));
 }
 
 #[test]
@@ -70,12 +70,12 @@ fn no_guard_is_taken_along_to_another_cpu() {
     bare.on_cpu(0, || {
         let guard = BareGrace::pin();
         assert!(panics(|| bare.on_cpu(1, || ())).contains(BEGINS));
-        assert!(!BareGrace::announce(), "the section is open still");
+        assert!(!BareGrace::quiescent_state(), "the section is open still");
         drop(guard);
         let section = bare.irqs_off();
         assert!(panics(|| bare.on_cpu(1, || ())).contains(BEGINS));
         drop(section);
-        bare.on_cpu(1, || assert!(BareGrace::announce()));
+        bare.on_cpu(1, || assert!(BareGrace::quiescent_state()));
     });
     sim.on_cpu(0, || {
         let guard = Grace::pin();
@@ -86,7 +86,7 @@ fn no_guard_is_taken_along_to_another_cpu() {
         let section = sim.irqs_off();
         assert!(panics(|| sim.on_cpu(1, || ())).contains(BEGINS));
         drop(section);
-        sim.on_cpu(1, || assert!(Grace::announce()));
+        sim.on_cpu(1, || assert!(Grace::quiescent_state()));
     });
 }
 

@@ -10,7 +10,7 @@ use core::fmt;
 use grace::Concurrent;
 use machine::{Machine, PageSize, VirtAddr, VirtRange};
 use paging::{PageTables, X86_64L4};
-use vmap::Flushes;
+use vmap::TlbGrace;
 
 /// What a CPU runs.
 pub type Program<'a> = Box<dyn FnOnce() + Send + 'a>;
@@ -34,8 +34,8 @@ pub struct Ground<'a, M: Machine, G: Concurrent> {
     /// Kernel addresses that nobody else uses: at least 128 GiB.
     pub range: VirtRange,
     /// The machine's TLB grace periods. Every CPU that runs a program takes part while it does
-    /// ([`back`](Flushes::back) was called); the host ticks them or not.
-    pub flushes: &'a Arc<Flushes<M>>,
+    /// ([`back`](TlbGrace::idle_exit) was called); the host ticks them or not.
+    pub flushes: &'a Arc<TlbGrace<M>>,
     /// Runs programs, the first as CPU 0 and so on, at once, and waits for all.
     pub run: &'a (dyn Fn(Vec<Program<'_>>) + Sync),
     /// This CPU is in no section, and what has come due may be freed.

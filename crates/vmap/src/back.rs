@@ -110,7 +110,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     }
 
     /// This CPU is about to be idle, or to stop: does what was put off, gives back its blocks that are free, and leaves the others to
-    /// whoever wants one. Before [`Flushes::away`](crate::Flushes::away).
+    /// whoever wants one. Before [`TlbGrace::idle_enter`](crate::TlbGrace::idle_enter).
     pub fn idle(&self) {
         self.poll();
         self.give_back_free(0);

@@ -7,13 +7,13 @@
 //! # One idea
 //! Addresses are vast. What was unmapped is not flushed but *waits*: its addresses are not handed out again until every CPU has
 //! flushed for a reason of its own, which each announces. That is a grace period, of TLBs instead of readers
-//! ([`Flushes`]). If CPUs have timers it costs a flush a tick on each, and nobody is interrupted, ever; if not, one broadcast serves
+//! ([`TlbGrace`]). If CPUs have timers it costs a flush a tick on each, and nobody is interrupted, ever; if not, one broadcast serves
 //! tens of thousands of unmappings.
 //!
 //! # What is where
 //! | module | what |
 //! |---|---|
-//! | `flushes` | TLB grace periods: [`Flushes`] |
+//! | `tlb_grace` | TLB grace periods: [`TlbGrace`] |
 //! | `vmap` | a space: [`Vmap`] |
 //! | `tables` | page tables that a call has made before it failed |
 //! | `make`, `back` | how areas are made and claimed; how addresses come back |
@@ -53,16 +53,16 @@
 //! use paging::{Attrs, PageTables, Paging, X86_64L4};
 //! use sim::{Config, Grace, Sim};
 //! use std::sync::Arc;
-//! use vmap::{Flushes, Options, Vmap};
+//! use vmap::{TlbGrace, Options, Vmap};
 //!
 //! let sim = Sim::new(Config::default()).unwrap();
 //! let paging = Paging::<Sim, X86_64L4>::try_new(sim.clone(), PageSize::Size1G).unwrap();
-//! let flushes = Flushes::try_new(sim.clone()).unwrap();
+//! let flushes = TlbGrace::try_new(sim.clone()).unwrap();
 //! let tables = sim.on_cpu(0, || {
 //!     let tables = Arc::new(PageTables::<_, _, Grace>::kernel(&paging).unwrap());
 //!     // SAFETY: the example needs nothing mapped but this.
 //!     unsafe { tables.activate() };
-//!     flushes.back();
+//!     flushes.idle_exit();
 //!     let space = VirtRange::new(VirtAddr::new(0xffff_c900_0000_0000), 1 << 30).unwrap();
 //!     // SAFETY: nobody else uses these addresses.
 //!     let vmap = unsafe { Vmap::try_new(tables.clone(), flushes.clone(), space, Options::default()) };
@@ -100,7 +100,7 @@ mod back;
 mod block;
 mod check;
 mod error;
-mod flushes;
+mod tlb_grace;
 mod info;
 mod make;
 mod malloc;
@@ -116,7 +116,7 @@ mod zone;
 
 pub use area::{Made, State};
 pub use error::{Culprit, Error};
-pub use flushes::{FlushStats, Flushes};
+pub use tlb_grace::{TlbGraceStats, TlbGrace};
 pub use info::{AreaInfo, VmallocInfo};
 pub use malloc::Request;
 pub use vmap::{Options, Vmap};

@@ -8,7 +8,7 @@
 use crate::area::{Area, Made, Ours, State, What};
 use crate::block::{Bits, PAGES};
 use crate::mutant::{self, Mutant};
-use grace::period::{Count, Passed};
+use grace::period::{GracePeriods, CpuGracePeriods};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
@@ -95,7 +95,7 @@ fn loom_weak_runs_are_caught() {
 struct Cached {
     bits: Bits,
     flushes: Count,
-    passed: Passed,
+    passed: CpuGracePeriods,
     entry: AtomicUsize,
     page: Page,
 }
@@ -157,13 +157,13 @@ fn periods(period: Period) {
     model(move || {
         let cached = Arc::new(Cached {
             bits: Bits::new(),
-            flushes: Count::new(),
-            passed: Passed::new(),
+            flushes: GracePeriods::new(),
+            passed: CpuGracePeriods::new(),
             entry: AtomicUsize::new(1),
             page: Page::new(0),
         });
         cached.bits.take(0, 1).unwrap();
-        cached.passed.come_back();
+        cached.passed.idle_exit();
         cached.tick(&mut false);
         let user = {
             let cached = cached.clone();

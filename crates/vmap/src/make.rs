@@ -67,7 +67,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         fill: impl FnOnce(VirtRange) -> Result<(), Error>,
     ) -> Result<VirtAddr, Error> {
         // The caller is about to use the addresses here.
-        self.flushes.back();
+        self.flushes.idle_exit();
         let mapped = self.mapped_bytes(what.pages)?;
         let bytes = mapped + if guard { PAGE } else { 0 };
         // What is large may begin anywhere, if it must.

@@ -30,7 +30,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     #[track_caller]
     pub fn vm_map_ram(&self, frames: &[Frame], attrs: Attrs) -> Result<VirtAddr, Error> {
         // A CPU that is away may hold stale translations of a run that it is given here (I4).
-        self.flushes.back();
+        self.flushes.idle_exit();
         let bytes = self.mapped_bytes(frames.len())?;
         check::frames(self.machine(), frames, attrs)?;
         let caller = Location::caller();

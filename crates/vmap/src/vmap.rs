@@ -4,7 +4,7 @@ use crate::area::List;
 use crate::block::{BYTES, Blocks, Orphans};
 use crate::check;
 use crate::error::Error;
-use crate::flushes::Flushes;
+use crate::tlb_grace::TlbGrace;
 use crate::zone::Zone;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -60,7 +60,7 @@ pub(crate) struct Shared {
 
 /// A space for areas of the kernel: an instance of everything that this crate does.
 ///
-/// A kernel has one for itself, one for its modules, and so on, in ranges of their own; all share the [`Flushes`] of
+/// A kernel has one for itself, one for its modules, and so on, in ranges of their own; all share the [`TlbGrace`] of
 /// their machine. See the [crate] for an example, and for what each call costs.
 ///
 /// # Context
@@ -72,7 +72,7 @@ pub(crate) struct Shared {
 /// Calls that only read may be made anywhere.
 pub struct Vmap<M: Machine, F: Format, G: Concurrent> {
     pub(crate) tables: Arc<PageTables<M, F, G>>,
-    pub(crate) flushes: Arc<Flushes<M>>,
+    pub(crate) flushes: Arc<TlbGrace<M>>,
     pub(crate) space: VirtRange,
     /// Where the first zone begins, and the bytes of each CPU's.
     base: VirtAddr,
@@ -99,11 +99,11 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// # Safety
     /// The addresses are this space's: nothing is mapped there, or was since all CPUs have last flushed, and nobody else maps or
     /// prunes there as long as it is used, or as an area is live that it was dropped with. `flushes` are those of the machine of
-    /// `tables`, on which every CPU that uses an address of an area is [back](Flushes::back). (A call that maps one brings its
+    /// `tables`, on which every CPU that uses an address of an area is [back](TlbGrace::idle_exit). (A call that maps one brings its
     /// CPU back.)
     pub unsafe fn try_new(
         tables: Arc<PageTables<M, F, G>>,
-        flushes: Arc<Flushes<M>>,
+        flushes: Arc<TlbGrace<M>>,
         space: VirtRange,
         options: Options,
     ) -> Result<Self, Error> {
@@ -163,7 +163,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     }
 
     /// The TLB grace periods of the machine.
-    pub fn flushes(&self) -> &Arc<Flushes<M>> {
+    pub fn flushes(&self) -> &Arc<TlbGrace<M>> {
         &self.flushes
     }
 

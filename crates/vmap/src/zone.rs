@@ -27,7 +27,7 @@
 
 use crate::area::{Area, List, Ours, Record, State};
 use crate::error::Error;
-use crate::flushes::Flushes;
+use crate::tlb_grace::TlbGrace;
 use crate::mutant::{self, Mutant};
 use core::sync::atomic::{AtomicU64, Ordering};
 use grace::Concurrent;
@@ -146,12 +146,12 @@ impl<G: Concurrent> Zone<G> {
 
     /// An area of so many bytes that was kept; if there is none, those whose period is over come back, one by one, until one has that
     /// size. The lock, and the record's lines.
-    pub(crate) fn take_kept<M: Machine>(&self, flushes: &Flushes<M>, bytes: u64) -> Option<Ours> {
+    pub(crate) fn take_kept<M: Machine>(&self, flushes: &TlbGrace<M>, bytes: u64) -> Option<Ours> {
         let mut held = self.lock(flushes.machine());
         let size = pages(bytes);
         for _ in 0..BACK {
             if held.kept.get(size)?.first().is_some()
-                || self.come_back(&mut held, flushes.done(), 1) == 0
+                || self.idle_exit(&mut held, flushes.done(), 1) == 0
             {
                 break;
             }
@@ -173,7 +173,7 @@ impl<G: Concurrent> Zone<G> {
     /// Cost: a lock, and a write to the tree.
     pub(crate) fn take<M: Machine>(
         &self,
-        flushes: &Flushes<M>,
+        flushes: &TlbGrace<M>,
         bytes: u64,
         align: u64,
         record: Record,
@@ -190,7 +190,7 @@ impl<G: Concurrent> Zone<G> {
                     return Ok(area);
                 }
                 Err((Error::NoSpace(bytes), record)) => {
-                    let back = self.come_back(&mut held, flushes.done(), BATCH);
+                    let back = self.idle_exit(&mut held, flushes.done(), BATCH);
                     if back + self.drop_kept(&mut held, BATCH) == 0 {
                         return Err((Error::NoSpace(bytes), record));
                     }
@@ -272,20 +272,20 @@ impl<G: Concurrent> Zone<G> {
     }
 
     /// An area whose pages are gone; its addresses wait from now on. Returns how many bytes wait in the zone.
-    pub(crate) fn put<M: Machine>(&self, flushes: &Flushes<M>, area: Ours) -> u64 {
+    pub(crate) fn put<M: Machine>(&self, flushes: &TlbGrace<M>, area: Ours) -> u64 {
         let mut held = self.lock(flushes.machine());
         // With the lock held: so the queue is in order.
         area.wait(flushes.target());
         held.queue.push(area);
         count(&self.books.waiting, |waiting| waiting + area.len());
         if held.queue.len() > QUEUE {
-            self.come_back(&mut held, flushes.done(), 2);
+            self.idle_exit(&mut held, flushes.done(), 2);
         }
         self.waiting()
     }
 
     /// Areas whose period is over come back, the oldest first: they are kept, or leave the tree. Returns how many.
-    fn come_back(&self, held: &mut Held, done: u64, most: usize) -> usize {
+    fn idle_exit(&self, held: &mut Held, done: u64, most: usize) -> usize {
         let mut back = 0;
         while back < most
             && let Some(area) = held.queue.first().filter(|area| area.target() <= done)
@@ -347,10 +347,10 @@ impl<G: Concurrent> Zone<G> {
 
     /// As many areas as there are whose period is over come back, with the lock taken for some of them at a time; what is kept
     /// leaves the tree, if it is not to be kept.
-    pub(crate) fn purge<M: Machine>(&self, flushes: &Flushes<M>, keep: bool) {
+    pub(crate) fn purge<M: Machine>(&self, flushes: &TlbGrace<M>, keep: bool) {
         loop {
             let mut held = self.lock(flushes.machine());
-            let mut back = self.come_back(&mut held, flushes.done(), BATCH);
+            let mut back = self.idle_exit(&mut held, flushes.done(), BATCH);
             if !keep {
                 back += self.drop_kept(&mut held, BATCH);
             }

@@ -36,7 +36,7 @@ fn maps_again(meanwhile: fn(&World), idle: bool) {
                     vmap.idle();
                 }
                 // SAFETY: this CPU uses no area until a mapping call brings it back.
-                unsafe { world.flushes.away() };
+                unsafe { world.flushes.idle_enter() };
                 // Hardware may walk the tables at any moment.
                 let _ = world.sim.translate(first, Want::default());
                 at.store(first.get(), SeqCst);
@@ -48,7 +48,7 @@ fn maps_again(meanwhile: fn(&World), idle: bool) {
                 let mut made = Vec::new();
                 for _ in 0..600 {
                     let again = vmap.vm_map_ram(&frames[4..], Attrs::KERNEL_RW).unwrap();
-                    assert!(!world.flushes.is_away(), "it was given addresses while it is away");
+                    assert!(!world.flushes.is_idle(), "it was given addresses while it is away");
                     made.push(again);
                     if again == first {
                         break;

@@ -137,7 +137,7 @@ fn what_was_freed_in_interrupts_is_found() {
         world.start();
         doomed(&world);
         // SAFETY: nothing on this CPU uses an area.
-        unsafe { world.flushes.away() };
+        unsafe { world.flushes.idle_enter() };
     });
     let space = world.space.take().unwrap();
     world.sim.on_cpu(0, || drop(space));

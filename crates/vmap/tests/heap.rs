@@ -10,7 +10,7 @@ use sim::{Bare, BareGrace};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
-use vmap::{Error, Flushes, Options};
+use vmap::{Error, TlbGrace, Options};
 
 type Vmap = vmap::Vmap<Bare, X86_64L4, BareGrace>;
 
@@ -96,10 +96,10 @@ fn once<T: Copy>(
 ) -> bool {
     let bare = Bare::new(1, 4096).unwrap();
     let paging = Paging::<Bare, X86_64L4>::try_new(bare.clone(), PageSize::Size1G).unwrap();
-    let flushes = Flushes::try_new(bare.clone()).unwrap();
+    let flushes = TlbGrace::try_new(bare.clone()).unwrap();
     bare.on_cpu(0, || {
         let whole = bare.free_frames();
-        flushes.back();
+        flushes.idle_exit();
         let tables = Arc::new(PageTables::<_, _, BareGrace>::kernel(&paging).unwrap());
         let space = VirtRange::new(virt(SPACE), 32 << 20).unwrap();
         // SAFETY: nobody else uses these addresses.

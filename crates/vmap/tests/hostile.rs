@@ -123,11 +123,11 @@ fn safe_calls_in_interrupts() {
             let there = world.clone();
             let looks = move || {
                 let (flushes, vmap) = (&there.flushes, there.vmap());
-                flushes.back();
+                flushes.idle_exit();
                 flushes.tick();
                 flushes.flush();
                 flushes.advance(flushes.target());
-                assert!(!flushes.is_away() && flushes.stats().announced > 0);
+                assert!(!flushes.is_idle() && flushes.stats().announced > 0);
                 assert_eq!(vmap.find_vm_area(keep).unwrap().pages, 3);
                 assert!(vmap.get_vmalloc_info().areas > 0 && vmap.vmalloc_to_page(keep).is_some());
                 vmap.vmallocinfo(|info| assert!(vmap.space().covers(&info.range)));

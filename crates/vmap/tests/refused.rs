@@ -158,9 +158,9 @@ fn who_maps_takes_part() {
             let vmap = world.vmap();
             // SAFETY: the test needs nothing else mapped.
             unsafe { vmap.tables().activate() };
-            assert!(world.flushes.is_away());
+            assert!(world.flushes.is_idle());
             let at = make(vmap).unwrap();
-            assert!(!world.flushes.is_away());
+            assert!(!world.flushes.is_idle());
             world.store(at, 1);
             let area = vmap.find_vm_area(at).unwrap();
             match area.made {

@@ -11,7 +11,7 @@ use paging::{Attrs, PageTables, Paging, X86_64L4};
 use sim::{Bare, BareGrace as Grace, Program};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use vmap::{Flushes, Options, Vmap};
+use vmap::{TlbGrace, Options, Vmap};
 
 const ROUNDS: u64 = if cfg!(miri) { 32 } else { 2000 };
 /// Frames of each owner, which it maps again and again. In the first word of each is its number.
@@ -109,18 +109,18 @@ impl World {
     /// What a CPU does in its timer interrupt, and where it is idle.
     fn pass(&self) {
         self.vmap.flushes().tick();
-        Grace::announce();
+        Grace::quiescent_state();
         Grace::reclaim(usize::MAX);
     }
 
     fn start(&self) {
-        self.vmap.flushes().back();
+        self.vmap.flushes().idle_exit();
     }
 
     fn stop(&self) {
         self.vmap.idle();
         // SAFETY: a CPU uses areas between `start` and `stop` only.
-        unsafe { self.vmap.flushes().away() };
+        unsafe { self.vmap.flushes().idle_enter() };
     }
 
     fn own(&self, owner: usize) {
@@ -195,7 +195,7 @@ fn words(at: VirtAddr, pages: usize) -> impl Iterator<Item = VirtAddr> {
 fn threads() {
     let bare = Bare::new(3, 512).unwrap();
     let paging = Paging::<Bare, X86_64L4>::try_new(bare.clone(), PageSize::Size1G).unwrap();
-    let flushes = Flushes::try_new(bare.clone()).unwrap();
+    let flushes = TlbGrace::try_new(bare.clone()).unwrap();
     let frame = || {
         let frame = bare.alloc(0, Place::Local).unwrap();
         let word = bare.frame_ptr(frame).unwrap().cast::<u64>();

@@ -34,7 +34,7 @@ fn with_lab_as<T>(
         clock: now,
         run: &|programs| bare.threads(programs),
         quiet: || {
-            BareGrace::announce();
+            BareGrace::quiescent_state();
             BareGrace::reclaim(usize::MAX);
         },
         interrupts: &|| bare.ipis(),

@@ -69,7 +69,7 @@ fn all() {
 fn announce_all() {
     match smp::flushes_if_any() {
         // SAFETY: everything is dropped.
-        Some(flushes) => unsafe { flushes.announce(all) },
+        Some(flushes) => unsafe { flushes.quiescent_state(all) },
         None => all(),
     }
 }

@@ -70,7 +70,7 @@ fn take() -> Option<Box<Job>> {
 pub(super) fn idle() -> ! {
     loop {
         while let Some(job) = take() {
-            flushes().back();
+            flushes().idle_exit();
             let Job { program, left } = *job;
             program();
             quiet();
@@ -78,9 +78,9 @@ pub(super) fn idle() -> ! {
             // Release: what the program did; pairs with the Acquire of `run`.
             unsafe { &*left }.fetch_sub(1, Ordering::Release);
         }
-        Grace::away();
+        Grace::idle_enter();
         // SAFETY: this loop and the interrupt handlers use no area but the APIC's, which stays; a job begins with `back`.
-        unsafe { flushes().away() };
+        unsafe { flushes().idle_enter() };
         area::irq_enter();
         // Relaxed: a look; whoever writes it interrupts this CPU afterwards.
         if area::here().job.load(Ordering::Relaxed).is_null() {

@@ -8,20 +8,20 @@ use crate::space;
 use alloc::sync::Arc;
 use machine::{Irqs, Step};
 use spin::{Once, RwLock};
-use vmap::Flushes;
+use vmap::TlbGrace;
 use workloads::Tick;
 
-static FLUSHES: Once<Arc<Flushes<Kernel>>> = Once::new();
+static FLUSHES: Once<Arc<TlbGrace<Kernel>>> = Once::new();
 /// What an experiment does there, too.
 static TICK: RwLock<Option<Tick>> = RwLock::new(None);
 
 /// The TLB grace periods of this machine.
-pub(crate) fn flushes() -> &'static Arc<Flushes<Kernel>> {
-    FLUSHES.call_once(|| Flushes::try_new(Kernel).expect("the heap has just been made"))
+pub(crate) fn flushes() -> &'static Arc<TlbGrace<Kernel>> {
+    FLUSHES.call_once(|| TlbGrace::try_new(Kernel).expect("the heap has just been made"))
 }
 
 /// Those, once somebody has asked for them.
-pub(crate) fn flushes_if_any() -> Option<&'static Arc<Flushes<Kernel>>> {
+pub(crate) fn flushes_if_any() -> Option<&'static Arc<TlbGrace<Kernel>>> {
     FLUSHES.get()
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn is_ticking() -> bool {
 pub(crate) fn tick() {
     area::here().ticking.set(true);
     bump(&area::here().counts.ticks, 1);
-    Grace::announce();
+    Grace::quiescent_state();
     if let Some(flushes) = flushes_if_any() {
         flushes.tick();
     }

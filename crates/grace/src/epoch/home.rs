@@ -10,7 +10,7 @@
 //!
 //! A batch is closed, and given a number, after all that is in it was retired, and then its token is deferred. So when the token
 //! runs, the grace period of everything in the batch is over, and of all batches with lower numbers: those were closed before.
-//! The largest number of a token that has run is [`Passed`], and the thread frees batches up to that. Whoever runs a token has
+//! The largest number of a token that has run is [`CpuGracePeriods`], and the thread frees batches up to that. Whoever runs a token has
 //! acquired the ends of all sections that mattered (the collector's promise); it releases, and the thread acquires.
 //!
 //! # What may wait
@@ -47,12 +47,12 @@ use std::sync::Arc;
 const MOST: u64 = 8;
 
 /// The last batch of a thread that has come due.
-struct Passed(AtomicU64);
+struct CpuGracePeriods(AtomicU64);
 
 /// Says, when it is called, that a batch has come due.
 pub(super) struct Token {
     number: u64,
-    passed: Arc<Passed>,
+    passed: Arc<CpuGracePeriods>,
 }
 
 impl Token {
@@ -76,7 +76,7 @@ pub(super) struct Home {
     closed: Cell<u64>,
     /// The number of the last whose token was passed on. Not each is: two at a time.
     passed_on: Cell<u64>,
-    passed: Arc<Passed>,
+    passed: Arc<CpuGracePeriods>,
     collecting: Cell<bool>,
 }
 
@@ -96,7 +96,7 @@ impl Home {
             batches: RefCell::new(Batches::new()),
             closed: Cell::new(0),
             passed_on: Cell::new(0),
-            passed: Arc::new(Passed(AtomicU64::new(0))),
+            passed: Arc::new(CpuGracePeriods(AtomicU64::new(0))),
             collecting: Cell::new(false),
         }
     }

@@ -4,26 +4,26 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread;
 use std::vec::Vec;
 
-fn cpus<const N: usize>(count: &Count) -> [Passed; N] {
-    let all = [const { Passed::new() }; N];
-    all.iter().for_each(Passed::come_back);
+fn cpus<const N: usize>(count: &GracePeriods) -> [CpuGracePeriods; N] {
+    let all = [const { CpuGracePeriods::new() }; N];
+    all.iter().for_each(CpuGracePeriods::idle_exit);
     announce_all(count, &all);
     all
 }
 
-fn announce(count: &Count, passed: &Passed) {
+fn quiescent_state(count: &GracePeriods, passed: &CpuGracePeriods) {
     let begun = count.begin();
     count.end(passed, begun);
 }
 
-fn announce_all(count: &Count, all: &[Passed]) {
-    all.iter().for_each(|passed| announce(count, passed));
+fn announce_all(count: &GracePeriods, all: &[CpuGracePeriods]) {
+    all.iter().for_each(|passed| quiescent_state(count, passed));
 }
 
 #[test]
 fn a_period_ends_when_all_have_passed_it() {
-    let count = Count::new();
-    let all: [Passed; 3] = cpus(&count);
+    let count = GracePeriods::new();
+    let all: [CpuGracePeriods; 3] = cpus(&count);
     let target = count.target();
     assert!(!all.iter().any(|passed| count.is_asked(passed)), "it has not begun");
     assert!(!count.has_begun(target) && !count.advance(target, &all));
@@ -31,7 +31,7 @@ fn a_period_ends_when_all_have_passed_it() {
     assert_eq!(count.target(), target + 1, "what comes later waits longer");
     for passed in &all {
         assert!(!count.advance(target, &all) && !passed.has_passed(target));
-        announce(&count, passed);
+        quiescent_state(&count, passed);
         assert!(!count.is_asked(passed) && passed.has_passed(target));
     }
     assert_eq!(count.done() + 1, target, "somebody has to look");
@@ -43,8 +43,8 @@ fn a_period_ends_when_all_have_passed_it() {
 /// What was unlinked during a period that began before must wait for the next.
 #[test]
 fn a_period_that_has_begun_is_not_enough() {
-    let count = Count::new();
-    let all: [Passed; 2] = cpus(&count);
+    let count = GracePeriods::new();
+    let all: [CpuGracePeriods; 2] = cpus(&count);
     count.advance(count.target(), &all);
     let target = count.target();
     announce_all(&count, &all);
@@ -56,8 +56,8 @@ fn a_period_that_has_begun_is_not_enough() {
 
 #[test]
 fn an_announcement_counts_from_its_beginning() {
-    let count = Count::new();
-    let all: [Passed; 1] = cpus(&count);
+    let count = GracePeriods::new();
+    let all: [CpuGracePeriods; 1] = cpus(&count);
     let target = count.target();
     let begun = count.begin();
     count.advance(target, &all);
@@ -66,43 +66,43 @@ fn an_announcement_counts_from_its_beginning() {
     assert!(!count.advance(target, &all));
     drop(count.begin());
     assert!(!count.advance(target, &all), "it has not ended");
-    announce(&count, &all[0]);
+    quiescent_state(&count, &all[0]);
     assert!(count.advance(target, &all));
 }
 
 #[test]
 fn nobody_waits_for_who_is_away() {
-    let count = Count::new();
-    let all: [Passed; 2] = cpus(&count);
-    all[1].away();
+    let count = GracePeriods::new();
+    let all: [CpuGracePeriods; 2] = cpus(&count);
+    all[1].idle_enter();
     let target = count.target();
     count.advance(target, &all);
-    assert!(all[1].is_away() && all[1].has_passed(target) && !count.is_asked(&all[1]));
-    announce(&count, &all[0]);
+    assert!(all[1].is_idle() && all[1].has_passed(target) && !count.is_asked(&all[1]));
+    quiescent_state(&count, &all[0]);
     assert!(count.advance(target, &all));
     // Back, it holds up every period until it has announced.
-    all[1].come_back();
+    all[1].idle_exit();
     let target = count.target();
     count.advance(target, &all);
-    announce(&count, &all[0]);
+    quiescent_state(&count, &all[0]);
     assert!(!count.advance(target, &all) && !all[1].has_passed(1));
-    announce(&count, &all[1]);
+    quiescent_state(&count, &all[1]);
     assert!(count.advance(target, &all));
 }
 
 #[test]
 fn hastened_periods_end_those_before() {
-    let count = Count::new();
-    let all: [Passed; 2] = cpus(&count);
+    let count = GracePeriods::new();
+    let all: [CpuGracePeriods; 2] = cpus(&count);
     let first = count.target();
-    count.hasten(first);
+    count.expedite_start(first);
     let second = count.target();
-    count.hasten(second);
-    count.hasten(first);
+    count.expedite_start(second);
+    count.expedite_start(first);
     assert_eq!(count.target(), second + 1, "it never goes back");
     assert_eq!(count.done() + 2, second);
-    count.complete(second);
-    count.complete(first);
+    count.expedite_end(second);
+    count.expedite_end(first);
     assert_eq!(count.done(), second, "nor does this");
     assert!(!count.advance(second + 1, &all), "it begins the next");
     announce_all(&count, &all);
@@ -112,17 +112,17 @@ fn hastened_periods_end_those_before() {
 /// The broadcast of a later period is not answered yet; what all have passed ends all the same.
 #[test]
 fn a_hastened_period_holds_up_no_earlier_one() {
-    let count = Count::new();
-    let all: [Passed; 2] = cpus(&count);
+    let count = GracePeriods::new();
+    let all: [CpuGracePeriods; 2] = cpus(&count);
     let first = count.target();
     count.advance(first, &all);
     announce_all(&count, &all);
     let second = count.target();
-    count.hasten(second);
+    count.expedite_start(second);
     assert!(!count.advance(second, &all) && count.done() == first);
-    announce(&count, &all[0]);
+    quiescent_state(&count, &all[0]);
     assert!(!count.advance(second, &all) && count.done() == first);
-    announce(&count, &all[1]);
+    quiescent_state(&count, &all[1]);
     assert!(count.advance(second, &all) && !count.has_begun(second + 1));
 }
 
@@ -131,8 +131,8 @@ fn a_hastened_period_holds_up_no_earlier_one() {
 fn no_page_is_used_after_its_reuse() {
     const CPUS: usize = 3;
     const ROUNDS: usize = if cfg!(miri) { 20 } else { 2000 };
-    let count = Count::new();
-    let all = [const { Passed::new() }; CPUS];
+    let count = GracePeriods::new();
+    let all = [const { CpuGracePeriods::new() }; CPUS];
     // What an address leads to: a page's number and one, or 0. A page holds the round in which it may be used.
     let entry = AtomicUsize::new(0);
     let pages = [const { AtomicUsize::new(usize::MAX) }; 2];
@@ -147,7 +147,7 @@ fn no_page_is_used_after_its_reuse() {
                     *tlb = None;
                     count.end(passed, begun);
                 };
-                passed.come_back();
+                passed.idle_exit();
                 flush(&mut tlb);
                 for step in 0_usize.. {
                     if over.load(Relaxed) {
@@ -163,16 +163,16 @@ fn no_page_is_used_after_its_reuse() {
                         assert_eq!(there, round, "CPU {cpu} uses page {page} after its reuse");
                     }
                     if cpu == 0 && step % 50 == 49 {
-                        passed.away();
+                        passed.idle_enter();
                         thread::yield_now();
-                        passed.come_back();
+                        passed.idle_exit();
                         flush(&mut tlb);
                     } else if count.is_asked(passed) || step % 7 == 0 {
                         flush(&mut tlb);
                         thread::yield_now();
                     }
                 }
-                passed.away();
+                passed.idle_enter();
             });
         }
         let mut free = Vec::from([0, 1]);
@@ -202,11 +202,11 @@ fn no_page_is_used_after_its_reuse() {
 
 #[test]
 fn a_period_begins_when_the_one_before_has_ended() {
-    let count = Count::new();
-    let all: [Passed; 2] = cpus(&count);
-    count.hasten(1);
+    let count = GracePeriods::new();
+    let all: [CpuGracePeriods; 2] = cpus(&count);
+    count.expedite_start(1);
     announce_all(&count, &all);
-    count.hasten(2);
+    count.expedite_start(2);
     let third = count.target();
     assert!(!count.advance(third, &all) && count.done() == 1);
     assert!(!count.has_begun(third), "the second has not ended");
@@ -217,36 +217,36 @@ fn a_period_begins_when_the_one_before_has_ended() {
 
 #[test]
 fn an_older_period_that_is_hastened_sets_nothing_back() {
-    let count = Count::new();
+    let count = GracePeriods::new();
     let first = count.target();
-    count.hasten(first);
+    count.expedite_start(first);
     let second = count.target();
-    count.hasten(second);
-    count.hasten(first);
+    count.expedite_start(second);
+    count.expedite_start(first);
     assert!(count.has_begun(second));
     assert_eq!(count.target(), second + 1, "no target is given out twice");
 }
 
 #[test]
 fn a_cpu_that_rejoins_flushes_if_a_period_has_begun_since() {
-    let count = Count::new();
-    let all: [Passed; 2] = cpus(&count);
+    let count = GracePeriods::new();
+    let all: [CpuGracePeriods; 2] = cpus(&count);
     let [idle, other] = &all;
     let flushes = |left| {
         let flushed = core::cell::Cell::new(false);
         count.rejoin(idle, left, || flushed.set(true));
-        assert!(!idle.is_away());
+        assert!(!idle.is_idle());
         flushed.get()
     };
     let left = count.begin().period();
-    idle.away();
+    idle.idle_enter();
     assert!(!flushes(left), "nothing has begun");
-    idle.away();
+    idle.idle_enter();
     let target = count.target();
     assert!(!count.advance(target, &all));
     assert!(flushes(left), "one has begun, and has not ended");
-    announce(&count, other);
+    quiescent_state(&count, other);
     assert!(count.advance(target, &all), "who rejoins has passed it");
-    idle.away();
+    idle.idle_enter();
     assert!(flushes(left), "one has ended");
 }

@@ -78,7 +78,7 @@ fn a_cpu_that_has_started_loses_nothing() {
     for round in 1..4 {
         state.on(0, || {
             retire(state, BATCH);
-            (0..3).for_each(|_| assert!(Grace::announce()));
+            (0..3).for_each(|_| assert!(Grace::quiescent_state()));
             Grace::reclaim(usize::MAX);
         });
         assert_eq!((state.freed(), state.shared.lost()), (round * BATCH, 0));
@@ -98,7 +98,7 @@ fn what_is_freed_makes_room() {
         assert!(Grace::start());
         NO_MEMORY.set(true);
         retire(state, BATCH);
-        (0..3).for_each(|_| assert!(Grace::announce()));
+        (0..3).for_each(|_| assert!(Grace::quiescent_state()));
         assert_eq!(Grace::reclaim(BATCH - REST), BATCH - REST);
         retire(state, BATCH - REST);
         assert_eq!((state.freed(), state.shared.lost()), (BATCH - REST, 0));
@@ -107,7 +107,7 @@ fn what_is_freed_makes_room() {
         assert_eq!(state.shared.lost(), 1);
         NO_MEMORY.set(false);
         assert_eq!(Grace::reclaim(1), 0, "all wait for a later period");
-        (0..3).for_each(|_| assert!(Grace::announce()));
+        (0..3).for_each(|_| assert!(Grace::quiescent_state()));
         assert_eq!(Grace::reclaim(usize::MAX), BATCH);
         assert!(!Grace::is_pending());
     });
@@ -121,7 +121,7 @@ fn a_cpu_that_comes_back_loses_nothing() {
     for _ in 0..3 {
         state.on(0, || {
             retire(state, 1);
-            assert!(Grace::away());
+            assert!(Grace::idle_enter());
         });
     }
     NO_MEMORY.set(true);
@@ -133,11 +133,11 @@ fn a_cpu_that_comes_back_loses_nothing() {
 #[test]
 fn freed_when_all_have_announced() {
     let state = State::new(3);
-    (0..3).for_each(|cpu| assert!(state.on(cpu, Grace::announce)));
+    (0..3).for_each(|cpu| assert!(state.on(cpu, Grace::quiescent_state)));
     state.on(0, || retire(state, 3));
     let tries = |cpu| {
         state.on(cpu, || {
-            Grace::announce();
+            Grace::quiescent_state();
             Grace::reclaim(usize::MAX)
         })
     };
@@ -155,15 +155,15 @@ fn not_freed_while_an_older_guard_lives() {
     state.on(0, || retire(state, BATCH + 1));
     let round = || {
         for _ in 0..4 {
-            state.on(1, Grace::announce);
+            state.on(1, Grace::quiescent_state);
             state.on(0, || {
-                Grace::announce();
+                Grace::quiescent_state();
                 Grace::reclaim(usize::MAX);
             });
         }
         state.freed()
     };
-    assert!(!state.on(1, Grace::announce) && !state.on(1, Grace::away));
+    assert!(!state.on(1, Grace::quiescent_state) && !state.on(1, Grace::idle_enter));
     assert_eq!(round(), 0);
     state.on(1, || drop(outer));
     assert_eq!(round(), 0, "nested");
@@ -177,20 +177,20 @@ fn a_cpu_that_is_away_holds_nothing_up() {
     let state = State::new(64);
     state.on(5, || {
         retire(state, 1);
-        (0..3).for_each(|_| assert!(Grace::announce()));
+        (0..3).for_each(|_| assert!(Grace::quiescent_state()));
         assert_eq!(Grace::reclaim(usize::MAX), 1);
     });
     // A guard brings it back, and then it does.
     let guard = state.on(63, Grace::pin);
     state.on(5, || {
         retire(state, 1);
-        (0..5).for_each(|_| assert!(Grace::announce()));
+        (0..5).for_each(|_| assert!(Grace::quiescent_state()));
         assert_eq!(Grace::reclaim(usize::MAX), 0);
     });
     state.on(63, || drop(guard));
-    assert!(state.on(63, Grace::away));
+    assert!(state.on(63, Grace::idle_enter));
     state.on(5, || {
-        assert!(Grace::announce());
+        assert!(Grace::quiescent_state());
         assert_eq!(Grace::reclaim(usize::MAX), 1);
     });
 }
@@ -202,30 +202,30 @@ fn what_is_left_waits_for_older_guards() {
         let state = State::new(3);
         // Whatever periods came before.
         for _ in 0..before {
-            (0..3).for_each(|cpu| assert!(state.on(cpu, Grace::announce)));
+            (0..3).for_each(|cpu| assert!(state.on(cpu, Grace::quiescent_state)));
             state.on(2, || retire(state, 1));
             (0..2).for_each(|_| {
-                (0..3).for_each(|cpu| assert!(state.on(cpu, Grace::announce)));
+                (0..3).for_each(|cpu| assert!(state.on(cpu, Grace::quiescent_state)));
             });
             assert_eq!(state.on(2, || Grace::reclaim(usize::MAX)), 1);
         }
         let guard = state.on(1, Grace::pin);
         state.on(0, || {
             retire(state, 1);
-            assert!(Grace::away());
+            assert!(Grace::idle_enter());
         });
         for _ in 0..4 {
             state.on(2, || {
                 assert_eq!(Grace::reclaim(usize::MAX), 0, "freed beside an older guard");
-                assert!(Grace::announce() && Grace::is_pending());
+                assert!(Grace::quiescent_state() && Grace::is_pending());
             });
         }
         state.on(1, || {
             drop(guard);
-            assert!(Grace::announce());
+            assert!(Grace::quiescent_state());
         });
         state.on(2, || {
-            assert!(Grace::announce());
+            assert!(Grace::quiescent_state());
             assert_eq!(Grace::reclaim(usize::MAX), 1);
         });
     }
@@ -241,16 +241,16 @@ fn what_is_flushed_waits_for_older_guards() {
             retire(state, pieces);
             for _ in 0..4 {
                 Grace::flush(&Grace::pin());
-                assert!(Grace::announce());
+                assert!(Grace::quiescent_state());
             }
             assert_eq!(state.freed(), 0, "{pieces}");
-            assert!(Grace::away());
+            assert!(Grace::idle_enter());
         });
-        state.on(2, || (0..4).for_each(|_| assert!(Grace::announce())));
+        state.on(2, || (0..4).for_each(|_| assert!(Grace::quiescent_state())));
         assert_eq!(state.on(2, || Grace::reclaim(usize::MAX)), 0, "{pieces}");
         state.on(1, || drop(guard));
-        assert!(state.on(1, Grace::away));
-        state.on(2, || (0..2).for_each(|_| assert!(Grace::announce())));
+        assert!(state.on(1, Grace::idle_enter));
+        state.on(2, || (0..2).for_each(|_| assert!(Grace::quiescent_state())));
         assert_eq!(state.on(2, || Grace::reclaim(usize::MAX)), pieces);
     }
 }
@@ -264,7 +264,7 @@ fn no_number_of_forgotten_guards_ends_a_section() {
         // As many as fit.
         state.slots[0].depth.store(usize::MAX, Relaxed);
         let more = std::panic::catch_unwind(Grace::pin);
-        assert!(more.is_err() && !Grace::announce() && !Grace::away());
+        assert!(more.is_err() && !Grace::quiescent_state() && !Grace::idle_enter());
         assert!(state.slots[0].is_in_section());
     });
 }
@@ -274,12 +274,12 @@ fn what_was_left_is_freed_by_others() {
     let state = State::new(2);
     state.on(0, || {
         retire(state, 2 * BATCH + 5);
-        assert!(Grace::away());
+        assert!(Grace::idle_enter());
     });
     state.on(1, || {
         assert!(Grace::is_pending());
         assert_eq!(Grace::reclaim(usize::MAX), 0);
-        (0..3).for_each(|_| assert!(Grace::announce()));
+        (0..3).for_each(|_| assert!(Grace::quiescent_state()));
         assert_eq!(Grace::reclaim(10), 10);
         assert_eq!(Grace::reclaim(usize::MAX), 2 * BATCH - 5);
         assert!(!Grace::is_pending());
@@ -289,15 +289,15 @@ fn what_was_left_is_freed_by_others() {
 #[test]
 fn flush_begins_the_period_of_what_is_not_full() {
     let state = State::new(2);
-    state.on(1, Grace::announce);
+    state.on(1, Grace::quiescent_state);
     state.on(0, || {
-        Grace::announce();
+        Grace::quiescent_state();
         retire(state, 1);
         Grace::flush(&Grace::pin());
     });
-    state.on(1, Grace::announce);
+    state.on(1, Grace::quiescent_state);
     state.on(0, || {
-        Grace::announce();
+        Grace::quiescent_state();
         Grace::flush(&Grace::pin());
     });
     assert_eq!(state.freed(), 1);
@@ -318,7 +318,7 @@ fn a_free_may_retire() {
             unsafe { Grace::retire(&guard, NonNull::from(&state.freed).cast(), again) };
         }
         for _ in 0..20 {
-            Grace::announce();
+            Grace::quiescent_state();
             Grace::reclaim(usize::MAX);
         }
         assert_eq!((state.freed(), Grace::is_pending()), (3 * BATCH, false));
@@ -356,7 +356,7 @@ fn frees_do_not_nest() {
             unsafe { Grace::retire(&guard, NonNull::from(&state.freed).cast(), greedy) };
         }
         drop(guard);
-        (0..6).for_each(|_| assert!(Grace::announce()));
+        (0..6).for_each(|_| assert!(Grace::quiescent_state()));
         // One that panics ends its call, and no more.
         assert!(std::panic::catch_unwind(|| Grace::reclaim(usize::MAX)).is_err());
         assert_eq!((state.freed(), Grace::reclaim(usize::MAX)), (1, BATCH));
@@ -399,21 +399,21 @@ fn threads_with_real_memory() {
                         }
                         drop(guard);
                         match round % 7 {
-                            0 => assert!(Grace::away()),
-                            1 | 4 => assert!(Grace::announce()),
+                            0 => assert!(Grace::idle_enter()),
+                            1 | 4 => assert!(Grace::quiescent_state()),
                             _ => {}
                         }
                         if round % 5 == 0 {
                             Grace::reclaim(100);
                         }
                     }
-                    assert!(Grace::away());
+                    assert!(Grace::idle_enter());
                 });
             });
         }
     });
     state.on(0, || {
-        (0..3).for_each(|_| assert!(Grace::announce()));
+        (0..3).for_each(|_| assert!(Grace::quiescent_state()));
         Grace::reclaim(usize::MAX);
         assert!(!Grace::is_pending());
     });
@@ -426,12 +426,12 @@ fn threads_with_real_memory() {
 #[test]
 fn without_memory() {
     let state = State::new(2);
-    (0..2).for_each(|cpu| assert!(state.on(cpu, Grace::announce)));
+    (0..2).for_each(|cpu| assert!(state.on(cpu, Grace::quiescent_state)));
     let guard = state.on(1, Grace::pin);
     let step = |pieces| {
         state.on(0, || {
             retire(state, pieces);
-            assert!(Grace::announce());
+            assert!(Grace::quiescent_state());
             Grace::reclaim(usize::MAX)
         })
     };
@@ -444,11 +444,11 @@ fn without_memory() {
     assert_eq!(state.freed(), 0);
     state.on(1, || {
         drop(guard);
-        assert!(Grace::announce());
+        assert!(Grace::quiescent_state());
     });
     let settle = || {
         for _ in 0..3 {
-            (0..2).for_each(|cpu| assert!(state.on(cpu, Grace::announce)));
+            (0..2).for_each(|cpu| assert!(state.on(cpu, Grace::quiescent_state)));
             state.on(0, || Grace::reclaim(usize::MAX));
         }
     };

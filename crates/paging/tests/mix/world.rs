@@ -108,7 +108,7 @@ fn interrupts<F: Format>(sim: &Sim, shared: &Arc<Paging<Sim, F>>, slow: usize, l
         if sim.current().index() == slow && long != 0 && rng.chance(long) {
             for _ in 0..32 << rng.below(4) {
                 sim.relax();
-                Grace::announce();
+                Grace::quiescent_state();
             }
             Grace::reclaim(usize::MAX);
         }

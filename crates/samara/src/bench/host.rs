@@ -50,7 +50,7 @@ pub(super) fn on_bare<T>(
         clock,
         run: &|programs| bare.threads(programs),
         quiet: || {
-            BareGrace::announce();
+            BareGrace::quiescent_state();
             BareGrace::reclaim(usize::MAX);
         },
         disturbed,
@@ -97,7 +97,7 @@ pub(super) fn on_sim<T>(
             threads(&sim, programs).unwrap_or_else(|failure| panic!("{failure}"))
         },
         quiet: || {
-            Grace::announce();
+            Grace::quiescent_state();
             Grace::reclaim(usize::MAX);
         },
         disturbed,

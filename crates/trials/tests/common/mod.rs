@@ -10,7 +10,7 @@ use sim::{Config, Failure, Grace, Sim, seeded, threads};
 use std::mem::{ManuallyDrop, forget};
 use std::sync::{Arc, Mutex, OnceLock};
 use trials::{Ground, Program, Trial, all};
-use vmap::Flushes;
+use vmap::TlbGrace;
 
 /// How a trial is run.
 #[derive(Clone, Copy)]
@@ -82,7 +82,7 @@ pub(crate) fn run<M: Machine + Translated>(
     let sim = Sim::new(way.config).unwrap();
     let machine = make(sim.clone());
     let paging = Paging::<M, X86_64L4>::try_new(machine.clone(), PageSize::Size1G).unwrap();
-    let flushes = Flushes::try_new(machine.clone()).unwrap();
+    let flushes = TlbGrace::try_new(machine.clone()).unwrap();
     // The machine has the handler, and must not be kept by it.
     let ticks = Arc::downgrade(&flushes);
     sim.on_tick(move |_| {
@@ -114,12 +114,12 @@ pub(crate) fn run<M: Machine + Translated>(
         let (flushes, tables) = (&flushes, &tables);
         let programs = programs.into_iter().map(|program| {
             Box::new(move || {
-                flushes.back();
+                flushes.idle_exit();
                 // SAFETY: the tests need nothing mapped but what they map, and no other tables have the tag.
                 unsafe { tables.activate() };
                 program();
                 // SAFETY: the program has ended.
-                unsafe { flushes.away() };
+                unsafe { flushes.idle_enter() };
             }) as Program<'_>
         });
         let programs = programs.collect();
@@ -139,7 +139,7 @@ pub(crate) fn run<M: Machine + Translated>(
         flushes: &flushes,
         run: &run,
         quiet: || {
-            Grace::announce();
+            Grace::quiescent_state();
             Grace::reclaim(usize::MAX);
         },
         cpus: way.cpus,

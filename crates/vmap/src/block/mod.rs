@@ -17,7 +17,7 @@ mod bits;
 pub(crate) use bits::{Bits, MOST, PAGES};
 
 use crate::area::{List, Ours};
-use crate::flushes::Flushes;
+use crate::tlb_grace::TlbGrace;
 use alloc::collections::{TryReserveError, VecDeque};
 use core::mem;
 use core::panic::Location;
@@ -48,7 +48,7 @@ impl Blocks {
     #[inline]
     pub(crate) fn take<M: Machine>(
         &mut self,
-        flushes: &Flushes<M>,
+        flushes: &TlbGrace<M>,
         pages: usize,
         caller: &'static Location<'static>,
     ) -> Option<(VirtAddr, Leaf)> {
@@ -109,7 +109,7 @@ impl Blocks {
     }
 
     /// Frees what has come due, in all blocks, and notes what was given back.
-    pub(crate) fn gather<M: Machine>(&mut self, flushes: &Flushes<M>) {
+    pub(crate) fn gather<M: Machine>(&mut self, flushes: &TlbGrace<M>) {
         self.settle(flushes);
         for bits in self.queue.iter().filter_map(bits_of) {
             self.waiting += bits.gather(|| flushes.target());
@@ -117,7 +117,7 @@ impl Blocks {
     }
 
     /// As [`gather`](Blocks::gather), for who is about to end the period of all that waits. Returns how many pages do.
-    pub(crate) fn gather_all<M: Machine>(&mut self, flushes: &Flushes<M>) -> usize {
+    pub(crate) fn gather_all<M: Machine>(&mut self, flushes: &TlbGrace<M>) -> usize {
         self.settle(flushes);
         for bits in self.queue.iter().filter_map(bits_of) {
             self.waiting += bits.gather_all(|| flushes.target());
@@ -126,7 +126,7 @@ impl Blocks {
     }
 
     /// Frees what has come due, in all blocks.
-    pub(crate) fn settle<M: Machine>(&mut self, flushes: &Flushes<M>) {
+    pub(crate) fn settle<M: Machine>(&mut self, flushes: &TlbGrace<M>) {
         for bits in self.queue.iter().filter_map(bits_of) {
             self.waiting -= bits.settle(flushes.done());
         }

@@ -64,7 +64,7 @@ fn idle(seed: u64, mutant: Option<Mutant>) -> Result<(), Failure> {
         for round in 0..ROUNDS {
             world.vmap().idle();
             // SAFETY: this CPU only looks until it is back.
-            unsafe { world.flushes.away() };
+            unsafe { world.flushes.idle_enter() };
             turn.store(5 * round + 1, SeqCst);
             wait(&world.sim, &turn, 5 * round + 2);
             // What hardware may do unasked.
@@ -73,7 +73,7 @@ fn idle(seed: u64, mutant: Option<Mutant>) -> Result<(), Failure> {
             if seed & 8 != 0 {
                 wait(&world.sim, &turn, 5 * round + 4);
             }
-            world.flushes.back();
+            world.flushes.idle_exit();
             while turn.load(SeqCst) < 5 * round + 4 {
                 // As its timer would.
                 world.flushes.tick();

@@ -1,6 +1,6 @@
 //! A machine with a space for areas.
 
-use crate::{Error, Flushes, Options, Vmap};
+use crate::{Error, TlbGrace, Options, Vmap};
 use machine::{Cpus, Frame, FrameSource, PageSize, Place, Translated, VirtAddr, VirtRange};
 use paging::{PageTables, Paging, X86_64L4};
 use sim::{Config, Grace, Report, Sim};
@@ -33,7 +33,7 @@ impl Ends for Vmap<Sim, X86_64L4, Grace> {
 pub(super) struct World {
     pub(super) sim: Sim,
     paging: Arc<Paging<Sim, X86_64L4>>,
-    pub(super) flushes: Arc<Flushes<Sim>>,
+    pub(super) flushes: Arc<TlbGrace<Sim>>,
     /// `None` at the end.
     space: Option<Vmap<Sim, X86_64L4, Grace>>,
 }
@@ -43,7 +43,7 @@ impl World {
     pub(super) fn new(config: Config, mib: u64, options: Options, ticking: u64) -> World {
         let sim = Sim::new(config).unwrap();
         let paging = Paging::try_new(sim.clone(), PageSize::Size1G).unwrap();
-        let flushes = Flushes::try_new(sim.clone()).unwrap();
+        let flushes = TlbGrace::try_new(sim.clone()).unwrap();
         // The machine has the handler, and must not be kept by it.
         let ticks = Arc::downgrade(&flushes);
         let tick = move |sim: &Sim| {
@@ -69,7 +69,7 @@ impl World {
 
     /// This CPU uses areas from here on. It takes part before its hardware can cache anything.
     pub(super) fn start(&self) {
-        self.flushes.back();
+        self.flushes.idle_exit();
         // SAFETY: the tests need nothing else mapped.
         unsafe { self.vmap().tables().activate() };
     }
@@ -78,7 +78,7 @@ impl World {
     pub(super) fn stop(&self) {
         self.vmap().idle();
         // SAFETY: the programs of the tests use areas between `start` and `stop` only.
-        unsafe { self.flushes.away() };
+        unsafe { self.flushes.idle_enter() };
     }
 
     /// Runs `f` on a CPU that starts and stops.

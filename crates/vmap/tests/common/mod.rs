@@ -5,7 +5,7 @@ use machine::*;
 use paging::*;
 use sim::{Config, Failure, Grace, Report, Sim, explore};
 use std::sync::Arc;
-use vmap::{AreaInfo, Flushes, Made, Options, State};
+use vmap::{AreaInfo, TlbGrace, Made, Options, State};
 
 pub(crate) type Tables = PageTables<Sim, X86_64L4, Grace>;
 pub(crate) type Vmap = vmap::Vmap<Sim, X86_64L4, Grace>;
@@ -46,7 +46,7 @@ impl<M: Machine, G: grace::Concurrent> Ends for vmap::Vmap<M, X86_64L4, G> {
 pub(crate) struct World {
     pub(crate) sim: Sim,
     pub(crate) paging: Arc<Paging<Sim, X86_64L4>>,
-    pub(crate) flushes: Arc<Flushes<Sim>>,
+    pub(crate) flushes: Arc<TlbGrace<Sim>>,
     /// `None` at the end.
     pub(crate) space: Option<Vmap>,
 }
@@ -61,7 +61,7 @@ impl World {
     pub(crate) fn over(config: Config, range: VirtRange, options: Options) -> World {
         let sim = Sim::new(config).unwrap();
         let paging = Paging::try_new(sim.clone(), PageSize::Size1G).unwrap();
-        let flushes = Flushes::try_new(sim.clone()).unwrap();
+        let flushes = TlbGrace::try_new(sim.clone()).unwrap();
         // The machine has the handler, and must not be kept by it.
         let ticks = Arc::downgrade(&flushes);
         sim.on_tick(move |_| ticks.upgrade().iter().for_each(|flushes| flushes.tick())).unwrap();
@@ -81,14 +81,14 @@ impl World {
     pub(crate) fn start(&self) {
         // SAFETY: the tests need nothing else mapped.
         unsafe { self.vmap().tables().activate() };
-        self.flushes.back();
+        self.flushes.idle_exit();
     }
 
     /// This CPU will use none until it starts again.
     pub(crate) fn stop(&self) {
         self.vmap().idle();
         // SAFETY: the programs of the tests use areas between `start` and `stop` only.
-        unsafe { self.flushes.away() };
+        unsafe { self.flushes.idle_enter() };
     }
 
     /// Runs `f` on a CPU that starts and stops.

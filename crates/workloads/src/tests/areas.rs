@@ -36,7 +36,7 @@ fn run(cpus: usize, frames: u64, experiment: Experiment) -> Result<Report, Error
         clock: now,
         run: &|programs| threads(&sim, programs).unwrap_or_else(|failure| panic!("{failure}")),
         quiet: || {
-            Grace::announce();
+            Grace::quiescent_state();
             Grace::reclaim(usize::MAX);
         },
         interrupts: &|| sim.counts().ipis_sent,

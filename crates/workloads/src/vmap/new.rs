@@ -2,7 +2,7 @@
 
 use super::{Areas, Rig};
 use crate::error::Error;
-use ::vmap::{Flushes, Options, Vmap};
+use ::vmap::{TlbGrace, Options, Vmap};
 use alloc::sync::Arc;
 use grace::Concurrent;
 use machine::{Access, Frame, Machine, VirtAddr};
@@ -11,14 +11,14 @@ use paging::{Attrs, X86_64L4};
 /// A space for areas, and the TLB grace periods of the machine.
 pub(crate) struct NewAreas<M: Machine, G: Concurrent> {
     vmap: Vmap<M, X86_64L4, G>,
-    flushes: Arc<Flushes<M>>,
+    flushes: Arc<TlbGrace<M>>,
 }
 
 impl<M: Machine, G: Concurrent> NewAreas<M, G> {
     /// In a part of the rig's addresses.
     pub(crate) fn new<R: Sync>(rig: &Rig<'_, '_, M, G, R>, part: u64) -> Result<Self, Error> {
         let space = rig.part(part)?;
-        let flushes = Flushes::try_new(rig.lab.machine.clone());
+        let flushes = TlbGrace::try_new(rig.lab.machine.clone());
         let flushes = flushes.map_err(|_| ::vmap::Error::OutOfMemory)?;
         let vmap = rig.lab.on_first(|| {
             let tables = Arc::clone(rig.half.tables);
@@ -63,13 +63,13 @@ impl<M: Machine, G: Concurrent> NewAreas<M, G> {
 
 impl<M: Machine, G: Concurrent> Areas for NewAreas<M, G> {
     fn enter(&self) {
-        self.flushes.back();
+        self.flushes.idle_exit();
     }
 
     fn leave(&self) {
         self.vmap.idle();
         // SAFETY: the experiments use areas between `enter` and `leave` only.
-        unsafe { self.flushes.away() };
+        unsafe { self.flushes.idle_enter() };
     }
 
     fn map(&self, frames: &[Frame]) -> Result<VirtAddr, Error> {

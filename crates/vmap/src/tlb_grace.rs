@@ -6,12 +6,12 @@
 //! unmapped so far must wait for, `done` is the last that has ended.
 //!
 //! # Who announces
-//! - [`tick`](Flushes::tick), from each CPU's timer interrupt: if somebody waits, it flushes this CPU, and nobody sends an interrupt.
-//! - [`flush`](Flushes::flush) where a CPU flushes everything for its own need, and
-//!   [`announce`](Flushes::announce) around a flush that it does in its own way: a context switch, for instance.
-//! - [`away`](Flushes::away) before a CPU halts: it flushes, and then nobody waits for it until it is [`back`](Flushes::back). To
+//! - [`tick`](TlbGrace::tick), from each CPU's timer interrupt: if somebody waits, it flushes this CPU, and nobody sends an interrupt.
+//! - [`flush`](TlbGrace::flush) where a CPU flushes everything for its own need, and
+//!   [`quiescent_state`](TlbGrace::quiescent_state) around a flush that it does in its own way: a context switch, for instance.
+//! - [`idle_enter`](TlbGrace::idle_enter) before a CPU halts: it flushes, and then nobody waits for it until it is [`idle_exit`](TlbGrace::idle_exit). To
 //!   leave is unsafe: a CPU that is away and uses an area may use a stale translation. To come back is safe.
-//! - [`expedite`](Flushes::expedite) makes all CPUs that have not yet, at once, by one broadcast.
+//! - [`expedite`](TlbGrace::expedite) makes all CPUs that have not yet, at once, by one broadcast.
 //!
 //! # Why it is right
 //! Let an entry be cleared, then its period be numbered `t` on CPU A, and the address be handed out when `t` is done. Let CPU B
@@ -35,13 +35,13 @@ use alloc::collections::TryReserveError;
 use alloc::sync::Arc;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
-use grace::period::{Count, Passed};
+use grace::period::{GracePeriods, CpuGracePeriods};
 use machine::{Access, CpuId, CpuSet, Flush, Machine, PerCpu, lock};
 use spin::mutex::SpinMutex;
 
 /// What a CPU says of itself.
 struct Slot {
-    passed: Passed,
+    passed: CpuGracePeriods,
     /// The period that was current when it went away.
     left: AtomicU64,
     /// The last period that something unmapped here waits for.
@@ -55,13 +55,13 @@ impl Slot {
     fn new() -> Slot {
         let zero = || AtomicU64::new(0);
         let (left, wanted, announced, broadcasts, asked) = (zero(), zero(), zero(), zero(), zero());
-        Slot { passed: Passed::new(), left, wanted, announced, broadcasts, asked }
+        Slot { passed: CpuGracePeriods::new(), left, wanted, announced, broadcasts, asked }
     }
 }
 
 /// What has been counted, on all CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct FlushStats {
+pub struct TlbGraceStats {
     /// Flushes that were announced: at ticks, by own need, by going away and coming back.
     pub announced: u64,
     /// Broadcasts.
@@ -74,38 +74,38 @@ pub struct FlushStats {
 ///
 /// ```
 /// use sim::{Config, Sim};
-/// use vmap::Flushes;
+/// use vmap::TlbGrace;
 ///
 /// let sim = Sim::new(Config { cpus: 2, ..Config::default() }).unwrap();
-/// let flushes = Flushes::try_new(sim.clone()).unwrap();
+/// let flushes = TlbGrace::try_new(sim.clone()).unwrap();
 /// sim.on_cpu(0, || {
-///     flushes.back(); // a CPU that starts
+///     flushes.idle_exit(); // a CPU that starts
 ///     let target = flushes.target();
 ///     assert!(!flushes.is_over(target));
 ///     flushes.advance(target); // the period begins
 ///     flushes.tick(); // this CPU flushes; the other has not started, and takes no part
 ///     assert!(flushes.advance(target));
 ///     // SAFETY: there are no areas that this CPU could use.
-///     unsafe { flushes.away() };
+///     unsafe { flushes.idle_enter() };
 /// });
 /// assert_eq!(sim.counts().ipis_sent, 0);
 /// ```
-pub struct Flushes<M: Machine> {
+pub struct TlbGrace<M: Machine> {
     machine: M,
-    count: Count,
+    count: GracePeriods,
     slots: PerCpu<Slot>,
     expediting: SpinMutex<()>,
 }
 
-impl<M: Machine> Flushes<M> {
+impl<M: Machine> TlbGrace<M> {
     /// For a machine none of whose CPUs uses areas yet: all are away. Allocates from the heap.
     ///
     /// # Errors
     /// There is no memory for it.
     pub fn try_new(machine: M) -> Result<Arc<Self>, TryReserveError> {
         let slots = PerCpu::try_new(machine.count(), |_| Slot::new())?;
-        let count = Count::new();
-        Ok(Arc::new(Flushes { machine, count, slots, expediting: SpinMutex::new(()) }))
+        let count = GracePeriods::new();
+        Ok(Arc::new(TlbGrace { machine, count, slots, expediting: SpinMutex::new(()) }))
     }
 
     /// The machine.
@@ -153,44 +153,44 @@ impl<M: Machine> Flushes<M> {
     /// something that was unmapped here waits, looks whether its period is over. Two loads and a branch when nobody waits.
     pub fn tick(&self) {
         let wanted = self.with(|slot| {
-            self.announce_if_asked(slot);
+            self.quiescent_if_asked(slot);
             // Relaxed: this CPU's own.
             slot.wanted.load(Ordering::Relaxed)
         });
         if let Some(wanted) = wanted.filter(|wanted| *wanted != 0 && !self.is_over(*wanted)) {
             self.advance(wanted);
-            self.with(|slot| self.announce_if_asked(slot));
+            self.with(|slot| self.quiescent_if_asked(slot));
         }
     }
 
     /// Nobody asks a CPU that is away.
-    fn announce_if_asked(&self, slot: &Slot) {
+    fn quiescent_if_asked(&self, slot: &Slot) {
         if self.count.is_asked(&slot.passed) {
-            self.announce_here(slot);
+            self.quiescent_here(slot);
         }
     }
 
     /// Flushes everything on this CPU, and announces it.
     pub fn flush(&self) {
-        self.with(|slot| self.announce_here(slot));
+        self.with(|slot| self.quiescent_here(slot));
     }
 
-    fn announce_here(&self, slot: &Slot) {
+    fn quiescent_here(&self, slot: &Slot) {
         let flush = || self.machine.flush(Flush::All);
         if mutant::is(Mutant::EndsBeforeFlush) {
-            self.announce_by(slot, || ());
+            self.quiescent_by(slot, || ());
             // Firmware may take its time here.
             (0..20).for_each(|_| self.machine.step(Access::Shared));
             return flush();
         }
-        self.announce_by(slot, flush);
+        self.quiescent_by(slot, flush);
     }
 
-    fn announce_by(&self, slot: &Slot, flush: impl FnOnce()) {
+    fn quiescent_by(&self, slot: &Slot, flush: impl FnOnce()) {
         let begun = self.count.begin();
         flush();
         self.machine.step(Access::Shared);
-        if !slot.passed.is_away() {
+        if !slot.passed.is_idle() {
             self.count.end(&slot.passed, begun);
         }
         bump(&slot.announced);
@@ -201,8 +201,8 @@ impl<M: Machine> Flushes<M> {
     ///
     /// # Safety
     /// `flush` does so.
-    pub unsafe fn announce(&self, flush: impl FnOnce()) {
-        self.with(|slot| self.announce_by(slot, flush));
+    pub unsafe fn quiescent_state(&self, flush: impl FnOnce()) {
+        self.with(|slot| self.quiescent_by(slot, flush));
     }
 
     /// Takes this CPU out of the grace periods before it halts, stops, or runs something that uses no area. Flushes its TLB; from
@@ -211,25 +211,25 @@ impl<M: Machine> Flushes<M> {
     /// Before it, [`Vmap::idle`](crate::Vmap::idle) gives up the blocks of this CPU. One flush; no memory.
     ///
     /// # Safety
-    /// Until [`back`](Flushes::back) is called on this CPU, this CPU uses no address of an area of a space that shares these
+    /// Until [`idle_exit`](TlbGrace::idle_exit) is called on this CPU, this CPU uses no address of an area of a space that shares these
     /// periods, but for areas that were live when it left and stay live until it is back (a device's registers, for instance):
     /// - the calling code does not, and neither does code that it has interrupted: in an interrupt handler, this holds only if
     ///   the interrupted code is known to use none, such as an idle loop;
     /// - no call of [`Vmap`](crate::Vmap) is under way on this CPU;
-    /// - an interrupt handler that uses an address of another area calls `back` first. The CPU then takes part again, also after the
+    /// - an interrupt handler that uses an address of another area calls `idle_exit` first. The CPU then takes part again, also after the
     ///   handler has returned.
     ///
     /// A CPU that is away keeps translations and may fill its TLB speculatively. Addresses are reused without asking it, so a use
     /// there would go to memory of others (I4, I5).
     ///
     /// ```compile_fail,E0133
-    /// # fn idle_loop(flushes: &vmap::Flushes<sim::Sim>) {
-    /// flushes.away();
+    /// # fn idle_loop(flushes: &vmap::TlbGrace<sim::Sim>) {
+    /// flushes.idle_enter();
     /// # }
     /// ```
-    pub unsafe fn away(&self) {
+    pub unsafe fn idle_enter(&self) {
         self.with(|slot| {
-            if slot.passed.is_away() {
+            if slot.passed.is_idle() {
                 return;
             }
             let begun = self.count.begin();
@@ -237,7 +237,7 @@ impl<M: Machine> Flushes<M> {
             slot.left.store(begun.period(), Ordering::Relaxed);
             self.machine.flush(Flush::All);
             bump(&slot.announced);
-            slot.passed.away();
+            slot.passed.idle_enter();
         });
     }
 
@@ -246,9 +246,9 @@ impl<M: Machine> Flushes<M> {
     ///
     /// It is safe, and may be called too often: a CPU that takes part is waited for, which costs others time. Calls that map areas
     /// do it themselves, but a CPU may use an area that another CPU has mapped.
-    pub fn back(&self) {
+    pub fn idle_exit(&self) {
         self.with(|slot| {
-            if !slot.passed.is_away() {
+            if !slot.passed.is_idle() {
                 return;
             }
             // Relaxed: this CPU's own.
@@ -263,8 +263,8 @@ impl<M: Machine> Flushes<M> {
     }
 
     /// Whether this CPU is away.
-    pub fn is_away(&self) -> bool {
-        self.with(|slot| slot.passed.is_away()) == Some(true)
+    pub fn is_idle(&self) -> bool {
+        self.with(|slot| slot.passed.is_idle()) == Some(true)
     }
 
     /// Begins the period `wanted` as soon as can be, and ends it if all CPUs have passed it. Returns whether it is over. A load for each
@@ -276,7 +276,7 @@ impl<M: Machine> Flushes<M> {
 
     /// How many CPUs are not away; this one at least.
     pub(crate) fn taking_part(&self) -> usize {
-        self.slots.iter().filter(|slot| !slot.passed.is_away()).count().max(1)
+        self.slots.iter().filter(|slot| !slot.passed.is_idle()).count().max(1)
     }
 
     /// CPUs that have not passed a period, and would have to be interrupted for it to end at once.
@@ -301,7 +301,7 @@ impl<M: Machine> Flushes<M> {
             return;
         }
         let begun = self.count.has_begun(period);
-        // The fence in it: the look at the period comes before those at who is away; pairs with the fence of `Count::begin` in `back`.
+        // The fence in it: the look at the period comes before those at who is away; pairs with the fence of `GracePeriods::begin` in `idle_exit`.
         let newest = self.count.target();
         let behind = self.behind(period);
         // All others are behind: the same messages do for the newest.
@@ -322,10 +322,10 @@ impl<M: Machine> Flushes<M> {
         if mutant::is(Mutant::BeginsAfterBroadcast) {
             let cpus = whom(self);
             self.machine.flush_on(&cpus, Flush::All);
-            self.count.hasten(period);
+            self.count.expedite_start(period);
             return self.ask(period, CpuSet::EMPTY);
         }
-        self.count.hasten(period);
+        self.count.expedite_start(period);
         self.ask(period, whom(self));
     }
 
@@ -335,7 +335,7 @@ impl<M: Machine> Flushes<M> {
             self.machine.flush_on(&cpus, Flush::All);
         }
         self.machine.step(Access::Shared);
-        self.count.complete(period);
+        self.count.expedite_end(period);
         self.with(|slot| {
             bump(&slot.broadcasts);
             // Relaxed: as `bump`.
@@ -350,9 +350,9 @@ impl<M: Machine> Flushes<M> {
     }
 
     /// What has been counted.
-    pub fn stats(&self) -> FlushStats {
+    pub fn stats(&self) -> TlbGraceStats {
         // Relaxed: statistics.
-        self.slots.iter().fold(FlushStats::default(), |sum, slot| FlushStats {
+        self.slots.iter().fold(TlbGraceStats::default(), |sum, slot| TlbGraceStats {
             announced: sum.announced + slot.announced.load(Ordering::Relaxed),
             broadcasts: sum.broadcasts + slot.broadcasts.load(Ordering::Relaxed),
             asked: sum.asked + slot.asked.load(Ordering::Relaxed),
@@ -365,8 +365,8 @@ fn bump(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-impl<M: Machine> fmt::Debug for Flushes<M> {
+impl<M: Machine> fmt::Debug for TlbGrace<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Flushes").field("done", &self.done()).finish_non_exhaustive()
+        f.debug_struct("TlbGrace").field("done", &self.done()).finish_non_exhaustive()
     }
 }
