@@ -20,7 +20,7 @@
 //! What they speak in: [`VirtAddr`], [`PhysAddr`], [`Frame`] and ranges of each ([`VirtRange`], [`PhysRange`],
 //! [`FrameRange`]); [`PageSize`]; [`CpuId`], [`CpuSet`], [`AtomicCpuSet`]; [`Asid`], [`Flush`]; [`NodeId`], [`Place`].
 //! What a host need not write itself: [`PerCpu`] and [`CpuLocal`] storage; [`Frames`], a frame source on a buddy
-//! allocator with a cache for each CPU; [`Calls`], requests between CPUs, for shootdowns.
+//! allocator with a cache for each CPU; [`CrossCall`], requests between CPUs, for shootdowns.
 //!
 //! # A machine is a handle
 //!
@@ -42,7 +42,7 @@ extern crate alloc;
 extern crate std;
 
 mod addr;
-mod calls;
+mod cross_call;
 mod cpu;
 mod frame;
 mod frames;
@@ -70,7 +70,7 @@ mod word;
 pub mod word;
 
 pub use addr::{PhysAddr, VirtAddr};
-pub use calls::Calls;
+pub use cross_call::CrossCall;
 pub use cpu::{AtomicCpuSet, CpuId, CpuSet, Cpus, MAX_CPUS};
 pub use frame::Frame;
 pub use frames::{CACHE_BATCH, CACHE_FRAMES, Frames, FramesError, MAX_ORDER};

@@ -3,12 +3,12 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p samara-machine --lib loom`
 //!
-//! These are the very lines of [`Calls`]. An interrupt is a flag that a CPU looks at where its interrupts are on. It orders, as
+//! These are the very lines of [`CrossCall`]. An interrupt is a flag that a CPU looks at where its interrupts are on. It orders, as
 //! interrupts do: what was done before it is sent is seen by its handler. So what the bits order by themselves is seen where
 //! no interrupt is waited for: by who answers while it waits, and by who finds two bits and got one interrupt.
 
 use crate::mutant::{Mutant, caught};
-use crate::{Calls, CpuId, CpuSet, Cpus, Irqs, Step};
+use crate::{CrossCall, CpuId, CpuSet, Cpus, Irqs, Step};
 use core::cell::{Cell, RefCell};
 use loom::cell::UnsafeCell;
 use loom::sync::Notify;
@@ -24,7 +24,7 @@ const CPUS: usize = 3;
 
 struct World {
     /// What is asked: that of this CPU.
-    calls: Calls<usize, Machine>,
+    calls: CrossCall<usize, Machine>,
     /// An interrupt is on its way to this CPU.
     sent: [AtomicBool; CPUS],
     /// What wakes it, if it sleeps.
@@ -116,7 +116,7 @@ impl World {
     fn new() -> Arc<World> {
         let counts = || core::array::from_fn(|_| UnsafeCell::new(0));
         Arc::new(World {
-            calls: Calls::try_new(Machine).unwrap(),
+            calls: CrossCall::try_new(Machine).unwrap(),
             sent: core::array::from_fn(|_| AtomicBool::new(false)),
             wake: core::array::from_fn(|_| Notify::new()),
             before: counts(),
@@ -131,10 +131,10 @@ impl World {
 /// Takes the interrupt that has come, if interrupts are on.
 fn interrupts() {
     let (world, cpu) = here();
-    // Acquire: the handler sees what was done before it was sent; pairs with the Release of `ask`.
+    // Acquire: the handler sees what was done before it was sent; pairs with the Release of `call`.
     if Machine.irqs_enabled() && world.sent[cpu].swap(false, Ordering::Acquire) {
         let mut whose = Vec::new();
-        world.calls.answer(|who| {
+        world.calls.poll(|who| {
             act(who);
             whose.push(who);
         });
@@ -146,9 +146,9 @@ fn interrupts() {
     }
 }
 
-fn answer() {
+fn poll() {
     let (world, _) = here();
-    world.calls.answer(act);
+    world.calls.poll(act);
 }
 
 /// Does what the CPU `who` asks: looks at what it has written, and says so.
@@ -165,7 +165,7 @@ fn act(who: usize) {
 
 /// Asks these CPUs; they have done it when it returns. Loom does not see the end of two that wait by turns: if it `sleeps`, it waits for
 /// a handler to have done it first.
-fn ask(whom: &[usize], sleeps: bool) {
+fn call(whom: &[usize], sleeps: bool) {
     let (world, cpu) = here();
     let set: CpuSet = whom.iter().filter_map(|cpu| CpuId::new(*cpu)).collect();
     // SAFETY: loom checks it: all have seen what it was before.
@@ -183,7 +183,7 @@ fn ask(whom: &[usize], sleeps: bool) {
             world.wake[cpu].wait();
         }
     };
-    world.calls.ask(&set, cpu, interrupt, act);
+    world.calls.call(&set, cpu, interrupt, act);
     for other in whom {
         // SAFETY: loom checks that it was done before.
         let done = world.done[cpu][*other].with(|count| unsafe { *count });
@@ -232,12 +232,12 @@ fn model(preemptions: usize, programs: &'static [fn()]) {
 
 /// Two ask each other, all at once; one of them asks again.
 fn each_other() {
-    model(3, &[|| (0..2).for_each(|_| ask(&[0, 1], false)), || ask(&[0, 1], false)]);
+    model(3, &[|| (0..2).for_each(|_| call(&[0, 1], false)), || call(&[0, 1], false)]);
 }
 
 /// Two ask a third, which takes interrupts.
 fn a_third() {
-    model(2, &[|| ask(&[2], true), || ask(&[2], true), || ()]);
+    model(2, &[|| call(&[2], true), || call(&[2], true), || ()]);
 }
 
 /// One asks another that waits, interrupts off, for a lock which the one who asks has; and asks again, when it does not wait.
@@ -247,10 +247,10 @@ fn who_spins() {
         let _section = Machine.irqs_off();
         // Acquire, and Release: a lock.
         while world.lock.load(Ordering::Relaxed) || world.lock.swap(true, Ordering::Acquire) {
-            answer();
+            poll();
             thread::yield_now();
         }
-        ask(&[1 - here().1], false);
+        call(&[1 - here().1], false);
         world.lock.store(false, Ordering::Release);
     }
     model(3, &[holds, holds]);
@@ -262,7 +262,7 @@ fn within() {
         let (world, cpu) = here();
         let set = CpuSet::only(CpuId::new(1 - cpu).unwrap());
         ON_PURPOSE.set(true);
-        let again = || world.calls.ask(&set, 7, |_| panic!("it was sent"), |_| ());
+        let again = || world.calls.call(&set, 7, |_| panic!("it was sent"), |_| ());
         let panic = catch_unwind(AssertUnwindSafe(again)).unwrap_err();
         ON_PURPOSE.set(false);
         let said = panic.downcast_ref::<String>().map(String::as_str).unwrap_or_default();
@@ -271,7 +271,7 @@ fn within() {
     fn asks() {
         let (world, cpu) = here();
         let set = CpuSet::only(CpuId::new(1 - cpu).unwrap());
-        // SAFETY: as in `ask`.
+        // SAFETY: as in `call`.
         world.before[cpu].with_mut(|count| unsafe { *count += 1 });
         let interrupt = |sleeping: &CpuSet| {
             refused();
@@ -286,8 +286,8 @@ fn within() {
             refused();
             act(who);
         };
-        world.calls.ask(&set, cpu, interrupt, acts);
-        // SAFETY: as in `ask`.
+        world.calls.call(&set, cpu, interrupt, acts);
+        // SAFETY: as in `call`.
         let done = world.done[cpu][1 - cpu].with(|count| unsafe { *count });
         assert_eq!(done, 1, "left == right: done before it returns");
     }
@@ -299,10 +299,10 @@ fn withdraws() {
     fn panics() {
         let (world, cpu) = here();
         let set = CpuSet::only(CpuId::new(1).unwrap());
-        // SAFETY: as in `ask`. If it is withdrawn, it counts as done.
+        // SAFETY: as in `call`. If it is withdrawn, it counts as done.
         world.before[cpu].with_mut(|count| unsafe { *count += 1 });
         ON_PURPOSE.set(true);
-        let fails = || world.calls.ask(&set, cpu, |_| panic!("on purpose"), act);
+        let fails = || world.calls.call(&set, cpu, |_| panic!("on purpose"), act);
         assert!(catch_unwind(AssertUnwindSafe(fails)).is_err());
         ON_PURPOSE.set(false);
         // SAFETY: nobody reads it any more: loom checks that.
@@ -316,13 +316,13 @@ fn withdraws() {
                 world.wake[other].notify();
             }
         };
-        world.calls.ask(&set, cpu, send, act);
+        world.calls.call(&set, cpu, send, act);
         // SAFETY: as above.
         assert_eq!(world.done[cpu][1].with(|count| unsafe { *count }), 2);
     }
     fn answers() {
-        answer();
-        answer();
+        poll();
+        poll();
     }
     model(3, &[panics, answers]);
 }

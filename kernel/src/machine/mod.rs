@@ -73,7 +73,7 @@ unsafe impl Irqs for Kernel {
 unsafe impl Step for Kernel {
     #[inline]
     fn relax(&self) {
-        shootdown::answer();
+        shootdown::poll();
         if !turns::waiting_counts() {
             core::hint::spin_loop();
         }

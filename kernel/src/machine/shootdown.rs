@@ -1,24 +1,24 @@
-//! Flushes that CPUs ask of each other: `machine::Calls`, with the local APIC's interrupts.
+//! Flushes that CPUs ask of each other: `machine::CrossCall`, with the local APIC's interrupts.
 
 use super::{Kernel, tlb};
 use crate::cpu::area::{self, bump};
 use crate::trap::entry::FLUSH;
 use crate::{apic, smp};
-use machine::{Calls, CpuSet, Cpus, Flush, Irqs};
+use machine::{CrossCall, CpuSet, Cpus, Flush, Irqs};
 use spin::Once;
 
-static CALLS: Once<Calls<Flush, Kernel>> = Once::new();
+static CALLS: Once<CrossCall<Flush, Kernel>> = Once::new();
 
 /// Makes ready for so many CPUs.
 pub(crate) fn start() {
-    CALLS.call_once(|| Calls::try_new(Kernel).expect("the heap has just been made"));
+    CALLS.call_once(|| CrossCall::try_new(Kernel).expect("the heap has just been made"));
 }
 
 /// Carries out what is asked of this CPU.
 #[inline]
-pub(crate) fn answer() {
+pub(crate) fn poll() {
     if let Some(calls) = CALLS.get() {
-        calls.answer(tlb::flush_for_another);
+        calls.poll(tlb::flush_for_another);
     }
 }
 
@@ -40,7 +40,7 @@ pub(super) fn shoot(cpus: &CpuSet, what: Flush) {
                 apic::interrupt(whom, FLUSH);
                 here();
             };
-            calls.ask(&others, what, interrupt, tlb::flush_for_another);
+            calls.call(&others, what, interrupt, tlb::flush_for_another);
         }
     }
 }

@@ -88,7 +88,7 @@ fn handle(registers: &mut Registers) {
         }
         entry::FLUSH => {
             apic::end_of_interrupt();
-            shootdown::answer();
+            shootdown::poll();
         }
         entry::APIC_ERROR => panic!("the local APIC reports an error: {:?}", apic::errors()),
         // By its definition nothing is to be done, or it comes from the PIC, which nobody uses.

@@ -30,9 +30,9 @@ impl Drop for Done<'_> {
 }
 
 /// Calls `f` as CPU 0, while CPU 1 answers: adds up what it is asked.
-fn beside(f: impl FnOnce(&Calls<u64, Host>)) -> u64 {
+fn beside(f: impl FnOnce(&CrossCall<u64, Host>)) -> u64 {
     let host = Host::new(2);
-    let calls = Calls::try_new(host.clone()).unwrap();
+    let calls = CrossCall::try_new(host.clone()).unwrap();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let other = scope.spawn(|| {
@@ -40,7 +40,7 @@ fn beside(f: impl FnOnce(&Calls<u64, Host>)) -> u64 {
             let mut sum = 0;
             // Acquire: pairs with the Release of `Done`.
             while !done.load(Ordering::Acquire) {
-                calls.answer(|what| sum += what);
+                calls.poll(|what| sum += what);
                 host.relax();
             }
             sum
@@ -59,18 +59,18 @@ fn a_call_within_a_call_is_refused() {
     let sum = beside(|calls| {
         let both = CpuSet::first(2);
         let again = || {
-            let said = panics(|| calls.ask(&only(1), 1000, |_| (), |_| ())).unwrap();
-            assert!(said.contains("Calls::ask on cpu0 was called from within itself"), "{said}");
+            let said = panics(|| calls.call(&only(1), 1000, |_| (), |_| ())).unwrap();
+            assert!(said.contains("CrossCall::ask on cpu0 was called from within itself"), "{said}");
         };
         let mut here = 0;
         let act = |what| {
             again();
             here += what;
         };
-        calls.ask(&both, 1, |_| again(), act);
-        calls.ask(&only(1), 2, |_| again(), |_| ());
-        calls.ask(&only(0), 4, |_| (), |_| again());
-        calls.ask(&both, 8, |_| (), |what| here += what);
+        calls.call(&both, 1, |_| again(), act);
+        calls.call(&only(1), 2, |_| again(), |_| ());
+        calls.call(&only(0), 4, |_| (), |_| again());
+        calls.call(&both, 8, |_| (), |what| here += what);
         assert_eq!(here, 9);
         assert!(calls.machine().irqs_enabled());
     });
@@ -81,7 +81,7 @@ fn a_call_within_a_call_is_refused() {
 #[test]
 fn who_answers_may_call() {
     let host = Host::new(3);
-    let calls = Calls::try_new(host.clone()).unwrap();
+    let calls = CrossCall::try_new(host.clone()).unwrap();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let answers = |cpu: usize, next: Option<usize>| {
@@ -91,10 +91,10 @@ fn who_answers_may_call() {
                 let mut sum = 0;
                 // Acquire: pairs with the Release of `Done`.
                 while !done.load(Ordering::Acquire) {
-                    calls.answer(|what: u64| {
+                    calls.poll(|what: u64| {
                         sum += what;
                         if let Some(next) = next {
-                            calls.ask(&only(next), what * 10, |_| (), |_| ());
+                            calls.call(&only(next), what * 10, |_| (), |_| ());
                         }
                     });
                     host.relax();
@@ -105,7 +105,7 @@ fn who_answers_may_call() {
         let others = [scope.spawn(answers(1, Some(2))), scope.spawn(answers(2, None))];
         host.be(0);
         let ends = Done(&done);
-        (1..4).for_each(|what| calls.ask(&only(1), what, |_| (), |_| ()));
+        (1..4).for_each(|what| calls.call(&only(1), what, |_| (), |_| ()));
         drop(ends);
         assert_eq!(others.map(|other| other.join().unwrap()), [6, 60]);
     });
@@ -118,7 +118,7 @@ fn a_call_that_panics_is_over() {
         for round in 0..if cfg!(miri) { 4 } else { 100 } {
             let end = |_: &CpuSet| panic!("on purpose");
             assert_eq!(
-                panics(|| calls.ask(&only(1), 1, end, |_| ())).as_deref(),
+                panics(|| calls.call(&only(1), 1, end, |_| ())).as_deref(),
                 Some("on purpose")
             );
             assert_eq!(
@@ -126,8 +126,8 @@ fn a_call_that_panics_is_over() {
                 0
             );
             let act = |_| panic!("on purpose");
-            assert!(panics(|| calls.ask(&CpuSet::first(2), 1, |_| (), act)).is_some(), "{round}");
-            calls.ask(&only(1), 1 << 20, |_| (), |_| ());
+            assert!(panics(|| calls.call(&CpuSet::first(2), 1, |_| (), act)).is_some(), "{round}");
+            calls.call(&only(1), 1 << 20, |_| (), |_| ());
         }
     });
     let rounds = if cfg!(miri) { 4 } else { 100 };
@@ -140,14 +140,14 @@ fn a_call_that_panics_is_over() {
 #[test]
 fn an_answer_that_panics_is_made_again() {
     let host = Host::new(2);
-    let calls = Calls::try_new(host.clone()).unwrap();
+    let calls = CrossCall::try_new(host.clone()).unwrap();
     thread::scope(|scope| {
         let other = scope.spawn(|| {
             host.be(1);
             let mut tries = 0;
             while tries < 2 {
                 let _ = panics(|| {
-                    calls.answer(|what| {
+                    calls.poll(|what| {
                         assert_eq!(what, 7);
                         tries += 1;
                         assert_ne!(tries, 1, "on purpose");
@@ -157,7 +157,7 @@ fn an_answer_that_panics_is_made_again() {
             }
         });
         host.be(0);
-        calls.ask(&only(1), 7, |_| (), |_| ());
+        calls.call(&only(1), 7, |_| (), |_| ());
         other.join().unwrap();
     });
 }
@@ -166,9 +166,9 @@ fn an_answer_that_panics_is_made_again() {
 #[test]
 fn who_is_not_there_is_not_waited_for() {
     let host = Host::new(1);
-    let calls = Calls::try_new(host.clone()).unwrap();
+    let calls = CrossCall::try_new(host.clone()).unwrap();
     host.be(0);
     let mut here = 0;
-    calls.ask(&CpuSet::first(MAX_CPUS), 3, |_| panic!("there is nobody"), |what| here += what);
+    calls.call(&CpuSet::first(MAX_CPUS), 3, |_| panic!("there is nobody"), |what| here += what);
     assert_eq!(here, 3);
 }

@@ -17,7 +17,7 @@
 //! meanwhile. Setting a bit releases the request, and taking it acquires; counting down releases what was done, and seeing 0 acquires.
 //!
 //! *Nobody waits for ever.* Who waits for answers answers. So does who waits for a lock, by
-//! [`Step::relax`], which calls [`answer`](Calls::answer); and all others take the interrupt.
+//! [`Step::relax`], which calls [`poll`](CrossCall::poll); and all others take the interrupt.
 //! So of CPUs that ask each other in a circle each goes on.
 //!
 //! *A call within a call is refused.* A CPU has one place for a request, and it is in use until the call returns. So a call from
@@ -45,7 +45,7 @@ const WORDS: usize = if cfg!(loom) { 1 } else { MAX_CPUS / 64 };
 /// It owns a handle of its machine, so that it is always asked of the same machine which CPU this is.
 ///
 /// ```
-/// use machine::Calls;
+/// use machine::CrossCall;
 /// # use machine::{CpuId, CpuSet, Cpus, Irqs, Step};
 /// # struct One;
 /// # unsafe impl Cpus for One {
@@ -60,18 +60,18 @@ const WORDS: usize = if cfg!(loom) { 1 } else { MAX_CPUS / 64 };
 /// # }
 /// # unsafe impl Step for One {}
 /// # let machine = One;
-/// let calls = Calls::<u64, _>::try_new(machine).unwrap();
+/// let calls = CrossCall::<u64, _>::try_new(machine).unwrap();
 /// let mut sum = 0;
-/// calls.ask(&CpuSet::first(1), 5, |others| assert!(others.is_empty()), |what| sum += what);
+/// calls.call(&CpuSet::first(1), 5, |others| assert!(others.is_empty()), |what| sum += what);
 /// assert_eq!(sum, 5);
 /// ```
-pub struct Calls<T, M> {
+pub struct CrossCall<T, M> {
     machine: M,
     slots: PerCpu<Slot<T>>,
 }
 
 struct Slot<T> {
-    /// Whether this CPU is in `ask`. Only this CPU uses it, with interrupts off.
+    /// Whether this CPU is in `call`. Only this CPU uses it, with interrupts off.
     busy: Cell<bool>,
     /// What this CPU asks.
     what: UnsafeCell<Option<T>>,
@@ -83,9 +83,9 @@ struct Slot<T> {
 
 // SAFETY: a request is written by its CPU while nobody has a bit for it, and read by those who have; `busy` is its CPU's alone. No
 // two threads are the same CPU: see `Cpus`, and the module's text.
-unsafe impl<T: Send + Sync, M: Sync> Sync for Calls<T, M> {}
+unsafe impl<T: Send + Sync, M: Sync> Sync for CrossCall<T, M> {}
 
-impl<T: Copy, M: Cpus + Irqs + Step> Calls<T, M> {
+impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
     /// For the CPUs of `machine`. Allocates once.
     ///
     /// # Errors
@@ -97,11 +97,11 @@ impl<T: Copy, M: Cpus + Irqs + Step> Calls<T, M> {
             waiting: AtomicUsize::new(0),
             asked: core::array::from_fn(|_| AtomicU64::new(0)),
         };
-        Ok(Calls { slots: PerCpu::try_new(machine.count(), slot)?, machine })
+        Ok(CrossCall { slots: PerCpu::try_new(machine.count(), slot)?, machine })
     }
 
     /// Has all of `cpus` do `what`, and waits until they have; those that do not run must not be among them, and those that do not
-    /// exist are passed over. `interrupt` is told whom to interrupt, and has them call [`answer`](Calls::answer); `act` does it on
+    /// exist are passed over. `interrupt` is told whom to interrupt, and has them call [`poll`](CrossCall::poll); `act` does it on
     /// this CPU, and what others ask of it meanwhile.
     ///
     /// Interrupts are off all the while. Not with a lock held that a CPU waits for without answering. It waits by
@@ -110,7 +110,7 @@ impl<T: Copy, M: Cpus + Irqs + Step> Calls<T, M> {
     /// # Panics
     /// It is called from within itself, by one of its closures or by an interrupt that cannot be held off. Nothing has changed
     /// then.
-    pub fn ask(
+    pub fn call(
         &self,
         cpus: &CpuSet,
         what: T,
@@ -122,7 +122,7 @@ impl<T: Copy, M: Cpus + Irqs + Step> Calls<T, M> {
         let Some(mine) = self.slots.get(here) else { return };
         assert!(
             !mine.busy.replace(true),
-            "Calls::ask on {here} was called from within itself: its closures, and interrupts that cannot be held off, must not call it"
+            "CrossCall::ask on {here} was called from within itself: its closures, and interrupts that cannot be held off, must not call it"
         );
         let mut others = cpus.intersection(&CpuSet::first(self.slots.iter().count()));
         others.remove(here);
@@ -135,7 +135,7 @@ impl<T: Copy, M: Cpus + Irqs + Step> Calls<T, M> {
             let mut sleeping = CpuSet::EMPTY;
             for (cpu, slot) in others.iter().filter_map(|cpu| Some((cpu, self.slots.get(cpu)?))) {
                 let (word, bit) = place(here);
-                // Release: the request; pairs with the Acquire of `answer`.
+                // Release: the request; pairs with the Acquire of `poll`.
                 let order = mutant::order(Ordering::Release, Mutant::SetRelaxed);
                 if slot.asked[word].fetch_or(bit, order) == 0 {
                     sleeping.insert(cpu);
@@ -146,11 +146,11 @@ impl<T: Copy, M: Cpus + Irqs + Step> Calls<T, M> {
         if cpus.contains(here) {
             act(what);
         }
-        // Acquire: what others have done; pairs with the Release of `answer`.
+        // Acquire: what others have done; pairs with the Release of `poll`.
         let order = mutant::order(Ordering::Acquire, Mutant::SeeRelaxed);
         while mine.waiting.load(order) != 0 {
             if !mutant::is(Mutant::WaitsDeaf) {
-                self.answer(&mut act);
+                self.poll(&mut act);
             }
             self.machine.relax();
         }
@@ -160,7 +160,7 @@ impl<T: Copy, M: Cpus + Irqs + Step> Calls<T, M> {
     /// Does by `act` what other CPUs ask of this one. For the interrupt's handler, and for
     /// [`Step::relax`]. A section without interrupts, and a load for every 64 CPUs there can be, if nothing is asked. Any context.
     #[inline]
-    pub fn answer(&self, mut act: impl FnMut(T)) {
+    pub fn poll(&self, mut act: impl FnMut(T)) {
         let _section = self.machine.irqs_off();
         let Some(mine) = self.slots.get(self.machine.current()) else { return };
         for (word, asked) in mine.asked.iter().enumerate() {
@@ -180,7 +180,7 @@ impl<T: Copy, M: Cpus + Irqs + Step> Calls<T, M> {
                 }
                 taken.bits &= taken.bits - 1;
                 if let Some(slot) = slot {
-                    // Release: it has been done; pairs with the Acquire of `ask`.
+                    // Release: it has been done; pairs with the Acquire of `call`.
                     let order = mutant::order(Ordering::Release, Mutant::CountRelaxed);
                     slot.waiting.fetch_sub(1, order);
                 }
@@ -203,7 +203,7 @@ fn place(cpu: CpuId) -> (usize, u64) {
 /// Takes all bits.
 #[inline(always)]
 fn take(asked: &AtomicU64) -> u64 {
-    // Acquire: the requests; pairs with the Release of `ask`.
+    // Acquire: the requests; pairs with the Release of `call`.
     let order = mutant::order(Ordering::Acquire, Mutant::TakeRelaxed);
     if mutant::is(Mutant::TakenInTwo) {
         let bits = asked.load(order);
@@ -215,7 +215,7 @@ fn take(asked: &AtomicU64) -> u64 {
 
 /// A call under way. It ends when this is dropped, also when a closure panics.
 struct Asking<'c, T: Copy, M: Cpus + Irqs + Step> {
-    calls: &'c Calls<T, M>,
+    calls: &'c CrossCall<T, M>,
     here: CpuId,
     mine: &'c Slot<T>,
     others: CpuSet,
@@ -239,7 +239,7 @@ impl<T: Copy, M: Cpus + Irqs + Step> Drop for Asking<'_, T, M> {
                     self.mine.waiting.fetch_sub(1, Ordering::Relaxed);
                 }
             }
-            // Acquire: those who read the request are done with it; pairs with the Release of `answer`.
+            // Acquire: those who read the request are done with it; pairs with the Release of `poll`.
             while self.mine.waiting.load(Ordering::Acquire) != 0 {
                 self.calls.machine.relax();
             }
@@ -263,9 +263,9 @@ impl Drop for Taken<'_> {
     }
 }
 
-impl<T, M> fmt::Debug for Calls<T, M> {
+impl<T, M> fmt::Debug for CrossCall<T, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Calls").finish_non_exhaustive()
+        f.debug_struct("CrossCall").finish_non_exhaustive()
     }
 }
 
