@@ -33,7 +33,7 @@ pub use write::WriteCursor;
 use crate::error::Error;
 use crate::gap::{End, Want, search};
 use crate::node::Link;
-use crate::path::{Path, Pick, Span};
+use crate::descent::{Descent, Pick, Span};
 
 /// Where a cursor stands; see [the table](crate::cursor#the-states).
 ///
@@ -69,7 +69,7 @@ pub enum State {
 /// The part that both cursors and the iterators share. Whoever calls its moves passes the tree's root,
 /// and holds what keeps the path valid: a guard, or the writer's right.
 pub(crate) struct Position {
-    path: Path,
+    path: Descent,
     state: State,
     /// The range stood on; in `Start`, `Overflow` and `Underflow` both are the index or limit.
     min: usize,
@@ -81,12 +81,12 @@ const _: () = assert!(size_of::<Position>() <= 1024);
 
 impl Position {
     pub(crate) fn new(index: usize) -> Self {
-        Position { path: Path::new(), state: State::Start, min: index, max: index }
+        Position { path: Descent::new(), state: State::Start, min: index, max: index }
     }
 
     /// A place that was left with [`Position::pause`].
     fn at(state: State, min: usize, max: usize) -> Self {
-        Position { path: Path::new(), state, min, max }
+        Position { path: Descent::new(), state, min, max }
     }
 
     pub(crate) fn state(&self) -> State {
@@ -136,7 +136,7 @@ impl Position {
     /// The range that holds `index`, found from the root.
     ///
     /// # Safety
-    /// As for [`Path::walk`], until the position is set or paused.
+    /// As for [`Descent::walk`], until the position is set or paused.
     unsafe fn go(&mut self, root: Link, index: usize) -> Span {
         // SAFETY: the caller's promise.
         unsafe { self.path.walk(root, Pick::Index(index)) };

@@ -1,7 +1,7 @@
 //! A tree in readable form.
 
 use crate::node::Link;
-use crate::path::{Path, Pick};
+use crate::descent::{Descent, Pick};
 use core::fmt;
 use core::marker::PhantomData;
 
@@ -35,7 +35,7 @@ impl fmt::Display for Dump<'_> {
             return writeln!(f, "empty");
         }
         let top = self.root.level();
-        let mut path = Path::new();
+        let mut path = Descent::new();
         // SAFETY: the promise of `new`.
         unsafe { path.walk(self.root, Pick::First) };
         let mut turned = top + 1;
@@ -51,7 +51,7 @@ impl fmt::Display for Dump<'_> {
     }
 }
 
-fn node(f: &mut fmt::Formatter<'_>, path: &Path, level: usize, indent: usize) -> fmt::Result {
+fn node(f: &mut fmt::Formatter<'_>, path: &Descent, level: usize, indent: usize) -> fmt::Result {
     let step = path.step(level);
     let (min, max, len) = (step.min, step.max, step.len());
     if level > 0 {

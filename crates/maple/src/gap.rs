@@ -30,7 +30,7 @@
 
 use crate::error::Error;
 use crate::node::{self, Job, Link, Search};
-use crate::path::{Path, Pick};
+use crate::descent::{Descent, Pick};
 use core::ops::RangeInclusive;
 
 /// What is looked for: `size` free indices at a multiple of `align`, inside `min..=max`.
@@ -95,7 +95,7 @@ const PATIENCE: usize = 5;
 /// Cost: the root alone.
 ///
 /// # Safety
-/// As for [`Path::walk`].
+/// As for [`Descent::walk`].
 pub(crate) unsafe fn largest(root: Link) -> usize {
     if root.is_null() {
         return usize::MAX;
@@ -120,15 +120,15 @@ pub(crate) enum End {
 
 /// The lowest (highest) place of what is wanted, or another if that is far.
 ///
-/// The steps of `path` then lead to its hole, their ranges to be [completed](Path::complete).
+/// The steps of `path` then lead to its hole, their ranges to be [completed](Descent::complete).
 ///
 /// Cost: a node a level, and where there are vectors a comparison of all the leaf's holes at once; a leaf without a
 /// place, one in a dozen, takes such a comparison of its parent's gaps and another leaf. No branch that cannot be foretold
 /// but for that.
 ///
 /// # Safety
-/// As for [`Path::walk`].
-pub(crate) unsafe fn search(root: Link, path: &mut Path, want: &Want, end: End) -> Option<usize> {
+/// As for [`Descent::walk`].
+pub(crate) unsafe fn search(root: Link, path: &mut Descent, want: &Want, end: End) -> Option<usize> {
     if root.is_null() {
         path.clear();
         return want.place(end, 0, usize::MAX);
@@ -139,9 +139,9 @@ pub(crate) unsafe fn search(root: Link, path: &mut Path, want: &Want, end: End) 
     }
 }
 
-/// The caller keeps the promise of [`Path::walk`]; the root is not null.
+/// The caller keeps the promise of [`Descent::walk`]; the root is not null.
 #[inline(always)]
-fn search_from<const UP: bool>(root: Link, path: &mut Path, want: &Want) -> Option<usize> {
+fn search_from<const UP: bool>(root: Link, path: &mut Descent, want: &Want) -> Option<usize> {
     if let Some(found) = node::run(First::<UP> { root, path: &mut *path, want }) {
         return Some(found);
     }
@@ -150,7 +150,7 @@ fn search_from<const UP: bool>(root: Link, path: &mut Path, want: &Want) -> Opti
 
 /// The same in the leaves after the first.
 #[inline(never)]
-fn search_on<const UP: bool>(root: Link, path: &mut Path, want: &Want) -> Option<usize> {
+fn search_on<const UP: bool>(root: Link, path: &mut Descent, want: &Want) -> Option<usize> {
     path.complete();
     match node::run(Rest::<UP> { path: &mut *path, want, patience: PATIENCE }) {
         Err(Hasty) => {
@@ -168,10 +168,10 @@ struct Hasty;
 
 /// A search in the first leaf. Small, for it mostly ends here.
 ///
-/// Made by who keeps the promise of [`Path::walk`]; the root is not null.
+/// Made by who keeps the promise of [`Descent::walk`]; the root is not null.
 struct First<'p, const UP: bool> {
     root: Link,
-    path: &'p mut Path,
+    path: &'p mut Descent,
     /// By reference: a copy would be stored in one width and loaded in another, and waited for.
     want: &'p Want,
 }
@@ -196,7 +196,7 @@ impl<const UP: bool> Job for First<'_, UP> {
 /// A search in the leaves after the one that `path` leads to, of which `patience`, with that one, may have holes that fail
 /// by alignment.
 struct Rest<'p, const UP: bool> {
-    path: &'p mut Path,
+    path: &'p mut Descent,
     want: &'p Want,
     patience: usize,
 }
@@ -250,7 +250,7 @@ fn in_leaf<const UP: bool, const ENDS: bool, S: Search>(
 #[inline(always)]
 fn next_leaf<const UP: bool, S: Search>(
     search: S,
-    path: &mut Path,
+    path: &mut Descent,
     want: &Want,
     size: usize,
 ) -> bool {
@@ -297,7 +297,7 @@ fn next_leaf<const UP: bool, S: Search>(
 #[inline(always)]
 fn candidate<const UP: bool, S: Search>(
     search: S,
-    path: &Path,
+    path: &Descent,
     level: usize,
     size: usize,
     here: bool,

@@ -5,7 +5,7 @@ mod front;
 use crate::Entry;
 use crate::cursor::Position;
 use crate::node::Link;
-use crate::path::Span;
+use crate::descent::Span;
 use core::iter::FusedIterator;
 use core::marker::PhantomData;
 use core::ops::RangeInclusive;

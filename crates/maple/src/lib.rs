@@ -58,7 +58,7 @@
 //! takes the scalar way, with the instructions that count bits (`popcnt`, `bmi1`, `bmi2`) where `cpuid`, asked once, names them.
 //!
 //! **A reader's way** stays good while nodes are replaced under it, without checks and without starting
-//! again; the essay in `path.rs` has the proof. What it has seen stays allocated for as long as its guard.
+//! again; the essay in `descent.rs` has the proof. What it has seen stays allocated for as long as its guard.
 //!
 //! **A search for free space** goes by the gaps alone and never scans leaves that cannot serve.
 //!
@@ -129,7 +129,7 @@ mod iter;
 mod layout;
 mod lock;
 mod node;
-mod path;
+mod descent;
 #[cfg(all(feature = "std", not(loom)))]
 mod pool;
 mod simple;

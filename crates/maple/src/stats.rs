@@ -2,7 +2,7 @@
 
 use crate::layout::{INNER_BLOCK, LEAF_BLOCK};
 use crate::node::Link;
-use crate::path::{Path, Pick};
+use crate::descent::{Descent, Pick};
 
 /// What a tree is made of; made by [`MapleTree::stats`](crate::MapleTree::stats) and
 /// [`Writer::stats`](crate::Writer::stats).
@@ -33,14 +33,14 @@ pub struct Stats {
 
 impl Stats {
     /// # Safety
-    /// As for [`Path::walk`].
+    /// As for [`Descent::walk`].
     pub(crate) unsafe fn of(root: Link) -> Stats {
         if root.is_null() {
             return Stats { holes: 1, ..Stats::default() };
         }
         let mut stats = Stats { height: root.level() + 1, ..Stats::default() };
         for height in 0..stats.height {
-            let mut path = Path::new();
+            let mut path = Descent::new();
             // SAFETY: the caller's promise.
             unsafe { path.walk_part(root, 0, usize::MAX, height, Pick::First) };
             loop {

@@ -8,7 +8,7 @@ use crate::gap::{self, End, Want};
 use crate::iter::{Iter, hit};
 use crate::lock::{OwnerLock, TreeLock, WriteToken};
 use crate::node::{AtomicLink, Link};
-use crate::path::{Path, Pick};
+use crate::descent::{Descent, Pick};
 use crate::stats::Stats;
 use crate::write::{Bin, Disposal};
 use crate::writer::{Hold, Writer};
@@ -71,7 +71,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Core<E, R, A> {
         if root.is_null() {
             return None;
         }
-        let mut path = Path::new();
+        let mut path = Descent::new();
         // SAFETY: the caller's promise.
         unsafe {
             path.walk(root, Pick::Index(index));
@@ -402,7 +402,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
     ) -> Result<usize, Error> {
         let want = Want::new(bounds, size, align)?;
         // SAFETY: the guard and the tree's borrow last for the call.
-        unsafe { gap::search(self.core.root.load(), &mut Path::new(), &want, end) }
+        unsafe { gap::search(self.core.root.load(), &mut Descent::new(), &want, end) }
             .ok_or(Error::NoSpace)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::layout::{INNER_MIN, INNER_SLOTS};
 use crate::node::Link;
-use crate::path::{Path, Pick, Step};
+use crate::descent::{Descent, Pick, Step};
 use core::fmt;
 
 /// An invariant of the tree's structure.
@@ -85,7 +85,7 @@ pub(crate) unsafe fn validate(root: Link) -> Result<(), Violation> {
     // From the top, so that a level is walked only when those above it are sound; then the gaps from
     // below, where all bounds are.
     for level in (0..=root.level()).rev() {
-        let mut path = Path::new();
+        let mut path = Descent::new();
         // SAFETY: the caller's promise.
         unsafe { path.walk_part(root, 0, usize::MAX, level, Pick::First) };
         let mut seen = Seen { next: Some(0), hole: false, entries: 0 };
@@ -109,7 +109,7 @@ pub(crate) unsafe fn validate(root: Link) -> Result<(), Violation> {
         }
     }
     for level in 1..=root.level() {
-        let mut path = Path::new();
+        let mut path = Descent::new();
         // SAFETY: the caller's promise.
         unsafe { path.walk_part(root, 0, usize::MAX, level, Pick::First) };
         loop {
@@ -242,11 +242,11 @@ fn gaps(step: &Step) -> Result<(), Violation> {
 mod tests {
     use super::*;
     use crate::MapleTree;
-    use crate::path::Path;
+    use crate::descent::Descent;
 
     /// A sound tree of two levels, damaged by `damage`, which gets the path to its second leaf. Returns
     /// what the validator says, undoes the damage by `repair`, and checks that it is sound again.
-    fn found<T>(damage: impl Fn(&Path) -> T, repair: impl Fn(&Path, T)) -> Violation {
+    fn found<T>(damage: impl Fn(&Descent) -> T, repair: impl Fn(&Descent, T)) -> Violation {
         let mut tree = MapleTree::<u32>::new();
         let mut writer = tree.get_mut();
         for i in 0..20 {
@@ -255,7 +255,7 @@ mod tests {
         writer.validate().unwrap();
         let root = writer.root();
         assert!(root.level() > 0);
-        let mut path = Path::new();
+        let mut path = Descent::new();
         // SAFETY: the writer's right, for the whole test.
         unsafe { path.walk(root, Pick::First) };
         path.next_node().unwrap();
@@ -267,12 +267,12 @@ mod tests {
     }
 
     #[allow(clippy::mut_from_ref)]
-    fn body(path: &Path) -> &mut crate::node::Body {
+    fn body(path: &Descent) -> &mut crate::node::Body {
         // SAFETY: the test is alone with the tree and keeps no other reference.
         unsafe { path.step(0).link.as_leaf().body_mut() }
     }
 
-    fn parent(path: &Path) -> &crate::node::Inner {
+    fn parent(path: &Descent) -> &crate::node::Inner {
         // SAFETY: the node is in the tree.
         unsafe { path.step(1).link.as_inner() }
     }
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn order() {
         // A bound of the second leaf, and the one after it.
-        let swap = |path: &Path| body(path).swap_bounds(0, 1);
+        let swap = |path: &Descent| body(path).swap_bounds(0, 1);
         let violation = found(swap, |path, ()| swap(path));
         assert_eq!((violation.rule, violation.level, violation.slot), (Rule::Order, 0, 1));
     }

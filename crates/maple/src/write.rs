@@ -21,7 +21,7 @@
 //! | into a full leaf: it is cut, and full nodes above it before that | [`split`], [`room`] | two leaves and their parent |
 //! | an erase whose hole goes on in the next leaf; an end moved into it | [`border`] | a leaf and its parent; the parent |
 //! | an erase that leaves too little in a leaf, if a sibling takes the rest | [`join`] | a leaf and its parent |
-//! | a hole over several leaves of one parent, or of two neighbours | [`sweep`] | one or two leaves and their parent; or both, and theirs |
+//! | a hole over several leaves of one parent, or of two neighbours | [`erase_span`] | one or two leaves and their parent; or both, and theirs |
 //! | all else | [`plan`] | up to three a level |
 //!
 //! An exclusive owner changes leaves in place, and their parent. A run of entries into holes side by
@@ -99,7 +99,7 @@ mod border;
 mod build;
 mod fast;
 mod finger;
-mod gone;
+mod removed;
 mod join;
 mod plan;
 mod publish;
@@ -109,8 +109,8 @@ mod retire;
 mod room;
 mod split;
 mod supplies;
-mod sweep;
-mod trail;
+mod erase_span;
+mod write_descent;
 mod unshare;
 
 pub(crate) use finger::Finger;
@@ -119,7 +119,7 @@ pub(crate) use reserve::Reserve;
 pub(crate) use retire::{Bin, Disposal};
 pub(crate) use supplies::Supplies;
 #[cfg(test)]
-pub(crate) use sweep::{JOINED, SWEPT};
+pub(crate) use erase_span::{JOINED, SWEPT};
 pub(crate) use unshare::Copies;
 
 use crate::alloc::NodeAlloc;
@@ -127,9 +127,9 @@ use crate::entry::{Entry, Raw};
 use crate::error::Error;
 use crate::layout::INNER_SLOTS;
 use crate::node::{self, AtomicLink, Leaf, Link, Slot, pack};
-use crate::path::{Path, Pick, Span};
+use crate::descent::{Descent, Pick, Span};
 use core::ptr::{self, NonNull};
-use fast::{Fast, Fill, Found, Slide, Vacate};
+use fast::{Fast, InsertHole, Found, SetEnd, EraseOne};
 use grace::Reclaim;
 use plan::Plan;
 use quick::{Clear, Erase, Extend, Insert, Outcome, Quick, Store};
@@ -173,7 +173,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         let mut needed = Need { leaves: 1, inners: 0 };
         let root = self.tree.load();
         if !root.is_null() {
-            let mut path = Path::new();
+            let mut path = Descent::new();
             // SAFETY: the promise of `new`.
             unsafe { path.walk(root, Pick::Index(first)) };
             let span = path.span();
@@ -236,7 +236,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
                 self.fill_near(finger, (first, last), word)
             } else {
                 finger.forget();
-                node::run(Fill::<E, R, A, false> { target: self, finger, first, last, word })
+                node::run(InsertHole::<E, R, A, false> { target: self, finger, first, last, word })
             };
             match done {
                 Fast::Done => return Ok(true),
@@ -285,7 +285,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
             Outcome::Done(_) => Ok(()),
             Outcome::Failed(error) => Err(error),
             Outcome::Plan(first, last, _) => {
-                let mut path = Path::new();
+                let mut path = Descent::new();
                 // SAFETY: the promise of `new`.
                 unsafe { path.walk(self.tree.load(), Pick::Index(first)) };
                 if let Some(Span { min, max, .. }) = in_the_way(&path, last) {
@@ -308,7 +308,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
             return Ok(None);
         }
         let mut found = Found { start: 0, end: 0, word: ptr::null_mut() };
-        match node::run(Vacate { target: &mut self, index, found: &mut found }) {
+        match node::run(EraseOne { target: &mut self, index, found: &mut found }) {
             Fast::Done => Ok(NonNull::new(found.word).map(|raw| (found.start, found.end, raw))),
             Fast::OutOfMemory => Err(Error::OutOfMemory),
             Fast::Again | Fast::Other => self.erase_any(index),
@@ -345,7 +345,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         } else {
             finger.forget();
             let (target, range) = (&mut self, &mut range);
-            node::run(Slide::<E, R, A, false> { target, finger, index, end, range })
+            node::run(SetEnd::<E, R, A, false> { target, finger, index, end, range })
         };
         match done {
             Fast::Done => Ok(Some(range)),
@@ -356,7 +356,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
 
     #[inline(never)]
     fn set_end_any(&mut self, index: usize, end: usize) -> Result<Option<(usize, usize)>, Error> {
-        let mut path = Path::new();
+        let mut path = Descent::new();
         // SAFETY: the promise of `new`; the root is not null.
         unsafe { path.walk(self.tree.load(), Pick::Index(index)) };
         let Span { min, max, word } = path.span();
@@ -484,7 +484,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
 
 /// The lowest entry between where `path` leads and `last`.
 #[inline]
-fn in_the_way(path: &Path, last: usize) -> Option<Span> {
+fn in_the_way(path: &Descent, last: usize) -> Option<Span> {
     let mut span = path.span();
     if span.word.is_null() && span.max < last {
         // A hole ends at an entry.

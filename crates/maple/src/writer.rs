@@ -12,7 +12,7 @@ use crate::iter::Iter;
 use crate::layout::{MAX_HEIGHT, MAX_PER_LEVEL};
 use crate::lock::{OwnerLock, WriteToken};
 use crate::node::Link;
-use crate::path::Path;
+use crate::descent::Descent;
 use crate::stats::Stats;
 use crate::sync::MutexGuard;
 use crate::tree::{Core, MapleTree};
@@ -363,7 +363,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     ) -> Result<usize, Error> {
         let want = Want::new(bounds, size, align)?;
         // SAFETY: we are the writer.
-        unsafe { search(self.root(), &mut Path::new(), &want, end) }.ok_or(Error::NoSpace)
+        unsafe { search(self.root(), &mut Descent::new(), &want, end) }.ok_or(Error::NoSpace)
     }
 
     /// The length of the longest run of free indices, exactly; `usize::MAX`, too, if the tree is empty. Cost: the root

@@ -18,7 +18,7 @@
 //! | made where it stays (1,800 bytes less to copy); the first leaf of all without a search | 1.6 / 1.5 / 1.5 |
 
 use crate::node::{Inner, Job, Link, Search, Unpacked, run};
-use crate::path::{Path, Pick};
+use crate::descent::{Descent, Pick};
 use core::ptr;
 
 /// See the module.
@@ -32,7 +32,7 @@ pub(super) struct Front {
     /// The last index of the leaf.
     max: usize,
     /// The way to the leaf. At the parent, its slot may be behind.
-    path: Path,
+    path: Descent,
 }
 
 impl Front {
@@ -45,7 +45,7 @@ impl Front {
             slot: 0,
             last: 0,
             max: 0,
-            path: Path::new(),
+            path: Descent::new(),
         }
     }
 
@@ -55,7 +55,7 @@ impl Front {
     /// Cost: a separator, a child, and the leaf; the leaf after it is brought near.
     ///
     /// # Safety
-    /// As for [`Path::walk`], from [`Front::turn`] on.
+    /// As for [`Descent::walk`], from [`Front::turn`] on.
     #[inline(always)]
     pub(super) unsafe fn advance(&mut self, hi: usize) -> bool {
         run(Advance(self, hi))
@@ -65,7 +65,7 @@ impl Front {
     /// before `hi`. Such a leaf may have no entry to come.
     ///
     /// # Safety
-    /// As for [`Path::walk`]; the root is not null.
+    /// As for [`Descent::walk`]; the root is not null.
     #[inline(never)]
     pub(super) unsafe fn turn(&mut self, root: Link, lo: usize, hi: usize) -> bool {
         if self.path.height() == 0 {

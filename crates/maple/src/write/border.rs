@@ -5,11 +5,11 @@
 //! but given by the parent. So it need not change at all: the leaf loses the slots that the hole takes, and
 //! the separator between the two moves. An exclusive owner does that in place; beside readers there is a new leaf
 //! and a new parent, put in its place by one store. Where the two have not the same parent, or too little would be left of the leaf,
-//! it is a hole over both ([`super::sweep`]).
+//! it is a hole over both ([`super::erase_span`]).
 
-use super::gone::Gone;
+use super::removed::RemovedSlots;
 use super::quick::Place;
-use super::trail::Trail;
+use super::write_descent::WriteDescent;
 use super::{Need, Removed, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
@@ -39,7 +39,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     pub(super) fn border<S: Search>(
         &mut self,
         search: S,
-        trail: &Trail,
+        trail: &WriteDescent,
         slot: usize,
         removed: Removed,
     ) -> Option<Result<(), Error>> {
@@ -60,7 +60,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             return Some(Err(error));
         }
         // Nothing fails from here on.
-        let gone = Gone::of::<E>(body, (body.rank(slot), 1), removed);
+        let gone = RemovedSlots::of::<E>(body, (body.rank(slot), 1), removed);
         // Holes that stay are measured where they were.
         let stay = body.holes() & ((1 << loss.to) - 1) & u32::MAX << loss.from;
         let gap = search.gap(body, stay, ends(trail), usize::MAX);
@@ -114,11 +114,11 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     }
 
     /// The same where the neighbour has another parent, or too little of the leaf would be left: as a hole over both leaves
-    /// ([`super::sweep`]), an index of the neighbour's part of it with it.
+    /// ([`super::erase_span`]), an index of the neighbour's part of it with it.
     fn beyond<S: Search>(
         &mut self,
         search: S,
-        trail: &Trail,
+        trail: &WriteDescent,
         slot: usize,
         removed: Removed,
     ) -> Option<Result<(), Error>> {
@@ -129,7 +129,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         if slot > 0 || !place.has_hole_before() {
             return self.sweep_from(search, trail, (start, end + 1), slot, removed).done();
         }
-        let mut before = Trail::new();
+        let mut before = WriteDescent::new();
         // SAFETY: the promise of `Target::new`; the root is not null.
         let (shared, body) = unsafe {
             let shared = before.walk(search, self.tree.load(), start - 1, E::SHARES);
@@ -143,7 +143,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
 }
 
 /// What the leaf covers.
-fn ends(trail: &Trail) -> (usize, usize) {
+fn ends(trail: &WriteDescent) -> (usize, usize) {
     // SAFETY: the promise of `Target::new`.
     unsafe { (trail.min(0), trail.max(0)) }
 }
@@ -157,7 +157,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     pub(super) fn slide_over<S: Search>(
         &mut self,
         search: S,
-        trail: &Trail,
+        trail: &WriteDescent,
         end: usize,
     ) -> Option<Result<(), Error>> {
         if trail.height() == 1 {
@@ -211,7 +211,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
 }
 
 /// What goes, if both leaves have the same parent and enough stays.
-fn loss(trail: &Trail, body: &Body, slot: usize, parent: &Inner, at: usize) -> Option<Loss> {
+fn loss(trail: &WriteDescent, body: &Body, slot: usize, parent: &Inner, at: usize) -> Option<Loss> {
     // SAFETY: the writer's right.
     let len = unsafe { parent.seps() }.len();
     let child = |slot: usize| {
@@ -243,7 +243,7 @@ fn loss(trail: &Trail, body: &Body, slot: usize, parent: &Inner, at: usize) -> O
 }
 
 /// How long the hole becomes.
-fn hole(trail: &Trail, parent: &Inner, loss: &Loss) -> usize {
+fn hole(trail: &WriteDescent, parent: &Inner, loss: &Loss) -> usize {
     // SAFETY: the writer's right.
     let (seps, body) = unsafe { (parent.seps(), parent.child(loss.neighbour).as_leaf().body()) };
     if loss.leaf < loss.neighbour {

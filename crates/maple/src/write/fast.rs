@@ -7,7 +7,7 @@
 
 use super::finger::{Finger, Spot};
 use super::quick::{Holes, Place};
-use super::trail::Trail;
+use super::write_descent::WriteDescent;
 use super::{Removed, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
@@ -51,7 +51,7 @@ impl Fast {
 }
 
 /// An entry into a hole; `NEAR` the last write.
-pub(super) struct Fill<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> {
+pub(super) struct InsertHole<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> {
     pub(super) target: &'q mut Target<'t, E, R, A>,
     pub(super) finger: &'q mut Finger,
     pub(super) first: usize,
@@ -59,13 +59,13 @@ pub(super) struct Fill<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: b
     pub(super) word: NonNull<()>,
 }
 
-impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for Fill<'_, '_, E, R, A, NEAR> {
+impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for InsertHole<'_, '_, E, R, A, NEAR> {
     type Out = Fast;
 
     #[inline(always)]
     fn run<S: Search>(self, search: S) -> Fast {
-        let Fill { target, finger, first, last, word } = self;
-        let mut own = Trail::new();
+        let InsertHole { target, finger, first, last, word } = self;
+        let mut own = WriteDescent::new();
         let Spot { place, slot, start, end, shared } = if NEAR {
             finger.near(target, search, first)
         } else {
@@ -136,7 +136,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for Fill<'_, '_, 
 }
 
 /// A hole in place of the entry that holds an index.
-pub(super) struct Vacate<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc> {
+pub(super) struct EraseOne<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc> {
     pub(super) target: &'q mut Target<'t, E, R, A>,
     pub(super) index: usize,
     /// The entry is put here.
@@ -150,13 +150,13 @@ pub(super) struct Found {
     pub(super) word: *mut (),
 }
 
-impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for Vacate<'_, '_, E, R, A> {
+impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for EraseOne<'_, '_, E, R, A> {
     type Out = Fast;
 
     #[inline(always)]
     fn run<S: Search>(self, search: S) -> Fast {
-        let Vacate { target, index, found } = self;
-        let mut trail = Trail::new();
+        let EraseOne { target, index, found } = self;
+        let mut trail = WriteDescent::new();
         let (place, slot, shared) = target.reach(search, index, &mut trail);
         let Place { trail, body } = place;
         let word = body.word(slot);
@@ -220,7 +220,7 @@ pub(super) fn vacated(body: &Body, slot: usize) -> (Change, (usize, usize)) {
 
 /// Another end for the entry that holds an index, in the hole behind it: a bound moves, and nothing else. `NEAR` the last
 /// write.
-pub(super) struct Slide<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> {
+pub(super) struct SetEnd<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> {
     pub(super) target: &'q mut Target<'t, E, R, A>,
     pub(super) finger: &'q mut Finger,
     pub(super) index: usize,
@@ -229,12 +229,12 @@ pub(super) struct Slide<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: 
     pub(super) range: &'q mut (usize, usize),
 }
 
-impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for Slide<'_, '_, E, R, A, NEAR> {
+impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for SetEnd<'_, '_, E, R, A, NEAR> {
     type Out = Fast;
 
     #[inline(always)]
     fn run<S: Search>(self, search: S) -> Fast {
-        let Slide { target, finger, index, end, range } = self;
+        let SetEnd { target, finger, index, end, range } = self;
         let Spot { place, slot, start, end: old, shared, .. } = if NEAR {
             finger.near(target, search, index)
         } else {

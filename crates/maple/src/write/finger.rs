@@ -29,9 +29,9 @@
 //! told by its entries, which lie side by side, not by its leaf, which in a tree of ten leaves is the same one time in ten.
 
 use super::Target;
-use super::fast::{Fast, Fill, Slide};
+use super::fast::{Fast, InsertHole, SetEnd};
 use super::quick::Place;
-use super::trail::Trail;
+use super::write_descent::WriteDescent;
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
 use crate::node::{self, Link, Search};
@@ -43,7 +43,7 @@ use grace::Reclaim;
 ///
 /// In cells but for the way, since who duplicates a tree does not have its writer mutably.
 pub(crate) struct Finger {
-    pub(super) trail: Trail,
+    pub(super) trail: WriteDescent,
     /// A slot by its ends, and by number. The ends are also those of the last entry put into a hole where nothing was noted.
     first: Cell<usize>,
     last: Cell<usize>,
@@ -69,7 +69,7 @@ impl Finger {
     #[inline(always)]
     pub(crate) const fn new() -> Finger {
         Finger {
-            trail: Trail::new(),
+            trail: WriteDescent::new(),
             first: Cell::new(0),
             last: Cell::new(0),
             slot: Cell::new(0),
@@ -173,7 +173,7 @@ impl Finger {
         index: usize,
         known: (usize, usize, usize),
     ) {
-        let mut trail = Trail::new();
+        let mut trail = WriteDescent::new();
         let Spot { place, slot, start, end, shared } = target.spot(search, index, &mut trail);
         assert!(!shared && self.trail.is_same(place.trail), "the finger is at another leaf");
         assert_eq!((slot, start, end), known, "the finger is at another slot");
@@ -189,7 +189,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         (first, last): (usize, usize),
         word: NonNull<()>,
     ) -> Fast {
-        node::run(Fill::<E, R, A, true> { target: self, finger, first, last, word })
+        node::run(InsertHole::<E, R, A, true> { target: self, finger, first, last, word })
     }
 
     /// Moves an end near the last write.
@@ -200,7 +200,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         (index, end): (usize, usize),
         range: &mut (usize, usize),
     ) -> Fast {
-        node::run(Slide::<E, R, A, true> { target: self, finger, index, end, range })
+        node::run(SetEnd::<E, R, A, true> { target: self, finger, index, end, range })
     }
 
     /// Finds the slot that holds an index, from the root. Not one function with [`Finger::near`], so that who writes at random does
@@ -210,7 +210,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         &self,
         search: S,
         index: usize,
-        trail: &'p mut Trail,
+        trail: &'p mut WriteDescent,
     ) -> Spot<'p> {
         let (place, slot, shared) = self.reach(search, index, trail);
         let end = if place.body.is_wide() { place.end(slot) } else { place.end_of(slot) };

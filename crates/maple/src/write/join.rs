@@ -8,7 +8,7 @@
 //!
 //! # What it gave
 //!
-//! Nanoseconds a write of 100 and 1,000 ranges, in turns, together with a [border](super::border) by vectors, and by a sweep where its
+//! Nanoseconds a write of 100 and 1,000 ranges, in turns, together with a [border](super::border) by vectors, and by a erase_span where its
 //! parents are two: of a hundred erases at random ten are at a border, and two took a plan, which takes as long as ten others.
 //!
 //! | | one owner | shared |
@@ -17,7 +17,7 @@
 //! | to erase and insert at random | 48 / 65 to 43 / 58 | 60 / 78 to 54 / 70 |
 
 use super::fast::vacated;
-use super::trail::Trail;
+use super::write_descent::WriteDescent;
 use super::{Need, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
@@ -50,7 +50,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     pub(super) fn join<S: Search>(
         &mut self,
         search: S,
-        trail: &Trail,
+        trail: &WriteDescent,
         slot: usize,
     ) -> Option<Result<(), Error>> {
         // SAFETY: the promise of `Target::new`; there are inner nodes.

@@ -15,7 +15,7 @@ use crate::entry::Raw;
 use crate::error::Error;
 use crate::layout::{self, INNER_MIN, LEAF_LOW, MAX_HEIGHT, MAX_PER_LEVEL, NARROW};
 use crate::node::{self, Link, Slots};
-use crate::path::{Path, Pick, Span};
+use crate::descent::{Descent, Pick, Span};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
@@ -65,8 +65,8 @@ pub(super) struct Plan {
     pub(super) publish: Publish,
     pub(super) root: Link,
     /// The way to the place of publication and above.
-    pub(super) left: Path,
-    right: Path,
+    pub(super) left: Descent,
+    right: Descent,
     levels: [MaybeUninit<Level>; MAX_HEIGHT],
     used: usize,
     /// The nodes on the ways to both ends, as they were before siblings were taken in.
@@ -90,7 +90,7 @@ const COMING: *mut () = ptr::without_provenance_mut(usize::MAX);
 impl Plan {
     #[inline(always)]
     pub(super) fn new() -> Self {
-        // Field by field, for the reason given in `Path::new`: `levels` needs no value.
+        // Field by field, for the reason given in `Descent::new`: `levels` needs no value.
         let mut plan = MaybeUninit::<Plan>::uninit();
         let place = plan.as_mut_ptr();
         // SAFETY: every field but `levels` and the slots beyond none, which may be uninitialised, is written.
@@ -101,8 +101,8 @@ impl Plan {
             (&raw mut (*place).right_rest).write(None);
             (&raw mut (*place).publish).write(Publish::Empty);
             (&raw mut (*place).root).write(Link::NULL);
-            (&raw mut (*place).left).write(Path::new());
-            (&raw mut (*place).right).write(Path::new());
+            (&raw mut (*place).left).write(Descent::new());
+            (&raw mut (*place).right).write(Descent::new());
             (&raw mut (*place).used).write(0);
             (&raw mut (*place).new_at).write(0);
             Slots::begin(&raw mut (*place).slots);

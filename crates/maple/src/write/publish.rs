@@ -79,7 +79,7 @@ pub(super) fn raise_gap<'n>(
 #[cfg(test)]
 mod tests {
     use crate::MapleTree;
-    use crate::path::{Path, Pick};
+    use crate::descent::{Descent, Pick};
 
     #[test]
     fn readers_see_the_old_leaf_unchanged() {
@@ -90,7 +90,7 @@ mod tests {
         let old = tree.core.root.load();
         tree.store_range(12..=13, 2).unwrap();
         assert!(tree.core.root.load() != old);
-        let mut path = Path::new();
+        let mut path = Descent::new();
         // SAFETY: the guard is older than the write.
         unsafe { path.walk(old, Pick::Index(12)) };
         assert_eq!((path.span().min, path.span().max), (10, 19));

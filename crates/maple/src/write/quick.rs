@@ -10,8 +10,8 @@
 //! stored in any case: one more line, of the parent.
 
 use super::fast::Fast;
-use super::gone::Gone;
-use super::trail::Trail;
+use super::removed::RemovedSlots;
+use super::write_descent::WriteDescent;
 use super::{Removed, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::{Entry, Raw};
@@ -119,7 +119,7 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
             unsafe { hint::assert_unchecked(!word.is_null()) }
         }
         let removed = if K::KEEP { Removed::Keep } else { Removed::Drop };
-        let mut trail = Trail::new();
+        let mut trail = WriteDescent::new();
         let (place, from, shared) = target.reach(search, first, &mut trail);
         let Place { trail, body } = place;
         let mut to = from;
@@ -189,7 +189,7 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
 /// A leaf where it is. Only a slot at an end of the leaf needs to know where that is.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'p> {
-    pub(super) trail: &'p Trail,
+    pub(super) trail: &'p WriteDescent,
     pub(super) body: &'p Body,
 }
 
@@ -353,7 +353,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         &self,
         search: S,
         index: usize,
-        trail: &'p mut Trail,
+        trail: &'p mut WriteDescent,
     ) -> (Place<'p>, usize, bool) {
         // SAFETY: the promise of `Target::new`; the root is not null.
         let shared = unsafe { trail.walk(search, self.tree.load(), index, E::SHARES) };
@@ -380,7 +380,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     fn make<S: Search>(
         &mut self,
         search: S,
-        trail: &Trail,
+        trail: &WriteDescent,
         edit: &Edit,
         holes: Holes,
         removed: Removed,
@@ -389,7 +389,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         // SAFETY: the promise of `Target::new`.
         let body = unsafe { trail.leaf().as_leaf().body() };
         self.second_half(body, edit)?;
-        let gone = Gone::of::<E>(body, edit.removed(), removed);
+        let gone = RemovedSlots::of::<E>(body, edit.removed(), removed);
         self.commit::<S, false>(search, trail, &edit.change(body), holes, false)?;
         self.drop_gone(&gone);
         Ok(())
@@ -406,7 +406,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     pub(super) fn commit<S: Search, const NARROW: bool>(
         &mut self,
         search: S,
-        trail: &Trail,
+        trail: &WriteDescent,
         change: &Change,
         holes: Holes,
         near: bool,

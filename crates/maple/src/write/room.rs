@@ -4,7 +4,7 @@
 //! By itself that changes nothing that a reader could tell. The nodes are cut from the highest full one down, each by
 //! itself, and the write begins anew after each; so what fails half-way leaves a tree as good as before (I7).
 
-use super::trail::Trail;
+use super::write_descent::WriteDescent;
 use super::{Need, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
@@ -26,7 +26,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// [`Error::OutOfMemory`].
     #[cold]
     #[inline(never)]
-    pub(super) fn make_room(&mut self, trail: &Trail) -> Result<bool, Error> {
+    pub(super) fn make_room(&mut self, trail: &WriteDescent) -> Result<bool, Error> {
         // SAFETY: the promise of `Target::new`.
         let len = |level: usize| unsafe { trail.step(level).0.seps() }.len();
         let mut level = 1;
@@ -93,7 +93,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    fn share(&mut self, trail: &Trail, level: usize) -> Result<bool, Error> {
+    fn share(&mut self, trail: &WriteDescent, level: usize) -> Result<bool, Error> {
         // SAFETY: the promise of `Target::new`; the node is not the root.
         let ((_, taken), (above, own)) = unsafe { (trail.step(level), trail.step(level + 1)) };
         // A run of writes in one direction does not come back.

@@ -7,9 +7,9 @@
 //! A write at an end of the leaf leaves all of it in one half, so that a run of writes in one direction leaves full
 //! leaves behind it.
 
-use super::gone::Gone;
+use super::removed::RemovedSlots;
 use super::quick::Holes;
-use super::trail::Trail;
+use super::write_descent::WriteDescent;
 use super::{Need, Removed, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
@@ -27,7 +27,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     pub(super) fn split<S: Search>(
         &mut self,
         search: S,
-        trail: &Trail,
+        trail: &WriteDescent,
         (edit, holes): (&Edit, Holes),
         removed: Removed,
     ) -> Option<Result<(), Error>> {
@@ -54,7 +54,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         }
         // Nothing fails from here on.
         let copy = if edit.splits() { self.take_copy() } else { ptr::null_mut() };
-        let gone = Gone::of::<E>(body, edit.removed(), removed);
+        let gone = RemovedSlots::of::<E>(body, edit.removed(), removed);
         let end = body.bound(at - 1);
         // SAFETY: the promise of `Target::new`.
         let (min, max) = unsafe { (trail.min(0), trail.max(0)) };
@@ -128,12 +128,12 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         Some(Ok(()))
     }
 
-    /// Publishes a new parent of the leaf, brings the gaps above it up to date ([`Trail::parent_gap_after`]), and gives up the old
+    /// Publishes a new parent of the leaf, brings the gaps above it up to date ([`WriteDescent::parent_gap_after`]), and gives up the old
     /// one and the leaf: last, since that may run what others have put off, and a drop may panic.
     pub(super) fn replace_parent<S: Search>(
         &mut self,
         search: S,
-        trail: &Trail,
+        trail: &WriteDescent,
         node: NonNull<Inner>,
         gap: usize,
     ) {
@@ -147,14 +147,14 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     }
 
     /// Publishes a new parent of the leaf. Returns the old one.
-    pub(super) fn publish_parent(&mut self, trail: &Trail, node: NonNull<Inner>) -> Link {
+    pub(super) fn publish_parent(&mut self, trail: &WriteDescent, node: NonNull<Inner>) -> Link {
         self.publish_inner(trail, node, 1)
     }
 
     /// Publishes a new inner node in place of that at a level. Returns the old one.
     pub(super) fn publish_inner(
         &mut self,
-        trail: &Trail,
+        trail: &WriteDescent,
         node: NonNull<Inner>,
         level: usize,
     ) -> Link {
@@ -174,7 +174,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
 
     /// Whether the leaf's parent has no room for another child.
     #[inline(always)]
-    pub(super) fn is_parent_full(&self, trail: &Trail) -> bool {
+    pub(super) fn is_parent_full(&self, trail: &WriteDescent) -> bool {
         // SAFETY: the promise of `Target::new`; there is a parent.
         trail.height() > 1 && unsafe { trail.step(1).0.seps() }.len() == INNER_SLOTS
     }

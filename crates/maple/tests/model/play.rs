@@ -229,7 +229,7 @@ pub(crate) fn play<const S: bool, R: Reclaim, A: NodeAlloc>(
             set_end(writer, world, index, end, budget.map(usize::from));
         }
         Op::EraseRange(cells) => erase_range(writer, world, scale.range(cells), None),
-        Op::Fill(cells, every, down) => fill(writer, world, cells, every, down),
+        Op::InsertHole(cells, every, down) => fill(writer, world, cells, every, down),
         Op::Drain(cells, down) => {
             let (first, last) = scale.range(cells);
             loop {

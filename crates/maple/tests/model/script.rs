@@ -84,7 +84,7 @@ pub(crate) enum Op {
     /// Makes a hole.
     EraseRange(Cells),
     /// Stores one cell in every so many, from one end or the other.
-    Fill(Cells, u8, bool),
+    InsertHole(Cells, u8, bool),
     /// Erases the entries of a range one by one, from one end or the other.
     Drain(Cells, bool),
     /// Removes everything.

@@ -70,9 +70,9 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(c, more, n)| Op::SetEnd(c, c.saturating_add(more), n)),
         1 => (cell(), cell()).prop_map(|(c, end)| Op::SetEnd(c, end, None)),
         2 => cells().prop_map(Op::EraseRange),
-        2 => (cells(), any::<u8>(), any::<bool>()).prop_map(|(c, n, d)| Op::Fill(c, n, d)),
+        2 => (cells(), any::<u8>(), any::<bool>()).prop_map(|(c, n, d)| Op::InsertHole(c, n, d)),
         2 => (cell(), 0..CELLS, any::<u8>(), any::<bool>()).prop_map(|(from, more, n, d)| {
-            Op::Fill(Cells { from, more, trim: (true, true) }, n, d)
+            Op::InsertHole(Cells { from, more, trim: (true, true) }, n, d)
         }),
         1 => (cells(), any::<bool>()).prop_map(|(c, d)| Op::Drain(c, d)),
         1 => Just(Op::Clear),

@@ -67,7 +67,7 @@ pub(crate) fn run(tree: &Tree, limit: &Limit, half: usize) -> Writes {
                 writes.blocks_erased += 1;
             }
             72 => {
-                sweep(tree, &toggled, version);
+                erase_span(tree, &toggled, version);
                 writes.cursors += 1;
             }
             73..130 => {
@@ -125,7 +125,7 @@ fn tail(tree: &Tree, dice: &mut Dice, version: u64) {
 
 /// Under one lock: a cursor erases every second entry of the block and stores where it was, in memory
 /// got ahead.
-fn sweep(tree: &Tree, toggled: &RangeInclusive<usize>, version: u64) {
+fn erase_span(tree: &Tree, toggled: &RangeInclusive<usize>, version: u64) {
     let mut writer = tree.lock();
     let mut cursor = writer.cursor(*toggled.start());
     let mut odd = false;

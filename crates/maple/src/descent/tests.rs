@@ -15,7 +15,7 @@ fn every_level_both_ways() {
     let root = writer.root();
     assert!(root.level() > 0);
     for floor in 0..=root.level() {
-        let mut path = Path::new();
+        let mut path = Descent::new();
         // SAFETY: the writer's right, for the whole test.
         unsafe { path.walk_part(root, 0, usize::MAX, floor, Pick::First) };
         let mut nodes = Vec::new();
@@ -58,7 +58,7 @@ fn a_clone_goes_its_own_way() {
     for i in 0..100 {
         writer.store_range(i * 2..=i * 2, 1).unwrap();
     }
-    let mut path = Path::new();
+    let mut path = Descent::new();
     // SAFETY: the writer's right, for the whole test.
     unsafe { path.walk(writer.root(), Pick::Index(50)) };
     let (mut copy, span) = (path.clone(), path.span());

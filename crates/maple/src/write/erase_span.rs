@@ -14,7 +14,7 @@
 //! parents), one release store, a few words for the grace period.
 
 use super::fast::Fast;
-use super::trail::Trail;
+use super::write_descent::WriteDescent;
 use super::{Need, Removed, Target};
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
@@ -57,7 +57,7 @@ struct Ends<'n> {
 #[inline(always)]
 fn ends<'n, S: Search>(
     search: S,
-    trail: &'n Trail,
+    trail: &'n WriteDescent,
     (mut first, mut last): (usize, usize),
     slot: usize,
     check: bool,
@@ -201,7 +201,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     pub(super) fn sweep_from<S: Search>(
         &mut self,
         search: S,
-        trail: &Trail,
+        trail: &WriteDescent,
         range: (usize, usize),
         slot: usize,
         removed: Removed,
@@ -210,17 +210,17 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             return Fast::Other;
         }
         match ends(search, trail, range, slot, E::SHARES) {
-            Some(ends) => self.sweep(search, trail, &ends, removed),
+            Some(ends) => self.erase_span(search, trail, &ends, removed),
             None => Fast::Other,
         }
     }
 
     /// Makes the hole.
     #[inline(always)]
-    fn sweep<S: Search>(
+    fn erase_span<S: Search>(
         &mut self,
         search: S,
-        trail: &Trail,
+        trail: &WriteDescent,
         ends: &Ends,
         removed: Removed,
     ) -> Fast {
@@ -324,7 +324,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     pub(super) fn sweep_one<S: Search>(
         &mut self,
         search: S,
-        trail: &Trail,
+        trail: &WriteDescent,
         splice: Splice,
         top: usize,
     ) {
@@ -347,7 +347,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     fn sweep_two<S: Search>(
         &mut self,
         search: S,
-        trail: &Trail,
+        trail: &WriteDescent,
         [parent, other]: [&Inner; 2],
         (i, j): (usize, usize),
         items: &[Item],

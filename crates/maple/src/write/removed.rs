@@ -10,17 +10,17 @@ use core::ptr::NonNull;
 use grace::Reclaim;
 
 /// The entries that a change removes.
-pub(super) struct Gone {
+pub(super) struct RemovedSlots {
     entries: [MaybeUninit<Raw>; LEAF_SLOTS],
     len: usize,
 }
 
-impl Gone {
+impl RemovedSlots {
     /// Those of a leaf from a rank on, so many; none if they mean nothing, or the caller has them.
     #[inline(always)]
-    pub(super) fn of<E: Entry>(body: &Body, (rank, n): (usize, usize), removed: Removed) -> Gone {
+    pub(super) fn of<E: Entry>(body: &Body, (rank, n): (usize, usize), removed: Removed) -> RemovedSlots {
         // Not as one expression, which would be a constant and copied.
-        let mut gone = MaybeUninit::<Gone>::uninit();
+        let mut gone = MaybeUninit::<RemovedSlots>::uninit();
         let place = gone.as_mut_ptr();
         // SAFETY: the entries beyond the first `len` need no value.
         let mut gone = unsafe {
@@ -47,7 +47,7 @@ impl Gone {
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// Ends a write: what it removed goes.
     #[inline(always)]
-    pub(super) fn finish(&mut self, gone: &Gone) {
+    pub(super) fn finish(&mut self, gone: &RemovedSlots) {
         // A duplicate made ahead is for the next write only: its source may be gone by the one after.
         self.supplies.drop_spare();
         self.drop_gone(gone);
@@ -55,7 +55,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
 
     /// What a write removed goes.
     #[inline(always)]
-    pub(super) fn drop_gone(&mut self, gone: &Gone) {
+    pub(super) fn drop_gone(&mut self, gone: &RemovedSlots) {
         if E::NEEDS_DROP {
             for &raw in gone.entries() {
                 // SAFETY: the entry left the tree, and only with this write.

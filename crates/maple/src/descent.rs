@@ -67,17 +67,17 @@ pub(crate) enum Pick {
 /// The steps from the root (the highest) to the lowest level reached.
 ///
 /// Invariant: all its links stay allocated, and their leaves and separators unchanged, until the
-/// path is next built; whoever calls [`Path::walk`] promises it.
-pub(crate) struct Path {
-    /// Steps `floor..height` are initialised; after [`Path::walk_to_leaf`], until they are completed, only their nodes and slots.
+/// path is next built; whoever calls [`Descent::walk`] promises it.
+pub(crate) struct Descent {
+    /// Steps `floor..height` are initialised; after [`Descent::walk_to_leaf`], until they are completed, only their nodes and slots.
     floor: usize,
     height: usize,
     steps: [MaybeUninit<Step>; MAX_HEIGHT],
 }
 
-impl Clone for Path {
+impl Clone for Descent {
     fn clone(&self) -> Self {
-        let mut copy = Path::new();
+        let mut copy = Descent::new();
         copy.clone_from(self);
         copy
     }
@@ -91,14 +91,14 @@ impl Clone for Path {
     }
 }
 
-impl Path {
+impl Descent {
     /// A path through nothing.
     #[inline(always)]
     pub(crate) fn new() -> Self {
         // Not `[const { MaybeUninit::uninit() }; _]`: that is a constant, which the compiler copies.
         // SAFETY: an array of what may be uninitialised may be so, too.
         let steps = unsafe { MaybeUninit::uninit().assume_init() };
-        Path { floor: 0, height: 0, steps }
+        Descent { floor: 0, height: 0, steps }
     }
 
     /// To a path through nothing.
@@ -141,10 +141,10 @@ impl Path {
     }
 
     /// Walks from the root, which is not null, to the leaf that holds an index. Returns the leaf, and where it ends (or
-    /// begins, if not `UP`). Its slot is the first; steps have no range until they are [completed](Path::complete).
+    /// begins, if not `UP`). Its slot is the first; steps have no range until they are [completed](Descent::complete).
     ///
     /// # Safety
-    /// As for [`Path::walk`].
+    /// As for [`Descent::walk`].
     #[inline(always)]
     pub(crate) unsafe fn walk_to_leaf<const UP: bool, S: Search>(
         &mut self,
@@ -208,7 +208,7 @@ impl Path {
     /// Walks from the top of a subtree that covers `min..=max` to a node of the level `floor`.
     ///
     /// # Safety
-    /// As for [`Path::walk`].
+    /// As for [`Descent::walk`].
     pub(crate) unsafe fn walk_part(
         &mut self,
         top: Link,
@@ -262,7 +262,7 @@ impl Path {
         unsafe { (&raw mut (*self.steps[level].as_mut_ptr()).slot).write(slot) }
     }
 
-    /// Keeps steps down to `floor` only. Lowering it must be followed by a [`Path::turn`] at a level
+    /// Keeps steps down to `floor` only. Lowering it must be followed by a [`Descent::turn`] at a level
     /// above what is new.
     pub(crate) fn set_floor(&mut self, floor: usize) {
         debug_assert!(floor < self.height);
@@ -403,7 +403,7 @@ impl Path {
 
 /// The way from a node down to the floor of a path.
 struct Enter<'p> {
-    path: &'p mut Path,
+    path: &'p mut Descent,
     link: Link,
     min: usize,
     max: usize,

@@ -12,19 +12,19 @@ use core::mem::MaybeUninit;
 ///
 /// On the stack, and without cells: what is read of it stays in registers. That of the writer's last write is another
 /// ([`super::finger`]).
-pub(crate) struct Trail {
+pub(crate) struct WriteDescent {
     height: usize,
     leaf: Link,
     /// The inner nodes of levels from 1 to below `height`.
     steps: [MaybeUninit<(Link, usize)>; MAX_HEIGHT],
 }
 
-impl Trail {
+impl WriteDescent {
     /// A way to nowhere.
     #[inline(always)]
-    pub(super) const fn new() -> Trail {
+    pub(super) const fn new() -> WriteDescent {
         // Not as one expression, which would be a constant and copied.
-        let mut trail = MaybeUninit::<Trail>::uninit();
+        let mut trail = MaybeUninit::<WriteDescent>::uninit();
         let place = trail.as_mut_ptr();
         // SAFETY: the steps need no value.
         unsafe {
@@ -35,9 +35,9 @@ impl Trail {
     }
 
     /// Whether it is the same way as another.
-    pub(super) fn is_same(&self, other: &Trail) -> bool {
+    pub(super) fn is_same(&self, other: &WriteDescent) -> bool {
         // SAFETY: `walk` or `follow` has written these levels of either.
-        let step = |trail: &Trail, level: usize| unsafe { trail.steps[level].assume_init() };
+        let step = |trail: &WriteDescent, level: usize| unsafe { trail.steps[level].assume_init() };
         self.height() == other.height()
             && self.leaf() == other.leaf()
             && (1..self.height()).all(|level| step(self, level) == step(other, level))
@@ -45,7 +45,7 @@ impl Trail {
 
     /// Becomes the same way as another.
     #[inline(always)]
-    pub(super) fn follow(&mut self, other: &Trail) {
+    pub(super) fn follow(&mut self, other: &WriteDescent) {
         let height = other.height();
         (self.height, self.leaf) = (height, other.leaf);
         for level in 1..height {
@@ -76,7 +76,7 @@ impl Trail {
     /// down: see [`crate::node`], `refs`.
     ///
     /// # Safety
-    /// As for [`crate::path::Path::walk`]; the root is not null.
+    /// As for [`crate::descent::Descent::walk`]; the root is not null.
     #[inline(always)]
     pub(super) unsafe fn walk<S: Search>(
         &mut self,
@@ -113,7 +113,7 @@ impl Trail {
     /// The inner node at a level, and the slot taken in it.
     ///
     /// # Safety
-    /// The promise of [`Trail::walk`] still holds, and the level is one of the inner nodes'.
+    /// The promise of [`WriteDescent::walk`] still holds, and the level is one of the inner nodes'.
     #[inline(always)]
     pub(super) unsafe fn step<'n>(&self, level: usize) -> (&'n Inner, usize) {
         debug_assert!(0 < level && level < self.height());
@@ -126,7 +126,7 @@ impl Trail {
     }
 
     /// # Safety
-    /// As for [`Trail::step`].
+    /// As for [`WriteDescent::step`].
     #[inline(always)]
     pub(super) unsafe fn link(&self, level: usize) -> Link {
         // SAFETY: the caller's promise.
@@ -136,7 +136,7 @@ impl Trail {
     /// The first index of the node at a level: 0 for the leaf.
     ///
     /// # Safety
-    /// As for [`Trail::link`].
+    /// As for [`WriteDescent::link`].
     #[inline(never)]
     pub(super) unsafe fn min(&self, level: usize) -> usize {
         for level in level + 1..self.height() {
@@ -153,7 +153,7 @@ impl Trail {
     /// The last index of the node at a level: 0 for the leaf.
     ///
     /// # Safety
-    /// As for [`Trail::link`].
+    /// As for [`WriteDescent::link`].
     #[inline(never)]
     pub(super) unsafe fn max(&self, level: usize) -> usize {
         for level in level + 1..self.height() {
@@ -168,10 +168,10 @@ impl Trail {
         usize::MAX
     }
 
-    /// As [`Trail::max`] of the leaf, where it cannot be foretold which child it is: no branch but for the last child of a full node.
+    /// As [`WriteDescent::max`] of the leaf, where it cannot be foretold which child it is: no branch but for the last child of a full node.
     ///
     /// # Safety
-    /// As for [`Trail::link`].
+    /// As for [`WriteDescent::link`].
     #[inline(always)]
     pub(super) unsafe fn leaf_end(&self) -> usize {
         if self.height() == 1 {
@@ -187,7 +187,7 @@ impl Trail {
     /// The leaf after the one on the way (or before it), if there is one.
     ///
     /// # Safety
-    /// As for [`Trail::link`].
+    /// As for [`WriteDescent::link`].
     #[inline(never)]
     pub(super) unsafe fn neighbour<'n>(&self, after: bool) -> Option<&'n Leaf> {
         for level in 1..self.height() {
@@ -216,7 +216,7 @@ impl Trail {
     /// at the most. Nobody asks for that of a root.
     ///
     /// # Safety
-    /// As for [`Trail::link`]; the parent is as it was.
+    /// As for [`WriteDescent::link`]; the parent is as it was.
     #[inline(always)]
     pub(super) unsafe fn parent_gap_after<S: Search>(
         &self,
@@ -234,7 +234,7 @@ impl Trail {
     /// Brings the gaps above the leaf's parent up to date, of which the largest is `gap` now.
     ///
     /// # Safety
-    /// As for [`Trail::link`].
+    /// As for [`WriteDescent::link`].
     #[inline(always)]
     pub(super) unsafe fn settle_parent_gap<S: Search>(&self, search: S, gap: usize) {
         if self.height() > 2 {
@@ -247,7 +247,7 @@ impl Trail {
     /// all is known, and nothing still on its way to memory. Nobody asks for that of a root.
     ///
     /// # Safety
-    /// As for [`Trail::link`]; the leaf is as it was.
+    /// As for [`WriteDescent::link`]; the leaf is as it was.
     #[inline(always)]
     pub(super) unsafe fn gap_after<S: Search>(
         &self,
@@ -289,7 +289,7 @@ impl Trail {
     /// longer. It may say no if it does.
     ///
     /// # Safety
-    /// As for [`Trail::link`].
+    /// As for [`WriteDescent::link`].
     #[inline(always)]
     pub(super) unsafe fn is_gap_safe(&self, holes: Holes) -> bool {
         if self.height() == 1 {
@@ -305,7 +305,7 @@ impl Trail {
     /// than all that comes before the change: so it is the largest on every level.
     ///
     /// # Safety
-    /// As for [`Trail::link`].
+    /// As for [`WriteDescent::link`].
     #[inline(never)]
     pub(super) unsafe fn settle_tail(&self, gap: usize) {
         for level in 1..self.height() {
@@ -318,7 +318,7 @@ impl Trail {
     /// Brings the gaps up to date after a change of the leaf, of which the largest is `gap` now.
     ///
     /// # Safety
-    /// As for [`Trail::link`].
+    /// As for [`WriteDescent::link`].
     #[inline(always)]
     pub(super) unsafe fn settle_gap<S: Search>(&self, search: S, gap: usize) {
         if self.height() == 1 {
@@ -365,7 +365,7 @@ impl Trail {
     /// largest of them has become smaller, and no further than to another that is as large.
     ///
     /// # Safety
-    /// As for [`Trail::link`].
+    /// As for [`WriteDescent::link`].
     #[inline(always)]
     pub(super) unsafe fn raise_gap<S: Search>(&self, search: S, level: usize, gap: usize) {
         // SAFETY: the caller's promise.
