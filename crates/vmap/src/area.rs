@@ -6,13 +6,13 @@
 //! ```text
 //!           .--> Mapping --> Live --> Unmapping --> Waiting --.
 //!           |       |          |          ^            ^      |
-//!         Ready     |          `-> Doomed-'            |      |
+//!         Ready     |          `-> PendingFree-'            |      |
 //!           ^       `----------------------------------'      |
 //!           `-------------------------------------------------'
 //! ```
 //!
 //! *Ready*: nothing is mapped, and nobody holds a translation of its addresses; it is being made, or kept to be used again. *Mapping*: its pages are
-//! being mapped. *Live*: it is the caller's. *Doomed*: freed in an interrupt, and to be
+//! being mapped. *Live*: it is the caller's. *PendingFree*: freed in an interrupt, and to be
 //! unmapped later. *Unmapping*: whoever changed it to that takes its pages out, and nobody else does: so a second
 //! unmapping finds that it came too late. *Waiting*: its pages are gone, its addresses wait for a TLB grace period, in its
 //! zone's queue.
@@ -76,7 +76,7 @@ pub enum State {
     /// It is in use.
     Live,
     /// It was freed in an interrupt, and will be unmapped.
-    Doomed,
+    PendingFree,
     /// Its pages are being unmapped.
     Unmapping,
     /// It was unmapped, and its addresses wait for a TLB grace period.
@@ -88,7 +88,7 @@ impl State {
         State::Ready,
         State::Mapping,
         State::Live,
-        State::Doomed,
+        State::PendingFree,
         State::Unmapping,
         State::Waiting,
     ];

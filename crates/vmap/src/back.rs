@@ -61,7 +61,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// For who needs addresses, or address space, at once. Blocks that nobody has come to this CPU; those that are free in another
     /// CPU's queue are given back when that CPU next makes a call that unmaps, or that lacks space, or [`poll`](Vmap::poll)s.
     pub fn purge(&self) {
-        self.free_doomed();
+        self.free_pending();
         // Without memory for that, they stay.
         while self.make_room().is_ok()
             && let Some(own) = self.shared.orphans.adopt(self.machine())
@@ -95,7 +95,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// gives back blocks of this CPU that are free, but for one. For a kernel's idle loop, or a thread of each CPU. Never broadcasts,
     /// but for a space that is nearly full.
     pub fn poll(&self) {
-        self.free_doomed();
+        self.free_pending();
         self.local.with(|local| local.blocks.gather(&self.flushes));
         self.answer_shortage();
         self.give_back_free(1);

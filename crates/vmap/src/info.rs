@@ -80,7 +80,7 @@ impl fmt::Display for AreaInfo {
         f.write_str(match self.state {
             State::Ready | State::Live => "",
             State::Mapping => " (mapping)",
-            State::Doomed | State::Unmapping => " (unmapping)",
+            State::PendingFree | State::Unmapping => " (unmapping)",
             State::Waiting => " (unpurged)",
         })
     }

@@ -152,7 +152,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             return Ok(());
         }
         // What was freed in interrupts is memory, too.
-        self.free_doomed();
+        self.free_pending();
         let free = free();
         if suffice(free) { Ok(()) } else { Err(Error::FewFrames { wanted, free }) }
     }
@@ -232,7 +232,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             let mut frame = self.machine().alloc(0, request.place);
             if frame.is_err() {
                 // What was freed in interrupts is memory, too.
-                self.free_doomed();
+                self.free_pending();
                 frame = self.machine().alloc(0, request.place);
             }
             match frame {
@@ -320,7 +320,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// Nobody uses the memory any more.
     pub unsafe fn vfree(&self, at: VirtAddr) -> Result<(), Error> {
         self.free_claimed(self.claim(at, is_vmalloc, State::Unmapping)?);
-        self.free_doomed();
+        self.free_pending();
         Ok(())
     }
 
@@ -334,21 +334,21 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     /// # Safety
     /// As for [`vfree`](Vmap::vfree).
     pub unsafe fn vfree_atomic(&self, at: VirtAddr) -> Result<(), Error> {
-        let area = self.claim(at, is_vmalloc, State::Doomed)?;
-        self.local.with(|local| local.doomed.push(area));
+        let area = self.claim(at, is_vmalloc, State::PendingFree)?;
+        self.local.with(|local| local.pending_free.push(area));
         Ok(())
     }
 
     /// Frees what this CPU was given in interrupts.
-    pub(crate) fn free_doomed(&self) {
+    pub(crate) fn free_pending(&self) {
         let next = || {
             if mutant::is(Mutant::DoomedInTwo) {
-                let next = self.local.with(|local| local.doomed.first()).flatten();
+                let next = self.local.with(|local| local.pending_free.first()).flatten();
                 self.machine().step(Access::Shared);
-                self.local.with(|local| local.doomed = List::default());
+                self.local.with(|local| local.pending_free = List::default());
                 return next;
             }
-            self.local.with(|local| local.doomed.pop()).flatten()
+            self.local.with(|local| local.pending_free.pop()).flatten()
         };
         while let Some(area) = next() {
             area.set(State::Unmapping);

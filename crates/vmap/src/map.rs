@@ -94,7 +94,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     pub unsafe fn vunmap(&self, at: VirtAddr) -> Result<(), Error> {
         let area = self.claim(at, |what| what.is(Made::Vmap), State::Unmapping)?;
         let done = self.unmap_claimed(area);
-        self.free_doomed();
+        self.free_pending();
         done
     }
 

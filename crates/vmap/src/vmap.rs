@@ -42,7 +42,7 @@ impl Default for Options {
 pub(crate) struct Local {
     pub(crate) blocks: Blocks,
     /// Areas that were freed in interrupts.
-    pub(crate) doomed: List,
+    pub(crate) pending_free: List,
     /// Unmappings since somebody has looked for the end of a period.
     pub(crate) unmapped: u64,
     /// The last shortage that it has seen.
@@ -190,13 +190,13 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
 /// Areas that are live stay mapped. What was freed in interrupts is given back, and all that was unmapped is flushed.
 impl<M: Machine, F: Format, G: Concurrent> Drop for Vmap<M, F, G> {
     fn drop(&mut self) {
-        let mut doomed = List::default();
+        let mut pending_free = List::default();
         for local in self.local.iter_mut() {
-            while let Some(area) = local.doomed.pop() {
-                doomed.push(area);
+            while let Some(area) = local.pending_free.pop() {
+                pending_free.push(area);
             }
         }
-        while let Some(area) = doomed.pop() {
+        while let Some(area) = pending_free.pop() {
             self.free_claimed(area);
         }
         self.flushes.expedite(self.flushes.target());

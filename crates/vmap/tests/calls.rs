@@ -223,7 +223,7 @@ fn freed_in_an_interrupt() {
             // SAFETY: as above.
             assert!(matches!(unsafe { vmap.vfree_atomic(at[0]) }, Err(Error::Twice(_))));
         }
-        assert_eq!(vmap.find_vm_area(at[1]).unwrap().state, State::Doomed);
+        assert_eq!(vmap.find_vm_area(at[1]).unwrap().state, State::PendingFree);
         vmap.poll();
         assert!(world.sim.free_frames() >= frames - 3, "but for page tables");
         assert_eq!(vmap.find_vm_area(at[1]).unwrap().state, State::Waiting);

@@ -122,20 +122,20 @@ fn a_space_without_blocks_is_quiet() {
 #[test]
 fn what_was_freed_in_interrupts_is_found() {
     let mut world = world(1, 64);
-    let doomed = |world: &World| {
+    let pending_free = |world: &World| {
         let at = world.vmap().vmalloc(6000 * PAGE).unwrap();
         let _interrupt = world.sim.irqs_off();
         // SAFETY: nobody uses it.
         unsafe { world.vmap().vfree_atomic(at) }.unwrap();
     };
     world.on(0, || {
-        doomed(&world);
+        pending_free(&world);
         let at = world.vmap().vmalloc(6000 * PAGE).unwrap();
         free(&world, at);
     });
     world.sim.on_cpu(0, || {
         world.start();
-        doomed(&world);
+        pending_free(&world);
         // SAFETY: nothing on this CPU uses an area.
         unsafe { world.flushes.idle_enter() };
     });

@@ -12,7 +12,7 @@ use std::vec::Vec;
 use world::{Ends, PAGE, World};
 
 mod aliases;
-mod doomed;
+mod pending_free;
 mod idle;
 mod mix;
 mod readers;

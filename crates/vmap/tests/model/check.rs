@@ -58,7 +58,7 @@ impl Model {
             let word = &memory[offset..offset + 8];
             let at = virt(at.get() + offset as u64);
             assert_eq!(read(world, at, 8), (8, word.to_vec()), "page {page} of {area:?}");
-            if area.doomed.is_none() {
+            if area.pending_free.is_none() {
                 assert_eq!(world.load(at).to_ne_bytes(), *word, "page {page} of {area:?}");
             }
         }
@@ -111,7 +111,7 @@ impl Model {
                 continue;
             }
             let area = expected.remove(0);
-            let state = if area.doomed.is_some() { State::Doomed } else { State::Live };
+            let state = if area.pending_free.is_some() { State::PendingFree } else { State::Live };
             assert_eq!(
                 (found.range, found.bytes, found.pages, found.made, found.phys, found.state),
                 (area.range, area.bytes, area.pages, area.made, area.phys, state)

@@ -27,7 +27,7 @@ pub(crate) struct Area {
     pub(crate) write: bool,
     pub(crate) phys: Option<PhysAddr>,
     /// The CPU on which it was freed in an interrupt.
-    pub(crate) doomed: Option<usize>,
+    pub(crate) pending_free: Option<usize>,
 }
 
 impl Area {
@@ -36,7 +36,7 @@ impl Area {
         let range = VirtRange::new(virt(SPACE), 0).unwrap();
         let (frames, write, phys) = (Vec::new(), true, None);
         let at = virt(SPACE);
-        Area { range, at, bytes, pages, made, in_block: false, frames, write, phys, doomed: None }
+        Area { range, at, bytes, pages, made, in_block: false, frames, write, phys, pending_free: None }
     }
 
     pub(crate) fn start(&self) -> VirtAddr {
@@ -195,7 +195,7 @@ impl Model {
             }
             Op::Store { pick, page, value } => {
                 let Some(area) = self.pick(pick) else { return };
-                if area.doomed.is_some() || area.phys.is_some() {
+                if area.pending_free.is_some() || area.phys.is_some() {
                     return;
                 }
                 let page = page % area.pages;
@@ -342,7 +342,7 @@ impl Model {
             _ if info.range.start() != at => vec!["NotTheStart"],
             _ if info.made != made => vec!["WrongKind"],
             Some(area) if made == Made::Ram && area.pages != pages => vec!["WrongSize"],
-            Some(area) if area.doomed.is_some() => vec!["Twice"],
+            Some(area) if area.pending_free.is_some() => vec!["Twice"],
             Some(_) => vec![],
             None => panic!("{info} is not live"),
         }
@@ -383,7 +383,7 @@ impl Model {
         }
         assert!(expected.is_empty(), "{call:?} {at}: not {expected:?}");
         if let Call::VfreeAtomic = call {
-            self.areas.get_mut(&at.get()).unwrap().doomed = Some(cpu);
+            self.areas.get_mut(&at.get()).unwrap().pending_free = Some(cpu);
             return;
         }
         self.forget(start.get());
@@ -403,19 +403,19 @@ impl Model {
 
     /// What was freed on a CPU in interrupts is now given back.
     pub(crate) fn freed_doomed(&mut self, cpu: usize) {
-        let doomed = self.areas.iter().filter(|(_, area)| area.doomed == Some(cpu));
-        let doomed: Vec<u64> = doomed.map(|(start, _)| *start).collect();
-        doomed.into_iter().for_each(|start| self.forget(start));
+        let pending_free = self.areas.iter().filter(|(_, area)| area.pending_free == Some(cpu));
+        let pending_free: Vec<u64> = pending_free.map(|(start, _)| *start).collect();
+        pending_free.into_iter().for_each(|start| self.forget(start));
     }
 
     /// What was freed in interrupts may be given back by any call on that CPU that frees, or that lacks something.
     pub(crate) fn look_for_doomed(&mut self, world: &World) {
         let is_doomed = |at: u64| {
             let info = world.vmap().find_vm_area(virt(at));
-            info.is_some_and(|info| info.state == State::Doomed)
+            info.is_some_and(|info| info.state == State::PendingFree)
         };
         let gone = |(start, area): (&u64, &Area)| {
-            (area.doomed.is_some() && !is_doomed(*start)).then_some(*start)
+            (area.pending_free.is_some() && !is_doomed(*start)).then_some(*start)
         };
         let gone: Vec<u64> = self.areas.iter().filter_map(gone).collect();
         gone.into_iter().for_each(|start| self.forget(start));
@@ -481,7 +481,7 @@ impl Model {
     }
 
     pub(crate) fn unmap_all(&mut self, world: &World, cpu: usize) {
-        let live = self.areas.values().filter(|area| area.doomed.is_none());
+        let live = self.areas.values().filter(|area| area.pending_free.is_none());
         let live: Vec<VirtAddr> = live.map(|area| area.at).collect();
         live.into_iter().for_each(|at| self.unmap(world, cpu, Call::Right, at));
         world.release(&self.pool);

@@ -11,7 +11,7 @@ use std::vec;
 use std::vec::Vec;
 
 /// CPU 0 maps and frees; CPU 1 maps, and sends interrupts there in which that is freed; CPU 2 frees some of it in its own.
-fn doomed(seed: u64, mutant: Option<Mutant>) -> Result<(), Failure> {
+fn pending_free(seed: u64, mutant: Option<Mutant>) -> Result<(), Failure> {
     let (config, ticking) = machine(seed, 3);
     let world = World::new(config, 32, Options::default(), ticking);
     let done = Arc::new(AtomicBool::new(false));
@@ -72,10 +72,10 @@ fn doomed(seed: u64, mutant: Option<Mutant>) -> Result<(), Failure> {
 
 #[test]
 fn freed_in_interrupts() {
-    right(doomed);
+    right(pending_free);
 }
 
 #[test]
 fn doomed_areas_that_are_lost_are_caught() {
-    caught(Mutant::DoomedInTwo, &["something is left"], doomed);
+    caught(Mutant::DoomedInTwo, &["something is left"], pending_free);
 }
