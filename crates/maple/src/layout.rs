@@ -5,16 +5,16 @@
 //! fit 32 bits), an entry eight more, and 232 bytes are there for both. That is 14 entries with holes
 //! between them, or 19 that touch. An inner node has up to 16 children.
 //!
-//! Under loom and with the feature `small-nodes` a leaf holds two or three entries and an inner node four
-//! children, so that few entries make every shape. With the feature `wide-nodes` every leaf is wide.
+//! Under loom, in fuzzing, and with `--cfg samara_small_nodes` a leaf holds two or three entries and an inner node four
+//! children, so that few entries make every shape. With `--cfg samara_wide_nodes` every leaf is wide.
 
 use crate::node::{Inner, Leaf};
 use core::alloc::Layout;
 
-const SMALL: bool = cfg!(any(loom, feature = "small-nodes"));
+const SMALL: bool = cfg!(any(loom, fuzzing, samara_small_nodes));
 
 /// Whether leaves are wide even where their bounds would fit 32 bits.
-pub(crate) const ALWAYS_WIDE: bool = cfg!(feature = "wide-nodes");
+pub(crate) const ALWAYS_WIDE: bool = cfg!(samara_wide_nodes);
 
 /// What slots weigh in a leaf, and how much it carries. The bound of its last slot is not stored, so one
 /// bound is for free.
@@ -66,7 +66,7 @@ const _: () = assert!(4 * (NARROW.full - 1) <= 8 * LEAF_CELLS && WIDE.full - 1 <
 const _: () = assert!(LEAF_SLOTS < 32, "a slot is a bit of 32");
 #[cfg(all(not(loom), target_pointer_width = "64"))]
 const _: () = assert!(LEAF_BLOCK.size() == 256);
-#[cfg(all(not(loom), not(feature = "small-nodes"), target_pointer_width = "64"))]
+#[cfg(all(not(any(loom, fuzzing, samara_small_nodes)), target_pointer_width = "64"))]
 const _: () = assert!(INNER_BLOCK.size() == 384);
 
 impl Scale {

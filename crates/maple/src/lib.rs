@@ -98,8 +98,6 @@
 //!
 //! - `std`: `grace::Epoch`, the operating system's mutex instead of a spin lock, nodes from a `Pool` with a cache for
 //!   each thread, and the processor's vectors.
-//! - `small-nodes`: a few slots a node, so that small tests reach every shape. For tests only.
-//! - `wide-nodes`: every leaf is wide. For tests only.
 //!
 //! Without features the crate is `no_std` and needs `alloc`.
 //!

@@ -18,7 +18,7 @@ mod search;
 #[cfg_attr(
     not(all(
         target_arch = "x86_64",
-        not(any(miri, loom, feature = "small-nodes")),
+        not(any(miri, loom, fuzzing, samara_small_nodes)),
         any(feature = "std", target_feature = "avx2"),
     )),
     path = "node/no_simd.rs"

@@ -77,7 +77,7 @@ fn list<T>(len: usize) -> Result<Vec<T>, Error> {
 }
 
 /// A chain as tests see it: where anon_vmas lie, with their counts of VMAs linked, VMAs whose own it is, and children.
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, fuzzing))]
 pub(crate) struct Audit {
     pub(crate) own: usize,
     pub(crate) all: Vec<(usize, [usize; 3])>,
@@ -129,7 +129,7 @@ impl Chain {
     }
 
     /// What tests check.
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn audit(&self) -> Option<Audit> {
         let address = |anon: &Counted<AnonVma>| core::ptr::from_ref(&**anon).addr();
         let counts = |anon: &Counted<AnonVma>| {

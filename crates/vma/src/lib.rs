@@ -61,7 +61,7 @@ mod remap;
 mod shm;
 mod space;
 mod special;
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod testing;
 #[cfg(test)]

@@ -350,7 +350,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
     }
 
     /// Is the tree sound, and does it hold whole pages in order?
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn validate(&mut self) {
         if let Err(error) =
             self.with_tree(|tree| Ok::<_, Error>(tree.validate().map_err(|v| panic!("{v}"))))

@@ -84,7 +84,7 @@ fn a_write_anywhere_that_shares() {
         let mut dice = Dice(seed);
         let mut tree = Tree::<Counted<u64>, R>::new_in();
         let mut others = VecDeque::new();
-        for round in 0..if cfg!(feature = "small-nodes") { 100 } else { 700 } {
+        for round in 0..if cfg!(samara_small_nodes) { 100 } else { 700 } {
             let mut writer = lock(&mut tree);
             if round % 60 == 0 {
                 fill(&mut writer, CELLS, |i| Counted::new(i as u64).unwrap());
@@ -109,7 +109,7 @@ fn a_write_anywhere() {
         let mut dice = Dice(seed);
         let tree = Tree::<Box<u64>, Epoch>::new_in();
         let mut writer = tree.lock();
-        for round in 0..if cfg!(feature = "small-nodes") { 100 } else { 500 } {
+        for round in 0..if cfg!(samara_small_nodes) { 100 } else { 500 } {
             if round % 40 == 0 {
                 fill(&mut writer, CELLS, |i| Box::new(i as u64));
             }

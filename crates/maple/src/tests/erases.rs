@@ -185,7 +185,7 @@ fn fill_and_erase<E: Kind>(n: usize, seed: u64, every: usize, alone: bool) {
 #[cfg_attr(miri, ignore = "long; `shapes` has a small one")]
 fn one_by_one() {
     // Small nodes are many.
-    for seed in 1..=if cfg!(feature = "small-nodes") { 1 } else { 20 } {
+    for seed in 1..=if cfg!(samara_small_nodes) { 1 } else { 20 } {
         for alone in [true, false] {
             fill_and_erase::<Owned>(600, seed, 1, alone);
             fill_and_erase::<Counted<Value>>(900, 100 + seed, 1, alone);
@@ -199,7 +199,7 @@ fn one_by_one() {
 #[test]
 #[cfg_attr(miri, ignore = "long")]
 fn one_by_one_of_many() {
-    let n = if cfg!(feature = "small-nodes") { 2000 } else { 8000 };
+    let n = if cfg!(samara_small_nodes) { 2000 } else { 8000 };
     for alone in [true, false] {
         fill_and_erase::<Owned>(n, 21, 60, alone);
         fill_and_erase::<Counted<Value>>(n, 22, 60, alone);

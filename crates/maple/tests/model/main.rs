@@ -1,7 +1,7 @@
 //! The tree against a `BTreeMap` of ranges: every operation, both cursors, every mode.
 //!
 //! `PROPTEST_CASES=10000 cargo test --release -p samara-maple --test model` looks harder, and
-//! `--features small-nodes` makes every tree deep.
+//! `--cfg samara_small_nodes` in RUSTFLAGS makes every tree deep.
 #![cfg(not(loom))]
 
 mod beside;

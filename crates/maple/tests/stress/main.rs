@@ -1,7 +1,7 @@
 //! Readers that check what must always hold (I1), beside writers, in release, for as long as one likes.
 //!
 //! `cargo test --release -p samara-maple --test stress -- --nocapture` runs for some seconds;
-//! `SAMARA_STRESS_SECONDS=300` for minutes; `--features small-nodes` makes the trees deep.
+//! `SAMARA_STRESS_SECONDS=300` for minutes; `--cfg samara_small_nodes` in RUSTFLAGS makes the trees deep.
 #![cfg(not(loom))]
 
 mod reader;
