@@ -202,7 +202,11 @@ impl GracePeriods {
     /// `wanted` is a [`target`](GracePeriods::target) of these periods, and `all` are the `CpuGracePeriods` of all CPUs. One fence and,
     /// while a period runs, a load for each CPU, up to the first that has passed nothing new. Never waits: call it again,
     /// later.
-    pub fn advance<'a>(&self, wanted: u64, all: impl IntoIterator<Item = &'a CpuGracePeriods>) -> bool {
+    pub fn advance<'a>(
+        &self,
+        wanted: u64,
+        all: impl IntoIterator<Item = &'a CpuGracePeriods>,
+    ) -> bool {
         // Relaxed: the fence orders it.
         let current = self.current.load(Ordering::Relaxed);
         // SeqCst fence: the load comes before those of `passed`; pairs with the fence that follows `idle_exit`'s store.

@@ -29,7 +29,7 @@
 mod chain;
 
 use crate::batch::{Batches, Item};
-use crate::period::{GracePeriods, CpuGracePeriods};
+use crate::period::{CpuGracePeriods, GracePeriods};
 use crate::sync::{AtomicU64, AtomicUsize, Ordering, UnsafeCell, compiler_fence, constant};
 use crate::{Concurrent, Reclaim};
 use chain::Chain;

@@ -6,7 +6,7 @@
 
 mod mutants;
 
-use grace::period::{GracePeriods, Fence, CpuGracePeriods, without};
+use grace::period::{CpuGracePeriods, Fence, GracePeriods, without};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;

@@ -42,8 +42,8 @@ extern crate alloc;
 extern crate std;
 
 mod addr;
-mod cross_call;
 mod cpu;
+mod cross_call;
 mod frame;
 mod frames;
 mod info;
@@ -70,8 +70,8 @@ mod word;
 pub mod word;
 
 pub use addr::{PhysAddr, VirtAddr};
-pub use cross_call::CrossCall;
 pub use cpu::{AtomicCpuSet, CpuId, CpuSet, Cpus, MAX_CPUS};
+pub use cross_call::CrossCall;
 pub use frame::Frame;
 pub use frames::{CACHE_BATCH, CACHE_FRAMES, Frames, FramesError, MAX_ORDER};
 pub use info::{FrameInfo, Owner};

@@ -8,7 +8,7 @@
 //! no interrupt is waited for: by who answers while it waits, and by who finds two bits and got one interrupt.
 
 use crate::mutant::{Mutant, caught};
-use crate::{CrossCall, CpuId, CpuSet, Cpus, Irqs, Step};
+use crate::{CpuId, CpuSet, Cpus, CrossCall, Irqs, Step};
 use core::cell::{Cell, RefCell};
 use loom::cell::UnsafeCell;
 use loom::sync::Notify;

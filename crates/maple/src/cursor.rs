@@ -30,10 +30,10 @@ mod write;
 pub use read::{Paused, ReadCursor};
 pub use write::WriteCursor;
 
+use crate::descent::{Descent, Pick, Span};
 use crate::error::Error;
 use crate::gap::{End, Want, search};
 use crate::node::Link;
-use crate::descent::{Descent, Pick, Span};
 
 /// Where a cursor stands; see [the table](crate::cursor#the-states).
 ///

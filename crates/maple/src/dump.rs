@@ -1,7 +1,7 @@
 //! A tree in readable form.
 
-use crate::node::Link;
 use crate::descent::{Descent, Pick};
+use crate::node::Link;
 use core::fmt;
 use core::marker::PhantomData;
 

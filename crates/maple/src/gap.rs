@@ -28,9 +28,9 @@
 //! on with the next; one that is too small hides a hole that is being made at that moment. A run that is
 //! returned was free at some moment under the guard, since it was read from a leaf.
 
+use crate::descent::{Descent, Pick};
 use crate::error::Error;
 use crate::node::{self, Job, Link, Search};
-use crate::descent::{Descent, Pick};
 use core::ops::RangeInclusive;
 
 /// What is looked for: `size` free indices at a multiple of `align`, inside `min..=max`.
@@ -128,7 +128,12 @@ pub(crate) enum End {
 ///
 /// # Safety
 /// As for [`Descent::walk`].
-pub(crate) unsafe fn search(root: Link, path: &mut Descent, want: &Want, end: End) -> Option<usize> {
+pub(crate) unsafe fn search(
+    root: Link,
+    path: &mut Descent,
+    want: &Want,
+    end: End,
+) -> Option<usize> {
     if root.is_null() {
         path.clear();
         return want.place(end, 0, usize::MAX);

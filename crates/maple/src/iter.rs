@@ -4,8 +4,8 @@ mod front;
 
 use crate::Entry;
 use crate::cursor::Position;
-use crate::node::Link;
 use crate::descent::Span;
+use crate::node::Link;
 use core::iter::FusedIterator;
 use core::marker::PhantomData;
 use core::ops::RangeInclusive;

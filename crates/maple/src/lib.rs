@@ -117,6 +117,7 @@ extern crate std;
 
 mod alloc;
 pub mod cursor;
+mod descent;
 mod dump;
 mod duplicate;
 mod entry;
@@ -127,7 +128,6 @@ mod iter;
 mod layout;
 mod lock;
 mod node;
-mod descent;
 #[cfg(all(feature = "std", not(loom)))]
 mod pool;
 mod simple;

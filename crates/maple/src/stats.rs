@@ -1,8 +1,8 @@
 //! Counting what a tree is made of.
 
+use crate::descent::{Descent, Pick};
 use crate::layout::{INNER_BLOCK, LEAF_BLOCK};
 use crate::node::Link;
-use crate::descent::{Descent, Pick};
 
 /// What a tree is made of; made by [`MapleTree::stats`](crate::MapleTree::stats) and
 /// [`Writer::stats`](crate::Writer::stats).

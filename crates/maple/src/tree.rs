@@ -2,13 +2,13 @@
 
 use crate::alloc::{NodeAlloc, Nodes};
 use crate::cursor::{Paused, Position, ReadCursor};
+use crate::descent::{Descent, Pick};
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::gap::{self, End, Want};
 use crate::iter::{Iter, hit};
 use crate::lock::{OwnerLock, TreeLock, WriteToken};
 use crate::node::{AtomicLink, Link};
-use crate::descent::{Descent, Pick};
 use crate::stats::Stats;
 use crate::write::{Bin, Disposal};
 use crate::writer::{Hold, Writer};

@@ -1,8 +1,8 @@
 //! The validator: every structural invariant of a tree.
 
+use crate::descent::{Descent, Pick, Step};
 use crate::layout::{INNER_MIN, INNER_SLOTS};
 use crate::node::Link;
-use crate::descent::{Descent, Pick, Step};
 use core::fmt;
 
 /// An invariant of the tree's structure.

@@ -97,39 +97,39 @@
 mod batch;
 mod border;
 mod build;
+mod erase_span;
 mod fast;
 mod finger;
-mod removed;
 mod join;
 mod plan;
 mod publish;
 mod quick;
+mod removed;
 mod reserve;
 mod retire;
 mod room;
 mod split;
 mod supplies;
-mod erase_span;
-mod write_descent;
 mod unshare;
+mod write_descent;
 
+#[cfg(test)]
+pub(crate) use erase_span::{JOINED, SWEPT};
 pub(crate) use finger::Finger;
 pub(crate) use plan::Need;
 pub(crate) use reserve::Reserve;
 pub(crate) use retire::{Bin, Disposal};
 pub(crate) use supplies::Supplies;
-#[cfg(test)]
-pub(crate) use erase_span::{JOINED, SWEPT};
 pub(crate) use unshare::Copies;
 
 use crate::alloc::NodeAlloc;
+use crate::descent::{Descent, Pick, Span};
 use crate::entry::{Entry, Raw};
 use crate::error::Error;
 use crate::layout::INNER_SLOTS;
 use crate::node::{self, AtomicLink, Leaf, Link, Slot, pack};
-use crate::descent::{Descent, Pick, Span};
 use core::ptr::{self, NonNull};
-use fast::{Fast, InsertHole, Found, SetEnd, EraseOne};
+use fast::{EraseOne, Fast, Found, InsertHole, SetEnd};
 use grace::Reclaim;
 use plan::Plan;
 use quick::{Clear, Erase, Extend, Insert, Outcome, Quick, Store};

@@ -2,6 +2,7 @@
 
 use crate::alloc::NodeAlloc;
 use crate::cursor::{Paused, Position, WriteCursor};
+use crate::descent::Descent;
 use crate::dump::Dump;
 use crate::duplicate::duplicate;
 use crate::entry::Entry;
@@ -12,7 +13,6 @@ use crate::iter::Iter;
 use crate::layout::{MAX_HEIGHT, MAX_PER_LEVEL};
 use crate::lock::{OwnerLock, WriteToken};
 use crate::node::Link;
-use crate::descent::Descent;
 use crate::stats::Stats;
 use crate::sync::MutexGuard;
 use crate::tree::{Core, MapleTree};

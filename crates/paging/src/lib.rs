@@ -70,7 +70,6 @@ extern crate alloc;
 extern crate std;
 
 mod cursor;
-mod pending;
 mod format;
 mod gup;
 mod kept;
@@ -78,6 +77,7 @@ mod lock;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod paging;
+mod pending;
 mod quick;
 mod reclaim;
 mod sync;
@@ -85,13 +85,13 @@ mod tables;
 mod walk;
 
 pub use cursor::{Error, Failed, Leaf, Supply};
-pub use pending::{DeferredFlush, PendingFlush};
 pub use format::{
     Attrs, Cache, Decoded, Flags, Format, FormatError, PAT, Riscv, Sv39, Sv48, X86_64, X86_64L4,
     X86_64L5, level_of, size_at,
 };
 pub use gup::{GupError, GupStats, Pins, unpin};
 pub use paging::Paging;
+pub use pending::{DeferredFlush, PendingFlush};
 pub use quick::{
     Construct, NR_QUICK, QUICK_FRACTION, QUICK_MAX, QUICK_ROOT, QUICK_TABLE, QuickLists,
     QuickStats, TableLists, Zeroed,

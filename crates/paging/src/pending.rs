@@ -193,7 +193,10 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for DeferredFlush<M, F, G> {
 
 impl<M: Machine, F: Format, G: Concurrent> core::fmt::Debug for DeferredFlush<M, F, G> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("DeferredFlush").field("space", &self.space).field("owing", &self.owing).finish()
+        f.debug_struct("DeferredFlush")
+            .field("space", &self.space)
+            .field("owing", &self.owing)
+            .finish()
     }
 }
 

@@ -35,7 +35,11 @@ fn debts_are_never_lost() {
         let mut deferred = Some(owe(range, &one).defer());
         assert_eq!(flushes(&mut || two.pay(deferred.take().unwrap())), (3, 3), "the wrong tables");
         let (mut deferred, mut other) = (one.deferred_flush(), Some(owe(range, &two).defer()));
-        assert_eq!(flushes(&mut || deferred.join(other.take().unwrap())), (3, 3), "of other tables");
+        assert_eq!(
+            flushes(&mut || deferred.join(other.take().unwrap())),
+            (3, 3),
+            "of other tables"
+        );
         assert_eq!(flushes(&mut || owe(range, &two).defer_to(&mut deferred)).0, 0);
         assert!(deferred.is_nothing());
         deferred.join(owe(range, &one).defer());

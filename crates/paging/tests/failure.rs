@@ -136,10 +136,12 @@ fn every_allocation_fails_once<F: Format>() {
     let large = |tables: &Tables<F>| map(tables, 1 << 30, 1 << 18, 0).unwrap();
     let split = |size| {
         move |tables: &Tables<F>| {
-            tables.split_own(virt((1 << 30) + 0x20_5000), size).map(PendingFlush::flush).map_err(|failed| {
-                assert!(failed.owed.is_nothing());
-                failed.error
-            })
+            tables.split_own(virt((1 << 30) + 0x20_5000), size).map(PendingFlush::flush).map_err(
+                |failed| {
+                    assert!(failed.owed.is_nothing());
+                    failed.error
+                },
+            )
         }
     };
     assert_eq!(sweep(false, large, split(PageSize::Size2M)), 1);
@@ -164,8 +166,9 @@ fn every_allocation_fails_once<F: Format>() {
             .map_err(|failed| failed.error)
     };
     assert_eq!(sweep(false, prepare, protect), 0);
-    let prune =
-        |tables: &Tables<F>| tables.prune_own(all).map(PendingFlush::flush).map_err(|failed| failed.error);
+    let prune = |tables: &Tables<F>| {
+        tables.prune_own(all).map(PendingFlush::flush).map_err(|failed| failed.error)
+    };
     assert_eq!(sweep(false, prepare, prune), 0);
 }
 

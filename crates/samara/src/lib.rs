@@ -15,10 +15,10 @@
 pub use grace;
 pub use machine;
 pub use maple;
-pub use vma;
 pub use paging;
 pub use report;
 pub use sim;
 pub use trace;
+pub use vma;
 pub use vmap;
 pub use workloads;

@@ -7,13 +7,13 @@ use std::{
     process::ExitCode,
 };
 
-use vma::Profile;
 use trace::{
     live::{self, Exit},
     report::{Style, Summary, json, messages, mismatch, picture, tables},
     session::Session,
     text::Header,
 };
+use vma::Profile;
 
 use crate::{cli, complain};
 

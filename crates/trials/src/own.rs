@@ -2,7 +2,7 @@
 
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
-use paging::{Attrs, Failed, Flags, Format, Mapping, PendingFlush, PageTables};
+use paging::{Attrs, Failed, Flags, Format, Mapping, PageTables, PendingFlush};
 
 type Done<'p, T, M, F, G> = Result<T, Failed<'p, M, F, G>>;
 
@@ -23,8 +23,16 @@ pub(crate) trait Own<M: Machine, F: Format, G: Concurrent> {
         range: VirtRange,
         gone: impl FnMut(Mapping),
     ) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G>;
-    fn protect_own(&self, range: VirtRange, rights: Flags) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G>;
-    fn split_own(&self, at: VirtAddr, size: PageSize) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G>;
+    fn protect_own(
+        &self,
+        range: VirtRange,
+        rights: Flags,
+    ) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G>;
+    fn split_own(
+        &self,
+        at: VirtAddr,
+        size: PageSize,
+    ) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G>;
     fn prune_own(&self, range: VirtRange) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G>;
 }
 
@@ -53,12 +61,20 @@ impl<M: Machine, F: Format, G: Concurrent> Own<M, F, G> for PageTables<M, F, G> 
         unsafe { self.unmap(range, gone) }
     }
 
-    fn protect_own(&self, range: VirtRange, rights: Flags) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G> {
+    fn protect_own(
+        &self,
+        range: VirtRange,
+        rights: Flags,
+    ) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G> {
         // SAFETY: see `Own`.
         unsafe { self.protect(range, rights) }
     }
 
-    fn split_own(&self, at: VirtAddr, size: PageSize) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G> {
+    fn split_own(
+        &self,
+        at: VirtAddr,
+        size: PageSize,
+    ) -> Done<'_, PendingFlush<'_, M, F, G>, M, F, G> {
         // SAFETY: see `Own`.
         unsafe { self.split(at, size) }
     }

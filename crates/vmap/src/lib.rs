@@ -100,7 +100,6 @@ mod back;
 mod block;
 mod check;
 mod error;
-mod tlb_grace;
 mod info;
 mod make;
 mod malloc;
@@ -111,14 +110,15 @@ mod read;
 mod realloc;
 mod sync;
 mod tables;
+mod tlb_grace;
 mod vmap;
 mod zone;
 
 pub use area::{Made, State};
 pub use error::{Culprit, Error};
-pub use tlb_grace::{TlbGraceStats, TlbGrace};
 pub use info::{AreaInfo, VmallocInfo};
 pub use malloc::Request;
+pub use tlb_grace::{TlbGrace, TlbGraceStats};
 pub use vmap::{Options, Vmap};
 
 #[cfg(all(test, loom))]

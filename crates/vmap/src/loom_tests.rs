@@ -8,7 +8,7 @@
 use crate::area::{Area, Made, Ours, State, What};
 use crate::block::{Bits, PAGES};
 use crate::mutant::{self, Mutant};
-use grace::period::{GracePeriods, CpuGracePeriods};
+use grace::period::{CpuGracePeriods, GracePeriods};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;

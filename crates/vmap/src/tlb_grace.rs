@@ -35,7 +35,7 @@ use alloc::collections::TryReserveError;
 use alloc::sync::Arc;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
-use grace::period::{GracePeriods, CpuGracePeriods};
+use grace::period::{CpuGracePeriods, GracePeriods};
 use machine::{Access, CpuId, CpuSet, Flush, Machine, PerCpu, lock};
 use spin::mutex::SpinMutex;
 

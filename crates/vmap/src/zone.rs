@@ -27,8 +27,8 @@
 
 use crate::area::{Area, List, Ours, Record, State};
 use crate::error::Error;
-use crate::tlb_grace::TlbGrace;
 use crate::mutant::{self, Mutant};
+use crate::tlb_grace::TlbGrace;
 use core::sync::atomic::{AtomicU64, Ordering};
 use grace::Concurrent;
 use machine::{Machine, PageSize, VirtAddr, VirtRange, lock};

@@ -10,7 +10,7 @@ use sim::{Bare, BareGrace};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
-use vmap::{Error, TlbGrace, Options};
+use vmap::{Error, Options, TlbGrace};
 
 type Vmap = vmap::Vmap<Bare, X86_64L4, BareGrace>;
 

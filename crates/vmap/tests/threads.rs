@@ -11,7 +11,7 @@ use paging::{Attrs, PageTables, Paging, X86_64L4};
 use sim::{Bare, BareGrace as Grace, Program};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use vmap::{TlbGrace, Options, Vmap};
+use vmap::{Options, TlbGrace, Vmap};
 
 const ROUNDS: u64 = if cfg!(miri) { 32 } else { 2000 };
 /// Frames of each owner, which it maps again and again. In the first word of each is its number.

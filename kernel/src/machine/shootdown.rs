@@ -4,7 +4,7 @@ use super::{Kernel, tlb};
 use crate::cpu::area::{self, bump};
 use crate::trap::entry::FLUSH;
 use crate::{apic, smp};
-use machine::{CrossCall, CpuSet, Cpus, Flush, Irqs};
+use machine::{CpuSet, Cpus, CrossCall, Flush, Irqs};
 use spin::Once;
 
 static CALLS: Once<CrossCall<Flush, Kernel>> = Once::new();

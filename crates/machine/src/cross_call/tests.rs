@@ -60,7 +60,10 @@ fn a_call_within_a_call_is_refused() {
         let both = CpuSet::first(2);
         let again = || {
             let said = panics(|| calls.call(&only(1), 1000, |_| (), |_| ())).unwrap();
-            assert!(said.contains("CrossCall::ask on cpu0 was called from within itself"), "{said}");
+            assert!(
+                said.contains("CrossCall::ask on cpu0 was called from within itself"),
+                "{said}"
+            );
         };
         let mut here = 0;
         let act = |what| {

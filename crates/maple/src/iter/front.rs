@@ -17,8 +17,8 @@
 //! | one word is all that a step changes, and stays in a register | 1.7 / 1.6 / 1.6 |
 //! | made where it stays (1,800 bytes less to copy); the first leaf of all without a search | 1.6 / 1.5 / 1.5 |
 
-use crate::node::{Inner, Job, Link, Search, Unpacked, run};
 use crate::descent::{Descent, Pick};
+use crate::node::{Inner, Job, Link, Search, Unpacked, run};
 use core::ptr;
 
 /// See the module.

@@ -7,8 +7,8 @@
 //! and a new parent, put in its place by one store. Where the two have not the same parent, or too little would be left of the leaf,
 //! it is a hole over both ([`super::erase_span`]).
 
-use super::removed::RemovedSlots;
 use super::quick::Place;
+use super::removed::RemovedSlots;
 use super::write_descent::WriteDescent;
 use super::{Need, Removed, Target};
 use crate::alloc::NodeAlloc;

@@ -59,7 +59,9 @@ pub(super) struct InsertHole<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc, const N
     pub(super) word: NonNull<()>,
 }
 
-impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for InsertHole<'_, '_, E, R, A, NEAR> {
+impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job
+    for InsertHole<'_, '_, E, R, A, NEAR>
+{
     type Out = Fast;
 
     #[inline(always)]

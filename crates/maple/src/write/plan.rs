@@ -11,11 +11,11 @@
 //! Holes stay whole: a hole written next to a hole takes it in, across leaves too. So a hole always lies
 //! in one leaf, and the largest gap of a subtree is the largest of its parts.
 
+use crate::descent::{Descent, Pick, Span};
 use crate::entry::Raw;
 use crate::error::Error;
 use crate::layout::{self, INNER_MIN, LEAF_LOW, MAX_HEIGHT, MAX_PER_LEVEL, NARROW};
 use crate::node::{self, Link, Slots};
-use crate::descent::{Descent, Pick, Span};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::ptr::{self, NonNull};

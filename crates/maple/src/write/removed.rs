@@ -18,7 +18,11 @@ pub(super) struct RemovedSlots {
 impl RemovedSlots {
     /// Those of a leaf from a rank on, so many; none if they mean nothing, or the caller has them.
     #[inline(always)]
-    pub(super) fn of<E: Entry>(body: &Body, (rank, n): (usize, usize), removed: Removed) -> RemovedSlots {
+    pub(super) fn of<E: Entry>(
+        body: &Body,
+        (rank, n): (usize, usize),
+        removed: Removed,
+    ) -> RemovedSlots {
         // Not as one expression, which would be a constant and copied.
         let mut gone = MaybeUninit::<RemovedSlots>::uninit();
         let place = gone.as_mut_ptr();

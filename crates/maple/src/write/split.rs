@@ -7,8 +7,8 @@
 //! A write at an end of the leaf leaves all of it in one half, so that a run of writes in one direction leaves full
 //! leaves behind it.
 
-use super::removed::RemovedSlots;
 use super::quick::Holes;
+use super::removed::RemovedSlots;
 use super::write_descent::WriteDescent;
 use super::{Need, Removed, Target};
 use crate::alloc::NodeAlloc;

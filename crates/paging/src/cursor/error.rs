@@ -1,7 +1,7 @@
 //! Why page tables cannot be changed.
 
-use crate::pending::PendingFlush;
 use crate::format::{Format, FormatError};
+use crate::pending::PendingFlush;
 use core::fmt;
 use grace::Concurrent;
 use machine::{Asid, Frame, FrameError, Machine, Owner, PageSize, VirtAddr};

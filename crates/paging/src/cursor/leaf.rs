@@ -8,9 +8,9 @@
 //! does so before, and the mark is lost, or finds it absent.
 
 use super::{Error, Failed, Lent, Result, fill};
-use crate::pending::PendingFlush;
 use crate::format::{Attrs, Decoded, Format, size_at};
 use crate::lock::{Locked, lock};
+use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::{Mapping, beyond};
 use core::ops::Range;

@@ -1,9 +1,9 @@
 //! Mapping.
 
 use super::{Error, Failed, Lent, Result, Spare, fill};
-use crate::pending::PendingFlush;
 use crate::format::{Attrs, Decoded, Flags, Format, level_of, size_at};
 use crate::lock::{Locked, lock};
+use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::{Spot, Walk};
 use core::sync::atomic::AtomicU32;
@@ -107,7 +107,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// Unmaps what was mapped, from `start` up to `end`, and takes out the tables made for `end`.
-    pub(super) fn undo<'p>(&'p self, start: VirtAddr, end: VirtAddr, owed: &mut PendingFlush<'p, M, F, G>) {
+    pub(super) fn undo<'p>(
+        &'p self,
+        start: VirtAddr,
+        end: VirtAddr,
+        owed: &mut PendingFlush<'p, M, F, G>,
+    ) {
         if let Some(range) = VirtRange::between(start, end)
             && !range.is_empty()
         {

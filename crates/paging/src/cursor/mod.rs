@@ -47,9 +47,9 @@ pub use map::Supply;
 use lend::Lent;
 use spare::Spare;
 
-use crate::pending::PendingFlush;
 use crate::format::{Decoded, Format};
 use crate::lock::{Locked, lock};
+use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::{Walk, beyond};
 use core::sync::atomic::AtomicU32;

@@ -1,8 +1,8 @@
 //! Changing what pages allow.
 
 use super::{Error, Failed, Result, Slot, covers};
-use crate::pending::PendingFlush;
 use crate::format::{Attrs, Decoded, Flags, Format, size_at};
+use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtRange};

@@ -1,9 +1,9 @@
 //! Tables that have become empty are unlinked.
 
 use super::{Error, Failed, Result};
-use crate::pending::{PendingFlush, TlbGather};
 use crate::format::{Decoded, Format};
 use crate::lock::lock;
+use crate::pending::{PendingFlush, TlbGather};
 use crate::tables::PageTables;
 use crate::walk::{Walk, beyond};
 use core::ops::Range;
@@ -87,7 +87,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// Unlinks the table of this level on the way to `at`, if it is empty.
-    fn unlink(&self, walk: &Walk<'_, M, F>, at: VirtAddr, level: u8, deferred: &mut TlbGather) -> bool {
+    fn unlink(
+        &self,
+        walk: &Walk<'_, M, F>,
+        at: VirtAddr,
+        level: u8,
+        deferred: &mut TlbGather,
+    ) -> bool {
         let machine = self.machine();
         let above = level + 1;
         let Some(spot) = walk.find(at, above).filter(|spot| spot.level == above) else {

@@ -4,8 +4,8 @@
 //! in a chain, by a note in a word of each, so that nothing is allocated for that; what is left over goes back.
 
 use super::Error;
-use crate::pending::NEXT;
 use crate::format::{Format, note, noted};
+use crate::pending::NEXT;
 use crate::quick::QUICK_TABLE;
 use crate::tables::PageTables;
 use core::result::Result;

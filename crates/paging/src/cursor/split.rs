@@ -1,9 +1,9 @@
 //! One large page becomes 512 smaller ones.
 
 use super::{Error, Failed, Result, Spare};
-use crate::pending::PendingFlush;
 use crate::format::{Attrs, Decoded, Format, level_of, size_at};
 use crate::lock::lock;
+use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use core::mem;
 use core::sync::atomic::Ordering;

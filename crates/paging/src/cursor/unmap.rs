@@ -1,8 +1,8 @@
 //! Unmapping.
 
 use super::{Error, Failed, Result, Slot, covers};
-use crate::pending::PendingFlush;
 use crate::format::{Decoded, Flags, Format, size_at};
+use crate::pending::PendingFlush;
 use crate::tables::PageTables;
 use crate::walk::Mapping;
 use grace::Concurrent;

@@ -4,8 +4,8 @@
 mod own;
 
 use crate::{
-    Attrs, Failed, Flags, Format, GupError, Mapping, PendingFlush, PageTables, Paging, Pins, Supply,
-    X86_64L4,
+    Attrs, Failed, Flags, Format, GupError, Mapping, PageTables, Paging, PendingFlush, Pins,
+    Supply, X86_64L4,
 };
 use alloc::sync::Arc;
 use core::cell::Cell;

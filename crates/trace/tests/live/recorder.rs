@@ -8,13 +8,13 @@ use std::{
     time::Duration,
 };
 
-use vma::VmFlags;
 use trace::{
     live::{self, Exit, Options},
     observer::Observer,
     record::{Call, FileId, MmId, Op, Record},
     text::{Header, Parser, Printer, fnv1a64},
 };
+use vma::VmFlags;
 
 /// A line of a listing, as far as the questions need it.
 #[derive(Clone, Debug)]

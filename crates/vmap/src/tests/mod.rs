@@ -12,9 +12,9 @@ use std::vec::Vec;
 use world::{Ends, PAGE, World};
 
 mod aliases;
-mod pending_free;
 mod idle;
 mod mix;
+mod pending_free;
 mod readers;
 mod scarce;
 mod twice;

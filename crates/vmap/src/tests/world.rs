@@ -1,6 +1,6 @@
 //! A machine with a space for areas.
 
-use crate::{Error, TlbGrace, Options, Vmap};
+use crate::{Error, Options, TlbGrace, Vmap};
 use machine::{Cpus, Frame, FrameSource, PageSize, Place, Translated, VirtAddr, VirtRange};
 use paging::{PageTables, Paging, X86_64L4};
 use sim::{Config, Grace, Report, Sim};

@@ -5,7 +5,7 @@ use machine::*;
 use paging::*;
 use sim::{Config, Failure, Grace, Report, Sim, explore};
 use std::sync::Arc;
-use vmap::{AreaInfo, TlbGrace, Made, Options, State};
+use vmap::{AreaInfo, Made, Options, State, TlbGrace};
 
 pub(crate) type Tables = PageTables<Sim, X86_64L4, Grace>;
 pub(crate) type Vmap = vmap::Vmap<Sim, X86_64L4, Grace>;

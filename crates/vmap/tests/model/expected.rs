@@ -36,7 +36,18 @@ impl Area {
         let range = VirtRange::new(virt(SPACE), 0).unwrap();
         let (frames, write, phys) = (Vec::new(), true, None);
         let at = virt(SPACE);
-        Area { range, at, bytes, pages, made, in_block: false, frames, write, phys, pending_free: None }
+        Area {
+            range,
+            at,
+            bytes,
+            pages,
+            made,
+            in_block: false,
+            frames,
+            write,
+            phys,
+            pending_free: None,
+        }
     }
 
     pub(crate) fn start(&self) -> VirtAddr {

@@ -2,7 +2,7 @@
 
 use super::{Areas, Rig};
 use crate::error::Error;
-use ::vmap::{TlbGrace, Options, Vmap};
+use ::vmap::{Options, TlbGrace, Vmap};
 use alloc::sync::Arc;
 use grace::Concurrent;
 use machine::{Access, Frame, Machine, VirtAddr};
