@@ -94,7 +94,7 @@ fn loom_weak_runs_are_caught() {
 /// A run of one page, and a CPU with a TLB.
 struct Cached {
     bits: Bits,
-    flushes: Count,
+    flushes: GracePeriods,
     passed: CpuGracePeriods,
     entry: AtomicUsize,
     page: Page,
