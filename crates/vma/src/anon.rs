@@ -3,7 +3,7 @@
 //! A VMA gets an [`AnonVma`] with its first private page. Pages of one anon_vma may lie in several VMAs
 //! (after a split), and a page made before a fork may lie in the child's too, so a child's VMA
 //! is linked to its ancestors' anon_vmas as well as to its own. Two VMAs merge only if that leaves every page findable,
-//! which is why the chain decides merges although no listing shows it (rules 2 and 3 of the notes on Linux).
+//! which is why the chain decides merges although no listing shows it (rules 2 and 3 of RULES.md).
 //!
 //! An anon_vma counts the VMAs linked to it, the VMAs whose own it is, and its children. The first VMA to link
 //! tells the parent, the last one to go does so too; so [`Chain::link`] and [`Chain::unlink`] are exact

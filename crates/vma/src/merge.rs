@@ -1,4 +1,4 @@
-//! When neighbouring VMAs become one (rules 1 to 7 of the notes on Linux), and the one way to change part of a VMA.
+//! When neighbouring VMAs become one (rules 1 to 7 of RULES.md), and the one way to change part of a VMA.
 //!
 //! Merging is decided before anything is written: the outcome is always a single range with single contents,
 //! so the change itself is one store into the tree, which overwrites what it swallows. Nothing in here fails

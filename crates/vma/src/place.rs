@@ -1,4 +1,4 @@
-//! Where a map goes that did not insist on an address (rule 11 of the notes on Linux).
+//! Where a map goes that did not insist on an address (rule 11 of RULES.md).
 //!
 //! The highest gap below `mmap_base` that fits, as the tree's gap index finds it, with room kept free below
 //! VMAs that grow downwards. A map that can hold a huge page asks for 2 MiB more and is then

@@ -1,4 +1,4 @@
-//! The rules that real programs taught, one test each; the numbers are those of the notes on Linux.
+//! The rules that real programs taught, one test each; the numbers are those of RULES.md.
 
 mod common;
 
