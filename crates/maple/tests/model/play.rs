@@ -27,6 +27,8 @@ pub(crate) struct World {
     /// Nothing is ever deferred, so the counts are exact.
     pub(crate) exact: bool,
     cyclic: usize,
+    /// A cyclic allocation took the largest index of all, and none has begun anew since.
+    wrapped: bool,
 }
 
 impl World {
@@ -39,6 +41,7 @@ impl World {
             paused: None,
             exact: false,
             cyclic: 0,
+            wrapped: false,
         }
     }
 
@@ -337,14 +340,16 @@ fn cyclic<const S: bool, R: Reclaim, A: NodeAlloc>(
     let (item, value) = world.item();
     let from = world.cyclic.max(first);
     let ahead = if from <= last { world.oracle.fit((from, last), 1, 1, false) } else { None };
-    let anew = || world.oracle.fit((first, last), 1, 1, false).map(|index| (index, true));
-    let place = ahead.map(|index| (index, false)).or_else(anew);
+    let anew = world.wrapped && from == first;
+    let again = || world.oracle.fit((first, last), 1, 1, false).map(|index| (index, true));
+    let place = ahead.map(|index| (index, anew)).or_else(again);
     let mut next = world.cyclic;
     let outcome = writer.alloc_cyclic(first..=last, &mut next, item);
     assert_eq!(outcome.map_err(|refused| given_back(refused, value)), place.ok_or(Error::NoSpace));
     match place {
         Some((index, _)) => {
             assert_eq!(next, index.checked_add(1).unwrap_or(first));
+            world.wrapped = index == usize::MAX || world.wrapped && !anew;
             world.oracle.set(index, index, Some(value));
         }
         None => assert_eq!(next, world.cyclic),
