@@ -28,7 +28,8 @@ pub(crate) fn registers() -> u64 {
     (unsafe { Msr::new(IA32_APIC_BASE).read() }) & 0x000f_ffff_ffff_f000
 }
 
-/// Masks the old interrupt controllers, which firmware leaves alive, and says where the APIC's registers are mapped.
+/// Masks the old interrupt controllers, which firmware leaves alive, and says where the APIC's
+/// registers are mapped.
 pub(crate) fn start_all(at: VirtAddr) {
     for port in [0x21, 0xa1] {
         // SAFETY: masks all lines of a PIC. Nobody else uses it.
@@ -111,12 +112,14 @@ pub(crate) fn timer() -> u32 {
     with(|apic| unsafe { apic.timer_current() })
 }
 
-/// Whether CPUs can be interrupted by such a number: the largest that an APIC that is not an x2APIC could have names all of them.
+/// Whether CPUs can be interrupted by such a number: the largest that an APIC that is not an x2APIC
+/// could have names all of them.
 pub(crate) fn can_name(apic: u32) -> bool {
     has_x2apic() || apic < 0xff
 }
 
-/// How the crate wants a CPU named: the register's upper half, in which an APIC that is not an x2APIC has the number at its top.
+/// How the crate wants a CPU named: the register's upper half, in which an APIC that is not an
+/// x2APIC has the number at its top.
 pub(crate) fn destination(apic: u32) -> u32 {
     if has_x2apic() { apic } else { apic << 24 }
 }
@@ -128,8 +131,8 @@ fn has_x2apic() -> bool {
 /// Interrupts each of these CPUs, which must not be this one. Interrupts are off.
 pub(crate) fn interrupt(cpus: &CpuSet, vector: u8) {
     let areas = area::areas();
-    // What they are interrupted for is written before: a register of an x2APIC does not wait for stores by itself (Intel's manual, 11.12.3).
-    // SAFETY: it only waits.
+    // What they are interrupted for is written before: a register of an x2APIC does not wait for
+    // stores by itself (Intel's manual, 11.12.3). SAFETY: it only waits.
     unsafe { asm!("mfence", "lfence", options(nostack, preserves_flags)) };
     with(|apic| {
         for to in cpus.iter().filter_map(|cpu: CpuId| areas.get(cpu.index())) {
@@ -146,8 +149,8 @@ pub(crate) fn interrupt_here(vector: u8) {
     with(|apic| unsafe { apic.send_ipi(vector, own) });
 }
 
-/// Stops these CPUs, whatever they do: they have handlers, as a CPU has that is not starting any more. Returns false if this CPU has
-/// no APIC yet.
+/// Stops these CPUs, whatever they do: they have handlers, as a CPU has that is not starting any
+/// more. Returns false if this CPU has no APIC yet.
 pub(crate) fn stop(cpus: &CpuSet) -> bool {
     // SAFETY: this CPU's own; whoever was in the middle of using it does not go on.
     let Some(apic) = (unsafe { &mut *area::here().lapic.get() }) else { return false };
@@ -158,7 +161,8 @@ pub(crate) fn stop(cpus: &CpuSet) -> bool {
     true
 }
 
-/// Starts the CPU with this area at a page below 1 MiB: INIT, and twice SIPI, with the waits of Intel's manual in between.
+/// Starts the CPU with this area at a page below 1 MiB: INIT, and twice SIPI, with the waits of
+/// Intel's manual in between.
 ///
 /// # Safety
 /// What lies there starts a CPU.

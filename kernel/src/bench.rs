@@ -1,8 +1,9 @@
 //! `bench`: the experiments of `workloads`, as they are, on this machine.
 //!
-//! Each CPU has a virtual processor to itself, so its time is that on the clock. Emulated time is not real time: what counts are
-//! ratios within one boot. Where the emulator's clock counts instructions ("count" on the command line), times are
-//! numbers of instructions. With "waiting", CPUs that wait count as those that work.
+//! Each CPU has a virtual processor to itself, so its time is that on the clock. Emulated time is
+//! not real time: what counts are ratios within one boot. Where the emulator's clock counts
+//! instructions ("count" on the command line), times are numbers of instructions. With "waiting",
+//! CPUs that wait count as those that work.
 
 use crate::cpu::area::total;
 use crate::fair::PhaseFair;
@@ -21,7 +22,8 @@ use workloads::{Counted, KernelHalf, Lab, Scale};
 pub(crate) const EXPERIMENTS: [&str; 5] = ["calls", "quicklist", "gup", "vmap", "vmallocinfo"];
 /// Those whose work can be counted with waiting.
 pub(crate) const WAITING: [&str; 1] = ["vmap"];
-/// Counts of the PIT in two turns: the middle ones first, then shorter and longer ones, to see that what is found does not hang on them.
+/// Counts of the PIT in two turns: the middle ones first, then shorter and longer ones, to see that
+/// what is found does not hang on them.
 const TURNS: [u8; 3] = [8, 2, 32];
 /// Runs of an operation that is counted.
 const RUNS: u64 = 16;
@@ -86,7 +88,8 @@ impl Bench<'_> {
             progress: &progress,
             scale: self.scale,
             cpus,
-            // Counting, the emulator runs one at a time: in turns that are long, unless waiting is to be counted.
+            // Counting, the emulator runs one at a time: in turns that are long, unless waiting is
+            // to be counted.
             at_once: self.waiting || !self.counts,
             types: PhantomData,
         };

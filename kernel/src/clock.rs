@@ -20,10 +20,11 @@ const PATIENCE: u64 = 10_000_000;
 static SCALE: AtomicU64 = AtomicU64::new(0);
 static APIC_HERTZ: AtomicU64 = AtomicU64::new(0);
 
-/// Measures the rates of the CPU's counter and of the APIC's timer. Once, on the CPU that boots, interrupts off.
+/// Measures the rates of the CPU's counter and of the APIC's timer. Once, on the CPU that boots,
+/// interrupts off.
 ///
-/// An emulator's host may do something else at any moment, for longer than it takes the PIT to come round. So what is measured is
-/// believed when it has been measured twice.
+/// An emulator's host may do something else at any moment, for longer than it takes the PIT to come
+/// round. So what is measured is believed when it has been measured twice.
 pub(crate) fn start() {
     let mut last = Rates::measure();
     for _ in 0..TIMES {
@@ -48,11 +49,13 @@ struct Rates {
 }
 
 impl Rates {
-    /// By the PIT's first channel, whose interrupt is masked: small machines have no gate to look at the others by.
+    /// By the PIT's first channel, whose interrupt is masked: small machines have no gate to look
+    /// at the others by.
     fn measure() -> Rates {
         apic::restart_timer();
         let (mut command, mut data) = (Port::<u8>::new(0x43), Port::<u8>::new(0x40));
-        // SAFETY: nobody else uses it. Channel 0, both bytes, mode 0: it counts down once, from the largest number.
+        // SAFETY: nobody else uses it. Channel 0, both bytes, mode 0: it counts down once, from the
+        // largest number.
         unsafe {
             command.write(0b0011_0000);
             data.write(0xff);
@@ -80,7 +83,8 @@ struct Reading {
 }
 
 impl Reading {
-    /// Of some readings that which took the shortest time: the clocks were read most nearly at once.
+    /// Of some readings that which took the shortest time: the clocks were read most nearly at
+    /// once.
     fn quickest() -> Reading {
         let read = |_| {
             // SAFETY: every x86-64 CPU has it.
@@ -98,7 +102,8 @@ impl Reading {
 /// What the PIT has counted down to.
 fn pit() -> u16 {
     let (mut command, mut data) = (Port::<u8>::new(0x43), Port::<u8>::new(0x40));
-    // SAFETY: nobody else uses it. What it holds at this moment is kept until both bytes have been read.
+    // SAFETY: nobody else uses it. What it holds at this moment is kept until both bytes have been
+    // read.
     unsafe {
         command.write(0);
         u16::from_le_bytes([data.read(), data.read()])

@@ -1,5 +1,5 @@
-//! The console: a serial port. What programs are to read begins with [`RECORD`] and is one line of JSON; all else is text
-//! for people.
+//! The console: a serial port. What programs are to read begins with [`RECORD`] and is one line of
+//! JSON; all else is text for people.
 
 use core::fmt::{self, Write};
 use spin::mutex::SpinMutex;

@@ -2,8 +2,8 @@
 
 use qemu_exit::{QEMUExit, X86};
 
-/// How it ended. QEMU's own exit code is twice this and one more; 0 is what it says when the machine resets itself, so
-/// nothing good is ever 0.
+/// How it ended. QEMU's own exit code is twice this and one more; 0 is what it says when the
+/// machine resets itself, so nothing good is ever 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum Exit {

@@ -10,7 +10,8 @@ use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use machine::{AtomicCpuSet, CpuSet};
 
-/// How long others may take to stop, in nanoseconds. A second, of a host that may have other things to do.
+/// How long others may take to stop, in nanoseconds. A second, of a host that may have other things
+/// to do.
 const PATIENCE: u64 = 1_000_000_000;
 const NOBODY: usize = usize::MAX;
 
@@ -53,7 +54,8 @@ fn end(what: core::fmt::Arguments<'_>) -> ! {
     exit(Exit::Panic)
 }
 
-/// Stops all others that have started, whatever they do, and waits until they have: they may be printing.
+/// Stops all others that have started, whatever they do, and waits until they have: they may be
+/// printing.
 fn stop_others() {
     let mut others = smp::online();
     others.remove(area::cpu());

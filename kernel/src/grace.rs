@@ -15,8 +15,8 @@ pub(crate) struct KernelCpus;
 /// Reclamation by quiescent states of the kernel's CPUs.
 pub(crate) type Grace = Quiescent<KernelCpus>;
 
-// SAFETY: there are no threads: what runs on a CPU stays there, and only interrupts come in between, which `exclusive` keeps off.
-// There is one state.
+// SAFETY: there are no threads: what runs on a CPU stays there, and only interrupts come in
+// between, which `exclusive` keeps off. There is one state.
 unsafe impl Domain for KernelCpus {
     type Exclusive = IrqOff<'static, Kernel>;
 

@@ -1,5 +1,5 @@
-//! The heap: a part of memory that is set aside at boot, a quarter. Frames are another matter, so whoever takes the last of
-//! those leaves the heap as it is.
+//! The heap: a part of memory that is set aside at boot, a quarter. Frames are another matter, so
+//! whoever takes the last of those leaves the heap as it is.
 
 use crate::machine::Kernel;
 use core::alloc::{GlobalAlloc, Layout};

@@ -8,8 +8,9 @@
 //! | `ffff_fe00_0000_0000` | stacks, each above a page that nothing is mapped to | 4 KiB |
 //! | `ffff_ffff_8020_0000` | the kernel's image | 4 KiB; text executed, the rest not; only data is written |
 //!
-//! The direct map leaves out the image: what is executed cannot be written by any address. All pages are of 4 KiB, so that a
-//! flush of one is not a flush of all in an emulator that keeps no account of large ones.
+//! The direct map leaves out the image: what is executed cannot be written by any address. All
+//! pages are of 4 KiB, so that a flush of one is not a flush of all in an emulator that keeps no
+//! account of large ones.
 
 use machine::{PhysAddr, VirtAddr, VirtRange};
 

@@ -1,8 +1,10 @@
-//! A small kernel that runs Samara where it is meant to live: on page tables, TLBs and interrupts that nobody here wrote.
+//! A small kernel that runs Samara where it is meant to live: on page tables, TLBs and interrupts
+//! that nobody here wrote.
 //!
-//! It boots x86-64 by the PVH protocol, starts all CPUs, and runs what its command line says: trials of the crates, experiments. It
-//! has no threads, no programs, no devices but a serial port and the local APICs. What it is for: a second implementation of
-//! `machine`, to read beside your own.
+//! It boots x86-64 by the PVH protocol, starts all CPUs, and runs what its command line says:
+//! trials of the crates, experiments. It has no threads, no programs, no devices but a serial port
+//! and the local APICs. What it is for: a second implementation of `machine`, to read beside your
+//! own.
 //!
 //! | module | what |
 //! |---|---|
@@ -98,8 +100,8 @@ unsafe extern "C" fn start(info: u32) -> ! {
     // SAFETY: they are nobody's, and the first tables have them in the direct map, as ours will.
     unsafe { machine::start_memory(&ranges, cpus.apics().len()) }
         .unwrap_or_else(|error| panic!("{error}"));
-    // The segments that a fault needs are where the first tables have them; these are in the heap, which all tables have.
-    // SAFETY: this CPU's own; there is a heap.
+    // The segments that a fault needs are where the first tables have them; these are in the heap,
+    // which all tables have. SAFETY: this CPU's own; there is a heap.
     unsafe { (*cpu::area::here().tables.get()).load() };
     // SAFETY: once, on the first CPU, with the first tables.
     unsafe { space::start(&memory) }
@@ -119,7 +121,8 @@ fn copy_trampoline() {
     }
     let (from, end) = (&raw const trampoline_start, &raw const trampoline_end);
     let to = direct(PhysAddr::new(boot::entry::TRAMPOLINE)).get() as *mut u8;
-    // SAFETY: below 1 MiB nothing is anybody's, but firmware's, which leaves this page alone; the first tables have both.
+    // SAFETY: below 1 MiB nothing is anybody's, but firmware's, which leaves this page alone; the
+    // first tables have both.
     unsafe { from.copy_to_nonoverlapping(to, end.addr() - from.addr()) };
 }
 

@@ -1,4 +1,5 @@
-//! What becomes of memory at boot: the kernel's image stays where it is, a quarter is the heap, the rest are frames.
+//! What becomes of memory at boot: the kernel's image stays where it is, a quarter is the heap, the
+//! rest are frames.
 
 use crate::boot::info::BootInfo;
 use crate::layout::IMAGE;
@@ -14,7 +15,8 @@ const TOP: u64 = 512 << 30;
 /// The heap has at least so much, and the frames.
 const LEAST: u64 = 4 << 20;
 const MIB: u64 = 1 << 20;
-/// MiB of memory that a machine needs for an image of this size: it ends below 4 MiB. `samara boot` refuses less.
+/// MiB of memory that a machine needs for an image of this size: it ends below 4 MiB. `samara boot`
+/// refuses less.
 pub(crate) const LEAST_MIB: u64 = 12;
 
 unsafe extern "C" {

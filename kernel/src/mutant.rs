@@ -1,5 +1,5 @@
-//! Errors on purpose, each a flush that is left out, to show that trials see it. Built only with the feature `mutants`; without, all of
-//! it is nothing.
+//! Errors on purpose, each a flush that is left out, to show that trials see it. Built only with
+//! the feature `mutants`; without, all of it is nothing.
 
 #[cfg(feature = "mutants")]
 use core::sync::atomic::{AtomicU8, Ordering};

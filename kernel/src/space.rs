@@ -51,7 +51,8 @@ pub(crate) unsafe fn start(memory: &Memory) -> Result<(), Error> {
     }
     for cpu in 0..Kernel.count() {
         let frame = |_, _| Ok((Kernel.alloc(0, Place::Local)?, PageSize::Size4K));
-        // SAFETY: the tables are not active yet; the addresses are the stack's, and the frames are its own for good.
+        // SAFETY: the tables are not active yet; the addresses are the stack's, and the frames are
+        // its own for good.
         let mapped = unsafe { tables.map_with(stack_of(cpu), Attrs::KERNEL_RW, frame) };
         mapped.map_err(|failed| failed.error)?;
     }
@@ -74,7 +75,8 @@ pub(crate) fn map(
         let frame = frames.start().checked_add(number);
         Ok((frame.ok_or(FrameError::NotOurs(frames.start()))?, PageSize::Size4K))
     };
-    // SAFETY: the tables are not active yet: nothing else is mapped there, and what the kernel may do with memory is decided here.
+    // SAFETY: the tables are not active yet: nothing else is mapped there, and what the kernel may
+    // do with memory is decided here.
     unsafe { tables.map_with(range, attrs, frame) }.map_err(|failed| failed.error)
 }
 

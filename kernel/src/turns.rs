@@ -1,12 +1,14 @@
 //! Turns of the CPUs, where the emulator counts instructions, and waiting that counts.
 //!
-//! To count, QEMU runs one CPU at a time. Two things of that are unlike any silicon. A CPU that executes `pause` gives the rest of its turn
-//! away, so whoever waits seems to do nothing; and a turn ends when the next virtual timer is due, after some hundred thousand
-//! instructions, so CPUs hardly meet. Here is what makes it a machine whose CPUs run side by side: a timer is always due soon, the PIT's,
-//! which interrupts nobody, as its line is masked; and CPUs wait without `pause`. What turns become is measured, too.
+//! To count, QEMU runs one CPU at a time. Two things of that are unlike any silicon. A CPU that
+//! executes `pause` gives the rest of its turn away, so whoever waits seems to do nothing; and a
+//! turn ends when the next virtual timer is due, after some hundred thousand instructions, so CPUs
+//! hardly meet. Here is what makes it a machine whose CPUs run side by side: a timer is always due
+//! soon, the PIT's, which interrupts nobody, as its line is masked; and CPUs wait without `pause`.
+//! What turns become is measured, too.
 //!
-//! Of QEMU 7.2. An instruction must take several nanoseconds: where the end of a turn falls upon the timer's very nanosecond, the next CPU
-//! finds no time left, and the same CPU each time.
+//! Of QEMU 7.2. An instruction must take several nanoseconds: where the end of a turn falls upon
+//! the timer's very nanosecond, the next CPU finds no time left, and the same CPU each time.
 
 use crate::machine::Kernel;
 use crate::smp::run;
@@ -22,7 +24,8 @@ use x86_64::instructions::port::Port;
 const COUNT: u64 = 838_095;
 /// Instructions of all CPUs in which turns are looked at.
 const SPAN: u64 = 1 << 20;
-/// Instructions that a CPU takes no part in, if it was another's turn: more than those between two looks at the counter.
+/// Instructions that a CPU takes no part in, if it was another's turn: more than those between two
+/// looks at the counter.
 const AWAY: u64 = 32;
 
 /// An instruction takes two to this power of nanoseconds.
@@ -43,7 +46,8 @@ pub(crate) fn waiting_counts() -> bool {
     WAITING.load(Ordering::Relaxed)
 }
 
-/// Instructions of all CPUs since the machine was switched on, those included that a sleeping machine could have executed.
+/// Instructions of all CPUs since the machine was switched on, those included that a sleeping
+/// machine could have executed.
 pub(crate) fn instructions() -> u64 {
     // SAFETY: every x86-64 CPU has it.
     let nanos = unsafe { _rdtsc() };
@@ -51,10 +55,12 @@ pub(crate) fn instructions() -> u64 {
     nanos >> SHIFT.load(Ordering::Relaxed)
 }
 
-/// Makes turns end twice in so many counts of the PIT, and returns the instructions that are in one. The clock must have been measured.
+/// Makes turns end twice in so many counts of the PIT, and returns the instructions that are in
+/// one. The clock must have been measured.
 pub(crate) fn take(counts: u8) -> u64 {
     let (mut command, mut data) = (Port::<u8>::new(0x43), Port::<u8>::new(0x40));
-    // SAFETY: nobody else uses it any more. Channel 0, both bytes, mode 3: a square wave, each edge of which is a timer of QEMU's.
+    // SAFETY: nobody else uses it any more. Channel 0, both bytes, mode 3: a square wave, each edge
+    // of which is a timer of QEMU's.
     unsafe {
         command.write(0b0011_0110);
         data.write(counts);
@@ -93,7 +99,8 @@ pub(crate) fn measure(cpus: usize) -> Turns {
             }
             last = now;
         }
-        // Of the time between two looks with turns of others in between, a look's is this CPU's own.
+        // Of the time between two looks with turns of others in between, a look's is this CPU's
+        // own.
         (last - began - away.saturating_sub(turns * least), turns)
     };
     let mut looks: Vec<(u64, u64)> = (0..cpus).map(|_| (0, 0)).collect();

@@ -1,4 +1,5 @@
-//! Address spaces made to hurt a search for free space: next to every hole looks good enough, and none is.
+//! Address spaces made to hurt a search for free space: next to every hole looks good enough, and
+//! none is.
 
 use crate::workload::{BASE, PAGE, RARE, Span, Value};
 use alloc::vec::Vec;
@@ -42,8 +43,8 @@ impl Adverse {
                 let (pages, hole) = match flaw {
                     Flaw::Short if good => (2, RARE),
                     Flaw::Short => (2, RARE - PAGE),
-                    // Each range lies over a multiple of twice the alignment, by a page on either side.
-                    // So the hole begins a page after one and ends a page before the next.
+                    // Each range lies over a multiple of twice the alignment, by a page on either
+                    // side. So the hole begins a page after one and ends a page before the next.
                     Flaw::Skewed if good => (2, 4 * HUGE - 2 * PAGE),
                     Flaw::Skewed => (2, 2 * HUGE - 2 * PAGE),
                 };

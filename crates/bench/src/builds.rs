@@ -21,7 +21,8 @@ fn home() -> PathBuf {
     env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into()).into()
 }
 
-/// This program once more, with all that this machine's processor can do, in a target directory of its own.
+/// This program once more, with all that this machine's processor can do, in a target directory of
+/// its own.
 ///
 /// # Errors
 /// The build failed; what cargo said went to stderr.

@@ -31,7 +31,8 @@ pub(crate) struct Options {
     /// A table for each case, and all peers: locked, range maps, concurrent ones
     #[arg(long)]
     pub(crate) table: bool,
-    /// Build nothing more: measure this build alone, in which brie_tree has only what every x86-64 has
+    /// Build nothing more: measure this build alone, in which brie_tree has only what every x86-64
+    /// has
     #[arg(long)]
     pub(crate) portable: bool,
     /// Instead of times: instructions and cache misses an operation, in valgrind's simulation

@@ -2,8 +2,8 @@
 
 use std::mem::MaybeUninit;
 
-/// Processor time that this thread has used, in nanoseconds: what other programs take meanwhile does not
-/// count. Cost: a system call.
+/// Processor time that this thread has used, in nanoseconds: what other programs take meanwhile
+/// does not count. Cost: a system call.
 pub(crate) fn thread_time() -> u64 {
     let mut time = MaybeUninit::<libc::timespec>::uninit();
     // SAFETY: the pointer is to a `timespec` that the call fills.

@@ -1,9 +1,11 @@
-//! Instructions and cache lines of an operation, in a simulation: they do not depend on the machine's mood.
+//! Instructions and cache lines of an operation, in a simulation: they do not depend on the
+//! machine's mood.
 //!
-//! A worker runs under valgrind's callgrind, which counts inside of `measured_work` only and writes a file each
-//! time `timed_batch` returns. Its processor knows AVX2 at the most and no AVX-512; so the portable build
-//! is used, in which our tree chooses what is there. The caches are simulated as this machine's first and
-//! last level are, without prefetching; a batch before the counted one warms them.
+//! A worker runs under valgrind's callgrind, which counts inside of `measured_work` only and writes
+//! a file each time `timed_batch` returns. Its processor knows AVX2 at the most and no AVX-512; so
+//! the portable build is used, in which our tree chooses what is there. The caches are simulated as
+//! this machine's first and last level are, without prefetching; a batch before the counted one
+//! warms them.
 
 use crate::case::Case;
 use crate::child::Process;
@@ -108,7 +110,8 @@ fn clear(place: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The totals of the newest file. (Where single operations are timed, it is that of the batch that counts.)
+/// The totals of the newest file. (Where single operations are timed, it is that of the batch that
+/// counts.)
 fn last(place: &Path) -> Result<[u64; 5], String> {
     let Some((_, path)) = files(place)?.pop() else {
         return Err("callgrind wrote nothing: does it know the functions by their names?".into());

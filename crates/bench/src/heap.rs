@@ -1,6 +1,8 @@
-//! An allocator that can count: the system's, and the bytes that this thread asks of it while it counts.
+//! An allocator that can count: the system's, and the bytes that this thread asks of it while it
+//! counts.
 //!
-//! It counts what is asked for, not what the C library makes of it: so the figure is the map's own doing.
+//! It counts what is asked for, not what the C library makes of it: so the figure is the map's own
+//! doing.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -22,8 +24,8 @@ fn count(bytes: isize) {
     }
 }
 
-// SAFETY: all of it is the system allocator's; counting neither allocates nor panics, since a thread-local
-// that is a constant and needs no drop is always there.
+// SAFETY: all of it is the system allocator's; counting neither allocates nor panics, since a
+// thread-local that is a constant and needs no drop is always there.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);

@@ -7,11 +7,12 @@
 //! cargo bench -p samara-bench --bench criterion        Criterion, each case and map on its own
 //! ```
 //!
-//! Times are processor time of the thread that works. Maps are built outside of the timing, by insertion in
-//! random order, so that their nodes are as full as those of a map in use.
+//! Times are processor time of the thread that works. Maps are built outside of the timing, by
+//! insertion in random order, so that their nodes are as full as those of a map in use.
 //!
-//! The program is a driver and its workers. A worker (`worker.rs`) is one build of the maps; the driver
-//! (`rounds.rs`) asks the workers in turn, so that all builds and all maps are measured side by side.
+//! The program is a driver and its workers. A worker (`worker.rs`) is one build of the maps; the
+//! driver (`rounds.rs`) asks the workers in turn, so that all builds and all maps are measured side
+//! by side.
 
 extern crate alloc;
 

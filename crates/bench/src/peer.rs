@@ -55,8 +55,8 @@ pub(crate) trait Peer: Sized {
     /// A copy of all of it; `None` if it has no such operation.
     fn duplicate(&mut self) -> Option<Self>;
 
-    /// Bytes by the map's own account, if it allocates from a pool of its own that outlives it; else those are
-    /// counted that it asks of the allocator.
+    /// Bytes by the map's own account, if it allocates from a pool of its own that outlives it;
+    /// else those are counted that it asks of the allocator.
     fn bytes(&self) -> Option<usize> {
         None
     }
@@ -79,7 +79,8 @@ pub(crate) trait Reader {
     /// Shows every range and its value, in ascending order.
     fn each(&self, show: impl FnMut(usize, usize, Value));
 
-    /// The start of the lowest hole of `size` at or above `from`, at a multiple of `align`. There is one.
+    /// The start of the lowest hole of `size` at or above `from`, at a multiple of `align`. There
+    /// is one.
     fn gap_up(&self, from: usize, size: usize, align: usize) -> usize;
 
     /// The start of the highest hole of `size` up to `to` (which it may hold). There is one.
@@ -94,7 +95,8 @@ pub(crate) trait Writer {
     /// Erases a range that is there.
     fn erase(&mut self, span: Span);
 
-    /// Moves the last index of a range that is there. The room is free; `end` is not below the start.
+    /// Moves the last index of a range that is there. The room is free; `end` is not below the
+    /// start.
     fn resize(&mut self, span: Span, end: usize) {
         self.erase(span);
         self.insert(Span { end, ..span });
@@ -105,15 +107,15 @@ pub(crate) trait Writer {
         spans.iter().for_each(|&span| self.erase(span));
     }
 
-    /// Stores a value in the highest hole of `size` up to `to`, and returns where that begins; `None` if the
-    /// map has no such operation.
+    /// Stores a value in the highest hole of `size` up to `to`, and returns where that begins;
+    /// `None` if the map has no such operation.
     fn place(&mut self, _to: usize, _size: usize, _value: Value) -> Option<usize> {
         None
     }
 }
 
-/// [`Reader::gap_up`] for maps that know nothing of gaps: `ranges` are those that end at or above `from`,
-/// ascending.
+/// [`Reader::gap_up`] for maps that know nothing of gaps: `ranges` are those that end at or above
+/// `from`, ascending.
 pub(crate) fn scan_up(
     ranges: impl Iterator<Item = (usize, usize)>,
     from: usize,

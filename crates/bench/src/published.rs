@@ -1,7 +1,9 @@
-//! Figures of others for the same work, measured elsewhere on another day: for the eye, not for ratios.
+//! Figures of others for the same work, measured elsewhere on another day: for the eye, not for
+//! ratios.
 //!
-//! "Linux" is the maple tree of Linux 6.12 in its user-space build, gap tracking and RCU mode on; "rbtree" is
-//! the kernel's tree before it, with gaps. Nanoseconds an operation, at 100 to 1,000,000 ranges.
+//! "Linux" is the maple tree of Linux 6.12 in its user-space build, gap tracking and RCU mode on;
+//! "rbtree" is the kernel's tree before it, with gaps. Nanoseconds an operation, at 100 to
+//! 1,000,000 ranges.
 
 use crate::case::Case;
 

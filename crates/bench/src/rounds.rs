@@ -1,5 +1,5 @@
-//! The maps side by side: each round runs every map once on a case, one right after the other, so that a
-//! change of the machine's mood meets all of them. Ratios are taken within a round.
+//! The maps side by side: each round runs every map once on a case, one right after the other, so
+//! that a change of the machine's mood meets all of them. Ratios are taken within a round.
 
 use crate::case::Case;
 use crate::child::Process;

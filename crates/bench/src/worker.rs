@@ -1,7 +1,8 @@
 //! The measuring half: builds maps and times them, as it is told line by line.
 //!
-//! One process for each build of the tree (with vector instructions chosen when compiled, chosen at run time,
-//! without any). The driver asks them in turn, so that each round has all of them side by side.
+//! One process for each build of the tree (with vector instructions chosen when compiled, chosen at
+//! run time, without any). The driver asks them in turn, so that each round has all of them side by
+//! side.
 //!
 //! | request | answer |
 //! | --- | --- |
@@ -11,7 +12,8 @@
 //! | `sample MAP CASE TURN NS` | nanoseconds, operations, and check of batches that take so long or longer |
 //! | `bytes MAP holes`, `bytes MAP touching` | bytes for each range |
 //!
-//! `MAP` is a place in the list of names. What is not understood is answered with `error` and the cause.
+//! `MAP` is a place in the list of names. What is not understood is answered with `error` and the
+//! cause.
 
 use crate::case::Case;
 use crate::clock;
@@ -90,8 +92,8 @@ fn named(word: &str) -> Result<Case, &'static str> {
     Case::named(word).ok_or("no such case")
 }
 
-/// Batches until they have taken `slot` nanoseconds, or some times that together with what is not timed: where
-/// a few writes need copies of a large map, the slot would take minutes.
+/// Batches until they have taken `slot` nanoseconds, or some times that together with what is not
+/// timed: where a few writes need copies of a large map, the slot would take minutes.
 fn fill(subject: &mut dyn Subject, case: Case, turn: usize, slot: u64) -> Sample {
     // The first brings the map back into the caches; it counts only if it fills the slot.
     let first = subject.sample(case, turn);

@@ -1,11 +1,12 @@
-//! What every map is asked to do: the same ranges, keys and moves, in the same order, from one seed.
+//! What every map is asked to do: the same ranges, keys and moves, in the same order, from one
+//! seed.
 //!
-//! The ranges look like an address space: 1 to 16 pages each, with holes of 1 to 8 pages between them. One
-//! place in nine is left empty, which makes a larger hole, and one place in 1,024 is followed by a hole
-//! of [`RARE`] bytes.
+//! The ranges look like an address space: 1 to 16 pages each, with holes of 1 to 8 pages between
+//! them. One place in nine is left empty, which makes a larger hole, and one place in 1,024 is
+//! followed by a hole of [`RARE`] bytes.
 //!
-//! This file, `case.rs`, `peer.rs`, `subject.rs` and `worker.rs` need no operating system: the freestanding
-//! program (`freestanding/`) is built from them too.
+//! This file, `case.rs`, `peer.rs`, `subject.rs` and `worker.rs` need no operating system: the
+//! freestanding program (`freestanding/`) is built from them too.
 
 use alloc::vec::Vec;
 use core::num::NonZeroUsize;
@@ -61,7 +62,8 @@ pub(crate) struct Workload {
     pub(crate) hints: Vec<usize>,
     /// Random moves, then the same undone in reverse order: all of them leave the map as it was.
     pub(crate) moves: Vec<Move>,
-    /// Where in `spans` [`GROUP`] neighbours are that go at once, at most a quarter of all, in random order.
+    /// Where in `spans` [`GROUP`] neighbours are that go at once, at most a quarter of all, in
+    /// random order.
     pub(crate) groups: Vec<Range<usize>>,
 }
 

@@ -88,7 +88,8 @@ pub enum Error {
         /// Where it stands.
         at: u64,
     },
-    /// The operation itself starts a thread, a process or a program, whose work no count would show.
+    /// The operation itself starts a thread, a process or a program, whose work no count would
+    /// show.
     Spawns {
         /// The number of the system call.
         call: u64,

@@ -85,8 +85,8 @@ where
         self
     }
 
-    /// Forks, runs and counts. Blocks until done; a step takes some microseconds (see the
-    /// README). While it lasts, the calling thread is bound to one processor, since that halves the time.
+    /// Forks, runs and counts. Blocks until done; a step takes some microseconds (see the README).
+    /// While it lasts, the calling thread is bound to one processor, since that halves the time.
     ///
     /// The child has the calling thread only. Call this while no other thread holds a lock that
     /// the closures need (the C library's allocator sees to its own locks); otherwise the child

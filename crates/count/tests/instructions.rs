@@ -9,7 +9,8 @@ use std::{arch::asm, hint::black_box};
 use common::{Line, Page, lines, named};
 use count::{Region, operation};
 
-/// Counts instructions that are given the address of a line, as `{line}`, and two registers of zeros.
+/// Counts instructions that are given the address of a line, as `{line}`, and two registers of
+/// zeros.
 macro_rules! beside_a_line {
     ($($instructions:literal),+) => {
         operation(|| Line(0u64), |line| {
@@ -30,7 +31,8 @@ macro_rules! beside_a_line {
 
 #[test]
 fn instructions_are_counted_one_by_one() {
-    // The same but for the instructions: what the compiler puts around them, with optimisation or without, checks and all.
+    // The same but for the instructions: what the compiler puts around them, with optimisation or
+    // without, checks and all.
     let none = beside_a_line!("# {line} {zero} {other}");
     let op = beside_a_line!(
         "nop",
@@ -184,7 +186,8 @@ fn masked_vectors_touch_the_elements_of_their_mask() {
     }
     let counts = operation(
         || (Page([1; 4096]), Page([2; 4096])),
-        // SAFETY: 64 bytes from the middle of a line are within the page; the processor has AVX-512.
+        // SAFETY: 64 bytes from the middle of a line are within the page; the processor has
+        // AVX-512.
         |(from, to)| unsafe {
             asm!(
                 // Bytes 0 and 40: both of the lines that lie below the vector.

@@ -1,13 +1,15 @@
 //! Batches of retired pieces: blocks of the heap, in lists.
 //!
-//! A CPU, or a thread, has some of its own: it fills one block, closes it with the number of the period that it must wait for,
-//! and puts it at the end of its list; pieces are freed from the front. Emptied blocks are kept, [`SPARES`] at most, so that a CPU whose batches are freed as
+//! A CPU, or a thread, has some of its own: it fills one block, closes it with the number of the
+//! period that it must wait for, and puts it at the end of its list; pieces are freed from the
+//! front. Emptied blocks are kept, [`SPARES`] at most, so that a CPU whose batches are freed as
 //! fast as they fill does not allocate.
 //!
-//! Retiring cannot fail, so the heap must not be what it depends on. A CPU that starts has a block ready, and says so if it can
-//! have none. Whenever a block is begun another is got ready, if there is memory. If there is none, pieces go where there is room: in that one; in the last closed block, which waits
-//! longer then. Only when a CPU has a whole block's worth of pieces more than it had when the heap gave out, and no grace period
-//! has ended since, is there no room for a piece.
+//! Retiring cannot fail, so the heap must not be what it depends on. A CPU that starts has a block
+//! ready, and says so if it can have none. Whenever a block is begun another is got ready, if there
+//! is memory. If there is none, pieces go where there is room: in that one; in the last closed
+//! block, which waits longer then. Only when a CPU has a whole block's worth of pieces more than it
+//! had when the heap gave out, and no grace period has ended since, is there no room for a piece.
 
 use alloc::alloc::{alloc, dealloc};
 use core::alloc::Layout;
@@ -30,8 +32,8 @@ pub(crate) struct Item {
 pub(crate) struct Block {
     pub(crate) next: Option<NonNull<Block>>,
     target: u64,
-    /// Pieces that have been freed: the first of them, since what was used last is best used again first, and that is what an
-    /// allocator hands out which was freed last.
+    /// Pieces that have been freed: the first of them, since what was used last is best used again
+    /// first, and that is what an allocator hands out which was freed last.
     freed: usize,
     len: usize,
     items: [MaybeUninit<Item>; BATCH],
@@ -225,8 +227,8 @@ impl Batches {
         if block.target > done {
             return None;
         }
-        // SAFETY: a closed block has an item that is not freed until it is taken off the list, below, and all below `len` were
-        // written.
+        // SAFETY: a closed block has an item that is not freed until it is taken off the list,
+        // below, and all below `len` were written.
         let item = unsafe { block.items[block.freed].assume_init() };
         block.freed += 1;
         if block.freed == block.len {

@@ -5,8 +5,8 @@
 //! not seen the current one. Pinning is a store and a full fence; the collector's scan and its
 //! free come after an acquire of every thread's epoch, which pairs with the release of unpinning.
 //!
-//! What is deferred is for the most part not the thing itself, but a token for a batch of them, which the thread that retired
-//! them frees: see [`home`].
+//! What is deferred is for the most part not the thing itself, but a token for a batch of them,
+//! which the thread that retired them frees: see [`home`].
 
 mod home;
 
@@ -20,8 +20,8 @@ thread_local! {
     static HOME: Home = Home::new();
 }
 
-/// Deferred functions that a bag of the collector's holds, at most. A guard, or a flush, runs those of eight
-/// bags: so each batch that is handed over has a bag to itself.
+/// Deferred functions that a bag of the collector's holds, at most. A guard, or a flush, runs those
+/// of eight bags: so each batch that is handed over has a bag to itself.
 const BAG: usize = 64;
 
 /// Frees a batch, and collects no other meanwhile.
@@ -50,16 +50,19 @@ impl Drop for Home {
 
 /// Epoch-based reclamation on the default collector of crossbeam-epoch (feature `std`).
 ///
-/// Cost of a guard: one thread-local store and one fence. Cost of retiring: two words written to a batch of the
-/// thread's own, of 62. A full batch costs an allocation, and every second one another; and it frees those of the thread's that have
-/// come due. Every second one, and every 128th guard of a thread, tries to have a bounded number of others come due.
+/// Cost of a guard: one thread-local store and one fence. Cost of retiring: two words written to a
+/// batch of the thread's own, of 62. A full batch costs an allocation, and every second one
+/// another; and it frees those of the thread's that have come due. Every second one, and every
+/// 128th guard of a thread, tries to have a bounded number of others come due.
 ///
-/// A thread frees what it has retired itself, so that the memory stays with the processor that has it in its cache. So not
-/// quite ten batches may wait for a thread that retires nothing more, until it flushes or ends. Beside a guard that stays long, and
-/// after a flush, any thread that takes a guard frees what has come due: at most eight batches of 62 pieces at once.
+/// A thread frees what it has retired itself, so that the memory stays with the processor that has
+/// it in its cache. So not quite ten batches may wait for a thread that retires nothing more, until
+/// it flushes or ends. Beside a guard that stays long, and after a flush, any thread that takes a
+/// guard frees what has come due: at most eight batches of 62 pieces at once.
 ///
-/// A guard that is forgotten holds up every free in the program, for ever, even after its thread has ended:
-/// a reference taken under it may have been sent elsewhere, and is good for as long as the guard.
+/// A guard that is forgotten holds up every free in the program, for ever, even after its thread
+/// has ended: a reference taken under it may have been sent elsewhere, and is good for as long as
+/// the guard.
 ///
 /// ```
 /// use grace::{Epoch, Reclaim};
@@ -94,9 +97,10 @@ pub struct EpochGuard(crossbeam_epoch::Guard);
 impl EpochGuard {
     /// Hands this thread's batch over to the collector and tries to free what has come due.
     ///
-    /// Several calls, each under a new guard, bring everything that this thread has retired before to its end, provided
-    /// that no other thread stays in a section. What other threads have retired may wait for them. May allocate and run deferred
-    /// frees, a few hundred at most; none if it is called from one.
+    /// Several calls, each under a new guard, bring everything that this thread has retired before
+    /// to its end, provided that no other thread stays in a section. What other threads have
+    /// retired may wait for them. May allocate and run deferred frees, a few hundred at most; none
+    /// if it is called from one.
     pub fn flush(&self) {
         // A thread that is ending may have no home any more, and then nothing in it.
         let nested = HOME.try_with(|home| {
@@ -117,14 +121,16 @@ impl EpochGuard {
             if n > 0 {
                 self.seal();
             }
-            // SAFETY: it was promised of each piece in it, when that was retired, that no guard taken since then reaches it, so none taken
-            // from now on does; and that it may be freed on any thread. Three captured words: kept inline, not boxed.
+            // SAFETY: it was promised of each piece in it, when that was retired, that no guard
+            // taken since then reaches it, so none taken from now on does; and that it may be freed
+            // on any thread. Three captured words: kept inline, not boxed.
             unsafe { self.0.defer_unchecked(move || free_quietly(left)) }
         }
     }
 
-    /// Has the collector queue what was deferred so far, in a bag that holds nothing deferred later. It
-    /// takes a bag when that is full, or at a flush, which would run frees: so the bag is filled.
+    /// Has the collector queue what was deferred so far, in a bag that holds nothing deferred
+    /// later. It takes a bag when that is full, or at a flush, which would run frees: so the bag is
+    /// filled.
     fn seal(&self) {
         for _ in 0..BAG {
             self.0.defer(|| ());
@@ -135,7 +141,8 @@ impl EpochGuard {
     #[cold]
     fn closed(&self, home: &Home, token: Token) {
         self.0.defer(move || token.pass());
-        // What a flush passes on is a bag of the collector's, of two kilobytes however little is in it, which another thread may take.
+        // What a flush passes on is a bag of the collector's, of two kilobytes however little is in
+        // it, which another thread may take.
         home.collect(|| self.0.flush());
         if home.is_full() {
             self.hand_over(home);
@@ -144,8 +151,8 @@ impl EpochGuard {
     }
 
     /// Ends the section and begins a new one, when this is the thread's only guard; it costs less
-    /// than dropping it and taking another. A loop that reads for long should call this now and then,
-    /// so that memory can be reused.
+    /// than dropping it and taking another. A loop that reads for long should call this now and
+    /// then, so that memory can be reused.
     pub fn repin(&mut self) {
         self.0.repin();
     }
@@ -171,8 +178,8 @@ unsafe impl Reclaim for Epoch {
             Added::NoMemory => false,
         });
         if kept != Ok(true) {
-            // SAFETY: the caller promises that no later guard reaches `ptr` and that `free(ptr)` may run
-            // on any thread at any later time. Two captured words: kept inline, not boxed.
+            // SAFETY: the caller promises that no later guard reaches `ptr` and that `free(ptr)`
+            // may run on any thread at any later time. Two captured words: kept inline, not boxed.
             unsafe { guard.0.defer_unchecked(move || free(ptr)) }
         }
     }

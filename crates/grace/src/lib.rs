@@ -9,12 +9,15 @@
 //! [`Reclaim`] is that contract as a trait, so that a structure is written once and the host
 //! chooses the engine:
 //!
-//! - [`Single`]: no concurrent readers exist; retiring frees at once. For structures with one owner.
+//! - [`Single`]: no concurrent readers exist; retiring frees at once. For structures with one
+//!   owner.
 //! - `Epoch` (feature `std`): crossbeam-epoch's default collector, for programs that run on an
 //!   operating system.
-//! - `quiescent::Quiescent` (feature `quiescent`): quiescent states of CPUs, for kernels, and for machines in software.
+//! - `quiescent::Quiescent` (feature `quiescent`): quiescent states of CPUs, for kernels, and for
+//!   machines in software.
 //!
-//! [`period`] is what that one counts grace periods by; for TLBs too, where a CPU passes by a flush.
+//! [`period`] is what that one counts grace periods by; for TLBs too, where a CPU passes by a
+//! flush.
 //!
 //! [`Concurrent`] marks the engines whose guards really protect: code that lets readers run beside
 //! a writer asks for it, so `Single` cannot be used there by mistake.
@@ -24,11 +27,13 @@
 //! Let `p` be retired under an engine that is [`Concurrent`], after the caller has made it
 //! unreachable for new readers.
 //!
-//! 1. `free(p)` does not begin while a guard that was alive when `retire(p)` was called still lives.
+//! 1. `free(p)` does not begin while a guard that was alive when `retire(p)` was called still
+//!    lives.
 //! 2. All that was done under such a guard happens before `free(p)`, so `free` may write.
 //! 3. `free(p)` is called at most once, by any thread, possibly after the structure it came from is
-//!    gone. It is called in the end if guards keep being taken and dropped, and the thread that retired goes on to retire, or
-//!    flushes, or ends; an engine may leave what is pending at the end of the program.
+//!    gone. It is called in the end if guards keep being taken and dropped, and the thread that
+//!    retired goes on to retire, or flushes, or ends; an engine may leave what is pending at the
+//!    end of the program.
 //!
 //! A guard says nothing of memory that is not retired through the same engine: an engine is a type
 //! and has one domain, so a guard of the wrong domain does not compile.
@@ -37,9 +42,9 @@
 //!
 //! Taking a guard does not wait. Its cost is the engine's; for `Epoch` one thread-local store and
 //! one fence (about 7 ns), about 1 ns when nested. `Epoch` may also allocate a thread's record on
-//! the thread's first guard, and may run deferred frees of others when a guard is taken, some hundred
-//! at most: a hosted program can bear both. Code that runs in interrupts needs an engine that does neither: `Quiescent`, whose
-//! guards cost two plain stores.
+//! the thread's first guard, and may run deferred frees of others when a guard is taken, some
+//! hundred at most: a hosted program can bear both. Code that runs in interrupts needs an engine
+//! that does neither: `Quiescent`, whose guards cost two plain stores.
 #![no_std]
 #![deny(missing_docs)]
 
@@ -76,18 +81,20 @@ pub unsafe trait Reclaim: 'static {
     /// What a reader holds while it looks.
     type Guard;
 
-    /// Whether [`pin`](Reclaim::pin) may run frees that are due. Then no single `free` should do much: one
-    /// that frees a large structure retires its parts instead, to be freed one by one.
+    /// Whether [`pin`](Reclaim::pin) may run frees that are due. Then no single `free` should do
+    /// much: one that frees a large structure retires its parts instead, to be freed one by one.
     const FREES_IN_PIN: bool = false;
 
-    /// Begins a read-side section, which ends when the guard is dropped. Sections nest. Never waits.
+    /// Begins a read-side section, which ends when the guard is dropped. Sections nest. Never
+    /// waits.
     fn pin() -> Self::Guard;
 
     /// Hands over `ptr`, to be freed by `free(ptr)` after a grace period.
     ///
     /// Nothing is boxed for it; an engine may allocate once for a batch. The calling thread may run
-    /// frees that have come due, so it must hold no lock that such a `free` takes. A `free` should not panic: it does so in
-    /// whatever its thread was about, and what has come due with it may then never be freed.
+    /// frees that have come due, so it must hold no lock that such a `free` takes. A `free` should
+    /// not panic: it does so in whatever its thread was about, and what has come due with it may
+    /// then never be freed.
     ///
     /// # Safety
     ///
@@ -96,8 +103,9 @@ pub unsafe trait Reclaim: 'static {
     /// - For an engine that is not [`Concurrent`]: nobody at all looks at `ptr` any more.
     unsafe fn retire(guard: &Self::Guard, ptr: NonNull<()>, free: unsafe fn(NonNull<()>));
 
-    /// Asks for what this thread has retired to be freed soon: much hangs on it. May run frees that have come due, as
-    /// [`retire`](Reclaim::retire) may. An engine that keeps nothing back has nothing to do.
+    /// Asks for what this thread has retired to be freed soon: much hangs on it. May run frees that
+    /// have come due, as [`retire`](Reclaim::retire) may. An engine that keeps nothing back has
+    /// nothing to do.
     fn flush(_: &Self::Guard) {}
 }
 

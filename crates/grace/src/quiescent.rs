@@ -1,30 +1,34 @@
 //! The engine for kernels: quiescent states of CPUs.
 //!
-//! A section is held by a CPU, and costs two plain accesses to that CPU's own memory. Nobody who reads executes a fence
-//! or an atomic instruction. The price is paid elsewhere: each CPU *announces* now and then, from its timer interrupt
-//! or its idle loop, that it is in no section. When all have done so, whatever any of them could have seen before is
-//! forgotten.
+//! A section is held by a CPU, and costs two plain accesses to that CPU's own memory. Nobody who
+//! reads executes a fence or an atomic instruction. The price is paid elsewhere: each CPU
+//! *announces* now and then, from its timer interrupt or its idle loop, that it is in no section.
+//! When all have done so, whatever any of them could have seen before is forgotten.
 //!
 //! # Grace periods
-//! They are numbered, by [`period`](crate::period): a CPU passes one when it announces that it is in no section. A batch of
-//! retired pieces is closed with a *target*, the period after the one that was current then, and is due when that has
-//! ended. Whoever has a batch looks, at its announcement, whether it has (one load for each CPU, off every fast path) and
-//! begins the next.
+//! They are numbered, by [`period`](crate::period): a CPU passes one when it announces that it is
+//! in no section. A batch of retired pieces is closed with a *target*, the period after the one
+//! that was current then, and is due when that has ended. Whoever has a batch looks, at its
+//! announcement, whether it has (one load for each CPU, off every fast path) and begins the next.
 //!
-//! An announcement is never within a section, so a section came before it or after it; why it found nothing that was
-//! freed is told there. Nobody hastens, so `current` is at most one ahead of `done`.
+//! An announcement is never within a section, so a section came before it or after it; why it found
+//! nothing that was freed is told there. Nobody hastens, so `current` is at most one ahead of
+//! `done`.
 //!
-//! *A CPU that is away* is idle, or has not started. A section on it brings it back by itself, so an interrupt in the idle loop
-//! may read. There is nothing that it would have to drop, since it was in no section.
+//! *A CPU that is away* is idle, or has not started. A section on it brings it back by itself, so
+//! an interrupt in the idle loop may read. There is nothing that it would have to drop, since it
+//! was in no section.
 //!
-//! *Interrupts.* A section in an interrupt opens and closes within that of what it interrupted, so the plain count comes out
-//! right. Lists of retired pieces are changed under [`Domain::exclusive`].
+//! *Interrupts.* A section in an interrupt opens and closes within that of what it interrupted, so
+//! the plain count comes out right. Lists of retired pieces are changed under
+//! [`Domain::exclusive`].
 //!
 //! # What the host does
-//! It implements [`Domain`], calls [`start`](Quiescent::start) on each CPU before that retires anything,
-//! [`quiescent_state`](Quiescent::quiescent_state) from each CPU's timer and
-//! [`idle_enter`](Quiescent::idle_enter) before it halts an idle CPU, and calls [`reclaim`](Quiescent::reclaim) where frees may
-//! run: in the idle loop, in a thread, or before it allocates.
+//! It implements [`Domain`], calls [`start`](Quiescent::start) on each CPU before that retires
+//! anything, [`quiescent_state`](Quiescent::quiescent_state) from each CPU's timer and
+//! [`idle_enter`](Quiescent::idle_enter) before it halts an idle CPU, and calls
+//! [`reclaim`](Quiescent::reclaim) where frees may run: in the idle loop, in a thread, or before it
+//! allocates.
 
 mod chain;
 
@@ -58,7 +62,8 @@ pub struct Shared {
     orphans: Chain,
 }
 
-/// The part of the engine's state that belongs to one CPU, on cache lines of its own; see [`Domain`].
+/// The part of the engine's state that belongs to one CPU, on cache lines of its own; see
+/// [`Domain`].
 #[repr(align(128))]
 pub struct Slot {
     passed: CpuGracePeriods,
@@ -69,7 +74,8 @@ pub struct Slot {
     batches: UnsafeCell<Batches>,
 }
 
-// SAFETY: `batches` is touched by its own CPU only, under `Domain::exclusive`; what is in it may be freed anywhere.
+// SAFETY: `batches` is touched by its own CPU only, under `Domain::exclusive`; what is in it may be
+// freed anywhere.
 unsafe impl Sync for Slot {}
 // SAFETY: as above.
 unsafe impl Send for Slot {}
@@ -82,9 +88,10 @@ impl Shared {
         }
     }
 
-    /// Pieces that were retired when there was no memory to remember them: they are never freed. 0 unless the heap was
-    /// exhausted while [`BATCH`] pieces more of one CPU waited for a grace period; or while a CPU retired that had none when it
-    /// started ([`Quiescent::start`]), or that left all it had to the others when it went away.
+    /// Pieces that were retired when there was no memory to remember them: they are never freed. 0
+    /// unless the heap was exhausted while [`BATCH`] pieces more of one CPU waited for a grace
+    /// period; or while a CPU retired that had none when it started ([`Quiescent::start`]), or that
+    /// left all it had to the others when it went away.
     pub fn lost(&self) -> u64 {
         // Relaxed: a statistic.
         self.lost.load(Ordering::Relaxed)
@@ -134,7 +141,8 @@ impl<'a> Periods<'a> {
     }
 }
 
-/// What a host tells the engine about its CPUs. One type is one domain: guards of another do not protect.
+/// What a host tells the engine about its CPUs. One type is one domain: guards of another do not
+/// protect.
 ///
 /// ```
 /// use grace::quiescent::{Domain, Periods, Quiescent, Shared, Slot};
@@ -162,14 +170,17 @@ impl<'a> Periods<'a> {
 /// ```
 ///
 /// # Safety
-/// - [`cpu`](Domain::cpu) is the CPU that the caller runs on, less than the number of slots. Whoever holds a guard is
-///   not moved to another CPU, and while it is preempted nobody else announces for its CPU.
-/// - [`with`](Domain::with) passes the same state on all CPUs that can reach the same pieces, and always the same on the same
-///   CPU. A kernel has one state. A host with many machines of one type passes each machine's own on its CPUs, and says that a
-///   structure which retires through this domain belongs to one of them: guards on another do not protect it.
-/// - A guard stays on the CPU that took it: where a thread can become a CPU, or another one, or none, no section is open.
-/// - While the value of [`exclusive`](Domain::exclusive) lives, nothing else runs on this CPU: no interrupt that uses
-///   the engine, no other thread.
+/// - [`cpu`](Domain::cpu) is the CPU that the caller runs on, less than the number of slots.
+///   Whoever holds a guard is not moved to another CPU, and while it is preempted nobody else
+///   announces for its CPU.
+/// - [`with`](Domain::with) passes the same state on all CPUs that can reach the same pieces, and
+///   always the same on the same CPU. A kernel has one state. A host with many machines of one type
+///   passes each machine's own on its CPUs, and says that a structure which retires through this
+///   domain belongs to one of them: guards on another do not protect it.
+/// - A guard stays on the CPU that took it: where a thread can become a CPU, or another one, or
+///   none, no section is open.
+/// - While the value of [`exclusive`](Domain::exclusive) lives, nothing else runs on this CPU: no
+///   interrupt that uses the engine, no other thread.
 pub unsafe trait Domain: 'static {
     /// Interrupts off, until it is dropped.
     type Exclusive;
@@ -179,18 +190,18 @@ pub unsafe trait Domain: 'static {
     fn exclusive() -> Self::Exclusive;
     /// Passes the state to `f`.
     fn with<T>(f: impl FnOnce(Periods<'_>) -> T) -> T;
-    /// Called when a section of this CPU has ended that was not within another: for machines that watch. It does
-    /// nothing otherwise, and costs nothing.
+    /// Called when a section of this CPU has ended that was not within another: for machines that
+    /// watch. It does nothing otherwise, and costs nothing.
     #[inline(always)]
     fn left() {}
 }
 
 /// Reclamation by quiescent states of the CPUs of `D`; see the [module](self).
 ///
-/// Cost of a guard: two loads and two stores to a line of this CPU's own and a branch; no fence, no atomic instruction.
-/// Cost of retiring: an exclusive section and two words written to a batch; an allocation for each [`BATCH`] pieces,
-/// none where batches are freed as fast as they fill. Retiring frees nothing and never waits: it may be called in an
-/// interrupt, if the heap may.
+/// Cost of a guard: two loads and two stores to a line of this CPU's own and a branch; no fence, no
+/// atomic instruction. Cost of retiring: an exclusive section and two words written to a batch; an
+/// allocation for each [`BATCH`] pieces, none where batches are freed as fast as they fill.
+/// Retiring frees nothing and never waits: it may be called in an interrupt, if the heap may.
 pub struct Quiescent<D>(PhantomData<D>);
 
 /// The guard of [`Quiescent`]. It stays on the CPU that took it.
@@ -209,7 +220,8 @@ impl<D: Domain> Drop for QuiescentGuard<D> {
             let slot = &periods.slots[D::cpu()];
             // What was done in the section stays before its end, for interrupts of this CPU too.
             compiler_fence();
-            // Relaxed: only this CPU uses it. An interrupt between the two leaves it as it found it.
+            // Relaxed: only this CPU uses it. An interrupt between the two leaves it as it found
+            // it.
             let left = slot.depth.load(Ordering::Relaxed) - 1;
             slot.depth.store(left, Ordering::Relaxed);
             if left == 0 {
@@ -225,7 +237,8 @@ impl<D: Domain> fmt::Debug for QuiescentGuard<D> {
     }
 }
 
-// SAFETY: an item leaves its batch once, when it is freed, and batches belong to one list at a time.
+// SAFETY: an item leaves its batch once, when it is freed, and batches belong to one list at a
+// time.
 unsafe impl<D: Domain> Reclaim for Quiescent<D> {
     type Guard = QuiescentGuard<D>;
 
@@ -233,9 +246,11 @@ unsafe impl<D: Domain> Reclaim for Quiescent<D> {
     fn pin() -> QuiescentGuard<D> {
         D::with(|periods| {
             let slot = &periods.slots[D::cpu()];
-            // Relaxed: only this CPU writes it. An interrupt between the accesses leaves the count as it found it.
+            // Relaxed: only this CPU writes it. An interrupt between the accesses leaves the count
+            // as it found it.
             let depth = slot.depth.load(Ordering::Relaxed);
-            // Only forgotten guards come near, in a word of 32 bits: none must end the section of those before.
+            // Only forgotten guards come near, in a word of 32 bits: none must end the section of
+            // those before.
             let Some(depth) = depth.checked_add(1) else { too_many() };
             slot.depth.store(depth, Ordering::Relaxed);
             // The count first: from here on an interrupt cannot send this CPU away.
@@ -245,7 +260,8 @@ unsafe impl<D: Domain> Reclaim for Quiescent<D> {
             if slot.passed.is_idle_here() {
                 idle_exit(periods, slot);
             }
-            // What is done in the section stays after its beginning, for interrupts of this CPU too.
+            // What is done in the section stays after its beginning, for interrupts of this CPU
+            // too.
             compiler_fence();
         });
         QuiescentGuard(PhantomData)
@@ -277,10 +293,11 @@ unsafe impl<D: Domain> Reclaim for Quiescent<D> {
 unsafe impl<D: Domain> Concurrent for Quiescent<D> {}
 
 impl<D: Domain> Quiescent<D> {
-    /// Makes this CPU ready to retire: gets memory for [`BATCH`] pieces, which are remembered then whether the heap has any left
-    /// or not. Returns whether there is memory for it.
+    /// Makes this CPU ready to retire: gets memory for [`BATCH`] pieces, which are remembered then
+    /// whether the heap has any left or not. Returns whether there is memory for it.
     ///
-    /// For a CPU's start. Allocates once, unless it has been called before; where it was not, the first piece allocates.
+    /// For a CPU's start. Allocates once, unless it has been called before; where it was not, the
+    /// first piece allocates.
     pub fn start() -> bool {
         let _exclusive = D::exclusive();
         D::with(|periods| {
@@ -291,8 +308,9 @@ impl<D: Domain> Quiescent<D> {
 
     /// Says that this CPU is in no section, unless it is. Returns whether it was not.
     ///
-    /// For the timer interrupt and the idle loop. One fence and some accesses to this CPU's own lines; with something
-    /// retired here, or left by a CPU that went away, one load for each CPU as well. Never waits, allocates or frees.
+    /// For the timer interrupt and the idle loop. One fence and some accesses to this CPU's own
+    /// lines; with something retired here, or left by a CPU that went away, one load for each CPU
+    /// as well. Never waits, allocates or frees.
     pub fn quiescent_state() -> bool {
         let _exclusive = D::exclusive();
         D::with(|periods| {
@@ -322,8 +340,8 @@ impl<D: Domain> Quiescent<D> {
         })
     }
 
-    /// Says that this CPU is in no section and will be in none, unless it is in one: it is idle or stops. What it has
-    /// retired is left to the others. Returns whether it was in none.
+    /// Says that this CPU is in no section and will be in none, unless it is in one: it is idle or
+    /// stops. What it has retired is left to the others. Returns whether it was in none.
     ///
     /// The next guard on this CPU, in an interrupt too, ends it.
     pub fn idle_enter() -> bool {
@@ -346,9 +364,10 @@ impl<D: Domain> Quiescent<D> {
 
     /// Frees up to `limit` pieces whose grace period is over, and returns how many.
     ///
-    /// For a context in which the frees may run; the caller holds no lock that one of them takes. They may retire more.
-    /// It does not wait: call it now and then. While this CPU is in such a call, and so from a
-    /// free, another returns 0: frees would be on one stack, as deep as they are many.
+    /// For a context in which the frees may run; the caller holds no lock that one of them takes.
+    /// They may retire more. It does not wait: call it now and then. While this CPU is in such a
+    /// call, and so from a free, another returns 0: frees would be on one stack, as deep as they
+    /// are many.
     pub fn reclaim(limit: usize) -> usize {
         let Some(_reclaiming) = Reclaiming::<D>::begin() else { return 0 };
         let mut freed = 0;
@@ -389,7 +408,8 @@ impl<D: Domain> Quiescent<D> {
         });
     }
 
-    /// Whether this CPU has retired something, or adopted it from one that went away, that is not freed yet.
+    /// Whether this CPU has retired something, or adopted it from one that went away, that is not
+    /// freed yet.
     pub fn is_pending() -> bool {
         let _exclusive = D::exclusive();
         D::with(|periods| {

@@ -39,7 +39,8 @@ std::thread_local! {
     static LEFT_OUT: core::cell::Cell<Option<Fence>> = const { core::cell::Cell::new(None) };
 }
 
-/// Runs `f` on periods that lack a fence. A model runs on one thread of the host, and so does its mutant.
+/// Runs `f` on periods that lack a fence. A model runs on one thread of the host, and so does its
+/// mutant.
 #[cfg(loom)]
 #[doc(hidden)]
 pub fn without<T>(which: Fence, f: impl FnOnce() -> T) -> T {
@@ -68,7 +69,8 @@ macro_rules! constant {
 }
 pub(crate) use constant;
 
-/// Keeps the compiler from moving accesses across it. To the hardware it is nothing: a CPU sees its own accesses in order.
+/// Keeps the compiler from moving accesses across it. To the hardware it is nothing: a CPU sees its
+/// own accesses in order.
 #[cfg(feature = "quiescent")]
 #[inline(always)]
 pub(crate) fn compiler_fence() {

@@ -1,7 +1,8 @@
-//! `Epoch` with threads: what is looked at under a guard has not been freed, and everything is freed once.
+//! `Epoch` with threads: what is looked at under a guard has not been freed, and everything is
+//! freed once.
 //!
-//! Some seconds in release show what is rare; Miri shows a data race or a use after the free outright:
-//! `cargo miri test -p samara-grace --features std --test epoch`.
+//! Some seconds in release show what is rare; Miri shows a data race or a use after the free
+//! outright: `cargo miri test -p samara-grace --features std --test epoch`.
 #![cfg(feature = "std")]
 
 use grace::{Epoch, EpochGuard, Reclaim};
@@ -10,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Also under Miri a thread retires more than waits as one, so that it frees itself what has come due.
+/// Also under Miri a thread retires more than waits as one, so that it frees itself what has come
+/// due.
 const WRITES: usize = if cfg!(miri) { 150 } else { 100_000 };
 const KEY: usize = 0x5ca1_ab1e;
 

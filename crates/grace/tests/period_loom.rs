@@ -1,5 +1,6 @@
-//! Numbered periods under loom, as TLBs use them: a page is unmapped and reused while a CPU translates, by ticks, by a CPU
-//! that was away, and by a broadcast beside another who unmaps. And the same with one thing done wrong or left out.
+//! Numbered periods under loom, as TLBs use them: a page is unmapped and reused while a CPU
+//! translates, by ticks, by a CPU that was away, and by a broadcast beside another who unmaps. And
+//! the same with one thing done wrong or left out.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p samara-grace --test period_loom`
 #![cfg(loom)]
@@ -14,7 +15,8 @@ use mutants::caught;
 // Not loom's, which cannot be dropped when a model has failed.
 use std::sync::Arc;
 
-/// One page, the entry that leads to it, and two CPUs: the second has a TLB. The first uses nothing, and is away.
+/// One page, the entry that leads to it, and two CPUs: the second has a TLB. The first uses
+/// nothing, and is away.
 struct Machine {
     flushes: GracePeriods,
     passed: [CpuGracePeriods; 2],
@@ -210,7 +212,8 @@ fn finish(mut cpu: Cpu, target: u64, reused: bool) {
     assert!(!cpu.cached && machine.flushes.done() >= target);
 }
 
-/// Somebody unmaps, a CPU ticks. It `asks` for a period of its own, too, and so may begin the other's.
+/// Somebody unmaps, a CPU ticks. It `asks` for a period of its own, too, and so may begin the
+/// other's.
 fn ticks(tick: Tick, asks: bool) {
     model((tick, asks), None, move || {
         let machine = Machine::new();

@@ -1,7 +1,8 @@
-//! The engine's protocol under loom: a reader beside a writer, CPUs that go away and come back; and the same with one
-//! fence left out.
+//! The engine's protocol under loom: a reader beside a writer, CPUs that go away and come back; and
+//! the same with one fence left out.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p samara-grace --features quiescent --test quiescent_loom`
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p samara-grace --features quiescent --test
+//! quiescent_loom`
 #![cfg(loom)]
 
 mod mutants;
@@ -89,7 +90,8 @@ fn retire_nothing() {
     unsafe { Grace::retire(&Grace::pin(), NonNull::dangling(), nothing) };
 }
 
-/// Takes the piece out, retires it in a batch that is full then, and tries to free it while the other CPU runs.
+/// Takes the piece out, retires it in a batch that is full then, and tries to free it while the
+/// other CPU runs.
 fn writer(state: &Arc<State>) {
     (1..BATCH).for_each(|_| retire_nothing());
     // Relaxed: as in `look`.

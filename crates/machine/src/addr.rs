@@ -1,8 +1,8 @@
 //! Addresses that cannot be mistaken for one another.
 //!
-//! A [`VirtAddr`] and a [`PhysAddr`] are any 64 bits: whether an address is canonical depends on the
-//! page-table format, so that question belongs to the format. All arithmetic is checked: an overflow is
-//! `None`, never a wrap and never a panic.
+//! A [`VirtAddr`] and a [`PhysAddr`] are any 64 bits: whether an address is canonical depends on
+//! the page-table format, so that question belongs to the format. All arithmetic is checked: an
+//! overflow is `None`, never a wrap and never a panic.
 
 use crate::PageSize;
 use core::fmt;

@@ -51,9 +51,10 @@ impl fmt::Display for CpuId {
 /// How many CPUs there are, and which one this is.
 ///
 /// # Safety
-/// - [`current`](Cpus::current) is below [`count`](Cpus::count), which is 1 to [`MAX_CPUS`] and never changes.
-/// - No two threads of execution have the same `current` at the same time, except that an interrupt has that of what it
-///   interrupted.
+/// - [`current`](Cpus::current) is below [`count`](Cpus::count), which is 1 to [`MAX_CPUS`] and
+///   never changes.
+/// - No two threads of execution have the same `current` at the same time, except that an interrupt
+///   has that of what it interrupted.
 ///
 /// Unsafe code relies on both: see [`CpuLocal`](crate::CpuLocal).
 pub unsafe trait Cpus {
@@ -67,8 +68,9 @@ pub unsafe trait Cpus {
     /// The CPUs that run at present. It may be out of date when it is returned.
     fn online(&self) -> CpuSet;
 
-    /// Has each of these CPUs take its timer interrupt soon: what they do there, as announcing a quiescent state, is
-    /// waited for. This CPU may be among them. It sends an interrupt to each and does not wait for them; any context.
+    /// Has each of these CPUs take its timer interrupt soon: what they do there, as announcing a
+    /// quiescent state, is waited for. This CPU may be among them. It sends an interrupt to each
+    /// and does not wait for them; any context.
     ///
     /// A host that does nothing is right too: they take it when it is due.
     fn hurry(&self, cpus: &CpuSet) {
@@ -172,11 +174,13 @@ impl fmt::Debug for CpuSet {
     }
 }
 
-/// A set of CPUs that many may change: where an address space is in use, and so where its flushes must go.
+/// A set of CPUs that many may change: where an address space is in use, and so where its flushes
+/// must go.
 ///
-/// A CPU adds itself *before* it can load a translation, and takes itself out only after it has flushed. Whoever flushes
-/// reads the set *after* it has changed the entries. Both have a sequentially consistent fence in between, so that one of two
-/// things is true: the flusher sees the CPU, or the CPU's later walks see the changed entries. (Loom runs these lines in
+/// A CPU adds itself *before* it can load a translation, and takes itself out only after it has
+/// flushed. Whoever flushes reads the set *after* it has changed the entries. Both have a
+/// sequentially consistent fence in between, so that one of two things is true: the flusher sees
+/// the CPU, or the CPU's later walks see the changed entries. (Loom runs these lines in
 /// `cpu/loom_tests.rs`; without either fence a flush misses a CPU.)
 ///
 /// ```
@@ -201,7 +205,8 @@ impl AtomicCpuSet {
         Self::default()
     }
 
-    /// Adds the CPU that calls it: one locked instruction and a fence if it is not in the set yet; a load if it is.
+    /// Adds the CPU that calls it: one locked instruction and a fence if it is not in the set yet;
+    /// a load if it is.
     pub fn insert(&self, cpu: CpuId) {
         let (word, bit) = place(cpu);
         // Relaxed: only this CPU adds itself or takes itself out, so it sees its own last word.
@@ -210,8 +215,8 @@ impl AtomicCpuSet {
         }
         // Relaxed: the fence orders it.
         self.0[word].fetch_or(bit, Ordering::Relaxed);
-        // SeqCst fence: before this CPU's later walks; pairs with the fence of `load`: one of the two sees what the other did
-        // before its own.
+        // SeqCst fence: before this CPU's later walks; pairs with the fence of `load`: one of the
+        // two sees what the other did before its own.
         if !mutant::is(Mutant::InsertUnfenced) {
             fence(Ordering::SeqCst);
         }
@@ -227,11 +232,13 @@ impl AtomicCpuSet {
 
     /// The CPUs that are in the set now.
     pub fn load(&self) -> CpuSet {
-        // SeqCst fence: the flusher's changes of entries come before these loads; pairs with the fence of `insert`.
+        // SeqCst fence: the flusher's changes of entries come before these loads; pairs with the
+        // fence of `insert`.
         if !mutant::is(Mutant::LoadUnfenced) {
             fence(Ordering::SeqCst);
         }
-        // Acquire: a CPU that is not in the set any more has flushed; pairs with the Release of `remove`.
+        // Acquire: a CPU that is not in the set any more has flushed; pairs with the Release of
+        // `remove`.
         let order = mutant::order(Ordering::Acquire, Mutant::LoadRelaxed);
         CpuSet(core::array::from_fn(|i| self.0[i].load(order)))
     }

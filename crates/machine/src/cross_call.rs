@@ -1,34 +1,40 @@
 //! What CPUs ask of each other, and wait for: a shootdown, by interrupts that are acknowledged.
 //!
-//! A kernel builds [`Tlb::flush_on`](crate::Tlb::flush_on) on it. It brings the interrupt; here is the rest, which is easy to get
-//! wrong: two CPUs that ask each other at once, and one that is asked while it waits for a lock with interrupts off.
+//! A kernel builds [`Tlb::flush_on`](crate::Tlb::flush_on) on it. It brings the interrupt; here is
+//! the rest, which is easy to get wrong: two CPUs that ask each other at once, and one that is
+//! asked while it waits for a lock with interrupts off.
 //!
 //! # How it works
-//! Each CPU has a place for one request of its own, and a set of bits, one for each CPU that asks something of it. Who asks writes
-//! the request, then the number of those who are to answer, sets its bit with each of them, and interrupts those whose bits
-//! were all clear before: any other has an interrupt on its way. Who is interrupted takes all its bits at once, carries out each
+//! Each CPU has a place for one request of its own, and a set of bits, one for each CPU that asks
+//! something of it. Who asks writes the request, then the number of those who are to answer, sets
+//! its bit with each of them, and interrupts those whose bits were all clear before: any other has
+//! an interrupt on its way. Who is interrupted takes all its bits at once, carries out each
 //! request, and counts down.
 //!
 //! # Why it is right
-//! *Nobody is overlooked.* A bit is set before its interrupt is sent; who takes the bits takes it, then or earlier. If a bit was set
-//! already, the one who set it sends an interrupt after that, and whoever takes his bit later than ours was set takes both.
+//! *Nobody is overlooked.* A bit is set before its interrupt is sent; who takes the bits takes it,
+//! then or earlier. If a bit was set already, the one who set it sends an interrupt after that, and
+//! whoever takes his bit later than ours was set takes both.
 //!
-//! *A request stays until it has been carried out by all.* Its CPU has interrupts off until the count is 0, so nothing on that CPU asks
-//! meanwhile. Setting a bit releases the request, and taking it acquires; counting down releases what was done, and seeing 0 acquires.
+//! *A request stays until it has been carried out by all.* Its CPU has interrupts off until the
+//! count is 0, so nothing on that CPU asks meanwhile. Setting a bit releases the request, and
+//! taking it acquires; counting down releases what was done, and seeing 0 acquires.
 //!
 //! *Nobody waits for ever.* Who waits for answers answers. So does who waits for a lock, by
 //! [`Step::relax`], which calls [`poll`](CrossCall::poll); and all others take the interrupt.
 //! So of CPUs that ask each other in a circle each goes on.
 //!
-//! *A call within a call is refused.* A CPU has one place for a request, and it is in use until the call returns. So a call from
-//! a closure of another call of the same CPU, or from an interrupt that cannot be held off, panics before it changes anything.
+//! *A call within a call is refused.* A CPU has one place for a request, and it is in use until the
+//! call returns. So a call from a closure of another call of the same CPU, or from an interrupt
+//! that cannot be held off, panics before it changes anything.
 //!
-//! *A closure may panic.* Requests that no CPU has taken yet are withdrawn, and those that were taken are waited for, before the
-//! place is free again. A CPU that panics while it answers puts back the bits of the requests that it has not carried out: they
-//! are carried out when it next answers, and the callers wait until then.
+//! *A closure may panic.* Requests that no CPU has taken yet are withdrawn, and those that were
+//! taken are waited for, before the place is free again. A CPU that panics while it answers puts
+//! back the bits of the requests that it has not carried out: they are carried out when it next
+//! answers, and the callers wait until then.
 //!
-//! Loom runs these lines (`loom_tests.rs`); and with an order left out, with bits taken in two steps, with one who waits and does not
-//! answer: each is caught.
+//! Loom runs these lines (`loom_tests.rs`); and with an order left out, with bits taken in two
+//! steps, with one who waits and does not answer: each is caught.
 
 use crate::mutant::{self, Mutant};
 use crate::sync::{self, AtomicU64, AtomicUsize, Ordering, UnsafeCell};
@@ -40,9 +46,11 @@ use core::fmt;
 /// Models have few CPUs.
 const WORDS: usize = if cfg!(loom) { 1 } else { MAX_CPUS / 64 };
 
-/// Requests between the CPUs of a machine, of which each is carried out by all that it names before it returns.
+/// Requests between the CPUs of a machine, of which each is carried out by all that it names before
+/// it returns.
 ///
-/// It owns a handle of its machine, so that it is always asked of the same machine which CPU this is.
+/// It owns a handle of its machine, so that it is always asked of the same machine which CPU this
+/// is.
 ///
 /// ```
 /// use machine::CrossCall;
@@ -81,8 +89,9 @@ struct Slot<T> {
     asked: [AtomicU64; WORDS],
 }
 
-// SAFETY: a request is written by its CPU while nobody has a bit for it, and read by those who have; `busy` is its CPU's alone. No
-// two threads are the same CPU: see `Cpus`, and the module's text.
+// SAFETY: a request is written by its CPU while nobody has a bit for it, and read by those who
+// have; `busy` is its CPU's alone. No two threads are the same CPU: see `Cpus`, and the module's
+// text.
 unsafe impl<T: Send + Sync, M: Sync> Sync for CrossCall<T, M> {}
 
 impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
@@ -100,16 +109,18 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
         Ok(CrossCall { slots: PerCpu::try_new(machine.count(), slot)?, machine })
     }
 
-    /// Has all of `cpus` do `what`, and waits until they have; those that do not run must not be among them, and those that do not
-    /// exist are passed over. `interrupt` is told whom to interrupt, and has them call [`poll`](CrossCall::poll); `act` does it on
-    /// this CPU, and what others ask of it meanwhile.
+    /// Has all of `cpus` do `what`, and waits until they have; those that do not run must not be
+    /// among them, and those that do not exist are passed over. `interrupt` is told whom to
+    /// interrupt, and has them call [`poll`](CrossCall::poll); `act` does it on this CPU, and what
+    /// others ask of it meanwhile.
     ///
-    /// Interrupts are off all the while. Not with a lock held that a CPU waits for without answering. It waits by
-    /// [`Step::relax`]: where that answers, too, it must do the same as `act`. Cost: a locked instruction and an interrupt for each CPU.
+    /// Interrupts are off all the while. Not with a lock held that a CPU waits for without
+    /// answering. It waits by [`Step::relax`]: where that answers, too, it must do the same as
+    /// `act`. Cost: a locked instruction and an interrupt for each CPU.
     ///
     /// # Panics
-    /// It is called from within itself, by one of its closures or by an interrupt that cannot be held off. Nothing has changed
-    /// then.
+    /// It is called from within itself, by one of its closures or by an interrupt that cannot be
+    /// held off. Nothing has changed then.
     pub fn call(
         &self,
         cpus: &CpuSet,
@@ -158,7 +169,8 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
     }
 
     /// Does by `act` what other CPUs ask of this one. For the interrupt's handler, and for
-    /// [`Step::relax`]. A section without interrupts, and a load for every 64 CPUs there can be, if nothing is asked. Any context.
+    /// [`Step::relax`]. A section without interrupts, and a load for every 64 CPUs there can be, if
+    /// nothing is asked. Any context.
     #[inline]
     pub fn poll(&self, mut act: impl FnMut(T)) {
         let _section = self.machine.irqs_off();
@@ -234,12 +246,14 @@ impl<T: Copy, M: Cpus + Irqs + Step> Drop for Asking<'_, T, M> {
         if !self.done && !sync::model_is_over() {
             let (word, bit) = place(self.here);
             for slot in self.others.iter().filter_map(|cpu| self.calls.slots.get(cpu)) {
-                // Relaxed, both: whoever finds the bit carries out the request, and nobody else counts for it.
+                // Relaxed, both: whoever finds the bit carries out the request, and nobody else
+                // counts for it.
                 if slot.asked[word].fetch_and(!bit, Ordering::Relaxed) & bit != 0 {
                     self.mine.waiting.fetch_sub(1, Ordering::Relaxed);
                 }
             }
-            // Acquire: those who read the request are done with it; pairs with the Release of `poll`.
+            // Acquire: those who read the request are done with it; pairs with the Release of
+            // `poll`.
             while self.mine.waiting.load(Ordering::Acquire) != 0 {
                 self.calls.machine.relax();
             }

@@ -1,25 +1,28 @@
 //! A frame source: a buddy allocator for each node, behind a cache for each CPU.
 //!
 //! # How it works
-//! Single frames of a CPU's own node come from its cache, a stack of [`CACHE_FRAMES`] numbers: what was freed last, and
-//! is warm, is used first. An empty cache takes [`CACHE_BATCH`] frames from the node's buddy allocator at once, a full
-//! one gives as many back; so the node's lock is taken once for at least so many frames (I8). Larger blocks, and frames
-//! of other nodes, go to the buddy allocator of their node. When nothing is left there, the caches of all CPUs are
-//! emptied, and stay so until it has been looked again, before an allocation fails: no frame is hidden from those who
-//! need it, however they wander about meanwhile.
+//! Single frames of a CPU's own node come from its cache, a stack of [`CACHE_FRAMES`] numbers: what
+//! was freed last, and is warm, is used first. An empty cache takes [`CACHE_BATCH`] frames from the
+//! node's buddy allocator at once, a full one gives as many back; so the node's lock is taken once
+//! for at least so many frames (I8). Larger blocks, and frames of other nodes, go to the buddy
+//! allocator of their node. When nothing is left there, the caches of all CPUs are emptied, and
+//! stay so until it has been looked again, before an allocation fails: no frame is hidden from
+//! those who need it, however they wander about meanwhile.
 //!
 //! A CPU whose node has no memory is near to the next one that has.
 //!
 //! # Why it is right
-//! A frame number is in one place: in an allocator, in a cache, or with whoever allocated it. It leaves the first two
-//! under their lock. It comes back only by [`recycle`](Frames::recycle), and that is called by whoever has just changed
-//! the frame's references from one to none: that happens once, by one atomic instruction, however many try (a double
-//! free finds none, and is an error). Locks are taken with interrupts off, a cache's before a node's, never two of a
-//! kind; within them nothing waits for another CPU.
+//! A frame number is in one place: in an allocator, in a cache, or with whoever allocated it. It
+//! leaves the first two under their lock. It comes back only by [`recycle`](Frames::recycle), and
+//! that is called by whoever has just changed the frame's references from one to none: that happens
+//! once, by one atomic instruction, however many try (a double free finds none, and is an error).
+//! Locks are taken with interrupts off, a cache's before a node's, never two of a kind; within them
+//! nothing waits for another CPU.
 //!
 //! # What it needs
-//! The heap, for [`Frames::try_new`] and [`Frames::add`], which fail if there is none: 16 bytes and two bits a frame. After
-//! that nothing: frames are taken and given back without it, so the heap may take its own memory from here.
+//! The heap, for [`Frames::try_new`] and [`Frames::add`], which fail if there is none: 16 bytes and
+//! two bits a frame. After that nothing: frames are taken and given back without it, so the heap
+//! may take its own memory from here.
 
 mod buddy;
 mod cache;
@@ -43,7 +46,8 @@ pub const CACHE_FRAMES: usize = 64;
 /// As many frames as go to or from a cache at once.
 pub const CACHE_BATCH: usize = CACHE_FRAMES / 2;
 
-/// As often as is looked, with the caches empty, while frames that are free elsewhere wander from node to node.
+/// As often as is looked, with the caches empty, while frames that are free elsewhere wander from
+/// node to node.
 const TURNS: usize = 4;
 
 pub(crate) const NO_NODE: NodeId = NodeId(u8::MAX);
@@ -81,8 +85,8 @@ impl core::error::Error for FramesError {}
 
 /// A frame source for a host to build its [`FrameSource`](crate::FrameSource) on.
 ///
-/// It does not know its machine, as it is part of it: methods that need to know the CPU take the machine as an
-/// argument, and any machine will do, since all is under locks.
+/// It does not know its machine, as it is part of it: methods that need to know the CPU take the
+/// machine as an argument, and any machine will do, since all is under locks.
 ///
 /// ```
 /// use machine::{CpuId, CpuSet, Cpus, Frame, FrameRange, Frames, Irqs, NodeId, Place};
@@ -119,8 +123,8 @@ impl core::error::Error for FramesError {}
 /// # assert!(example().is_some());
 /// ```
 ///
-/// Cost of one frame of this CPU's node, taken or given: an IRQ-off section, one lock that nobody else wants, two
-/// or three lines of this CPU's own and the frame's state; no allocation.
+/// Cost of one frame of this CPU's node, taken or given: an IRQ-off section, one lock that nobody
+/// else wants, two or three lines of this CPU's own and the frame's state; no allocation.
 pub struct Frames {
     span: FrameRange,
     infos: Box<[FrameInfo]>,
@@ -130,8 +134,8 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// A source without any frame, with states for the frames of `span` (16 bytes each), for this many CPUs, all
-    /// on node 0. Allocates.
+    /// A source without any frame, with states for the frames of `span` (16 bytes each), for this
+    /// many CPUs, all on node 0. Allocates.
     ///
     /// # Errors
     /// There is no memory for it.
@@ -152,14 +156,15 @@ impl Frames {
         })
     }
 
-    /// Adds free memory of a node. Blocks do not reach from one range that was added into another, so what belongs
-    /// together is added together. Allocates two bits a frame.
+    /// Adds free memory of a node. Blocks do not reach from one range that was added into another,
+    /// so what belongs together is added together. Allocates two bits a frame.
     ///
     /// # Errors
     /// [`FramesError`].
     ///
     /// # Safety
-    /// There is memory behind the frames in the machine's [`Memory`](crate::Memory), and nobody uses it.
+    /// There is memory behind the frames in the machine's [`Memory`](crate::Memory), and nobody
+    /// uses it.
     pub unsafe fn add(&mut self, range: FrameRange, node: NodeId) -> Result<(), FramesError> {
         if usize::from(node.0) >= MAX_NODES {
             return Err(FramesError::NoSuchNode(node));
@@ -198,8 +203,8 @@ impl Frames {
         crate::PhysAddr::new((self.span.start().number() + index as u64) << 12)
     }
 
-    /// Says which node a CPU is near to; it is node 0 otherwise. If that node has no memory, the CPU uses the next one that
-    /// has. Before any frame is allocated.
+    /// Says which node a CPU is near to; it is node 0 otherwise. If that node has no memory, the
+    /// CPU uses the next one that has. Before any frame is allocated.
     ///
     /// # Errors
     /// [`FramesError::NoSuchNode`], [`FramesError::NoSuchCpu`].
@@ -265,13 +270,14 @@ impl Frames {
             .find_map(|other| self.nodes[other].lock().take(order))
     }
 
-    /// As `find`, with every frame that is free where it can be found: off any fast path, two locks of each CPU.
+    /// As `find`, with every frame that is free where it can be found: off any fast path, two locks
+    /// of each CPU.
     #[cold]
     fn find_all(&self, cpu: CpuId, order: u8, place: Place) -> Option<u64> {
         self.close();
         let found = (0..TURNS).find_map(|turn| {
-            // The nodes are looked at one after the other: what was freed in one after it was looked at is found in
-            // another turn.
+            // The nodes are looked at one after the other: what was freed in one after it was
+            // looked at is found in another turn.
             let more = turn == 0 || self.nodes.iter().any(|node| node.free() >> order != 0);
             more.then(|| self.find(cpu, order, place)).flatten()
         });
@@ -300,8 +306,8 @@ impl Frames {
         stack.pop()
     }
 
-    /// Empties the caches of all CPUs, and keeps them empty: whoever takes a cache's lock after this has closed it finds it
-    /// closed, until `open`. Off any fast path; interrupts off.
+    /// Empties the caches of all CPUs, and keeps them empty: whoever takes a cache's lock after
+    /// this has closed it finds it closed, until `open`. Off any fast path; interrupts off.
     fn close(&self) {
         for cache in self.caches.iter() {
             let mut stack = cache.lock();
@@ -413,7 +419,8 @@ impl Frames {
     /// As [`FrameSource::split`](crate::FrameSource::split).
     ///
     /// # Errors
-    /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`], [`FrameError::InUse`], [`FrameError::Table`].
+    /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`], [`FrameError::InUse`],
+    /// [`FrameError::Table`].
     ///
     /// # Safety
     /// As there: the block is the caller's, and nobody else relies on its being one.
@@ -462,7 +469,8 @@ impl Frames {
         self.near(machine.current())
     }
 
-    /// As [`FrameSource::free_frames`](crate::FrameSource::free_frames): a load from a line of each CPU and node, no lock.
+    /// As [`FrameSource::free_frames`](crate::FrameSource::free_frames): a load from a line of each
+    /// CPU and node, no lock.
     pub fn free_frames(&self) -> usize {
         let cached: usize = self.caches.iter().map(Cache::len).sum();
         cached + self.nodes.iter().map(|node| node.free()).sum::<usize>()

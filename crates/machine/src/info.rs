@@ -3,11 +3,12 @@
 //! 16 bytes a frame, so that whatever is done to a frame's state touches one cache line.
 //!
 //! # The counts
-//! References and pins are the two halves of one word. A pin is a reference too: pinning adds one to
-//! both, in one atomic instruction, so there are never more pins than references. A frame whose references are 0 is
-//! free or about to be, and nobody can take a reference to it any more: [`try_get`](FrameInfo::try_get) and
-//! [`try_pin`](FrameInfo::try_pin) fail. That is what a walk without a lock needs: it finds a frame in an entry,
-//! tries to pin it, and then reads the entry again. Who takes the last reference away owns the frame alone.
+//! References and pins are the two halves of one word. A pin is a reference too: pinning adds one
+//! to both, in one atomic instruction, so there are never more pins than references. A frame whose
+//! references are 0 is free or about to be, and nobody can take a reference to it any more:
+//! [`try_get`](FrameInfo::try_get) and [`try_pin`](FrameInfo::try_pin) fail. That is what a walk
+//! without a lock needs: it finds a frame in an entry, tries to pin it, and then reads the entry
+//! again. Who takes the last reference away owns the frame alone.
 
 use crate::word::Counts;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -20,7 +21,8 @@ pub enum Owner {
     Free,
     /// Allocated, and nobody has said more.
     Raw,
-    /// A page table that CPUs may walk; the number is its level, 0 for the one whose entries map 4 KiB.
+    /// A page table that CPUs may walk; the number is its level, 0 for the one whose entries map 4
+    /// KiB.
     Table(u8),
     /// On the quicklist with this number, in its constructed state (I6).
     Quick(u8),
@@ -63,7 +65,8 @@ impl Owner {
 /// assert!(!info.try_get(), "nobody takes a reference to a free frame");
 /// ```
 ///
-/// Safe code can ask what is known, and take references. It cannot give up what others hold, nor touch what they rely on:
+/// Safe code can ask what is known, and take references. It cannot give up what others hold, nor
+/// touch what they rely on:
 ///
 /// ```compile_fail,E0624
 /// # let info = machine::FrameInfo::new();
@@ -111,7 +114,8 @@ impl FrameInfo {
         }
     }
 
-    /// References, pins included. Out of date when it is returned, unless it is 0 or the caller has the only one.
+    /// References, pins included. Out of date when it is returned, unless it is 0 or the caller has
+    /// the only one.
     #[inline]
     pub fn refs(&self) -> u32 {
         self.counts.get().0
@@ -123,33 +127,36 @@ impl FrameInfo {
         self.counts.get().1
     }
 
-    /// Takes a reference, unless the frame is free or there are too many. One cmpxchg on one line; any context.
+    /// Takes a reference, unless the frame is free or there are too many. One cmpxchg on one line;
+    /// any context.
     #[inline]
     pub fn try_get(&self) -> bool {
         self.counts.add(1, 0)
     }
 
-    /// Takes `count` pins, which are references too, unless the frame is free or there are too many. One cmpxchg on
-    /// one line; any context.
+    /// Takes `count` pins, which are references too, unless the frame is free or there are too
+    /// many. One cmpxchg on one line; any context.
     #[inline]
     pub fn try_pin(&self, count: u32) -> bool {
         self.counts.add(count, count)
     }
 
-    /// Gives up a reference that the caller holds. Returns whether it was the last: then the frame is the caller's
-    /// alone. `None` if there is none besides the pins.
+    /// Gives up a reference that the caller holds. Returns whether it was the last: then the frame
+    /// is the caller's alone. `None` if there is none besides the pins.
     #[inline]
     pub(crate) fn put(&self) -> Option<bool> {
         self.counts.sub(1, 0)
     }
 
-    /// Gives up `count` pins. Returns whether the last reference went with them; `None` if there are fewer.
+    /// Gives up `count` pins. Returns whether the last reference went with them; `None` if there
+    /// are fewer.
     #[inline]
     pub(crate) fn unpin(&self, count: u32) -> Option<bool> {
         self.counts.sub(count, count)
     }
 
-    /// Gives up the only reference, if it is the only one and there is no pin. Returns the references otherwise.
+    /// Gives up the only reference, if it is the only one and there is no pin. Returns the
+    /// references otherwise.
     ///
     /// # Errors
     /// The references that there are.
@@ -161,11 +168,13 @@ impl FrameInfo {
     /// What the frame is used for.
     #[inline]
     pub fn owner(&self) -> Owner {
-        // Acquire: pairs with `set_owner`; who sees a frame in a new role sees what made it fit for it.
+        // Acquire: pairs with `set_owner`; who sees a frame in a new role sees what made it fit for
+        // it.
         Owner::unpack(self.owner.load(Ordering::Acquire))
     }
 
-    /// Whether the frame is allocated, and no page table nor on a quicklist: [`Owner::Raw`], [`Owner::Kernel`] or [`Owner::User`].
+    /// Whether the frame is allocated, and no page table nor on a quicklist: [`Owner::Raw`],
+    /// [`Owner::Kernel`] or [`Owner::User`].
     #[inline(always)]
     pub fn is_page(&self) -> bool {
         const PAGES: u32 = 1 << (Owner::Raw.pack() >> 8)
@@ -186,18 +195,20 @@ impl FrameInfo {
         self.owner.store(owner.pack(), Ordering::Release)
     }
 
-    /// A word for whoever has the frame: a lock, a count, a link. 0 when the frame is allocated, and to be 0 again when it
-    /// is freed.
+    /// A word for whoever has the frame: a lock, a count, a link. 0 when the frame is allocated,
+    /// and to be 0 again when it is freed.
     ///
     /// # Safety
-    /// The frame's owner says what the word means and who may change it, and memory safety may hang on that (a lock's
-    /// holder relies on it, a list follows its links). The caller keeps to it: the owner does, and whoever the owner lets.
+    /// The frame's owner says what the word means and who may change it, and memory safety may hang
+    /// on that (a lock's holder relies on it, a list follows its links). The caller keeps to it:
+    /// the owner does, and whoever the owner lets.
     #[inline]
     pub unsafe fn word(&self) -> &AtomicU32 {
         &self.word
     }
 
-    /// The base-2 logarithm of the length, in frames, of the block that begins here; 0 within a block.
+    /// The base-2 logarithm of the length, in frames, of the block that begins here; 0 within a
+    /// block.
     #[inline]
     pub fn order(&self) -> u8 {
         // Relaxed: it changes only while the frame has one owner.
@@ -219,7 +230,8 @@ impl FrameInfo {
 
     /// From free to allocated with one reference, for the frame source alone.
     pub(crate) fn allocate(&self, order: u8) {
-        // Relaxed: nobody else can find the frame yet; whoever the caller shows it to gets these by the way it is shown.
+        // Relaxed: nobody else can find the frame yet; whoever the caller shows it to gets these by
+        // the way it is shown.
         self.order.store(order, Ordering::Relaxed);
         self.word.store(0, Ordering::Relaxed);
         self.owner.store(Owner::Raw.pack(), Ordering::Relaxed);

@@ -4,9 +4,9 @@ use core::marker::PhantomData;
 
 /// Interrupts of this CPU, off and on.
 ///
-/// A host implements `irq_enter` and `irq_leave`, which count, so that sections nest and may end in any
-/// order: interrupts come on again when the last has ended, and only if they were on before the first.
-/// Users take [`irqs_off`](Irqs::irqs_off).
+/// A host implements `irq_enter` and `irq_leave`, which count, so that sections nest and may end in
+/// any order: interrupts come on again when the last has ended, and only if they were on before the
+/// first. Users take [`irqs_off`](Irqs::irqs_off).
 ///
 /// ```
 /// use machine::Irqs;
@@ -29,19 +29,22 @@ use core::marker::PhantomData;
 /// ```
 ///
 /// # Safety
-/// From an `irq_enter` to the `irq_leave` that ends the outermost section, on the CPU that called it:
-/// - no handler of an interrupt runs, so no flush that another CPU asks for is carried out, except by a call of
-///   [`Step::relax`](crate::Step::relax) or of a [`Tlb`](crate::Tlb) method;
+/// From an `irq_enter` to the `irq_leave` that ends the outermost section, on the CPU that called
+/// it:
+/// - no handler of an interrupt runs, so no flush that another CPU asks for is carried out, except
+///   by a call of [`Step::relax`](crate::Step::relax) or of a [`Tlb`](crate::Tlb) method;
 /// - the caller is not moved to another CPU, and nobody else runs on this one.
 ///
-/// The exception is what makes it safe to spin for a lock with interrupts off while its holder waits for this CPU's
-/// flush. So whoever relies on IRQs being off to hold back a flush (a lockless walk, I3) calls neither in
-/// that section.
+/// The exception is what makes it safe to spin for a lock with interrupts off while its holder
+/// waits for this CPU's flush. So whoever relies on IRQs being off to hold back a flush (a lockless
+/// walk, I3) calls neither in that section.
 pub unsafe trait Irqs {
-    /// Begins a section. Some instructions on this CPU's own memory; may be called anywhere, also in an interrupt.
+    /// Begins a section. Some instructions on this CPU's own memory; may be called anywhere, also
+    /// in an interrupt.
     fn irq_enter(&self);
 
-    /// Ends a section that [`irq_enter`](Irqs::irq_enter) began on this CPU. Interrupts that are waiting may run.
+    /// Ends a section that [`irq_enter`](Irqs::irq_enter) began on this CPU. Interrupts that are
+    /// waiting may run.
     ///
     /// # Safety
     /// It matches one `irq_enter` on this CPU that has not been matched.

@@ -1,8 +1,8 @@
 //! What a host implements so that Samara can run on it, and the types they speak in.
 //!
-//! A kernel, a hypervisor or a machine in software implements these traits; `paging`, `vmap` and `vma` use nothing else
-//! of it. Each is small and stands alone, so that a piece of code asks for what it needs, and a host can begin with
-//! what is asked for first.
+//! A kernel, a hypervisor or a machine in software implements these traits; `paging`, `vmap` and
+//! `vma` use nothing else of it. Each is small and stands alone, so that a piece of code asks for
+//! what it needs, and a host can begin with what is asked for first.
 //!
 //! | trait | what it says | who needs it |
 //! |---|---|---|
@@ -14,26 +14,28 @@
 //! | [`Step`] | a hook before each shared access, and in each waiting loop | all of the above, and locks |
 //! | [`Translated`] | loads and stores through the active translations | tests, experiments, `vread` |
 //!
-//! [`Machine`] is all of them together but `Translated`; whatever implements them implements it. `kernel/IMPLEMENTING.md` in the repository
-//! goes through them one by one, for who has a kernel of his own, with the source of one that does it.
+//! [`Machine`] is all of them together but `Translated`; whatever implements them implements it.
+//! `kernel/IMPLEMENTING.md` in the repository goes through them one by one, for who has a kernel of
+//! his own, with the source of one that does it.
 //!
-//! What they speak in: [`VirtAddr`], [`PhysAddr`], [`Frame`] and ranges of each ([`VirtRange`], [`PhysRange`],
-//! [`FrameRange`]); [`PageSize`]; [`CpuId`], [`CpuSet`], [`AtomicCpuSet`]; [`Asid`], [`Flush`]; [`NodeId`], [`Place`].
-//! What a host need not write itself: [`PerCpu`] and [`CpuLocal`] storage; [`Frames`], a frame source on a buddy
-//! allocator with a cache for each CPU; [`CrossCall`], requests between CPUs, for shootdowns.
+//! What they speak in: [`VirtAddr`], [`PhysAddr`], [`Frame`] and ranges of each ([`VirtRange`],
+//! [`PhysRange`], [`FrameRange`]); [`PageSize`]; [`CpuId`], [`CpuSet`], [`AtomicCpuSet`]; [`Asid`],
+//! [`Flush`]; [`NodeId`], [`Place`]. What a host need not write itself: [`PerCpu`] and [`CpuLocal`]
+//! storage; [`Frames`], a frame source on a buddy allocator with a cache for each CPU;
+//! [`CrossCall`], requests between CPUs, for shootdowns.
 //!
 //! # A machine is a handle
 //!
-//! The traits' methods take `&self`, and structures keep the machine by value: so it is something small to
-//! clone, that stands for the same machine ever after. A kernel's is a unit struct; that of a machine in
-//! software a counted pointer. Clones are the same machine in every respect.
+//! The traits' methods take `&self`, and structures keep the machine by value: so it is something
+//! small to clone, that stands for the same machine ever after. A kernel's is a unit struct; that
+//! of a machine in software a counted pointer. Clones are the same machine in every respect.
 //!
 //! # What runs where
 //!
-//! All that is done to shared memory without a lock goes through [`Entry`], or is announced by [`Step::step`]; all
-//! waiting goes through [`Step::relax`]. On hardware the first is nothing and the second a pause; the machine in
-//! software changes from CPU to CPU at exactly these points, and so finds what can go wrong between any two of them.
-//! [`lock()`] takes a spin lock by these rules.
+//! All that is done to shared memory without a lock goes through [`Entry`], or is announced by
+//! [`Step::step`]; all waiting goes through [`Step::relax`]. On hardware the first is nothing and
+//! the second a pause; the machine in software changes from CPU to CPU at exactly these points, and
+//! so finds what can go wrong between any two of them. [`lock()`] takes a spin lock by these rules.
 //!
 //! `no_std`; allocates only where [`PerCpu`], [`CpuLocal`] and [`Frames`] say so.
 #![no_std]
@@ -86,7 +88,8 @@ pub use step::{Access, EntryOp, Step};
 pub use tlb::{Asid, Flush, Tlb};
 pub use translated::{Fault, FaultKind, Translated};
 
-/// All that a host implements, in one bound: a handle that can be cloned, kept and sent to other CPUs.
+/// All that a host implements, in one bound: a handle that can be cloned, kept and sent to other
+/// CPUs.
 pub trait Machine:
     Cpus + Irqs + Tlb + Memory + FrameSource + Step + Clone + Send + Sync + 'static
 {

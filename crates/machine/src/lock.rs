@@ -2,10 +2,11 @@
 
 use crate::{Access, Step};
 
-/// Takes `mutex`, waiting by [`Step::relax`]: so a machine in software can let its holder run, and a CPU that waits
-/// with interrupts off still answers to flushes.
+/// Takes `mutex`, waiting by [`Step::relax`]: so a machine in software can let its holder run, and
+/// a CPU that waits with interrupts off still answers to flushes.
 ///
-/// Take it with interrupts off if an interrupt handler takes it too. One locked instruction when it is free.
+/// Take it with interrupts off if an interrupt handler takes it too. One locked instruction when it
+/// is free.
 ///
 /// ```
 /// use machine::{Step, lock};

@@ -1,11 +1,13 @@
-//! Requests between CPUs under loom: two that ask each other, two that ask a third, one that is asked while it waits for a lock with
-//! interrupts off; and the same with one thing done wrong.
+//! Requests between CPUs under loom: two that ask each other, two that ask a third, one that is
+//! asked while it waits for a lock with interrupts off; and the same with one thing done wrong.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p samara-machine --lib loom`
+//! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p samara-machine --lib
+//! loom`
 //!
-//! These are the very lines of [`CrossCall`]. An interrupt is a flag that a CPU looks at where its interrupts are on. It orders, as
-//! interrupts do: what was done before it is sent is seen by its handler. So what the bits order by themselves is seen where
-//! no interrupt is waited for: by who answers while it waits, and by who finds two bits and got one interrupt.
+//! These are the very lines of [`CrossCall`]. An interrupt is a flag that a CPU looks at where its
+//! interrupts are on. It orders, as interrupts do: what was done before it is sent is seen by its
+//! handler. So what the bits order by themselves is seen where no interrupt is waited for: by who
+//! answers while it waits, and by who finds two bits and got one interrupt.
 
 use crate::mutant::{Mutant, caught};
 use crate::{CpuId, CpuSet, Cpus, CrossCall, Irqs, Step};
@@ -62,7 +64,8 @@ fn here() -> (Arc<World>, usize) {
 }
 
 std::thread_local! {
-    /// A panic that is caught, and ends no model. All threads of a model are one thread of the host.
+    /// A panic that is caught, and ends no model. All threads of a model are one thread of the
+    /// host.
     static ON_PURPOSE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -163,8 +166,8 @@ fn act(who: usize) {
     });
 }
 
-/// Asks these CPUs; they have done it when it returns. Loom does not see the end of two that wait by turns: if it `sleeps`, it waits for
-/// a handler to have done it first.
+/// Asks these CPUs; they have done it when it returns. Loom does not see the end of two that wait
+/// by turns: if it `sleeps`, it waits for a handler to have done it first.
 fn call(whom: &[usize], sleeps: bool) {
     let (world, cpu) = here();
     let set: CpuSet = whom.iter().filter_map(|cpu| CpuId::new(*cpu)).collect();
@@ -240,7 +243,8 @@ fn a_third() {
     model(2, &[|| call(&[2], true), || call(&[2], true), || ()]);
 }
 
-/// One asks another that waits, interrupts off, for a lock which the one who asks has; and asks again, when it does not wait.
+/// One asks another that waits, interrupts off, for a lock which the one who asks has; and asks
+/// again, when it does not wait.
 fn who_spins() {
     fn holds() {
         let (world, _) = here();
@@ -256,7 +260,8 @@ fn who_spins() {
     model(3, &[holds, holds]);
 }
 
-/// Each asks the other, and once more from within: that is refused, and all else is as if it had not been.
+/// Each asks the other, and once more from within: that is refused, and all else is as if it had
+/// not been.
 fn within() {
     fn refused() {
         let (world, cpu) = here();
@@ -294,7 +299,8 @@ fn within() {
     model(3, &[asks, asks]);
 }
 
-/// One asks, and panics before it has interrupted anybody: what was not taken is withdrawn, what was is done; then it asks again.
+/// One asks, and panics before it has interrupted anybody: what was not taken is withdrawn, what
+/// was is done; then it asks again.
 fn withdraws() {
     fn panics() {
         let (world, cpu) = here();

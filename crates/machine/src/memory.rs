@@ -40,9 +40,10 @@ pub const ENTRIES: usize = 512;
 /// ```
 ///
 /// # Safety
-/// A pointer that [`frame_ptr`](Memory::frame_ptr) returns is valid for reads and writes of 4096 bytes, aligned to 4096,
-/// always the same for the same frame, and shares no byte with that of another frame. Frames that follow one another have
-/// pointers that follow one another, with one provenance, as far as one allocation of frames reaches.
+/// A pointer that [`frame_ptr`](Memory::frame_ptr) returns is valid for reads and writes of 4096
+/// bytes, aligned to 4096, always the same for the same frame, and shares no byte with that of
+/// another frame. Frames that follow one another have pointers that follow one another, with one
+/// provenance, as far as one allocation of frames reaches.
 pub unsafe trait Memory: Step {
     /// Where the frame's 4096 bytes are, or `None` if there is no memory behind the number.
     ///
@@ -52,23 +53,25 @@ pub unsafe trait Memory: Step {
     /// Entry `index` of the table in `table`, or `None` if there is no such memory or entry.
     ///
     /// # Safety
-    /// While the entry is used, the frame is in use as a page table or as nothing: nobody else uses its bytes but
-    /// atomically, as words. For a reader without a lock that is what a grace period is for (I3).
+    /// While the entry is used, the frame is in use as a page table or as nothing: nobody else uses
+    /// its bytes but atomically, as words. For a reader without a lock that is what a grace period
+    /// is for (I3).
     #[inline]
     unsafe fn entry(&self, table: Frame, index: usize) -> Option<Entry<'_, Self>> {
         // SAFETY: passed on.
         unsafe { self.entries(table) }?.get(index)
     }
 
-    /// All entries of the table in `table`, or `None` if there is no such memory: for who goes from one to the next.
+    /// All entries of the table in `table`, or `None` if there is no such memory: for who goes from
+    /// one to the next.
     ///
     /// # Safety
     /// As for [`entry`](Memory::entry).
     #[inline]
     unsafe fn entries(&self, table: Frame) -> Option<Entries<'_, Self>> {
         let base = self.frame_ptr(table)?;
-        // SAFETY: a frame, which is aligned, is as long as this; by the caller's promise all other accesses are atomic
-        // as well.
+        // SAFETY: a frame, which is aligned, is as long as this; by the caller's promise all other
+        // accesses are atomic as well.
         let cells = unsafe { base.cast::<[EntryWord; ENTRIES]>().as_ref() };
         Some(Entries { machine: self, cells, table })
     }
@@ -111,10 +114,11 @@ impl<M: ?Sized> fmt::Debug for Entries<'_, M> {
 
 /// An entry of a page table in memory, which CPUs and their page walkers share.
 ///
-/// Each operation is one [`step`](Step::step) and one atomic instruction (`word.rs`); on hardware the step is nothing. The orderings are
-/// fixed, because they are the same for everyone: what is stored *releases* (who follows an entry to a table
-/// sees the table's contents), what is loaded *acquires* (pairs with that). A hardware walker follows the
-/// entry it read, so to it the release alone matters.
+/// Each operation is one [`step`](Step::step) and one atomic instruction (`word.rs`); on hardware
+/// the step is nothing. The orderings are fixed, because they are the same for everyone: what is
+/// stored *releases* (who follows an entry to a table sees the table's contents), what is loaded
+/// *acquires* (pairs with that). A hardware walker follows the entry it read, so to it the release
+/// alone matters.
 pub struct Entry<'m, M: ?Sized> {
     machine: &'m M,
     cell: &'m EntryWord,
@@ -147,8 +151,9 @@ impl<'m, M: Step + ?Sized> Entry<'m, M> {
         self.cell.load()
     }
 
-    /// Stores `value`. An accessed or dirty bit that hardware sets at the same moment is lost: where the entry is
-    /// present, that calls for [`swap`](Self::swap) or [`compare_exchange`](Self::compare_exchange).
+    /// Stores `value`. An accessed or dirty bit that hardware sets at the same moment is lost:
+    /// where the entry is present, that calls for [`swap`](Self::swap) or
+    /// [`compare_exchange`](Self::compare_exchange).
     #[inline]
     pub fn store(&self, value: u64) {
         self.step(EntryOp::Store(value));

@@ -1,4 +1,5 @@
-//! What is done wrong on purpose, to see that loom notices it. Nothing is, but in models: elsewhere the questions here are constants.
+//! What is done wrong on purpose, to see that loom notices it. Nothing is, but in models: elsewhere
+//! the questions here are constants.
 
 use crate::sync::Ordering;
 

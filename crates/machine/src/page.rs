@@ -38,7 +38,8 @@ impl PageSize {
         1 << self.shift()
     }
 
-    /// The base-2 logarithm of the size in frames, as [`FrameSource::alloc`](crate::FrameSource::alloc) takes it.
+    /// The base-2 logarithm of the size in frames, as
+    /// [`FrameSource::alloc`](crate::FrameSource::alloc) takes it.
     #[inline]
     pub const fn order(self) -> u8 {
         (self.shift() - 12) as u8

@@ -1,14 +1,15 @@
 //! Storage of which each CPU has its own piece, on cache lines of its own.
 //!
-//! [`PerCpu`] is for what other CPUs may look at: it gives `&T`. [`CpuLocal`] is for what only the CPU
-//! itself touches: it gives `&mut T`, without an atomic instruction.
+//! [`PerCpu`] is for what other CPUs may look at: it gives `&T`. [`CpuLocal`] is for what only the
+//! CPU itself touches: it gives `&mut T`, without an atomic instruction.
 //!
 //! # Why `CpuLocal` is right
-//! [`CpuLocal::with`] turns interrupts off, so the caller stays on its CPU and no interrupt can come in between; no
-//! other thread of execution has the same number ([`Cpus`], [`Irqs`]). So the only one who could reach the same piece
-//! is the closure itself, by calling `with` again, and for that there is a flag. The flag needs no atomic instruction,
-//! because only this CPU reads or writes it. A `CpuLocal` owns a handle of its machine, so that it is always asked of
-//! the same machine which CPU this is.
+//! [`CpuLocal::with`] turns interrupts off, so the caller stays on its CPU and no interrupt can
+//! come in between; no other thread of execution has the same number ([`Cpus`], [`Irqs`]). So the
+//! only one who could reach the same piece is the closure itself, by calling `with` again, and for
+//! that there is a flag. The flag needs no atomic instruction, because only this CPU reads or
+//! writes it. A `CpuLocal` owns a handle of its machine, so that it is always asked of the same
+//! machine which CPU this is.
 
 use crate::{CpuId, Cpus, Irqs};
 use alloc::boxed::Box;
@@ -18,7 +19,8 @@ use core::cell::{Cell, UnsafeCell};
 use core::fmt;
 use crossbeam_utils::CachePadded;
 
-/// One `T` for each CPU, each on cache lines of its own (128 bytes, as neighbours are fetched in pairs).
+/// One `T` for each CPU, each on cache lines of its own (128 bytes, as neighbours are fetched in
+/// pairs).
 ///
 /// ```
 /// use machine::{CpuId, PerCpu};
@@ -30,7 +32,8 @@ use crossbeam_utils::CachePadded;
 pub struct PerCpu<T>(Box<[CachePadded<T>]>);
 
 impl<T> PerCpu<T> {
-    /// One `T` for each of the first `cpus` CPUs ([`MAX_CPUS`](crate::MAX_CPUS) at most). Allocates once.
+    /// One `T` for each of the first `cpus` CPUs ([`MAX_CPUS`](crate::MAX_CPUS) at most). Allocates
+    /// once.
     ///
     /// # Errors
     /// There is no memory for it.
@@ -87,8 +90,8 @@ struct Slot<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: a slot is touched by one CPU at a time (see the module's text); a `T` made on one CPU is used on another,
-// hence `Send`.
+// SAFETY: a slot is touched by one CPU at a time (see the module's text); a `T` made on one CPU is
+// used on another, hence `Send`.
 unsafe impl<T: Send, M: Sync> Sync for CpuLocal<T, M> {}
 
 impl<T, M: Cpus + Irqs> CpuLocal<T, M> {
@@ -110,10 +113,11 @@ impl<T, M: Cpus + Irqs> CpuLocal<T, M> {
         &self.machine
     }
 
-    /// Calls `f` with this CPU's piece, interrupts off. `None`, and no call, from within another `with` of the same piece.
+    /// Calls `f` with this CPU's piece, interrupts off. `None`, and no call, from within another
+    /// `with` of the same piece.
     ///
-    /// Cost: an IRQ-off section, two branches, one line of this CPU's own beside that of the value; no atomic
-    /// instruction. May be called anywhere.
+    /// Cost: an IRQ-off section, two branches, one line of this CPU's own beside that of the value;
+    /// no atomic instruction. May be called anywhere.
     #[inline(always)]
     pub fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
         let _section = self.machine.irqs_off();
@@ -122,8 +126,8 @@ impl<T, M: Cpus + Irqs> CpuLocal<T, M> {
             return None;
         }
         let _back = Back(&slot.taken);
-        // SAFETY: this is the only `with` of this CPU (the flag), nobody else is this CPU, and no interrupt comes
-        // in between: see the module's text.
+        // SAFETY: this is the only `with` of this CPU (the flag), nobody else is this CPU, and no
+        // interrupt comes in between: see the module's text.
         Some(f(unsafe { &mut *slot.value.get() }))
     }
 

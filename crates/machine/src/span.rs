@@ -1,8 +1,8 @@
 //! Ranges of addresses and of frames.
 //!
-//! A [`Span`] is a start and a length, not two ends: so a range may reach the very last address, where an
-//! exclusive end would not fit, and an empty range is no special case. It is made by a checked
-//! constructor, so every span that exists lies within its space and no method overflows.
+//! A [`Span`] is a start and a length, not two ends: so a range may reach the very last address,
+//! where an exclusive end would not fit, and an empty range is no special case. It is made by a
+//! checked constructor, so every span that exists lies within its space and no method overflows.
 
 use crate::{Frame, PageSize, PhysAddr, VirtAddr};
 use core::fmt;
@@ -13,7 +13,8 @@ pub trait Point: Copy + Ord + fmt::Debug + private::Sealed {
     const LAST: u64;
     /// The point as a number.
     fn index(self) -> u64;
-    /// The point with this number, which is at most [`LAST`](Self::LAST); anything above counts as `LAST`.
+    /// The point with this number, which is at most [`LAST`](Self::LAST); anything above counts as
+    /// `LAST`.
     fn at(index: u64) -> Self;
 }
 
@@ -93,7 +94,8 @@ impl<P: Point> Span<P> {
         Some(Span { start, len })
     }
 
-    /// The points from `start` to `end`, which is not part of it; `None` if `end` lies below `start`.
+    /// The points from `start` to `end`, which is not part of it; `None` if `end` lies below
+    /// `start`.
     #[inline]
     pub fn between(start: P, end: P) -> Option<Self> {
         let len = end.index().checked_sub(start.index())?;
@@ -134,11 +136,13 @@ impl<P: Point> Span<P> {
     /// Whether `point` is part of it.
     #[inline]
     pub fn contains(&self, point: P) -> bool {
-        // Below the start the difference wraps to a number that no length reaches, except in an empty space.
+        // Below the start the difference wraps to a number that no length reaches, except in an
+        // empty space.
         point >= self.start && point.index() - self.start.index() < self.len
     }
 
-    /// Whether all of `other` is part of it. An empty range is part of every one that its start touches.
+    /// Whether all of `other` is part of it. An empty range is part of every one that its start
+    /// touches.
     #[inline]
     pub fn covers(&self, other: &Self) -> bool {
         other.start >= self.start
@@ -154,7 +158,8 @@ impl<P: Point> Span<P> {
         if start > last {
             return None;
         }
-        // `start..=last` is not all of a space of 2^64 points, as `len` could not say that for `self` either.
+        // `start..=last` is not all of a space of 2^64 points, as `len` could not say that for
+        // `self` either.
         Some(Span { start, len: last.index() - start.index() + 1 })
     }
 

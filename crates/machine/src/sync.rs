@@ -29,7 +29,8 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Whether a model has failed: its atomics are gone, and what unwinds must not touch them. Never outside of models.
+/// Whether a model has failed: its atomics are gone, and what unwinds must not touch them. Never
+/// outside of models.
 #[inline(always)]
 pub(crate) fn model_is_over() -> bool {
     #[cfg(all(test, loom))]

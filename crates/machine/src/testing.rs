@@ -1,4 +1,5 @@
-//! The machine of this crate's own tests: host threads that say which CPU they are, and nothing else.
+//! The machine of this crate's own tests: host threads that say which CPU they are, and nothing
+//! else.
 
 use crate::{CpuId, CpuSet, Cpus, Irqs, Step};
 use core::cell::Cell;

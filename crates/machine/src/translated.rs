@@ -47,27 +47,33 @@ impl core::error::Error for Fault {}
 
 /// Reads and writes through the active translations, as the kernel's own loads and stores.
 ///
-/// A fault is an error, not an exception: a host catches its page faults in these functions. As on any CPU a fault may be
-/// *spurious* just after an entry has become more permissive; whoever knows that the entry allows the access tries again.
+/// A fault is an error, not an exception: a host catches its page faults in these functions. As on
+/// any CPU a fault may be *spurious* just after an entry has become more permissive; whoever knows
+/// that the entry allows the access tries again.
 ///
-/// The trait is safe to implement: no unsafe code relies on what the calls return. What they may touch is their callers' promise.
+/// The trait is safe to implement: no unsafe code relies on what the calls return. What they may
+/// touch is their callers' promise.
 pub trait Translated {
-    /// Reads bytes from `at` on into `into`. On a fault, the bytes before [`Fault::address`] have been read.
+    /// Reads bytes from `at` on into `into`. On a fault, the bytes before [`Fault::address`] have
+    /// been read.
     ///
     /// # Errors
     /// The fault that ended it.
     ///
     /// # Safety
-    /// Whatever is mapped there may be read as bytes: it is ordinary memory that nobody holds a `&mut` to.
+    /// Whatever is mapped there may be read as bytes: it is ordinary memory that nobody holds a
+    /// `&mut` to.
     unsafe fn read(&self, at: VirtAddr, into: &mut [u8]) -> Result<(), Fault>;
 
-    /// Writes the bytes of `from` from `at` on. On a fault, the bytes before [`Fault::address`] have been written.
+    /// Writes the bytes of `from` from `at` on. On a fault, the bytes before [`Fault::address`]
+    /// have been written.
     ///
     /// # Errors
     /// The fault that ended it.
     ///
     /// # Safety
-    /// Whatever is mapped there may be written as bytes: it is ordinary memory that nobody holds a reference to.
+    /// Whatever is mapped there may be written as bytes: it is ordinary memory that nobody holds a
+    /// reference to.
     unsafe fn write(&self, at: VirtAddr, from: &[u8]) -> Result<(), Fault>;
 
     /// Reads the word at `at`, in one atomic load. An address that is no multiple of 8 is

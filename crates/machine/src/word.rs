@@ -1,8 +1,8 @@
-//! The words that walks without a lock go by, and in which order others see what is done to them: entries of page tables, and
-//! counts of references and pins.
+//! The words that walks without a lock go by, and in which order others see what is done to them:
+//! entries of page tables, and counts of references and pins.
 //!
-//! Generic over the atomic word, so that loom, which has its own, runs the same lines: with `--cfg loom` this module is public,
-//! and the models of who uses it (`paging`) are made of it.
+//! Generic over the atomic word, so that loom, which has its own, runs the same lines: with `--cfg
+//! loom` this module is public, and the models of who uses it (`paging`) are made of it.
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -104,7 +104,8 @@ impl<W: Word> EntryWord<W> {
     /// Stores `value`.
     #[inline(always)]
     pub fn store(&self, value: u64) {
-        // Release: what the entry leads to is written; pairs with the Acquire of `load` and with hardware walks.
+        // Release: what the entry leads to is written; pairs with the Acquire of `load` and with
+        // hardware walks.
         self.0.store(value, Ordering::Release)
     }
 
@@ -159,7 +160,8 @@ impl<W: Word> Counts<W> {
     /// References and pins.
     #[inline(always)]
     pub fn get(&self) -> (u32, u32) {
-        // Acquire: pairs with the Release of those who gave theirs up, so the last owner sees what they wrote.
+        // Acquire: pairs with the Release of those who gave theirs up, so the last owner sees what
+        // they wrote.
         let counts = self.0.load(Ordering::Acquire);
         (counts as u32, (counts >> 32) as u32)
     }
@@ -172,13 +174,13 @@ impl<W: Word> Counts<W> {
             let have = counts as u32;
             (have != 0 && refs < LIMIT && have < LIMIT - refs).then(|| counts + what)
         };
-        // Acquire: what the owner wrote before the frame could be found, by whatever path it was found; Relaxed on
-        // failure: nothing is looked at then.
+        // Acquire: what the owner wrote before the frame could be found, by whatever path it was
+        // found; Relaxed on failure: nothing is looked at then.
         self.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, room).is_ok()
     }
 
-    /// Gives up so many references, and pins. Returns whether the last reference went with them; `None` if there are fewer, or
-    /// pins would be left without a reference each.
+    /// Gives up so many references, and pins. Returns whether the last reference went with them;
+    /// `None` if there are fewer, or pins would be left without a reference each.
     #[inline(always)]
     pub fn sub(&self, refs: u32, pins: u32) -> Option<bool> {
         let what = u64::from(pins) * ONE_PIN + u64::from(refs);
@@ -188,8 +190,9 @@ impl<W: Word> Counts<W> {
             // A pin keeps its reference.
             (rest.0 >= rest.1).then(|| counts - what)
         };
-        // Release: what this holder did to the frame comes before its reuse. Acquire: the last one sees what all
-        // others did; pairs with their Release. Relaxed on failure: nothing is looked at.
+        // Release: what this holder did to the frame comes before its reuse. Acquire: the last one
+        // sees what all others did; pairs with their Release. Relaxed on failure: nothing is looked
+        // at.
         let before = self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, rest).ok()?;
         Some(before as u32 == refs)
     }
@@ -210,8 +213,8 @@ impl<W: Word> Counts<W> {
     /// The first reference to a frame that was free.
     #[inline(always)]
     pub fn begin(&self) {
-        // Release: what is known of the frame is written; pairs with the Acquire of `add` by somebody who has an old pointer
-        // to the frame.
+        // Release: what is known of the frame is written; pairs with the Acquire of `add` by
+        // somebody who has an old pointer to the frame.
         self.0.store(1, Ordering::Release);
     }
 }

@@ -26,8 +26,8 @@ impl core::error::Error for AllocError {}
 /// A source of memory for the nodes of a tree.
 ///
 /// It is a type, not a value, because a node is freed after a grace period, maybe when its tree is
-/// gone. There are two layouts: leaves have 256 bytes, inner nodes 384 (on 64-bit machines), both aligned to 64.
-/// Writers call it with the tree's lock held; readers never do (I2).
+/// gone. There are two layouts: leaves have 256 bytes, inner nodes 384 (on 64-bit machines), both
+/// aligned to 64. Writers call it with the tree's lock held; readers never do (I2).
 ///
 /// # Safety
 ///
@@ -88,11 +88,12 @@ unsafe impl NodeAlloc for Global {
     }
 }
 
-/// Where nodes come from if nothing else is said: the [`Pool`](crate::Pool) with the feature `std`, else the global
-/// allocator.
+/// Where nodes come from if nothing else is said: the [`Pool`](crate::Pool) with the feature `std`,
+/// else the global allocator.
 #[cfg(all(feature = "std", not(loom)))]
 pub type Nodes = crate::Pool;
-/// Where nodes come from if nothing else is said: `Pool` with the feature `std`, else the global allocator.
+/// Where nodes come from if nothing else is said: `Pool` with the feature `std`, else the global
+/// allocator.
 #[cfg(not(all(feature = "std", not(loom))))]
 pub type Nodes = Global;
 
@@ -133,7 +134,8 @@ pub(crate) fn try_box_with<T>(value: impl FnOnce() -> T) -> Result<Box<T>, Alloc
     let block = Block(ptr, layout);
     let value = value();
     core::mem::forget(block);
-    // SAFETY: a fresh block of the layout of `T` (or dangling for no size), which is what a box owns.
+    // SAFETY: a fresh block of the layout of `T` (or dangling for no size), which is what a box
+    // owns.
     unsafe {
         ptr.cast::<T>().write(value);
         Ok(Box::from_raw(ptr.cast::<T>().as_ptr()))

@@ -1,8 +1,8 @@
 //! Places in a tree, and how to move between them.
 //!
-//! A cursor stands on one range of the tree, or between two, or nowhere. It is what Linux's maple tree
-//! calls a state; here the reader's and the writer's are two types, [`ReadCursor`] and [`WriteCursor`],
-//! over the same moves.
+//! A cursor stands on one range of the tree, or between two, or nowhere. It is what Linux's maple
+//! tree calls a state; here the reader's and the writer's are two types, [`ReadCursor`] and
+//! [`WriteCursor`], over the same moves.
 //!
 //! # The states
 //!
@@ -16,10 +16,10 @@
 //! | `Nowhere` | nowhere: a search for free space found none | not at all | not at all |
 //!
 //! - `next` and `find` (`prev` and `find_rev`) differ in `Start` only.
-//! - `limit` bounds where a range may begin (forwards) or end (backwards); a range that crosses it is
-//!   still returned.
-//! - `walk` looks at the range that holds the cursor's index, from every state; the index is the first
-//!   of the range it stands on, the limit it ran into, or what it was set to.
+//! - `limit` bounds where a range may begin (forwards) or end (backwards); a range that crosses it
+//!   is still returned.
+//! - `walk` looks at the range that holds the cursor's index, from every state; the index is the
+//!   first of the range it stands on, the limit it ran into, or what it was set to.
 //! - `set` leads to `Start` from every state. `reset` does so at the present index.
 //! - A move that finds nothing returns `None` and leads to `Overflow` or `Underflow`.
 //! - `empty_area` and `empty_area_rev` lead to `Active` on the hole found, or to `Nowhere`.
@@ -66,8 +66,8 @@ pub enum State {
     Nowhere,
 }
 
-/// The part that both cursors and the iterators share. Whoever calls its moves passes the tree's root,
-/// and holds what keeps the path valid: a guard, or the writer's right.
+/// The part that both cursors and the iterators share. Whoever calls its moves passes the tree's
+/// root, and holds what keeps the path valid: a guard, or the writer's right.
 pub(crate) struct Position {
     path: Descent,
     state: State,

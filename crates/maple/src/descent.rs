@@ -1,7 +1,7 @@
 //! A way down the tree: one step a level, from the root to a leaf's slot.
 //!
-//! Every walk, forwards or back, is made of the same moves: descend to an index, step to the next or
-//! previous slot, step to the next or previous node of a level. Nothing recurses and nothing
+//! Every walk, forwards or back, is made of the same moves: descend to an index, step to the next
+//! or previous slot, step to the next or previous node of a level. Nothing recurses and nothing
 //! allocates; the steps are a fixed array, written only as far as the tree is high.
 //!
 //! # Beside a writer
@@ -11,20 +11,21 @@
 //!
 //! - *Memory.* A node on the path was reachable at some moment under the guard, so it is retired
 //!   later than the guard began and is not freed before the guard ends.
-//! - *Live or frozen.* A writer stores only into nodes that are reachable. So when a child is loaded
-//!   from a node that has been replaced meanwhile, that child was its child at the moment of the
-//!   replacement, which is after the path reached the node: the child, too, was part of the tree at
-//!   some moment under the guard. By induction this holds for every node a path steps to.
-//! - *Each index once.* The range that a node gives each of its children never changes, nor how it divides its own. A
-//!   child is only ever replaced by a subtree for the same range. (The same node may get another range from another
-//!   parent: its first slot or its last is longer there. A path goes by its own parents.) So the steps of a path partition the
-//!   index range, whichever version of each child is met: no index is skipped, none is met twice.
-//! - *No torn range.* A leaf is never changed where readers may look. Each slot met is a range that the tree held at some
-//!   moment under the guard.
+//! - *Live or frozen.* A writer stores only into nodes that are reachable. So when a child is
+//!   loaded from a node that has been replaced meanwhile, that child was its child at the moment of
+//!   the replacement, which is after the path reached the node: the child, too, was part of the
+//!   tree at some moment under the guard. By induction this holds for every node a path steps to.
+//! - *Each index once.* The range that a node gives each of its children never changes, nor how it
+//!   divides its own. A child is only ever replaced by a subtree for the same range. (The same node
+//!   may get another range from another parent: its first slot or its last is longer there. A path
+//!   goes by its own parents.) So the steps of a path partition the index range, whichever version
+//!   of each child is met: no index is skipped, none is met twice.
+//! - *No torn range.* A leaf is never changed where readers may look. Each slot met is a range that
+//!   the tree held at some moment under the guard.
 //!
-//! So a walk sees, for each index, what the tree held there at some moment under the guard (I1): not
-//! one moment for all, which would need a snapshot. Holes may look divided where two leaves are met
-//! at different moments.
+//! So a walk sees, for each index, what the tree held there at some moment under the guard (I1):
+//! not one moment for all, which would need a snapshot. Holes may look divided where two leaves are
+//! met at different moments.
 
 use crate::layout::MAX_HEIGHT;
 use crate::node::{self, Job, Link, Search};
@@ -69,7 +70,8 @@ pub(crate) enum Pick {
 /// Invariant: all its links stay allocated, and their leaves and separators unchanged, until the
 /// path is next built; whoever calls [`Descent::walk`] promises it.
 pub(crate) struct Descent {
-    /// Steps `floor..height` are initialised; after [`Descent::walk_to_leaf`], until they are completed, only their nodes and slots.
+    /// Steps `floor..height` are initialised; after [`Descent::walk_to_leaf`], until they are
+    /// completed, only their nodes and slots.
     floor: usize,
     height: usize,
     steps: [MaybeUninit<Step>; MAX_HEIGHT],
@@ -95,8 +97,8 @@ impl Descent {
     /// A path through nothing.
     #[inline(always)]
     pub(crate) fn new() -> Self {
-        // Not `[const { MaybeUninit::uninit() }; _]`: that is a constant, which the compiler copies.
-        // SAFETY: an array of what may be uninitialised may be so, too.
+        // Not `[const { MaybeUninit::uninit() }; _]`: that is a constant, which the compiler
+        // copies. SAFETY: an array of what may be uninitialised may be so, too.
         let steps = unsafe { MaybeUninit::uninit().assume_init() };
         Descent { floor: 0, height: 0, steps }
     }
@@ -129,9 +131,9 @@ impl Descent {
     /// Walks from the root to the leaf slot that `pick` chooses. Cost: one node a level.
     ///
     /// # Safety
-    /// `root` was loaded from a tree, and until the path is built anew every node reachable from it now
-    /// or later stays allocated with its leaves and separators unchanged: the caller holds a guard
-    /// or the writer's right, and uses the path no longer than that.
+    /// `root` was loaded from a tree, and until the path is built anew every node reachable from it
+    /// now or later stays allocated with its leaves and separators unchanged: the caller holds a
+    /// guard or the writer's right, and uses the path no longer than that.
     pub(crate) unsafe fn walk(&mut self, root: Link, pick: Pick) {
         self.height = 0;
         if !root.is_null() {
@@ -140,8 +142,9 @@ impl Descent {
         }
     }
 
-    /// Walks from the root, which is not null, to the leaf that holds an index. Returns the leaf, and where it ends (or
-    /// begins, if not `UP`). Its slot is the first; steps have no range until they are [completed](Descent::complete).
+    /// Walks from the root, which is not null, to the leaf that holds an index. Returns the leaf,
+    /// and where it ends (or begins, if not `UP`). Its slot is the first; steps have no range until
+    /// they are [completed](Descent::complete).
     ///
     /// # Safety
     /// As for [`Descent::walk`].
@@ -262,8 +265,8 @@ impl Descent {
         unsafe { (&raw mut (*self.steps[level].as_mut_ptr()).slot).write(slot) }
     }
 
-    /// Keeps steps down to `floor` only. Lowering it must be followed by a [`Descent::turn`] at a level
-    /// above what is new.
+    /// Keeps steps down to `floor` only. Lowering it must be followed by a [`Descent::turn`] at a
+    /// level above what is new.
     pub(crate) fn set_floor(&mut self, floor: usize) {
         debug_assert!(floor < self.height);
         self.floor = floor;
@@ -282,8 +285,8 @@ impl Descent {
         }
     }
 
-    /// Steps to the next entry of the same leaf if it begins at or before `limit`; `None`, and no move,
-    /// else. Holes do not touch, so this looks at two slots at the most.
+    /// Steps to the next entry of the same leaf if it begins at or before `limit`; `None`, and no
+    /// move, else. Holes do not touch, so this looks at two slots at the most.
     #[inline]
     pub(crate) fn next_entry(&mut self, limit: usize) -> Option<Span> {
         if self.height == 0 {
@@ -306,8 +309,8 @@ impl Descent {
         Some(Span { min, max: body.end(slot, step.max), word: body.word(slot) })
     }
 
-    /// Steps to the previous entry of the same leaf if it ends at or after `limit`; `None`, and no move,
-    /// else.
+    /// Steps to the previous entry of the same leaf if it ends at or after `limit`; `None`, and no
+    /// move, else.
     #[inline]
     pub(crate) fn prev_entry(&mut self, limit: usize) -> Option<Span> {
         if self.height == 0 {
@@ -347,9 +350,11 @@ impl Descent {
         self.prev_node().is_some()
     }
 
-    /// Steps to the next leaf, at its first slot; false, and no move, at the end. The floor is the leaves.
+    /// Steps to the next leaf, at its first slot; false, and no move, at the end. The floor is the
+    /// leaves.
     ///
-    /// Cost: mostly two separators and a child of the same parent; the leaf after it is brought near.
+    /// Cost: mostly two separators and a child of the same parent; the leaf after it is brought
+    /// near.
     #[inline]
     pub(crate) fn next_leaf(&mut self) -> bool {
         debug_assert!(self.floor == 0);

@@ -1,12 +1,13 @@
 //! Duplicating a tree.
 //!
-//! Entries that are shared pointers or plain values ([`Entry::SHARES`]) let the copy share the nodes: it counts
-//! one more tree for the root, whatever the size, and whoever writes first pays for the way it touches.
+//! Entries that are shared pointers or plain values ([`Entry::SHARES`]) let the copy share the
+//! nodes: it counts one more tree for the root, whatever the size, and whoever writes first pays
+//! for the way it touches.
 //!
-//! Others, each of which must be duplicated by itself, make it the same nodes again, with entries of their own.
-//! Nodes are copied bottom-up: an inner node is handed to its parent only when all of its children are
-//! copied. So at a failure everything made hangs complete in the inner nodes of one path, each with as
-//! many children as its count says, and can be freed like any subtree.
+//! Others, each of which must be duplicated by itself, make it the same nodes again, with entries
+//! of their own. Nodes are copied bottom-up: an inner node is handed to its parent only when all of
+//! its children are copied. So at a failure everything made hangs complete in the inner nodes of
+//! one path, each with as many children as its count says, and can be freed like any subtree.
 
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
@@ -31,8 +32,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Copying<E, R, A> {
         for level in 1..MAX_HEIGHT {
             let Some((_, copy)) = self.nodes[level].take() else { continue };
             let link = Link::inner(copy, level);
-            // SAFETY: the copy is ours alone; each child it counts is whole; the bounds do not matter to
-            // freeing.
+            // SAFETY: the copy is ours alone; each child it counts is whole; the bounds do not
+            // matter to freeing.
             unsafe {
                 if link.len() == 0 {
                     link.free_fn::<A>()(copy.cast());

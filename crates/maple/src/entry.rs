@@ -19,23 +19,23 @@ pub type Raw = NonNull<()>;
 /// A value that a tree can hold: it turns into one non-null word and back.
 ///
 /// Entries are `Send + 'static` because one that is removed beside readers is dropped after a grace
-/// period, by any thread, perhaps when the tree is gone. They are `Sync` because two threads can look
-/// at one entry even if they do not share the tree: one holds what
+/// period, by any thread, perhaps when the tree is gone. They are `Sync` because two threads can
+/// look at one entry even if they do not share the tree: one holds what
 /// [`load`](crate::MapleTree::load) returned, the other the [`Erased`](crate::Erased) of the same
 /// entry.
 ///
 /// # Safety
 ///
-/// - `from_raw(into_raw(e))` is `e` again. The tree calls `from_raw` at most once for each word that
-///   came from `into_raw` or `try_dup`.
-/// - Between the two, `borrow` is sound from any thread, on several at once, any number of times; and
-///   a `Ref` gives no more than a `&Self` does: what can be sent or shared of it is sound to send or
-///   share because `Self` is `Sync`.
-/// - `try_dup` returns a word of its own, or an error and changes nothing. It runs on one thread while
-///   others may `borrow` the source. It may unwind if the source is unharmed.
+/// - `from_raw(into_raw(e))` is `e` again. The tree calls `from_raw` at most once for each word
+///   that came from `into_raw` or `try_dup`.
+/// - Between the two, `borrow` is sound from any thread, on several at once, any number of times;
+///   and a `Ref` gives no more than a `&Self` does: what can be sent or shared of it is sound to
+///   send or share because `Self` is `Sync`.
+/// - `try_dup` returns a word of its own, or an error and changes nothing. It runs on one thread
+///   while others may `borrow` the source. It may unwind if the source is unharmed.
 /// - If `SHARES` is true, `try_dup` succeeds and returns the same word.
-/// - If `NEEDS_DROP` is false, forgetting the word is as good as dropping the entry, and the word may
-///   be copied freely: `from_raw` may then be called more than once, while others `borrow` it.
+/// - If `NEEDS_DROP` is false, forgetting the word is as good as dropping the entry, and the word
+///   may be copied freely: `from_raw` may then be called more than once, while others `borrow` it.
 ///
 /// Neither dropping nor duplicating an entry may take a tree's lock; see
 /// [the crate](crate#what-an-entrys-code-may-do).
@@ -78,8 +78,9 @@ pub unsafe trait Entry: Sized + Send + Sync + 'static {
     /// Whether an entry that leaves the tree must be dropped.
     const NEEDS_DROP: bool;
 
-    /// Whether a duplicate is as good as the original: a shared pointer, or a plain value. Then a duplicate of a
-    /// tree shares its nodes, and entries with them, until one of the two is written to.
+    /// Whether a duplicate is as good as the original: a shared pointer, or a plain value. Then a
+    /// duplicate of a tree shares its nodes, and entries with them, until one of the two is written
+    /// to.
     const SHARES: bool = false;
 
     /// The entry as a word.

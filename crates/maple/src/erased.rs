@@ -7,8 +7,9 @@ use grace::Reclaim;
 
 /// An entry that was erased: still to be looked at, and dropped when it is safe.
 ///
-/// Readers may hold a look at it, so dropping this hands the entry to the grace period; without readers
-/// (from `get_mut`) it is dropped at once, and [`into_inner`](Erased::into_inner) gives it back.
+/// Readers may hold a look at it, so dropping this hands the entry to the grace period; without
+/// readers (from `get_mut`) it is dropped at once, and [`into_inner`](Erased::into_inner) gives it
+/// back.
 ///
 /// ```
 /// use maple::MapleTree;
@@ -26,8 +27,8 @@ pub struct Erased<E: Entry, R: Reclaim> {
     _kinds: PhantomData<(E, fn() -> R)>,
 }
 
-// SAFETY: it owns an `E`, which is `Send`; and readers on other threads may still look at that, which is
-// `Sync`.
+// SAFETY: it owns an `E`, which is `Send`; and readers on other threads may still look at that,
+// which is `Sync`.
 unsafe impl<E: Entry, R: Reclaim> Send for Erased<E, R> {}
 // SAFETY: sharing it shares the `E`, which is `Sync`.
 unsafe impl<E: Entry, R: Reclaim> Sync for Erased<E, R> {}

@@ -1,21 +1,23 @@
 //! The search for free runs, by the gaps that inner nodes keep.
 //!
-//! A hole lies in one leaf, so a run of `size` fits below a child only if the child's gap is at least
-//! `size`; every other child is skipped without a look. So a search meets, besides the paths to its
-//! bounds, only subtrees that have a hole long enough: its cost is height times width.
+//! A hole lies in one leaf, so a run of `size` fits below a child only if the child's gap is at
+//! least `size`; every other child is skipped without a look. So a search meets, besides the paths
+//! to its bounds, only subtrees that have a hole long enough: its cost is height times width.
 //!
-//! Long enough holes may still fail by alignment. After [`PATIENCE`] leaves of such, the search goes for holes
-//! of `size + align - 1`, which cannot fail, and so keeps its cost; what it finds need not be the lowest (highest) place
-//! any more. Only when there is no such hole, and space is about to be refused, does it look at every hole that
-//! is long enough: that is the one search whose cost grows with the tree.
+//! Long enough holes may still fail by alignment. After [`PATIENCE`] leaves of such, the search
+//! goes for holes of `size + align - 1`, which cannot fail, and so keeps its cost; what it finds
+//! need not be the lowest (highest) place any more. Only when there is no such hole, and space is
+//! about to be refused, does it look at every hole that is long enough: that is the one search
+//! whose cost grows with the tree.
 //!
-//! Most searches end in their first leaf, with the first hole there that is long enough. Which one that is cannot be foretold,
-//! so vectors measure all at once ([`Search::holes`]), and a node's gaps likewise ([`Search::gaps`]).
+//! Most searches end in their first leaf, with the first hole there that is long enough. Which one
+//! that is cannot be foretold, so vectors measure all at once ([`Search::holes`]), and a node's
+//! gaps likewise ([`Search::gaps`]).
 //!
 //! # What each step gave
 //!
-//! Nanoseconds at 100 / 1,000 / 10,000 / 100,000 ranges by AVX-512, in one sitting: for a hole that most leaves have, for
-//! one that is rare, and among holes that all fail by alignment.
+//! Nanoseconds at 100 / 1,000 / 10,000 / 100,000 ranges by AVX-512, in one sitting: for a hole that
+//! most leaves have, for one that is rare, and among holes that all fail by alignment.
 //!
 //! | step | common | rare | misaligned |
 //! |---|---|---|---|
@@ -24,9 +26,9 @@
 //! | the first leaf by itself; alignment, too, at once; ranges of steps only when they are asked for | 22 / 29 / 39 / 66 | 41 / 64 / 87 / 140 | 126 / 174 / 211 / 254 |
 //! | alignment at a leaf's ends where leaves are searched one after the other | 20 / 28 / 38 / 57 | 39 / 64 / 86 / 135 | 104 / 156 / 190 / 217 |
 //!
-//! Beside a writer the gaps are hints: one that is too large sends the search down in vain and it goes
-//! on with the next; one that is too small hides a hole that is being made at that moment. A run that is
-//! returned was free at some moment under the guard, since it was read from a leaf.
+//! Beside a writer the gaps are hints: one that is too large sends the search down in vain and it
+//! goes on with the next; one that is too small hides a hole that is being made at that moment. A
+//! run that is returned was free at some moment under the guard, since it was read from a leaf.
 
 use crate::descent::{Descent, Pick};
 use crate::error::Error;
@@ -86,11 +88,13 @@ impl Want {
     }
 }
 
-/// Leaves in which holes may fail by alignment. With as many, of ten holes each, a search takes less than three times as long
-/// as one for a hole that is rare; with 16 it took eleven times as long.
+/// Leaves in which holes may fail by alignment. With as many, of ten holes each, a search takes
+/// less than three times as long as one for a hole that is rare; with 16 it took eleven times as
+/// long.
 const PATIENCE: usize = 5;
 
-/// The length of the longest hole of all; that of an empty tree, which has one index too many, as `usize::MAX`.
+/// The length of the longest hole of all; that of an empty tree, which has one index too many, as
+/// `usize::MAX`.
 ///
 /// Cost: the root alone.
 ///
@@ -100,8 +104,8 @@ pub(crate) unsafe fn largest(root: Link) -> usize {
     if root.is_null() {
         return usize::MAX;
     }
-    // A root covers every index, and a hole lies in one leaf: so nothing goes on beyond what is looked at.
-    // SAFETY: the promise.
+    // A root covers every index, and a hole lies in one leaf: so nothing goes on beyond what is
+    // looked at. SAFETY: the promise.
     unsafe {
         if root.level() == 0 {
             root.as_leaf().body().largest_gap((0, usize::MAX))
@@ -122,9 +126,9 @@ pub(crate) enum End {
 ///
 /// The steps of `path` then lead to its hole, their ranges to be [completed](Descent::complete).
 ///
-/// Cost: a node a level, and where there are vectors a comparison of all the leaf's holes at once; a leaf without a
-/// place, one in a dozen, takes such a comparison of its parent's gaps and another leaf. No branch that cannot be foretold
-/// but for that.
+/// Cost: a node a level, and where there are vectors a comparison of all the leaf's holes at once;
+/// a leaf without a place, one in a dozen, takes such a comparison of its parent's gaps and another
+/// leaf. No branch that cannot be foretold but for that.
 ///
 /// # Safety
 /// As for [`Descent::walk`].
@@ -198,8 +202,8 @@ impl<const UP: bool> Job for First<'_, UP> {
     }
 }
 
-/// A search in the leaves after the one that `path` leads to, of which `patience`, with that one, may have holes that fail
-/// by alignment.
+/// A search in the leaves after the one that `path` leads to, of which `patience`, with that one,
+/// may have holes that fail by alignment.
 struct Rest<'p, const UP: bool> {
     path: &'p mut Descent,
     want: &'p Want,
@@ -234,7 +238,8 @@ impl<const UP: bool> Job for Rest<'_, UP> {
     }
 }
 
-/// The slot, and the place in it, in a leaf of the path, the part of it in `range`; in holes of at least `size`.
+/// The slot, and the place in it, in a leaf of the path, the part of it in `range`; in holes of at
+/// least `size`.
 #[inline(always)]
 fn in_leaf<const UP: bool, const ENDS: bool, S: Search>(
     search: S,
@@ -298,7 +303,8 @@ fn next_leaf<const UP: bool, S: Search>(
     false
 }
 
-/// The next child (the present one counts if `here`) of the node at `level` whose gap is large enough.
+/// The next child (the present one counts if `here`) of the node at `level` whose gap is large
+/// enough.
 #[inline(always)]
 fn candidate<const UP: bool, S: Search>(
     search: S,

@@ -16,10 +16,11 @@ use front::Front;
 /// [`MapleTree::iter`](crate::MapleTree::iter) and [`Writer::iter`](crate::Writer::iter).
 ///
 /// Beside a writer, each end sees for each index what the tree held there at some moment under the
-/// guard; where the two ends meet they agree on no moment, and a range that one end has passed is not
-/// shown by the other.
+/// guard; where the two ends meet they agree on no moment, and a range that one end has passed is
+/// not shown by the other.
 ///
-/// Cost of a step: three loads and no branch but one; every ten or so, the next leaf, which is unpacked as a whole.
+/// Cost of a step: three loads and no branch but one; every ten or so, the next leaf, which is
+/// unpacked as a whole.
 ///
 /// ```
 /// use maple::MapleTree;
@@ -49,7 +50,8 @@ impl<'g, E: Entry> Iter<'g, E> {
     /// # Safety
     /// For `'g`, nodes reachable from `root` now or later stay allocated, leaves and separators
     /// unchanged: the caller has a guard, or the writer's right.
-    // Not inlined: so it is made where it is to stay. Else 1,800 bytes are copied, of which hardly any mean anything yet.
+    // Not inlined: so it is made where it is to stay. Else 1,800 bytes are copied, of which hardly
+    // any mean anything yet.
     #[inline(never)]
     pub(crate) unsafe fn new(root: Link, bounds: RangeInclusive<usize>) -> Self {
         let empty = bounds.is_empty() || root.is_null();
@@ -90,8 +92,8 @@ impl<'g, E: Entry> Iter<'g, E> {
         false
     }
 
-    /// Cuts off what is not to be visited. A range that runs into what the back has shown can only be another
-    /// version of that.
+    /// Cuts off what is not to be visited. A range that runs into what the back has shown can only
+    /// be another version of that.
     fn cut(&mut self) {
         if self.front.max() >= self.hi {
             self.front.run.cut(self.hi, self.back_begun);

@@ -1,12 +1,13 @@
 //! The sizes of the tree, in one place.
 //!
-//! On a 64-bit machine a leaf is 256 bytes (four cache lines) and an inner node 384 (six). What a leaf
-//! holds depends on what is in it: a bound costs four bytes (eight in a *wide* leaf, whose bounds do not
-//! fit 32 bits), an entry eight more, and 232 bytes are there for both. That is 14 entries with holes
-//! between them, or 19 that touch. An inner node has up to 16 children.
+//! On a 64-bit machine a leaf is 256 bytes (four cache lines) and an inner node 384 (six). What a
+//! leaf holds depends on what is in it: a bound costs four bytes (eight in a *wide* leaf, whose
+//! bounds do not fit 32 bits), an entry eight more, and 232 bytes are there for both. That is 14
+//! entries with holes between them, or 19 that touch. An inner node has up to 16 children.
 //!
-//! Under loom, in fuzzing, and with `--cfg samara_small_nodes` a leaf holds two or three entries and an inner node four
-//! children, so that few entries make every shape. With `--cfg samara_wide_nodes` every leaf is wide.
+//! Under loom, in fuzzing, and with `--cfg samara_small_nodes` a leaf holds two or three entries
+//! and an inner node four children, so that few entries make every shape. With `--cfg
+//! samara_wide_nodes` every leaf is wide.
 
 use crate::node::{Inner, Leaf};
 use core::alloc::Layout;
@@ -16,8 +17,8 @@ const SMALL: bool = cfg!(any(loom, fuzzing, samara_small_nodes));
 /// Whether leaves are wide even where their bounds would fit 32 bits.
 pub(crate) const ALWAYS_WIDE: bool = cfg!(samara_wide_nodes);
 
-/// What slots weigh in a leaf, and how much it carries. The bound of its last slot is not stored, so one
-/// bound is for free.
+/// What slots weigh in a leaf, and how much it carries. The bound of its last slot is not stored,
+/// so one bound is for free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scale {
     pub(crate) hole: usize,
@@ -29,7 +30,8 @@ pub(crate) struct Scale {
 pub(crate) const NARROW: Scale = Scale { hole: 1, entry: 3, full: if SMALL { 10 } else { 59 } };
 /// A leaf with bounds of a word, in units of eight bytes.
 pub(crate) const WIDE: Scale = Scale { hole: 1, entry: 2, full: if SMALL { 6 } else { 30 } };
-/// A leaf that weighs less, on the narrow scale, is joined with a sibling when it is next written to.
+/// A leaf that weighs less, on the narrow scale, is joined with a sibling when it is next written
+/// to.
 pub(crate) const LEAF_LOW: usize = if SMALL { 5 } else { 16 };
 /// What a run of writes in one direction leaves for the leaf that takes the next of them.
 pub(crate) const LEAF_TAIL: usize = 4;
@@ -43,8 +45,8 @@ pub(crate) const INNER_SLOTS: usize = if SMALL { 4 } else { 16 };
 /// The least number of children of an inner node that is not the root (the root has two).
 pub(crate) const INNER_MIN: usize = if SMALL { 2 } else { 4 };
 
-/// Levels a tree may have. With at least four children a node, 20 levels need more than 2^36 inner nodes:
-/// more memory than there is. A write that would go beyond is refused.
+/// Levels a tree may have. With at least four children a node, 20 levels need more than 2^36 inner
+/// nodes: more memory than there is. A write that would go beyond is refused.
 pub(crate) const MAX_HEIGHT: usize = 20;
 
 /// New nodes that one level of one write may need.
@@ -79,8 +81,8 @@ impl Scale {
 
 /// Cuts `total` children into the sizes of one, two or three inner nodes.
 ///
-/// `before` and `after` count the children on either side of what was written. A write at an end cuts
-/// unevenly, so that a run of writes in one direction leaves full nodes behind it.
+/// `before` and `after` count the children on either side of what was written. A write at an end
+/// cuts unevenly, so that a run of writes in one direction leaves full nodes behind it.
 pub(crate) fn cut(total: usize, before: usize, after: usize) -> ([u8; MAX_PER_LEVEL], usize) {
     const SLOTS: usize = INNER_SLOTS;
     const MIN: usize = INNER_MIN;

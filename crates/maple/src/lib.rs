@@ -1,8 +1,8 @@
 //! A map from ranges of indices to entries of one word, read without locks.
 //!
-//! The indices are `0..=usize::MAX`; ranges are inclusive. A [`MapleTree`] is a B-tree of ranges in the
-//! spirit of Linux's maple tree, made for address spaces: many lookups, by many processors, beside one
-//! writer at a time.
+//! The indices are `0..=usize::MAX`; ranges are inclusive. A [`MapleTree`] is a B-tree of ranges in
+//! the spirit of Linux's maple tree, made for address spaces: many lookups, by many processors,
+//! beside one writer at a time.
 //!
 //! ```
 //! use grace::Epoch;
@@ -37,34 +37,37 @@
 //!
 //! # How it is made
 //!
-//! A *leaf* holds consecutive ranges, each an entry or a hole, packed into 256 bytes: a bound costs four bytes, as
-//! a number of pages (or of indices) above the leaf's base, and eight in a *wide* leaf, where that does not fit; an
-//! entry costs eight more, its word. That is 14 entries with holes between them, or 19 that touch. An *inner node*
-//! holds up to 16 children, the separators between them, and the largest hole below each, in 384 bytes. Holes that
-//! touch are one hole, across leaves too; equal entries that touch stay apart. All leaves are at the same
-//! depth; a tree without entries has no nodes.
+//! A *leaf* holds consecutive ranges, each an entry or a hole, packed into 256 bytes: a bound costs
+//! four bytes, as a number of pages (or of indices) above the leaf's base, and eight in a *wide*
+//! leaf, where that does not fit; an entry costs eight more, its word. That is 14 entries with
+//! holes between them, or 19 that touch. An *inner node* holds up to 16 children, the separators
+//! between them, and the largest hole below each, in 384 bytes. Holes that touch are one hole,
+//! across leaves too; equal entries that touch stay apart. All leaves are at the same depth; a tree
+//! without entries has no nodes.
 //!
-//! **A write** within one leaf makes a changed copy of it and puts that in its parent's slot; a full leaf is cut in
-//! two, and its parent copied. Whatever is wider is planned level by level: nodes are built aside, published by
-//! one pointer store, and what they replace is retired. So:
+//! **A write** within one leaf makes a changed copy of it and puts that in its parent's slot; a
+//! full leaf is cut in two, and its parent copied. Whatever is wider is planned level by level:
+//! nodes are built aside, published by one pointer store, and what they replace is retired. So:
 //!
 //! - a reader sees a write whole or not at all (I1): there is one store;
 //! - a failed write leaves nothing behind (I7): memory is had before anything changes;
-//! - readers never wait, allocate, or write shared memory (I2): they follow pointers. They may run in an
-//!   interrupt that landed on a writer, if the engine's guard may be taken there.
+//! - readers never wait, allocate, or write shared memory (I2): they follow pointers. They may run
+//!   in an interrupt that landed on a writer, if the engine's guard may be taken there.
 //!
-//! Leaves and separators that readers can reach are never changed: so readers may compare all bounds of a node at
-//! once, by vectors, which must not race. With the feature `std` the processor is asked what it has; a kernel
-//! takes the scalar way, with the instructions that count bits (`popcnt`, `bmi1`, `bmi2`) where `cpuid`, asked once, names them.
+//! Leaves and separators that readers can reach are never changed: so readers may compare all
+//! bounds of a node at once, by vectors, which must not race. With the feature `std` the processor
+//! is asked what it has; a kernel takes the scalar way, with the instructions that count bits
+//! (`popcnt`, `bmi1`, `bmi2`) where `cpuid`, asked once, names them.
 //!
-//! **A reader's way** stays good while nodes are replaced under it, without checks and without starting
-//! again; the essay in `descent.rs` has the proof. What it has seen stays allocated for as long as its guard.
+//! **A reader's way** stays good while nodes are replaced under it, without checks and without
+//! starting again; the essay in `descent.rs` has the proof. What it has seen stays allocated for as
+//! long as its guard.
 //!
 //! **A search for free space** goes by the gaps alone and never scans leaves that cannot serve.
 //!
-//! **A duplicate** of a tree shares its nodes, if entries are shared pointers or plain values: it takes the same time
-//! whatever the size. Nodes count their parents; who writes first copies the nodes on the way to what is written. See
-//! `node/refs.rs` and `write/unshare.rs`.
+//! **A duplicate** of a tree shares its nodes, if entries are shared pointers or plain values: it
+//! takes the same time whatever the size. Nodes count their parents; who writes first copies the
+//! nodes on the way to what is written. See `node/refs.rs` and `write/unshare.rs`.
 //!
 //! # Costs
 //!
@@ -81,28 +84,29 @@
 //! | [`largest_gap`](MapleTree::largest_gap) | the root alone |
 //! | memory | 8 + 4 bytes an entry and 4 a hole, at 100 % fill; about 31 bytes an entry with holes and 24 without after stores in random order, all in |
 //!
-//! Only letting go of a subtree recurses, as deep as the tree is high. A write takes about 7 KiB of stack, a cursor
-//! less than 1 KiB, an iterator twice that.
+//! Only letting go of a subtree recurses, as deep as the tree is high. A write takes about 7 KiB of
+//! stack, a cursor less than 1 KiB, an iterator twice that.
 //!
-//! A [`Writer`] collects what it removes and hands it to the engine some twenty at a time, the rest when it is dropped: so
-//! nobody should keep one for long without writing, and one that is forgotten leaks what it collected. When that is freed is
-//! the engine's to say; it is asked to hurry for large subtrees.
+//! A [`Writer`] collects what it removes and hands it to the engine some twenty at a time, the rest
+//! when it is dropped: so nobody should keep one for long without writing, and one that is
+//! forgotten leaks what it collected. When that is freed is the engine's to say; it is asked to
+//! hurry for large subtrees.
 //!
 //! # What an entry's code may do
 //!
-//! Entries are dropped by whichever thread ends the grace period, perhaps while that thread holds a lock of
-//! this tree or of another one over the same engine. So an entry's `drop` must not take such a lock. Nor
-//! may its `clone` ([`Entry::try_dup`]), which runs with the tree's lock held.
+//! Entries are dropped by whichever thread ends the grace period, perhaps while that thread holds a
+//! lock of this tree or of another one over the same engine. So an entry's `drop` must not take
+//! such a lock. Nor may its `clone` ([`Entry::try_dup`]), which runs with the tree's lock held.
 //!
 //! # Features
 //!
-//! - `std`: `grace::Epoch`, the operating system's mutex instead of a spin lock, nodes from a `Pool` with a cache for
-//!   each thread, and the processor's vectors.
+//! - `std`: `grace::Epoch`, the operating system's mutex instead of a spin lock, nodes from a
+//!   `Pool` with a cache for each thread, and the processor's vectors.
 //!
 //! Without features the crate is `no_std` and needs `alloc`.
 //!
-//! Pointers have 64 or 32 bits. Where they have 32, indices do too, and a `u32` is no entry: it leaves no
-//! word for the hole.
+//! Pointers have 64 or 32 bits. Where they have 32, indices do too, and a `u32` is no entry: it
+//! leaves no word for the hole.
 #![no_std]
 #![deny(missing_docs)]
 

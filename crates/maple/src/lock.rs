@@ -6,8 +6,8 @@
 //! | [`OwnerLock`] | [`MapleTree::writer`] takes the [`WriteToken`] as witness | [`MapleTree::get_mut`] |
 //!
 //! The token is the right to write, made once with the tree: it cannot be copied or made up, and
-//! `writer` borrows it mutably. An owner keeps it inside its own lock, so who holds that lock can write
-//! and nobody else can.
+//! `writer` borrows it mutably. An owner keeps it inside its own lock, so who holds that lock can
+//! write and nobody else can.
 //!
 //! [`MapleTree::lock`]: crate::MapleTree::lock
 //! [`MapleTree::writer`]: crate::MapleTree::writer
@@ -28,7 +28,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 /// # Ok::<(), maple::Error>(())
 /// ```
 ///
-/// On a cache line of its own: readers look at the one before it, and who takes the lock writes this one.
+/// On a cache line of its own: readers look at the one before it, and who takes the lock writes
+/// this one.
 #[repr(align(64))]
 pub struct TreeLock(Mutex);
 
@@ -89,12 +90,12 @@ pub struct WriteToken {
 }
 
 impl OwnerLock {
-    /// The two halves, with an identity of their own. Cost: one atomic increment, shared by all trees,
-    /// once in a tree's life.
+    /// The two halves, with an identity of their own. Cost: one atomic increment, shared by all
+    /// trees, once in a tree's life.
     pub(crate) fn pair() -> (OwnerLock, WriteToken) {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        // Relaxed: only that the numbers differ matters. On a 32-bit machine the counter could wrap;
-        // then no further token is made.
+        // Relaxed: only that the numbers differ matters. On a 32-bit machine the counter could
+        // wrap; then no further token is made.
         let id = NEXT.try_update(Ordering::Relaxed, Ordering::Relaxed, |id| id.checked_add(1));
         let Ok(id) = id else { panic!("no identities left for trees") };
         (OwnerLock { id }, WriteToken { id })

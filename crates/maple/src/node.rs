@@ -161,8 +161,8 @@ impl Link {
 
 /// Has a cache line brought near. Never faults.
 ///
-/// In assembly, since a kernel's build, which has no vector registers, does not know the intrinsic; the instruction needs
-/// none of them.
+/// In assembly, since a kernel's build, which has no vector registers, does not know the intrinsic;
+/// the instruction needs none of them.
 #[inline(always)]
 pub(crate) fn prefetch<T>(place: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -202,7 +202,8 @@ unsafe fn free_leaf<A: NodeAlloc>(node: NonNull<()>) {
 }
 
 unsafe fn free_inner<A: NodeAlloc>(node: NonNull<()>) {
-    // SAFETY: the caller gives up an inner node that nobody looks at; under loom, `get_mut` checks that.
+    // SAFETY: the caller gives up an inner node that nobody looks at; under loom, `get_mut` checks
+    // that.
     unsafe {
         let inner = node.cast::<Inner>();
         inner.as_ref().seps_mut();
@@ -234,8 +235,8 @@ impl AtomicLink {
 
     #[inline(always)]
     pub(crate) fn load(&self) -> Link {
-        // Acquire: pairs with the Release of `publish`, so that the node's contents, written before it
-        // was published, are seen by whoever sees the link.
+        // Acquire: pairs with the Release of `publish`, so that the node's contents, written before
+        // it was published, are seen by whoever sees the link.
         Link(self.0.load(Ordering::Acquire))
     }
 

@@ -1,7 +1,7 @@
 //! The simple interface: one call, the tree's own lock inside.
 //!
-//! Each is [`MapleTree::lock`](crate::MapleTree::lock) and the [`Writer`](crate::Writer)'s function of
-//! the same name; see there. Not for interrupts.
+//! Each is [`MapleTree::lock`](crate::MapleTree::lock) and the [`Writer`](crate::Writer)'s function
+//! of the same name; see there. Not for interrupts.
 
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;

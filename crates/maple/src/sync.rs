@@ -109,10 +109,11 @@ impl Copied for AtomicUsize {
 
 /// Loom's atomics, with a turn before each access.
 ///
-/// Loom reorders two accesses only if it takes them for dependent, and it remembers one access of each
-/// atomic: a writer that loads a word before it stores it hides the readers that loaded it before (loom
-/// 0.7). The turn is an atomic that everybody adds nothing to; such accesses are always dependent, so
-/// every order of loads and stores is tried. They are relaxed and order nothing else.
+/// Loom reorders two accesses only if it takes them for dependent, and it remembers one access of
+/// each atomic: a writer that loads a word before it stores it hides the readers that loaded it
+/// before (loom 0.7). The turn is an atomic that everybody adds nothing to; such accesses are
+/// always dependent, so every order of loads and stores is tried. They are relaxed and order
+/// nothing else.
 #[cfg(loom)]
 mod atomic {
     use loom::sync::atomic::{self, Ordering};

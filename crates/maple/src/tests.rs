@@ -27,7 +27,8 @@ impl Dice {
     }
 }
 
-/// The index range cut into equal cells; what each holds. The last cell goes on to the largest index.
+/// The index range cut into equal cells; what each holds. The last cell goes on to the largest
+/// index.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Cells(pub(crate) Vec<Option<u64>>);
 

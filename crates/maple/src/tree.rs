@@ -30,9 +30,9 @@ pub(crate) struct Core<E: Entry, R: Reclaim, A: NodeAlloc> {
 
 // SAFETY: the tree owns its entries, which are `Send`; nodes may be freed from any thread.
 unsafe impl<E: Entry, R: Reclaim, A: NodeAlloc> Send for Core<E, R, A> {}
-// SAFETY: a shared tree hands out shared looks at its entries, which are `Sync`, and lets writers move
-// entries out and in from any thread: they are `Send`, and it takes the writer's lock. Its nodes are
-// read beside a writer as the module `path` explains.
+// SAFETY: a shared tree hands out shared looks at its entries, which are `Sync`, and lets writers
+// move entries out and in from any thread: they are `Send`, and it takes the writer's lock. Its
+// nodes are read beside a writer as the module `path` explains.
 unsafe impl<E: Entry, R: Reclaim, A: NodeAlloc> Sync for Core<E, R, A> {}
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Core<E, R, A> {
@@ -133,16 +133,16 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Core<E, R, A> {
 /// A map from ranges of indices (`0..=usize::MAX`, inclusive) to entries of one word.
 ///
 /// - `E`: what it holds ([`Entry`]): `Arc<T>`, `Box<T>`, `&'static T`, small integers.
-/// - `R`: how readers are kept safe ([`Reclaim`]). [`grace::Single`], the default, is for a tree with one
-///   owner: written through `&mut`, read through `&`, like any collection. `grace::Epoch` and other
-///   [`Concurrent`] engines let readers run beside a writer.
+/// - `R`: how readers are kept safe ([`Reclaim`]). [`grace::Single`], the default, is for a tree
+///   with one owner: written through `&mut`, read through `&`, like any collection. `grace::Epoch`
+///   and other [`Concurrent`] engines let readers run beside a writer.
 /// - `A`: where nodes come from ([`NodeAlloc`]).
 /// - `L`: who may write to a shared tree: [`TreeLock`] or [`OwnerLock`].
 ///
 /// The [crate's documentation](crate) explains how it works. Reading under a guard from
 /// [`pin`](MapleTree::pin) never waits, allocates, or writes shared memory (I2), and sees a write
-/// whole or not at all (I1); what taking the guard costs is the engine's to say. Writing is all or nothing (I7) and needs a
-/// [`Writer`].
+/// whole or not at all (I1); what taking the guard costs is the engine's to say. Writing is all or
+/// nothing (I7) and needs a [`Writer`].
 ///
 /// ```
 /// use grace::Epoch;
@@ -161,8 +161,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Core<E, R, A> {
 /// # Ok::<(), maple::Error>(())
 /// ```
 ///
-/// The root has a cache line without anything that is written as often as the tree is: a lock next to it, or the neighbour's
-/// lock, would have every reader wait for the line after every write. Trees are two lines apart, since processors fetch two at a time.
+/// The root has a cache line without anything that is written as often as the tree is: a lock next
+/// to it, or the neighbour's lock, would have every reader wait for the line after every write.
+/// Trees are two lines apart, since processors fetch two at a time.
 #[repr(C, align(128))]
 pub struct MapleTree<E: Entry, R: Reclaim = Single, A: NodeAlloc = Nodes, L = TreeLock> {
     pub(crate) core: Core<E, R, A>,
@@ -235,8 +236,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> MapleTree<E, R, A, OwnerLock> {
         (MapleTree { core: Core::new(root), lock }, token)
     }
 
-    /// The right to write, shown by the tree's token. Never waits: who holds the token mutably is the one
-    /// writer.
+    /// The right to write, shown by the tree's token. Never waits: who holds the token mutably is
+    /// the one writer.
     ///
     /// # Errors
     /// [`Error::WrongToken`] if the token was made with another tree.
@@ -271,7 +272,8 @@ impl<E: Entry, A: NodeAlloc, L> MapleTree<E, Single, A, L> {
         tree
     }
 
-    /// As [`into_shared`](MapleTree::into_shared), for an owner that holds the right to write itself.
+    /// As [`into_shared`](MapleTree::into_shared), for an owner that holds the right to write
+    /// itself.
     pub fn into_shared_with_token<R: Concurrent>(
         self,
     ) -> (MapleTree<E, R, A, OwnerLock>, WriteToken) {
@@ -290,30 +292,30 @@ impl<E: Entry, A: NodeAlloc, L> MapleTree<E, Single, A, L> {
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
-    /// A guard to read under. Cost: the engine's ([`Reclaim::pin`]). `grace::Epoch` may run deferred drops here, so not
-    /// while holding a lock that an entry's `Drop` takes.
+    /// A guard to read under. Cost: the engine's ([`Reclaim::pin`]). `grace::Epoch` may run
+    /// deferred drops here, so not while holding a lock that an entry's `Drop` takes.
     pub fn pin(&self) -> R::Guard {
         R::pin()
     }
 
-    /// The right to write of an exclusive owner: no lock, no reclamation; leaves are changed in place and
-    /// what is removed is dropped at once.
+    /// The right to write of an exclusive owner: no lock, no reclamation; leaves are changed in
+    /// place and what is removed is dropped at once.
     pub fn get_mut(&mut self) -> Writer<'_, E, R, A> {
         Writer::new(&self.core, Hold::Exclusive)
     }
 
     /// The entry at `index`.
     ///
-    /// Cost: one node a level, two to three cache lines each; no atomic but the loads, no allocation; one
-    /// branch a level.
+    /// Cost: one node a level, two to three cache lines each; no atomic but the loads, no
+    /// allocation; one branch a level.
     #[inline]
     pub fn load<'g>(&'g self, _guard: &'g R::Guard, index: usize) -> Option<E::Ref<'g>> {
         // SAFETY: the guard and the tree's borrow last for `'g`.
         unsafe { self.core.load(index) }
     }
 
-    /// The entry at `index`, with its whole range. Cost: as [`load`](MapleTree::load), and the bounds on
-    /// the way.
+    /// The entry at `index`, with its whole range. Cost: as [`load`](MapleTree::load), and the
+    /// bounds on the way.
     pub fn lookup<'g>(
         &'g self,
         _guard: &'g R::Guard,
@@ -362,8 +364,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
         unsafe { ReadCursor::new(&self.core.root, place.position()) }
     }
 
-    /// The start of the lowest run of `size` free indices inside `bounds`, a multiple of `align`: see
-    /// [`ReadCursor::empty_area`].
+    /// The start of the lowest run of `size` free indices inside `bounds`, a multiple of `align`:
+    /// see [`ReadCursor::empty_area`].
     ///
     /// # Errors
     /// [`Error::NoSpace`], or the arguments are bad.
@@ -406,14 +408,17 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
             .ok_or(Error::NoSpace)
     }
 
-    /// The length of the longest run of free indices, wherever it is. An empty tree has one index more than `usize`
-    /// can say, and returns `usize::MAX`, as does one with a single index taken at either end.
+    /// The length of the longest run of free indices, wherever it is. An empty tree has one index
+    /// more than `usize` can say, and returns `usize::MAX`, as does one with a single index taken
+    /// at either end.
     ///
-    /// Cost: one node, the root, however many entries there are. Neither waits, allocates nor writes (I2).
+    /// Cost: one node, the root, however many entries there are. Neither waits, allocates nor
+    /// writes (I2).
     ///
-    /// Exact when nobody writes. Beside a writer it is a hint: it may count a hole that is being filled, or leave one
-    /// out that is being made, but it is never less than the longest run that is free throughout the call. So whoever
-    /// wants a run must [ask for one](MapleTree::empty_area), which looks at the hole itself.
+    /// Exact when nobody writes. Beside a writer it is a hint: it may count a hole that is being
+    /// filled, or leave one out that is being made, but it is never less than the longest run that
+    /// is free throughout the call. So whoever wants a run must [ask for
+    /// one](MapleTree::empty_area), which looks at the hole itself.
     ///
     /// ```
     /// use maple::MapleTree;

@@ -22,13 +22,13 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Rule {
-    /// An inner node has at least its minimum of children (the root: two) and no more than fit; a leaf has an
-    /// entry, and no more than fit.
+    /// An inner node has at least its minimum of children (the root: two) and no more than fit; a
+    /// leaf has an entry, and no more than fit.
     Occupancy,
     /// The bounds of a node rise, from its first index to its last.
     Order,
-    /// Unused separators are the largest index, unused children null; a leaf's slots that are not there hold
-    /// nothing, and holes have no word.
+    /// Unused separators are the largest index, unused children null; a leaf's slots that are not
+    /// there hold nothing, and holes have no word.
     Padding,
     /// Every child is there, one level lower than its parent.
     Depth,
@@ -82,8 +82,8 @@ pub(crate) unsafe fn validate(root: Link) -> Result<(), Violation> {
     if root.is_null() {
         return Ok(());
     }
-    // From the top, so that a level is walked only when those above it are sound; then the gaps from
-    // below, where all bounds are.
+    // From the top, so that a level is walked only when those above it are sound; then the gaps
+    // from below, where all bounds are.
     for level in (0..=root.level()).rev() {
         let mut path = Descent::new();
         // SAFETY: the caller's promise.
@@ -244,8 +244,9 @@ mod tests {
     use crate::MapleTree;
     use crate::descent::Descent;
 
-    /// A sound tree of two levels, damaged by `damage`, which gets the path to its second leaf. Returns
-    /// what the validator says, undoes the damage by `repair`, and checks that it is sound again.
+    /// A sound tree of two levels, damaged by `damage`, which gets the path to its second leaf.
+    /// Returns what the validator says, undoes the damage by `repair`, and checks that it is sound
+    /// again.
     fn found<T>(damage: impl Fn(&Descent) -> T, repair: impl Fn(&Descent, T)) -> Violation {
         let mut tree = MapleTree::<u32>::new();
         let mut writer = tree.get_mut();
@@ -325,8 +326,8 @@ mod tests {
         assert_eq!((violation.rule, violation.level), (Rule::AdjacentHoles, 0));
     }
 
-    /// A tree of one entry over everything: its root leaf, borrowed anew for each damage, because the
-    /// validator reads it in between.
+    /// A tree of one entry over everything: its root leaf, borrowed anew for each damage, because
+    /// the validator reads it in between.
     fn root_body<'b>(
         writer: &crate::Writer<'_, u32, grace::Single, crate::Nodes>,
     ) -> &'b mut crate::node::Body {

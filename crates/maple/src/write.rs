@@ -2,17 +2,18 @@
 //!
 //! Every write goes through the same phases, one module each:
 //!
-//! 1. [`plan`] walks to both ends of the range and works out, level by level, which nodes are replaced
-//!    and how many are needed. It changes nothing.
-//! 2. [`reserve`]: the nodes (and the second copy of an entry that is split in two) are allocated. Only
-//!    this phase can fail, and nothing has changed yet (I7).
+//! 1. [`plan`] walks to both ends of the range and works out, level by level, which nodes are
+//!    replaced and how many are needed. It changes nothing.
+//! 2. [`reserve`]: the nodes (and the second copy of an entry that is split in two) are allocated.
+//!    Only this phase can fail, and nothing has changed yet (I7).
 //! 3. [`build`] fills the new nodes aside.
-//! 4. [`publish`] makes them visible by **one** pointer store, and brings the gaps above up to date. A
-//!    reader sees the tree before or after that store, never between (I1).
-//! 5. [`retire`] hands the replaced nodes and entries to the grace period, or frees them when the owner
-//!    is alone.
+//! 4. [`publish`] makes them visible by **one** pointer store, and brings the gaps above up to
+//!    date. A reader sees the tree before or after that store, never between (I1).
+//! 5. [`retire`] hands the replaced nodes and entries to the grace period, or frees them when the
+//!    owner is alone.
 //!
-//! Few writes need all that. Each of these hands over to the next what it does not do itself, nothing changed:
+//! Few writes need all that. Each of these hands over to the next what it does not do itself,
+//! nothing changed:
 //!
 //! | write | module | new nodes beside readers |
 //! |---|---|---|
@@ -24,18 +25,20 @@
 //! | a hole over several leaves of one parent, or of two neighbours | [`erase_span`] | one or two leaves and their parent; or both, and theirs |
 //! | all else | [`plan`] | up to three a level |
 //!
-//! An exclusive owner changes leaves in place, and their parent. A run of entries into holes side by
-//! side, and an end that moves again, by the same [`Writer`](crate::Writer), take the way of the last ([`finger`]): no walk, no search.
+//! An exclusive owner changes leaves in place, and their parent. A run of entries into holes side
+//! by side, and an end that moves again, by the same [`Writer`](crate::Writer), take the way of the
+//! last ([`finger`]): no walk, no search.
 //!
 //! # Cost
 //!
-//! A write within a leaf: one walk down, one node allocated, four cache lines written and the parent's line of gaps, one release
-//! store, a word for the grace period.
+//! A write within a leaf: one walk down, one node allocated, four cache lines written and the
+//! parent's line of gaps, one release store, a word for the grace period.
 //!
 //! # What each step gave
 //!
-//! Nanoseconds a write of a tree of 1,000 entries, on the machine of the benchmark's results: to build it in random order for
-//! one owner, and beside readers; to erase and insert beside readers; to erase over 16.
+//! Nanoseconds a write of a tree of 1,000 entries, on the machine of the benchmark's results: to
+//! build it in random order for one owner, and beside readers; to erase and insert beside readers;
+//! to erase over 16.
 //!
 //! | step | owner | shared | erase + insert | over 16 |
 //! |---|---|---|---|---|
@@ -49,8 +52,8 @@
 //! | holes over several leaves without a plan | | | | 378 |
 //! | full inner nodes cut by themselves | 52 | 66 | 85 | 330 |
 //!
-//! Later, in other sittings, each step beside what was before it; the write of an erase and insert, shared, of 100 and 1,000
-//! ranges, the end moved at 1,000, and the erase over 16 at 1,000:
+//! Later, in other sittings, each step beside what was before it; the write of an erase and insert,
+//! shared, of 100 and 1,000 ranges, the end moved at 1,000, and the erase over 16 at 1,000:
 //!
 //! | step | erase + insert | end moved | over 16 |
 //! |---|---|---|---|
@@ -58,29 +61,35 @@
 //! | the largest gap found in the leaf as it was, in any case, and stored in any case; where holes go when a leaf is cut; small stores that are no calls | 53 / 71 | 47 | 188 |
 //! | gaps counted only where needed if an end is moved | 53 / 71 | 41 | 188 |
 //!
-//! Later again, each beside what was before it, in nanoseconds; the erase over 16, shared, of 100, 1,000, 10,000 and 100,000:
+//! Later again, each beside what was before it, in nanoseconds; the erase over 16, shared, of 100,
+//! 1,000, 10,000 and 100,000:
 //!
 //! | step | over 16 |
 //! |---|---|
 //! | before | 289 / 251 / 191 / 354 |
 //! | leaves and parents made of runs of others, by masked loads and whole lines instead of loops; gaps found in what was there; leaves of two neighbouring parents without a plan, which took one in nine at 1,000 | 174 / 147 / 158 / 280 |
 //!
-//! The same, where a full leaf is cut, takes 4 % off building in random order beside readers (63 to 60 at 1,000), and nothing for an
-//! only owner, who moves less. The header of a leaf put into its line in a register, so that less is stored twice, gave nothing; with the new
-//! bounds and the word, too, so that all lines are stored whole and the next write can load them at once, ascending order took a
-//! tenth longer, and random order 4 % (an only owner: 9 %).
+//! The same, where a full leaf is cut, takes 4 % off building in random order beside readers (63 to
+//! 60 at 1,000), and nothing for an only owner, who moves less. The header of a leaf put into its
+//! line in a register, so that less is stored twice, gave nothing; with the new bounds and the
+//! word, too, so that all lines are stored whole and the next write can load them at once,
+//! ascending order took a tenth longer, and random order 4 % (an only owner: 9 %).
 //!
-//! What counted in the table before were branches: of 2.5 guessed wrong in a write, 0.7 asked whether the largest gap had changed and at which
-//! end of the leaf a hole lay. A leaf cut evenly is cut before an entry, not before a hole: so few leaves begin with a hole, most
-//! writes find what they asked before the same way each time, and an entry that grows finds its hole in its own leaf. To erase all in
-//! random order takes a tenth to a third longer at 100 and 10,000: the first entry of a leaf then has a hole before it which is another's.
-//! Memory is as it was: what one order of insertion shows (23.6 bytes an entry instead of 25.3, at 1,000 that touch), others
-//! do not.
+//! What counted in the table before were branches: of 2.5 guessed wrong in a write, 0.7 asked
+//! whether the largest gap had changed and at which end of the leaf a hole lay. A leaf cut evenly
+//! is cut before an entry, not before a hole: so few leaves begin with a hole, most writes find
+//! what they asked before the same way each time, and an entry that grows finds its hole in its own
+//! leaf. To erase all in random order takes a tenth to a third longer at 100 and 10,000: the first
+//! entry of a leaf then has a hole before it which is another's. Memory is as it was: what one
+//! order of insertion shows (23.6 bytes an entry instead of 25.3, at 1,000 that touch), others do
+//! not.
 //!
-//! Slower, all by a few hundredths: a search by small loads in the leaf that was written last; a moved bound put into its line by
-//! vectors; batches looked after more often; the parent's slots copied one by one; nodes of both kinds freed without a branch.
+//! Slower, all by a few hundredths: a search by small loads in the leaf that was written last; a
+//! moved bound put into its line by vectors; batches looked after more often; the parent's slots
+//! copied one by one; nodes of both kinds freed without a branch.
 //!
-//! Again later, each beside what was before it; one owner and shared, of 100 and 1,000 ranges (see [`join`], too):
+//! Again later, each beside what was before it; one owner and shared, of 100 and 1,000 ranges (see
+//! [`join`], too):
 //!
 //! | step | erase + insert, one owner | shared |
 //! |---|---|---|
@@ -90,9 +99,10 @@
 //! | the parent's largest gap found and stored in any case where there is one above: one write in six changed it | - / 46.3 (before 50.5) | - / 54.9 (60.4) |
 //! | inner nodes searched in fewer cycles by more instructions | 31.8 / 41.6 (before 32.7 / 43.8) | 41.4 / 52.5 (42.4 / 54.4) |
 //!
-//! Without vectors the largest step was not to call `memmove` for some ten words ([`crate::node`], `few`): 255 to 126, and to
-//! 75 with the calls gone from inner nodes, too. At 100,000 entries looking after what waits gave most: 160 to 135, since
-//! two megabytes of nodes were waiting and out of the cache when they came back.
+//! Without vectors the largest step was not to call `memmove` for some ten words ([`crate::node`],
+//! `few`): 255 to 126, and to 75 with the calls gone from inner nodes, too. At 100,000 entries
+//! looking after what waits gave most: 160 to 135, since two megabytes of nodes were waiting and
+//! out of the cache when they came back.
 
 mod batch;
 mod border;
@@ -161,14 +171,15 @@ pub(crate) struct Target<'t, E: Entry, R: Reclaim, A: NodeAlloc> {
 
 impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     /// # Safety
-    /// The caller has the writer's right to the tree. When its disposal is exclusive, no reader exists; when
-    /// it is not, the engine is [`grace::Concurrent`].
+    /// The caller has the writer's right to the tree. When its disposal is exclusive, no reader
+    /// exists; when it is not, the engine is [`grace::Concurrent`].
     pub(crate) unsafe fn new(tree: &'t AtomicLink, supplies: &'t mut Supplies<E, R, A>) -> Self {
         Target { tree, supplies }
     }
 
-    /// Makes sure that storing an entry or a hole over `first..=last`, and erasing the entry that holds
-    /// `first`, will find their memory in the supplies. What is shared with another tree may be copied.
+    /// Makes sure that storing an entry or a hole over `first..=last`, and erasing the entry that
+    /// holds `first`, will find their memory in the supplies. What is shared with another tree may
+    /// be copied.
     pub(crate) fn prepare(mut self, first: usize, last: usize) -> Result<(), Error> {
         let mut needed = Need { leaves: 1, inners: 0 };
         let root = self.tree.load();
@@ -177,8 +188,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
             // SAFETY: the promise of `new`.
             unsafe { path.walk(root, Pick::Index(first)) };
             let span = path.span();
-            // What a leaf cut in two takes beside readers, a write at its border, and a hole over leaves of two parents; and each
-            // full node above that must be cut first.
+            // What a leaf cut in two takes beside readers, a write at its border, and a hole over
+            // leaves of two parents; and each full node above that must be cut first.
             let full = |&level: &usize| path.step(level).len() == INNER_SLOTS;
             let full = (1..path.height()).take_while(full).count();
             needed = Need { leaves: 2, inners: 3.max(1 + 3 * full) };
@@ -199,8 +210,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         self.supplies.nodes.fill(needed)
     }
 
-    /// Replaces what lies in `first..=last` by `new` (null: a hole). On error nothing has changed and
-    /// `new` is still the caller's.
+    /// Replaces what lies in `first..=last` by `new` (null: a hole). On error nothing has changed
+    /// and `new` is still the caller's.
     #[inline]
     pub(crate) fn replace(
         mut self,
@@ -328,7 +339,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         }
     }
 
-    /// Moves the last index of the entry that holds `index` to `end`, and returns its range; `None` for a hole.
+    /// Moves the last index of the entry that holds `index` to `end`, and returns its range; `None`
+    /// for a hole.
     #[inline]
     pub(crate) fn set_end(
         mut self,
@@ -409,14 +421,16 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         plan.complete(new, copy);
         let top = build::build(&plan, &mut self.supplies.nodes);
         let old = publish::publish(self.tree, &plan, top);
-        // A duplicate made ahead is for the next write only: its source may be gone by the one after.
+        // A duplicate made ahead is for the next write only: its source may be gone by the one
+        // after.
         self.supplies.drop_spare();
         // SAFETY: what the plan replaced is unreachable since `publish`.
         unsafe { retire::retire(&mut self.supplies.bin, &plan, old, removed) };
         Ok(())
     }
 
-    /// Works out a write; false if it changes nothing. What it replaces in part is this tree's own afterwards.
+    /// Works out a write; false if it changes nothing. What it replaces in part is this tree's own
+    /// afterwards.
     fn plan(
         &mut self,
         plan: &mut Plan,
@@ -425,7 +439,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         hole: bool,
     ) -> Result<bool, Error> {
         if E::SHARES {
-            // Holes may widen the range, beyond the leaves of its ends: those are this tree's own all the same.
+            // Holes may widen the range, beyond the leaves of its ends: those are this tree's own
+            // all the same.
             self.unshare(first, 0)?;
             self.unshare(last, 0)?;
         }
@@ -435,14 +450,15 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
             if !plan.make(first, last, hole)? {
                 return Ok(false);
             }
-            // Siblings that it takes in, and what lies above, may still be shared. After a copy nothing that the plan
-            // knows may be looked at: what was let go may be gone.
+            // Siblings that it takes in, and what lies above, may still be shared. After a copy
+            // nothing that the plan knows may be looked at: what was let go may be gone.
             let Some((index, height)) = Self::shared(plan) else { return Ok(true) };
             self.unshare(index, height)?;
         }
     }
 
-    /// A node that the plan changes or takes over, and that another tree has, too: by an index and its level.
+    /// A node that the plan changes or takes over, and that another tree has, too: by an index and
+    /// its level.
     fn shared(plan: &Plan) -> Option<(usize, usize)> {
         if !E::SHARES {
             return None;

@@ -35,14 +35,15 @@ pub(crate) enum Hold<'t> {
 }
 
 /// The right to write to a tree: made by [`MapleTree::lock`](crate::MapleTree::lock),
-/// [`MapleTree::writer`](crate::MapleTree::writer) and [`MapleTree::get_mut`](crate::MapleTree::get_mut).
+/// [`MapleTree::writer`](crate::MapleTree::writer) and
+/// [`MapleTree::get_mut`](crate::MapleTree::get_mut).
 ///
-/// It reads without a guard, since nothing changes but by its hand. Every write is all or nothing (I7):
-/// when it returns an error, the tree is as it was.
+/// It reads without a guard, since nothing changes but by its hand. Every write is all or nothing
+/// (I7): when it returns an error, the tree is as it was.
 ///
-/// From `lock` and `writer`, readers run beside it: each write is one pointer store to them (I1), and
-/// what is removed is dropped after a grace period. From `get_mut` nobody else looks: leaves are changed
-/// in place, and what is removed is dropped at once.
+/// From `lock` and `writer`, readers run beside it: each write is one pointer store to them (I1),
+/// and what is removed is dropped after a grace period. From `get_mut` nobody else looks: leaves
+/// are changed in place, and what is removed is dropped at once.
 ///
 /// ```
 /// use maple::MapleTree;
@@ -88,14 +89,15 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         if range.is_empty() {
             return Err(Error::EmptyRange);
         }
-        // SAFETY: we are the writer; exclusive disposal only if the tree is borrowed mutably, and else
-        // the engine is concurrent.
+        // SAFETY: we are the writer; exclusive disposal only if the tree is borrowed mutably, and
+        // else the engine is concurrent.
         let target = unsafe { Target::new(&self.core.root, &mut self.supplies) };
         Ok((target, &mut self.finger, (*range.start(), *range.end())))
     }
 
-    /// Stores `entry` over the whole range. What it covers is removed; an entry that it covers in part
-    /// keeps the rest, and one of which both ends stick out is duplicated ([`Entry::try_dup`]).
+    /// Stores `entry` over the whole range. What it covers is removed; an entry that it covers in
+    /// part keeps the rest, and one of which both ends stick out is duplicated
+    /// ([`Entry::try_dup`]).
     ///
     /// # Errors
     /// [`Error::EmptyRange`] or [`Error::OutOfMemory`], with the entry.
@@ -128,7 +130,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
             .map_err(|error| Refused { error, entry: unsafe { E::from_raw(raw) } })
     }
 
-    /// Removes the entry that holds `index`, whole, and returns it with its range; `None` for a hole.
+    /// Removes the entry that holds `index`, whole, and returns it with its range; `None` for a
+    /// hole.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]: beside readers, even erasing makes a new leaf.
@@ -144,8 +147,9 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
             .map(|(min, max, raw)| (min..=max, Erased::new(raw, shared))))
     }
 
-    /// Moves the last index of the entry that holds `index` to `end`, as brk does with the heap, and returns the
-    /// entry's new range; `None` for a hole. The entry stays the same: nothing is duplicated or dropped.
+    /// Moves the last index of the entry that holds `index` to `end`, as brk does with the heap,
+    /// and returns the entry's new range; `None` for a hole. The entry stays the same: nothing is
+    /// duplicated or dropped.
     ///
     /// ```
     /// use maple::{Error, MapleTree};
@@ -159,11 +163,12 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// # Ok::<(), maple::Error>(())
     /// ```
     ///
-    /// Cost, where a hole stays behind the entry in its leaf: as for a store, but only one bound changes.
+    /// Cost, where a hole stays behind the entry in its leaf: as for a store, but only one bound
+    /// changes.
     ///
     /// # Errors
-    /// [`Error::Occupied`] with the range of the lowest entry in the way, [`Error::EmptyRange`] if the entry begins after
-    /// `end`, or [`Error::OutOfMemory`].
+    /// [`Error::Occupied`] with the range of the lowest entry in the way, [`Error::EmptyRange`] if
+    /// the entry begins after `end`, or [`Error::OutOfMemory`].
     pub fn set_end(
         &mut self,
         index: usize,
@@ -192,10 +197,11 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         unsafe { self.supplies.bin.subtree(root) }
     }
 
-    /// Allocates ahead, so that the next write of this writer cannot fail if it is over `range`, or is an
-    /// [`erase`](Writer::erase) at its first index. (A write elsewhere may use up or drop what was got.) An entry that will
-    /// be split is duplicated as it is now. A [`duplicate`](Writer::duplicate) in between makes the way shared again, so
-    /// that it must be preallocated anew. What is left over goes back when the writer is dropped.
+    /// Allocates ahead, so that the next write of this writer cannot fail if it is over `range`, or
+    /// is an [`erase`](Writer::erase) at its first index. (A write elsewhere may use up or drop
+    /// what was got.) An entry that will be split is duplicated as it is now. A
+    /// [`duplicate`](Writer::duplicate) in between makes the way shared again, so that it must be
+    /// preallocated anew. What is left over goes back when the writer is dropped.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] or [`Error::EmptyRange`].
@@ -205,11 +211,11 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         target.prepare(first, last)
     }
 
-    /// Allocates ahead so many nodes that none of the next `writes` writes of this writer can lack one,
-    /// wherever they are: several changes of which all or none must happen. Entries are not duplicated
-    /// ahead: where a write may split one, that must not be able to fail ([`Arc`](std_alloc::sync::Arc), references,
-    /// integers). Cost: six nodes a level and write, or ten where entries are shared; what is left over goes back when the writer
-    /// is dropped.
+    /// Allocates ahead so many nodes that none of the next `writes` writes of this writer can lack
+    /// one, wherever they are: several changes of which all or none must happen. Entries are not
+    /// duplicated ahead: where a write may split one, that must not be able to fail
+    /// ([`Arc`](std_alloc::sync::Arc), references, integers). Cost: six nodes a level and write, or
+    /// ten where entries are shared; what is left over goes back when the writer is dropped.
     ///
     /// ```
     /// use maple::MapleTree;
@@ -225,9 +231,9 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// # Errors
     /// [`Error::OutOfMemory`]; nothing changed.
     pub fn preallocate_writes(&mut self, writes: usize) -> Result<(), Error> {
-        // Each write replaces at most `MAX_PER_LEVEL` nodes a level and may put a new root above them, up to
-        // the height that no tree goes beyond.
-        // Besides, it may copy what it shares with a duplicate on the ways to both ends, and to siblings.
+        // Each write replaces at most `MAX_PER_LEVEL` nodes a level and may put a new root above
+        // them, up to the height that no tree goes beyond. Besides, it may copy what it shares with
+        // a duplicate on the ways to both ends, and to siblings.
         let own = MAX_PER_LEVEL + if E::SHARES { 4 } else { 0 };
         let leaves = writes.checked_mul(own).ok_or(Error::OutOfMemory)?;
         let growing = writes.min(MAX_HEIGHT - self.height());
@@ -240,8 +246,9 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         self.supplies.nodes.fill(Need { leaves, inners })
     }
 
-    /// Stores `entry` in the lowest run of `size` free indices inside `bounds` that begins at a multiple
-    /// of `align` (or the one that [`empty_area`](Writer::empty_area) finds), and returns where that is.
+    /// Stores `entry` in the lowest run of `size` free indices inside `bounds` that begins at a
+    /// multiple of `align` (or the one that [`empty_area`](Writer::empty_area) finds), and returns
+    /// where that is.
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::OutOfMemory`], or the arguments are bad; and the entry.
@@ -275,11 +282,11 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         }
     }
 
-    /// Stores `entry` at the lowest free index inside `bounds` at or after `*next`; from the beginning of
-    /// `bounds` if there is none. `*next` becomes the index after it (the beginning again, after the
-    /// largest index of all). Returns the index, and whether the search had to begin anew: also if
-    /// that was because the call before took the largest index of all, which the tree remembers, as
-    /// Linux's does.
+    /// Stores `entry` at the lowest free index inside `bounds` at or after `*next`; from the
+    /// beginning of `bounds` if there is none. `*next` becomes the index after it (the beginning
+    /// again, after the largest index of all). Returns the index, and whether the search had to
+    /// begin anew: also if that was because the call before took the largest index of all, which
+    /// the tree remembers, as Linux's does.
     ///
     /// ```
     /// use maple::MapleTree;
@@ -293,7 +300,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoSpace`], [`Error::OutOfMemory`] or [`Error::EmptyRange`]; and the entry. `*next` stays.
+    /// [`Error::NoSpace`], [`Error::OutOfMemory`] or [`Error::EmptyRange`]; and the entry. `*next`
+    /// stays.
     pub fn alloc_cyclic(
         &mut self,
         bounds: RangeInclusive<usize>,
@@ -326,9 +334,10 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         Ok((index, wrapped))
     }
 
-    /// The start of the lowest run of `size` free indices inside `bounds`, a multiple of `align`. Cost:
-    /// height times width. Where holes that are long enough fail by alignment in a row, it may be a higher run, in
-    /// a hole so long that it cannot fail; if there is none, every hole that is long enough is looked at.
+    /// The start of the lowest run of `size` free indices inside `bounds`, a multiple of `align`.
+    /// Cost: height times width. Where holes that are long enough fail by alignment in a row, it
+    /// may be a higher run, in a hole so long that it cannot fail; if there is none, every hole
+    /// that is long enough is looked at.
     ///
     /// # Errors
     /// [`Error::NoSpace`], or the arguments are bad.
@@ -366,8 +375,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         unsafe { search(self.root(), &mut Descent::new(), &want, end) }.ok_or(Error::NoSpace)
     }
 
-    /// The length of the longest run of free indices, exactly; `usize::MAX`, too, if the tree is empty. Cost: the root
-    /// alone. See [`MapleTree::largest_gap`].
+    /// The length of the longest run of free indices, exactly; `usize::MAX`, too, if the tree is
+    /// empty. Cost: the root alone. See [`MapleTree::largest_gap`].
     pub fn largest_gap(&self) -> usize {
         // SAFETY: we are the writer.
         unsafe { largest(self.root()) }
@@ -437,9 +446,10 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
 
     /// A tree of its own with the same ranges.
     ///
-    /// Entries that are shared pointers or plain values ([`Entry::SHARES`]) let it share the nodes: constant time,
-    /// nothing is allocated, and each of the two trees copies what it first writes to. Others are duplicated
-    /// ([`Entry::try_dup`]): then the time is the number of nodes and entries.
+    /// Entries that are shared pointers or plain values ([`Entry::SHARES`]) let it share the nodes:
+    /// constant time, nothing is allocated, and each of the two trees copies what it first writes
+    /// to. Others are duplicated ([`Entry::try_dup`]): then the time is the number of nodes and
+    /// entries.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; then nothing is left of the copy.
@@ -469,8 +479,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         Ok((tree, token))
     }
 
-    /// Checks every structural invariant; see [`Violation`]. Time: the number of slots. For tests and for
-    /// hunting memory corruption.
+    /// Checks every structural invariant; see [`Violation`]. Time: the number of slots. For tests
+    /// and for hunting memory corruption.
     ///
     /// # Errors
     /// The first violation met.

@@ -175,7 +175,8 @@ fn destructors_of_thread_locals_may_use_it() {
     }
     alone(|| {
         let thread = thread::spawn(|| {
-            // One is registered before the pool's own destructor and one after: one of them runs later.
+            // One is registered before the pool's own destructor and one after: one of them runs
+            // later.
             BEFORE.with(|late| late.0.borrow_mut().clear());
             let mut blocks: Vec<_> = (0..40).map(|n| Block::new(256, n)).collect();
             BEFORE.with(|late| late.0.borrow_mut().extend(blocks.drain(..20)));

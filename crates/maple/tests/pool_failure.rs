@@ -19,7 +19,8 @@ const BLOCK: Layout = match Layout::from_size_align(256, 64) {
 thread_local! {
     /// Chunks of this size or more are refused.
     static LIMIT: Cell<usize> = const { Cell::new(usize::MAX) };
-    /// Blocks that the allocator itself takes from the pool and frees, when it is asked for a chunk.
+    /// Blocks that the allocator itself takes from the pool and frees, when it is asked for a
+    /// chunk.
     static OWN: Cell<usize> = const { Cell::new(0) };
 }
 

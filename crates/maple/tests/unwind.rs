@@ -1,5 +1,5 @@
-//! Drops that panic in the midst of a write that has more to do. In a process of its own: what other tests have put off would
-//! stay undone where such a panic goes by.
+//! Drops that panic in the midst of a write that has more to do. In a process of its own: what
+//! other tests have put off would stay undone where such a panic goes by.
 
 use grace::Epoch;
 use maple::MapleTree;
@@ -34,8 +34,8 @@ fn drops_that_panic_within_a_write() {
     put_off();
 }
 
-/// A moved end, while the drop of a duplicate that was made ahead panics: the end has not moved, and the next write by the same
-/// writer knows that.
+/// A moved end, while the drop of a duplicate that was made ahead panics: the end has not moved,
+/// and the next write by the same writer knows that.
 fn made_ahead() {
     let tree = MapleTree::<Box<Bomb>, Epoch>::new();
     let mut writer = tree.lock();
@@ -49,7 +49,8 @@ fn made_ahead() {
     assert_eq!(ranges, [0..=9, 100..=109, 150..=159]);
 }
 
-/// Inserts by one writer in no order, in the midst of which drops that were put off panic: the tree is whole, its gaps included.
+/// Inserts by one writer in no order, in the midst of which drops that were put off panic: the tree
+/// is whole, its gaps included.
 fn put_off() {
     const N: usize = if cfg!(miri) { 60 } else { 6007 };
     let mut tree = MapleTree::<Box<Bomb>, Epoch>::new();

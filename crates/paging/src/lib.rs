@@ -1,10 +1,12 @@
-//! Page tables: a cursor that changes them, walks that take no lock, `get_user_pages_fast`, and quicklists.
+//! Page tables: a cursor that changes them, walks that take no lock, `get_user_pages_fast`, and
+//! quicklists.
 //!
 //! # One idea
-//! A page table has two kinds of readers that nobody can make wait: hardware, and walks in software that take no lock. So
-//! nothing is ever taken away under them. An entry that is changed leads, for everyone who read it before, to what it led to;
-//! that ends for hardware with a *flush*, and for software with a *grace period*. A table becomes empty, is unlinked,
-//! is flushed, waits for the grace period, and goes back to a quicklist: empty, as it has to be for its next use.
+//! A page table has two kinds of readers that nobody can make wait: hardware, and walks in software
+//! that take no lock. So nothing is ever taken away under them. An entry that is changed leads, for
+//! everyone who read it before, to what it led to; that ends for hardware with a *flush*, and for
+//! software with a *grace period*. A table becomes empty, is unlinked, is flushed, waits for the
+//! grace period, and goes back to a quicklist: empty, as it has to be for its next use.
 //!
 //! # What is where
 //! | module | what |
@@ -28,7 +30,8 @@
 //! | a table taken from a quicklist | two cache lines, one of them written by nobody, and that of the frame's state; no atomic instruction |
 //! | `get_user_pages_fast` | a walk for each table; for each page two loads, and one locked instruction on its own count |
 //!
-//! None depends on the number of CPUs (I8), but for the flush that is owed: one interrupt for each CPU that uses the space.
+//! None depends on the number of CPUs (I8), but for the flush that is owed: one interrupt for each
+//! CPU that uses the space.
 //!
 //! # Example
 //! ```

@@ -1,13 +1,14 @@
 //! The lock of one page table: a bit of the word that goes with its frame.
 //!
-//! The word also counts the table's entries that are not absent, so that who takes the last one away knows it, and says
-//! whether the table is *dead*: unlinked, never to be used again. Whoever changes an entry of a table that is linked has
-//! the lock. Who reads one, software or hardware, has not.
+//! The word also counts the table's entries that are not absent, so that who takes the last one
+//! away knows it, and says whether the table is *dead*: unlinked, never to be used again. Whoever
+//! changes an entry of a table that is linked has the lock. Who reads one, software or hardware,
+//! has not.
 //!
 //! # Order
-//! A table's lock is taken before that of a table below it; never two of a level. While one is held nothing is allocated
-//! and nothing is flushed; only entries are changed. Not for interrupt handlers: one would wait for ever for what it has
-//! interrupted.
+//! A table's lock is taken before that of a table below it; never two of a level. While one is held
+//! nothing is allocated and nothing is flushed; only entries are changed. Not for interrupt
+//! handlers: one would wait for ever for what it has interrupted.
 //!
 //! Cost: one locked instruction and one store, on the line of the frame's state.
 
@@ -70,8 +71,8 @@ impl<'m, W: Word> Locked<'m, W> {
                 seen = word.load(Ordering::Relaxed);
                 continue;
             }
-            // Acquire: pairs with the Release of `drop`: entries are as the last holder left them. Relaxed on failure: it
-            // is tried again.
+            // Acquire: pairs with the Release of `drop`: entries are as the last holder left them.
+            // Relaxed on failure: it is tried again.
             match word.compare_exchange(seen, seen | LOCKED, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return Some(Locked { word, count: seen, dead: false }),
                 Err(now) => seen = now,
@@ -79,7 +80,8 @@ impl<'m, W: Word> Locked<'m, W> {
         }
     }
 
-    /// Links a table below, by an entry of this one, if `may` agrees with what is there. Returns whether it did.
+    /// Links a table below, by an entry of this one, if `may` agrees with what is there. Returns
+    /// whether it did.
     ///
     /// # Errors
     /// That of `may`; nothing has changed then.
@@ -97,8 +99,8 @@ impl<'m, W: Word> Locked<'m, W> {
         Ok(true)
     }
 
-    /// Unlinks the table below that an entry of this one leads to, if that is empty. `below` locks it, by what the entry
-    /// says; `None` if there is none. Returns what `below` calls the table.
+    /// Unlinks the table below that an entry of this one leads to, if that is empty. `below` locks
+    /// it, by what the entry says; `None` if there is none. Returns what `below` calls the table.
     pub(crate) fn unlink<'l, T>(
         mut self,
         entry: &impl Link,
@@ -143,8 +145,9 @@ pub(crate) fn lock<M: Machine>(
 ) -> Result<Option<Locked<'_, AtomicU32>>, Error> {
     let info = machine.info(frame).ok_or(Error::Malformed(at))?;
     machine.step(Access::Shared);
-    // SAFETY: the word of a table is the lock and the count of its entries, and is used as such here and by who has the table
-    // to himself; that the frame is a table our caller has from a table's entry.
+    // SAFETY: the word of a table is the lock and the count of its entries, and is used as such
+    // here and by who has the table to himself; that the frame is a table our caller has from a
+    // table's entry.
     let word = unsafe { info.word() };
     Ok(Locked::take(word, || machine.relax()))
 }

@@ -1,11 +1,12 @@
-//! The protocols under loom: the lock of a table with the linking and unlinking of tables, and pins beside
-//! unmaps.
+//! The protocols under loom: the lock of a table with the linking and unlinking of tables, and pins
+//! beside unmaps.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p samara-paging --lib loom`
+//! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p samara-paging --lib
+//! loom`
 //!
-//! The lock with [`Locked::link`] and [`Locked::unlink`], [`hold`], entries and counts are the real code,
-//! over loom's words. Loops around them that walk and try again are copied from `cursor`: a table of loom's
-//! words would have 512 of them.
+//! The lock with [`Locked::link`] and [`Locked::unlink`], [`hold`], entries and counts are the real
+//! code, over loom's words. Loops around them that walk and try again are copied from `cursor`: a
+//! table of loom's words would have 512 of them.
 
 use crate::gup::{Held, hold};
 use crate::lock::Locked;
@@ -21,7 +22,8 @@ fn entry(value: u64) -> Entry {
     Entry::new(AtomicU64::new(value))
 }
 
-/// An upper table with one entry, and the table below it. Words are locks; a table below is named by its number.
+/// An upper table with one entry, and the table below it. Words are locks; a table below is named
+/// by its number.
 struct Tables {
     upper: AtomicU32,
     link: Entry,
@@ -34,7 +36,8 @@ fn lock(word: &AtomicU32) -> Option<Locked<'_, AtomicU32>> {
 }
 
 impl Tables {
-    /// `cursor::map`: walk, lock, look whether the table is alive, write. Links the second table where there is none.
+    /// `cursor::map`: walk, lock, look whether the table is alive, write. Links the second table
+    /// where there is none.
     fn map(&self) {
         loop {
             match self.link.load() {
@@ -112,7 +115,8 @@ fn a_look_without_the_lock_is_caught() {
     link_and_unlink(false);
 }
 
-/// Two CPUs map the same page, each if it is absent: what one has done with the lock, the next holder sees.
+/// Two CPUs map the same page, each if it is absent: what one has done with the lock, the next
+/// holder sees.
 #[test]
 fn loom_one_of_two_maps_a_page() {
     loom::model(|| {
@@ -133,7 +137,8 @@ fn loom_one_of_two_maps_a_page() {
     });
 }
 
-/// A page with an entry, and its frame's count; the frame is allocated again by somebody else, who writes in it.
+/// A page with an entry, and its frame's count; the frame is allocated again by somebody else, who
+/// writes in it.
 struct Page {
     entry: Entry,
     counts: Counts<AtomicU64>,
@@ -146,7 +151,8 @@ const FRAME: u64 = 5;
 const MINE: u64 = 1;
 const OTHERS: u64 = 2;
 
-/// What `gup::hold` has pinned is what was mapped, and stays. With its counts `FrameInfo` does what is done here.
+/// What `gup::hold` has pinned is what was mapped, and stays. With its counts `FrameInfo` does what
+/// is done here.
 fn pin_and_unmap(second_look: bool) {
     loom::model(move || {
         let page = Arc::new(Page {

@@ -29,7 +29,8 @@ impl KernelRoot {
 
     /// Returns whether there was none.
     pub(crate) fn set(&self, root: Frame) -> bool {
-        // Release: the table is in place; pairs with `get`. Relaxed on failure: nothing is looked at.
+        // Release: the table is in place; pairs with `get`. Relaxed on failure: nothing is looked
+        // at.
         self.0.compare_exchange(NONE, root.number(), Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
@@ -48,8 +49,9 @@ struct Root<F> {
 impl<M: Machine, F: Format> Construct<M> for Root<F> {
     fn construct(&self, machine: &M, page: &mut [u64; ENTRIES]) {
         let Some(kernel) = self.kernel.get() else { return };
-        // SAFETY: the list is private to `Paging`. `PageTables::user` allocates from it with a reference to the kernel's tables,
-        // and `TableLists::alloc` by its caller's promise that they stay.
+        // SAFETY: the list is private to `Paging`. `PageTables::user` allocates from it with a
+        // reference to the kernel's tables, and `TableLists::alloc` by its caller's promise that
+        // they stay.
         for (index, value) in unsafe { upper_half::<M, F>(machine, kernel) } {
             page[index] = value;
         }
@@ -76,12 +78,13 @@ pub(crate) unsafe fn upper_half<M: Machine, F: Format>(
 struct TableCounts {
     gone: AtomicU64,
     back: AtomicU64,
-    /// Chains of tables that this CPU has retired and that are not back, wherever that will be: see [`Paging::keep`].
+    /// Chains of tables that this CPU has retired and that are not back, wherever that will be: see
+    /// [`Paging::keep`].
     kept: Kept,
 }
 
-/// What all page tables of a machine share: the quicklists that tables come from and go to, and counters. One for each
-/// machine, behind an [`Arc`], which page tables hold.
+/// What all page tables of a machine share: the quicklists that tables come from and go to, and
+/// counters. One for each machine, behind an [`Arc`], which page tables hold.
 ///
 /// ```
 /// use machine::PageSize;
@@ -142,11 +145,12 @@ impl<M: Machine, F: Format> Paging<M, F> {
         self.gup.iter().map(GupCounter::get).sum()
     }
 
-    /// Tables that have been unlinked and are not back on a list: they wait for a flush that is owed, or for the end of a
-    /// grace period, which a CPU that does not announce holds up. Exact only while nothing changes; it reads a line of each
-    /// CPU.
+    /// Tables that have been unlinked and are not back on a list: they wait for a flush that is
+    /// owed, or for the end of a grace period, which a CPU that does not announce holds up. Exact
+    /// only while nothing changes; it reads a line of each CPU.
     pub fn waiting(&self) -> u64 {
-        // Relaxed: statistics. What came back is read first, so that it is never more than what went.
+        // Relaxed: statistics. What came back is read first, so that it is never more than what
+        // went.
         let sum = |of: fn(&TableCounts) -> &AtomicU64| -> u64 {
             self.tables.iter().map(|passed| of(passed).load(Ordering::Relaxed)).sum()
         };
@@ -172,12 +176,13 @@ impl<M: Machine, F: Format> Paging<M, F> {
         }
     }
 
-    /// A chain of tables will be retired, which needs the `Paging` when it comes back: it stays until [`let_go`](Self::let_go)
-    /// is called with the CPU that this returns.
+    /// A chain of tables will be retired, which needs the `Paging` when it comes back: it stays
+    /// until [`let_go`](Self::let_go) is called with the CPU that this returns.
     ///
-    /// A reference for each chain would be a locked instruction on a line that all CPUs share. So a CPU has one reference for
-    /// all its chains, from the first until none is left: whoever adds the first clones it, whoever takes the last away drops it. Both
-    /// may be under way at once, for the count may have risen again; then there are two for a moment, never none.
+    /// A reference for each chain would be a locked instruction on a line that all CPUs share. So a
+    /// CPU has one reference for all its chains, from the first until none is left: whoever adds
+    /// the first clones it, whoever takes the last away drops it. Both may be under way at once,
+    /// for the count may have risen again; then there are two for a moment, never none.
     pub(crate) fn keep(self: &Arc<Self>) -> Option<CpuId> {
         let machine = self.machine();
         let _section = machine.irqs_off();
@@ -193,15 +198,16 @@ impl<M: Machine, F: Format> Paging<M, F> {
     /// A chain that was kept on `cpu` is back.
     ///
     /// # Safety
-    /// [`keep`](Self::keep) returned `cpu` for it, and this is its only call for that. `this` is from [`Arc::as_ptr`] of what it was
-    /// called on, and is not used any more.
+    /// [`keep`](Self::keep) returned `cpu` for it, and this is its only call for that. `this` is
+    /// from [`Arc::as_ptr`] of what it was called on, and is not used any more.
     pub(crate) unsafe fn let_go(this: *const Self, cpu: CpuId) {
         // SAFETY: a chain of this CPU is kept, so there is a reference.
         let paging = unsafe { &*this };
         paging.machine().step(Access::Shared);
         let passed = paging.tables.get(cpu);
         if passed.is_some_and(|passed| passed.kept.sub()) {
-            // SAFETY: `keep` has forgotten it when the first of these chains came, and nobody else drops it.
+            // SAFETY: `keep` has forgotten it when the first of these chains came, and nobody else
+            // drops it.
             unsafe { Arc::decrement_strong_count(this) }
         }
     }

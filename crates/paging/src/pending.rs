@@ -1,34 +1,41 @@
 //! What is owed after entries have changed: a flush, and after it the tables that were unlinked.
 //!
-//! Changing an entry is half of the work. Until the CPUs have dropped what they cached of it, they go on with the old
-//! translation (I5); and a table that was unlinked may still be walked by them, from a cached upper-level entry (I3). So the
-//! cursor returns an [`PendingFlush`], which flushes, and then retires the tables: now no hardware walks them, and when the last
-//! guard is gone no software does.
+//! Changing an entry is half of the work. Until the CPUs have dropped what they cached of it, they
+//! go on with the old translation (I5); and a table that was unlinked may still be walked by them,
+//! from a cached upper-level entry (I3). So the cursor returns an [`PendingFlush`], which flushes,
+//! and then retires the tables: now no hardware walks them, and when the last guard is gone no
+//! software does.
 //!
 //! # Nothing is forgotten
-//! An [`PendingFlush`] that is dropped pays. A [`DeferredFlush`], which is kept for later, knows whose it is, and pays when it is dropped too: with
-//! a flush on every CPU, as it cannot ask the tables, which may be gone, who uses them.
+//! An [`PendingFlush`] that is dropped pays. A [`DeferredFlush`], which is kept for later, knows
+//! whose it is, and pays when it is dropped too: with a flush on every CPU, as it cannot ask the
+//! tables, which may be gone, who uses them.
 //!
 //! # What is forgotten is leaked
 //! Both can be forgotten ([`core::mem::forget`]) by safe code. Then no flush is done, and:
-//! - the tables in it are never retired. They stay unlinked, dead and empty, so a walk that still reaches them finds nothing;
-//!   they are never used again, so none is walked as something else (I3). [`Paging::waiting`] counts them for ever;
-//! - the frames that were unmapped are not in it. Their owner learns them from the call that unmapped them, and that call is
-//!   unsafe: its caller has promised not to give them back, nor to map the range anew, before the flush is done. To forget the
-//!   value does not do it, so a caller that forgets it has to leak the frames and the addresses.
+//! - the tables in it are never retired. They stay unlinked, dead and empty, so a walk that still
+//!   reaches them finds nothing; they are never used again, so none is walked as something else
+//!   (I3). [`Paging::waiting`] counts them for ever;
+//! - the frames that were unmapped are not in it. Their owner learns them from the call that
+//!   unmapped them, and that call is unsafe: its caller has promised not to give them back, nor to
+//!   map the range anew, before the flush is done. To forget the value does not do it, so a caller
+//!   that forgets it has to leak the frames and the addresses.
 //!
-//! Why the tables do not remember it themselves: what must be remembered is a range, until all that was changed in it is paid.
-//! A bit in the word of a table, set under the lock that is held anyway, would have to be cleared under it again: a second walk
-//! and a second locked instruction for each table, at each flush. Two changes of one table that are paid one after the other
-//! would need a count. And the flushes of the kernel that are left to a TLB grace period ([`PendingFlush::leave`]) clear it never. So
-//! `map` after `unmap` would flush without need, or pay for a count that a right caller has no use for.
+//! Why the tables do not remember it themselves: what must be remembered is a range, until all that
+//! was changed in it is paid. A bit in the word of a table, set under the lock that is held anyway,
+//! would have to be cleared under it again: a second walk and a second locked instruction for each
+//! table, at each flush. Two changes of one table that are paid one after the other would need a
+//! count. And the flushes of the kernel that are left to a TLB grace period
+//! ([`PendingFlush::leave`]) clear it never. So `map` after `unmap` would flush without need, or
+//! pay for a count that a right caller has no use for.
 //!
 //! # Where the tables wait
-//! In themselves: a chain, by a [`note`] in word 0 of each. To hardware and software alike a note is an absent entry, and a
-//! table that is unlinked has nothing but absent entries. Nothing is allocated for it. To the engine a chain is one piece, however
-//! long it is, and a CPU that has started has memory in hand to remember some dozens of them (`grace::quiescent`); so tables
-//! are not lost when the heap gives out. When the grace period is over the notes are cleared, and the tables are in their
-//! constructed state again (I6).
+//! In themselves: a chain, by a [`note`] in word 0 of each. To hardware and software alike a note
+//! is an absent entry, and a table that is unlinked has nothing but absent entries. Nothing is
+//! allocated for it. To the engine a chain is one piece, however long it is, and a CPU that has
+//! started has memory in hand to remember some dozens of them (`grace::quiescent`); so tables are
+//! not lost when the heap gives out. When the grace period is over the notes are cleared, and the
+//! tables are in their constructed state again (I6).
 
 use crate::format::{Format, note, noted};
 use crate::paging::Paging;
@@ -42,7 +49,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use grace::Concurrent;
 use machine::{Asid, CpuId, CpuSet, Entry, Flush, Frame, Machine, PageSize, VirtRange};
 
-/// Words of the tables in a chain: the next table's frame and one, in each; the rest in the first of the chain.
+/// Words of the tables in a chain: the next table's frame and one, in each; the rest in the first
+/// of the chain.
 pub(crate) const NEXT: usize = 0;
 const OWNER_LOW: usize = 1;
 const OWNER_HIGH: usize = 2;
@@ -130,20 +138,21 @@ impl TlbGather {
             }
         }
         let guard = G::pin();
-        // SAFETY: the tables of the chain are unlinked, each is in one chain, and no hardware walks them any more: the
-        // flush. `give_back` may run on any CPU.
+        // SAFETY: the tables of the chain are unlinked, each is in one chain, and no hardware walks
+        // them any more: the flush. `give_back` may run on any CPU.
         unsafe { G::retire(&guard, ptr.cast(), give_back::<M, F>) };
     }
 }
 
-/// What is owed by page tables, kept for later. It has no lifetime, so it can be kept where the tables are.
+/// What is owed by page tables, kept for later. It has no lifetime, so it can be kept where the
+/// tables are.
 ///
-/// [`PageTables::pay`] pays it, on the CPUs that use the space. Dropping it pays it on all CPUs that run: right in any
-/// case, and dear. Until then frames that were unmapped must not be given back, nor addresses handed out (I4, I5), and tables
-/// that were unlinked wait in it.
+/// [`PageTables::pay`] pays it, on the CPUs that use the space. Dropping it pays it on all CPUs
+/// that run: right in any case, and dear. Until then frames that were unmapped must not be given
+/// back, nor addresses handed out (I4, I5), and tables that were unlinked wait in it.
 ///
-/// Cost: one is made with a locked instruction on a line that all CPUs share. So make one, by [`PageTables::deferred_flush`], and add
-/// to it, by [`PendingFlush::defer_to`], which costs none.
+/// Cost: one is made with a locked instruction on a line that all CPUs share. So make one, by
+/// [`PageTables::deferred_flush`], and add to it, by [`PendingFlush::defer_to`], which costs none.
 #[must_use = "dropping it flushes on all CPUs; `PageTables::pay` does on those that use the space"]
 pub struct DeferredFlush<M: Machine, F: Format, G: Concurrent> {
     paging: Arc<Paging<M, F>>,
@@ -165,8 +174,8 @@ impl<M: Machine, F: Format, G: Concurrent> DeferredFlush<M, F, G> {
         self.owing.what.map(|(range, _)| range)
     }
 
-    /// Takes another of the same tables into this one: the range reaches over what lies between. One of other tables is
-    /// paid instead, on all CPUs.
+    /// Takes another of the same tables into this one: the range reaches over what lies between.
+    /// One of other tables is paid instead, on all CPUs.
     pub fn join(&mut self, mut other: DeferredFlush<M, F, G>) {
         let same = Arc::ptr_eq(&self.paging, &other.paging);
         if same && (self.space, self.root) == (other.space, other.root) {
@@ -202,8 +211,8 @@ impl<M: Machine, F: Format, G: Concurrent> core::fmt::Debug for DeferredFlush<M,
 
 /// A flush that is owed by page tables, and the tables that wait for it.
 ///
-/// Dropping it pays it, as [`flush`](PendingFlush::flush) does. Until then frames that were unmapped must not be given back, nor
-/// addresses handed out (I4, I5).
+/// Dropping it pays it, as [`flush`](PendingFlush::flush) does. Until then frames that were
+/// unmapped must not be given back, nor addresses handed out (I4, I5).
 #[must_use = "stale translations remain until it is flushed"]
 pub struct PendingFlush<'p, M: Machine, F: Format, G: Concurrent> {
     space: &'p PageTables<M, F, G>,
@@ -225,9 +234,10 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
         self.gather.what.map(|(range, _)| range)
     }
 
-    /// Flushes on the CPUs that use the space, and waits for them; retires the tables. Not with a lock held that an interrupt
-    /// handler takes. One interrupt for each of these CPUs; nothing if nothing is owed. Where tables went, a locked instruction
-    /// more on a line of this CPU, and one when they come back: what they belong to stays as long as they wait.
+    /// Flushes on the CPUs that use the space, and waits for them; retires the tables. Not with a
+    /// lock held that an interrupt handler takes. One interrupt for each of these CPUs; nothing if
+    /// nothing is owed. Where tables went, a locked instruction more on a line of this CPU, and one
+    /// when they come back: what they belong to stays as long as they wait.
     pub fn flush(self) {}
 
     /// Keeps the debt for later, to be paid by [`PageTables::pay`] or [`PageTables::paid`].
@@ -237,15 +247,18 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
         deferred
     }
 
-    /// Leaves the flush to somebody else: returns the addresses that must be flushed on all CPUs that use the space, as
-    /// [`range`](PendingFlush::range) does. Where tables were unlinked they wait for it, so then it is paid here, and nothing is left to do.
-    /// No atomic read-modify-write, no allocation.
+    /// Leaves the flush to somebody else: returns the addresses that must be flushed on all CPUs
+    /// that use the space, as [`range`](PendingFlush::range) does. Where tables were unlinked they
+    /// wait for it, so then it is paid here, and nothing is left to do. No atomic
+    /// read-modify-write, no allocation.
     ///
-    /// For the kernel's tables, which stay: addresses that are vast need not be flushed to be used no more.
+    /// For the kernel's tables, which stay: addresses that are vast need not be flushed to be used
+    /// no more.
     ///
     /// # Safety
-    /// The caller sees to it that all these CPUs flush, before he gives the frames that were unmapped to anybody who does not
-    /// bear a stale translation, or the addresses to anybody (I4, I5).
+    /// The caller sees to it that all these CPUs flush, before he gives the frames that were
+    /// unmapped to anybody who does not bear a stale translation, or the addresses to anybody (I4,
+    /// I5).
     pub unsafe fn leave(mut self) -> Option<VirtRange> {
         if self.gather.tables {
             return None;
@@ -253,8 +266,8 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
         mem::take(&mut self.gather).what.map(|(range, _)| range)
     }
 
-    /// Adds it to a debt of the same tables: one flush for many changes. To one of other tables it is not added, but paid
-    /// at once. No atomic read-modify-write, no allocation.
+    /// Adds it to a debt of the same tables: one flush for many changes. To one of other tables it
+    /// is not added, but paid at once. No atomic read-modify-write, no allocation.
     pub fn defer_to(mut self, deferred: &mut DeferredFlush<M, F, G>) {
         if deferred.is_of(self.space) {
             deferred.owing.join(self.space.machine(), mem::take(&mut self.gather));
@@ -275,7 +288,8 @@ impl<M: Machine, F: Format, G: Concurrent> core::fmt::Debug for PendingFlush<'_,
 }
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// A debt of these tables in which nothing is owed yet: to add to, by [`PendingFlush::defer_to`].
+    /// A debt of these tables in which nothing is owed yet: to add to, by
+    /// [`PendingFlush::defer_to`].
     pub fn deferred_flush(&self) -> DeferredFlush<M, F, G> {
         DeferredFlush {
             paging: Arc::clone(self.paging()),
@@ -286,8 +300,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
     }
 
-    /// Pays a debt of these tables: flushes on the CPUs that use the space, and retires what was unlinked. Context as for
-    /// [`PendingFlush::flush`]. A debt of other tables is paid on all CPUs.
+    /// Pays a debt of these tables: flushes on the CPUs that use the space, and retires what was
+    /// unlinked. Context as for [`PendingFlush::flush`]. A debt of other tables is paid on all
+    /// CPUs.
     pub fn pay(&self, mut deferred: DeferredFlush<M, F, G>) {
         if deferred.is_of(self) {
             self.pay_owing(mem::take(&mut deferred.owing));
@@ -301,8 +316,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         owing.retire::<M, F, G>(self.paging());
     }
 
-    /// A debt that somebody else has paid: all CPUs that use the space have flushed what [`DeferredFlush::range`] says, upper-level
-    /// entries included.
+    /// A debt that somebody else has paid: all CPUs that use the space have flushed what
+    /// [`DeferredFlush::range`] says, upper-level entries included.
     ///
     /// # Safety
     /// They have, since the debt came to be.
@@ -322,8 +337,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
 /// The grace period of a chain is over.
 ///
 /// # Safety
-/// `first` is the memory of the first table of a chain that [`TlbGather::retire`] has made ready, and nobody walks any of
-/// them.
+/// `first` is the memory of the first table of a chain that [`TlbGather::retire`] has made ready,
+/// and nobody walks any of them.
 unsafe fn give_back<M: Machine, F: Format>(first: NonNull<()>) {
     let word = |index| {
         // SAFETY: a word of the table, which only atomic words are made of.
@@ -358,7 +373,8 @@ unsafe fn give_back_to<M: Machine, F: Format>(paging: &Paging<M, F>, mut next: O
         words.by_ref().filter_map(entry).for_each(|entry| entry.store(0));
         words = NEXT..NEXT + 1;
         paging.came_back();
-        // SAFETY: it is empty, as it was; nobody walks it. An error would mean that it never was a frame.
+        // SAFETY: it is empty, as it was; nobody walks it. An error would mean that it never was a
+        // frame.
         let _ = unsafe { paging.lists().free(QUICK_TABLE, table) };
     }
 }

@@ -1,29 +1,34 @@
 //! When memory gives out: tables that nobody uses are found before an operation fails.
 //!
-//! Empty tables lie in three places where the frame source cannot see them: on the quicklists of this CPU, on those of
-//! others, and in wait for a flush or the end of a grace period. So before an operation fails for want of a table,
-//! [`PageTables::reclaim`] is called, with no lock and no guard held:
+//! Empty tables lie in three places where the frame source cannot see them: on the quicklists of
+//! this CPU, on those of others, and in wait for a flush or the end of a grace period. So before an
+//! operation fails for want of a table, [`PageTables::reclaim`] is called, with no lock and no
+//! guard held:
 //!
 //! - this CPU gives back its own lists;
-//! - the others are asked for theirs ([`shortage`](crate::QuickLists::shortage)): each sees that when it next uses a list, or at its timer
-//!   interrupt; the fast path pays one load of its own line for it, and nobody takes a lock;
-//! - all CPUs are asked to take their timer interrupts soon ([`Cpus::hurry`](machine::Cpus::hurry)), in which they announce,
-//!   so that grace periods end, and see that they were asked. That is the expedited path: one interrupt for each CPU,
-//!   and only where there is nothing left but what they have.
+//! - the others are asked for theirs ([`shortage`](crate::QuickLists::shortage)): each sees that
+//!   when it next uses a list, or at its timer interrupt; the fast path pays one load of its own
+//!   line for it, and nobody takes a lock;
+//! - all CPUs are asked to take their timer interrupts soon
+//!   ([`Cpus::hurry`](machine::Cpus::hurry)), in which they announce, so that grace periods end,
+//!   and see that they were asked. That is the expedited path: one interrupt for each CPU, and only
+//!   where there is nothing left but what they have.
 //!
 //! Then it waits, some turns, and no longer: it depends on nobody.
 //!
 //! # Where deferred frees may run
-//! To free what has waited for a grace period is to free all of it: tables, and what others have retired through the same
-//! `G`, whose frees may take locks of theirs. Nothing less would do, as there may be nobody else to free it: there may be
-//! one CPU. So all that comes here says so (see [`PageTables`]): whoever calls it holds no lock that such a free takes. Other locks,
-//! and interrupts that are off, are allowed; as others wait for them, less is found. As long as there is memory, none of this is
-//! done.
+//! To free what has waited for a grace period is to free all of it: tables, and what others have
+//! retired through the same `G`, whose frees may take locks of theirs. Nothing less would do, as
+//! there may be nobody else to free it: there may be one CPU. So all that comes here says so (see
+//! [`PageTables`]): whoever calls it holds no lock that such a free takes. Other locks, and
+//! interrupts that are off, are allowed; as others wait for them, less is found. As long as there
+//! is memory, none of this is done.
 //!
 //! # What is not got
-//! It is not lost: [`Paging::waiting`] says how many tables wait, the
-//! lists' [`held`](crate::QuickStats::held) what lies there. A CPU that never announces holds up all tables retired since, so those add up in
-//! `waiting`, and operations fail with [`Error::Frames`] when nothing else is left. A debt that is kept ([`DeferredFlush`](crate::DeferredFlush)) counts
+//! It is not lost: [`Paging::waiting`] says how many tables wait, the lists'
+//! [`held`](crate::QuickStats::held) what lies there. A CPU that never announces holds up all
+//! tables retired since, so those add up in `waiting`, and operations fail with [`Error::Frames`]
+//! when nothing else is left. A debt that is kept ([`DeferredFlush`](crate::DeferredFlush)) counts
 //! there too.
 
 use crate::cursor::Error;
@@ -78,13 +83,16 @@ pub(crate) fn with_memory<M: Machine, F: Format, G: Concurrent, T>(
 }
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Memory is short: has empty tables given back to the frame source, those of other CPUs and those that wait for a grace
-    /// period too, as far as they can be had soon. Returns whether the frame source has any frame now.
+    /// Memory is short: has empty tables given back to the frame source, those of other CPUs and
+    /// those that wait for a grace period too, as far as they can be had soon. Returns whether the
+    /// frame source has any frame now.
     ///
-    /// Operations on page tables call it themselves before they fail. For who needs frames for something else.
+    /// Operations on page tables call it themselves before they fail. For who needs frames for
+    /// something else.
     ///
-    /// Where deferred frees may run (see [Context](Self#context)); without a guard, which would hold up what it waits for. It waits for others, but depends on
-    /// none. An interrupt for each CPU, and up to some hundred turns of waiting; nothing if there is nothing to be had.
+    /// Where deferred frees may run (see [Context](Self#context)); without a guard, which would
+    /// hold up what it waits for. It waits for others, but depends on none. An interrupt for each
+    /// CPU, and up to some hundred turns of waiting; nothing if there is nothing to be had.
     pub fn reclaim(&self) -> bool {
         relieve::<M, F, G>(self.paging())
     }

@@ -1,4 +1,5 @@
-//! Words of a lock and of a counter, as the standard library has it and as loom has it: so that loom runs the same lines.
+//! Words of a lock and of a counter, as the standard library has it and as loom has it: so that
+//! loom runs the same lines.
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::AtomicU64;

@@ -1,10 +1,11 @@
 //! Page tables of one address space: their top, who uses them, their end.
 //!
 //! # The kernel's half
-//! The upper half of every space is the kernel's: each top-level table has the kernel's entries there, which lead to the same
-//! tables. So what the kernel maps is mapped everywhere at once, as long as no *top-level* entry of it changes. Therefore:
-//! the kernel's tables right below the top are never taken out; and once a space for programs has been made, no new one
-//! comes in ([`Error::TopLevelFixed`]). [`PageTables::reserve`] makes them before.
+//! The upper half of every space is the kernel's: each top-level table has the kernel's entries
+//! there, which lead to the same tables. So what the kernel maps is mapped everywhere at once, as
+//! long as no *top-level* entry of it changes. Therefore: the kernel's tables right below the top
+//! are never taken out; and once a space for programs has been made, no new one comes in
+//! ([`Error::TopLevelFixed`]). [`PageTables::reserve`] makes them before.
 
 use crate::cursor::Error;
 use crate::format::{Decoded, Format};
@@ -22,20 +23,23 @@ use machine::{
 
 /// The page tables of an address space.
 ///
-/// `G` is the engine that tells when no walk in software is under way any more. Dropping them gives the tables back; what is
-/// still mapped is the caller's as it was before. See the [crate] for an example.
+/// `G` is the engine that tells when no walk in software is under way any more. Dropping them gives
+/// the tables back; what is still mapped is the caller's as it was before. See the [crate] for an
+/// example.
 ///
 /// # Context
-/// Walks may be made anywhere. What changes tables takes spin locks and waits for CPUs that hold them: not in an interrupt.
-/// Nothing sleeps.
+/// Walks may be made anywhere. What changes tables takes spin locks and waits for CPUs that hold
+/// them: not in an interrupt. Nothing sleeps.
 ///
 /// Deferred frees of others, of all that was retired through `G`, may run:
-/// - where memory gives out, in what needs it: [`kernel`](Self::kernel), [`user`](Self::user), [`map`](Self::map),
-///   [`map_with`](Self::map_with), [`reserve`](Self::reserve), [`split`](Self::split), and in [`reclaim`](Self::reclaim),
-///   which they call;
-/// - if [`Reclaim::retire`](grace::Reclaim::retire) of `G` may run them (that of `Epoch` may, that of `Quiescent` does not),
-///   wherever tables that were unlinked are retired: in [`PendingFlush::flush`](crate::PendingFlush::flush), [`pay`](Self::pay),
-///   [`paid`](Self::paid), and where an [`PendingFlush`](crate::PendingFlush) or a [`DeferredFlush`](crate::DeferredFlush) is dropped.
+/// - where memory gives out, in what needs it: [`kernel`](Self::kernel), [`user`](Self::user),
+///   [`map`](Self::map), [`map_with`](Self::map_with), [`reserve`](Self::reserve),
+///   [`split`](Self::split), and in [`reclaim`](Self::reclaim), which they call;
+/// - if [`Reclaim::retire`](grace::Reclaim::retire) of `G` may run them (that of `Epoch` may, that
+///   of `Quiescent` does not), wherever tables that were unlinked are retired: in
+///   [`PendingFlush::flush`](crate::PendingFlush::flush), [`pay`](Self::pay), [`paid`](Self::paid),
+///   and where an [`PendingFlush`](crate::PendingFlush) or a
+///   [`DeferredFlush`](crate::DeferredFlush) is dropped.
 ///
 /// There the caller holds no lock that such a free takes.
 pub struct PageTables<M: Machine, F: Format, G: Concurrent> {
@@ -53,7 +57,8 @@ pub struct PageTables<M: Machine, F: Format, G: Concurrent> {
 }
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// The kernel's. A [`Paging`] has them once. Deferred frees may run: see [Context](Self#context).
+    /// The kernel's. A [`Paging`] has them once. Deferred frees may run: see
+    /// [Context](Self#context).
     ///
     /// # Errors
     /// [`Error::Frames`]; [`Error::SecondKernel`].
@@ -65,9 +70,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(tables)
     }
 
-    /// A program's, with the tag `asid`; on a machine with one tag it has that, whatever `asid` says. The upper half is
-    /// `kernel`'s, whose top-level entries are fixed from now on; without it, it stays empty. Deferred frees may run: see
-    /// [Context](Self#context).
+    /// A program's, with the tag `asid`; on a machine with one tag it has that, whatever `asid`
+    /// says. The upper half is `kernel`'s, whose top-level entries are fixed from now on; without
+    /// it, it stays empty. Deferred frees may run: see [Context](Self#context).
     ///
     /// ```
     /// use machine::{Asid, PageSize, VirtAddr, VirtRange};
@@ -92,8 +97,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Tag`]: the machine has no such tag, or it is 0, the kernel's. [`Error::NotTheKernels`]. [`Error::Frames`]. The
-    /// kernel's tables are as they were then.
+    /// [`Error::Tag`]: the machine has no such tag, or it is 0, the kernel's.
+    /// [`Error::NotTheKernels`]. [`Error::Frames`]. The kernel's tables are as they were then.
     pub fn user(
         paging: &Arc<Paging<M, F>>,
         asid: Asid,
@@ -110,7 +115,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             return Err(Error::NotTheKernels);
         }
         paging.machine().step(Access::Shared);
-        // Acquire: pairs with the Release of `fix`: who makes a table for the top from now on sees all entries.
+        // Acquire: pairs with the Release of `fix`: who makes a table for the top from now on sees
+        // all entries.
         let was_fixed = kernel.fixed.load(Ordering::Acquire);
         let tables = Self::with_root(paging, Some(tag), Some(Arc::clone(&kernel)))?;
         if !was_fixed {
@@ -119,14 +125,14 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(tables)
     }
 
-    /// The kernel's: its top-level entries are fixed, now that a program's top-level table is there; it is given those that
-    /// have come since it was made.
+    /// The kernel's: its top-level entries are fixed, now that a program's top-level table is
+    /// there; it is given those that have come since it was made.
     fn fix(&self, root: Frame) -> Result<(), Error> {
         let machine = self.machine();
         let _locked = crate::lock::lock(machine, self.root, VirtAddr::new(0))?;
         machine.step(Access::Shared);
-        // Release: pairs with the Acquire of `user`. Who adds an entry has the lock: he came before, and it is copied here, or
-        // comes later, and sees this.
+        // Release: pairs with the Acquire of `user`. Who adds an entry has the lock: he came
+        // before, and it is copied here, or comes later, and sees this.
         self.fixed.store(true, Ordering::Release);
         // SAFETY: this has it.
         for (index, value) in unsafe { upper_half::<M, F>(machine, self.root) } {
@@ -186,15 +192,17 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         self.space
     }
 
-    /// The CPUs that may hold translations of a program's space: those that flushes go to. A snapshot.
+    /// The CPUs that may hold translations of a program's space: those that flushes go to. A
+    /// snapshot.
     #[inline]
     pub fn cpus(&self) -> CpuSet {
         self.cpus.load()
     }
 
-    /// Has this CPU take part in the flushes of these tables from now on, as [`activate`](Self::activate) does, until it
-    /// [leaves](Self::leave). For a CPU that uses the tables otherwise than by translating. A locked instruction and a fence if
-    /// it does not take part yet.
+    /// Has this CPU take part in the flushes of these tables from now on, as
+    /// [`activate`](Self::activate) does, until it [leaves](Self::leave). For a CPU that uses the
+    /// tables otherwise than by translating. A locked instruction and a fence if it does not take
+    /// part yet.
     pub fn enter(&self) {
         let machine = self.machine();
         let _section = machine.irqs_off();
@@ -204,25 +212,29 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// A view, for as long as the guard is held. Takes no lock; any context.
     #[inline]
     pub fn walk<'g>(&'g self, _guard: &'g G::Guard) -> Walk<'g, M, F> {
-        // SAFETY: tables that are unlinked are retired through `G`, so they stay while the guard is there; the top stays
-        // while `self` is borrowed.
+        // SAFETY: tables that are unlinked are retired through `G`, so they stay while the guard is
+        // there; the top stays while `self` is borrowed.
         unsafe { Walk::new(self.machine(), self.root) }
     }
 
-    /// Whether an entry may be added to the top-level table. With its lock held: `fix` sets the flag with it.
+    /// Whether an entry may be added to the top-level table. With its lock held: `fix` sets the
+    /// flag with it.
     pub(crate) fn may_grow(&self) -> bool {
         // Relaxed: the lock orders it.
         !self.fixed.load(Ordering::Relaxed)
     }
 
-    /// Makes this CPU translate by these tables. The kernel's have the tag 0, to themselves unless the machine has no others.
+    /// Makes this CPU translate by these tables. The kernel's have the tag 0, to themselves unless
+    /// the machine has no others.
     ///
-    /// The CPU is in the set of those that flushes go to from before its first walk. If it was already, what it has cached is
-    /// still right, and is kept, unless the machine has one tag for all.
+    /// The CPU is in the set of those that flushes go to from before its first walk. If it was
+    /// already, what it has cached is still right, and is kept, unless the machine has one tag for
+    /// all.
     ///
     /// # Safety
-    /// `F` is the machine's format. They map what the kernel needs in order to go on. No other tables have the same tag, unless
-    /// the machine has one tag for all; the host has them inactive on every CPU before they are dropped.
+    /// `F` is the machine's format. They map what the kernel needs in order to go on. No other
+    /// tables have the same tag, unless the machine has one tag for all; the host has them inactive
+    /// on every CPU before they are dropped.
     pub unsafe fn activate(&self) {
         let machine = self.machine();
         let _section = machine.irqs_off();
@@ -234,11 +246,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         unsafe { machine.activate(self.root, self.space.unwrap_or_default(), keep) }
     }
 
-    /// This CPU has other tables active, and is to get no more flushes for these: it drops what it has cached of them.
+    /// This CPU has other tables active, and is to get no more flushes for these: it drops what it
+    /// has cached of them.
     ///
     /// # Safety
-    /// These tables are not active on this CPU, and it makes them active again only by [`activate`](Self::activate). No code on
-    /// this CPU relies on an [`enter`](Self::enter) that came before.
+    /// These tables are not active on this CPU, and it makes them active again only by
+    /// [`activate`](Self::activate). No code on this CPU relies on an [`enter`](Self::enter) that
+    /// came before.
     pub unsafe fn leave(&self) {
         let machine = self.machine();
         let _section = machine.irqs_off();
@@ -271,7 +285,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             entry.store(0);
             if let Decoded::Table(below) = F::decode(value, level) {
                 self.take_down(below, level - 1);
-                // SAFETY: it is empty, and unlinked; no CPU walks it: `drop` has flushed, and nobody else has `self`.
+                // SAFETY: it is empty, and unlinked; no CPU walks it: `drop` has flushed, and
+                // nobody else has `self`.
                 let _ = unsafe { self.paging.lists().free(QUICK_TABLE, below) };
             }
         }
@@ -283,14 +298,15 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for PageTables<M, F, G> {
         let machine = self.machine();
         let what = self.space.map_or(Flush::All, Flush::Space);
         let list = if self.kernel.is_some() { QUICK_ROOT } else { QUICK_TABLE };
-        // No walk in software is under way: nobody borrows `self`. Hardware has it inactive (`activate`), and after this
-        // no cached upper-level entries.
+        // No walk in software is under way: nobody borrows `self`. Hardware has it inactive
+        // (`activate`), and after this no cached upper-level entries.
         machine.flush_on(&self.users(), what);
         if self.space.is_none() && self.paging.kernel().get() == Some(self.root) {
             self.paging.kernel().gone();
         }
         self.take_down(self.root, F::LEVELS - 1);
-        // SAFETY: it is as it was made: its own entries are gone, and those of the kernel do not change.
+        // SAFETY: it is as it was made: its own entries are gone, and those of the kernel do not
+        // change.
         let _ = unsafe { self.paging.lists().free(list, self.root) };
     }
 }

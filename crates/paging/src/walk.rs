@@ -1,14 +1,17 @@
 //! The walk: from an address down to the entry that decides about it, without a lock.
 //!
 //! Everything that looks into page tables does it here: lookups, listings, [`get_user_pages_fast`](
-//! crate::PageTables::get_user_pages_fast), and the cursor on its way to the table that it will lock.
+//! crate::PageTables::get_user_pages_fast), and the cursor on its way to the table that it will
+//! lock.
 //!
 //! # Why it is right
-//! A walk goes where hardware goes, by the same entries. What it needs is that a table which it has been led to stays a
-//! table (I3). For hardware a flush sees to that. For a walk in software it is the guard: a table is unlinked, then retired
-//! through the engine `G`, and given back after every guard that was there has gone. What is read from a table that has
-//! been unlinked meanwhile is *absent*: only empty tables are unlinked. So each entry that a walk reads is as it was at
-//! some moment since the walk began (I1). It writes nothing, waits for nobody, and may run in an interrupt (I2).
+//! A walk goes where hardware goes, by the same entries. What it needs is that a table which it has
+//! been led to stays a table (I3). For hardware a flush sees to that. For a walk in software it is
+//! the guard: a table is unlinked, then retired through the engine `G`, and given back after every
+//! guard that was there has gone. What is read from a table that has been unlinked meanwhile is
+//! *absent*: only empty tables are unlinked. So each entry that a walk reads is as it was at some
+//! moment since the walk began (I1). It writes nothing, waits for nobody, and may run in an
+//! interrupt (I2).
 //!
 //! Cost: one load a level.
 
@@ -53,8 +56,8 @@ pub struct Walk<'g, M, F> {
 
 impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     /// # Safety
-    /// `root` is a top-level table, and while `'g` lasts no table that can be reached from it now or later is used for
-    /// anything else.
+    /// `root` is a top-level table, and while `'g` lasts no table that can be reached from it now
+    /// or later is used for anything else.
     pub(crate) unsafe fn new(machine: &'g M, root: Frame) -> Self {
         Walk { machine, root, format: PhantomData }
     }
@@ -72,8 +75,8 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
         unsafe { self.machine.entries(table) }
     }
 
-    /// Goes down to the entry for `at` at level `stop`, or to where the tables end above it: the entry, its level, and
-    /// what was read there. `None` if an entry leads to no memory.
+    /// Goes down to the entry for `at` at level `stop`, or to where the tables end above it: the
+    /// entry, its level, and what was read there. `None` if an entry leads to no memory.
     #[inline]
     pub(crate) fn descend(&self, at: VirtAddr, stop: u8) -> Option<(Entry<'g, M>, u8, u64)> {
         let (mut table, mut level) = (self.root, F::LEVELS - 1);
@@ -97,7 +100,8 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
         Some(Spot { entry, level, found: F::decode(value, level) })
     }
 
-    /// The page that `at` lies in, if one is mapped there. The answer may be out of date when it is returned.
+    /// The page that `at` lies in, if one is mapped there. The answer may be out of date when it is
+    /// returned.
     pub fn get(&self, at: VirtAddr) -> Option<Mapping> {
         if !F::is_canonical(at) {
             return None;
@@ -106,7 +110,8 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
         mapping(at, level, found)
     }
 
-    /// The pages that lie in `range`, wholly or in part, ascending; each as it is when it is come to.
+    /// The pages that lie in `range`, wholly or in part, ascending; each as it is when it is come
+    /// to.
     ///
     /// Cost: a load for each entry, and a walk from the top for each table.
     pub fn pages(self, range: VirtRange) -> Pages<'g, M, F> {
@@ -119,7 +124,8 @@ fn mapping(at: VirtAddr, level: u8, found: Decoded) -> Option<Mapping> {
     Some(Mapping { page: at.align_down(size), size, frame, attrs })
 }
 
-/// The first address beyond the part of the space that the entry for `at` at this level decides about.
+/// The first address beyond the part of the space that the entry for `at` at this level decides
+/// about.
 pub(crate) fn beyond(at: VirtAddr, level: u8) -> Option<VirtAddr> {
     let bytes = 1u64 << (12 + 9 * u32::from(level));
     VirtAddr::new(at.get() & !(bytes - 1)).checked_add(bytes)

@@ -8,7 +8,8 @@ use sim::{Config, Grace, Sim};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-/// A debt that is dropped is paid, on all CPUs; also when its tables are gone, and when somebody else's tables are asked to.
+/// A debt that is dropped is paid, on all CPUs; also when its tables are gone, and when somebody
+/// else's tables are asked to.
 #[test]
 fn debts_are_never_lost() {
     let sim = Sim::new(Config { cpus: 3, frames: 96, ..Config::default() }).unwrap();
@@ -70,7 +71,8 @@ fn what_is_left_keeps_no_table() {
     all_given_back(&sim, &shared).unwrap();
 }
 
-/// Tables that wait keep what they belong to, by one reference of each CPU that retired some; the last that comes back ends it.
+/// Tables that wait keep what they belong to, by one reference of each CPU that retired some; the
+/// last that comes back ends it.
 #[test]
 fn what_waits_keeps_what_it_belongs_to() {
     let sim = Sim::new(Config { frames: 96, ..Config::default() }).unwrap();

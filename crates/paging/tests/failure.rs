@@ -1,5 +1,5 @@
-//! Every allocation on every path fails once, and nothing has happened (I7); and what is done so that few fail: memory that
-//! other CPUs have, or that waits for a grace period, is found first.
+//! Every allocation on every path fails once, and nothing has happened (I7); and what is done so
+//! that few fail: memory that other CPUs have, or that waits for a grace period, is found first.
 
 mod common;
 
@@ -42,9 +42,9 @@ fn settled(sim: &Sim, quick: TableLists<'_, Sim>) -> u64 {
     sim.free_count()
 }
 
-/// Runs `what` on tables that `prepare` has filled, as often as it allocates, and lets another of its allocations fail each
-/// time. If memory has given out for good, it is an error, and all is as before; if not, it is done. Returns how many
-/// allocations there are.
+/// Runs `what` on tables that `prepare` has filled, as often as it allocates, and lets another of
+/// its allocations fail each time. If memory has given out for good, it is an error, and all is as
+/// before; if not, it is done. Returns how many allocations there are.
 fn sweep<F: Format>(
     kernel: bool,
     prepare: impl Fn(&Tables<F>),
@@ -262,7 +262,8 @@ fn supplies_that_fail() {
 
 // --- memory that is found first -----------------------------------------------------------------
 
-/// CPU 0 needs three tables, and all that there is lies on CPU 1's list, which CPU 1 uses, or only ticks for.
+/// CPU 0 needs three tables, and all that there is lies on CPU 1's list, which CPU 1 uses, or only
+/// ticks for.
 fn on_another_list(seed: u64, ticks: bool) -> Result<(), Failure> {
     let sim = Sim::new(Config { cpus: 2, frames: 32, ..Config::default() }).unwrap();
     let shared = paging(&sim);
@@ -362,7 +363,8 @@ fn pages_on_our_other_list_are_found() {
     all_given_back(&sim, &shared).unwrap();
 }
 
-/// All tables wait for the end of a grace period, which CPU 1 holds up: for a while, or until the end.
+/// All tables wait for the end of a grace period, which CPU 1 holds up: for a while, or until the
+/// end.
 fn in_wait(seed: u64, leaves: bool) -> Result<(), Failure> {
     let sim = Sim::new(Config { cpus: 2, frames: 8, ..Config::default() }).unwrap();
     let shared = paging(&sim);
@@ -447,8 +449,8 @@ unsafe fn free_to_the_pool(_: NonNull<()>) {
     *machine::lock(&sim, &POOL) += 1;
 }
 
-/// Deferred frees of others run where memory has given out, and nowhere else: as long as there is some, whoever changes tables
-/// may hold the locks that they take.
+/// Deferred frees of others run where memory has given out, and nowhere else: as long as there is
+/// some, whoever changes tables may hold the locks that they take.
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no coroutines")]
 fn deferred_frees_run_where_memory_gives_out() {

@@ -1,8 +1,9 @@
-//! Calls that change tables hold their guard until they have looked for the last time: shown by an engine that frees as soon as
-//! it may, and by mutants that drop the guard early.
+//! Calls that change tables hold their guard until they have looked for the last time: shown by an
+//! engine that frees as soon as it may, and by mutants that drop the guard early.
 //!
-//! The engine of kernels frees late: who walks without a guard is hardly ever noticed, since grace periods take three
-//! announcements of each CPU. [`Prompt`] keeps to what an engine promises, and not a moment longer.
+//! The engine of kernels frees late: who walks without a guard is hardly ever noticed, since grace
+//! periods take three announcements of each CPU. [`Prompt`] keeps to what an engine promises, and
+//! not a moment longer.
 
 mod common;
 
@@ -128,7 +129,8 @@ enum Early {
 /// The last page of a table, and of the one above; those after it are in others.
 const AT: u64 = 0x3fff_f000;
 
-/// One CPU maps pages and unmaps them; another unmaps all there is, so each page goes to one of the two. Tables come and go.
+/// One CPU maps pages and unmaps them; another unmaps all there is, so each page goes to one of the
+/// two. Tables come and go.
 fn both_unmap(seed: u64, early: Early) -> Result<(), Failure> {
     STATE.take();
     let checks = Checks { stale: Stale::Freed, ..Checks::ALL };

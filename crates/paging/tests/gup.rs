@@ -1,5 +1,6 @@
-//! Pins beside what is done to pages of all sizes, under the deterministic driver. What has been read of an entry may have
-//! changed before the pin is there: other frames, fewer rights, other blocks.
+//! Pins beside what is done to pages of all sizes, under the deterministic driver. What has been
+//! read of an entry may have changed before the pin is there: other frames, fewer rights, other
+//! blocks.
 
 mod common;
 
@@ -86,7 +87,8 @@ fn unmapped(seed: u64, order: u8) -> Result<(), Failure> {
     finish(&sim, &shared, space)
 }
 
-/// A page of this order may not be written any more, and does not change then, unless it is pinned: as before a fork.
+/// A page of this order may not be written any more, and does not change then, unless it is pinned:
+/// as before a fork.
 fn frozen(seed: u64, order: u8) -> Result<(), Failure> {
     let (sim, shared, space) = machine();
     let range = pages(AT, 1 << order);
@@ -131,7 +133,8 @@ fn pages_that_may_not_be_written_are_not_pinned_for_it() {
     right(1000, |seed| frozen(seed, 9));
 }
 
-/// A page that is there all the time is no hole to the locked path, whatever becomes of its entry meanwhile.
+/// A page that is there all the time is no hole to the locked path, whatever becomes of its entry
+/// meanwhile.
 fn split(seed: u64) -> Result<(), Failure> {
     let (sim, shared, space) = machine();
     let range = pages(AT, 512);
@@ -169,9 +172,9 @@ fn the_locked_path_knows_no_holes_where_there_are_none() {
     right(500, split);
 }
 
-/// Two neighbours are unmapped and mapped again with each other's frames, while another CPU pins them:
-/// an entry that leads to some page again does not lead to the page whose frame was pinned. A third
-/// page keeps the table: in one that was unlinked nothing is mapped again.
+/// Two neighbours are unmapped and mapped again with each other's frames, while another CPU pins
+/// them: an entry that leads to some page again does not lead to the page whose frame was pinned. A
+/// third page keeps the table: in one that was unlinked nothing is mapped again.
 fn neighbours_change_frames(seed: u64) -> Result<(), Failure> {
     let (sim, shared, space) = machine();
     let range = pages(AT, 2);

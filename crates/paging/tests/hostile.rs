@@ -1,4 +1,5 @@
-//! Callers that mean harm, or make mistakes: values that are forgotten, closures that panic, frames and rights that no page may have.
+//! Callers that mean harm, or make mistakes: values that are forgotten, closures that panic, frames
+//! and rights that no page may have.
 
 mod common;
 
@@ -50,7 +51,8 @@ fn mapped(space: &Space, range: VirtRange) -> Vec<VirtAddr> {
     space.walk(&guard).pages(range).map(|page| page.page).collect()
 }
 
-/// What `gone` has been called with is unmapped and flushed, what it has not is mapped, and no table is left that is empty.
+/// What `gone` has been called with is unmapped and flushed, what it has not is mapped, and no
+/// table is left that is empty.
 #[test]
 fn a_panic_while_unmapping_leaves_what_is_done_done() {
     with_space(|sim, _, space| {
@@ -152,7 +154,8 @@ fn a_panic_of_a_constructor_loses_no_frame() {
     sim.check_leaks().unwrap();
 }
 
-/// A frame that is a table, lies on a quicklist or is free is no page of a program; nothing is mapped then.
+/// A frame that is a table, lies on a quicklist or is free is no page of a program; nothing is
+/// mapped then.
 #[test]
 fn frames_that_no_program_may_have() {
     with_space(|sim, shared, space| {
@@ -209,7 +212,8 @@ fn frames_that_no_program_may_have() {
     });
 }
 
-/// A program's page without USER is one of the kernel's, where programs decide what is there. A page that is parked is nobody's.
+/// A program's page without USER is one of the kernel's, where programs decide what is there. A
+/// page that is parked is nobody's.
 #[test]
 fn pages_that_no_program_could_use() {
     with_space(|sim, _, space| {
@@ -232,7 +236,8 @@ fn pages_that_no_program_could_use() {
     });
 }
 
-/// The page that is in the way is named, not where the range begins; and a table without pages is told apart.
+/// The page that is in the way is named, not where the range begins; and a table without pages is
+/// told apart.
 #[test]
 fn what_is_in_the_way_is_named() {
     with_kernel(|_, _, kernel| {
@@ -264,7 +269,8 @@ fn what_is_in_the_way_is_named() {
     });
 }
 
-/// What is owed and forgotten is leaked: the tables that wait in it are never used again, and nothing else is lost.
+/// What is owed and forgotten is leaked: the tables that wait in it are never used again, and
+/// nothing else is lost.
 #[test]
 fn a_flush_that_is_forgotten_leaks_its_tables() {
     let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
@@ -304,7 +310,8 @@ fn a_cpu_that_enters_gets_the_flushes() {
     });
 }
 
-/// Tables of the kernel that end while pages on the lists have its entries: no table is made from them.
+/// Tables of the kernel that end while pages on the lists have its entries: no table is made from
+/// them.
 #[test]
 fn no_table_is_made_from_a_kernel_that_is_gone() {
     let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();

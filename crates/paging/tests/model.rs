@@ -1,4 +1,5 @@
-//! Page tables against a map of pages, with memory that gives out at each place where some is needed (I7).
+//! Page tables against a map of pages, with memory that gives out at each place where some is
+//! needed (I7).
 
 mod common;
 
@@ -9,7 +10,8 @@ use proptest::prelude::*;
 use sim::{Config, Grace, Sim};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where things are mapped: across a border of tables at each level, and at the end of the lower half.
+/// Where things are mapped: across a border of tables at each level, and at the end of the lower
+/// half.
 const BASES: [u64; 4] = [0x40_0000, 0x3fe0_0000, 0x7f_ffe0_0000, 0x8000_0000_0000 - (WINDOW << 12)];
 const WINDOW: u64 = 1536;
 

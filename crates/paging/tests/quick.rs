@@ -145,8 +145,8 @@ fn lists_are_trimmed_as_memory_gets_short() {
     sim.check_leaks().unwrap();
 }
 
-/// A CPU that is asked for its pages gives all of them, of each list, when it next gives one or is interrupted, or has taken those that
-/// are nearest; once.
+/// A CPU that is asked for its pages gives all of them, of each list, when it next gives one or is
+/// interrupted, or has taken those that are nearest; once.
 #[test]
 fn what_is_asked_for_is_given() {
     /// So long that not all are near.

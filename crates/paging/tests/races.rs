@@ -1,5 +1,5 @@
-//! CPUs that map, unmap, protect, split and walk in the same tables, under the deterministic driver; and mutants, in which one
-//! thing is left out.
+//! CPUs that map, unmap, protect, split and walk in the same tables, under the deterministic
+//! driver; and mutants, in which one thing is left out.
 
 mod common;
 
@@ -18,7 +18,8 @@ const MANY: u64 = 2000;
 /// The last pages of a table, and of one above, so that borders are near.
 const AT: u64 = 0x3fff_e000;
 
-/// A CPU that touches what it does not own races with unmaps: it may use an old translation until the flush.
+/// A CPU that touches what it does not own races with unmaps: it may use an old translation until
+/// the flush.
 fn config() -> Config {
     let checks = Checks { stale: Stale::Freed, walked: true, ..Checks::ALL };
     Config { cpus: 3, frames: 96, tick: Some(23), speculation: 100, checks, ..Config::default() }
@@ -39,8 +40,8 @@ fn activate<G: Concurrent>(space: &Space<G>) {
     unsafe { space.activate() };
 }
 
-/// As a handler of page faults does: the page is there, so the fault was spurious, and does not come twice; where hardware does
-/// not promise that, it flushes.
+/// As a handler of page faults does: the page is there, so the fault was spurious, and does not
+/// come twice; where hardware does not promise that, it flushes.
 fn spurious(sim: &Sim, at: VirtAddr) {
     if !sim.config().faults_drop {
         let range = VirtRange::new(at.align_down(PageSize::Size4K), 0x1000).unwrap();
@@ -61,7 +62,8 @@ fn load(sim: &Sim, at: VirtAddr) -> u64 {
     load().or_else(|_| (spurious(sim, at), load()).1).unwrap()
 }
 
-/// No address space is active any more; all that was retired is freed, one table is left, then none.
+/// No address space is active any more; all that was retired is freed, one table is left, then
+/// none.
 fn finish<G: Concurrent>(sim: &Sim, shared: &Shared, space: Kept<Space<G>>) -> Result<(), Failure> {
     sim.on_cpu(0, || {
         assert!(sim.settle());
@@ -74,7 +76,8 @@ fn finish<G: Concurrent>(sim: &Sim, shared: &Shared, space: Kept<Space<G>>) -> R
     Ok(all_given_back(sim, shared)?)
 }
 
-/// Each CPU maps, uses and unmaps pages of its own, next to those of the other; the tables come and go. A third looks on.
+/// Each CPU maps, uses and unmaps pages of its own, next to those of the other; the tables come and
+/// go. A third looks on.
 fn neighbours<G: Concurrent>(seed: u64, flush: bool) -> Result<(), Failure> {
     neighbours_on::<G>(config(), seed, flush)
 }
@@ -163,7 +166,8 @@ fn a_table_that_is_not_cleared_is_caught() {
     };
 }
 
-/// One large page, of which one CPU splits off pieces and takes them away, while another uses the rest and a third walks.
+/// One large page, of which one CPU splits off pieces and takes them away, while another uses the
+/// rest and a third walks.
 fn pieces(seed: u64, flush: bool) -> Result<(), Failure> {
     let sim = Sim::new(Config { frames: 1200, tick: Some(97), ..config() }).unwrap();
     let shared = paging(&sim);
@@ -218,7 +222,8 @@ fn large_pages_are_split_under_users() {
     assert!(matches!(report.violation, Violation::NotFlushed { .. }), "{report}");
 }
 
-/// The kernel's half is every space's. What the kernel maps is seen in spaces made before; its top-level entries are fixed.
+/// The kernel's half is every space's. What the kernel maps is seen in spaces made before; its
+/// top-level entries are fixed.
 fn kernel(seed: u64) -> Result<(), Failure> {
     const TOP: u64 = 0xffff_8000_0000_0000;
     let sim = Sim::new(Config { checks: Checks::ALL, ..config() }).unwrap();
@@ -328,7 +333,8 @@ fn debts_are_paid_later() {
     finish(&sim, &shared, space).unwrap();
 }
 
-/// Debts of pages of two sizes, and of tables, are one: its flush drops all of it, in whatever order they came.
+/// Debts of pages of two sizes, and of tables, are one: its flush drops all of it, in whatever
+/// order they came.
 #[test]
 fn debts_together_are_all_of_them() {
     let sim = Sim::new(Config { cpus: 2, frames: 4096, ..Config::default() }).unwrap();

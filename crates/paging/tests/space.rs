@@ -21,7 +21,8 @@ fn user(shared: &Shared, asid: u16) -> Result<Space, Error> {
 }
 
 fn activate(space: &Space) {
-    // SAFETY: the tests need nothing else, and no two spaces have a tag that the machine tells apart.
+    // SAFETY: the tests need nothing else, and no two spaces have a tag that the machine tells
+    // apart.
     unsafe { space.activate() };
 }
 
@@ -47,8 +48,8 @@ fn tags_that_no_program_can_have() {
     }
 }
 
-/// Two spaces in turn on one CPU, with different things at the same address. With one tag for both, nothing of the other may
-/// be left.
+/// Two spaces in turn on one CPU, with different things at the same address. With one tag for both,
+/// nothing of the other may be left.
 fn in_turn(tags: u32, asids: [u16; 2]) -> Result<u64, Failure> {
     let sim = Sim::new(Config { cpus: 2, frames: 64, tags, ..Config::default() }).unwrap();
     let shared = paging(&sim);
@@ -130,7 +131,8 @@ fn no_page_of_a_program_is_global() {
 
 // --- CPUs that come and go ----------------------------------------------------------------------
 
-/// A CPU that leaves has nothing cached any more, and gets no more flushes; when it comes back it gets them again.
+/// A CPU that leaves has nothing cached any more, and gets no more flushes; when it comes back it
+/// gets them again.
 #[test]
 fn who_leaves_takes_nothing_along() {
     let sim = Sim::new(Config { frames: 64, ..Config::default() }).unwrap();
@@ -170,7 +172,8 @@ fn who_leaves_takes_nothing_along() {
     all_given_back(&sim, &shared).unwrap();
 }
 
-/// A CPU is in the set before it can cache anything, as hardware does as soon as other tables are active.
+/// A CPU is in the set before it can cache anything, as hardware does as soon as other tables are
+/// active.
 fn comes_beside_an_unmap(seed: u64) -> Result<(), Failure> {
     let sim = Sim::new(Config { frames: 64, speculation: 1000, ..Config::default() }).unwrap();
     let shared = paging(&sim);
@@ -217,7 +220,8 @@ fn who_comes_is_flushed() {
 
 // --- the kernel's half --------------------------------------------------------------------------
 
-/// Tables whose upper half a program's would lead to stay as long as it does: so only the kernel's of the same `Paging` will do.
+/// Tables whose upper half a program's would lead to stay as long as it does: so only the kernel's
+/// of the same `Paging` will do.
 #[test]
 fn only_the_kernels_tables_are_the_kernels() {
     let config =
@@ -252,8 +256,8 @@ fn only_the_kernels_tables_are_the_kernels() {
     all_given_back(&sim, &shared).unwrap();
 }
 
-/// A space that could not be made fixes nothing; and one that is made has all of the kernel's entries, even if its top-level
-/// table lay on a list before they came.
+/// A space that could not be made fixes nothing; and one that is made has all of the kernel's
+/// entries, even if its top-level table lay on a list before they came.
 #[test]
 fn the_first_space_fixes_the_top() {
     let config =

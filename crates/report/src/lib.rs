@@ -1,9 +1,11 @@
 //! What an experiment has found: rows, and targets with their bounds.
 //!
-//! An experiment makes a [`Report`]. It is data first: [`Report::json_lines`] has one object a line, for each row
-//! `experiment`, `case`, `implementation`, `cpus`, `size`, `metric`, `value` and `unit`, for each target `experiment`,
-//! `target`, `value`, `bound` and `met`, for each note `experiment`, `case`, `cpus`, `size` and `note`. Its `Display` is tables in Markdown: for each experiment and metric a line for each
-//! case, size and number of CPUs, with a column for each implementation; then the targets, met or missed by how much.
+//! An experiment makes a [`Report`]. It is data first: [`Report::json_lines`] has one object a
+//! line, for each row `experiment`, `case`, `implementation`, `cpus`, `size`, `metric`, `value` and
+//! `unit`, for each target `experiment`, `target`, `value`, `bound` and `met`, for each note
+//! `experiment`, `case`, `cpus`, `size` and `note`. Its `Display` is tables in Markdown: for each
+//! experiment and metric a line for each case, size and number of CPUs, with a column for each
+//! implementation; then the targets, met or missed by how much.
 //!
 //! `no_std`; allocates.
 #![no_std]
@@ -103,7 +105,8 @@ impl Report {
         self.targets.iter().all(Target::met)
     }
 
-    /// One JSON object for each row, then for each target, then for each note; each ends a line. A value that is no number is `null`.
+    /// One JSON object for each row, then for each target, then for each note; each ends a line. A
+    /// value that is no number is `null`.
     pub fn json_lines(&self) -> String {
         let rows = self.rows.iter().map(serde_json::to_string);
         let targets = self.targets.iter().map(serde_json::to_string);

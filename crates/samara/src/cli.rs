@@ -7,7 +7,8 @@ use std::{ffi::OsString, num::NonZeroU32, path::PathBuf};
 pub(crate) use boot::{Boot, Counting, Machine, Task, Trials};
 use clap::{Args, Parser, Subcommand};
 
-/// Runs real programs on Samara's own address spaces, and compares every step with the Linux kernel.
+/// Runs real programs on Samara's own address spaces, and compares every step with the Linux
+/// kernel.
 #[derive(Debug, Parser)]
 #[command(
     name = "samara",
@@ -72,7 +73,8 @@ Examples:
 Exit code: 0 if all was measured, whether or not targets are met; 2 if not.
 ")]
     Bench(Bench),
-    /// Boot a small kernel on Samara in QEMU: try and measure it on page tables that a processor walks
+    /// Boot a small kernel on Samara in QEMU: try and measure it on page tables that a processor
+    /// walks
     #[command(after_help = boot::HELP)]
     Boot(Boot),
 }
@@ -140,7 +142,8 @@ pub(crate) struct Bench {
         value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) cpus: Vec<u8>,
 
-    /// Write figures and targets to FILE as JSON lines; - for standard output, instead of the tables
+    /// Write figures and targets to FILE as JSON lines; - for standard output, instead of the
+    /// tables
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }

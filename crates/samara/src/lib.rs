@@ -1,6 +1,8 @@
-//! A virtual-memory manager that does not slow down as processors are added: all of it as one library.
+//! A virtual-memory manager that does not slow down as processors are added: all of it as one
+//! library.
 //!
-//! Each module is a crate that also stands alone; those that a kernel uses need no operating system.
+//! Each module is a crate that also stands alone; those that a kernel uses need no operating
+//! system.
 //!
 //! ```
 //! use samara::trace::{replay, report::json, text::Error};

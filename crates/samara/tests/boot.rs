@@ -1,5 +1,5 @@
-//! `samara boot` around a QEMU that is a shell script: what it is given, what becomes of its lines, how it ends. The real one
-//! boots the kernel in `./check boot`.
+//! `samara boot` around a QEMU that is a shell script: what it is given, what becomes of its lines,
+//! how it ends. The real one boots the kernel in `./check boot`.
 
 use std::env;
 use std::fs::{self, File};
@@ -249,7 +249,8 @@ fn addresses_of_a_backtrace_get_names() {
         .output()
         .unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    // After a call that does not return stands the next function; a fault is in that which its address is of.
+    // After a call that does not return stands the next function; a fault is in that which its
+    // address is of.
     let qemu = "echo backtrace: 0xffffffff80000001 0xffffffff90000010 0xffffffffffffff00
         echo cut FAULT on cpu0: of some kind; echo backtrace: 0xffffffff90000010 0xffffffff90000010; exit 39";
     let mut command = boot_file(&directory, qemu, kernel.to_str().unwrap(), &[]);

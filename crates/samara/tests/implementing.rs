@@ -1,4 +1,5 @@
-//! `kernel/IMPLEMENTING.md` shows the kernel as it is: its excerpts are in the files that they name, and its links lead somewhere.
+//! `kernel/IMPLEMENTING.md` shows the kernel as it is: its excerpts are in the files that they
+//! name, and its links lead somewhere.
 
 use std::fs;
 use std::path::{Path, PathBuf};

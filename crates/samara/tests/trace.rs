@@ -116,7 +116,8 @@ fn what_cannot_be_run_is_named() {
 
 #[test]
 fn an_interrupt_leaves_nobody_behind() {
-    // Whoever runs the tests may ignore SIGINT, as shells do in the background; a program inherits that.
+    // Whoever runs the tests may ignore SIGINT, as shells do in the background; a program inherits
+    // that.
     let mut samara = Command::new("env")
         .args(["--default-signal=INT", env!("CARGO_BIN_EXE_samara")])
         .args(["trace", "--", "sh", "-c", "echo $$; exec sleep 1000"])

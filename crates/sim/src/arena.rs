@@ -1,4 +1,5 @@
-//! The machine's physical memory: pages of the host's, zeroed, which the host provides as they are touched.
+//! The machine's physical memory: pages of the host's, zeroed, which the host provides as they are
+//! touched.
 
 use machine::{Frame, FrameRange};
 use std::ptr::{self, NonNull};
@@ -22,8 +23,8 @@ impl Arena {
     pub(crate) fn new(frames: u64) -> Option<Arena> {
         let span = FrameRange::new(Frame::new(FIRST)?, frames)?;
         let len = usize::try_from(frames).ok()?.checked_mul(4096)?;
-        // Not from the heap, which clears what it reuses: most of a small test's memory is never touched.
-        // SAFETY: a new mapping, of memory that nobody has.
+        // Not from the heap, which clears what it reuses: most of a small test's memory is never
+        // touched. SAFETY: a new mapping, of memory that nobody has.
         let base = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             libc::mmap(
@@ -56,15 +57,17 @@ impl Arena {
         Some(unsafe { self.base.add(index * 4096) })
     }
 
-    /// Word `index` of a frame, as the hardware sees it. All that the machine itself does to memory goes through here.
+    /// Word `index` of a frame, as the hardware sees it. All that the machine itself does to memory
+    /// goes through here.
     #[inline]
     pub(crate) fn word(&self, frame: Frame, index: usize) -> Option<&AtomicU64> {
         if index >= 512 {
             return None;
         }
         let base = self.frame_ptr(frame)?;
-        // SAFETY: within the frame, aligned, alive as long as the arena. Those who use the same memory at the same
-        // time in another way than by atomic words break the promises of `Memory::entry` or of `Translated`.
+        // SAFETY: within the frame, aligned, alive as long as the arena. Those who use the same
+        // memory at the same time in another way than by atomic words break the promises of
+        // `Memory::entry` or of `Translated`.
         Some(unsafe { base.cast::<AtomicU64>().add(index).as_ref() })
     }
 }

@@ -1,8 +1,8 @@
 //! How a host thread becomes a CPU, and ceases to be one.
 //!
-//! While it is one, whoever made it one keeps the machine. Guards, of the engine and without interrupts, belong to the CPU that
-//! they were taken on: so no section is open where a thread becomes a CPU, on the one that it was, nor where it ceases to
-//! be one.
+//! While it is one, whoever made it one keeps the machine. Guards, of the engine and without
+//! interrupts, belong to the CPU that they were taken on: so no section is open where a thread
+//! becomes a CPU, on the one that it was, nor where it ceases to be one.
 
 use crate::drive::Turn;
 use crate::grace::Grace;
@@ -11,13 +11,15 @@ use crate::sim::{Sim, locked};
 use std::sync::atomic::Ordering;
 
 impl Sim {
-    /// Runs `f` on this host thread as the CPU `cpu`, without a scheduler. A violation is a panic here.
+    /// Runs `f` on this host thread as the CPU `cpu`, without a scheduler. A violation is a panic
+    /// here.
     ///
     /// When a program ends its CPU is idle: no table is active there, but what it has cached stays.
     ///
     /// # Panics
-    /// There is no such CPU, or something runs as it already. Or a section is open, with a guard of [`Grace`] or without
-    /// interrupts, at the beginning on the CPU that the thread was, or at the end: guards stay on their CPU.
+    /// There is no such CPU, or something runs as it already. Or a section is open, with a guard of
+    /// [`Grace`] or without interrupts, at the beginning on the CPU that the thread was, or at the
+    /// end: guards stay on their CPU.
     ///
     /// # Aborts
     /// `f` panics, and leaves a section open that somebody else has the guard of, or nobody.
@@ -37,7 +39,8 @@ impl Sim {
         result
     }
 
-    /// Whether a section is open on a CPU, as that CPU itself sees it: of the engine, or without interrupts.
+    /// Whether a section is open on a CPU, as that CPU itself sees it: of the engine, or without
+    /// interrupts.
     fn in_section(&self, cpu: usize) -> bool {
         self.0.graces[cpu].is_in_section() || self.0.cpus[cpu].depth() != 0
     }

@@ -1,13 +1,15 @@
 //! A machine that is nothing but memory and threads: for measuring, and for Miri.
 //!
-//! [`Sim`](crate::Sim) looks at every step, which costs as much as what is measured. Here a step is nothing, as on silicon, and
-//! code runs as fast as in a kernel: CPUs are host threads, memory is a block of the host's, interrupts off is a count. There
-//! is no TLB, so nothing goes stale and nothing is checked; flushes are counted, those of other CPUs as interrupts.
+//! [`Sim`](crate::Sim) looks at every step, which costs as much as what is measured. Here a step is
+//! nothing, as on silicon, and code runs as fast as in a kernel: CPUs are host threads, memory is a
+//! block of the host's, interrupts off is a count. There is no TLB, so nothing goes stale and
+//! nothing is checked; flushes are counted, those of other CPUs as interrupts.
 //!
 //! # Why it is right
-//! A thread is a CPU from the beginning of [`Bare::on_cpu`] to its end, and no other thread is: a flag for each CPU, taken by an
-//! exchange. While it is, the machine lives: the caller has a handle. So what the thread keeps of it, a pointer and a number,
-//! is good, and costs no count. Who asks a machine which CPU this is, on a thread that is none of it, is told so by a panic.
+//! A thread is a CPU from the beginning of [`Bare::on_cpu`] to its end, and no other thread is: a
+//! flag for each CPU, taken by an exchange. While it is, the machine lives: the caller has a
+//! handle. So what the thread keeps of it, a pointer and a number, is good, and costs no count. Who
+//! asks a machine which CPU this is, on a thread that is none of it, is told so by a panic.
 //!
 //! Guards stay on their CPU: no section is open where a thread becomes a CPU, or ceases to be one.
 
@@ -41,7 +43,8 @@ struct Inner {
     ipis: AtomicU64,
 }
 
-// SAFETY: the memory is only handed out, as frames, whose users see to it that they share it rightly.
+// SAFETY: the memory is only handed out, as frames, whose users see to it that they share it
+// rightly.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
@@ -70,13 +73,14 @@ impl Drop for Inner {
 #[derive(Clone)]
 pub struct Bare(Arc<Inner>);
 
-/// What a thread is; whoever sets it keeps the machine until it is set to something else. On silicon it is in registers.
+/// What a thread is; whoever sets it keeps the machine until it is set to something else. On
+/// silicon it is in registers.
 #[repr(align(64))]
 struct Here {
     machine: Cell<*const Inner>,
     cpu: Cell<CpuId>,
-    /// Sections without interrupts that have begun, and that have ended. Two counts, so that the end of one section does not
-    /// wait for its beginning's store.
+    /// Sections without interrupts that have begun, and that have ended. Two counts, so that the
+    /// end of one section does not wait for its beginning's store.
     entered: Cell<u32>,
     left: Cell<u32>,
 }
@@ -107,10 +111,12 @@ fn nobody() -> ! {
     panic!("this thread is not a CPU of this machine: use Bare::on_cpu")
 }
 
-/// Whether a section is open on the CPU that this thread is, if it is one: of the engine, or without interrupts.
+/// Whether a section is open on the CPU that this thread is, if it is one: of the engine, or
+/// without interrupts.
 fn in_section() -> bool {
     HERE.with(|here| {
-        // SAFETY: whoever made this thread a CPU of the machine keeps the machine until it is none any more.
+        // SAFETY: whoever made this thread a CPU of the machine keeps the machine until it is none
+        // any more.
         let machine = unsafe { here.machine.get().as_ref() };
         here.depth() != 0
             || machine.is_some_and(|machine| machine.slots[here.cpu.get().index()].is_in_section())
@@ -134,13 +140,15 @@ impl Drop for Leave<'_> {
             here.machine.set(self.machine);
             here.cpu.replace(self.cpu)
         });
-        // Release: what this thread did as the CPU comes before what the next does; pairs with `on_cpu`.
+        // Release: what this thread did as the CPU comes before what the next does; pairs with
+        // `on_cpu`.
         self.bare.0.taken[cpu.index()].store(false, Ordering::Release);
     }
 }
 
 impl Bare {
-    /// A machine with so many CPUs and frames of memory; `None` if it can have no such numbers, or there is no memory.
+    /// A machine with so many CPUs and frames of memory; `None` if it can have no such numbers, or
+    /// there is no memory.
     pub fn new(cpus: usize, frames: u64) -> Option<Bare> {
         if cpus == 0 || cpus > machine::MAX_CPUS || frames == 0 {
             return None;
@@ -172,8 +180,9 @@ impl Bare {
     /// Runs `f` on this thread as a CPU.
     ///
     /// # Panics
-    /// There is no such CPU, or something runs as it already. Or a section is open, with a guard of [`BareGrace`] or without
-    /// interrupts, at the beginning on the CPU that the thread was, or at the end: guards stay on their CPU.
+    /// There is no such CPU, or something runs as it already. Or a section is open, with a guard of
+    /// [`BareGrace`] or without interrupts, at the beginning on the CPU that the thread was, or at
+    /// the end: guards stay on their CPU.
     ///
     /// # Aborts
     /// `f` panics, and leaves a section open that somebody else has the guard of, or nobody.
@@ -207,8 +216,8 @@ impl Bare {
         });
     }
 
-    /// Brings everything that was retired through [`BareGrace`] to its end, if no other CPU runs; on any CPU. Returns whether
-    /// nothing is left.
+    /// Brings everything that was retired through [`BareGrace`] to its end, if no other CPU runs;
+    /// on any CPU. Returns whether nothing is left.
     pub fn settle(&self) -> bool {
         for _ in 0..64 {
             BareGrace::quiescent_state();
@@ -220,8 +229,8 @@ impl Bare {
         false
     }
 
-    /// Where this thread keeps what on silicon is in registers: which CPU it is, and whether interrupts are off. For who
-    /// counts cache lines.
+    /// Where this thread keeps what on silicon is in registers: which CPU it is, and whether
+    /// interrupts are off. For who counts cache lines.
     pub fn registers() -> std::ops::Range<usize> {
         HERE.with(|here| {
             let start = ptr::from_ref(here).addr();
@@ -318,12 +327,13 @@ unsafe impl Tlb for Bare {
     }
 }
 
-// SAFETY: frames are pieces of one aligned block, which lives as long as a handle; the pointers have its provenance.
+// SAFETY: frames are pieces of one aligned block, which lives as long as a handle; the pointers
+// have its provenance.
 unsafe impl Memory for Bare {
     #[inline]
     fn frame_ptr(&self, frame: Frame) -> Option<NonNull<u8>> {
-        // By its address, which is what an entry has: so nothing is shifted on the way from one table to the next. And one
-        // addition: the pointer does not wait for the comparison.
+        // By its address, which is what an entry has: so nothing is shifted on the way from one
+        // table to the next. And one addition: the pointer does not wait for the comparison.
         let start = frame.start().get();
         let at = self.0.origin.wrapping_add(start as usize);
         let inside = start.wrapping_sub(FIRST << 12) < self.0.layout.size() as u64;
@@ -391,8 +401,9 @@ impl fmt::Debug for Bare {
 #[derive(Clone, Copy, Debug)]
 pub struct BareCpus(());
 
-/// Reclamation by quiescent states of a [`Bare`] machine's CPUs, which announce them as a kernel's would: between
-/// operations. As with [`Grace`](crate::Grace), what is retired on one machine is reached on no other.
+/// Reclamation by quiescent states of a [`Bare`] machine's CPUs, which announce them as a kernel's
+/// would: between operations. As with [`Grace`](crate::Grace), what is retired on one machine is
+/// reached on no other.
 pub type BareGrace = Quiescent<BareCpus>;
 
 // SAFETY: a thread is one CPU, nothing interrupts it, and the state is its machine's.
@@ -409,7 +420,8 @@ unsafe impl Domain for BareCpus {
     #[inline]
     fn with<T>(f: impl FnOnce(Periods<'_>) -> T) -> T {
         let machine = HERE.with(|here| here.machine.get());
-        // SAFETY: whoever made this thread a CPU of the machine keeps the machine until it is none any more.
+        // SAFETY: whoever made this thread a CPU of the machine keeps the machine until it is none
+        // any more.
         let machine = unsafe { machine.as_ref() }.unwrap_or_else(|| nobody());
         f(Periods::new(&machine.shared, &machine.slots))
     }

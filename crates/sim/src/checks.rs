@@ -1,7 +1,8 @@
 //! The checkers that are not part of a translation.
 //!
-//! Most look further than what has gone wrong: a table that is given up while a CPU has a cached entry for it is a
-//! violation at that moment, not when the CPU walks into it, if ever. So a seed need not be lucky twice.
+//! Most look further than what has gone wrong: a table that is given up while a CPU has a cached
+//! entry for it is a violation at that moment, not when the CPU walks into it, if ever. So a seed
+//! need not be lucky twice.
 
 use crate::cpu::Cpu;
 use crate::events::{Stamped, What};
@@ -211,11 +212,12 @@ impl Sim {
         }
     }
 
-    /// Looks whether any TLB holds a translation of addresses in `range` that the tables below `root` do not allow, or would
-    /// send elsewhere: what must not be once a flush that was owed has been carried out. A violation, if there is one.
+    /// Looks whether any TLB holds a translation of addresses in `range` that the tables below
+    /// `root` do not allow, or would send elsewhere: what must not be once a flush that was owed
+    /// has been carried out. A violation, if there is one.
     ///
-    /// For tests, after an operation: it finds a flush that was left out without an access that is lucky enough to use what
-    /// stayed. `space` is as in [`Flush::Range`](machine::Flush::Range).
+    /// For tests, after an operation: it finds a flush that was left out without an access that is
+    /// lucky enough to use what stayed. `space` is as in [`Flush::Range`](machine::Flush::Range).
     pub fn check_flushed(&self, root: Frame, space: Option<Asid>, range: VirtRange) {
         for cpu in &self.0.cpus {
             let ours = |held: Option<Asid>| space.is_none() || held.is_none() || held == space;
@@ -261,8 +263,9 @@ impl Sim {
         }
     }
 
-    /// As [`check_flushed`](Sim::check_flushed), of cached upper-level entries on the way to addresses in `range`: whether any
-    /// leads to another table than those below `root` do. Nobody takes tables out there meanwhile, and nobody owes a flush.
+    /// As [`check_flushed`](Sim::check_flushed), of cached upper-level entries on the way to
+    /// addresses in `range`: whether any leads to another table than those below `root` do. Nobody
+    /// takes tables out there meanwhile, and nobody owes a flush.
     pub fn check_ways_flushed(&self, root: Frame, space: Option<Asid>, range: VirtRange) {
         for cpu in &self.0.cpus {
             self.check_ways_of(cpu, root, space, range);

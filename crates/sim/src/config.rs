@@ -7,11 +7,11 @@ use core::fmt;
 pub enum Stale {
     /// None: nothing is compared.
     Off,
-    /// Those that lead to a frame which has been freed since the translation was cached. For tests in which accesses
-    /// race with unmaps, as a program's threads may.
+    /// Those that lead to a frame which has been freed since the translation was cached. For tests
+    /// in which accesses race with unmaps, as a program's threads may.
     Freed,
-    /// Those that the page tables, as they are at that moment, would not allow or would send elsewhere. For
-    /// tests that never touch what they unmap: the kernel's own areas.
+    /// Those that the page tables, as they are at that moment, would not allow or would send
+    /// elsewhere. For tests that never touch what they unmap: the kernel's own areas.
     #[default]
     Changed,
 }
@@ -21,25 +21,29 @@ pub enum Stale {
 pub struct Checks {
     /// Accesses through stale translations (I5).
     pub stale: Stale,
-    /// Walks into what is not a table any more, and tables given up while a CPU can still walk them (I3).
+    /// Walks into what is not a table any more, and tables given up while a CPU can still walk them
+    /// (I3).
     pub tables: bool,
-    /// Tables given up while a CPU that has looked into them in software is still in the same section, guarded by
-    /// [`Grace`](crate::Grace) (I3): also where the frame is a table again before that CPU looks once more. Off in
-    /// [`Checks::ALL`]: tables that nobody can find any more may be given up while a CPU is in such a section for another reason.
+    /// Tables given up while a CPU that has looked into them in software is still in the same
+    /// section, guarded by [`Grace`](crate::Grace) (I3): also where the frame is a table again
+    /// before that CPU looks once more. Off in [`Checks::ALL`]: tables that nobody can find any
+    /// more may be given up while a CPU is in such a section for another reason.
     pub walked: bool,
     /// Addresses handed out while a TLB still translates them (I4).
     pub check_reuse: bool,
-    /// Frames freed while a page table leads to them, or pinned; present entries that lead to free frames.
+    /// Frames freed while a page table leads to them, or pinned; present entries that lead to free
+    /// frames.
     pub frames: bool,
-    /// Frames freed while a TLB still translates to them: an error for programs' memory, but not where unmapping is
-    /// lazy. Off in [`Checks::ALL`].
+    /// Frames freed while a TLB still translates to them: an error for programs' memory, but not
+    /// where unmapping is lazy. Off in [`Checks::ALL`].
     pub freed_cached: bool,
     /// Pages that enter or leave a quicklist in another than their constructed state (I6).
     pub constructed: bool,
-    /// Translations kept where they do not belong (I5): under a tag that other tables get, of global
-    /// pages in spaces that do not share them, of two sizes for one address.
+    /// Translations kept where they do not belong (I5): under a tag that other tables get, of
+    /// global pages in spaces that do not share them, of two sizes for one address.
     pub spaces: bool,
-    /// Accessed and dirty bits of programs' pages that a store loses. Only under the deterministic driver.
+    /// Accessed and dirty bits of programs' pages that a store loses. Only under the deterministic
+    /// driver.
     pub marks: bool,
 }
 
@@ -95,14 +99,15 @@ pub struct Config {
     pub upper_entries: usize,
     /// Address-space tags, 1 (none) to 4096.
     pub tags: u32,
-    /// How often, in a thousand accesses, a CPU also translates the page before or behind, as it may at any time; and, as often,
-    /// when other tables become active, the page that it used last.
+    /// How often, in a thousand accesses, a CPU also translates the page before or behind, as it
+    /// may at any time; and, as often, when other tables become active, the page that it used last.
     pub speculation: u32,
-    /// Whether a fault drops what it came from: the translation, and the cached upper-level entries that led to it. x86-64
-    /// promises that, so a fault by an old entry does not come twice. Where hardware does not, as on RISC-V, the handler of page
-    /// faults has to flush.
+    /// Whether a fault drops what it came from: the translation, and the cached upper-level entries
+    /// that led to it. x86-64 promises that, so a fault by an old entry does not come twice. Where
+    /// hardware does not, as on RISC-V, the handler of page faults has to flush.
     pub faults_drop: bool,
-    /// After how many of its own steps a CPU takes the timer interrupt (see [`Sim::on_tick`](crate::Sim::on_tick)).
+    /// After how many of its own steps a CPU takes the timer interrupt (see
+    /// [`Sim::on_tick`](crate::Sim::on_tick)).
     pub tick: Option<u64>,
     /// What is looked out for.
     pub checks: Checks,

@@ -1,4 +1,5 @@
-//! A CPU: its caches, what it translates by, whether it takes interrupts, and what others have asked of it.
+//! A CPU: its caches, what it translates by, whether it takes interrupts, and what others have
+//! asked of it.
 
 use crate::config::Config;
 use crate::counts::Counters;
@@ -20,7 +21,8 @@ pub(crate) type Handler = Box<dyn FnOnce() + Send>;
 /// What others have asked of a CPU.
 #[derive(Default)]
 pub(crate) struct Mail {
-    /// Whether somebody runs as this CPU. If nobody does it is idle, and others do for it what it is asked.
+    /// Whether somebody runs as this CPU. If nobody does it is idle, and others do for it what it
+    /// is asked.
     pub(crate) attached: bool,
     pub(crate) flushes: Vec<Arc<Request>>,
     pub(crate) interrupts: Vec<Handler>,
@@ -35,7 +37,8 @@ pub(crate) struct State {
     pub(crate) root: Option<(Frame, Asid)>,
     /// The tables that a walk under way has been led to, for the check of tables that are given up.
     pub(crate) walking: Option<Frame>,
-    /// The tables that code has looked into since it began the section that it is in; only if that is checked.
+    /// The tables that code has looked into since it began the section that it is in; only if that
+    /// is checked.
     pub(crate) walked: Vec<Frame>,
     /// The address that was translated last.
     pub(crate) last: VirtAddr,

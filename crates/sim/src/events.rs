@@ -1,8 +1,8 @@
 //! What has happened lately, and what last happened to each frame.
 //!
-//! Time is a number that every event takes the next of. Each frame has stamps that no ring overwrites: of when it was
-//! last allocated, last freed, and of when it last began or ceased to be a table. So a report can always say who and
-//! when; the ring adds what happened around it.
+//! Time is a number that every event takes the next of. Each frame has stamps that no ring
+//! overwrites: of when it was last allocated, last freed, and of when it last began or ceased to be
+//! a table. So a report can always say who and when; the ring adds what happened around it.
 
 use core::fmt;
 use machine::{

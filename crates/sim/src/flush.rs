@@ -1,8 +1,9 @@
 //! Flushes, here and there.
 //!
-//! A CPU that asks others leaves a request in the mail of each and waits until all have answered. While it waits it
-//! answers to others, so two that ask each other do not wait for ever. A CPU that nobody runs as is idle: the asker
-//! carries the flush out on its caches itself, under the mail's lock, so that it cannot start meanwhile.
+//! A CPU that asks others leaves a request in the mail of each and waits until all have answered.
+//! While it waits it answers to others, so two that ask each other do not wait for ever. A CPU that
+//! nobody runs as is idle: the asker carries the flush out on its caches itself, under the mail's
+//! lock, so that it cannot start meanwhile.
 
 use crate::cpu::{Cpu, Request};
 use crate::events::What;
@@ -12,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 impl Sim {
-    /// Hardware has so many bits for a tag, and takes no notice of others: what is asked of such a tag is done to another
-    /// space. So nobody may ask.
+    /// Hardware has so many bits for a tag, and takes no notice of others: what is asked of such a
+    /// tag is done to another space. So nobody may ask.
     pub(crate) fn known(&self, space: Asid) {
         let tags = self.0.config.tags;
         assert!(u32::from(space.0) < tags, "tag {} on a machine with {tags}", space.0);
@@ -43,7 +44,8 @@ impl Sim {
             return;
         }
         self.note_if(cpu, || What::Ask(others, what));
-        // SeqCst: the caller's changes of entries come before what the others do when they answer; they walk after that.
+        // SeqCst: the caller's changes of entries come before what the others do when they answer;
+        // they walk after that.
         fence(Ordering::SeqCst);
         let request = Arc::new(Request { what, open: AtomicUsize::new(others.len()) });
         for other in others.iter() {

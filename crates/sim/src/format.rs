@@ -1,7 +1,7 @@
 //! Page-table entries of x86-64, as the machine's page walker reads them.
 //!
-//! Written from the manual and on purpose apart from the crate that builds the tables: an error in one does
-//! not hide in the other.
+//! Written from the manual and on purpose apart from the crate that builds the tables: an error in
+//! one does not hide in the other.
 
 use machine::{Frame, PageSize, PhysAddr, VirtAddr};
 
@@ -76,7 +76,8 @@ pub(crate) fn decode(entry: u64, level: u8) -> Entry {
         (_, true) => return Entry::Malformed,
         (_, false) => return Entry::Table(frame),
     };
-    // In the entry of a large page bit 12 is a cache attribute; those between it and the address must be clear.
+    // In the entry of a large page bit 12 is a cache attribute; those between it and the address
+    // must be clear.
     let number = if level == 0 { frame.number() } else { frame.number() & !1 };
     match Frame::new(number) {
         Some(frame) if frame.is_aligned(size) => Entry::Page(size, frame),

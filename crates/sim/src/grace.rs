@@ -1,8 +1,10 @@
-//! Grace periods of readers on this machine: [`Grace`], the engine that kernels use, on the machine's CPUs.
+//! Grace periods of readers on this machine: [`Grace`], the engine that kernels use, on the
+//! machine's CPUs.
 //!
-//! A CPU announces that it is in no section at its timer interrupt, and is away when nothing runs there. Programs may
-//! announce as well, and reclaim, where a kernel would: between operations. Each machine has its own state; which one
-//! is meant is known from the host thread, so the engine works only where the thread is a CPU.
+//! A CPU announces that it is in no section at its timer interrupt, and is away when nothing runs
+//! there. Programs may announce as well, and reclaim, where a kernel would: between operations.
+//! Each machine has its own state; which one is meant is known from the host thread, so the engine
+//! works only where the thread is a CPU.
 
 use crate::cpu::Cpu;
 use crate::here;
@@ -16,9 +18,10 @@ pub struct SimCpus(());
 
 /// Reclamation by quiescent states of the machine's CPUs.
 ///
-/// Each machine has a state of its own, and guards of one do not protect what is retired on another. So a structure that
-/// retires through this is reached on the CPUs of one machine, from its first piece to its last: whoever makes two machines in
-/// one program keeps their structures apart. Nothing checks it.
+/// Each machine has a state of its own, and guards of one do not protect what is retired on
+/// another. So a structure that retires through this is reached on the CPUs of one machine, from
+/// its first piece to its last: whoever makes two machines in one program keeps their structures
+/// apart. Nothing checks it.
 ///
 /// ```
 /// use grace::Reclaim;
@@ -46,12 +49,13 @@ fn inner<T>(f: impl FnOnce(&Inner, &Cpu) -> T) -> T {
     if here.machine.is_null() {
         nobody();
     }
-    // SAFETY: whoever made this thread a CPU of the machine keeps the machine until it is none any more.
+    // SAFETY: whoever made this thread a CPU of the machine keeps the machine until it is none any
+    // more.
     f(unsafe { &*here.machine }, unsafe { &*here.cpu })
 }
 
-// SAFETY: a host thread, or a coroutine, stays the CPU that it is while anything runs there; its state is its machine's;
-// handlers of interrupts do not run while the depth is not 0.
+// SAFETY: a host thread, or a coroutine, stays the CPU that it is while anything runs there; its
+// state is its machine's; handlers of interrupts do not run while the depth is not 0.
 unsafe impl Domain for SimCpus {
     type Exclusive = Exclusive;
 
@@ -91,7 +95,8 @@ impl Drop for Exclusive {
 }
 
 impl Sim {
-    /// The machine that the host thread is a CPU of: for a deferred free, which is given a pointer and nothing else.
+    /// The machine that the host thread is a CPU of: for a deferred free, which is given a pointer
+    /// and nothing else.
     pub fn here() -> Option<Sim> {
         let machine = here::get().machine;
         if machine.is_null() {
@@ -104,8 +109,8 @@ impl Sim {
         }
     }
 
-    /// Brings everything that was retired through [`Grace`] to its end, if no other CPU runs. Returns whether nothing
-    /// is left.
+    /// Brings everything that was retired through [`Grace`] to its end, if no other CPU runs.
+    /// Returns whether nothing is left.
     ///
     /// For the end of a test, on any CPU, outside of any section.
     pub fn settle(&self) -> bool {

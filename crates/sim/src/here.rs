@@ -6,7 +6,8 @@ use crate::sim::Inner;
 use std::cell::Cell;
 use std::ptr;
 
-/// What a host thread is. Whoever sets it keeps all that it points to alive until it is set to something else.
+/// What a host thread is. Whoever sets it keeps all that it points to alive until it is set to
+/// something else.
 #[derive(Clone, Copy)]
 pub(crate) struct Here {
     pub(crate) machine: *const Inner,
@@ -16,7 +17,8 @@ pub(crate) struct Here {
     pub(crate) turn: *const Turn,
     /// Whether a driver is there to take a report; otherwise a violation is a panic.
     pub(crate) driven: bool,
-    /// Whether a step has nothing to do but to count, and to look for mail and at the timer: no scheduler, no checks, no events.
+    /// Whether a step has nothing to do but to count, and to look for mail and at the timer: no
+    /// scheduler, no checks, no events.
     pub(crate) quick: bool,
 }
 
@@ -51,8 +53,8 @@ pub(crate) const BEGINS: &str =
 pub(crate) const ENDS: &str =
     "a section is open at the end of what ran as a CPU: its guard could end on another";
 
-/// A thread unwinds from what ran as a CPU, and somebody else may have a guard of that CPU: there is nowhere that it could
-/// end rightly.
+/// A thread unwinds from what ran as a CPU, and somebody else may have a guard of that CPU: there
+/// is nowhere that it could end rightly.
 #[cold]
 pub(crate) fn lost_guard() -> ! {
     eprintln!("{ENDS}");

@@ -20,7 +20,8 @@ pub enum Violation {
         /// Whether the frame has been freed since the translation was cached.
         freed: bool,
     },
-    /// I5, looked for: a TLB holds a translation that the page tables do not allow, after it should have been flushed.
+    /// I5, looked for: a TLB holds a translation that the page tables do not allow, after it should
+    /// have been flushed.
     NotFlushed {
         /// The page.
         page: VirtAddr,
@@ -31,8 +32,8 @@ pub enum Violation {
         /// The frame that the page tables lead to now; `None` if they allow less.
         now: Option<Frame>,
     },
-    /// I3, looked for: a CPU has cached an upper-level entry that leads to another table than the page tables do, after it
-    /// should have been flushed.
+    /// I3, looked for: a CPU has cached an upper-level entry that leads to another table than the
+    /// page tables do, after it should have been flushed.
     WayNotFlushed {
         /// The first address that the entry is for.
         start: VirtAddr,
@@ -95,7 +96,8 @@ pub enum Violation {
         /// The top-level table that is active now.
         root: Frame,
     },
-    /// I5: a CPU cached two translations of an address, of pages of two sizes, that lead to different frames.
+    /// I5: a CPU cached two translations of an address, of pages of two sizes, that lead to
+    /// different frames.
     TwoSizes {
         /// The address.
         page: VirtAddr,
@@ -106,8 +108,8 @@ pub enum Violation {
         /// The newer one.
         new: (PageSize, Frame),
     },
-    /// I5, looked for: a TLB holds a translation of another size than the page tables have there, after it should
-    /// have been flushed.
+    /// I5, looked for: a TLB holds a translation of another size than the page tables have there,
+    /// after it should have been flushed.
     OtherSize {
         /// The page.
         page: VirtAddr,
@@ -118,7 +120,8 @@ pub enum Violation {
         /// The size in the page tables.
         now: PageSize,
     },
-    /// A store lost an accessed or dirty bit that hardware had set since the CPU last read the entry.
+    /// A store lost an accessed or dirty bit that hardware had set since the CPU last read the
+    /// entry.
     LostMark {
         /// The table.
         table: Frame,

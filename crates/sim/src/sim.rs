@@ -1,19 +1,22 @@
 //! The machine as a whole, and the points at which things happen to a CPU.
 //!
 //! # A step
-//! Code under test announces each access to shared memory ([`machine::Step`]); the machine's own accesses, those
-//! through translations and each level of a page walk, are steps as well. At a step, in this order: the deterministic
-//! driver may let another CPU run; a CPU with interrupts on takes what is pending (not in the midst of a page walk:
-//! that is part of one instruction); what is about to happen is checked and noted. Then the access is made, and under
-//! the deterministic driver nothing comes between.
+//! Code under test announces each access to shared memory ([`machine::Step`]); the machine's own
+//! accesses, those through translations and each level of a page walk, are steps as well. At a
+//! step, in this order: the deterministic driver may let another CPU run; a CPU with interrupts on
+//! takes what is pending (not in the midst of a page walk: that is part of one instruction); what
+//! is about to happen is checked and noted. Then the access is made, and under the deterministic
+//! driver nothing comes between.
 //!
 //! # The host's locks
-//! A CPU's caches and its mail are behind locks of the host, because others look into them. None is held at a step, so under
-//! the deterministic driver, where all CPUs are one host thread, none is ever contended.
+//! A CPU's caches and its mail are behind locks of the host, because others look into them. None is
+//! held at a step, so under the deterministic driver, where all CPUs are one host thread, none is
+//! ever contended.
 //!
 //! # Halting
-//! The first violation halts the machine: it is kept, and every CPU that comes to a step unwinds, up to the driver,
-//! which returns it. While a CPU unwinds its steps do nothing, so destructors run through.
+//! The first violation halts the machine: it is kept, and every CPU that comes to a step unwinds,
+//! up to the driver, which returns it. While a CPU unwinds its steps do nothing, so destructors run
+//! through.
 
 use crate::arena::Arena;
 use crate::config::{Config, ConfigError};
@@ -43,7 +46,8 @@ pub(crate) struct Inner {
     pub(crate) cpus: Vec<crossbeam_utils::CachePadded<Cpu>>,
     pub(crate) online: AtomicU64,
     pub(crate) log: Log,
-    /// Of each frame: when it was last allocated, and last freed; when it began or ceased to be a table.
+    /// Of each frame: when it was last allocated, and last freed; when it began or ceased to be a
+    /// table.
     pub(crate) born: Vec<Stamped>,
     pub(crate) died: Vec<Stamped>,
     pub(crate) tables: Vec<Stamped>,
@@ -61,9 +65,10 @@ pub(crate) struct Inner {
 
 /// A machine in software: a handle, whose clones are the same machine.
 ///
-/// It implements all of [`machine::Machine`] and [`machine::Translated`]. Its methods that concern "this CPU" may be
-/// called only where the host thread is one: within a driver ([`threads`](crate::threads),
-/// [`seeded`](crate::seeded)) or [`on_cpu`](Sim::on_cpu); elsewhere they panic.
+/// It implements all of [`machine::Machine`] and [`machine::Translated`]. Its methods that concern
+/// "this CPU" may be called only where the host thread is one: within a driver
+/// ([`threads`](crate::threads), [`seeded`](crate::seeded)) or [`on_cpu`](Sim::on_cpu); elsewhere
+/// they panic.
 ///
 /// ```
 /// use machine::{FrameSource, Memory, Place};
@@ -163,7 +168,8 @@ impl Sim {
         std::ptr::eq(here.machine, &*self.0).then(|| unsafe { &*here.cpu })
     }
 
-    /// A point at which another CPU may come between, and at which this one stops if the machine has halted.
+    /// A point at which another CPU may come between, and at which this one stops if the machine
+    /// has halted.
     #[inline]
     pub(crate) fn point(&self, cpu: &Cpu) {
         cpu.counts.steps.add(1);
@@ -175,8 +181,9 @@ impl Sim {
         self.stop_if_halted();
     }
 
-    /// A step on a machine that is [`quick`](here::Here::quick): one read of what the thread is, a count, and a look at a flag and at the
-    /// timer, all on lines of this CPU's own. Returns whether it was one.
+    /// A step on a machine that is [`quick`](here::Here::quick): one read of what the thread is, a
+    /// count, and a look at a flag and at the timer, all on lines of this CPU's own. Returns
+    /// whether it was one.
     #[inline]
     pub(crate) fn quick_step(&self) -> bool {
         let here = here::get();
@@ -196,7 +203,8 @@ impl Sim {
         true
     }
 
-    /// A point, and the interrupts that are pending. Between an interrupt and the instruction after it others run too.
+    /// A point, and the interrupts that are pending. Between an interrupt and the instruction after
+    /// it others run too.
     #[inline]
     pub(crate) fn instruction(&self, cpu: &Cpu) {
         self.point(cpu);
@@ -221,8 +229,8 @@ impl Sim {
         mail || tick
     }
 
-    /// Calls `handler` in each timer interrupt (see [`Config::tick`]), with interrupts off; before it, the interrupt
-    /// announces a quiescent state to [`Grace`]. It can be set once.
+    /// Calls `handler` in each timer interrupt (see [`Config::tick`]), with interrupts off; before
+    /// it, the interrupt announces a quiescent state to [`Grace`]. It can be set once.
     ///
     /// # Errors
     /// There is one already.
@@ -252,7 +260,8 @@ impl Sim {
         }
     }
 
-    /// Has a CPU take its timer interrupt at its next step with interrupts on. One that is idle has nothing to do there.
+    /// Has a CPU take its timer interrupt at its next step with interrupts on. One that is idle has
+    /// nothing to do there.
     pub(crate) fn hurry_one(&self, sender: &Cpu, target: &Cpu) {
         let mut mail = locked(&target.mail);
         if mail.attached && !mail.hurried {
@@ -265,18 +274,19 @@ impl Sim {
         }
     }
 
-    /// Lets allocations of frames fail, on whatever CPU: the `nth` from now on, 1 being the next; and, if it is `lasting`, all that
-    /// follow, and no frame counts as free.
+    /// Lets allocations of frames fail, on whatever CPU: the `nth` from now on, 1 being the next;
+    /// and, if it is `lasting`, all that follow, and no frame counts as free.
     ///
-    /// For tests of what is done when memory gives out at each place where some is needed (I7): raise `nth` until
-    /// [`alloc_failed`](Sim::alloc_failed) says that there are no more.
+    /// For tests of what is done when memory gives out at each place where some is needed (I7):
+    /// raise `nth` until [`alloc_failed`](Sim::alloc_failed) says that there are no more.
     pub fn fail_alloc(&self, nth: u64, lasting: bool) {
         *locked(&self.0.failing) = Failing { left: nth, lasting, failed: false };
         // Relaxed: the test orders it.
         self.0.may_fail.store(nth != 0, Ordering::Relaxed);
     }
 
-    /// Whether an allocation has failed because of [`fail_alloc`](Sim::fail_alloc). Lets no more fail.
+    /// Whether an allocation has failed because of [`fail_alloc`](Sim::fail_alloc). Lets no more
+    /// fail.
     pub fn alloc_failed(&self) -> bool {
         // Relaxed: as `fail_alloc`.
         self.0.may_fail.store(false, Ordering::Relaxed);
@@ -297,8 +307,8 @@ impl Sim {
         failing.is_some_and(|failing| failing.lasting && failing.failed)
     }
 
-    /// Sends an interrupt to a CPU: `handler` runs there, with interrupts off, at its next step with interrupts
-    /// on. On a CPU that is idle it runs when somebody runs there again.
+    /// Sends an interrupt to a CPU: `handler` runs there, with interrupts off, at its next step
+    /// with interrupts on. On a CPU that is idle it runs when somebody runs there again.
     ///
     /// # Panics
     /// There is no such CPU.
@@ -373,7 +383,8 @@ impl Sim {
         // Release: what was found comes before; pairs with `is_halted`.
         self.0.halted.store(true, Ordering::Release);
         for cpu in &self.0.cpus {
-            // Under the lock, so that whoever takes the flag back sees that the machine has halted, and does not.
+            // Under the lock, so that whoever takes the flag back sees that the machine has halted,
+            // and does not.
             let _mail = locked(&cpu.mail);
             // Release: as for mail.
             cpu.flag.store(true, Ordering::Release);

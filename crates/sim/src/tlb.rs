@@ -1,7 +1,7 @@
 //! A CPU's caches: translations of pages, and upper-level entries.
 //!
-//! Both keep what they have until it is flushed or pushed out: nothing in memory changes them. That is the point: whatever
-//! was left out of a flush stays here and is used.
+//! Both keep what they have until it is flushed or pushed out: nothing in memory changes them. That
+//! is the point: whatever was left out of a flush stays here and is used.
 
 use crate::format::Rights;
 use machine::{Asid, Flush, Frame, PageSize, VirtAddr, VirtRange};
@@ -43,7 +43,8 @@ impl Translation {
         if self.size >= stride {
             return self.overlaps(range);
         }
-        // The flush is of addresses that are multiples of the stride, and in a smaller page only its start can be one.
+        // The flush is of addresses that are multiples of the stride, and in a smaller page only
+        // its start can be one.
         let first = range.start().align_down(stride);
         self.page.is_aligned(stride) && self.page >= first && Some(self.page) <= range.last()
     }
@@ -53,7 +54,8 @@ impl Translation {
 pub(crate) struct Tlb {
     ways: usize,
     sets: Vec<Set>,
-    /// How many translations of each size there may be: sizes of which there is none are not looked for.
+    /// How many translations of each size there may be: sizes of which there is none are not looked
+    /// for.
     sizes: [usize; 3],
 }
 
@@ -214,7 +216,8 @@ impl Uppers {
 pub(crate) fn flush(tlb: &mut Tlb, uppers: &mut Uppers, what: Flush) -> usize {
     match what {
         Flush::Range { space, range, stride, tables } => {
-            // A global translation belongs to every space, but a flush of one space need not drop it.
+            // A global translation belongs to every space, but a flush of one space need not drop
+            // it.
             let ours = |held: Option<Asid>| space.is_none() || held == space;
             if tables {
                 uppers.retain(|held| !(ours(Some(held.space)) && held.overlaps(&range)));

@@ -38,8 +38,8 @@ unsafe impl Cpus for Sim {
     }
 }
 
-// SAFETY: handlers run only at a step or at the end of a section, and only when none is open; a host thread, or
-// a coroutine, stays the CPU that it is.
+// SAFETY: handlers run only at a step or at the end of a section, and only when none is open; a
+// host thread, or a coroutine, stays the CPU that it is.
 unsafe impl Irqs for Sim {
     #[inline]
     fn irq_enter(&self) {
@@ -91,7 +91,8 @@ unsafe impl Step for Sim {
     }
 }
 
-// SAFETY: a flush drops what is cached on each CPU named that runs, and waits for its walks (`flush.rs`).
+// SAFETY: a flush drops what is cached on each CPU named that runs, and waits for its walks
+// (`flush.rs`).
 unsafe impl Tlb for Sim {
     fn flush(&self, what: Flush) {
         self.flush_here(self.cpu(), what);
@@ -136,7 +137,8 @@ unsafe impl Tlb for Sim {
     }
 }
 
-// SAFETY: frames are pieces of one aligned block of the host's memory, which lives as long as the machine.
+// SAFETY: frames are pieces of one aligned block of the host's memory, which lives as long as the
+// machine.
 unsafe impl Memory for Sim {
     #[inline]
     fn frame_ptr(&self, frame: Frame) -> Option<NonNull<u8>> {
@@ -239,8 +241,8 @@ unsafe impl FrameSource for Sim {
     }
 }
 
-/// A destructor waits while its CPU unwinds. What it waits for may come from another host thread, but under the seeded
-/// driver never does: better an end than a test that hangs.
+/// A destructor waits while its CPU unwinds. What it waits for may come from another host thread,
+/// but under the seeded driver never does: better an end than a test that hangs.
 fn give_up_in_the_end(sim: &Sim) {
     thread_local! {
         static TURNS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
@@ -335,7 +337,8 @@ impl Translated for Sim {
                 bytes[first..first + piece.len()].copy_from_slice(&from[piece.clone()]);
                 Some(u64::from_le_bytes(bytes))
             };
-            // AcqRel, Acquire: a store on x86-64 releases; the rest of the word stays what others make it.
+            // AcqRel, Acquire: a store on x86-64 releases; the rest of the word stays what others
+            // make it.
             self.word(here, true, |word| {
                 word.fetch_update(Ordering::AcqRel, Ordering::Acquire, change).is_ok()
             })?;

@@ -1,14 +1,18 @@
-//! Translation as the hardware does it: the TLB, then the cached upper levels, then the tables in memory.
+//! Translation as the hardware does it: the TLB, then the cached upper levels, then the tables in
+//! memory.
 //!
-//! A walk reads one entry a step, so writers come between its levels. It goes from the lowest cached upper-level entry
-//! on, and from nothing else: a table that was given up too early is really walked. Accessed and dirty bits are set by
-//! a compare and exchange of the entry that was read; if that has changed, it is read again. Absent entries are not
-//! cached. An access that a cached translation does not allow is a fault, and drops the translation; a walk that ends in a
-//! fault drops the upper-level entries from which it began: a fault may be spurious, but does not come twice. That is what the manual
-//! promises (Intel SDM 3A, 4.10.4.1: a page fault invalidates what would be used for the address, so that it does not recur unless
-//! the tables in memory cause it). It hides no flush that was left out from the checks: a table that is given up while a
-//! cached entry leads there is seen at that moment, and [`Sim::check_ways_flushed`] looks at what is cached.
-//! [`Config::faults_drop`](crate::Config::faults_drop) makes a machine that does not promise it. No interrupt is taken within a walk, because a walk is part of an instruction.
+//! A walk reads one entry a step, so writers come between its levels. It goes from the lowest
+//! cached upper-level entry on, and from nothing else: a table that was given up too early is
+//! really walked. Accessed and dirty bits are set by a compare and exchange of the entry that was
+//! read; if that has changed, it is read again. Absent entries are not cached. An access that a
+//! cached translation does not allow is a fault, and drops the translation; a walk that ends in a
+//! fault drops the upper-level entries from which it began: a fault may be spurious, but does not
+//! come twice. That is what the manual promises (Intel SDM 3A, 4.10.4.1: a page fault invalidates
+//! what would be used for the address, so that it does not recur unless the tables in memory cause
+//! it). It hides no flush that was left out from the checks: a table that is given up while a
+//! cached entry leads there is seen at that moment, and [`Sim::check_ways_flushed`] looks at what
+//! is cached. [`Config::faults_drop`](crate::Config::faults_drop) makes a machine that does not
+//! promise it. No interrupt is taken within a walk, because a walk is part of an instruction.
 
 use crate::config::Stale;
 use crate::cpu::Cpu;
@@ -28,8 +32,8 @@ pub(crate) struct Leaf {
 }
 
 impl Sim {
-    /// Translates an address for an access, as this CPU would at this moment: it caches, sets accessed and dirty bits, and
-    /// checks. The access itself may follow at once.
+    /// Translates an address for an access, as this CPU would at this moment: it caches, sets
+    /// accessed and dirty bits, and checks. The access itself may follow at once.
     ///
     /// # Errors
     /// The fault that the CPU would take.
@@ -65,7 +69,8 @@ impl Sim {
             _ => {
                 let held = locked(&cpu.state).uppers.find(space, at).is_some();
                 let found = self.walk(cpu, root, space, at, want).map_err(|kind| {
-                    // What this very walk has read from the tables stays: hardware may cache that again at any moment.
+                    // What this very walk has read from the tables stays: hardware may cache that
+                    // again at any moment.
                     if held && self.0.config.faults_drop {
                         drop_way(cpu, space, at);
                     }
@@ -93,8 +98,8 @@ impl Sim {
         self.note_if(cpu, || What::Fill(new.page, new.size, new.frame));
     }
 
-    /// Caches, now and then, a page that nobody asked for: the one beside what was asked for, or, as soon as other tables are
-    /// active, the one that was used before.
+    /// Caches, now and then, a page that nobody asked for: the one beside what was asked for, or,
+    /// as soon as other tables are active, the one that was used before.
     pub(crate) fn speculate(&self, cpu: &Cpu, root: Frame, space: Asid, at: VirtAddr) {
         let possible = {
             let state = &mut *locked(&cpu.state);
@@ -162,7 +167,8 @@ impl Sim {
         }
     }
 
-    /// Reads the entry for `at` and sets its accessed bit, and its dirty bit if it is a page's that is written.
+    /// Reads the entry for `at` and sets its accessed bit, and its dirty bit if it is a page's that
+    /// is written.
     fn read_entry(
         &self,
         cpu: &Cpu,
@@ -189,7 +195,8 @@ impl Sim {
                 return Err(FaultKind::Protection);
             }
             let marked = entry | ACCESSED | if is_page && want.write { DIRTY } else { 0 };
-            // AcqRel, Relaxed: atomic with the read, so no change by software is lost; if it failed it is read again.
+            // AcqRel, Relaxed: atomic with the read, so no change by software is lost; if it failed
+            // it is read again.
             let same = marked == entry
                 || cell
                     .compare_exchange(entry, marked, Ordering::AcqRel, Ordering::Relaxed)
@@ -266,8 +273,8 @@ fn drop_page(cpu: &Cpu, held: &Translation) {
     }
 }
 
-/// A fault to which cached upper-level entries have led drops them: the next walk begins at the top. So a fault that came
-/// from an old one does not come again.
+/// A fault to which cached upper-level entries have led drops them: the next walk begins at the
+/// top. So a fault that came from an old one does not come again.
 fn drop_way(cpu: &Cpu, space: Asid, at: VirtAddr) {
     if let Some(range) = VirtRange::new(at.align_down(PageSize::Size4K), 4096) {
         let state = &mut *locked(&cpu.state);

@@ -1,4 +1,5 @@
-//! The two drivers: that they run the same programs, report what goes wrong, and that a seed is a run.
+//! The two drivers: that they run the same programs, report what goes wrong, and that a seed is a
+//! run.
 
 mod common;
 
@@ -209,7 +210,8 @@ fn explore_names_the_seed() {
     assert!(tried.into_inner() < 1000);
 }
 
-/// What is found before or after the driver ran has its report and its seed like what is found within.
+/// What is found before or after the driver ran has its report and its seed like what is found
+/// within.
 #[test]
 fn violations_outside_of_a_driver_are_reported() {
     let failure = explore(3, |seed| {
@@ -230,7 +232,8 @@ fn violations_outside_of_a_driver_are_reported() {
 
 #[test]
 fn interrupts_land_between_steps() {
-    // A handler on the CPU that increments in two steps never comes between them with interrupts off, and does with them on.
+    // A handler on the CPU that increments in two steps never comes between them with interrupts
+    // off, and does with them on.
     let lost = |off: bool| {
         let lost = AtomicU32::new(0);
         explore(300, |seed| {

@@ -264,7 +264,8 @@ fn a_fault_may_be_spurious_once() {
     });
 }
 
-/// Where a fault does not drop what it came from, it comes again until that is flushed; by a cached page and by a way there.
+/// Where a fault does not drop what it came from, it comes again until that is flushed; by a cached
+/// page and by a way there.
 #[test]
 fn faults_that_come_again() {
     for faults_drop in [true, false] {
@@ -354,7 +355,8 @@ fn two_that_flush_each_other_do_not_wait_for_ever() {
     };
     threads(&sim, (0..4).map(|_| Box::new(program) as sim::Program).collect()).unwrap();
     let counts = sim.counts();
-    // CPUs that have not started are passed over; those that have ended are idle, and answer at once.
+    // CPUs that have not started are passed over; those that have ended are idle, and answer at
+    // once.
     assert!(counts.ipis_sent <= 4 * 3 * rounds && counts.ipis_sent >= 3 * rounds, "{counts:?}");
     assert!(counts.ipis_taken <= counts.ipis_sent);
     assert_eq!(counts.flushes, counts.ipis_sent + 4 * rounds);
@@ -394,7 +396,8 @@ fn nodes_share_memory_and_cpus() {
     sim.check_leaks().unwrap();
 }
 
-/// What is asked of a tag that the machine does not have is done to nobody, or to somebody else: it is said at once.
+/// What is asked of a tag that the machine does not have is done to nobody, or to somebody else: it
+/// is said at once.
 #[test]
 fn tags_that_there_are_not() {
     let config = Config { tags: 4, ..blind() };

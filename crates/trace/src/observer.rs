@@ -51,9 +51,9 @@ pub trait Observer {
     /// The VMAs of `mm` that grow downwards: where the tracer must look for growth.
     fn growing(&self, mm: MmId) -> Vec<Range<usize>>;
 
-    /// The ranges in which the newest call of `mm` may have done what its result and the rules do not
-    /// tell: it failed, and not for a reason that VMAs show. `limited`: a resource limit may have
-    /// stopped it sooner than VMAs did. The tracer then reads the kernel's VMAs and tells
+    /// The ranges in which the newest call of `mm` may have done what its result and the rules do
+    /// not tell: it failed, and not for a reason that VMAs show. `limited`: a resource limit may
+    /// have stopped it sooner than VMAs did. The tracer then reads the kernel's VMAs and tells
     /// [`settled`](Self::settled).
     fn undetermined(&mut self, mm: MmId, limited: bool) -> Vec<Range<usize>> {
         let _ = (mm, limited);
@@ -65,7 +65,8 @@ pub trait Observer {
         let _ = (mm, range, vmas);
     }
 
-    /// The file behind the VMA of `mm` at `addr`, 0 if there is none: whose new name a listing shows.
+    /// The file behind the VMA of `mm` at `addr`, 0 if there is none: whose new name a listing
+    /// shows.
     fn file_at(&self, mm: MmId, addr: usize) -> crate::record::FileId {
         let _ = (mm, addr);
         0

@@ -34,7 +34,8 @@ pub enum Record {
         start_brk: usize,
         /// An address inside the main stack.
         start_stack: usize,
-        /// Where the downward search for free addresses begins; 0 if they are chosen otherwise and not predicted.
+        /// Where the downward search for free addresses begins; 0 if they are chosen otherwise and
+        /// not predicted.
         mmap_base: usize,
         /// Path of the program.
         exe: String,
@@ -43,7 +44,8 @@ pub enum Record {
     File(FileDesc),
     /// `V`: an initial VMA of the newest [`Record::Exec`].
     Vma(InitialVma),
-    /// `Y`: the line of the legacy vsyscall page, which ends each listing of the newest address space.
+    /// `Y`: the line of the legacy vsyscall page, which ends each listing of the newest address
+    /// space.
     Vsyscall(String),
     /// `M`: a system call and its result.
     Call(Call),
@@ -77,8 +79,9 @@ pub enum Record {
         /// Its new start.
         start: usize,
     },
-    /// `S`: what a call left in a range where it failed for a reason that VMAs do not show (a limit, a
-    /// driver's refusal): read from the kernel, recorded only where the rules alone leave something else.
+    /// `S`: what a call left in a range where it failed for a reason that VMAs do not show (a
+    /// limit, a driver's refusal): read from the kernel, recorded only where the rules alone leave
+    /// something else.
     Settled {
         /// Address space.
         mm: MmId,
@@ -291,8 +294,8 @@ pub struct Call {
     pub tid: u32,
     /// Which call.
     pub op: Op,
-    /// Its arguments; those beyond [`Op::arity`] are 0. ioctl and close: the first is the number of the
-    /// userfaultfd's inode, for descriptors are duplicated.
+    /// Its arguments; those beyond [`Op::arity`] are 0. ioctl and close: the first is the number of
+    /// the userfaultfd's inode, for descriptors are duplicated.
     pub args: [usize; 6],
     /// mmap: the open file, 0 if none.
     pub file: FileId,

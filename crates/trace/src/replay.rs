@@ -37,7 +37,8 @@ pub fn replay(reader: impl BufRead, file: &str) -> Result<Summary, Error> {
     Ok(summary)
 }
 
-/// The rules of the kernel that a trace was recorded on; those of the newest known one if its header does not say.
+/// The rules of the kernel that a trace was recorded on; those of the newest known one if its
+/// header does not say.
 pub fn profile(header: &Header) -> Profile {
     let kernel = header.get("kernel");
     let profile = kernel.map_or(Profile::LINUX_6_18, |release| Profile::for_release(release).0);

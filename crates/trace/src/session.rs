@@ -1,4 +1,5 @@
-//! A live run: what the tracer tells goes to the mirror, to the recording, and to the progress line.
+//! A live run: what the tracer tells goes to the mirror, to the recording, and to the progress
+//! line.
 
 use std::{
     io::{self, Write},
@@ -63,7 +64,8 @@ impl<W: Write> Session<W> {
     /// Ends the run.
     ///
     /// # Errors
-    /// The first error of writing the recording; the summary is lost then, since the user asked for both.
+    /// The first error of writing the recording; the summary is lost then, since the user asked for
+    /// both.
     pub fn finish(mut self) -> io::Result<Summary> {
         if let Some(recording) = &mut self.recording {
             recording.flush()?;

@@ -1,7 +1,7 @@
 //! Areas of all kinds, of many sizes and lifetimes, made on all CPUs and freed there or on others.
 //!
-//! Each page of an area says of which it is, so two areas in one place show. What is said of areas (`vmallocinfo`, `find_vm_area`) is
-//! compared with what a CPU has, and `vread` with what it wrote.
+//! Each page of an area says of which it is, so two areas in one place show. What is said of areas
+//! (`vmallocinfo`, `find_vm_area`) is compared with what a CPU has, and `vread` with what it wrote.
 
 mod area;
 
@@ -97,7 +97,8 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
         Ok(())
     }
 
-    /// What `vread` finds, and `vwrite` leaves, is what is mapped; behind an area with a guard page is a hole.
+    /// What `vread` finds, and `vwrite` leaves, is what is mapped; behind an area with a guard page
+    /// is a hole.
     fn read(&self, area: &Area) -> Outcome {
         let (machine, vmap) = (self.ground.machine, self.vmap);
         let (bytes, hole) = (area.pages * 4096, if area.has_guard() { 4096 } else { 0 });

@@ -49,7 +49,8 @@ impl<'m, M: Machine> Crew<'m, M> {
 
     /// All are to stop where they next meet.
     pub(crate) fn stop(&self) {
-        // Release: pairs with the Acquire in `meet`; what this CPU has left behind is there for who stops.
+        // Release: pairs with the Acquire in `meet`; what this CPU has left behind is there for who
+        // stops.
         self.stopped.store(true, Ordering::Release);
     }
 

@@ -1,7 +1,8 @@
 //! Memory gives out, on all CPUs at once.
 //!
-//! Every frame there is is taken. Then each call that needs one returns an error that says so, and what was mapped before is as it
-//! was (I7). When half of the frames are given back the calls work again; and at the end everything is free.
+//! Every frame there is is taken. Then each call that needs one returns an error that says so, and
+//! what was mapped before is as it was (I7). When half of the frames are given back the calls work
+//! again; and at the end everything is free.
 
 mod calls;
 mod hand;

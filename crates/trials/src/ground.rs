@@ -1,4 +1,5 @@
-//! Where trials run, and what they have in common: all CPUs at once, parts of the addresses, and the account of frames.
+//! Where trials run, and what they have in common: all CPUs at once, parts of the addresses, and
+//! the account of frames.
 
 use crate::crew::{Crew, Outcome, Stop, Told, Worker};
 use alloc::boxed::Box;
@@ -17,7 +18,8 @@ pub type Program<'a> = Box<dyn FnOnce() + Send + 'a>;
 
 pub(crate) type Tables<M, G> = PageTables<M, X86_64L4, G>;
 
-/// Parts that the addresses are shared out in: each trial has its own, so that one cannot spoil another.
+/// Parts that the addresses are shared out in: each trial has its own, so that one cannot spoil
+/// another.
 const PARTS: u64 = 16;
 /// Quiescent states of a CPU in one go: a grace period takes three.
 const QUIET: usize = 16;
@@ -28,8 +30,8 @@ const PASSES: usize = 64;
 pub struct Ground<'a, M: Machine, G: Concurrent> {
     /// The machine. Trials have it to themselves.
     pub machine: &'a M,
-    /// The kernel's tables, active on every CPU that runs a program. Trials make spaces of programs, and have them active:
-    /// what the host needs is in the kernel's half.
+    /// The kernel's tables, active on every CPU that runs a program. Trials make spaces of
+    /// programs, and have them active: what the host needs is in the kernel's half.
     pub tables: &'a Arc<PageTables<M, X86_64L4, G>>,
     /// Kernel addresses that nobody else uses: at least 128 GiB.
     pub range: VirtRange,
@@ -68,7 +70,8 @@ impl Turns {
         Turns { cpus, each }
     }
 
-    /// Whose turn it is. Each pass of many CPUs begins with another, so that all have a turn in the end.
+    /// Whose turn it is. Each pass of many CPUs begins with another, so that all have a turn in the
+    /// end.
     pub(crate) fn of(self, turn: usize) -> usize {
         let (pass, number) = (turn / self.each, turn % self.each);
         let shift = if self.each == self.cpus { 0 } else { pass };
@@ -84,7 +87,8 @@ impl<M: Machine, G: Concurrent> Ground<'_, M, G> {
 
     /// Makes a trial, and looks whether the machine is as it was.
     pub(crate) fn whole(&self, trial: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
-        // The kernel's tables right below the top stay for good: so they are there before frames are counted.
+        // The kernel's tables right below the top stay for good: so they are there before frames
+        // are counted.
         self.on_first(|| self.tables.reserve(self.range).of("to reserve the addresses"))?;
         let before = self.settled(None);
         trial()?;
@@ -101,7 +105,8 @@ impl<M: Machine, G: Concurrent> Ground<'_, M, G> {
         )))
     }
 
-    /// Has all CPUs give back what they keep, until as many frames are free as are wanted, or no more come. Returns how many are.
+    /// Has all CPUs give back what they keep, until as many frames are free as are wanted, or no
+    /// more come. Returns how many are.
     fn settled(&self, wanted: Option<usize>) -> usize {
         let mut free = usize::MAX;
         for _ in 0..PASSES {
@@ -137,7 +142,8 @@ impl<M: Machine, G: Concurrent> Ground<'_, M, G> {
         result.map_err(|stop| self.blame(0, stop))
     }
 
-    /// Runs something on all CPUs that take part, at once, each with choices of its own. What the first of them has seen.
+    /// Runs something on all CPUs that take part, at once, each with choices of its own. What the
+    /// first of them has seen.
     pub(crate) fn at_once(
         &self,
         program: impl Fn(&mut Worker<'_, M>) -> Outcome + Sync,

@@ -1,8 +1,8 @@
 //! Pages of a program that are pinned without a lock, while others take them away.
 //!
-//! Each CPU changes pages of its own: unmaps them, gives their frames back, maps others, takes away the right to write. And it pins
-//! anybody's. Each frame says which page it is for: so a frame that was given back while it was pinned shows, as soon as somebody
-//! else has it.
+//! Each CPU changes pages of its own: unmaps them, gives their frames back, maps others, takes away
+//! the right to write. And it pins anybody's. Each frame says which page it is for: so a frame that
+//! was given back while it was pinned shows, as soon as somebody else has it.
 
 use crate::crew::{Outcome, Told, Worker, seen};
 use crate::ground::{Ground, page, pages, word};
@@ -25,8 +25,8 @@ const EACH: usize = 2;
 /// Pages that are pinned in one call at most, and that a CPU keeps pinned.
 const MOST: usize = 4;
 const KEPT: usize = 8;
-/// The words of a frame: what says which page it is for, from 0 on; what the page's CPU writes; and from here on, what others do
-/// that have pinned it.
+/// The words of a frame: what says which page it is for, from 0 on; what the page's CPU writes; and
+/// from here on, what others do that have pinned it.
 const MARKS: usize = 4;
 const OWNERS: usize = 6;
 const PINNERS: usize = 8;
@@ -54,7 +54,8 @@ struct Hand<'g, 'a, M: Machine, G: Concurrent> {
     ground: &'g Ground<'a, M, G>,
     program: &'g Program<'g, 'a, M, G>,
     cpu: usize,
-    /// What is mapped at the pages that are this CPU's, one of as many as there are CPUs; of the others nothing is known.
+    /// What is mapped at the pages that are this CPU's, one of as many as there are CPUs; of the
+    /// others nothing is known.
     pages: Vec<Option<Mapped>>,
     kept: Vec<Pinned>,
     count: u64,
@@ -116,7 +117,8 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
             (None, _) => self.map(number),
             (Some(_), 0) => self.unmap(number),
             (Some(_), 1 | 2) => {
-                // The frame source gives the same frame again: to a page that it is wrong for who still has it for this.
+                // The frame source gives the same frame again: to a page that it is wrong for who
+                // still has it for this.
                 self.unmap(number)?;
                 self.map(if self.pages[other].is_none() { other } else { number })
             }
@@ -173,7 +175,8 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
         self.look(number)
     }
 
-    /// Unmaps a page, if it is mapped and this CPU's, and gives its frame back; who has pinned it keeps it.
+    /// Unmaps a page, if it is mapped and this CPU's, and gives its frame back; who has pinned it
+    /// keeps it.
     fn unmap(&mut self, number: usize) -> Outcome {
         self.look(number)?;
         let Some(was) = self.pages[number].take() else { return Ok(()) };
@@ -244,7 +247,8 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
         Ok(())
     }
 
-    /// A frame that is pinned stays what it was: allocated, for that page, with what was written to it.
+    /// A frame that is pinned stays what it was: allocated, for that page, with what was written to
+    /// it.
     fn is_kept(&self, pinned: &Pinned) -> Outcome {
         let (machine, Pinned { frame, number, written }) = (self.ground.machine, pinned);
         let info = machine.info(*frame).map(|info| (info.pins(), info.owner()));

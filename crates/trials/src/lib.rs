@@ -1,8 +1,9 @@
 //! Trials: stresses of the crates, written once for any machine.
 //!
-//! Each runs on all CPUs that take part at once, makes and takes away mappings, looks at them through the CPUs' own translations,
-//! and compares. On the machine in software that finds errors in trials, under its checkers; on silicon, and on what emulates
-//! it, trials find whether page tables and TLBs are what the machine in software takes them for.
+//! Each runs on all CPUs that take part at once, makes and takes away mappings, looks at them
+//! through the CPUs' own translations, and compares. On the machine in software that finds errors
+//! in trials, under its checkers; on silicon, and on what emulates it, trials find whether page
+//! tables and TLBs are what the machine in software takes them for.
 //!
 //! | trial | what must hold |
 //! |---|---|
@@ -14,9 +15,10 @@
 //! | `stale` | no CPU uses a translation from before a flush, and no address that comes back shows what was there (I4, I5) |
 //! | `exhausted` | without a free frame calls fail and say so, and nothing else changes (I7); with some they work again |
 //!
-//! A trial returns what it has seen, with the CPU, the address, what was expected and what was found, and the seed. It never panics
-//! on what it looks for, and leaves the machine as it found it: as many frames are free as before. One that has seen something may
-//! leave behind what it had taken.
+//! A trial returns what it has seen, with the CPU, the address, what was expected and what was
+//! found, and the seed. It never panics on what it looks for, and leaves the machine as it found
+//! it: as many frames are free as before. One that has seen something may leave behind what it had
+//! taken.
 //!
 //! `no_std`; allocates.
 #![no_std]

@@ -8,8 +8,9 @@ type Done<'p, T, M, F, G> = Result<T, Failed<'p, M, F, G>>;
 
 /// The calls of [`PageTables`] that change translations.
 ///
-/// All of it is safe in trials: the addresses are parts of what [`Ground`](crate::Ground) was given for them, each part is one
-/// CPU's or is agreed upon, the frames are from the frame source, and are given back after the flush. That is what is tried.
+/// All of it is safe in trials: the addresses are parts of what [`Ground`](crate::Ground) was given
+/// for them, each part is one CPU's or is agreed upon, the frames are from the frame source, and
+/// are given back after the flush. That is what is tried.
 pub(crate) trait Own<M: Machine, F: Format, G: Concurrent> {
     fn map_own(&self, range: VirtRange, first: Frame, attrs: Attrs) -> Done<'_, (), M, F, G>;
     fn map_frames_own(

@@ -29,8 +29,8 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Program<'g, 'a, M, G> {
 
     /// Does something on this CPU while the space is active there. Afterwards the kernel's is.
     pub(crate) fn inside<T>(&self, work: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
-        // SAFETY: the kernel's half has what the host needs, as `Ground` asks for; trials have one program at a time, and its
-        // tables are left by all CPUs before they are dropped.
+        // SAFETY: the kernel's half has what the host needs, as `Ground` asks for; trials have one
+        // program at a time, and its tables are left by all CPUs before they are dropped.
         unsafe { self.tables.activate() };
         let done = work();
         // SAFETY: the kernel's tables were active before, and then the program's are not.

@@ -1,5 +1,5 @@
-//! Quicklists: pages come in their constructed state, word for word (I6), are dirtied, cleaned, and given back, where they were taken or on
-//! another CPU.
+//! Quicklists: pages come in their constructed state, word for word (I6), are dirtied, cleaned, and
+//! given back, where they were taken or on another CPU.
 //!
 //! While a page is somebody's each of its words says whose: so a page that two have is seen, too.
 

@@ -1,7 +1,9 @@
-//! What a CPU sees through its translations, and what is in the frames: each look is compared with what should be there.
+//! What a CPU sees through its translations, and what is in the frames: each look is compared with
+//! what should be there.
 //!
-//! A fault is tried again where something is mapped: it may be spurious, just after a table was linked or a page became
-//! writable, and has dropped what it came from. What should fault is tried once.
+//! A fault is tried again where something is mapped: it may be spurious, just after a table was
+//! linked or a page became writable, and has dropped what it came from. What should fault is tried
+//! once.
 
 use crate::crew::{Outcome, Told, seen};
 use alloc::format;
@@ -99,7 +101,8 @@ fn cell<M: Machine>(machine: &M, frame: Frame, number: usize) -> Outcome<NonNull
 /// Reads a word of a frame of ours, past all translations.
 pub(crate) fn peek<M: Machine>(machine: &M, frame: Frame, number: usize) -> Outcome<u64> {
     let cell = cell(machine, frame, number)?;
-    // SAFETY: a word of memory, which all use by words. Relaxed: what orders it is how the frame came here.
+    // SAFETY: a word of memory, which all use by words. Relaxed: what orders it is how the frame
+    // came here.
     Ok(unsafe { cell.as_ref() }.load(Ordering::Relaxed))
 }
 
@@ -150,7 +153,8 @@ pub(crate) fn take<M: Machine>(machine: &M, count: usize, owner: Owner) -> Outco
 /// Gives up a reference to each of these frames: the last one frees them.
 pub(crate) fn give<M: Machine>(machine: &M, frames: &[Frame]) -> Outcome {
     frames.iter().try_for_each(|frame| {
-        // SAFETY: the reference is the caller's, and nothing is mapped to it any more by who gives it up.
+        // SAFETY: the reference is the caller's, and nothing is mapped to it any more by who gives
+        // it up.
         unsafe { machine.release(*frame) }.map(drop).of("to give a frame back")
     })
 }

@@ -1,4 +1,5 @@
-//! A space for areas, for trials: made in a part of the addresses, looked through at the end, given back.
+//! A space for areas, for trials: made in a part of the addresses, looked through at the end, given
+//! back.
 
 use crate::crew::{Told, seen};
 use crate::ground::Ground;
@@ -25,8 +26,8 @@ pub(crate) fn make<M: Machine, G: Concurrent>(
     let range = VirtRange::new(part.start(), bytes.min(part.len())).unwrap_or(part);
     let (tables, flushes) = (Arc::clone(ground.tables), Arc::clone(ground.flushes));
     ground.on_first(move || {
-        // SAFETY: the part is this trial's. What earlier ones have mapped there was flushed when their space was dropped, on all
-        // CPUs that took part; the others flush when they are back.
+        // SAFETY: the part is this trial's. What earlier ones have mapped there was flushed when
+        // their space was dropped, on all CPUs that took part; the others flush when they are back.
         unsafe { Vmap::try_new(tables, flushes, range, options) }.of("to make a space for areas")
     })
 }
@@ -47,7 +48,8 @@ pub(crate) fn end<M: Machine, G: Concurrent>(
     let ended = ground.on_first(move || {
         let (left, space) = (vmap.get_vmalloc_info(), vmap.space());
         drop(vmap);
-        // The part begins at a border of 1 GiB, and what is behind the space up to the next is in it.
+        // The part begins at a border of 1 GiB, and what is behind the space up to the next is in
+        // it.
         let whole = space.len().next_multiple_of(PageSize::Size1G.bytes());
         let whole = VirtRange::new(space.start(), whole).unwrap_or(space);
         ground.tables.prune_own(whole).of("to prune")?.flush();

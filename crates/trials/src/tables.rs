@@ -1,7 +1,9 @@
-//! Page tables that all CPUs change at once: pages of each CPU's own, and pages of tables that all share.
+//! Page tables that all CPUs change at once: pages of each CPU's own, and pages of tables that all
+//! share.
 //!
-//! Each CPU has slots, of a page each, and knows what is mapped there: so it knows what a load and a store must do. In tables that are
-//! shared it is the neighbours' pages that it must not disturb, and the tables may be pruned by anybody at any time.
+//! Each CPU has slots, of a page each, and knows what is mapped there: so it knows what a load and
+//! a store must do. In tables that are shared it is the neighbours' pages that it must not disturb,
+//! and the tables may be pruned by anybody at any time.
 
 mod large;
 
@@ -17,7 +19,8 @@ use large::Large;
 use machine::{Frame, Machine, Owner, PageSize, Translated, VirtAddr, VirtRange};
 use paging::{Attrs, Flags, PendingFlush, X86_64L4};
 
-/// Slots of a CPU that follow one another, in tables of its own, and as many more that lie among others'.
+/// Slots of a CPU that follow one another, in tables of its own, and as many more that lie among
+/// others'.
 const OWN: usize = 40;
 const SHARED: usize = 24;
 /// Bytes between the first pages of two CPUs.
@@ -109,7 +112,8 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
         })
     }
 
-    /// Where a slot is. Those that are shared lie one beside those of others, in turns in each of the tables.
+    /// Where a slot is. Those that are shared lie one beside those of others, in turns in each of
+    /// the tables.
     fn at(&self, slot: usize) -> VirtAddr {
         let Some(slot) = slot.checked_sub(OWN) else { return page(self.own.start(), slot) };
         let number = slot * self.ground.cpus + self.cpu;

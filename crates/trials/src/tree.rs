@@ -1,8 +1,8 @@
 //! The range tree: writers that take turns, readers that take no lock.
 //!
-//! The indices are cut into spans. In each, a few are an entry that is there throughout, a few are free throughout, and in the rest
-//! writers store and erase. An entry says where it was stored: so a reader can tell whether what it finds is a whole piece of one
-//! (I1).
+//! The indices are cut into spans. In each, a few are an entry that is there throughout, a few are
+//! free throughout, and in the rest writers store and erase. An entry says where it was stored: so
+//! a reader can tell whether what it finds is a whole piece of one (I1).
 
 use crate::crew::{Outcome, Told, Worker, seen};
 use crate::ground::Ground;
@@ -19,7 +19,8 @@ use spin::mutex::SpinMutex;
 const SPANS: usize = 24;
 const SPAN: usize = 256;
 const UNIT: usize = 4096;
-/// In each span: an entry that stays, up to here; then what stays free, up to there; then what writers use.
+/// In each span: an entry that stays, up to here; then what stays free, up to there; then what
+/// writers use.
 const STAYS: usize = 8;
 const FREE: usize = 24;
 /// What each CPU does in a round.

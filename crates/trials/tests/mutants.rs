@@ -1,5 +1,5 @@
-//! A machine that leaves out flushes is caught by `stale`: by the trial itself where the machine in software looks for nothing, as silicon
-//! does not; and by the machine's checkers where it does.
+//! A machine that leaves out flushes is caught by `stale`: by the trial itself where the machine in
+//! software looks for nothing, as silicon does not; and by the machine's checkers where it does.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Each trial on the machine in software, with its checks on: on threads with 1, 2 and 4 CPUs, whose timers look after TLB grace periods or
-//! do not; and under the deterministic driver.
+//! Each trial on the machine in software, with its checks on: on threads with 1, 2 and 4 CPUs,
+//! whose timers look after TLB grace periods or do not; and under the deterministic driver.
 
 mod common;
 

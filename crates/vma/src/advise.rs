@@ -1,4 +1,5 @@
-//! madvise: advice that changes VMAs (rule 9). Advice about pages alone is accepted and left to the page layer.
+//! madvise: advice that changes VMAs (rule 9). Advice about pages alone is accepted and left to the
+//! page layer.
 
 use crate::{
     Area, Counted, Error, MappedFile, VmFlags, Vma,
@@ -97,8 +98,9 @@ impl Advice {
 }
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
-    /// madvise(2) on `start..start + len`. Passes over holes, and then still says [`Error::Unmapped`];
-    /// stops at the first VMA that refuses, with what lies before it changed (rule 8).
+    /// madvise(2) on `start..start + len`. Passes over holes, and then still says
+    /// [`Error::Unmapped`]; stops at the first VMA that refuses, with what lies before it changed
+    /// (rule 8).
     ///
     /// One store into the tree for each VMA that changes; may allocate.
     ///

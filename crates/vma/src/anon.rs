@@ -1,14 +1,17 @@
-//! Which anonymous pages two VMAs may share: the anon_vma and the chain of those a VMA is linked to.
+//! Which anonymous pages two VMAs may share: the anon_vma and the chain of those a VMA is linked
+//! to.
 //!
-//! A VMA gets an [`AnonVma`] with its first private page. Pages of one anon_vma may lie in several VMAs
-//! (after a split), and a page made before a fork may lie in the child's too, so a child's VMA
-//! is linked to its ancestors' anon_vmas as well as to its own. Two VMAs merge only if that leaves every page findable,
-//! which is why the chain decides merges although no listing shows it (rules 2 and 3 of RULES.md).
+//! A VMA gets an [`AnonVma`] with its first private page. Pages of one anon_vma may lie in several
+//! VMAs (after a split), and a page made before a fork may lie in the child's too, so a child's VMA
+//! is linked to its ancestors' anon_vmas as well as to its own. Two VMAs merge only if that leaves
+//! every page findable, which is why the chain decides merges although no listing shows it (rules 2
+//! and 3 of RULES.md).
 //!
-//! An anon_vma counts the VMAs linked to it, the VMAs whose own it is, and its children. The first VMA to link
-//! tells the parent, the last one to go does so too; so [`Chain::link`] and [`Chain::unlink`] are exact
-//! opposites and a failed operation can undo one with the other. The counts guide reuse at fork and nothing
-//! else: no memory is published through them, hence Relaxed everywhere.
+//! An anon_vma counts the VMAs linked to it, the VMAs whose own it is, and its children. The first
+//! VMA to link tells the parent, the last one to go does so too; so [`Chain::link`] and
+//! [`Chain::unlink`] are exact opposites and a failed operation can undo one with the other. The
+//! counts guide reuse at fork and nothing else: no memory is published through them, hence Relaxed
+//! everywhere.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -45,7 +48,8 @@ impl AnonVma {
     }
 }
 
-/// A line of descent is as long as processes forked one another: it is let go in a loop, not by recursion.
+/// A line of descent is as long as processes forked one another: it is let go in a loop, not by
+/// recursion.
 impl Drop for AnonVma {
     fn drop(&mut self) {
         let mut parent = self.parent.take();
@@ -55,10 +59,12 @@ impl Drop for AnonVma {
     }
 }
 
-/// A VMA's own anon_vma and all that it is linked to, oldest first. Pieces of a split VMA share one chain.
+/// A VMA's own anon_vma and all that it is linked to, oldest first. Pieces of a split VMA share one
+/// chain.
 ///
-/// The value itself holds no count: who puts a VMA into an address space calls [`link`](Self::link), who takes it out
-/// calls [`unlink`](Self::unlink). So dropping a retired VMA late, after its grace period, changes nothing.
+/// The value itself holds no count: who puts a VMA into an address space calls
+/// [`link`](Self::link), who takes it out calls [`unlink`](Self::unlink). So dropping a retired VMA
+/// late, after its grace period, changes nothing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Chain(Option<Counted<Links>>);
 
@@ -76,7 +82,8 @@ fn list<T>(len: usize) -> Result<Vec<T>, Error> {
     Ok(list)
 }
 
-/// A chain as tests see it: where anon_vmas lie, with their counts of VMAs linked, VMAs whose own it is, and children.
+/// A chain as tests see it: where anon_vmas lie, with their counts of VMAs linked, VMAs whose own
+/// it is, and children.
 #[cfg(any(test, fuzzing))]
 pub(crate) struct Audit {
     pub(crate) own: usize,
@@ -111,8 +118,8 @@ impl Chain {
         }
     }
 
-    /// The chain of a forked child's VMA: linked to all that the parent's is, with an idle ancestor's anon_vma for
-    /// its own, or a new one. Not yet linked.
+    /// The chain of a forked child's VMA: linked to all that the parent's is, with an idle
+    /// ancestor's anon_vma for its own, or a new one. Not yet linked.
     pub(crate) fn fork(&self) -> Result<Chain, Error> {
         let Some(parent) = &self.0 else { return Ok(Chain(None)) };
         let mut all = list(parent.all.len() + 1)?;

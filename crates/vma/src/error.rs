@@ -1,4 +1,5 @@
-//! Why a call on an address space was refused: one cause each, with the errno that Linux gives for it.
+//! Why a call on an address space was refused: one cause each, with the errno that Linux gives for
+//! it.
 
 use core::fmt;
 
@@ -77,7 +78,8 @@ impl From<maple::AllocError> for Error {
     }
 }
 
-/// The tree refuses nothing but for want of memory: ranges are checked before, and the token is the tree's own.
+/// The tree refuses nothing but for want of memory: ranges are checked before, and the token is the
+/// tree's own.
 impl From<maple::Error> for Error {
     fn from(error: maple::Error) -> Self {
         debug_assert_eq!(error, maple::Error::OutOfMemory, "a range that no VMA can have");

@@ -1,7 +1,8 @@
-//! What happens to VMAs without a call: a first write, the stack's growth, and faulting in ahead of time.
+//! What happens to VMAs without a call: a first write, the stack's growth, and faulting in ahead of
+//! time.
 //!
-//! A host that has page tables calls these from its fault handler; a mirror calls them when it sees that they
-//! happened.
+//! A host that has page tables calls these from its fault handler; a mirror calls them when it sees
+//! that they happened.
 
 use crate::{
     Area, Counted, Error, MappedFile, VmFlags, Vma, anon::Chain, merge::may_share_anon,
@@ -9,8 +10,9 @@ use crate::{
 };
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
-    /// The first write to a private page of the VMA at `addr`: it gets its anon_vma, a neighbour's where that is
-    /// allowed (rule 2: the next one's first, then the previous one's). A VMA that has one stays as it is.
+    /// The first write to a private page of the VMA at `addr`: it gets its anon_vma, a neighbour's
+    /// where that is allowed (rule 2: the next one's first, then the previous one's). A VMA that
+    /// has one stays as it is.
     ///
     /// # Errors
     /// [`Error::Unmapped`] if nothing is mapped at `addr`, [`Error::OutOfMemory`].
@@ -43,8 +45,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// The VMA that ends at `end` grows down to `start` after a fault below it.
     ///
     /// # Errors
-    /// [`Error::Unmapped`] if no such VMA exists, [`Error::WrongKind`] if it does not grow downwards or starts lower
-    /// already, [`Error::NoSpace`] if something is in the way.
+    /// [`Error::Unmapped`] if no such VMA exists, [`Error::WrongKind`] if it does not grow
+    /// downwards or starts lower already, [`Error::NoSpace`] if something is in the way.
     pub fn grow_down(&mut self, end: usize, start: usize) -> Result<(), Error> {
         let area = self.before(end).filter(|a| a.end == end).ok_or(Error::Unmapped)?;
         if !area.vma.flags.contains(VmFlags::GROWSDOWN) || start > area.start {
@@ -58,9 +60,10 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.store(start, end, vma)
     }
 
-    /// Faults in what lies in the range, as MAP_POPULATE and locking do: private writable VMAs see a write.
-    /// It is done ahead of need, so what cannot be faulted in now is passed over, be it for want of memory: a
-    /// VMA left out sees its first write later, and the caller's work stands (as in Linux).
+    /// Faults in what lies in the range, as MAP_POPULATE and locking do: private writable VMAs see
+    /// a write. It is done ahead of need, so what cannot be faulted in now is passed over, be it
+    /// for want of memory: a VMA left out sees its first write later, and the caller's work stands
+    /// (as in Linux).
     pub(crate) fn populate(&mut self, start: usize, end: usize) {
         let mut at = start;
         while let Some(area) = self.part(at, end) {

@@ -5,8 +5,8 @@ use core::fmt;
 /// A mapped file, as the host sees it: an *open file description*, not an inode. Two VMAs of the
 /// same file merge only if [`PartialEq`] says that both came from the same open.
 ///
-/// Cloning must be cheap (a reference count): each piece of a split VMA holds one. None of the methods may
-/// block or call back into an address space; they are called with its lock held.
+/// Cloning must be cheap (a reference count): each piece of a split VMA holds one. None of the
+/// methods may block or call back into an address space; they are called with its lock held.
 ///
 /// ```
 /// use vma::MappedFile;
@@ -38,7 +38,8 @@ pub trait MappedFile: Clone + PartialEq + Send + Sync + 'static {
         Placement::Pages
     }
 
-    /// Its VMAs carry a hook that runs when they close (SysV shared memory), so that no merge may swallow one.
+    /// Its VMAs carry a hook that runs when they close (SysV shared memory), so that no merge may
+    /// swallow one.
     fn has_close_hook(&self) -> bool {
         false
     }
@@ -76,8 +77,8 @@ pub enum Placement {
     /// So that 2 MiB of it can be one huge page, where the map contains that much (ext4, xfs,
     /// btrfs, fuse, erofs).
     HugeAligned,
-    /// So that a huge page of it lies at a huge address, where that can be had by moving up what was
-    /// found for a single page (tmpfs with huge pages).
+    /// So that a huge page of it lies at a huge address, where that can be had by moving up what
+    /// was found for a single page (tmpfs with huge pages).
     HugeIfRoom,
     /// hugetlbfs: length and address are multiples of this many bytes, a power of two.
     HugeOnly(usize),

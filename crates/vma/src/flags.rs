@@ -31,7 +31,8 @@ bitflags::bitflags! {
         const MAYWRITE = 1 << 5;
         /// `me`: mprotect may add [`EXEC`](Self::EXEC).
         const MAYEXEC = 1 << 6;
-        /// `ms`: made with MAP_SHARED, even where [`SHARED`](Self::SHARED) was dropped for a read-only file.
+        /// `ms`: made with MAP_SHARED, even where [`SHARED`](Self::SHARED) was dropped for a
+        /// read-only file.
         const MAYSHARE = 1 << 7;
         /// `gd`: grows downwards on a fault below it (stacks).
         const GROWSDOWN = 1 << 8;
@@ -39,7 +40,8 @@ bitflags::bitflags! {
         const UFFD_MISSING = 1 << 9;
         /// `pf`: maps raw frames without reference counts.
         const PFNMAP = 1 << 10;
-        /// `gu`: may hold guard pages (MADV_GUARD_INSTALL); never goes away, and passes on to what it merges with.
+        /// `gu`: may hold guard pages (MADV_GUARD_INSTALL); never goes away, and passes on to what
+        /// it merges with.
         const MAYBE_GUARD = 1 << 11;
         /// `uw`: userfaultfd reports writes.
         const UFFD_WP = 1 << 12;

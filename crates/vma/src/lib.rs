@@ -1,7 +1,8 @@
 //! Address spaces: VMAs and the calls on them, with the rules of Linux, byte for byte.
 //!
-//! An [`AddressSpace`] holds its VMAs in a [`maple::MapleTree`], keyed by address. Page faults and listings read it
-//! under a guard, without a lock; calls take the write right, a [`Writer`], whose methods are the calls:
+//! An [`AddressSpace`] holds its VMAs in a [`maple::MapleTree`], keyed by address. Page faults and
+//! listings read it under a guard, without a lock; calls take the write right, a [`Writer`], whose
+//! methods are the calls:
 //!
 //! | call | method | file |
 //! |---|---|---|
@@ -22,19 +23,22 @@
 //!
 //! # Why it is right
 //!
-//! *One change, one store.* The contents of a [`Vma`] do not mention its range: the offset is kept relative to the address.
-//! So a VMA that is split, cut or extended keeps its contents, and what a call does to a VMA is always "these contents,
-//! over this range": one store into the tree, which cuts, splits and swallows what it overlaps. A reader sees the address
-//! space before or after it (I1); a failed allocation leaves it as it was (I7). Merging is decided before the store
+//! *One change, one store.* The contents of a [`Vma`] do not mention its range: the offset is kept
+//! relative to the address. So a VMA that is split, cut or extended keeps its contents, and what a
+//! call does to a VMA is always "these contents, over this range": one store into the tree, which
+//! cuts, splits and swallows what it overlaps. A reader sees the address space before or after it
+//! (I1); a failed allocation leaves it as it was (I7). Merging is decided before the store
 //! (`merge`): the outcome of any merge is again one range with one set of contents.
 //!
-//! *What no listing shows.* Whether VMAs merge depends on more than can be seen: the open file description, the offset
-//! of anonymous memory, and which VMAs may share anonymous pages (`anon`). All of it is kept as Linux keeps it, and the
-//! proof is the mirror in the crate `trace`: real programs run, and after every call our listing must equal the kernel's.
+//! *What no listing shows.* Whether VMAs merge depends on more than can be seen: the open file
+//! description, the offset of anonymous memory, and which VMAs may share anonymous pages (`anon`).
+//! All of it is kept as Linux keeps it, and the proof is the mirror in the crate `trace`: real
+//! programs run, and after every call our listing must equal the kernel's.
 //!
-//! *What the host brings.* The crate knows nothing of processes, page tables or files. A host implements [`MappedFile`],
-//! says which kernel's rules hold ([`Profile`]), and reports what happens without a call: a first write, a stack that grew.
-//! Pages come later behind the same calls.
+//! *What the host brings.* The crate knows nothing of processes, page tables or files. A host
+//! implements [`MappedFile`], says which kernel's rules hold ([`Profile`]), and reports what
+//! happens without a call: a first write, a stack that grew. Pages come later behind the same
+//! calls.
 #![no_std]
 #![cfg_attr(not(test), forbid(unsafe_code))]
 extern crate alloc;

@@ -37,8 +37,9 @@ pub struct LockAll {
 }
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
-    /// mlock(2) and mlock2(2): locks the pages that `addr..addr + len` touches, at once or (`on_fault`) as they
-    /// are touched. Stops at the first hole: what lies before it **is locked**, as in Linux (rule 8).
+    /// mlock(2) and mlock2(2): locks the pages that `addr..addr + len` touches, at once or
+    /// (`on_fault`) as they are touched. Stops at the first hole: what lies before it **is
+    /// locked**, as in Linux (rule 8).
     ///
     /// One store into the tree for each VMA that changes; may allocate.
     ///
@@ -100,8 +101,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// mlockall(2).
     ///
     /// # Errors
-    /// [`Error::BadFlags`] if neither `current` nor `future` is asked for; [`Error::OutOfMemory`], with all locked that
-    /// could be.
+    /// [`Error::BadFlags`] if neither `current` nor `future` is asked for; [`Error::OutOfMemory`],
+    /// with all locked that could be.
     pub fn mlockall(&mut self, what: LockAll) -> Result<(), Error> {
         if !what.current && !what.future {
             return Err(Error::BadFlags);

@@ -171,7 +171,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         let never_locked = VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::DROPPABLE;
         if vma.flags.intersects(never_locked) && vma.flags.intersects(VmFlags::LOCKED_MASK) {
-            // As Linux does, that finds it out when merging is over: nothing like it is locked, so it joins nothing.
+            // As Linux does, that finds it out when merging is over: nothing like it is locked, so
+            // it joins nothing.
             vma.flags -= VmFlags::LOCKED_MASK;
             self.store(addr, end, Counted::new(vma)?)?;
         } else {
@@ -183,8 +184,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(addr)
     }
 
-    /// Inserts a new VMA. One whose driver has its say about flags becomes mergeable by content only when it has joined
-    /// nothing: the driver might forbid it.
+    /// Inserts a new VMA. One whose driver has its say about flags becomes mergeable by content
+    /// only when it has joined nothing: the driver might forbid it.
     fn insert_marked(&mut self, start: usize, end: usize, vma: Vma<F>) -> Result<(), Error> {
         let driver = vma.file.as_ref().is_some_and(|f| f.placement() == Placement::Driver);
         if !driver || !self.state().merge_any || !vma.flags.contains(VmFlags::MERGEABLE) {
@@ -338,7 +339,8 @@ pub(crate) fn can_be_mergeable(flags: VmFlags) -> bool {
     )
 }
 
-/// The page-aligned end of a range that starts at `start`, which must be aligned; the range may be empty.
+/// The page-aligned end of a range that starts at `start`, which must be aligned; the range may be
+/// empty.
 pub(crate) fn range_end(start: usize, len: usize) -> Result<usize, Error> {
     if !start.is_multiple_of(PAGE_SIZE) {
         return Err(Error::Unaligned);

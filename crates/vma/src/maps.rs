@@ -1,7 +1,7 @@
 //! The listing of an address space, as /proc/PID/maps has it, byte for byte.
 //!
-//! A mirror writes thousands of listings, so the fixed part of a line is put together in a buffer on the
-//! stack, digit by digit, and written at once: about 60 ns a line where `core::fmt` takes 400.
+//! A mirror writes thousands of listings, so the fixed part of a line is put together in a buffer
+//! on the stack, digit by digit, and written at once: about 60 ns a line where `core::fmt` takes 400.
 
 use core::{
     fmt::{self, Write},
@@ -13,8 +13,8 @@ use crate::{Layout, MappedFile, VmFlags, Vma};
 /// Column at which names start.
 const NAME_COLUMN: usize = 73;
 
-/// The fixed part of a line. The longest is below 100 bytes: four numbers of 16 hexadecimal digits, one of 20
-/// decimal ones, and separators.
+/// The fixed part of a line. The longest is below 100 bytes: four numbers of 16 hexadecimal digits,
+/// one of 20 decimal ones, and separators.
 struct Line {
     text: [u8; 128],
     len: usize,

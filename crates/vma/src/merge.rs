@@ -1,8 +1,9 @@
-//! When neighbouring VMAs become one (rules 1 to 7 of RULES.md), and the one way to change part of a VMA.
+//! When neighbouring VMAs become one (rules 1 to 7 of RULES.md), and the one way to change part of
+//! a VMA.
 //!
-//! Merging is decided before anything is written: the outcome is always a single range with single contents,
-//! so the change itself is one store into the tree, which overwrites what it swallows. Nothing in here fails
-//! half-way.
+//! Merging is decided before anything is written: the outcome is always a single range with single
+//! contents, so the change itself is one store into the tree, which overwrites what it swallows.
+//! Nothing in here fails half-way.
 
 use crate::{Area, Counted, Error, MappedFile, VmFlags, Vma, space::Writer};
 
@@ -15,8 +16,8 @@ fn same_kind<F: MappedFile>(a: &Vma<F>, b: &Vma<F>) -> bool {
         && a.name == b.name
 }
 
-/// May pages of `source` be counted to `target`? If just one has private pages, it must not be a fork's
-/// child, whose pages an ancestor's anon_vma may hold.
+/// May pages of `source` be counted to `target`? If just one has private pages, it must not be a
+/// fork's child, whose pages an ancestor's anon_vma may hold.
 fn pages_fit<F>(target: &Vma<F>, source: &Vma<F>) -> bool {
     match (target.is_faulted(), source.is_faulted()) {
         (false, true) => !source.anon.is_inherited(),
@@ -66,8 +67,8 @@ impl<F: MappedFile> Sides<F> {
         self
     }
 
-    /// The range and contents that come out; `None` if no side joins. Allocates only if a side that saw no write
-    /// takes in private pages or sticky flags.
+    /// The range and contents that come out; `None` if no side joins. Allocates only if a side that
+    /// saw no write takes in private pages or sticky flags.
     fn join(self, start: usize, end: usize, new: &Vma<F>) -> Result<Option<Area<F>>, Error> {
         let Sides { left, right } = self;
         let sticky = [left.as_ref(), right.as_ref()]
@@ -100,8 +101,9 @@ impl<F: MappedFile> Sides<F> {
 }
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
-    /// What a new VMA at `start..end` becomes together with its neighbours; `None` if it stays alone.
-    /// What the range holds now will be gone by then, so a neighbour that reaches into it counts from its edge.
+    /// What a new VMA at `start..end` becomes together with its neighbours; `None` if it stays
+    /// alone. What the range holds now will be gone by then, so a neighbour that reaches into it
+    /// counts from its edge.
     pub(crate) fn merge_new(
         &self,
         start: usize,
@@ -130,8 +132,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.store(area.start, area.end, area.vma)
     }
 
-    /// Gives the part `start..end` of the VMA `middle` the contents `new`, merging or splitting as needed.
-    /// Returns where the VMA that holds the part now ends: the place to go on from.
+    /// Gives the part `start..end` of the VMA `middle` the contents `new`, merging or splitting as
+    /// needed. Returns where the VMA that holds the part now ends: the place to go on from.
     pub(crate) fn modify(
         &mut self,
         middle: &Area<F>,

@@ -1,8 +1,8 @@
 //! Where a map goes that did not insist on an address (rule 11 of RULES.md).
 //!
-//! The highest gap below `mmap_base` that fits, as the tree's gap index finds it, with room kept free below
-//! VMAs that grow downwards. A map that can hold a huge page asks for 2 MiB more and is then
-//! aligned inside what it got. A free hint is taken as it is.
+//! The highest gap below `mmap_base` that fits, as the tree's gap index finds it, with room kept
+//! free below VMAs that grow downwards. A map that can hold a huge page asks for 2 MiB more and is
+//! then aligned inside what it got. A free hint is taken as it is.
 
 use crate::{Error, MapFlags, MappedFile, PAGE_SIZE, Placement, space::Writer, vma::PAGE_SHIFT};
 
@@ -33,7 +33,8 @@ pub(crate) struct Wanted<'f, F> {
 }
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
-    /// The address for a map. Cost: one gap search, O(height of the tree); one more for each stack in the way.
+    /// The address for a map. Cost: one gap search, O(height of the tree); one more for each stack
+    /// in the way.
     pub(crate) fn place(&self, wanted: Wanted<'_, F>) -> Result<usize, Error> {
         if wanted.len > self.profile.task_size {
             return Err(Error::NoSpace);
@@ -62,7 +63,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(addr)
     }
 
-    /// Aligned so that huge pages of the file lie at huge addresses, if the map contains one and there is room.
+    /// Aligned so that huge pages of the file lie at huge addresses, if the map contains one and
+    /// there is room.
     fn place_huge(&self, wanted: Wanted<'_, F>) -> Result<usize, Error> {
         self.try_huge(wanted).map_or_else(|| self.search(wanted, PAGE_SIZE), Ok)
     }

@@ -1,7 +1,7 @@
 //! The rules of a kernel that differ between versions and settings, in one place.
 
-/// What a kernel does where kernels differ. [`Profile::LINUX_6_18`] was checked against recorded programs; others
-/// are told apart so that a mirror can say what it does not promise.
+/// What a kernel does where kernels differ. [`Profile::LINUX_6_18`] was checked against recorded
+/// programs; others are told apart so that a mirror can say what it does not promise.
 ///
 /// ```
 /// use vma::Profile;
@@ -22,15 +22,17 @@ pub struct Profile {
     pub huge_aligned_anon: bool,
     /// MAP_NORESERVE is honoured (overcommit is not 2).
     pub honours_noreserve: bool,
-    /// MADV_GUARD_INSTALL leaves [`VmFlags::MAYBE_GUARD`](crate::VmFlags::MAYBE_GUARD) on a VMA, and an anon_vma only on an
-    /// anonymous one (6.19, and late releases of 6.18). Without it, every VMA with guard pages gets an anon_vma and no flag.
+    /// MADV_GUARD_INSTALL leaves [`VmFlags::MAYBE_GUARD`](crate::VmFlags::MAYBE_GUARD) on a VMA,
+    /// and an anon_vma only on an anonymous one (6.19, and late releases of 6.18). Without it,
+    /// every VMA with guard pages gets an anon_vma and no flag.
     pub guard_flag: bool,
     /// mremap to a fixed address moves several VMAs at once (since 6.17).
     pub moves_many: bool,
 }
 
 impl Profile {
-    /// Linux 6.18 on x86-64 with 4-level page tables, overcommit 0 or 1, transparent huge pages compiled in.
+    /// Linux 6.18 on x86-64 with 4-level page tables, overcommit 0 or 1, transparent huge pages
+    /// compiled in.
     pub const LINUX_6_18: Profile = Profile {
         stack_guard_gap: 256 * crate::PAGE_SIZE,
         min_address: 0x1_0000,

@@ -8,8 +8,8 @@ const PROT_GROWSUP: u32 = 0x0200_0000;
 const PROT_SEM: u32 = 8;
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
-    /// mprotect(2), and pkey_mprotect(2) if `pkey` is given. Goes VMA by VMA and stops at the first hole or
-    /// refusal: what lies before it **has changed**, as in Linux (rule 8).
+    /// mprotect(2), and pkey_mprotect(2) if `pkey` is given. Goes VMA by VMA and stops at the first
+    /// hole or refusal: what lies before it **has changed**, as in Linux (rule 8).
     ///
     /// One store into the tree for each VMA; may allocate.
     ///

@@ -1,7 +1,8 @@
 //! mremap: resize, move, or both (rule 12).
 //!
-//! A move is a store of the new VMA and an erase of the old range, with the memory for both beforehand. Anonymous memory that was never
-//! written takes the offset of its new address; everything else keeps its offset, so that its pages are found.
+//! A move is a store of the new VMA and an erase of the old range, with the memory for both
+//! beforehand. Anonymous memory that was never written takes the offset of its new address;
+//! everything else keeps its offset, so that its pages are found.
 
 use crate::{
     Area, Counted, Error, MapFlags, MappedFile, PAGE_SIZE, Placement, VmFlags, Vma,
@@ -66,12 +67,13 @@ impl RemapRequest {
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// mremap(2). Returns the new address.
     ///
-    /// All or nothing, but for a FIXED move of several VMAs, which moves VMA by VMA and stops where one
-    /// cannot be moved, and for FIXED, which unmaps its target first, as in Linux.
+    /// All or nothing, but for a FIXED move of several VMAs, which moves VMA by VMA and stops where
+    /// one cannot be moved, and for FIXED, which unmaps its target first, as in Linux.
     ///
     /// # Errors
-    /// [`Error::NotOneVma`], [`Error::NoSpace`], [`Error::BadFlags`], [`Error::BadRange`], [`Error::Unaligned`],
-    /// [`Error::Sealed`], [`Error::WrongKind`], [`Error::TooManyMaps`], [`Error::OutOfMemory`].
+    /// [`Error::NotOneVma`], [`Error::NoSpace`], [`Error::BadFlags`], [`Error::BadRange`],
+    /// [`Error::Unaligned`], [`Error::Sealed`], [`Error::WrongKind`], [`Error::TooManyMaps`],
+    /// [`Error::OutOfMemory`].
     pub fn mremap(&mut self, request: RemapRequest) -> Result<usize, Error> {
         let request = self.check_request(request)?;
         match request.fixed {
@@ -119,7 +121,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         let mut at = whole.addr;
         let mut first = true;
-        // What was moved may have joined its source and reach below `at`, but nothing is looked for past the range.
+        // What was moved may have joined its source and reach below `at`, but nothing is looked for
+        // past the range.
         while let Some(area) = self.part(at, end) {
             if first && area.start > whole.addr {
                 return Err(Error::NotOneVma);
@@ -297,15 +300,15 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     }
 }
 
-/// One call moves several VMAs only if none is watched, whose watcher would have to be told in between, and if no
-/// driver may place one elsewhere than asked.
+/// One call moves several VMAs only if none is watched, whose watcher would have to be told in
+/// between, and if no driver may place one elsewhere than asked.
 fn moves_with_others<F: MappedFile>(vma: &Vma<F>) -> bool {
     let has_say = |file: &F| file.placement() == Placement::Driver || file.segment_size().is_some();
     vma.uffd.is_none() && !vma.file.as_ref().is_some_and(has_say)
 }
 
-/// DONTUNMAP: the old VMA is no longer locked, and has no private pages if all of it moved. If the `new` one joined
-/// it, they are one.
+/// DONTUNMAP: the old VMA is no longer locked, and has no private pages if all of it moved. If the
+/// `new` one joined it, they are one.
 fn left_behind<F: MappedFile>(
     request: &RemapRequest,
     area: Area<F>,

@@ -60,8 +60,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// shmat(2). Returns the address of the map. Costs what [`mmap`](Self::mmap) costs.
     ///
     /// # Errors
-    /// [`Error::Unaligned`] without `round`, [`Error::WrongKind`] where something is mapped and `replace` is
-    /// not set, [`Error::BadFlags`] for `replace` without an address, and those of [`mmap`](Self::mmap).
+    /// [`Error::Unaligned`] without `round`, [`Error::WrongKind`] where something is mapped and
+    /// `replace` is not set, [`Error::BadFlags`] for `replace` without an address, and those of
+    /// [`mmap`](Self::mmap).
     pub fn shmat(&mut self, request: AttachRequest<F>) -> Result<usize, Error> {
         let mut flags = MapFlags::SHARED;
         let mut at = 0;
@@ -95,11 +96,12 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         )
     }
 
-    /// shmdt(2): unmaps what is left of the segment that was attached at `addr`, but for what is sealed.
+    /// shmdt(2): unmaps what is left of the segment that was attached at `addr`, but for what is
+    /// sealed.
     ///
     /// # Errors
-    /// [`Error::WrongKind`] if no segment was attached there, [`Error::Unaligned`]; [`Error::OutOfMemory`], with what lies
-    /// below the failure unmapped.
+    /// [`Error::WrongKind`] if no segment was attached there, [`Error::Unaligned`];
+    /// [`Error::OutOfMemory`], with what lies below the failure unmapped.
     pub fn shmdt(&mut self, addr: usize) -> Result<(), Error> {
         if !addr.is_multiple_of(PAGE_SIZE) {
             return Err(Error::Unaligned);

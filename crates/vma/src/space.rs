@@ -1,11 +1,14 @@
-//! An address space: its VMAs in a range tree, its limits and its heap, and the lock that serialises changes.
+//! An address space: its VMAs in a range tree, its limits and its heap, and the lock that
+//! serialises changes.
 //!
-//! Readers find VMAs without any lock, under a guard ([`AddressSpace::pin`], [`AddressSpace::find`]):
-//! a page fault or a listing never waits for a change and never holds one up. Whoever changes VMAs takes
-//! [`AddressSpace::write`] and makes its calls on the [`Writer`]. The tree carries no lock of its own: the right
-//! to write to it is a token that lies inside the address space's lock, next to what else that lock guards.
+//! Readers find VMAs without any lock, under a guard ([`AddressSpace::pin`],
+//! [`AddressSpace::find`]): a page fault or a listing never waits for a change and never holds one
+//! up. Whoever changes VMAs takes [`AddressSpace::write`] and makes its calls on the [`Writer`].
+//! The tree carries no lock of its own: the right to write to it is a token that lies inside the
+//! address space's lock, next to what else that lock guards.
 //!
-//! Each call is all or nothing (I7) except where Linux itself stops half-way, which the call then says.
+//! Each call is all or nothing (I7) except where Linux itself stops half-way, which the call then
+//! says.
 
 use core::ops::Range;
 
@@ -71,8 +74,8 @@ struct Locked {
     counts: Counts,
 }
 
-/// The address space of a program. `F` is the host's file type, `R` the reclamation engine of the tree
-/// ([`grace::Single`] for one owner), `A` where nodes come from.
+/// The address space of a program. `F` is the host's file type, `R` the reclamation engine of the
+/// tree ([`grace::Single`] for one owner), `A` where nodes come from.
 ///
 /// ```
 /// use vma::{AddressSpace, Layout, MapFlags, MapRequest, MappedFile, Profile};
@@ -140,8 +143,8 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
 
     /// The first VMA that ends above `addr`, with its range: what a page fault asks.
     ///
-    /// Takes no lock, allocates nothing, writes nothing shared (I2). O(height of the tree), two to three
-    /// cache lines a level.
+    /// Takes no lock, allocates nothing, writes nothing shared (I2). O(height of the tree), two to
+    /// three cache lines a level.
     pub fn find<'g>(
         &'g self,
         guard: &'g R::Guard,
@@ -151,8 +154,8 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
         Some((*range.start()..range.end() + 1, vma.get()))
     }
 
-    /// The VMAs in order, with their ranges, from the first that ends above `addr`. Each is seen as it was at
-    /// some moment under the guard. Takes no lock, allocates nothing (I2).
+    /// The VMAs in order, with their ranges, from the first that ends above `addr`. Each is seen as
+    /// it was at some moment under the guard. Takes no lock, allocates nothing (I2).
     pub fn iter<'g>(
         &'g self,
         guard: &'g R::Guard,
@@ -179,7 +182,8 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
     }
 }
 
-/// Its VMAs leave their anon_vmas, which other address spaces may share: what fork reuses depends on it (rule 3).
+/// Its VMAs leave their anon_vmas, which other address spaces may share: what fork reuses depends
+/// on it (rule 3).
 impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Drop for AddressSpace<F, R, A> {
     fn drop(&mut self) {
         // VMAs linked to an anon_vma are among those counted here.
@@ -209,7 +213,8 @@ type Open<F, R, A> = for<'t> fn(
 
 /// The right to change an address space: the calls on it are methods here.
 ///
-/// Holds the lock of a shared address space until dropped; calls may allocate, so not for interrupts.
+/// Holds the lock of a shared address space until dropped; calls may allocate, so not for
+/// interrupts.
 ///
 /// ```
 /// # use vma::*;
@@ -337,9 +342,9 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         self.state_mut().layout = layout;
     }
 
-    /// The personality of the thread whose calls come next: does it have READ_IMPLIES_EXEC? Then what it maps or
-    /// protects to be read may be executed too, where that is allowed, and so may its heap. A forked child
-    /// begins as its parent was.
+    /// The personality of the thread whose calls come next: does it have READ_IMPLIES_EXEC? Then
+    /// what it maps or protects to be read may be executed too, where that is allowed, and so may
+    /// its heap. A forked child begins as its parent was.
     pub fn set_read_implies_exec(&mut self, on: bool) {
         self.state_mut().read_implies_exec = on;
     }

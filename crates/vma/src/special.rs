@@ -59,7 +59,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// Puts a VMA where and as the host says, in place of what is there; it merges with nothing.
     ///
     /// # Errors
-    /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::Sealed`], [`Error::TooManyMaps`], [`Error::OutOfMemory`].
+    /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::Sealed`], [`Error::TooManyMaps`],
+    /// [`Error::OutOfMemory`].
     pub fn adopt(&mut self, whole: WholeVma<F>) -> Result<(), Error> {
         let WholeVma { start, end, flags, pgoff, file, name } = whole;
         if !start.is_multiple_of(PAGE_SIZE) || !end.is_multiple_of(PAGE_SIZE) {
@@ -75,14 +76,16 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.store(start, end, Counted::new(vma)?)
     }
 
-    /// Makes a range what another kernel says it is after a call that it stopped half-way: a hole, or one VMA
-    /// with these flags. What flags do not show (file, offset, private pages, policy) stays as it is.
+    /// Makes a range what another kernel says it is after a call that it stopped half-way: a hole,
+    /// or one VMA with these flags. What flags do not show (file, offset, private pages, policy)
+    /// stays as it is.
     ///
-    /// One store into the tree; may allocate. Sealed VMAs are no obstacle: it is no call of the program.
+    /// One store into the tree; may allocate. Sealed VMAs are no obstacle: it is no call of the
+    /// program.
     ///
     /// # Errors
-    /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::TooManyMaps`], [`Error::OutOfMemory`]; with flags
-    /// [`Error::Unmapped`] where there is a hole.
+    /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::TooManyMaps`], [`Error::OutOfMemory`];
+    /// with flags [`Error::Unmapped`] where there is a hole.
     pub fn settle(
         &mut self,
         start: usize,
@@ -115,7 +118,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// mseal(2): no call may unmap, move, resize or protect the range any more.
     ///
     /// # Errors
-    /// [`Error::Unmapped`] if there is a hole (nothing is sealed then), [`Error::BadRange`], [`Error::Unaligned`].
+    /// [`Error::Unmapped`] if there is a hole (nothing is sealed then), [`Error::BadRange`],
+    /// [`Error::Unaligned`].
     pub fn mseal(&mut self, start: usize, len: usize) -> Result<(), Error> {
         let end = range_end(start, len)?;
         let mut at = start;
@@ -125,11 +129,12 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.change_each(start, end, |vma| vma.flags |= VmFlags::SEALED)
     }
 
-    /// mbind(2): the memory policy of a range; `None` is the default one. Holes are passed over if `holes` allows it.
+    /// mbind(2): the memory policy of a range; `None` is the default one. Holes are passed over if
+    /// `holes` allows it.
     ///
     /// # Errors
-    /// [`Error::NotOneVma`] at a hole (nothing changes then), [`Error::BadRange`], [`Error::Unaligned`],
-    /// [`Error::TooManyMaps`], [`Error::OutOfMemory`].
+    /// [`Error::NotOneVma`] at a hole (nothing changes then), [`Error::BadRange`],
+    /// [`Error::Unaligned`], [`Error::TooManyMaps`], [`Error::OutOfMemory`].
     pub fn mbind(&mut self, start: usize, len: usize, policy: Option<Policy>) -> Result<(), Error> {
         let end = range_end(start, page_align_wrapping(len))?;
         let mut at = start;
@@ -174,10 +179,12 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(())
     }
 
-    /// remap_file_pages(2): shows other pages of a shared file in part of its map, which becomes a VMA with fresh flags.
+    /// remap_file_pages(2): shows other pages of a shared file in part of its map, which becomes a
+    /// VMA with fresh flags.
     ///
     /// # Errors
-    /// [`Error::WrongKind`] if the range is not in VMAs of one shared file, [`Error::BadRange`], and those of [`mmap`](Self::mmap).
+    /// [`Error::WrongKind`] if the range is not in VMAs of one shared file, [`Error::BadRange`],
+    /// and those of [`mmap`](Self::mmap).
     pub fn remap_file_pages(
         &mut self,
         start: usize,
@@ -218,8 +225,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.mmap_as(request, without).map(drop)
     }
 
-    /// PR_SET_MEMORY_MERGE: every VMA that qualifies becomes mergeable by content, or none is any more; those to come too.
-    /// No VMAs are joined by it.
+    /// PR_SET_MEMORY_MERGE: every VMA that qualifies becomes mergeable by content, or none is any
+    /// more; those to come too. No VMAs are joined by it.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], with what lies below the failure done; a second call goes on.

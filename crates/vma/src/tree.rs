@@ -1,10 +1,11 @@
-//! The VMAs of an address space in the range tree: bytes to indices, and the bookkeeping of anon_vmas.
+//! The VMAs of an address space in the range tree: bytes to indices, and the bookkeeping of
+//! anon_vmas.
 //!
-//! Every change is one store or one erase of a byte range, so readers without a lock see it whole or
-//! not at all (I1), and a failed allocation leaves everything as it was (I7). The VMAs that a write
-//! covers, splits or leaves alone are known before it, so their links to anon_vmas are counted
-//! before it too, and counted back if it fails: the tree is then the same, so the same walk undoes it.
-//! What takes two writes (a move) has the memory for both before the first.
+//! Every change is one store or one erase of a byte range, so readers without a lock see it whole
+//! or not at all (I1), and a failed allocation leaves everything as it was (I7). The VMAs that a
+//! write covers, splits or leaves alone are known before it, so their links to anon_vmas are
+//! counted before it too, and counted back if it fails: the tree is then the same, so the same walk
+//! undoes it. What takes two writes (a move) has the memory for both before the first.
 
 use core::ops::RangeInclusive;
 
@@ -136,7 +137,8 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         Ok(())
     }
 
-    /// Two writes, one after the other, together all or nothing (I7). Readers may see the first alone.
+    /// Two writes, one after the other, together all or nothing (I7). Readers may see the first
+    /// alone.
     ///
     /// Cost: as two writes, and the nodes of the worst case are allocated beforehand.
     pub(crate) fn change_twice(
@@ -185,8 +187,8 @@ fn carry_out<F: MappedFile, R: Reclaim, A: NodeAlloc>(
     }
 }
 
-/// Counts the links of the VMAs that a write over `range` splits or takes away, or with `back` undoes that.
-/// Returns by how much the counts of VMAs will change.
+/// Counts the links of the VMAs that a write over `range` splits or takes away, or with `back`
+/// undoes that. Returns by how much the counts of VMAs will change.
 fn relink<F: MappedFile, R: Reclaim, A: NodeAlloc>(
     tree: &TreeWriter<'_, F, R, A>,
     write: &RangeInclusive<usize>,

@@ -5,11 +5,13 @@ use crate::{Error, MappedFile, VmFlags, space::Writer, vma::page_align};
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// munmap(2): nothing is mapped in `addr..addr + len` any more. Holes are no error.
     ///
-    /// One store into the tree, whatever it covers; may allocate. If it is refused because of a sealed VMA, a VMA that the range
-    /// begins inside may be left split at `addr`, as in Linux; nothing is unmapped.
+    /// One store into the tree, whatever it covers; may allocate. If it is refused because of a
+    /// sealed VMA, a VMA that the range begins inside may be left split at `addr`, as in Linux;
+    /// nothing is unmapped.
     ///
     /// # Errors
-    /// [`Error::Unaligned`], [`Error::BadRange`], [`Error::Sealed`], [`Error::TooManyMaps`], [`Error::OutOfMemory`].
+    /// [`Error::Unaligned`], [`Error::BadRange`], [`Error::Sealed`], [`Error::TooManyMaps`],
+    /// [`Error::OutOfMemory`].
     pub fn munmap(&mut self, addr: usize, len: usize) -> Result<(), Error> {
         if !addr.is_multiple_of(crate::PAGE_SIZE) {
             return Err(Error::Unaligned);
@@ -26,8 +28,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.erase(start, end)
     }
 
-    /// Whether everything in the range may go. If a sealed VMA in it forbids that, a VMA that the range begins inside is
-    /// left split there, as in Linux, which splits before it looks further.
+    /// Whether everything in the range may go. If a sealed VMA in it forbids that, a VMA that the
+    /// range begins inside is left split there, as in Linux, which splits before it looks further.
     pub(crate) fn clear_way(&mut self, start: usize, end: usize) -> Result<(), Error> {
         let refused = self.may_unmap(start, end);
         if refused == Err(Error::Sealed)
@@ -41,7 +43,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         refused
     }
 
-    /// Nothing sealed in the range, and room for the piece more that a hole in the middle of a VMA makes.
+    /// Nothing sealed in the range, and room for the piece more that a hole in the middle of a VMA
+    /// makes.
     fn may_unmap(&self, start: usize, end: usize) -> Result<(), Error> {
         let mut at = start;
         while let Some(area) = self.part(at, end) {

@@ -1,9 +1,9 @@
 //! A VMA: everything that is the same for all pages of a mapped range.
 //!
 //! The range itself is the tree's key and is not repeated here, and the offset is kept relative to
-//! the address. So the two halves of a split VMA, and a VMA that grew or shrank, have the same contents, and every
-//! change of an address space is one store of one range into the tree.
-//! A VMA in the tree never changes (readers look at it without a lock); changing means storing another.
+//! the address. So the two halves of a split VMA, and a VMA that grew or shrank, have the same
+//! contents, and every change of an address space is one store of one range into the tree. A VMA in
+//! the tree never changes (readers look at it without a lock); changing means storing another.
 
 use alloc::sync::Arc;
 
@@ -83,7 +83,8 @@ impl<F> Vma<F> {
         vma
     }
 
-    /// The offset in pages of the page at `addr`: into the file, or for anonymous memory the address it was made at.
+    /// The offset in pages of the page at `addr`: into the file, or for anonymous memory the
+    /// address it was made at.
     pub fn offset_at(&self, addr: usize) -> usize {
         (addr >> PAGE_SHIFT).wrapping_add(self.slide)
     }

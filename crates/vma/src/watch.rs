@@ -3,15 +3,17 @@
 use crate::{Area, Counted, Error, MappedFile, Uffd, VmFlags, Vma, map::range_end, space::Writer};
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
-    /// UFFDIO_REGISTER: `uffd` watches `start..start + len` for `modes` (of [`VmFlags::UFFD`]). Holes are passed over.
-    /// (Whether its file system can do it is for the host to know: Linux allows tmpfs and hugetlbfs.)
+    /// UFFDIO_REGISTER: `uffd` watches `start..start + len` for `modes` (of [`VmFlags::UFFD`]).
+    /// Holes are passed over. (Whether its file system can do it is for the host to know: Linux
+    /// allows tmpfs and hugetlbfs.)
     ///
     /// One store into the tree for each VMA that changes; may allocate.
     ///
     /// # Errors
-    /// Nothing changed: [`Error::BadFlags`] for no or other modes, [`Error::BadRange`], [`Error::Unaligned`],
-    /// [`Error::Unmapped`] if nothing is mapped there at all, [`Error::WrongKind`], [`Error::NeverWritable`],
-    /// [`Error::Watched`] where another one watches. With what lies below the failure done: [`Error::TooManyMaps`],
+    /// Nothing changed: [`Error::BadFlags`] for no or other modes, [`Error::BadRange`],
+    /// [`Error::Unaligned`], [`Error::Unmapped`] if nothing is mapped there at all,
+    /// [`Error::WrongKind`], [`Error::NeverWritable`], [`Error::Watched`] where another one
+    /// watches. With what lies below the failure done: [`Error::TooManyMaps`],
     /// [`Error::OutOfMemory`].
     pub fn watch(
         &mut self,
@@ -50,8 +52,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// UFFDIO_UNREGISTER: nobody watches the range any more.
     ///
     /// # Errors
-    /// [`Error::BadRange`], [`Error::Unaligned`]; [`Error::TooManyMaps`] and [`Error::OutOfMemory`], with what lies below
-    /// the failure done.
+    /// [`Error::BadRange`], [`Error::Unaligned`]; [`Error::TooManyMaps`] and
+    /// [`Error::OutOfMemory`], with what lies below the failure done.
     pub fn unwatch(&mut self, start: usize, len: usize) -> Result<(), Error> {
         let end = self.watched_range(start, len)?;
         self.set_watch(start, end, |_, old| (None, old - VmFlags::UFFD))
@@ -75,7 +77,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(())
     }
 
-    /// A VMA that mremap moves is no longer watched, unless its userfaultfd follows moves; nor is what it joins.
+    /// A VMA that mremap moves is no longer watched, unless its userfaultfd follows moves; nor is
+    /// what it joins.
     pub(crate) fn forget_uffd(&self, area: &mut Area<F>) -> Result<(), Error> {
         if area.vma.uffd.is_some_and(|uffd| !uffd.follows_remap) {
             let mut vma = Vma::clone(&area.vma);

@@ -1,7 +1,7 @@
 //! I7: every allocation of every call fails once, and the address space is as it was.
 //!
-//! The allocator of this test program fails when told to. Each call is made on a fresh address space with its first
-//! allocation failing, then with its second, and so on until it needs no more.
+//! The allocator of this test program fails when told to. Each call is made on a fresh address
+//! space with its first allocation failing, then with its second, and so on until it needs no more.
 
 mod common;
 
@@ -54,7 +54,8 @@ fn with_allocations<T>(n: isize, work: impl FnOnce() -> T) -> T {
 
 const AT: usize = 0x7ffe_0000_0000;
 
-/// A map of each kind: faulted anonymous memory, a private file, a shared one, and many small VMAs around them.
+/// A map of each kind: faulted anonymous memory, a private file, a shared one, and many small VMAs
+/// around them.
 fn prepare(calls: &mut Calls<'_>, file: &File) {
     for i in 0..40 {
         calls.mmap(anonymous(AT + (100 + 2 * i) * PAGE, 1, 3)).unwrap();

@@ -1,7 +1,7 @@
 //! An area: one mapping, as the tree holds it, and its record, which is used again.
 //!
-//! What becomes of an area is one word, of which the lowest bits are its state and the others count how often the record was
-//! used:
+//! What becomes of an area is one word, of which the lowest bits are its state and the others count
+//! how often the record was used:
 //!
 //! ```text
 //!           .--> Mapping --> Live --> Unmapping --> Waiting --.
@@ -11,25 +11,28 @@
 //!           `-------------------------------------------------'
 //! ```
 //!
-//! *Ready*: nothing is mapped, and nobody holds a translation of its addresses; it is being made, or kept to be used again. *Mapping*: its pages are
-//! being mapped. *Live*: it is the caller's. *PendingFree*: freed in an interrupt, and to be
-//! unmapped later. *Unmapping*: whoever changed it to that takes its pages out, and nobody else does: so a second
-//! unmapping finds that it came too late. *Waiting*: its pages are gone, its addresses wait for a TLB grace period, in its
-//! zone's queue.
+//! *Ready*: nothing is mapped, and nobody holds a translation of its addresses; it is being made,
+//! or kept to be used again. *Mapping*: its pages are being mapped. *Live*: it is the caller's.
+//! *PendingFree*: freed in an interrupt, and to be unmapped later. *Unmapping*: whoever changed it
+//! to that takes its pages out, and nobody else does: so a second unmapping finds that it came too
+//! late. *Waiting*: its pages are gone, its addresses wait for a TLB grace period, in its zone's
+//! queue.
 //!
 //! # Why it is right
-//! Who has an area to himself ([`Ours`]) is who made it, who changed its state from Live, and whose list it is on, one after the
-//! other; it leaves the tree by his hand only, so the record stays as long as he has it. Who looks on has a guard: then a
-//! record that leaves the tree stays too.
+//! Who has an area to himself ([`Ours`]) is who made it, who changed its state from Live, and whose
+//! list it is on, one after the other; it leaves the tree by his hand only, so the record stays as
+//! long as he has it. Who looks on has a guard: then a record that leaves the tree stays too.
 //!
-//! The record's words are written while it is Ready, after the count has gone up. Who looks on reads the first word, the others, and the
-//! first again: if the count is the same, and it was not Ready, all that was read is of one mapping. (The writer's fence and
-//! the reader's pair: who reads a word of the next mapping reads its count.)
+//! The record's words are written while it is Ready, after the count has gone up. Who looks on
+//! reads the first word, the others, and the first again: if the count is the same, and it was not
+//! Ready, all that was read is of one mapping. (The writer's fence and the reader's pair: who reads
+//! a word of the next mapping reads its count.)
 //!
 //! # Where it lies
-//! A record has two cache lines to itself, a pair of those that processors fetch together: 128 bytes, of which 96 are used. Who lists
-//! areas takes lines from the CPU that will write them next. If records shared lines, or pairs, with each other, how many
-//! that are would be left to the heap, and a writer loses several times as much to a reader.
+//! A record has two cache lines to itself, a pair of those that processors fetch together: 128
+//! bytes, of which 96 are used. Who lists areas takes lines from the CPU that will write them next.
+//! If records shared lines, or pairs, with each other, how many that are would be left to the heap,
+//! and a writer loses several times as much to a reader.
 
 use crate::block::Bits;
 use crate::error::Culprit;
@@ -136,8 +139,9 @@ const LINE: usize = 64;
 #[repr(align(128))]
 pub(crate) struct Lines;
 
-/// A record, as a tree holds it: nothing else lies on its lines. What readers look at is on the first, with the count of its users; on the
-/// second is what only those have to do with who have the area.
+/// A record, as a tree holds it: nothing else lies on its lines. What readers look at is on the
+/// first, with the count of its users; on the second is what only those have to do with who have
+/// the area.
 pub(crate) type Record = Counted<Area, Lines>;
 #[cfg(all(target_pointer_width = "64", not(loom)))]
 const _: () = {
@@ -194,7 +198,8 @@ impl Area {
         state_of(self.word.load(mutant::order(Ordering::Acquire, Mutant::StateRelaxed)))
     }
 
-    /// What it is for, and what has become of it; `None` if nothing is mapped there, or if it becomes another again and again.
+    /// What it is for, and what has become of it; `None` if nothing is mapped there, or if it
+    /// becomes another again and again.
     pub(crate) fn look(&self) -> Option<(What, State)> {
         for _ in 0..8 {
             // Acquire: pairs with the Release of `set` that followed the writing.
@@ -203,7 +208,8 @@ impl Area {
                 return None;
             }
             let what = self.what();
-            // Acquire: what was read comes before the second look; pairs with the fence of `prepare`.
+            // Acquire: what was read comes before the second look; pairs with the fence of
+            // `prepare`.
             fence(Ordering::Acquire);
             // Relaxed: the fence orders it.
             let same = self.word.load(Ordering::Relaxed) / USE == word / USE;
@@ -228,8 +234,8 @@ impl Area {
         }
     }
 
-    /// From live to what the caller makes of it, for one caller: then the area is his. Else an error by what the area is
-    /// instead. `is_right` looks at what it is for.
+    /// From live to what the caller makes of it, for one caller: then the area is his. Else an
+    /// error by what the area is instead. `is_right` looks at what it is for.
     pub(crate) fn claim<E>(
         &self,
         to: State,
@@ -243,8 +249,8 @@ impl Area {
         if state_of(word) != State::Live {
             return Err(not_live(state_of(word)));
         }
-        // Acquire: what was done to the area before. If the word is the same then so is what was read. Relaxed on failure: it is
-        // only reported.
+        // Acquire: what was done to the area before. If the word is the same then so is what was
+        // read. Relaxed on failure: it is only reported.
         let to = word & !STATE | to as u64;
         let order = mutant::order(Ordering::Acquire, Mutant::ClaimRelaxed);
         if mutant::is(Mutant::ClaimInTwo) {
@@ -289,15 +295,16 @@ impl Deref for Ours {
 
 impl Ours {
     /// # Safety
-    /// The caller has made the area, or claimed it, and nobody else has: so as long as this is used the area is in its tree.
+    /// The caller has made the area, or claimed it, and nobody else has: so as long as this is used
+    /// the area is in its tree.
     pub(crate) unsafe fn of(area: &Area) -> Ours {
         Ours(NonNull::from(area))
     }
 
     /// Asks for the lines of the record, to be written soon. A hint; it waits for nothing.
     ///
-    /// In assembly, since no intrinsic asks for writing unless the build is for processors that are known to have the instruction;
-    /// on one that has not, it does nothing.
+    /// In assembly, since no intrinsic asks for writing unless the build is for processors that are
+    /// known to have the instruction; on one that has not, it does nothing.
     #[inline]
     pub(crate) fn bring_near(self) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -380,8 +387,8 @@ impl Ours {
     }
 }
 
-/// Areas in a row, first in, first out, linked through themselves: nothing is allocated, and nothing can fail. Whose list it is
-/// has them to himself.
+/// Areas in a row, first in, first out, linked through themselves: nothing is allocated, and
+/// nothing can fail. Whose list it is has them to himself.
 #[derive(Default)]
 pub(crate) struct List {
     first: Option<Ours>,

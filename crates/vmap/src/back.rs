@@ -1,7 +1,9 @@
-//! How addresses come back: what waits, when it is too much, and what is done before space is refused.
+//! How addresses come back: what waits, when it is too much, and what is done before space is
+//! refused.
 //!
-//! Addresses come back by themselves as CPUs announce that they have flushed, and somebody wants some. CPUs are interrupted for it only if so
-//! much waits, in all zones and blocks, that an interrupt is worth it; if half of what a CPU has waits; or if space has run out.
+//! Addresses come back by themselves as CPUs announce that they have flushed, and somebody wants
+//! some. CPUs are interrupted for it only if so much waits, in all zones and blocks, that an
+//! interrupt is worth it; if half of what a CPU has waits; or if space has run out.
 
 use crate::area::{Ours, State};
 use crate::vmap::Vmap;
@@ -11,12 +13,13 @@ use grace::Concurrent;
 use machine::Machine;
 use paging::Format;
 
-/// As many unmappings as go by at least until a CPU looks whether a period has ended; and as many as there are CPUs, as that takes a
-/// load for each.
+/// As many unmappings as go by at least until a CPU looks whether a period has ended; and as many
+/// as there are CPUs, as that takes a load for each.
 const LOOK_AFTER: u64 = 32;
 
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
-    /// The addresses of an area wait from now on. If too many do, they come back at the price of a flush.
+    /// The addresses of an area wait from now on. If too many do, they come back at the price of a
+    /// flush.
     pub(crate) fn put(&self, area: Ours) {
         let Some(zone) = self.zone_of(area.start()) else { return };
         let waiting = zone.put(&self.flushes, area);
@@ -41,8 +44,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         zone.purge(&self.flushes, true);
     }
 
-    /// Whether so much waits that CPUs are to be interrupted for it: `waiting` of so many bytes that somebody has, or all that waits
-    /// anywhere. A load for each CPU and zone.
+    /// Whether so much waits that CPUs are to be interrupted for it: `waiting` of so many bytes
+    /// that somebody has, or all that waits anywhere. A load for each CPU and zone.
     pub(crate) fn is_too_much(&self, waiting: u64, bytes: u64) -> bool {
         if waiting > bytes / 2 {
             return true;
@@ -55,11 +58,13 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         all > self.options.bytes_per_interrupt.saturating_mul(cpus)
     }
 
-    /// All that waits anywhere in the space comes back, and so do the blocks of this CPU that are all free then: one broadcast, if anything
-    /// waits. What was freed in interrupts here is given back before.
+    /// All that waits anywhere in the space comes back, and so do the blocks of this CPU that are
+    /// all free then: one broadcast, if anything waits. What was freed in interrupts here is given
+    /// back before.
     ///
-    /// For who needs addresses, or address space, at once. Blocks that nobody has come to this CPU; those that are free in another
-    /// CPU's queue are given back when that CPU next makes a call that unmaps, or that lacks space, or [`poll`](Vmap::poll)s.
+    /// For who needs addresses, or address space, at once. Blocks that nobody has come to this CPU;
+    /// those that are free in another CPU's queue are given back when that CPU next makes a call
+    /// that unmaps, or that lacks space, or [`poll`](Vmap::poll)s.
     pub fn purge(&self) {
         self.free_pending();
         // Without memory for that, they stay.
@@ -84,16 +89,18 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
     }
 
-    /// When it returns, no CPU holds a translation of anything that was unmapped before the call: for who cannot bear
-    /// aliases, as when the attributes of a page's other mappings change. One broadcast to all CPUs that run, those that are away included:
-    /// hardware may fill a TLB at any time.
+    /// When it returns, no CPU holds a translation of anything that was unmapped before the call:
+    /// for who cannot bear aliases, as when the attributes of a page's other mappings change. One
+    /// broadcast to all CPUs that run, those that are away included: hardware may fill a TLB at any
+    /// time.
     pub fn vm_unmap_aliases(&self) {
         self.flushes.broadcast();
     }
 
-    /// Does what was put off: unmaps what was freed in interrupts, takes back what has come due in this CPU's zone and the common one, and
-    /// gives back blocks of this CPU that are free, but for one. For a kernel's idle loop, or a thread of each CPU. Never broadcasts,
-    /// but for a space that is nearly full.
+    /// Does what was put off: unmaps what was freed in interrupts, takes back what has come due in
+    /// this CPU's zone and the common one, and gives back blocks of this CPU that are free, but for
+    /// one. For a kernel's idle loop, or a thread of each CPU. Never broadcasts, but for a space
+    /// that is nearly full.
     pub fn poll(&self) {
         self.free_pending();
         self.local.with(|local| local.blocks.gather(&self.flushes));
@@ -109,8 +116,9 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
     }
 
-    /// This CPU is about to be idle, or to stop: does what was put off, gives back its blocks that are free, and leaves the others to
-    /// whoever wants one. Before [`TlbGrace::idle_enter`](crate::TlbGrace::idle_enter).
+    /// This CPU is about to be idle, or to stop: does what was put off, gives back its blocks that
+    /// are free, and leaves the others to whoever wants one. Before
+    /// [`TlbGrace::idle_enter`](crate::TlbGrace::idle_enter).
     pub fn idle(&self) {
         self.poll();
         self.give_back_free(0);
@@ -120,7 +128,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         self.say_what_waits();
     }
 
-    /// If space has run out since this CPU last looked, it gives back the blocks that it does not use. A load if not.
+    /// If space has run out since this CPU last looked, it gives back the blocks that it does not
+    /// use. A load if not.
     pub(crate) fn answer_shortage(&self) {
         // Relaxed: a hint.
         let shortage = self.shared.shortage.load(Ordering::Relaxed);
@@ -137,7 +146,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
     }
 
-    /// Blocks of this CPU that are all free go back to their zones, but for so many. Nobody holds a translation of them.
+    /// Blocks of this CPU that are all free go back to their zones, but for so many. Nobody holds a
+    /// translation of them.
     fn give_back_free(&self, keep: usize) {
         while let Some(Some(own)) = self.local.with(|local| local.blocks.pop_free(keep)) {
             own.set(State::Unmapping);

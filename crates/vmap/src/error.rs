@@ -13,7 +13,8 @@ pub enum Error {
     ZeroSize,
     /// So many bytes are more than the whole space has.
     TooLarge(u64),
-    /// There is no free run of so many bytes in one zone, even after everything that waited has been flushed.
+    /// There is no free run of so many bytes in one zone, even after everything that waited has
+    /// been flushed.
     NoSpace(u64),
     /// The heap has no memory for the bookkeeping.
     OutOfMemory,

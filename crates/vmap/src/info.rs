@@ -1,12 +1,15 @@
 //! What is known of areas: `vmallocinfo`, `get_vmalloc_info`, `find_vm_area`. All without a lock.
 //!
 //! # What each promises
-//! *The listing* is of no one moment, as it lets writers go on. It promises: an area that is there from its beginning to its end is
-//! listed once; what is listed was there at some moment since its section began, and all that is said of it was true when it was listed,
-//! of that one area; areas come in the order of their addresses. It is in sections of some dozens of areas, so that no grace period waits for it.
+//! *The listing* is of no one moment, as it lets writers go on. It promises: an area that is there
+//! from its beginning to its end is listed once; what is listed was there at some moment since its
+//! section began, and all that is said of it was true when it was listed, of that one area; areas
+//! come in the order of their addresses. It is in sections of some dozens of areas, so that no
+//! grace period waits for it.
 //!
-//! *The numbers* of [`get_vmalloc_info`](crate::Vmap::get_vmalloc_info) are sums over zones: each number of each zone is what it was at
-//! some moment during the call. Beside writers those moments differ.
+//! *The numbers* of [`get_vmalloc_info`](crate::Vmap::get_vmalloc_info) are sums over zones: each
+//! number of each zone is what it was at some moment during the call. Beside writers those moments
+//! differ.
 
 use crate::area::{Area, Made, State};
 use crate::vmap::{PAGE, Vmap};
@@ -95,7 +98,8 @@ pub struct VmallocInfo {
     pub used: u64,
     /// Bytes among them that wait for a TLB grace period; what waits in blocks does not count.
     pub waiting: u64,
-    /// Bytes besides that are free, and kept together for who wants an area of the same size; they are had when no others are.
+    /// Bytes besides that are free, and kept together for who wants an area of the same size; they
+    /// are had when no others are.
     pub kept: u64,
     /// The largest area that there is room for, its guard page included.
     pub largest_free: u64,
@@ -108,8 +112,8 @@ pub struct VmallocInfo {
 const SECTION: usize = 64;
 
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
-    /// The space in numbers, in time that does not depend on the number of areas: some loads for each CPU. Takes no lock; any
-    /// context.
+    /// The space in numbers, in time that does not depend on the number of areas: some loads for
+    /// each CPU. Takes no lock; any context.
     pub fn get_vmalloc_info(&self) -> VmallocInfo {
         let none = VmallocInfo { total: self.space.len(), ..VmallocInfo::default() };
         self.zones.iter().fold(none, |sum, zone| VmallocInfo {
@@ -122,16 +126,18 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         })
     }
 
-    /// The area that an address lies in, whatever has become of it. Takes no lock; any context. A lookup in a tree.
+    /// The area that an address lies in, whatever has become of it. Takes no lock; any context. A
+    /// lookup in a tree.
     pub fn find_vm_area(&self, at: VirtAddr) -> Option<AreaInfo> {
         let guard = G::pin();
         let (range, area) = self.zone_of(at)?.tree().lookup(&guard, at.get() as usize)?;
         AreaInfo::new(range, area.get())
     }
 
-    /// Calls `each` with all areas in the order of their addresses, and with nothing held but a read-side section. An area that is there
-    /// throughout is listed once; see the text at the head of `info.rs` for the others. `each` may make any call, and may panic.
-    /// Takes no lock and slows nobody down; any context that may take its time.
+    /// Calls `each` with all areas in the order of their addresses, and with nothing held but a
+    /// read-side section. An area that is there throughout is listed once; see the text at the head
+    /// of `info.rs` for the others. `each` may make any call, and may panic. Takes no lock and
+    /// slows nobody down; any context that may take its time.
     #[cfg(feature = "listing")]
     pub fn vmallocinfo(&self, mut each: impl FnMut(&AreaInfo)) {
         for zone in &self.zones {
@@ -142,7 +148,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
                 let guard = G::pin();
                 let mut at = from;
                 for (range, area) in zone.tree().iter(&guard, from..=last).take(SECTION) {
-                    // One that has been made meanwhile may reach back to where others were that have been listed.
+                    // One that has been made meanwhile may reach back to where others were that
+                    // have been listed.
                     let follows = *range.start() >= at;
                     next = range.end().checked_add(1).filter(|next| *next <= last);
                     at = next.unwrap_or(last);

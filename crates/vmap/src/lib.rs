@@ -1,14 +1,17 @@
-//! Kernel virtual areas: memory that is mapped for the kernel itself, on any number of CPUs, without slowing down.
+//! Kernel virtual areas: memory that is mapped for the kernel itself, on any number of CPUs,
+//! without slowing down.
 //!
 //! # What used to be slow
-//! To unmap kernel addresses every CPU must forget their translations. So it was done by interrupting all of them at each
-//! unmapping, under one lock, with the areas in a list. It takes longer with each CPU that is added.
+//! To unmap kernel addresses every CPU must forget their translations. So it was done by
+//! interrupting all of them at each unmapping, under one lock, with the areas in a list. It takes
+//! longer with each CPU that is added.
 //!
 //! # One idea
-//! Addresses are vast. What was unmapped is not flushed but *waits*: its addresses are not handed out again until every CPU has
-//! flushed for a reason of its own, which each announces. That is a grace period, of TLBs instead of readers
-//! ([`TlbGrace`]). If CPUs have timers it costs a flush a tick on each, and nobody is interrupted, ever; if not, one broadcast serves
-//! tens of thousands of unmappings.
+//! Addresses are vast. What was unmapped is not flushed but *waits*: its addresses are not handed
+//! out again until every CPU has flushed for a reason of its own, which each announces. That is a
+//! grace period, of TLBs instead of readers ([`TlbGrace`]). If CPUs have timers it costs a flush a
+//! tick on each, and nobody is interrupted, ever; if not, one broadcast serves tens of thousands of
+//! unmappings.
 //!
 //! # What is where
 //! | module | what |
@@ -33,8 +36,9 @@
 //! a zone:     | block | area, guard | area, guard | (waits) | block |        free          |
 //! a block:    | 4 pages in use | 4 wait | 16 in use | free ...                             |
 //! ```
-//! A CPU takes from its own zone first; from the others when that is full; what is larger than a quarter of it, from the common one.
-//! Small maps that do not live long come from blocks, without a zone's lock or tree.
+//! A CPU takes from its own zone first; from the others when that is full; what is larger than a
+//! quarter of it, from the common one. Small maps that do not live long come from blocks, without a
+//! zone's lock or tree.
 //!
 //! # What each costs
 //! | call | shared lines written, while CPUs keep to what is theirs | locks |
@@ -44,8 +48,9 @@
 //! | `vmap`, `vmalloc`, `vunmap`, `vfree` | none | those of tables of this CPU's zone, and the zone's, once |
 //! | readers | none | none |
 //!
-//! None grows with the number of CPUs (I8). Whoever looks whether a grace period is over reads a line of each CPU: at ticks, where a
-//! CPU's blocks have no run left, and after as many unmappings as there are CPUs.
+//! None grows with the number of CPUs (I8). Whoever looks whether a grace period is over reads a
+//! line of each CPU: at ticks, where a CPU's blocks have no run left, and after as many unmappings
+//! as there are CPUs.
 //!
 //! # Example
 //! ```
@@ -84,8 +89,8 @@
 //! sim.on_cpu(0, || drop(tables));
 //! ```
 //!
-//! `no_std`; allocates from the heap: an area's record, its place in the tree. When there is none, calls fail with
-//! [`Error::OutOfMemory`], and nothing has changed.
+//! `no_std`; allocates from the heap: an area's record, its place in the tree. When there is none,
+//! calls fail with [`Error::OutOfMemory`], and nothing has changed.
 //!
 //! # Features
 //! - `listing` (on unless turned off): `vmallocinfo`, and who made each area.

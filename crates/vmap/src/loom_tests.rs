@@ -1,9 +1,11 @@
-//! The protocols under loom: the bits of a block, alone and with a TLB's grace periods; and the states of an area.
+//! The protocols under loom: the bits of a block, alone and with a TLB's grace periods; and the
+//! states of an area.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p samara-vmap --lib loom`
 //!
-//! These are the very lines; a block has one word of pages. What a zone's lock orders, and interrupts, are not here: a lock is
-//! the crate `spin`'s, and an interrupt is on the CPU that it lands on.
+//! These are the very lines; a block has one word of pages. What a zone's lock orders, and
+//! interrupts, are not here: a lock is the crate `spin`'s, and an interrupt is on the CPU that it
+//! lands on.
 
 use crate::area::{Area, Made, Ours, State, What};
 use crate::block::{Bits, PAGES};
@@ -125,7 +127,8 @@ impl Cached {
         self.flushes.end(&self.passed, begun);
     }
 
-    /// The owner looks what was given back, and whether its period is over. Returns whether it has handed the page out again.
+    /// The owner looks what was given back, and whether its period is over. Returns whether it has
+    /// handed the page out again.
     fn look(&self, period: Period) -> bool {
         match period {
             Period::NumberedFirst => {
@@ -152,7 +155,8 @@ impl Cached {
     }
 }
 
-/// One CPU unmaps a page and gives it back, another has it in its TLB and ticks, and the owner hands it out again.
+/// One CPU unmaps a page and gives it back, another has it in its TLB and ticks, and the owner
+/// hands it out again.
 fn periods(period: Period) {
     model(move || {
         let cached = Arc::new(Cached {
@@ -215,7 +219,8 @@ fn loom_a_period_cut_short_is_caught() {
 
 #[test]
 fn loom_a_weak_run_does_not_wait_for_its_period() {
-    // To look without an acquire is no error here: the fence with which the period is numbered acquires, too.
+    // To look without an acquire is no error here: the fence with which the period is numbered
+    // acquires, too.
     caught(Some(Mutant::GiveRelaxed), || periods(Period::Right));
 }
 

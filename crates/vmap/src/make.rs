@@ -21,8 +21,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         self.take_new(bytes, align, record, true).map_err(|(error, _)| error)
     }
 
-    /// Takes addresses for a record: from this CPU's zone, or, if that has none, from others. Before that is given up all that
-    /// waits comes back, if it is `urgent`.
+    /// Takes addresses for a record: from this CPU's zone, or, if that has none, from others.
+    /// Before that is given up all that waits comes back, if it is `urgent`.
     pub(crate) fn take_new(
         &self,
         bytes: u64,
@@ -57,8 +57,9 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         if fits { Ok(()) } else { Err(Error::NoSpace(bytes)) }
     }
 
-    /// Makes an area: takes addresses, has `fill` map them, and shows it to readers as live. If `fill` fails, page tables are
-    /// given back, and the addresses wait: something may have been mapped there for a moment.
+    /// Makes an area: takes addresses, has `fill` map them, and shows it to readers as live. If
+    /// `fill` fails, page tables are given back, and the addresses wait: something may have been
+    /// mapped there for a moment.
     pub(crate) fn make(
         &self,
         what: What,
@@ -110,8 +111,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         if bytes > self.space.len() { Err(Error::TooLarge(bytes)) } else { Ok(bytes) }
     }
 
-    /// Takes the area that begins at `at`, if it is right for the caller, who has it to himself then. `is_right` fails with the
-    /// pages that are wrong, or for its kind.
+    /// Takes the area that begins at `at`, if it is right for the caller, who has it to himself
+    /// then. `is_right` fails with the pages that are wrong, or for its kind.
     pub(crate) fn claim(
         &self,
         at: VirtAddr,
@@ -175,7 +176,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
 
     /// Takes pages out, and leaves their flush to the grace period. Returns how many there were.
     pub(crate) fn unmap_pages(&self, range: VirtRange) -> Result<usize, Error> {
-        // SAFETY: the addresses are not handed out before the end of a TLB grace period that begins from here on.
+        // SAFETY: the addresses are not handed out before the end of a TLB grace period that begins
+        // from here on.
         Ok(unsafe { self.tables.unmap_lazily(range, |_, _| ()) }?)
     }
 }

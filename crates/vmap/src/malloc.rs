@@ -1,13 +1,14 @@
 //! `vmalloc` and its like: areas with memory of their own.
 //!
-//! Frames are taken, and given back, some at a time, on the stack: an area keeps no list of them, the page tables say which they
-//! are.
+//! Frames are taken, and given back, some at a time, on the stack: an area keeps no list of them,
+//! the page tables say which they are.
 //!
 //! # Requests that memory is too short for
-//! A large request is compared with the free frames before it takes any, and again after each 16 MiB, as others take frames
-//! too. It must leave a part of them to others. So a request for more than there is fails at once, and nobody else runs out of
-//! memory meanwhile. A small request takes frames and gives them back if there are not enough. The comparison reads a line of each
-//! CPU, which is too much for a small request: hence the limit.
+//! A large request is compared with the free frames before it takes any, and again after each 16
+//! MiB, as others take frames too. It must leave a part of them to others. So a request for more
+//! than there is fails at once, and nobody else runs out of memory meanwhile. A small request takes
+//! frames and gives them back if there are not enough. The comparison reads a line of each CPU,
+//! which is too much for a small request: hence the limit.
 
 use crate::area::{List, Made, Ours, State, What};
 use crate::check;
@@ -23,7 +24,8 @@ use paging::{Attrs, Format};
 
 /// Frames that are on their way at once.
 const BATCH: usize = 64;
-/// A request of fewer pages is not compared with the free frames; nor one of fewer pages for each CPU than this.
+/// A request of fewer pages is not compared with the free frames; nor one of fewer pages for each
+/// CPU than this.
 const LARGE: u64 = 512;
 const LARGE_PER_CPU: u64 = 16;
 /// One part in so many of the free frames is left to others by a large request.
@@ -62,15 +64,17 @@ impl Request {
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
-    /// Memory of so many bytes, whose addresses follow one another. What is in it was left there by others.
+    /// Memory of so many bytes, whose addresses follow one another. What is in it was left there by
+    /// others.
     ///
     /// Cost: as [`vmap`](Vmap::vmap), and the frames. Not for interrupts.
     ///
     /// # Errors
-    /// [`Error::ZeroSize`], [`Error::TooLarge`], [`Error::NoSpace`], [`Error::OutOfMemory`], [`Error::Frames`],
-    /// [`Error::FewFrames`], [`Error::Tables`]; by the attributes of a request [`Error::UserAccess`], [`Error::WritableCode`],
-    /// [`Error::MemoryType`]. All memory that was taken has been given back then, page tables included, but for those that
-    /// other areas may need.
+    /// [`Error::ZeroSize`], [`Error::TooLarge`], [`Error::NoSpace`], [`Error::OutOfMemory`],
+    /// [`Error::Frames`], [`Error::FewFrames`], [`Error::Tables`]; by the attributes of a request
+    /// [`Error::UserAccess`], [`Error::WritableCode`], [`Error::MemoryType`]. All memory that was
+    /// taken has been given back then, page tables included, but for those that other areas may
+    /// need.
     #[track_caller]
     pub fn vmalloc(&self, bytes: u64) -> Result<VirtAddr, Error> {
         self.vmalloc_with(&self.request(bytes))
@@ -85,8 +89,9 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         self.vmalloc_with(&Request { zero: true, ..self.request(bytes) })
     }
 
-    /// As [`vmalloc`](Vmap::vmalloc), in pages of 2 MiB as far as they fit and there is memory for them. Where small pages were mapped
-    /// in the place of a large one before, it broadcasts a flush, once.
+    /// As [`vmalloc`](Vmap::vmalloc), in pages of 2 MiB as far as they fit and there is memory for
+    /// them. Where small pages were mapped in the place of a large one before, it broadcasts a
+    /// flush, once.
     ///
     /// # Errors
     /// As for [`vmalloc`](Vmap::vmalloc).
@@ -129,7 +134,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let align = if huge { large } else { PageSize::Size4K };
         let what = What::new(Made::Vmalloc, pages, request.bytes, caller);
         self.make(what, request.guard, align, |range| {
-            // Large pages lie at a border of their size from where the area begins, so that it can be moved as it is.
+            // Large pages lie at a border of their size from where the area begins, so that it can
+            // be moved as it is.
             let huge = huge && range.start().is_aligned(large);
             if huge {
                 self.clear_way(range)?;
@@ -267,8 +273,9 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
 
     fn release(&self, frames: &[Frame]) {
         for frame in frames {
-            // SAFETY: each was allocated by this area; nothing is mapped to it any more, and a translation that is left is
-            // used by nobody, as its address is nobody's. It cannot fail for a frame that was allocated.
+            // SAFETY: each was allocated by this area; nothing is mapped to it any more, and a
+            // translation that is left is used by nobody, as its address is nobody's. It cannot
+            // fail for a frame that was allocated.
             let released = unsafe { self.machine().release(*frame) };
             debug_assert!(released.is_ok(), "{released:?}");
         }
@@ -291,8 +298,9 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
                     len += 1;
                 }
             };
-            // SAFETY: the addresses are not handed out before the end of a TLB grace period that begins from here on. The frames may be: until
-            // then nobody uses the addresses. If somebody has scribbled on the tables, what is there is left alone.
+            // SAFETY: the addresses are not handed out before the end of a TLB grace period that
+            // begins from here on. The frames may be: until then nobody uses the addresses. If
+            // somebody has scribbled on the tables, what is there is left alone.
             let gone = unsafe { self.tables.unmap_lazily(some, each) };
             debug_assert!(gone.is_ok(), "{gone:?}");
             self.release(&frames[..len]);
@@ -308,13 +316,16 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         self.tables.walk(&G::pin()).get(at).map_or(PAGE, |page| page.size.bytes())
     }
 
-    /// Gives back memory from [`vmalloc`](Vmap::vmalloc) and its like, on any CPU. Its frames are free when it returns, but for what
-    /// [`vread`](Vmap::vread) holds for a moment; nobody is interrupted.
+    /// Gives back memory from [`vmalloc`](Vmap::vmalloc) and its like, on any CPU. Its frames are
+    /// free when it returns, but for what [`vread`](Vmap::vread) holds for a moment; nobody is
+    /// interrupted.
     ///
-    /// Cost: as [`vunmap`](Vmap::vunmap), and the frames. Not for interrupts: see [`vfree_atomic`](Vmap::vfree_atomic).
+    /// Cost: as [`vunmap`](Vmap::vunmap), and the frames. Not for interrupts: see
+    /// [`vfree_atomic`](Vmap::vfree_atomic).
     ///
     /// # Errors
-    /// [`Error::NotMapped`], [`Error::Twice`], [`Error::NotTheStart`], [`Error::WrongKind`]: what is mapped there stays as it is.
+    /// [`Error::NotMapped`], [`Error::Twice`], [`Error::NotTheStart`], [`Error::WrongKind`]: what
+    /// is mapped there stays as it is.
     ///
     /// # Safety
     /// Nobody uses the memory any more.
@@ -324,9 +335,10 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         Ok(())
     }
 
-    /// As [`vfree`](Vmap::vfree), from any context, interrupts too: the memory is given back when this CPU next calls
-    /// [`vfree`](Vmap::vfree), [`vunmap`](Vmap::vunmap) or [`poll`](Vmap::poll), or lacks memory or space. A lookup and one locked
-    /// instruction; takes no lock, allocates nothing.
+    /// As [`vfree`](Vmap::vfree), from any context, interrupts too: the memory is given back when
+    /// this CPU next calls [`vfree`](Vmap::vfree), [`vunmap`](Vmap::vunmap) or
+    /// [`poll`](Vmap::poll), or lacks memory or space. A lookup and one locked instruction; takes
+    /// no lock, allocates nothing.
     ///
     /// # Errors
     /// As for [`vfree`](Vmap::vfree).

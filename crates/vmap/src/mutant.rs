@@ -1,5 +1,5 @@
-//! What is done wrong on purpose, to see that the machine in software, or loom, notices it. Nothing is, but in this crate's unit
-//! tests: elsewhere the questions here are constants.
+//! What is done wrong on purpose, to see that the machine in software, or loom, notices it. Nothing
+//! is, but in this crate's unit tests: elsewhere the questions here are constants.
 
 use crate::sync::Ordering;
 

@@ -16,17 +16,19 @@ use paging::{Attrs, Format, Leaf};
 const ADOPT: usize = 8;
 
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
-    /// Maps frames of the caller, one after the other, for a short time. Up to 64 come from this CPU's blocks; more, or where
-    /// there is no space for a block, from an area. There is no guard page. What is said of the frames at [`vmap`](Vmap::vmap) holds here
-    /// too.
+    /// Maps frames of the caller, one after the other, for a short time. Up to 64 come from this
+    /// CPU's blocks; more, or where there is no space for a block, from an area. There is no guard
+    /// page. What is said of the frames at [`vmap`](Vmap::vmap) holds here too.
     ///
-    /// Cost from a block: two words of this CPU's own, and for each page a load and a store in a page table that no other CPU
-    /// uses unless it unmaps there, with its lock: one locked instruction. Not for interrupts.
+    /// Cost from a block: two words of this CPU's own, and for each page a load and a store in a
+    /// page table that no other CPU uses unless it unmaps there, with its lock: one locked
+    /// instruction. Not for interrupts.
     ///
     /// # Errors
-    /// [`Error::ZeroSize`], [`Error::TooLarge`], [`Error::NoSpace`], [`Error::OutOfMemory`], [`Error::Frames`],
-    /// [`Error::Tables`]; [`Error::UserAccess`], [`Error::WritableCode`], [`Error::MemoryType`]. Nothing is mapped then; a
-    /// block, with its page table, may stay with this CPU for maps to come.
+    /// [`Error::ZeroSize`], [`Error::TooLarge`], [`Error::NoSpace`], [`Error::OutOfMemory`],
+    /// [`Error::Frames`], [`Error::Tables`]; [`Error::UserAccess`], [`Error::WritableCode`],
+    /// [`Error::MemoryType`]. Nothing is mapped then; a block, with its page table, may stay with
+    /// this CPU for maps to come.
     #[track_caller]
     pub fn vm_map_ram(&self, frames: &[Frame], attrs: Attrs) -> Result<VirtAddr, Error> {
         // A CPU that is away may hold stale translations of a run that it is given here (I4).
@@ -60,11 +62,12 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         frames: &[Frame],
         attrs: Attrs,
     ) -> Result<(), Error> {
-        // SAFETY: the area is being made, so its addresses are ours, and no flush is pending for them (I4). The frames are the
-        // caller's to map.
+        // SAFETY: the area is being made, so its addresses are ours, and no flush is pending for
+        // them (I4). The frames are the caller's to map.
         let mapped = unsafe { self.tables.map_frames(range.start(), frames, attrs) };
         mapped.map_err(|failed| {
-            // SAFETY: the addresses are not handed out before the end of a TLB grace period that begins from here on.
+            // SAFETY: the addresses are not handed out before the end of a TLB grace period that
+            // begins from here on.
             unsafe { failed.owed.leave() };
             failed.error.into()
         })
@@ -117,7 +120,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         Ok(self.take_here(pages, caller))
     }
 
-    /// A period may have ended that nobody has looked for. Returns whether it is worth trying again.
+    /// A period may have ended that nobody has looked for. Returns whether it is worth trying
+    /// again.
     fn settle_blocks(&self) -> bool {
         let Some((waiting, Some(target))) = self.local.with(|local| local.blocks.waiting()) else {
             return false;
@@ -166,8 +170,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         Ok(())
     }
 
-    /// This CPU has a block more. If it is not the CPU that made room for it, and has no memory for that, whoever wants one gets the
-    /// block.
+    /// This CPU has a block more. If it is not the CPU that made room for it, and has no memory for
+    /// that, whoever wants one gets the block.
     pub(crate) fn keep_block(&self, own: Ours) {
         let mut own = Some(own);
         while own.is_some() {
@@ -181,14 +185,15 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
     }
 
-    /// Unmaps what [`vm_map_ram`](Vmap::vm_map_ram) mapped, on any CPU. The entries are cleared when it returns; nobody is interrupted.
+    /// Unmaps what [`vm_map_ram`](Vmap::vm_map_ram) mapped, on any CPU. The entries are cleared
+    /// when it returns; nobody is interrupted.
     ///
-    /// Cost: the block is this CPU's first, or is looked up in a tree; for each page a load and a store in its table, with the
-    /// lock; two locked instructions. Not for interrupts.
+    /// Cost: the block is this CPU's first, or is looked up in a tree; for each page a load and a
+    /// store in its table, with the lock; two locked instructions. Not for interrupts.
     ///
     /// # Errors
-    /// [`Error::NotMapped`], [`Error::Twice`], [`Error::NotTheStart`], [`Error::WrongSize`], [`Error::WrongKind`]: what is mapped
-    /// there stays as it is.
+    /// [`Error::NotMapped`], [`Error::Twice`], [`Error::NotTheStart`], [`Error::WrongSize`],
+    /// [`Error::WrongKind`]: what is mapped there stays as it is.
     ///
     /// # Safety
     /// As for [`vunmap`](Vmap::vunmap).
@@ -228,14 +233,15 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let Some(leaf) = bits.leaf().filter(|_| offset.is_multiple_of(PAGE)) else {
             return Err(Wrong::Run);
         };
-        // With the table's lock: of two who unmap the same, one finds the pages there; and if somebody else has a run there since, it
-        // is looked at as it is.
+        // With the table's lock: of two who unmap the same, one finds the pages there; and if
+        // somebody else has a run there since, it is looked at as it is.
         let is_run = || bits.is_run(first, pages);
         let early = mutant::is(Mutant::GivenBeforeCleared) && is_run();
         if early {
             bits.give(first, pages);
         }
-        // SAFETY: as in `vm_map_ram`. The addresses are not handed out before the end of a TLB grace period that begins from here on.
+        // SAFETY: as in `vm_map_ram`. The addresses are not handed out before the end of a TLB
+        // grace period that begins from here on.
         match unsafe { self.tables.unmap_leaf(leaf, at, pages, || early || is_run()) } {
             Ok(_) if early => Ok(()),
             Ok(None) => Err(Wrong::Run),
@@ -278,12 +284,14 @@ enum Wrong {
 }
 
 impl Wrong {
-    /// What the caller is told, who said that so many pages begin at `at`, in the block that begins at `block`.
+    /// What the caller is told, who said that so many pages begin at `at`, in the block that begins
+    /// at `block`.
     #[cold]
     fn of(self, bits: &Bits, block: VirtAddr, at: VirtAddr, pages: usize) -> Error {
         let offset = at.get() - block.get();
         let page = (offset / PAGE) as usize;
-        // Where the run begins that it lies in; of a run whose end is not known, where the block does.
+        // Where the run begins that it lies in; of a run whose end is not known, where the block
+        // does.
         let first = (0..=page).rev().find(|page| bits.begins(*page)).unwrap_or(0);
         let start = block.checked_add(first as u64 * PAGE).unwrap_or(block);
         let culprit = Culprit { at, start, by: bits.caller(first) };

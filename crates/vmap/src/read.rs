@@ -1,9 +1,10 @@
 //! `vread` and `vwrite`: bytes of areas by their frames, without a lock, past holes.
 //!
-//! They do not use the addresses, which may be unmapped at any moment: they walk the tables, pin the frame, look again, and
-//! then copy. A frame that is pinned stays its owner's. So a page is read as it was mapped at some moment of the call; one that was
-//! unmapped meanwhile is a hole, or is read once more. Words are copied one by one, by atomic accesses: whoever uses the memory at the same time sees, and
-//! leaves, no torn word.
+//! They do not use the addresses, which may be unmapped at any moment: they walk the tables, pin
+//! the frame, look again, and then copy. A frame that is pinned stays its owner's. So a page is
+//! read as it was mapped at some moment of the call; one that was unmapped meanwhile is a hole, or
+//! is read once more. Words are copied one by one, by atomic accesses: whoever uses the memory at
+//! the same time sees, and leaves, no torn word.
 
 use crate::mutant::{self, Mutant};
 use crate::vmap::{PAGE, Vmap};
@@ -14,14 +15,16 @@ use machine::{Access, Frame, Machine, PageSize, VirtAddr};
 use paging::Format;
 
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
-    /// Reads bytes from `at` on, whoever mapped them. Holes read as 0, and so do devices, pages that may not be read, and what lies
-    /// outside of the space. Returns how many bytes were not of holes.
+    /// Reads bytes from `at` on, whoever mapped them. Holes read as 0, and so do devices, pages
+    /// that may not be read, and what lies outside of the space. Returns how many bytes were not of
+    /// holes.
     ///
-    /// Cost: two walks and two locked instructions a page, on its own count. Takes no lock; any context.
+    /// Cost: two walks and two locked instructions a page, on its own count. Takes no lock; any
+    /// context.
     ///
     /// # Safety
-    /// Whatever is mapped there may be read as bytes: it is ordinary memory that nobody holds a `&mut` to, nor writes but through
-    /// translations or by atomic accesses.
+    /// Whatever is mapped there may be read as bytes: it is ordinary memory that nobody holds a
+    /// `&mut` to, nor writes but through translations or by atomic accesses.
     pub unsafe fn vread(&self, at: VirtAddr, into: &mut [u8]) -> usize {
         let mut read = 0;
         let mut rest = into;
@@ -41,19 +44,22 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         read
     }
 
-    /// Writes bytes from `at` on, whoever mapped them, past holes: what has no page, or one that may not be written, is left out. Returns
-    /// how many bytes were written. Cost and context as for [`vread`](Vmap::vread).
+    /// Writes bytes from `at` on, whoever mapped them, past holes: what has no page, or one that
+    /// may not be written, is left out. Returns how many bytes were written. Cost and context as
+    /// for [`vread`](Vmap::vread).
     ///
     /// # Safety
-    /// Whoever uses the memory bears that it changes, and as for [`vread`](Vmap::vread). Of frames that a caller has mapped, that may be
-    /// until this returns, also if he has unmapped them meanwhile.
+    /// Whoever uses the memory bears that it changes, and as for [`vread`](Vmap::vread). Of frames
+    /// that a caller has mapped, that may be until this returns, also if he has unmapped them
+    /// meanwhile.
     pub unsafe fn vwrite(&self, at: VirtAddr, from: &[u8]) -> usize {
         let mut written = 0;
         let mut rest = from;
         for (at, len) in pieces(at, rest.len()) {
             let (part, others) = rest.split_at(len);
             let found = self.with_page(at, true, |memory| {
-                // SAFETY: `len` bytes from there on lie in the page, which is pinned; the caller's promise.
+                // SAFETY: `len` bytes from there on lie in the page, which is pinned; the caller's
+                // promise.
                 unsafe { copy_in(memory, part) }
             });
             written += if found.is_some() { len } else { 0 };
@@ -62,7 +68,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         written
     }
 
-    /// Calls `f` with where the byte at `at` is in memory, while its page is pinned; if there is one.
+    /// Calls `f` with where the byte at `at` is in memory, while its page is pinned; if there is
+    /// one.
     fn with_page<T>(
         &self,
         at: VirtAddr,
@@ -98,7 +105,8 @@ fn pieces(at: VirtAddr, bytes: usize) -> impl Iterator<Item = (VirtAddr, usize)>
 }
 
 /// # Safety
-/// As many bytes from `from` on are memory, which others access atomically or through translations only.
+/// As many bytes from `from` on are memory, which others access atomically or through translations
+/// only.
 unsafe fn copy_out(from: NonNull<u8>, into: &mut [u8]) {
     let head = from.align_offset(8).min(into.len());
     let (first, rest) = into.split_at_mut(head);

@@ -1,7 +1,8 @@
 //! `vrealloc`: memory that grows or shrinks keeps its frames.
 //!
-//! To shrink is to cut the area in two, of which the second is given back. To grow is to take a larger area, to map the same frames
-//! there and new ones behind them, and then to unmap the old one: no byte is copied, and whatever fails, the old area is as it was.
+//! To shrink is to cut the area in two, of which the second is given back. To grow is to take a
+//! larger area, to map the same frames there and new ones behind them, and then to unmap the old
+//! one: no byte is copied, and whatever fails, the old area is as it was.
 
 use crate::area::{Area, Made, Ours, Record, State, What};
 use crate::error::Error;
@@ -16,17 +17,21 @@ use paging::{Attrs, Flags, Format, Mapping};
 const BATCH: usize = 64;
 
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
-    /// Makes memory from [`vmalloc`](Vmap::vmalloc) and its like larger or smaller, and returns where it is now. What was in it is
-    /// still there, up to the smaller of both sizes; what is added was left there by others, and is like the last page that was there.
-    /// Whole large pages are kept.
+    /// Makes memory from [`vmalloc`](Vmap::vmalloc) and its like larger or smaller, and returns
+    /// where it is now. What was in it is still there, up to the smaller of both sizes; what is
+    /// added was left there by others, and is like the last page that was there. Whole large pages
+    /// are kept.
     ///
-    /// Cost: of what is added or taken away; and to grow, an entry written twice for each page that there was. Not for interrupts.
+    /// Cost: of what is added or taken away; and to grow, an entry written twice for each page that
+    /// there was. Not for interrupts.
     ///
     /// # Errors
-    /// Those of [`vmalloc`](Vmap::vmalloc), and of [`vfree`](Vmap::vfree). The memory is where it was, and as it was, then.
+    /// Those of [`vmalloc`](Vmap::vmalloc), and of [`vfree`](Vmap::vfree). The memory is where it
+    /// was, and as it was, then.
     ///
     /// # Safety
-    /// Nobody uses the memory meanwhile, nor the old address afterwards, nor what lies beyond the new size.
+    /// Nobody uses the memory meanwhile, nor the old address afterwards, nor what lies beyond the
+    /// new size.
     #[track_caller]
     pub unsafe fn vrealloc(&self, at: VirtAddr, bytes: u64) -> Result<VirtAddr, Error> {
         let caller = Location::caller();
@@ -103,7 +108,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         self.check_zones(pages * PAGE + if guard { PAGE } else { 0 })?;
         self.ask_for(pages - old.len() / PAGE)?;
         let request = Request { guard, attrs, ..Request::new(bytes) };
-        // Large pages stay large, wherever they are: behind small ones, if there was no memory for large ones at first.
+        // Large pages stay large, wherever they are: behind small ones, if there was no memory for
+        // large ones at first.
         let large = old.pages(PageSize::Size2M).any(|at| self.page_size(at) > PAGE);
         let align = if large { PageSize::Size2M } else { PageSize::Size4K };
         let what = What::new(Made::Vmalloc, bytes.div_ceil(PAGE) as usize, bytes, caller);

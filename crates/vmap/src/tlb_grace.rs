@@ -1,34 +1,43 @@
 //! TLB grace periods: when no CPU can hold a translation from before.
 //!
-//! Addresses are vast, so one that was unmapped need not be flushed: it is enough not to use it again until every CPU has
-//! flushed for whatever reason. Each CPU *announces* a flush of all that it has cached; when all have done so since an address
-//! was unmapped, its grace period is over. The numbers are those of `grace::period`: `target` numbers the period that what was
-//! unmapped so far must wait for, `done` is the last that has ended.
+//! Addresses are vast, so one that was unmapped need not be flushed: it is enough not to use it
+//! again until every CPU has flushed for whatever reason. Each CPU *announces* a flush of all that
+//! it has cached; when all have done so since an address was unmapped, its grace period is over.
+//! The numbers are those of `grace::period`: `target` numbers the period that what was unmapped so
+//! far must wait for, `done` is the last that has ended.
 //!
 //! # Who announces
-//! - [`tick`](TlbGrace::tick), from each CPU's timer interrupt: if somebody waits, it flushes this CPU, and nobody sends an interrupt.
+//! - [`tick`](TlbGrace::tick), from each CPU's timer interrupt: if somebody waits, it flushes this
+//!   CPU, and nobody sends an interrupt.
 //! - [`flush`](TlbGrace::flush) where a CPU flushes everything for its own need, and
-//!   [`quiescent_state`](TlbGrace::quiescent_state) around a flush that it does in its own way: a context switch, for instance.
-//! - [`idle_enter`](TlbGrace::idle_enter) before a CPU halts: it flushes, and then nobody waits for it until it is [`idle_exit`](TlbGrace::idle_exit). To
-//!   leave is unsafe: a CPU that is away and uses an area may use a stale translation. To come back is safe.
+//!   [`quiescent_state`](TlbGrace::quiescent_state) around a flush that it does in its own way: a
+//!   context switch, for instance.
+//! - [`idle_enter`](TlbGrace::idle_enter) before a CPU halts: it flushes, and then nobody waits for
+//!   it until it is [`idle_exit`](TlbGrace::idle_exit). To leave is unsafe: a CPU that is away and
+//!   uses an area may use a stale translation. To come back is safe.
 //! - [`expedite`](TlbGrace::expedite) makes all CPUs that have not yet, at once, by one broadcast.
 //!
 //! # Why it is right
-//! Let an entry be cleared, then its period be numbered `t` on CPU A, and the address be handed out when `t` is done. Let CPU B
-//! have a translation cached. B announced at least `t`: it loaded `current >= t`, then flushed, then stored that. The load
-//! comes after A's, which saw `t - 1`, so A's fence comes before B's, and the walks of B after its fence see the
-//! entry cleared. The flush came after the fence: it dropped what had been cached before, and what is cached later is right.
-//! An announcement must begin before its flush, and end after it: the other way round, a translation could be cached in between.
+//! Let an entry be cleared, then its period be numbered `t` on CPU A, and the address be handed out
+//! when `t` is done. Let CPU B have a translation cached. B announced at least `t`: it loaded
+//! `current >= t`, then flushed, then stored that. The load comes after A's, which saw `t - 1`, so
+//! A's fence comes before B's, and the walks of B after its fence see the entry cleared. The flush
+//! came after the fence: it dropped what had been cached before, and what is cached later is right.
+//! An announcement must begin before its flush, and end after it: the other way round, a
+//! translation could be cached in between.
 //!
-//! *A CPU that is away* has flushed, and uses no address of an area until it is back: then it takes part again, and flushes if a
-//! period has begun meanwhile. It may have cached something in between, as hardware may at any time.
+//! *A CPU that is away* has flushed, and uses no address of an area until it is back: then it takes
+//! part again, and flushes if a period has begun meanwhile. It may have cached something in
+//! between, as hardware may at any time.
 //!
-//! *A broadcast* for a period that has begun, and that some CPU has passed, asks the others. For another it begins the period before it asks:
-//! who unmaps later, and may be missed by the flush on some CPU, gets a later number.
+//! *A broadcast* for a period that has begun, and that some CPU has passed, asks the others. For
+//! another it begins the period before it asks: who unmaps later, and may be missed by the flush on
+//! some CPU, gets a later number.
 //!
-//! Cost: an unmapping takes a number, one fence and a load of a line that is written once a period. A tick is two loads when nobody
-//! waits. Looking whether a period has ended is a load for each CPU, and has no place on a fast path: it is done at ticks, and
-//! once for some dozens of operations (I8).
+//! Cost: an unmapping takes a number, one fence and a load of a line that is written once a period.
+//! A tick is two loads when nobody waits. Looking whether a period has ended is a load for each
+//! CPU, and has no place on a fast path: it is done at ticks, and once for some dozens of
+//! operations (I8).
 
 use crate::mutant::{self, Mutant};
 use alloc::collections::TryReserveError;
@@ -119,7 +128,8 @@ impl<M: Machine> TlbGrace<M> {
         Some(f(self.slots.get(self.machine.current())?))
     }
 
-    /// The period that what this CPU, or anybody it has heard of, has unmapped so far must wait for. Any context.
+    /// The period that what this CPU, or anybody it has heard of, has unmapped so far must wait
+    /// for. Any context.
     #[inline]
     pub fn target(&self) -> u64 {
         self.machine.step(Access::Shared);
@@ -134,7 +144,8 @@ impl<M: Machine> TlbGrace<M> {
         target
     }
 
-    /// Whether the period is over: no CPU holds a translation of what was unmapped before it was numbered. A load.
+    /// Whether the period is over: no CPU holds a translation of what was unmapped before it was
+    /// numbered. A load.
     #[inline]
     pub fn is_over(&self, target: u64) -> bool {
         self.count.done() >= target
@@ -149,8 +160,9 @@ impl<M: Machine> TlbGrace<M> {
         self.count.done()
     }
 
-    /// For each CPU's timer interrupt: if somebody waits for a period that this CPU has not passed, flushes and announces it; if
-    /// something that was unmapped here waits, looks whether its period is over. Two loads and a branch when nobody waits.
+    /// For each CPU's timer interrupt: if somebody waits for a period that this CPU has not passed,
+    /// flushes and announces it; if something that was unmapped here waits, looks whether its
+    /// period is over. Two loads and a branch when nobody waits.
     pub fn tick(&self) {
         let wanted = self.with(|slot| {
             self.quiescent_if_asked(slot);
@@ -196,8 +208,9 @@ impl<M: Machine> TlbGrace<M> {
         bump(&slot.announced);
     }
 
-    /// Announces a flush that the host does in its own way, in `flush`: for all that this CPU has cached of the kernel's half,
-    /// global translations and upper-level entries included. Interrupts are off.
+    /// Announces a flush that the host does in its own way, in `flush`: for all that this CPU has
+    /// cached of the kernel's half, global translations and upper-level entries included.
+    /// Interrupts are off.
     ///
     /// # Safety
     /// `flush` does so.
@@ -205,22 +218,26 @@ impl<M: Machine> TlbGrace<M> {
         self.with(|slot| self.quiescent_by(slot, flush));
     }
 
-    /// Takes this CPU out of the grace periods before it halts, stops, or runs something that uses no area. Flushes its TLB; from
-    /// then on no period waits for it and no broadcast interrupts it. Nothing if it is out already.
+    /// Takes this CPU out of the grace periods before it halts, stops, or runs something that uses
+    /// no area. Flushes its TLB; from then on no period waits for it and no broadcast interrupts
+    /// it. Nothing if it is out already.
     ///
-    /// Before it, [`Vmap::idle`](crate::Vmap::idle) gives up the blocks of this CPU. One flush; no memory.
+    /// Before it, [`Vmap::idle`](crate::Vmap::idle) gives up the blocks of this CPU. One flush; no
+    /// memory.
     ///
     /// # Safety
-    /// Until [`idle_exit`](TlbGrace::idle_exit) is called on this CPU, this CPU uses no address of an area of a space that shares these
-    /// periods, but for areas that were live when it left and stay live until it is back (a device's registers, for instance):
-    /// - the calling code does not, and neither does code that it has interrupted: in an interrupt handler, this holds only if
-    ///   the interrupted code is known to use none, such as an idle loop;
+    /// Until [`idle_exit`](TlbGrace::idle_exit) is called on this CPU, this CPU uses no address of
+    /// an area of a space that shares these periods, but for areas that were live when it left and
+    /// stay live until it is back (a device's registers, for instance):
+    /// - the calling code does not, and neither does code that it has interrupted: in an interrupt
+    ///   handler, this holds only if the interrupted code is known to use none, such as an idle
+    ///   loop;
     /// - no call of [`Vmap`](crate::Vmap) is under way on this CPU;
-    /// - an interrupt handler that uses an address of another area calls `idle_exit` first. The CPU then takes part again, also after the
-    ///   handler has returned.
+    /// - an interrupt handler that uses an address of another area calls `idle_exit` first. The CPU
+    ///   then takes part again, also after the handler has returned.
     ///
-    /// A CPU that is away keeps translations and may fill its TLB speculatively. Addresses are reused without asking it, so a use
-    /// there would go to memory of others (I4, I5).
+    /// A CPU that is away keeps translations and may fill its TLB speculatively. Addresses are
+    /// reused without asking it, so a use there would go to memory of others (I4, I5).
     ///
     /// ```compile_fail,E0133
     /// # fn idle_loop(flushes: &vmap::TlbGrace<sim::Sim>) {
@@ -241,11 +258,13 @@ impl<M: Machine> TlbGrace<M> {
         });
     }
 
-    /// This CPU takes part in the grace periods again, or for the first time. Flushes if a period has begun since it left. Call it
-    /// before the CPU uses an address of an area, in an interrupt handler too. A load if it takes part already.
+    /// This CPU takes part in the grace periods again, or for the first time. Flushes if a period
+    /// has begun since it left. Call it before the CPU uses an address of an area, in an interrupt
+    /// handler too. A load if it takes part already.
     ///
-    /// It is safe, and may be called too often: a CPU that takes part is waited for, which costs others time. Calls that map areas
-    /// do it themselves, but a CPU may use an area that another CPU has mapped.
+    /// It is safe, and may be called too often: a CPU that takes part is waited for, which costs
+    /// others time. Calls that map areas do it themselves, but a CPU may use an area that another
+    /// CPU has mapped.
     pub fn idle_exit(&self) {
         self.with(|slot| {
             if !slot.passed.is_idle() {
@@ -267,8 +286,8 @@ impl<M: Machine> TlbGrace<M> {
         self.with(|slot| slot.passed.is_idle()) == Some(true)
     }
 
-    /// Begins the period `wanted` as soon as can be, and ends it if all CPUs have passed it. Returns whether it is over. A load for each
-    /// CPU; never waits, sends no interrupt.
+    /// Begins the period `wanted` as soon as can be, and ends it if all CPUs have passed it.
+    /// Returns whether it is over. A load for each CPU; never waits, sends no interrupt.
     pub fn advance(&self, wanted: u64) -> bool {
         self.machine.step(Access::Shared);
         self.count.advance(wanted, self.slots.iter().map(|slot| &slot.passed))
@@ -286,11 +305,12 @@ impl<M: Machine> TlbGrace<M> {
         behind.filter_map(|(cpu, _)| CpuId::new(cpu)).collect()
     }
 
-    /// Ends the period at once: one broadcast, to the CPUs that have not passed it. If that is all of them, as where it has not begun, the
-    /// newest begins and ends with it: all that anybody has unmapped by now. Nothing if it is over.
+    /// Ends the period at once: one broadcast, to the CPUs that have not passed it. If that is all
+    /// of them, as where it has not begun, the newest begins and ends with it: all that anybody has
+    /// unmapped by now. Nothing if it is over.
     ///
-    /// Context as for [`machine::Tlb::flush_on`]: not with a lock held that an interrupt handler takes, or that a CPU with
-    /// interrupts off waits for without [`machine::Step::relax`].
+    /// Context as for [`machine::Tlb::flush_on`]: not with a lock held that an interrupt handler
+    /// takes, or that a CPU with interrupts off waits for without [`machine::Step::relax`].
     pub fn expedite(&self, period: u64) {
         if self.is_over(period) {
             return;
@@ -301,7 +321,8 @@ impl<M: Machine> TlbGrace<M> {
             return;
         }
         let begun = self.count.has_begun(period);
-        // The fence in it: the look at the period comes before those at who is away; pairs with the fence of `GracePeriods::begin` in `idle_exit`.
+        // The fence in it: the look at the period comes before those at who is away; pairs with the
+        // fence of `GracePeriods::begin` in `idle_exit`.
         let newest = self.count.target();
         let behind = self.behind(period);
         // All others are behind: the same messages do for the newest.

@@ -24,9 +24,10 @@ pub struct Options {
     pub attrs: Attrs,
     /// Whether areas have a page behind them that is never mapped, unless the call says otherwise.
     pub guard: bool,
-    /// As many bytes of addresses wait in the whole space, before CPUs are interrupted, for each CPU that is not away. A CPU that has half its
-    /// share waiting does not wait for that: so a space must have four times as many bytes for each CPU, and page tables for what
-    /// waits (a 512th part of it).
+    /// As many bytes of addresses wait in the whole space, before CPUs are interrupted, for each
+    /// CPU that is not away. A CPU that has half its share waiting does not wait for that: so a
+    /// space must have four times as many bytes for each CPU, and page tables for what waits (a
+    /// 512th part of it).
     pub bytes_per_interrupt: u64,
 }
 
@@ -54,20 +55,23 @@ pub(crate) struct Local {
 #[repr(align(128))]
 pub(crate) struct Shared {
     pub(crate) orphans: Orphans,
-    /// Counts how often space has run out: who sees it for the first time gives back what it does not use.
+    /// Counts how often space has run out: who sees it for the first time gives back what it does
+    /// not use.
     pub(crate) shortage: AtomicU64,
 }
 
 /// A space for areas of the kernel: an instance of everything that this crate does.
 ///
-/// A kernel has one for itself, one for its modules, and so on, in ranges of their own; all share the [`TlbGrace`] of
-/// their machine. See the [crate] for an example, and for what each call costs.
+/// A kernel has one for itself, one for its modules, and so on, in ranges of their own; all share
+/// the [`TlbGrace`] of their machine. See the [crate] for an example, and for what each call costs.
 ///
 /// # Context
-/// Calls that map or unmap take spin locks that interrupt handlers do not take, and may allocate from the heap: not in an
-/// interrupt; but for [`vfree_atomic`](Vmap::vfree_atomic). Nothing sleeps. Where space runs out or too much waits they may
-/// broadcast a flush: no lock is held that an interrupt handler takes. Deferred frees of others may run, as the text at
-/// [`PageTables`](PageTables#context) says, some of them with a lock of this space held: none of them calls it.
+/// Calls that map or unmap take spin locks that interrupt handlers do not take, and may allocate
+/// from the heap: not in an interrupt; but for [`vfree_atomic`](Vmap::vfree_atomic). Nothing
+/// sleeps. Where space runs out or too much waits they may broadcast a flush: no lock is held that
+/// an interrupt handler takes. Deferred frees of others may run, as the text at
+/// [`PageTables`](PageTables#context) says, some of them with a lock of this space held: none of
+/// them calls it.
 ///
 /// Calls that only read may be made anywhere.
 pub struct Vmap<M: Machine, F: Format, G: Concurrent> {
@@ -87,20 +91,23 @@ pub struct Vmap<M: Machine, F: Format, G: Concurrent> {
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
-    /// A space of these addresses in the kernel's half. Allocates from the heap, and the kernel's tables below the top, which stay also if
-    /// this fails: so it is made before the first space of a program.
+    /// A space of these addresses in the kernel's half. Allocates from the heap, and the kernel's
+    /// tables below the top, which stay also if this fails: so it is made before the first space of
+    /// a program.
     ///
-    /// From the first border of 2 MiB on, half of it is shared out among the CPUs, in pieces of 2 MiB; the rest is common.
+    /// From the first border of 2 MiB on, half of it is shared out among the CPUs, in pieces of 2
+    /// MiB; the rest is common.
     ///
     /// # Errors
-    /// [`Error::BadSpace`], [`Error::OutOfMemory`], [`Error::Frames`], [`Error::Tables`]; and, for [`Options::attrs`],
-    /// [`Error::UserAccess`], [`Error::WritableCode`], [`Error::MemoryType`].
+    /// [`Error::BadSpace`], [`Error::OutOfMemory`], [`Error::Frames`], [`Error::Tables`]; and, for
+    /// [`Options::attrs`], [`Error::UserAccess`], [`Error::WritableCode`], [`Error::MemoryType`].
     ///
     /// # Safety
-    /// The addresses are this space's: nothing is mapped there, or was since all CPUs have last flushed, and nobody else maps or
-    /// prunes there as long as it is used, or as an area is live that it was dropped with. `flushes` are those of the machine of
-    /// `tables`, on which every CPU that uses an address of an area is [back](TlbGrace::idle_exit). (A call that maps one brings its
-    /// CPU back.)
+    /// The addresses are this space's: nothing is mapped there, or was since all CPUs have last
+    /// flushed, and nobody else maps or prunes there as long as it is used, or as an area is live
+    /// that it was dropped with. `flushes` are those of the machine of `tables`, on which every CPU
+    /// that uses an address of an area is [back](TlbGrace::idle_exit). (A call that maps one brings
+    /// its CPU back.)
     pub unsafe fn try_new(
         tables: Arc<PageTables<M, F, G>>,
         flushes: Arc<TlbGrace<M>>,
@@ -116,7 +123,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
         check::ram(options.attrs)?;
         tables.reserve(space)?;
-        // Shares begin and end at a border of 2 MiB, so that none has a page table in common with another.
+        // Shares begin and end at a border of 2 MiB, so that none has a page table in common with
+        // another.
         let border = space.start().align_up(PageSize::Size2M).filter(|at| space.contains(*at));
         let base = border.unwrap_or(space.start());
         let len = space.len() - (base.get() - space.start().get());
@@ -187,7 +195,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     }
 }
 
-/// Areas that are live stay mapped. What was freed in interrupts is given back, and all that was unmapped is flushed.
+/// Areas that are live stay mapped. What was freed in interrupts is given back, and all that was
+/// unmapped is flushed.
 impl<M: Machine, F: Format, G: Concurrent> Drop for Vmap<M, F, G> {
     fn drop(&mut self) {
         let mut pending_free = List::default();

@@ -1,27 +1,31 @@
 //! A zone: a part of the space, with its areas in a tree of its own, and those of them that wait.
 //!
-//! Each CPU has one that it takes addresses from first, and one is common to all, for what is large. So CPUs meet only where one
-//! unmaps what another has mapped, or has run out.
+//! Each CPU has one that it takes addresses from first, and one is common to all, for what is
+//! large. So CPUs meet only where one unmaps what another has mapped, or has run out.
 //!
 //! # How areas come back
-//! An area that was unmapped is put at the end of the zone's queue. When its period is over, and somebody wants one, or the
-//! queue is long, it comes back: if it is small and not too many of its size are there it is *kept*, tree and record as they are, for
-//! the next who wants as many pages. So in the steady state taking an area and giving it back is some words, with the lock. Else it
+//! An area that was unmapped is put at the end of the zone's queue. When its period is over, and
+//! somebody wants one, or the queue is long, it comes back: if it is small and not too many of its
+//! size are there it is *kept*, tree and record as they are, for the next who wants as many pages.
+//! So in the steady state taking an area and giving it back is some words, with the lock. Else it
 //! leaves the tree. What is kept leaves it when space is short.
 //!
-//! Who lists areas looks into each record, those that wait too, and so takes their lines from the cache of the CPU that will write them
-//! next. That CPU does not wait for them: whoever takes an area asks for the lines of the next in turn, which is one operation ahead.
-//! So areas come back one by one: of several at once each would be waited for. To ask two operations ahead gains nothing more.
+//! Who lists areas looks into each record, those that wait too, and so takes their lines from the
+//! cache of the CPU that will write them next. That CPU does not wait for them: whoever takes an
+//! area asks for the lines of the next in turn, which is one operation ahead. So areas come back
+//! one by one: of several at once each would be waited for. To ask two operations ahead gains
+//! nothing more.
 //!
 //! # Why it is right
-//! The tree, the queue and what is kept are changed with the zone's lock held; the tree is read without it. An area stays in
-//! the tree from the moment that its addresses are taken until its TLB grace period is over: so they cannot be taken twice, and
-//! are not handed out too early (I4). What lies outside of the zone is taken by a *wall*, so that every hole of the tree is
-//! free addresses of the zone, and the largest of them is at the tree's top.
+//! The tree, the queue and what is kept are changed with the zone's lock held; the tree is read
+//! without it. An area stays in the tree from the moment that its addresses are taken until its TLB
+//! grace period is over: so they cannot be taken twice, and are not handed out too early (I4). What
+//! lies outside of the zone is taken by a *wall*, so that every hole of the tree is free addresses
+//! of the zone, and the largest of them is at the tree's top.
 //!
-//! The queue is in order of periods, since each period is numbered with the lock held. Putting an area there allocates nothing and
-//! cannot fail. Taking one out of the tree needs memory, as each write beside readers does: if there is none, it stays, and is
-//! tried again.
+//! The queue is in order of periods, since each period is numbered with the lock held. Putting an
+//! area there allocates nothing and cannot fail. Taking one out of the tree needs memory, as each
+//! write beside readers does: if there is none, it stays, and is tried again.
 //!
 //! Interrupt handlers do not take the lock.
 
@@ -35,7 +39,8 @@ use machine::{Machine, PageSize, VirtAddr, VirtRange, lock};
 use maple::{Global, MapleTree, OwnerLock, WriteToken};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
-/// Nodes are of the heap, as in a kernel, also where a program has turned on a pool for other trees.
+/// Nodes are of the heap, as in a kernel, also where a program has turned on a pool for other
+/// trees.
 pub(crate) type Tree<G> = MapleTree<Record, G, Global, OwnerLock>;
 
 /// As many areas as come back at most while one is taken, if none of its size is kept.
@@ -62,8 +67,8 @@ struct Held {
     kept: [List; KEPT_PAGES + 1],
 }
 
-/// A part of the space. Where readers begin, and what writers write at each call, are on lines apart: who lists areas comes back to the
-/// tree's top every microsecond or so.
+/// A part of the space. Where readers begin, and what writers write at each call, are on lines
+/// apart: who lists areas comes back to the tree's top every microsecond or so.
 #[repr(align(128))]
 pub(crate) struct Zone<G: Concurrent> {
     range: VirtRange,
@@ -75,15 +80,16 @@ pub(crate) struct Zone<G: Concurrent> {
 #[repr(align(128))]
 struct Books {
     held: SpinMutex<Held>,
-    /// Bytes of areas that are in use or wait; of those that wait; of those that are kept; and how many are in use or wait. Written with
-    /// the lock held.
+    /// Bytes of areas that are in use or wait; of those that wait; of those that are kept; and how
+    /// many are in use or wait. Written with the lock held.
     used: AtomicU64,
     waiting: AtomicU64,
     kept: AtomicU64,
     areas: AtomicU64,
 }
 
-/// Relaxed, both: a count that is written with the zone's lock held, and read by whoever wants to know.
+/// Relaxed, both: a count that is written with the zone's lock held, and read by whoever wants to
+/// know.
 fn count(counter: &AtomicU64, change: impl FnOnce(u64) -> u64) {
     counter.store(change(counter.load(Ordering::Relaxed)), Ordering::Relaxed);
 }
@@ -144,8 +150,8 @@ impl<G: Concurrent> Zone<G> {
         lock(machine, &self.books.held)
     }
 
-    /// An area of so many bytes that was kept; if there is none, those whose period is over come back, one by one, until one has that
-    /// size. The lock, and the record's lines.
+    /// An area of so many bytes that was kept; if there is none, those whose period is over come
+    /// back, one by one, until one has that size. The lock, and the record's lines.
     pub(crate) fn take_kept<M: Machine>(&self, flushes: &TlbGrace<M>, bytes: u64) -> Option<Ours> {
         let mut held = self.lock(flushes.machine());
         let size = pages(bytes);
@@ -167,8 +173,8 @@ impl<G: Concurrent> Zone<G> {
         Some(area)
     }
 
-    /// Takes `bytes` addresses that begin at a multiple of `align`, for the area of this record. What has come due, and what is kept,
-    /// leaves the tree for it, if it must.
+    /// Takes `bytes` addresses that begin at a multiple of `align`, for the area of this record.
+    /// What has come due, and what is kept, leaves the tree for it, if it must.
     ///
     /// Cost: a lock, and a write to the tree.
     pub(crate) fn take<M: Machine>(
@@ -201,8 +207,9 @@ impl<G: Concurrent> Zone<G> {
         }
     }
 
-    /// Calls `f` with the addresses of an area of the caller's, and those around it up to the borders of page tables where nothing
-    /// is mapped: they are free, or wait. None of them is taken meanwhile, by anybody: the lock is held.
+    /// Calls `f` with the addresses of an area of the caller's, and those around it up to the
+    /// borders of page tables where nothing is mapped: they are free, or wait. None of them is
+    /// taken meanwhile, by anybody: the lock is held.
     pub(crate) fn with_idle_around<M: Machine>(
         &self,
         machine: &M,
@@ -223,7 +230,8 @@ impl<G: Concurrent> Zone<G> {
         }
     }
 
-    /// Whether nothing is mapped in a range, nor will be while the lock is held. A record that is Ready may have been taken just now.
+    /// Whether nothing is mapped in a range, nor will be while the lock is held. A record that is
+    /// Ready may have been taken just now.
     fn is_idle(&self, range: VirtRange) -> bool {
         let Some(last) = range.last().filter(|_| self.range.covers(&range)) else {
             return range.is_empty();
@@ -271,7 +279,8 @@ impl<G: Concurrent> Zone<G> {
         }
     }
 
-    /// An area whose pages are gone; its addresses wait from now on. Returns how many bytes wait in the zone.
+    /// An area whose pages are gone; its addresses wait from now on. Returns how many bytes wait in
+    /// the zone.
     pub(crate) fn put<M: Machine>(&self, flushes: &TlbGrace<M>, area: Ours) -> u64 {
         let mut held = self.lock(flushes.machine());
         // With the lock held: so the queue is in order.
@@ -284,7 +293,8 @@ impl<G: Concurrent> Zone<G> {
         self.waiting()
     }
 
-    /// Areas whose period is over come back, the oldest first: they are kept, or leave the tree. Returns how many.
+    /// Areas whose period is over come back, the oldest first: they are kept, or leave the tree.
+    /// Returns how many.
     fn idle_exit(&self, held: &mut Held, done: u64, most: usize) -> usize {
         let mut back = 0;
         while back < most
@@ -328,13 +338,15 @@ impl<G: Concurrent> Zone<G> {
         dropped
     }
 
-    /// An area leaves the tree, and is not to be used any more. Returns whether it did: there may be no memory for it.
+    /// An area leaves the tree, and is not to be used any more. Returns whether it did: there may
+    /// be no memory for it.
     fn drop_area(&self, held: &mut Held, area: Ours) -> bool {
         let Ok(mut writer) = self.tree.writer(&mut held.token) else { return false };
         matches!(writer.erase(area.start().get() as usize), Ok(Some(_)))
     }
 
-    /// An area of which nobody holds a translation leaves the tree. Returns whether it did: there may be no memory for it.
+    /// An area of which nobody holds a translation leaves the tree. Returns whether it did: there
+    /// may be no memory for it.
     pub(crate) fn drop_now<M: Machine>(&self, machine: &M, area: Ours) -> bool {
         let mut held = self.lock(machine);
         let bytes = area.len();
@@ -345,8 +357,8 @@ impl<G: Concurrent> Zone<G> {
         gone
     }
 
-    /// As many areas as there are whose period is over come back, with the lock taken for some of them at a time; what is kept
-    /// leaves the tree, if it is not to be kept.
+    /// As many areas as there are whose period is over come back, with the lock taken for some of
+    /// them at a time; what is kept leaves the tree, if it is not to be kept.
     pub(crate) fn purge<M: Machine>(&self, flushes: &TlbGrace<M>, keep: bool) {
         loop {
             let mut held = self.lock(flushes.machine());
@@ -365,8 +377,8 @@ impl<G: Concurrent> Zone<G> {
         self.lock(machine).queue.first().map(Ours::target)
     }
 
-    /// Cuts an area in two, which the caller has to himself: `front` is what it is up to `border`, `rest` from there on. Both, or
-    /// neither.
+    /// Cuts an area in two, which the caller has to himself: `front` is what it is up to `border`,
+    /// `rest` from there on. Both, or neither.
     pub(crate) fn cut<M: Machine>(
         &self,
         machine: &M,

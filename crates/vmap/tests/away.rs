@@ -1,5 +1,5 @@
-//! A CPU that is away takes part again before a mapping call gives it addresses (I4), whichever way a block's run comes
-//! back to it meanwhile.
+//! A CPU that is away takes part again before a mapping call gives it addresses (I4), whichever way
+//! a block's run comes back to it meanwhile.
 
 mod common;
 
@@ -10,8 +10,9 @@ use sim::{Config, Want};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use vmap::Options;
 
-/// CPU 0 maps a run and goes away, and its hardware caches the run's translations. CPU 1 unmaps the run, and ends the
-/// grace period without CPU 0. Then CPU 0 maps again, until it is given the same addresses.
+/// CPU 0 maps a run and goes away, and its hardware caches the run's translations. CPU 1 unmaps the
+/// run, and ends the grace period without CPU 0. Then CPU 0 maps again, until it is given the same
+/// addresses.
 fn maps_again(meanwhile: fn(&World), idle: bool) {
     let config = Config { cpus: 2, frames: 4096, ..Config::default() };
     let world = World::new(config, 16, Options::default());

@@ -1,5 +1,5 @@
-//! Memory gives out at each place where a call takes some, once or for good: it is an error, all is as it was (I7), and afterwards
-//! the same call succeeds.
+//! Memory gives out at each place where a call takes some, once or for good: it is an error, all is
+//! as it was (I7), and afterwards the same call succeeds.
 
 mod common;
 
@@ -18,7 +18,8 @@ fn plus(at: VirtAddr, bytes: u64) -> VirtAddr {
     at.checked_add(bytes).unwrap()
 }
 
-/// All that a call must leave alone: what is mapped, what is in its pages, and how many frames are in use other than for tables.
+/// All that a call must leave alone: what is mapped, what is in its pages, and how many frames are
+/// in use other than for tables.
 fn look(world: &World) -> (Vec<AreaInfo>, Vec<Vec<[u8; 24]>>, usize) {
     let list = mapped(world.vmap());
     let bytes = |info: &AreaInfo| {
@@ -35,8 +36,8 @@ fn look(world: &World) -> (Vec<AreaInfo>, Vec<Vec<[u8; 24]>>, usize) {
     (list, bytes, frames.map(|block| 1 << block.order).sum())
 }
 
-/// Runs `what` on what `prepare` has made, as often as it allocates frames, and lets another of its allocations fail each time.
-/// Returns how many there are.
+/// Runs `what` on what `prepare` has made, as often as it allocates frames, and lets another of its
+/// allocations fail each time. Returns how many there are.
 fn sweep<T>(
     prepare: impl Fn(&World) -> T,
     what: impl Fn(&World, &T) -> Result<(), Error>,
@@ -89,7 +90,8 @@ fn free(world: &World, at: VirtAddr) {
     unsafe { world.vmap().vfree(at) }.unwrap();
 }
 
-/// Sweeps a call that makes an area, beside another with something in it; then it is taken out by `unmake`. `make` is given so many frames.
+/// Sweeps a call that makes an area, beside another with something in it; then it is taken out by
+/// `unmake`. `make` is given so many frames.
 fn making(
     frames: usize,
     make: impl Fn(&World, &[Frame]) -> Result<VirtAddr, Error>,
@@ -138,7 +140,8 @@ fn memory() {
     assert_eq!(making(0, |world, _| world.vmap().vmalloc_node(5 * PAGE, NodeId(0)), free), 5);
     let bare = Request { guard: false, ..Request::new(9 * PAGE) };
     assert_eq!(making(0, |world, _| world.vmap().vmalloc_with(&bare), free), 9);
-    // A large page, a small one and its table, and a table for large ones if there is none; where there is no large one, small ones.
+    // A large page, a small one and its table, and a table for large ones if there is none; where
+    // there is no large one, small ones.
     assert!(making(0, |world, _| world.vmap().vmalloc_huge((2 << 20) + 1), free) >= 3);
 }
 

@@ -97,7 +97,8 @@ fn only_who_lags_is_interrupted() {
     world.end().unwrap();
 }
 
-/// Where there is no hole for a block, small maps do not ask for flushes each time; nor does what can never be had.
+/// Where there is no hole for a block, small maps do not ask for flushes each time; nor does what
+/// can never be had.
 #[test]
 fn a_space_without_blocks_is_quiet() {
     let world = world(4, 1);
@@ -118,7 +119,8 @@ fn a_space_without_blocks_is_quiet() {
     world.end().unwrap();
 }
 
-/// What was freed in interrupts is memory and space like any other, for who lacks some; and at the end of the space.
+/// What was freed in interrupts is memory and space like any other, for who lacks some; and at the
+/// end of the space.
 #[test]
 fn what_was_freed_in_interrupts_is_found() {
     let mut world = world(1, 64);
@@ -148,7 +150,8 @@ fn what_was_freed_in_interrupts_is_found() {
     world.sim.check_leaks().unwrap();
 }
 
-/// Where small pages were before, a large area takes one flush to make way, not one for each large page.
+/// Where small pages were before, a large area takes one flush to make way, not one for each large
+/// page.
 #[test]
 fn large_pages_make_way_once() {
     let world = world(2, 64);
@@ -201,7 +204,8 @@ fn a_run_is_its_callers() {
     world.end().unwrap();
 }
 
-/// The listing goes up, though an area that is made while it is under way may lie where others were that have been listed already.
+/// The listing goes up, though an area that is made while it is under way may lie where others were
+/// that have been listed already.
 #[cfg(feature = "listing")]
 #[test]
 fn an_area_made_meanwhile_is_not_listed_behind_its_place() {

@@ -1,5 +1,6 @@
-//! The heap gives out at each place where a call takes a block of it, once or for good: then there is an error and all is as it was
-//! (I7), and afterwards the same call succeeds. What gives something back succeeds without.
+//! The heap gives out at each place where a call takes a block of it, once or for good: then there
+//! is an error and all is as it was (I7), and afterwards the same call succeeds. What gives
+//! something back succeeds without.
 
 mod common;
 
@@ -14,7 +15,8 @@ use vmap::{Error, Options, TlbGrace};
 
 type Vmap = vmap::Vmap<Bare, X86_64L4, BareGrace>;
 
-/// A heap that has no more blocks for this thread, when a test says so. The machine that is used here takes none.
+/// A heap that has no more blocks for this thread, when a test says so. The machine that is used
+/// here takes none.
 struct Failing;
 
 thread_local! {
@@ -71,8 +73,8 @@ fn free(world: &World, at: VirtAddr) -> Result<(), Error> {
     unsafe { world.vmap.vfree(at) }
 }
 
-/// Runs `what` on what `prepare` has made, on a machine of its own each time, once for each block that it takes, which fails. Returns how
-/// many there are, and in how many cases the call failed.
+/// Runs `what` on what `prepare` has made, on a machine of its own each time, once for each block
+/// that it takes, which fails. Returns how many there are, and in how many cases the call failed.
 fn sweep<T: Copy>(
     prepare: impl Fn(&World) -> T,
     what: impl Fn(&World, T) -> Result<(), Error>,

@@ -1,4 +1,5 @@
-//! A space that is full: what waits is found first, in whatever it waits, and all of it can be used again.
+//! A space that is full: what waits is found first, in whatever it waits, and all of it can be used
+//! again.
 
 mod common;
 
@@ -76,8 +77,8 @@ fn fill(mut make: impl FnMut() -> Result<VirtAddr, Error>) -> Vec<VirtAddr> {
     }
 }
 
-/// Areas of one page fill it to the last; what is in them stays, and no call gets more; when they are gone all of it can be used
-/// again.
+/// Areas of one page fill it to the last; what is in them stays, and no call gets more; when they
+/// are gone all of it can be used again.
 #[test]
 fn filled_with_pages() {
     let options = Options { guard: false, ..Options::default() };

@@ -1,7 +1,8 @@
 //! Areas on real threads, with nothing in between; also under Miri.
 //!
-//! Two CPUs map by all the usual calls, hand each other what they have mapped, look at what is in it, and unmap. A third reads all the
-//! while: the listing, and bytes at addresses that may be anybody's by then.
+//! Two CPUs map by all the usual calls, hand each other what they have mapped, look at what is in
+//! it, and unmap. A third reads all the while: the listing, and bytes at addresses that may be
+//! anybody's by then.
 
 mod common;
 
@@ -170,7 +171,8 @@ impl World {
                 0 => word == 0 || self.frames.iter().flatten().any(|frame| frame.number() == word),
                 owner => owner <= 2 && word as u32 as u64 <= ROUNDS,
             };
-            // Nothing is announced in between: that would put these looks and what owners do in an order.
+            // Nothing is announced in between: that would put these looks and what owners do in an
+            // order.
             for _ in 0..8 {
                 // Relaxed: as where it was stored.
                 let at = virt(self.last.load(Relaxed));

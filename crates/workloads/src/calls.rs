@@ -1,9 +1,10 @@
-//! Single calls, each timed as Linux's was in the same emulator (see [`CASES`]): so on the clock, over all operations of all CPUs together,
-//! and in instructions where the lab can count.
+//! Single calls, each timed as Linux's was in the same emulator (see [`CASES`]): so on the clock,
+//! over all operations of all CPUs together, and in instructions where the lab can count.
 //!
-//! Linux was measured by a module in the kernel, which did nothing else, on one CPU and on two at once: Debian's kernel, and a lean build
-//! of it without hardening, both with mitigations off. Its figures are of another day, on a host like this one; instructions do not depend on
-//! that. A pin is given up in the operation, as there.
+//! Linux was measured by a module in the kernel, which did nothing else, on one CPU and on two at
+//! once: Debian's kernel, and a lean build of it without hardening, both with mitigations off. Its
+//! figures are of another day, on a host like this one; instructions do not depend on that. A pin
+//! is given up in the operation, as there.
 
 use crate::error::Error;
 use crate::lab::{KernelHalf, Lab};
@@ -47,8 +48,8 @@ enum Call {
     Frame,
 }
 
-/// An operation, on so many pages; whether we mean to be ahead; and what Linux takes, Debian's and lean: nanoseconds on one CPU, on two,
-/// and instructions on one.
+/// An operation, on so many pages; whether we mean to be ahead; and what Linux takes, Debian's and
+/// lean: nanoseconds on one CPU, on two, and instructions on one.
 struct Case {
     call: Call,
     name: &'static str,
@@ -81,8 +82,8 @@ const CASES: [Case; 9] = [
         linux: [[760.0, 312.0], [448.0, 165.0], [845.0, 510.0]] },
 ];
 
-/// Single calls beside Linux's, on each number of CPUs. For a machine under the emulator in which Linux was measured: elsewhere the
-/// comparison says nothing.
+/// Single calls beside Linux's, on each number of CPUs. For a machine under the emulator in which
+/// Linux was measured: elsewhere the comparison says nothing.
 ///
 /// # Errors
 /// The machine has too little memory: it takes 520 frames for each CPU.

@@ -1,7 +1,9 @@
-//! CPUs that measure at once: they begin together, and it is known whether each had a processor all the while.
+//! CPUs that measure at once: they begin together, and it is known whether each had a processor all
+//! the while.
 //!
-//! A host may have fewer processors than CPUs. Then what the CPUs do to each other shows only in the rounds in which all
-//! of them ran throughout; of the others, processor time still says what each had to do.
+//! A host may have fewer processors than CPUs. Then what the CPUs do to each other shows only in
+//! the rounds in which all of them ran throughout; of the others, processor time still says what
+//! each had to do.
 
 use crate::lab::{Lab, Program};
 use alloc::boxed::Box;
@@ -46,7 +48,8 @@ impl<'m, M: Machine> Meeting<'m, M> {
     }
 }
 
-/// When a CPU was at it, and how long it had a processor: of each, the processor's time and that by the clock.
+/// When a CPU was at it, and how long it had a processor: of each, the processor's time and that by
+/// the clock.
 #[derive(Clone, Copy, Default)]
 struct Stay {
     began: (u64, u64),
@@ -93,12 +96,13 @@ pub(crate) struct Taken {
     pub(crate) wall: u64,
 }
 
-/// What runs beside those that measure: it starts the watch when it is ready, and stops when the meeting is over.
+/// What runs beside those that measure: it starts the watch when it is ready, and stops when the
+/// meeting is over.
 pub(crate) type Beside<'a, M, E> =
     Box<dyn FnOnce(&Meeting<'_, M>, &Watch<'_, M>) -> Result<(), E> + Send + 'a>;
 
-/// Has the first `cpus` CPUs measure, and as many more as there are in `beside` run meanwhile. `measure` is called with
-/// the CPU's number and a watch, which it starts when it is ready.
+/// Has the first `cpus` CPUs measure, and as many more as there are in `beside` run meanwhile.
+/// `measure` is called with the CPU's number and a watch, which it starts when it is ready.
 pub(crate) fn at_once<M: Machine, G, R, E: Send>(
     lab: &Lab<'_, M, G, R>,
     cpus: usize,

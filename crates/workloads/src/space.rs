@@ -16,8 +16,9 @@ type Areas = BTreeMap<u64, (u64, bool)>;
 
 pub(crate) type Tables<M, G> = PageTables<M, X86_64L4, G>;
 
-/// Page tables, and the areas, with the lock that is taken to look at them. Who gives it up hands it to those that wait: a
-/// writer that takes it again at once would else keep readers from it for as long as it likes.
+/// Page tables, and the areas, with the lock that is taken to look at them. Who gives it up hands
+/// it to those that wait: a writer that takes it again at once would else keep readers from it for
+/// as long as it likes.
 pub(crate) struct Space<M: Machine, G: Concurrent, R> {
     pub(crate) tables: Tables<M, G>,
     areas: RwLock<R, Areas>,
@@ -65,7 +66,8 @@ impl<M: Machine, G: Concurrent, R: RawRwLockFair> Space<M, G, R> {
             let page = (at.get() - range.start().get()) as usize >> 12;
             Ok((frame(page)?, PageSize::Size4K))
         };
-        // SAFETY: the range is this CPU's part of the space, unmapped and flushed; nobody else uses the frames.
+        // SAFETY: the range is this CPU's part of the space, unmapped and flushed; nobody else uses
+        // the frames.
         unsafe { self.tables.map_with(range, Attrs::USER_RW, place) }.map_err(|failed| failed.error)
     }
 
@@ -89,7 +91,8 @@ impl<M: Machine, G: Concurrent, R: RawRwLockFair> Space<M, G, R> {
         Ok(frames)
     }
 
-    /// Pins pages as it was before: the space's lock for reading, the area, and each page with its table's lock.
+    /// Pins pages as it was before: the space's lock for reading, the area, and each page with its
+    /// table's lock.
     pub(crate) fn pin_locked(&self, at: VirtAddr, into: &mut [Frame]) -> usize {
         let areas = self.areas.read();
         let end = at.get() + ((into.len() as u64) << 12);

@@ -1,22 +1,28 @@
-//! Readers of all areas beside those who make and free them: without a lock, and with the one that these take.
+//! Readers of all areas beside those who make and free them: without a lock, and with the one that
+//! these take.
 //!
-//! So many areas are there all the time. A writer allocates and frees another; beside it readers list all areas, again and
-//! again. What the writer loses to them is measured in its own processor time, and, in the rounds in which each CPU had a
-//! processor throughout, by the clock. It is compared with as many CPUs that do something else meanwhile.
+//! So many areas are there all the time. A writer allocates and frees another; beside it readers
+//! list all areas, again and again. What the writer loses to them is measured in its own processor
+//! time, and, in the rounds in which each CPU had a processor throughout, by the clock. It is
+//! compared with as many CPUs that do something else meanwhile.
 //!
-//! Those beside the writer read, do something else, and do that again, in turns of a millisecond or so each, of which the first third does
-//! not count: by then they have all heard of it, and the writer has been through the areas that it uses. So within a round all else is the
-//! same: where records and tables lie, which processor of the host is which CPU's, and what else the host does. In rounds of the one and of
-//! the other, these differ by more than what is looked for. What seems to be lost to those that do the same again is what the figures cannot tell.
+//! Those beside the writer read, do something else, and do that again, in turns of a millisecond or
+//! so each, of which the first third does not count: by then they have all heard of it, and the
+//! writer has been through the areas that it uses. So within a round all else is the same: where
+//! records and tables lie, which processor of the host is which CPU's, and what else the host does.
+//! In rounds of the one and of the other, these differ by more than what is looked for. What seems
+//! to be lost to those that do the same again is what the figures cannot tell.
 //!
-//! Neither those that read nor those that do not use an address of an area, so no TLB grace period waits for them. Else the writer's
-//! time would tell how long periods are, and so how many areas it goes through: on fewer processors than CPUs, several times as long as
-//! a timer's, and by how a CPU that computes and one that reads come to their timers.
+//! Neither those that read nor those that do not use an address of an area, so no TLB grace period
+//! waits for them. Else the writer's time would tell how long periods are, and so how many areas it
+//! goes through: on fewer processors than CPUs, several times as long as a timer's, and by how a
+//! CPU that computes and one that reads come to their timers.
 //!
 //! The other half is [`Areas::info`], which has to take as long for many areas as for few.
 //!
-//! The source is a patch for Linux of 2013: `get_vmalloc_info`, called by whoever reads /proc/meminfo, took 6.64 % of the
-//! system's time in a parallel build, 2.59 % of it for the lock alone, and 0.50 % without.
+//! The source is a patch for Linux of 2013: `get_vmalloc_info`, called by whoever reads
+//! /proc/meminfo, took 6.64 % of the system's time in a parallel build, 2.59 % of it for the lock
+//! alone, and 0.50 % without.
 
 use crate::error::Error;
 use crate::lab::{KernelHalf, Lab};
@@ -41,7 +47,8 @@ const AFTER: &str = "readers without a lock";
 const READERS: usize = 4;
 /// Pages that the writer allocates.
 const PAGES: usize = 4;
-/// The old way goes through a long list for each, and waits for readers that take turns with the lock.
+/// The old way goes through a long list for each, and waits for readers that take turns with the
+/// lock.
 const FEWER: usize = 32;
 /// So often those beside a writer of ours take turns in a round. The old way's is slow.
 const TURNS: usize = 12;
@@ -114,7 +121,8 @@ fn beside_readers<M: Machine, G: Concurrent, R: Sync>(
     give_up(rig, new, kept_new)
 }
 
-/// What a writer may lose, if there is somebody else, and CPUs run at the same time: else the time of one is also that of others.
+/// What a writer may lose, if there is somebody else, and CPUs run at the same time: else the time
+/// of one is also that of others.
 fn target(at_once: bool, others: usize, after: &Times) -> Option<Target> {
     let target = format!("per cent lost by a writer to {others} readers");
     let target = || Target::at_most(NAME, target, lost(&after.time, READING), 2.0);
@@ -180,7 +188,8 @@ fn give_up<M: Machine, G: Concurrent, R: Sync>(
     })
 }
 
-/// One round of a writer, beside others that take turns at what they do; as many `times` in each that counts.
+/// One round of a writer, beside others that take turns at what they do; as many `times` in each
+/// that counts.
 fn write_beside<M: Machine, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
     areas: &impl Areas,
@@ -203,7 +212,8 @@ fn write_beside<M: Machine, G: Concurrent, R: Sync>(
             for (turn, kind) in (0..turns).flat_map(|turn| (0..kinds).map(move |kind| (turn, kind)))
             {
                 let kind = if turn % 2 == 0 { kind } else { kinds - 1 - kind };
-                // Relaxed: whoever hears of it late is at what he was for a while, and then the time does not count.
+                // Relaxed: whoever hears of it late is at what he was for a while, and then the
+                // time does not count.
                 reading.store(kind == READING, Ordering::Relaxed);
                 rig.repeat(times / 2, once)?;
                 let began = (rig.lab.clock)();
@@ -238,7 +248,8 @@ fn write_beside<M: Machine, G: Concurrent, R: Sync>(
     Ok(())
 }
 
-/// Lists areas or does something else until the writer is done; nanoseconds of a listing, of which there is one at least.
+/// Lists areas or does something else until the writer is done; nanoseconds of a listing, of which
+/// there is one at least.
 fn in_turns<M: Machine, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
     areas: &impl Areas,

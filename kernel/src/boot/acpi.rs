@@ -47,7 +47,8 @@ impl CpuList {
         room
     }
 
-    /// Reads ACPI's list. Without one, or while ACPI is not understood, there is this CPU alone, and it is said why.
+    /// Reads ACPI's list. Without one, or while ACPI is not understood, there is this CPU alone,
+    /// and it is said why.
     ///
     /// # Safety
     /// The loader's root pointer, and its tables are as they were; the first tables are active.

@@ -1,10 +1,12 @@
-//! From the loader to Rust, and from reset to Rust: the few instructions before there is a stack in high memory.
+//! From the loader to Rust, and from reset to Rust: the few instructions before there is a stack in
+//! high memory.
 //!
-//! The loader enters [`pvh_start`] by the PVH protocol: 32-bit, no paging, interrupts off, EBX at the start info. CPUs that are
-//! started by others enter [`trampoline_start`] in 16 bits, at a page below 1 MiB to which it was copied. Both go on to long mode
-//! over the same tables, which are data: all of physical memory up to 512 GiB by pages of 1 GiB, at its own addresses and in the
-//! direct map, and the first GiB where the kernel is linked. They may write what they execute, and are left as soon as the kernel's
-//! own are made.
+//! The loader enters [`pvh_start`] by the PVH protocol: 32-bit, no paging, interrupts off, EBX at
+//! the start info. CPUs that are started by others enter [`trampoline_start`] in 16 bits, at a page
+//! below 1 MiB to which it was copied. Both go on to long mode over the same tables, which are
+//! data: all of physical memory up to 512 GiB by pages of 1 GiB, at its own addresses and in the
+//! direct map, and the first GiB where the kernel is linked. They may write what they execute, and
+//! are left as soon as the kernel's own are made.
 
 use core::arch::global_asm;
 

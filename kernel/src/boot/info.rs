@@ -1,5 +1,5 @@
-//! What the loader hands over, by the PVH protocol (Xen's `start_info`, version 1): the command line, where memory is, where ACPI's
-//! tables are.
+//! What the loader hands over, by the PVH protocol (Xen's `start_info`, version 1): the command
+//! line, where memory is, where ACPI's tables are.
 
 use crate::layout::direct;
 use core::ffi::CStr;
@@ -41,7 +41,8 @@ impl BootInfo {
     /// Reads the start info at this physical address.
     ///
     /// # Safety
-    /// The loader's EBX, by the PVH protocol; the direct map is there; nobody writes to what the loader has left.
+    /// The loader's EBX, by the PVH protocol; the direct map is there; nobody writes to what the
+    /// loader has left.
     pub(crate) unsafe fn read(at: u32) -> Result<BootInfo, &'static str> {
         let at = direct(PhysAddr::new(at.into())).get() as *const StartInfo;
         // SAFETY: by the caller's promise.

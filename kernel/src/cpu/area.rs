@@ -1,10 +1,12 @@
 //! What a CPU knows of itself: an area for each, which its GS register leads to.
 //!
-//! The number of the CPU and the depth of sections without interrupts are read and written by single instructions relative to
-//! GS, so they are right wherever the code runs, and an interrupt between two of them finds and leaves them as they are.
+//! The number of the CPU and the depth of sections without interrupts are read and written by
+//! single instructions relative to GS, so they are right wherever the code runs, and an interrupt
+//! between two of them finds and leaves them as they are.
 //!
-//! Interrupts are off exactly while the depth is not 0: a section counts up after it has turned them off, and turns them on when it
-//! has counted down to 0; a handler of an interrupt or a fault counts up as it begins, since the CPU has turned them off by itself.
+//! Interrupts are off exactly while the depth is not 0: a section counts up after it has turned
+//! them off, and turns them on when it has counted down to 0; a handler of an interrupt or a fault
+//! counts up as it begins, since the CPU has turned them off by itself.
 
 use crate::apic;
 use alloc::boxed::Box;
@@ -52,7 +54,8 @@ pub(crate) fn bump(count: &AtomicU64, by: u64) {
     count.store(count.load(Ordering::Relaxed) + by, Ordering::Relaxed);
 }
 
-/// What has been counted on all CPUs: out of date when it is returned, unless they do nothing of the kind.
+/// What has been counted on all CPUs: out of date when it is returned, unless they do nothing of
+/// the kind.
 pub(crate) fn total(of: fn(&Counts) -> &AtomicU64) -> u64 {
     // Relaxed: statistics.
     areas().iter().map(|area| of(&area.counts).load(Ordering::Relaxed)).sum()
@@ -163,7 +166,8 @@ pub(crate) fn cpu() -> CpuId {
 /// Begins a section without interrupts: two instructions. What follows stays behind it.
 #[inline(always)]
 pub(crate) fn irq_enter() {
-    // SAFETY: this CPU's own; to the compiler it reads and writes all memory, so nothing moves across.
+    // SAFETY: this CPU's own; to the compiler it reads and writes all memory, so nothing moves
+    // across.
     unsafe {
         asm!("cli", "inc dword ptr gs:[{}]", const offset_of!(Area, depth), options(nostack))
     };
@@ -199,8 +203,9 @@ pub(crate) unsafe fn handler_ends() {
     unsafe { asm!("dec dword ptr gs:[{}]", const offset_of!(Area, depth), options(nostack)) };
 }
 
-/// Ends the only section there is, and sleeps until an interrupt has come. Whoever has something to do for this CPU writes it, and then
-/// interrupts: no interrupt can come between the look for it and the sleep.
+/// Ends the only section there is, and sleeps until an interrupt has come. Whoever has something to
+/// do for this CPU writes it, and then interrupts: no interrupt can come between the look for it
+/// and the sleep.
 ///
 /// # Safety
 /// A section is open, and no other.

@@ -11,8 +11,8 @@ const IA32_PAT: u32 = 0x277;
 const CR0: Cr0Flags =
     Cr0Flags::WRITE_PROTECT.union(Cr0Flags::CACHE_DISABLE).union(Cr0Flags::NOT_WRITE_THROUGH);
 
-/// Turns on, on this CPU: caches, which a reset turns off; global pages; the ways of caching that tables name; write protection and
-/// no-execute; and where the CPU has them, SMEP, SMAP and UMIP.
+/// Turns on, on this CPU: caches, which a reset turns off; global pages; the ways of caching that
+/// tables name; write protection and no-execute; and where the CPU has them, SMEP, SMAP and UMIP.
 ///
 /// # Safety
 /// On each CPU once, before it uses tables of ours, or any other does.
@@ -33,7 +33,8 @@ pub(crate) unsafe fn start() {
     }
 }
 
-/// The registers that [`start`] writes, as they are on this CPU: CR0, as far as it matters, CR4, EFER, PAT.
+/// The registers that [`start`] writes, as they are on this CPU: CR0, as far as it matters, CR4,
+/// EFER, PAT.
 pub(crate) fn registers() -> [u64; 4] {
     // SAFETY: every x86-64 CPU has it.
     let pat = unsafe { Msr::new(IA32_PAT).read() };

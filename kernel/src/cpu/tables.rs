@@ -1,4 +1,5 @@
-//! The tables by which a CPU finds its handlers and their stacks: GDT and TSS, of each CPU; the IDT, of all.
+//! The tables by which a CPU finds its handlers and their stacks: GDT and TSS, of each CPU; the
+//! IDT, of all.
 
 use crate::trap::entry::{HANDLERS, VECTORS};
 use alloc::vec;
@@ -10,8 +11,9 @@ use x86_64::structures::gdt::{Descriptor, GlobalDescriptorTable, SegmentSelector
 use x86_64::structures::idt::InterruptDescriptorTable;
 use x86_64::structures::tss::TaskStateSegment;
 
-/// Stacks of their own for what may come while the stack is of no use, or in the middle of anything: a double fault, which is what
-/// becomes of a fault when the stack has ended; an NMI; a machine check. A page fault has none: it may come within another.
+/// Stacks of their own for what may come while the stack is of no use, or in the middle of
+/// anything: a double fault, which is what becomes of a fault when the stack has ended; an NMI; a
+/// machine check. A page fault has none: it may come within another.
 const OWN_STACKS: [(u8, u16); 3] = [(8, 0), (2, 1), (18, 2)];
 const OWN_STACK: usize = 16 << 10;
 
@@ -52,7 +54,8 @@ impl CpuTables {
     }
 }
 
-/// Makes this CPU use the handlers, on stacks of their own or, before there are any, on whatever stack there is.
+/// Makes this CPU use the handlers, on stacks of their own or, before there are any, on whatever
+/// stack there is.
 pub(crate) fn load_handlers(own_stacks: bool) {
     static EARLY: Once<InterruptDescriptorTable> = Once::new();
     static FULL: Once<InterruptDescriptorTable> = Once::new();
@@ -67,7 +70,8 @@ fn make(own_stacks: bool) -> InterruptDescriptorTable {
         let own = OWN_STACKS.iter().find(|(own, _)| own_stacks && own == vector);
         macro_rules! set {
             ($entry:expr) => {{
-                // SAFETY: the handler returns as from an interrupt, and takes what the CPU pushes for this vector.
+                // SAFETY: the handler returns as from an interrupt, and takes what the CPU pushes
+                // for this vector.
                 let options = unsafe { $entry.set_handler_addr(at) };
                 if let Some((_, number)) = own {
                     // SAFETY: there is such a stack, and no other vector uses it.

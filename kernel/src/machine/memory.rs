@@ -19,7 +19,8 @@ static COUNT: AtomicU64 = AtomicU64::new(0);
 /// All ranges.
 static RANGES: Once<Box<[FrameRange]>> = Once::new();
 
-/// Takes these ranges as the frames there are, for so many CPUs. Allocates 16 bytes for each frame of their span.
+/// Takes these ranges as the frames there are, for so many CPUs. Allocates 16 bytes for each frame
+/// of their span.
 ///
 /// # Errors
 /// The heap is too small for it.
@@ -52,9 +53,11 @@ fn frames() -> &'static Frames {
     FRAMES.get().expect("frames come from the boot memory map")
 }
 
-// SAFETY: a frame of the source is in the direct map, which has them in order; what is there has no other owner in Rust's eyes.
+// SAFETY: a frame of the source is in the direct map, which has them in order; what is there has no
+// other owner in Rust's eyes.
 unsafe impl Memory for Kernel {
-    /// Two loads of what nobody writes, a compare and an addition, for frames of the largest range; no frame's state is looked at.
+    /// Two loads of what nobody writes, a compare and an addition, for frames of the largest range;
+    /// no frame's state is looked at.
     #[inline]
     fn frame_ptr(&self, frame: Frame) -> Option<NonNull<u8>> {
         // Relaxed, both: they were written before there was a second CPU.

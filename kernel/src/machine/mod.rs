@@ -1,4 +1,5 @@
-//! This machine, as `machine` wants it: a second implementation of its traits, beside those in software.
+//! This machine, as `machine` wants it: a second implementation of its traits, beside those in
+//! software.
 //!
 //! | trait | how |
 //! |---|---|

@@ -36,7 +36,8 @@ fn flush_here(what: Flush) {
     }
 }
 
-/// Drops translations of this CPU: one instruction a page, or two loads of a control register for all.
+/// Drops translations of this CPU: one instruction a page, or two loads of a control register for
+/// all.
 fn flush(what: Flush, all: fn()) {
     let _section = Kernel.irqs_off();
     bump(&area::here().counts.flushes, 1);
@@ -74,8 +75,8 @@ fn announce_all() {
     }
 }
 
-// SAFETY: `flush_here` is what the manual says; `shoot` waits until all that run have flushed. Tags are not used: each
-// `activate` drops what is not global.
+// SAFETY: `flush_here` is what the manual says; `shoot` waits until all that run have flushed. Tags
+// are not used: each `activate` drops what is not global.
 unsafe impl Tlb for Kernel {
     fn flush(&self, what: Flush) {
         flush_here(what);

@@ -20,7 +20,8 @@ pub(crate) struct Job {
     left: *const AtomicUsize,
 }
 
-/// Runs programs at once, the first on this CPU, which is the first, the others on those that follow, and waits for all.
+/// Runs programs at once, the first on this CPU, which is the first, the others on those that
+/// follow, and waits for all.
 ///
 /// # Panics
 /// There are more programs than CPUs, or one of the others runs something already.
@@ -79,7 +80,8 @@ pub(super) fn idle() -> ! {
             unsafe { &*left }.fetch_sub(1, Ordering::Release);
         }
         Grace::idle_enter();
-        // SAFETY: this loop and the interrupt handlers use no area but the APIC's, which stays; a job begins with `back`.
+        // SAFETY: this loop and the interrupt handlers use no area but the APIC's, which stays; a
+        // job begins with `back`.
         unsafe { flushes().idle_enter() };
         area::irq_enter();
         // Relaxed: a look; whoever writes it interrupts this CPU afterwards.

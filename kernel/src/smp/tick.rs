@@ -1,5 +1,5 @@
-//! What each CPU does in its timer interrupt: it says that it is in no section, and that it has flushed, if anybody waits; and gives back
-//! the empty tables that it keeps, if others have none.
+//! What each CPU does in its timer interrupt: it says that it is in no section, and that it has
+//! flushed, if anybody waits; and gives back the empty tables that it keeps, if others have none.
 
 use crate::cpu::area::{self, bump};
 use crate::grace::Grace;

@@ -70,7 +70,8 @@ pub(super) fn guards() -> Result<(), String> {
     expect("behind an area", behind, seen.1, Some(FaultKind::NotPresent))
 }
 
-/// Nothing that is mapped can be both written and executed; text and constants cannot be written by any address.
+/// Nothing that is mapped can be both written and executed; text and constants cannot be written by
+/// any address.
 pub(super) fn rights() -> Result<(), String> {
     let half = VirtRange::new(VirtAddr::new(0xffff_8000_0000_0000), 0x7fff_ffff_f000);
     let half = half.ok_or("there is no upper half")?;
@@ -139,7 +140,8 @@ pub(super) fn execution() -> Result<(), String> {
     expect("execution of data", area, seen.1, Some(FaultKind::Protection))
 }
 
-/// What programs may touch and execute, the kernel may not, unless it says so; and then it sees what is there.
+/// What programs may touch and execute, the kernel may not, unless it says so; and then it sees
+/// what is there.
 pub(super) fn user() -> Result<(), String> {
     let paging = tables().paging();
     let told = |error: paging::Error| error.to_string();
@@ -180,7 +182,8 @@ pub(super) fn user() -> Result<(), String> {
     expect("execution of a program's page", at, executed, Some(FaultKind::Protection))
 }
 
-/// How many of two handlers, or more, cannot touch a program's page, though what they interrupt can.
+/// How many of two handlers, or more, cannot touch a program's page, though what they interrupt
+/// can.
 fn touched_in_handlers(at: VirtAddr) -> (usize, Result<(), String>) {
     let (ticks, denied) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let seen = (Arc::clone(&ticks), Arc::clone(&denied));

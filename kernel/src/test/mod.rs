@@ -1,7 +1,8 @@
 //! `test`: trials of this kernel, and those of all machines.
 //!
-//! Those of the crate `trials` are what the crates are tried with on the machine in software, too. What is tried here besides is what
-//! this kernel promises them: the traits of `machine`, as they say, on this hardware.
+//! Those of the crate `trials` are what the crates are tried with on the machine in software, too.
+//! What is tried here besides is what this kernel promises them: the traits of `machine`, as they
+//! say, on this hardware.
 //!
 //! | module | what must hold |
 //! |---|---|

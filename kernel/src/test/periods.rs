@@ -24,8 +24,8 @@ use paging::Attrs;
 const PIECES: usize = 100;
 /// Unmappings of a CPU: so many that addresses come back again and again.
 const UNMAPS: usize = 20_000;
-/// Unmappings after which a CPU waits for a grace period, as the host may stop another one for long: fewer than those after which it
-/// interrupts the others.
+/// Unmappings after which a CPU waits for a grace period, as the host may stop another one for
+/// long: fewer than those after which it interrupts the others.
 const PACE: usize = 2_500;
 /// No more than one interrupt for so many.
 const UNMAPS_EACH: u64 = 10_000;
@@ -43,8 +43,8 @@ unsafe fn free(piece: NonNull<()>) {
     FREED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// What CPUs retire is freed, though none of them ever says that it is in no section but by its timer; and not while a section is
-/// open that was open before.
+/// What CPUs retire is freed, though none of them ever says that it is in no section but by its
+/// timer; and not while a section is open that was open before.
 pub(super) fn readers() -> Result<(), String> {
     // Relaxed, here and below: a count.
     FREED.store(0, Ordering::Relaxed);
@@ -77,9 +77,10 @@ pub(super) fn readers() -> Result<(), String> {
     })
 }
 
-/// All CPUs map, write and unmap, now some frames, now others, and addresses come back by ticks: without any interrupt between CPUs that all
-/// have a processor, and with few where one of them has had none for longer than others take for thousands of unmappings. What
-/// is written at one that has come back is in the frame that is mapped there now (I4, I5).
+/// All CPUs map, write and unmap, now some frames, now others, and addresses come back by ticks:
+/// without any interrupt between CPUs that all have a processor, and with few where one of them has
+/// had none for longer than others take for thousands of unmappings. What is written at one that
+/// has come back is in the frame that is mapped there now (I4, I5).
 pub(super) fn unmapping() -> Result<(), String> {
     let before = (sent(), flushed());
     everywhere(|cpu| {
@@ -143,7 +144,8 @@ fn once(frames: &[Frame], value: u64) -> Result<(), String> {
     seen
 }
 
-/// A flush that a CPU makes for a reason of its own ends a period, too, without a tick; one of some pages does not.
+/// A flush that a CPU makes for a reason of its own ends a period, too, without a tick; one of some
+/// pages does not.
 pub(super) fn own_need() -> Result<(), String> {
     let _section = Kernel.irqs_off();
     let target = flushes().target();
@@ -162,8 +164,9 @@ pub(super) fn own_need() -> Result<(), String> {
     wait_for("the end of a period", || flushes().advance(target))
 }
 
-/// Pages that all CPUs have cached are unmapped, and nobody flushes them. When the period that they wait for is over, by ticks alone, other
-/// frames are mapped there, and no CPU sees the former ones (I4, I5).
+/// Pages that all CPUs have cached are unmapped, and nobody flushes them. When the period that they
+/// wait for is over, by ticks alone, other frames are mapped there, and no CPU sees the former ones
+/// (I4, I5).
 pub(super) fn announcing() -> Result<(), String> {
     let range = VirtRange::new(layout::trials().start(), (CACHED as u64) << 12);
     let range = range.ok_or("there are no addresses")?;
@@ -201,7 +204,8 @@ pub(super) fn announcing() -> Result<(), String> {
             }
             meet()?;
             if cpu == 0 {
-                // SAFETY: nobody uses the addresses until the period is over, and the frames stay ours.
+                // SAFETY: nobody uses the addresses until the period is over, and the frames stay
+                // ours.
                 let done = unsafe { tables().unmap_lazily(range, |_, _| ()) };
                 done.map_err(|error| error.to_string())?;
                 let target = flushes().target();

@@ -11,7 +11,8 @@ use machine::{CpuSet, Cpus, Irqs, Step};
 
 /// Longer than some ticks, in nanoseconds.
 pub(super) const SOME_TICKS: u64 = 20_000_000;
-/// As long as is waited for what ought to come at once: ten seconds, of a host that may have other things to do.
+/// As long as is waited for what ought to come at once: ten seconds, of a host that may have other
+/// things to do.
 const PATIENCE: u64 = 10_000_000_000;
 
 /// Ticks of this CPU so far.
@@ -63,7 +64,8 @@ pub(super) fn meet(met: &AtomicUsize, meeting: usize) -> Result<(), String> {
     wait_for("the others", || met.load(Ordering::Acquire) >= meeting * Kernel.count())
 }
 
-/// Within a section, which may have others in it that end in any order, no interrupt comes; one that was due comes at its end.
+/// Within a section, which may have others in it that end in any order, no interrupt comes; one
+/// that was due comes at its end.
 pub(super) fn sections() -> Result<(), String> {
     everywhere(|cpu| {
         if !Kernel.irqs_enabled() {
@@ -87,7 +89,8 @@ pub(super) fn sections() -> Result<(), String> {
     })
 }
 
-/// Interrupts this CPU within a section. The timer, which would make up for an interrupt that is lost, is off.
+/// Interrupts this CPU within a section. The timer, which would make up for an interrupt that is
+/// lost, is off.
 fn interrupted() -> Result<(), String> {
     apic::let_timer_interrupt(false);
     let before = ticks_here();

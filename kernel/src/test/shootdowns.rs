@@ -1,5 +1,5 @@
-//! Flushes that CPUs ask of each other. These hung kernels: two CPUs that ask each other at once, and a CPU that is asked while it spins,
-//! interrupts off, for a lock that the one who asks holds.
+//! Flushes that CPUs ask of each other. These hung kernels: two CPUs that ask each other at once,
+//! and a CPU that is asked while it spins, interrupts off, for a lock that the one who asks holds.
 
 use super::everywhere;
 use super::sections::wait_for;
@@ -12,7 +12,8 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use machine::{CpuId, CpuSet, Cpus, Flush, Irqs, Tlb, lock};
 use spin::mutex::SpinMutex;
 
-/// Flushes of all CPUs together. Where there are fewer processors than CPUs, each waits for CPUs that are not running.
+/// Flushes of all CPUs together. Where there are fewer processors than CPUs, each waits for CPUs
+/// that are not running.
 const TIMES: usize = 200;
 /// Up to so many CPUs all of these are made with the lock held, one after the other. Beyond, each
 /// takes so much longer that their number is in inverse proportion to that of the CPUs.
@@ -58,7 +59,8 @@ pub(super) fn beside_who_spins() -> Result<(), String> {
     if turns == wanted { Ok(()) } else { Err(format!("{turns} turns, not {wanted}")) }
 }
 
-/// A flush waits for a section without interrupts to end: what a walk without a lock relies on (I3).
+/// A flush waits for a section without interrupts to end: what a walk without a lock relies on
+/// (I3).
 pub(super) fn held_back() -> Result<(), String> {
     let (walking, over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let others = Kernel.count() - 1;

@@ -12,7 +12,8 @@ use paging::QUICK_TABLE;
 /// Tables that each CPU keeps.
 const TABLES: usize = 8;
 
-/// A CPU that is asked for its empty tables gives them back at a tick, though it does nothing with tables, and nobody hurries it.
+/// A CPU that is asked for its empty tables gives them back at a tick, though it does nothing with
+/// tables, and nobody hurries it.
 pub(super) fn kept() -> Result<(), String> {
     let (full, others) = (AtomicUsize::new(0), Kernel.count() - 1);
     everywhere(|cpu| {

@@ -1,4 +1,5 @@
-//! Where the CPU enters when something happens: a few instructions for each vector, which save all registers and go on in Rust.
+//! Where the CPU enters when something happens: a few instructions for each vector, which save all
+//! registers and go on in Rust.
 
 use super::{Registers, handle};
 use core::arch::{global_asm, naked_asm};
@@ -12,13 +13,15 @@ pub(crate) const WAKE: u8 = 0xf2;
 pub(crate) const APIC_ERROR: u8 = 0xfe;
 pub(crate) const SPURIOUS: u8 = 0xff;
 
-/// What all vectors have in common: registers are saved as [`Registers`] has them, below what the CPU and the stub have pushed.
+/// What all vectors have in common: registers are saved as [`Registers`] has them, below what the
+/// CPU and the stub have pushed.
 #[unsafe(naked)]
 extern "C" fn common() {
     naked_asm!(
         "push rax", "push rbx", "push rcx", "push rdx", "push rsi", "push rdi", "push rbp",
         "push r8", "push r9", "push r10", "push r11", "push r12", "push r13", "push r14", "push r15",
-        // All flags as the ABI has them. The CPU leaves DF and AC: with AC set, the handler might touch what is a program's.
+        // All flags as the ABI has them. The CPU leaves DF and AC: with AC set, the handler might
+        // touch what is a program's.
         "push 2", "popfq",
         // The frame pointer stays, so that a backtrace goes on at what was interrupted.
         "mov rdi, rsp",

@@ -1,7 +1,7 @@
 //! Accesses that may fault, and say so.
 //!
-//! Each is one instruction at a known address. When the CPU faults there, the handler notes why and goes on behind it; anywhere
-//! else a fault is the end.
+//! Each is one instruction at a known address. When the CPU faults there, the handler notes why and
+//! goes on behind it; anywhere else a fault is the end.
 
 use super::Registers;
 use core::arch::global_asm;
@@ -107,7 +107,8 @@ unsafe extern "sysv64" {
     /// Writes `value` at `at`. Whatever is there may be written.
     #[link_name = "probe_store"]
     pub(crate) fn store(at: u64, value: u64) -> Outcome;
-    /// Copies `count` bytes, and returns how many it has not. Whatever is there may be read and written.
+    /// Copies `count` bytes, and returns how many it has not. Whatever is there may be read and
+    /// written.
     #[link_name = "probe_copy"]
     pub(crate) fn copy(to: u64, from: u64, count: u64) -> Outcome;
     /// Executes what is at `at`, which returns at once.

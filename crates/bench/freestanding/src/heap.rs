@@ -1,8 +1,8 @@
 //! The program's allocator: free lists of small blocks, pages of the system for large ones.
 //!
-//! There is one thread, so nothing is locked. Blocks up to [`MOST`] bytes are multiples of 64 and aligned to
-//! that; each size has a list of freed blocks, last in, first out, as a kernel's node cache would. Cost of
-//! either call: a load and a store on the list's head and one on the block.
+//! There is one thread, so nothing is locked. Blocks up to [`MOST`] bytes are multiples of 64 and
+//! aligned to that; each size has a list of freed blocks, last in, first out, as a kernel's node
+//! cache would. Cost of either call: a load and a store on the list's head and one on the block.
 
 use crate::linux;
 use core::alloc::{GlobalAlloc, Layout};
@@ -67,7 +67,8 @@ impl State {
     }
 }
 
-// SAFETY: blocks are disjoint, long enough, and aligned: small ones to 64 bytes, large ones to a page.
+// SAFETY: blocks are disjoint, long enough, and aligned: small ones to 64 bytes, large ones to a
+// page.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: one thread, and nothing in here allocates.

@@ -16,7 +16,8 @@ const CLOCK_GETTIME: usize = 228;
 /// As the call demands.
 unsafe fn call(number: usize, args: [usize; 6]) -> isize {
     let result: isize;
-    // SAFETY: the kernel keeps all registers but these, and does to memory what the caller answers for.
+    // SAFETY: the kernel keeps all registers but these, and does to memory what the caller answers
+    // for.
     unsafe {
         asm!(
             "syscall",
@@ -75,10 +76,12 @@ pub(crate) fn map(bytes: usize) -> *mut u8 {
     if at < 0 { core::ptr::null_mut() } else { core::ptr::with_exposed_provenance_mut(at as usize) }
 }
 
-/// Asks for huge pages, where the host has some to give: a kernel has its own memory mapped by such.
+/// Asks for huge pages, where the host has some to give: a kernel has its own memory mapped by
+/// such.
 pub(crate) fn huge(at: *mut u8, bytes: usize) {
     const HUGE_PAGES: usize = 14;
-    // SAFETY: advice changes nothing that a program sees; a refusal leaves small pages, which serve, too.
+    // SAFETY: advice changes nothing that a program sees; a refusal leaves small pages, which
+    // serve, too.
     unsafe { call(MADVISE, [at.expose_provenance(), bytes, HUGE_PAGES, 0, 0, 0]) };
 }
 

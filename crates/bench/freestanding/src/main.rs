@@ -1,8 +1,10 @@
-//! A worker like those of `samara-bench`, built as a kernel is: no standard library, no vector registers.
+//! A worker like those of `samara-bench`, built as a kernel is: no standard library, no vector
+//! registers.
 //!
-//! It is compiled for `x86_64-unknown-none` (soft float), where neither the tree nor the compiler may use
-//! SSE or AVX, and measures the tree with one owner. It talks to Linux by system calls of its own, so that it
-//! can run beside the others; `cargo bench -p samara-bench` builds it, runs it, and compares. Alone:
+//! It is compiled for `x86_64-unknown-none` (soft float), where neither the tree nor the compiler
+//! may use SSE or AVX, and measures the tree with one owner. It talks to Linux by system calls of
+//! its own, so that it can run beside the others; `cargo bench -p samara-bench` builds it, runs it,
+//! and compares. Alone:
 //!
 //! ```text
 //! RUSTFLAGS="-Crelocation-model=static -Ccode-model=small" cargo build --release --target x86_64-unknown-none

@@ -1,8 +1,9 @@
 //! `brie_tree::BTree` from a range's last index to its first and the value.
 //!
-//! By the last index, because its search finds the first key at or above what is sought; there is no step
-//! backwards but by cursors, which cost more. The last index of a range is moved in place by a cursor. It
-//! takes the vector instructions that it was compiled for: at its best only with `-Ctarget-cpu=native`.
+//! By the last index, because its search finds the first key at or above what is sought; there is
+//! no step backwards but by cursors, which cost more. The last index of a range is moved in place
+//! by a cursor. It takes the vector instructions that it was compiled for: at its best only with
+//! `-Ctarget-cpu=native`.
 
 use crate::case::Case;
 use crate::peer::{Peer, Reader, Support, Writer, scan_up};

@@ -1,8 +1,9 @@
 //! `BTreeMap` from a range's first index to its last and the value.
 //!
-//! By the first index, so that the last can be moved in place. The range that holds an index is the last that
-//! begins at or before it; to look for it from the other side, with the last index as the key, costs the
-//! same. Insertion does not look for overlaps: it is for those who know that there are none.
+//! By the first index, so that the last can be moved in place. The range that holds an index is the
+//! last that begins at or before it; to look for it from the other side, with the last index as the
+//! key, costs the same. Insertion does not look for overlaps: it is for those who know that there
+//! are none.
 
 use crate::case::Case;
 use crate::peer::{Peer, Reader, Support, Writer, scan_down, scan_up};
@@ -43,7 +44,8 @@ impl Peer for Btree {
     }
 }
 
-/// The same; many ranges are erased one by one, each by its key, as was the way before `extract_if`.
+/// The same; many ranges are erased one by one, each by its key, as was the way before
+/// `extract_if`.
 pub(crate) struct ByKey(Map);
 
 /// Writes of [`ByKey`].

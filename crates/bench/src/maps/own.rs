@@ -1,4 +1,5 @@
-//! Our tree with one owner, and what all uses of it share. Insertion is the one that refuses overlaps.
+//! Our tree with one owner, and what all uses of it share. Insertion is the one that refuses
+//! overlaps.
 //!
 //! Needs no operating system: the freestanding program measures this one.
 

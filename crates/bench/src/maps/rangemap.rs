@@ -1,5 +1,6 @@
-//! `rangemap::RangeInclusiveMap`. It overwrites what an insertion overlaps, and merges equal values that
-//! touch (here none do). Its gaps are found by scanning upwards; it has no way down from an index.
+//! `rangemap::RangeInclusiveMap`. It overwrites what an insertion overlaps, and merges equal values
+//! that touch (here none do). Its gaps are found by scanning upwards; it has no way down from an
+//! index.
 
 use crate::case::Case;
 use crate::peer::{Peer, Reader, Support, Writer};

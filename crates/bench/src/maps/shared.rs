@@ -1,5 +1,5 @@
-//! Our tree shared: with a guard or the writer's lock held over a batch, and with a guard or the lock taken for
-//! each operation.
+//! Our tree shared: with a guard or the writer's lock held over a batch, and with a guard or the
+//! lock taken for each operation.
 
 use super::own::Held;
 use crate::case::Case;

@@ -1,6 +1,6 @@
-//! `crossbeam_skiplist::SkipMap` from a range's last index to its first and the value. It pins the epoch
-//! within each operation; with a guard held over a batch of reads, that is a nested pin and costs less.
-//! It has no copy of itself.
+//! `crossbeam_skiplist::SkipMap` from a range's last index to its first and the value. It pins the
+//! epoch within each operation; with a guard held over a batch of reads, that is a nested pin and
+//! costs less. It has no copy of itself.
 
 use crate::case::Case;
 use crate::peer::{Peer, Reader, Support, Writer, scan_down, scan_up};

@@ -1,8 +1,9 @@
 //! Two threads on two processors, at full speed, alone and together.
 //!
-//! What each does is counted by its own processor time, so that other programs' turns do not count; what it
-//! waits for cache lines does, and so does spinning for a lock. (Sleeping for one does not: it shows in
-//! the other's figures only. Where both threads take one lock for each operation, read the wall clock's.)
+//! What each does is counted by its own processor time, so that other programs' turns do not count;
+//! what it waits for cache lines does, and so does spinning for a lock. (Sleeping for one does not:
+//! it shows in the other's figures only. Where both threads take one lock for each operation, read
+//! the wall clock's.)
 
 mod lane;
 mod lines;
@@ -21,8 +22,9 @@ use lines::Lines;
 pub(crate) enum Kind {
     /// One looks up, the other erases and inserts.
     ReaderWriter,
-    /// The same, but each in a map of its own: they pass each other a word for each range, on a line of its own, and nothing
-    /// else. What they keep, no map can exceed that shows its readers what its writer did.
+    /// The same, but each in a map of its own: they pass each other a word for each range, on a
+    /// line of its own, and nothing else. What they keep, no map can exceed that shows its readers
+    /// what its writer did.
     Passing,
     /// Both erase and insert, each in a half of the index space of its own: of one map.
     TwoWriters,
@@ -55,8 +57,9 @@ pub(crate) struct Round {
     pub(crate) together: [Speed; 2],
 }
 
-/// The answer to `pair KIND MAP SIZE ROUNDS MILLISECONDS`: for each round eight numbers, nanoseconds an
-/// operation by processor time and by the wall clock, of either thread alone and then together.
+/// The answer to `pair KIND MAP SIZE ROUNDS MILLISECONDS`: for each round eight numbers,
+/// nanoseconds an operation by processor time and by the wall clock, of either thread alone and
+/// then together.
 pub(crate) fn answer(request: &str) -> Option<String> {
     let words: Vec<&str> = request.split_whitespace().collect();
     let ["pair", kind, map, size, rounds, time] = words[..] else { return None };

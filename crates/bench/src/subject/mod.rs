@@ -30,7 +30,8 @@ pub(crate) trait Subject {
     fn support(&self, case: Case) -> Support;
     /// Runs one batch. Those with the same `turn` do the same.
     fn sample(&mut self, case: Case, turn: usize) -> Sample;
-    /// Bytes of heap for each range of a map built in random order; with holes between them, or touching.
+    /// Bytes of heap for each range of a map built in random order; with holes between them, or
+    /// touching.
     fn bytes_per_entry(&mut self, touching: bool) -> f64;
 }
 
@@ -130,15 +131,15 @@ fn timed_batch(operations: usize, run: impl FnOnce() -> usize) -> Sample {
     Sample { elapsed, operations, check }
 }
 
-/// A function of its own, so that a simulator can be told by its name to count nothing else, and by the other's
-/// name that this is all (`counts.rs`).
+/// A function of its own, so that a simulator can be told by its name to count nothing else, and by
+/// the other's name that this is all (`counts.rs`).
 #[inline(never)]
 fn measured_work(run: impl FnOnce() -> usize) -> usize {
     black_box(run())
 }
 
-/// Times single operations of a cost that is not known: one, two, four at once, until reading the clock
-/// does not count any more. The check is that of the first.
+/// Times single operations of a cost that is not known: one, two, four at once, until reading the
+/// clock does not count any more. The check is that of the first.
 fn time_each(mut run: impl FnMut() -> usize) -> Sample {
     const ENOUGH: u64 = 50_000;
     const MOST: usize = 1 << 12;

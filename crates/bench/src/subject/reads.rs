@@ -68,7 +68,8 @@ impl<P: Peer> Bench<P> {
             if up {
                 reader.gap_up(hint, size, PAGE)
             } else {
-                // Up to the last index of the hint's page, so that what is found begins with a page.
+                // Up to the last index of the hint's page, so that what is found begins with a
+                // page.
                 reader.gap_down(hint | (PAGE - 1), size, PAGE)
             }
         };

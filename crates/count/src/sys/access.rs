@@ -56,7 +56,8 @@ pub(super) fn each(
             }
         } else {
             let conditional = matches!(memory.access(), OpAccess::CondRead | OpAccess::CondWrite);
-            // A conditional move reads in any case; what other conditions say is not in the registers.
+            // A conditional move reads in any case; what other conditions say is not in the
+            // registers.
             if conditional && instruction.condition_code() == ConditionCode::None
                 || masks_in_vector(decoded)
             {

@@ -1,4 +1,5 @@
-//! Tracer and child on one processor: they take turns, and waking another one costs more than the step.
+//! Tracer and child on one processor: they take turns, and waking another one costs more than the
+//! step.
 
 use nix::{
     sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity},
@@ -28,7 +29,8 @@ impl Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
-            // The set was this thread's own until just now; a refusal would leave it on one processor.
+            // The set was this thread's own until just now; a refusal would leave it on one
+            // processor.
             let _ = sched_setaffinity(Pid::from_raw(0), before);
         }
     }

@@ -54,7 +54,8 @@ where
     let mut op = Box::new(OwnLines(op));
     let (op, state) = (&raw mut op.deref_mut().0, &raw mut state.deref_mut().0);
     let mut prepare = || {
-        // SAFETY: the box lives to the end of this function, and no other reference to the state does now.
+        // SAFETY: the box lives to the end of this function, and no other reference to the state
+        // does now.
         prepare(unsafe { &mut *state });
     };
     let run: unsafe extern "C" fn(*mut O, *mut T) = black_box(run::<T, O>);

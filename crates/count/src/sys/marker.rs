@@ -56,7 +56,8 @@ pub(super) unsafe fn counted<A, B>(
     second: *mut B,
 ) {
     // SAFETY: the stack pointer is restored from r12, which the callee keeps; moving it down only
-    // leaves room unused. All that a C function may change is declared. The caller vouches for the call.
+    // leaves room unused. All that a C function may change is declared. The caller vouches for the
+    // call.
     unsafe {
         asm!(
             "mov r12, rsp",

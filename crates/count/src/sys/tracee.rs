@@ -61,7 +61,8 @@ impl Tracee {
                 ForkResult::Parent { child } => Reaper(child),
                 ForkResult::Child => {
                     live();
-                    // SAFETY: ends this process, the child, without running what the parent registered.
+                    // SAFETY: ends this process, the child, without running what the parent
+                    // registered.
                     unsafe { libc::_exit(0) }
                 }
             };

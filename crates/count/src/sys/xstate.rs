@@ -15,8 +15,8 @@ const MASKS: u32 = 5;
 
 /// The value of a mask register of a stopped child.
 pub(super) fn mask(pid: Pid, register: Register) -> Result<u64, Error> {
-    // Where the masks lie within the state. An instruction that uses them has just been decoded, but
-    // may yet be one that this processor does not know.
+    // Where the masks lie within the state. An instruction that uses them has just been decoded,
+    // but may yet be one that this processor does not know.
     let part = __cpuid_count(0xd, MASKS);
     let start = part.ebx as usize + 8 * (register.number());
     let mut state = vec![0u8; part.ebx as usize + 64];

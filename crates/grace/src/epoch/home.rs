@@ -1,29 +1,33 @@
 //! What a thread has retired comes back to it.
 //!
-//! The collector lets any thread free what has come due. That thread then has memory in its allocator's cache that another has
-//! last written, and uses it next: with two threads that write to structures of their own, half of what either allocates has its
-//! cache lines at the other processor. So a thread keeps what it retires, in [`Batches`], and gives the collector a *token*
-//! for each: a few bytes that say, when they are "freed", that the batch has come due. The thread frees it when it
-//! closes the next.
+//! The collector lets any thread free what has come due. That thread then has memory in its
+//! allocator's cache that another has last written, and uses it next: with two threads that write
+//! to structures of their own, half of what either allocates has its cache lines at the other
+//! processor. So a thread keeps what it retires, in [`Batches`], and gives the collector a *token*
+//! for each: a few bytes that say, when they are "freed", that the batch has come due. The thread
+//! frees it when it closes the next.
 //!
 //! # Why it is right
 //!
-//! A batch is closed, and given a number, after all that is in it was retired, and then its token is deferred. So when the token
-//! runs, the grace period of everything in the batch is over, and of all batches with lower numbers: those were closed before.
-//! The largest number of a token that has run is [`CpuGracePeriods`], and the thread frees batches up to that. Whoever runs a token has
-//! acquired the ends of all sections that mattered (the collector's promise); it releases, and the thread acquires.
+//! A batch is closed, and given a number, after all that is in it was retired, and then its token
+//! is deferred. So when the token runs, the grace period of everything in the batch is over, and of
+//! all batches with lower numbers: those were closed before. The largest number of a token that has
+//! run is [`CpuGracePeriods`], and the thread frees batches up to that. Whoever runs a token has
+//! acquired the ends of all sections that mattered (the collector's promise); it releases, and the
+//! thread acquires.
 //!
 //! # What may wait
 //!
-//! A thread that retires nothing more does not look. What waits for it meanwhile is bounded: a batch that is being filled, and
-//! [`MOST`] that are closed; beyond that the collector gets all of it, to be freed by anybody once tokens are passed
-//! on again: so one batch more may wait until then, and what the ends of pieces retired meanwhile. It also gets all of it
-//! from a flush, for that asks for what is retired to be freed soon, and from a thread that ends.
+//! A thread that retires nothing more does not look. What waits for it meanwhile is bounded: a
+//! batch that is being filled, and [`MOST`] that are closed; beyond that the collector gets all of
+//! it, to be freed by anybody once tokens are passed on again: so one batch more may wait until
+//! then, and what the ends of pieces retired meanwhile. It also gets all of it from a flush, for
+//! that asks for what is retired to be freed soon, and from a thread that ends.
 //!
 //! # What it gave
 //!
-//! Nanoseconds an operation of trees of 1,000 ranges, with a lock or a guard for each, alone and beside another thread, in turns with
-//! the collector alone:
+//! Nanoseconds an operation of trees of 1,000 ranges, with a lock or a guard for each, alone and
+//! beside another thread, in turns with the collector alone:
 //!
 //! | | before | now |
 //! |---|---|---|
@@ -31,7 +35,8 @@
 //! | a reader beside a writer | 13, 44 | 13, 27 |
 //! | the writer | 97, 333 | 103, 290 |
 //!
-//! Where pieces are freed at once, which only a test may do, the two writers keep 81 %: so much is the machine's.
+//! Where pieces are freed at once, which only a test may do, the two writers keep 81 %: so much is
+//! the machine's.
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -43,7 +48,8 @@ use crate::sync::{AtomicU64, Ordering};
 use core::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-/// As many closed batches as wait for a thread, at the most: three or four do where guards are short.
+/// As many closed batches as wait for a thread, at the most: three or four do where guards are
+/// short.
 const MOST: u64 = 8;
 
 /// The last batch of a thread that has come due.
@@ -58,8 +64,8 @@ pub(super) struct Token {
 impl Token {
     /// The batch's grace period is over.
     pub(super) fn pass(self) {
-        // Release: what was done in the sections that have ended comes before what is done after the Acquire of `collect`, which
-        // it pairs with.
+        // Release: what was done in the sections that have ended comes before what is done after
+        // the Acquire of `collect`, which it pairs with.
         self.pass_as(Ordering::Release);
     }
 
@@ -120,8 +126,9 @@ impl Home {
         Added::Closed(Token { number, passed: Arc::clone(&self.passed) })
     }
 
-    /// Passes tokens on, by `flush`, if there are two; and frees what has come due. Not within itself: both free pieces, whose ends
-    /// may retire others, and so many batches would be freed on one stack as wait.
+    /// Passes tokens on, by `flush`, if there are two; and frees what has come due. Not within
+    /// itself: both free pieces, whose ends may retire others, and so many batches would be freed
+    /// on one stack as wait.
     pub(super) fn collect(&self, flush: impl FnOnce()) {
         if self.collecting.replace(true) {
             return;

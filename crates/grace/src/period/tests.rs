@@ -126,14 +126,16 @@ fn a_hastened_period_holds_up_no_earlier_one() {
     assert!(count.advance(second, &all) && !count.has_begun(second + 1));
 }
 
-/// A page that is mapped, unmapped, and reused when its period has ended; CPUs with a TLB of one entry use it meanwhile.
+/// A page that is mapped, unmapped, and reused when its period has ended; CPUs with a TLB of one
+/// entry use it meanwhile.
 #[test]
 fn no_page_is_used_after_its_reuse() {
     const CPUS: usize = 3;
     const ROUNDS: usize = if cfg!(miri) { 20 } else { 2000 };
     let count = GracePeriods::new();
     let all = [const { CpuGracePeriods::new() }; CPUS];
-    // What an address leads to: a page's number and one, or 0. A page holds the round in which it may be used.
+    // What an address leads to: a page's number and one, or 0. A page holds the round in which it
+    // may be used.
     let entry = AtomicUsize::new(0);
     let pages = [const { AtomicUsize::new(usize::MAX) }; 2];
     let over = AtomicBool::new(false);

@@ -1,7 +1,8 @@
 //! What CPUs that went away have left.
 //!
-//! It is pushed onto one chain, block by block linked already, and whoever reclaims next takes all of the chain: there is no point
-//! at which a pushed block could be taken alone, so the chain has no ABA problem.
+//! It is pushed onto one chain, block by block linked already, and whoever reclaims next takes all
+//! of the chain: there is no point at which a pushed block could be taken alone, so the chain has
+//! no ABA problem.
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -37,8 +38,8 @@ impl Chain {
         loop {
             // SAFETY: the blocks are this list's until the exchange succeeds.
             unsafe { last.as_mut() }.next = NonNull::new(head);
-            // Release: the blocks are written; pairs with the Acquire of `take`. Relaxed on failure: the value is only
-            // linked to.
+            // Release: the blocks are written; pairs with the Acquire of `take`. Relaxed on
+            // failure: the value is only linked to.
             match self.0.compare_exchange_weak(
                 head,
                 first.as_ptr(),
@@ -52,7 +53,8 @@ impl Chain {
     }
 
     fn take(&self) -> List {
-        // Acquire: pairs with the Release of each `push`, whose exchanges follow one another in a release sequence.
+        // Acquire: pairs with the Release of each `push`, whose exchanges follow one another in a
+        // release sequence.
         let first = self.0.swap(ptr::null_mut(), Ordering::Acquire);
         // SAFETY: whoever swaps them out owns them all.
         unsafe { list_of(NonNull::new(first)) }

@@ -67,7 +67,8 @@ fn retire(state: &'static State, pieces: usize) {
     }
 }
 
-/// The heap gives out before the first piece is retired: a CPU that has started remembers a block's worth, all the same.
+/// The heap gives out before the first piece is retired: a CPU that has started remembers a block's
+/// worth, all the same.
 #[test]
 fn a_cpu_that_has_started_loses_nothing() {
     let state = State::new(2);
@@ -113,7 +114,8 @@ fn what_is_freed_makes_room() {
     });
 }
 
-/// What a CPU has in hand stays its own when it goes away, with what it has retired left to the others.
+/// What a CPU has in hand stays its own when it goes away, with what it has retired left to the
+/// others.
 #[test]
 fn a_cpu_that_comes_back_loses_nothing() {
     let state = State::new(2);
@@ -255,7 +257,8 @@ fn what_is_flushed_waits_for_older_guards() {
     }
 }
 
-/// A section's count is as wide as a word, and one that is full refuses: it never comes back to none.
+/// A section's count is as wide as a word, and one that is full refuses: it never comes back to
+/// none.
 #[test]
 fn no_number_of_forgotten_guards_ends_a_section() {
     let state = State::new(2);
@@ -364,7 +367,8 @@ fn frees_do_not_nest() {
     });
 }
 
-/// Pieces that are looked at under guards while others replace and retire them, on CPUs that come and go.
+/// Pieces that are looked at under guards while others replace and retire them, on CPUs that come
+/// and go.
 #[test]
 fn threads_with_real_memory() {
     const KEY: usize = 0x5ca1_ab1e;
@@ -421,8 +425,9 @@ fn threads_with_real_memory() {
     drop(unsafe { Box::from_raw(place.load(Relaxed)) });
 }
 
-/// The heap gives out while a grace period is held up: a block's worth of pieces is remembered all the same, however many
-/// announcements come in between; what is lost then is counted; and nothing is freed too early.
+/// The heap gives out while a grace period is held up: a block's worth of pieces is remembered all
+/// the same, however many announcements come in between; what is lost then is counted; and nothing
+/// is freed too early.
 #[test]
 fn without_memory() {
     let state = State::new(2);

@@ -1,5 +1,5 @@
-//! [`AtomicCpuSet`] under loom: a CPU enters the set, or leaves it, while another CPU unmaps a page and
-//! reads the set to flush.
+//! [`AtomicCpuSet`] under loom: a CPU enters the set, or leaves it, while another CPU unmaps a page
+//! and reads the set to flush.
 //!
 //! These are the real set and the real entry ([`EntryWord`]); the TLB is what the model's CPU has
 //! loaded.
@@ -52,8 +52,8 @@ fn enters() {
     });
 }
 
-/// A CPU uses a page, flushes and leaves the set; another unmaps the page and uses it again if the set
-/// says that no flush is needed.
+/// A CPU uses a page, flushes and leaves the set; another unmaps the page and uses it again if the
+/// set says that no flush is needed.
 fn leaves() {
     loom::model(|| {
         let space = space();
@@ -62,7 +62,8 @@ fn leaves() {
             let space = Arc::clone(&space);
             move || {
                 if space.entry.load() == MAPPED {
-                    // SAFETY: it is mapped, and this CPU is in the set: loom checks that it is not reused.
+                    // SAFETY: it is mapped, and this CPU is in the set: loom checks that it is not
+                    // reused.
                     space.page.with(|page| assert_eq!(unsafe { *page }, 0));
                 }
                 space.cpus.remove(cpu());

@@ -53,7 +53,8 @@ fn beside(f: impl FnOnce(&CrossCall<u64, Host>)) -> u64 {
     })
 }
 
-/// A call within a closure of another is refused; the one that it is in is carried out, once, and so are later ones.
+/// A call within a closure of another is refused; the one that it is in is carried out, once, and
+/// so are later ones.
 #[test]
 fn a_call_within_a_call_is_refused() {
     let sum = beside(|calls| {
@@ -114,7 +115,8 @@ fn who_answers_may_call() {
     });
 }
 
-/// A closure of a call panics: it is over for everybody when the panic goes on, and the next call is as any.
+/// A closure of a call panics: it is over for everybody when the panic goes on, and the next call
+/// is as any.
 #[test]
 fn a_call_that_panics_is_over() {
     let sum = beside(|calls| {

@@ -1,18 +1,20 @@
 //! A buddy allocator whose state never grows: a bit for each block that there can be.
 //!
-//! A block of order `k` is 2^`k` frames from a multiple of 2^`k` on. A bit says that the block is free as a whole, and is no part
-//! of a larger one that is. Taking one finds the lowest block of the smallest order that will do, and halves it until
-//! it is as small as was asked for; giving one back joins it with its other half, its *buddy*, as long as that is free.
+//! A block of order `k` is 2^`k` frames from a multiple of 2^`k` on. A bit says that the block is
+//! free as a whole, and is no part of a larger one that is. Taking one finds the lowest block of
+//! the smallest order that will do, and halves it until it is as small as was asked for; giving one
+//! back joins it with its other half, its *buddy*, as long as that is free.
 //!
 //! # Why not a crate
-//! Freeing memory must not need memory, and must not fail. Known crates keep their free blocks in sets on the heap, which
-//! end the program when the heap gives out, or in lists within the free memory itself, which are searched from end to end for
-//! the buddy. This needs two bits a frame, got once, and is as quick as it was full before. It takes the same block as
+//! Freeing memory must not need memory, and must not fail. Known crates keep their free blocks in
+//! sets on the heap, which end the program when the heap gives out, or in lists within the free
+//! memory itself, which are searched from end to end for the buddy. This needs two bits a frame,
+//! got once, and is as quick as it was full before. It takes the same block as
 //! `buddy_system_allocator` would; the tests compare them call by call.
 //!
 //! # Cost
-//! An order: a word for each 64-fold of the range (5 up to 2^30 frames, 9 at most) to find the lowest; one word, or two, to take or give. At most
-//! one order after the other.
+//! An order: a word for each 64-fold of the range (5 up to 2^30 frames, 9 at most) to find the
+//! lowest; one word, or two, to take or give. At most one order after the other.
 
 use super::MAX_ORDER;
 use crate::Frame;
@@ -118,7 +120,8 @@ struct Bits {
 const LEVELS: usize = 9;
 const _: () = assert!(64u64.pow(LEVELS as u32) >= Frame::LIMIT);
 
-/// Where each level begins that so many numbers need, how many levels these are, and how many words.
+/// Where each level begins that so many numbers need, how many levels these are, and how many
+/// words.
 fn levels(numbers: usize) -> ([usize; LEVELS], usize, usize) {
     let (mut levels, mut depth, mut total, mut len) = ([0; LEVELS], 0, 0, numbers);
     while depth < LEVELS {

@@ -1,7 +1,8 @@
 //! The frames that a CPU has at hand.
 //!
-//! A stack of numbers under a lock, which others take only when memory is short: they empty it, and *close* it for as long as
-//! they look for frames, so that none can hide in it. Its length can be read without the lock.
+//! A stack of numbers under a lock, which others take only when memory is short: they empty it, and
+//! *close* it for as long as they look for frames, so that none can hide in it. Its length can be
+//! read without the lock.
 //!
 //! Cost of a frame taken or given: one uncontended lock, two or three lines of this CPU's own.
 

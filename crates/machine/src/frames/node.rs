@@ -1,4 +1,5 @@
-//! The memory of a node: the ranges that were added, under a lock. How much of it is free can be read without.
+//! The memory of a node: the ranges that were added, under a lock. How much of it is free can be
+//! read without.
 
 use super::buddy::Buddy;
 use alloc::collections::TryReserveError;

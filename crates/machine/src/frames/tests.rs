@@ -184,8 +184,8 @@ fn closed_caches_stay_empty() {
     free(&frames, &host, one).unwrap();
 }
 
-/// Two CPUs allocate and two free, never more than 8 frames at once: no allocation may fail, however frames move from cache to
-/// cache meanwhile.
+/// Two CPUs allocate and two free, never more than 8 frames at once: no allocation may fail,
+/// however frames move from cache to cache meanwhile.
 #[test]
 fn no_frame_hides_in_a_cache() {
     use core::sync::atomic::{AtomicU64, Ordering};
@@ -205,7 +205,8 @@ fn no_frame_hides_in_a_cache() {
                         // An allocator has every other slot to itself; a slot is one frame.
                         let slot = &slots[(round * 2 + cpu) % 4];
                         if cpu >= 2 {
-                            // AcqRel: only a number passes, and the test's order is that of the slot.
+                            // AcqRel: only a number passes, and the test's order is that of the
+                            // slot.
                             let taken = slots[round % 4].swap(0, Ordering::AcqRel);
                             if taken != 0 {
                                 free(frames, host, frame(taken)).unwrap();

@@ -1,5 +1,5 @@
-//! [`EntryWord`] and [`Counts`] under loom: each operation that stores an entry publishes what the entry
-//! leads to, each that reads one acquires it, and the last reference comes after all others.
+//! [`EntryWord`] and [`Counts`] under loom: each operation that stores an entry publishes what the
+//! entry leads to, each that reads one acquires it, and the last reference comes after all others.
 //!
 //! Loom reports a cell that is read or written without order. `campaign/mutants.d/machine.toml` has
 //! each ordering weakened.

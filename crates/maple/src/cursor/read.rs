@@ -11,11 +11,12 @@ use core::ops::RangeInclusive;
 
 /// A reader's place in a tree; made by [`MapleTree::cursor`](crate::MapleTree::cursor).
 ///
-/// It never waits, allocates, or writes shared memory (I2), and goes on from where it is while a writer
-/// changes the tree: it meets each index once and sees what the tree held there at some moment under
-/// the guard (I1). A hole may look divided where the tree changed in between.
+/// It never waits, allocates, or writes shared memory (I2), and goes on from where it is while a
+/// writer changes the tree: it meets each index once and sees what the tree held there at some
+/// moment under the guard (I1). A hole may look divided where the tree changed in between.
 ///
-/// Cost of a move to a neighbour: a bound and a word from the leaf; at a leaf's end, the way to the next.
+/// Cost of a move to a neighbour: a bound and a word from the leaf; at a leaf's end, the way to the
+/// next.
 ///
 /// ```
 /// use maple::MapleTree;
@@ -113,7 +114,8 @@ impl<'g, E: Entry> ReadCursor<'g, E> {
         Paused::of(self.at)
     }
 
-    /// Looks at the range that holds the cursor's index: its entry, or `None` for a hole. To `Active`.
+    /// Looks at the range that holds the cursor's index: its entry, or `None` for a hole. To
+    /// `Active`.
     pub fn walk(&mut self) -> Option<E::Ref<'g>> {
         // SAFETY: the promise of `new`.
         unsafe { hit::<E>(self.at.walk(self.root())) }.map(|(_, entry)| entry)
@@ -125,7 +127,8 @@ impl<'g, E: Entry> ReadCursor<'g, E> {
         unsafe { hit::<E>(self.at.next(self.root(), limit)?) }
     }
 
-    /// The previous entry that ends at or after `limit`; from `Start`, before the range at the index.
+    /// The previous entry that ends at or after `limit`; from `Start`, before the range at the
+    /// index.
     pub fn prev(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
         // SAFETY: the promise of `new`.
         unsafe { hit::<E>(self.at.prev(self.root(), limit)?) }
@@ -143,8 +146,8 @@ impl<'g, E: Entry> ReadCursor<'g, E> {
         unsafe { hit::<E>(self.at.find_rev(self.root(), limit)?) }
     }
 
-    /// The next range, entry or hole, that begins at or before `limit`; from `Start`, the one at the
-    /// index.
+    /// The next range, entry or hole, that begins at or before `limit`; from `Start`, the one at
+    /// the index.
     pub fn next_range(
         &mut self,
         limit: usize,
@@ -155,8 +158,8 @@ impl<'g, E: Entry> ReadCursor<'g, E> {
         Some((span.min..=span.max, unsafe { hit::<E>(span) }.map(|(_, entry)| entry)))
     }
 
-    /// The previous range, entry or hole, that ends at or after `limit`; from `Start`, the one at the
-    /// index.
+    /// The previous range, entry or hole, that ends at or after `limit`; from `Start`, the one at
+    /// the index.
     pub fn prev_range(
         &mut self,
         limit: usize,
@@ -167,12 +170,12 @@ impl<'g, E: Entry> ReadCursor<'g, E> {
         Some((span.min..=span.max, unsafe { hit::<E>(span) }.map(|(_, entry)| entry)))
     }
 
-    /// The lowest multiple of `align` inside `bounds` that begins `size` free indices, which lie inside
-    /// `bounds` too. To `Active` on the hole, or to `Nowhere`. Where alignment is hard to meet, it may be a
-    /// higher one: see [`Writer::empty_area`](crate::Writer::empty_area).
+    /// The lowest multiple of `align` inside `bounds` that begins `size` free indices, which lie
+    /// inside `bounds` too. To `Active` on the hole, or to `Nowhere`. Where alignment is hard to
+    /// meet, it may be a higher one: see [`Writer::empty_area`](crate::Writer::empty_area).
     ///
-    /// Beside a writer, the run was free at some moment under the guard, and one that is being freed at
-    /// this moment may be missed.
+    /// Beside a writer, the run was free at some moment under the guard, and one that is being
+    /// freed at this moment may be missed.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; or the arguments are bad, and the cursor stays.

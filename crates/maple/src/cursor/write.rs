@@ -72,7 +72,8 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
         Paused::of(self.at)
     }
 
-    /// Looks at the range that holds the cursor's index: its entry, or `None` for a hole. To `Active`.
+    /// Looks at the range that holds the cursor's index: its entry, or `None` for a hole. To
+    /// `Active`.
     pub fn walk(&mut self) -> Option<E::Ref<'_>> {
         // SAFETY: the writer's right; the reference borrows the cursor, so no write comes between.
         unsafe { hit::<E>(self.at.walk(self.root())) }.map(|(_, entry)| entry)
@@ -84,7 +85,8 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
         unsafe { hit::<E>(self.at.next(self.root(), limit)?) }
     }
 
-    /// The previous entry that ends at or after `limit`; from `Start`, before the range at the index.
+    /// The previous entry that ends at or after `limit`; from `Start`, before the range at the
+    /// index.
     pub fn prev(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
         // SAFETY: as for `walk`.
         unsafe { hit::<E>(self.at.prev(self.root(), limit)?) }
@@ -102,8 +104,8 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
         unsafe { hit::<E>(self.at.find_rev(self.root(), limit)?) }
     }
 
-    /// The next range, entry or hole, that begins at or before `limit`; from `Start`, the one at the
-    /// index.
+    /// The next range, entry or hole, that begins at or before `limit`; from `Start`, the one at
+    /// the index.
     pub fn next_range(
         &mut self,
         limit: usize,
@@ -114,8 +116,8 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
         Some((span.min..=span.max, unsafe { hit::<E>(span) }.map(|(_, entry)| entry)))
     }
 
-    /// The previous range, entry or hole, that ends at or after `limit`; from `Start`, the one at the
-    /// index.
+    /// The previous range, entry or hole, that ends at or after `limit`; from `Start`, the one at
+    /// the index.
     pub fn prev_range(
         &mut self,
         limit: usize,
@@ -126,9 +128,9 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
         Some((span.min..=span.max, unsafe { hit::<E>(span) }.map(|(_, entry)| entry)))
     }
 
-    /// The lowest multiple of `align` inside `bounds` that begins `size` free indices, which lie inside
-    /// `bounds` too. To `Active` on the hole, or to `Nowhere`. Where alignment is hard to meet, it may be a
-    /// higher one: see [`Writer::empty_area`](crate::Writer::empty_area).
+    /// The lowest multiple of `align` inside `bounds` that begins `size` free indices, which lie
+    /// inside `bounds` too. To `Active` on the hole, or to `Nowhere`. Where alignment is hard to
+    /// meet, it may be a higher one: see [`Writer::empty_area`](crate::Writer::empty_area).
     ///
     /// # Errors
     /// [`Error::NoSpace`]; or the arguments are bad, and the cursor stays.
@@ -158,8 +160,8 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
         unsafe { self.at.empty_area(self.root(), want, End::Highest) }
     }
 
-    /// As [`Writer::preallocate`]: the next write of this writer, if it is over `range`, cannot run out
-    /// of memory.
+    /// As [`Writer::preallocate`]: the next write of this writer, if it is over `range`, cannot run
+    /// out of memory.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] or [`Error::EmptyRange`].
@@ -178,8 +180,8 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
         Ok(())
     }
 
-    /// Erases the entry that the cursor stands on, or that holds its index; `None` if that is a hole. To
-    /// `Active` on the hole that results, which takes in the holes beside it.
+    /// Erases the entry that the cursor stands on, or that holds its index; `None` if that is a
+    /// hole. To `Active` on the hole that results, which takes in the holes beside it.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; the cursor stays on its range, `Paused` if it was `Active`.

@@ -1,11 +1,13 @@
-//! A value with a count of its users, whose memory may be refused: the entry for trees that must not abort.
+//! A value with a count of its users, whose memory may be refused: the entry for trees that must
+//! not abort.
 //!
-//! What `alloc::sync::Arc` is, but for two things: making one can fail instead of ending the program (I7),
-//! and there are no weak references, so it is one word smaller. Correct for `Arc`'s reason: whoever drops the
-//! last count sees all that the others did with the value before they dropped theirs.
+//! What `alloc::sync::Arc` is, but for two things: making one can fail instead of ending the
+//! program (I7), and there are no weak references, so it is one word smaller. Correct for `Arc`'s
+//! reason: whoever drops the last count sees all that the others did with the value before they
+//! dropped theirs.
 //!
-//! The value and its count can be given cache lines of their own. That cannot be had by aligning the value: then the count before it
-//! would take as many lines again.
+//! The value and its count can be given cache lines of their own. That cannot be had by aligning
+//! the value: then the count before it would take as many lines again.
 
 use core::{
     fmt,
@@ -26,7 +28,8 @@ use std_alloc::boxed::Box;
 /// No value has more users. Only forgetting clones on purpose comes near.
 const MOST: usize = isize::MAX as usize;
 
-/// A shared, immutable value: an entry whose duplicate cannot fail. Cloning costs one atomic increment.
+/// A shared, immutable value: an entry whose duplicate cannot fail. Cloning costs one atomic
+/// increment.
 ///
 /// ```
 /// use maple::Counted;
@@ -36,7 +39,8 @@ const MOST: usize = isize::MAX as usize;
 /// # Ok::<(), maple::AllocError>(())
 /// ```
 ///
-/// Its memory is aligned as `L` is, too: for values that one CPU writes and others look at. The count comes first, then the value.
+/// Its memory is aligned as `L` is, too: for values that one CPU writes and others look at. The
+/// count comes first, then the value.
 ///
 /// ```
 /// use maple::Counted;
@@ -99,7 +103,8 @@ impl<T, L> Counted<T, L> {
         unsafe { self.0.as_ref() }
     }
 
-    /// Takes our count back; true if it was the last, so that the value is ours alone. To be called once.
+    /// Takes our count back; true if it was the last, so that the value is ours alone. To be called
+    /// once.
     fn leave(&self) -> bool {
         // Release: what we did with the value comes before the last user's freeing it.
         if self.inner().users.fetch_sub(1, Release) != 1 {
@@ -117,11 +122,12 @@ impl<T, L> Counted<T, L> {
 
 impl<T, L> Clone for Counted<T, L> {
     fn clone(&self) -> Self {
-        // Relaxed: we have a count, so the value stays; whoever gets the clone gets it by other means.
+        // Relaxed: we have a count, so the value stays; whoever gets the clone gets it by other
+        // means.
         let users = self.inner().users.fetch_add(1, Relaxed);
         if users >= MOST {
-            // Relaxed: as above. Undone, so that no number of caught panics makes it overflow: there
-            // are fewer threads in here at once than numbers above.
+            // Relaxed: as above. Undone, so that no number of caught panics makes it overflow:
+            // there are fewer threads in here at once than numbers above.
             self.inner().users.fetch_sub(1, Relaxed);
             panic!("too many users of one value");
         }

@@ -38,8 +38,8 @@ unsafe impl<T: Send + Sync> Sync for ArcRef<'_, T> {}
 impl<T> ArcRef<'_, T> {
     /// An `Arc` of one's own. Cost: one atomic increment.
     pub fn to_arc(&self) -> Arc<T> {
-        // SAFETY: the tree's own count is alive for the reference's lifetime; the `Arc` rebuilt from it
-        // is not dropped.
+        // SAFETY: the tree's own count is alive for the reference's lifetime; the `Arc` rebuilt
+        // from it is not dropped.
         let shared = unsafe { ManuallyDrop::new(Arc::from_raw(self.ptr.as_ptr())) };
         Arc::clone(&shared)
     }
@@ -99,8 +99,8 @@ unsafe impl<T: Send + Sync + 'static> Entry for Arc<T> {
     }
 }
 
-// SAFETY: the word is the box's pointer; a duplicate is a box of its own. `T` is `Sync`: a look and an
-// `Erased` of one entry may be on two threads, and its clone is made while readers look.
+// SAFETY: the word is the box's pointer; a duplicate is a box of its own. `T` is `Sync`: a look and
+// an `Erased` of one entry may be on two threads, and its clone is made while readers look.
 unsafe impl<T: Clone + Send + Sync + 'static> Entry for Box<T> {
     type Ref<'g> = &'g T;
     const NEEDS_DROP: bool = true;
@@ -162,7 +162,8 @@ unsafe impl<T: Sync + 'static> Entry for &'static T {
 /// An entry that is a number: `$to` makes a non-zero word of it, `$from` undoes that.
 macro_rules! number {
     ($($type:ty: $to:expr, $from:expr;)*) => {$(
-        // SAFETY: the word is a number without provenance that maps back to the value; nothing to drop.
+        // SAFETY: the word is a number without provenance that maps back to the value; nothing to
+        // drop.
         unsafe impl Entry for $type {
             type Ref<'g> = $type;
             const NEEDS_DROP: bool = false;

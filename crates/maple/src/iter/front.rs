@@ -1,13 +1,14 @@
 //! The front of an iterator: leaf after leaf, each unpacked when it is reached.
 //!
-//! A leaf has nine entries or so, and a step within it is a few instructions: so what a leaf costs counts as much as what
-//! its entries do. It is kept small by going along one parent without a look at the path: its next child, and the separator
-//! after that. At the last child, and where the end of what is to be visited is near, the path takes over.
+//! A leaf has nine entries or so, and a step within it is a few instructions: so what a leaf costs
+//! counts as much as what its entries do. It is kept small by going along one parent without a look
+//! at the path: its next child, and the separator after that. At the last child, and where the end
+//! of what is to be visited is near, the path takes over.
 //!
 //! # What the steps gave
 //!
-//! Nanoseconds an entry by AVX-512, with `for`, at 100 / 1,000 / 10,000 ranges with holes, Xeon of 3 GHz; in the same runs
-//! `brie_tree` took 0.9 / 0.9 / 1.4.
+//! Nanoseconds an entry by AVX-512, with `for`, at 100 / 1,000 / 10,000 ranges with holes, Xeon of
+//! 3 GHz; in the same runs `brie_tree` took 0.9 / 0.9 / 1.4.
 //!
 //! | step | ns |
 //! |---|---|
@@ -49,8 +50,9 @@ impl Front {
         }
     }
 
-    /// Goes on to the next leaf of the parent, if neither that is the last nor what is to be visited ends there. True if it has
-    /// entries; if false, [`Front::turn`] goes on from wherever this came to.
+    /// Goes on to the next leaf of the parent, if neither that is the last nor what is to be
+    /// visited ends there. True if it has entries; if false, [`Front::turn`] goes on from wherever
+    /// this came to.
     ///
     /// Cost: a separator, a child, and the leaf; the leaf after it is brought near.
     ///
@@ -61,8 +63,8 @@ impl Front {
         run(Advance(self, hi))
     }
 
-    /// Goes to the next leaf, or to the one that holds `lo` if there was none yet; false if there is none that begins at or
-    /// before `hi`. Such a leaf may have no entry to come.
+    /// Goes to the next leaf, or to the one that holds `lo` if there was none yet; false if there
+    /// is none that begins at or before `hi`. Such a leaf may have no entry to come.
     ///
     /// # Safety
     /// As for [`Descent::walk`]; the root is not null.

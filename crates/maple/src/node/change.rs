@@ -1,13 +1,14 @@
 //! How a change of a leaf is carried out: what moves, what is new, and ways to do it.
 //!
-//! A change moves two runs: the bounds behind it, and the words behind it. Everything else stays where it is, but for
-//! at most two bounds and a word that are new. So the leaf after the change is, cell by cell, the one
-//! before, or the one before shifted. By vectors that is one load and one masked load a cache line, whatever moves
-//! how far (`super::simd`); without, a copy of the leaf and two short moves in it.
+//! A change moves two runs: the bounds behind it, and the words behind it. Everything else stays
+//! where it is, but for at most two bounds and a word that are new. So the leaf after the change
+//! is, cell by cell, the one before, or the one before shifted. By vectors that is one load and one
+//! masked load a cache line, whatever moves how far (`super::simd`); without, a copy of the leaf
+//! and two short moves in it.
 //!
-//! By vectors the new leaf is made in registers and stored in four whole lines. One that was put together in memory,
-//! bound by bound, could not be loaded by vectors for a dozen cycles: the processor does not combine small stores
-//! that are still under way into one large load.
+//! By vectors the new leaf is made in registers and stored in four whole lines. One that was put
+//! together in memory, bound by bound, could not be loaded by vectors for a dozen cycles: the
+//! processor does not combine small stores that are still under way into one large load.
 
 use super::few;
 use super::inner::{Inner, Item, Splice};
@@ -74,8 +75,9 @@ pub(crate) fn words(body: &Body, rank: usize, gone: usize, come: usize) -> Run {
 
 /// A way to change leaves, and to measure nodes.
 pub(crate) trait Way: Copy {
-    /// Makes the changed leaf in `to`, out of that in `from`; what moves comes from `other`, which may be another leaf of
-    /// the same form, or of any if nothing moves. The change fits. `copy` is the word for the second half of an entry that is split.
+    /// Makes the changed leaf in `to`, out of that in `from`; what moves comes from `other`, which
+    /// may be another leaf of the same form, or of any if nothing moves. The change fits. `copy` is
+    /// the word for the second half of an entry that is split.
     ///
     /// # Safety
     /// Nobody else looks at `to`, which may be `from`. Else it is memory for a leaf.
@@ -91,7 +93,8 @@ pub(crate) trait Way: Copy {
         unsafe { change_scalar(change, (from, other), to, copy) }
     }
 
-    /// The same as a call: for what is done seldom, and for functions that may not use vectors themselves.
+    /// The same as a call: for what is done seldom, and for functions that may not use vectors
+    /// themselves.
     ///
     /// # Safety
     /// As for [`Way::change`].
@@ -107,8 +110,8 @@ pub(crate) trait Way: Copy {
         unsafe { change_apart(change, sources, to, copy) }
     }
 
-    /// Makes an inner node in `to`: another, which ends at `end`, in which others take the place of some neighbours. There is
-    /// room for them. There are some, or a child that stays is the last.
+    /// Makes an inner node in `to`: another, which ends at `end`, in which others take the place of
+    /// some neighbours. There is room for them. There are some, or a child that stays is the last.
     ///
     /// # Safety
     /// `to` is memory for an inner node; nobody changes the other.
@@ -131,18 +134,19 @@ pub(crate) trait Way: Copy {
         unsafe { inner.insert(slot, pair) }
     }
 
-    /// Whether holes are measured in less time than it takes to have guessed wrong whether that is needed.
+    /// Whether holes are measured in less time than it takes to have guessed wrong whether that is
+    /// needed.
     const MEASURES: bool = false;
 
-    /// The length of the longest of some holes, in a leaf from `min` to `max`. It is at most `limit`, where the search
-    /// may end.
+    /// The length of the longest of some holes, in a leaf from `min` to `max`. It is at most
+    /// `limit`, where the search may end.
     #[inline(always)]
     fn gap(self, body: &Body, holes: u32, (min, max): (usize, usize), limit: usize) -> usize {
         body.gap(holes, (min, max), limit)
     }
 
-    /// The largest gap below a node when some children, bit `i` for child `i`, have another gap. It is at most `limit`, where the
-    /// search may end. Writers only.
+    /// The largest gap below a node when some children, bit `i` for child `i`, have another gap. It
+    /// is at most `limit`, where the search may end. Writers only.
     #[inline(always)]
     fn max_gap_with(self, inner: &Inner, changed: (u32, usize), limit: usize) -> usize {
         inner.max_gap_with(changed, limit)
@@ -198,8 +202,9 @@ impl Change {
         self.put(body, copy);
     }
 
-    /// The first `a` slots of a leaf, so many holes, and the slots from `b` on of another leaf of the same form. With the bounds
-    /// that end the ones and the others it is a change of the one leaf with what moves from the other. It may not fit.
+    /// The first `a` slots of a leaf, so many holes, and the slots from `b` on of another leaf of
+    /// the same form. With the bounds that end the ones and the others it is a change of the one
+    /// leaf with what moves from the other. It may not fit.
     #[inline(always)]
     pub(crate) fn of_parts(
         (left, a): (&Body, usize),

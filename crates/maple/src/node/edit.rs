@@ -1,8 +1,9 @@
 //! A write within one leaf: some neighbouring slots become others.
 //!
-//! The slots `from..=to` are replaced by a new one and the rests that it leaves of the first and the last
-//! of them. The end of the last slot is an end after the write, too: so bounds only come and go before it. And the
-//! words of the rests stay where they are: so words come and go in one place.
+//! The slots `from..=to` are replaced by a new one and the rests that it leaves of the first and
+//! the last of them. The end of the last slot is an end after the write, too: so bounds only come
+//! and go before it. And the words of the rests stay where they are: so words come and go in one
+//! place.
 
 use super::change::{self, Bound, Change, Run};
 use super::leaf::Body;
@@ -59,8 +60,8 @@ fn low(n: usize) -> u32 {
 }
 
 impl Edit {
-    /// A change of slots `from..=to` of a leaf, of which the parts before `first` (if `left`) and after `last` (if
-    /// `right`) stay.
+    /// A change of slots `from..=to` of a leaf, of which the parts before `first` (if `left`) and
+    /// after `last` (if `right`) stay.
     #[inline(always)]
     pub(crate) fn new(
         body: &Body,
@@ -94,15 +95,15 @@ impl Edit {
         Edit { from, to, left, right, first, last, word, effect }
     }
 
-    /// The same change of a leaf whose first slots, `at` of them, were taken away, or that has lost slots behind
-    /// the change.
+    /// The same change of a leaf whose first slots, `at` of them, were taken away, or that has lost
+    /// slots behind the change.
     pub(crate) fn within(&self, half: &Body, at: usize) -> Edit {
         let slots = (self.from - at, self.to - at);
         Edit::new(half, slots, (self.left, self.right), (self.first, self.last), self.word)
     }
 
-    /// Whether the half of a narrow leaf cut at `at` that the change is in has room for it. If it fits the form of the leaf, it
-    /// fits that of the half.
+    /// Whether the half of a narrow leaf cut at `at` that the change is in has room for it. If it
+    /// fits the form of the leaf, it fits that of the half.
     pub(crate) fn has_room_in_half(&self, body: &Body, at: usize) -> bool {
         let (rank, below) = (body.rank(at), self.from < at);
         let (slots, entries) =

@@ -1,8 +1,9 @@
 //! Moves of a few words, one by one.
 //!
-//! Not by `memcpy` and `memmove`: those are calls, which for some ten words cost more than moving them, and in a kernel
-//! without vectors several times as much (a move upwards is a string instruction that runs backwards there). Reads are volatile so that
-//! the compiler does not make such calls of them.
+//! Not by `memcpy` and `memmove`: those are calls, which for some ten words cost more than moving
+//! them, and in a kernel without vectors several times as much (a move upwards is a string
+//! instruction that runs backwards there). Reads are volatile so that the compiler does not make
+//! such calls of them.
 
 /// Copies `n` things, the first one first: to elsewhere, or to a lower place.
 ///

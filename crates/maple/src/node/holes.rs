@@ -4,8 +4,8 @@ use super::leaf::Body;
 use core::hint::select_unpredictable;
 
 impl Body {
-    /// The first of some slots for whose range `place` returns something, or the last if not `UP`, in a leaf from `min` to
-    /// `max`.
+    /// The first of some slots for whose range `place` returns something, or the last if not `UP`,
+    /// in a leaf from `min` to `max`.
     ///
     /// Cost of a slot: two bounds next to each other; what form the leaf has is asked once.
     #[inline(always)]
@@ -40,7 +40,8 @@ impl Body {
         while slots != 0 {
             let slot = if UP { slots.trailing_zeros() } else { slots.ilog2() } as usize;
             slots &= !(1 << slot);
-            // Which slot it is cannot be foretold, so no branch. (There is a bound, or what is as large, in any leaf.)
+            // Which slot it is cannot be foretold, so no branch. (There is a bound, or what is as
+            // large, in any leaf.)
             let after = end(slot.saturating_sub(1)).wrapping_add(1);
             let from = select_unpredictable(slot == 0, min, after);
             let to = select_unpredictable(slot == last, max, end(slot));

@@ -1,9 +1,9 @@
 //! Inner nodes: separators, children, and the largest gap below each child.
 //!
-//! Child `i` covers what lies up to separator `i`, from after separator `i - 1`; the last child ends
-//! where the node ends. Separators and count never change once readers can reach the node. Children
-//! are replaced by one store each, always by a subtree that covers the same range. Gaps are written
-//! by the writer alone; a search that reads them beside the writer takes them as hints.
+//! Child `i` covers what lies up to separator `i`, from after separator `i - 1`; the last child
+//! ends where the node ends. Separators and count never change once readers can reach the node.
+//! Children are replaced by one store each, always by a subtree that covers the same range. Gaps
+//! are written by the writer alone; a search that reads them beside the writer takes them as hints.
 
 use super::few;
 use super::refs::Refs;
@@ -27,8 +27,8 @@ pub(crate) struct Inner {
 /// The part of an inner node that is fixed at publication.
 #[repr(C)]
 pub(crate) struct Seps {
-    /// Last indices of the children. Those at `len` and above are `usize::MAX`, that before is the node's end; that of child
-    /// `INNER_SLOTS - 1` is not stored: it is the node's end.
+    /// Last indices of the children. Those at `len` and above are `usize::MAX`, that before is the
+    /// node's end; that of child `INNER_SLOTS - 1` is not stored: it is the node's end.
     pub(crate) bounds: [usize; INNER_SLOTS - 1],
     /// Children in use.
     pub(crate) len: u8,
@@ -132,7 +132,8 @@ impl Inner {
         }
     }
 
-    /// Appends the separators, children and gaps of some neighbours in another node, which end at `end`. There must be room.
+    /// Appends the separators, children and gaps of some neighbours in another node, which end at
+    /// `end`. There must be room.
     ///
     /// # Safety
     /// Nobody else looks at this node, which is new, and nobody changes the other.
@@ -156,8 +157,8 @@ impl Inner {
         }
     }
 
-    /// Takes over the separators, children and gaps of another node, which ends at `end`, with others in place of some
-    /// neighbours. There must be room.
+    /// Takes over the separators, children and gaps of another node, which ends at `end`, with
+    /// others in place of some neighbours. There must be room.
     ///
     /// # Safety
     /// Nobody else looks at this node, which is new, and nobody changes the other.
@@ -172,7 +173,8 @@ impl Inner {
         debug_assert!(!items.is_empty() || rest > 0);
         to.len = (behind + rest) as u8;
         let last = usize::from(to.len) - 1;
-        // SAFETY: the caller's promise; so many are there. The end of the last child of a full node is not stored.
+        // SAFETY: the caller's promise; so many are there. The end of the last child of a full node
+        // is not stored.
         unsafe {
             let bounds = to.bounds.as_mut_ptr();
             few::copy(from.bounds.as_ptr(), bounds, at);
@@ -241,8 +243,8 @@ impl Inner {
 
     #[inline(always)]
     pub(crate) fn gap(&self, slot: usize) -> usize {
-        // Relaxed: only the writer stores gaps, and it reads its own; to a reader they are hints, and it
-        // checks the hole it finds in the leaf itself.
+        // Relaxed: only the writer stores gaps, and it reads its own; to a reader they are hints,
+        // and it checks the hole it finds in the leaf itself.
         self.gaps[slot].load(Ordering::Relaxed)
     }
 
@@ -260,12 +262,14 @@ impl Inner {
         self.gaps[slot].store(gap, Ordering::Relaxed);
     }
 
-    /// The largest gap below the node, which is at most `limit`. Beside a writer a hint, as each gap is.
+    /// The largest gap below the node, which is at most `limit`. Beside a writer a hint, as each
+    /// gap is.
     pub(crate) fn max_gap(&self, limit: usize) -> usize {
         self.max_gap_with((0, 0), limit)
     }
 
-    /// The same as it will be when some children, bit `i` for child `i`, have another gap. Writers only.
+    /// The same as it will be when some children, bit `i` for child `i`, have another gap. Writers
+    /// only.
     pub(crate) fn max_gap_with(&self, (changed, gap): (u32, usize), limit: usize) -> usize {
         // Those of children that are not there are 0.
         let mut max = gap;

@@ -1,24 +1,24 @@
 //! Leaves: consecutive ranges and their words, packed.
 //!
-//! A leaf covers the range its parent gives it and divides it into slots. Slot `i` ends at bound `i` and
-//! begins after bound `i - 1` (or where the leaf begins); the last slot ends where the leaf ends, and its
-//! bound is not stored. A slot is an entry, with a word, or a hole, without: bit `i` of the mask says
-//! which. Two holes never touch.
+//! A leaf covers the range its parent gives it and divides it into slots. Slot `i` ends at bound
+//! `i` and begins after bound `i - 1` (or where the leaf begins); the last slot ends where the leaf
+//! ends, and its bound is not stored. A slot is an entry, with a word, or a hole, without: bit `i`
+//! of the mask says which. Two holes never touch.
 //!
-//! Bounds grow from the front of the leaf's room, words from its back, those of the first entries last:
-//! so room that holes leave is there for entries.
+//! Bounds grow from the front of the leaf's room, words from its back, those of the first entries
+//! last: so room that holes leave is there for entries.
 //!
 //! ```text
 //! 0                                              232       240    244   248
 //! | bound 0 | bound 1 | ...  ->    <-  ... | word 1 | word 0 | base | mask | form | references |
 //! ```
 //!
-//! A bound is kept as 32 bits: the number of whole units of `1 << shift` indices between `base` and the
-//! slot's end. Ranges of pages span 16 TiB that way. Where that does not fit, the leaf is *wide* and
-//! its bounds are whole words.
+//! A bound is kept as 32 bits: the number of whole units of `1 << shift` indices between `base` and
+//! the slot's end. Ranges of pages span 16 TiB that way. Where that does not fit, the leaf is
+//! *wide* and its bounds are whole words.
 //!
-//! A leaf that readers can reach is never changed: a write makes a new one. So readers may look at it
-//! with vectors, which must not race.
+//! A leaf that readers can reach is never changed: a write makes a new one. So readers may look at
+//! it with vectors, which must not race.
 
 use super::simd;
 use crate::layout::LEAF_CELLS;
@@ -36,8 +36,8 @@ pub(crate) struct Leaf {
     _rest: u32,
 }
 
-/// A cell of a leaf's room: eight bytes, whatever the size of a word. Words move in whole cells, as bytes
-/// and not as numbers, so that a pointer keeps its provenance.
+/// A cell of a leaf's room: eight bytes, whatever the size of a word. Words move in whole cells, as
+/// bytes and not as numbers, so that a pointer keeps its provenance.
 pub(super) type Cell = MaybeUninit<u64>;
 
 const _: () = assert!(size_of::<*mut ()>() <= size_of::<Cell>());
@@ -77,8 +77,8 @@ impl Leaf {
     /// `to` is memory for a leaf.
     #[inline(always)]
     pub(crate) unsafe fn copy_body(from: &Body, to: *mut Leaf) {
-        // Into its place: what goes over the stack is stored in one width and loaded in another, and waited for.
-        // SAFETY: the caller's promise; the body is all that its cell holds.
+        // Into its place: what goes over the stack is stored in one width and loaded in another,
+        // and waited for. SAFETY: the caller's promise; the body is all that its cell holds.
         #[cfg(not(loom))]
         unsafe {
             core::ptr::copy_nonoverlapping(from, (&raw mut (*to).body).cast::<Body>(), 1);
@@ -122,7 +122,8 @@ impl Body {
         count: 0,
     };
 
-    /// What is kept for a bound: the index itself, or how many units lie between the base and it, less one.
+    /// What is kept for a bound: the index itself, or how many units lie between the base and it,
+    /// less one.
     #[inline(always)]
     pub(crate) fn encode(&self, end: usize) -> usize {
         if self.wide {
@@ -269,12 +270,13 @@ impl Body {
         (self.mask & ((1 << slot) - 1)).count_ones() as usize
     }
 
-    /// The word of the entry with that rank. Also good for one rank too many: then it is no entry's.
+    /// The word of the entry with that rank. Also good for one rank too many: then it is no
+    /// entry's.
     #[inline(always)]
     pub(super) fn cell(&self, rank: usize) -> *const *mut () {
         debug_assert!(rank < LEAF_CELLS);
-        // SAFETY: inside the room: a leaf has fewer entries than cells. (A number that is negated takes one instruction, one
-        // that is subtracted from another two.)
+        // SAFETY: inside the room: a leaf has fewer entries than cells. (A number that is negated
+        // takes one instruction, one that is subtracted from another two.)
         unsafe {
             self.room.as_ptr().add(LEAF_CELLS - 1).offset((rank as isize).wrapping_neg()).cast()
         }
@@ -298,7 +300,8 @@ impl Body {
     /// The word of a slot; null for a hole. No branch: a cell is read in either case.
     #[inline(always)]
     pub(crate) fn word(&self, slot: usize) -> *mut () {
-        // SAFETY: the room is initialised, and whatever lies in the cell is a pointer to nothing, if not a word.
+        // SAFETY: the room is initialised, and whatever lies in the cell is a pointer to nothing,
+        // if not a word.
         let word = simd::taken_out(unsafe { self.cell(self.rank(slot)).read() });
         word.map_addr(|addr| addr & ((self.mask >> slot & 1) as usize).wrapping_neg())
     }
@@ -319,8 +322,8 @@ impl Body {
         self.gap(self.holes(), ends, usize::MAX)
     }
 
-    /// The length of the longest of some holes, in a leaf from `min` to `max`. It is at most `limit`, where the search
-    /// may end.
+    /// The length of the longest of some holes, in a leaf from `min` to `max`. It is at most
+    /// `limit`, where the search may end.
     pub(crate) fn gap(&self, holes: u32, (min, max): (usize, usize), limit: usize) -> usize {
         // A leaf has an entry, so a hole is shorter than the whole index range.
         let length = |slot: usize| self.end(slot, max) - self.start(slot, min) + 1;

@@ -1,7 +1,9 @@
-//! No vectors here, but maybe the instructions that count bits and shift by any register (`popcnt`, `bmi1`, `bmi2`).
+//! No vectors here, but maybe the instructions that count bits and shift by any register (`popcnt`,
+//! `bmi1`, `bmi2`).
 //!
-//! Those work on general registers alone, so a kernel may use them wherever it runs. Any processor since 2013 has them, yet
-//! compilers do not count on it: so it is asked, once. Where asking is not possible, or not allowed, the build decides.
+//! Those work on general registers alone, so a kernel may use them wherever it runs. Any processor
+//! since 2013 has them, yet compilers do not count on it: so it is asked, once. Where asking is not
+//! possible, or not allowed, the build decides.
 
 use super::load::{Job, Scalar};
 pub(super) use super::search::inner_scalar as inner;
@@ -51,7 +53,8 @@ mod x86 {
         job.run(Scalar)
     }
 
-    /// Not inlined, and the question is asked in here: so the usual way is all that there is before a branch.
+    /// Not inlined, and the question is asked in here: so the usual way is all that there is before
+    /// a branch.
     #[cold]
     #[inline(never)]
     fn without<J: Job>(job: J) -> J::Out {

@@ -1,9 +1,10 @@
 //! How slots become leaves: which form a leaf takes, and where a run of slots is cut.
 //!
-//! Narrow bounds need a base and a unit: every bound must lie at the end of a unit, and fewer than 2^32
-//! units above the base; a leaf is made so that they span 2^31, and there is room on either side. The unit is a page, if all bounds allow it, else one index, unless the leaf spans too
-//! much: so that ranges may come and go for long before the form must change. The base is put some units below the first bound, so that bounds
-//! before it fit, too.
+//! Narrow bounds need a base and a unit: every bound must lie at the end of a unit, and fewer than
+//! 2^32 units above the base; a leaf is made so that they span 2^31, and there is room on either
+//! side. The unit is a page, if all bounds allow it, else one index, unless the leaf spans too
+//! much: so that ranges may come and go for long before the form must change. The base is put some
+//! units below the first bound, so that bounds before it fit, too.
 
 use super::leaf::{Body, Slot};
 use super::simd;
@@ -83,11 +84,13 @@ fn narrow(slots: &[Slot]) -> Option<(usize, u8)> {
         return None;
     }
     let shift = if aligned < PAGE_SHIFT { needed } else { needed.max(PAGE_SHIFT) };
-    // At least one unit below the first bound's end; that is there, since `first` is a multiple, and not 0.
+    // At least one unit below the first bound's end; that is there, since `first` is a multiple,
+    // and not 0.
     let room = (1usize << BELOW).checked_shl(shift).filter(|room| room >> shift == 1 << BELOW);
     let base = first.saturating_sub(room.unwrap_or(first)).min(first - (1 << shift));
-    // Nor so high that bounds would reach beyond the last index: whatever lies below the base, when the base is taken off it
-    // without a look at the borrow, then comes to more than any bound. (A search has one branch for both.)
+    // Nor so high that bounds would reach beyond the last index: whatever lies below the base, when
+    // the base is taken off it without a look at the borrow, then comes to more than any bound. (A
+    // search has one branch for both.)
     let highest = 1usize.checked_shl(u32::BITS + shift).map_or(0, usize::wrapping_neg);
     Some((base.min(highest), shift as u8))
 }
@@ -256,7 +259,8 @@ fn cut_on(
             return (sizes, 2);
         }
     }
-    // A slot more on one side of a cut than on the other can make a part too heavy; another part helps.
+    // A slot more on one side of a cut than on the other can make a part too heavy; another part
+    // helps.
     for parts in parts..=MAX_PER_LEVEL {
         if fill(slots, scale, &mut sizes, parts, |i| total * i / parts, true) {
             return (sizes, parts);
@@ -265,8 +269,8 @@ fn cut_on(
     unreachable!("{} slots do not fit {MAX_PER_LEVEL} leaves", slots.len())
 }
 
-/// Cuts where the weight passes `target(1)`, `target(2)`...: the slot that does so goes to the left part if
-/// not `below`. False if a part is too heavy or has no entry.
+/// Cuts where the weight passes `target(1)`, `target(2)`...: the slot that does so goes to the left
+/// part if not `below`. False if a part is too heavy or has no entry.
 fn fill(
     slots: &[Slot],
     scale: Scale,

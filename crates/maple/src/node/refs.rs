@@ -1,16 +1,18 @@
 //! How many parents a node has: one, unless trees were duplicated.
 //!
-//! A duplicate shares its nodes with its source. A root counts the trees it is the root of, any other node
-//! the inner nodes that point to it. A node on the way to which every node has one reference is in one tree
-//! only; any other is *shared*, and never changed: who writes copies it first.
+//! A duplicate shares its nodes with its source. A root counts the trees it is the root of, any
+//! other node the inner nodes that point to it. A node on the way to which every node has one
+//! reference is in one tree only; any other is *shared*, and never changed: who writes copies it
+//! first.
 //!
-//! Whether a way is shared must be asked from the root down. Another tree that copies a node first counts itself in the
-//! children, and then lets go of the node: so who sees that a node is its own (Acquire) sees those counts, too. The
-//! other way round, a child could be looked at before it is counted, and its parent after it was let go.
+//! Whether a way is shared must be asked from the root down. Another tree that copies a node first
+//! counts itself in the children, and then lets go of the node: so who sees that a node is its own
+//! (Acquire) sees those counts, too. The other way round, a child could be looked at before it is
+//! counted, and its parent after it was let go.
 //!
-//! A tree lets go of a node only when its own readers cannot be looking any more: the release is retired
-//! like a free. So a count of one, once seen (Acquire, after the Release of whoever let go), means that no
-//! reader of another tree is left, and the owner may change the node in place.
+//! A tree lets go of a node only when its own readers cannot be looking any more: the release is
+//! retired like a free. So a count of one, once seen (Acquire, after the Release of whoever let
+//! go), means that no reader of another tree is left, and the owner may change the node in place.
 
 #[cfg(not(samara_tsan))]
 use crate::sync::fence;
@@ -52,8 +54,8 @@ impl Refs {
         if !self.shared() {
             return true;
         }
-        // Release: what was read of the node comes before; pairs with the fence below, in whoever frees it,
-        // and with `shared`, in whoever is left.
+        // Release: what was read of the node comes before; pairs with the fence below, in whoever
+        // frees it, and with `shared`, in whoever is left.
         if self.0.fetch_sub(1, Ordering::Release) != 1 {
             return false;
         }

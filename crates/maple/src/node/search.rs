@@ -1,17 +1,19 @@
 //! The search within a node without vectors.
 //!
-//! It counts how many bounds lie below an index, in two stages: every fourth or fifth bound tells which group, then the
-//! group's own are compared. There is no branch that depends on the data, so nothing to mispredict. What bounds the rate of
-//! searches is how many instructions a processor can have waiting (some hundred): hence few of them, and short ways
-//! from one to the next. A comparison is two: one with memory leaves its outcome in the carry, an addition takes that up.
+//! It counts how many bounds lie below an index, in two stages: every fourth or fifth bound tells
+//! which group, then the group's own are compared. There is no branch that depends on the data, so
+//! nothing to mispredict. What bounds the rate of searches is how many instructions a processor can
+//! have waiting (some hundred): hence few of them, and short ways from one to the next. A
+//! comparison is two: one with memory leaves its outcome in the carry, an addition takes that up.
 //!
-//! What a leaf's room holds behind its bounds may be anything. So outcomes are bits, not counts, and those beyond the last
-//! bound are masked out. Separators that are not there are the largest number, so those of inner nodes are counted at once.
+//! What a leaf's room holds behind its bounds may be anything. So outcomes are bits, not counts,
+//! and those beyond the last bound are masked out. Separators that are not there are the largest
+//! number, so those of inner nodes are counted at once.
 //!
 //! # What each step gave
 //!
-//! Nanoseconds of a lookup in a kernel's build at 100 / 1,000 / 10,000 ranges, independent keys, in one sitting; by AVX-512
-//! it took 4.4 / 6.7 / 11.
+//! Nanoseconds of a lookup in a kernel's build at 100 / 1,000 / 10,000 ranges, independent keys, in
+//! one sitting; by AVX-512 it took 4.4 / 6.7 / 11.
 //!
 //! | step | ns |
 //! |---|---|
@@ -23,9 +25,9 @@
 //! | what is rare out of the way | 9.1 / 12.6 / 20 |
 //! | addresses from a base and an index; a negation by name | 8.5 / 12.2 / 20 |
 //!
-//! Without effect: prefetches by fewer instructions (they wait for nothing), or none at all up to 1,000. Slower: the first
-//! stage of a leaf in two chains of additions. A level's tag taken off by the address, in code of its own for each level,
-//! gave 2 to 4 % from 1,000 on, and took 4 % at 100.
+//! Without effect: prefetches by fewer instructions (they wait for nothing), or none at all up to
+//! 1,000. Slower: the first stage of a leaf in two chains of additions. A level's tag taken off by
+//! the address, in code of its own for each level, gave 2 to 4 % from 1,000 on, and took 4 % at 100.
 
 use super::inner::Seps;
 use super::leaf::Body;
@@ -35,20 +37,22 @@ use by::{count_inner, minus};
 use core::hint::{assert_unchecked, cold_path};
 use core::ptr;
 
-/// A group of bounds of a leaf: the last tells it from the next, the others are compared once it is known.
+/// A group of bounds of a leaf: the last tells it from the next, the others are compared once it is
+/// known.
 const LEAF_GROUP: usize = 5;
 /// The same in an inner node.
 const INNER_GROUP: usize = 4;
 
-// Six groups are enough, and lie inside the room; of wide bounds, which are fewer, as many as may hold some.
+// Six groups are enough, and lie inside the room; of wide bounds, which are fewer, as many as may
+// hold some.
 const _: () = assert!(LEAF_SLOTS <= 6 * LEAF_GROUP && 2 * LEAF_CELLS >= 6 * LEAF_GROUP);
 const _: () = assert!(WIDE.full / 3 * 2 < 5 * LEAF_GROUP && LEAF_CELLS >= 5 * LEAF_GROUP);
 const _: () = assert!(INNER_SLOTS == 4 * INNER_GROUP || INNER_SLOTS == INNER_GROUP);
 
 /// The slots of a leaf that lie before the one that holds `index`: bit `i` for slot `i`.
 ///
-/// Cost: one or two cache lines, two loads in a row. Branches: the leaf's form, and whether the index lies within reach of
-/// the leaf's bounds.
+/// Cost: one or two cache lines, two loads in a row. Branches: the leaf's form, and whether the
+/// index lies within reach of the leaf's bounds.
 #[inline(always)]
 pub(super) fn below_scalar(body: &Body, index: usize) -> u32 {
     slot_bit(body, index).wrapping_sub(1)
@@ -65,7 +69,8 @@ pub(super) fn leaf_scalar(body: &Body, index: usize) -> usize {
 
 /// The word of the slot that holds `index`; null for a hole.
 ///
-/// Cost: as [`below_scalar`], a cache line for the word, and a branch for whether there is an entry.
+/// Cost: as [`below_scalar`], a cache line for the word, and a branch for whether there is an
+/// entry.
 #[inline(always)]
 pub(super) fn word_scalar(body: &Body, index: usize) -> *mut () {
     let slot = slot_and_more(body, index);
@@ -102,8 +107,8 @@ fn slot_and_more(body: &Body, index: usize) -> u32 {
 
 /// How many units an index lies above the base, as far as bounds go.
 ///
-/// As [`Body::units`], by a branch: few indices are that far from all bounds, and to wait for what is decided without one
-/// takes longer.
+/// As [`Body::units`], by a branch: few indices are that far from all bounds, and to wait for what
+/// is decided without one takes longer.
 #[inline(always)]
 fn near(body: &Body, index: usize) -> u32 {
     // SAFETY: bits of a word.
@@ -117,11 +122,12 @@ fn near(body: &Body, index: usize) -> u32 {
     units as u32
 }
 
-/// The first of the `n` ascending things at `at` that is not below another, or their end: the lowest bit that is set.
+/// The first of the `n` ascending things at `at` that is not below another, or their end: the
+/// lowest bit that is set.
 ///
 /// # Safety
-/// Things are there, if only with any value, as far as any group goes that begins at or below `n`; so are all that tell
-/// groups apart.
+/// Things are there, if only with any value, as far as any group goes that begins at or below `n`;
+/// so are all that tell groups apart.
 #[inline(always)]
 unsafe fn lowest<T: Compare>(at: *const T, than: T, n: usize) -> u32 {
     // SAFETY: the caller's promise, and the number of slots.
@@ -172,7 +178,8 @@ trait Compare: Copy + Ord {
     /// They are there.
     unsafe fn heads(at: *const Self, than: Self) -> u32;
 
-    /// Which of a group that begins at `first` are below, but for the last: bit `i` for the one at `first + i`.
+    /// Which of a group that begins at `first` are below, but for the last: bit `i` for the one at
+    /// `first + i`.
     ///
     /// # Safety
     /// They are there.
@@ -220,13 +227,15 @@ mod by {
     }
 }
 
-/// By name: the compiler sets a byte for each outcome, widens it, and adds it, which is twice as much.
+/// By name: the compiler sets a byte for each outcome, widens it, and adds it, which is twice as
+/// much.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod by {
     use super::*;
     use core::arch::asm;
 
-    /// Compares things at some offsets from a place with a register (both as they are written), and takes up each outcome.
+    /// Compares things at some offsets from a place with a register (both as they are written), and
+    /// takes up each outcome.
     macro_rules! compare {
         ($place:literal, $than:literal, $take:literal, $($offset:literal)*; $($operands:tt)*) => {{
             let out: usize;
@@ -285,7 +294,8 @@ mod by {
         }
     }
 
-    /// The negative: else the compiler makes a shift and a subtraction of a negation that is part of an address.
+    /// The negative: else the compiler makes a shift and a subtraction of a negation that is part
+    /// of an address.
     #[inline(always)]
     pub(super) fn minus(n: u32) -> isize {
         let mut n = n as isize;
@@ -307,7 +317,8 @@ mod by {
             };
         }
         let slot;
-        // SAFETY: reads what the caller promises: separators 3, 7 and 11, then the three before one of those, or the last.
+        // SAFETY: reads what the caller promises: separators 3, 7 and 11, then the three before one
+        // of those, or the last.
         unsafe {
             asm!(
                 "cmp [{at} + 24], {than}",

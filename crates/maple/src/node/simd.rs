@@ -1,10 +1,10 @@
 //! The search within a node by vectors: all bounds at once.
 //!
-//! With the feature `std` the processor is asked, once, what it has; a build for a processor that has
-//! vectors for sure does not ask.
+//! With the feature `std` the processor is asked, once, what it has; a build for a processor that
+//! has vectors for sure does not ask.
 //!
-//! Vectors read whole lines: bounds beyond the last, too. Those lie in the node, are initialised, and are
-//! masked out. Nobody writes to a published node's bounds, so this races with nothing.
+//! Vectors read whole lines: bounds beyond the last, too. Those lie in the node, are initialised,
+//! and are masked out. Nobody writes to a published node's bounds, so this races with nothing.
 
 mod avx2;
 mod avx512;
@@ -145,8 +145,9 @@ pub(super) fn inner(seps: &Seps, index: usize) -> usize {
     }
 }
 
-/// Lets a word into a leaf. Vectors move words as numbers, and those have nothing that they may be used for (no provenance):
-/// so what a word has is left with the machine as long as the word is in leaves. No instruction.
+/// Lets a word into a leaf. Vectors move words as numbers, and those have nothing that they may be
+/// used for (no provenance): so what a word has is left with the machine as long as the word is in
+/// leaves. No instruction.
 #[inline(always)]
 pub(super) fn put_in(word: *mut ()) -> *mut () {
     word.expose_provenance();

@@ -1,8 +1,9 @@
 //! The entries of a leaf, unpacked, for who reads one after the other.
 //!
-//! Where slots begin is written out as whole words: then an entry costs as much as three loads, whichever slot it has and
-//! whatever form the leaf has. Vectors do that for all slots that a leaf might have at once, so that there is no branch to
-//! mispredict; without, it is done one after the other. Words are read where they are.
+//! Where slots begin is written out as whole words: then an entry costs as much as three loads,
+//! whichever slot it has and whatever form the leaf has. Vectors do that for all slots that a leaf
+//! might have at once, so that there is no branch to mispredict; without, it is done one after the
+//! other. Words are read where they are.
 
 use super::leaf::{Body, Cell};
 use super::load::Search;
@@ -14,14 +15,15 @@ use core::ptr;
 pub(super) const LANES: usize = 32;
 const _: () = assert!(LANES >= crate::layout::LEAF_SLOTS);
 
-/// Before the first, so that vectors are stored to whole cache lines: that of the first slot is by itself.
+/// Before the first, so that vectors are stored to whole cache lines: that of the first slot is by
+/// itself.
 const BEFORE: usize = 7;
 
 /// What is left of a leaf.
 pub(crate) struct Unpacked {
     starts: Starts,
-    /// The slots of the entries still to come; above those 32 bits, the place of the first one's word, from `words` on.
-    /// One word for both: what a step changes then stays in a register.
+    /// The slots of the entries still to come; above those 32 bits, the place of the first one's
+    /// word, from `words` on. One word for both: what a step changes then stays in a register.
     rest: u64,
     /// The slots of all entries that were to come, and were not cut off.
     all: u32,
@@ -70,7 +72,8 @@ impl Unpacked {
         }
     }
 
-    /// Where the starts of the slots but the first go: to a place for [`LANES`], at a cache line's beginning.
+    /// Where the starts of the slots but the first go: to a place for [`LANES`], at a cache line's
+    /// beginning.
     #[inline(always)]
     pub(super) fn others(&mut self) -> *mut usize {
         // SAFETY: inside the array.

@@ -1,7 +1,7 @@
 //! The caches: for each thread and class, up to 256 blocks at hand.
 //!
-//! A cache is a stack in an array. Its *mark* says in one number what both fast paths must know, so that
-//! each has one branch:
+//! A cache is a stack in an array. Its *mark* says in one number what both fast paths must know, so
+//! that each has one branch:
 //!
 //! | mark | state | `pop` looks at slot | `push` looks at slot |
 //! |---|---|---|---|
@@ -10,15 +10,16 @@
 //! | n + 1 | n blocks | n - 1 | n |
 //! | 257 | full | 255 | 256: none |
 //!
-//! A cache is closed until its thread first gets to the depot, and again from when the thread ends. The
-//! caches are plain cells without a destructor, so reaching them needs no check of whether they exist
-//! yet or still. The destructor is that of [`Leave`], touched on the slow path only: it empties and closes
-//! the caches. Whatever the thread allocates and frees after that (in destructors of other thread-local
-//! values) finds them closed and goes to the depot. On the slow path "closed" is decided by whether
-//! `Leave` can still be reached, never by the mark.
+//! A cache is closed until its thread first gets to the depot, and again from when the thread ends.
+//! The caches are plain cells without a destructor, so reaching them needs no check of whether they
+//! exist yet or still. The destructor is that of [`Leave`], touched on the slow path only: it
+//! empties and closes the caches. Whatever the thread allocates and frees after that (in
+//! destructors of other thread-local values) finds them closed and goes to the depot. On the slow
+//! path "closed" is decided by whether `Leave` can still be reached, never by the mark.
 //!
-//! The slow path may get into the global allocator, which may use this pool: on return the cache may be
-//! in any state. So blocks are put into it one by one, as far as it has room, and never assumed to fit.
+//! The slow path may get into the global allocator, which may use this pool: on return the cache
+//! may be in any state. So blocks are put into it one by one, as far as it has room, and never
+//! assumed to fit.
 
 use super::{CLASSES, depot};
 use crate::alloc::AllocError;
@@ -113,8 +114,8 @@ fn may_keep() -> bool {
     LEAVE.try_with(|_| ()).is_ok()
 }
 
-/// A block of that class. Cost: two cache lines of the thread's own, one branch, no atomics; once in 128
-/// times or less a trip to the depot.
+/// A block of that class. Cost: two cache lines of the thread's own, one branch, no atomics; once
+/// in 128 times or less a trip to the depot.
 #[inline]
 pub(super) fn allocate(class: usize) -> Result<NonNull<u8>, AllocError> {
     match CACHES.try_with(|caches| caches[class].pop()) {
@@ -158,8 +159,8 @@ fn refill(class: usize) -> Result<NonNull<u8>, AllocError> {
     Ok(first)
 }
 
-/// Keeps the block in place of the oldest batch, which goes to the depot; or gives the block itself, if
-/// the cache is closed.
+/// Keeps the block in place of the oldest batch, which goes to the depot; or gives the block
+/// itself, if the cache is closed.
 ///
 /// # Safety
 /// As for [`deallocate`].

@@ -55,7 +55,8 @@ impl Chunks {
         self.0.is_none()
     }
 
-    /// A new chunk of that size, a multiple of a slab and a power of two; or none if there is no memory.
+    /// A new chunk of that size, a multiple of a slab and a power of two; or none if there is no
+    /// memory.
     pub(super) fn allocate(bytes: usize) -> Self {
         let Ok(layout) = Layout::from_size_align(bytes, bytes) else { return Chunks(None) };
         // SAFETY: the size is not zero.
@@ -92,8 +93,8 @@ impl Chunks {
 impl Drop for Chunks {
     fn drop(&mut self) {
         while let Some(chunk) = self.pop() {
-            // SAFETY: the chunk is ours. It came from the global allocator with this layout, which was
-            // a valid one, and its first slab lies at its start.
+            // SAFETY: the chunk is ours. It came from the global allocator with this layout, which
+            // was a valid one, and its first slab lies at its start.
             unsafe {
                 let bytes = chunk.as_ref().bytes();
                 let layout = Layout::from_size_align_unchecked(bytes, bytes);
@@ -103,8 +104,8 @@ impl Drop for Chunks {
     }
 }
 
-/// Asks for a huge page where the chunk is as large as one. Only advice: without it the chunk serves as
-/// well, with more misses of the TLB, so the answer does not matter.
+/// Asks for a huge page where the chunk is as large as one. Only advice: without it the chunk
+/// serves as well, with more misses of the TLB, so the answer does not matter.
 fn advise(start: NonNull<u8>, bytes: usize) {
     #[cfg(all(target_os = "linux", not(miri)))]
     if bytes == super::LARGE {

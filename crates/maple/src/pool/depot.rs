@@ -1,13 +1,14 @@
 //! The depots: for each class a lock, and behind it the chunks and which of their blocks are free.
 //!
-//! The lock is taken once for a batch, never while the global allocator is at work: that may be slow, and
-//! it may use this pool itself.
+//! The lock is taken once for a batch, never while the global allocator is at work: that may be
+//! slow, and it may use this pool itself.
 //!
-//! On top lies a *shelf*, where batches that threads give wait for threads that take: nodes are freed in
-//! bursts, when a grace period ends, which a cache is too small for. To pass a batch over the shelf costs
-//! a copy, not a bit of a map for each block. What lies there keeps its chunk, so a depot that is *sparse*
-//! has nothing on its shelf, and asks the threads that free to keep nothing either: a program that drops
-//! a large tree gets the chunks back, though the last blocks to be freed come from all of them.
+//! On top lies a *shelf*, where batches that threads give wait for threads that take: nodes are
+//! freed in bursts, when a grace period ends, which a cache is too small for. To pass a batch over
+//! the shelf costs a copy, not a bit of a map for each block. What lies there keeps its chunk, so a
+//! depot that is *sparse* has nothing on its shelf, and asks the threads that free to keep nothing
+//! either: a program that drops a large tree gets the chunks back, though the last blocks to be
+//! freed come from all of them.
 
 use super::chunk::{Chunk, Chunks};
 use super::queue::Queue;
@@ -158,14 +159,14 @@ impl Depot {
         }
     }
 
-    /// Puts a block into its slab. Lets go of the chunk if then no block of it is out and enough such
-    /// chunks are kept.
+    /// Puts a block into its slab. Lets go of the chunk if then no block of it is out and enough
+    /// such chunks are kept.
     ///
     /// # Safety
     /// As for [`give`](Self::give).
     unsafe fn map(&mut self, block: NonNull<u8>, chunks: &mut Chunks) {
-        // SAFETY: the caller's promise; a block that is out lies in a slab of ours, and a slab that has no
-        // free block is not in the queue.
+        // SAFETY: the caller's promise; a block that is out lies in a slab of ours, and a slab that
+        // has no free block is not in the queue.
         unsafe {
             let slab = Slab::of(block);
             let header = &mut *slab.as_ptr();
@@ -193,7 +194,8 @@ impl Depot {
     /// # Safety
     /// The chunk is ours, and has no block out.
     unsafe fn detach(&mut self, chunk: NonNull<Chunk>) {
-        // SAFETY: the chunk is ours; since no block is out, each of its carved slabs is in the queue.
+        // SAFETY: the chunk is ours; since no block is out, each of its carved slabs is in the
+        // queue.
         unsafe {
             for n in 0..chunk.as_ref().carved {
                 self.queue.remove(Chunk::slab(chunk, n).cast());
@@ -212,8 +214,8 @@ impl Depot {
         let mut found = Chunks::new();
         let mut at = self.queue.front();
         while let Some(slab) = at {
-            // SAFETY: the slabs in the queue and their chunks are ours. A chunk without blocks out has its
-            // first slab in the queue, once.
+            // SAFETY: the slabs in the queue and their chunks are ours. A chunk without blocks out
+            // has its first slab in the queue, once.
             unsafe {
                 let chunk = slab.as_ref().chunk;
                 if chunk.as_ref().busy == 0 && Chunk::slab(chunk, 0) == slab.cast() {
@@ -289,7 +291,8 @@ fn lock(class: usize) -> MutexGuard<'static, Depot> {
     DEPOTS[class].0.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes at least one block, and at most fills `out`; the lowest addresses come first. Returns how many.
+/// Takes at least one block, and at most fills `out`; the lowest addresses come first. Returns how
+/// many.
 ///
 /// # Errors
 /// When no block is left and the global allocator has no memory.

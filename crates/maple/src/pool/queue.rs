@@ -1,7 +1,7 @@
 //! The slabs of a depot that have a free block, first in, first out.
 //!
-//! A slab enters at the tail when it gets its first free block, and by the time it comes to the front it
-//! has gathered more: blocks are taken in runs, not one here and one there.
+//! A slab enters at the tail when it gets its first free block, and by the time it comes to the
+//! front it has gathered more: blocks are taken in runs, not one here and one there.
 
 use super::slab::Slab;
 use core::ptr::NonNull;

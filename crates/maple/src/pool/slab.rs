@@ -1,8 +1,8 @@
 //! A slab: 64 KiB of blocks of one size, and a map of those that are free.
 //!
-//! Slabs are aligned to their size, so the address of a block gives its slab. The map has a bit for each
-//! line of the slab, set where a free block begins: no division finds it, and looking for the lowest free
-//! block is a scan of at most 16 words. Free blocks themselves are never touched.
+//! Slabs are aligned to their size, so the address of a block gives its slab. The map has a bit for
+//! each line of the slab, set where a free block begins: no division finds it, and looking for the
+//! lowest free block is a scan of at most 16 words. Free blocks themselves are never touched.
 
 use super::LINE;
 use super::chunk::Chunk;
@@ -32,7 +32,8 @@ pub(super) struct Slab {
 const _: () = assert!(size_of::<Slab>() + size_of::<Chunk>() <= HEADER);
 const _: () = assert!(offset_of!(Slab, chunk) == 0);
 
-/// Blocks of `size` bytes in a slab. They lie at its end, so that those of 256 bytes are aligned to that.
+/// Blocks of `size` bytes in a slab. They lie at its end, so that those of 256 bytes are aligned to
+/// that.
 pub(super) const fn blocks(size: usize) -> usize {
     (SLAB - HEADER) / size
 }
@@ -63,14 +64,16 @@ impl Slab {
 
     /// The slab of a block.
     ///
-    /// The block's pointer may come from its user with leave to touch the block alone. So the header is
-    /// reached through the chunk, whose provenance is exposed; what is returned has the chunk's own.
+    /// The block's pointer may come from its user with leave to touch the block alone. So the
+    /// header is reached through the chunk, whose provenance is exposed; what is returned has the
+    /// chunk's own.
     ///
     /// # Safety
     /// The block came from [`take`](Self::take), and the caller holds the depot's lock.
     pub(super) unsafe fn of(block: NonNull<u8>) -> NonNull<Slab> {
         let start = block.addr().get() & !(SLAB - 1);
-        // SAFETY: the block lies in a slab, whose header is at its start and begins with this field.
+        // SAFETY: the block lies in a slab, whose header is at its start and begins with this
+        // field.
         let chunk = unsafe { ptr::with_exposed_provenance::<NonNull<Chunk>>(start).read() };
         // SAFETY: the start of a slab is not null.
         unsafe { NonNull::new_unchecked(chunk.cast::<Slab>().as_ptr().with_addr(start)) }

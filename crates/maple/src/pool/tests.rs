@@ -1,5 +1,5 @@
-//! Depots and caches of the tests' own, so that what other tests allocate does not matter. Threads and
-//! what the whole pool promises: `tests/pool.rs`.
+//! Depots and caches of the tests' own, so that what other tests allocate does not matter. Threads
+//! and what the whole pool promises: `tests/pool.rs`.
 
 use super::cache::{BATCH, Cache, KEEP};
 use super::chunk::Chunks;
@@ -155,7 +155,8 @@ fn a_sparse_depot_has_nothing_on_its_shelf() {
         own.take(BATCH);
     }
     assert!(!own.depot.is_sparse());
-    // Every other block, so that no chunk gets free: on the shelf or in the slabs, what is free is found.
+    // Every other block, so that no chunk gets free: on the shelf or in the slabs, what is free is
+    // found.
     let held = own.depot.stats().held;
     let half: Vec<_> = own.out.keys().step_by(2).copied().collect();
     own.give(&half);

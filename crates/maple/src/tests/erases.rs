@@ -1,5 +1,6 @@
-//! Erases one by one, in random order, of trees large enough for what is seldom in small ones: a hole over leaves of two parents, a
-//! sibling of another form, a parent that a duplicate has, too, nodes four levels up.
+//! Erases one by one, in random order, of trees large enough for what is seldom in small ones: a
+//! hole over leaves of two parents, a sibling of another form, a parent that a duplicate has, too,
+//! nodes four levels up.
 
 use super::{Dice, longest_hole};
 use crate::layout::ALWAYS_WIDE;
@@ -86,7 +87,8 @@ fn check<E: Kind>(writer: &Writer<'_, E, Epoch, Flaky>, model: &Model, whole: bo
     assert_eq!(writer.largest_gap(), longest_hole(&holes));
 }
 
-/// Ranges of pages and of some indices, in stretches, so that leaves are of several forms; every other, or all that touch.
+/// Ranges of pages and of some indices, in stretches, so that leaves are of several forms; every
+/// other, or all that touch.
 fn ranges(n: usize, dice: &mut Dice) -> Vec<(usize, usize)> {
     let mut at = 0x40_0000;
     let (stretch, touching) = (20 + dice.roll(60), dice.roll(3) == 0);
@@ -100,8 +102,9 @@ fn ranges(n: usize, dice: &mut Dice) -> Vec<(usize, usize)> {
     ranges
 }
 
-/// Fills a tree, takes it apart, with some duplicates kept; what was theirs is still theirs then, and nothing is left in the end.
-/// One owner alone, whose counts are exact; or beside readers now and then, whose leavings any test's thread may free.
+/// Fills a tree, takes it apart, with some duplicates kept; what was theirs is still theirs then,
+/// and nothing is left in the end. One owner alone, whose counts are exact; or beside readers now
+/// and then, whose leavings any test's thread may free.
 fn fill_and_erase<E: Kind>(n: usize, seed: u64, every: usize, alone: bool) {
     let (nodes, live) = (Flaky::live(), E::live());
     let mut dice = Dice(seed);
@@ -136,7 +139,8 @@ fn fill_and_erase<E: Kind>(n: usize, seed: u64, every: usize, alone: bool) {
                     writer.preallocate(first..=first).unwrap();
                     0
                 }
-                // An entry is duplicated ahead, to be cut in two: the one that goes, or the next. Neither needs that.
+                // An entry is duplicated ahead, to be cut in two: the one that goes, or the next.
+                // Neither needs that.
                 4 => {
                     let next = model.range(first..).nth(dice.roll(2));
                     if let Some((&other, &(end, _))) = next

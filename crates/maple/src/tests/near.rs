@@ -51,7 +51,8 @@ fn slide<R: Reclaim>(
     Ok(())
 }
 
-/// So many writes, most of them near the one before; with too little memory now and then, and then nothing has changed.
+/// So many writes, most of them near the one before; with too little memory now and then, and then
+/// nothing has changed.
 fn run<R: Reclaim>(writer: &mut Write<'_, R>, cells: &mut Cells, dice: &mut Dice, steps: usize) {
     let n = cells.0.len();
     // No two of one value.
@@ -125,8 +126,8 @@ fn writes_near_the_last_one() {
     }
 }
 
-/// Runs upwards and downwards, at the end of all indices and in the middle, with and without holes between; each entry grows
-/// and shrinks once more when it is there.
+/// Runs upwards and downwards, at the end of all indices and in the middle, with and without holes
+/// between; each entry grows and shrinks once more when it is there.
 #[test]
 fn runs_side_by_side() {
     const N: usize = if cfg!(miri) { 30 } else { 600 };

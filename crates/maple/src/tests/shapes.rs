@@ -191,7 +191,8 @@ fn one_store_over_everything() {
                 cells.set(from, to, Some(u64::MAX));
             }
             check(&mut writer, &cells);
-            // What is left goes one by one; under Miri, of those where both much is left and much is gone.
+            // What is left goes one by one; under Miri, of those where both much is left and much
+            // is gone.
             if cfg!(miri) && from != 0 {
                 continue;
             }
@@ -210,9 +211,10 @@ fn one_store_over_everything() {
 
 #[test]
 fn a_hole_over_leaves_of_one_parent_or_two() {
-    // Wherever it begins: so its ends lie in one parent, in neighbours, and in what is neither. Entries with holes between them leave
-    // leaves half full, so that one is left; those that touch leave two.
-    // Under Miri as few as meet all four, on one tree by the owner and beside readers in turns, and looked at only in the end.
+    // Wherever it begins: so its ends lie in one parent, in neighbours, and in what is neither.
+    // Entries with holes between them leave leaves half full, so that one is left; those that touch
+    // leave two. Under Miri as few as meet all four, on one tree by the owner and beside readers in
+    // turns, and looked at only in the end.
     let (n, step, lengths): (usize, usize, &[usize]) =
         if cfg!(miri) { (240, 67, &[2, 40]) } else { (300, 3, &[2, 16, 40]) };
     let modes: &[&[bool]] = if cfg!(miri) { &[&[false, true]] } else { &[&[false], &[true]] };
@@ -256,8 +258,9 @@ fn a_hole_over_leaves_of_one_parent_or_two() {
 
 #[test]
 fn erases_that_leave_little_or_go_on_in_another_leaf() {
-    // Each entry by itself, in any order, and some come back: so leaves run low in the middle of others, and entries at the ends of
-    // leaves go, beside neighbours of the same parent and of another one.
+    // Each entry by itself, in any order, and some come back: so leaves run low in the middle of
+    // others, and entries at the ends of leaves go, beside neighbours of the same parent and of
+    // another one.
     let (n, steps) = if cfg!(miri) { (160, 240) } else { (400, 3000) };
     let modes: &[&[bool]] = if cfg!(miri) { &[&[false, true]] } else { &[&[false], &[true]] };
     for &modes in modes {
@@ -287,7 +290,8 @@ fn erases_that_leave_little_or_go_on_in_another_leaf() {
         }
         check(&mut tree.get_mut(), &cells);
     }
-    // Wide leaves are left to the plan. What is seldom takes more steps than there is time for under Miri.
+    // Wide leaves are left to the plan. What is seldom takes more steps than there is time for
+    // under Miri.
     let (joined, swept) = (crate::write::JOINED.take(), crate::write::SWEPT.take());
     let swept = swept.map(|swept| swept.iter().sum::<usize>());
     let seldom = usize::from(!cfg!(miri));
@@ -298,7 +302,8 @@ fn erases_that_leave_little_or_go_on_in_another_leaf() {
 
 #[test]
 fn gaps_too_small_are_not_visited() {
-    // Many holes of one index, a few of two: the search finds those of two in the order of the height.
+    // Many holes of one index, a few of two: the search finds those of two in the order of the
+    // height.
     let mut tree = MapleTree::<u32>::new();
     let mut writer = tree.get_mut();
     for i in 0..N {

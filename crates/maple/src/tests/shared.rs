@@ -140,7 +140,8 @@ fn from_one_owner_to_shared() {
     assert_eq!(tree.writer(&mut token).unwrap().load(4), Some(4));
 }
 
-/// I1: an index that is mapped throughout is always found, with a value it had; one that never is, never.
+/// I1: an index that is mapped throughout is always found, with a value it had; one that never is,
+/// never.
 #[test]
 fn readers_beside_a_writer() {
     let tree = MapleTree::<u32, Epoch>::new();

@@ -1,4 +1,5 @@
-//! Trees that share nodes with their duplicates: each goes its own way, and nothing is lost or freed twice.
+//! Trees that share nodes with their duplicates: each goes its own way, and nothing is lost or
+//! freed twice.
 
 use super::{CELL, Cells, Dice};
 use crate::testing::Flaky;
@@ -165,8 +166,9 @@ fn a_duplicate_allocates_nothing_and_the_first_write_its_way() {
     assert_eq!(tree.load(&tree.pin(), 5).unwrap().get().0, 9);
 }
 
-/// An entry alone in its leaf, with a hole at the end of the leaf before: erasing it concerns a leaf that is at
-/// neither end of what the erase replaces, and that may be shared though the others are not.
+/// An entry alone in its leaf, with a hole at the end of the leaf before: erasing it concerns a
+/// leaf that is at neither end of what the erase replaces, and that may be shared though the others
+/// are not.
 #[test]
 fn alone_in_a_leaf_between_holes() {
     let page = |i: usize| i * CELL..=i * CELL + (CELL - 1);

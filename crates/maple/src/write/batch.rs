@@ -1,7 +1,8 @@
 //! Things that leave the tree, collected so that many are retired at once.
 //!
-//! A batch is in a block of its own, which is retired as one thing and frees what is in it after the grace period. The first
-//! few things wait in place: a writer that writes once retires them one by one, and needs no block.
+//! A batch is in a block of its own, which is retired as one thing and frees what is in it after
+//! the grace period. The first few things wait in place: a writer that writes once retires them one
+//! by one, and needs no block.
 
 use super::retire::Thing;
 use crate::alloc::NodeAlloc;
@@ -51,8 +52,9 @@ impl Discard for Link {
 /// As many as are not worth a block.
 const FEW: usize = 4;
 
-/// After so many batches the engine is asked to look for what has come due. What waits is memory that is not used again: an
-/// engine that counts things, and not bytes, lets more of it wait than a cache holds.
+/// After so many batches the engine is asked to look for what has come due. What waits is memory
+/// that is not used again: an engine that counts things, and not bytes, lets more of it wait than a
+/// cache holds.
 const BATCHES: u32 = 4;
 
 /// What is collected, of one kind.
@@ -89,7 +91,8 @@ impl<T: Discard, A: NodeAlloc> Heap<T, A> {
 
     /// Adds a thing.
     ///
-    /// Cost: a word or two written; for every twenty or more things one block, one guard and one retirement.
+    /// Cost: a word or two written; for every twenty or more things one block, one guard and one
+    /// retirement.
     ///
     /// # Safety
     /// The thing left the tree and is nobody else's; `R` is the engine of its readers.
@@ -138,7 +141,8 @@ impl<T: Discard, A: NodeAlloc> Heap<T, A> {
     /// The batch is the caller's, and `i` below [`Heap::MOST`].
     #[inline(always)]
     unsafe fn place(batch: *mut Batch<T>, i: usize) -> *mut T {
-        // SAFETY: the caller's promise; things follow the count, which is as large and as aligned as a word.
+        // SAFETY: the caller's promise; things follow the count, which is as large and as aligned
+        // as a word.
         unsafe { (&raw mut (*batch).things).cast::<T>().add(i) }
     }
 

@@ -1,11 +1,12 @@
-//! An erase at the border of a leaf: the hole goes on in the next leaf, and holes stay whole. And an entry's end that moves
-//! into the next leaf.
+//! An erase at the border of a leaf: the hole goes on in the next leaf, and holes stay whole. And
+//! an entry's end that moves into the next leaf.
 //!
-//! The neighbour has the other part of the hole at its end, where its first index (or its last) is not stored
-//! but given by the parent. So it need not change at all: the leaf loses the slots that the hole takes, and
-//! the separator between the two moves. An exclusive owner does that in place; beside readers there is a new leaf
-//! and a new parent, put in its place by one store. Where the two have not the same parent, or too little would be left of the leaf,
-//! it is a hole over both ([`super::erase_span`]).
+//! The neighbour has the other part of the hole at its end, where its first index (or its last) is
+//! not stored but given by the parent. So it need not change at all: the leaf loses the slots that
+//! the hole takes, and the separator between the two moves. An exclusive owner does that in place;
+//! beside readers there is a new leaf and a new parent, put in its place by one store. Where the
+//! two have not the same parent, or too little would be left of the leaf, it is a hole over both
+//! ([`super::erase_span`]).
 
 use super::quick::Place;
 use super::removed::RemovedSlots;
@@ -32,8 +33,8 @@ struct Loss {
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Makes a hole of the entry in a slot, the first or the last of the leaf; `None`, and nothing done, if it takes
-    /// a plan.
+    /// Makes a hole of the entry in a slot, the first or the last of the leaf; `None`, and nothing
+    /// done, if it takes a plan.
     #[cold]
     #[inline(never)]
     pub(super) fn border<S: Search>(
@@ -46,8 +47,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         if trail.height() == 1 {
             return None;
         }
-        // Not an argument: those are borrowed to the end of the call, and the leaf is changed before that.
-        // SAFETY: the promise of `Target::new`.
+        // Not an argument: those are borrowed to the end of the call, and the leaf is changed
+        // before that. SAFETY: the promise of `Target::new`.
         let body = unsafe { trail.leaf().as_leaf().body() };
         // SAFETY: the promise of `Target::new`; there are inner nodes.
         let (parent, at) = unsafe { trail.step(1) };
@@ -73,7 +74,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let above = unsafe { trail.parent_gap_after(search, changed, gap.max(neighbour)) };
         let old = trail.leaf().node().cast::<Leaf>();
         let new = if in_place { old } else { self.supplies.nodes.take_leaf_block().as_ptr() };
-        // SAFETY: the owner is alone, and `body` is not used any more; or the block is ours, and the old leaf stays as it is.
+        // SAFETY: the owner is alone, and `body` is not used any more; or the block is ours, and
+        // the old leaf stays as it is.
         unsafe {
             if loss.from > 0 {
                 let change = Change::rest(body, loss.from);
@@ -113,8 +115,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         Some(Ok(()))
     }
 
-    /// The same where the neighbour has another parent, or too little of the leaf would be left: as a hole over both leaves
-    /// ([`super::erase_span`]), an index of the neighbour's part of it with it.
+    /// The same where the neighbour has another parent, or too little of the leaf would be left: as
+    /// a hole over both leaves ([`super::erase_span`]), an index of the neighbour's part of it with
+    /// it.
     fn beyond<S: Search>(
         &mut self,
         search: S,
@@ -149,9 +152,9 @@ fn ends(trail: &WriteDescent) -> (usize, usize) {
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Moves the end of the last entry of a leaf to `end`, in the hole that the next leaf begins with: only the separator
-    /// between the two moves. `None`, and nothing done, if the next leaf is another parent's, or has no such hole, or none
-    /// would be left of it.
+    /// Moves the end of the last entry of a leaf to `end`, in the hole that the next leaf begins
+    /// with: only the separator between the two moves. `None`, and nothing done, if the next leaf
+    /// is another parent's, or has no such hole, or none would be left of it.
     #[cold]
     #[inline(never)]
     pub(super) fn slide_over<S: Search>(
@@ -194,7 +197,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             unsafe { trail.settle_parent_gap(search, above) }
         } else {
             let node = self.supplies.nodes.take_inner();
-            // SAFETY: the new parent is ours alone; the old one does not change, and leaves the tree.
+            // SAFETY: the new parent is ours alone; the old one does not change, and leaves the
+            // tree.
             unsafe {
                 let new = node.as_ref();
                 new.fill_from(parent);

@@ -92,7 +92,8 @@ impl<A: NodeAlloc> Inners<'_, A> {
         }
     }
 
-    /// Children `from..to` of a node that ends at `max` (needed only if its last child is among them).
+    /// Children `from..to` of a node that ends at `max` (needed only if its last child is among
+    /// them).
     fn copy(&mut self, source: Link, from: usize, to: usize, max: usize) {
         if source.is_null() {
             return;

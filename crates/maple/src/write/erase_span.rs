@@ -1,17 +1,19 @@
 //! A hole over several leaves of one parent, or of two that are neighbours.
 //!
-//! What stays is the beginning of the first leaf and the end of the last. If both fit into one leaf, they become one, with
-//! the hole between them; else the first gets the hole at its end, and the separator between the two moves. The leaves
-//! between them go, and so does that which nothing stays of. All of it is one new parent, put in place of the old one
-//! by one store, for an exclusive owner too; where there are two, both are new, and the parent of both.
+//! What stays is the beginning of the first leaf and the end of the last. If both fit into one
+//! leaf, they become one, with the hole between them; else the first gets the hole at its end, and
+//! the separator between the two moves. The leaves between them go, and so does that which nothing
+//! stays of. All of it is one new parent, put in place of the old one by one store, for an
+//! exclusive owner too; where there are two, both are new, and the parent of both.
 //!
 //! An erase at the border of two leaves comes here, too, if [`super::border`] does not do it.
 //!
-//! Left to the plan: leaves of parents further apart, also where the hole goes on there, duplicates' nodes, wide leaves, a parent left
-//! with too few children, nothing that stays. Leaves whose bounds mean different things stay two.
+//! Left to the plan: leaves of parents further apart, also where the hole goes on there,
+//! duplicates' nodes, wide leaves, a parent left with too few children, nothing that stays. Leaves
+//! whose bounds mean different things stay two.
 //!
-//! Cost: a walk and two searches in leaves, one or two new leaves and a new parent (ten to fourteen cache lines; twelve more for two
-//! parents), one release store, a few words for the grace period.
+//! Cost: a walk and two searches in leaves, one or two new leaves and a new parent (ten to fourteen
+//! cache lines; twelve more for two parents), one release store, a few words for the grace period.
 
 use super::fast::Fast;
 use super::write_descent::WriteDescent;
@@ -27,13 +29,15 @@ use grace::Reclaim;
 std::thread_local! {
     /// How many holes were made here: in one parent or in two, of which one leaf is left or two.
     pub(crate) static SWEPT: core::cell::RefCell<[[usize; 2]; 2]> = const { core::cell::RefCell::new([[0; 2]; 2]) };
-    /// How many leaves an erase joined ([`super::join`]): with the sibling before them, and with that behind.
+    /// How many leaves an erase joined ([`super::join`]): with the sibling before them, and with
+    /// that behind.
     pub(crate) static JOINED: core::cell::RefCell<[usize; 2]> = const { core::cell::RefCell::new([0; 2]) };
 }
 
 /// Either end of it.
 struct Ends<'n> {
-    /// The parents of the first leaf and the last: the same one, or neighbours; and the slots there.
+    /// The parents of the first leaf and the last: the same one, or neighbours; and the slots
+    /// there.
     parents: [&'n Inner; 2],
     i: usize,
     j: usize,
@@ -170,8 +174,8 @@ fn between<'n>(
     (i + 1..end).map(|slot| parent.child(slot)).chain(behind)
 }
 
-/// One new leaf: the first slots of one, the hole, and the last slots of another; `None` if it does not fit, or the two have not
-/// the same form.
+/// One new leaf: the first slots of one, the hole, and the last slots of another; `None` if it does
+/// not fit, or the two have not the same form.
 #[inline(always)]
 fn composed(
     (left, a): (&Body, usize),
@@ -195,8 +199,8 @@ fn composed(
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Makes a hole of `first..=last`, which goes beyond the leaf on the way, from its slot `slot` on, that holds `first`.
-    /// No node on the way is shared.
+    /// Makes a hole of `first..=last`, which goes beyond the leaf on the way, from its slot `slot`
+    /// on, that holds `first`. No node on the way is shared.
     #[inline(always)]
     pub(super) fn sweep_from<S: Search>(
         &mut self,
@@ -254,8 +258,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         if self.supplies.nodes.fill(need).is_err() {
             return Fast::OutOfMemory;
         }
-        // Nothing fails from here on.
-        // What stays has no longer hole than its leaf had, and the new one is seldom shorter: but who wants to know that guesses.
+        // Nothing fails from here on. What stays has no longer hole than its leaf had, and the new
+        // one is seldom shorter: but who wants to know that guesses.
         let length = last - first + 1;
         let rest = |most: usize, body: &Body, holes: u32, ends: (usize, usize), least: usize| {
             if !S::MEASURES && most <= least {
@@ -288,8 +292,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         } else {
             self.sweep_two(search, trail, [parent, other], (i, j), items, top);
         }
-        // SAFETY: the promise of `Target::new`. What goes left the tree, and is still there: a node is asked for what
-        // hangs on it before it goes itself.
+        // SAFETY: the promise of `Target::new`. What goes left the tree, and is still there: a node
+        // is asked for what hangs on it before it goes itself.
         unsafe {
             if E::NEEDS_DROP && removed == Removed::Drop {
                 let ranks = left.rank(a)..left.count();
@@ -340,8 +344,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         }
     }
 
-    /// Puts new leaves in place of some, the last ones of one parent and the first ones of the next, which ends at `top`. The
-    /// separator of the two moves, so their parent is new, too.
+    /// Puts new leaves in place of some, the last ones of one parent and the first ones of the
+    /// next, which ends at `top`. The separator of the two moves, so their parent is new, too.
     #[cold]
     #[inline(never)]
     fn sweep_two<S: Search>(

@@ -1,5 +1,6 @@
-//! The writes that most are: an entry into a hole, an erase, the end of an entry moved. Within one narrow leaf, without
-//! the general change of [`Edit`]: which slots come and go is known but for two bits each.
+//! The writes that most are: an entry into a hole, an erase, the end of an entry moved. Within one
+//! narrow leaf, without the general change of [`Edit`]: which slots come and go is known but for
+//! two bits each.
 //!
 //! Whatever is not so is left to [`super::quick`], which begins anew.
 //!
@@ -17,8 +18,8 @@ use crate::node::{Body, Bound, Change, Edit, Job, Run, Search, words};
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
-/// What came of it: in a register, since what is returned in memory, word by word, and then moved about by vectors,
-/// is waited for.
+/// What came of it: in a register, since what is returned in memory, word by word, and then moved
+/// about by vectors, is waited for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fast {
     Done,
@@ -195,8 +196,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for EraseOne<'_, '_, E, R, A> {
     }
 }
 
-/// The change that makes a hole of the entry in a slot of a narrow leaf, and the slots that the hole takes: one next to it is
-/// taken in.
+/// The change that makes a hole of the entry in a slot of a narrow leaf, and the slots that the
+/// hole takes: one next to it is taken in.
 #[inline(always)]
 pub(super) fn vacated(body: &Body, slot: usize) -> (Change, (usize, usize)) {
     let holes = body.holes();
@@ -220,8 +221,8 @@ pub(super) fn vacated(body: &Body, slot: usize) -> (Change, (usize, usize)) {
     (change, (from, to))
 }
 
-/// Another end for the entry that holds an index, in the hole behind it: a bound moves, and nothing else. `NEAR` the last
-/// write.
+/// Another end for the entry that holds an index, in the hole behind it: a bound moves, and nothing
+/// else. `NEAR` the last write.
 pub(super) struct SetEnd<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> {
     pub(super) target: &'q mut Target<'t, E, R, A>,
     pub(super) finger: &'q mut Finger,
@@ -265,8 +266,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for SetEnd<'_, '_
             return Fast::Other;
         };
         *range = (start, end);
-        // By a page or so: the largest hole is seldom this one, and to measure in any case takes a fifth longer. One that grows
-        // takes none away.
+        // By a page or so: the largest hole is seldom this one, and to measure in any case takes a
+        // fifth longer. One that grows takes none away.
         let gone = if end < old { 0 } else { 1 << behind };
         let holes =
             Holes { gone, before: last - old, after: last - end, start, end: last, measure: false };

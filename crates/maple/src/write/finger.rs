@@ -1,15 +1,16 @@
-//! Where a writer last wrote. Programs write in one place again and again: a heap grows, mappings are made side by side. Such a
-//! write, from the third of a run on, or the second move of an end, neither walks nor searches: its way is that of the write
-//! before. An erase always walks.
+//! Where a writer last wrote. Programs write in one place again and again: a heap grows, mappings
+//! are made side by side. Such a write, from the third of a run on, or the second move of an end,
+//! neither walks nor searches: its way is that of the write before. An erase always walks.
 //!
 //! # Why the way is still right
 //!
-//! The writer has the tree to itself as long as it lives, so the nodes on the way change by its own hand alone. Each write to a
-//! tree that is not empty [forgets](Finger::forget) the place before it looks at the tree, whatever becomes of it, and so does all
-//! else by which a writer changes nodes, or gives another tree a part in them. Only a write that has put one leaf in place of
-//! another, or changed it in place, and nothing above it but gaps, [notes](Finger::note) the place anew, and as its last step:
-//! the way down is the same, and ends at the leaf that is there now. One that fails or panics notes nothing. A build with debug
-//! assertions walks all the same, and compares.
+//! The writer has the tree to itself as long as it lives, so the nodes on the way change by its own
+//! hand alone. Each write to a tree that is not empty [forgets](Finger::forget) the place before it
+//! looks at the tree, whatever becomes of it, and so does all else by which a writer changes nodes,
+//! or gives another tree a part in them. Only a write that has put one leaf in place of another, or
+//! changed it in place, and nothing above it but gaps, [notes](Finger::note) the place anew, and as
+//! its last step: the way down is the same, and ends at the leaf that is there now. One that fails
+//! or panics notes nothing. A build with debug assertions walks all the same, and compares.
 //!
 //! # What it gave
 //!
@@ -22,11 +23,12 @@
 //! | to build in random order, times | 1.03 / 1.03 / 1.02 | 1.02 / 1.03 / 1.01 |
 //! | to erase and insert at random, times | 1.05 / 1.03 / 1.02 | 1.05 / 1.04 / 1.03 |
 //!
-//! The price is paid by who writes at random: it was 5 to 10 % with one function for both, and with every write noted. It helps
-//! who writes more than once by one [`Writer`](crate::Writer).
+//! The price is paid by who writes at random: it was 5 to 10 % with one function for both, and with
+//! every write noted. It helps who writes more than once by one [`Writer`](crate::Writer).
 //!
-//! Most of the price has come back since: the way of a write at random is on its stack again, and only a finger's own stays; and a run is
-//! told by its entries, which lie side by side, not by its leaf, which in a tree of ten leaves is the same one time in ten.
+//! Most of the price has come back since: the way of a write at random is on its stack again, and
+//! only a finger's own stays; and a run is told by its entries, which lie side by side, not by its
+//! leaf, which in a tree of ten leaves is the same one time in ten.
 
 use super::Target;
 use super::fast::{Fast, InsertHole, SetEnd};
@@ -44,12 +46,14 @@ use grace::Reclaim;
 /// In cells but for the way, since who duplicates a tree does not have its writer mutably.
 pub(crate) struct Finger {
     pub(super) trail: WriteDescent,
-    /// A slot by its ends, and by number. The ends are also those of the last entry put into a hole where nothing was noted.
+    /// A slot by its ends, and by number. The ends are also those of the last entry put into a hole
+    /// where nothing was noted.
     first: Cell<usize>,
     last: Cell<usize>,
     slot: Cell<usize>,
-    /// Where the slot before it begins (`first`, where nothing is known of that), and how many indices there are from there to
-    /// the end of the slot behind it (or `last`). None if nothing is known at all.
+    /// Where the slot before it begins (`first`, where nothing is known of that), and how many
+    /// indices there are from there to the end of the slot behind it (or `last`). None if nothing
+    /// is known at all.
     from: Cell<usize>,
     len: Cell<usize>,
 }
@@ -84,7 +88,8 @@ impl Finger {
         self.len.set(0);
     }
 
-    /// The way ends at this leaf now. One changed in place is not stored again: the next write would wait for that.
+    /// The way ends at this leaf now. One changed in place is not stored again: the next write
+    /// would wait for that.
     #[inline(always)]
     pub(super) fn end_at(&mut self, leaf: Link) {
         if self.trail.leaf() != leaf {
@@ -92,8 +97,8 @@ impl Finger {
         }
     }
 
-    /// Notes a slot of the leaf at the end of the way, with what is known of those next to it: where the one before it begins,
-    /// and the one behind it ends.
+    /// Notes a slot of the leaf at the end of the way, with what is known of those next to it:
+    /// where the one before it begins, and the one behind it ends.
     #[inline(always)]
     pub(super) fn note(
         &self,
@@ -117,8 +122,8 @@ impl Finger {
         self.last.set(last);
     }
 
-    /// Whether a hole is next to the entry that was last put into one. It may say so if it is not: then the place of the next is
-    /// noted for nothing.
+    /// Whether a hole is next to the entry that was last put into one. It may say so if it is not:
+    /// then the place of the next is noted for nothing.
     #[inline(always)]
     pub(super) fn is_beside(&self, (start, end): (usize, usize)) -> bool {
         (start.wrapping_sub(1) == self.last.get()) | (end.wrapping_add(1) == self.first.get())
@@ -148,7 +153,8 @@ impl Finger {
 }
 
 impl Finger {
-    /// The slot that holds an index, by the way of the last write, which is near; forgets the place.
+    /// The slot that holds an index, by the way of the last write, which is near; forgets the
+    /// place.
     #[inline(always)]
     pub(super) fn near<S: Search, E: Entry, R: Reclaim, A: NodeAlloc>(
         &self,
@@ -157,7 +163,8 @@ impl Finger {
         index: usize,
     ) -> Spot<'_> {
         let (slot, start, end) = self.take(index);
-        // SAFETY: the promise of `Target::new`; the way is that of a write since which nothing on it has changed.
+        // SAFETY: the promise of `Target::new`; the way is that of a write since which nothing on
+        // it has changed.
         let body = unsafe { self.trail.leaf().as_leaf().body() };
         if cfg!(debug_assertions) {
             self.check(target, search, index, (slot, start, end));
@@ -203,8 +210,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         node::run(SetEnd::<E, R, A, true> { target: self, finger, index, end, range })
     }
 
-    /// Finds the slot that holds an index, from the root. Not one function with [`Finger::near`], so that who writes at random does
-    /// not pay for what is of no use to it.
+    /// Finds the slot that holds an index, from the root. Not one function with [`Finger::near`],
+    /// so that who writes at random does not pay for what is of no use to it.
     #[inline(always)]
     pub(super) fn spot<'p, S: Search>(
         &self,

@@ -1,15 +1,18 @@
-//! An erase that leaves too little in a leaf: what stays and a sibling become one leaf, if that takes both.
+//! An erase that leaves too little in a leaf: what stays and a sibling become one leaf, if that
+//! takes both.
 //!
-//! What stays is made aside, on the stack, as any erase makes it. Then the one leaf is put behind the other, as it is: only the bound
-//! between them, which was the parent's, comes in. That and a new parent are put in place by one store, for an exclusive owner, too.
+//! What stays is made aside, on the stack, as any erase makes it. Then the one leaf is put behind
+//! the other, as it is: only the bound between them, which was the parent's, comes in. That and a
+//! new parent are put in place by one store, for an exclusive owner, too.
 //!
-//! Left to the plan: siblings that are too full, or whose bounds mean something else, a parent left with too few children, and a leaf of
-//! which no entry stays.
+//! Left to the plan: siblings that are too full, or whose bounds mean something else, a parent left
+//! with too few children, and a leaf of which no entry stays.
 //!
 //! # What it gave
 //!
-//! Nanoseconds a write of 100 and 1,000 ranges, in turns, together with a [border](super::border) by vectors, and by a erase_span where its
-//! parents are two: of a hundred erases at random ten are at a border, and two took a plan, which takes as long as ten others.
+//! Nanoseconds a write of 100 and 1,000 ranges, in turns, together with a [border](super::border)
+//! by vectors, and by a erase_span where its parents are two: of a hundred erases at random ten are
+//! at a border, and two took a plan, which takes as long as ten others.
 //!
 //! | | one owner | shared |
 //! |---|---|---|
@@ -41,10 +44,12 @@ fn joined(left: &Body, right: &Body, end: usize) -> Option<Change> {
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Makes a hole of the entry in a slot, which the caller takes; `None`, and nothing done, if it takes a plan. The leaf is narrow, and
-    /// not the root; no node on the way is shared, and the hole does not go on in another leaf.
+    /// Makes a hole of the entry in a slot, which the caller takes; `None`, and nothing done, if it
+    /// takes a plan. The leaf is narrow, and not the root; no node on the way is shared, and the
+    /// hole does not go on in another leaf.
     ///
-    /// Cost: two leaves made, one of them on the stack, and a parent; one release store, three words for the grace period.
+    /// Cost: two leaves made, one of them on the stack, and a parent; one release store, three
+    /// words for the grace period.
     #[cold]
     #[inline(never)]
     pub(super) fn join<S: Search>(
@@ -97,7 +102,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         }
         // Nothing fails from here on.
         self.supplies.drop_spare();
-        // The hole that is made is longer than those that it takes in; the others are measured where they were.
+        // The hole that is made is longer than those that it takes in; the others are measured
+        // where they were.
         let slots = u32::MAX >> (31 - to) & u32::MAX << from;
         let hole = body.end(to, max) - body.start(from, min) + 1;
         let others = search.gap(body, body.holes() & !slots, (min, max), usize::MAX);

@@ -1,15 +1,15 @@
 //! Phase one: which nodes a write replaces, level by level.
 //!
 //! The replaced leaves run from the leaf of the range's first index to that of its last. Their new
-//! contents are: what the left leaf holds before the range, a remainder of the slot that the range cuts
-//! on the left, the new slot, a remainder on the right, and what the right leaf holds after the range.
-//! That is cut into as many leaves as it takes, with a sibling if it is too little for one. One level
-//! up the same happens with children for slots: what the left parent holds before the replaced leaves,
-//! the new leaves, what the right parent holds after them. It ends where one new node takes the place of
-//! one old node, for that is a single pointer store, or at the root.
+//! contents are: what the left leaf holds before the range, a remainder of the slot that the range
+//! cuts on the left, the new slot, a remainder on the right, and what the right leaf holds after
+//! the range. That is cut into as many leaves as it takes, with a sibling if it is too little for
+//! one. One level up the same happens with children for slots: what the left parent holds before
+//! the replaced leaves, the new leaves, what the right parent holds after them. It ends where one
+//! new node takes the place of one old node, for that is a single pointer store, or at the root.
 //!
-//! Holes stay whole: a hole written next to a hole takes it in, across leaves too. So a hole always lies
-//! in one leaf, and the largest gap of a subtree is the largest of its parts.
+//! Holes stay whole: a hole written next to a hole takes it in, across leaves too. So a hole always
+//! lies in one leaf, and the largest gap of a subtree is the largest of its parts.
 
 use crate::descent::{Descent, Pick, Span};
 use crate::entry::Raw;
@@ -93,7 +93,8 @@ impl Plan {
         // Field by field, for the reason given in `Descent::new`: `levels` needs no value.
         let mut plan = MaybeUninit::<Plan>::uninit();
         let place = plan.as_mut_ptr();
-        // SAFETY: every field but `levels` and the slots beyond none, which may be uninitialised, is written.
+        // SAFETY: every field but `levels` and the slots beyond none, which may be uninitialised,
+        // is written.
         unsafe {
             (&raw mut (*place).first).write(0);
             (&raw mut (*place).last).write(0);
@@ -123,7 +124,8 @@ impl Plan {
         Need { leaves, inners: levels.iter().skip(1).map(|level| level.count).sum() }
     }
 
-    /// The nodes at a level that the write takes over or stores into, each with an index that it holds.
+    /// The nodes at a level that the write takes over or stores into, each with an index that it
+    /// holds.
     pub(super) fn changed(&self, height: usize) -> [(Link, usize); 6] {
         // SAFETY: `make` has written all levels of the tree.
         let [from, to] = unsafe { self.ways[height].assume_init() };
@@ -140,7 +142,8 @@ impl Plan {
                 [none, (left.link, left.min), (right.link, right.max), none]
             }
         };
-        // The ways lead to the ends of the range with the holes that it took in, maybe from other leaves.
+        // The ways lead to the ends of the range with the holes that it took in, maybe from other
+        // leaves.
         [(from, self.first), (to, self.last), before, left, right, after]
     }
 
@@ -163,8 +166,8 @@ impl Plan {
         unsafe { self.ways[link.level()].assume_init() }.contains(&link)
     }
 
-    /// The nodes at a level whose contents the new nodes take over, in part or whole, with the slots of which
-    /// they do not. A node may be there twice, the second time without slots.
+    /// The nodes at a level whose contents the new nodes take over, in part or whole, with the
+    /// slots of which they do not. A node may be there twice, the second time without slots.
     pub(super) fn taken_over(&self, height: usize) -> [(Link, Range<usize>); 4] {
         let none = (Link::NULL, 0..0);
         let Some(level) = self.levels().get(height) else {
@@ -205,8 +208,8 @@ impl Plan {
     /// Goes to where the write begins, and shows what is there.
     ///
     /// # Safety
-    /// `root` is the root, not null, of a tree to which the caller has the writer's right for as long as
-    /// the plan lives.
+    /// `root` is the root, not null, of a tree to which the caller has the writer's right for as
+    /// long as the plan lives.
     pub(super) unsafe fn walk(&mut self, root: Link, first: usize) -> Span {
         (self.root, self.used) = (root, 0);
         // SAFETY: ours to write to.
@@ -216,8 +219,8 @@ impl Plan {
         self.left.span()
     }
 
-    /// Works out the write of an entry (or a `hole`) over `first..=last`; false if it changes nothing.
-    /// [`Plan::walk`] has gone to the range that holds `first`.
+    /// Works out the write of an entry (or a `hole`) over `first..=last`; false if it changes
+    /// nothing. [`Plan::walk`] has gone to the range that holds `first`.
     pub(super) fn make(&mut self, first: usize, last: usize, hole: bool) -> Result<bool, Error> {
         (self.first, self.last) = (first, last);
         let span = self.left.span();
@@ -409,8 +412,8 @@ impl Plan {
         }
     }
 
-    /// Puts in the words that were not known: of the new slot, and of the second half of an entry that is
-    /// split.
+    /// Puts in the words that were not known: of the new slot, and of the second half of an entry
+    /// that is split.
     pub(super) fn complete(&mut self, new: *mut (), copy: *mut ()) {
         let split = self.split().is_some();
         let at = self.new_at;
@@ -421,8 +424,8 @@ impl Plan {
         }
     }
 
-    /// Which sibling to take in: one under the same parent if there is, for that replaces fewer nodes.
-    /// There is one on some side.
+    /// Which sibling to take in: one under the same parent if there is, for that replaces fewer
+    /// nodes. There is one on some side.
     fn sibling_on_left(&self, height: usize) -> bool {
         let (left, right) = (self.left.step(height + 1), self.right.step(height + 1));
         if left.slot > 0 {

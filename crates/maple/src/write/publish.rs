@@ -32,13 +32,14 @@ pub(super) fn publish(tree: &AtomicLink, plan: &Plan, new: Item) -> Link {
     }
 }
 
-/// Brings the gaps from `level` upwards, in a tree of that height, up to date after the child on the way got
-/// the gap `gap`. `step` is the way, and `max_gap` finds the largest gap of a node of which a child gets another gap, given
-/// what it is at most.
+/// Brings the gaps from `level` upwards, in a tree of that height, up to date after the child on
+/// the way got the gap `gap`. `step` is the way, and `max_gap` finds the largest gap of a node of
+/// which a child gets another gap, given what it is at most.
 ///
-/// Stops where nothing changes: usually at once, or one level up. A node's gaps are searched only if the
-/// largest of them has become smaller, and no further than to another that is as large; and before the new one is stored,
-/// since a vector cannot be loaded from where a word is still on its way.
+/// Stops where nothing changes: usually at once, or one level up. A node's gaps are searched only
+/// if the largest of them has become smaller, and no further than to another that is as large; and
+/// before the new one is stored, since a vector cannot be loaded from where a word is still on its
+/// way.
 #[inline(always)]
 pub(super) fn raise_gap<'n>(
     level: usize,
@@ -62,8 +63,8 @@ pub(super) fn raise_gap<'n>(
         if gap >= largest {
             inner.set_gap(slot, gap);
         } else if before == largest {
-            // What ends in the hole at the very end has nothing behind it, and no room for a longer hole before it.
-            // SAFETY: the writer's right.
+            // What ends in the hole at the very end has nothing behind it, and no room for a longer
+            // hole before it. SAFETY: the writer's right.
             let seps = unsafe { inner.seps() };
             let tail = slot + 1 == seps.len() && slot > 0 && gap > seps.bounds[slot - 1];
             let most = if tail { gap } else { max_gap(inner, (1 << slot, gap), largest) };

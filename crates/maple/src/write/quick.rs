@@ -1,13 +1,15 @@
 //! A write that stays within one leaf: nearly all of them.
 //!
-//! The leaf is copied, the copy changed, and put in its parent's slot by one store. An exclusive owner changes
-//! the leaf itself. A leaf without room is cut in two first ([`super::split`]). What needs another form of
-//! leaf, would leave too little, or concerns a hole that goes on in the next leaf, is left to the plan.
+//! The leaf is copied, the copy changed, and put in its parent's slot by one store. An exclusive
+//! owner changes the leaf itself. A leaf without room is cut in two first ([`super::split`]). What
+//! needs another form of leaf, would leave too little, or concerns a hole that goes on in the next
+//! leaf, is left to the plan.
 //!
-//! Cost, beside readers: the walk, one block, four cache lines copied, one release store, two words for the
-//! grace period; for an exclusive owner: the walk, and two short moves in the leaf. The largest gap of the
-//! leaf is counted anew: by AVX-512 in any case, but for a moved end; else only if a hole that was the largest has changed. It is
-//! stored in any case: one more line, of the parent.
+//! Cost, beside readers: the walk, one block, four cache lines copied, one release store, two words
+//! for the grace period; for an exclusive owner: the walk, and two short moves in the leaf. The
+//! largest gap of the leaf is counted anew: by AVX-512 in any case, but for a moved end; else only
+//! if a hole that was the largest has changed. It is stored in any case: one more line, of the
+//! parent.
 
 use super::fast::Fast;
 use super::removed::RemovedSlots;
@@ -70,7 +72,8 @@ pub(super) enum Outcome {
     /// Done. For an erase: the entry, with its range.
     Done(Option<(usize, usize, Raw)>),
     Failed(Error),
-    /// Nothing done: it takes a plan. What to replace, `first..=last`; an erase has found the entry.
+    /// Nothing done: it takes a plan. What to replace, `first..=last`; an erase has found the
+    /// entry.
     Plan(usize, usize, Option<(usize, usize, Raw)>),
 }
 
@@ -214,7 +217,8 @@ impl Place<'_> {
 }
 
 impl Place<'_> {
-    /// As [`Place::end`], of a narrow leaf, where it cannot be foretold whether it is the last slot: one in five is.
+    /// As [`Place::end`], of a narrow leaf, where it cannot be foretold whether it is the last
+    /// slot: one in five is.
     #[inline(always)]
     pub(super) fn end_of(self, slot: usize) -> usize {
         // SAFETY: the promise of `Target::new`.
@@ -240,8 +244,8 @@ fn occupied(place: Place, slot: usize) -> Error {
     Error::Occupied { start: place.start(slot), end: place.end(slot) }
 }
 
-/// The holes that a change takes; the longest of them, and the longest that it makes; and the slots that it changes, by
-/// their ends.
+/// The holes that a change takes; the longest of them, and the longest that it makes; and the slots
+/// that it changes, by their ends.
 #[derive(Clone, Copy)]
 pub(super) struct Holes {
     /// Those that it takes: bit `i` for slot `i`. None if it makes one that is longer.
@@ -250,8 +254,8 @@ pub(super) struct Holes {
     pub(super) after: usize,
     pub(super) start: usize,
     pub(super) end: usize,
-    /// Whether the holes that stay are measured in any case, where AVX-512 does it: for who wants to know whether that is needed
-    /// guesses wrong half the time. (Not so for a moved end.)
+    /// Whether the holes that stay are measured in any case, where AVX-512 does it: for who wants
+    /// to know whether that is needed guesses wrong half the time. (Not so for a moved end.)
     pub(super) measure: bool,
 }
 
@@ -262,15 +266,16 @@ impl Holes {
         Holes { gone: 0, before: 0, after, start, end, measure: true }
     }
 
-    /// Whether the change is at the very end of the indices, and leaves or makes a hole longer than all before it.
+    /// Whether the change is at the very end of the indices, and leaves or makes a hole longer than
+    /// all before it.
     #[inline(always)]
     pub(super) fn is_tail(self) -> bool {
         self.end == usize::MAX && self.after > self.start
     }
 }
 
-/// The change that makes a hole of `first..=last`, which lies in the slots `from..=to`; and of the holes that
-/// it touches. The outer `None`: not within this leaf; the inner: nothing to change.
+/// The change that makes a hole of `first..=last`, which lies in the slots `from..=to`; and of the
+/// holes that it touches. The outer `None`: not within this leaf; the inner: nothing to change.
 #[inline(always)]
 fn hole(
     place: Place,
@@ -347,7 +352,8 @@ fn longest(place: Place, from: usize, to: usize) -> usize {
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Walks to the slot that holds an index, and tells whether a node on the way belongs to another tree, too.
+    /// Walks to the slot that holds an index, and tells whether a node on the way belongs to
+    /// another tree, too.
     #[inline(always)]
     pub(super) fn reach<'p, S: Search>(
         &self,
@@ -385,8 +391,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         holes: Holes,
         removed: Removed,
     ) -> Result<(), Error> {
-        // Not an argument: those are borrowed to the end of the call, and the leaf is changed before that.
-        // SAFETY: the promise of `Target::new`.
+        // Not an argument: those are borrowed to the end of the call, and the leaf is changed
+        // before that. SAFETY: the promise of `Target::new`.
         let body = unsafe { trail.leaf().as_leaf().body() };
         self.second_half(body, edit)?;
         let gone = RemovedSlots::of::<E>(body, edit.removed(), removed);
@@ -397,11 +403,13 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
 
     /// Carries out a change of the leaf on the way, and returns the leaf that is there now.
     ///
-    /// Cost: for an exclusive owner four cache lines loaded and stored; beside readers those four are
-    /// others, and come from the supplies, and there is one release store and two words for the grace period.
+    /// Cost: for an exclusive owner four cache lines loaded and stored; beside readers those four
+    /// are others, and come from the supplies, and there is one release store and two words for the
+    /// grace period.
     ///
-    /// `NARROW` says that the leaf is. `near` the last write it may well be one at the end of the leaf, where nothing moves. An exclusive owner then writes what
-    /// is new and nothing else, and does not read by vectors what has only just been written.
+    /// `NARROW` says that the leaf is. `near` the last write it may well be one at the end of the
+    /// leaf, where nothing moves. An exclusive owner then writes what is new and nothing else, and
+    /// does not read by vectors what has only just been written.
     #[inline(always)]
     pub(super) fn commit<S: Search, const NARROW: bool>(
         &mut self,
@@ -416,14 +424,17 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let new = if in_place { old } else { self.supplies.nodes.leaf()?.as_ptr() };
         // Nothing fails from here on.
         let copy = if change.splits { self.take_copy() } else { ptr::null_mut() };
-        // A duplicate made ahead is for the next write only: its source may be gone by the one after.
+        // A duplicate made ahead is for the next write only: its source may be gone by the one
+        // after.
         self.supplies.drop_spare();
         if NARROW {
-            // SAFETY: the caller's promise. It cannot be told from here, and what is done to wide leaves is long.
+            // SAFETY: the caller's promise. It cannot be told from here, and what is done to wide
+            // leaves is long.
             unsafe { hint::assert_unchecked(!(*old).body().is_wide()) }
         }
-        // One entry for another, all of it: nothing about holes has changed, and their line is left alone. A run at the very end
-        // changes the hole that is the largest on all levels, and nothing need be read for that.
+        // One entry for another, all of it: nothing about holes has changed, and their line is left
+        // alone. A run at the very end changes the hole that is the largest on all levels, and
+        // nothing need be read for that.
         let tail = near && holes.is_tail();
         let measured = !tail && (holes.gone != 0 || holes.after != 0);
         let gap = if measured {
@@ -432,7 +443,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         } else {
             holes.after
         };
-        // SAFETY: the owner is alone, and nobody has borrowed the leaf; or the block is ours, and the old leaf stays as it is.
+        // SAFETY: the owner is alone, and nobody has borrowed the leaf; or the block is ours, and
+        // the old leaf stays as it is.
         unsafe {
             if near && in_place && change.moves_nothing() {
                 change.put((*old).body_mut(), copy);

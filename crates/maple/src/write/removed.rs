@@ -52,7 +52,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     /// Ends a write: what it removed goes.
     #[inline(always)]
     pub(super) fn finish(&mut self, gone: &RemovedSlots) {
-        // A duplicate made ahead is for the next write only: its source may be gone by the one after.
+        // A duplicate made ahead is for the next write only: its source may be gone by the one
+        // after.
         self.supplies.drop_spare();
         self.drop_gone(gone);
     }

@@ -1,10 +1,12 @@
 //! Phase five: what a write replaced is handed to the grace period.
 //!
-//! Two things happen to replaced nodes. Those at the ends of the range were *taken over*: what they held is in
-//! the new nodes now, so only their memory goes. Whole subtrees between them are *let go*: one reference less,
-//! and if that was the last, all that hangs below goes too. A subtree is let go as one, however large.
+//! Two things happen to replaced nodes. Those at the ends of the range were *taken over*: what they
+//! held is in the new nodes now, so only their memory goes. Whole subtrees between them are *let
+//! go*: one reference less, and if that was the last, all that hangs below goes too. A subtree is
+//! let go as one, however large.
 //!
-//! The work goes from the top down, so that even an owner who frees at once has read a node before it is freed.
+//! The work goes from the top down, so that even an owner who frees at once has read a node before
+//! it is freed.
 
 use super::Removed;
 use super::batch::Heap;
@@ -26,8 +28,9 @@ pub(crate) enum Disposal {
     Exclusive,
 }
 
-/// Takes what leaves the tree. What is deferred is collected, and handed over to the engine many at a time:
-/// when there is a batch of it, and when the bin is dropped, which is with its writer. See [`super::batch`].
+/// Takes what leaves the tree. What is deferred is collected, and handed over to the engine many at
+/// a time: when there is a batch of it, and when the bin is dropped, which is with its writer. See
+/// [`super::batch`].
 pub(crate) struct Bin<E: Entry, R: Reclaim, A: NodeAlloc> {
     disposal: Disposal,
     /// Nodes whose contents were taken over.
@@ -115,7 +118,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
     /// It has left the tree; the nodes on the way to it were this tree's own.
     #[inline(always)]
     pub(super) unsafe fn leaf(&mut self, link: Link) {
-        // SAFETY: the caller's promise. One of this tree's own that holds nothing to be dropped is its memory.
+        // SAFETY: the caller's promise. One of this tree's own that holds nothing to be dropped is
+        // its memory.
         unsafe {
             if E::NEEDS_DROP || (E::SHARES && link.refs().shared()) {
                 self.subtree(link)
@@ -135,15 +139,15 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Bin<E, R, A> {
     }
 }
 
-/// A subtree from this level up is freed by parts, where a reader may have to do it: what hangs on a node
-/// below is some hundred entries.
+/// A subtree from this level up is freed by parts, where a reader may have to do it: what hangs on
+/// a node below is some hundred entries.
 const BY_PARTS: usize = 2;
 
 /// As many parts are handed over together.
 const TOGETHER: usize = 4;
 
-/// As [`let_go`] of an inner node, but what hangs on it is retired anew, a few children at a time: so that
-/// no thread frees much at once.
+/// As [`let_go`] of an inner node, but what hangs on it is retired anew, a few children at a time:
+/// so that no thread frees much at once.
 ///
 /// # Safety
 /// As for [`let_go`]; the link's level is [`BY_PARTS`] or above.
@@ -161,8 +165,8 @@ unsafe fn let_go_by_parts<E: Entry, R: Reclaim, A: NodeAlloc>(tagged: NonNull<()
     // SAFETY: as above.
     for slot in 0..unsafe { inner.seps() }.len() {
         if let Some(child) = inner.child(slot).tagged() {
-            // SAFETY: the reference to the child was the node's; no reader is left that it stood for, so none
-            // that comes reaches it by this way.
+            // SAFETY: the reference to the child was the node's; no reader is left that it stood
+            // for, so none that comes reaches it by this way.
             unsafe { R::retire(&guard, child, free) }
         }
         if (slot + 1).is_multiple_of(TOGETHER) {
@@ -177,8 +181,8 @@ unsafe fn let_go_by_parts<E: Entry, R: Reclaim, A: NodeAlloc>(tagged: NonNull<()
 /// Takes away one reference to a subtree, and frees it if that was the last.
 ///
 /// # Safety
-/// The word is that of a link to a node of a tree of this kind; the reference is the caller's, and no reader
-/// that it stood for is left.
+/// The word is that of a link to a node of a tree of this kind; the reference is the caller's, and
+/// no reader that it stood for is left.
 unsafe fn let_go<E: Entry, A: NodeAlloc>(tagged: NonNull<()>) {
     let link = Link::from_tagged(tagged);
     // SAFETY: the caller's reference keeps the node.
@@ -260,9 +264,8 @@ unsafe fn children<E: Entry, R: Reclaim, A: NodeAlloc>(
             continue;
         }
         if plan.on_the_way(child) {
-            // A sibling from beyond took its place at the end of the range: below it, there is something that
-            // was taken over.
-            // SAFETY: the caller's promise.
+            // A sibling from beyond took its place at the end of the range: below it, there is
+            // something that was taken over. SAFETY: the caller's promise.
             unsafe {
                 children(bin, plan, child, 0..child.len(), removed);
                 bin.node(child);
@@ -270,7 +273,8 @@ unsafe fn children<E: Entry, R: Reclaim, A: NodeAlloc>(
         } else if removed == Removed::Keep {
             // The one entry removed was alone in its leaf, with holes on either side.
             debug_assert!(child.level() == 0);
-            // SAFETY: the caller's promise; the entry is somebody's, and the leaf was on the way to it.
+            // SAFETY: the caller's promise; the entry is somebody's, and the leaf was on the way to
+            // it.
             unsafe { bin.node(child) }
         } else {
             // SAFETY: the caller's promise.

@@ -1,8 +1,9 @@
-//! Room for one more child: a full inner node is cut in two before a leaf below it is, or shares with a sibling that has
-//! room for several.
+//! Room for one more child: a full inner node is cut in two before a leaf below it is, or shares
+//! with a sibling that has room for several.
 //!
-//! By itself that changes nothing that a reader could tell. The nodes are cut from the highest full one down, each by
-//! itself, and the write begins anew after each; so what fails half-way leaves a tree as good as before (I7).
+//! By itself that changes nothing that a reader could tell. The nodes are cut from the highest full
+//! one down, each by itself, and the write begins anew after each; so what fails half-way leaves a
+//! tree as good as before (I7).
 
 use super::write_descent::WriteDescent;
 use super::{Need, Target};
@@ -13,14 +14,15 @@ use crate::layout::{INNER_MIN, INNER_SLOTS, MAX_HEIGHT};
 use crate::node::{Link, Splice};
 use grace::Reclaim;
 
-/// A sibling with no more children takes some over from a full one. With some more it would be worth it seldom.
+/// A sibling with no more children takes some over from a full one. With some more it would be
+/// worth it seldom.
 const ROOM_FOR_MANY: usize = if INNER_SLOTS > 4 { INNER_SLOTS / 2 + 1 } else { INNER_SLOTS - 2 };
 // Both have room afterwards.
 const _: () = assert!(INNER_SLOTS + ROOM_FOR_MANY <= 2 * (INNER_SLOTS - 1));
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Cuts the highest of the full nodes above the leaf, up from its parent. False, and nothing done, if there would be too
-    /// many levels. The way is another afterwards.
+    /// Cuts the highest of the full nodes above the leaf, up from its parent. False, and nothing
+    /// done, if there would be too many levels. The way is another afterwards.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -64,7 +66,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             };
             (end, Link::inner(new, level), gap)
         });
-        // SAFETY: the promise of `Target::new`; new nodes are ours alone, and an exclusive owner is.
+        // SAFETY: the promise of `Target::new`; new nodes are ours alone, and an exclusive owner
+        // is.
         unsafe {
             if is_root {
                 let root = self.supplies.nodes.take_inner();
@@ -87,9 +90,11 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         Ok(true)
     }
 
-    /// Evens a full node, the one on the way at `level`, out with a sibling; false, and nothing done, if none has room for several children.
+    /// Evens a full node, the one on the way at `level`, out with a sibling; false, and nothing
+    /// done, if none has room for several children.
     ///
-    /// That takes as many new nodes as a cut, one in a hundred writes, and leaves one less: inner nodes are fuller by it.
+    /// That takes as many new nodes as a cut, one in a hundred writes, and leaves one less: inner
+    /// nodes are fuller by it.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -147,7 +152,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             })
         };
         let old = [first, first + 1].map(|slot| above.child(slot));
-        // SAFETY: the promise of `Target::new`; new nodes are ours alone, and an exclusive owner is.
+        // SAFETY: the promise of `Target::new`; new nodes are ours alone, and an exclusive owner
+        // is.
         unsafe {
             if in_place {
                 above.seps_mut().bounds[first] = pair[0].0;

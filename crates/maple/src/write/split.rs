@@ -1,11 +1,12 @@
-//! A write into a leaf without room for it: the leaf becomes two, if their parent has room for one more.
+//! A write into a leaf without room for it: the leaf becomes two, if their parent has room for one
+//! more.
 //!
-//! The slots are not unpacked: the second half is copied as it is, and the first is the leaf itself, with a smaller
-//! count. An exclusive owner does that in place, in the parent, too; beside readers there are two new leaves and a
-//! new parent, put in its place by one store.
+//! The slots are not unpacked: the second half is copied as it is, and the first is the leaf
+//! itself, with a smaller count. An exclusive owner does that in place, in the parent, too; beside
+//! readers there are two new leaves and a new parent, put in its place by one store.
 //!
-//! A write at an end of the leaf leaves all of it in one half, so that a run of writes in one direction leaves full
-//! leaves behind it.
+//! A write at an end of the leaf leaves all of it in one half, so that a run of writes in one
+//! direction leaves full leaves behind it.
 
 use super::quick::Holes;
 use super::removed::RemovedSlots;
@@ -20,8 +21,8 @@ use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Makes a change that found the leaf full; `None`, and nothing done, if it takes a plan. Its new bounds fit
-    /// the form of the leaf.
+    /// Makes a change that found the leaf full; `None`, and nothing done, if it takes a plan. Its
+    /// new bounds fit the form of the leaf.
     #[cold]
     #[inline(never)]
     pub(super) fn split<S: Search>(
@@ -31,8 +32,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         (edit, holes): (&Edit, Holes),
         removed: Removed,
     ) -> Option<Result<(), Error>> {
-        // Not an argument: those are borrowed to the end of the call, and the leaf is changed before that.
-        // SAFETY: the promise of `Target::new`.
+        // Not an argument: those are borrowed to the end of the call, and the leaf is changed
+        // before that. SAFETY: the promise of `Target::new`.
         let body = unsafe { trail.leaf().as_leaf().body() };
         if self.is_parent_full(trail) {
             return None;
@@ -70,7 +71,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         };
         let low = (1 << at) - 1;
         let gaps = [gap(low, (min, end), below), gap(!low, (end, max), !below)];
-        // SAFETY: the blocks are ours; the owner of a leaf changed in place is alone, and `body` is not used any more.
+        // SAFETY: the blocks are ours; the owner of a leaf changed in place is alone, and `body` is
+        // not used any more.
         unsafe {
             search.change_apart(&Change::rest(body, at), (old, old), right, ptr::null_mut());
             if below {
@@ -94,7 +96,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let pair = [(end, Link::to_leaf(left), gaps[0]), (max, Link::to_leaf(right), gaps[1])];
         if is_root {
             let root = self.supplies.nodes.take_inner();
-            // SAFETY: the new root is ours alone; the leaf has left the tree, if it has not become a half.
+            // SAFETY: the new root is ours alone; the leaf has left the tree, if it has not become
+            // a half.
             unsafe {
                 pair.into_iter().for_each(|(end, link, gap)| root.as_ref().push(end, link, gap));
                 self.tree.publish(Link::inner(root, 1));
@@ -103,7 +106,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 }
             }
         } else {
-            // SAFETY: the promise of `Target::new`; there are inner nodes, of which the parent has room, so that its end is stored.
+            // SAFETY: the promise of `Target::new`; there are inner nodes, of which the parent has
+            // room, so that its end is stored.
             let ((parent, slot), above, end) = unsafe {
                 let (parent, slot) = trail.step(1);
                 let above = trail.parent_gap_after(search, 1 << slot, gaps[0].max(gaps[1]));
@@ -128,8 +132,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         Some(Ok(()))
     }
 
-    /// Publishes a new parent of the leaf, brings the gaps above it up to date ([`WriteDescent::parent_gap_after`]), and gives up the old
-    /// one and the leaf: last, since that may run what others have put off, and a drop may panic.
+    /// Publishes a new parent of the leaf, brings the gaps above it up to date
+    /// ([`WriteDescent::parent_gap_after`]), and gives up the old one and the leaf: last, since
+    /// that may run what others have put off, and a drop may panic.
     pub(super) fn replace_parent<S: Search>(
         &mut self,
         search: S,
@@ -188,7 +193,8 @@ fn cut(body: &Body, edit: &Edit) -> Option<usize> {
     } else if edit.from <= 1 {
         edit.to + 1
     } else {
-        // A hole goes to the left: the entry before it grows into it, and neither leaf has to know its first index.
+        // A hole goes to the left: the entry before it grows into it, and neither leaf has to know
+        // its first index.
         let half = len / 2 + usize::from(body.is_hole(len / 2) && len / 2 + 1 < len);
         if edit.from < half && half <= edit.to { edit.to + 1 } else { half }
     };

@@ -1,4 +1,5 @@
-//! What a writer keeps from write to write: nodes and a duplicate got ahead, and what leaves the tree, until there is a batch of it.
+//! What a writer keeps from write to write: nodes and a duplicate got ahead, and what leaves the
+//! tree, until there is a batch of it.
 
 use super::{Bin, Disposal, Reserve};
 use crate::alloc::NodeAlloc;
@@ -45,8 +46,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Supplies<E, R, A> {
         Ok(())
     }
 
-    /// Gives up the duplicate made ahead: its source is about to leave the tree, and another entry may
-    /// come to have the same word.
+    /// Gives up the duplicate made ahead: its source is about to leave the tree, and another entry
+    /// may come to have the same word.
     pub(crate) fn drop_spare(&mut self) {
         if let Some((_, copy)) = self.spare.take() {
             // SAFETY: the duplicate is ours alone.

@@ -1,12 +1,14 @@
 //! Before a write: the nodes on the way become this tree's own.
 //!
-//! A duplicate of a tree shares its nodes ([`crate::node`], `refs`). Whoever writes first copies those on
-//! its way, from the root down: a copy points to the same children, which have one parent more for it, and
-//! are therefore shared themselves, until the way is copied to its end. A copy holds what the original held, so
-//! putting it in place changes nothing for readers, and a failure half-way leaves a tree that is the same.
+//! A duplicate of a tree shares its nodes ([`crate::node`], `refs`). Whoever writes first copies
+//! those on its way, from the root down: a copy points to the same children, which have one parent
+//! more for it, and are therefore shared themselves, until the way is copied to its end. A copy
+//! holds what the original held, so putting it in place changes nothing for readers, and a failure
+//! half-way leaves a tree that is the same.
 //!
-//! Cost: nothing if nothing is shared, but a load for each node on the way, of a line that the walk has
-//! read. The first write after a duplicate copies a node a level, and counts a reference in each of its children.
+//! Cost: nothing if nothing is shared, but a load for each node on the way, of a line that the walk
+//! has read. The first write after a duplicate copies a node a level, and counts a reference in
+//! each of its children.
 
 use super::{Need, Target};
 use crate::alloc::NodeAlloc;
@@ -18,7 +20,8 @@ use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Makes the nodes on the way to `index` this tree's own, down to the level `floor`. Paths must be walked anew.
+    /// Makes the nodes on the way to `index` this tree's own, down to the level `floor`. Paths must
+    /// be walked anew.
     ///
     /// On error some may have been; the tree holds what it held.
     #[cold]

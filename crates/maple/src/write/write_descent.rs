@@ -8,10 +8,11 @@ use core::mem::MaybeUninit;
 
 /// The nodes from the root to a leaf, and the slot taken in each.
 ///
-/// What they cover is not worked out on the way: most writes need one bound of the leaf's own, if any.
+/// What they cover is not worked out on the way: most writes need one bound of the leaf's own, if
+/// any.
 ///
-/// On the stack, and without cells: what is read of it stays in registers. That of the writer's last write is another
-/// ([`super::finger`]).
+/// On the stack, and without cells: what is read of it stays in registers. That of the writer's
+/// last write is another ([`super::finger`]).
 pub(crate) struct WriteDescent {
     height: usize,
     leaf: Link,
@@ -56,7 +57,8 @@ impl WriteDescent {
     /// Levels of the tree.
     #[inline(always)]
     pub(super) fn height(&self) -> usize {
-        // SAFETY: `walk` sets it, to the height of a tree, and none is higher; `follow` takes it over.
+        // SAFETY: `walk` sets it, to the height of a tree, and none is higher; `follow` takes it
+        // over.
         unsafe { hint::assert_unchecked(self.height <= MAX_HEIGHT) }
         self.height
     }
@@ -72,8 +74,8 @@ impl WriteDescent {
         self.leaf = leaf;
     }
 
-    /// Walks, and tells whether a node on the way belongs to another tree, too, if that is asked for. From the top
-    /// down: see [`crate::node`], `refs`.
+    /// Walks, and tells whether a node on the way belongs to another tree, too, if that is asked
+    /// for. From the top down: see [`crate::node`], `refs`.
     ///
     /// # Safety
     /// As for [`crate::descent::Descent::walk`]; the root is not null.
@@ -117,7 +119,8 @@ impl WriteDescent {
     #[inline(always)]
     pub(super) unsafe fn step<'n>(&self, level: usize) -> (&'n Inner, usize) {
         debug_assert!(0 < level && level < self.height());
-        // SAFETY: the caller's promise; `walk` has written these levels, or `follow`; and a slot is one of a node's.
+        // SAFETY: the caller's promise; `walk` has written these levels, or `follow`; and a slot is
+        // one of a node's.
         unsafe {
             let (link, slot) = self.steps[level].assume_init();
             hint::assert_unchecked(slot < INNER_SLOTS);
@@ -168,7 +171,8 @@ impl WriteDescent {
         usize::MAX
     }
 
-    /// As [`WriteDescent::max`] of the leaf, where it cannot be foretold which child it is: no branch but for the last child of a full node.
+    /// As [`WriteDescent::max`] of the leaf, where it cannot be foretold which child it is: no
+    /// branch but for the last child of a full node.
     ///
     /// # Safety
     /// As for [`WriteDescent::link`].
@@ -177,7 +181,8 @@ impl WriteDescent {
         if self.height() == 1 {
             return usize::MAX;
         }
-        // SAFETY: the caller's promise. The bound of a last child is the node's end, if it is stored.
+        // SAFETY: the caller's promise. The bound of a last child is the node's end, if it is
+        // stored.
         unsafe {
             let (parent, slot) = self.step(1);
             if slot + 1 < INNER_SLOTS { parent.seps().bounds[slot] } else { self.max(1) }
@@ -212,8 +217,8 @@ impl WriteDescent {
         None
     }
 
-    /// What the largest gap of the leaf's parent will be when some of its children, bit `i` for child `i`, have gaps of `gap`
-    /// at the most. Nobody asks for that of a root.
+    /// What the largest gap of the leaf's parent will be when some of its children, bit `i` for
+    /// child `i`, have gaps of `gap` at the most. Nobody asks for that of a root.
     ///
     /// # Safety
     /// As for [`WriteDescent::link`]; the parent is as it was.
@@ -243,8 +248,9 @@ impl WriteDescent {
         }
     }
 
-    /// What the largest gap of the leaf on the way will be after a change, found before the change: of the leaf as it is
-    /// all is known, and nothing still on its way to memory. Nobody asks for that of a root.
+    /// What the largest gap of the leaf on the way will be after a change, found before the change:
+    /// of the leaf as it is all is known, and nothing still on its way to memory. Nobody asks for
+    /// that of a root.
     ///
     /// # Safety
     /// As for [`WriteDescent::link`]; the leaf is as it was.
@@ -285,8 +291,8 @@ impl WriteDescent {
         }
     }
 
-    /// Whether a change leaves the largest gap of the leaf as it is: the hole that it takes is shorter, and what it makes is not
-    /// longer. It may say no if it does.
+    /// Whether a change leaves the largest gap of the leaf as it is: the hole that it takes is
+    /// shorter, and what it makes is not longer. It may say no if it does.
     ///
     /// # Safety
     /// As for [`WriteDescent::link`].
@@ -301,8 +307,9 @@ impl WriteDescent {
         holes.after <= gap && (holes.gone == 0 || holes.before < gap)
     }
 
-    /// Brings the gaps up to date after a change of the last leaf ([`Holes::is_tail`]) that leaves or makes a hole of `gap`, longer
-    /// than all that comes before the change: so it is the largest on every level.
+    /// Brings the gaps up to date after a change of the last leaf ([`Holes::is_tail`]) that leaves
+    /// or makes a hole of `gap`, longer than all that comes before the change: so it is the largest
+    /// on every level.
     ///
     /// # Safety
     /// As for [`WriteDescent::link`].
@@ -327,7 +334,8 @@ impl WriteDescent {
         // SAFETY: the caller's promise.
         unsafe {
             let (parent, slot) = self.step(1);
-            // One in six changes the largest gap of the parent, which cannot be foretold, and to find that takes less by vectors.
+            // One in six changes the largest gap of the parent, which cannot be foretold, and to
+            // find that takes less by vectors.
             if S::MEASURES && self.height() > 2 {
                 let (above, place) = self.step(2);
                 let before = above.gap(place);
@@ -350,7 +358,8 @@ impl WriteDescent {
             } else {
                 usize::MAX
             };
-            // Whether it has changed at all cannot be foretold; whether that matters further up, nearly always.
+            // Whether it has changed at all cannot be foretold; whether that matters further up,
+            // nearly always.
             if gap.max(parent.gap(slot)) < largest {
                 parent.set_gap(slot, gap);
             } else {
@@ -359,10 +368,12 @@ impl WriteDescent {
         }
     }
 
-    /// Brings the gaps from `level` upwards up to date after the child on the way got the gap `gap`.
+    /// Brings the gaps from `level` upwards up to date after the child on the way got the gap
+    /// `gap`.
     ///
-    /// Stops where nothing changes: usually at once, or one level up. A node's gaps are searched only if the
-    /// largest of them has become smaller, and no further than to another that is as large.
+    /// Stops where nothing changes: usually at once, or one level up. A node's gaps are searched
+    /// only if the largest of them has become smaller, and no further than to another that is as
+    /// large.
     ///
     /// # Safety
     /// As for [`WriteDescent::link`].

@@ -1,8 +1,8 @@
 //! A grace period on loom's atomics, as small as can be, and mutants of it that must be caught.
 //!
-//! Readers are counted. What is retired waits in a list. Who has retired something takes the list when
-//! its guard ends, looks at the count, and frees the list if nobody is there: whoever comes later took
-//! its guard after the list was complete, so it cannot reach what is on it.
+//! Readers are counted. What is retired waits in a list. Who has retired something takes the list
+//! when its guard ends, looks at the count, and frees the list if nobody is there: whoever comes
+//! later took its guard after the list was complete, so it cannot reach what is on it.
 
 use grace::{Concurrent, Reclaim};
 use loom::sync::Mutex;

@@ -102,7 +102,8 @@ fn nodes_are_used_again() {
     assert!(memory::reused() > 0, "no node was used a second time");
 }
 
-/// Entries go with the leaves between, with the leaf that goes whole, and out of the one that is cut.
+/// Entries go with the leaves between, with the leaf that goes whole, and out of the one that is
+/// cut.
 #[test]
 fn a_hole_over_leaves_of_one_parent() {
     model(|| {

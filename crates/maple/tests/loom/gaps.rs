@@ -5,8 +5,8 @@ use loom::sync::Arc;
 use loom::thread;
 use maple::Error;
 
-/// In a tree of six, each with a hole of five after it, and a hole of ten that is there throughout, the writer fills or empties
-/// one; what is seen beside it, and the tree then.
+/// In a tree of six, each with a hole of five after it, and a hole of ten that is there throughout,
+/// the writer fills or empties one; what is seen beside it, and the tree then.
 fn seen<T>(write: fn(&Tree), look: impl FnOnce(&Tree) -> T) -> (T, Arc<Tree>) {
     let tree = Arc::new(apart(6) as Tree);
     tree.lock().store_range(65..=usize::MAX, 50).unwrap();
@@ -57,7 +57,8 @@ fn while_leaves_merge_beside_it() {
     beside(|tree| tree.store_range(5..=44, 60).unwrap());
 }
 
-/// The largest gap is never less than the hole of ten, nor more than one that the tree has at some moment.
+/// The largest gap is never less than the hole of ten, nor more than one that the tree has at some
+/// moment.
 fn largest(most: usize, write: fn(&Tree)) {
     model(move || {
         let (gap, _tree) = seen(write, |tree| tree.largest_gap(&tree.pin()));

@@ -1,9 +1,10 @@
 //! Every interleaving, within a bound on preemptions, of readers beside a writer on small nodes.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p samara-maple --test loom`; `LOOM_MAX_PREEMPTIONS` raises
-//! the bound. What is checked: I1 (what is there throughout is found, what is replaced is found old or
-//! new, ranges are whole), that no node or entry is written or freed while somebody may look (loom
-//! tracks each access), and that everything is freed in the end. The mutants show that it would notice.
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p samara-maple --test loom`;
+//! `LOOM_MAX_PREEMPTIONS` raises the bound. What is checked: I1 (what is there throughout is found,
+//! what is replaced is found old or new, ranges are whole), that no node or entry is written or
+//! freed while somebody may look (loom tracks each access), and that everything is freed in the
+//! end. The mutants show that it would notice.
 #![cfg(loom)]
 
 mod engine;
@@ -45,7 +46,8 @@ fn model(run: impl Fn() + Send + Sync + 'static) {
     println!("{name}: {} interleavings", runs.load(Ordering::Relaxed));
 }
 
-/// A tree with entry `i + 1` at `i * 10..=i * 10 + 9` for each `i` below `n`, and a hole after them.
+/// A tree with entry `i + 1` at `i * 10..=i * 10 + 9` for each `i` below `n`, and a hole after
+/// them.
 fn touching<R: grace::Concurrent, A: NodeAlloc>(n: usize) -> MapleTree<u32, R, A> {
     let mut tree = MapleTree::new_in();
     for i in 0..n {

@@ -1,7 +1,7 @@
 //! Where the models' nodes and entries come from.
 //!
-//! Freed blocks are kept until the next model run, so that a read after the free is a report from loom
-//! and not a crash; or they are handed out again at once, to see that this does no harm.
+//! Freed blocks are kept until the next model run, so that a read after the free is a report from
+//! loom and not a crash; or they are handed out again at once, to see that this does no harm.
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -11,7 +11,8 @@ use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
 thread_local! {
-    // Loom runs its threads as coroutines of one thread of the system: one list for all of a model's.
+    // Loom runs its threads as coroutines of one thread of the system: one list for all of a
+    // model's.
     static FREED: RefCell<Vec<(NonNull<u8>, Layout)>> = const { RefCell::new(Vec::new()) };
     #[expect(clippy::vec_box, reason = "an ended entry must stay where readers may look for it")]
     static ENTRIES: RefCell<Vec<Box<UnsafeCell<u32>>>> = const { RefCell::new(Vec::new()) };

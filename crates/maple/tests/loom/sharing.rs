@@ -1,7 +1,7 @@
 //! Trees that share nodes: both written to at once, one read while the other lets go.
 //!
-//! A tree of six has an inner node above its leaves, so a write copies a shared inner node and a shared leaf, and
-//! counts references in the leaves beside it.
+//! A tree of six has an inner node above its leaves, so a write copies a shared inner node and a
+//! shared leaf, and counts references in the leaves beside it.
 
 use crate::engine::{Counting, Hasty, Kind, Right};
 use crate::memory::{self, Pool, Shared};
@@ -34,7 +34,8 @@ fn store<K: Kind>(tree: &Tree<K>, index: usize, value: u32) {
     tree.store_range(first..=first + 9, Shared::new(value)).unwrap();
 }
 
-/// The tree holds what [`pair`] put there, but for what `changes` say about the values at some indices.
+/// The tree holds what [`pair`] put there, but for what `changes` say about the values at some
+/// indices.
 fn holds<K: Kind>(tree: &Tree<K>, n: usize, changes: &[(usize, Option<u32>)]) {
     tree.validate().unwrap();
     let guard = tree.pin();
@@ -141,7 +142,8 @@ fn both_end() {
     });
 }
 
-/// A tree that a thread which has been stopped does not drop: what loom has stopped it for would stop it again.
+/// A tree that a thread which has been stopped does not drop: what loom has stopped it for would
+/// stop it again.
 struct Unless<K: Kind>(ManuallyDrop<Tree<K>>);
 
 impl<K: Kind> Drop for Unless<K> {
@@ -153,8 +155,9 @@ impl<K: Kind> Drop for Unless<K> {
     }
 }
 
-/// A reader of the duplicate holds on to a leaf that its own writer lets go of, so that the source becomes the only
-/// owner and changes it in place. `apart`: the source is written to by a thread of its own.
+/// A reader of the duplicate holds on to a leaf that its own writer lets go of, so that the source
+/// becomes the only owner and changes it in place. `apart`: the source is written to by a thread of
+/// its own.
 fn alone_again<K: Kind>(n: usize, apart: bool) {
     let in_place = std::sync::Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
     let seen = in_place.clone();
@@ -213,7 +216,8 @@ fn alone_again_in_another_thread() {
     alone_again::<Right>(2, true);
 }
 
-/// Without a grace period the source would change a leaf in place that the duplicate's reader looks at.
+/// Without a grace period the source would change a leaf in place that the duplicate's reader looks
+/// at.
 #[test]
 fn no_grace_period() {
     for apart in [false, true] {

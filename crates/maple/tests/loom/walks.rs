@@ -4,8 +4,8 @@ use crate::{Tree, model, touching};
 use loom::sync::Arc;
 use loom::thread;
 
-/// How many entries the tree of [`touching`] has, and what happens to it beside the walk. The first entry
-/// and the last stay throughout.
+/// How many entries the tree of [`touching`] has, and what happens to it beside the walk. The first
+/// entry and the last stay throughout.
 type Story = (usize, &'static [fn(&Tree)]);
 
 const STORIES: [Story; 9] = [
@@ -52,8 +52,8 @@ fn entries(tree: &Tree) -> Entries {
     all.map(|(range, value)| (*range.start(), *range.end(), value)).collect()
 }
 
-/// A walk from end to end, in order: no index twice, the first and last entry there, every range one
-/// that the tree held at some time, and none left out that was there all the time.
+/// A walk from end to end, in order: no index twice, the first and last entry there, every range
+/// one that the tree held at some time, and none left out that was there all the time.
 fn sound(walk: &Entries, states: &[Entries]) {
     for pair in walk.windows(2) {
         assert!(pair[0].1 < pair[1].0, "out of order: {walk:?}");

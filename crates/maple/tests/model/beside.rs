@@ -1,9 +1,9 @@
-//! Readers that stop half way while the writer goes on (I1), without threads: the model says at every
-//! moment what was ever true under the guard.
+//! Readers that stop half way while the writer goes on (I1), without threads: the model says at
+//! every moment what was ever true under the guard.
 //!
-//! A cursor or an iterator is held under a guard across many writes, and moves between them. Whatever it
-//! shows must have been in the tree at some moment since the guard; its steps must be in order; and what
-//! was there throughout must not be left out.
+//! A cursor or an iterator is held under a guard across many writes, and moves between them.
+//! Whatever it shows must have been in the tree at some moment since the guard; its steps must be
+//! in order; and what was there throughout must not be left out.
 
 use crate::ledger::{Item, Pool};
 use crate::oracle::Span;
@@ -32,7 +32,8 @@ fn entries(world: &World) -> impl Iterator<Item = Entry> {
     world.oracle.entries().map(|(range, value)| (*range.start(), *range.end(), value))
 }
 
-/// Runs `before`, then lets the walker take a few steps after each of `during`, and the rest at the end.
+/// Runs `before`, then lets the walker take a few steps after each of `during`, and the rest at the
+/// end.
 pub(crate) fn run(scale: Scale, before: &[Op], walker: Walker, during: &[(Op, u8)]) {
     let mut world = World::new(scale);
     let nodes = Pool::live();

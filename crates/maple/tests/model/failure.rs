@@ -44,8 +44,8 @@ fn scenes() -> impl Iterator<Item = Scene> {
     sizes.into_iter().flat_map(|n| [10, 15].into_iter().map(move |step| Scene::new(n, step)))
 }
 
-/// Fails the first, the second, ... allocation of a write until it gets through; returns how often it
-/// failed in all scenes.
+/// Fails the first, the second, ... allocation of a write until it gets through; returns how often
+/// it failed in all scenes.
 fn every_failure(
     mut write: impl FnMut(&mut Write<'_>, &mut dyn FnMut() -> Item) -> Result<(), Error>,
 ) -> usize {
@@ -159,7 +159,8 @@ fn every_kind_of_write() {
     many_prepared_writes();
 }
 
-/// After `preallocate`, a store and an erase over that range succeed with no memory, whatever the shape.
+/// After `preallocate`, a store and an erase over that range succeed with no memory, whatever the
+/// shape.
 fn prepared_writes() {
     for n in [0, 1, 3, 5, 16, 17, 250] {
         for step in [10, 15] {
@@ -203,8 +204,8 @@ fn prepared_writes() {
     }
 }
 
-/// After `preallocate_writes`, so many writes anywhere never lack a node; nor does asking for many fail on
-/// a small tree.
+/// After `preallocate_writes`, so many writes anywhere never lack a node; nor does asking for many
+/// fail on a small tree.
 fn many_prepared_writes() {
     for n in [0, 1, 4, 17, 400] {
         for writes in [1, 2, 5, 30, 100] {

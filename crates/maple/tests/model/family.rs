@@ -1,4 +1,5 @@
-//! Several trees that come from each other by duplication and share nodes, each beside its own model.
+//! Several trees that come from each other by duplication and share nodes, each beside its own
+//! model.
 
 use crate::ledger::{Item, Ledger, Pool, with_budget};
 use crate::play::{World, check, play, read};

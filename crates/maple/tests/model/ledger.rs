@@ -46,12 +46,13 @@ fn spend() -> Result<(), AllocError> {
 }
 
 thread_local! {
-    /// Blocks that this thread, which is a test of its own, has had and that are not back, whoever gave them back.
+    /// Blocks that this thread, which is a test of its own, has had and that are not back, whoever
+    /// gave them back.
     static NODES: &'static AtomicIsize = Box::leak(Box::default());
 }
 
-/// The global allocator with a count of the blocks out, for each test its own. One type for all tests: with one for each, the
-/// tree would be compiled for each.
+/// The global allocator with a count of the blocks out, for each test its own. One type for all
+/// tests: with one for each, the tree would be compiled for each.
 pub(crate) struct Pool;
 
 impl Pool {
@@ -86,8 +87,8 @@ unsafe impl NodeAlloc for Pool {
     }
 
     unsafe fn deallocate(block: NonNull<u8>, layout: Layout) {
-        // Whoever still reads it meets nonsense, not a node that looks whole.
-        // SAFETY: the block is that large, with its front before it, and nobody uses it: the caller's promise.
+        // Whoever still reads it meets nonsense, not a node that looks whole. SAFETY: the block is
+        // that large, with its front before it, and nobody uses it: the caller's promise.
         unsafe {
             block.write_bytes(0x5a, layout.size());
             let front = block.sub(layout.align());

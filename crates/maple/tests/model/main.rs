@@ -20,7 +20,8 @@ use proptest::prelude::*;
 use run::{Mode, run};
 use strategy::{events, interrupted, ops, scale, sessions, walker};
 
-/// A quarter of the usual number of cases without optimisation, unless the environment says how many.
+/// A quarter of the usual number of cases without optimisation, unless the environment says how
+/// many.
 fn config() -> ProptestConfig {
     let mut config = ProptestConfig::default();
     if cfg!(debug_assertions) && std::env::var_os("PROPTEST_CASES").is_none() {

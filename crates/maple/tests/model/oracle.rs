@@ -102,7 +102,8 @@ impl Oracle {
         holes.map(|(min, max, _)| (max - min).saturating_add(1)).max().unwrap_or(0)
     }
 
-    /// The lowest or highest place for `size` free indices at a multiple of `align` inside the bounds.
+    /// The lowest or highest place for `size` free indices at a multiple of `align` inside the
+    /// bounds.
     pub(crate) fn fit(
         &self,
         (first, last): (usize, usize),
@@ -124,8 +125,8 @@ impl Oracle {
         if high { places.next_back() } else { places.min() }
     }
 
-    /// What a search found is right: the lowest or highest place, or another that fits if more than three holes
-    /// before the best fail by alignment.
+    /// What a search found is right: the lowest or highest place, or another that fits if more than
+    /// three holes before the best fail by alignment.
     pub(crate) fn fits(
         &self,
         bounds: (usize, usize),
@@ -230,8 +231,8 @@ impl Place {
         *self = Place { state, min: at as usize, max: at as usize };
     }
 
-    /// The next (previous) entry up to a limit; `skip`: what holds the index of a start is passed. Holes
-    /// on the way to nothing are passed up to the limit only.
+    /// The next (previous) entry up to a limit; `skip`: what holds the index of a start is passed.
+    /// Holes on the way to nothing are passed up to the limit only.
     pub(crate) fn find(
         &mut self,
         oracle: &Oracle,

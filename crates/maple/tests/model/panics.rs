@@ -1,5 +1,5 @@
-//! Entries whose `clone` or `drop` panics: the tree is as it was before the write or after it, and the
-//! lock is free again.
+//! Entries whose `clone` or `drop` panics: the tree is as it was before the write or after it, and
+//! the lock is free again.
 
 use crate::ledger::Pool;
 use grace::{Epoch, Reclaim};
@@ -127,8 +127,8 @@ fn duplicates() {
     }
 }
 
-/// A store over many entries, or the end of the tree, while the nth drop panics: what is left of the tree
-/// is whole. Memory may leak, no more.
+/// A store over many entries, or the end of the tree, while the nth drop panics: what is left of
+/// the tree is whole. Memory may leak, no more.
 fn drops() {
     for n in [1, 2, 30, 60] {
         let fuse = Arc::<Fuse>::default();

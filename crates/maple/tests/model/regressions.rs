@@ -7,8 +7,8 @@ use grace::{Epoch, Single};
 use maple::MapleTree;
 use std::sync::Arc;
 
-/// A duplicate made ahead for an entry must not serve another one that came to lie at the same address
-/// after the first was dropped.
+/// A duplicate made ahead for an entry must not serve another one that came to lie at the same
+/// address after the first was dropped.
 #[test]
 fn a_duplicate_made_ahead_does_not_outlive_its_source() {
     let ledger = Arc::<Ledger>::default();
@@ -30,8 +30,8 @@ fn a_duplicate_made_ahead_does_not_outlive_its_source() {
     assert_eq!((ledger.live(), ledger.twice()), (0, 0));
 }
 
-/// What is allocated ahead must suffice for each way to carry out the write: two leaves that would fit into one, of
-/// which one loses its border, were given the memory for one.
+/// What is allocated ahead must suffice for each way to carry out the write: two leaves that would
+/// fit into one, of which one loses its border, were given the memory for one.
 #[test]
 fn allocated_ahead_for_leaves_that_fit_into_one() {
     for seed in 0..200 {
@@ -57,8 +57,8 @@ fn allocated_ahead_for_leaves_that_fit_into_one() {
     }
 }
 
-/// An entry alone in its leaf, with holes in the leaves on either side, is erased: the leaf goes as a whole, but the
-/// duplicate still has it. With small nodes.
+/// An entry alone in its leaf, with holes in the leaves on either side, is erased: the leaf goes as
+/// a whole, but the duplicate still has it. With small nodes.
 #[test]
 fn a_shared_leaf_between_holes() {
     let cells = |from, more, trim| Cells { from, more, trim: (trim, trim) };

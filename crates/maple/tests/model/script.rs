@@ -1,7 +1,7 @@
 //! What is done to a tree, as data: for proptest to shrink and for the fuzzer to read from bytes.
 //!
-//! Places are numbers of cells. The lower half of the cells begins at index 0, the upper half ends at
-//! the largest index, and between them lies one huge gap; so every script meets both ends.
+//! Places are numbers of cells. The lower half of the cells begins at index 0, the upper half ends
+//! at the largest index, and between them lies one huge gap; so every script meets both ends.
 
 #[cfg(fuzzing)]
 use arbitrary::Arbitrary;
@@ -79,7 +79,8 @@ pub(crate) enum Op {
     Insert(Cells),
     /// Erases the entry that holds a cell.
     Erase(u16),
-    /// Moves the end of the entry that holds a cell to another, with so many allocations if it must fail.
+    /// Moves the end of the entry that holds a cell to another, with so many allocations if it must
+    /// fail.
     SetEnd(u16, u16, Option<u8>),
     /// Makes a hole.
     EraseRange(Cells),
@@ -121,7 +122,8 @@ pub(crate) struct Session {
     pub(crate) hold: Hold,
     /// What it does.
     pub(crate) ops: Vec<Op>,
-    /// The moves of a reader's cursor after it, and where that starts, or goes on from its last pause.
+    /// The moves of a reader's cursor after it, and where that starts, or goes on from its last
+    /// pause.
     pub(crate) reader: (Option<u16>, Vec<Move>),
 }
 
@@ -133,8 +135,8 @@ impl Cells {
     }
 }
 
-/// How large the cells are: 2 to that power; or, from 56 on, each larger than the one before, from single
-/// indices at the ends of the index range to most of it in the middle.
+/// How large the cells are: 2 to that power; or, from 56 on, each larger than the one before, from
+/// single indices at the ends of the index range to most of it in the middle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale(pub(crate) u32);
 

@@ -1,7 +1,9 @@
-//! Readers that check what must always hold (I1), beside writers, in release, for as long as one likes.
+//! Readers that check what must always hold (I1), beside writers, in release, for as long as one
+//! likes.
 //!
 //! `cargo test --release -p samara-maple --test stress -- --nocapture` runs for some seconds;
-//! `SAMARA_STRESS_SECONDS=300` for minutes; `--cfg samara_small_nodes` in RUSTFLAGS makes the trees deep.
+//! `SAMARA_STRESS_SECONDS=300` for minutes; `--cfg samara_small_nodes` in RUSTFLAGS makes the trees
+//! deep.
 #![cfg(not(loom))]
 
 mod reader;
@@ -67,7 +69,8 @@ fn readers_beside_writers() {
             let (tree, limit) = (&tree, &limit);
             scope.spawn(move || writer::run(tree, limit, half))
         });
-        // Joined before the flag is raised, so that a writer that fails does not leave readers behind.
+        // Joined before the flag is raised, so that a writer that fails does not leave readers
+        // behind.
         let writes = writers.map(thread::ScopedJoinHandle::join);
         // Release: pairs with the readers' Acquire.
         stop.store(true, Ordering::Release);

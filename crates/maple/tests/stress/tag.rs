@@ -1,4 +1,5 @@
-//! An entry that knows which range it was stored over, and that tells when it is read after its end.
+//! An entry that knows which range it was stored over, and that tells when it is read after its
+//! end.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

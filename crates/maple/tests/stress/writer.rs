@@ -110,8 +110,8 @@ fn insert(tree: &Tree, range: RangeInclusive<usize>, version: u64) {
     }
 }
 
-/// Many small entries, from somewhere to the end of the index range, then one over all of them: every
-/// leaf on the right goes at once.
+/// Many small entries, from somewhere to the end of the index range, then one over all of them:
+/// every leaf on the right goes at once.
 fn tail(tree: &Tree, dice: &mut Dice, version: u64) {
     for _ in 0..4 {
         let first = usize::MAX - dice.roll(1 << 20);
@@ -123,8 +123,8 @@ fn tail(tree: &Tree, dice: &mut Dice, version: u64) {
     }
 }
 
-/// Under one lock: a cursor erases every second entry of the block and stores where it was, in memory
-/// got ahead.
+/// Under one lock: a cursor erases every second entry of the block and stores where it was, in
+/// memory got ahead.
 fn erase_span(tree: &Tree, toggled: &RangeInclusive<usize>, version: u64) {
     let mut writer = tree.lock();
     let mut cursor = writer.cursor(*toggled.start());

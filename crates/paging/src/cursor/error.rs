@@ -17,10 +17,11 @@ pub enum Error {
     NotCanonical(VirtAddr),
     /// The address is the kernel's, and these tables are a program's.
     Kernel(VirtAddr),
-    /// Something is mapped already where pages were to be mapped: the first page that is in the way.
+    /// Something is mapped already where pages were to be mapped: the first page that is in the
+    /// way.
     Occupied(VirtAddr),
-    /// Where a large page was to be mapped lies a table for smaller ones, which has no pages any more:
-    /// [`prune`](crate::PageTables::prune) takes it out.
+    /// Where a large page was to be mapped lies a table for smaller ones, which has no pages any
+    /// more: [`prune`](crate::PageTables::prune) takes it out.
     EmptyTable(VirtAddr),
     /// The range cuts this page in two: split it first.
     Cut(VirtAddr, PageSize),
@@ -28,19 +29,24 @@ pub enum Error {
     Malformed(VirtAddr),
     /// What was to be mapped at the address is larger than what was asked for.
     TooLarge(VirtAddr, PageSize),
-    /// The kernel's tables would need a new top-level entry for the address, but spaces of programs have copies of those.
+    /// The kernel's tables would need a new top-level entry for the address, but spaces of programs
+    /// have copies of those.
     TopLevelFixed(VirtAddr),
     /// There are, or were, tables of the kernel already.
     SecondKernel,
-    /// The tables that were given as the kernel's are not those of the same [`Paging`](crate::Paging).
+    /// The tables that were given as the kernel's are not those of the same
+    /// [`Paging`](crate::Paging).
     NotTheKernels,
     /// A program cannot have the tag: it is the kernel's, or the machine has no such tag.
     Tag(Asid),
-    /// A page of a program cannot be global: its translation would outlive the flushes of its space.
+    /// A page of a program cannot be global: its translation would outlive the flushes of its
+    /// space.
     Global(VirtAddr),
-    /// A page of a program must have [`Flags::USER`](crate::Flags::USER): what programs may not use belongs in the kernel's half.
+    /// A page of a program must have [`Flags::USER`](crate::Flags::USER): what programs may not use
+    /// belongs in the kernel's half.
     NotUser(VirtAddr),
-    /// The frame cannot be a program's page, at the address: it is a page table, waits on a quicklist, or is free.
+    /// The frame cannot be a program's page, at the address: it is a page table, waits on a
+    /// quicklist, or is free.
     Frame(VirtAddr, Frame, Owner),
     /// There is no entry for it.
     Format(FormatError),
@@ -100,8 +106,8 @@ impl From<FrameError> for Error {
     }
 }
 
-/// An operation that has failed. The tables translate as they did before (I7), but something may be owed for what was
-/// there in between; dropping this flushes.
+/// An operation that has failed. The tables translate as they did before (I7), but something may be
+/// owed for what was there in between; dropping this flushes.
 #[must_use = "stale translations remain until what is owed is flushed"]
 pub struct Failed<'p, M: Machine, F: Format, G: Concurrent> {
     /// The cause.

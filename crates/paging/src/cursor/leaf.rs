@@ -1,11 +1,13 @@
-//! Pages of 4 KiB, table by table: for who maps frames one by one, again and again, and leaves the flush to others.
+//! Pages of 4 KiB, table by table: for who maps frames one by one, again and again, and leaves the
+//! flush to others.
 //!
-//! What [`map_with`](PageTables::map_with) and [`unmap`](PageTables::unmap) do, with less to ask at each page: its attributes are
-//! encoded once, there is no larger page to look for, and what hardware has marked is nobody's concern. Who
-//! has a stretch of 2 MiB to himself can keep the table for it, a [`Leaf`], and need not walk any more.
+//! What [`map_with`](PageTables::map_with) and [`unmap`](PageTables::unmap) do, with less to ask at
+//! each page: its attributes are encoded once, there is no larger page to look for, and what
+//! hardware has marked is nobody's concern. Who has a stretch of 2 MiB to himself can keep the
+//! table for it, a [`Leaf`], and need not walk any more.
 //!
-//! Why it is right: as the [cursor](super). An entry is cleared by a store, not a swap: hardware that marks it at the same moment
-//! does so before, and the mark is lost, or finds it absent.
+//! Why it is right: as the [cursor](super). An entry is cleared by a store, not a swap: hardware
+//! that marks it at the same moment does so before, and the mark is lost, or finds it absent.
 
 use super::{Error, Failed, Lent, Result, fill};
 use crate::format::{Attrs, Decoded, Format, size_at};
@@ -23,8 +25,8 @@ use machine::{ENTRIES, Entries, Frame, Machine, PageSize, VirtAddr, VirtRange};
 pub struct Leaf(Frame);
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Maps frames, whoever's they are, to pages of 4 KiB that follow one another. All of them were unmapped. Deferred frees may run: see
-    /// [Context](Self#context).
+    /// Maps frames, whoever's they are, to pages of 4 KiB that follow one another. All of them were
+    /// unmapped. Deferred frees may run: see [Context](Self#context).
     ///
     /// Cost: for each table a walk and one locked instruction; for each page a load and a store.
     ///
@@ -89,11 +91,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(())
     }
 
-    /// Unmaps what is mapped in a range of the kernel, and leaves the flush to the caller; holes do not matter. `gone` is called with
-    /// the first frame of each page, and its size, with a table's lock held: it takes none, and gives no frame back.
-    /// Returns how many pages there were. What hardware has marked is not told.
+    /// Unmaps what is mapped in a range of the kernel, and leaves the flush to the caller; holes do
+    /// not matter. `gone` is called with the first frame of each page, and its size, with a table's
+    /// lock held: it takes none, and gives no frame back. Returns how many pages there were. What
+    /// hardware has marked is not told.
     ///
-    /// Cost: for each table a walk and one locked instruction; for each page of 4 KiB a load and a store.
+    /// Cost: for each table a walk and one locked instruction; for each page of 4 KiB a load and a
+    /// store.
     ///
     /// # Errors
     /// As [`unmap`](PageTables::unmap); [`Error::NotTheKernels`].
@@ -110,7 +114,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             return Err(Error::NotTheKernels);
         }
         let (mut pages, mut next) = (0, Some(range.start()));
-        // The ends are looked at before anything changes; within one table no page is cut, unless it is larger.
+        // The ends are looked at before anything changes; within one table no page is cut, unless
+        // it is larger.
         let mut checked = same_table(range);
         while let Some(at) = next.filter(|at| range.contains(*at)) {
             let guard = G::pin();
@@ -157,8 +162,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(pages)
     }
 
-    /// The kernel's table for the 2 MiB that `at` lies in; made if it is not there. Deferred frees may run: see
-    /// [Context](Self#context).
+    /// The kernel's table for the 2 MiB that `at` lies in; made if it is not there. Deferred frees
+    /// may run: see [Context](Self#context).
     ///
     /// # Errors
     /// As [`map`](PageTables::map).
@@ -174,15 +179,16 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         })
     }
 
-    /// As [`map_frames`](Self::map_frames), in one table that the caller has kept: no walk, and no memory is needed.
+    /// As [`map_frames`](Self::map_frames), in one table that the caller has kept: no walk, and no
+    /// memory is needed.
     ///
     /// # Errors
-    /// [`Error::Occupied`], [`Error::Format`], [`Error::Malformed`]. Nothing is mapped then; something may have been for a
-    /// moment.
+    /// [`Error::Occupied`], [`Error::Format`], [`Error::Malformed`]. Nothing is mapped then;
+    /// something may have been for a moment.
     ///
     /// # Safety
-    /// As for [`map`](PageTables::map). And the leaf is of the 2 MiB that all pages lie in, which are whole frames of 4 KiB of
-    /// these tables; and nobody has [pruned](Self::prune) them since.
+    /// As for [`map`](PageTables::map). And the leaf is of the 2 MiB that all pages lie in, which
+    /// are whole frames of 4 KiB of these tables; and nobody has [pruned](Self::prune) them since.
     pub unsafe fn map_leaf(
         &self,
         leaf: Leaf,
@@ -204,14 +210,16 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
     }
 
-    /// As [`unmap_lazily`](Self::unmap_lazily), in one table that the caller has kept, if `is_right` says so, which is asked with the
-    /// table's lock held: so nothing is mapped or unmapped there between the question and what is done. `None` if it does not.
+    /// As [`unmap_lazily`](Self::unmap_lazily), in one table that the caller has kept, if
+    /// `is_right` says so, which is asked with the table's lock held: so nothing is mapped or
+    /// unmapped there between the question and what is done. `None` if it does not.
     ///
     /// # Errors
     /// [`Error::Malformed`]; nothing has changed.
     ///
     /// # Safety
-    /// As for [`unmap_lazily`](Self::unmap_lazily); and of the leaf as for [`map_leaf`](Self::map_leaf).
+    /// As for [`unmap_lazily`](Self::unmap_lazily); and of the leaf as for
+    /// [`map_leaf`](Self::map_leaf).
     pub unsafe fn unmap_leaf(
         &self,
         leaf: Leaf,
@@ -280,7 +288,8 @@ fn clear<M: Machine, F: Format>(
     done.entries as usize
 }
 
-/// Entries of a table that were cleared. Its count is without them when this is dropped, also by a panic.
+/// Entries of a table that were cleared. Its count is without them when this is dropped, also by a
+/// panic.
 struct Cleared<'c, 'm> {
     locked: &'c mut Locked<'m, AtomicU32>,
     entries: u32,

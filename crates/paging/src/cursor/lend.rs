@@ -1,9 +1,11 @@
 //! Which frames can be a program's pages.
 //!
-//! A check of bad input, not of permission: whose a frame is only its owner knows. It costs a load of the frame's state, which
-//! whoever allocated the frame has just written, once for each block of frames.
+//! A check of bad input, not of permission: whose a frame is only its owner knows. It costs a load
+//! of the frame's state, which whoever allocated the frame has just written, once for each block of
+//! frames.
 //!
-//! The kernel's half is not checked: its direct map has page tables and free frames in it, as it has all memory.
+//! The kernel's half is not checked: its direct map has page tables and free frames in it, as it
+//! has all memory.
 
 use super::Error;
 use crate::format::Format;

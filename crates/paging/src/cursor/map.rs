@@ -10,10 +10,12 @@ use core::sync::atomic::AtomicU32;
 use grace::Concurrent;
 use machine::{ENTRIES, Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
 
-/// What is to be mapped: called with an address, and the largest page that may be mapped there; answers with the first frame
-/// of a page and its size, no larger. It may call back into the tables; if it panics, what was mapped is unmapped again.
+/// What is to be mapped: called with an address, and the largest page that may be mapped there;
+/// answers with the first frame of a page and its size, no larger. It may call back into the
+/// tables; if it panics, what was mapped is unmapped again.
 ///
-/// Any such closure is one: that the frames may be mapped is the promise of the caller of [`PageTables::map_with`].
+/// Any such closure is one: that the frames may be mapped is the promise of the caller of
+/// [`PageTables::map_with`].
 pub trait Supply:
     FnMut(VirtAddr, PageSize) -> core::result::Result<(Frame, PageSize), FrameError>
 {
@@ -28,21 +30,25 @@ impl<S> Supply for S where
 const BATCH: usize = 64;
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Maps a range to frames that follow one another from `first` on, in the largest pages that fit. All of it was unmapped.
+    /// Maps a range to frames that follow one another from `first` on, in the largest pages that
+    /// fit. All of it was unmapped.
     ///
-    /// Nothing is owed: what is absent is not cached. (A CPU that caches it nevertheless faults once, spuriously.)
-    /// Deferred frees may run: see [Context](Self#context).
+    /// Nothing is owed: what is absent is not cached. (A CPU that caches it nevertheless faults
+    /// once, spuriously.) Deferred frees may run: see [Context](Self#context).
     ///
     /// # Errors
-    /// A range that is not one of these tables' ([`Error::Empty`], [`Error::Misaligned`], [`Error::NotCanonical`],
-    /// [`Error::Kernel`]); [`Error::Occupied`], [`Error::EmptyTable`], [`Error::Format`], [`Error::Frames`] (no memory for tables),
-    /// [`Error::TopLevelFixed`], [`Error::Global`], [`Error::NotUser`] and [`Error::Frame`] (a page of a program), [`Error::Malformed`].
-    /// Nothing is mapped then; but what is owed must be flushed before the frames are used for anything else.
+    /// A range that is not one of these tables' ([`Error::Empty`], [`Error::Misaligned`],
+    /// [`Error::NotCanonical`], [`Error::Kernel`]); [`Error::Occupied`], [`Error::EmptyTable`],
+    /// [`Error::Format`], [`Error::Frames`] (no memory for tables), [`Error::TopLevelFixed`],
+    /// [`Error::Global`], [`Error::NotUser`] and [`Error::Frame`] (a page of a program),
+    /// [`Error::Malformed`]. Nothing is mapped then; but what is owed must be flushed before the
+    /// frames are used for anything else.
     ///
     /// # Safety
     /// - *Addresses*: the range is the caller's to change.
-    /// - *Frames*: they are the caller's to lend with these rights. None is given back, or used in a way that what runs on the
-    ///   CPUs must not see, before it is unmapped again and the flush for that is done.
+    /// - *Frames*: they are the caller's to lend with these rights. None is given back, or used in
+    ///   a way that what runs on the CPUs must not see, before it is unmapped again and the flush
+    ///   for that is done.
     /// - *Flush*: no flush is pending for an earlier mapping of any of these addresses.
     pub unsafe fn map(
         &self,
@@ -61,11 +67,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         unsafe { self.map_with(range, attrs, supply) }
     }
 
-    /// Maps a range to what `supply` says. It is called with no lock held, once for each page; if it fails, so does this.
-    /// Deferred frees may run: see [Context](Self#context).
+    /// Maps a range to what `supply` says. It is called with no lock held, once for each page; if
+    /// it fails, so does this. Deferred frees may run: see [Context](Self#context).
     ///
     /// # Errors
-    /// As [`map`](PageTables::map); [`Error::Frames`] with what `supply` returned; [`Error::TooLarge`].
+    /// As [`map`](PageTables::map); [`Error::Frames`] with what `supply` returned;
+    /// [`Error::TooLarge`].
     ///
     /// # Safety
     /// As for [`map`](PageTables::map); the frames are those that `supply` returns.
@@ -89,8 +96,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
     }
 
-    /// Whether pages of these tables may be of this kind. Of a program's: a flush of a space need not drop what is global, and what
-    /// programs may not use is the kernel's, which has a half of its own.
+    /// Whether pages of these tables may be of this kind. Of a program's: a flush of a space need
+    /// not drop what is global, and what programs may not use is the kernel's, which has a half of
+    /// its own.
     pub(super) fn check_kind(
         &self,
         range: VirtRange,
@@ -259,8 +267,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         })
     }
 
-    /// Makes the kernel's tables below the top for a range, so that everything in it can be mapped after spaces for programs
-    /// have been made. Deferred frees may run: see [Context](Self#context).
+    /// Makes the kernel's tables below the top for a range, so that everything in it can be mapped
+    /// after spaces for programs have been made. Deferred frees may run: see
+    /// [Context](Self#context).
     ///
     /// # Errors
     /// As [`map`](PageTables::map). Nothing has changed then.
@@ -337,8 +346,8 @@ fn in_the_way<M: Machine, F: Format>(walk: Walk<'_, M, F>, at: VirtAddr, size: P
     first.map_or(Error::EmptyTable(at), |page| Error::Occupied(page.page))
 }
 
-/// A mapping under way. What has been mapped is unmapped again when this is dropped before it is done, also by a panic of what
-/// supplies the frames.
+/// A mapping under way. What has been mapped is unmapped again when this is dropped before it is
+/// done, also by a panic of what supplies the frames.
 struct UnderWay<'p, M: Machine, F: Format, G: Concurrent> {
     tables: &'p PageTables<M, F, G>,
     start: VirtAddr,

@@ -1,34 +1,39 @@
 //! The cursor: map, unmap, protect, split, over ranges.
 //!
-//! All go the same way. From where they are they walk down, without a lock, to the table whose entries they will change;
-//! lock that table; change the entries of it that lie in the range; unlock it, and go on behind it. So two CPUs meet only
-//! where they change the same table, which at the lowest level is the same 2 MiB.
+//! All go the same way. From where they are they walk down, without a lock, to the table whose
+//! entries they will change; lock that table; change the entries of it that lie in the range;
+//! unlock it, and go on behind it. So two CPUs meet only where they change the same table, which at
+//! the lowest level is the same 2 MiB.
 //!
 //! # Why it is right
-//! *A table that is locked and alive is linked*: tables are unlinked only with their own lock held and that of the table above,
-//! and then they are dead. So what is written into it counts. If it is dead, the walk begins again.
+//! *A table that is locked and alive is linked*: tables are unlinked only with their own lock held
+//! and that of the table above, and then they are dead. So what is written into it counts. If it is
+//! dead, the walk begins again.
 //!
-//! *An empty table of a program is unlinked by who makes it empty* (`prune`). It holds both locks, so nothing can come in
-//! between the look and the unlinking. Until the flush, other CPUs may have cached the way to the old table: if a new one
-//! is linked there and something is mapped in it at once, they may fault there, once each; a page-fault handler looks at the
-//! tables and tries again. The kernel cannot bear that: its tables stay, until [`prune`](PageTables::prune) is called.
+//! *An empty table of a program is unlinked by who makes it empty* (`prune`). It holds both locks,
+//! so nothing can come in between the look and the unlinking. Until the flush, other CPUs may have
+//! cached the way to the old table: if a new one is linked there and something is mapped in it at
+//! once, they may fault there, once each; a page-fault handler looks at the tables and tries again.
+//! The kernel cannot bear that: its tables stay, until [`prune`](PageTables::prune) is called.
 //!
 //! *A table is filled before it is linked*, and linked by one store that releases.
 //!
-//! *All or nothing (I7).* What can be wrong with the input is looked at before anything is changed. `map` needs memory on the
-//! way; if there is none, what it has mapped is unmapped again. [`split`](PageTables::split) and
-//! [`reserve`](PageTables::reserve) take all tables that they need before they link the first (`spare`). `unmap`, `protect` and
-//! `prune` need none: they refuse a range that cuts a page in two. And before anything fails for want of a table, those
-//! that lie idle are looked for (`reclaim`).
+//! *All or nothing (I7).* What can be wrong with the input is looked at before anything is changed.
+//! `map` needs memory on the way; if there is none, what it has mapped is unmapped again.
+//! [`split`](PageTables::split) and [`reserve`](PageTables::reserve) take all tables that they need
+//! before they link the first (`spare`). `unmap`, `protect` and `prune` need none: they refuse a
+//! range that cuts a page in two. And before anything fails for want of a table, those that lie
+//! idle are looked for (`reclaim`).
 //!
 //! # What is the caller's affair
-//! Who maps what where: two calls on the same *pages* at the same time leave either result, page by page, or [`Error::Occupied`]
-//! to one of them. (Calls on different pages of the same table do not disturb each other.) Frames: the tables hold no
-//! reference. A frame that was unmapped may be given back when what is owed has been flushed, by
-//! [`release`](machine::FrameSource::release), since a walk without a lock may hold a reference for a moment.
+//! Who maps what where: two calls on the same *pages* at the same time leave either result, page by
+//! page, or [`Error::Occupied`] to one of them. (Calls on different pages of the same table do not
+//! disturb each other.) Frames: the tables hold no reference. A frame that was unmapped may be
+//! given back when what is owed has been flushed, by [`release`](machine::FrameSource::release),
+//! since a walk without a lock may hold a reference for a moment.
 //!
-//! Context: see [`PageTables`]. Where memory gives out, `map`, `split` and `reserve` may run frees that were deferred through
-//! `G`: the caller holds no lock that one of them takes (`reclaim`).
+//! Context: see [`PageTables`]. Where memory gives out, `map`, `split` and `reserve` may run frees
+//! that were deferred through `G`: the caller holds no lock that one of them takes (`reclaim`).
 
 mod error;
 mod leaf;
@@ -96,8 +101,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(())
     }
 
-    /// Changes the pages of a range, table by table, each with its lock held: calls `change` with an address, the entry for
-    /// it, what is in there, and the count of the table's entries. Empty tables are unlinked, also when `change` panics.
+    /// Changes the pages of a range, table by table, each with its lock held: calls `change` with
+    /// an address, the entry for it, what is in there, and the count of the table's entries. Empty
+    /// tables are unlinked, also when `change` panics.
     fn each_page<'p>(
         &'p self,
         range: VirtRange,
@@ -139,8 +145,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 }
 
-/// A table whose entries are being changed. When this is dropped, also by a panic, it is unlocked, and unlinked if it has become
-/// empty and is a program's.
+/// A table whose entries are being changed. When this is dropped, also by a panic, it is unlocked,
+/// and unlinked if it has become empty and is a program's.
 struct Changing<'c, 'p, M: Machine, F: Format, G: Concurrent> {
     tables: &'p PageTables<M, F, G>,
     walk: &'c Walk<'c, M, F>,
@@ -211,8 +217,8 @@ struct Slot<'m, M> {
     value: u64,
 }
 
-/// Writes pages into entries of a table that is locked, up to the first that is not absent, or the first page that there can be no
-/// entry for; how many.
+/// Writes pages into entries of a table that is locked, up to the first that is not absent, or the
+/// first page that there can be no entry for; how many.
 #[inline]
 fn fill<'m, M: Machine, F: Format>(
     entries: impl Iterator<Item = machine::Entry<'m, M>>,

@@ -8,19 +8,23 @@ use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtRange};
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Gives all pages of a range these rights, of [`Flags::RIGHTS`], and no others; the rest of their attributes stays.
-    /// Holes do not matter. Without READ, WRITE and EXECUTE the pages are parked: nothing translates to them, but they
-    /// stay where they are.
+    /// Gives all pages of a range these rights, of [`Flags::RIGHTS`], and no others; the rest of
+    /// their attributes stays. Holes do not matter. Without READ, WRITE and EXECUTE the pages are
+    /// parked: nothing translates to them, but they stay where they are.
     ///
-    /// A flush is owed for pages that have lost a right. One that has gained some may still fault once, spuriously.
+    /// A flush is owed for pages that have lost a right. One that has gained some may still fault
+    /// once, spuriously.
     ///
     /// # Errors
-    /// As [`unmap`](PageTables::unmap); [`Error::Format`] if no page can have these rights; [`Error::NotUser`].
+    /// As [`unmap`](PageTables::unmap); [`Error::Format`] if no page can have these rights;
+    /// [`Error::NotUser`].
     ///
     /// # Safety
-    /// - *Addresses*: the range is the caller's to change, and nothing relies on the rights that are taken away.
+    /// - *Addresses*: the range is the caller's to change, and nothing relies on the rights that
+    ///   are taken away.
     /// - *Frames*: they are the caller's to lend with the rights that are given.
-    /// - *Flush*: the rights that were taken away count as taken away only when the flush that is returned is done.
+    /// - *Flush*: the rights that were taken away count as taken away only when the flush that is
+    ///   returned is done.
     pub unsafe fn protect(
         &self,
         range: VirtRange,
@@ -29,7 +33,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let mut owed = PendingFlush::nothing(self);
         let checked = self.check(range).and_then(|()| {
             self.check_kind(range, rights & Flags::RIGHTS)?;
-            // Whether rights can be said depends on nothing else: so it is known before any is changed.
+            // Whether rights can be said depends on nothing else: so it is known before any is
+            // changed.
             F::page(PageSize::Size4K, Frame::default(), Attrs::new(rights & Flags::RIGHTS))?;
             let guard = G::pin();
             self.check_ends(&self.walk(&guard), range)

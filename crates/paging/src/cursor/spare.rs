@@ -1,7 +1,8 @@
 //! Tables that are not linked yet.
 //!
-//! Whatever needs several tables and must be all or nothing (I7) takes all of them here before it changes anything. They wait
-//! in a chain, by a note in a word of each, so that nothing is allocated for that; what is left over goes back.
+//! Whatever needs several tables and must be all or nothing (I7) takes all of them here before it
+//! changes anything. They wait in a chain, by a note in a word of each, so that nothing is
+//! allocated for that; what is left over goes back.
 
 use super::Error;
 use crate::format::{Format, note, noted};
@@ -28,8 +29,8 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Spare<'p, M, F, G> {
         self.len
     }
 
-    /// Sees to it that there are so many at least. With no lock held; and with no guard, which would hold up the grace period
-    /// that memory may have to wait for.
+    /// Sees to it that there are so many at least. With no lock held; and with no guard, which
+    /// would hold up the grace period that memory may have to wait for.
     pub(super) fn fill(&mut self, wanted: usize) -> Result<(), Error> {
         while self.len < wanted {
             let tables = self.tables;
@@ -85,15 +86,16 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// An empty table that is not linked yet.
     pub(super) fn new_table(&self, level: u8) -> Result<Frame, Error> {
         let table = self.paging().lists().alloc(QUICK_TABLE)?;
-        // SAFETY: it came from a quicklist, so it is ours, and empty, as a table of any level may be.
+        // SAFETY: it came from a quicklist, so it is ours, and empty, as a table of any level may
+        // be.
         unsafe { self.machine().set_owner(table, Owner::Table(level)) }?;
         Ok(table)
     }
 
     /// A table that was not linked, and is empty.
     pub(super) fn discard_table(&self, table: Frame) {
-        // SAFETY: it came from the list, nobody knows of it, and it is as it was. An error would mean that it never was
-        // a frame.
+        // SAFETY: it came from the list, nobody knows of it, and it is as it was. An error would
+        // mean that it never was a frame.
         let _ = unsafe { self.paging().lists().free(QUICK_TABLE, table) };
     }
 }

@@ -11,20 +11,24 @@ use grace::Concurrent;
 use machine::{ENTRIES, Frame, Machine, PageSize, VirtAddr, VirtRange};
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Splits the page that `at` lies in, again and again, until it is no larger than `size`. Nothing is mapped differently,
-    /// but the pieces can be unmapped and protected apart. Where nothing is mapped, or pages are small enough, nothing is done.
+    /// Splits the page that `at` lies in, again and again, until it is no larger than `size`.
+    /// Nothing is mapped differently, but the pieces can be unmapped and protected apart. Where
+    /// nothing is mapped, or pages are small enough, nothing is done.
     ///
-    /// The old, large translation stays right until a piece is changed; a flush is owed all the same, as some CPUs do not bear
-    /// translations of two sizes for one address. Deferred frees may run: see [Context](Self#context).
+    /// The old, large translation stays right until a piece is changed; a flush is owed all the
+    /// same, as some CPUs do not bear translations of two sizes for one address. Deferred frees may
+    /// run: see [Context](Self#context).
     ///
     /// # Errors
-    /// [`Error::NotCanonical`], [`Error::Kernel`], [`Error::Malformed`]; [`Error::Frames`]: no memory for the tables. Nothing is
-    /// changed then: all tables that it takes are there before the first is linked.
+    /// [`Error::NotCanonical`], [`Error::Kernel`], [`Error::Malformed`]; [`Error::Frames`]: no
+    /// memory for the tables. Nothing is changed then: all tables that it takes are there before
+    /// the first is linked.
     ///
     /// # Safety
     /// - *Addresses*: the page is the caller's to change, and nothing relies on its being one page.
-    /// - *Flush*: where CPUs do not bear translations of two sizes for one address, the page is not used before the flush that
-    ///   is returned is done. Its pieces can be changed at once: their flush drops the large translation too.
+    /// - *Flush*: where CPUs do not bear translations of two sizes for one address, the page is not
+    ///   used before the flush that is returned is done. Its pieces can be changed at once: their
+    ///   flush drops the large translation too.
     pub unsafe fn split(
         &self,
         at: VirtAddr,
@@ -102,7 +106,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 self.empty_table(new);
                 return Err(error);
             }
-            // SAFETY: the count of a table that is ours alone. Relaxed: it is linked by the exchange, which releases.
+            // SAFETY: the count of a table that is ours alone. Relaxed: it is linked by the
+            // exchange, which releases.
             info.inspect(|info| unsafe { info.word() }.store(ENTRIES as u32, Ordering::Relaxed));
             match entry.compare_exchange(value, link) {
                 Ok(()) => return Ok(true),

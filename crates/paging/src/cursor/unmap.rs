@@ -9,25 +9,28 @@ use grace::Concurrent;
 use machine::{Machine, VirtRange};
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Unmaps what is mapped in a range; holes do not matter. `gone` is called with each page as it was at the end, accessed
-    /// and dirty bits included, with a table's lock held: it takes none, and gives no frame back; that is for after the
-    /// flush.
+    /// Unmaps what is mapped in a range; holes do not matter. `gone` is called with each page as it
+    /// was at the end, accessed and dirty bits included, with a table's lock held: it takes none,
+    /// and gives no frame back; that is for after the flush.
     ///
-    /// Tables of a program that become empty are unlinked; what is mapped in the same 2 MiB by others before the flush may
-    /// fault once more, spuriously. Those of the kernel stay: see [`prune`](PageTables::prune).
+    /// Tables of a program that become empty are unlinked; what is mapped in the same 2 MiB by
+    /// others before the flush may fault once more, spuriously. Those of the kernel stay: see
+    /// [`prune`](PageTables::prune).
     ///
     /// # Errors
-    /// A range that is not one of these tables' ([`Error::Empty`], [`Error::Misaligned`], [`Error::NotCanonical`],
-    /// [`Error::Kernel`]), or cuts a page ([`Error::Cut`]). [`Error::Malformed`] stops it half-way: somebody has scribbled on
-    /// the tables.
+    /// A range that is not one of these tables' ([`Error::Empty`], [`Error::Misaligned`],
+    /// [`Error::NotCanonical`], [`Error::Kernel`]), or cuts a page ([`Error::Cut`]).
+    /// [`Error::Malformed`] stops it half-way: somebody has scribbled on the tables.
     ///
     /// # Safety
-    /// - *Addresses*: the range is the caller's to change, and nothing relies any more on what is mapped there.
-    /// - *Flush*: until the flush that is returned is done, the frames are not given back, and the range is not mapped anew.
-    ///   Forgetting the value does not do it.
+    /// - *Addresses*: the range is the caller's to change, and nothing relies any more on what is
+    ///   mapped there.
+    /// - *Flush*: until the flush that is returned is done, the frames are not given back, and the
+    ///   range is not mapped anew. Forgetting the value does not do it.
     ///
-    /// And `gone` does not call back into these tables: it would wait for the lock that is held. If it panics, the pages that it
-    /// was called with, the last one too, are unmapped and flushed when the panic goes on; all others are mapped as before.
+    /// And `gone` does not call back into these tables: it would wait for the lock that is held. If
+    /// it panics, the pages that it was called with, the last one too, are unmapped and flushed
+    /// when the panic goes on; all others are mapped as before.
     pub unsafe fn unmap(
         &self,
         range: VirtRange,
@@ -61,7 +64,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             // Before `gone`, which may panic: what is done counts.
             *count -= 1;
             if let Decoded::Page(frame, attrs) = F::decode(was, level) {
-                // A parked page is cached nowhere; but the table may go, and hardware knows the way there.
+                // A parked page is cached nowhere; but the table may go, and hardware knows the way
+                // there.
                 if let Some(range) = VirtRange::new(page, size.bytes()) {
                     let size = if attrs.flags.intersects(Flags::RWX) { Some(size) } else { None };
                     owed.gather.add(range, size.unwrap_or_default());

@@ -1,13 +1,15 @@
 //! What an entry of a page table says, and how each architecture spells it.
 //!
-//! A [`Format`] is a type without values: page tables are generic over it, so nothing is decided at run time. All formats
-//! have tables of 512 entries of 64 bits, 9 bits of the address a level, and pages of 4 KiB, 2 MiB and 1 GiB at levels 0, 1
-//! and 2; they differ in the number of levels and in the bits.
+//! A [`Format`] is a type without values: page tables are generic over it, so nothing is decided at
+//! run time. All formats have tables of 512 entries of 64 bits, 9 bits of the address a level, and
+//! pages of 4 KiB, 2 MiB and 1 GiB at levels 0, 1 and 2; they differ in the number of levels and in
+//! the bits.
 //!
 //! # Three kinds of entries that lead nowhere
-//! *Absent*: nothing is mapped. *Parked*: a page that is mapped without any right (`PROT_NONE`): its frame and the rest of
-//! its attributes are kept in bits that hardware does not look at. *A [`note`]*: absent for everyone, but with a number in it;
-//! what holds together tables that nobody may use any more and that somebody may still walk.
+//! *Absent*: nothing is mapped. *Parked*: a page that is mapped without any right (`PROT_NONE`):
+//! its frame and the rest of its attributes are kept in bits that hardware does not look at. *A
+//! [`note`]*: absent for everyone, but with a number in it; what holds together tables that nobody
+//! may use any more and that somebody may still walk.
 
 mod attrs;
 mod riscv;
@@ -90,10 +92,11 @@ impl core::error::Error for FormatError {}
 ///
 /// # Safety
 /// Walks without a lock rely on all of this:
-/// - [`decode`](Format::decode) gives back what went into [`table`](Format::table) and [`page`](Format::page), whatever of
-///   accessed and dirty bits hardware has set in a page since;
+/// - [`decode`](Format::decode) gives back what went into [`table`](Format::table) and
+///   [`page`](Format::page), whatever of accessed and dirty bits hardware has set in a page since;
 /// - hardware changes nothing in the entry of a table;
-/// - an entry whose bit 0 and whose bits from 56 on are clear is [`Decoded::Absent`], to hardware too;
+/// - an entry whose bit 0 and whose bits from 56 on are clear is [`Decoded::Absent`], to hardware
+///   too;
 /// - [`LEVELS`](Format::LEVELS) is 3 to 5; [`PHYSICAL_BITS`](Format::PHYSICAL_BITS) 44 to 56.
 pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     /// The levels of tables; the top-level table has level `LEVELS - 1`.
@@ -105,7 +108,8 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     /// Protection keys; 1 where there are none.
     const KEYS: u8;
 
-    /// The entry that leads to a table. It limits nothing: the page's own entry says what is allowed.
+    /// The entry that leads to a table. It limits nothing: the page's own entry says what is
+    /// allowed.
     ///
     /// # Errors
     /// [`FormatError::Beyond`].
@@ -117,8 +121,8 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     /// [`FormatError`].
     fn page(size: PageSize, frame: Frame, attrs: Attrs) -> Result<u64, FormatError>;
 
-    /// The entry of a page of 4 KiB like that of `entry`, which [`page`](Format::page) made for frame 0, but for this frame: for who
-    /// maps many alike.
+    /// The entry of a page of 4 KiB like that of `entry`, which [`page`](Format::page) made for
+    /// frame 0, but for this frame: for who maps many alike.
     ///
     /// # Errors
     /// [`FormatError::Beyond`].
@@ -133,8 +137,8 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
     /// What an entry of a table of this level says. Any 64 bits have an answer.
     fn decode(entry: u64, level: u8) -> Decoded;
 
-    /// The next table, if the entry leads to one: what a walk asks of each entry but the last. The same as by
-    /// [`decode`](Format::decode), in fewer instructions.
+    /// The next table, if the entry leads to one: what a walk asks of each entry but the last. The
+    /// same as by [`decode`](Format::decode), in fewer instructions.
     #[inline]
     fn next(entry: u64, level: u8) -> Option<Frame> {
         match Self::decode(entry, level) {
@@ -143,8 +147,9 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
         }
     }
 
-    /// The first frame of the page that the entry leads to, if programs may read it and, with `write`, write it: what
-    /// a walk that pins asks of the last entry. The same as by [`decode`](Format::decode), in fewer instructions.
+    /// The first frame of the page that the entry leads to, if programs may read it and, with
+    /// `write`, write it: what a walk that pins asks of the last entry. The same as by
+    /// [`decode`](Format::decode), in fewer instructions.
     #[inline]
     fn usable(entry: u64, level: u8, write: bool) -> Option<Frame> {
         let write = if write { Flags::WRITE } else { Flags::empty() };

@@ -1,9 +1,11 @@
 //! RISC-V, Sv39 and Sv48.
 //!
-//! Ways of caching are those of the extension Svpbmt; without it there is [`Cache::WriteBack`] alone. An implementation may
-//! leave it to software to set accessed and dirty bits, by a fault: then pages are mapped with them.
+//! Ways of caching are those of the extension Svpbmt; without it there is [`Cache::WriteBack`]
+//! alone. An implementation may leave it to software to set accessed and dirty bits, by a fault:
+//! then pages are mapped with them.
 //!
-//! A parked page has the valid bit clear and bit 60 set. Nothing but the valid bit matters to hardware then.
+//! A parked page has the valid bit clear and bit 60 set. Nothing but the valid bit matters to
+//! hardware then.
 
 use super::{Attrs, Cache, Decoded, Flags, Format, FormatError, check, check_frame, size_at};
 use machine::{Frame, PageSize};
@@ -34,8 +36,9 @@ pub type Sv48 = Riscv<4>;
 
 const CACHES: [Cache; 3] = [Cache::WriteBack, Cache::WriteCombining, Cache::Uncached];
 
-// SAFETY: `decode` undoes `page` and `table` (tests); hardware leaves entries of tables alone; bit 0 clear is absent to
-// hardware, and to `decode` with bit 60 clear; the numbers are in their ranges.
+// SAFETY: `decode` undoes `page` and `table` (tests); hardware leaves entries of tables alone; bit
+// 0 clear is absent to hardware, and to `decode` with bit 60 clear; the numbers are in their
+// ranges.
 unsafe impl<const LEVELS: u8> Format for Riscv<LEVELS> {
     const LEVELS: u8 = {
         assert!(LEVELS == 3 || LEVELS == 4);

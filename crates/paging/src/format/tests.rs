@@ -175,7 +175,8 @@ fn bits_of_the_manuals() {
     let device = Attrs { cache: Cache::Uncached, ..plain };
     assert_eq!(riscv(PageSize::Size4K, frame(5), device), Ok(2 << 61 | 5 << 10 | 0b1011));
     assert_eq!(Sv48::table(frame(7)), Ok(7 << 10 | 1));
-    // Reserved: written but not read; a table at the lowest level; a page of 512 GiB; the bits above.
+    // Reserved: written but not read; a table at the lowest level; a page of 512 GiB; the bits
+    // above.
     assert_eq!(Sv48::decode(0b101, 0), Decoded::Malformed);
     assert_eq!(Sv48::decode(0b001, 0), Decoded::Malformed);
     assert_eq!(Sv48::decode(0b011, 3), Decoded::Malformed);

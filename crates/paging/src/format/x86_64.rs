@@ -1,10 +1,10 @@
 //! x86-64, with 4 and with 5 levels.
 //!
-//! Entries of tables have the accessed bit set from the start, so hardware never changes them: a table of tables that comes
-//! back is as it was made, but for what software did.
+//! Entries of tables have the accessed bit set from the start, so hardware never changes them: a
+//! table of tables that comes back is as it was made, but for what software did.
 //!
-//! A parked page has bit 0 clear and bit 58, one of those that software may use, set. Nothing but bit 0 matters to hardware
-//! then.
+//! A parked page has bit 0 clear and bit 58, one of those that software may use, set. Nothing but
+//! bit 0 matters to hardware then.
 
 use super::{Attrs, Cache, Decoded, Flags, Format, FormatError, check, check_frame, size_at};
 use machine::{Frame, PageSize, PhysAddr};
@@ -24,8 +24,8 @@ const SOFT_LOW: u32 = 9;
 const SOFT_HIGH: u32 = 52;
 const KEY: u32 = 59;
 
-/// What the host loads into `IA32_PAT` (model-specific register 0x277), so that the way of caching that an entry names is
-/// the one that is meant. The first four are as after a reset.
+/// What the host loads into `IA32_PAT` (model-specific register 0x277), so that the way of caching
+/// that an entry names is the one that is meant. The first four are as after a reset.
 ///
 /// ```
 /// assert_eq!(paging::PAT as u32, 0x0007_0406);
@@ -58,8 +58,9 @@ const fn pat_bit(level: u8) -> u32 {
     if level == 0 { 7 } else { 12 }
 }
 
-// SAFETY: `decode` undoes `page` and `table` (tests); hardware sets nothing but accessed bits in entries of tables, and
-// these are set; bit 0 clear is absent to hardware, and to `decode` with bit 58 clear; the numbers are in their ranges.
+// SAFETY: `decode` undoes `page` and `table` (tests); hardware sets nothing but accessed bits in
+// entries of tables, and these are set; bit 0 clear is absent to hardware, and to `decode` with bit
+// 58 clear; the numbers are in their ranges.
 unsafe impl<const LEVELS: u8> Format for X86_64<LEVELS> {
     const LEVELS: u8 = {
         assert!(LEVELS == 4 || LEVELS == 5);

@@ -1,5 +1,6 @@
-//! The protocol of a pin without a lock, for which the [module](super) says why it is right: pin what an entry was read to lead to,
-//! then read the entry again. Whoever pins without a lock does it here, and loom runs it.
+//! The protocol of a pin without a lock, for which the [module](super) says why it is right: pin
+//! what an entry was read to lead to, then read the entry again. Whoever pins without a lock does
+//! it here, and loom runs it.
 
 use super::pins::{pin_one, unpin, why_not};
 use super::take::Taken;
@@ -16,8 +17,9 @@ pub(crate) enum Held {
     Changed,
 }
 
-/// Holds what an entry was read to lead to: `pin` takes a pin of it, `look` reads the entry again and says whether it still does,
-/// `give_back` undoes the pin. All that `pins` is for is that two of them can change it.
+/// Holds what an entry was read to lead to: `pin` takes a pin of it, `look` reads the entry again
+/// and says whether it still does, `give_back` undoes the pin. All that `pins` is for is that two
+/// of them can change it.
 #[inline(always)]
 pub(crate) fn hold<P>(
     pins: &mut P,

@@ -1,33 +1,39 @@
 //! `get_user_pages_fast`: the frames of a program's pages, pinned, without a lock.
 //!
 //! # Why it is right
-//! The walk is as any other ([`walk`](crate::walk)): a guard keeps tables in place. The frame needs more: between reading an
-//! entry and taking a pin the page may be unmapped, its frame given back, and used by somebody else. So:
+//! The walk is as any other ([`walk`](crate::walk)): a guard keeps tables in place. The frame needs
+//! more: between reading an entry and taking a pin the page may be unmapped, its frame given back,
+//! and used by somebody else. So:
 //!
 //! 1. read the entry: it leads to frame `f`, and allows what is wanted;
 //! 2. take a pin of `f`, which fails if `f` has no reference: it is free;
 //! 3. read the entry again: it still leads to `f`, and allows it. If not, give the pin back.
 //!
-//! If 3 finds it unchanged, then `f` was mapped there at a moment when we had the pin, and nobody can give it to anyone else
-//! as long as we have it. For: let the page have been unmapped before 3 and its frame given back. The pin was taken either
-//! before the last reference was given up; then it *is* a reference, `f` is not free, and stays what it was. Or after, when
-//! `f` had been allocated again; then the pin's acquire saw the allocation's release, which came after the unmapping, and 3
-//! sees the entry as the unmapping left it, or newer. The pin that is given back is of somebody else's frame for a moment, which
-//! is why owners of frames that were ever mapped [`release`](machine::FrameSource::release) them.
+//! If 3 finds it unchanged, then `f` was mapped there at a moment when we had the pin, and nobody
+//! can give it to anyone else as long as we have it. For: let the page have been unmapped before 3
+//! and its frame given back. The pin was taken either before the last reference was given up; then
+//! it *is* a reference, `f` is not free, and stays what it was. Or after, when `f` had been
+//! allocated again; then the pin's acquire saw the allocation's release, which came after the
+//! unmapping, and 3 sees the entry as the unmapping left it, or newer. The pin that is given back
+//! is of somebody else's frame for a moment, which is why owners of frames that were ever mapped
+//! [`release`](machine::FrameSource::release) them.
 //!
 //! # The locked path
-//! Where an entry is absent, does not allow what is wanted or has changed, the page is taken with its table locked, after
-//! the caller (`bring_in`: a page fault, with the address space's lock, in most kernels) has brought it in. It counts in
-//! [`GupStats::fast_gup_slow`], and when all is well never happens.
+//! Where an entry is absent, does not allow what is wanted or has changed, the page is taken with
+//! its table locked, after the caller (`bring_in`: a page fault, with the address space's lock, in
+//! most kernels) has brought it in. It counts in [`GupStats::fast_gup_slow`], and when all is well
+//! never happens.
 //!
 //! # Cost
-//! A guard; a load a level for each table; for each page two loads of its entry and one locked instruction on the frame's
-//! own count. A large page is pinned in one step, for as many of its frames as are wanted.
+//! A guard; a load a level for each table; for each page two loads of its entry and one locked
+//! instruction on the frame's own count. A large page is pinned in one step, for as many of its
+//! frames as are wanted.
 //!
-//! The locked instruction is nearly all of it: 6.7 ns where a page of many takes 8.3. It hides what the rest waits for, which runs
-//! ahead of it, but not the number of its instructions: eight of them take a cycle. So entries are asked for what is wanted of
-//! them instead of being decoded (22 ns a page with that), and the loop keeps its state in registers. To look at eight entries
-//! before the first is pinned gains nothing.
+//! The locked instruction is nearly all of it: 6.7 ns where a page of many takes 8.3. It hides what
+//! the rest waits for, which runs ahead of it, but not the number of its instructions: eight of
+//! them take a cycle. So entries are asked for what is wanted of them instead of being decoded (22
+//! ns a page with that), and the loop keeps its state in registers. To look at eight entries before
+//! the first is pinned gains nothing.
 
 mod hold;
 mod kernel;
@@ -60,7 +66,8 @@ pub enum GupError {
     NotCanonical(VirtAddr),
     /// The address is the kernel's.
     Kernel(VirtAddr),
-    /// Nothing is mapped at the first address that allows what is wanted, and it could not be brought in.
+    /// Nothing is mapped at the first address that allows what is wanted, and it could not be
+    /// brought in.
     Hole(VirtAddr),
     /// What is mapped at the first address is not memory of the frame source: a device.
     NotMemory(VirtAddr),
@@ -87,14 +94,16 @@ impl core::error::Error for GupError {}
 const TRIES: u32 = 64;
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Pins the frames of `into.len()` pages of 4 KiB of a program, from the one that `start` lies in on: to be read, or, with
-    /// `write`, written. It stops at a hole with what it has: look at [`Pins::frames`].
+    /// Pins the frames of `into.len()` pages of 4 KiB of a program, from the one that `start` lies
+    /// in on: to be read, or, with `write`, written. It stops at a hole with what it has: look at
+    /// [`Pins::frames`].
     ///
-    /// `bring_in` is called where a page is not there or does not allow it, with its address and whether it will be written,
-    /// and with nothing held; it returns whether it has been brought in. It may sleep.
+    /// `bring_in` is called where a page is not there or does not allow it, with its address and
+    /// whether it will be written, and with nothing held; it returns whether it has been brought
+    /// in. It may sleep.
     ///
-    /// Not for interrupts: it falls back to tables' locks. [`get_user_pages_fast_only`](Self::get_user_pages_fast_only) does
-    /// not.
+    /// Not for interrupts: it falls back to tables' locks.
+    /// [`get_user_pages_fast_only`](Self::get_user_pages_fast_only) does not.
     ///
     /// # Errors
     /// [`GupError`]; nothing is pinned then.
@@ -109,13 +118,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         self.pin_pages::<true>(start, write, into, bring_in)
     }
 
-    /// As [`get_user_pages_fast`](Self::get_user_pages_fast), but without anything to fall back to: a page that is not
-    /// there, does not allow it or changes at that moment is a hole. Any context, interrupts too: it takes no lock and
-    /// waits for nobody.
+    /// As [`get_user_pages_fast`](Self::get_user_pages_fast), but without anything to fall back to:
+    /// a page that is not there, does not allow it or changes at that moment is a hole. Any
+    /// context, interrupts too: it takes no lock and waits for nobody.
     ///
     /// # Errors
-    /// [`GupError::Wraps`], [`GupError::NotCanonical`], [`GupError::Kernel`]; [`GupError::Hole`], also where what is
-    /// mapped is not memory. Nothing is pinned then.
+    /// [`GupError::Wraps`], [`GupError::NotCanonical`], [`GupError::Kernel`]; [`GupError::Hole`],
+    /// also where what is mapped is not memory. Nothing is pinned then.
     pub fn get_user_pages_fast_only<'a>(
         &'a self,
         start: VirtAddr,
@@ -134,8 +143,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(pins)
     }
 
-    /// As [`get_user_pages_fast`](Self::get_user_pages_fast), but each page with its table's lock: what that falls back to.
-    /// Where a caller has to take a lock of the address space anyway. Not for interrupts.
+    /// As [`get_user_pages_fast`](Self::get_user_pages_fast), but each page with its table's lock:
+    /// what that falls back to. Where a caller has to take a lock of the address space anyway. Not
+    /// for interrupts.
     ///
     /// # Errors
     /// [`GupError`]; nothing is pinned then.
@@ -160,7 +170,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let start = start.align_down(PageSize::Size4K);
         user_range::<F>(start, into.len())?;
         let mut pins = Pins::none(self.machine(), into);
-        // Where what is left of the range begins. It is a program's, so it does not reach the last address.
+        // Where what is left of the range begins. It is a program's, so it does not reach the last
+        // address.
         let rest = |pins: &Pins<'_, M>| match pins.room() {
             0 => None,
             _ => start.checked_add((pins.frames().len() as u64) << 12),
@@ -183,7 +194,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(pins)
     }
 
-    /// One page, or what of its large page is wanted, with the table locked, after it has been brought in.
+    /// One page, or what of its large page is wanted, with the table locked, after it has been
+    /// brought in.
     fn take_slowly(
         &self,
         at: VirtAddr,

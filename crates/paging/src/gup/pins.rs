@@ -1,8 +1,9 @@
 //! Pins that are held, and how they are taken and given up, block by block.
 //!
-//! References and pins are counted at the first frame of a *block*, as the frame source handed it out. A frame that is
-//! mapped may lie within a block: a piece of a large page that was split. Its block is found by trying: the frame itself, if
-//! it has references, begins one; otherwise some frame below does, aligned to the block's length.
+//! References and pins are counted at the first frame of a *block*, as the frame source handed it
+//! out. A frame that is mapped may lie within a block: a piece of a large page that was split. Its
+//! block is found by trying: the frame itself, if it has references, begins one; otherwise some
+//! frame below does, aligned to the block's length.
 
 use super::take::Taken;
 use core::fmt;
@@ -69,7 +70,8 @@ impl<'a, M: Machine> Pins<'a, M> {
         self.into.len() - self.len
     }
 
-    /// Pins a frame for each of `places`, as long as there is room, by `hold`, which says why if it cannot.
+    /// Pins a frame for each of `places`, as long as there is room, by `hold`, which says why if it
+    /// cannot.
     ///
     /// What changes on the way is in registers, as each pin waits until all before it is done.
     #[inline(always)]
@@ -156,16 +158,16 @@ pub(super) fn why_not<M: Machine>(machine: &M, frame: Frame) -> Taken {
     }
 }
 
-/// Pins the block that `frame` lies in, once for each of up to `most` of its frames from there on; how many. One locked
-/// instruction, unless the frame lies within a block.
+/// Pins the block that `frame` lies in, once for each of up to `most` of its frames from there on;
+/// how many. One locked instruction, unless the frame lies within a block.
 #[cold]
 fn pin_block<M: Machine>(machine: &M, frame: Frame, most: usize) -> Option<usize> {
     machine.step(Access::Shared);
     (0..=MAX_ORDER).find_map(|order| {
         let head = head_of(frame, order)?;
         let info = machine.info(head)?;
-        // The order first: it says how many pins. It is looked at again with the pin, for the block may have been given up
-        // and others allocated there in between.
+        // The order first: it says how many pins. It is looked at again with the pin, for the block
+        // may have been given up and others allocated there in between.
         let count = (left_in(head, info.order(), frame)?).min(most);
         machine.step(Access::Shared);
         if !info.try_pin(count as u32) {
@@ -183,7 +185,8 @@ fn pin_block<M: Machine>(machine: &M, frame: Frame, most: usize) -> Option<usize
     })
 }
 
-/// The frame that begins a block of this order with `frame` in it, if it could be one that is not tried otherwise.
+/// The frame that begins a block of this order with `frame` in it, if it could be one that is not
+/// tried otherwise.
 pub(crate) fn head_of(frame: Frame, order: u8) -> Option<Frame> {
     let head = Frame::new(frame.number() & !((1 << order) - 1))?;
     (order == 0 || head != frame).then_some(head)
@@ -195,7 +198,8 @@ pub(crate) fn left_in(head: Frame, order: u8, frame: Frame) -> Option<usize> {
     (left > 0).then_some(left as usize)
 }
 
-/// Gives up one pin of each of these frames; those that follow one another in one block, in one step.
+/// Gives up one pin of each of these frames; those that follow one another in one block, in one
+/// step.
 ///
 /// # Safety
 /// The caller holds the pins, from [`Pins::keep`], and will not use the frames' memory by them.
@@ -218,8 +222,8 @@ pub unsafe fn unpin<M: FrameSource + ?Sized>(machine: &M, frames: &[Frame]) {
     }
 }
 
-/// Gives up the pins of those of the frames, from `first` on, that follow one another in its block, in one step. Returns
-/// the others.
+/// Gives up the pins of those of the frames, from `first` on, that follow one another in its block,
+/// in one step. Returns the others.
 ///
 /// # Safety
 /// As for [`unpin`].

@@ -18,9 +18,11 @@ pub(super) enum Taken {
 }
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Pages from `at` on, for as long as each is there, allows it and stays; until there is no room.
+    /// Pages from `at` on, for as long as each is there, allows it and stays; until there is no
+    /// room.
     ///
-    /// Cost: a guard; a load a level for each table; two loads and a locked instruction for each page.
+    /// Cost: a guard; a load a level for each table; two loads and a locked instruction for each
+    /// page.
     pub(super) fn take_fast(&self, mut at: VirtAddr, write: bool, pins: &mut Pins<'_, M>) {
         let guard = G::pin();
         let walk = self.walk(&guard);
@@ -91,8 +93,8 @@ fn take_page<M: Machine, F: Format>(
     })
 }
 
-/// Pins the page of 4 KiB that an entry leads to, which said `value`, and looks again whether it still does. Bits that
-/// hardware marks may change; all else that matters is as it was.
+/// Pins the page of 4 KiB that an entry leads to, which said `value`, and looks again whether it
+/// still does. Bits that hardware marks may change; all else that matters is as it was.
 #[inline(always)]
 fn hold_page<M: Machine, F: Format>(
     machine: &M,

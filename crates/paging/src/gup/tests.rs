@@ -80,8 +80,9 @@ fn tag(sim: &Sim, frame: Frame) -> &core::sync::atomic::AtomicU64 {
 
 const RELAXED: core::sync::atomic::Ordering = core::sync::atomic::Ordering::Relaxed;
 
-/// CPU 0 maps pages with a tag of the space and unmaps them; what it gets in between it tags otherwise, or it becomes a table.
-/// CPU 1 pins, and looks what it has pinned; CPU 2 pins too, where tables come and go.
+/// CPU 0 maps pages with a tag of the space and unmaps them; what it gets in between it tags
+/// otherwise, or it becomes a table. CPU 1 pins, and looks what it has pinned; CPU 2 pins too,
+/// where tables come and go.
 fn beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
     SECOND_LOOK_LEFT_OUT.set(mutant);
     let (sim, paging, space) = machine(3, 96);
@@ -128,8 +129,8 @@ fn beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
     finish(&sim, &paging, space)
 }
 
-/// As [`beside_unmaps`], with as many pages mapped as are pinned at once: each in turn is unmapped, and its frame is somebody
-/// else's for a while.
+/// As [`beside_unmaps`], with as many pages mapped as are pinned at once: each in turn is unmapped,
+/// and its frame is somebody else's for a while.
 fn many_beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
     pins_beside_unmaps(seed, mutant, |space, into| {
         space.get_user_pages_fast(virt(AT), true, into, |_, _| false).ok()
@@ -213,8 +214,8 @@ fn an_entry_that_is_not_looked_at_twice_is_caught() {
     }
 }
 
-/// CPU 1 pins the second frame of a block, whose pins are counted at the first; CPU 0 gives the block up meanwhile, and its first
-/// frame becomes a block of its own. No pin may stay there.
+/// CPU 1 pins the second frame of a block, whose pins are counted at the first; CPU 0 gives the
+/// block up meanwhile, and its first frame becomes a block of its own. No pin may stay there.
 fn pieces_beside_frees(seed: u64, mutant: bool) -> Result<(), Failure> {
     ORDER_LOOK_LEFT_OUT.set(mutant);
     let (sim, paging, space) = machine(2, 96);
@@ -257,7 +258,8 @@ fn pins_of_pieces_are_of_their_block() {
     assert!(pieces_beside_frees(failure.seed.unwrap(), true).is_err(), "{failure}");
 }
 
-/// Pins in interrupts that land on who changes the very table, with its lock held. With `fallback`, by the way that takes locks.
+/// Pins in interrupts that land on who changes the very table, with its lock held. With `fallback`,
+/// by the way that takes locks.
 fn in_interrupts(seed: u64, fallback: bool) -> Result<(), Failure> {
     let (sim, paging, space) = machine(2, 96);
     let space = Arc::new(space);
@@ -362,7 +364,8 @@ fn the_locked_path_brings_pages_in() {
     explore(500, brought_in).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// What a pin keeps: the page outlives its unmapping, and the machine notices who frees it all the same.
+/// What a pin keeps: the page outlives its unmapping, and the machine notices who frees it all the
+/// same.
 #[test]
 fn pins_keep_pages() {
     let (sim, paging, space) = machine(1, 1024 + 512);
@@ -401,7 +404,8 @@ fn pins_keep_pages() {
     finish(&sim, &paging, space).unwrap();
 }
 
-/// Pieces of a large page are mapped apart; pins go to the block, or to the frames if it was taken apart.
+/// Pieces of a large page are mapped apart; pins go to the block, or to the frames if it was taken
+/// apart.
 #[test]
 fn pieces_of_blocks() {
     let (sim, paging, space) = machine(1, 1024 + 512);

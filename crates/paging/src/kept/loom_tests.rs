@@ -40,8 +40,8 @@ impl Shared {
     }
 }
 
-/// A CPU keeps three chains. Two other CPUs take one away each, while it takes away the third and drops
-/// its own reference.
+/// A CPU keeps three chains. Two other CPUs take one away each, while it takes away the third and
+/// drops its own reference.
 #[test]
 fn loom_what_is_kept_stays_until_the_last_is_back() {
     loom::model(|| {

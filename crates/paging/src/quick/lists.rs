@@ -3,10 +3,11 @@
 use super::{QuickLists, QuickStats};
 use machine::{CpuSet, Frame, FrameError, Machine};
 
-/// The quicklists of a [`Paging`](crate::Paging); see [`Paging::quick`](crate::Paging::quick). The calls are those of
-/// [`QuickLists`].
+/// The quicklists of a [`Paging`](crate::Paging); see [`Paging::quick`](crate::Paging::quick). The
+/// calls are those of [`QuickLists`].
 ///
-/// Taking a page is unsafe here: a top-level table is made from the kernel's, which must not end meanwhile.
+/// Taking a page is unsafe here: a top-level table is made from the kernel's, which must not end
+/// meanwhile.
 ///
 /// ```compile_fail,E0133
 /// # use machine::PageSize;
@@ -41,7 +42,8 @@ impl<'p, M: Machine> TableLists<'p, M> {
     /// There is no such list.
     ///
     /// # Safety
-    /// For [`QUICK_ROOT`](crate::QUICK_ROOT): the kernel's tables, if there are any, are not dropped before it returns.
+    /// For [`QUICK_ROOT`](crate::QUICK_ROOT): the kernel's tables, if there are any, are not
+    /// dropped before it returns.
     #[inline(always)]
     pub unsafe fn alloc(self, list: u8) -> Result<Frame, FrameError> {
         self.0.alloc(list)

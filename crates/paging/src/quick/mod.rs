@@ -1,31 +1,36 @@
 //! Quicklists: pages that are already as they have to be.
 //!
-//! A page table must be empty when it is linked, and is empty again when it is given up: everything in it was unmapped. So
-//! clearing it for its next use does nothing, at the price of 64 cache lines. A quicklist keeps such pages *in their
-//! constructed state* (I6), each CPU its own: taking one is taking the head off a list that nobody else touches.
+//! A page table must be empty when it is linked, and is empty again when it is given up: everything
+//! in it was unmapped. So clearing it for its next use does nothing, at the price of 64 cache
+//! lines. A quicklist keeps such pages *in their constructed state* (I6), each CPU its own: taking
+//! one is taking the head off a list that nobody else touches.
 //!
 //! # How it works
-//! A list is a stack of frame numbers in this CPU's own lines (`stack`). So the pages themselves are not touched at all, nor,
-//! to take one, the states of their frames. A page that comes from the frame source is cleared, then its list's constructor runs;
-//! before a page goes back there, the destructor does. In between the state is kept by those who use the page: they give it back
-//! as they got it.
+//! A list is a stack of frame numbers in this CPU's own lines (`stack`). So the pages themselves
+//! are not touched at all, nor, to take one, the states of their frames. A page that comes from the
+//! frame source is cleared, then its list's constructor runs; before a page goes back there, the
+//! destructor does. In between the state is kept by those who use the page: they give it back as
+//! they got it.
 //!
-//! A page of another node's memory is not kept, nor one for which a list is too long: they go back to the frame source.
-//! [`trim`](QuickLists::trim) gives back more as memory gets short. When it has given out,
-//! [`shortage`](QuickLists::shortage) asks all CPUs for all they have: by a flag in the line of each list, which its CPU sees when
-//! it next gives a page, or at its timer interrupt ([`tick`](QuickLists::tick)), or when it has taken the twelve that are nearest. Nobody reaches into another CPU's
-//! list. A CPU that is about to be idle for long calls [`drain`](QuickLists::drain) first: it would see nothing.
+//! A page of another node's memory is not kept, nor one for which a list is too long: they go back
+//! to the frame source. [`trim`](QuickLists::trim) gives back more as memory gets short. When it
+//! has given out, [`shortage`](QuickLists::shortage) asks all CPUs for all they have: by a flag in
+//! the line of each list, which its CPU sees when it next gives a page, or at its timer interrupt
+//! ([`tick`](QuickLists::tick)), or when it has taken the twelve that are nearest. Nobody reaches
+//! into another CPU's list. A CPU that is about to be idle for long calls
+//! [`drain`](QuickLists::drain) first: it would see nothing.
 //!
 //! # Why it is right
-//! A list is changed by its own CPU only, with interrupts off: there is nothing that CPUs share but the wish of one for the
-//! pages of another. (Others read the counts, which are atomic for their sake.) A page is on one list, or is somebody's: it comes
-//! to a list from its one owner. On a list it has [`Owner::Quick`], which a machine in software checks word by word.
+//! A list is changed by its own CPU only, with interrupts off: there is nothing that CPUs share but
+//! the wish of one for the pages of another. (Others read the counts, which are atomic for their
+//! sake.) A page is on one list, or is somebody's: it comes to a list from its one owner. On a list
+//! it has [`Owner::Quick`], which a machine in software checks word by word.
 //!
 //! # Cost
-//! Taking a page: an IRQ-off section and two cache lines, that of [`QuickLists`], which nobody writes, and that of this CPU's
-//! list, and once in six times or so one more (`stack`); no atomic read-modify-write, no allocation. What the page becomes is said
-//! by a store to the state of its frame. Giving one: the line of the frame's state, and those that say where it is,
-//! besides.
+//! Taking a page: an IRQ-off section and two cache lines, that of [`QuickLists`], which nobody
+//! writes, and that of this CPU's list, and once in six times or so one more (`stack`); no atomic
+//! read-modify-write, no allocation. What the page becomes is said by a store to the state of its
+//! frame. Giving one: the line of the frame's state, and those that say where it is, besides.
 
 mod lists;
 mod stack;
@@ -72,10 +77,12 @@ pub const QUICK_FRACTION: usize = 16;
 /// assert_eq!(page[0], 1);
 /// ```
 ///
-/// The trait is safe to implement: a page is a slice of words, and no unsafe code relies on what is in the pages of lists that
-/// others construct. If a call panics, its page goes to the frame source.
+/// The trait is safe to implement: a page is a slice of words, and no unsafe code relies on what is
+/// in the pages of lists that others construct. If a call panics, its page goes to the frame
+/// source.
 pub trait Construct<M>: Send + Sync {
-    /// Makes a page, whose words are all 0, as those of the list are. It must neither allocate from the list nor sleep.
+    /// Makes a page, whose words are all 0, as those of the list are. It must neither allocate from
+    /// the list nor sleep.
     fn construct(&self, machine: &M, page: &mut [u64; ENTRIES]) {
         let _ = (machine, page);
     }
@@ -119,7 +126,8 @@ impl<M> Construct<M> for Zeroed {}
 /// Dropping it gives nothing back: [`drain`](QuickLists::drain) does, on each CPU.
 #[repr(C, align(64))]
 pub struct QuickLists<M: Machine> {
-    // These two first: together on one line, if a handle of the machine is no larger than six words.
+    // These two first: together on one line, if a handle of the machine is no larger than six
+    // words.
     lists: PerCpu<[List; NR_QUICK]>,
     machine: M,
     kinds: [Box<dyn Construct<M>>; NR_QUICK],
@@ -144,11 +152,13 @@ impl<M: Machine> QuickLists<M> {
         &self.machine
     }
 
-    /// Takes a page in its constructed state, of [`Owner::Quick`] still: the caller says what it becomes. Any context.
+    /// Takes a page in its constructed state, of [`Owner::Quick`] still: the caller says what it
+    /// becomes. Any context.
     ///
     /// # Errors
-    /// [`FrameError::OutOfFrames`]: this CPU's list is empty, and so is the frame source. What other lists and other CPUs
-    /// have is not looked at: [`shortage`](QuickLists::shortage) does, and then it is worth trying again.
+    /// [`FrameError::OutOfFrames`]: this CPU's list is empty, and so is the frame source. What
+    /// other lists and other CPUs have is not looked at: [`shortage`](QuickLists::shortage) does,
+    /// and then it is worth trying again.
     ///
     /// # Panics
     /// There is no such list.
@@ -160,7 +170,8 @@ impl<M: Machine> QuickLists<M> {
         }
     }
 
-    /// No page is near. Those that are far come, or go if they are asked for: this CPU may not have given one for long.
+    /// No page is near. Those that are far come, or go if they are asked for: this CPU may not have
+    /// given one for long.
     #[cold]
     fn alloc_slowly(&self, list: u8) -> Result<Frame, FrameError> {
         let taken = self.with(list, |list| {
@@ -183,8 +194,8 @@ impl<M: Machine> QuickLists<M> {
     /// There is no such list.
     ///
     /// # Safety
-    /// The page came from [`alloc`](QuickLists::alloc) of the same list, is as it was then (I6), and nobody will use
-    /// it: no pointer, no translation, no walk (I3).
+    /// The page came from [`alloc`](QuickLists::alloc) of the same list, is as it was then (I6),
+    /// and nobody will use it: no pointer, no translation, no walk (I3).
     #[inline]
     pub unsafe fn free(&self, list: u8, frame: Frame) -> Result<(), FrameError> {
         let machine = self.machine();
@@ -192,7 +203,8 @@ impl<M: Machine> QuickLists<M> {
         if info.refs() == 0 {
             return Err(FrameError::NotAllocated(frame));
         }
-        // SAFETY: the frame is ours now. Relaxed: as that. A table that was unlinked has left word of that.
+        // SAFETY: the frame is ours now. Relaxed: as that. A table that was unlinked has left word
+        // of that.
         unsafe { info.word() }.store(0, Ordering::Relaxed);
         // SAFETY: the caller's promise: it is ours now, and in its constructed state.
         unsafe { machine.set_owner(frame, Owner::Quick(list)) }?;
@@ -211,7 +223,8 @@ impl<M: Machine> QuickLists<M> {
         if kept == Some(true) { Ok(()) } else { self.refuse(list, frame, near) }
     }
 
-    /// A page goes to the frame source instead of the list: it is another node's, the list is full, or asked for.
+    /// A page goes to the frame source instead of the list: it is another node's, the list is full,
+    /// or asked for.
     #[cold]
     fn refuse(&self, list: u8, frame: Frame, near: bool) -> Result<(), FrameError> {
         let why = |list: &List| match (near, list.stack.is_asked()) {
@@ -225,12 +238,12 @@ impl<M: Machine> QuickLists<M> {
         Ok(())
     }
 
-    /// Gives pages of this CPU's list back to the frame source, `most` at most, as long as the list is longer than its
-    /// share: one part in [`QUICK_FRACTION`] of the free frames, divided among the CPUs, but `least` in any case. Returns
-    /// how many.
+    /// Gives pages of this CPU's list back to the frame source, `most` at most, as long as the list
+    /// is longer than its share: one part in [`QUICK_FRACTION`] of the free frames, divided among
+    /// the CPUs, but `least` in any case. Returns how many.
     ///
-    /// Call it now and then on each CPU: from its timer, from its idle loop, after an address space is gone. Off any fast
-    /// path: it reads a line of each CPU.
+    /// Call it now and then on each CPU: from its timer, from its idle loop, after an address space
+    /// is gone. Off any fast path: it reads a line of each CPU.
     ///
     /// # Panics
     /// There is no such list.
@@ -242,14 +255,15 @@ impl<M: Machine> QuickLists<M> {
         self.take_back(list, excess, |list| Some(&list.trimmed))
     }
 
-    /// Gives back what other CPUs have asked for, if they have: for each CPU's timer interrupt. One load for each list when
-    /// nobody has. Returns how many pages.
+    /// Gives back what other CPUs have asked for, if they have: for each CPU's timer interrupt. One
+    /// load for each list when nobody has. Returns how many pages.
     pub fn tick(&self) -> usize {
         (0..NR_QUICK as u8).map(|list| self.give_if_asked(list)).sum()
     }
 
-    /// Memory has given out: gives all pages of this CPU's lists back, and asks the other CPUs for theirs. Returns those that
-    /// have some. Does not wait; any context. It reads two lines of each CPU for each list, and writes one of those that have pages.
+    /// Memory has given out: gives all pages of this CPU's lists back, and asks the other CPUs for
+    /// theirs. Returns those that have some. Does not wait; any context. It reads two lines of each
+    /// CPU for each list, and writes one of those that have pages.
     pub fn shortage(&self) -> CpuSet {
         self.drain();
         let here = {
@@ -294,8 +308,8 @@ impl<M: Machine> QuickLists<M> {
         (0..NR_QUICK as u8).all(|list| self.len(list) == 0)
     }
 
-    /// Takes so many pages off this CPU's list, and gives them to the frame source; `count` is what they are counted as,
-    /// if they are.
+    /// Takes so many pages off this CPU's list, and gives them to the frame source; `count` is what
+    /// they are counted as, if they are.
     fn take_back(&self, list: u8, most: usize, count: fn(&List) -> Option<&AtomicU64>) -> usize {
         let pop = |list: &List| list.stack.pop(|| self.machine.step(Access::Shared));
         let pages = (0..most).map_while(|_| self.with(list, pop).flatten());
@@ -332,7 +346,8 @@ impl<M: Machine> QuickLists<M> {
         // Until it is a page of the list.
         let going = Going { machine, frame };
         let page = machine.frame_ptr(frame).ok_or(FrameError::NotOurs(frame))?;
-        // SAFETY: the frame was just allocated: its memory is nobody else's. All words of 0 are a valid page of words.
+        // SAFETY: the frame was just allocated: its memory is nobody else's. All words of 0 are a
+        // valid page of words.
         let page = unsafe {
             page.write_bytes(0, 4096);
             page.cast::<[u64; ENTRIES]>().as_mut()
@@ -359,7 +374,8 @@ impl<M: Machine> QuickLists<M> {
     }
 }
 
-/// A frame that goes to the frame source when this is dropped, also when a constructor or destructor panics.
+/// A frame that goes to the frame source when this is dropped, also when a constructor or
+/// destructor panics.
 struct Going<'m, M: Machine> {
     machine: &'m M,
     frame: Frame,
@@ -368,8 +384,9 @@ struct Going<'m, M: Machine> {
 impl<M: Machine> Going<'_, M> {
     fn go(self) -> Result<(), FrameError> {
         let Going { machine, frame } = &*mem::ManuallyDrop::new(self);
-        // SAFETY: nobody uses the page any more. Released, not freed: a walk without a lock may have mistaken it for a page, and
-        // hold a reference for as long as it takes to see the mistake.
+        // SAFETY: nobody uses the page any more. Released, not freed: a walk without a lock may
+        // have mistaken it for a page, and hold a reference for as long as it takes to see the
+        // mistake.
         unsafe { machine.release(*frame) }.map(drop)
     }
 }

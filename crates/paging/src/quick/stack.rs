@@ -1,15 +1,16 @@
 //! The pages that one CPU keeps on one list: a stack of frame numbers.
 //!
 //! # Why a stack of numbers
-//! In a list that goes through the pages, or through the states of their frames, the line of the next page has to be there before
-//! this page can be had. Here taking a page touches one line, the CPU's own: the uppermost pages lie beside their number. Below
-//! them are the others, in lines that are looked at only when the uppermost have run out or are too many: once in six times or so.
+//! In a list that goes through the pages, or through the states of their frames, the line of the
+//! next page has to be there before this page can be had. Here taking a page touches one line, the
+//! CPU's own: the uppermost pages lie beside their number. Below them are the others, in lines that
+//! are looked at only when the uppermost have run out or are too many: once in six times or so.
 //!
 //! # Why it is right
-//! Only its own CPU pushes and pops, with interrupts off. All that other CPUs do is to ask for the pages
-//! ([`ask`](Stack::ask)): they set a word, which the CPU takes back if it has seen it, and only then, before it gives what it has
-//! ([`answer`](Stack::answer)). Whoever asks later is heard again. (`loom_tests`, with the CPU that takes back what it has not
-//! seen.)
+//! Only its own CPU pushes and pops, with interrupts off. All that other CPUs do is to ask for the
+//! pages ([`ask`](Stack::ask)): they set a word, which the CPU takes back if it has seen it, and
+//! only then, before it gives what it has ([`answer`](Stack::answer)). Whoever asks later is heard
+//! again. (`loom_tests`, with the CPU that takes back what it has not seen.)
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -18,15 +19,17 @@ use crate::sync::Word;
 use core::array;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-// Relaxed, but where it says otherwise: the stack is one CPU's alone, and so are the frames on it. Whoever is shown one of them gets what was
-// done to it by the way it is shown. To other CPUs the length is a hint, and to be asked is one for this CPU.
+// Relaxed, but where it says otherwise: the stack is one CPU's alone, and so are the frames on it.
+// Whoever is shown one of them gets what was done to it by the way it is shown. To other CPUs the
+// length is a hint, and to be asked is one for this CPU.
 
 /// Room for `NEAR` pages beside their number, and for `FAR` below them.
 #[repr(C)]
 pub(crate) struct Stack<W, const NEAR: usize, const FAR: usize> {
     /// How many are near.
     len: W,
-    /// Whether another CPU has asked for the pages. The only word that others write, and only when memory has given out.
+    /// Whether another CPU has asked for the pages. The only word that others write, and only when
+    /// memory has given out.
     asked: W,
     near: [W; NEAR],
     /// How many are far.
@@ -50,7 +53,8 @@ impl<W: Word, const NEAR: usize, const FAR: usize> Stack<W, NEAR, FAR> {
     /// How many pages there are; out of date on other CPUs.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
-        // Acquire: pairs with the Release of `come_near`. Who sees that pages are not far any more sees that they are near.
+        // Acquire: pairs with the Release of `come_near`. Who sees that pages are not far any more
+        // sees that they are near.
         let below = self.below.load(Acquire);
         self.len.load(Relaxed) + below
     }
@@ -61,8 +65,8 @@ impl<W: Word, const NEAR: usize, const FAR: usize> Stack<W, NEAR, FAR> {
         self.asked.load(Relaxed) != 0
     }
 
-    /// On its own CPU, interrupts off: the page that was pushed last, if one is near. `between` is called between the look and the
-    /// change. One compare: below 0 there is no place either.
+    /// On its own CPU, interrupts off: the page that was pushed last, if one is near. `between` is
+    /// called between the look and the change. One compare: below 0 there is no place either.
     #[inline(always)]
     pub(crate) fn pop_near(&self, between: impl FnOnce()) -> Option<u32> {
         let below = self.len.load(Relaxed).wrapping_sub(1);
@@ -80,7 +84,8 @@ impl<W: Word, const NEAR: usize, const FAR: usize> Stack<W, NEAR, FAR> {
         self.pop_near(between)
     }
 
-    /// On its own CPU, interrupts off: whether there was room for the page, and nobody has asked for what there is.
+    /// On its own CPU, interrupts off: whether there was room for the page, and nobody has asked
+    /// for what there is.
     #[inline(always)]
     pub(crate) fn push(&self, page: u32, between: impl FnOnce()) -> bool {
         if self.is_asked() {
@@ -105,7 +110,8 @@ impl<W: Word, const NEAR: usize, const FAR: usize> Stack<W, NEAR, FAR> {
         for (near, far) in self.near.iter().zip(&self.far[left as usize..below as usize]) {
             near.store(far.load(Relaxed), Relaxed);
         }
-        // For a moment they are counted twice: who asks for pages does not find none where there are some. Release: as in `len`.
+        // For a moment they are counted twice: who asks for pages does not find none where there
+        // are some. Release: as in `len`.
         self.len.store(below - left, Relaxed);
         self.below.store(left, Release);
     }
@@ -116,7 +122,8 @@ impl<W: Word, const NEAR: usize, const FAR: usize> Stack<W, NEAR, FAR> {
         NEAR / 2
     };
 
-    /// All places near are taken: the lower half of what is there goes, if there is room. Returns how many are near now.
+    /// All places near are taken: the lower half of what is there goes, if there is room. Returns
+    /// how many are near now.
     #[cold]
     fn go_far(&self) -> u32 {
         let (below, half) = (self.below.load(Relaxed) as usize, Self::HALF);
@@ -160,7 +167,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// It is a stack: what is far comes back in its order, and is refused only when there is no room.
+        /// It is a stack: what is far comes back in its order, and is refused only when there is no
+        /// room.
         #[test]
         fn it_is_a_stack(pushes in prop::collection::vec(prop::bool::weighted(0.6), 0..200)) {
             let (stack, mut model) = (Stack::<AtomicU32, 4, 16>::default(), Vec::new());

@@ -9,7 +9,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(super) struct List {
-    /// Pages that were put on the list. Taking one counts nothing: how many were taken follows from the others.
+    /// Pages that were put on the list. Taking one counts nothing: how many were taken follows from
+    /// the others.
     pub(super) kept: AtomicU64,
     pub(super) stack: Stack<AtomicU32, QUICK_NEAR, { QUICK_MAX as usize - QUICK_NEAR }>,
     // Off the fast path.
@@ -42,7 +43,8 @@ pub struct QuickStats {
     pub full: u64,
     /// Pages that [`trim`](super::QuickLists::trim) gave back.
     pub trimmed: u64,
-    /// Pages that went back because another CPU had asked for them ([`shortage`](super::QuickLists::shortage)).
+    /// Pages that went back because another CPU had asked for them
+    /// ([`shortage`](super::QuickLists::shortage)).
     pub given: u64,
 }
 

@@ -40,7 +40,8 @@ pub(crate) fn release(sim: &Sim, frame: Frame) {
     unsafe { sim.release(frame) }.unwrap();
 }
 
-/// Makes every CPU give back what it keeps, and looks whether all is there. No address space is left.
+/// Makes every CPU give back what it keeps, and looks whether all is there. No address space is
+/// left.
 pub(crate) fn all_given_back(sim: &Sim, paging: &Shared) -> Result<(), Box<Report>> {
     for cpu in 0..sim.config().cpus {
         sim.on_cpu(cpu, || {

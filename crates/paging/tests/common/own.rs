@@ -10,8 +10,8 @@ type Done<'p, T, M, F, G> = Result<T, Failed<'p, M, F, G>>;
 
 /// The calls of [`PageTables`] that change translations.
 ///
-/// All of it is safe in tests: they map memory of the machine in software, which is reached by translations only, and it checks
-/// each access (I5); what a test does wrong it reports.
+/// All of it is safe in tests: they map memory of the machine in software, which is reached by
+/// translations only, and it checks each access (I5); what a test does wrong it reports.
 pub(crate) trait Own<M: Machine, F: Format, G: Concurrent> {
     fn map_own(&self, range: VirtRange, first: Frame, attrs: Attrs) -> Done<'_, (), M, F, G>;
     fn map_with_own(

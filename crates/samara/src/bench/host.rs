@@ -1,8 +1,8 @@
 //! The machines of this host that experiments are made on, and its clocks.
 //!
-//! [`Bare`] is memory and threads, and code runs there as it does in a kernel; but it has no translations. [`Sim`] has, made in
-//! software: a flush goes through a CPU's whole TLB, an access looks into it, and both ways that an experiment compares pay
-//! for that alike.
+//! [`Bare`] is memory and threads, and code runs there as it does in a kernel; but it has no
+//! translations. [`Sim`] has, made in software: a flush goes through a CPU's whole TLB, an access
+//! looks into it, and both ways that an experiment compares pay for that alike.
 
 use crate::complain;
 use count::{Region, operation};
@@ -112,7 +112,8 @@ pub(super) fn on_sim<T>(
         types: PhantomData,
     };
     let tables = sim.on_cpu(0, || kernel(&sim))?;
-    // SAFETY: what runs there needs nothing mapped but what the experiments map; they have no other tables with that tag.
+    // SAFETY: what runs there needs nothing mapped but what the experiments map; they have no other
+    // tables with that tag.
     let enter = || unsafe { tables.activate() };
     let ticks = |tick: Option<Tick>| *ticking.write() = tick;
     let half = KernelHalf { tables: &tables, range: range(), enter: &enter, ticks: Some(&ticks) };
@@ -151,11 +152,13 @@ fn processor_time() -> u64 {
     time.map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
-/// Involuntary context switches of this process, and what the host's hypervisor has taken from all processors.
+/// Involuntary context switches of this process, and what the host's hypervisor has taken from all
+/// processors.
 fn disturbed() -> Disturbed {
     let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
     let switches = usage.map_or(0, |usage| usage.involuntary_context_switches());
-    // The first line: `cpu`, then user, nice, system, idle, iowait, irq, softirq, steal, in hundredths of a second.
+    // The first line: `cpu`, then user, nice, system, idle, iowait, irq, softirq, steal, in
+    // hundredths of a second.
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let stolen = stat.split_whitespace().nth(8).and_then(|word| word.parse::<u64>().ok());
     Disturbed { switches: switches as u64, stolen: stolen.unwrap_or(0) * 10 }
@@ -166,7 +169,8 @@ fn clock() -> u64 {
     START.elapsed().as_nanos() as u64
 }
 
-/// This thread's stack: the mapping that a local lies in. Empty where there is no listing of mappings.
+/// This thread's stack: the mapping that a local lies in. Empty where there is no listing of
+/// mappings.
 fn frames_of_callers() -> Range<usize> {
     let local = 0u8;
     let here = (&raw const local).addr();

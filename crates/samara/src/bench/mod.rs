@@ -74,7 +74,8 @@ fn one(experiment: Experiment, effort: Effort<'_>) -> Result<Report, String> {
     }
 }
 
-/// Times on a machine with as many CPUs as are wanted at most; flushes on machines up to the largest; and counts.
+/// Times on a machine with as many CPUs as are wanted at most; flushes on machines up to the
+/// largest; and counts.
 fn areas(effort: Effort<'_>, most: usize) -> Result<Report, String> {
     let mut report = on_sim(effort, most, AREA_FRAMES + most * AREA_FRAMES_EACH, workloads::vmap)?;
     for cpus in MANY {

@@ -1,7 +1,8 @@
 //! Names for the addresses of a backtrace.
 //!
-//! The kernel knows no names: it prints a line `backtrace:` with the addresses that calls return to, and after a fault first with
-//! that of the instruction itself. Its ELF file knows them, and the frames that were inlined.
+//! The kernel knows no names: it prints a line `backtrace:` with the addresses that calls return
+//! to, and after a fault first with that of the instruction itself. Its ELF file knows them, and
+//! the frames that were inlined.
 
 use super::kernel::checkout;
 use crate::complain;
@@ -33,8 +34,9 @@ impl<'a> Backtraces<'a> {
         // It may have come in the middle of a line.
         self.fault |= line.contains("FAULT on cpu");
         let Some(words) = line.strip_prefix("backtrace:") else { return Vec::new() };
-        // A call that never returns may be the last instruction of its function, and the address after it another's: it is
-        // looked up from within. The instruction of a fault may be the first of its function.
+        // A call that never returns may be the last instruction of its function, and the address
+        // after it another's: it is looked up from within. The instruction of a fault may be the
+        // first of its function.
         let mut within = if std::mem::take(&mut self.fault) { 0 } else { 1 };
         let Some(loader) = self.loader.get_or_init(|| self.load()) else { return Vec::new() };
         let mut lines = Vec::new();

@@ -1,8 +1,9 @@
 //! What comes from the kernel's serial port, line for line.
 //!
-//! A line that begins with [`RECORD`] is for programs, and goes where the JSON lines go, without that character. All others are
-//! for people. Bytes stay as they are, but for carriage returns, which a serial line has and a file has not. A record
-//! that a panic has cut short goes on with what the panic says, and is no JSON: people get it.
+//! A line that begins with [`RECORD`] is for programs, and goes where the JSON lines go, without
+//! that character. All others are for people. Bytes stay as they are, but for carriage returns,
+//! which a serial line has and a file has not. A record that a panic has cut short goes on with
+//! what the panic says, and is no JSON: people get it.
 
 use super::backtrace::Backtraces;
 use crate::bench::output::Lines;

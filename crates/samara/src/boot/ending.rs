@@ -1,8 +1,9 @@
 //! How a machine ended, and what that means.
 //!
-//! The kernel writes a value to QEMU's `isa-debug-exit` device, and QEMU ends with twice that value and one. So what the
-//! kernel says is always odd, and it writes 16 and more, so that it is none of QEMU's own: 1 is for a command line that QEMU
-//! does not take. 0 is no success but a machine that was reset.
+//! The kernel writes a value to QEMU's `isa-debug-exit` device, and QEMU ends with twice that value
+//! and one. So what the kernel says is always odd, and it writes 16 and more, so that it is none of
+//! QEMU's own: 1 is for a command line that QEMU does not take. 0 is no success but a machine that
+//! was reset.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Builds the kernel. It is a package apart, for another target, with a target directory of its own.
+//! Builds the kernel. It is a package apart, for another target, with a target directory of its
+//! own.
 
 use std::env;
 use std::io::{self, IsTerminal};

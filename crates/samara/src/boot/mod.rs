@@ -1,8 +1,9 @@
 //! `samara boot`: a kernel on Samara, built from this checkout, on a machine that QEMU makes.
 //!
-//! In order: what is not installed is told before anything is built ([`needs`]); the kernel is built ([`kernel`]); QEMU gets its
-//! command line ([`qemu`]) and runs ([`run`](mod@run)); what comes from the serial port goes where it belongs, line for line
-//! ([`console`]), addresses with the names of their functions ([`backtrace`]); the way it ended is the exit code ([`ending`]).
+//! In order: what is not installed is told before anything is built ([`needs`]); the kernel is
+//! built ([`kernel`]); QEMU gets its command line ([`qemu`]) and runs ([`run`](mod@run)); what
+//! comes from the serial port goes where it belongs, line for line ([`console`]), addresses with
+//! the names of their functions ([`backtrace`]); the way it ended is the exit code ([`ending`]).
 
 mod backtrace;
 mod console;
@@ -36,7 +37,8 @@ fn boot(options: &cli::Boot) -> Result<(), Failure> {
         Some(Task::Bench(bench)) => bench.json.as_deref(),
         _ => None,
     };
-    // Before the build: that takes long, and a result that has nowhere to go is not worth waiting for.
+    // Before the build: that takes long, and a result that has nowhere to go is not worth waiting
+    // for.
     let json = output::open(json)?;
     needs::check(options.kernel.is_none())?;
     let elf = match &options.kernel {

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// # Errors
-/// What is missing, and how to get it. `build` if the kernel is to be built, which takes a target of Rust.
+/// What is missing, and how to get it. `build` if the kernel is to be built, which takes a target
+/// of Rust.
 pub(super) fn check(build: bool) -> Result<(), String> {
     let mut missing = Vec::new();
     let path = env::var_os("PATH").unwrap_or_default();

@@ -10,7 +10,8 @@ const WAITING: u8 = 4;
 
 pub(super) const PROGRAM: &str = "qemu-system-x86_64";
 
-/// A machine of what the kernel needs and no more, without a display, whose serial port is standard output.
+/// A machine of what the kernel needs and no more, without a display, whose serial port is standard
+/// output.
 pub(super) fn command(options: &Boot, elf: &Path, words: &str) -> Command {
     let machine = match options.machine {
         Machine::Microvm => "microvm",
@@ -20,7 +21,8 @@ pub(super) fn command(options: &Boot, elf: &Path, words: &str) -> Command {
     command.args(["-M", machine, "-cpu", "max"]);
     // KVM opens on some machines and then hangs; and only a processor that is emulated can count.
     match counted(options) {
-        // Each instruction is two to the power of `shift` nanoseconds, and sleep takes none of the host's time.
+        // Each instruction is two to the power of `shift` nanoseconds, and sleep takes none of the
+        // host's time.
         Some(shift) => {
             let counting = format!("shift={shift},sleep=off");
             command.args(["-icount", &counting, "-accel", "tcg,thread=single"])
@@ -39,8 +41,8 @@ pub(super) fn command(options: &Boot, elf: &Path, words: &str) -> Command {
     command
 }
 
-/// Whether instructions are counted, and how many nanoseconds each takes, as a power of two: many, where the kernel is to make CPUs
-/// take short turns by a timer.
+/// Whether instructions are counted, and how many nanoseconds each takes, as a power of two: many,
+/// where the kernel is to make CPUs take short turns by a timer.
 fn counted(options: &Boot) -> Option<u8> {
     match &options.task {
         Some(Task::Bench(bench)) if bench.count => Some(if bench.waiting { WAITING } else { 0 }),

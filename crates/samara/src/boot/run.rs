@@ -18,8 +18,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// For the last words of one that was ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Calls `line` with each line of standard output, and waits for the end, no longer than `limit`. An error of `line` ends it too.
-/// Standard error stays ours.
+/// Calls `line` with each line of standard output, and waits for the end, no longer than `limit`.
+/// An error of `line` ends it too. Standard error stays ours.
 ///
 /// # Errors
 /// It does not start, or `line`'s error.
@@ -28,7 +28,8 @@ pub(super) fn run(
     limit: Option<Duration>,
     mut line: impl FnMut(&[u8]) -> Result<(), String>,
 ) -> Result<Ended, String> {
-    // Nobody types to the kernel; and a shell's script that is our standard input is not QEMU's to read.
+    // Nobody types to the kernel; and a shell's script that is our standard input is not QEMU's to
+    // read.
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     end_with_us(&mut command);
     let program = command.get_program().display().to_string();
@@ -63,7 +64,8 @@ pub(super) fn run(
     Ok(Ended::TimedOut)
 }
 
-/// Whatever ends us ends QEMU, which could run for ever: an interrupt, a signal to us alone, a panic.
+/// Whatever ends us ends QEMU, which could run for ever: an interrupt, a signal to us alone, a
+/// panic.
 fn end_with_us(command: &mut Command) {
     let us = getpid();
     let before = move || {
@@ -75,7 +77,8 @@ fn end_with_us(command: &mut Command) {
             false => Err(io::ErrorKind::BrokenPipe.into()),
         }
     };
-    // SAFETY: between fork and execve it makes two system calls, and neither allocates nor takes a lock.
+    // SAFETY: between fork and execve it makes two system calls, and neither allocates nor takes a
+    // lock.
     unsafe { command.pre_exec(before) };
 }
 

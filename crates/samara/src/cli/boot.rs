@@ -1,4 +1,5 @@
-//! The command line of `samara boot`. Options of the machine may stand before or after what it is to do.
+//! The command line of `samara boot`. Options of the machine may stand before or after what it is
+//! to do.
 
 use super::{Effort, Experiment};
 use clap::{Args, Subcommand, ValueEnum, value_parser};
@@ -24,12 +25,14 @@ Exit code: 0 if all is well, 1 if a trial failed, 2 if the kernel could not be b
 101 if it panicked or reset itself, 124 if it was not done within --timeout.
 ";
 
-/// Four hours. All experiments on 8 CPUs that share two busy processors take 8 minutes with `--effort quick`, three times that in full: a host
-/// that is ten times as slow may take its time, and what hangs does not stay for ever.
+/// Four hours. All experiments on 8 CPUs that share two busy processors take 8 minutes with
+/// `--effort quick`, three times that in full: a host that is ten times as slow may take its time,
+/// and what hangs does not stay for ever.
 const LIMIT: &str = "14400";
 
-/// MiB for the kernel's image, its heap and frames. With less it says so itself, if there is room for it to
-/// start at all (`LEAST_MIB` in `kernel/src/memory.rs`); `./check boot` boots with as much.
+/// MiB for the kernel's image, its heap and frames. With less it says so itself, if there is room
+/// for it to start at all (`LEAST_MIB` in `kernel/src/memory.rs`); `./check boot` boots with as
+/// much.
 const LEAST_MIB: u64 = 12;
 
 #[derive(Args, Debug)]
@@ -112,7 +115,8 @@ pub(crate) struct Counting {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = value_parser!(u8).range(1..=64))]
     pub(crate) cpu_counts: Vec<u8>,
 
-    /// Write figures and targets to FILE as JSON lines; - for standard output, all else to standard error
+    /// Write figures and targets to FILE as JSON lines; - for standard output, all else to standard
+    /// error
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 

@@ -12,11 +12,12 @@ pub struct Explored {
     pub seeds: u64,
 }
 
-/// Calls `run` with the seeds 0 to `seeds` - 1, several at once, until one fails; of those that fail the smallest that
-/// was tried is returned.
+/// Calls `run` with the seeds 0 to `seeds` - 1, several at once, until one fails; of those that
+/// fail the smallest that was tried is returned.
 ///
-/// In the environment, `SAMARA_SEED=n` has only that seed tried; `SAMARA_SEEDS=n` has so many tried, if that is more than
-/// `seeds`; `SAMARA_FIRST_SEED=n` begins at another seed than 0. `campaign/seeds` sets them.
+/// In the environment, `SAMARA_SEED=n` has only that seed tried; `SAMARA_SEEDS=n` has so many
+/// tried, if that is more than `seeds`; `SAMARA_FIRST_SEED=n` begins at another seed than 0.
+/// `campaign/seeds` sets them.
 ///
 /// ```
 /// use sim::{Config, Program, Sim, explore, seeded};
@@ -87,7 +88,8 @@ fn once(run: &impl Fn(u64) -> Result<(), Failure>, seed: u64) -> Result<(), Fail
         Ok(Ok(())) => Ok(()),
         Ok(Err(failure)) => Err(Failure { seed: Some(seed), ..failure }),
         Err(panic) => {
-            // Before or after the driver ran, a violation is a panic, but it has its report as well.
+            // Before or after the driver ran, a violation is a panic, but it has its report as
+            // well.
             let cause = match crate::sim::undriven() {
                 Some(report) => Cause::Violation(report),
                 None => Cause::Panic(Default::default(), super::message(&*panic)),

@@ -1,8 +1,8 @@
 //! Drivers: how the programs of a machine's CPUs are run.
 //!
-//! [`threads()`] gives each CPU a host thread: fast, and as parallel as the host. [`seeded()`] runs all of them on one host
-//! thread and picks at each step, from a seed, who is next: what it finds, it finds again. [`explore()`] tries many
-//! seeds.
+//! [`threads()`] gives each CPU a host thread: fast, and as parallel as the host. [`seeded()`] runs
+//! all of them on one host thread and picks at each step, from a seed, who is next: what it finds,
+//! it finds again. [`explore()`] tries many seeds.
 
 mod explore;
 mod seeded;
@@ -39,7 +39,8 @@ pub enum Cause {
     Violation(Box<Report>),
     /// A program panicked: the CPU, and the message.
     Panic(CpuId, String),
-    /// The CPUs took this many steps and did not finish: they wait for each other, or the limit is too low.
+    /// The CPUs took this many steps and did not finish: they wait for each other, or the limit is
+    /// too low.
     Stuck(u64),
     /// There are more programs than CPUs.
     TooManyPrograms,

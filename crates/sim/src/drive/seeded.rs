@@ -1,9 +1,10 @@
 //! The deterministic driver: all CPUs on one host thread, who is next from a seed.
 //!
-//! Each program is a coroutine. At each step the running one draws a number: mostly it goes on, sometimes another takes
-//! over; how often is drawn for each seed, because some errors need many changes and some need few. A CPU that waits
-//! always lets another run. The seed decides everything: the turns, what caches push out, what is cached unasked. So
-//! the same seed takes the same steps, and [`Run::fingerprint`] shows that it did.
+//! Each program is a coroutine. At each step the running one draws a number: mostly it goes on,
+//! sometimes another takes over; how often is drawn for each seed, because some errors need many
+//! changes and some need few. A CPU that waits always lets another run. The seed decides
+//! everything: the turns, what caches push out, what is cached unasked. So the same seed takes the
+//! same steps, and [`Run::fingerprint`] shows that it did.
 
 use super::{Cause, Ended, Failure, Program, outcome};
 use crate::here::{self, Restore};
@@ -69,7 +70,8 @@ impl Turn {
         self.run.set(run);
         self.next.set(next);
         let yielder = self.yielders.borrow()[cpu];
-        // SAFETY: it was set by this CPU's coroutine at its beginning, and lives on its stack, which is running.
+        // SAFETY: it was set by this CPU's coroutine at its beginning, and lives on its stack,
+        // which is running.
         unsafe { &*yielder }.suspend(());
     }
 
@@ -86,11 +88,13 @@ thread_local! {
     static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs the programs on one host thread, the first as CPU 0 and so on, changing between them at steps, as the seed says.
+/// Runs the programs on one host thread, the first as CPU 0 and so on, changing between them at
+/// steps, as the seed says.
 ///
-/// A program that loops until another has done something must call [`Step::relax`](machine::Step::relax) in the loop,
-/// and must not wait by other means: a lock of the host that is held at a step would never be given back. All programs
-/// share the host thread's thread-locals: guards, which belong to a CPU, have no place there.
+/// A program that loops until another has done something must call
+/// [`Step::relax`](machine::Step::relax) in the loop, and must not wait by other means: a lock of
+/// the host that is held at a step would never be given back. All programs share the host thread's
+/// thread-locals: guards, which belong to a CPU, have no place there.
 ///
 /// ```
 /// use machine::{Access, Step};
@@ -171,8 +175,8 @@ fn drive(
                     }))
                 }
             };
-            // SAFETY: it borrows from this function's callers, and all coroutines end below, before it returns; the
-            // stack is given back when they have.
+            // SAFETY: it borrows from this function's callers, and all coroutines end below, before
+            // it returns; the stack is given back when they have.
             unsafe { Coroutine::<(), (), Ended, _>::with_stack_unchecked(stack, body) }
         })
         .collect();

@@ -40,7 +40,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..60)
 }
 
-/// Whether a flush covers a translation, said as the contract says it: by walking from page to page.
+/// Whether a flush covers a translation, said as the contract says it: by walking from page to
+/// page.
 fn covered(held: &Translation, what: Flush) -> bool {
     match what {
         Flush::Range { space, range, stride, .. } => {
@@ -56,8 +57,8 @@ proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None, cases: if cfg!(miri) { 2 } else { 512 }, ..ProptestConfig::default()
     })]
-    /// Against a list without a limit: what is found was cached, and not dropped since; with room enough, all of that
-    /// is found.
+    /// Against a list without a limit: what is found was cached, and not dropped since; with room
+    /// enough, all of that is found.
     #[test]
     fn as_a_list(script in steps(), entries in prop_oneof![Just(1usize), Just(3), Just(8), Just(24), Just(4096)]) {
         let (mut tlb, mut uppers) = (Tlb::new(entries), Uppers::new(4, 4));
@@ -105,7 +106,8 @@ proptest! {
         }
     }
 
-    /// Cached upper levels: the lowest one for the address and the space, until a flush says that tables went.
+    /// Cached upper levels: the lowest one for the address and the space, until a flush says that
+    /// tables went.
     #[test]
     fn upper_levels(levels in prop::collection::vec((0u8..3, 0u64..4, 0u16..2), 1..8), flushed in 0u64..4) {
         let (mut tlb, mut uppers) = (Tlb::new(8), Uppers::new(4, 8));

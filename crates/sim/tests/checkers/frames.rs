@@ -77,7 +77,8 @@ enum Pin {
     InterruptsOn,
 }
 
-/// CPU 1 pins what it finds in an entry, without a lock, while CPU 0 unmaps it, frees it and uses frames for other things.
+/// CPU 1 pins what it finds in an entry, without a lock, while CPU 0 unmaps it, frees it and uses
+/// frames for other things.
 fn pin(seed: u64, mutant: Pin) -> Result<(), Failure> {
     let sim = Sim::new(config()).unwrap();
     let space = sim.on_cpu(0, || Space::new(&sim));

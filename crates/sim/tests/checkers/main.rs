@@ -1,5 +1,5 @@
-//! Every checker against code that is right, which passes with all seeds, and against the same code with one thing left
-//! out, which some seed finds: the mutants.
+//! Every checker against code that is right, which passes with all seeds, and against the same code
+//! with one thing left out, which some seed finds: the mutants.
 
 #[path = "../common/mod.rs"]
 mod common;

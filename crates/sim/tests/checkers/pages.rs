@@ -13,7 +13,8 @@ enum Remap {
     FlushFirst,
 }
 
-/// CPU 0 maps a page, lets CPU 1 use it, waits until it has, unmaps it, and maps another at the same address.
+/// CPU 0 maps a page, lets CPU 1 use it, waits until it has, unmaps it, and maps another at the
+/// same address.
 fn remap(seed: u64, mutant: Remap, config: Config) -> Result<(), Failure> {
     let sim = Sim::new(config).unwrap();
     let space = sim.on_cpu(0, || Space::new(&sim));
@@ -162,7 +163,8 @@ fn flushes_that_are_owed_are_looked_for() {
 
 // --- an announcement instead of an interrupt ----------------------------------------------------
 
-/// CPU 1 flushes for its own reasons and announces it; CPU 0 hands the address out when it has seen that.
+/// CPU 1 flushes for its own reasons and announces it; CPU 0 hands the address out when it has seen
+/// that.
 fn announce(seed: u64, before_the_flush: bool) -> Result<(), Failure> {
     let sim = Sim::new(config()).unwrap();
     let space = sim.on_cpu(0, || Space::new(&sim));

@@ -15,7 +15,8 @@ enum Prune {
     ReaderTakesInterrupts,
 }
 
-/// CPU 0 takes a table out and uses the frame for something else; CPU 1 walks meanwhile, by its hardware and in software.
+/// CPU 0 takes a table out and uses the frame for something else; CPU 1 walks meanwhile, by its
+/// hardware and in software.
 fn prune(seed: u64, mutant: Prune) -> Result<(), Failure> {
     let sim = Sim::new(config()).unwrap();
     let space = sim.on_cpu(0, || Space::new(&sim));
@@ -133,8 +134,8 @@ fn a_grace_period_cut_short() {
     assert!(matches!(report.violation, Violation::NotATable { address: None, .. }), "{report}");
 }
 
-/// Code that is within a table when that is given up, and is one again before the code looks once more: nothing is wrong by
-/// then but the section.
+/// Code that is within a table when that is given up, and is one again before the code looks once
+/// more: nothing is wrong by then but the section.
 #[test]
 fn a_table_that_is_one_again() {
     let run = |walked, ends: bool| {
@@ -200,7 +201,8 @@ fn ways_that_are_not_flushed_are_looked_for() {
     assert_eq!(start, virt(AT & !0x1f_ffff));
 }
 
-/// A walk of the hardware under way when its table goes: seen at that moment, without any cached entry.
+/// A walk of the hardware under way when its table goes: seen at that moment, without any cached
+/// entry.
 #[test]
 fn a_walk_under_way_is_seen() {
     let config = Config { upper_entries: 0, speculation: 0, ..config() };

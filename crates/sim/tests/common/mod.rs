@@ -1,4 +1,5 @@
-//! A few lines that map pages, for tests of the machine: one global mapping at a time, no lock, no clever thing.
+//! A few lines that map pages, for tests of the machine: one global mapping at a time, no lock, no
+//! clever thing.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use machine::*;
@@ -39,7 +40,8 @@ impl Space {
     }
 
     pub(crate) fn activate(&self, asid: u16) {
-        // SAFETY: the tests need nothing mapped but what they touch, and no tag is used for two spaces.
+        // SAFETY: the tests need nothing mapped but what they touch, and no tag is used for two
+        // spaces.
         unsafe { self.sim.activate(self.root, Asid(asid), true) }
     }
 
@@ -163,6 +165,7 @@ pub(crate) fn clear(sim: &Sim, frame: Frame) {
 }
 
 pub(crate) fn free(sim: &Sim, frame: Frame) {
-    // SAFETY: the tests have no pointer to it; a mutant that has a translation is stopped by the machine.
+    // SAFETY: the tests have no pointer to it; a mutant that has a translation is stopped by the
+    // machine.
     unsafe { sim.free(frame) }.unwrap()
 }

@@ -38,7 +38,8 @@ fn answers(filter: &[u8]) -> Answers {
     found
 }
 
-/// The mode and, for a filter, the address of its `struct sock_fprog`, if it is a call that sets one.
+/// The mode and, for a filter, the address of its `struct sock_fprog`, if it is a call that sets
+/// one.
 fn seccomp(number: i64, args: &[usize; 6]) -> Option<(usize, usize)> {
     match number {
         // SECCOMP_SET_MODE_STRICT and SECCOMP_SET_MODE_FILTER are one less than the modes.

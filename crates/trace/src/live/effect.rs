@@ -55,7 +55,8 @@ impl Follower<'_> {
         self.next_in_queue(mm);
     }
 
-    /// `tid`'s operation is over. If it is time for a listing and nothing else is in flight, take it.
+    /// `tid`'s operation is over. If it is time for a listing and nothing else is in flight, take
+    /// it.
     pub(super) fn land(&mut self, mm: MmId, tid: Tid, listing: bool) {
         let Some(space) = self.spaces.get_mut(&mm) else { return };
         space.landed(tid);

@@ -229,8 +229,9 @@ fn file_of(line: &str) -> Option<(&str, &str, &str)> {
     ))
 }
 
-/// What kind of file an open one of `tid` is, `None` if it cannot be told; `shared` for a MAP_SHARED
-/// map. Returns the kind, whether it is open for writing, and whether its mount forbids execution.
+/// What kind of file an open one of `tid` is, `None` if it cannot be told; `shared` for a
+/// MAP_SHARED map. Returns the kind, whether it is open for writing, and whether its mount forbids
+/// execution.
 pub(super) fn examine(tid: Tid, copy: &OwnedFd, shared: bool) -> Option<(FileKind, bool, bool)> {
     // Magic numbers of file systems, as statfs has them.
     const EXT: i64 = 0xef53;

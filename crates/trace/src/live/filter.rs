@@ -86,7 +86,8 @@ pub(super) fn build() -> Vec<sock_filter> {
     }
     out.push(answer(libc::SECCOMP_RET_ALLOW));
     out.push(load(NUMBER));
-    // x32 calls have their bit; -1, which is how a call is cancelled, has it too and is let through.
+    // x32 calls have their bit; -1, which is how a call is cancelled, has it too and is let
+    // through.
     out.push(unless(BPF_JGE, X32, 3));
     out.push(unless(BPF_JEQ, u32::MAX, 1));
     out.push(answer(libc::SECCOMP_RET_ALLOW));

@@ -22,9 +22,9 @@
 //! ([`Doubt`](crate::record::Doubt)), and a difference is not counted as a mismatch.
 //!
 //! A call that sleeps while others wait is the exception: it may itself wait for one of them (the
-//! thread that serves a userfaultfd). It is found by looking at its state each millisecond. Then the
-//! others are let go, nothing is compared while several calls are in flight, and the record and a
-//! notice say so.
+//! thread that serves a userfaultfd). It is found by looking at its state each millisecond. Then
+//! the others are let go, nothing is compared while several calls are in flight, and the record and
+//! a notice say so.
 //!
 //! # Who dies when
 //!
@@ -93,8 +93,8 @@ pub struct Options {
     /// Read the listing after every Nth memory call of an address space; 0: only where address
     /// spaces begin and end.
     pub every: u64,
-    /// Pass SIGINT, SIGTERM, SIGHUP and SIGQUIT of this process on to the program; a second one kills it and all
-    /// its children. Only one run of a process can have this at a time.
+    /// Pass SIGINT, SIGTERM, SIGHUP and SIGQUIT of this process on to the program; a second one
+    /// kills it and all its children. Only one run of a process can have this at a time.
     pub forward_signals: bool,
 }
 

@@ -3,13 +3,14 @@
 //!
 //! Whether two VMAs merge depends on who touched them, and a first touch is no system call. Between
 //! the look at a call's entry and the call's effect another thread may touch a VMA that the call
-//! changes or lies next to. If there is such a VMA, written to by nobody so far, the threads that run
-//! are interrupted (`PTRACE_INTERRUPT`) before the look, and go on when the call has been told. So
-//! each touch is seen before the call, or comes after it.
+//! changes or lies next to. If there is such a VMA, written to by nobody so far, the threads that
+//! run are interrupted (`PTRACE_INTERRUPT`) before the look, and go on when the call has been told.
+//! So each touch is seen before the call, or comes after it.
 //!
-//! A thread that sleeps is left alone: interrupted, some system calls would return early. It may wake
-//! in the middle and touch what it likes; so the VMAs that were untouched at the entry are looked at
-//! again at the exit. A touch that is found there has no known order, and [`Doubt::Touch`] says so.
+//! A thread that sleeps is left alone: interrupted, some system calls would return early. It may
+//! wake in the middle and touch what it likes; so the VMAs that were untouched at the entry are
+//! looked at again at the exit. A touch that is found there has no known order, and
+//! [`Doubt::Touch`] says so.
 //!
 //! Cost: reading the state of each thread, and two context switches for each that runs; nothing
 //! unless there is a VMA to race for and a second thread.
@@ -59,8 +60,8 @@ impl Follower<'_> {
         reached.collect()
     }
 
-    /// Tells the touches that `call` of `tid` must find told, and stops who could make more. Returns
-    /// the VMAs that are still exposed to those it could not stop.
+    /// Tells the touches that `call` of `tid` must find told, and stops who could make more.
+    /// Returns the VMAs that are still exposed to those it could not stop.
     pub(super) fn stand_still(&mut self, mm: MmId, tid: Tid, call: &Call) -> Vec<Range<usize>> {
         if self.spaces.get(&mm).is_none_or(|space| space.users.len() < 2) {
             return Vec::new();

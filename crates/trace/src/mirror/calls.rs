@@ -30,7 +30,8 @@ pub(super) enum Ours {
     Result(isize),
     /// This address, chosen by the rules; the kernel's must equal it.
     Address(usize),
-    /// Nothing to compare: the call has no effect on VMAs, or its outcome is not determined by them.
+    /// Nothing to compare: the call has no effect on VMAs, or its outcome is not determined by
+    /// them.
     Unknown,
 }
 
@@ -50,8 +51,9 @@ fn errno(error: vma::Error) -> isize {
     -(error.errno() as isize)
 }
 
-/// Carries out the call. Where the kernel refused for a reason that VMAs do not show (a limit, a privilege, a missing
-/// facility), nothing is done; where it stopped half-way, we stop at the same place by our own rules.
+/// Carries out the call. Where the kernel refused for a reason that VMAs do not show (a limit, a
+/// privilege, a missing facility), nothing is done; where it stopped half-way, we stop at the same
+/// place by our own rules.
 pub(super) fn perform(space: &mut Writer<'_, File, Engine>, call: &Call, context: Context) -> Ours {
     let [a, b, c, d, e, _] = call.args;
     let kernel = call.result;
@@ -85,7 +87,8 @@ pub(super) fn perform(space: &mut Writer<'_, File, Engine>, call: &Call, context
             _ => Ours::Unknown,
         },
         Op::Mlock | Op::Mlock2 => match kernel {
-            // Refused at once for want of the right to lock so much; or all locked, and then not all faulted in.
+            // Refused at once for want of the right to lock so much; or all locked, and then not
+            // all faulted in.
             ENOMEM if !has_hole(space, a, b) && !may_fail_to_fault(space, a, b) => Ours::Unknown,
             ENOMEM => {
                 let _ = space.mlock(a, b, call.op == Op::Mlock2 && c & 1 != 0);
@@ -104,7 +107,8 @@ pub(super) fn perform(space: &mut Writer<'_, File, Engine>, call: &Call, context
             on_fault: a & 4 != 0,
         })),
         Op::Munlockall if kernel == 0 => outcome(space.munlockall()),
-        // Pages in the wrong place are an error afterwards if they were to be moved; else nothing is done at all.
+        // Pages in the wrong place are an error afterwards if they were to be moved; else nothing
+        // is done at all.
         Op::Mbind if kernel == 0 || (kernel == EIO && call.args[5] & MPOL_MF_MOVE != 0) => {
             mbind(space, call)
         }
@@ -160,7 +164,8 @@ fn mmap(space: &mut Writer<'_, File, Engine>, call: &Call, context: Context) -> 
     }
     let ours = space.mmap(request.clone());
     if ours != Ok(got) {
-        // Go on from where the kernel put it: one wrong address must not make all that follow wrong.
+        // Go on from where the kernel put it: one wrong address must not make all that follow
+        // wrong.
         if let Ok(wrong) = ours {
             let _ = space.munmap(wrong, len);
         }
@@ -169,8 +174,9 @@ fn mmap(space: &mut Writer<'_, File, Engine>, call: &Call, context: Context) -> 
     Ours::Address(ours.unwrap_or_else(|error| errno(error) as usize))
 }
 
-/// Huge pages of which there are not enough, and MAP_SYNC that a file system cannot do, are refused when what
-/// a fixed map covers is gone already. (What other drivers refuse is read from the kernel, see `settle`.)
+/// Huge pages of which there are not enough, and MAP_SYNC that a file system cannot do, are refused
+/// when what a fixed map covers is gone already. (What other drivers refuse is read from the
+/// kernel, see `settle`.)
 fn refused_by_driver(space: &mut Writer<'_, File, Engine>, call: &Call) {
     let [addr, len, _, flags, ..] = call.args;
     let flags = MapFlags::from_bits_retain(flags as u32);
@@ -314,7 +320,8 @@ fn close(space: &mut Writer<'_, File, Engine>, fd: usize) -> Ours {
     }
 }
 
-/// Unmaps the ring at `ring` in its whole length, whatever part of it was changed or replaced since.
+/// Unmaps the ring at `ring` in its whole length, whatever part of it was changed or replaced
+/// since.
 fn io_destroy(space: &mut Writer<'_, File, Engine>, ring: usize) -> Ours {
     let size = |area: vma::Area<File>| area.vma.file.as_ref().and_then(File::ring_size);
     let Some(size) = space.area_at(ring).and_then(size) else { return Ours::Unknown };
@@ -325,7 +332,8 @@ fn io_destroy(space: &mut Writer<'_, File, Engine>, ring: usize) -> Ours {
     }
 }
 
-/// SHM_REMAP over a sealed VMA: as for mmap, but the size is not known; it reached the first sealed one.
+/// SHM_REMAP over a sealed VMA: as for mmap, but the size is not known; it reached the first sealed
+/// one.
 fn replace_sealed(space: &mut Writer<'_, File, Engine>, addr: usize) -> Ours {
     let sealed = space.areas_from(addr).find(|area| area.vma.flags.contains(VmFlags::SEALED));
     match sealed {
@@ -398,8 +406,8 @@ fn has_hole(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool 
     false
 }
 
-/// Is there anything in the range whose pages may not come when locked: no access, past a file's end, guarded, or waiting
-/// for a userfaultfd?
+/// Is there anything in the range whose pages may not come when locked: no access, past a file's
+/// end, guarded, or waiting for a userfaultfd?
 fn may_fail_to_fault(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool {
     let Some((mut at, end)) = touched(start, len) else { return false };
     while at < end {

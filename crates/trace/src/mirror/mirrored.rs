@@ -30,7 +30,8 @@ impl Mirrored {
         self.figures.counts.size(space.count(), tree);
     }
 
-    /// What must succeed in an address space that agrees with the kernel's may fail in one that does not.
+    /// What must succeed in an address space that agrees with the kernel's may fail in one that
+    /// does not.
     pub(super) fn tolerate(
         &self,
         result: Result<(), vma::Error>,

@@ -1,8 +1,9 @@
 //! Our own address spaces, led by the records of a trace and compared with the kernel's.
 //!
 //! Each record is carried out on [`vma`] as if the program had called us. After it, our listing
-//! must equal the kernel's to the byte, and every address that the rules determine must be the one the kernel chose.
-//! The mirror knows nothing of where records come from: a file and a live program look the same.
+//! must equal the kernel's to the byte, and every address that the rules determine must be the one
+//! the kernel chose. The mirror knows nothing of where records come from: a file and a live program
+//! look the same.
 
 mod calls;
 mod file;
@@ -25,7 +26,8 @@ use calls::{Context, Ours, attach, bottom_up, perform};
 use file::File;
 use personality::Personalities;
 
-/// Reclamation of our trees: each is used by one thread, so nothing waits and files are let go at once.
+/// Reclamation of our trees: each is used by one thread, so nothing waits and files are let go at
+/// once.
 type Engine = grace::Single;
 
 /// A record that cannot stand where it does; what was expected instead.
@@ -121,8 +123,8 @@ impl Mirror {
         self.summary
     }
 
-    /// Carries out one record. Comparisons that fail are counted, and the first of the run is kept in the summary with
-    /// the `place` it was found at.
+    /// Carries out one record. Comparisons that fail are counted, and the first of the run is kept
+    /// in the summary with the `place` it was found at.
     ///
     /// # Errors
     /// What was expected instead of a record that refers to nothing known.
@@ -259,14 +261,15 @@ impl Mirror {
         let mut space = mirrored.space.get_mut();
         space.adopt(whole).map_err(|error| format!("a VMA that can be mapped: {error}"))?;
         if merges {
-            // Only PR_SET_MEMORY_MERGE, inherited through execve, gives a new program mergeable VMAs.
+            // Only PR_SET_MEMORY_MERGE, inherited through execve, gives a new program mergeable
+            // VMAs.
             space.set_memory_merge(true).map_err(|error| error.to_string())?;
         }
         Ok(())
     }
 
-    /// A VMA that a call made. What shmat makes follows from its arguments, once the segment is known: we
-    /// attach it ourselves, and its address is a prediction too.
+    /// A VMA that a call made. What shmat makes follows from its arguments, once the segment is
+    /// known: we attach it ourselves, and its address is a prediction too.
     fn adopted_by_call(
         &mut self,
         mm: MmId,

@@ -1,7 +1,7 @@
 //! After a mismatch: going on from the kernel's listing.
 //!
-//! What agrees is kept, with all that listings do not show; the rest is mapped anew as the kernel says.
-//! The address space stays tainted, since what no listing shows may be wrong from here on.
+//! What agrees is kept, with all that listings do not show; the rest is mapped anew as the kernel
+//! says. The address space stays tainted, since what no listing shows may be wrong from here on.
 
 use vma::{AddressSpace, Area, VmFlags, WholeVma};
 

@@ -24,8 +24,8 @@ const NEW_ADVICE: Names =
     &[(25, "MADV_COLLAPSE"), (102, "MADV_GUARD_INSTALL"), (103, "MADV_GUARD_REMOVE")];
 const SHM: Names = names!(SHM SHM_RDONLY SHM_RND SHM_REMAP SHM_EXEC);
 
-/// The call and its result: `mmap(NULL, 8192, PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) = 0x7f..`.
-/// `path` is the mapped file's, if known.
+/// The call and its result: `mmap(NULL, 8192, PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) =
+/// 0x7f..`. `path` is the mapped file's, if known.
 pub fn describe(call: &Call, path: Option<&str>) -> String {
     let mut arguments: Vec<String> =
         (0..call.op.arity()).map(|i| argument(call.op, i, call.args[i])).collect();

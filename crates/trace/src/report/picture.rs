@@ -96,7 +96,8 @@ impl Region {
 const FOLDS: usize = 12;
 const LEAST_FOLD: usize = 16 << 20;
 
-/// The picture. Ends with a line end; empty if the listing is. Cost grows with the listing's length.
+/// The picture. Ends with a line end; empty if the listing is. Cost grows with the listing's
+/// length.
 ///
 /// ```
 /// use trace::report::{Portrait, Style, picture};

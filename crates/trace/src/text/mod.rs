@@ -36,7 +36,8 @@ pub use header::Header;
 pub use parse::Parser;
 pub use print::Printer;
 
-/// FNV-1a 64 of a listing's bytes, as the `C` lines carry it. One multiplication a byte, no allocation.
+/// FNV-1a 64 of a listing's bytes, as the `C` lines carry it. One multiplication a byte, no
+/// allocation.
 pub fn fnv1a64(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)

@@ -99,7 +99,8 @@ impl<R: BufRead> Parser<R> {
         Ok(Some(record))
     }
 
-    /// The lines that a `Z` line promised. They are taken one by one: no room is made for a promise.
+    /// The lines that a `Z` line promised. They are taken one by one: no room is made for a
+    /// promise.
     fn listing(&mut self, listing: &mut Listing, promised: usize) -> Result<(), Error> {
         for left in (1..=promised).rev() {
             let expected = || format!("{left} more lines \"= ...\" of the listing");

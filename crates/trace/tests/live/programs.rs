@@ -79,7 +79,8 @@ fn a_process_ends_while_its_threads_wait() {
             assert_eq!(seen.count(|r| matches!(r, Record::Gone { .. })), 1);
             if end != "kill" {
                 let whole = spaces(&seen) == (1, 0, 1);
-                // On a busy machine the last thread may be gone before it is looked at; then that is told.
+                // On a busy machine the last thread may be gone before it is looked at; then that
+                // is told.
                 let told =
                     seen.notices.iter().any(|notice| notice.contains("without a last listing"));
                 assert!(whole || (told && spaces(&seen) == (1, 0, 0)), "{end} {:?}", seen.notices);

@@ -138,7 +138,8 @@ impl Area {
         self.kind != Kind::Ram
     }
 
-    /// Whether a load behind its last page must fault: nothing was mapped there since all have flushed.
+    /// Whether a load behind its last page must fault: nothing was mapped there since all have
+    /// flushed.
     pub(super) fn is_guarded(&self) -> bool {
         self.has_guard() && !self.shrunk
     }
@@ -152,7 +153,8 @@ impl Area {
         })
     }
 
-    /// All pages are as they were left, through the mapping and in the frames that it is said to lead to.
+    /// All pages are as they were left, through the mapping and in the frames that it is said to
+    /// lead to.
     pub(super) fn look<M: Machine + Translated, G: Concurrent>(
         &self,
         machine: &M,

@@ -45,7 +45,8 @@ impl SaysOut for vmap::Error {
 
 /// What should become of calls.
 enum Judge<'h, 'm, M> {
-    /// There is no memory: they fail, and say so. What one of them finds all the same goes to the others.
+    /// There is no memory: they fail, and say so. What one of them finds all the same goes to the
+    /// others.
     Refuse(&'h mut Hoard<'m, M>),
     /// There is memory: they work.
     Grant,
@@ -100,7 +101,8 @@ impl<'h, 's, 'g, 'a, M: Machine + Translated, G: Concurrent> Calls<'h, 's, 'g, '
         self.each(&mut Judge::Grant)
     }
 
-    /// There are so many frames on all CPUs together, and each call wants more: what it has taken it gives back.
+    /// There are so many frames on all CPUs together, and each call wants more: what it has taken
+    /// it gives back.
     pub(super) fn are_too_large(&self, hoard: &mut Hoard<'_, M>, few: usize) -> Outcome {
         let (used, bare, cpu) = (self.stage.used, self.stage.bare, self.hand.cpu);
         let (program, mut judge) = (self.stage.program.tables(), Judge::Refuse(hoard));

@@ -1,4 +1,5 @@
-//! What a CPU has mapped before memory gives out: something of each kind, with contents that must not change.
+//! What a CPU has mapped before memory gives out: something of each kind, with contents that must
+//! not change.
 
 use super::Stage;
 use crate::crew::{Outcome, Told};
@@ -23,7 +24,8 @@ pub(super) struct Hand<'s, 'g, 'a, M: Machine, G: Concurrent> {
     pub(super) frames: Vec<Frame>,
     /// A block that is mapped as a large page; `None` where there is none to be had.
     pub(super) block: Option<Frame>,
-    /// Memory of its own; the frames as an area; the frames for a short time. `None` while it is not.
+    /// Memory of its own; the frames as an area; the frames for a short time. `None` while it is
+    /// not.
     pub(super) memory: Option<VirtAddr>,
     area: Option<VirtAddr>,
     ram: Option<VirtAddr>,

@@ -1,4 +1,5 @@
-//! All frames that can be had, in a chain that needs no other memory: each says which was taken before it.
+//! All frames that can be had, in a chain that needs no other memory: each says which was taken
+//! before it.
 
 use crate::crew::{Outcome, Told, seen};
 use crate::sight::{peek, poke};

@@ -1,7 +1,9 @@
-//! Addresses that come back from `vmap`: whoever has them next never sees what was there before, on any CPU.
+//! Addresses that come back from `vmap`: whoever has them next never sees what was there before, on
+//! any CPU.
 //!
-//! In each turn one CPU makes areas, all look at them, and another frees them. Then, in turns, nothing is done, or all that was
-//! unmapped is flushed: after that no CPU may have a translation of any of it.
+//! In each turn one CPU makes areas, all look at them, and another frees them. Then, in turns,
+//! nothing is done, or all that was unmapped is flushed: after that no CPU may have a translation
+//! of any of it.
 
 use crate::crew::{Outcome, Told, Worker, seen};
 use crate::ground::{Ground, Turns, page};
@@ -19,7 +21,8 @@ use vmap::Options;
 
 /// Areas that are made in a turn.
 const AREAS: usize = 12;
-/// What becomes of what was unmapped: nothing; flushed for who cannot bear aliases; flushed so that addresses come back.
+/// What becomes of what was unmapped: nothing; flushed for who cannot bear aliases; flushed so that
+/// addresses come back.
 const WAYS: usize = 3;
 
 #[derive(Clone, Copy, PartialEq)]

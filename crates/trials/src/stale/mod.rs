@@ -1,11 +1,13 @@
-//! No CPU uses a translation from before: the trial that a machine without one of its flushes must fail.
+//! No CPU uses a translation from before: the trial that a machine without one of its flushes must
+//! fail.
 //!
-//! - `pages`: every CPU has the translations of several hundred pages, and may write by them. One takes away the right to
-//!   write, or unmaps the pages, and maps others; every CPU, that one too, must notice. For the kernel's pages, which are global, and
-//!   for a program's.
+//! - `pages`: every CPU has the translations of several hundred pages, and may write by them. One
+//!   takes away the right to write, or unmaps the pages, and maps others; every CPU, that one too,
+//!   must notice. For the kernel's pages, which are global, and for a program's.
 //! - `areas`: addresses that come back from `vmap` never show what was there before.
 //!
-//! A stale translation does no harm here: the frames that it leads to are kept until all have been seen to have none.
+//! A stale translation does no harm here: the frames that it leads to are kept until all have been
+//! seen to have none.
 
 mod areas;
 mod pages;

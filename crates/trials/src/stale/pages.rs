@@ -15,8 +15,9 @@ use paging::{Attrs, Failed, Flags, PendingFlush, X86_64L4};
 
 /// As many pages: more than the nearest TLB of any processor holds, less than all of them together.
 const PAGES: usize = 384;
-/// The pages in pieces that are changed with one flush each, in turns: all at once, which may flush everything, and fewer, which flushes
-/// page by page. Few pieces: where CPUs are many and processors few, a flush takes as long as it takes until all have run.
+/// The pages in pieces that are changed with one flush each, in turns: all at once, which may flush
+/// everything, and fewer, which flushes page by page. Few pieces: where CPUs are many and
+/// processors few, a flush takes as long as it takes until all have run.
 const PIECES: [&[usize]; 3] = [&[PAGES], &[1, 8, 31, 64, 280], &[120, 3, 261]];
 /// The word of each page that each CPU writes begins here.
 const OWN: usize = 8;
@@ -217,7 +218,8 @@ impl<'a, M: Machine + Translated, G: Concurrent> Stage<'a, M, G> {
         }
     }
 
-    /// From the last page on: where a TLB keeps the latest, those are looked at before others take their places.
+    /// From the last page on: where a TLB keeps the latest, those are looked at before others take
+    /// their places.
     fn each(&self, mut look: impl FnMut(VirtAddr, usize) -> Outcome) -> Outcome {
         (0..PAGES).rev().try_for_each(|number| look(page(self.at, number), number))
     }

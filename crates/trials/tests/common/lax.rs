@@ -111,7 +111,8 @@ unsafe impl Step for Lax {
     }
 }
 
-// SAFETY: none: it breaks its promise on purpose. What that does is confined to the frames of the machine in software.
+// SAFETY: none: it breaks its promise on purpose. What that does is confined to the frames of the
+// machine in software.
 unsafe impl Tlb for Lax {
     fn flush(&self, what: Flush) {
         match (self.applies(what), self.left_out) {

@@ -73,7 +73,8 @@ pub(crate) fn trial<M: Machine + Translated, G: Concurrent>(name: &str) -> Trial
     all().into_iter().find(|trial| trial.name == name).expect("there is such a trial")
 }
 
-/// Runs a trial on the machine that `make` makes of one in software, and looks whether all frames are given back.
+/// Runs a trial on the machine that `make` makes of one in software, and looks whether all frames
+/// are given back.
 pub(crate) fn run<M: Machine + Translated>(
     way: Way,
     make: impl FnOnce(Sim) -> M,
@@ -115,7 +116,8 @@ pub(crate) fn run<M: Machine + Translated>(
         let programs = programs.into_iter().map(|program| {
             Box::new(move || {
                 flushes.idle_exit();
-                // SAFETY: the tests need nothing mapped but what they map, and no other tables have the tag.
+                // SAFETY: the tests need nothing mapped but what they map, and no other tables have
+                // the tag.
                 unsafe { tables.activate() };
                 program();
                 // SAFETY: the program has ended.

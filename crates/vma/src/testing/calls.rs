@@ -91,7 +91,8 @@ impl Model {
             policy: None,
             uffd: None,
         };
-        // Which maps are scanned for equal pages is decided before they join others; a driver's say comes first.
+        // Which maps are scanned for equal pages is decided before they join others; a driver's say
+        // comes first.
         let mergeable = self.merge_any && new.can_be_mergeable();
         let late = map.file.is_some_and(|f| f.kind == Kind::Zero);
         new.flags.set(V::MERGEABLE, mergeable && !late);

@@ -1,8 +1,10 @@
-//! For tests alone: a slow and obvious address space, and a driver that makes the same calls on it and on ours.
+//! For tests alone: a slow and obvious address space, and a driver that makes the same calls on it
+//! and on ours.
 //!
-//! The model is a sorted list of VMAs in pages, searched from end to end for everything. It knows anon_vmas as
-//! numbers and finds out by counting, over all address spaces, what ours keeps count of. After each call both must list
-//! the same, merge the same, and share anonymous pages between the same VMAs.
+//! The model is a sorted list of VMAs in pages, searched from end to end for everything. It knows
+//! anon_vmas as numbers and finds out by counting, over all address spaces, what ours keeps count
+//! of. After each call both must list the same, merge the same, and share anonymous pages between
+//! the same VMAs.
 
 mod calls;
 mod model;

@@ -16,7 +16,8 @@ pub(super) const EBUSY: i32 = 16;
 pub(super) const EEXIST: i32 = 17;
 pub(super) const EINVAL: i32 = 22;
 
-/// First page that a map may be placed at, one past the last page that one is placed at from above, and the end.
+/// First page that a map may be placed at, one past the last page that one is placed at from above,
+/// and the end.
 pub(super) const LOWEST: usize = 16;
 pub(super) const BASE: usize = 112;
 pub(super) const END: usize = 420;
@@ -63,7 +64,8 @@ impl M {
         !self.flags.intersects(no) && !self.is_special()
     }
 
-    /// Were the pages of both one VMA's, would everything be found again? (Apart from flags and the like.)
+    /// Were the pages of both one VMA's, would everything be found again? (Apart from flags and the
+    /// like.)
     fn follows(&self, next: &M) -> bool {
         self.end == next.start && self.pgoff + (self.end - self.start) == next.pgoff
     }
@@ -160,7 +162,8 @@ impl Model {
         self.join(i, false)
     }
 
-    /// The VMA at `i` is new or was changed (and `existed` before): joins its neighbours where that may be.
+    /// The VMA at `i` is new or was changed (and `existed` before): joins its neighbours where that
+    /// may be.
     pub(super) fn join(&mut self, i: usize, existed: bool) -> usize {
         let me = self.vmas[i].clone();
         if me.is_special() {
@@ -184,7 +187,8 @@ impl Model {
         let mut whole = parts[0].clone();
         whole.end = parts[parts.len() - 1].end;
         whole.flags |= parts.iter().fold(V::empty(), |all, m| all | m.flags) & STICKY;
-        // The left one grows, or else the right one; who has pages keeps them, else takes those of another.
+        // The left one grows, or else the right one; who has pages keeps them, else takes those of
+        // another.
         let (l, r) = (left.then_some(&parts[0]), right.then_some(&parts[parts.len() - 1]));
         let grower = l.or(r).unwrap_or(&me);
         let others = [l, r, Some(&me)].into_iter().flatten();
@@ -217,7 +221,8 @@ impl Model {
         }
     }
 
-    /// A first write in the VMA at `i`: it gets its anon_vma, the next one's or the previous one's if that may be.
+    /// A first write in the VMA at `i`: it gets its anon_vma, the next one's or the previous one's
+    /// if that may be.
     pub(super) fn touch(&mut self, i: usize) {
         if self.vmas[i].anon.is_some() {
             return;
@@ -271,7 +276,8 @@ impl Model {
         above.is_none_or(|m| m.start.saturating_sub(Self::stack_gap(m)) >= at + len)
     }
 
-    /// Where the kernel puts a map: at the hint if that is free, else as high as possible, else as low as possible.
+    /// Where the kernel puts a map: at the hint if that is free, else as high as possible, else as
+    /// low as possible.
     pub(super) fn place(&self, hint: usize, len: usize) -> Outcome {
         if len > END {
             return Err(ENOMEM);

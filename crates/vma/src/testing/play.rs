@@ -35,9 +35,11 @@ pub fn play(bytes: &[u8]) {
     play_on(World::new(), bytes);
 }
 
-/// The same, with every allocation of every call failing once: `allow` says how many may still succeed, or that all do.
+/// The same, with every allocation of every call failing once: `allow` says how many may still
+/// succeed, or that all do.
 ///
-/// Nothing is locked or populated: what is done ahead of need is left undone without memory, and not made up for.
+/// Nothing is locked or populated: what is done ahead of need is left undone without memory, and
+/// not made up for.
 ///
 /// # Panics
 /// As [`play`].

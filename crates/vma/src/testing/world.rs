@@ -69,7 +69,8 @@ impl World {
         self.allow.is_some()
     }
 
-    /// A call on one of our address spaces, which may stop half-way for want of memory: a second call goes on then.
+    /// A call on one of our address spaces, which may stop half-way for want of memory: a second
+    /// call goes on then.
     pub(super) fn ours<T>(
         &mut self,
         i: usize,
@@ -111,7 +112,8 @@ impl World {
         self.pairs.iter().flat_map(|pair| &pair.model.vmas)
     }
 
-    /// VMAs linked to an anon_vma, VMAs whose own it is, and its children that some VMA is linked to.
+    /// VMAs linked to an anon_vma, VMAs whose own it is, and its children that some VMA is linked
+    /// to.
     fn counts(&self, anon: usize) -> [usize; 3] {
         let linked = |id| {
             let has = |m: &&M| m.anon.as_ref().is_some_and(|anon| anon.all.contains(&id));
@@ -167,7 +169,8 @@ impl World {
     /// # Panics
     /// If not.
     pub(super) fn check(&mut self) {
-        // Each anon_vma of ours is one of the model's and the other way round, in all address spaces alike.
+        // Each anon_vma of ours is one of the model's and the other way round, in all address
+        // spaces alike.
         let mut numbers = BTreeMap::new();
         let mut addresses = BTreeMap::new();
         let mut found = Vec::new();

@@ -1,8 +1,10 @@
-//! Mixed use of areas for as long as one likes, on a machine that checks everything: `campaign/soak --minutes 60`.
+//! Mixed use of areas for as long as one likes, on a machine that checks everything: `campaign/soak
+//! --minutes 60`.
 //!
-//! Four CPUs, each a thread, map and unmap by all calls, free what others have mapped, read the listing and the bytes of each other's
-//! areas, go idle and come back. At the end everything must have been given back: areas, addresses, frames. Progress goes to
-//! standard error, what was done to standard output.
+//! Four CPUs, each a thread, map and unmap by all calls, free what others have mapped, read the
+//! listing and the bytes of each other's areas, go idle and come back. At the end everything must
+//! have been given back: areas, addresses, frames. Progress goes to standard error, what was done
+//! to standard output.
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
@@ -12,8 +14,9 @@ use sim::Checks;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// All but a search of all tables for each frame that is freed, which takes ten times as long as all else. A frame that is mapped still
-/// shows by what is in it; and the test of this has that check, too.
+/// All but a search of all tables for each frame that is freed, which takes ten times as long as
+/// all else. A frame that is mapped still shows by what is in it; and the test of this has that
+/// check, too.
 const CHECKS: Checks = Checks { frames: false, ..Checks::ALL };
 
 const USAGE: &str =

@@ -15,7 +15,8 @@ use vmap::{Error, Options, Request};
 const CPUS: usize = 4;
 /// So little that space runs out now and then.
 const MIB: u64 = 96;
-/// Frames that are mapped by `vmap` and `vm_map_ram`: each has its own number in its first word, always.
+/// Frames that are mapped by `vmap` and `vm_map_ram`: each has its own number in its first word,
+/// always.
 const POOL: usize = 128;
 /// As many areas as wait for a CPU to unmap them, at most.
 const MAIL: usize = 60;
@@ -219,7 +220,8 @@ impl Soak {
                 2 => world.vmap().vm_unmap_aliases(),
                 3..6 => {
                     world.vmap().poll();
-                    // As a kernel's idle loop: what was retired is freed nowhere else but where memory gives out.
+                    // As a kernel's idle loop: what was retired is freed nowhere else but where
+                    // memory gives out.
                     Grace::reclaim(usize::MAX);
                 }
                 6..16 => self.read(&mut random),

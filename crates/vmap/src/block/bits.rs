@@ -1,4 +1,5 @@
-//! The pages of a block: which are in use, which wait, which are free. Taken by one CPU, given back by any.
+//! The pages of a block: which are in use, which wait, which are free. Taken by one CPU, given back
+//! by any.
 //!
 //! # The words
 //! Three bits a page, in words of 64 pages; a run never crosses a word.
@@ -9,20 +10,23 @@
 //! | `ends` | the owner | the page is the last of its run; means something where `busy` is set |
 //! | `freed` | whoever unmaps, by *or*; the owner, by *swap* | the page was unmapped since the owner last looked |
 //!
-//! The owner alone knows which of the busy pages wait for the end of a TLB grace period (`waiting`, and its number `target`).
+//! The owner alone knows which of the busy pages wait for the end of a TLB grace period (`waiting`,
+//! and its number `target`).
 //!
 //! # Why it is right
-//! A page is handed out when its `busy` bit is clear, and only the owner sets or clears those: two runs never overlap. It is
-//! cleared when the page was found in `freed`, a grace period has been numbered after that, and has ended. Who sets a bit of `freed`
-//! has cleared the page's entry before: Release, which the owner's swap acquires. So the number is taken after the entry was
+//! A page is handed out when its `busy` bit is clear, and only the owner sets or clears those: two
+//! runs never overlap. It is cleared when the page was found in `freed`, a grace period has been
+//! numbered after that, and has ended. Who sets a bit of `freed` has cleared the page's entry
+//! before: Release, which the owner's swap acquires. So the number is taken after the entry was
 //! cleared, as it must be (I4).
 //!
-//! A run is checked before it is unmapped ([`Bits::is_run`]): by words that the owner may be changing, but not where the run is. For
-//! its neighbour's last page the order matters: the owner writes `ends` before `busy`, and the check reads them the other
-//! way round, so a neighbour that is seen is seen with its end.
+//! A run is checked before it is unmapped ([`Bits::is_run`]): by words that the owner may be
+//! changing, but not where the run is. For its neighbour's last page the order matters: the owner
+//! writes `ends` before `busy`, and the check reads them the other way round, so a neighbour that
+//! is seen is seen with its end.
 //!
-//! Cost: taking writes two words of a line that others read when they unmap; giving back is one locked instruction, on another
-//! line.
+//! Cost: taking writes two words of a line that others read when they unmap; giving back is one
+//! locked instruction, on another line.
 
 use crate::mutant::{self, Mutant};
 use crate::sync::{AtomicU64, Ordering};
@@ -32,8 +36,8 @@ use core::sync::atomic::AtomicPtr;
 use paging::Leaf;
 use spin::Once;
 
-/// Pages of a block: as many as one page table maps, so that a block's entries have a table, and its lock, to themselves.
-/// A model has less to do with fewer.
+/// Pages of a block: as many as one page table maps, so that a block's entries have a table, and
+/// its lock, to themselves. A model has less to do with fewer.
 pub(crate) const PAGES: usize = if cfg!(loom) { 64 } else { 512 };
 /// As many pages as a run has at most.
 pub(crate) const MOST: usize = 64;
@@ -112,7 +116,8 @@ impl Bits {
         self.leaf.call_once(|| leaf);
     }
 
-    /// Takes the lowest run of so many pages, at most [`MOST`], from word `from` on; its first page. The owner's.
+    /// Takes the lowest run of so many pages, at most [`MOST`], from word `from` on; its first
+    /// page. The owner's.
     pub(crate) fn take(&self, from: usize, pages: usize) -> Option<usize> {
         (0..WORDS).map(|step| (from + step) % WORDS).find_map(|word| {
             // Relaxed, all loads: only the owner writes them.
@@ -166,8 +171,8 @@ impl Bits {
         );
     }
 
-    /// Takes note of what was given back, if nothing waits yet; `target` numbers the period that it must wait for. Returns
-    /// how many pages wait since. The owner's.
+    /// Takes note of what was given back, if nothing waits yet; `target` numbers the period that it
+    /// must wait for. Returns how many pages wait since. The owner's.
     pub(crate) fn gather(&self, target: impl FnOnce() -> u64) -> usize {
         // Relaxed: the owner's own.
         if self.target.load(Ordering::Relaxed) != 0 {
@@ -176,8 +181,8 @@ impl Bits {
         self.gather_all(target)
     }
 
-    /// As [`gather`](Bits::gather), where something waits already, too: all of it then waits for the later period. For who is about
-    /// to end that. The owner's.
+    /// As [`gather`](Bits::gather), where something waits already, too: all of it then waits for
+    /// the later period. For who is about to end that. The owner's.
     pub(crate) fn gather_all(&self, target: impl FnOnce() -> u64) -> usize {
         // Relaxed, all of `target` and `waiting`: the owner's own.
         let mut gathered = 0;
@@ -201,9 +206,11 @@ impl Bits {
         self.target.load(Ordering::Relaxed)
     }
 
-    /// What waits for a period up to `done`, which has ended, is free. Returns how many pages that is. The owner's.
+    /// What waits for a period up to `done`, which has ended, is free. Returns how many pages that
+    /// is. The owner's.
     pub(crate) fn settle(&self, done: u64) -> usize {
-        // Relaxed, all: the owner's own; what it handed out of this it shows to others by other means.
+        // Relaxed, all: the owner's own; what it handed out of this it shows to others by other
+        // means.
         let target = self.target.load(Ordering::Relaxed);
         if target == 0 || target > done {
             return 0;
@@ -259,7 +266,8 @@ fn take_all(freed: &AtomicU64) -> u64 {
     freed.swap(0, order)
 }
 
-/// Whether what is taken at this bit begins there: at the border of a word, behind a page that is free, or behind one that ends its run.
+/// Whether what is taken at this bit begins there: at the border of a word, behind a page that is
+/// free, or behind one that ends its run.
 fn run_begins(busy: u64, ends: u64, bit: usize) -> bool {
     let before = 1 << bit >> 1;
     busy & before == 0 || ends & before != 0

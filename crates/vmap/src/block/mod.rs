@@ -1,16 +1,18 @@
 //! Blocks: 2 MiB of addresses each, of which a CPU takes small runs without asking anybody.
 //!
-//! A CPU has a queue of blocks. It takes runs from the first; when that has no more, it notes what was given back there, which then
-//! waits for a TLB grace period, and puts it last. By the time that it comes up again its pages are free. If it is not
-//! so, the queue needs one more block; that is the only time when addresses are taken from a zone. So in the steady state
-//! a map of some pages writes this CPU's own lines and nothing else, whatever else goes on (I8).
+//! A CPU has a queue of blocks. It takes runs from the first; when that has no more, it notes what
+//! was given back there, which then waits for a TLB grace period, and puts it last. By the time
+//! that it comes up again its pages are free. If it is not so, the queue needs one more block; that
+//! is the only time when addresses are taken from a zone. So in the steady state a map of some
+//! pages writes this CPU's own lines and nothing else, whatever else goes on (I8).
 //!
-//! Blocks that are all free go back to their zone when space is short, when the CPU has time for it, or when it goes idle; then it
-//! leaves the others to whoever wants a block next.
+//! Blocks that are all free go back to their zone when space is short, when the CPU has time for
+//! it, or when it goes idle; then it leaves the others to whoever wants a block next.
 //!
 //! # Why it is right
-//! The queue is its CPU's: [`machine::CpuLocal`]. A block's bits have one owner at a time, the CPU in whose queue it is; who
-//! adopts one gets it through the lock of the orphans, which passes on what the owner before has written.
+//! The queue is its CPU's: [`machine::CpuLocal`]. A block's bits have one owner at a time, the CPU
+//! in whose queue it is; who adopts one gets it through the lock of the orphans, which passes on
+//! what the owner before has written.
 
 mod bits;
 
@@ -44,7 +46,8 @@ pub(crate) struct Blocks {
 impl Blocks {
     /// Takes a run of so many pages; where it begins.
     ///
-    /// Cost: two loads to see whether something has come due, and [`Bits::take`]; now and then the next block.
+    /// Cost: two loads to see whether something has come due, and [`Bits::take`]; now and then the
+    /// next block.
     #[inline]
     pub(crate) fn take<M: Machine>(
         &mut self,
@@ -116,7 +119,8 @@ impl Blocks {
         }
     }
 
-    /// As [`gather`](Blocks::gather), for who is about to end the period of all that waits. Returns how many pages do.
+    /// As [`gather`](Blocks::gather), for who is about to end the period of all that waits. Returns
+    /// how many pages do.
     pub(crate) fn gather_all<M: Machine>(&mut self, flushes: &TlbGrace<M>) -> usize {
         self.settle(flushes);
         for bits in self.queue.iter().filter_map(bits_of) {

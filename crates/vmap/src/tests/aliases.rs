@@ -1,5 +1,5 @@
-//! `vm_unmap_aliases`: when it returns, nobody has a translation of what was unmapped before, whoever ticks, waits or broadcasts
-//! at the same time.
+//! `vm_unmap_aliases`: when it returns, nobody has a translation of what was unmapped before,
+//! whoever ticks, waits or broadcasts at the same time.
 
 use super::{Ends, Mutant, PAGE, World, caught, machine, on, race, right};
 use crate::Options;
@@ -70,8 +70,9 @@ fn aliases(seed: u64, mutant: Option<Mutant>) -> Result<(), Failure> {
     race(seed, mutant, world, programs, |_| ())
 }
 
-/// What the hardware of a CPU that is away has cached, unasked, is an alias like any other: lines of the page may enter its caches by
-/// it. So such a CPU is asked, too, though addresses may be reused without it.
+/// What the hardware of a CPU that is away has cached, unasked, is an alias like any other: lines
+/// of the page may enter its caches by it. So such a CPU is asked, too, though addresses may be
+/// reused without it.
 #[test]
 fn no_alias_is_left_on_a_cpu_that_is_away() {
     let config = Config { cpus: 3, frames: 512, ..Config::default() };

@@ -15,8 +15,8 @@ fn wait(sim: &Sim, turn: &AtomicU64, wanted: u64) {
     }
 }
 
-/// CPU 0 maps a page; while CPU 1 is idle its hardware caches that; CPU 0 unmaps it, and has the same address again. Nobody
-/// has waited for CPU 1, which comes back and uses it.
+/// CPU 0 maps a page; while CPU 1 is idle its hardware caches that; CPU 0 unmaps it, and has the
+/// same address again. Nobody has waited for CPU 1, which comes back and uses it.
 fn idle(seed: u64, mutant: Option<Mutant>) -> Result<(), Failure> {
     // What an idle CPU has cached does no harm until it comes back.
     let checks = Checks { check_reuse: false, ..Checks::ALL };

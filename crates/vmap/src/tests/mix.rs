@@ -1,5 +1,5 @@
-//! All calls, on all CPUs, in any order: what one has mapped another unmaps, CPUs go idle and come back, some tick and some do not,
-//! and one never starts. With room enough, and with next to none.
+//! All calls, on all CPUs, in any order: what one has mapped another unmaps, CPUs go idle and come
+//! back, some tick and some do not, and one never starts. With room enough, and with next to none.
 
 use super::{Ends, Mutant, PAGE, World, caught, machine, on, race, right};
 use crate::{Error, Options};

@@ -1,5 +1,5 @@
-//! CPUs that map and unmap beside each other, under the deterministic driver; and mutants, in which one thing is done wrong,
-//! each of which some seed must catch.
+//! CPUs that map and unmap beside each other, under the deterministic driver; and mutants, in which
+//! one thing is done wrong, each of which some seed must catch.
 
 use crate::mutant::{self, Mutant};
 use machine::{Access, Step};
@@ -20,13 +20,14 @@ mod scarce;
 mod twice;
 mod world;
 
-/// As many orders of events are tried of what is right, where nobody asks for more: a release build is some ten times as fast.
+/// As many orders of events are tried of what is right, where nobody asks for more: a release build
+/// is some ten times as fast.
 const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 400 };
 /// It takes far fewer to catch a mutant.
 const MANY: u64 = 20_000;
 
-/// A machine as this seed has it: TLBs small or not, CPUs that cache what nobody asked for or not, timers or none; and which
-/// CPUs flush at their timer interrupts.
+/// A machine as this seed has it: TLBs small or not, CPUs that cache what nobody asked for or not,
+/// timers or none; and which CPUs flush at their timer interrupts.
 fn machine(seed: u64, cpus: usize) -> (Config, u64) {
     let pick = |every: u64, of: [u64; 4]| of[(seed / every % 4) as usize];
     let config = Config {
@@ -40,8 +41,8 @@ fn machine(seed: u64, cpus: usize) -> (Config, u64) {
     (config, pick(16, [0, u64::MAX, u64::MAX, 0b101]))
 }
 
-/// Runs a program on each of the first CPUs, with one thing done wrong if `mutant` says so; then `finish` gives back what they have
-/// left, and nothing may be left over.
+/// Runs a program on each of the first CPUs, with one thing done wrong if `mutant` says so; then
+/// `finish` gives back what they have left, and nothing may be left over.
 fn race(
     seed: u64,
     mutant: Option<Mutant>,

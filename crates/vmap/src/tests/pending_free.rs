@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::vec;
 use std::vec::Vec;
 
-/// CPU 0 maps and frees; CPU 1 maps, and sends interrupts there in which that is freed; CPU 2 frees some of it in its own.
+/// CPU 0 maps and frees; CPU 1 maps, and sends interrupts there in which that is freed; CPU 2 frees
+/// some of it in its own.
 fn pending_free(seed: u64, mutant: Option<Mutant>) -> Result<(), Failure> {
     let (config, ticking) = machine(seed, 3);
     let world = World::new(config, 32, Options::default(), ticking);

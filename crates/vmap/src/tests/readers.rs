@@ -1,4 +1,5 @@
-//! Readers beside those who map and unmap, and in interrupts that land on them: the listing, one area, the numbers, and bytes.
+//! Readers beside those who map and unmap, and in interrupts that land on them: the listing, one
+//! area, the numbers, and bytes.
 
 use super::{Ends, Mutant, PAGE, World, caught, machine, on, race, right};
 use crate::{AreaInfo, Made, Options, State};
@@ -46,7 +47,8 @@ struct Shared {
     sent: AtomicBool,
 }
 
-/// CPU 0: maps frames that are its own, whose words say so, and unmaps them; the next who has them says otherwise.
+/// CPU 0: maps frames that are its own, whose words say so, and unmaps them; the next who has them
+/// says otherwise.
 fn mapper(world: &World, shared: &Shared) {
     let vmap = world.vmap();
     let lives = vmap.vmalloc(3 * PAGE).unwrap();

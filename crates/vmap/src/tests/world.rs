@@ -110,7 +110,8 @@ impl World {
         unsafe { self.sim.load(at) }.unwrap_or_else(|fault| panic!("{fault}"))
     }
 
-    /// Everything is given back: no area is left, no address waits, no frame is missing. All CPUs have stopped, and purged.
+    /// Everything is given back: no area is left, no address waits, no frame is missing. All CPUs
+    /// have stopped, and purged.
     pub(super) fn end(mut self) -> Result<(), Box<Report>> {
         let space = self.space.take().unwrap();
         let cpus = self.sim.config().cpus;

@@ -159,7 +159,8 @@ pub(crate) fn mapped<M: Machine, G: grace::Concurrent>(
     list
 }
 
-/// A test that fails on a CPU unwinds where the thread is none any more, and nothing of the machine can be given back there.
+/// A test that fails on a CPU unwinds where the thread is none any more, and nothing of the machine
+/// can be given back there.
 impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {

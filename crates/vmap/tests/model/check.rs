@@ -1,4 +1,5 @@
-//! What can be seen of areas, after each call: bytes by translation and by `vread`, the listing, the numbers.
+//! What can be seen of areas, after each call: bytes by translation and by `vread`, the listing,
+//! the numbers.
 
 use crate::common::*;
 use crate::expected::{Area, Model, page_of};

@@ -1,4 +1,5 @@
-//! What must be there: an obvious model of all areas and of all bytes, and what each call has to say.
+//! What must be there: an obvious model of all areas and of all bytes, and what each call has to
+//! say.
 
 use crate::common::*;
 use crate::script::{Call, Op, Which};
@@ -256,7 +257,8 @@ impl Model {
         (0..pages).map(|page| self.pool[(first % POOL + page * stride) % POOL]).collect()
     }
 
-    /// Something was to be made, `free` frames were free before. Frames that are not named are new ones.
+    /// Something was to be made, `free` frames were free before. Frames that are not named are new
+    /// ones.
     fn made(
         &mut self,
         world: &World,
@@ -419,7 +421,8 @@ impl Model {
         pending_free.into_iter().for_each(|start| self.forget(start));
     }
 
-    /// What was freed in interrupts may be given back by any call on that CPU that frees, or that lacks something.
+    /// What was freed in interrupts may be given back by any call on that CPU that frees, or that
+    /// lacks something.
     pub(crate) fn look_for_doomed(&mut self, world: &World) {
         let is_doomed = |at: u64| {
             let info = world.vmap().find_vm_area(virt(at));

@@ -1,5 +1,6 @@
-//! All calls against a map of what is where, on CPUs that come and go, in spaces of all sizes: what they return, what can be read and
-//! how, what the listing and the numbers say, and that nothing is left at the end.
+//! All calls against a map of what is where, on CPUs that come and go, in spaces of all sizes: what
+//! they return, what can be read and how, what the listing and the numbers say, and that nothing is
+//! left at the end.
 
 mod check;
 #[path = "../common/mod.rs"]

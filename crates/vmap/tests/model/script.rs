@@ -1,4 +1,5 @@
-//! What may happen: calls, right ones and wrong ones, as data, so that a script that fails can be made shorter.
+//! What may happen: calls, right ones and wrong ones, as data, so that a script that fails can be
+//! made shorter.
 
 use proptest::prelude::*;
 
@@ -54,7 +55,8 @@ pub(crate) enum Op {
         at: u64,
         len: u64,
     },
-    /// Pages that may be written and not read, which the format does not know: of the pool or, without `first`, of memory.
+    /// Pages that may be written and not read, which the format does not know: of the pool or,
+    /// without `first`, of memory.
     Refused {
         first: Option<usize>,
         pages: usize,

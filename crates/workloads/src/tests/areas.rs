@@ -17,7 +17,8 @@ type Experiment = fn(
     &KernelHalf<'_, Sim, Grace>,
 ) -> Result<Report, Error>;
 
-/// Runs an experiment on a machine that ticks, with all its checks, and looks whether it has left anything.
+/// Runs an experiment on a machine that ticks, with all its checks, and looks whether it has left
+/// anything.
 fn run(cpus: usize, frames: u64, experiment: Experiment) -> Result<Report, Error> {
     let config = Config { tick: Some(5000), checks: Checks::ALL, ..Config::fast(cpus, frames) };
     let sim = Sim::new(config).unwrap();

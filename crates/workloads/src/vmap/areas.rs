@@ -31,7 +31,8 @@ pub(crate) trait Areas: Sync {
     /// Unmaps what [`keep`](Areas::keep) has mapped.
     fn give_up(&self, at: VirtAddr) -> Result<(), Error>;
 
-    /// Lists all areas; returns how many there are. At each of them an interrupt may come in, as it may at any instruction.
+    /// Lists all areas; returns how many there are. At each of them an interrupt may come in, as it
+    /// may at any instruction.
     fn list(&self) -> usize;
 
     /// Bytes in use, and of the largest hole.

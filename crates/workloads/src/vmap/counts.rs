@@ -1,4 +1,5 @@
-//! What one operation is, instruction by instruction: how many are locked, and which cache lines they touch.
+//! What one operation is, instruction by instruction: how many are locked, and which cache lines
+//! they touch.
 
 use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, Rig, with_rig};
 use crate::error::Error;
@@ -10,9 +11,9 @@ use report::{Report, Row};
 /// Pages of a map.
 const SIZES: [usize; 2] = [4, 16];
 
-/// Instructions, locked instructions and cache lines of mapping and unmapping, and of allocating and freeing, on CPU 0: where
-/// the lab can count. Nothing is touched in between, so the machine may be one without translations; then a flush is
-/// but a count.
+/// Instructions, locked instructions and cache lines of mapping and unmapping, and of allocating
+/// and freeing, on CPU 0: where the lab can count. Nothing is touched in between, so the machine
+/// may be one without translations; then a flush is but a count.
 ///
 /// # Errors
 /// The machine has too little memory: it takes some hundred frames.

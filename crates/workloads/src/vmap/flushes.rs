@@ -1,7 +1,8 @@
 //! What an unmap costs others: interrupts, and flushes. It does not depend on any clock.
 //!
-//! All CPUs of the machine map, touch and unmap 4 pages. A host has fewer processors than CPUs, and one that waits for a
-//! processor does not tick, so CPUs keep step: each waits for the others after every few operations, as if all ran at once.
+//! All CPUs of the machine map, touch and unmap 4 pages. A host has fewer processors than CPUs, and
+//! one that waits for a processor does not tick, so CPUs keep step: each waits for the others after
+//! every few operations, as if all ran at once.
 
 use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, QUIET, Rig, TICKS, with_rig};
 use crate::error::Error;
@@ -19,11 +20,12 @@ use report::{Report, Row, Target};
 const PAGES: usize = 4;
 /// Operations between two meetings.
 const STEP: usize = 64;
-/// Operations of a CPU in a batch: in all batches 30,000, three times as many as go by until CPUs are interrupted.
+/// Operations of a CPU in a batch: in all batches 30,000, three times as many as go by until CPUs
+/// are interrupted.
 pub(super) const BATCH: usize = 150;
 
-/// Interrupts and flushes of each unmap, on all CPUs of the machine at once: without timer interrupts, and with them, if the
-/// machine has any.
+/// Interrupts and flushes of each unmap, on all CPUs of the machine at once: without timer
+/// interrupts, and with them, if the machine has any.
 ///
 /// # Errors
 /// The machine has too little memory: it takes some thousand frames for tables.

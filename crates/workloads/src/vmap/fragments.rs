@@ -1,10 +1,11 @@
 //! How much address space is held for what is mapped, after a long time.
 //!
-//! Each CPU has buffers of a directory (the sizes are [`Random::directory`]'s): in each step one goes, any, and another comes. In the
-//! end every second goes, and what is held is looked at once more: the holes are many then.
+//! Each CPU has buffers of a directory (the sizes are [`Random::directory`]'s): in each step one
+//! goes, any, and another comes. In the end every second goes, and what is held is looked at once
+//! more: the holes are many then.
 //!
-//! Held is what nobody else can have: areas with their guards, blocks of which anything is in use, and addresses that wait for a
-//! flush; without the last when they have come back.
+//! Held is what nobody else can have: areas with their guards, blocks of which anything is in use,
+//! and addresses that wait for a flush; without the last when they have come back.
 
 use super::random::Random;
 use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, QUIET, Rig, TICKS};

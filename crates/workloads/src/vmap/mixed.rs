@@ -1,8 +1,8 @@
 //! Areas of mixed sizes and lifetimes, allocated on one CPU and freed on another.
 //!
-//! All CPUs share places for areas. A CPU allocates an area, writes a word in each page, puts it into a place, and frees what
-//! was there: of eight CPUs, seven times out of eight another's. Some places are chosen more often than others, so
-//! some areas live long.
+//! All CPUs share places for areas. A CPU allocates an area, writes a word in each page, puts it
+//! into a place, and frees what was there: of eight CPUs, seven times out of eight another's. Some
+//! places are chosen more often than others, so some areas live long.
 
 use super::random::Random;
 use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, Rig, fewer};
@@ -58,7 +58,8 @@ fn round<M: Machine + Translated, G: Concurrent, R: Sync>(
 ) -> Result<Taken, Error> {
     let places: Vec<AtomicU64> = (0..PLACES * cpus).map(|_| AtomicU64::new(0)).collect();
     let free = |place: &AtomicU64, new: u64| {
-        // AcqRel: what was written in the area comes before it is freed elsewhere; nothing lies at address 0.
+        // AcqRel: what was written in the area comes before it is freed elsewhere; nothing lies at
+        // address 0.
         match place.swap(new, Ordering::AcqRel) {
             0 => Ok(()),
             at => areas.free(VirtAddr::new(at)),

@@ -22,7 +22,8 @@ impl<M: Machine, G: Concurrent> NewAreas<M, G> {
         let flushes = flushes.map_err(|_| ::vmap::Error::OutOfMemory)?;
         let vmap = rig.lab.on_first(|| {
             let tables = Arc::clone(rig.half.tables);
-            // SAFETY: the experiment has the machine to itself, and each CPU that takes part is back.
+            // SAFETY: the experiment has the machine to itself, and each CPU that takes part is
+            // back.
             unsafe { Vmap::try_new(tables, Arc::clone(&flushes), space, Options::default()) }
         })?;
         Ok(NewAreas { vmap, flushes })
@@ -40,7 +41,8 @@ impl<M: Machine, G: Concurrent> NewAreas<M, G> {
         result
     }
 
-    /// Runs `f` while all CPUs announce at their timer interrupts; `None` if the machine has no timer.
+    /// Runs `f` while all CPUs announce at their timer interrupts; `None` if the machine has no
+    /// timer.
     pub(crate) fn ticking<R, T>(
         &self,
         rig: &Rig<'_, '_, M, G, R>,
@@ -86,8 +88,8 @@ impl<M: Machine, G: Concurrent> Areas for NewAreas<M, G> {
     }
 
     fn free(&self, at: VirtAddr) -> Result<(), Error> {
-        // SAFETY: whoever frees an area has it from the one who allocated it, and nobody else has; no reference is made to what
-        // is in it.
+        // SAFETY: whoever frees an area has it from the one who allocated it, and nobody else has;
+        // no reference is made to what is in it.
         Ok(unsafe { self.vmap.vfree(at) }?)
     }
 

@@ -1,14 +1,16 @@
 //! The kernel's areas as they were: one lock, one list, and at each unmap a flush on every CPU.
 //!
-//! It is what Linux did before 2008. The areas are a list, sorted by address. Who wants one takes the lock, goes through the
-//! list from its beginning to the first hole that is large enough, with a guard page behind the area, links the area in and
-//! gives the lock back; then the pages are mapped. Who unmaps one takes the lock, goes through the list to the area, unlinks
-//! it, clears its entries and has *every* CPU drop them, by interrupt, and gives the lock back when all have answered. So
-//! whoever finds the hole finds it flushed (I4), and all who want an area meanwhile wait. Who reads the list holds the lock
-//! from end to end.
+//! It is what Linux did before 2008. The areas are a list, sorted by address. Who wants one takes
+//! the lock, goes through the list from its beginning to the first hole that is large enough, with
+//! a guard page behind the area, links the area in and gives the lock back; then the pages are
+//! mapped. Who unmaps one takes the lock, goes through the list to the area, unlinks it, clears its
+//! entries and has *every* CPU drop them, by interrupt, and gives the lock back when all have
+//! answered. So whoever finds the hole finds it flushed (I4), and all who want an area meanwhile
+//! wait. Who reads the list holds the lock from end to end.
 //!
-//! It is written as well as it can be that way: the area is allocated before the lock is taken and freed after it; the flush is of the
-//! range and no more; who waits for the lock answers to the flush of its holder ([`machine::lock`]).
+//! It is written as well as it can be that way: the area is allocated before the lock is taken and
+//! freed after it; the flush is of the range and no more; who waits for the lock answers to the
+//! flush of its holder ([`machine::lock`]).
 
 use crate::error::Error;
 use alloc::boxed::Box;
@@ -167,7 +169,8 @@ impl<M: Machine, G: Concurrent> OldAreas<M, G> {
         list.iter().for_each(|area| each(VirtAddr::new(area.start), area.pages));
     }
 
-    /// The bytes of all areas with their guards, and of the largest hole: through the whole list, with the lock held.
+    /// The bytes of all areas with their guards, and of the largest hole: through the whole list,
+    /// with the lock held.
     pub(crate) fn info(&self) -> (u64, u64) {
         let list = lock(self.machine(), &self.list);
         let (mut used, mut largest, mut at) = (0, 0, list.start);
@@ -201,8 +204,9 @@ impl<M: Machine, G: Concurrent> OldAreas<M, G> {
     fn map(&self, at: VirtAddr, pages: usize, place: impl paging::Supply) -> Result<(), Error> {
         let range = range_of(at, pages)?;
         self.machine().check_reuse(None, range);
-        // What is owed for a map that failed is paid as it is dropped, before the addresses are given up.
-        // SAFETY: the list has just given us the range, which was flushed when it came back; the frames are the caller's.
+        // What is owed for a map that failed is paid as it is dropped, before the addresses are
+        // given up. SAFETY: the list has just given us the range, which was flushed when it came
+        // back; the frames are the caller's.
         let mapped = unsafe { self.tables.map_with(range, Attrs::KERNEL_RW, place) };
         Ok(mapped.map_err(|failed| failed.error)?)
     }
@@ -210,7 +214,8 @@ impl<M: Machine, G: Concurrent> OldAreas<M, G> {
     fn remove(&self, at: VirtAddr) -> Result<Box<Area>, Error> {
         let mut list = lock(self.machine(), &self.list);
         let area = list.take(at)?;
-        // SAFETY: the area is off the list, so its addresses are ours; they are flushed before they go back.
+        // SAFETY: the area is off the list, so its addresses are ours; they are flushed before they
+        // go back.
         let owed = unsafe { self.tables.unmap(range_of(at, area.pages)?, |_| ()) };
         owed.map_err(|failed| failed.error)?.flush();
         Ok(area)
@@ -218,7 +223,8 @@ impl<M: Machine, G: Concurrent> OldAreas<M, G> {
 
     fn release(&self, frames: Vec<Frame>) -> Result<(), Error> {
         for frame in frames {
-            // SAFETY: allocated with the area, whose pages are unmapped and flushed; nobody else knows of it.
+            // SAFETY: allocated with the area, whose pages are unmapped and flushed; nobody else
+            // knows of it.
             unsafe { self.machine().release(frame) }?;
         }
         Ok(())

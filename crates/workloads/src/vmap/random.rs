@@ -2,13 +2,14 @@
 
 use oorandom::Rand32;
 
-/// Sizes of the buffers that a directory of XFS is read and written through, in pages of 4 KiB, and how many of a hundred
-/// have each; the others have any size up to the largest.
+/// Sizes of the buffers that a directory of XFS is read and written through, in pages of 4 KiB, and
+/// how many of a hundred have each; the others have any size up to the largest.
 ///
-/// The sizes are the file system's: a directory's block is from one page to 64 KiB, as `mkfs.xfs -n size=` has it, and a buffer
-/// whose pages do not lie together is mapped by `vm_map_ram`. Blocks of 16 and of 64 KiB are what large directories are
-/// made with, hence most; a cluster of inodes has two pages, a buffer of the log eight, and a long attribute any number.
-/// How often each comes is our choice, not a trace.
+/// The sizes are the file system's: a directory's block is from one page to 64 KiB, as `mkfs.xfs -n
+/// size=` has it, and a buffer whose pages do not lie together is mapped by `vm_map_ram`. Blocks of
+/// 16 and of 64 KiB are what large directories are made with, hence most; a cluster of inodes has
+/// two pages, a buffer of the log eight, and a long attribute any number. How often each comes is
+/// our choice, not a trace.
 const DIRECTORY: [(u32, usize); 5] = [(40, 4), (35, 16), (8, 1), (6, 2), (6, 8)];
 const DIRECTORY_MOST: usize = 16;
 

@@ -20,8 +20,8 @@ pub(crate) struct Rig<'l, 'a, M: Machine, G: Concurrent, R> {
 }
 
 impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
-    /// With so many frames. From now on all CPUs of the machine are there: who flushes on all of them flushes on those
-    /// that are idle, too.
+    /// With so many frames. From now on all CPUs of the machine are there: who flushes on all of
+    /// them flushes on those that are idle, too.
     pub(crate) fn new(
         lab: &'l Lab<'a, M, G, R>,
         half: &'l KernelHalf<'a, M, G>,
@@ -106,7 +106,8 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
         Ok(())
     }
 
-    /// Gives all back: what an experiment that failed has left mapped, the frames, the tables for the addresses.
+    /// Gives all back: what an experiment that failed has left mapped, the frames, the tables for
+    /// the addresses.
     pub(crate) fn end(self) -> Result<(), Error> {
         let Rig { lab, half, .. } = &self;
         let ended = lab.on_first(|| self.clear());
@@ -117,7 +118,8 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
     fn clear(&self) -> Result<(), Error> {
         let Rig { lab, half, frames } = self;
         let mut left = Vec::new();
-        // SAFETY: the addresses are the experiment's, which is over; they are flushed before the frames go.
+        // SAFETY: the addresses are the experiment's, which is over; they are flushed before the
+        // frames go.
         let owed = unsafe { half.tables.unmap(half.range, |page| left.push(page.frame)) };
         owed.map_err(|failed| failed.error)?.flush();
         left.retain(|frame| !frames.contains(frame));
@@ -137,7 +139,8 @@ impl<M: Machine + Translated, G: Concurrent, R: Sync> Rig<'_, '_, M, G, R> {
         let line = (cpu % (4096 / LINE) * LINE) as u64;
         for page in 0..pages as u64 {
             let word = VirtAddr::new(at.get() + (page << 12) + line);
-            // SAFETY: the page was mapped just now, to a frame of ours that nobody has a reference to.
+            // SAFETY: the page was mapped just now, to a frame of ours that nobody has a reference
+            // to.
             unsafe { self.lab.machine.store(word, page) }?;
         }
         Ok(())

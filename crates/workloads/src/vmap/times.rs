@@ -1,8 +1,10 @@
-//! Maps for a short time: so many pages are mapped, a word is written in each, and they are unmapped.
+//! Maps for a short time: so many pages are mapped, a word is written in each, and they are
+//! unmapped.
 //!
-//! On as many processors as CPUs, operations a second and processor time say the same. Where there are fewer processors, one that
-//! waits for the old way's lock, or for the answer of another CPU, gives its processor to that; so the old way's processor time is less
-//! than it would be, and operations a second are what both ways make of the same processors.
+//! On as many processors as CPUs, operations a second and processor time say the same. Where there
+//! are fewer processors, one that waits for the old way's lock, or for the answer of another CPU,
+//! gives its processor to that; so the old way's processor time is less than it would be, and
+//! operations a second are what both ways make of the same processors.
 
 use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, PUBLISHED, Rig, fewer};
 use crate::error::Error;
@@ -68,7 +70,8 @@ pub(super) fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
             if at != 0 && at + 1 == all.len() {
                 report.targets.extend(targets(rig.lab.at_once, cpus, *fewest, &old, &new));
             }
-            // Where CPUs take turns, and each that measures has no processor for most of the time, its own time still says it.
+            // Where CPUs take turns, and each that measures has no processor for most of the time,
+            // its own time still says it.
             let target = format!("time of short maps, of that of nodes, {cpus} CPUs");
             report.targets.push(Target::at_most(NAME, target, new.time.times(&nodes.time), 1.0));
         }
@@ -76,8 +79,9 @@ pub(super) fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
     Ok(())
 }
 
-/// What was found on the most CPUs, and the time on the fewest, ours. In turns, only what both ways make of the same processors says
-/// something: the time that a CPU takes is also that of others, or of none.
+/// What was found on the most CPUs, and the time on the fewest, ours. In turns, only what both ways
+/// make of the same processors says something: the time that a CPU takes is also that of others, or
+/// of none.
 fn targets(
     at_once: bool,
     cpus: usize,

@@ -1,8 +1,10 @@
 //! What one operation is to all CPUs of the machine together, waiting included.
 //!
-//! A CPU that waits for a lock, or for the answers of others, does nothing else meanwhile: it is taken from the machine as if it worked. So
-//! from the first beginning to the last end every CPU that takes part counts, whatever it does. That takes a clock which counts
-//! the instructions of all CPUs, on a machine on which they run side by side: an emulator's, in turns far shorter than an operation.
+//! A CPU that waits for a lock, or for the answers of others, does nothing else meanwhile: it is
+//! taken from the machine as if it worked. So from the first beginning to the last end every CPU
+//! that takes part counts, whatever it does. That takes a clock which counts the instructions of
+//! all CPUs, on a machine on which they run side by side: an emulator's, in turns far shorter than
+//! an operation.
 
 use super::flushes::BATCH;
 use super::times::{CASE, round};
@@ -16,12 +18,13 @@ use report::{Report, Row, Target};
 
 /// Pages of a map: the published ones.
 const PAGES: usize = 4;
-/// How many times as often ours is done: the old way leaves nothing for later, and each of its operations takes much longer.
+/// How many times as often ours is done: the old way leaves nothing for later, and each of its
+/// operations takes much longer.
 const MORE: usize = 64;
 
-/// Instructions of all CPUs for a map of 4 pages that is touched and unmapped, the old way and ours, on each number of CPUs. `how` says how
-/// the machine takes turns. The lab's clock counts instructions of all CPUs, and one that waits runs. A round of each way: nothing
-/// scatters.
+/// Instructions of all CPUs for a map of 4 pages that is touched and unmapped, the old way and
+/// ours, on each number of CPUs. `how` says how the machine takes turns. The lab's clock counts
+/// instructions of all CPUs, and one that waits runs. A round of each way: nothing scatters.
 ///
 /// # Errors
 /// The machine has too little memory: it takes some thousand frames for tables.
@@ -41,7 +44,8 @@ fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
     how: &str,
     report: &mut Report,
 ) -> Result<(), Error> {
-    // As many as where flushes are counted: so what ours leaves for later is paid for within a round.
+    // As many as where flushes are counted: so what ours leaves for later is paid for within a
+    // round.
     let times = rig.lab.scale.batches * BATCH;
     let mut fewest = None;
     for (at, cpus) in rig.lab.cpus.iter().copied().enumerate() {

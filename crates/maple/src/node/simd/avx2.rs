@@ -79,8 +79,8 @@ unsafe fn below(body: &Body, index: usize) -> u32 {
 #[inline]
 unsafe fn inner(seps: &Seps, index: usize) -> usize {
     let at = (&raw const *seps).cast::<usize>();
-    // SAFETY: separators 0 to 11, and 11 to 14. What lies behind them is not read: the count of references may
-    // change.
+    // SAFETY: separators 0 to 11, and 11 to 14. What lies behind them is not read: the count of
+    // references may change.
     let (first, last) = unsafe { (words::<3>(at, index), words::<1>(at.add(11), index)) };
     // Separator 11 is there twice, and counts once.
     (first | last << 11).count_ones() as usize

@@ -1,8 +1,9 @@
 //! The search and the unpacking by AVX-512.
 //!
-//! A search over a node of 16 children, or a leaf of 32 slots, is two comparisons. What a search waits for counts, and so
-//! does how many instructions it is, for that says how many searches a processor has on the way at once: hence the
-//! assembly where the compiler takes more than are needed.
+//! A search over a node of 16 children, or a leaf of 32 slots, is two comparisons. What a search
+//! waits for counts, and so does how many instructions it is, for that says how many searches a
+//! processor has on the way at once: hence the assembly where the compiler takes more than are
+//! needed.
 
 use super::after;
 use crate::layout::INNER_SLOTS;
@@ -111,8 +112,9 @@ unsafe fn below(body: &Body, index: usize) -> u32 {
 unsafe fn inner(seps: &Seps, index: usize, seven: Seven) -> usize {
     let (at, wanted) = (&raw const *seps, _mm512_set1_epi64(index as i64));
     let below: usize;
-    // SAFETY: reads separators 0 to 7, and 8 to 14. What lies behind them is not read: the count of references may
-    // change. In assembly, because there is no intrinsic that compares with memory by a mask, but two that read it first.
+    // SAFETY: reads separators 0 to 7, and 8 to 14. What lies behind them is not read: the count of
+    // references may change. In assembly, because there is no intrinsic that compares with memory
+    // by a mask, but two that read it first.
     unsafe {
         asm!(
             "vpcmpnleuq {low}, {wanted}, zmmword ptr [{at}]",
@@ -133,8 +135,8 @@ unsafe fn inner(seps: &Seps, index: usize, seven: Seven) -> usize {
     below
 }
 
-/// As `inner`: each mask is moved and counted by itself, which is seven cycles from the comparisons on instead of ten, and two
-/// instructions more.
+/// As `inner`: each mask is moved and counted by itself, which is seven cycles from the comparisons
+/// on instead of ten, and two instructions more.
 #[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
 #[inline]
 unsafe fn inner_soon(seps: &Seps, index: usize, seven: Seven) -> usize {
@@ -168,7 +170,8 @@ unsafe fn inner_soon(seps: &Seps, index: usize, seven: Seven) -> usize {
 ///
 /// # Safety
 /// The processor has AVX-512.
-// Without the attribute for vectors, which would keep it from being inlined always; where it is inlined there are some.
+// Without the attribute for vectors, which would keep it from being inlined always; where it is
+// inlined there are some.
 #[inline(always)]
 unsafe fn holes<const UP: bool, const ENDS: bool>(
     body: &Body,
@@ -182,8 +185,8 @@ unsafe fn holes<const UP: bool, const ENDS: bool>(
         cold_path();
         return body.holes();
     }
-    // The first and the last slot have one bound: those are asked for by index, and by alignment only if that shall be exact,
-    // for it takes long.
+    // The first and the last slot have one bound: those are asked for by index, and by alignment
+    // only if that shall be exact, for it takes long.
     let over = if ENDS { align - 1 } else { 0 };
     let fits = |from: usize, to: usize| {
         u32::from(if UP {
@@ -197,8 +200,9 @@ unsafe fn holes<const UP: bool, const ENDS: bool>(
         })
     };
     let ends = fits(min, body.bound(0)) | fits(body.bound(last - 1) + 1, max) << last;
-    // The others in whole units, at most one too many on either side: what begins at the unit after the bound before, or
-    // that of the limit, takes so many; or what ends with the bound, or the limit's unit.
+    // The others in whole units, at most one too many on either side: what begins at the unit after
+    // the bound before, or that of the limit, takes so many; or what ends with the bound, or the
+    // limit's unit.
     let more = units.max(1) as u32 - 1;
     // SAFETY: the processor has them; what is read lies inside the room.
     let fits = unsafe {
@@ -211,7 +215,8 @@ unsafe fn holes<const UP: bool, const ENDS: bool>(
         let before = (_mm512_alignr_epi32(low, low, 15), _mm512_alignr_epi32(high, low, 15));
         let begin = _mm512_set1_epi32((body.base >> body.shift) as i32);
         let mask = _mm512_set1_epi32(aligned.max(1) as i32 - 1);
-        // Macro, since a closure would have no vectors to be compiled with. What wraps fits nowhere.
+        // Macro, since a closure would have no vectors to be compiled with. What wraps fits
+        // nowhere.
         macro_rules! fit {
             ($end:expr, $before:expr, $align:literal) => {{
                 if UP {
@@ -251,8 +256,8 @@ unsafe fn holes<const UP: bool, const ENDS: bool>(
 unsafe fn gaps(inner: &Inner, size: usize) -> u32 {
     let wanted = _mm512_set1_epi64(size as i64);
     let long: u32;
-    // SAFETY: reads sixteen gaps. In assembly, since a writer may store to them: each is read as by a relaxed load, and what is
-    // read is a hint.
+    // SAFETY: reads sixteen gaps. In assembly, since a writer may store to them: each is read as by
+    // a relaxed load, and what is read is a hint.
     unsafe {
         asm!(
             "vpcmpleuq {low}, {wanted}, zmmword ptr [{at}]",
@@ -270,8 +275,8 @@ unsafe fn gaps(inner: &Inner, size: usize) -> u32 {
     long
 }
 
-/// Two masks as one. In assembly, because the compiler would move each by itself and join them then, which takes twice
-/// as much.
+/// Two masks as one. In assembly, because the compiler would move each by itself and join them
+/// then, which takes twice as much.
 #[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
 #[inline]
 fn join(low: __mmask16, high: __mmask16) -> u32 {
@@ -289,8 +294,8 @@ fn join(low: __mmask16, high: __mmask16) -> u32 {
 struct Seven(u16);
 
 impl Seven {
-    /// As a constant it would be put into a part of a register, and wait for whatever that held before: for the search
-    /// before this one.
+    /// As a constant it would be put into a part of a register, and wait for whatever that held
+    /// before: for the search before this one.
     #[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
     #[inline]
     fn new() -> Self {

@@ -10,8 +10,8 @@ use core::arch::x86_64::*;
 use core::hint::{cold_path, select_unpredictable};
 use core::ptr::NonNull;
 
-// Bounds lie in the first two lines, words in the last three. The count of references comes along with the last line: it is
-// one, since only a leaf that is not shared is changed.
+// Bounds lie in the first two lines, words in the last three. The count of references comes along
+// with the last line: it is one, since only a leaf that is not shared is changed.
 const _: () = assert!(size_of::<Leaf>() == 256 && 4 * (LEAF_SLOTS - 1) <= 128);
 const _: () = assert!(8 * (LEAF_CELLS - NARROW.full / NARROW.entry) >= 64);
 
@@ -55,8 +55,8 @@ impl Way for Avx512 {
     #[inline(always)]
     unsafe fn insert(self, inner: &Inner, slot: usize, pair: [Item; 2]) {
         let splice = Splice { gone: slot..slot + 1, items: &pair };
-        // SAFETY: the caller's promise, and the processor has them; all of a node may be written through a reference to it. One
-        // that is not full ends where its last child does.
+        // SAFETY: the caller's promise, and the processor has them; all of a node may be written
+        // through a reference to it. One that is not full ends where its last child does.
         unsafe {
             let len = inner.seps().len();
             if slot + 1 == len {
@@ -103,7 +103,8 @@ unsafe fn change_apart(
 
 /// # Safety
 /// As for [`Way::change`]; the leaf is narrow, and the processor has AVX-512.
-// Without the attribute for vectors, which would keep it from being inlined always; where it is inlined there are some.
+// Without the attribute for vectors, which would keep it from being inlined always; where it is
+// inlined there are some.
 #[inline(always)]
 unsafe fn change_narrow(
     change: &Change,
@@ -118,12 +119,12 @@ unsafe fn change_narrow(
     let shifted = |run: Run, size: usize| {
         other.wrapping_offset(size as isize * (run.old as isize - run.new as isize))
     };
-    // Lanes of 32 bits in the first two lines, and cells of the last three, that come from elsewhere; and those
-    // that are new.
+    // Lanes of 32 bits in the first two lines, and cells of the last three, that come from
+    // elsewhere; and those that are new.
     let (bound_at, word_at) = (shifted(bounds, 4), shifted(words, 8));
     let (bounds, words) = (bits(bounds.len, bounds.new), bits(words.len, words.new));
-    // SAFETY: the lines lie in the leaf, and the lanes that the masks select in the other; `to` is the caller's, and as
-    // long as they are.
+    // SAFETY: the lines lie in the leaf, and the lanes that the masks select in the other; `to` is
+    // the caller's, and as long as they are.
     unsafe {
         // Macros, since a closure would have no vectors to be compiled with.
         macro_rules! bound {
@@ -168,7 +169,8 @@ unsafe fn change_narrow(
 
 /// The longest of some holes of a narrow leaf.
 ///
-/// Lines are loaded whole and shifted in registers: a load across the lines of a leaf just written would wait for it.
+/// Lines are loaded whole and shifted in registers: a load across the lines of a leaf just written
+/// would wait for it.
 ///
 /// # Safety
 /// The processor has AVX-512.
@@ -178,14 +180,15 @@ unsafe fn gap(body: &Body, holes: u32, (min, max): (usize, usize)) -> usize {
     let last = body.len() - 1;
     // A leaf has an entry, so a hole is shorter than the whole index range.
     let first = if holes & 1 != 0 { body.end(0, max) - min + 1 } else { 0 };
-    // The last slot is a hole more often than not, and not always: so by arithmetic. Where it is the first, too, the other is right.
+    // The last slot is a hole more often than not, and not always: so by arithmetic. Where it is
+    // the first, too, the other is right.
     let behind = max.wrapping_sub(body.bound_or_any(last.saturating_sub(1)));
     let behind = select_unpredictable(last > 0 && holes >> last != 0, behind, 0);
     // The others have a bound on either side.
     let holes = holes & ((1 << last) - 1) & !1;
     let at = body.narrow();
-    // SAFETY: inside the room, and the processor has them. A leaf's lines are aligned, but those of a body that is elsewhere need
-    // not be.
+    // SAFETY: inside the room, and the processor has them. A leaf's lines are aligned, but those of
+    // a body that is elsewhere need not be.
     let units = unsafe {
         let (low, high) = (_mm512_loadu_si512(at.cast()), _mm512_loadu_si512(at.add(16).cast()));
         let before = (_mm512_alignr_epi32(low, low, 15), _mm512_alignr_epi32(high, low, 15));

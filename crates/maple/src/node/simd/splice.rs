@@ -1,6 +1,6 @@
-//! An inner node of which some children are others, by vectors of 64 bytes: each of its three arrays is two lines, and each
-//! line the one before, the one before shifted, and what stands for no child. So it does not matter how many move, and there is
-//! no loop whose end must be guessed.
+//! An inner node of which some children are others, by vectors of 64 bytes: each of its three
+//! arrays is two lines, and each line the one before, the one before shifted, and what stands for
+//! no child. So it does not matter how many move, and there is no loop whose end must be guessed.
 
 use crate::layout::INNER_SLOTS;
 use crate::node::inner::{Inner, Seps, Splice};
@@ -23,12 +23,13 @@ struct Moved {
     by: isize,
 }
 
-/// Makes an inner node in `to`: `from`, which ends at `end`, in which others take the place of some neighbours. There is room
-/// for them. Both may be one. There are others, or a child that stays is the last.
+/// Makes an inner node in `to`: `from`, which ends at `end`, in which others take the place of some
+/// neighbours. There is room for them. Both may be one. There are others, or a child that stays is
+/// the last.
 ///
 /// # Safety
-/// `to` is `from`, at which nobody else looks, or memory for an inner node; nobody changes `from` meanwhile. The processor has
-/// AVX-512.
+/// `to` is `from`, at which nobody else looks, or memory for an inner node; nobody changes `from`
+/// meanwhile. The processor has AVX-512.
 #[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
 #[inline]
 pub(super) unsafe fn splice_lines(from: &Inner, to: *mut Inner, end: usize, splice: Splice) {
@@ -46,15 +47,16 @@ pub(super) unsafe fn splice_lines(from: &Inner, to: *mut Inner, end: usize, spli
     let at_from = (&raw const *from).cast::<u8>();
     let at_to = to.cast::<u8>();
     let (none, all) = (_mm512_setzero_si512(), _mm512_set1_epi64(-1));
-    // The last child ends where the node does. Behind the separators lie their count and that of references, which is one.
+    // The last child ends where the node does. Behind the separators lie their count and that of
+    // references, which is one.
     let last = 1 << (len - 1) & 0x7fff_u32;
     let ends = _mm512_set1_epi64(end as i64);
     let high = _mm512_mask_mov_epi64(all, (last >> 8) as u8, ends);
     let high = _mm512_mask_set1_epi64(high, 1 << 7, len as i64 | 1 << 32);
     let low = _mm512_mask_mov_epi64(all, last as u8, ends);
     let seps = Moved { high: moved.high & !last & 0x7fff, ..moved };
-    // SAFETY: the arrays lie in the nodes, two lines each, and the words that are moved are the node's. Nobody else looks at
-    // what is written.
+    // SAFETY: the arrays lie in the nodes, two lines each, and the words that are moved are the
+    // node's. Nobody else looks at what is written.
     unsafe {
         two_lines(at_from, at_to, seps, (low, high));
         for array in [128, 256] {
@@ -74,7 +76,8 @@ pub(super) unsafe fn splice_lines(from: &Inner, to: *mut Inner, end: usize, spli
 #[inline]
 unsafe fn two_lines(from: *const u8, to: *mut u8, moved: Moved, (low, high): (__m512i, __m512i)) {
     let Moved { low: stays, high: moves, by } = moved;
-    // SAFETY: the caller's promise; words that no mask selects are not read. All is read before anything is written.
+    // SAFETY: the caller's promise; words that no mask selects are not read. All is read before
+    // anything is written.
     unsafe {
         asm!(
             "vmovdqu64 {low} {{{stays0}}}, zmmword ptr [{from}]",

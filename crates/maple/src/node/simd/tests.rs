@@ -95,8 +95,8 @@ fn all_vectors_agree_with_none() {
     }
 }
 
-/// Holes for a size and an alignment, at or above an index, and at or below it; the latter without regard to alignment at
-/// the leaf's ends.
+/// Holes for a size and an alignment, at or above an index, and at or below it; the latter without
+/// regard to alignment at the leaf's ends.
 struct Room<'a>(&'a Body, usize, usize, (usize, usize));
 
 impl Job for Room<'_> {
@@ -114,14 +114,16 @@ impl Job for Room<'_> {
     }
 }
 
-/// No hole is left out that has room, with bounds near the base and far from it, and of few that have none is it said.
+/// No hole is left out that has room, with bounds near the base and far from it, and of few that
+/// have none is it said.
 #[test]
 fn all_vectors_find_room() {
     let mut dice = crate::tests::Dice(5);
     let (mut real, mut said) = (0, 0);
     for round in 0..3000 {
         let unit = [1, 0x1000, 0x4000, 1 << 31][round % 4];
-        // The first hole may be far below the others, the last may go on to the end, and the base be near that.
+        // The first hole may be far below the others, the last may go on to the end, and the base
+        // be near that.
         let mut at = [0, 7 * unit, usize::MAX - 2000 * unit + 1][round % 3];
         let slots: Vec<Slot> = (0..2 + dice.roll(24))
             .map(|i| {
@@ -288,7 +290,8 @@ fn all_vectors_find_the_largest_gap() {
     }
 }
 
-/// An inner node with others in place of some of its children, by vectors and without; aside, and where it is.
+/// An inner node with others in place of some of its children, by vectors and without; aside, and
+/// where it is.
 #[test]
 fn all_vectors_splice_the_same() {
     struct Made<'a>(&'a Inner, NonNull<Inner>, usize, Splice<'a>);
@@ -372,7 +375,8 @@ fn all_vectors_splice_the_same() {
     }
 }
 
-/// A leaf of the first slots of one and the last of another, or of one alone, by vectors and without.
+/// A leaf of the first slots of one and the last of another, or of one alone, by vectors and
+/// without.
 #[test]
 fn all_vectors_join_the_same() {
     struct Joined<'a>(&'a Change, [*const Leaf; 2], *mut Leaf, bool);

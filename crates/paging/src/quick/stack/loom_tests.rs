@@ -7,8 +7,9 @@ use loom::thread;
 
 type List = Stack<AtomicU32, 2, 2>;
 
-/// Another CPU asks twice, while this one puts pages on its list and then answers, as at its timer interrupt. Who was told that
-/// there are pages finds none left in the end, or this CPU still knows that it was asked. `answer` says whether it was.
+/// Another CPU asks twice, while this one puts pages on its list and then answers, as at its timer
+/// interrupt. Who was told that there are pages finds none left in the end, or this CPU still knows
+/// that it was asked. `answer` says whether it was.
 fn ask_and_answer(answer: fn(&List) -> bool) {
     loom::model(move || {
         let list = Arc::new(List::default());

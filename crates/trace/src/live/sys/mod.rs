@@ -41,8 +41,8 @@ pub(super) fn write_word(tid: Tid, address: usize, word: usize) -> io::Result<()
     let bytes = word.to_ne_bytes();
     let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: bytes.len() };
-    // SAFETY: `local` describes `bytes`, which is only read; `remote` is only ever used as an address
-    // of the other process, which the kernel checks.
+    // SAFETY: `local` describes `bytes`, which is only read; `remote` is only ever used as an
+    // address of the other process, which the kernel checks.
     let put = check(unsafe { libc::process_vm_writev(tid, &local, 1, &remote, 1, 0) } as _)?;
     if put as usize == bytes.len() {
         Ok(())

@@ -55,9 +55,10 @@ const PROCMAP_QUERY: libc::c_ulong = (3 << 30) | ((size_of::<QueryArg>() as u64)
 /// Bytes that one entry of a middle table maps.
 const HUGE: usize = 2 << 20;
 
-/// Whether `range` holds an anonymous page: present or swapped, of no file, not the zero page, no guard. The huge
-/// zero page counts as one: unlike the small one, it comes only where an anon_vma is.
-/// One call, two if a huge page fits; the walk ends at the first such page and steps over empty tables as a whole.
+/// Whether `range` holds an anonymous page: present or swapped, of no file, not the zero page, no
+/// guard. The huge zero page counts as one: unlike the small one, it comes only where an anon_vma
+/// is. One call, two if a huge page fits; the walk ends at the first such page and steps over empty
+/// tables as a whole.
 pub(in crate::live) fn scan_anonymous(pagemap: &File, range: Range<usize>) -> io::Result<bool> {
     /// Whether the kernel tells guards from pages; one that does not refuses the question.
     static KNOWS_GUARDS: OnceLock<bool> = OnceLock::new();
@@ -77,7 +78,8 @@ fn scan_without(pagemap: &File, range: Range<usize>, without: u64) -> io::Result
     scan(pagemap, range, without, 0)
 }
 
-/// Whether `range` holds a page, present or swapped, in all of the categories `with` and none of `without`.
+/// Whether `range` holds a page, present or swapped, in all of the categories `with` and none of
+/// `without`.
 fn scan(pagemap: &File, range: Range<usize>, without: u64, with: u64) -> io::Result<bool> {
     let mut region = Region::default();
     let mut arg = ScanArg {
