@@ -4,7 +4,6 @@
 //! cargo bench -p samara-bench                          the table, and each target met or missed
 //! cargo bench -p samara-bench -- --quick --sizes 1000  the same, roughly, and only this size
 //! cargo bench -p samara-bench -- --help                sizes, cases, maps, rounds, JSON lines
-//! cargo bench -p samara-bench --bench criterion        Criterion, each case and map on its own
 //! ```
 //!
 //! Times are processor time of the thread that works. Maps are built outside of the timing, by
@@ -24,7 +23,6 @@ mod cli;
 mod clock;
 mod counts;
 mod cpus;
-mod criterion;
 mod driver;
 mod heap;
 mod json;
@@ -41,8 +39,6 @@ mod targets;
 mod tests;
 mod worker;
 mod workload;
-
-pub use criterion::criterion;
 
 use clap::Parser;
 use cli::Options;

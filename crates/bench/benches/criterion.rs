@@ -1,5 +1,0 @@
-//! See the library.
-
-fn main() {
-    samara_bench::criterion();
-}
