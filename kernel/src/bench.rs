@@ -7,9 +7,9 @@
 
 use crate::cpu::area::total;
 use crate::fair::PhaseFair;
-use crate::grace::{Grace, quiet};
+use crate::grace::Grace;
 use crate::machine::Kernel;
-use crate::smp::{run, set_tick};
+use crate::smp::{host, set_tick};
 use crate::{clock, layout, println, space, turns};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -76,11 +76,9 @@ impl Bench<'_> {
     ) -> T {
         let progress = |what: &str| println!("{what}");
         let lab: KernelLab<'_> = Lab {
-            machine: &Kernel,
+            host: host(),
             time: clock,
             clock,
-            run: &run,
-            quiet,
             interrupts: &|| total(|counts| &counts.shootdowns),
             flushes: &|| total(|counts| &counts.flushes),
             disturbed: Default::default,

@@ -12,13 +12,12 @@ use crate::console::{RECORD, print};
 use crate::exit::Exit;
 use crate::machine::Kernel;
 use crate::{mutant, println, smp, test, turns};
-use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use machine::{Cpus, FrameSource, Step};
-use workloads::{Program, Scale};
+use workloads::Scale;
 
 /// Words, and what is to be done with each.
 struct Words<'a> {
@@ -161,8 +160,7 @@ fn panic_on_last() -> ! {
             Kernel.relax();
         }
     };
-    let programs = (0..=last).map(|cpu| Box::new(move || program(cpu)) as Program<'_>);
-    smp::run(programs.collect());
+    smp::host().on_each(Kernel.count(), program);
     unreachable!("the last CPU has panicked")
 }
 

@@ -11,13 +11,11 @@
 //! the timer's very nanosecond, the next CPU finds no time left, and the same CPU each time.
 
 use crate::machine::Kernel;
-use crate::smp::run;
-use alloc::boxed::Box;
+use crate::smp::host;
 use alloc::vec::Vec;
 use core::arch::x86_64::_rdtsc;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use machine::{Irqs, Step};
-use workloads::Program;
 use x86_64::instructions::port::Port;
 
 /// Picoseconds of a count of the PIT.
@@ -103,12 +101,7 @@ pub(crate) fn measure(cpus: usize) -> Turns {
         // own.
         (last - began - away.saturating_sub(turns * least), turns)
     };
-    let mut looks: Vec<(u64, u64)> = (0..cpus).map(|_| (0, 0)).collect();
-    let programs = looks.iter_mut().map(|look_of_cpu| {
-        let look = &look;
-        Box::new(move || *look_of_cpu = look()) as Program<'_>
-    });
-    run(programs.collect());
+    let looks: Vec<(u64, u64)> = host().on_each(cpus, |_| look()).into_iter().flatten().collect();
     let own: u64 = looks.iter().map(|(own, _)| own).sum();
     let turns: u64 = looks.iter().map(|(_, turns)| turns).sum();
     let most = looks.iter().map(|(own, _)| *own).max().unwrap_or_default();

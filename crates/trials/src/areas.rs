@@ -54,17 +54,17 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
             .try_for_each(|step| self.step(worker, &mut held, step))
             .and_then(|()| worker.meet());
         // What went wrong is told; what there is, is given back all the same.
-        let mail = core::mem::take(&mut *lock(self.ground.machine, &self.mail[worker.cpu]));
+        let mail = core::mem::take(&mut *lock(self.ground.host.machine, &self.mail[worker.cpu]));
         let mut left = held.into_iter().chain(mail);
-        let freed = left.try_for_each(|area| area.free(self.ground.machine, self.vmap, false));
+        let freed = left.try_for_each(|area| area.free(self.ground.host.machine, self.vmap, false));
         self.vmap.idle();
         done.and(freed)
     }
 
     fn step(&self, worker: &mut Worker<'_, M>, held: &mut Vec<Area>, step: usize) -> Outcome {
-        let (machine, vmap) = (self.ground.machine, self.vmap);
+        let (machine, vmap) = (self.ground.host.machine, self.vmap);
         if step.is_multiple_of(QUIET) {
-            (self.ground.quiet)();
+            (self.ground.host.quiet)();
         }
         let pick = worker.below(held.len().max(1));
         match worker.below(64) {
@@ -100,7 +100,7 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
     /// What `vread` finds, and `vwrite` leaves, is what is mapped; behind an area with a guard page
     /// is a hole.
     fn read(&self, area: &Area) -> Outcome {
-        let (machine, vmap) = (self.ground.machine, self.vmap);
+        let (machine, vmap) = (self.ground.host.machine, self.vmap);
         let (bytes, hole) = (area.pages * 4096, if area.has_guard() { 4096 } else { 0 });
         let mut into = vec![0xee; bytes + hole];
         // SAFETY: ordinary memory, which all use by words.

@@ -68,7 +68,7 @@ fn round<M: Machine + Translated, G: Concurrent>(ground: &Ground<'_, M, G>) -> R
 impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
     fn run(&self, worker: &mut Worker<'_, M>) -> Outcome {
         let mut hand = Hand::new(self, worker.cpu)?;
-        let mut hoard = Hoard::new(self.ground.machine);
+        let mut hoard = Hoard::new(self.ground.host.machine);
         let done = hand.begin().and_then(|()| self.exhaust(worker, &hand, &mut hoard));
         // Whatever has been seen: what was taken is given back.
         let given = hoard.give(usize::MAX);
@@ -87,7 +87,7 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
         worker.meet()?;
         // What waits for a grace period now does not come back in the midst.
         for _ in 0..QUIET {
-            (self.ground.quiet)();
+            (self.ground.host.quiet)();
             worker.meet()?;
         }
         self.ground.tables.paging().quick().drain();

@@ -2,34 +2,27 @@
 //! the account of frames.
 
 use crate::crew::{Crew, Outcome, Stop, Told, Worker};
-use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::fmt;
 use grace::Concurrent;
-use machine::{Machine, PageSize, VirtAddr, VirtRange};
+use machine::{Host, Machine, PageSize, VirtAddr, VirtRange};
 use paging::{PageTables, X86_64L4};
 use vmap::TlbGrace;
-
-/// What a CPU runs.
-pub type Program<'a> = Box<dyn FnOnce() + Send + 'a>;
 
 pub(crate) type Tables<M, G> = PageTables<M, X86_64L4, G>;
 
 /// Parts that the addresses are shared out in: each trial has its own, so that one cannot spoil
 /// another.
 const PARTS: u64 = 16;
-/// Quiescent states of a CPU in one go: a grace period takes three.
-const QUIET: usize = 16;
 /// As often all CPUs are asked for what they keep, before frames count as missing.
 const PASSES: usize = 64;
 
 /// Where trials run, and how much.
 pub struct Ground<'a, M: Machine, G: Concurrent> {
-    /// The machine. Trials have it to themselves.
-    pub machine: &'a M,
+    /// The machine, and the means to run programs on its CPUs.
+    pub host: Host<'a, M>,
     /// The kernel's tables, active on every CPU that runs a program. Trials make spaces of
     /// programs, and have them active: what the host needs is in the kernel's half.
     pub tables: &'a Arc<PageTables<M, X86_64L4, G>>,
@@ -38,10 +31,6 @@ pub struct Ground<'a, M: Machine, G: Concurrent> {
     /// The machine's TLB grace periods. Every CPU that runs a program takes part while it does
     /// ([`back`](TlbGrace::idle_exit) was called); the host ticks them or not.
     pub flushes: &'a Arc<TlbGrace<M>>,
-    /// Runs programs, the first as CPU 0 and so on, at once, and waits for all.
-    pub run: &'a (dyn Fn(Vec<Program<'_>>) + Sync),
-    /// This CPU is in no section, and what has come due may be freed.
-    pub quiet: fn(),
     /// CPUs that take part: 1 to [`count`](machine::Cpus::count).
     pub cpus: usize,
     /// What random choices begin with.
@@ -110,13 +99,13 @@ impl<M: Machine, G: Concurrent> Ground<'_, M, G> {
     fn settled(&self, wanted: Option<usize>) -> usize {
         let mut free = usize::MAX;
         for _ in 0..PASSES {
-            self.everywhere(&|| {
+            self.host.everywhere(|| {
                 // What waits for its grace period is hurried: nobody else may be there to do it.
                 G::flush(&G::pin());
-                (0..QUIET).for_each(|_| (self.quiet)());
+                self.host.quiesce();
                 self.tables.paging().quick().drain();
             });
-            let now = self.machine.free_frames();
+            let now = self.host.machine.free_frames();
             let done = wanted.map_or(now == free, |wanted| now == wanted);
             free = now;
             if done && self.tables.paging().waiting() == 0 {
@@ -126,19 +115,12 @@ impl<M: Machine, G: Concurrent> Ground<'_, M, G> {
         free
     }
 
-    /// Runs something on each CPU of the machine.
-    fn everywhere(&self, program: &(dyn Fn() + Sync)) {
-        let programs = (0..self.machine.count()).map(|_| Box::new(program) as Program<'_>);
-        (self.run)(programs.collect());
-    }
-
     /// Runs something on CPU 0.
     pub(crate) fn on_first<T: Send>(
         &self,
         program: impl FnOnce() -> Outcome<T> + Send,
     ) -> Result<T, String> {
-        let mut result = Err(Stop::Elsewhere);
-        (self.run)(Vec::from([Box::new(|| result = program()) as Program<'_>]));
+        let result = self.host.on_first(program).unwrap_or(Err(Stop::Elsewhere));
         result.map_err(|stop| self.blame(0, stop))
     }
 
@@ -148,21 +130,17 @@ impl<M: Machine, G: Concurrent> Ground<'_, M, G> {
         &self,
         program: impl Fn(&mut Worker<'_, M>) -> Outcome + Sync,
     ) -> Result<(), String> {
-        let crew = Crew::new(self.machine, self.cpus);
-        let mut ends: Vec<Outcome> = (0..self.cpus).map(|_| Err(Stop::Elsewhere)).collect();
-        let (crew, program) = (&crew, &program);
-        let programs = ends.iter_mut().enumerate().map(|(cpu, end)| {
-            Box::new(move || {
-                *end = program(&mut Worker::new(crew, cpu, self.seed));
-                if end.is_err() {
-                    crew.stop();
-                }
-                (self.quiet)();
-            }) as Program<'_>
+        let crew = Crew::new(self.host.machine, self.cpus);
+        let ends = self.host.on_each(self.cpus, |cpu| {
+            let end = program(&mut Worker::new(&crew, cpu, self.seed));
+            if end.is_err() {
+                crew.stop();
+            }
+            (self.host.quiet)();
+            end
         });
-        (self.run)(programs.collect());
-        let mut stops =
-            ends.into_iter().enumerate().filter_map(|(cpu, end)| Some((cpu, end.err()?)));
+        let ends = ends.into_iter().map(|end| end.unwrap_or(Err(Stop::Elsewhere)));
+        let mut stops = ends.enumerate().filter_map(|(cpu, end)| Some((cpu, end.err()?)));
         let first = stops.next();
         let seen = stops.find(|(_, stop)| matches!(stop, Stop::Seen(_)));
         match (first, seen) {
@@ -237,6 +215,7 @@ impl<M: Machine, G: Concurrent> fmt::Debug for Ground<'_, M, G> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::vec::Vec;
 
     #[test]
     fn many_cpus_do_no_more_together_than_eight() {

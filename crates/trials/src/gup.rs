@@ -90,7 +90,7 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
     fn run(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
         for step in 0..self.ground.steps(STEPS) {
             if step.is_multiple_of(QUIET) {
-                (self.ground.quiet)();
+                (self.ground.host.quiet)();
             }
             self.count += 1;
             match worker.below(8) {
@@ -127,7 +127,7 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
     }
 
     fn map(&mut self, number: usize) -> Outcome {
-        let machine = self.ground.machine;
+        let machine = self.ground.host.machine;
         let tables = self.program.tables();
         let frame = take(machine, 1, Owner::User)?[0];
         (0..MARKS).try_for_each(|index| poke(machine, frame, index, mark(number, index)))?;
@@ -142,7 +142,7 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
     fn write(&mut self, number: usize) -> Outcome {
         let value = (self.cpu as u64) << 48 | self.count;
         let what = format_args!("page {number}");
-        store(self.ground.machine, word(at(number), OWNERS), value, what)?;
+        store(self.ground.host.machine, word(at(number), OWNERS), value, what)?;
         if let Some(mapped) = &mut self.pages[number] {
             mapped.value = value;
         }
@@ -152,7 +152,7 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
     /// What a CPU finds at a page of its own is what it left there.
     fn look(&self, number: usize) -> Outcome {
         let Some(Mapped { frame, value, .. }) = self.pages[number] else { return Ok(()) };
-        let machine = self.ground.machine;
+        let machine = self.ground.host.machine;
         let what = format_args!("page {number}, which is mapped to frame {frame}");
         is(machine, word(at(number), OWNERS), value, what)?;
         (0..MARKS).try_for_each(|index| {
@@ -171,7 +171,7 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
             return self.write(number);
         }
         let what = format_args!("page {number}, made read-only");
-        is_read_only(self.ground.machine, word(at(number), OWNERS), 0, what)?;
+        is_read_only(self.ground.host.machine, word(at(number), OWNERS), 0, what)?;
         self.look(number)
     }
 
@@ -190,8 +190,8 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
                 was.frame
             ));
         }
-        is_absent(self.ground.machine, at(number), format_args!("page {number}, unmapped"))?;
-        give(self.ground.machine, &[was.frame])
+        is_absent(self.ground.host.machine, at(number), format_args!("page {number}, unmapped"))?;
+        give(self.ground.host.machine, &[was.frame])
     }
 
     /// Pins pages from one on, as far as there are some that allow it; how many.
@@ -230,7 +230,7 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
             let mut pinned = Pinned { frame: *frame, number, written: None };
             if write {
                 let value = (self.cpu as u64) << 48 | self.count;
-                poke(self.ground.machine, *frame, PINNERS + self.cpu, value)?;
+                poke(self.ground.host.machine, *frame, PINNERS + self.cpu, value)?;
                 // Another pin of this CPU may be of the same frame.
                 for other in self.kept.iter_mut().filter(|other| other.frame == *frame) {
                     other.written = Some(value);
@@ -250,7 +250,7 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
     /// A frame that is pinned stays what it was: allocated, for that page, with what was written to
     /// it.
     fn is_kept(&self, pinned: &Pinned) -> Outcome {
-        let (machine, Pinned { frame, number, written }) = (self.ground.machine, pinned);
+        let (machine, Pinned { frame, number, written }) = (self.ground.host.machine, pinned);
         let info = machine.info(*frame).map(|info| (info.pins(), info.owner()));
         if !matches!(info, Some((1.., Owner::User))) {
             return seen(format!(
@@ -273,7 +273,7 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
     fn unpin(&self, pinned: Pinned) -> Outcome {
         self.is_kept(&pinned)?;
         // SAFETY: it was pinned by `pin`, and is not used by that any more.
-        unsafe { unpin(self.ground.machine, &[pinned.frame]) };
+        unsafe { unpin(self.ground.host.machine, &[pinned.frame]) };
         Ok(())
     }
 }

@@ -41,7 +41,8 @@ mod stale;
 mod tables;
 mod tree;
 
-pub use ground::{Ground, Program};
+pub use ground::Ground;
+pub use machine::{Host, Program};
 
 use alloc::string::String;
 use core::fmt;

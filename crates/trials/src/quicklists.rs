@@ -64,7 +64,8 @@ fn root_words<M: Machine, G: Concurrent>(ground: &Ground<'_, M, G>) -> Outcome<V
     let kernel = ground.tables.root();
     let word = |index| {
         // SAFETY: the kernel's top-level table, which stays.
-        let value = unsafe { ground.machine.entry(kernel, index) }.map_or(0, |entry| entry.load());
+        let value =
+            unsafe { ground.host.machine.entry(kernel, index) }.map_or(0, |entry| entry.load());
         let is_table = matches!(X86_64L4::decode(value, X86_64L4::LEVELS - 1), Decoded::Table(_));
         if index >= ENTRIES / 2 && is_table { value } else { 0 }
     };
@@ -73,11 +74,11 @@ fn root_words<M: Machine, G: Concurrent>(ground: &Ground<'_, M, G>) -> Outcome<V
 
 impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
     fn run(&self, worker: &mut Worker<'_, M>) -> Outcome {
-        let (machine, quick) = (self.ground.machine, self.ground.tables.paging().quick());
+        let (machine, quick) = (self.ground.host.machine, self.ground.tables.paging().quick());
         let (mut held, mut taken): (Vec<Page>, u64) = Default::default();
         for step in 0..self.ground.steps(STEPS) {
             if step.is_multiple_of(QUIET) {
-                (self.ground.quiet)();
+                (self.ground.host.quiet)();
             }
             let pick = worker.below(held.len().max(1));
             match worker.below(32) {
@@ -112,7 +113,7 @@ impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
 
     /// Takes a page, looks at it, and makes it ours.
     fn take(&self, list: u8, tag: u64) -> Outcome<Page> {
-        let machine = self.ground.machine;
+        let machine = self.ground.host.machine;
         let frame =
             // SAFETY: the kernel's tables stay.
             unsafe { self.ground.tables.paging().quick().alloc(list) }.of("to take a page of a quicklist")?;
@@ -132,7 +133,7 @@ impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
 
     /// Looks whether a page is as it was left, and gives it back as it was at first.
     fn give(&self, page: Page) -> Outcome {
-        let (machine, Page { frame, list, tag }) = (self.ground.machine, page);
+        let (machine, Page { frame, list, tag }) = (self.ground.host.machine, page);
         for index in 0..ENTRIES {
             let (found, expected) = (peek(machine, frame, index)?, tag | index as u64);
             if found != expected {

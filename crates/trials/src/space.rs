@@ -22,7 +22,7 @@ pub(crate) fn make<M: Machine, G: Concurrent>(
     options: Options,
 ) -> Result<Areas<M, G>, String> {
     let part = ground.part(part)?;
-    let bytes = (mib << 20) * ground.machine.count() as u64;
+    let bytes = (mib << 20) * ground.host.machine.count() as u64;
     let range = VirtRange::new(part.start(), bytes.min(part.len())).unwrap_or(part);
     let (tables, flushes) = (Arc::clone(ground.tables), Arc::clone(ground.flushes));
     ground.on_first(move || {

@@ -60,7 +60,7 @@ pub(crate) fn tables<M: Machine + Translated, G: Concurrent>(
             let mut large = Large::new(ground, page_at(hand.own, 8 << 20)?)?;
             for step in 0..ground.steps(STEPS) {
                 if step.is_multiple_of(QUIET) {
-                    (ground.quiet)();
+                    (ground.host.quiet)();
                 }
                 match worker.below(64) {
                     0 => large.step(worker)?,
@@ -107,7 +107,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
             own: pages(page_at(own, first)?, OWN)?,
             shared: pages(shared.start(), shared_tables(ground.cpus) * 512)?,
             slots: [None; OWN + SHARED],
-            pool: take(ground.machine, OWN + SHARED, Owner::Kernel)?,
+            pool: take(ground.host.machine, OWN + SHARED, Owner::Kernel)?,
             tags: 0,
         })
     }
@@ -148,7 +148,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
 
     /// What a CPU can do at a slot is what is mapped there.
     fn look(&self, slot: usize) -> Outcome {
-        let (machine, at) = (self.ground.machine, self.at(slot));
+        let (machine, at) = (self.ground.host.machine, self.at(slot));
         let Some(Mapped { frame, tag, write }) = self.slots[slot] else {
             return is_absent(machine, at, format_args!("slot {slot}, which is unmapped"));
         };
@@ -166,7 +166,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
     fn write(&mut self, slot: usize) -> Outcome {
         self.tags += 1;
         let tag = (self.cpu as u64) << 48 | (slot as u64) << 32 | self.tags;
-        let (machine, at) = (self.ground.machine, self.at(slot));
+        let (machine, at) = (self.ground.host.machine, self.at(slot));
         let what = format_args!("slot {slot}");
         store(machine, at, tag, what)?;
         store(machine, word(at, 511), !tag, what)?;
@@ -179,7 +179,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
     fn map(&mut self, slot: usize) -> Outcome {
         let Some(frame) = self.pool.pop() else { return seen("frames are missing".into()) };
         let range = pages(self.at(slot), 1)?;
-        self.ground.machine.check_reuse(None, range);
+        self.ground.host.machine.check_reuse(None, range);
         self.tables.map_own(range, frame, Attrs::KERNEL_RW).of("to map a page")?;
         self.slots[slot] = Some(Mapped { frame, tag: 0, write: true });
         self.write(slot)
@@ -194,7 +194,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
             return Ok(());
         }
         let at = self.at(first);
-        self.ground.machine.check_reuse(None, pages(at, frames.len())?);
+        self.ground.host.machine.check_reuse(None, pages(at, frames.len())?);
         self.tables.map_frames_own(at, &frames, Attrs::KERNEL_RW).of("to map pages")?;
         for (slot, frame) in (first..).zip(frames) {
             self.slots[slot] = Some(Mapped { frame, tag: 0, write: true });
@@ -257,6 +257,6 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
                 self.unmap(slot, 0)?;
             }
         }
-        give(self.ground.machine, &self.pool)
+        give(self.ground.host.machine, &self.pool)
     }
 }

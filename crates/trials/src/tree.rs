@@ -54,7 +54,7 @@ pub(crate) fn tree<M: Machine + Translated, G: Concurrent>(
             ground.at_once(|worker| {
                 (0..ground.steps(STEPS)).try_for_each(|step| {
                     if step.is_multiple_of(QUIET) {
-                        (ground.quiet)();
+                        (ground.host.quiet)();
                     }
                     if worker.below(3) == 0 { stage.write(worker) } else { stage.read(worker) }
                 })
@@ -107,7 +107,7 @@ impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
         &self,
         write: impl FnOnce(&mut Writer<'_, u32, G, Nodes>, &mut Model, u32) -> Outcome,
     ) -> Outcome {
-        let mut right = lock(self.ground.machine, &self.right);
+        let mut right = lock(self.ground.host.machine, &self.right);
         let Right { token, model, stored } = &mut *right;
         // As many as fit beside the range, and 0 stays for what stays.
         *stored = *stored % 63 + 1;
@@ -249,7 +249,7 @@ impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
 
     /// Nobody writes any more: the tree is what the model is.
     fn compare(&self) -> Outcome {
-        let mut right = lock(self.ground.machine, &self.right);
+        let mut right = lock(self.ground.host.machine, &self.right);
         let writer = self.tree.writer(&mut right.token).of("to look at the tree as its writer")?;
         writer.validate().of("the tree at the end")?;
         drop(writer);

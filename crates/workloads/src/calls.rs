@@ -120,7 +120,7 @@ impl<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
     /// One operation of this CPU.
     fn once(&self, case: &Case, cpu: usize) -> Result<(), Error> {
         let Site { rig, areas, space } = self;
-        let machine = rig.lab.machine;
+        let machine = rig.lab.host.machine;
         match case.call {
             Call::Ram => rig.cycle(*areas, cpu, case.size),
             Call::Purged => {
@@ -198,7 +198,7 @@ impl<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
             let mut once = || {
                 let _ = core::hint::black_box(self.once(case, 0));
             };
-            let mut prepare = || (lab.quiet)();
+            let mut prepare = || (lab.host.quiet)();
             counted = lab.count(&mut report.rows, &row, &mut prepare, &mut once);
             Ok(())
         })?;

@@ -80,7 +80,7 @@ pub fn gup<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
             // On one CPU.
             let mut alone = None;
             // The writer needs a CPU, too.
-            let most = lab.machine.count() - usize::from(writer.is_some());
+            let most = lab.host.machine.count() - usize::from(writer.is_some());
             for cpus in lab.cpus.iter().copied().filter(|cpus| *cpus <= most) {
                 (lab.progress)(&format!("gup: {size} pages a call on {cpus} CPUs, {case}"));
                 let host = (lab.disturbed)();
@@ -240,7 +240,7 @@ fn batch<M: Machine, G: Concurrent, R: RawRwLockFair>(
                 Way::Fast => space.pin_fast(at, into),
                 Way::Pins => {
                     let pin = |frame: &&Frame| {
-                        lab.machine.info(**frame).is_some_and(|info| info.try_pin(1))
+                        lab.host.machine.info(**frame).is_some_and(|info| info.try_pin(1))
                     };
                     into.iter().filter(pin).count()
                 }
@@ -249,8 +249,8 @@ fn batch<M: Machine, G: Concurrent, R: RawRwLockFair>(
     });
     assert_eq!(pinned, PAGES, "all pages are there, and nobody takes them away");
     // SAFETY: all of them were pinned above, and are used by nobody.
-    unsafe { unpin(lab.machine, frames) };
-    (lab.quiet)();
+    unsafe { unpin(lab.host.machine, frames) };
+    (lab.host.quiet)();
     time
 }
 
@@ -279,12 +279,12 @@ fn write<M: Machine, G: Concurrent, R: RawRwLockFair>(
             };
             match mapped {
                 Ok(()) => break,
-                Err(Error::Frames(_)) => lab.machine.relax(),
+                Err(Error::Frames(_)) => lab.host.machine.relax(),
                 Err(error) => return Err(error),
             }
-            (lab.quiet)();
+            (lab.host.quiet)();
         }
-        (lab.quiet)();
+        (lab.host.quiet)();
     }
     Ok(())
 }
@@ -312,7 +312,7 @@ fn counts<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
                 let pinned = core::cell::Cell::new(0);
                 let give = || {
                     // SAFETY: so many were pinned by the last call, and are used by nobody.
-                    unsafe { unpin(lab.machine, &frames.borrow()[..pinned.take()]) };
+                    unsafe { unpin(lab.host.machine, &frames.borrow()[..pinned.take()]) };
                 };
                 let counted = lab.count(rows, &like, &mut || give(), &mut || pinned.set(pin()));
                 give();

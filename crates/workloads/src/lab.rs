@@ -1,22 +1,16 @@
 //! Where experiments are made: a machine, its clocks, its CPUs.
 
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::marker::PhantomData;
 use grace::Concurrent;
-use machine::{FrameError, Machine, PageSize, VirtRange};
+use machine::{FrameError, Host, Machine, PageSize, VirtRange};
 use paging::{PageTables, Paging, X86_64L4};
 use report::Row;
 
 /// Of the lab's clock.
 pub(crate) const SECOND: u64 = 1_000_000_000;
-/// Quiescent states until nothing is retired any more: a grace period takes three.
-const SETTLE: usize = 16;
-
-/// What a CPU runs.
-pub type Program<'a> = Box<dyn FnOnce() + Send + 'a>;
 
 /// How much is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,16 +87,12 @@ impl<M: Machine, G: Concurrent> fmt::Debug for KernelHalf<'_, M, G> {
 /// A machine, and what it takes to measure there. `G` is the engine for its walks in software, `R`
 /// the best lock for readers and writers that there is.
 pub struct Lab<'a, M, G, R> {
-    /// The machine. Experiments have it to themselves.
-    pub machine: &'a M,
+    /// The machine, and the means to run programs on its CPUs.
+    pub host: Host<'a, M>,
     /// Processor time of this CPU, in nanoseconds since some moment.
     pub time: fn() -> u64,
     /// Time on the wall, in nanoseconds since some moment: as cheap as can be.
     pub clock: fn() -> u64,
-    /// Runs programs, the first as CPU 0 and so on, and waits for all.
-    pub run: &'a (dyn Fn(Vec<Program<'_>>) + Sync),
-    /// This CPU is in no section, and what has come due may be freed.
-    pub quiet: fn(),
     /// Interrupts that CPUs have sent each other so far, in order to flush.
     pub interrupts: &'a (dyn Fn() -> u64 + Sync),
     /// Flushes that CPUs have made so far of their own translations, asked for by themselves or by
@@ -128,9 +118,7 @@ pub struct Lab<'a, M, G, R> {
 impl<M, G, R> Lab<'_, M, G, R> {
     /// Runs a program on CPU 0.
     pub(crate) fn on_first<T: Send>(&self, program: impl FnOnce() -> T + Send) -> T {
-        let mut result = None;
-        (self.run)(Vec::from([Box::new(|| result = Some(program())) as Program<'_>]));
-        result.expect("the lab waits for the program's end")
+        self.host.on_first(program).expect("the host runs every program to its end")
     }
 
     /// Adds what is counted of an operation, if the lab can count.
@@ -155,26 +143,20 @@ impl<M, G, R> Lab<'_, M, G, R> {
 }
 
 impl<M: Machine, G, R> Lab<'_, M, G, R> {
-    /// Runs something on each CPU.
-    pub(crate) fn everywhere(&self, program: &(dyn Fn() + Sync)) {
-        let programs = (0..self.machine.count()).map(|_| Box::new(program) as Program<'_>);
-        (self.run)(programs.collect());
-    }
-
     /// Has all CPUs give back what they have retired, and the tables that they keep for themselves:
     /// all at once, and then what was still waiting.
     pub(crate) fn settle(&self, paging: &Paging<M, X86_64L4>) {
         let settle = || {
-            (0..SETTLE).for_each(|_| (self.quiet)());
+            self.host.quiesce();
             paging.quick().drain();
         };
-        self.everywhere(&settle);
+        self.host.everywhere(settle);
         self.on_first(settle);
     }
 
     /// What page tables of the machine share, for an experiment of its own.
     pub(crate) fn paging(&self) -> Result<Arc<Paging<M, X86_64L4>>, FrameError> {
-        let paging = Paging::try_new(self.machine.clone(), PageSize::Size1G);
+        let paging = Paging::try_new(self.host.machine.clone(), PageSize::Size1G);
         paging.map_err(|_| FrameError::OutOfFrames { order: 0 })
     }
 }
@@ -182,7 +164,7 @@ impl<M: Machine, G, R> Lab<'_, M, G, R> {
 impl<M: fmt::Debug, G, R> fmt::Debug for Lab<'_, M, G, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lab")
-            .field("machine", self.machine)
+            .field("host", &self.host)
             .field("scale", &self.scale)
             .field("cpus", &self.cpus)
             .finish_non_exhaustive()

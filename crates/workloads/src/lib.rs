@@ -50,7 +50,8 @@ pub use crate::vmap::{vmap, vmap_counts, vmap_flushes, vmap_work};
 pub use calls::calls;
 pub use error::Error;
 pub use gup::gup;
-pub use lab::{Count, Counted, Disturbed, KernelHalf, Lab, Program, Scale, Tick};
+pub use lab::{Count, Counted, Disturbed, KernelHalf, Lab, Scale, Tick};
+pub use machine::{Host, Program};
 pub use quicklist::quicklist;
 pub use vmallocinfo::vmallocinfo;
 

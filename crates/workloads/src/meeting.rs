@@ -5,12 +5,12 @@
 //! the rounds in which all of them ran throughout; of the others, processor time still says what
 //! each had to do.
 
-use crate::lab::{Lab, Program};
+use crate::lab::Lab;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use machine::Machine;
+use machine::{Machine, Program};
 
 /// The part of a round in which a CPU must have had a processor, to say something of CPUs at once.
 const TOGETHER: f64 = 0.9;
@@ -110,7 +110,7 @@ pub(crate) fn at_once<M: Machine, G, R, E: Send>(
     beside: Vec<Beside<'_, M, E>>,
 ) -> Result<Taken, E> {
     let threads = cpus + beside.len();
-    let meeting = Meeting::new(lab.machine, threads, cpus);
+    let meeting = Meeting::new(lab.host.machine, threads, cpus);
     let mut measured: Vec<_> = (0..cpus).map(|_| (Ok(0.0), Stay::default())).collect();
     let mut ran: Vec<_> = beside.iter().map(|_| (Ok(()), Stay::default())).collect();
     let (meeting_of_all, measure) = (&meeting, &measure);
@@ -127,7 +127,7 @@ pub(crate) fn at_once<M: Machine, G, R, E: Send>(
             *result = stay(lab, meeting_of_all, |watch| program(meeting_of_all, watch));
         }));
     }
-    (lab.run)(programs);
+    (lab.host.run)(programs);
     let stays: Vec<Stay> =
         measured.iter().map(|(_, stay)| *stay).chain(ran.iter().map(|(_, stay)| *stay)).collect();
     let mut time = 0.0;

@@ -61,7 +61,7 @@ pub fn quicklist<M: Machine, G: Concurrent, R>(lab: &Lab<'_, M, G, R>) -> Result
 }
 
 fn on_cpu<M: Machine, G: Concurrent, R>(lab: &Lab<'_, M, G, R>) -> Result<Report, Error> {
-    let machine = lab.machine;
+    let machine = lab.host.machine;
     let paging = lab.paging()?;
     // The kernel's half, of which top-level tables have a copy.
     let kernel = Arc::new(PageTables::<M, X86_64L4, G>::kernel(&paging)?);

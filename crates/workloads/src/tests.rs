@@ -2,7 +2,7 @@
 
 mod areas;
 
-use crate::{Counted, Lab, Scale, gup, quicklist};
+use crate::{Counted, Host, Lab, Scale, gup, quicklist};
 use report::{Report, Row, Target};
 use sim::{Bare, BareGrace};
 use std::marker::PhantomData;
@@ -29,14 +29,16 @@ fn with_lab_as<T>(
     test: impl FnOnce(&Lab<'_, Bare, BareGrace, parking_lot::RawRwLock>) -> T,
 ) -> T {
     test(&Lab {
-        machine: bare,
+        host: Host {
+            machine: bare,
+            run: &|programs| bare.threads(programs),
+            quiet: || {
+                BareGrace::quiescent_state();
+                BareGrace::reclaim(usize::MAX);
+            },
+        },
         time: now,
         clock: now,
-        run: &|programs| bare.threads(programs),
-        quiet: || {
-            BareGrace::quiescent_state();
-            BareGrace::reclaim(usize::MAX);
-        },
         interrupts: &|| bare.ipis(),
         flushes: &|| bare.flushes(),
         disturbed: Default::default,

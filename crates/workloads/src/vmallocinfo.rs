@@ -98,7 +98,7 @@ fn beside_readers<M: Machine, G: Concurrent, R: Sync>(
 ) -> Result<(), Error> {
     let alive = rig.lab.scale.batches * 50;
     let times = rig.lab.scale.batches * 10;
-    let most = READERS.min(rig.lab.machine.count() - 1);
+    let most = READERS.min(rig.lab.host.machine.count() - 1);
     let old = OldAreas::new(Arc::clone(rig.half.tables), rig.part(0)?);
     let kept_old = keep(rig, &old, alive)?;
     let kept_new = keep(rig, new, alive)?;
@@ -265,9 +265,9 @@ fn in_turns<M: Machine, G: Concurrent, R: Sync>(
             time += (rig.lab.time)().saturating_sub(began);
             listed += 1;
         } else {
-            compute(rig.lab.machine);
+            compute(rig.lab.host.machine);
         }
-        (rig.lab.quiet)();
+        (rig.lab.host.quiet)();
     }
     time as f64 / f64::from(listed)
 }

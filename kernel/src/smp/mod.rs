@@ -9,7 +9,7 @@ mod stack;
 mod start;
 mod tick;
 
-pub(crate) use run::{Job, run};
+pub(crate) use run::{Job, host};
 pub(crate) use stack::{stack_guard_of, stack_of};
 pub(crate) use start::{online, start_others, take_part};
 pub(crate) use tick::{flushes, flushes_if_any, is_ticking, set_tick, tick};

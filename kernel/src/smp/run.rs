@@ -11,8 +11,7 @@ use alloc::vec::Vec;
 use core::mem;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use machine::{CpuId, CpuSet, Cpus, Irqs, Step};
-use workloads::Program;
+use machine::{CpuId, CpuSet, Cpus, Host, Irqs, Program, Step};
 
 /// A program, and the count of those that have not ended.
 pub(crate) struct Job {
@@ -20,12 +19,17 @@ pub(crate) struct Job {
     left: *const AtomicUsize,
 }
 
+/// This machine, for trials and experiments.
+pub(crate) fn host() -> Host<'static, Kernel> {
+    Host { machine: &Kernel, run: &run, quiet }
+}
+
 /// Runs programs at once, the first on this CPU, which is the first, the others on those that
 /// follow, and waits for all.
 ///
 /// # Panics
 /// There are more programs than CPUs, or one of the others runs something already.
-pub(crate) fn run(programs: Vec<Program<'_>>) {
+fn run(programs: Vec<Program<'_>>) {
     assert!(
         programs.len() <= Kernel.count(),
         "{} programs on {} CPUs",

@@ -19,15 +19,14 @@ mod sections;
 mod shootdowns;
 mod shortage;
 
-use crate::grace::{Grace, quiet};
+use crate::grace::Grace;
 use crate::machine::Kernel;
-use crate::smp::{flushes, run};
+use crate::smp::{flushes, host};
 use crate::{clock, layout, println, space};
-use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use machine::Cpus;
-use trials::{Ground, Program};
+use trials::Ground;
 
 pub(crate) use progress::tell;
 
@@ -61,12 +60,10 @@ pub(crate) fn names() -> Vec<&'static str> {
 /// Makes these trials, and says whether all have passed.
 pub(crate) fn test(names: &[&str], seed: u64, rounds: usize) -> bool {
     let ground = Ground {
-        machine: &Kernel,
+        host: host(),
         tables: space::tables(),
         range: layout::trials(),
         flushes: flushes(),
-        run: &run,
-        quiet,
         cpus: Kernel.count(),
         seed,
         rounds,
@@ -100,12 +97,5 @@ pub(crate) fn test(names: &[&str], seed: u64, rounds: usize) -> bool {
 
 /// Runs something on each CPU at once, with the CPU's number; the first that fails.
 fn everywhere(program: impl Fn(usize) -> Result<(), String> + Sync) -> Result<(), String> {
-    let mut results: Vec<Result<(), String>> = (0..Kernel.count()).map(|_| Ok(())).collect();
-    let program = &program;
-    let programs = results.iter_mut().enumerate();
-    let programs = programs
-        .map(|(cpu, result)| Box::new(move || *result = program(cpu)) as Program<'_>)
-        .collect();
-    run(programs);
-    results.into_iter().collect()
+    host().on_each(Kernel.count(), program).into_iter().flatten().collect()
 }

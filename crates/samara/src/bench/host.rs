@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock, Once};
 use std::time::Instant;
 use trace::report::messages;
-use workloads::{Counted, Disturbed, KernelHalf, Lab, Program, Scale, Tick};
+use workloads::{Counted, Disturbed, Host, KernelHalf, Lab, Program, Scale, Tick};
 
 /// Steps between two timer interrupts of a CPU: a millisecond or so.
 const TICK: u64 = 20_000;
@@ -45,14 +45,16 @@ pub(super) fn on_bare<T>(
     let count =
         |prepare: &mut dyn FnMut(), run: &mut dyn FnMut()| counted(effort.runs, prepare, run);
     Ok(f(&Lab {
-        machine: &bare,
+        host: Host {
+            machine: &bare,
+            run: &|programs| bare.threads(programs),
+            quiet: || {
+                BareGrace::quiescent_state();
+                BareGrace::reclaim(usize::MAX);
+            },
+        },
         time: processor_time,
         clock,
-        run: &|programs| bare.threads(programs),
-        quiet: || {
-            BareGrace::quiescent_state();
-            BareGrace::reclaim(usize::MAX);
-        },
         disturbed,
         interrupts: &|| bare.ipis(),
         flushes: &|| bare.flushes(),
@@ -70,9 +72,9 @@ pub(super) fn with_bare_half<T>(
     lab: &BareLab<'_>,
     f: impl FnOnce(&BareHalf<'_>) -> Result<T, workloads::Error>,
 ) -> Result<T, String> {
-    let tables = lab.machine.on_cpu(0, || kernel(lab.machine))?;
+    let tables = lab.host.machine.on_cpu(0, || kernel(lab.host.machine))?;
     let result = f(&KernelHalf { tables: &tables, range: range(), enter: &|| (), ticks: None });
-    lab.machine.on_cpu(0, || drop(tables));
+    lab.host.machine.on_cpu(0, || drop(tables));
     result.map_err(|error| error.to_string())
 }
 
@@ -90,16 +92,18 @@ pub(super) fn on_sim<T>(
     sim.on_tick(move |_| now.read().iter().for_each(|tick| tick()))
         .map_err(|error| error.to_string())?;
     let lab = Lab {
-        machine: &sim,
+        host: Host {
+            machine: &sim,
+            run: &|programs: Vec<Program<'_>>| {
+                threads(&sim, programs).unwrap_or_else(|failure| panic!("{failure}"))
+            },
+            quiet: || {
+                Grace::quiescent_state();
+                Grace::reclaim(usize::MAX);
+            },
+        },
         time: processor_time,
         clock,
-        run: &|programs: Vec<Program<'_>>| {
-            threads(&sim, programs).unwrap_or_else(|failure| panic!("{failure}"))
-        },
-        quiet: || {
-            Grace::quiescent_state();
-            Grace::reclaim(usize::MAX);
-        },
         disturbed,
         interrupts: &|| sim.counts().ipis_sent,
         flushes: &|| sim.counts().flushes,

@@ -9,6 +9,7 @@ mod seeded;
 mod threads;
 
 pub use explore::{Explored, explore};
+pub use machine::Program;
 pub use seeded::{Run, seeded};
 pub use threads::threads;
 
@@ -19,9 +20,6 @@ use crate::sim::{Halt, Sim};
 use machine::CpuId;
 use std::any::Any;
 use std::fmt;
-
-/// What a CPU runs.
-pub type Program<'a> = Box<dyn FnOnce() + Send + 'a>;
 
 /// Why a run failed.
 #[derive(Debug)]

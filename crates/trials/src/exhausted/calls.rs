@@ -147,7 +147,7 @@ impl<'h, 's, 'g, 'a, M: Machine + Translated, G: Concurrent> Calls<'h, 's, 'g, '
     }
 
     fn frames(&self, judge: &mut Judge<'_, '_, M>) -> Outcome {
-        let machine = self.stage.ground.machine;
+        let machine = self.stage.ground.host.machine;
         let quick = self.stage.ground.tables.paging().quick();
         // SAFETY: it was never used.
         let free = |frame| unsafe { machine.free(frame) }.of("to free a frame");

@@ -33,7 +33,7 @@ pub(super) struct Hand<'s, 'g, 'a, M: Machine, G: Concurrent> {
 
 impl<'s, 'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'s, 'g, 'a, M, G> {
     pub(super) fn new(stage: &'s Stage<'g, 'a, M, G>, cpu: usize) -> Outcome<Self> {
-        let frames = take(stage.ground.machine, FRAMES, Owner::User)?;
+        let frames = take(stage.ground.host.machine, FRAMES, Owner::User)?;
         Ok(Hand { stage, cpu, frames, block: None, memory: None, area: None, ram: None })
     }
 
@@ -60,14 +60,14 @@ impl<'s, 'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'s, 'g, 'a, M, G> 
     pub(super) fn begin(&mut self) -> Outcome {
         let Stage { ground, program, used, .. } = *self.stage;
         let (kernel, user) = (self.kernel()?, self.program()?);
-        ground.machine.check_reuse(None, kernel);
+        ground.host.machine.check_reuse(None, kernel);
         ground
             .tables
             .map_frames_own(kernel.start(), &self.frames, Attrs::KERNEL_RW)
             .of("to map")?;
         for number in 0..FRAMES {
             let (at, what) = (page(kernel.start(), number), format_args!("page {number}"));
-            store(ground.machine, at, self.mark(number), what)?;
+            store(ground.host.machine, at, self.mark(number), what)?;
         }
         let mapped = program.tables().map_frames_own(user.start(), &self.frames, Attrs::USER_RW);
         mapped.of("to map a program's pages")?;
@@ -75,11 +75,11 @@ impl<'s, 'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'s, 'g, 'a, M, G> 
         self.memory = Some(memory);
         for number in 0..PAGES {
             let (at, what) = (page(memory, number), format_args!("page {number} of vmalloc"));
-            store(ground.machine, at, self.mark(FRAMES + number), what)?;
+            store(ground.host.machine, at, self.mark(FRAMES + number), what)?;
         }
         self.area = Some(used.vmap(&self.frames, Attrs::KERNEL_RW).of("vmap")?);
         self.ram = Some(used.vm_map_ram(&self.frames, Attrs::KERNEL_RW).of("vm_map_ram")?);
-        let Ok(block) = ground.machine.alloc(PageSize::Size2M.order(), Place::Local) else {
+        let Ok(block) = ground.host.machine.alloc(PageSize::Size2M.order(), Place::Local) else {
             return Ok(());
         };
         self.block = Some(block);
@@ -87,13 +87,13 @@ impl<'s, 'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'s, 'g, 'a, M, G> 
         ground.tables.map_own(large, block, Attrs::KERNEL_RW).of("to map a large page")?;
         PIECES.into_iter().try_for_each(|number| {
             let (at, what) = (page(large.start(), number), format_args!("a large page"));
-            store(ground.machine, at, self.mark(number), what)
+            store(ground.host.machine, at, self.mark(number), what)
         })
     }
 
     /// All of it is as it was.
     pub(super) fn look(&self, when: &str) -> Outcome {
-        let machine = self.stage.ground.machine;
+        let machine = self.stage.ground.host.machine;
         let mut ways = Vec::with_capacity(4);
         ways.push((self.kernel()?.start(), "the kernel's"));
         ways.push((self.program()?.start(), "the program's"));
@@ -137,8 +137,8 @@ impl<'s, 'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'s, 'g, 'a, M, G> 
         ground.tables.unmap_own(self.kernel()?, |_| ()).of("to unmap")?.flush();
         if let Some(block) = self.block.take() {
             ground.tables.unmap_own(self.large()?, |_| ()).of("to unmap a large page")?.flush();
-            give(ground.machine, &[block])?;
+            give(ground.host.machine, &[block])?;
         }
-        give(ground.machine, &self.frames)
+        give(ground.host.machine, &self.frames)
     }
 }

@@ -78,7 +78,7 @@ fn mark(turn: usize, number: usize) -> u64 {
 
 impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
     fn turn(&self, worker: &mut Worker<'_, M>, turn: usize) -> Outcome {
-        let (machine, cpus) = (self.ground.machine, self.ground.cpus);
+        let (machine, cpus) = (self.ground.host.machine, self.ground.cpus);
         let turns = Turns::new(cpus);
         let maker = turns.of(turn);
         let freer = (maker + 1) % cpus;
@@ -104,7 +104,7 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
                 _ => {}
             }
         }
-        (self.ground.quiet)();
+        (self.ground.host.quiet)();
         worker.meet()?;
         if way == 0 {
             return Ok(());
@@ -127,11 +127,11 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
     }
 
     fn copy(&self, areas: &SpinMutex<Vec<Area>>) -> Vec<Area> {
-        lock(self.ground.machine, areas).clone()
+        lock(self.ground.host.machine, areas).clone()
     }
 
     fn make(&self, worker: &mut Worker<'_, M>, turn: usize) -> Outcome {
-        let (machine, vmap) = (self.ground.machine, self.vmap);
+        let (machine, vmap) = (self.ground.host.machine, self.vmap);
         let kind = [Kind::Ram, Kind::Ram, Kind::Vmap, Kind::Vmalloc][worker.below(4)];
         let pages = 1 + worker.below(8);
         let mut area = Area { at: VirtAddr::new(0), kind, turn, frames: Vec::new() };
@@ -164,7 +164,7 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
     /// Frees what there is. Its frames stay.
     fn free(&self) -> Outcome {
         let vmap = self.vmap;
-        let live = mem::take(&mut *lock(self.ground.machine, &self.live));
+        let live = mem::take(&mut *lock(self.ground.host.machine, &self.live));
         for area in live {
             match area.kind {
                 Kind::Ram => {
@@ -176,14 +176,14 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
                 // SAFETY: as above.
                 Kind::Vmalloc => unsafe { vmap.vfree(area.at) }.of("vfree")?,
             }
-            lock(self.ground.machine, &self.gone).push(area);
+            lock(self.ground.host.machine, &self.gone).push(area);
         }
         Ok(())
     }
 
     /// No CPU has a translation of what was unmapped: the frames go.
     fn give_up(&self) -> Outcome {
-        let gone = mem::take(&mut *lock(self.ground.machine, &self.gone));
-        gone.iter().try_for_each(|area| give(self.ground.machine, &area.frames))
+        let gone = mem::take(&mut *lock(self.ground.host.machine, &self.gone));
+        gone.iter().try_for_each(|area| give(self.ground.host.machine, &area.frames))
     }
 }

@@ -80,7 +80,7 @@ impl<'a, M: Machine + Translated, G: Concurrent> Stage<'a, M, G> {
         at: VirtAddr,
         whose: &'static str,
     ) -> Result<Self, String> {
-        let (machine, cpus) = (ground.machine, ground.cpus);
+        let (machine, cpus) = (ground.host.machine, ground.cpus);
         let (attrs, owner) = match tables.space() {
             None => (Attrs::KERNEL_RW, Owner::Kernel),
             Some(_) => (Attrs::USER_RW, Owner::User),

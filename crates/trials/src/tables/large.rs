@@ -23,7 +23,7 @@ pub(super) struct Large<'g, 'a, M: Machine, G: Concurrent> {
 
 impl<'g, 'a, M: Machine + Translated, G: Concurrent> Large<'g, 'a, M, G> {
     pub(super) fn new(ground: &'g Ground<'a, M, G>, near: VirtAddr) -> Outcome<Self> {
-        let (machine, size) = (ground.machine, PageSize::Size2M);
+        let (machine, size) = (ground.host.machine, PageSize::Size2M);
         let block = match machine.alloc(size.order(), Place::Local) {
             Ok(block) => Some(block),
             Err(FrameError::OutOfFrames { .. } | FrameError::TooLarge { .. }) => None,
@@ -38,7 +38,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Large<'g, 'a, M, G> {
 
     pub(super) fn step(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
         let Some(block) = self.block else { return Ok(()) };
-        let (machine, tables) = (self.ground.machine, self.ground.tables);
+        let (machine, tables) = (self.ground.host.machine, self.ground.tables);
         let count = PageSize::Size2M.frames() as usize;
         let whole = pages(self.at, count)?;
         self.tags += 1;
@@ -98,6 +98,8 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Large<'g, 'a, M, G> {
     pub(super) fn end(self) -> Outcome {
         let Some(block) = self.block else { return Ok(()) };
         // SAFETY: it is ours, and nothing leads to it any more.
-        unsafe { self.ground.machine.release(block) }.map(drop).of("to give a large block back")
+        unsafe { self.ground.host.machine.release(block) }
+            .map(drop)
+            .of("to give a large block back")
     }
 }

@@ -9,7 +9,7 @@ use paging::{PageTables, Paging, QUICK_ROOT, X86_64L4};
 use sim::{Config, Failure, Grace, Sim, seeded, threads};
 use std::mem::{ManuallyDrop, forget};
 use std::sync::{Arc, Mutex, OnceLock};
-use trials::{Ground, Program, Trial, all};
+use trials::{Ground, Host, Program, Trial, all};
 use vmap::TlbGrace;
 
 /// How a trial is run.
@@ -135,15 +135,17 @@ pub(crate) fn run<M: Machine + Translated>(
         done.unwrap_or_else(|failure| drop(failed.set(failure)));
     };
     let ground = Ground {
-        machine: &machine,
+        host: Host {
+            machine: &machine,
+            run: &run,
+            quiet: || {
+                Grace::quiescent_state();
+                Grace::reclaim(usize::MAX);
+            },
+        },
         tables: &tables,
         range,
         flushes: &flushes,
-        run: &run,
-        quiet: || {
-            Grace::quiescent_state();
-            Grace::reclaim(usize::MAX);
-        },
         cpus: way.cpus,
         seed: way.seed,
         rounds: 1,

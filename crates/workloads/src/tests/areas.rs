@@ -2,7 +2,8 @@
 
 use super::{counted, find, now};
 use crate::{
-    Error, KernelHalf, Lab, Scale, Tick, vmallocinfo, vmap, vmap_counts, vmap_flushes, vmap_work,
+    Error, Host, KernelHalf, Lab, Scale, Tick, vmallocinfo, vmap, vmap_counts, vmap_flushes,
+    vmap_work,
 };
 use machine::{FrameSource, PageSize, VirtAddr, VirtRange};
 use paging::{PageTables, Paging, X86_64L4};
@@ -32,14 +33,16 @@ fn run(cpus: usize, frames: u64, experiment: Experiment) -> Result<Report, Error
     let paging = Paging::<Sim, X86_64L4>::try_new(sim.clone(), PageSize::Size1G).unwrap();
     let tables = sim.on_cpu(0, || Arc::new(PageTables::kernel(&paging).unwrap()));
     let lab = Lab {
-        machine: &sim,
+        host: Host {
+            machine: &sim,
+            run: &|programs| threads(&sim, programs).unwrap_or_else(|failure| panic!("{failure}")),
+            quiet: || {
+                Grace::quiescent_state();
+                Grace::reclaim(usize::MAX);
+            },
+        },
         time: now,
         clock: now,
-        run: &|programs| threads(&sim, programs).unwrap_or_else(|failure| panic!("{failure}")),
-        quiet: || {
-            Grace::quiescent_state();
-            Grace::reclaim(usize::MAX);
-        },
         interrupts: &|| sim.counts().ipis_sent,
         flushes: &|| sim.counts().flushes,
         disturbed: Default::default,

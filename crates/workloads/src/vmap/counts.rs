@@ -46,7 +46,7 @@ fn each<M: Machine, G: Concurrent, R: Sync>(
             rig.on_first(areas, || {
                 // Once, to be told if it fails.
                 operation()?;
-                let mut prepare = || (rig.lab.quiet)();
+                let mut prepare = || (rig.lab.host.quiet)();
                 let mut once = || {
                     let _ = core::hint::black_box(operation());
                 };

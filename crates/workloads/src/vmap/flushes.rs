@@ -6,11 +6,9 @@
 
 use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, QUIET, Rig, TICKS, with_rig};
 use crate::error::Error;
-use crate::lab::{KernelHalf, Lab, Program};
+use crate::lab::{KernelHalf, Lab};
 use crate::meeting::Meeting;
-use alloc::boxed::Box;
 use alloc::format;
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use grace::Concurrent;
 use machine::{Machine, Translated};
@@ -41,7 +39,7 @@ fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
     both: &Both<M, G>,
     report: &mut Report,
 ) -> Result<(), Error> {
-    let (cpus, batches) = (rig.lab.machine.count(), rig.lab.scale.batches);
+    let (cpus, batches) = (rig.lab.host.machine.count(), rig.lab.scale.batches);
     let many = batches * BATCH;
     let few = (batches / 10).max(2);
     (rig.lab.progress)(&format!("vmap: flushes of {cpus} CPUs"));
@@ -86,9 +84,9 @@ fn run<M: Machine + Translated, G: Concurrent, R: Sync>(
     times: usize,
 ) -> Result<Found, Error> {
     let lab = rig.lab;
-    let cpus = lab.machine.count();
+    let cpus = lab.host.machine.count();
     let (interrupts, flushes) = (AtomicU64::new(0), AtomicU64::new(0));
-    let meeting = Meeting::new(lab.machine, cpus, cpus);
+    let meeting = Meeting::new(lab.host.machine, cpus, cpus);
     let work = |cpu: usize| {
         rig.inside(areas, || {
             // Who fails goes on to the meetings.
@@ -116,13 +114,7 @@ fn run<M: Machine + Translated, G: Concurrent, R: Sync>(
             result
         })
     };
-    let mut results: Vec<_> = (0..cpus).map(|_| Ok(())).collect();
-    let programs = results.iter_mut().enumerate().map(|(cpu, result)| {
-        let work = &work;
-        Box::new(move || *result = work(cpu)) as Program<'_>
-    });
-    (lab.run)(programs.collect());
-    results.into_iter().collect::<Result<(), Error>>()?;
+    lab.host.on_each(cpus, work).into_iter().flatten().collect::<Result<(), Error>>()?;
     let each = |of: AtomicU64| of.into_inner() as f64 / (times * cpus) as f64;
     Ok(Found { interrupts: each(interrupts), flushes: each(flushes), unmaps: times })
 }

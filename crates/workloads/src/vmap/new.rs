@@ -18,7 +18,7 @@ impl<M: Machine, G: Concurrent> NewAreas<M, G> {
     /// In a part of the rig's addresses.
     pub(crate) fn new<R: Sync>(rig: &Rig<'_, '_, M, G, R>, part: u64) -> Result<Self, Error> {
         let space = rig.part(part)?;
-        let flushes = TlbGrace::try_new(rig.lab.machine.clone());
+        let flushes = TlbGrace::try_new(rig.lab.host.machine.clone());
         let flushes = flushes.map_err(|_| ::vmap::Error::OutOfMemory)?;
         let vmap = rig.lab.on_first(|| {
             let tables = Arc::clone(rig.half.tables);

@@ -30,7 +30,7 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
         let mut rig = Rig { lab, half, frames: Vec::with_capacity(frames) };
         let taken = lab.on_first(|| {
             (0..frames).try_for_each(|_| {
-                rig.frames.push(lab.machine.alloc(0, Place::Local)?);
+                rig.frames.push(lab.host.machine.alloc(0, Place::Local)?);
                 Ok(())
             })
         });
@@ -38,7 +38,7 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
             rig.end()?;
             return Err(error);
         }
-        lab.everywhere(&|| (half.enter)());
+        lab.host.everywhere(|| (half.enter)());
         Ok(rig)
     }
 
@@ -61,7 +61,7 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
         areas.enter();
         let result = program();
         areas.leave();
-        (self.lab.quiet)();
+        (self.lab.host.quiet)();
         result
     }
 
@@ -69,12 +69,12 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
     pub(crate) fn settle(&self, areas: &impl Areas) {
         // What the last of them gives up waits once more.
         for _ in 0..2 {
-            self.lab.everywhere(&|| {
+            self.lab.host.everywhere(|| {
                 (self.half.enter)();
                 areas.enter();
                 areas.purge();
                 areas.leave();
-                (self.lab.quiet)();
+                (self.lab.host.quiet)();
             });
         }
     }
@@ -100,7 +100,7 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
         for done in 1..=times {
             operation()?;
             if done.is_multiple_of(QUIET) {
-                (self.lab.quiet)();
+                (self.lab.host.quiet)();
             }
         }
         Ok(())
@@ -125,7 +125,7 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
         left.retain(|frame| !frames.contains(frame));
         for frame in left.iter().chain(frames) {
             // SAFETY: ours, or of an area that was never freed; nothing leads to it any more.
-            unsafe { lab.machine.release(*frame) }?;
+            unsafe { lab.host.machine.release(*frame) }?;
         }
         // SAFETY: as above; nobody has a table of it.
         unsafe { half.tables.prune(half.range) }.map_err(|failed| failed.error)?.flush();
@@ -141,7 +141,7 @@ impl<M: Machine + Translated, G: Concurrent, R: Sync> Rig<'_, '_, M, G, R> {
             let word = VirtAddr::new(at.get() + (page << 12) + line);
             // SAFETY: the page was mapped just now, to a frame of ours that nobody has a reference
             // to.
-            unsafe { self.lab.machine.store(word, page) }?;
+            unsafe { self.lab.host.machine.store(word, page) }?;
         }
         Ok(())
     }
