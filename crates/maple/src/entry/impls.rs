@@ -68,6 +68,12 @@ impl<T: fmt::Debug> fmt::Debug for ArcRef<'_, T> {
     }
 }
 
+impl<T: fmt::Display> fmt::Display for ArcRef<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
 // SAFETY: the word is the pointer of `Arc::into_raw`; a duplicate is a count of its own.
 unsafe impl<T: Send + Sync + 'static> Entry for Arc<T> {
     type Ref<'g> = ArcRef<'g, T>;
