@@ -16,32 +16,32 @@ const IA32_APIC_BASE: u32 = 0x1b;
 
 static REGISTERS: Once<VirtAddr> = Once::new();
 
-/// The number of this CPU's APIC, by what the CPU says of itself.
+/// This CPU's APIC number, from CPUID.
 pub(crate) fn own_number() -> u32 {
     let cpuid = Cpuid::new();
     cpuid.get_feature_info().map_or(0, |info| info.initial_local_apic_id().into())
 }
 
-/// Where the registers are in physical memory.
+/// The physical address of the registers.
 pub(crate) fn registers() -> u64 {
-    // SAFETY: all x86-64 CPUs have it.
+    // SAFETY: all x86-64 CPUs have this MSR.
     (unsafe { Msr::new(IA32_APIC_BASE).read() }) & 0x000f_ffff_ffff_f000
 }
 
-/// Masks the old interrupt controllers, which firmware leaves alive, and says where the APIC's
-/// registers are mapped.
+/// Masks the legacy PICs, which firmware leaves enabled, and records where the APIC's registers are
+/// mapped.
 pub(crate) fn start_all(at: VirtAddr) {
     for port in [0x21, 0xa1] {
-        // SAFETY: masks all lines of a PIC. Nobody else uses it.
+        // SAFETY: masks all lines of a PIC. No other code uses it.
         unsafe { Port::<u8>::new(port).write(0xff) };
     }
     REGISTERS.call_once(|| at);
 }
 
-/// Makes the APIC of this CPU ready, its timer not yet running.
+/// Initialises this CPU's APIC. Its timer does not run yet.
 ///
 /// # Safety
-/// Once on each CPU, after [`start_all`], interrupts off.
+/// Call it once on each CPU, after [`start_all`], with interrupts off.
 pub(crate) unsafe fn start() {
     let at = REGISTERS.get().expect("`start_all` comes first");
     let mut builder = LocalApicBuilder::new();
@@ -54,72 +54,73 @@ pub(crate) unsafe fn start() {
         .timer_initial(u32::MAX)
         .set_xapic_base(at.get());
     let mut apic = builder.build().expect("nothing is left out");
-    // SAFETY: its registers are mapped there.
+    // SAFETY: the registers are mapped at this address.
     unsafe {
         apic.enable();
         apic.disable_timer();
     }
-    // SAFETY: this CPU's own, and interrupts are off.
+    // SAFETY: the cell belongs to this CPU, and interrupts are off.
     unsafe { *area::here().lapic.get() = Some(apic) };
 }
 
-/// Calls `f` with this CPU's APIC. Interrupts are off.
+/// Calls `f` with this CPU's APIC, with interrupts off.
 fn with<T>(f: impl FnOnce(&mut LocalApic) -> T) -> T {
     let here: &Area = area::here();
-    // SAFETY: this CPU's own, and no interrupt comes in between; an NMI does not come back.
+    // SAFETY: the cell belongs to this CPU. No interrupt comes in between, and an NMI does not
+    // return.
     let apic = unsafe { &mut *here.lapic.get() };
     f(apic.as_mut().expect("CPUs have started theirs"))
 }
 
-/// The interrupt that this handler is for has been taken.
+/// Acknowledges the interrupt of the current handler.
 pub(crate) fn end_of_interrupt() {
-    // SAFETY: in a handler.
+    // SAFETY: a handler is running.
     with(|apic| unsafe { apic.end_of_interrupt() });
 }
 
-/// What has gone wrong.
+/// The errors that the APIC has recorded.
 pub(crate) fn errors() -> ErrorFlags {
     // SAFETY: reads a register.
     with(|apic| unsafe { apic.error_flags() })
 }
 
-/// Has the timer of this CPU interrupt it so often a second.
+/// Starts this CPU's timer, which interrupts it `hertz` times a second.
 pub(crate) fn start_timer(hertz: u64) {
     let period = clock::apic_hertz() / hertz;
-    // SAFETY: there is a handler.
+    // SAFETY: the interrupt has a handler.
     with(|apic| unsafe {
         apic.set_timer_initial(u32::try_from(period).unwrap_or(u32::MAX).max(1));
         apic.enable_timer();
     });
 }
 
-/// Has the timer of this CPU interrupt it, or not. It counts all the while.
+/// Enables or disables this CPU's timer interrupt. The timer counts in both cases.
 pub(crate) fn let_timer_interrupt(whether: bool) {
     let _section = Kernel.irqs_off();
-    // SAFETY: there is a handler.
+    // SAFETY: the interrupt has a handler.
     with(|apic| unsafe { if whether { apic.enable_timer() } else { apic.disable_timer() } });
 }
 
-/// Has the timer, which is masked, count down from its largest number.
+/// Restarts the masked timer at its largest count.
 pub(crate) fn restart_timer() {
-    // SAFETY: nothing comes of it.
+    // SAFETY: a masked timer has no effect but its count.
     with(|apic| unsafe { apic.set_timer_initial(u32::MAX) });
 }
 
-/// What the timer has counted down to, at a sixteenth of its clock.
+/// The timer's current count, at a sixteenth of its clock.
 pub(crate) fn timer() -> u32 {
     // SAFETY: reads a register.
     with(|apic| unsafe { apic.timer_current() })
 }
 
-/// Whether CPUs can be interrupted by such a number: the largest that an APIC that is not an x2APIC
-/// could have names all of them.
+/// Returns whether interrupts can address this APIC number. The largest number of an APIC that is
+/// not an x2APIC is the broadcast address.
 pub(crate) fn can_name(apic: u32) -> bool {
     has_x2apic() || apic < 0xff
 }
 
-/// How the crate wants a CPU named: the register's upper half, in which an APIC that is not an
-/// x2APIC has the number at its top.
+/// The destination in the form that the APIC crate expects: the upper half of the register. An APIC
+/// that is not an x2APIC has its number in the top byte of that.
 pub(crate) fn destination(apic: u32) -> u32 {
     if has_x2apic() { apic } else { apic << 24 }
 }
@@ -128,44 +129,44 @@ fn has_x2apic() -> bool {
     Cpuid::new().get_feature_info().is_some_and(|info| info.has_x2apic())
 }
 
-/// Interrupts each of these CPUs, which must not be this one. Interrupts are off.
+/// Sends an IPI to each of these CPUs, which must not include this one. Interrupts are off.
 pub(crate) fn interrupt(cpus: &CpuSet, vector: u8) {
     let areas = area::areas();
-    // What they are interrupted for is written before: a register of an x2APIC does not wait for
-    // stores by itself (Intel's manual, 11.12.3). SAFETY: it only waits.
+    // The request must be visible before the IPI: a write to an x2APIC register does not wait for
+    // earlier stores (Intel's manual, 11.12.3). SAFETY: the fences have no other effect.
     unsafe { asm!("mfence", "lfence", options(nostack, preserves_flags)) };
     with(|apic| {
         for to in cpus.iter().filter_map(|cpu: CpuId| areas.get(cpu.index())) {
-            // SAFETY: there is a handler.
+            // SAFETY: the vector has a handler.
             unsafe { apic.send_ipi(vector, to.destination) };
         }
     });
 }
 
-/// Interrupts this CPU, when interrupts are on again.
+/// Sends an IPI to this CPU. It arrives when interrupts are on again.
 pub(crate) fn interrupt_here(vector: u8) {
     let own = area::here().destination;
-    // SAFETY: there is a handler.
+    // SAFETY: the vector has a handler.
     with(|apic| unsafe { apic.send_ipi(vector, own) });
 }
 
-/// Stops these CPUs, whatever they do: they have handlers, as a CPU has that is not starting any
-/// more. Returns false if this CPU has no APIC yet.
+/// Stops these CPUs by NMI, whatever they are doing. They have handlers, because they have finished
+/// starting. Returns false if this CPU has no APIC yet.
 pub(crate) fn stop(cpus: &CpuSet) -> bool {
-    // SAFETY: this CPU's own; whoever was in the middle of using it does not go on.
+    // SAFETY: the cell belongs to this CPU. Code that was using it does not continue.
     let Some(apic) = (unsafe { &mut *area::here().lapic.get() }) else { return false };
     for to in cpus.iter().filter_map(|cpu| area::areas().get(cpu.index())) {
-        // SAFETY: their handler of NMIs does not come back.
+        // SAFETY: the NMI handlers of these CPUs do not return.
         unsafe { apic.send_nmi(to.destination) };
     }
     true
 }
 
-/// Starts the CPU with this area at a page below 1 MiB: INIT, and twice SIPI, with the waits of
-/// Intel's manual in between.
+/// Starts the CPU of this area at a page below 1 MiB: INIT, then SIPI twice, with the delays of
+/// Intel's manual.
 ///
 /// # Safety
-/// What lies there starts a CPU.
+/// The page contains code that starts a CPU.
 pub(crate) unsafe fn start_cpu(area: &Area, page: u8) {
     let to = area.destination;
     with(|apic| {

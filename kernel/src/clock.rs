@@ -1,30 +1,30 @@
-//! Time: the CPU's own counter, whose rate is measured by the oldest clock of a PC.
+//! Time: the CPU's time-stamp counter (TSC), calibrated by the PIT.
 
 use crate::apic;
 use core::arch::x86_64::_rdtsc;
 use core::sync::atomic::{AtomicU64, Ordering};
 use x86_64::instructions::port::Port;
 
-/// The rate of the PIT, in Hertz.
+/// The rate of the PIT, in Hz.
 const PIT: u64 = 1_193_182;
-/// Time that is measured at once: a hundredth of a second.
+/// PIT counts of one measurement: a hundredth of a second.
 const COUNTS: u16 = (PIT / 100) as u16;
-/// Measurements of which two that follow one another must agree.
+/// The number of measurements. Two consecutive ones must agree.
 const TIMES: usize = 100;
-/// Readings of which the quickest counts.
+/// The number of readings. The quickest is used.
 const READINGS: usize = 8;
-/// Reads of the PIT after which it stands still.
+/// Reads of the PIT after which it counts as stopped.
 const PATIENCE: u64 = 10_000_000;
 
-/// Nanoseconds of a count of the CPU's, times 2^32.
+/// Nanoseconds of one TSC count, times 2^32.
 static SCALE: AtomicU64 = AtomicU64::new(0);
 static APIC_HERTZ: AtomicU64 = AtomicU64::new(0);
 
-/// Measures the rates of the CPU's counter and of the APIC's timer. Once, on the CPU that boots,
+/// Measures the rates of the TSC and of the APIC's timer. Call it once, on the boot CPU, with
 /// interrupts off.
 ///
-/// An emulator's host may do something else at any moment, for longer than it takes the PIT to come
-/// round. So what is measured is believed when it has been measured twice.
+/// The host of an emulator may pause it at any moment, even for longer than a period of the PIT. So
+/// a result is accepted only when two measurements agree.
 pub(crate) fn start() {
     let mut last = Rates::measure();
     for _ in 0..TIMES {
@@ -42,20 +42,20 @@ pub(crate) fn start() {
     panic!("the machine's clocks do not agree with one another");
 }
 
-/// What [`start`] measures.
+/// The results of [`start`].
 struct Rates {
     scale: u64,
     apic: u64,
 }
 
 impl Rates {
-    /// By the PIT's first channel, whose interrupt is masked: small machines have no gate to look
-    /// at the others by.
+    /// Uses channel 0 of the PIT, with its interrupt masked: small machines cannot read the other
+    /// channels.
     fn measure() -> Rates {
         apic::restart_timer();
         let (mut command, mut data) = (Port::<u8>::new(0x43), Port::<u8>::new(0x40));
-        // SAFETY: nobody else uses it. Channel 0, both bytes, mode 0: it counts down once, from the
-        // largest number.
+        // SAFETY: no other code uses the PIT. Channel 0, both bytes, mode 0: it counts down once,
+        // from the largest number.
         unsafe {
             command.write(0b0011_0000);
             data.write(0xff);
@@ -75,7 +75,7 @@ impl Rates {
     }
 }
 
-/// All clocks, at one moment.
+/// All clocks at one moment.
 struct Reading {
     pit: u16,
     timer: u32,
@@ -83,11 +83,10 @@ struct Reading {
 }
 
 impl Reading {
-    /// Of some readings that which took the shortest time: the clocks were read most nearly at
-    /// once.
+    /// The reading that took the least time, so its clocks were read most nearly at once.
     fn quickest() -> Reading {
         let read = |_| {
-            // SAFETY: every x86-64 CPU has it.
+            // SAFETY: every x86-64 CPU has a TSC.
             let before = unsafe { _rdtsc() };
             let (pit, timer) = (pit(), apic::timer());
             // SAFETY: as above.
@@ -99,33 +98,32 @@ impl Reading {
     }
 }
 
-/// What the PIT has counted down to.
+/// The PIT's current count.
 fn pit() -> u16 {
     let (mut command, mut data) = (Port::<u8>::new(0x43), Port::<u8>::new(0x40));
-    // SAFETY: nobody else uses it. What it holds at this moment is kept until both bytes have been
-    // read.
+    // SAFETY: no other code uses the PIT. It latches the count until both bytes have been read.
     unsafe {
         command.write(0);
         u16::from_le_bytes([data.read(), data.read()])
     }
 }
 
-/// Nanoseconds since the CPU was switched on. Any context; a multiplication.
+/// Nanoseconds since the CPU was switched on. Any context. Costs a TSC read and a multiplication.
 #[inline]
 pub(crate) fn now() -> u64 {
-    // SAFETY: every x86-64 CPU has it.
+    // SAFETY: every x86-64 CPU has a TSC.
     let count = unsafe { _rdtsc() };
-    // Relaxed: it is written once, before others start.
+    // Relaxed: written once, before other CPUs start.
     ((u128::from(count) * u128::from(SCALE.load(Ordering::Relaxed))) >> 32) as u64
 }
 
-/// Counts a second of the APIC's timer.
+/// The rate of the APIC's timer, in Hz.
 pub(crate) fn apic_hertz() -> u64 {
     // Relaxed: as above.
     APIC_HERTZ.load(Ordering::Relaxed)
 }
 
-/// Waits so many nanoseconds.
+/// Spins for this many nanoseconds.
 pub(crate) fn wait(nanos: u64) {
     let until = now() + nanos;
     while now() < until {

@@ -1,11 +1,11 @@
-//! What the command line asks for: a command, names, and settings of the form `name=value`.
+//! The kernel's command line: a command, names, and settings of the form `name=value`.
 //!
 //! | command | what it does |
 //! |---|---|
-//! | (none) | says what there is |
+//! | (none) | lists the commands |
 //! | `bench [EXPERIMENT...] [effort=full\|quick\|least] [cpus=1,2,4] [count] [waiting=SHIFT]` | experiments |
 //! | `test [TRIAL...] [seed=N] [rounds=N] [mutant=NAME]` | trials |
-//! | `panic`, `overflow`, `twice` | fails as it says, `twice` while it tells of it: for who tests what becomes of failures |
+//! | `panic`, `overflow`, `twice` | fails as named, to test the failure path; `twice` fails again while it reports |
 
 use crate::bench::{Bench, EXPERIMENTS, WAITING};
 use crate::console::{RECORD, print};
@@ -19,7 +19,7 @@ use core::fmt;
 use machine::{Cpus, FrameSource, Step};
 use workloads::Scale;
 
-/// Words, and what is to be done with each.
+/// The words that have not been used yet.
 struct Words<'a> {
     names: Vec<&'a str>,
     settings: Vec<(&'a str, &'a str)>,
@@ -37,21 +37,21 @@ impl<'a> Words<'a> {
         read
     }
 
-    /// Takes a setting out; the last counts.
+    /// Removes a setting and returns its value. The last one counts.
     fn setting(&mut self, name: &str) -> Option<&'a str> {
         let found = self.settings.iter().rfind(|(of, _)| *of == name).map(|(_, value)| *value);
         self.settings.retain(|(of, _)| *of != name);
         found
     }
 
-    /// Takes a name out, and says whether it was there.
+    /// Removes a name, and returns whether it was there.
     fn flag(&mut self, name: &str) -> bool {
         let before = self.names.len();
         self.names.retain(|of| *of != name);
         self.names.len() != before
     }
 
-    /// The names, each of which must be one of these; all of these if there is none.
+    /// The remaining names, each of which must be in `all`; `all` if there are none.
     fn names_of(self, all: &[&'a str]) -> Result<Vec<&'a str>, String> {
         if let Some((name, value)) = self.settings.first() {
             return Err(format!("there is no setting {name}={value}"));
@@ -63,7 +63,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Does it, and says how it ended.
+/// Runs the command, and returns the exit code.
 pub(crate) fn run(line: &str) -> Exit {
     let mut words = line.split_ascii_whitespace();
     println!("samara: {} CPUs, {} MiB free", Kernel.count(), Kernel.free_frames() >> 8);
@@ -113,7 +113,7 @@ fn run_bench(mut words: Words<'_>) -> Result<Exit, String> {
     let waiting = match words.setting("waiting") {
         None => false,
         Some(word) => {
-            // Less, and a CPU starves; more, and no timer is due as soon as is wanted.
+            // With a smaller shift a CPU starves; with a larger one no timer is due soon enough.
             let shift = word.parse().ok().filter(|shift| counts && (2..=6).contains(shift));
             let shift = shift.ok_or_else(|| format!("waiting={word}: with count, 2 to 6"));
             turns::count_waiting(shift?);
@@ -151,7 +151,7 @@ fn run_bench(mut words: Words<'_>) -> Result<Exit, String> {
     Ok(Exit::Done)
 }
 
-/// The last CPU panics; the others run, and must be stopped.
+/// The last CPU panics. The others are running and must be stopped.
 fn panic_on_last() -> ! {
     let last = Kernel.count() - 1;
     let program = |cpu: usize| -> () {
@@ -164,7 +164,7 @@ fn panic_on_last() -> ! {
     unreachable!("the last CPU has panicked")
 }
 
-/// What cannot be told.
+/// A value whose `Display` panics.
 struct Unspeakable;
 
 impl fmt::Display for Unspeakable {
@@ -173,7 +173,7 @@ impl fmt::Display for Unspeakable {
     }
 }
 
-/// Calls itself until the stack has ended.
+/// Recurses until the stack overflows.
 #[expect(unconditional_recursion, reason = "it is what is asked for")]
 fn overflow(depth: u64) -> Result<Exit, String> {
     core::hint::black_box([depth; 32]);

@@ -1,11 +1,11 @@
-//! The console: a serial port. What programs are to read begins with [`RECORD`] and is one line of
-//! JSON; all else is text for people.
+//! The console: a serial port. A line for programs begins with [`RECORD`] and is JSON; every other
+//! line is text for people.
 
 use core::fmt::{self, Write};
 use spin::mutex::SpinMutex;
 use uart_16550::{Config, Uart16550, backend::PioBackend};
 
-/// What a line of JSON begins with (ASCII's record separator).
+/// The first character of a line of JSON (the record separator of ASCII).
 pub(crate) const RECORD: char = '\x1e';
 
 const PORT: u16 = 0x3f8;
@@ -21,9 +21,9 @@ impl Write for Serial<'_> {
     }
 }
 
-/// Makes the port ready. What is printed before is lost.
+/// Initialises the port. Text printed earlier is lost.
 pub(crate) fn start() {
-    // SAFETY: the PC's first serial port; nobody else uses it.
+    // SAFETY: the PC's first serial port; no other code uses it.
     if let Ok(mut port) = unsafe { Uart16550::new_port(PORT) }
         && port.init(Config::default()).is_ok()
     {
@@ -31,17 +31,19 @@ pub(crate) fn start() {
     }
 }
 
-/// Prints. Any context but a panic's; interrupts are off meanwhile.
+/// Prints, with interrupts off. Any context except a panic.
 pub(crate) fn print(text: fmt::Arguments<'_>) {
     let _section = machine::Irqs::irqs_off(&crate::machine::Kernel);
     write(&mut machine::lock(&crate::machine::Kernel, &CONSOLE), text);
 }
 
-/// Prints, whoever has the console: all others have been stopped, perhaps in the middle of a line.
+/// Prints without waiting for the console's lock: all other CPUs have been stopped, perhaps in the
+/// middle of a line.
 pub(crate) fn print_in_panic(text: fmt::Arguments<'_>) {
     let cut = CONSOLE.is_locked();
     if cut {
-        // SAFETY: he who has locked it has been stopped, or is this CPU, which will not go on.
+        // SAFETY: the CPU that holds the lock has been stopped, or is this CPU, which does not
+        // continue.
         unsafe { CONSOLE.force_unlock() };
     }
     let begin = if cut { "\n" } else { "" };

@@ -1,4 +1,4 @@
-//! The end with a failure: all CPUs stop, it is said why, and the exit code says so too.
+//! The failure path: all CPUs stop, the cause is printed, and the exit code says that it failed.
 
 use crate::console::print_in_panic;
 use crate::cpu::area;
@@ -10,19 +10,18 @@ use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use machine::{AtomicCpuSet, CpuSet};
 
-/// How long others may take to stop, in nanoseconds. A second, of a host that may have other things
-/// to do.
+/// Nanoseconds that other CPUs may take to stop: a second, because the host may be busy.
 const PATIENCE: u64 = 1_000_000_000;
 const NOBODY: usize = usize::MAX;
 
-/// The first CPU to fail: it tells of it.
+/// The first CPU that failed. It reports.
 static FAILED: AtomicUsize = AtomicUsize::new(NOBODY);
-/// How often it has failed while it told of that.
+/// How often that CPU failed again while it reported.
 static AGAIN: AtomicUsize = AtomicUsize::new(0);
 /// CPUs that have stopped.
 static STOPPED: AtomicCpuSet = AtomicCpuSet::new();
 
-/// A fault that nobody expected.
+/// Reports an unexpected fault, and ends the machine.
 pub(crate) fn fault(what: &dyn Display, back: Backtrace) -> ! {
     end(format_args!("FAULT on cpu{}: {what}\n{back}", area::index()))
 }
@@ -34,15 +33,15 @@ fn panic(info: &PanicInfo<'_>) -> ! {
 
 fn end(what: core::fmt::Arguments<'_>) -> ! {
     x86_64::instructions::interrupts::disable();
-    // Relaxed, both: only who was first matters.
+    // Relaxed, both: the exchange only elects the first CPU.
     match FAILED.compare_exchange(NOBODY, area::index(), Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => {
             stop_others();
             print_in_panic(format_args!("{what}\n"));
         }
-        // Whoever tries to tell of that, too, may never end.
+        // A report of this second failure might fail again, without end.
         Err(first) if first == area::index() => {
-            // Relaxed: this CPU's own.
+            // Relaxed: only this CPU uses it.
             if AGAIN.fetch_add(1, Ordering::Relaxed) == 0 {
                 print_in_panic(format_args!(
                     "... and another failure while this one was told of\n"
@@ -54,8 +53,7 @@ fn end(what: core::fmt::Arguments<'_>) -> ! {
     exit(Exit::Panic)
 }
 
-/// Stops all others that have started, whatever they do, and waits until they have: they may be
-/// printing.
+/// Stops all other CPUs that have started, and waits until they have stopped: one may be printing.
 fn stop_others() {
     let mut others = smp::online();
     others.remove(area::cpu());
@@ -69,7 +67,7 @@ fn stop_others() {
     }
 }
 
-/// Another CPU has failed, and this one is not to go on.
+/// Another CPU has failed. This CPU stops.
 pub(crate) fn stopped() -> ! {
     STOPPED.insert(area::cpu());
     loop {

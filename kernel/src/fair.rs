@@ -1,30 +1,29 @@
-//! A lock for readers and writers that lets nobody starve: phase-fair, by tickets (Brandenburg and
-//! Anderson, 2010).
+//! A fair lock for readers and writers: phase-fair, by tickets (Brandenburg and Anderson, 2010).
 //!
-//! Readers and writers take turns. A reader waits for one writer at most, a writer for those that
-//! came before it and for the readers of one phase. A reader takes two atomic additions, as with
-//! any lock that counts readers. It is the best that the paths with a lock can have, which the
-//! experiments compare with those without.
+//! Readers and writers take turns. A reader waits for at most one writer. A writer waits for the
+//! writers that came before it, and for the readers of one phase. So none starves. A reader costs
+//! two atomic additions, as in any lock that counts readers. It is the best lock for the locked
+//! baselines of the experiments.
 
 use crate::machine::Kernel;
 use core::sync::atomic::{AtomicU32, Ordering};
 use lock_api::{GuardSend, RawRwLock, RawRwLockFair};
 use machine::Step;
 
-/// Readers are counted by this; below it are the bits of the writer that is there.
+/// The unit in which readers are counted. The bits below it belong to the present writer.
 const READER: u32 = 0x100;
 const WRITER: u32 = 3;
-/// A writer is there; the other bit tells it from the one before.
+/// A writer is present. The other bit tells consecutive writers apart.
 const PRESENT: u32 = 2;
 const PHASE: u32 = 1;
 
-/// The lock. Who waits answers to requests of other CPUs.
+/// The lock. A CPU that waits for it answers cross-calls.
 pub(crate) struct PhaseFair {
-    /// Readers that have come, and the writer's bits.
+    /// Readers that have arrived, and the writer's bits.
     came: AtomicU32,
-    /// Readers that have gone.
+    /// Readers that have left.
     gone: AtomicU32,
-    /// The next writer's ticket, and the ticket of the one whose turn it is.
+    /// The ticket of the next writer, and the ticket whose turn it is.
     tickets: AtomicU32,
     turn: AtomicU32,
 }
@@ -37,9 +36,9 @@ impl PhaseFair {
     }
 }
 
-// SAFETY: a writer has the turn, has announced itself, and waits for all readers that came before;
-// one that comes later sees the writer's bits and waits until they change, which they do when that
-// writer has gone.
+// SAFETY: a writer has the turn, has set its bits, and has waited for all readers that arrived
+// before. A reader that arrives later sees the writer's bits and waits until they change, which
+// happens when that writer unlocks.
 unsafe impl RawRwLock for PhaseFair {
     #[expect(clippy::declare_interior_mutable_const, reason = "the trait wants it")]
     const INIT: Self = {
@@ -49,7 +48,7 @@ unsafe impl RawRwLock for PhaseFair {
     type GuardMarker = GuardSend;
 
     fn lock_shared(&self) {
-        // Acquire, here and below: pairs with the Release of the writer that has gone.
+        // Acquire, here and below: pairs with the Release of the writer that unlocked.
         let writer = self.came.fetch_add(READER, Ordering::Acquire) & WRITER;
         if writer != 0 {
             Self::wait(|| self.came.load(Ordering::Acquire) & WRITER != writer);
@@ -57,33 +56,33 @@ unsafe impl RawRwLock for PhaseFair {
     }
 
     fn try_lock_shared(&self) -> bool {
-        // Relaxed: the exchange looks again.
+        // Relaxed: the exchange checks it again.
         let came = self.came.load(Ordering::Relaxed);
         let next = came.wrapping_add(READER);
-        // Acquire: as in `lock_shared`. Relaxed: nothing was taken.
+        // Acquire: as in `lock_shared`. Relaxed on failure: nothing was locked.
         came & WRITER == 0
             && self.came.compare_exchange(came, next, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     unsafe fn unlock_shared(&self) {
-        // Release: pairs with the Acquire of the writer that waits for it.
+        // Release: pairs with the Acquire of the writer that waits for this reader.
         self.gone.fetch_add(READER, Ordering::Release);
     }
 
     fn lock_exclusive(&self) {
-        // Relaxed: only the number counts; the wait orders.
+        // Relaxed: only the number matters; the wait below orders.
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
-        // Acquire: pairs with the Release of the writer before.
+        // Acquire: pairs with the Release of the previous writer.
         Self::wait(|| self.turn.load(Ordering::Acquire) == ticket);
-        // Relaxed: readers that come from now on wait by reading it; those before are waited for
-        // below.
+        // Relaxed: later readers wait because they read it, and the loop below waits for the
+        // earlier ones.
         let came = self.came.fetch_add(PRESENT | ticket & PHASE, Ordering::Relaxed);
-        // Acquire: pairs with the Release of each reader that goes.
+        // Acquire: pairs with the Release of each reader that leaves.
         Self::wait(|| self.gone.load(Ordering::Acquire) == came & !(READER - 1));
     }
 
     fn try_lock_exclusive(&self) -> bool {
-        // A ticket cannot be given back; nobody here tries.
+        // A ticket cannot be returned. No code here tries.
         false
     }
 
@@ -96,15 +95,15 @@ unsafe impl RawRwLock for PhaseFair {
     }
 }
 
-// SAFETY: it is fair in any case.
+// SAFETY: every unlock of this lock is fair.
 unsafe impl RawRwLockFair for PhaseFair {
     unsafe fn unlock_shared_fair(&self) {
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise is passed on.
         unsafe { self.unlock_shared() }
     }
 
     unsafe fn unlock_exclusive_fair(&self) {
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise is passed on.
         unsafe { self.unlock_exclusive() }
     }
 }

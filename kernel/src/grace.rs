@@ -1,4 +1,5 @@
-//! Grace periods of readers on this kernel: CPUs announce from their timer and their idle loop.
+//! Grace periods of readers on this kernel. CPUs report quiescent states in their timer interrupt
+//! and in their idle loop.
 
 use crate::cpu::area;
 use crate::machine::Kernel;
@@ -8,15 +9,15 @@ use machine::{IrqOff, Irqs, MAX_CPUS};
 static SHARED: Shared = Shared::new();
 static SLOTS: [Slot; MAX_CPUS] = [const { Slot::new() }; MAX_CPUS];
 
-/// The kernel's CPUs, for the engine.
+/// The CPUs of this kernel, for the engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelCpus;
 
-/// Reclamation by quiescent states of the kernel's CPUs.
+/// Reclamation by quiescent states of this kernel's CPUs.
 pub(crate) type Grace = Quiescent<KernelCpus>;
 
-// SAFETY: there are no threads: what runs on a CPU stays there, and only interrupts come in
-// between, which `exclusive` keeps off. There is one state.
+// SAFETY: there are no threads, so code stays on its CPU. Only interrupts come in between, and
+// `exclusive` keeps them off. There is one state.
 unsafe impl Domain for KernelCpus {
     type Exclusive = IrqOff<'static, Kernel>;
 
@@ -36,7 +37,7 @@ unsafe impl Domain for KernelCpus {
     }
 }
 
-/// This CPU is in no section, and what has come due may be freed.
+/// Reports that this CPU is in no section, and frees what is due.
 pub(crate) fn quiet() {
     Grace::quiescent_state();
     Grace::reclaim(usize::MAX);

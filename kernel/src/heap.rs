@@ -1,5 +1,5 @@
-//! The heap: a part of memory that is set aside at boot, a quarter. Frames are another matter, so
-//! whoever takes the last of those leaves the heap as it is.
+//! The heap: a quarter of memory, set aside at boot. Frames come from the rest, so running out of
+//! frames does not affect the heap.
 
 use crate::machine::Kernel;
 use core::alloc::{GlobalAlloc, Layout};
@@ -13,27 +13,27 @@ struct Heap(SpinMutex<Talc<Manual, DefaultBinning>>);
 #[global_allocator]
 static HEAP: Heap = Heap(SpinMutex::new(Talc::new(Manual)));
 
-// SAFETY: Talc's, with interrupts off, since handlers allocate and free too.
+// SAFETY: Talc implements it. Interrupts are off, because handlers allocate and free, too.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _section = Kernel.irqs_off();
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise is passed on.
         let found = unsafe { lock(&Kernel, &self.0).allocate(layout) };
         found.map_or(core::ptr::null_mut(), |found| found.as_ptr())
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         let _section = Kernel.irqs_off();
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise is passed on.
         unsafe { lock(&Kernel, &self.0).deallocate(at, layout) }
     }
 }
 
-/// Gives the heap its memory. Returns whether it is enough for anything.
+/// Gives the heap its memory. Returns false if it is too little for any allocation.
 ///
 /// # Safety
-/// Nobody else uses the memory, ever.
+/// No other code uses this memory, ever.
 pub(crate) unsafe fn start(at: *mut u8, bytes: usize) -> bool {
-    // SAFETY: passed on.
+    // SAFETY: the caller's promise is passed on.
     unsafe { HEAP.0.lock().claim(at, bytes) }.is_some()
 }

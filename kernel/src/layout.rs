@@ -1,28 +1,28 @@
-//! Where what lies in the kernel's half.
+//! The layout of the kernel's half of the address space.
 //!
 //! | from | what | pages |
 //! |---|---|---|
-//! | `ffff_8880_0000_0000` | the direct map: all memory, at its physical address from here | 4 KiB, written, never executed |
+//! | `ffff_8880_0000_0000` | the direct map: all memory, at its physical address from here | 4 KiB, writable, not executable |
 //! | `ffff_c900_0000_0000` | areas of the kernel's own `vmap` | |
 //! | `ffff_d000_0000_0000` | areas of experiments and trials | |
-//! | `ffff_fe00_0000_0000` | stacks, each above a page that nothing is mapped to | 4 KiB |
-//! | `ffff_ffff_8020_0000` | the kernel's image | 4 KiB; text executed, the rest not; only data is written |
+//! | `ffff_fe00_0000_0000` | stacks, each above an unmapped guard page | 4 KiB |
+//! | `ffff_ffff_8020_0000` | the kernel's image | 4 KiB; only text is executable, only data is writable |
 //!
-//! The direct map leaves out the image: what is executed cannot be written by any address. All
-//! pages are of 4 KiB, so that a flush of one is not a flush of all in an emulator that keeps no
-//! account of large ones.
+//! The direct map leaves out the image, so no address can write what is executed. All pages are 4
+//! KiB: an emulator that does not track large pages would turn the flush of one into a flush of
+//! all.
 
 use machine::{PhysAddr, VirtAddr, VirtRange};
 
-/// All memory, from here on.
+/// The start of the direct map.
 pub(crate) const DIRECT: u64 = 0xffff_8880_0000_0000;
-/// Where the image's addresses are above its physical ones.
+/// The distance from the image's physical addresses to its virtual ones.
 pub(crate) const IMAGE: u64 = 0xffff_ffff_8000_0000;
-/// Stacks of CPUs.
+/// The start of the CPUs' stacks.
 pub(crate) const STACKS: u64 = 0xffff_fe00_0000_0000;
-/// Areas of the kernel.
+/// The kernel's areas: start and bytes.
 const AREAS: (u64, u64) = (0xffff_c900_0000_0000, 1 << 40);
-/// Areas of experiments and trials.
+/// The areas of experiments and trials: start and bytes.
 const TRIALS: (u64, u64) = (0xffff_d000_0000_0000, 1 << 45);
 
 /// The address of physical memory in the direct map.

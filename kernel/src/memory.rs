@@ -1,4 +1,4 @@
-//! What becomes of memory at boot: the kernel's image stays where it is, a quarter is the heap, the
+//! How memory is divided at boot: the kernel's image stays in place, a quarter is the heap, the
 //! rest are frames.
 
 use crate::boot::info::BootInfo;
@@ -6,17 +6,17 @@ use crate::layout::IMAGE;
 use core::fmt;
 use machine::{Frame, FrameRange, PhysAddr, PhysRange};
 
-/// Firmware's, and the page that CPUs start in.
+/// The first MiB belongs to firmware, except the page in which CPUs start.
 const LOW: u64 = 1 << 20;
-/// As many ranges as are kept; the smallest are left out if there are more.
+/// The most ranges that are kept. If there are more, the smallest are left out.
 const RANGES: usize = 16;
-/// Where the first tables end.
+/// The end of the memory that the boot tables map.
 const TOP: u64 = 512 << 30;
-/// The heap has at least so much, and the frames.
+/// The least bytes of the heap, and of the frames.
 const LEAST: u64 = 4 << 20;
 const MIB: u64 = 1 << 20;
-/// MiB of memory that a machine needs for an image of this size: it ends below 4 MiB. `samara boot`
-/// refuses less.
+/// MiB of memory that a machine needs for an image of this size, which ends below 4 MiB. `samara
+/// boot` refuses less.
 pub(crate) const LEAST_MIB: u64 = 12;
 
 unsafe extern "C" {
@@ -30,7 +30,7 @@ unsafe extern "C" {
     static data_end: u8;
 }
 
-/// A part of the kernel's image: where it is linked, in whole pages.
+/// A part of the kernel's image: its linked addresses, in whole pages.
 pub(crate) struct Part {
     pub(crate) start: u64,
     pub(crate) bytes: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Where it was loaded.
+    /// The frame to which it was loaded.
     pub(crate) fn frame(&self) -> Frame {
         Frame::containing(PhysAddr::new(self.start - IMAGE))
     }
@@ -63,11 +63,11 @@ pub(crate) fn parts() -> [Part; 3] {
 /// Why memory cannot be divided.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// No range of it is free.
+    /// No range is free.
     None,
-    /// So many bytes are free in the largest range, and the machine needs so many MiB.
+    /// The largest range has `free` bytes, and the machine needs `least` MiB.
     TooLittle { free: u64, least: u64 },
-    /// A range of it ends beyond all addresses.
+    /// A range ends above the last address.
     Beyond,
 }
 
@@ -86,15 +86,15 @@ impl fmt::Display for Refused {
     }
 }
 
-/// Memory as it is divided.
+/// The divided memory.
 pub(crate) struct Memory {
     ranges: [Option<FrameRange>; RANGES],
-    /// The heap's.
+    /// The heap.
     pub(crate) heap: FrameRange,
 }
 
 impl Memory {
-    /// Divides it.
+    /// Divides the memory of the boot information.
     pub(crate) fn divide(info: &BootInfo) -> Result<Memory, Refused> {
         let mut ranges = [None; RANGES];
         let image = PhysAddr::new((&raw const image_start).addr() as u64);
@@ -107,7 +107,7 @@ impl Memory {
             }
         }
         let total: u64 = ranges.iter().flatten().map(FrameRange::len).sum();
-        // Of the largest, the end.
+        // The heap is the end of the largest range.
         let largest = ranges.iter_mut().max_by_key(|range| range.map_or(0, |range| range.len()));
         let largest = largest.ok_or(Refused::None)?;
         let range = largest.ok_or(Refused::None)?;
@@ -123,13 +123,13 @@ impl Memory {
         Ok(Memory { ranges, heap })
     }
 
-    /// What becomes frames.
+    /// The ranges that become frames.
     pub(crate) fn frames(&self) -> impl Iterator<Item = FrameRange> + '_ {
         self.ranges.iter().copied().flatten()
     }
 }
 
-/// Adds a range, in the place of the smallest if there is no room and that is smaller.
+/// Adds a range. If there is no room, it replaces the smallest range, unless it is smaller.
 fn add(ranges: &mut [Option<FrameRange>; RANGES], range: FrameRange) {
     let len = |range: &Option<FrameRange>| range.map_or(0, |range| range.len());
     if let Some(smallest) = ranges.iter_mut().min_by_key(|range| len(range))

@@ -1,28 +1,28 @@
-//! Errors on purpose, each a flush that is left out, to show that trials see it. Built only with
-//! the feature `mutants`; without, all of it is nothing.
+//! Mutants: flushes that are left out on purpose, to show that the trials notice. They are built
+//! only with the feature `mutants`.
 
 #[cfg(feature = "mutants")]
 use core::sync::atomic::{AtomicU8, Ordering};
 
-/// What is left out.
+/// The flush that is left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Mutant {
-    /// The flush of the CPU that has changed a table.
+    /// The flush of the CPU that changed a table.
     Local = 1,
-    /// The flush that another CPU asks for; it is acknowledged.
+    /// The flush that another CPU requests. The request is acknowledged.
     Remote,
-    /// The flush at a tick; it is announced.
+    /// The flush at a tick. The quiescent state is reported.
     Tick,
 }
 
 #[cfg(feature = "mutants")]
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
-/// Whether this one is chosen.
+/// Returns whether this mutant is chosen.
 #[inline(always)]
 pub(crate) fn is(mutant: Mutant) -> bool {
-    // Relaxed: it is chosen before anything is tried.
+    // Relaxed: the choice is made before any trial.
     #[cfg(feature = "mutants")]
     return CHOSEN.load(Ordering::Relaxed) == mutant as u8;
     #[cfg(not(feature = "mutants"))]
@@ -32,7 +32,7 @@ pub(crate) fn is(mutant: Mutant) -> bool {
     }
 }
 
-/// Chooses by name. Says why not, if it cannot be.
+/// Chooses a mutant by name. The error says why that is not possible.
 pub(crate) fn choose(name: &str) -> Result<(), &'static str> {
     let all = [("local", Mutant::Local), ("remote", Mutant::Remote), ("tick", Mutant::Tick)];
     let found = all.iter().find(|(of, _)| *of == name);

@@ -1,4 +1,4 @@
-//! The kernel's address space: tables that `paging` makes, areas of `vmap`.
+//! The kernel's address space: tables of `paging`, areas of `vmap`.
 
 use crate::grace::Grace;
 use crate::layout::{areas, direct, trials};
@@ -11,7 +11,7 @@ use paging::{Attrs, Error, Flags, PageTables, Paging, X86_64L4};
 use spin::Once;
 use vmap::{Options, Vmap};
 
-/// The kernel's tables.
+/// The type of the kernel's tables.
 pub(crate) type Tables = PageTables<Kernel, X86_64L4, Grace>;
 
 static TABLES: Once<Arc<Tables>> = Once::new();
@@ -27,13 +27,13 @@ pub(crate) fn vmap() -> &'static Vmap<Kernel, X86_64L4, Grace> {
     VMAP.get().expect("it is made at boot")
 }
 
-/// Makes the tables, and makes this CPU use them.
+/// Makes the tables and activates them on this CPU.
 ///
 /// # Errors
 /// There is too little memory.
 ///
 /// # Safety
-/// Once, on the first CPU, with the first tables active.
+/// Call it once, on the boot CPU, with the boot tables active.
 pub(crate) unsafe fn start(memory: &Memory) -> Result<(), Error> {
     let paging = Paging::<Kernel, X86_64L4>::try_new(Kernel, PageSize::Size2M);
     let paging = paging.map_err(|_| FrameError::OutOfFrames { order: 0 })?;
@@ -51,18 +51,18 @@ pub(crate) unsafe fn start(memory: &Memory) -> Result<(), Error> {
     }
     for cpu in 0..Kernel.count() {
         let frame = |_, _| Ok((Kernel.alloc(0, Place::Local)?, PageSize::Size4K));
-        // SAFETY: the tables are not active yet; the addresses are the stack's, and the frames are
-        // its own for good.
+        // SAFETY: the tables are not active yet. The addresses belong to the stack, and its frames
+        // are never freed.
         let mapped = unsafe { tables.map_with(stack_of(cpu), Attrs::KERNEL_RW, frame) };
         mapped.map_err(|failed| failed.error)?;
     }
-    // SAFETY: they have the image, all memory and the stacks.
+    // SAFETY: the tables map the image, all memory and the stacks.
     unsafe { tables.activate() };
     TABLES.call_once(|| tables);
     Ok(())
 }
 
-/// Maps frames by pages of 4 KiB: see `layout`.
+/// Maps frames by pages of 4 KiB; `layout` has the reason.
 pub(crate) fn map(
     tables: &Tables,
     at: VirtAddr,
@@ -75,18 +75,18 @@ pub(crate) fn map(
         let frame = frames.start().checked_add(number);
         Ok((frame.ok_or(FrameError::NotOurs(frames.start()))?, PageSize::Size4K))
     };
-    // SAFETY: the tables are not active yet: nothing else is mapped there, and what the kernel may
-    // do with memory is decided here.
+    // SAFETY: the tables are not active yet, so nothing else is mapped there. This function decides
+    // what the kernel may do with memory.
     unsafe { tables.map_with(range, attrs, frame) }.map_err(|failed| failed.error)
 }
 
-/// Makes the kernel's areas. This CPU takes part in TLB grace periods from now on.
+/// Makes the kernel's areas. From now on this CPU takes part in TLB grace periods.
 pub(crate) fn start_areas() -> Result<(), vmap::Error> {
     flushes().idle_exit();
-    // While there is no space of a program: its top-level table has a copy of the kernel's entries.
+    // Reserved before there is a program: its top-level table gets a copy of the kernel's entries.
     tables().reserve(trials())?;
     let (tables, flushes) = (Arc::clone(tables()), Arc::clone(flushes()));
-    // SAFETY: nobody else uses these addresses, and CPUs are back before they do.
+    // SAFETY: no other code uses these addresses, and each CPU has left idle before it uses them.
     let vmap = unsafe { Vmap::try_new(tables, flushes, areas(), Options::default()) }?;
     VMAP.call_once(|| vmap);
     Ok(())

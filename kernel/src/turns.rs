@@ -1,14 +1,15 @@
-//! Turns of the CPUs, where the emulator counts instructions, and waiting that counts.
+//! Short turns of the CPUs for an emulator that counts instructions, so that waiting counts, too.
 //!
-//! To count, QEMU runs one CPU at a time. Two things of that are unlike any silicon. A CPU that
-//! executes `pause` gives the rest of its turn away, so whoever waits seems to do nothing; and a
-//! turn ends when the next virtual timer is due, after some hundred thousand instructions, so CPUs
-//! hardly meet. Here is what makes it a machine whose CPUs run side by side: a timer is always due
-//! soon, the PIT's, which interrupts nobody, as its line is masked; and CPUs wait without `pause`.
-//! What turns become is measured, too.
+//! To count instructions, QEMU runs one CPU at a time. Two effects of that differ from silicon. A
+//! CPU that executes `pause` gives up the rest of its turn, so waiting seems to cost nothing. And a
+//! turn ends at the next virtual timer, after some hundred thousand instructions, so CPUs hardly
+//! ever meet. This module makes the CPUs run as if side by side: it keeps a timer due soon, the
+//! PIT's, whose interrupt is masked; and CPUs wait without `pause`. It also measures the resulting
+//! turns.
 //!
-//! Of QEMU 7.2. An instruction must take several nanoseconds: where the end of a turn falls upon
-//! the timer's very nanosecond, the next CPU finds no time left, and the same CPU each time.
+//! This holds for QEMU 7.2. An instruction must take several nanoseconds. Otherwise the end of a
+//! turn can fall on the nanosecond of the timer, and the next CPU, always the same one, gets no
+//! time.
 
 use crate::machine::Kernel;
 use crate::smp::host;
@@ -18,47 +19,47 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use machine::{Irqs, Step};
 use x86_64::instructions::port::Port;
 
-/// Picoseconds of a count of the PIT.
+/// Picoseconds of one PIT count.
 const COUNT: u64 = 838_095;
-/// Instructions of all CPUs in which turns are looked at.
+/// The instructions of all CPUs during which turns are measured.
 const SPAN: u64 = 1 << 20;
-/// Instructions that a CPU takes no part in, if it was another's turn: more than those between two
-/// looks at the counter.
+/// A gap in this CPU's counter that shows another CPU's turn: more instructions than between two
+/// reads of the counter.
 const AWAY: u64 = 32;
 
 /// An instruction takes two to this power of nanoseconds.
 static SHIFT: AtomicU32 = AtomicU32::new(0);
 static WAITING: AtomicBool = AtomicBool::new(false);
 
-/// Has waiting counted from now on, on a machine whose instructions take `1 << shift` nanoseconds.
+/// Counts waiting from now on, on a machine whose instructions take `1 << shift` nanoseconds.
 pub(crate) fn count_waiting(shift: u32) {
-    // Relaxed, both: no CPU runs anything yet; an interrupt starts them.
+    // Relaxed, both: no CPU runs a job yet, and an interrupt starts each job.
     SHIFT.store(shift, Ordering::Relaxed);
     WAITING.store(true, Ordering::Relaxed);
 }
 
-/// Whether a CPU that waits keeps its turn.
+/// Returns whether a waiting CPU keeps its turn.
 #[inline]
 pub(crate) fn waiting_counts() -> bool {
-    // Relaxed: written before others run anything.
+    // Relaxed: written before other CPUs run a job.
     WAITING.load(Ordering::Relaxed)
 }
 
-/// Instructions of all CPUs since the machine was switched on, those included that a sleeping
+/// The instructions of all CPUs since the machine was switched on, including those that a sleeping
 /// machine could have executed.
 pub(crate) fn instructions() -> u64 {
-    // SAFETY: every x86-64 CPU has it.
+    // SAFETY: every x86-64 CPU has a TSC.
     let nanos = unsafe { _rdtsc() };
     // Relaxed: as above.
     nanos >> SHIFT.load(Ordering::Relaxed)
 }
 
-/// Makes turns end twice in so many counts of the PIT, and returns the instructions that are in
-/// one. The clock must have been measured.
+/// Makes a turn end twice in this many PIT counts, and returns the instructions of one turn. Call
+/// it after the clock has been measured.
 pub(crate) fn take(counts: u8) -> u64 {
     let (mut command, mut data) = (Port::<u8>::new(0x43), Port::<u8>::new(0x40));
-    // SAFETY: nobody else uses it any more. Channel 0, both bytes, mode 3: a square wave, each edge
-    // of which is a timer of QEMU's.
+    // SAFETY: no other code uses the PIT any more. Channel 0, both bytes, mode 3: a square wave;
+    // each edge is a timer of QEMU.
     unsafe {
         command.write(0b0011_0110);
         data.write(counts);
@@ -68,15 +69,15 @@ pub(crate) fn take(counts: u8) -> u64 {
     (u64::from(counts) * COUNT / 2000) >> SHIFT.load(Ordering::Relaxed)
 }
 
-/// What turns are.
+/// The measured turns.
 pub(crate) struct Turns {
-    /// Instructions of one, on average.
+    /// The average number of instructions of a turn.
     pub(crate) length: f64,
-    /// The share of the CPU that has most, of an even one.
+    /// The largest share of one CPU, relative to an even share.
     pub(crate) largest_share: f64,
 }
 
-/// Looks at the turns of so many CPUs that all have something to do.
+/// Measures the turns of this many busy CPUs.
 pub(crate) fn measure(cpus: usize) -> Turns {
     let ready = AtomicUsize::new(0);
     let look = || {
@@ -97,8 +98,7 @@ pub(crate) fn measure(cpus: usize) -> Turns {
             }
             last = now;
         }
-        // Of the time between two looks with turns of others in between, a look's is this CPU's
-        // own.
+        // Of a gap with other CPUs' turns in it, the time of one read is this CPU's own.
         (last - began - away.saturating_sub(turns * least), turns)
     };
     let looks: Vec<(u64, u64)> = host().on_each(cpus, |_| look()).into_iter().flatten().collect();

@@ -1,4 +1,4 @@
-//! The CPUs that ACPI knows, by the numbers of their local APICs.
+//! The CPUs that ACPI lists, by the numbers of their local APICs.
 
 use crate::apic::can_name;
 use crate::layout::direct;
@@ -7,7 +7,7 @@ use ::acpi::{AcpiHandler, AcpiTables, PhysicalMapping};
 use core::ptr::NonNull;
 use machine::{MAX_CPUS, PhysAddr};
 
-/// All tables are in the direct map.
+/// Maps ACPI's tables: all are in the direct map.
 #[derive(Clone, Copy)]
 struct Direct;
 
@@ -15,26 +15,26 @@ impl AcpiHandler for Direct {
     unsafe fn map_physical_region<T>(&self, at: usize, size: usize) -> PhysicalMapping<Self, T> {
         let there = direct(PhysAddr::new(at as u64)).get() as *mut T;
         let there = NonNull::new(there).expect("the direct map does not begin at 0");
-        // SAFETY: the first tables map everything; the caller knows that there is a table.
+        // SAFETY: the boot tables map all memory, and the caller names a table.
         unsafe { PhysicalMapping::new(at, there, size, size, *self) }
     }
 
     fn unmap_physical_region<T>(_: &PhysicalMapping<Self, T>) {}
 }
 
-/// The CPUs: the first is the one that calls it, whose APIC has the number `here`.
+/// The CPUs. The first is the calling CPU, whose APIC has the number `here`.
 pub(crate) struct CpuList {
     apics: [u32; MAX_CPUS],
     count: usize,
 }
 
 impl CpuList {
-    /// The APICs' numbers, in the order of the CPUs'.
+    /// The APIC numbers, in the order of the CPU numbers.
     pub(crate) fn apics(&self) -> &[u32] {
         &self.apics[..self.count]
     }
 
-    /// Returns whether it has it.
+    /// Adds a CPU. Returns false if there is no room or its number cannot be addressed.
     fn add(&mut self, apic: u32) -> bool {
         if self.apics().contains(&apic) {
             return true;
@@ -47,16 +47,17 @@ impl CpuList {
         room
     }
 
-    /// Reads ACPI's list. Without one, or while ACPI is not understood, there is this CPU alone,
-    /// and it is said why.
+    /// Reads ACPI's list. Without a list that it understands, it returns this CPU alone, and the
+    /// reason.
     ///
     /// # Safety
-    /// The loader's root pointer, and its tables are as they were; the first tables are active.
+    /// `rsdp` is the loader's root pointer, the tables are unmodified, and the boot tables are
+    /// active.
     pub(crate) unsafe fn read(rsdp: Option<usize>, here: u32) -> (CpuList, Option<&'static str>) {
         let mut list = CpuList { apics: [0; MAX_CPUS], count: 0 };
         list.add(here);
         let Some(rsdp) = rsdp else { return (list, Some("no ACPI: one CPU")) };
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise is passed on.
         let Ok(tables) = (unsafe { AcpiTables::from_rsdp(Direct, rsdp) }) else {
             return (list, Some("ACPI's tables are damaged: one CPU"));
         };
@@ -66,7 +67,7 @@ impl CpuList {
         let mut all = true;
         for entry in madt.get().entries() {
             all &= match entry {
-                // Bit 0: it can be used.
+                // Bit 0: the CPU is usable.
                 MadtEntry::LocalApic(cpu) if { cpu.flags } & 1 != 0 => list.add(cpu.apic_id.into()),
                 MadtEntry::LocalX2Apic(cpu) if { cpu.flags } & 1 != 0 => list.add(cpu.x2apic_id),
                 _ => true,

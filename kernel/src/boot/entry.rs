@@ -1,16 +1,15 @@
-//! From the loader to Rust, and from reset to Rust: the few instructions before there is a stack in
-//! high memory.
+//! From the loader to Rust, and from reset to Rust: the instructions before a stack in high memory.
 //!
 //! The loader enters [`pvh_start`] by the PVH protocol: 32-bit, no paging, interrupts off, EBX at
-//! the start info. CPUs that are started by others enter [`trampoline_start`] in 16 bits, at a page
-//! below 1 MiB to which it was copied. Both go on to long mode over the same tables, which are
-//! data: all of physical memory up to 512 GiB by pages of 1 GiB, at its own addresses and in the
-//! direct map, and the first GiB where the kernel is linked. They may write what they execute, and
-//! are left as soon as the kernel's own are made.
+//! the start info. Other CPUs enter [`trampoline_start`] in 16-bit mode, at a page below 1 MiB to
+//! which it was copied. Both switch to long mode with the same boot tables, which are constant
+//! data. These map all physical memory up to 512 GiB by pages of 1 GiB, at its own addresses and in
+//! the direct map, and the first GiB at the kernel's linked addresses. They allow writes to code.
+//! The kernel's own tables replace them as soon as they exist.
 
 use core::arch::global_asm;
 
-/// Where the trampoline is copied to; its number is what CPUs are started with.
+/// The address of the copied trampoline. A SIPI has its page number.
 pub(crate) const TRAMPOLINE: u64 = 0x8000;
 
 global_asm!(

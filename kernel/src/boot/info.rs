@@ -1,5 +1,5 @@
-//! What the loader hands over, by the PVH protocol (Xen's `start_info`, version 1): the command
-//! line, where memory is, where ACPI's tables are.
+//! The loader's data, by the PVH protocol (Xen's `start_info`, version 1): the command line, the
+//! memory map, ACPI's root pointer.
 
 use crate::layout::direct;
 use core::ffi::CStr;
@@ -32,7 +32,7 @@ struct Entry {
     reserved: u32,
 }
 
-/// What the loader has handed over.
+/// The loader's data.
 pub(crate) struct BootInfo {
     info: StartInfo,
 }
@@ -41,8 +41,8 @@ impl BootInfo {
     /// Reads the start info at this physical address.
     ///
     /// # Safety
-    /// The loader's EBX, by the PVH protocol; the direct map is there; nobody writes to what the
-    /// loader has left.
+    /// `at` is the loader's EBX by the PVH protocol. The direct map exists, and no code writes to
+    /// the loader's data.
     pub(crate) unsafe fn read(at: u32) -> Result<BootInfo, &'static str> {
         let at = direct(PhysAddr::new(at.into())).get() as *const StartInfo;
         // SAFETY: by the caller's promise.
@@ -56,7 +56,7 @@ impl BootInfo {
         Ok(BootInfo { info })
     }
 
-    /// The command line, if there is one.
+    /// The command line; empty if there is none.
     pub(crate) fn command_line(&self) -> &[u8] {
         if self.info.command_line == 0 {
             return &[];
@@ -71,11 +71,11 @@ impl BootInfo {
         Some(self.info.rsdp as usize).filter(|at| *at != 0)
     }
 
-    /// Memory that may be used, the kernel's own included.
+    /// The usable memory, including the kernel's own.
     pub(crate) fn memory(&self) -> impl Iterator<Item = PhysRange> + '_ {
         let at = direct(PhysAddr::new(self.info.memory_map)).get() as *const Entry;
         (0..self.info.memory_entries as usize).filter_map(move |index| {
-            // SAFETY: the loader's list has so many.
+            // SAFETY: `index` is below the length of the loader's list.
             let entry = unsafe { at.add(index).read_unaligned() };
             (entry.kind == RAM).then_some(())?;
             PhysRange::new(PhysAddr::new(entry.start), entry.len)

@@ -1,4 +1,4 @@
-//! How the kernel comes to be: entry, what the loader says, how many CPUs ACPI knows.
+//! Boot: the entry, the loader's data, and ACPI's list of CPUs.
 
 pub(crate) mod acpi;
 pub(crate) mod entry;

@@ -1,12 +1,12 @@
-//! What a CPU knows of itself: an area for each, which its GS register leads to.
+//! Per-CPU data: an area for each CPU, addressed by its GS register.
 //!
-//! The number of the CPU and the depth of sections without interrupts are read and written by
-//! single instructions relative to GS, so they are right wherever the code runs, and an interrupt
-//! between two of them finds and leaves them as they are.
+//! The CPU's number and the depth of its interrupt-free sections are read and written by single
+//! instructions relative to GS. So they are right wherever the code runs, and an interrupt between
+//! two of them leaves them as it found them.
 //!
-//! Interrupts are off exactly while the depth is not 0: a section counts up after it has turned
-//! them off, and turns them on when it has counted down to 0; a handler of an interrupt or a fault
-//! counts up as it begins, since the CPU has turned them off by itself.
+//! Interrupts are off exactly while the depth is not 0. A section increments it after it has turned
+//! interrupts off, and turns them on when it has decremented it to 0. A handler of an interrupt or
+//! a fault increments it at its beginning, because the CPU has turned interrupts off by itself.
 
 use crate::apic;
 use alloc::boxed::Box;
@@ -19,56 +19,56 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use machine::CpuId;
 use spin::Once;
 
-/// What belongs to one CPU. The first two are reached by single instructions.
+/// The data of one CPU. Single instructions reach the first two fields.
 #[repr(C, align(128))]
 pub(crate) struct Area {
     index: usize,
-    /// Sections without interrupts that are open, and handlers.
+    /// The open interrupt-free sections and handlers.
     depth: Cell<u32>,
-    /// How its APIC is named by who interrupts it.
+    /// The destination of IPIs to this CPU.
     pub(crate) destination: u32,
-    /// The root of the tables that are active, and their tag.
+    /// The root of the active tables, and their tag.
     pub(crate) active: Cell<Option<(machine::Frame, machine::Asid)>>,
-    /// It is in its timer interrupt.
+    /// The CPU is in its timer interrupt.
     pub(crate) ticking: Cell<bool>,
     pub(crate) tables: UnsafeCell<super::tables::CpuTables>,
     pub(crate) lapic: UnsafeCell<Option<x2apic::lapic::LocalApic>>,
     pub(crate) counts: Counts,
-    /// What it is to run next.
+    /// The job that the CPU runs next.
     pub(crate) job: AtomicPtr<crate::smp::Job>,
 }
 
-/// What has happened on a CPU. Each is written by its own CPU only.
+/// Statistics of one CPU. Only that CPU writes them.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) ticks: AtomicU64,
-    /// Interrupts sent in order to flush.
+    /// IPIs sent to request a flush.
     pub(crate) shootdowns: AtomicU64,
-    /// Flushes of its own translations.
+    /// Flushes of its own TLB.
     pub(crate) flushes: AtomicU64,
 }
 
-/// Adds to a count of this CPU's own, interrupts off.
+/// Adds to a statistic of this CPU, with interrupts off.
 pub(crate) fn bump(count: &AtomicU64, by: u64) {
-    // Relaxed, both: a statistic that one CPU writes.
+    // Relaxed, both: a statistic that only this CPU writes.
     count.store(count.load(Ordering::Relaxed) + by, Ordering::Relaxed);
 }
 
-/// What has been counted on all CPUs: out of date when it is returned, unless they do nothing of
-/// the kind.
+/// The sum over all CPUs. It is out of date when it is returned, unless the CPUs do nothing that
+/// counts.
 pub(crate) fn total(of: fn(&Counts) -> &AtomicU64) -> u64 {
     // Relaxed: statistics.
     areas().iter().map(|area| of(&area.counts).load(Ordering::Relaxed)).sum()
 }
 
-// SAFETY: cells are touched by their own CPU only; what others reach is atomic.
+// SAFETY: only the CPU that owns the area uses its cells; everything else is atomic.
 unsafe impl Sync for Area {}
 // SAFETY: as above.
 unsafe impl Send for Area {}
 
 static AREAS: Once<Box<[Area]>> = Once::new();
 
-/// The area of the CPU that boots, until the heap is there.
+/// The boot CPU's area until the heap works.
 static FIRST: Area = Area::new(0, 0);
 
 impl Area {
@@ -90,34 +90,34 @@ impl Area {
         }
     }
 
-    /// Sections without interrupts that are open; handlers count.
+    /// The open interrupt-free sections, including handlers.
     pub(crate) fn depth(&self) -> u32 {
         self.depth.get()
     }
 
-    /// Makes it that of the CPU that calls it.
+    /// Makes it the area of the calling CPU.
     ///
     /// # Safety
-    /// Nobody else has it, and interrupts are off.
+    /// No other CPU uses it, and interrupts are off.
     pub(crate) unsafe fn take(&'static self) {
         let base = x86_64::VirtAddr::from_ptr(self);
         x86_64::registers::model_specific::GsBase::write(base);
     }
 }
 
-/// An area for this CPU until there is a heap.
+/// Gives this CPU an area until the heap works.
 ///
 /// # Safety
-/// Once, first of all, on the CPU that boots.
+/// Call it once, before anything else, on the boot CPU.
 pub(crate) unsafe fn start() {
-    // SAFETY: passed on.
+    // SAFETY: the caller's promise is passed on.
     unsafe { FIRST.take() };
 }
 
-/// Areas for all CPUs, whose APICs have these numbers; that of this CPU is taken.
+/// Makes the areas of all CPUs, which have these APIC numbers, and takes the first for this CPU.
 ///
 /// # Safety
-/// Once, on the CPU that boots, the first of them; interrupts have never been on.
+/// Call it once, on the boot CPU, which is the first of them. Interrupts have never been on.
 pub(crate) unsafe fn start_all(apics: &[u32]) {
     let make = || {
         let areas: Vec<Area> = apics
@@ -129,27 +129,27 @@ pub(crate) unsafe fn start_all(apics: &[u32]) {
     };
     let areas = AREAS.call_once(make);
     areas[0].depth.set(FIRST.depth.get());
-    // SAFETY: passed on.
+    // SAFETY: the caller's promise is passed on.
     unsafe { areas[0].take() };
 }
 
-/// The areas of all CPUs, once there are any.
+/// The areas of all CPUs; empty before [`start_all`].
 pub(crate) fn areas() -> &'static [Area] {
     AREAS.get().map_or(core::slice::from_ref(&FIRST), |areas| areas)
 }
 
-/// That of this CPU.
+/// This CPU's area.
 #[inline]
 pub(crate) fn here() -> &'static Area {
-    // SAFETY: an area, or the first. GS has led to one since the start.
+    // SAFETY: GS has pointed to an area since the start, so the number has one.
     unsafe { areas().get_unchecked(index()) }
 }
 
-/// The number of this CPU: a load.
+/// The number of this CPU. Costs a load.
 #[inline(always)]
 pub(crate) fn index() -> usize {
     let index: usize;
-    // SAFETY: GS leads to this CPU's area.
+    // SAFETY: GS points to this CPU's area.
     unsafe {
         asm!("mov {}, gs:[{}]", out(reg) index, const offset_of!(Area, index), options(nostack, preserves_flags, readonly));
     }
@@ -159,58 +159,59 @@ pub(crate) fn index() -> usize {
 /// This CPU.
 #[inline(always)]
 pub(crate) fn cpu() -> CpuId {
-    // Numbers are below MAX_CPUS: `CpuList` has no more.
+    // Numbers are below MAX_CPUS, because `CpuList` has no more.
     CpuId::new(index()).unwrap_or_default()
 }
 
-/// Begins a section without interrupts: two instructions. What follows stays behind it.
+/// Begins an interrupt-free section: two instructions. No later access moves before them.
 #[inline(always)]
 pub(crate) fn irq_enter() {
-    // SAFETY: this CPU's own; to the compiler it reads and writes all memory, so nothing moves
-    // across.
+    // SAFETY: the depth belongs to this CPU. To the compiler the assembly reads and writes all
+    // memory, so no access moves across it.
     unsafe {
         asm!("cli", "inc dword ptr gs:[{}]", const offset_of!(Area, depth), options(nostack))
     };
 }
 
-/// Ends a section: two instructions and a branch; another, if it is the last.
+/// Ends a section: two instructions and a branch, and one more if it is the outermost.
 ///
 /// # Safety
 /// It matches an `irq_enter` of this CPU.
 #[inline(always)]
 pub(crate) unsafe fn irq_leave() {
-    // SAFETY: as above. Interrupts were on before the first section: else its depth had not been 0.
+    // SAFETY: as above. Interrupts were on before the outermost section: otherwise its depth was
+    // not 0.
     unsafe {
         asm!("dec dword ptr gs:[{}]", "jnz 2f", "sti", "2:", const offset_of!(Area, depth), options(nostack));
     }
 }
 
-/// A handler begins: the CPU has turned interrupts off.
+/// Begins a handler, in which the CPU has turned interrupts off.
 ///
 /// # Safety
-/// In a handler, which calls [`handler_ends`].
+/// Call it in a handler that calls [`handler_ends`].
 pub(crate) unsafe fn handler_begins() {
-    // SAFETY: this CPU's own.
+    // SAFETY: the depth belongs to this CPU.
     unsafe { asm!("inc dword ptr gs:[{}]", const offset_of!(Area, depth), options(nostack)) };
 }
 
-/// A handler ends: the CPU turns interrupts on as it returns, if they were.
+/// Ends a handler. Its return restores the interrupt flag.
 ///
 /// # Safety
 /// It matches [`handler_begins`].
 pub(crate) unsafe fn handler_ends() {
-    // SAFETY: this CPU's own.
+    // SAFETY: the depth belongs to this CPU.
     unsafe { asm!("dec dword ptr gs:[{}]", const offset_of!(Area, depth), options(nostack)) };
 }
 
-/// Ends the only section there is, and sleeps until an interrupt has come. Whoever has something to
-/// do for this CPU writes it, and then interrupts: no interrupt can come between the look for it
-/// and the sleep.
+/// Ends the only open section, and sleeps until an interrupt comes. A CPU that has work for this
+/// one writes it first and then sends an IPI. No interrupt can come between this CPU's look for
+/// work and its sleep.
 ///
 /// # Safety
-/// A section is open, and no other.
+/// One section is open.
 pub(crate) unsafe fn sleep() {
-    // SAFETY: as `irq_leave`. Interrupts come on only after the instruction behind `sti`.
+    // SAFETY: as `irq_leave`. `sti` enables interrupts only after the next instruction.
     unsafe {
         asm!("dec dword ptr gs:[{}]", "sti", "hlt", const offset_of!(Area, depth), options(nostack))
     };

@@ -1,4 +1,4 @@
-//! What the CPU can do to keep the kernel from its own mistakes, and is told to.
+//! CPU features that protect the kernel from its own errors.
 
 use paging::PAT;
 use raw_cpuid::CpuId;
@@ -7,15 +7,16 @@ use x86_64::registers::model_specific::{Efer, EferFlags, Msr};
 
 const IA32_PAT: u32 = 0x277;
 
-/// What this kernel cares about in CR0.
+/// The bits of CR0 that this kernel sets.
 const CR0: Cr0Flags =
     Cr0Flags::WRITE_PROTECT.union(Cr0Flags::CACHE_DISABLE).union(Cr0Flags::NOT_WRITE_THROUGH);
 
-/// Turns on, on this CPU: caches, which a reset turns off; global pages; the ways of caching that
-/// tables name; write protection and no-execute; and where the CPU has them, SMEP, SMAP and UMIP.
+/// Enables on this CPU: caches, which a reset disables; global pages; the memory types that page
+/// tables name (PAT); write protection and no-execute; and SMEP, SMAP and UMIP where the CPU has
+/// them.
 ///
 /// # Safety
-/// On each CPU once, before it uses tables of ours, or any other does.
+/// Call it once on each CPU, before that CPU uses our tables.
 pub(crate) unsafe fn start() {
     let mut wanted = Cr4Flags::PAGE_GLOBAL;
     let features = CpuId::new().get_extended_feature_info();
@@ -24,7 +25,7 @@ pub(crate) unsafe fn start() {
         wanted.set(Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION, features.has_smap());
         wanted.set(Cr4Flags::USER_MODE_INSTRUCTION_PREVENTION, features.has_umip());
     }
-    // SAFETY: the CPU has what is asked for, and the kernel runs by these rules.
+    // SAFETY: the CPU has these features, and the kernel runs under their rules.
     unsafe {
         Msr::new(IA32_PAT).write(PAT);
         Efer::update(|flags| flags.insert(EferFlags::NO_EXECUTE_ENABLE));
@@ -33,15 +34,14 @@ pub(crate) unsafe fn start() {
     }
 }
 
-/// The registers that [`start`] writes, as they are on this CPU: CR0, as far as it matters, CR4,
-/// EFER, PAT.
+/// The registers that [`start`] writes, on this CPU: the kernel's bits of CR0, CR4, EFER, PAT.
 pub(crate) fn registers() -> [u64; 4] {
-    // SAFETY: every x86-64 CPU has it.
+    // SAFETY: every x86-64 CPU has this MSR.
     let pat = unsafe { Msr::new(IA32_PAT).read() };
     [Cr0::read().intersection(CR0).bits(), Cr4::read_raw(), Efer::read_raw(), pat]
 }
 
-/// Whether the kernel must say when it means to touch what programs may.
+/// Returns whether SMAP is on: then accesses to pages of programs need `stac`.
 pub(crate) fn has_smap() -> bool {
     Cr4::read().contains(Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION)
 }

@@ -1,4 +1,4 @@
-//! One CPU: what it knows of itself, its tables, its features.
+//! One CPU: its area, its tables, its features.
 
 pub(crate) mod area;
 pub(crate) mod features;

@@ -1,5 +1,5 @@
-//! The tables by which a CPU finds its handlers and their stacks: GDT and TSS, of each CPU; the
-//! IDT, of all.
+//! The tables by which a CPU finds its handlers and their stacks: a GDT and a TSS for each CPU, one
+//! IDT for all.
 
 use crate::trap::entry::{HANDLERS, VECTORS};
 use alloc::vec;
@@ -11,13 +11,13 @@ use x86_64::structures::gdt::{Descriptor, GlobalDescriptorTable, SegmentSelector
 use x86_64::structures::idt::InterruptDescriptorTable;
 use x86_64::structures::tss::TaskStateSegment;
 
-/// Stacks of their own for what may come while the stack is of no use, or in the middle of
-/// anything: a double fault, which is what becomes of a fault when the stack has ended; an NMI; a
-/// machine check. A page fault has none: it may come within another.
+/// Vectors with stacks of their own, because they may come while the stack is unusable, or in the
+/// middle of anything: a double fault, which a fault becomes when the stack has overflowed; an NMI;
+/// a machine check. A page fault has none: it may come within another.
 const OWN_STACKS: [(u8, u16); 3] = [(8, 0), (2, 1), (18, 2)];
 const OWN_STACK: usize = 16 << 10;
 
-/// GDT and TSS of one CPU.
+/// The GDT and TSS of one CPU.
 pub(crate) struct CpuTables {
     gdt: GlobalDescriptorTable,
     tss: TaskStateSegment,
@@ -28,10 +28,10 @@ impl CpuTables {
         CpuTables { gdt: GlobalDescriptorTable::new(), tss: TaskStateSegment::new() }
     }
 
-    /// Makes this CPU use them; allocates the stacks.
+    /// Allocates the stacks and makes this CPU use the tables.
     ///
     /// # Safety
-    /// Once, on the CPU whose they are, with a heap, before faults are to be survived.
+    /// Call it once, on the CPU that owns them, when the heap works and before faults are handled.
     pub(crate) unsafe fn load(&'static mut self) {
         for (_, number) in OWN_STACKS {
             let stack = vec![0_u128; OWN_STACK / 16].leak();
@@ -42,7 +42,7 @@ impl CpuTables {
         let data = self.gdt.append(Descriptor::kernel_data_segment());
         let tss = self.gdt.append(Descriptor::tss_segment(&self.tss));
         self.gdt.load();
-        // SAFETY: they are in the table that was just loaded, and stay there.
+        // SAFETY: the selectors are in the table that was just loaded, which stays allocated.
         unsafe {
             CS::set_reg(code);
             SS::set_reg(data);
@@ -54,8 +54,8 @@ impl CpuTables {
     }
 }
 
-/// Makes this CPU use the handlers, on stacks of their own or, before there are any, on whatever
-/// stack there is.
+/// Makes this CPU use the handlers: on their own stacks, or, before these exist, on the current
+/// stack.
 pub(crate) fn load_handlers(own_stacks: bool) {
     static EARLY: Once<InterruptDescriptorTable> = Once::new();
     static FULL: Once<InterruptDescriptorTable> = Once::new();
@@ -70,11 +70,11 @@ fn make(own_stacks: bool) -> InterruptDescriptorTable {
         let own = OWN_STACKS.iter().find(|(own, _)| own_stacks && own == vector);
         macro_rules! set {
             ($entry:expr) => {{
-                // SAFETY: the handler returns as from an interrupt, and takes what the CPU pushes
+                // SAFETY: the handler returns as from an interrupt, and pops what the CPU pushes
                 // for this vector.
                 let options = unsafe { $entry.set_handler_addr(at) };
                 if let Some((_, number)) = own {
-                    // SAFETY: there is such a stack, and no other vector uses it.
+                    // SAFETY: this stack exists, and no other vector uses it.
                     unsafe { options.set_stack_index(*number) };
                 }
             }};

@@ -1,4 +1,4 @@
-//! Memory: frames from the boot memory map, in the direct map.
+//! Memory: frames from the boot memory map, accessed through the direct map.
 
 use super::Kernel;
 use crate::layout::DIRECT;
@@ -13,20 +13,20 @@ use spin::Once;
 
 static FRAMES: Once<Frames> = Once::new();
 
-/// The largest range, where nearly all frames are: the number of its first, and how many there are.
+/// The largest range, which has nearly all frames: its first frame, and its length.
 static FIRST: AtomicU64 = AtomicU64::new(0);
 static COUNT: AtomicU64 = AtomicU64::new(0);
 /// All ranges.
 static RANGES: Once<Box<[FrameRange]>> = Once::new();
 
-/// Takes these ranges as the frames there are, for so many CPUs. Allocates 16 bytes for each frame
+/// Makes these ranges the frames of the machine, for `cpus` CPUs. Allocates 16 bytes for each frame
 /// of their span.
 ///
 /// # Errors
-/// The heap is too small for it.
+/// The heap is too small for that.
 ///
 /// # Safety
-/// Nobody else uses them, and the direct map has them; once.
+/// Call it once. No other code uses the ranges, and the direct map has them.
 pub(crate) unsafe fn start(ranges: &[FrameRange], cpus: usize) -> Result<(), FramesError> {
     let start = ranges.iter().map(FrameRange::start).min();
     let end = ranges.iter().filter_map(FrameRange::end).max();
@@ -34,7 +34,7 @@ pub(crate) unsafe fn start(ranges: &[FrameRange], cpus: usize) -> Result<(), Fra
     let span = span.ok_or(FramesError::OutOfMemory)?;
     let mut frames = Frames::try_new(span, cpus).map_err(|_| FramesError::OutOfMemory)?;
     for range in ranges {
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise is passed on.
         unsafe { frames.add(*range, NodeId(0)) }?;
     }
     FRAMES.call_once(|| frames);
@@ -47,23 +47,24 @@ pub(crate) unsafe fn start(ranges: &[FrameRange], cpus: usize) -> Result<(), Fra
     Ok(())
 }
 
-/// All frames. Nobody asks for one before there are any.
+/// All frames. Call it after [`start`].
 #[inline]
 fn frames() -> &'static Frames {
     FRAMES.get().expect("frames come from the boot memory map")
 }
 
-// SAFETY: a frame of the source is in the direct map, which has them in order; what is there has no
-// other owner in Rust's eyes.
+// SAFETY: a frame of the source is in the direct map, in physical order. To Rust, the memory there
+// has no other owner.
 unsafe impl Memory for Kernel {
-    /// Two loads of what nobody writes, a compare and an addition, for frames of the largest range;
-    /// no frame's state is looked at.
+    /// For a frame of the largest range: two loads of constant data, a compare and an addition. It
+    /// does not read the frame's state.
     #[inline]
     fn frame_ptr(&self, frame: Frame) -> Option<NonNull<u8>> {
-        // Relaxed, both: they were written before there was a second CPU.
+        // Relaxed, both: written before the second CPU started.
         let above = frame.number().wrapping_sub(FIRST.load(Ordering::Relaxed));
         if above >= COUNT.load(Ordering::Relaxed) {
-            // Not by the frames' states: there are such of what lies between the ranges, too.
+            // The frames' states cannot tell: there are states for the holes between the ranges,
+            // too.
             RANGES.get()?.iter().find(|range| range.contains(frame))?;
         }
         NonNull::new(ptr::with_exposed_provenance_mut((DIRECT + (frame.number() << 12)) as usize))
@@ -79,24 +80,24 @@ unsafe impl FrameSource for Kernel {
 
     #[inline]
     unsafe fn free(&self, frame: Frame) -> Result<(), FrameError> {
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise is passed on.
         unsafe { frames().free(self, frame) }
     }
 
     #[inline]
     unsafe fn release(&self, frame: Frame) -> Result<bool, FrameError> {
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise is passed on.
         unsafe { frames().release(self, frame) }
     }
 
     #[inline]
     unsafe fn unpin(&self, frame: Frame, pins: u32) -> Result<bool, FrameError> {
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise is passed on.
         unsafe { frames().unpin(self, frame, pins) }
     }
 
     unsafe fn split(&self, frame: Frame) -> Result<(), FrameError> {
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise is passed on.
         unsafe { frames().split(frame) }
     }
 

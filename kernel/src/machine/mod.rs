@@ -1,10 +1,10 @@
-//! This machine, as `machine` wants it: a second implementation of its traits, beside those in
+//! The traits of `machine` for this kernel: a second implementation beside the machines in
 //! software.
 //!
 //! | trait | how |
 //! |---|---|
 //! | `Cpus`, `Irqs` | a word in the CPU's area, `cli` and `sti` (`cpu::area`) |
-//! | `Step` | nothing; a pause, and what other CPUs ask for |
+//! | `Step` | `step` is empty; `relax` pauses and answers cross-calls |
 //! | `Tlb` | `tlb`, `shootdown` |
 //! | `Memory`, `FrameSource` | the direct map; `machine::Frames` (`memory`) |
 //! | `Translated` | accesses that may fault (`translated`) |
@@ -21,11 +21,11 @@ use machine::{CpuId, CpuSet, Cpus, Irqs, Step};
 
 pub(crate) use memory::start as start_memory;
 
-/// The machine that the kernel runs on.
+/// The machine on which the kernel runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernel;
 
-// SAFETY: nothing moves from CPU to CPU, and numbers are those of the areas.
+// SAFETY: code never moves to another CPU, and the numbers are those of the areas.
 unsafe impl Cpus for Kernel {
     #[inline]
     fn count(&self) -> usize {
@@ -52,7 +52,7 @@ unsafe impl Cpus for Kernel {
     }
 }
 
-// SAFETY: `cpu::area` says why.
+// SAFETY: `cpu::area` has the argument.
 unsafe impl Irqs for Kernel {
     #[inline(always)]
     fn irq_enter(&self) {
@@ -61,7 +61,7 @@ unsafe impl Irqs for Kernel {
 
     #[inline(always)]
     unsafe fn irq_leave(&self) {
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise is passed on.
         unsafe { area::irq_leave() }
     }
 
@@ -70,7 +70,7 @@ unsafe impl Irqs for Kernel {
     }
 }
 
-// SAFETY: `step` is nothing. `relax` carries out flushes, and counts turns.
+// SAFETY: `step` is empty. `relax` executes requested flushes, and keeps short turns.
 unsafe impl Step for Kernel {
     #[inline]
     fn relax(&self) {

@@ -1,4 +1,4 @@
-//! Flushes that CPUs ask of each other: `machine::CrossCall`, with the local APIC's interrupts.
+//! TLB shootdowns: `machine::CrossCall` with IPIs of the local APIC.
 
 use super::{Kernel, tlb};
 use crate::cpu::area::{self, bump};
@@ -9,12 +9,12 @@ use spin::Once;
 
 static CALLS: Once<CrossCall<Flush, Kernel>> = Once::new();
 
-/// Makes ready for so many CPUs.
+/// Prepares the cross-calls for all CPUs.
 pub(crate) fn start() {
     CALLS.call_once(|| CrossCall::try_new(Kernel).expect("the heap has just been made"));
 }
 
-/// Carries out what is asked of this CPU.
+/// Executes the flushes requested of this CPU.
 #[inline]
 pub(crate) fn poll() {
     if let Some(calls) = CALLS.get() {
@@ -22,7 +22,8 @@ pub(crate) fn poll() {
     }
 }
 
-/// Has these CPUs flush, and waits until they have: this one while it waits for the others.
+/// Makes these CPUs flush, and waits until they have. This CPU flushes, if it is one of them, while
+/// it waits for the others.
 pub(super) fn shoot(cpus: &CpuSet, what: Flush) {
     let _section = Kernel.irqs_off();
     let mut others = cpus.intersection(&smp::online());

@@ -1,6 +1,7 @@
-//! Flushes of this CPU's translations, and the table that it uses.
+//! Flushes of this CPU's TLB, and its active table.
 //!
-//! There is one tag: QEMU's software MMU has no PCID, and what cannot be tried is not promised.
+//! There is one tag, because the software MMU of QEMU has no PCID, and this kernel promises only
+//! what can be tested.
 
 use super::{Kernel, shootdown};
 use crate::cpu::area::{self, bump};
@@ -11,24 +12,26 @@ use x86_64::PhysAddr;
 use x86_64::registers::control::{Cr3, Cr3Flags, Cr4, Cr4Flags};
 use x86_64::structures::paging::PhysFrame;
 
-/// Pages from which on all is dropped rather than each: as in Linux.
+/// From this many pages on, one flush of everything replaces flushes of single pages. Linux has the
+/// same limit.
 const MANY: u64 = 33;
 
-/// Drops translations of this CPU, as another one asks.
+/// Flushes this CPU's TLB at the request of another CPU.
 pub(super) fn flush_for_another(what: Flush) {
     if !mutant::is(Mutant::Remote) {
         flush(what, announce_all);
     }
 }
 
-/// Drops translations of this CPU, for itself and others.
+/// Flushes this CPU's TLB as its part of a shootdown.
 pub(super) fn flush_with_others(what: Flush) {
     if !mutant::is(Mutant::Local) {
         flush(what, announce_all);
     }
 }
 
-/// Drops translations of this CPU, for itself. Not announced: whoever announces does it by this.
+/// Flushes this CPU's TLB for this CPU only. It does not report a quiescent state, because the code
+/// that reports calls it.
 fn flush_here(what: Flush) {
     let left_out = if smp::is_ticking() { Mutant::Tick } else { Mutant::Local };
     if !mutant::is(left_out) {
@@ -36,19 +39,19 @@ fn flush_here(what: Flush) {
     }
 }
 
-/// Drops translations of this CPU: one instruction a page, or two loads of a control register for
-/// all.
+/// Flushes this CPU's TLB: one instruction a page, or two loads of a control register for
+/// everything.
 fn flush(what: Flush, all: fn()) {
     let _section = Kernel.irqs_off();
     bump(&area::here().counts.flushes, 1);
     match what {
         Flush::Range { range, stride, .. } if range.len().div_ceil(stride.bytes()) < MANY => {
-            // Upper-level entries go with any INVLPG. A tag of programs is the one there is.
+            // INVLPG also drops all cached upper-level entries. The tag is the only one there is.
             for page in range.pages(stride) {
                 x86_64::instructions::tlb::flush(x86_64::VirtAddr::new_truncate(page.get()));
             }
         }
-        // Reloading the table drops what is not global.
+        // Reloading CR3 drops everything that is not global.
         Flush::Space(_) | Flush::Range { space: Some(_), .. } => {
             x86_64::instructions::tlb::flush_all()
         }
@@ -56,27 +59,27 @@ fn flush(what: Flush, all: fn()) {
     }
 }
 
-/// Global translations too: all go when global pages are turned off.
+/// Drops everything, including global translations: turning global pages off does that.
 fn all() {
     let flags = Cr4::read();
-    // SAFETY: what is mapped stays mapped.
+    // SAFETY: the mappings stay the same.
     unsafe {
         Cr4::write(flags.difference(Cr4Flags::PAGE_GLOBAL));
         Cr4::write(flags);
     }
 }
 
-/// The same; and whatever it was done for, whoever waits for this CPU's flush has it.
+/// Drops everything and reports a quiescent state, whatever the reason of the flush.
 fn announce_all() {
     match smp::flushes_if_any() {
-        // SAFETY: everything is dropped.
+        // SAFETY: the closure drops every translation.
         Some(flushes) => unsafe { flushes.quiescent_state(all) },
         None => all(),
     }
 }
 
-// SAFETY: `flush_here` is what the manual says; `shoot` waits until all that run have flushed. Tags
-// are not used: each `activate` drops what is not global.
+// SAFETY: `flush_here` follows the manual. `shoot` waits until all running CPUs have flushed. Tags
+// are not used: each `activate` drops everything that is not global.
 unsafe impl Tlb for Kernel {
     fn flush(&self, what: Flush) {
         flush_here(what);
@@ -95,7 +98,7 @@ unsafe impl Tlb for Kernel {
     unsafe fn activate(&self, root: Frame, asid: Asid, _: bool) {
         let _section = self.irqs_off();
         let frame = PhysFrame::containing_address(PhysAddr::new(root.start().get()));
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise is passed on.
         unsafe { Cr3::write(frame, Cr3Flags::empty()) };
         area::here().active.set(Some((root, asid)));
     }

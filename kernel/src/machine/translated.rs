@@ -1,4 +1,4 @@
-//! Loads and stores through the MMU, whose faults are answers.
+//! Loads and stores through the MMU that return faults as errors.
 
 use super::Kernel;
 use crate::cpu::features::has_smap;
@@ -6,14 +6,15 @@ use crate::trap::probe::{self, Outcome};
 use core::arch::asm;
 use machine::{Fault, FaultKind, Irqs, Translated, VirtAddr};
 
-/// Makes an access. What programs may touch the kernel may not, unless it says so.
+/// Makes an access. SMAP forbids the kernel to access pages of programs, except between `stac` and
+/// `clac`.
 fn access(at: VirtAddr, f: impl FnOnce() -> Outcome) -> Outcome {
     if at.get() >> 63 != 0 || !has_smap() {
         return f();
     }
-    // A handler begins without the flag, and it is back afterwards: it is part of what is saved.
+    // A handler starts with AC clear, and its return restores the flag.
     let _section = Kernel.irqs_off();
-    // SAFETY: the CPU has it.
+    // SAFETY: the CPU has SMAP.
     unsafe { asm!("stac", options(nostack)) };
     let outcome = f();
     // SAFETY: as above.
@@ -21,7 +22,7 @@ fn access(at: VirtAddr, f: impl FnOnce() -> Outcome) -> Outcome {
     outcome
 }
 
-/// The fault of an access that begins at `at`, if it had one.
+/// The fault of an access that begins at `at`, if it faulted.
 fn fault(at: Option<VirtAddr>, write: bool, outcome: Outcome) -> Result<(), Fault> {
     match outcome.fault() {
         None => Ok(()),
@@ -40,7 +41,7 @@ fn word(at: VirtAddr, write: bool) -> Result<(), Fault> {
 impl Translated for Kernel {
     unsafe fn read(&self, at: VirtAddr, into: &mut [u8]) -> Result<(), Fault> {
         let (to, count) = (into.as_mut_ptr().expose_provenance() as u64, into.len() as u64);
-        // SAFETY: by the caller's promise; `into` is ours.
+        // SAFETY: by the caller's promise; `into` is valid for writes.
         let outcome = access(at, || unsafe { probe::copy(to, at.get(), count) });
         fault(at.checked_add(count - outcome.value), false, outcome)
     }

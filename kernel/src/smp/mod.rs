@@ -1,8 +1,8 @@
-//! All CPUs: how they start, what they run, what they do when there is nothing to run.
+//! All CPUs: how they start, what they run, and the idle loop.
 //!
-//! There are no threads. A CPU runs a program that it is given, to its end, and sleeps otherwise;
-//! timer interrupts come in between. Before it sleeps it says that it is away, to the grace periods
-//! of readers and of TLBs, so nobody waits for it.
+//! There are no threads. A CPU runs its job to the end, and sleeps otherwise; timer interrupts come
+//! in between. Before it sleeps, it reports to the grace periods of readers and of TLBs that it is
+//! idle, so no grace period waits for it.
 
 mod run;
 mod stack;

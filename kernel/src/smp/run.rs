@@ -1,4 +1,4 @@
-//! Programs, one for each CPU, and what a CPU does that has none.
+//! Jobs, one for each CPU, and the idle loop.
 
 use super::flushes;
 use crate::apic;
@@ -13,7 +13,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use machine::{CpuId, CpuSet, Cpus, Host, Irqs, Program, Step};
 
-/// A program, and the count of those that have not ended.
+/// A job, and the number of jobs that have not ended.
 pub(crate) struct Job {
     program: Program<'static>,
     left: *const AtomicUsize,
@@ -24,11 +24,11 @@ pub(crate) fn host() -> Host<'static, Kernel> {
     Host { machine: &Kernel, run: &run, quiet }
 }
 
-/// Runs programs at once, the first on this CPU, which is the first, the others on those that
-/// follow, and waits for all.
+/// Runs programs at once and waits for all: the first on this CPU, which is the boot CPU, the
+/// others on the CPUs that follow.
 ///
 /// # Panics
-/// There are more programs than CPUs, or one of the others runs something already.
+/// There are more programs than CPUs, or one of the other CPUs already has a job.
 fn run(programs: Vec<Program<'_>>) {
     assert!(
         programs.len() <= Kernel.count(),
@@ -42,10 +42,10 @@ fn run(programs: Vec<Program<'_>>) {
     let mut others = CpuSet::EMPTY;
     for (at, program) in programs.enumerate() {
         let cpu = at + 1;
-        // SAFETY: it is gone when this returns: we wait for its end.
+        // SAFETY: this function waits for the end of the program, so no borrow outlives it.
         let program = unsafe { mem::transmute::<Program<'_>, Program<'static>>(program) };
         let job = Box::into_raw(Box::new(Job { program, left: &raw const left }));
-        // Release: the job is written; pairs with the Acquire of `take`.
+        // Release: publishes the job; pairs with the Acquire of `take`.
         let before = area::areas()[cpu].job.swap(job, Ordering::Release);
         assert!(before.is_null(), "cpu{cpu} has something to run already");
         if let Some(cpu) = CpuId::new(cpu) {
@@ -57,21 +57,21 @@ fn run(programs: Vec<Program<'_>>) {
         apic::interrupt(&others, WAKE);
     }
     own();
-    // Acquire: what they did; pairs with the Release of `idle`.
+    // Acquire: sees the effects of the jobs; pairs with the Release of `idle`.
     while left.load(Ordering::Acquire) != 0 {
         Kernel.relax();
     }
 }
 
-/// What this CPU is to run, if anything.
+/// Takes the job of this CPU, if it has one.
 fn take() -> Option<Box<Job>> {
     // Acquire: pairs with the Release of `run`.
     let job = area::here().job.swap(ptr::null_mut(), Ordering::Acquire);
-    // SAFETY: `run` has made it of a box, and whoever takes it owns it.
+    // SAFETY: `run` made the pointer from a box, and the swap gives it to one CPU.
     (!job.is_null()).then(|| unsafe { Box::from_raw(job) })
 }
 
-/// Runs what there is to run, and sleeps; for good.
+/// Runs jobs, and sleeps when there is none; it never returns.
 pub(super) fn idle() -> ! {
     loop {
         while let Some(job) = take() {
@@ -79,16 +79,16 @@ pub(super) fn idle() -> ! {
             let Job { program, left } = *job;
             program();
             quiet();
-            // SAFETY: `run` waits for it.
-            // Release: what the program did; pairs with the Acquire of `run`.
+            // SAFETY: `run` waits for this count. Release: publishes the effects of the job; pairs
+            // with the Acquire of `run`.
             unsafe { &*left }.fetch_sub(1, Ordering::Release);
         }
         Grace::idle_enter();
-        // SAFETY: this loop and the interrupt handlers use no area but the APIC's, which stays; a
-        // job begins with `back`.
+        // SAFETY: this loop and the interrupt handlers use no area except the APIC's, which is
+        // never unmapped. A job begins with `idle_exit`.
         unsafe { flushes().idle_enter() };
         area::irq_enter();
-        // Relaxed: a look; whoever writes it interrupts this CPU afterwards.
+        // Relaxed: only a look; the CPU that writes a job sends an IPI afterwards.
         if area::here().job.load(Ordering::Relaxed).is_null() {
             // SAFETY: this is the only section.
             unsafe { area::sleep() };

@@ -1,10 +1,10 @@
-//! Where each CPU's stack is: above a page, and more, that nothing is mapped to.
+//! The CPUs' stacks, each above an unmapped guard.
 
 use crate::cpu::area;
 use crate::layout::STACKS;
 use machine::{VirtAddr, VirtRange};
 
-/// Bytes of a stack. As much lies below it that nothing is mapped to.
+/// Bytes of a stack. The unmapped guard below has the same size.
 pub(crate) const STACK: u64 = 64 << 10;
 
 /// The addresses of a CPU's stack.
@@ -13,7 +13,7 @@ pub(crate) fn stack_of(cpu: usize) -> VirtRange {
     VirtRange::new(VirtAddr::new(start), STACK).expect("CPUs are few")
 }
 
-/// The CPU below whose stack an address is.
+/// The CPU in whose guard an address lies.
 pub(crate) fn stack_guard_of(at: u64) -> Option<usize> {
     let above = at.checked_sub(STACKS)?;
     let cpu = (above / (2 * STACK)) as usize;

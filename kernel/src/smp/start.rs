@@ -13,15 +13,13 @@ use machine::{AtomicCpuSet, CpuSet, Flush, Irqs, PhysAddr, Step, Tlb};
 
 /// Timer interrupts a second, of each CPU.
 const HERTZ: u64 = 250;
-/// How long a CPU may take to start, in nanoseconds: ten seconds, of a host that may have other
-/// things to do.
+/// Nanoseconds that a CPU may take to start: ten seconds, because the host may be busy.
 const PATIENCE: u64 = 10_000_000_000;
 
 static ONLINE: AtomicCpuSet = AtomicCpuSet::new();
 static STARTED: AtomicBool = AtomicBool::new(false);
 
-/// What the next CPU starts with: the table that it translates by, the end of its stack, its area.
-/// See `boot::entry`.
+/// The next CPU's page table, the end of its stack, and its area. `boot::entry` reads them.
 #[unsafe(export_name = "ap_table")]
 static TABLE: AtomicU64 = AtomicU64::new(0);
 #[unsafe(export_name = "ap_stack")]
@@ -40,13 +38,13 @@ pub(crate) fn online() -> CpuSet {
 /// The CPU that does not start.
 ///
 /// # Safety
-/// Once, on the first CPU; each has an area and a stack; `root` is the kernel's table; the
-/// trampoline lies where it is to lie.
+/// Call it once, on the boot CPU. Each CPU has an area and a stack; `root` is the kernel's table;
+/// the trampoline has been copied.
 pub(crate) unsafe fn start_others(root: PhysAddr) -> Result<(), usize> {
     for (cpu, area) in area::areas().iter().enumerate().skip(1) {
         let _section = Kernel.irqs_off();
         let stack = stack_of(cpu);
-        // Relaxed, all: the CPU that reads them is started below, by a write to a device; those
+        // Relaxed, all: a device write below starts the CPU that reads them, and CPUs that started
         // before have read theirs.
         TABLE.store(root.get(), Ordering::Relaxed);
         STACK_END.store(stack.start().get() + stack.len(), Ordering::Relaxed);
@@ -66,11 +64,11 @@ pub(crate) unsafe fn start_others(root: PhysAddr) -> Result<(), usize> {
     Ok(())
 }
 
-/// Where CPUs that others have started begin, each on its stack.
+/// The entry of all other CPUs, each on its own stack.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn start_ap(area: &'static Area) -> ! {
-    // SAFETY: the area is this CPU's, by `start_others`; interrupts are off, and it is the first
-    // that this CPU does.
+    // SAFETY: `start_others` gives this CPU its area. Interrupts are off, and the CPU has done
+    // nothing else.
     unsafe {
         area.take();
         features::start();
@@ -78,19 +76,17 @@ unsafe extern "C" fn start_ap(area: &'static Area) -> ! {
         apic::start();
     }
     take_part();
-    // Release: all of it is done; pairs with the Acquire of `start_others`.
+    // Release: publishes the completed start; pairs with the Acquire of `start_others`.
     STARTED.store(true, Ordering::Release);
-    // SAFETY: a CPU begins with one section, which this ends.
+    // SAFETY: a CPU starts with one section, which this ends.
     unsafe { area::irq_leave() };
     run::idle()
 }
 
-/// This CPU is one of those that are interrupted and waited for, and its timer runs. Interrupts are
-/// off.
+/// Makes this CPU one that receives shootdowns, and starts its timer. Interrupts are off.
 pub(crate) fn take_part() {
     ONLINE.insert(area::cpu());
-    // What it has cached before it could be asked to flush: global translations, as the kernel's
-    // are.
+    // Drops translations that it cached before it could be asked to flush. The kernel's are global.
     Kernel.flush(Flush::All);
     assert!(Grace::start(), "no memory for what this CPU retires");
     apic::start_timer(HERTZ);

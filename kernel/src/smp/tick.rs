@@ -1,5 +1,6 @@
-//! What each CPU does in its timer interrupt: it says that it is in no section, and that it has
-//! flushed, if anybody waits; and gives back the empty tables that it keeps, if others have none.
+//! The timer interrupt of each CPU. It reports a quiescent state to the readers' grace periods,
+//! flushes and reports to the TLB grace periods if one waits, and returns idle tables if another
+//! CPU has run out.
 
 use crate::cpu::area::{self, bump};
 use crate::grace::Grace;
@@ -12,7 +13,7 @@ use vmap::TlbGrace;
 use workloads::Tick;
 
 static FLUSHES: Once<Arc<TlbGrace<Kernel>>> = Once::new();
-/// What an experiment does there, too.
+/// A function that an experiment runs there, too.
 static TICK: RwLock<Option<Tick>> = RwLock::new(None);
 
 /// The TLB grace periods of this machine.
@@ -20,20 +21,20 @@ pub(crate) fn flushes() -> &'static Arc<TlbGrace<Kernel>> {
     FLUSHES.call_once(|| TlbGrace::try_new(Kernel).expect("the heap has just been made"))
 }
 
-/// Those, once somebody has asked for them.
+/// The TLB grace periods, if they have been made.
 pub(crate) fn flushes_if_any() -> Option<&'static Arc<TlbGrace<Kernel>>> {
     FLUSHES.get()
 }
 
-/// Has all CPUs do something in their timer interrupts from now on, or nothing more.
+/// Sets or removes the function that all CPUs run in their timer interrupts.
 pub(crate) fn set_tick(tick: Option<Tick>) {
-    // Nobody who reads may interrupt this.
+    // An interrupt within this section would wait for its own CPU's lock.
     let before = {
         let _section = Kernel.irqs_off();
         let mut place = loop {
             match TICK.try_write() {
                 Some(place) => break place,
-                // Another CPU's tick may wait for this one to answer.
+                // Another CPU's tick may be waiting for this one to answer.
                 None => Kernel.relax(),
             }
         };
@@ -42,12 +43,12 @@ pub(crate) fn set_tick(tick: Option<Tick>) {
     drop(before);
 }
 
-/// Whether this CPU is in its timer interrupt.
+/// Returns whether this CPU is in its timer interrupt.
 pub(crate) fn is_ticking() -> bool {
     area::here().ticking.get()
 }
 
-/// A timer interrupt, or another CPU that waits for one.
+/// Handles a timer interrupt, or an IPI from a CPU that waits for one.
 pub(crate) fn tick() {
     area::here().ticking.set(true);
     bump(&area::here().counts.ticks, 1);

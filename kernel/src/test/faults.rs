@@ -1,4 +1,4 @@
-//! Faults that are taken, and survived: guard pages, rights, what belongs to programs.
+//! Faults that are taken and survived: guard pages, access rights, pages of programs.
 
 use super::everywhere;
 use super::sections::wait_for;
@@ -23,7 +23,7 @@ use x86_64::registers::control::{Cr0Flags, Cr4Flags, EferFlags};
 
 const PAGE: u64 = 4096;
 
-/// What became of an access must be this.
+/// Checks the outcome of an access.
 fn expect(
     what: &str,
     at: VirtAddr,
@@ -37,20 +37,21 @@ fn expect(
 }
 
 fn load(at: VirtAddr) -> Option<FaultKind> {
-    // SAFETY: read, and not looked at.
+    // SAFETY: the value is read and not used.
     unsafe { probe::load(at.get()) }.fault()
 }
 
-/// Writes what is there, if that can be read.
+/// Writes the value that is already there, if it can be read.
 fn store(at: VirtAddr) -> Option<FaultKind> {
-    // SAFETY: as above; the value is the one that is there.
+    // SAFETY: as above; the stored value is the present one.
     unsafe {
         let value = probe::load(at.get()).value;
         probe::store(at.get(), value).fault()
     }
 }
 
-/// The page below each stack, and the one behind an area, are not mapped; the kernel goes on.
+/// The page below each stack and the page behind an area are unmapped, and the kernel survives an
+/// access.
 pub(super) fn guards() -> Result<(), String> {
     for cpu in 0..Kernel.count() {
         let stack = stack_of(cpu);
@@ -64,14 +65,13 @@ pub(super) fn guards() -> Result<(), String> {
     let last = VirtAddr::new(area.get() + 3 * PAGE - 8);
     let behind = VirtAddr::new(area.get() + 3 * PAGE);
     let seen = (store(last), store(behind));
-    // SAFETY: it is ours.
+    // SAFETY: the area belongs to this test.
     unsafe { vmap().vfree(area) }.map_err(|error| error.to_string())?;
     expect("in an area", last, seen.0, None)?;
     expect("behind an area", behind, seen.1, Some(FaultKind::NotPresent))
 }
 
-/// Nothing that is mapped can be both written and executed; text and constants cannot be written by
-/// any address.
+/// No page is both writable and executable. No address can write text and constants.
 pub(super) fn rights() -> Result<(), String> {
     let half = VirtRange::new(VirtAddr::new(0xffff_8000_0000_0000), 0x7fff_ffff_f000);
     let half = half.ok_or("there is no upper half")?;
@@ -107,7 +107,7 @@ pub(super) fn rights() -> Result<(), String> {
     expect("no address", none, load(none), Some(FaultKind::NotCanonical))
 }
 
-/// The registers that these rights depend on say the same on all CPUs.
+/// The registers that these rights depend on are the same on all CPUs.
 pub(super) fn alike() -> Result<(), String> {
     let wanted = registers();
     let [cr0, cr4, efer, pat] = wanted;
@@ -130,18 +130,18 @@ pub(super) fn alike() -> Result<(), String> {
 /// Text can be executed, data cannot.
 pub(super) fn execution() -> Result<(), String> {
     let area = vmap().vmalloc(PAGE).map_err(|error| error.to_string())?;
-    // SAFETY: ours, and ordinary memory: an instruction that returns.
+    // SAFETY: ordinary memory of this test. The byte is a return instruction.
     unsafe { Kernel.write(area, &[0xc3]) }.map_err(|fault| fault.to_string())?;
     let text = VirtAddr::new(probe::returns());
     let seen = (executed_at(text), executed_at(area));
-    // SAFETY: it is ours.
+    // SAFETY: the area belongs to this test.
     unsafe { vmap().vfree(area) }.map_err(|error| error.to_string())?;
     expect("execution of text", text, seen.0, None)?;
     expect("execution of data", area, seen.1, Some(FaultKind::Protection))
 }
 
-/// What programs may touch and execute, the kernel may not, unless it says so; and then it sees
-/// what is there.
+/// The kernel cannot access or execute pages of programs. With `stac` it can access them, and sees
+/// their contents.
 pub(super) fn user() -> Result<(), String> {
     let paging = tables().paging();
     let told = |error: paging::Error| error.to_string();
@@ -149,31 +149,31 @@ pub(super) fn user() -> Result<(), String> {
     let frame = Kernel.alloc(0, Place::Local).map_err(|error| error.to_string())?;
     let page = VirtRange::new(VirtAddr::new(0x40_0000), PAGE).ok_or("a page")?;
     let attrs = Attrs::new(Flags::RWX | Flags::USER);
-    // SAFETY: the space and the frame are ours.
+    // SAFETY: the space and the frame belong to this test.
     unsafe { space.map(page, frame, attrs) }.map_err(|failed| told(failed.error))?;
-    // SAFETY: they have the kernel's half, and there is one tag.
+    // SAFETY: the tables include the kernel's half, and there is one tag.
     unsafe { space.activate() };
     let at = page.start();
-    // SAFETY: ordinary memory, and ours; an instruction that returns.
+    // SAFETY: ordinary memory of this test. The bytes are return instructions.
     let (written, seen) = unsafe { (Kernel.store(at, 0xc3c3), Kernel.load(at)) };
     let (touched, executed) = (load(at), executed_at(at));
     let (denied, interrupted) = touched_in_handlers(at);
-    // SAFETY: the kernel's own have all that it needs.
+    // SAFETY: the kernel's own tables map everything that it uses.
     unsafe {
         tables().activate();
         space.leave();
     }
-    // SAFETY: as above; it is flushed at once.
+    // SAFETY: as above; the flush follows at once.
     unsafe { space.unmap(page, |_| ()) }.map_err(|failed| told(failed.error))?.flush();
     drop(space);
-    // SAFETY: nothing leads to it any more.
+    // SAFETY: nothing maps the frame any more.
     unsafe { Kernel.release(frame) }.map_err(|error| error.to_string())?;
     if (written, seen) != (Ok(()), Ok(0xc3c3)) {
         return Err(format!("a program's page: {written:?}, {seen:?}"));
     }
     expect("a program's page", at, touched, has_smap().then_some(FaultKind::Protection))?;
     interrupted?;
-    // The first may have come before the flag was set.
+    // The first may have come before `stac`.
     if has_smap() && denied < 2 {
         return Err(format!(
             "a handler touches what is a program's: {denied} of 2 are kept from it"
@@ -182,12 +182,12 @@ pub(super) fn user() -> Result<(), String> {
     expect("execution of a program's page", at, executed, Some(FaultKind::Protection))
 }
 
-/// How many of two handlers, or more, cannot touch a program's page, though what they interrupt
-/// can.
+/// Counts handlers, of two or more, that cannot access a program's page although the code that they
+/// interrupt can.
 fn touched_in_handlers(at: VirtAddr) -> (usize, Result<(), String>) {
     let (ticks, denied) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let seen = (Arc::clone(&ticks), Arc::clone(&denied));
-    // Relaxed, all: the first CPU's own.
+    // Relaxed, all: only the boot CPU uses them.
     let tick = move || {
         if Kernel.current().index() == 0 {
             seen.1.fetch_add((load(at) == Some(FaultKind::Protection)).into(), Ordering::Relaxed);
@@ -195,7 +195,7 @@ fn touched_in_handlers(at: VirtAddr) -> (usize, Result<(), String>) {
         }
     };
     if has_smap() {
-        // SAFETY: the CPU has it.
+        // SAFETY: the CPU has SMAP.
         unsafe { asm!("stac", options(nostack)) };
     }
     set_tick(Some(Arc::new(tick)));
@@ -209,6 +209,6 @@ fn touched_in_handlers(at: VirtAddr) -> (usize, Result<(), String>) {
 }
 
 fn executed_at(at: VirtAddr) -> Option<FaultKind> {
-    // SAFETY: an instruction that returns, if it can be executed.
+    // SAFETY: if it can be executed, the instruction returns.
     unsafe { probe::execute(at.get()) }.fault()
 }

@@ -1,4 +1,4 @@
-//! Grace periods that nobody hurries: timers alone end them.
+//! Grace periods that no CPU expedites: only timer interrupts end them.
 
 use super::everywhere;
 use super::sections::{SOME_TICKS, meet, wait_for};
@@ -22,14 +22,14 @@ use paging::Attrs;
 
 /// Pieces that a CPU retires.
 const PIECES: usize = 100;
-/// Unmappings of a CPU: so many that addresses come back again and again.
+/// Unmappings of a CPU: enough that addresses are reused many times.
 const UNMAPS: usize = 20_000;
-/// Unmappings after which a CPU waits for a grace period, as the host may stop another one for
-/// long: fewer than those after which it interrupts the others.
+/// Unmappings after which a CPU waits for a grace period, because the host may pause another CPU
+/// for long: fewer than those after which it would send IPIs.
 const PACE: usize = 2_500;
-/// No more than one interrupt for so many.
+/// At most one IPI for this many unmappings.
 const UNMAPS_EACH: u64 = 10_000;
-/// Pages that are in all TLBs when they are unmapped: few enough for the smallest.
+/// Pages that are in all TLBs when they are unmapped: few enough for the smallest TLB.
 const CACHED: usize = 64;
 const TURNS: u64 = 10;
 const PAGES: usize = 4;
@@ -37,16 +37,16 @@ const PAGES: usize = 4;
 static FREED: AtomicUsize = AtomicUsize::new(0);
 
 unsafe fn free(piece: NonNull<()>) {
-    // SAFETY: `readers` has made it of a box.
+    // SAFETY: `readers` made the pointer from a box.
     drop(unsafe { Box::from_raw(piece.cast::<u64>().as_ptr()) });
-    // Relaxed: a count.
+    // Relaxed: a statistic.
     FREED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// What CPUs retire is freed, though none of them ever says that it is in no section but by its
-/// timer; and not while a section is open that was open before.
+/// Pieces that CPUs retire are freed, although only timer interrupts report quiescent states. They
+/// are not freed while a section is open that was open before.
 pub(super) fn readers() -> Result<(), String> {
-    // Relaxed, here and below: a count.
+    // Relaxed, here and below: a statistic.
     FREED.store(0, Ordering::Relaxed);
     let met = AtomicUsize::new(0);
     let all = PIECES * Kernel.count();
@@ -56,11 +56,11 @@ pub(super) fn readers() -> Result<(), String> {
         meet(&met, 1)?;
         for _ in 0..PIECES {
             let piece = NonNull::from(Box::leak(Box::new(7_u64))).cast();
-            // SAFETY: nobody else has it, and it is freed as it was made.
+            // SAFETY: no other code has the pointer, and `free` matches its allocation.
             unsafe { Grace::retire(&guard, piece, free) };
         }
         meet(&met, 2)?;
-        // One stays for some ticks, while the others' sections end.
+        // One section stays open for some ticks, while the others end.
         if cpu == 0 {
             clock::wait(SOME_TICKS);
         }
@@ -77,10 +77,10 @@ pub(super) fn readers() -> Result<(), String> {
     })
 }
 
-/// All CPUs map, write and unmap, now some frames, now others, and addresses come back by ticks:
-/// without any interrupt between CPUs that all have a processor, and with few where one of them has
-/// had none for longer than others take for thousands of unmappings. What is written at one that
-/// has come back is in the frame that is mapped there now (I4, I5).
+/// All CPUs map, write and unmap changing frames, and ticks alone make the addresses reusable.
+/// There are no IPIs if every CPU has a processor, and few if the host pauses a CPU for longer than
+/// others take for thousands of unmappings. A value written at a reused address reaches the frame
+/// that is mapped there now (I4, I5).
 pub(super) fn unmapping() -> Result<(), String> {
     let before = (sent(), flushed());
     everywhere(|cpu| {
@@ -88,7 +88,8 @@ pub(super) fn unmapping() -> Result<(), String> {
         for frame in &mut frames {
             *frame = Kernel.alloc(0, Place::Local).map_err(|error| error.to_string())?;
         }
-        // Whatever is used again after so many turns, it is with other frames as often as not.
+        // However many turns pass before an address is reused, it has different frames half of the
+        // time.
         let mut choice = 1_u64 + cpu as u64;
         let done = (0..UNMAPS).try_for_each(|time| {
             choice = choice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -100,7 +101,7 @@ pub(super) fn unmapping() -> Result<(), String> {
             once(&frames[half..][..PAGES], (((cpu << 24) + time) * PAGES) as u64)
         });
         for frame in frames {
-            // SAFETY: nobody uses it by the mappings that there were: they are gone.
+            // SAFETY: all mappings of the frame are gone, and nothing uses it.
             unsafe { Kernel.release(frame) }.map_err(|error| error.to_string())?;
         }
         done
@@ -113,12 +114,12 @@ pub(super) fn unmapping() -> Result<(), String> {
     Err(format!("{sent} interrupts between CPUs, and {flushes} flushes, for {unmaps} unmaps"))
 }
 
-/// Interrupts that CPUs have sent each other in order to flush.
+/// IPIs that CPUs have sent to request flushes.
 fn sent() -> u64 {
     total(|counts| &counts.shootdowns)
 }
 
-/// Flushes that CPUs have made.
+/// Flushes of all CPUs.
 fn flushed() -> u64 {
     total(|counts| &counts.flushes)
 }
@@ -130,7 +131,7 @@ fn once(frames: &[Frame], value: u64) -> Result<(), String> {
         // SAFETY: ordinary memory.
         unsafe { Kernel.store(at, value) }.map_err(|fault| fault.to_string())?;
         let there = Kernel.frame_ptr(*frame).ok_or("a frame without memory")?;
-        // SAFETY: as above; nobody else writes it.
+        // SAFETY: as above; no other code writes it.
         let found = unsafe { there.cast::<u64>().read_volatile() };
         if found == value {
             return Ok(());
@@ -139,12 +140,12 @@ fn once(frames: &[Frame], value: u64) -> Result<(), String> {
             "{at}: {value:#x} was written, and {found:#x} is in {frame}: a stale translation"
         ))
     });
-    // SAFETY: it is used above only.
+    // SAFETY: only the code above uses the mapping.
     unsafe { vmap().vm_unmap_ram(at, frames.len()) }.map_err(|error| error.to_string())?;
     seen
 }
 
-/// A flush that a CPU makes for a reason of its own ends a period, too, without a tick; one of some
+/// A full flush that a CPU makes for its own reasons ends a period, without a tick. A flush of some
 /// pages does not.
 pub(super) fn own_need() -> Result<(), String> {
     let _section = Kernel.irqs_off();
@@ -160,13 +161,13 @@ pub(super) fn own_need() -> Result<(), String> {
         return Err(String::from("a flush of one page has ended a period"));
     }
     Kernel.flush_on(&here, Flush::All);
-    // All other CPUs sleep, and nobody waits for them; or they are about to, and tick.
+    // All other CPUs are idle, so the period does not wait for them; or they are about to be, and
+    // tick.
     wait_for("the end of a period", || flushes().advance(target))
 }
 
-/// Pages that all CPUs have cached are unmapped, and nobody flushes them. When the period that they
-/// wait for is over, by ticks alone, other frames are mapped there, and no CPU sees the former ones
-/// (I4, I5).
+/// Pages that all CPUs have cached are unmapped without a flush. After their grace period, which
+/// only ticks end, other frames are mapped there, and no CPU sees the former ones (I4, I5).
 pub(super) fn announcing() -> Result<(), String> {
     let range = VirtRange::new(layout::trials().start(), (CACHED as u64) << 12);
     let range = range.ok_or("there are no addresses")?;
@@ -176,7 +177,7 @@ pub(super) fn announcing() -> Result<(), String> {
         *block = Kernel.alloc(CACHED.ilog2() as u8, Place::Local).map_err(told)?;
         let there = Kernel.frame_ptr(*block).ok_or("a frame without memory")?.cast::<u64>();
         for word in 0..CACHED * 512 {
-            // SAFETY: ours, and within the block.
+            // SAFETY: the address is within the block, which belongs to this test.
             unsafe { there.add(word).write(number as u64) };
         }
     }
@@ -204,8 +205,8 @@ pub(super) fn announcing() -> Result<(), String> {
             }
             meet()?;
             if cpu == 0 {
-                // SAFETY: nobody uses the addresses until the period is over, and the frames stay
-                // ours.
+                // SAFETY: nothing uses the addresses until the period is over, and the frames stay
+                // allocated.
                 let done = unsafe { tables().unmap_lazily(range, |_, _| ()) };
                 done.map_err(|error| error.to_string())?;
                 let target = flushes().target();
@@ -216,14 +217,14 @@ pub(super) fn announcing() -> Result<(), String> {
         Ok(())
     });
     let sent = sent() - before;
-    // The tables that were made for it: frames are as they were.
+    // Removes the tables that the test made, so that the number of free frames is as before.
     let whole = VirtRange::new(range.start(), PageSize::Size1G.bytes());
     let whole = whole.ok_or("there are no addresses")?;
-    // SAFETY: the addresses are the test's, and nobody has a table of them any more.
+    // SAFETY: the addresses belong to this test, and nothing uses a table of them any more.
     let pruned = unsafe { tables().prune(whole) };
     pruned.map_err(|failed| failed.error.to_string())?.flush();
     for block in blocks {
-        // SAFETY: nothing is mapped to it any more.
+        // SAFETY: nothing maps the block any more.
         unsafe { Kernel.release(block) }.map_err(told)?;
     }
     result?;

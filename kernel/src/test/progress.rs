@@ -1,5 +1,5 @@
-//! Says every ten seconds that a trial still runs: where CPUs are many and processors few, one
-//! takes a minute.
+//! Prints every ten seconds that a trial still runs: with many CPUs on few processors, one takes a
+//! minute.
 
 use crate::machine::Kernel;
 use crate::{clock, println};
@@ -13,7 +13,7 @@ const EVERY: u64 = 10_000_000_000;
 /// No trial runs.
 const NEVER: u64 = u64::MAX;
 
-/// When the next line is due.
+/// The time of the next line.
 static NEXT: AtomicU64 = AtomicU64::new(NEVER);
 static TRIAL: SpinMutex<Option<Trial>> = SpinMutex::new(None);
 
@@ -22,7 +22,7 @@ struct Trial {
     begun: u64,
 }
 
-/// A trial begins.
+/// Begins a trial.
 pub(super) fn begin(name: &str) {
     let now = clock::now();
     set(Some(Trial { name: name.into(), begun: now }));
@@ -30,7 +30,7 @@ pub(super) fn begin(name: &str) {
     NEXT.store(now + EVERY, Ordering::Release);
 }
 
-/// It has ended.
+/// Ends a trial.
 pub(super) fn end() {
     // Relaxed: a tick that does not see it yet finds no name.
     NEXT.store(NEVER, Ordering::Relaxed);
@@ -38,13 +38,13 @@ pub(super) fn end() {
 }
 
 fn set(trial: Option<Trial>) {
-    // A tick on this CPU would find it locked, and say nothing.
+    // A tick on this CPU would find the name locked, and print nothing.
     let _section = Kernel.irqs_off();
     let before = core::mem::replace(&mut *machine::lock(&Kernel, &TRIAL), trial);
     drop(before);
 }
 
-/// In a timer interrupt: one CPU says it, if it is time.
+/// Called in timer interrupts: one CPU prints the line if it is due.
 pub(crate) fn tell() {
     // Acquire: pairs with the Release in `begin`.
     let next = NEXT.load(Ordering::Acquire);
@@ -52,7 +52,7 @@ pub(crate) fn tell() {
         return;
     }
     let now = clock::now();
-    // Relaxed: it only says which CPU tells.
+    // Relaxed: it only elects the CPU that prints.
     if now < next
         || NEXT.compare_exchange(next, now + EVERY, Ordering::Relaxed, Ordering::Relaxed).is_err()
     {

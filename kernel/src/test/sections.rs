@@ -1,4 +1,4 @@
-//! Sections without interrupts, and the timer that they hold off.
+//! Interrupt-free sections, and the timer interrupts that they hold off.
 
 use super::everywhere;
 use crate::cpu::area;
@@ -11,17 +11,17 @@ use machine::{CpuSet, Cpus, Irqs, Step};
 
 /// Longer than some ticks, in nanoseconds.
 pub(super) const SOME_TICKS: u64 = 20_000_000;
-/// As long as is waited for what ought to come at once: ten seconds, of a host that may have other
-/// things to do.
+/// Nanoseconds to wait for an event that should come at once: ten seconds, because the host may be
+/// busy.
 const PATIENCE: u64 = 10_000_000_000;
 
-/// Ticks of this CPU so far.
+/// The ticks of this CPU.
 fn ticks_here() -> u64 {
-    // Relaxed: this CPU's own.
+    // Relaxed: only this CPU writes it.
     area::here().counts.ticks.load(Ordering::Relaxed)
 }
 
-/// Waits until something is true, and says so if it does not come.
+/// Waits until a condition is true, and returns an error if it never is.
 pub(super) fn wait_for(what: &str, mut is: impl FnMut() -> bool) -> Result<(), String> {
     let until = clock::now() + PATIENCE;
     while !is() {
@@ -33,7 +33,7 @@ pub(super) fn wait_for(what: &str, mut is: impl FnMut() -> bool) -> Result<(), S
     Ok(())
 }
 
-/// The timer of each CPU ticks, and CPUs can be hurried.
+/// The timer of each CPU ticks, and a tick can be brought forward.
 pub(super) fn ticks() -> Result<(), String> {
     everywhere(|_| {
         let before = ticks_here();
@@ -41,9 +41,9 @@ pub(super) fn ticks() -> Result<(), String> {
     })?;
     let met = AtomicUsize::new(0);
     everywhere(|cpu| {
-        // So that no tick comes but those that are asked for.
+        // From here on, every tick is a requested one.
         apic::let_timer_interrupt(false);
-        // That which has woken this CPU may come late: once.
+        // The IPI that woke this CPU may arrive late, once.
         let done = (1..=3).try_for_each(|meeting| {
             let before = ticks_here();
             meet(&met, meeting)?;
@@ -57,15 +57,15 @@ pub(super) fn ticks() -> Result<(), String> {
     })
 }
 
-/// Waits until all CPUs have come here so often.
+/// Waits until all CPUs have come here `meeting` times.
 pub(super) fn meet(met: &AtomicUsize, meeting: usize) -> Result<(), String> {
-    // AcqRel, Acquire: what each has done comes before what all do afterwards.
+    // AcqRel, Acquire: everything before the meeting on any CPU happens before everything after it.
     met.fetch_add(1, Ordering::AcqRel);
     wait_for("the others", || met.load(Ordering::Acquire) >= meeting * Kernel.count())
 }
 
-/// Within a section, which may have others in it that end in any order, no interrupt comes; one
-/// that was due comes at its end.
+/// No interrupt comes within a section, even if sections nest and end in any order. A pending
+/// interrupt comes at its end.
 pub(super) fn sections() -> Result<(), String> {
     everywhere(|cpu| {
         if !Kernel.irqs_enabled() {
@@ -83,14 +83,14 @@ pub(super) fn sections() -> Result<(), String> {
             return Err(format!("cpu{cpu}: {} ticks in a section", within - before));
         }
         wait_for("the tick that was due", || ticks_here() > before)?;
-        // Handlers leave it as they find it.
+        // Handlers leave the depth as they find it.
         interrupted()?;
         if Kernel.irqs_enabled() { Ok(()) } else { Err(format!("cpu{cpu}: interrupts stay off")) }
     })
 }
 
-/// Interrupts this CPU within a section. The timer, which would make up for an interrupt that is
-/// lost, is off.
+/// Interrupts this CPU within a section. The timer is off, because it would make up for a lost
+/// interrupt.
 fn interrupted() -> Result<(), String> {
     apic::let_timer_interrupt(false);
     let before = ticks_here();

@@ -1,5 +1,6 @@
-//! Flushes that CPUs ask of each other. These hung kernels: two CPUs that ask each other at once,
-//! and a CPU that is asked while it spins, interrupts off, for a lock that the one who asks holds.
+//! TLB shootdowns in two situations that can deadlock kernels: two CPUs request flushes of each
+//! other at once; and a CPU gets a request while it spins, with interrupts off, for a lock that the
+//! requester holds.
 
 use super::everywhere;
 use super::sections::wait_for;
@@ -12,21 +13,21 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use machine::{CpuId, CpuSet, Cpus, Flush, Irqs, Tlb, lock};
 use spin::mutex::SpinMutex;
 
-/// Flushes of all CPUs together. Where there are fewer processors than CPUs, each waits for CPUs
-/// that are not running.
+/// Shootdowns of all CPUs together. With fewer processors than CPUs, each waits for CPUs that are
+/// not running.
 const TIMES: usize = 200;
-/// Up to so many CPUs all of these are made with the lock held, one after the other. Beyond, each
-/// takes so much longer that their number is in inverse proportion to that of the CPUs.
+/// Up to this many CPUs, all shootdowns are made with the lock held, one after the other. With more
+/// CPUs each takes longer, so their number is inversely proportional to the number of CPUs.
 const FEW: usize = 4;
-/// How long a section lasts that holds a flush back, in nanoseconds.
+/// Nanoseconds of a section that holds a flush back.
 const LONG: u64 = 20_000_000;
 
-/// Flushes of each CPU.
+/// Shootdowns of each CPU.
 fn times() -> usize {
     TIMES.div_ceil(Kernel.count())
 }
 
-/// All CPUs ask all others, with interrupts on and off.
+/// All CPUs request flushes of all others, with interrupts on and off.
 pub(super) fn all_at_once() -> Result<(), String> {
     let all = CpuSet::first(Kernel.count());
     everywhere(|cpu| {
@@ -38,14 +39,15 @@ pub(super) fn all_at_once() -> Result<(), String> {
     })
 }
 
-/// Whoever has the lock asks all CPUs, which wait for the lock with interrupts off.
+/// The CPU that holds a lock requests flushes of all CPUs, which wait for the lock with interrupts
+/// off.
 pub(super) fn beside_who_spins() -> Result<(), String> {
     let all = CpuSet::first(Kernel.count());
     let wanted = TIMES * FEW / Kernel.count().max(FEW);
     let turns = SpinMutex::new(0);
     everywhere(|_| {
         loop {
-            // Between two turns interrupts are on: a tick may tell that the trial still runs.
+            // Interrupts are on between two turns, so that a tick can print progress.
             let _section = Kernel.irqs_off();
             let mut turn = lock(&Kernel, &turns);
             if *turn == wanted {
@@ -59,16 +61,15 @@ pub(super) fn beside_who_spins() -> Result<(), String> {
     if turns == wanted { Ok(()) } else { Err(format!("{turns} turns, not {wanted}")) }
 }
 
-/// A flush waits for a section without interrupts to end: what a walk without a lock relies on
-/// (I3).
+/// A flush waits for the end of interrupt-free sections. Lockless walks rely on that (I3).
 pub(super) fn held_back() -> Result<(), String> {
     let (walking, over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let others = Kernel.count() - 1;
     everywhere(|cpu| {
         if cpu == 0 {
-            // Acquire: pairs with the Release below: they are in their sections.
+            // Acquire: pairs with the Release below: the other CPUs are in their sections.
             wait_for("walks", || walking.load(Ordering::Acquire) == others)?;
-            // On one CPU nobody is asked, and it is over at once.
+            // With one CPU there is no request, and it returns at once.
             Kernel.flush_on(&CpuSet::first(Kernel.count()), Flush::All);
             // Release: pairs with the Acquire below.
             over.store(true, Ordering::Release);
@@ -81,7 +82,7 @@ pub(super) fn held_back() -> Result<(), String> {
             let mut early = false;
             while clock::now() < until {
                 early |= over.load(Ordering::Acquire);
-                // Not `relax`, which would answer.
+                // Not `relax`, which would answer requests.
                 spin_loop();
             }
             early
@@ -91,7 +92,7 @@ pub(super) fn held_back() -> Result<(), String> {
         }
         wait_for("the flush", || over.load(Ordering::Acquire))
     })?;
-    // A CPU alone is asked by nobody.
+    // No CPU requests anything of the only CPU.
     Kernel.flush_on(&CpuSet::only(CpuId::default()), Flush::All);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Memory gives out on one CPU, and others have tables to spare.
+//! One CPU runs out of memory while others have idle tables.
 
 use super::everywhere;
 use super::sections::wait_for;
@@ -12,14 +12,14 @@ use paging::QUICK_TABLE;
 /// Tables that each CPU keeps.
 const TABLES: usize = 8;
 
-/// A CPU that is asked for its empty tables gives them back at a tick, though it does nothing with
-/// tables, and nobody hurries it.
+/// A CPU that is asked for its idle tables returns them at a tick, although it does nothing with
+/// tables and its tick is not brought forward.
 pub(super) fn kept() -> Result<(), String> {
     let (full, others) = (AtomicUsize::new(0), Kernel.count() - 1);
     everywhere(|cpu| {
         let quick = tables().paging().quick();
         if cpu == 0 {
-            // Acquire: pairs with the Release below, so their lists are seen as they are.
+            // Acquire: pairs with the Release below, so the lists are complete.
             wait_for("lists", || full.load(Ordering::Acquire) == others)?;
             let asked = quick.shortage().len();
             return match asked == others {
@@ -29,11 +29,11 @@ pub(super) fn kept() -> Result<(), String> {
         }
         let mut pages = [None; TABLES];
         for page in &mut pages {
-            // SAFETY: no top-level table.
+            // SAFETY: not a top-level table.
             *page = Some(unsafe { quick.alloc(QUICK_TABLE) }.map_err(|error| error.to_string())?);
         }
         for page in pages.into_iter().flatten() {
-            // SAFETY: nobody else knows it, and it is as it came.
+            // SAFETY: no other code has it, and it is unchanged.
             unsafe { quick.free(QUICK_TABLE, page) }.map_err(|error| error.to_string())?;
         }
         if quick.is_empty() {

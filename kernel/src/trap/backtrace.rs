@@ -1,20 +1,20 @@
-//! Who called: a walk along frame pointers, which all code of the kernel keeps.
+//! Backtraces: a walk along the frame pointers, which all code of the kernel keeps.
 
 use super::probe;
 use core::arch::asm;
 use core::fmt;
 
-/// As deep as it goes.
+/// The most frames of a backtrace.
 const DEPTH: usize = 32;
 
-/// Return addresses, from the inside out.
+/// Return addresses, innermost first.
 pub(crate) struct Backtrace {
     first: Option<u64>,
     frame: u64,
 }
 
 impl Backtrace {
-    /// From an instruction, with the frame pointer that it had.
+    /// From an instruction and its frame pointer.
     pub(crate) fn from(rip: u64, frame: u64) -> Self {
         Backtrace { first: Some(rip), frame }
     }
@@ -31,7 +31,7 @@ impl Backtrace {
 
 /// A word of the stack, if it can be read.
 fn word(at: u64) -> Option<u64> {
-    // SAFETY: a stack, or nothing: then it faults.
+    // SAFETY: a stack; a bad address faults, and the fault is returned.
     let outcome = unsafe { probe::load(at) };
     outcome.fault().is_none().then_some(outcome.value)
 }

@@ -1,29 +1,28 @@
-//! Where the CPU enters when something happens: a few instructions for each vector, which save all
-//! registers and go on in Rust.
+//! The entry of each vector: a few instructions that save all registers and call Rust.
 
 use super::{Registers, handle};
 use core::arch::{global_asm, naked_asm};
 
-/// Interrupts of this kernel.
+/// The timer interrupt.
 pub(crate) const TIMER: u8 = 0xf0;
-/// Another CPU asks for a flush.
+/// Another CPU requests a flush.
 pub(crate) const FLUSH: u8 = 0xf1;
-/// Another CPU has something to do for this one, or waits for its tick.
+/// Another CPU has a job for this one, or waits for its tick.
 pub(crate) const WAKE: u8 = 0xf2;
 pub(crate) const APIC_ERROR: u8 = 0xfe;
 pub(crate) const SPURIOUS: u8 = 0xff;
 
-/// What all vectors have in common: registers are saved as [`Registers`] has them, below what the
-/// CPU and the stub have pushed.
+/// The common part of all vectors. It saves the registers in the order of [`Registers`], below what
+/// the CPU and the stub have pushed.
 #[unsafe(naked)]
 extern "C" fn common() {
     naked_asm!(
         "push rax", "push rbx", "push rcx", "push rdx", "push rsi", "push rdi", "push rbp",
         "push r8", "push r9", "push r10", "push r11", "push r12", "push r13", "push r14", "push r15",
-        // All flags as the ABI has them. The CPU leaves DF and AC: with AC set, the handler might
-        // touch what is a program's.
+        // Sets all flags as the ABI requires. The CPU keeps DF and AC; with AC set, the handler
+        // could access pages of programs.
         "push 2", "popfq",
-        // The frame pointer stays, so that a backtrace goes on at what was interrupted.
+        // RBP stays, so that a backtrace continues into the interrupted code.
         "mov rdi, rsp",
         "and rsp, -16",
         "mov rbx, rdi",
@@ -38,16 +37,16 @@ extern "C" fn common() {
 }
 
 extern "C" fn enter(registers: *mut Registers) {
-    // SAFETY: they are on this stack, and nobody else knows them.
+    // SAFETY: the registers are on this stack, and no other reference exists.
     handle(unsafe { &mut *registers });
 }
 
-/// A stub for each vector: of those for which the CPU pushes no error code, it pushes one.
+/// A stub for each vector. If the CPU pushes no error code for it, the stub does.
 macro_rules! stubs {
     ($($vector:literal $name:ident $($error:ident)?,)*) => {
         $(stubs!(@one $vector $name $($error)?);)*
         unsafe extern "C" { $(fn $name();)* }
-        /// The vectors that are handled.
+        /// The vectors with handlers.
         pub(crate) static VECTORS: &[u8] = &[$($vector),*];
         /// Their stubs.
         pub(crate) static HANDLERS: &[unsafe extern "C" fn()] = &[$($name),*];

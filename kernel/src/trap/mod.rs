@@ -12,7 +12,7 @@ use x86_64::registers::control::Cr2;
 
 pub(crate) use backtrace::Backtrace;
 
-/// All that was in registers when it happened, as `entry` pushes them.
+/// The saved registers, as `entry` pushes them.
 #[repr(C)]
 pub(crate) struct Registers {
     r15: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Registers {
 }
 
 impl Registers {
-    /// The word on top of the stack of what was interrupted.
+    /// The top word of the interrupted stack.
     fn top(&self) -> u64 {
         // SAFETY: the kernel's stack, which was in use a moment ago.
         unsafe { *core::ptr::with_exposed_provenance(self.rsp as usize) }
@@ -72,14 +72,14 @@ const NAMES: [&str; 22] = [
     "control protection",
 ];
 
-/// Whatever has happened, interrupts off.
+/// Handles an interrupt or a fault, with interrupts off.
 fn handle(registers: &mut Registers) {
-    // SAFETY: this is a handler; the other end is below.
+    // SAFETY: this is a handler, and `handler_ends` is below.
     unsafe { area::handler_begins() };
     match registers.vector as u8 {
         14 if probe::recover(registers, false) => {}
         13 if probe::recover(registers, true) => {}
-        // What stops all CPUs comes as this.
+        // An NMI stops all CPUs.
         2 => fail::stopped(),
         vector @ ..32 => fault(vector, registers),
         entry::TIMER | entry::WAKE => {
@@ -91,16 +91,16 @@ fn handle(registers: &mut Registers) {
             shootdown::poll();
         }
         entry::APIC_ERROR => panic!("the local APIC reports an error: {:?}", apic::errors()),
-        // By its definition nothing is to be done, or it comes from the PIC, which nobody uses.
+        // A spurious interrupt, or one of the unused PIC: there is nothing to do.
         _ => {}
     }
-    // SAFETY: matches that above.
+    // SAFETY: matches `handler_begins` above.
     unsafe { area::handler_ends() };
 }
 
-/// A fault that nobody expects.
+/// An unexpected fault.
 fn fault(vector: u8, registers: &Registers) -> ! {
-    // A double fault is what becomes of a page fault at the end of a stack.
+    // A page fault at the end of a stack becomes a double fault.
     let address = matches!(vector, 8 | 14).then(Cr2::read_raw);
     fail::fault(
         &Fault { vector, registers, address },
@@ -108,7 +108,7 @@ fn fault(vector: u8, registers: &Registers) -> ! {
     )
 }
 
-/// A fault, for people.
+/// The description of a fault.
 struct Fault<'a> {
     vector: u8,
     registers: &'a Registers,
@@ -121,7 +121,7 @@ impl fmt::Display for Fault<'_> {
         let name = NAMES.get(usize::from(self.vector)).copied().unwrap_or("unknown");
         write!(f, "{name}")?;
         if let Some(address) = self.address {
-            // A double fault says nothing of the access: its code is always 0.
+            // The error code of a double fault is always 0, so it does not describe the access.
             let what = if self.vector == 8 {
                 "after an access to"
             } else if of.code & 2 != 0 {

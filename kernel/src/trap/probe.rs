@@ -1,31 +1,31 @@
-//! Accesses that may fault, and say so.
+//! Accesses that may fault and report it.
 //!
-//! Each is one instruction at a known address. When the CPU faults there, the handler notes why and
-//! goes on behind it; anywhere else a fault is the end.
+//! Each is one instruction at a known address. When it faults, the handler records the cause and
+//! continues behind it. A fault at any other address is fatal.
 
 use super::Registers;
 use core::arch::global_asm;
 use machine::FaultKind;
 
-/// What became of an access.
+/// The outcome of an access.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Outcome {
-    /// The word that was read, or the bytes that were not copied.
+    /// The word that was read, or the number of bytes that were not copied.
     pub(crate) value: u64,
-    /// 0, or what the CPU said of the fault, and [`FAULT`].
+    /// 0, or the CPU's error code and [`FAULT`].
     fault: u64,
 }
 
 const FAULT: u64 = 1 << 32;
-/// The CPU did not try: it is no address.
+/// The address is not canonical, so the CPU made no access.
 const GENERAL: u64 = 1 << 33;
 const PRESENT: u64 = 1;
 const RESERVED: u64 = 1 << 3;
 const FETCH: u64 = 1 << 4;
 
 impl Outcome {
-    /// Why it faulted, if it did.
+    /// The kind of the fault, if it faulted.
     pub(crate) fn fault(self) -> Option<FaultKind> {
         if self.fault == 0 {
             return None;
@@ -101,22 +101,22 @@ probe_executed:
 );
 
 unsafe extern "sysv64" {
-    /// Reads the word at `at`. Whatever is there may be read.
+    /// Reads the word at `at`. The caller may read what is there.
     #[link_name = "probe_load"]
     pub(crate) fn load(at: u64) -> Outcome;
-    /// Writes `value` at `at`. Whatever is there may be written.
+    /// Writes `value` at `at`. The caller may write what is there.
     #[link_name = "probe_store"]
     pub(crate) fn store(at: u64, value: u64) -> Outcome;
-    /// Copies `count` bytes, and returns how many it has not. Whatever is there may be read and
-    /// written.
+    /// Copies `count` bytes, and returns how many it did not copy. The caller may read and write
+    /// what is there.
     #[link_name = "probe_copy"]
     pub(crate) fn copy(to: u64, from: u64, count: u64) -> Outcome;
-    /// Executes what is at `at`, which returns at once.
+    /// Executes the code at `at`, which returns at once.
     #[link_name = "probe_execute"]
     pub(crate) fn execute(at: u64) -> Outcome;
 }
 
-/// Where there is an instruction that returns.
+/// The address of a return instruction.
 pub(crate) fn returns() -> u64 {
     unsafe extern "C" {
         static probe_returns: u8;
@@ -131,7 +131,7 @@ unsafe extern "C" {
     static EXECUTED: u64;
 }
 
-/// If the fault is that of such an access, has it go on behind it, and returns true.
+/// If the fault is that of such an access, continues behind it and returns true.
 pub(crate) fn recover(registers: &mut Registers, general: bool) -> bool {
     // SAFETY: constants, in assembly.
     let (probes, executed) = unsafe { (&PROBES, EXECUTED) };
