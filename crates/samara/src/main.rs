@@ -1,6 +1,6 @@
 //! The `samara` command.
 
-// A macro that panics when standard error is full would end the program that is followed.
+// These macros panic when standard error is full, which would end the traced program.
 #![deny(clippy::print_stderr, clippy::print_stdout, clippy::dbg_macro)]
 
 mod bench;
@@ -16,8 +16,8 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 use trace::report::messages;
 
 fn main() -> ExitCode {
-    // A file that may not grow any further gives an error, as a pipe without a reader does.
-    // SAFETY: it installs no handler, and no other thread runs yet.
+    // Then a write beyond the file size limit returns an error, like one to a pipe without a
+    // reader. SAFETY: it installs no handler, and no other thread runs yet.
     let ignored = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) };
     if let Err(error) = ignored {
         complain(format_args!("a limit on the size of files may end this: {error}"));
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Tells of an error on standard error: what happened, and what to do about it.
+/// Prints an error to standard error: the cause, and the cure.
 fn complain(what: impl Display) {
     messages::tell(what);
 }

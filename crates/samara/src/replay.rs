@@ -1,4 +1,4 @@
-//! `samara replay`: recordings, run again and measured.
+//! `samara replay`: replays and measures recordings.
 
 use std::{
     fs::File,
@@ -82,7 +82,7 @@ pub(crate) fn run(options: &cli::Replay) -> ExitCode {
     match (errors.is_empty(), all.total.mismatches) {
         (false, _) => MALFORMED.into(),
         (true, 0) if options.strict && all.total.cannot_tell > 0 => DIFFERS.into(),
-        // The report went nowhere; with --json it was written elsewhere.
+        // The report could not be written. With --json it went elsewhere.
         (true, 0) if !options.json && messages::failure().is_some() => MALFORMED.into(),
         (true, 0) => ExitCode::SUCCESS,
         (true, _) => DIFFERS.into(),
@@ -109,17 +109,18 @@ fn one(path: &Path, options: &cli::Replay, speed: &mut Speed) -> Result<Summary,
     Ok(summary)
 }
 
-/// What repeated runs without comparisons took.
+/// The times of repeated runs without comparisons.
 #[derive(Default)]
 struct Speed {
     calls: u64,
     took: Duration,
-    /// Only its timing counts.
+    /// Only its times are used.
     summary: Summary,
 }
 
 impl Speed {
-    /// Runs a recording `times` times from memory: what is measured is the mirror, not the parser.
+    /// Runs a recording `times` times from memory, so that the mirror is measured and not the
+    /// parser.
     fn measure(&mut self, path: &Path, times: u32) -> Result<(), Error> {
         let (reader, name) = open(path)?;
         let mut parser = Parser::new(reader, name)?;
@@ -143,7 +144,7 @@ impl Speed {
         Ok(())
     }
 
-    /// Calls by the time in our operations alone.
+    /// Calls divided by the time in our operations alone.
     fn operations_per_second(&self) -> f64 {
         let timings = self.summary.timing.values();
         let (count, took) = timings.fold((0, Duration::ZERO), |(count, took), timing| {
@@ -152,7 +153,8 @@ impl Speed {
         per_second(count, took)
     }
 
-    /// Calls by the time of whole replays: files, faults, forks and the ends of address spaces too.
+    /// Calls divided by the time of whole replays, which includes files, faults, forks and the ends
+    /// of address spaces.
     fn mirrored_per_second(&self) -> f64 {
         per_second(self.calls, self.took)
     }

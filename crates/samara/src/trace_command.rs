@@ -17,9 +17,9 @@ use vma::Profile;
 
 use crate::{cli, complain};
 
-/// Our listing, an address or a result differed from the kernel's. Programs hardly use this code.
+/// Our listing, an address or a result differed from the kernel's. Few programs use this code.
 const DIFFERS: u8 = 122;
-/// The program could not be followed, or what was asked for could not be written.
+/// The program could not be followed, or a requested result could not be written.
 const FAILED: u8 = 125;
 /// The program was found and could not be run.
 const NOT_RUN: u8 = 126;
@@ -39,7 +39,7 @@ pub(crate) fn run(options: &cli::Trace) -> ExitCode {
 type Failure = (u8, String);
 
 fn follow(options: &cli::Trace) -> Result<u8, Failure> {
-    // Both files are made first: a run whose result has nowhere to go is not worth starting.
+    // Both files are created before the run, so that one that cannot be written is reported first.
     let json = options.json.as_deref().map(|path| Ok((path, create(path)?))).transpose()?;
     let recording = options.record.as_deref().map(create).transpose()?.map(BufWriter::new);
 
@@ -67,7 +67,7 @@ fn follow(options: &cli::Trace) -> Result<u8, Failure> {
     judge(&summary, unfollowed, options.strict).map_or_else(|| Ok(code_of(exit)), Err)
 }
 
-/// Why the exit code is not the program's, if it is not.
+/// The reason why the exit code is not the program's, if it is not.
 fn judge(summary: &Summary, unfollowed: Option<String>, strict: bool) -> Option<Failure> {
     let total = &summary.total;
     if total.mismatches > 0 {
@@ -82,14 +82,14 @@ fn judge(summary: &Summary, unfollowed: Option<String>, strict: bool) -> Option<
     if strict && summary.unfollowed > 0 {
         return Some((FAILED, "some processes were not followed to their end".into()));
     }
-    // Standard error cannot tell it: the exit code does.
+    // Standard error cannot report it, so the exit code does.
     let unwritten = messages::failure()?;
     Some((FAILED, format!("the report could not be written to standard error: {unwritten}")))
 }
 
 fn code_of(exit: Exit) -> u8 {
     match exit {
-        // What wait(2) tells of an exit code is its low eight bits.
+        // wait(2) returns only the low eight bits of an exit code.
         Exit::Code(code) => (code & 0xff) as u8,
         Exit::Signal(signal) => 128u8.saturating_add(u8::try_from(signal).unwrap_or(u8::MAX)),
     }
@@ -100,7 +100,7 @@ fn create(path: &Path) -> Result<File, Failure> {
         .map_err(|error| (FAILED, format!("cannot write {}: {error}", path.display())))
 }
 
-/// The settings of this kernel that decide how its rules apply.
+/// The kernel's settings that affect its rules.
 fn header(release: &str, profile: Profile) -> Header {
     let setting = |path| fs::read_to_string(path).map(|text| text.trim().to_string());
     let thp = setting("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -116,7 +116,7 @@ fn header(release: &str, profile: Profile) -> Header {
         .with("guards", if profile.guard_flag { "flagged" } else { "unflagged" })
 }
 
-/// Exit codes as env(1), nohup(1) and timeout(1) have them.
+/// The exit codes are those of env(1), nohup(1) and timeout(1).
 fn start_failure(error: live::Error) -> Failure {
     let code = match &error {
         live::Error::Exec { cause, .. } if cause.kind() == ErrorKind::NotFound => NOT_FOUND,

@@ -1,5 +1,5 @@
-//! `samara boot` around a QEMU that is a shell script: what it is given, what becomes of its lines,
-//! how it ends. The real one boots the kernel in `./check boot`.
+//! `samara boot` with a shell script as QEMU: its arguments, the treatment of its lines, its end.
+//! `./check boot` boots the kernel in the real QEMU.
 
 use std::env;
 use std::fs::{self, File};
@@ -23,7 +23,7 @@ fn script(directory: &Path, name: &str, text: &str) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// `samara boot` with that script for a QEMU, and a kernel that is not built.
+/// `samara boot` with this script as QEMU, and a kernel that is not built.
 fn boot(directory: &Path, qemu: &str, arguments: &[&str]) -> Command {
     boot_file(directory, qemu, "/nowhere/kernel", arguments)
 }
@@ -75,7 +75,7 @@ fn qemu_gets_the_machine_and_the_words_but_not_our_input() {
     let mut command = boot(&directory, qemu, &arguments);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut samara = command.spawn().unwrap();
-    // It may be gone before it could read this.
+    // The script may have ended before it could read this.
     let _ = samara.stdin.take().unwrap().write_all(b"typed\n");
     let (code, out, err) = told(samara.wait_with_output().unwrap());
     assert_eq!(code, Some(0), "{err}");
@@ -139,7 +139,7 @@ fn a_time_limit_ends_it_with_its_last_words() {
     let (code, out, err) = run("limit", qemu, &["--timeout", "1", "test"]);
     assert_eq!((code, out.as_str()), (Some(124), "begun\nand then\n"), "{err}");
     assert!(err.contains("not done after 1 s") && err.contains("--timeout none"), "{err}");
-    // Also one that says nothing any more.
+    // A machine that is silent is ended, too.
     let (code, ..) = run("mute", "exec sleep 1000 > /dev/null", &["--timeout", "1"]);
     assert_eq!(code, Some(124));
 }
@@ -156,7 +156,7 @@ fn whatever_ends_us_ends_qemu() {
     samara.kill().unwrap();
     samara.wait().unwrap();
     let begun = Instant::now();
-    // It is gone, or a zombie where nobody waits for it.
+    // It is gone, or a zombie that no process waits for.
     while state().is_ok_and(|state| !state.contains(") Z ")) {
         assert!(begun.elapsed() < Duration::from_secs(20), "QEMU goes on without us");
         std::thread::sleep(Duration::from_millis(20));
@@ -171,7 +171,7 @@ fn what_is_not_installed_is_told_with_the_command_that_installs_it() {
         command.arg("boot").env("PATH", &directory).stdin(Stdio::null());
         command
     };
-    // A Rust without libraries for the target.
+    // A Rust installation without libraries for the target.
     script(&directory, "rustc", &format!("echo {}", directory.display()));
     let (code, _, err) = told(samara().output().unwrap());
     assert_eq!(code, Some(2), "{err}");
@@ -218,7 +218,8 @@ fn the_kernel_is_built_with_its_own_settings() {
     assert!(err.contains("no such thing\nsamara: the kernel's build failed"), "{err}");
 }
 
-/// A program that is linked to where a kernel is; the addresses of two of its functions are known.
+/// A program that is linked at the kernel's address. The addresses of two of its functions are
+/// known.
 const KERNEL: &str = r#"
 #![no_std]
 #![no_main]
@@ -249,8 +250,8 @@ fn addresses_of_a_backtrace_get_names() {
         .output()
         .unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    // After a call that does not return stands the next function; a fault is in that which its
-    // address is of.
+    // A call that does not return is followed by the next function. A fault lies in the function of
+    // its address.
     let qemu = "echo backtrace: 0xffffffff80000001 0xffffffff90000010 0xffffffffffffff00
         echo cut FAULT on cpu0: of some kind; echo backtrace: 0xffffffff90000010 0xffffffff90000010; exit 39";
     let mut command = boot_file(&directory, qemu, kernel.to_str().unwrap(), &[]);
@@ -263,7 +264,7 @@ fn addresses_of_a_backtrace_get_names() {
     assert!(lines[3].starts_with("  #2 0xffffffffffffff00, "), "{out}");
     assert_eq!(lines[6..], ["  #0 second", "  #1 first"]);
 
-    // Without a file that has names the addresses are all there is.
+    // Without a file with names, only the addresses are printed.
     let (code, out, err) = run("nameless", "echo backtrace: 0xffffffff80000001; exit 39", &[]);
     assert_eq!((code, out.lines().count()), (Some(101), 1), "{out}{err}");
     assert!(err.contains("no names for addresses"), "{err}");

@@ -1,11 +1,11 @@
-//! `kernel/IMPLEMENTING.md` shows the kernel as it is: its excerpts are in the files that they
-//! name, and its links lead somewhere.
+//! `kernel/IMPLEMENTING.md` agrees with the kernel: its excerpts are in the files that they name,
+//! and its links exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const PAGE: &str = "kernel/IMPLEMENTING.md";
-/// What stands for lines that are left out.
+/// The mark of omitted lines.
 const LEFT_OUT: &str = "// ...";
 
 fn root() -> PathBuf {
@@ -29,7 +29,7 @@ fn excerpts(page: &str) -> Vec<(&str, Vec<&str>)> {
     rust.map(excerpt).collect()
 }
 
-/// The first piece of an excerpt that is not in the source, behind the piece before it.
+/// The first piece of an excerpt that is not in the source after the piece before it.
 fn missing<'a>(source: &str, excerpt: &'a [&'a str]) -> Option<&'a [&'a str]> {
     let source: Vec<&str> = source.lines().collect();
     let mut from = 0;

@@ -1,4 +1,4 @@
-//! `samara replay`, as a user or a script meets it.
+//! `samara replay`, as users and scripts call it.
 
 use std::{
     fs,

@@ -70,7 +70,7 @@ fn json_and_recording_tell_the_same() {
         "{live}"
     );
     assert!(number("address_spaces") >= 4 && number("vmas_peak") > 10, "{live}");
-    // How long the kernel took is a difference of two times: on a busy machine it can be nothing.
+    // The kernel's time is a difference of two times, which can be zero on a busy machine.
     let mmap = &live["kinds"]["mmap"];
     assert!(mmap["calls"].as_u64() > Some(10) && mmap["kernel_median_ns"].is_u64(), "{live}");
 
@@ -116,8 +116,8 @@ fn what_cannot_be_run_is_named() {
 
 #[test]
 fn an_interrupt_leaves_nobody_behind() {
-    // Whoever runs the tests may ignore SIGINT, as shells do in the background; a program inherits
-    // that.
+    // The caller of the tests may ignore SIGINT, as shells do in the background, and a program
+    // inherits that.
     let mut samara = Command::new("env")
         .args(["--default-signal=INT", env!("CARGO_BIN_EXE_samara")])
         .args(["trace", "--", "sh", "-c", "echo $$; exec sleep 1000"])
@@ -146,7 +146,7 @@ fn an_interrupt_leaves_nobody_behind() {
     assert!(!process.exists(), "the program is still there");
 }
 
-/// Runs `samara trace` with these streams; what a shell makes of them.
+/// Runs `samara trace` with the streams that this shell script sets up.
 fn shell(script: &str) -> Output {
     Command::new("bash")
         .args(["-c", &script.replace("samara", env!("CARGO_BIN_EXE_samara"))])
@@ -167,17 +167,17 @@ fn a_report_that_cannot_be_written_ends_no_program() {
         assert!(done.exists(), "{stderr}: the program did not come to its end");
         fs::remove_file(&done).unwrap();
     }
-    // A child that samara was started with is not waited for: it waits for samara.
+    // `samara trace` does not wait for a child that it inherited: that child waits for samara.
     let out = shell(&format!("samara trace -- {program} 2> >(head -c 1 > /dev/null)"));
     assert_eq!(out.status.code(), Some(4));
-    // A stream that is closed is closed for the program as well, and no report is missed.
+    // A closed stream is closed for the program, too, and the exit code is the program's.
     let out = shell("samara trace -- sh -c 'echo x >&2 || exit 9' 2>&-");
     assert_eq!(out.status.code(), Some(9));
 }
 
 #[test]
 fn notices_into_a_full_device_end_no_program() {
-    // ptrace of its own gives a notice in the middle of the run.
+    // A program that itself uses ptrace causes a notice in the middle of the run.
     let source = "int main(){return ptrace(0,0,0,0)==-1&&fork()>=0?6:7;}";
     let program = compile("traceme", source, &["-w"]);
     let out = shell(&format!("samara trace -- {} 2>/dev/full", program.display()));
@@ -251,13 +251,14 @@ fn a_program_that_cannot_be_followed_is_told_by_the_exit_code() {
             "{err}"
         );
     };
-    // At once, and later.
+    // Executed at once, and later.
     for command in [&["--", path][..], &["--", "sh", "-c", &format!("exec {path}")]] {
         let out = samara(command);
         assert_eq!(out.status.code(), Some(125), "{command:?}");
         says(&out);
     }
-    // A child is counted; the program's exit code stays, unless all must be followed.
+    // The child that is not followed is counted. The exit code stays the program's, unless all must
+    // be followed.
     let script = format!("{path}; exit 7");
     let json = temporary("child.json");
     let out = samara(&["--json", json.to_str().unwrap(), "--", "sh", "-c", &script]);
@@ -275,7 +276,7 @@ fn a_proc_of_other_processes_is_refused() {
     }
     assert_eq!((out.status.code(), out.stdout.as_slice()), (Some(125), &b""[..]), "{err}");
     assert!(err.contains("--mount-proc"), "{err}");
-    // The program's own namespaces are no hindrance.
+    // A program that makes its own namespaces is followed.
     let out = samara(&["--strict", "--", "unshare", "--pid", "--fork", "sh", "-c", "ls /; exit 5"]);
     assert_eq!(out.status.code(), Some(5));
     let out =
@@ -302,7 +303,7 @@ fn a_tracer_without_descriptors_says_so_and_finds_no_mismatch() {
         }"#;
     let program = compile("descriptors", source, &["-w"]);
     let path = program.display();
-    // With the privilege to raise its limit it lacks none, and the program keeps its own.
+    // The tracer raises its own descriptor limit if it may, and the program keeps its limit.
     let out = shell(&format!("ulimit -n 64; samara trace --strict -- {path} {path}"));
     let err = String::from_utf8_lossy(&out.stderr).into_owned();
     if !err.contains("ran out of file descriptors") {

@@ -1,8 +1,8 @@
 //! Names for the addresses of a backtrace.
 //!
-//! The kernel knows no names: it prints a line `backtrace:` with the addresses that calls return
-//! to, and after a fault first with that of the instruction itself. Its ELF file knows them, and
-//! the frames that were inlined.
+//! The kernel prints only addresses: a line `backtrace:` with the return addresses, which after a
+//! fault begins with the address of the faulting instruction. Its ELF file has the names, and the
+//! inlined frames.
 
 use super::kernel::checkout;
 use crate::complain;
@@ -12,15 +12,15 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
-/// Where the kernel's code is: what is lower is no address of it.
+/// The start of the kernel's code. No lower address belongs to it.
 const KERNEL: u64 = 0xffff_ffff_8000_0000;
 
-/// Reads the ELF file at the first backtrace: most kernels print none.
+/// Reads the ELF file at the first backtrace, because most kernels print none.
 pub(super) struct Backtraces<'a> {
     elf: &'a Path,
     checkout: PathBuf,
     loader: OnceCell<Option<Loader>>,
-    /// A fault was told of, and its backtrace not yet.
+    /// A fault was reported, and its backtrace has not come yet.
     fault: bool,
 }
 
@@ -29,14 +29,14 @@ impl<'a> Backtraces<'a> {
         Backtraces { elf, checkout: checkout(), loader: OnceCell::new(), fault: false }
     }
 
-    /// The lines to print below this one: none, if it is no backtrace.
+    /// The lines to print below this one; none if it is no backtrace.
     pub(super) fn of(&mut self, line: &str) -> Vec<String> {
-        // It may have come in the middle of a line.
+        // The report may begin in the middle of a line.
         self.fault |= line.contains("FAULT on cpu");
         let Some(words) = line.strip_prefix("backtrace:") else { return Vec::new() };
-        // A call that never returns may be the last instruction of its function, and the address
-        // after it another's: it is looked up from within. The instruction of a fault may be the
-        // first of its function.
+        // A call that never returns may be the last instruction of its function, so the return
+        // address may belong to the next function: look up the address before it. The instruction
+        // of a fault may be the first of its function: look up the address itself.
         let mut within = if std::mem::take(&mut self.fault) { 0 } else { 1 };
         let Some(loader) = self.loader.get_or_init(|| self.load()) else { return Vec::new() };
         let mut lines = Vec::new();
@@ -49,13 +49,13 @@ impl<'a> Backtraces<'a> {
         lines
     }
 
-    /// Told once if that cannot be done: the addresses are there, and can be looked up by hand.
+    /// Reports a failure once. The addresses are printed, and can be looked up by hand.
     fn load(&self) -> Option<Loader> {
         let loader = Loader::new(self.elf);
         loader.map_err(|error| complain(format_args!("no names for addresses: {error}"))).ok()
     }
 
-    /// The function that an instruction is in and what it was inlined into, the innermost first.
+    /// The function of an instruction and the functions it was inlined into, innermost first.
     fn frames(&self, loader: &Loader, instruction: u64, address: u64) -> Vec<String> {
         let mut lines = Vec::new();
         if let Ok(mut frames) = loader.find_frames(instruction) {
@@ -72,7 +72,7 @@ impl<'a> Backtraces<'a> {
         lines
     }
 
-    /// `function at file:line`, as far as it is known; our own files as the checkout has them.
+    /// `function at file:line`, as far as known. Our own files have their path in the checkout.
     fn named<R: Reader>(&self, frame: &Frame<'_, R>) -> String {
         let name = frame.function.as_ref().and_then(|name| name.demangle().ok());
         let name = name.map_or_else(|| "?".into(), Cow::into_owned);

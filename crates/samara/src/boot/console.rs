@@ -1,33 +1,33 @@
-//! What comes from the kernel's serial port, line for line.
+//! The lines of the kernel's serial port.
 //!
-//! A line that begins with [`RECORD`] is for programs, and goes where the JSON lines go, without
-//! that character. All others are for people. Bytes stay as they are, but for carriage returns,
-//! which a serial line has and a file has not. A record that a panic has cut short goes on with
-//! what the panic says, and is no JSON: people get it.
+//! A line that begins with [`RECORD`] is for programs, and goes to the JSON lines without that
+//! character. All other lines are for people. Bytes stay as they are, except carriage returns,
+//! which are removed. A panic may cut a record short and continue the line. Then it is no JSON, and
+//! goes to people.
 
 use super::backtrace::Backtraces;
 use crate::bench::output::Lines;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Record separator, as RFC 7464 begins JSON texts with.
+/// The record separator, with which RFC 7464 begins JSON texts.
 const RECORD: u8 = 0x1e;
 
-/// Where lines go.
+/// The destinations of lines.
 pub(super) struct Console<'a> {
     people: Sink<'a>,
     programs: Option<Sink<'a>>,
     backtraces: Backtraces<'a>,
 }
 
-/// One place, and what to call it when it fails.
+/// One destination, with its name for errors.
 struct Sink<'a> {
     out: Box<dyn Write + 'a>,
     name: String,
 }
 
 impl Sink<'_> {
-    /// In one piece, so that a reader has whole lines.
+    /// Writes the line in one piece, so that a reader gets whole lines.
     fn line(&mut self, line: &[u8]) -> Result<(), String> {
         let written = self.out.write_all(&[line, b"\n"].concat()).and_then(|()| self.out.flush());
         written.map_err(|error| format!("cannot write {}: {error}", self.name))
@@ -35,7 +35,7 @@ impl Sink<'_> {
 }
 
 impl<'a> Console<'a> {
-    /// `elf` is what runs, for the names of its functions.
+    /// `elf` is the running kernel, for the names of its functions.
     pub(super) fn new(json: Lines<'a>, elf: &'a Path) -> Console<'a> {
         let stdout = || Sink { out: Box::new(io::stdout()), name: "to standard output".into() };
         let (people, programs) = match json {

@@ -1,9 +1,9 @@
-//! How a machine ended, and what that means.
+//! The end of a machine, and its meaning.
 //!
-//! The kernel writes a value to QEMU's `isa-debug-exit` device, and QEMU ends with twice that value
-//! and one. So what the kernel says is always odd, and it writes 16 and more, so that it is none of
-//! QEMU's own: 1 is for a command line that QEMU does not take. 0 is no success but a machine that
-//! was reset.
+//! The kernel writes a value to QEMU's `isa-debug-exit` device, and QEMU exits with twice that
+//! value plus one. So the kernel's codes are odd. It writes 16 and more, which avoids QEMU's own
+//! codes: 1 is for a command line that QEMU does not accept. 0 is no success: it means that the
+//! machine was reset.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use std::time::Duration;
 const TRIAL: u8 = 1;
 /// Something is missing, or could not be built, run or written.
 const NOT_RUN: u8 = 2;
-/// What Rust programs that panic end with.
+/// The exit code of Rust programs that panic.
 const PANIC: u8 = 101;
-/// As timeout(1) has it.
+/// The exit code of timeout(1).
 const TIMED_OUT: u8 = 124;
 
 /// How QEMU ended.
@@ -24,14 +24,14 @@ pub(super) enum Ended {
     TimedOut,
 }
 
-/// What to end with, and what to say.
+/// The exit code and the message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) code: u8,
     pub(super) what: String,
 }
 
-/// Most of what goes wrong does so before the kernel runs.
+/// Most failures happen before the kernel runs.
 impl From<String> for Failure {
     fn from(what: String) -> Failure {
         Failure { code: NOT_RUN, what }

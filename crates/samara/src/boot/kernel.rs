@@ -1,5 +1,4 @@
-//! Builds the kernel. It is a package apart, for another target, with a target directory of its
-//! own.
+//! Builds the kernel: a separate package for another target, with a target directory of its own.
 
 use std::env;
 use std::io::{self, IsTerminal};
@@ -9,7 +8,7 @@ use trace::report::messages;
 
 pub(super) const TARGET: &str = "x86_64-unknown-none";
 
-/// What a build for this host was given: the kernel's own settings decide.
+/// Settings of a build for this host. The kernel's own settings replace them.
 const NOT_OURS: [&str; 5] = [
     "RUSTFLAGS",
     "CARGO_ENCODED_RUSTFLAGS",
@@ -28,7 +27,7 @@ pub(super) fn checkout() -> PathBuf {
 }
 
 /// # Errors
-/// There is no checkout any more, or the build failed; what cargo said went to standard error.
+/// The checkout is gone, or the build failed. Cargo's output went to standard error.
 pub(super) fn build() -> Result<PathBuf, String> {
     let checkout = checkout();
     let home = checkout.join("kernel");
@@ -43,7 +42,7 @@ pub(super) fn build() -> Result<PathBuf, String> {
         .map_err(|error| format!("the target directory: {error}"))?;
     let mut build = command(&home, &target);
     messages::show("building the kernel\n");
-    // On a terminal cargo shows how far it is; elsewhere only errors are worth lines.
+    // On a terminal cargo shows its progress; elsewhere it prints only errors.
     let shown = io::stderr().is_terminal();
     build.stderr(if shown { Stdio::inherit() } else { Stdio::piped() });
     let output = build.output().map_err(|error| format!("cargo does not start: {error}"))?;
@@ -60,7 +59,7 @@ pub(super) fn build() -> Result<PathBuf, String> {
 fn command(home: &Path, target: &Path) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
-        // Cargo reads the settings of the directory it is in, not of the package.
+        // Cargo reads the settings of its working directory, not those of the package.
         .current_dir(home)
         .args(["build", "--release", "--target", TARGET])
         .args(["--message-format", "json-render-diagnostics", "--target-dir"])
@@ -76,7 +75,7 @@ fn command(home: &Path, target: &Path) -> Command {
     command
 }
 
-/// The program that a build made: the last of which its messages tell.
+/// The program that a build made: the last one in cargo's messages.
 fn executable(messages: &[u8]) -> Option<PathBuf> {
     String::from_utf8_lossy(messages)
         .lines()

@@ -1,9 +1,9 @@
-//! `samara boot`: a kernel on Samara, built from this checkout, on a machine that QEMU makes.
+//! `samara boot`: builds the kernel of this checkout and runs it on a machine of QEMU.
 //!
-//! In order: what is not installed is told before anything is built ([`needs`]); the kernel is
-//! built ([`kernel`]); QEMU gets its command line ([`qemu`]) and runs ([`run`](mod@run)); what
-//! comes from the serial port goes where it belongs, line for line ([`console`]), addresses with
-//! the names of their functions ([`backtrace`]); the way it ended is the exit code ([`ending`]).
+//! The order: [`needs`] reports missing packages before anything is built; [`kernel`] builds the
+//! kernel; [`qemu`] makes QEMU's command line and [`run`](mod@run) runs it; [`console`] sends each
+//! line of the serial port to its destination, and [`backtrace`] adds the names of functions;
+//! [`ending`] makes the exit code.
 
 mod backtrace;
 mod console;
@@ -37,8 +37,8 @@ fn boot(options: &cli::Boot) -> Result<(), Failure> {
         Some(Task::Bench(bench)) => bench.json.as_deref(),
         _ => None,
     };
-    // Before the build: that takes long, and a result that has nowhere to go is not worth waiting
-    // for.
+    // Opened before the build, which takes long: an output file that cannot be written is reported
+    // first.
     let json = output::open(json)?;
     needs::check(options.kernel.is_none())?;
     let elf = match &options.kernel {

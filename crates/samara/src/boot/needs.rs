@@ -1,4 +1,4 @@
-//! What must be installed: told with the command that installs it.
+//! Checks for the required programs, and names the command that installs a missing one.
 
 use super::kernel::TARGET;
 use super::qemu::PROGRAM;
@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// # Errors
-/// What is missing, and how to get it. `build` if the kernel is to be built, which takes a target
-/// of Rust.
+/// The missing program, and how to install it. With `build` it checks the kernel's Rust target,
+/// too.
 pub(super) fn check(build: bool) -> Result<(), String> {
     let mut missing = Vec::new();
     let path = env::var_os("PATH").unwrap_or_default();
@@ -26,7 +26,7 @@ pub(super) fn check(build: bool) -> Result<(), String> {
     }
 }
 
-/// Where Rust keeps what programs without an operating system are linked with.
+/// The directory of Rust's libraries for programs without an operating system.
 fn libraries() -> Result<PathBuf, String> {
     let output = Command::new("rustc").args(["--print", "sysroot"]).output();
     let output =

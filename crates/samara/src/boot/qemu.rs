@@ -1,16 +1,16 @@
-//! The command line of QEMU, and that of the kernel in it.
+//! QEMU's command line, and the kernel's within it.
 
 use crate::cli::{Boot, Counting, Experiment, Machine, Task, Trials};
 use clap::ValueEnum;
 use std::path::Path;
 use std::process::Command;
 
-/// Nanoseconds of an instruction where waiting is counted, as a power of two.
+/// The power of two of the nanoseconds of an instruction, where waiting is counted.
 const WAITING: u8 = 4;
 
 pub(super) const PROGRAM: &str = "qemu-system-x86_64";
 
-/// A machine of what the kernel needs and no more, without a display, whose serial port is standard
+/// A machine with only what the kernel needs, without a display. Its serial port is standard
 /// output.
 pub(super) fn command(options: &Boot, elf: &Path, words: &str) -> Command {
     let machine = match options.machine {
@@ -19,10 +19,9 @@ pub(super) fn command(options: &Boot, elf: &Path, words: &str) -> Command {
     };
     let mut command = Command::new(PROGRAM);
     command.args(["-M", machine, "-cpu", "max"]);
-    // KVM opens on some machines and then hangs; and only a processor that is emulated can count.
+    // KVM can be opened on some machines and then hangs; and only an emulated processor can count.
     match counted(options) {
-        // Each instruction is two to the power of `shift` nanoseconds, and sleep takes none of the
-        // host's time.
+        // Each instruction takes `1 << shift` nanoseconds, and sleep takes no time of the host.
         Some(shift) => {
             let counting = format!("shift={shift},sleep=off");
             command.args(["-icount", &counting, "-accel", "tcg,thread=single"])
@@ -32,7 +31,7 @@ pub(super) fn command(options: &Boot, elf: &Path, words: &str) -> Command {
     command
         .args(["-smp", &options.cpus.to_string(), "-m", &options.memory])
         .args(["-nodefaults", "-no-user-config", "-display", "none"])
-        // A fault while a fault is handled ends it, instead of starting over for ever.
+        // A triple fault ends the machine instead of restarting it without end.
         .arg("-no-reboot")
         .args(["-serial", "stdio", "-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"])
         .arg("-kernel")
@@ -41,8 +40,8 @@ pub(super) fn command(options: &Boot, elf: &Path, words: &str) -> Command {
     command
 }
 
-/// Whether instructions are counted, and how many nanoseconds each takes, as a power of two: many,
-/// where the kernel is to make CPUs take short turns by a timer.
+/// If instructions are counted, the power of two of the nanoseconds of each. It is large where the
+/// kernel makes CPUs take short turns by a timer.
 fn counted(options: &Boot) -> Option<u8> {
     match &options.task {
         Some(Task::Bench(bench)) if bench.count => Some(if bench.waiting { WAITING } else { 0 }),
@@ -53,7 +52,7 @@ fn counted(options: &Boot) -> Option<u8> {
 /// The kernel's command line: words between spaces.
 ///
 /// # Errors
-/// An experiment on more CPUs than the machine has, or one whose waiting is not counted.
+/// An experiment on more CPUs than the machine has, or one that cannot count waiting.
 pub(super) fn words(options: &Boot) -> Result<String, String> {
     let mut words = match &options.task {
         None => Vec::new(),
@@ -100,12 +99,12 @@ fn experiments(bench: &Counting, cpus: u8) -> Result<Vec<String>, String> {
     Ok(words)
 }
 
-/// As the command line calls it.
+/// The name of a value on the command line.
 fn name(value: &impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().into())
 }
 
-/// A command as a shell takes it.
+/// A command in the syntax of a shell.
 pub(super) fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<_> = words.map(|word| quoted(&word.to_string_lossy())).collect();

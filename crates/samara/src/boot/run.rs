@@ -1,4 +1,4 @@
-//! Runs QEMU: its lines as they come, and its end.
+//! Runs QEMU, and reads its lines as they come.
 
 use super::ending::Ended;
 use nix::sys::prctl::set_pdeathsig;
@@ -11,25 +11,24 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Lines that wait for us; then QEMU waits.
+/// The most unread lines. With more, QEMU waits.
 const WAITING: usize = 64;
-/// Between two looks whether it has ended, when it says nothing any more.
+/// The pause between two checks for its end, when its output has ended.
 const PAUSE: Duration = Duration::from_millis(5);
-/// For the last words of one that was ended.
+/// The time for the last lines of a machine that was ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Calls `line` with each line of standard output, and waits for the end, no longer than `limit`.
-/// An error of `line` ends it too. Standard error stays ours.
+/// Calls `line` with each line of standard output, and waits for the end, for at most `limit`. An
+/// error of `line` ends QEMU, too. Standard error is inherited.
 ///
 /// # Errors
-/// It does not start, or `line`'s error.
+/// QEMU does not start, or the error of `line`.
 pub(super) fn run(
     mut command: Command,
     limit: Option<Duration>,
     mut line: impl FnMut(&[u8]) -> Result<(), String>,
 ) -> Result<Ended, String> {
-    // Nobody types to the kernel; and a shell's script that is our standard input is not QEMU's to
-    // read.
+    // The kernel has no input, and QEMU must not read a script that is our standard input.
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     end_with_us(&mut command);
     let program = command.get_program().display().to_string();
@@ -64,32 +63,32 @@ pub(super) fn run(
     Ok(Ended::TimedOut)
 }
 
-/// Whatever ends us ends QEMU, which could run for ever: an interrupt, a signal to us alone, a
-/// panic.
+/// Ends QEMU when this process ends for any reason: an interrupt, a signal to this process alone, a
+/// panic. QEMU could run forever otherwise.
 fn end_with_us(command: &mut Command) {
     let us = getpid();
     let before = move || {
-        // Sent when the thread that starts it ends: the main one, with us.
+        // The signal is sent when the thread that starts QEMU ends. That is the main thread.
         set_pdeathsig(Signal::SIGKILL)?;
-        // We may have ended before that call, and then nothing is sent any more.
+        // If this process ended before that call, no signal is sent any more.
         match getppid() == us {
             true => Ok(()),
             false => Err(io::ErrorKind::BrokenPipe.into()),
         }
     };
-    // SAFETY: between fork and execve it makes two system calls, and neither allocates nor takes a
+    // SAFETY: between fork and execve it makes two system calls, which neither allocate nor take a
     // lock.
     unsafe { command.pre_exec(before) };
 }
 
-/// Sends each line, and what is left without an end.
+/// Sends each line, and the rest that has no line end.
 fn read(output: Option<ChildStdout>, lines: SyncSender<Vec<u8>>) {
     let Some(output) = output else { return };
     let mut output = BufReader::new(output);
     loop {
         let mut line = Vec::new();
         match output.read_until(b'\n', &mut line) {
-            // A pipe that cannot be read has ended; its QEMU tells why.
+            // The pipe has ended; QEMU's exit code says why.
             Ok(0) | Err(_) => return,
             Ok(_) if lines.send(line).is_err() => return,
             Ok(_) => {}
@@ -104,7 +103,7 @@ fn next(lines: &Receiver<Vec<u8>>, end: Option<Instant>) -> Result<Vec<u8>, Recv
     }
 }
 
-/// Nothing if it has not ended until then.
+/// Returns `None` if it has not ended by then.
 fn wait(child: &mut Child, end: Option<Instant>) -> io::Result<Option<ExitStatus>> {
     let Some(end) = end else { return child.wait().map(Some) };
     loop {

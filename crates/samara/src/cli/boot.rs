@@ -1,5 +1,5 @@
-//! The command line of `samara boot`. Options of the machine may stand before or after what it is
-//! to do.
+//! The command line of `samara boot`. Options of the machine may stand before or after the kernel's
+//! command.
 
 use super::{Effort, Experiment};
 use clap::{Args, Subcommand, ValueEnum, value_parser};
@@ -26,13 +26,12 @@ Exit code: 0 if all is well, 1 if a trial failed, 2 if the kernel could not be b
 ";
 
 /// Four hours. All experiments on 8 CPUs that share two busy processors take 8 minutes with
-/// `--effort quick`, three times that in full: a host that is ten times as slow may take its time,
-/// and what hangs does not stay for ever.
+/// `--effort quick` and 24 in full. So a host may be ten times slower, and a hung machine still
+/// ends.
 const LIMIT: &str = "14400";
 
-/// MiB for the kernel's image, its heap and frames. With less it says so itself, if there is room
-/// for it to start at all (`LEAST_MIB` in `kernel/src/memory.rs`); `./check boot` boots with as
-/// much.
+/// MiB for the kernel's image, its heap and frames (`LEAST_MIB` in `kernel/src/memory.rs`). With a
+/// little less, the kernel reports it itself. `./check boot` boots with exactly this much.
 const LEAST_MIB: u64 = 12;
 
 #[derive(Args, Debug)]
@@ -148,7 +147,7 @@ fn limit(text: &str) -> Result<Limit, String> {
     }
 }
 
-/// What QEMU's `-m` takes, with its unit.
+/// The argument of QEMU's `-m`, with its unit.
 fn memory(text: &str) -> Result<String, String> {
     let unit = if text.ends_with('G') { 1024 } else { 1 };
     let number = text.strip_suffix(['M', 'G']).and_then(|number| number.parse::<u32>().ok());
@@ -159,7 +158,7 @@ fn memory(text: &str) -> Result<String, String> {
     }
 }
 
-/// The kernel's command line is words between spaces; one with `=` is a setting.
+/// The kernel's command line is words between spaces; a word with `=` is a setting.
 fn word(text: &str) -> Result<String, String> {
     match text.contains(|c: char| !(c.is_ascii_graphic()) || c == '=') || text.is_empty() {
         false => Ok(text.into()),
