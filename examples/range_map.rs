@@ -4,8 +4,7 @@
 //! cargo run -p samara-examples --bin range_map
 //! ```
 
-use samara::grace::Epoch;
-use samara::maple::{MapleTree, Refused};
+use samara::maple::{Epoch, MapleTree, Refused};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;

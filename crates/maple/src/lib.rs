@@ -5,8 +5,7 @@
 //! beside one writer at a time.
 //!
 //! ```
-//! use grace::Epoch;
-//! use maple::MapleTree;
+//! use maple::{Epoch, MapleTree};
 //!
 //! let tree = MapleTree::<u32, Epoch>::new();
 //! tree.store_range(0x1000..=0x4fff, 1)?;
@@ -160,6 +159,9 @@ pub use crate::stats::Stats;
 pub use crate::tree::MapleTree;
 pub use crate::validate::{Rule, Violation};
 pub use crate::writer::Writer;
+#[cfg(feature = "std")]
+pub use grace::Epoch;
+pub use grace::Single;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
