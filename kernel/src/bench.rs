@@ -12,16 +12,12 @@ use crate::machine::Kernel;
 use crate::smp::{host, set_tick};
 use crate::{clock, layout, println, space, turns};
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 use core::arch::x86_64::_rdtsc;
 use core::marker::PhantomData;
 use report::{Report, Row};
-use workloads::{Counted, KernelHalf, Lab, Scale};
+use workloads::{Counted, Error, Experiment, KernelHalf, Lab, Scale};
 
-/// The experiments, in their order.
-pub(crate) const EXPERIMENTS: [&str; 5] = ["calls", "quicklist", "gup", "vmap", "vmallocinfo"];
-/// Those whose work can be counted with waiting.
-pub(crate) const WAITING: [&str; 1] = ["vmap"];
 /// Counts of the PIT in two turns: the middle ones first, then shorter and longer ones, to see that
 /// what is found does not hang on them.
 const TURNS: [u8; 3] = [8, 2, 32];
@@ -29,6 +25,14 @@ const TURNS: [u8; 3] = [8, 2, 32];
 const RUNS: u64 = 16;
 
 type KernelLab<'a> = Lab<'a, Kernel, Grace, PhaseFair>;
+type KernelExperiment = Experiment<Kernel, Grace, PhaseFair>;
+
+/// All experiments; or those whose work can be counted with that of CPUs that wait.
+pub(crate) fn experiments(waiting: bool) -> Vec<KernelExperiment> {
+    let mut all = workloads::all();
+    all.retain(|one: &KernelExperiment| !waiting || one.work.is_some());
+    all
+}
 
 /// How much is measured.
 pub(crate) struct Bench<'a> {
@@ -41,28 +45,25 @@ pub(crate) struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Makes the experiment with this name.
+    /// Makes an experiment.
     ///
     /// # Errors
     /// What went wrong.
-    pub(crate) fn measure(&self, experiment: &str) -> Result<Report, String> {
-        if !self.waiting {
-            return self.with_lab(clock::now, self.cpus, |lab, half| one(experiment, lab, half));
-        }
+    pub(crate) fn measure(&self, experiment: &KernelExperiment) -> Result<Report, Error> {
+        let Some(work) = experiment.work.filter(|_| self.waiting) else {
+            return self.with_lab(clock::now, self.cpus, |lab| experiment.run(lab));
+        };
         let mut report = Report::default();
         for (at, counts) in TURNS.into_iter().enumerate() {
             let how = format!("turns of {}", turns::take(counts));
             let cpus = if at == 0 { self.cpus } else { &self.cpus[self.cpus.len() - 1..] };
             for cpus in cpus {
                 let turns = turns::measure(*cpus);
-                let row = Row::new(experiment, &how, "QEMU", *cpus, 0);
+                let row = Row::new(experiment.name, &how, "QEMU", *cpus, 0);
                 report.rows.push(row.with("instructions of a turn", turns.length, ""));
                 report.rows.push(row.with("largest share of a CPU", turns.largest_share, ""));
             }
-            let found = self.with_lab(turns::instructions, cpus, |lab, half| {
-                workloads::vmap_work(lab, half, &how)
-            });
-            report.merge(found.map_err(|error| error.to_string())?);
+            report.merge(self.with_lab(turns::instructions, cpus, |lab| work(lab, &how))?);
         }
         Ok(report)
     }
@@ -72,11 +73,18 @@ impl Bench<'_> {
         &self,
         clock: fn() -> u64,
         cpus: &[usize],
-        f: impl FnOnce(&KernelLab<'_>, &KernelHalf<'_, Kernel, Grace>) -> T,
+        f: impl FnOnce(&KernelLab<'_>) -> T,
     ) -> T {
         let progress = |what: &str| println!("{what}");
-        let lab: KernelLab<'_> = Lab {
+        let kernel = KernelHalf {
+            tables: space::tables(),
+            range: layout::trials(),
+            enter: &|| (),
+            ticks: Some(&set_tick),
+        };
+        f(&Lab {
             host: host(),
+            kernel,
             time: clock,
             clock,
             interrupts: &|| total(|counts| &counts.shootdowns),
@@ -90,35 +98,7 @@ impl Bench<'_> {
             // to be counted.
             at_once: self.waiting || !self.counts,
             types: PhantomData,
-        };
-        let half = KernelHalf {
-            tables: space::tables(),
-            range: layout::trials(),
-            enter: &|| (),
-            ticks: Some(&set_tick),
-        };
-        f(&lab, &half)
-    }
-}
-
-fn one(
-    name: &str,
-    lab: &KernelLab<'_>,
-    half: &KernelHalf<'_, Kernel, Grace>,
-) -> Result<Report, String> {
-    let told = |error: workloads::Error| error.to_string();
-    let told_of_tables = |error: paging::Error| error.to_string();
-    match name {
-        "quicklist" => workloads::quicklist(lab).map_err(told_of_tables),
-        "gup" => workloads::gup(lab).map_err(told_of_tables),
-        "calls" => workloads::calls(lab, half).map_err(told),
-        "vmallocinfo" => workloads::vmallocinfo(lab, half).map_err(told),
-        _ => {
-            let mut report = workloads::vmap(lab, half).map_err(told)?;
-            report.merge(workloads::vmap_flushes(lab, half).map_err(told)?);
-            report.merge(workloads::vmap_counts(lab, half).map_err(told)?);
-            Ok(report)
-        }
+        })
     }
 }
 

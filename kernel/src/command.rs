@@ -7,7 +7,7 @@
 //! | `test [TRIAL...] [seed=N] [rounds=N] [mutant=NAME]` | trials |
 //! | `panic`, `overflow`, `twice` | fails as named, to test the failure path; `twice` fails again while it reports |
 
-use crate::bench::{Bench, EXPERIMENTS, WAITING};
+use crate::bench::{Bench, experiments};
 use crate::console::{RECORD, print};
 use crate::exit::Exit;
 use crate::machine::Kernel;
@@ -133,13 +133,16 @@ fn run_bench(mut words: Words<'_>) -> Result<Exit, String> {
     }
     cpus.sort_unstable();
     cpus.dedup();
-    let experiments = words.names_of(if waiting { &WAITING } else { &EXPERIMENTS })?;
+    let all = experiments(waiting);
+    let all_names: Vec<_> = all.iter().map(|one| one.name).collect();
+    let names = words.names_of(&all_names)?;
     let bench = Bench { scale, cpus: &cpus, counts, waiting };
-    for experiment in experiments {
+    // In the order in which they are named, which may be twice.
+    for experiment in names.iter().flat_map(|name| all.iter().filter(|one| one.name == *name)) {
         let report = match bench.measure(experiment) {
             Ok(report) => report,
             Err(cause) => {
-                println!("{experiment}: {cause}");
+                println!("{}: {cause}", experiment.name);
                 return Ok(Exit::Failed);
             }
         };

@@ -17,8 +17,8 @@ use crate::drive::Program;
 use crate::here;
 use ::grace::quiescent::{Domain, Periods, Quiescent, Shared, Slot};
 use machine::{
-    Asid, CpuId, CpuSet, Cpus, Flush, Frame, FrameError, FrameInfo, FrameRange, FrameSource,
-    Frames, Irqs, Memory, NodeId, Place, Step, Tlb,
+    Asid, CpuId, CpuSet, Cpus, Fault, FaultKind, Flush, Frame, FrameError, FrameInfo, FrameRange,
+    FrameSource, Frames, Irqs, Memory, NodeId, Place, Step, Tlb, Translated, VirtAddr,
 };
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
@@ -389,6 +389,29 @@ unsafe impl FrameSource for Bare {
     fn free_frames(&self) -> usize {
         self.0.frames.free_frames()
     }
+}
+
+/// No table is ever active, so every access faults.
+impl Translated for Bare {
+    unsafe fn read(&self, at: VirtAddr, into: &mut [u8]) -> Result<(), Fault> {
+        if into.is_empty() { Ok(()) } else { Err(fault(at, false)) }
+    }
+
+    unsafe fn write(&self, at: VirtAddr, from: &[u8]) -> Result<(), Fault> {
+        if from.is_empty() { Ok(()) } else { Err(fault(at, true)) }
+    }
+
+    unsafe fn load(&self, at: VirtAddr) -> Result<u64, Fault> {
+        Err(fault(at, false))
+    }
+
+    unsafe fn store(&self, at: VirtAddr, _: u64) -> Result<(), Fault> {
+        Err(fault(at, true))
+    }
+}
+
+fn fault(address: VirtAddr, write: bool) -> Fault {
+    Fault { address, write, kind: FaultKind::NotPresent }
 }
 
 impl fmt::Debug for Bare {

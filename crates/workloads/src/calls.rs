@@ -7,7 +7,8 @@
 //! is given up in the operation, as there.
 
 use crate::error::Error;
-use crate::lab::{KernelHalf, Lab};
+use crate::experiment::{Experiment, Needs, Part};
+use crate::lab::Lab;
 use crate::mean::Rounds;
 use crate::meeting::{Watch, at_once};
 use crate::space::{Space, range_of};
@@ -82,19 +83,32 @@ const CASES: [Case; 9] = [
         linux: [[760.0, 312.0], [448.0, 165.0], [845.0, 510.0]] },
 ];
 
+pub(crate) fn experiment<M, G, R>() -> Experiment<M, G, R>
+where
+    M: Machine + Translated,
+    G: Concurrent,
+    R: RawRwLockFair + Send + Sync,
+{
+    Experiment {
+        name: NAME,
+        help: "Single calls beside Linux's in the same emulator: samara boot bench alone has it",
+        parts: Vec::from([Part { needs: Needs::Emulator, run: calls }]),
+        work: None,
+    }
+}
+
 /// Single calls beside Linux's, on each number of CPUs. For a machine under the emulator in which
 /// Linux was measured: elsewhere the comparison says nothing.
 ///
 /// # Errors
 /// The machine has too little memory: it takes 520 frames for each CPU.
-pub fn calls<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>(
+fn calls<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     lab: &Lab<'_, M, G, R>,
-    half: &KernelHalf<'_, M, G>,
 ) -> Result<Report, Error> {
     let most = lab.cpus.iter().copied().max().unwrap_or(1);
     let paging = lab.paging()?;
     let space = lab.on_first(|| Space::<M, G, R>::new(&paging, most))?;
-    let result = with_rig(lab, half, PAGES, |rig, report| {
+    let result = with_rig(lab, PAGES, |rig, report| {
         NewAreas::with(rig, 0, |areas| {
             let site = Site { rig, areas, space: &space };
             let mut each = || CASES.iter().try_for_each(|case| site.measure(case, report));

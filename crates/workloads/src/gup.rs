@@ -11,6 +11,8 @@
 //! A third row, "the pins alone", is the locked instruction on each page's own count and nothing
 //! else: what no way of pinning can do without, and what this machine makes of so many CPUs.
 
+use crate::error::Error;
+use crate::experiment::{Experiment, Needs, Part, Size};
 use crate::lab::{Lab, SECOND};
 use crate::mean::{Rounds, TRIES, Timer, because};
 use crate::meeting::{Beside, Meeting, Watch, at_once};
@@ -22,7 +24,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use grace::Concurrent;
 use lock_api::RawRwLockFair;
 use machine::{Frame, FrameError, Machine, VirtAddr};
-use paging::{Error, unpin};
+use paging::unpin;
 use report::{Note, Report, Row, Target};
 
 const NAME: &str = "gup";
@@ -64,11 +66,27 @@ struct Times {
     wanted: usize,
 }
 
+pub(crate) fn experiment<M, G, R>() -> Experiment<M, G, R>
+where
+    M: Machine,
+    G: Concurrent,
+    R: RawRwLockFair + Send + Sync,
+{
+    // The writer has a CPU of its own.
+    let sizes = |most| Vec::from([Size { cpus: most + 1, frames: 2048 + 600 * (most + 1) }]);
+    Experiment {
+        name: NAME,
+        help: "Pinning a program's pages without a lock, beside the address space's lock",
+        parts: Vec::from([Part { needs: Needs::Memory(sizes), run: gup }]),
+        work: None,
+    }
+}
+
 /// Pins on some CPUs, with a writer beside them and without.
 ///
 /// # Errors
 /// The machine has too little memory: it takes 520 frames for each CPU.
-pub fn gup<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
+pub(crate) fn gup<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     lab: &Lab<'_, M, G, R>,
 ) -> Result<Report, Error> {
     let mut report = Report::default();
@@ -137,7 +155,7 @@ pub fn gup<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     counts(lab, &space, &mut report);
     let ended = lab.on_first(|| space.end(all + 1));
     lab.settle(&paging);
-    ended.map(|()| report)
+    Ok(ended.map(|()| report)?)
 }
 
 /// One CPU: how many times as fast as with locks. A figure without a bound: three times, which was
@@ -279,8 +297,8 @@ fn write<M: Machine, G: Concurrent, R: RawRwLockFair>(
             };
             match mapped {
                 Ok(()) => break,
-                Err(Error::Frames(_)) => lab.host.machine.relax(),
-                Err(error) => return Err(error),
+                Err(paging::Error::Frames(_)) => lab.host.machine.relax(),
+                Err(error) => return Err(error.into()),
             }
             (lab.host.quiet)();
         }

@@ -86,9 +86,11 @@ impl<M: Machine, G: Concurrent> fmt::Debug for KernelHalf<'_, M, G> {
 
 /// A machine, and what it takes to measure there. `G` is the engine for its walks in software, `R`
 /// the best lock for readers and writers that there is.
-pub struct Lab<'a, M, G, R> {
+pub struct Lab<'a, M: Machine, G: Concurrent, R> {
     /// The machine, and the means to run programs on its CPUs.
     pub host: Host<'a, M>,
+    /// The kernel's half of its address spaces.
+    pub kernel: KernelHalf<'a, M, G>,
     /// Processor time of this CPU, in nanoseconds since some moment.
     pub time: fn() -> u64,
     /// Time on the wall, in nanoseconds since some moment: as cheap as can be.
@@ -115,7 +117,7 @@ pub struct Lab<'a, M, G, R> {
     pub types: PhantomData<fn() -> (G, R)>,
 }
 
-impl<M, G, R> Lab<'_, M, G, R> {
+impl<M: Machine, G: Concurrent, R> Lab<'_, M, G, R> {
     /// Runs a program on CPU 0.
     pub(crate) fn on_first<T: Send>(&self, program: impl FnOnce() -> T + Send) -> T {
         self.host.on_first(program).expect("the host runs every program to its end")
@@ -140,9 +142,7 @@ impl<M, G, R> Lab<'_, M, G, R> {
         rows.extend(told.map(|(metric, value)| like.with(metric, value, "")));
         Some(counted)
     }
-}
 
-impl<M: Machine, G, R> Lab<'_, M, G, R> {
     /// Has all CPUs give back what they have retired, and the tables that they keep for themselves:
     /// all at once, and then what was still waiting.
     pub(crate) fn settle(&self, paging: &Paging<M, X86_64L4>) {
@@ -161,7 +161,7 @@ impl<M: Machine, G, R> Lab<'_, M, G, R> {
     }
 }
 
-impl<M: fmt::Debug, G, R> fmt::Debug for Lab<'_, M, G, R> {
+impl<M: Machine + fmt::Debug, G: Concurrent, R> fmt::Debug for Lab<'_, M, G, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lab")
             .field("host", &self.host)

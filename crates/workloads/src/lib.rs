@@ -35,6 +35,7 @@ extern crate std;
 
 mod calls;
 mod error;
+mod experiment;
 mod gup;
 mod lab;
 mod mean;
@@ -46,14 +47,32 @@ mod tests;
 mod vmallocinfo;
 mod vmap;
 
-pub use crate::vmap::{vmap, vmap_counts, vmap_flushes, vmap_work};
-pub use calls::calls;
 pub use error::Error;
-pub use gup::gup;
+pub use experiment::{Experiment, Measure, Needs, Part, Size, Sizes};
 pub use lab::{Count, Counted, Disturbed, KernelHalf, Lab, Scale, Tick};
 pub use machine::{Host, Program};
-pub use quicklist::quicklist;
-pub use vmallocinfo::vmallocinfo;
+
+use alloc::vec::Vec;
+use grace::Concurrent;
+use lock_api::RawRwLockFair;
+use machine::{Machine, Translated};
+
+/// All experiments, in their order. A new one is a file and a line here: commands and kernels read
+/// this list.
+pub fn all<M, G, R>() -> Vec<Experiment<M, G, R>>
+where
+    M: Machine + Translated,
+    G: Concurrent,
+    R: RawRwLockFair + Send + Sync,
+{
+    Vec::from([
+        calls::experiment(),
+        quicklist::experiment(),
+        gup::experiment(),
+        vmap::experiment(),
+        vmallocinfo::experiment(),
+    ])
+}
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -10,6 +10,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use grace::Concurrent;
 use machine::{Machine, Program};
 
 /// The part of a round in which a CPU must have had a processor, to say something of CPUs at once.
@@ -103,7 +104,7 @@ pub(crate) type Beside<'a, M, E> =
 
 /// Has the first `cpus` CPUs measure, and as many more as there are in `beside` run meanwhile.
 /// `measure` is called with the CPU's number and a watch, which it starts when it is ready.
-pub(crate) fn at_once<M: Machine, G, R, E: Send>(
+pub(crate) fn at_once<M: Machine, G: Concurrent, R, E: Send>(
     lab: &Lab<'_, M, G, R>,
     cpus: usize,
     measure: impl Fn(usize, &Watch<'_, M>) -> Result<f64, E> + Sync,
@@ -144,7 +145,7 @@ pub(crate) fn at_once<M: Machine, G, R, E: Send>(
 }
 
 /// Runs a program, and looks when it was at what it measures.
-fn stay<M: Machine, G, R, T>(
+fn stay<M: Machine, G: Concurrent, R, T>(
     lab: &Lab<'_, M, G, R>,
     meeting: &Meeting<'_, M>,
     program: impl FnOnce(&Watch<'_, M>) -> T,

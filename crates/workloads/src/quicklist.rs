@@ -8,6 +8,8 @@
 //! A batch takes as many pages as a program's tables may be, and gives them back; both are timed,
 //! apart. The source is a patch for Linux that counted both ways of allocating (see [`PUBLISHED`]).
 
+use crate::error::Error;
+use crate::experiment::{Experiment, Needs, Part, Size};
 use crate::lab::{Counted, Lab};
 use crate::mean::{Halves, Rounds, TRIES, because};
 use alloc::format;
@@ -18,7 +20,7 @@ use core::cell::Cell;
 use core::hint::black_box;
 use grace::Concurrent;
 use machine::{Asid, ENTRIES, Frame, FrameError, Machine, Place, VirtAddr, VirtRange};
-use paging::{Error, PageTables, QUICK_ROOT, QUICK_TABLE, TableLists, X86_64L4};
+use paging::{PageTables, QUICK_ROOT, QUICK_TABLE, TableLists, X86_64L4};
 use report::{Note, Report, Row, Target};
 
 const NAME: &str = "quicklist";
@@ -52,11 +54,23 @@ const KINDS: [Kind; 4] = [
     ("pgd", QUICK_ROOT, 60.0, 128),
 ];
 
+pub(crate) fn experiment<M: Machine, G: Concurrent, R>() -> Experiment<M, G, R> {
+    let sizes = |_| Vec::from([Size { cpus: 1, frames: 2048 }]);
+    Experiment {
+        name: NAME,
+        help: "Page tables from quicklists, beside the frame source and clearing",
+        parts: Vec::from([Part { needs: Needs::Memory(sizes), run: quicklist }]),
+        work: None,
+    }
+}
+
 /// Allocation of each kind of page table with quicklists and without, on CPU 0.
 ///
 /// # Errors
 /// The machine has too little memory: it takes some 700 frames.
-pub fn quicklist<M: Machine, G: Concurrent, R>(lab: &Lab<'_, M, G, R>) -> Result<Report, Error> {
+pub(crate) fn quicklist<M: Machine, G: Concurrent, R>(
+    lab: &Lab<'_, M, G, R>,
+) -> Result<Report, Error> {
     lab.on_first(|| on_cpu(lab))
 }
 
@@ -232,7 +246,7 @@ fn tell(
 }
 
 /// What one allocation does, by number.
-fn count<M: Machine, G, R>(
+fn count<M: Machine, G: Concurrent, R>(
     lab: &Lab<'_, M, G, R>,
     report: &mut Report,
     name: &str,
@@ -267,7 +281,7 @@ fn count<M: Machine, G, R>(
 /// without a system call: after one, eight allocations take longer than after none. The batch in
 /// the middle counts, so an interrupt does not. Nanoseconds of a page: to take it, to give it back,
 /// and the longest; or why it cannot be told.
-fn round<M: Machine, G, R>(
+fn round<M: Machine, G: Concurrent, R>(
     lab: &Lab<'_, M, G, R>,
     size: usize,
     way: &impl Way,

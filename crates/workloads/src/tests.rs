@@ -2,11 +2,15 @@
 
 mod areas;
 
-use crate::{Counted, Host, Lab, Scale, gup, quicklist};
+use crate::gup::gup;
+use crate::quicklist::quicklist;
+use crate::{Counted, Host, KernelHalf, Lab, Scale};
+use machine::{PageSize, VirtAddr, VirtRange};
+use paging::{PageTables, Paging, X86_64L4};
 use report::{Report, Row, Target};
 use sim::{Bare, BareGrace};
 use std::marker::PhantomData;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use std::{format, vec::Vec};
 
@@ -28,7 +32,9 @@ fn with_lab_as<T>(
     bare: &Bare,
     test: impl FnOnce(&Lab<'_, Bare, BareGrace, parking_lot::RawRwLock>) -> T,
 ) -> T {
-    test(&Lab {
+    let paging = Paging::<_, X86_64L4>::try_new(bare.clone(), PageSize::Size1G).unwrap();
+    let tables = bare.on_cpu(0, || Arc::new(PageTables::kernel(&paging).unwrap()));
+    let result = test(&Lab {
         host: Host {
             machine: bare,
             run: &|programs| bare.threads(programs),
@@ -37,6 +43,7 @@ fn with_lab_as<T>(
                 BareGrace::reclaim(usize::MAX);
             },
         },
+        kernel: KernelHalf { tables: &tables, range: range(), enter: &|| (), ticks: None },
         time: now,
         clock: now,
         interrupts: &|| bare.ipis(),
@@ -48,7 +55,18 @@ fn with_lab_as<T>(
         cpus: &[1, 2],
         at_once,
         types: PhantomData,
-    })
+    });
+    bare.on_cpu(0, || {
+        drop(tables);
+        bare.settle();
+        paging.quick().drain();
+    });
+    result
+}
+
+/// The kernel's addresses for experiments.
+fn range() -> VirtRange {
+    VirtRange::new(VirtAddr::new(0xffff_c900_0000_0000), 1 << 37).unwrap()
 }
 
 /// Figures that nobody has counted, each another.

@@ -25,7 +25,8 @@
 //! alone, and 0.50 % without.
 
 use crate::error::Error;
-use crate::lab::{KernelHalf, Lab};
+use crate::experiment::{Experiment, Needs, Part, Size};
+use crate::lab::Lab;
 use crate::mean::{Rounds, Timer};
 use crate::meeting::{Beside, Meeting, Taken, Watch, at_once};
 use crate::vmap::{Areas, NewAreas, OldAreas, Rig, with_rig};
@@ -62,15 +63,24 @@ const COMPUTE: usize = 1 << 15;
 /// Looks in a round.
 const LOOKS: usize = 1000;
 
+pub(crate) fn experiment<M: Machine, G: Concurrent, R: Sync>() -> Experiment<M, G, R> {
+    let sizes = |_| Vec::from([Size { cpus: 1 + READERS, frames: 1 << 14 }]);
+    Experiment {
+        name: NAME,
+        help: "Readers of all areas without a lock, beside readers that take the writers'",
+        parts: Vec::from([Part { needs: Needs::Translations(sizes), run: vmallocinfo }]),
+        work: None,
+    }
+}
+
 /// What a writer loses to readers, and what a look at the sums takes.
 ///
 /// # Errors
 /// The machine has too little memory: it takes some thousand frames for tables.
-pub fn vmallocinfo<M: Machine, G: Concurrent, R: Sync>(
+pub(crate) fn vmallocinfo<M: Machine, G: Concurrent, R: Sync>(
     lab: &Lab<'_, M, G, R>,
-    half: &KernelHalf<'_, M, G>,
 ) -> Result<Report, Error> {
-    with_rig(lab, half, 1, |rig, report| {
+    with_rig(lab, 1, |rig, report| {
         NewAreas::with(rig, 1, |new| beside_readers(rig, new, report))?;
         NewAreas::with(rig, 1, |few| NewAreas::with(rig, 2, |many| sums(rig, few, many, report)))
     })
@@ -99,7 +109,7 @@ fn beside_readers<M: Machine, G: Concurrent, R: Sync>(
     let alive = rig.lab.scale.batches * 50;
     let times = rig.lab.scale.batches * 10;
     let most = READERS.min(rig.lab.host.machine.count() - 1);
-    let old = OldAreas::new(Arc::clone(rig.half.tables), rig.part(0)?);
+    let old = OldAreas::new(Arc::clone(rig.lab.kernel.tables), rig.part(0)?);
     let kept_old = keep(rig, &old, alive)?;
     let kept_new = keep(rig, new, alive)?;
     for others in 0..=most {
@@ -230,7 +240,7 @@ fn write_beside<M: Machine, G: Concurrent, R: Sync>(
     let reading = &reading;
     let beside = took.iter_mut().map(|took| {
         Box::new(move |meeting: &Meeting<'_, M>, watch: &Watch<'_, M>| {
-            (rig.half.enter)();
+            (rig.lab.kernel.enter)();
             watch.start();
             *took = in_turns(rig, areas, meeting, reading);
             watch.stop();
@@ -289,7 +299,7 @@ fn sums<M: Machine, G: Concurrent, R: Sync>(
 ) -> Result<(), Error> {
     let count = rig.lab.scale.batches * 500;
     (rig.lab.progress)(&format!("vmallocinfo: sums of {count} areas"));
-    let old = OldAreas::new(Arc::clone(rig.half.tables), rig.part(0)?);
+    let old = OldAreas::new(Arc::clone(rig.lab.kernel.tables), rig.part(0)?);
     let kept = [keep(rig, &old, FEW)?, keep(rig, few, FEW)?, keep(rig, many, count)?];
     let mut times: [Rounds; 3] = Default::default();
     for _ in 0..rig.lab.scale.rounds {

@@ -9,6 +9,7 @@ use count::{Region, operation};
 use machine::{PageSize, VirtAddr, VirtRange};
 use paging::{PageTables, Paging, X86_64L4};
 use parking_lot::{RawRwLock, RwLock};
+use report::Report;
 use sim::{Bare, BareGrace, Config, Grace, Sim, threads};
 use std::fs;
 use std::marker::PhantomData;
@@ -16,15 +17,10 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock, Once};
 use std::time::Instant;
 use trace::report::messages;
-use workloads::{Counted, Disturbed, Host, KernelHalf, Lab, Program, Scale, Tick};
+use workloads::{Counted, Disturbed, Host, KernelHalf, Lab, Measure, Program, Scale, Size, Tick};
 
 /// Steps between two timer interrupts of a CPU: a millisecond or so.
 const TICK: u64 = 20_000;
-
-pub(super) type BareLab<'a> = Lab<'a, Bare, BareGrace, RawRwLock>;
-pub(super) type SimLab<'a> = Lab<'a, Sim, Grace, RawRwLock>;
-pub(super) type BareHalf<'a> = KernelHalf<'a, Bare, BareGrace>;
-pub(super) type SimHalf<'a> = KernelHalf<'a, Sim, Grace>;
 
 /// How much is measured, with which numbers of CPUs, and in how many runs an operation is counted.
 #[derive(Clone, Copy)]
@@ -34,17 +30,17 @@ pub(super) struct Effort<'a> {
     pub(super) runs: usize,
 }
 
-/// Makes a bare machine and has `f` measure on it.
-pub(super) fn on_bare<T>(
+/// Measures on a bare machine.
+pub(super) fn on_bare(
     effort: Effort<'_>,
-    cpus: usize,
-    frames: usize,
-    f: impl FnOnce(&BareLab<'_>) -> T,
-) -> Result<T, String> {
+    Size { cpus, frames }: Size,
+    measure: Measure<Bare, BareGrace, RawRwLock>,
+) -> Result<Report, String> {
     let bare = Bare::new(cpus, frames as u64).ok_or_else(|| no_memory(frames))?;
     let count =
         |prepare: &mut dyn FnMut(), run: &mut dyn FnMut()| counted(effort.runs, prepare, run);
-    Ok(f(&Lab {
+    let tables = bare.on_cpu(0, || kernel(&bare))?;
+    let result = measure(&Lab {
         host: Host {
             machine: &bare,
             run: &|programs| bare.threads(programs),
@@ -53,6 +49,7 @@ pub(super) fn on_bare<T>(
                 BareGrace::reclaim(usize::MAX);
             },
         },
+        kernel: KernelHalf { tables: &tables, range: range(), enter: &|| (), ticks: None },
         time: processor_time,
         clock,
         disturbed,
@@ -64,34 +61,29 @@ pub(super) fn on_bare<T>(
         cpus: effort.cpus,
         at_once: true,
         types: PhantomData,
-    }))
-}
-
-/// Has `f` measure areas of the kernel on a bare machine.
-pub(super) fn with_bare_half<T>(
-    lab: &BareLab<'_>,
-    f: impl FnOnce(&BareHalf<'_>) -> Result<T, workloads::Error>,
-) -> Result<T, String> {
-    let tables = lab.host.machine.on_cpu(0, || kernel(lab.host.machine))?;
-    let result = f(&KernelHalf { tables: &tables, range: range(), enter: &|| (), ticks: None });
-    lab.host.machine.on_cpu(0, || drop(tables));
+    });
+    bare.on_cpu(0, || drop(tables));
     result.map_err(|error| error.to_string())
 }
 
-/// Makes a machine with translations, and has `f` measure areas of its kernel.
-pub(super) fn on_sim<T>(
+/// Measures on a machine with translations.
+pub(super) fn on_sim(
     effort: Effort<'_>,
-    cpus: usize,
-    frames: usize,
-    f: impl FnOnce(&SimLab<'_>, &SimHalf<'_>) -> Result<T, workloads::Error>,
-) -> Result<T, String> {
+    Size { cpus, frames }: Size,
+    measure: Measure<Sim, Grace, RawRwLock>,
+) -> Result<Report, String> {
     let config = Config { tick: Some(TICK), ..Config::fast(cpus, frames as u64) };
     let sim = Sim::new(config).map_err(|error| error.to_string())?;
     let ticking: Arc<RwLock<Option<Tick>>> = Arc::default();
     let now = Arc::clone(&ticking);
     sim.on_tick(move |_| now.read().iter().for_each(|tick| tick()))
         .map_err(|error| error.to_string())?;
-    let lab = Lab {
+    let tables = sim.on_cpu(0, || kernel(&sim))?;
+    // SAFETY: what runs there needs nothing mapped but what the experiments map; they have no other
+    // tables with that tag.
+    let enter = || unsafe { tables.activate() };
+    let ticks = |tick: Option<Tick>| *ticking.write() = tick;
+    let result = measure(&Lab {
         host: Host {
             machine: &sim,
             run: &|programs: Vec<Program<'_>>| {
@@ -102,6 +94,7 @@ pub(super) fn on_sim<T>(
                 Grace::reclaim(usize::MAX);
             },
         },
+        kernel: KernelHalf { tables: &tables, range: range(), enter: &enter, ticks: Some(&ticks) },
         time: processor_time,
         clock,
         disturbed,
@@ -114,14 +107,7 @@ pub(super) fn on_sim<T>(
         cpus: effort.cpus,
         at_once: true,
         types: PhantomData,
-    };
-    let tables = sim.on_cpu(0, || kernel(&sim))?;
-    // SAFETY: what runs there needs nothing mapped but what the experiments map; they have no other
-    // tables with that tag.
-    let enter = || unsafe { tables.activate() };
-    let ticks = |tick: Option<Tick>| *ticking.write() = tick;
-    let half = KernelHalf { tables: &tables, range: range(), enter: &enter, ticks: Some(&ticks) };
-    let result = f(&lab, &half);
+    });
     sim.on_cpu(0, || drop(tables));
     result.map_err(|error| error.to_string())
 }

@@ -3,25 +3,34 @@
 mod host;
 pub(crate) mod output;
 
-use crate::cli::{self, Experiment};
+use crate::cli;
 use crate::complain;
-use host::{Effort, on_bare, on_sim, with_bare_half};
+use clap::builder::PossibleValue;
+use host::{Effort, on_bare, on_sim};
+use machine::Machine;
+use parking_lot::RawRwLock;
 use report::Report;
+use sim::{Bare, BareGrace, Grace, Sim};
 use std::process::ExitCode;
-use workloads::Scale;
+use workloads::{Experiment, Needs, Part, Scale};
 
 /// Something could not be measured, or its result not be written.
 const FAILED: u8 = 2;
-/// Frames of memory for `gup`: what each CPU pins, and what the tables of a program take.
-const FRAMES_EACH: usize = 600;
-const FRAMES: usize = 2048;
-/// For areas: what is mapped and what tables take; and what each CPU allocates.
-const AREA_FRAMES: usize = 1 << 14;
-const AREA_FRAMES_EACH: usize = 3072;
-/// CPUs that count what unmaps cost each other, whatever is timed.
-const MANY: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
-/// A writer of areas, and readers.
-const READERS: usize = 5;
+
+/// All experiments, of the machine with translations.
+fn all() -> Vec<Experiment<Sim, Grace, RawRwLock>> {
+    workloads::all()
+}
+
+/// The names of the experiments, with a line of help each, for the command line.
+pub(crate) fn names() -> Vec<PossibleValue> {
+    all().iter().map(|one| PossibleValue::new(one.name).help(one.help)).collect()
+}
+
+/// The names of the experiments whose work can be counted with that of the CPUs that wait.
+pub(crate) fn with_waiting() -> Vec<&'static str> {
+    all().iter().filter(|one| one.work.is_some()).map(|one| one.name).collect()
+}
 
 pub(crate) fn run(options: &cli::Bench) -> ExitCode {
     let result = output::open(options.json.as_deref());
@@ -44,46 +53,51 @@ fn measure(options: &cli::Bench) -> Result<Report, String> {
         cli::Effort::Least => (Scale::LEAST, 1),
     };
     let effort = Effort { scale, cpus: &cpus, runs };
-    let all = [Experiment::Quicklist, Experiment::Gup, Experiment::Vmap, Experiment::Vmallocinfo];
-    let mut report = Report::default();
-    let chosen = match &options.experiments[..] {
-        [] => &all,
-        chosen => chosen,
+    let hosted =
+        || all().into_iter().filter(|one| !one.needs_emulator()).map(|one| one.name.into());
+    let chosen: Vec<String> = match &options.experiments[..] {
+        [] => hosted().collect(),
+        chosen => chosen.to_vec(),
     };
-    for experiment in chosen {
-        let found = one(*experiment, effort);
-        report.merge(found.map_err(|error| format!("{experiment:?}: {error}"))?);
+    let mut report = Report::default();
+    for name in &chosen {
+        report.merge(one(name, effort).map_err(|error| format!("{name}: {error}"))?);
     }
     Ok(report)
 }
 
-fn one(experiment: Experiment, effort: Effort<'_>) -> Result<Report, String> {
+/// Measures each part of an experiment on the machines that it needs.
+fn one(name: &str, effort: Effort<'_>) -> Result<Report, String> {
     let most = effort.cpus.last().copied().unwrap_or(1);
-    let frames = FRAMES + (most + 1) * FRAMES_EACH;
-    let on_both = |result: Result<Report, paging::Error>| result.map_err(|error| error.to_string());
-    match experiment {
-        Experiment::Calls => {
-            Err("Linux was measured in an emulator: run samara boot bench calls".into())
+    let on_memory: Vec<Part<Bare, BareGrace, RawRwLock>> = parts(workloads::all(), name)?;
+    let translated = parts(all(), name)?;
+    let mut report = Report::default();
+    for (on_memory, translated) in on_memory.into_iter().zip(translated) {
+        match on_memory.needs {
+            Needs::Memory(sizes) => {
+                for size in sizes(most) {
+                    report.merge(on_bare(effort, size, on_memory.run)?);
+                }
+            }
+            Needs::Translations(sizes) => {
+                for size in sizes(most) {
+                    report.merge(on_sim(effort, size, translated.run)?);
+                }
+            }
+            Needs::Emulator => {
+                let why = "its peers were measured in an emulator";
+                return Err(format!("{why}: run samara boot bench {name}"));
+            }
         }
-        Experiment::Quicklist => {
-            on_bare(effort, most + 1, frames, |lab| on_both(workloads::quicklist(lab)))?
-        }
-        Experiment::Gup => on_bare(effort, most + 1, frames, |lab| on_both(workloads::gup(lab)))?,
-        Experiment::Vmap => areas(effort, most),
-        Experiment::Vmallocinfo => on_sim(effort, READERS, AREA_FRAMES, workloads::vmallocinfo),
     }
+    Ok(report)
 }
 
-/// Times on a machine with as many CPUs as are wanted at most; flushes on machines up to the
-/// largest; and counts.
-fn areas(effort: Effort<'_>, most: usize) -> Result<Report, String> {
-    let mut report = on_sim(effort, most, AREA_FRAMES + most * AREA_FRAMES_EACH, workloads::vmap)?;
-    for cpus in MANY {
-        report.merge(on_sim(effort, cpus, AREA_FRAMES, workloads::vmap_flushes)?);
-    }
-    let counts = on_bare(effort, 1, AREA_FRAMES, |lab| {
-        with_bare_half(lab, |half| workloads::vmap_counts(lab, half))
-    });
-    report.merge(counts??);
-    Ok(report)
+/// The parts of the experiment with this name.
+fn parts<M: Machine, G: grace::Concurrent>(
+    all: Vec<Experiment<M, G, RawRwLock>>,
+    name: &str,
+) -> Result<Vec<Part<M, G, RawRwLock>>, String> {
+    let found = all.into_iter().find(|one| one.name == name);
+    found.map(|one| one.parts).ok_or_else(|| "no experiment has this name".into())
 }

@@ -1,6 +1,7 @@
 //! QEMU's command line, and the kernel's within it.
 
-use crate::cli::{Boot, Counting, Experiment, Machine, Task, Trials};
+use crate::bench::with_waiting;
+use crate::cli::{Boot, Counting, Machine, Task, Trials};
 use clap::ValueEnum;
 use std::path::Path;
 use std::process::Command;
@@ -84,9 +85,11 @@ fn experiments(bench: &Counting, cpus: u8) -> Result<Vec<String>, String> {
     }
     let counts: Vec<_> = counts.iter().map(u8::to_string).collect();
     let mut words = vec!["bench".to_string()];
-    words.extend(bench.experiments.iter().map(name));
-    if bench.waiting && bench.experiments.iter().any(|one| *one != Experiment::Vmap) {
-        return Err("--waiting counts vmap alone: --count --waiting vmap".into());
+    words.extend(bench.experiments.iter().cloned());
+    let counted = with_waiting();
+    if bench.waiting && bench.experiments.iter().any(|one| !counted.contains(&one.as_str())) {
+        let names = counted.join(" ");
+        return Err(format!("--waiting counts {names} alone: --count --waiting {names}"));
     }
     words.push(format!("effort={}", name(&bench.effort)));
     words.push(format!("cpus={}", counts.join(",")));

@@ -1,7 +1,9 @@
 //! The command line of `samara boot`. Options of the machine may stand before or after the kernel's
 //! command.
 
-use super::{Effort, Experiment};
+use super::Effort;
+use crate::bench::names;
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum, value_parser};
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -103,8 +105,8 @@ pub(crate) struct Trials {
 #[derive(Args, Debug)]
 pub(crate) struct Counting {
     /// What to measure [default: all]
-    #[arg(value_name = "EXPERIMENT", value_enum)]
-    pub(crate) experiments: Vec<Experiment>,
+    #[arg(value_name = "EXPERIMENT", value_parser = PossibleValuesParser::new(names()))]
+    pub(crate) experiments: Vec<String>,
 
     /// How much is measured
     #[arg(long, value_enum, default_value_t = Effort::Full)]

@@ -1,11 +1,11 @@
 //! Areas of the kernel, on a machine with translations.
 
-use super::{counted, find, now};
-use crate::{
-    Error, Host, KernelHalf, Lab, Scale, Tick, vmallocinfo, vmap, vmap_counts, vmap_flushes,
-    vmap_work,
-};
-use machine::{FrameSource, PageSize, VirtAddr, VirtRange};
+use super::{counted, find, now, range};
+use crate::experiment::Measure;
+use crate::vmallocinfo::vmallocinfo;
+use crate::vmap::{counts::counts, flushes::flushes, times, work::work};
+use crate::{Error, Host, KernelHalf, Lab, Scale, Tick};
+use machine::{FrameSource, PageSize};
 use paging::{PageTables, Paging, X86_64L4};
 use report::Report;
 use sim::{Checks, Config, Grace, Sim, threads};
@@ -13,10 +13,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 use std::{format, vec::Vec};
 
-type Experiment = fn(
-    &Lab<'_, Sim, Grace, parking_lot::RawRwLock>,
-    &KernelHalf<'_, Sim, Grace>,
-) -> Result<Report, Error>;
+type Experiment = Measure<Sim, Grace, parking_lot::RawRwLock>;
 
 /// Runs an experiment on a machine that ticks, with all its checks, and looks whether it has left
 /// anything.
@@ -41,6 +38,13 @@ fn run(cpus: usize, frames: u64, experiment: Experiment) -> Result<Report, Error
                 Grace::reclaim(usize::MAX);
             },
         },
+        kernel: KernelHalf {
+            tables: &tables,
+            range: range(),
+            // SAFETY: nothing else is needed, and there are no other tables with the tag.
+            enter: &|| unsafe { tables.activate() },
+            ticks: Some(&|tick| *ticking.lock().unwrap() = tick),
+        },
         time: now,
         clock: now,
         interrupts: &|| sim.counts().ipis_sent,
@@ -53,14 +57,7 @@ fn run(cpus: usize, frames: u64, experiment: Experiment) -> Result<Report, Error
         at_once: true,
         types: PhantomData,
     };
-    let half = KernelHalf {
-        tables: &tables,
-        range: VirtRange::new(VirtAddr::new(0xffff_c900_0000_0000), 1 << 37).unwrap(),
-        // SAFETY: nothing else is needed, and there are no other tables with the tag.
-        enter: &|| unsafe { tables.activate() },
-        ticks: Some(&|tick| *ticking.lock().unwrap() = tick),
-    };
-    let result = experiment(&lab, &half);
+    let result = experiment(&lab);
     assert!(ticking.lock().unwrap().is_none(), "nothing ticks for an experiment that is over");
     sim.on_cpu(0, || drop(tables));
     for cpu in 0..cpus {
@@ -80,7 +77,7 @@ fn value(report: &Report, target: &str) -> f64 {
 
 #[test]
 fn maps_are_measured_and_leave_nothing() {
-    let report = run(2, 12_000, vmap).unwrap();
+    let report = run(2, 12_000, times).unwrap();
     for way in ["one lock, a flush each", "nodes and pools", "lazy"] {
         // Two numbers of CPUs of each size.
         let rows = find(&report, "map, touch, unmap", way, "time");
@@ -100,7 +97,7 @@ fn maps_are_measured_and_leave_nothing() {
 #[test]
 fn interrupts_are_counted() {
     for cpus in [1, 3] {
-        let report = run(cpus, 2048, vmap_flushes).unwrap();
+        let report = run(cpus, 2048, flushes).unwrap();
         let of = |case, way, metric| find(&report, case, way, metric)[0].value;
         for case in ["no CPU ticks", "CPUs tick"] {
             // One flush everywhere for each unmap.
@@ -120,7 +117,7 @@ fn interrupts_are_counted() {
 
 #[test]
 fn operations_are_counted() {
-    let report = run(1, 2048, vmap_counts).unwrap();
+    let report = run(1, 2048, counts).unwrap();
     for way in ["one lock, a flush each", "nodes and pools", "lazy"] {
         for case in ["map and unmap", "vmap and vunmap", "allocate and free"] {
             assert_eq!(find(&report, case, way, "locked instructions").len(), 2);
@@ -130,7 +127,7 @@ fn operations_are_counted() {
 
 #[test]
 fn work_is_of_each_number_of_cpus() {
-    let report = run(2, 2048, |lab, half| vmap_work(lab, half, "no turns")).unwrap();
+    let report = run(2, 2048, |lab| work(lab, "no turns")).unwrap();
     let work = |way| {
         let rows = find(&report, "map, touch, unmap, no turns", way, "instructions of all CPUs");
         assert_eq!(rows.iter().map(|row| row.cpus).collect::<Vec<_>>(), [1, 2], "{way}");
@@ -158,7 +155,7 @@ fn readers_are_measured_and_leave_nothing() {
 
 #[test]
 fn too_little_memory_is_an_error() {
-    for experiment in [vmap as Experiment, vmap_flushes, vmap_counts, vmallocinfo] {
+    for experiment in [times as Experiment, flushes, counts, vmallocinfo] {
         run(2, 5, experiment).unwrap_err();
     }
 }

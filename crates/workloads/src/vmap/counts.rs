@@ -3,7 +3,7 @@
 
 use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, Rig, with_rig};
 use crate::error::Error;
-use crate::lab::{KernelHalf, Lab};
+use crate::lab::Lab;
 use grace::Concurrent;
 use machine::Machine;
 use report::{Report, Row};
@@ -17,11 +17,10 @@ const SIZES: [usize; 2] = [4, 16];
 ///
 /// # Errors
 /// The machine has too little memory: it takes some hundred frames.
-pub fn vmap_counts<M: Machine, G: Concurrent, R: Sync>(
+pub(crate) fn counts<M: Machine, G: Concurrent, R: Sync>(
     lab: &Lab<'_, M, G, R>,
-    half: &KernelHalf<'_, M, G>,
 ) -> Result<Report, Error> {
-    with_rig(lab, half, SIZES[1], |rig, report| {
+    with_rig(lab, SIZES[1], |rig, report| {
         (lab.progress)("vmap: counting");
         Both::with(rig, |both| {
             each(rig, &both.old, BEFORE, report)?;

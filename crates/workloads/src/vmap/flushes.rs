@@ -6,7 +6,7 @@
 
 use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, QUIET, Rig, TICKS, with_rig};
 use crate::error::Error;
-use crate::lab::{KernelHalf, Lab};
+use crate::lab::Lab;
 use crate::meeting::Meeting;
 use alloc::format;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -27,11 +27,10 @@ pub(super) const BATCH: usize = 150;
 ///
 /// # Errors
 /// The machine has too little memory: it takes some thousand frames for tables.
-pub fn vmap_flushes<M: Machine + Translated, G: Concurrent, R: Sync>(
+pub(crate) fn flushes<M: Machine + Translated, G: Concurrent, R: Sync>(
     lab: &Lab<'_, M, G, R>,
-    half: &KernelHalf<'_, M, G>,
 ) -> Result<Report, Error> {
-    with_rig(lab, half, PAGES, |rig, report| Both::with(rig, |both| measure(rig, both, report)))
+    with_rig(lab, PAGES, |rig, report| Both::with(rig, |both| measure(rig, both, report)))
 }
 
 fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(

@@ -16,8 +16,8 @@
 //! beginning on, so the old way interrupts those that are idle, too.
 
 mod areas;
-mod counts;
-mod flushes;
+pub(crate) mod counts;
+pub(crate) mod flushes;
 mod fragments;
 mod kept;
 mod mixed;
@@ -27,11 +27,7 @@ mod old;
 mod random;
 mod rig;
 mod times;
-mod work;
-
-pub use counts::vmap_counts;
-pub use flushes::vmap_flushes;
-pub use work::vmap_work;
+pub(crate) mod work;
 
 pub(crate) use areas::Areas;
 pub(crate) use new::NewAreas;
@@ -40,8 +36,10 @@ pub(crate) use old::OldAreas;
 pub(crate) use rig::Rig;
 
 use crate::error::Error;
-use crate::lab::{KernelHalf, Lab};
+use crate::experiment::{Experiment, Needs, Part, Size};
+use crate::lab::Lab;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use grace::Concurrent;
 use machine::{Machine, Translated};
 use report::Report;
@@ -83,8 +81,8 @@ impl<M: Machine, G: Concurrent> Both<M, G> {
         rig: &Rig<'_, '_, M, G, R>,
         f: impl FnOnce(&Self) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let old = OldAreas::new(Arc::clone(rig.half.tables), rig.part(0)?);
-        let nodes = NodeAreas::new(Arc::clone(rig.half.tables), rig.part(2)?);
+        let old = OldAreas::new(Arc::clone(rig.lab.kernel.tables), rig.part(0)?);
+        let nodes = NodeAreas::new(Arc::clone(rig.lab.kernel.tables), rig.part(2)?);
         let both = Both { old, nodes, new: NewAreas::new(rig, 1)? };
         let result = f(&both);
         rig.settle(&both.nodes);
@@ -93,16 +91,42 @@ impl<M: Machine, G: Concurrent> Both<M, G> {
     }
 }
 
+/// CPUs of the machines on which flushes are counted.
+const MACHINES: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// Frames of a machine, for areas and tables; and those that each CPU allocates.
+const FRAMES: usize = 1 << 14;
+const FRAMES_EACH: usize = 3072;
+
+pub(crate) fn experiment<M, G, R>() -> Experiment<M, G, R>
+where
+    M: Machine + Translated,
+    G: Concurrent,
+    R: Sync,
+{
+    let timed = |most| Vec::from([Size { cpus: most, frames: FRAMES + most * FRAMES_EACH }]);
+    let flushed = |_| MACHINES.map(|cpus| Size { cpus, frames: FRAMES }).into();
+    let counted = |_| Vec::from([Size { cpus: 1, frames: FRAMES }]);
+    Experiment {
+        name: NAME,
+        help: "The kernel's areas, lazily unmapped, beside a flush on every CPU at each unmap",
+        parts: Vec::from([
+            Part { needs: Needs::Translations(timed), run: times },
+            Part { needs: Needs::Translations(flushed), run: flushes::flushes },
+            Part { needs: Needs::Memory(counted), run: counts::counts },
+        ]),
+        work: Some(work::work),
+    }
+}
+
 /// Times of areas, and the address space that they hold.
 ///
 /// # Errors
 /// The machine has too little memory: it takes 4096 frames to map, 2500 for each CPU, and some
 /// thousand for tables.
-pub fn vmap<M: Machine + Translated, G: Concurrent, R: Sync>(
+pub(crate) fn times<M: Machine + Translated, G: Concurrent, R: Sync>(
     lab: &Lab<'_, M, G, R>,
-    half: &KernelHalf<'_, M, G>,
 ) -> Result<Report, Error> {
-    with_rig(lab, half, times::LARGEST, |rig, report| {
+    with_rig(lab, times::LARGEST, |rig, report| {
         Both::with(rig, |both| {
             times::measure(rig, both, report)?;
             kept::measure(rig, both, report)?;
@@ -115,11 +139,10 @@ pub fn vmap<M: Machine + Translated, G: Concurrent, R: Sync>(
 /// Makes a rig, and takes it apart again.
 pub(crate) fn with_rig<M: Machine, G: Concurrent, R: Sync>(
     lab: &Lab<'_, M, G, R>,
-    half: &KernelHalf<'_, M, G>,
     frames: usize,
     experiment: impl FnOnce(&Rig<'_, '_, M, G, R>, &mut Report) -> Result<(), Error>,
 ) -> Result<Report, Error> {
-    let rig = Rig::new(lab, half, frames)?;
+    let rig = Rig::new(lab, frames)?;
     let mut report = Report::default();
     let result = experiment(&rig, &mut report);
     let ended = rig.end();

@@ -21,7 +21,7 @@ impl<M: Machine, G: Concurrent> NewAreas<M, G> {
         let flushes = TlbGrace::try_new(rig.lab.host.machine.clone());
         let flushes = flushes.map_err(|_| ::vmap::Error::OutOfMemory)?;
         let vmap = rig.lab.on_first(|| {
-            let tables = Arc::clone(rig.half.tables);
+            let tables = Arc::clone(rig.lab.kernel.tables);
             // SAFETY: the experiment has the machine to itself, and each CPU that takes part is
             // back.
             unsafe { Vmap::try_new(tables, Arc::clone(&flushes), space, Options::default()) }
@@ -48,7 +48,7 @@ impl<M: Machine, G: Concurrent> NewAreas<M, G> {
         rig: &Rig<'_, '_, M, G, R>,
         f: impl FnOnce() -> T,
     ) -> Option<T> {
-        let ticks = rig.half.ticks?;
+        let ticks = rig.lab.kernel.ticks?;
         let flushes = Arc::clone(&self.flushes);
         ticks(Some(Arc::new(move || flushes.tick())));
         let result = f();

@@ -1,7 +1,7 @@
 //! What the experiments with areas work on: frames, and addresses for each kind of areas.
 
 use crate::error::Error;
-use crate::lab::{KernelHalf, Lab};
+use crate::lab::Lab;
 use crate::vmap::areas::Areas;
 use alloc::vec::Vec;
 use grace::Concurrent;
@@ -12,22 +12,17 @@ const QUIET: usize = 64;
 /// Bytes of a cache line: CPUs that map the same frames touch one each.
 const LINE: usize = 64;
 
-/// A lab, the kernel's half of its machine, and frames to map.
+/// A lab, and frames to map.
 pub(crate) struct Rig<'l, 'a, M: Machine, G: Concurrent, R> {
     pub(crate) lab: &'l Lab<'a, M, G, R>,
-    pub(crate) half: &'l KernelHalf<'a, M, G>,
     frames: Vec<Frame>,
 }
 
 impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
     /// With so many frames. From now on all CPUs of the machine are there: who flushes on all of
     /// them flushes on those that are idle, too.
-    pub(crate) fn new(
-        lab: &'l Lab<'a, M, G, R>,
-        half: &'l KernelHalf<'a, M, G>,
-        frames: usize,
-    ) -> Result<Self, Error> {
-        let mut rig = Rig { lab, half, frames: Vec::with_capacity(frames) };
+    pub(crate) fn new(lab: &'l Lab<'a, M, G, R>, frames: usize) -> Result<Self, Error> {
+        let mut rig = Rig { lab, frames: Vec::with_capacity(frames) };
         let taken = lab.on_first(|| {
             (0..frames).try_for_each(|_| {
                 rig.frames.push(lab.host.machine.alloc(0, Place::Local)?);
@@ -38,7 +33,7 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
             rig.end()?;
             return Err(error);
         }
-        lab.host.everywhere(|| (half.enter)());
+        lab.host.everywhere(|| (lab.kernel.enter)());
         Ok(rig)
     }
 
@@ -57,7 +52,7 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
         areas: &impl Areas,
         program: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
-        (self.half.enter)();
+        (self.lab.kernel.enter)();
         areas.enter();
         let result = program();
         areas.leave();
@@ -70,7 +65,7 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
         // What the last of them gives up waits once more.
         for _ in 0..2 {
             self.lab.host.everywhere(|| {
-                (self.half.enter)();
+                (self.lab.kernel.enter)();
                 areas.enter();
                 areas.purge();
                 areas.leave();
@@ -81,8 +76,8 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
 
     /// The part with this number of eight, of the addresses.
     pub(crate) fn part(&self, number: u64) -> Result<VirtRange, Error> {
-        let each = (self.half.range.len() / 8) & !0xfff;
-        let start = self.half.range.start().checked_add(number * each);
+        let each = (self.lab.kernel.range.len() / 8) & !0xfff;
+        let start = self.lab.kernel.range.start().checked_add(number * each);
         start.and_then(|start| VirtRange::new(start, each)).ok_or(Error::Full { pages: 0 })
     }
 
@@ -109,14 +104,14 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
     /// Gives all back: what an experiment that failed has left mapped, the frames, the tables for
     /// the addresses.
     pub(crate) fn end(self) -> Result<(), Error> {
-        let Rig { lab, half, .. } = &self;
-        let ended = lab.on_first(|| self.clear());
-        lab.settle(half.tables.paging());
+        let ended = self.lab.on_first(|| self.clear());
+        self.lab.settle(self.lab.kernel.tables.paging());
         ended
     }
 
     fn clear(&self) -> Result<(), Error> {
-        let Rig { lab, half, frames } = self;
+        let Rig { lab, frames } = self;
+        let half = &lab.kernel;
         let mut left = Vec::new();
         // SAFETY: the addresses are the experiment's, which is over; they are flushed before the
         // frames go.

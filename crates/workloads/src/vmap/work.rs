@@ -10,7 +10,7 @@ use super::flushes::BATCH;
 use super::times::{CASE, round};
 use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, Rig, with_rig};
 use crate::error::Error;
-use crate::lab::{KernelHalf, Lab};
+use crate::lab::Lab;
 use alloc::format;
 use grace::Concurrent;
 use machine::{Machine, Translated};
@@ -28,14 +28,11 @@ const MORE: usize = 64;
 ///
 /// # Errors
 /// The machine has too little memory: it takes some thousand frames for tables.
-pub fn vmap_work<M: Machine + Translated, G: Concurrent, R: Sync>(
+pub(crate) fn work<M: Machine + Translated, G: Concurrent, R: Sync>(
     lab: &Lab<'_, M, G, R>,
-    half: &KernelHalf<'_, M, G>,
     how: &str,
 ) -> Result<Report, Error> {
-    with_rig(lab, half, PAGES, |rig, report| {
-        Both::with(rig, |both| measure(rig, both, how, report))
-    })
+    with_rig(lab, PAGES, |rig, report| Both::with(rig, |both| measure(rig, both, how, report)))
 }
 
 fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
@@ -50,9 +47,9 @@ fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
     let mut fewest = None;
     for (at, cpus) in rig.lab.cpus.iter().copied().enumerate() {
         (rig.lab.progress)(&format!("vmap: work of {cpus} CPUs, {how}"));
-        let old = work(rig, &both.old, cpus, (times / MORE).max(1))?;
-        let nodes = work(rig, &both.nodes, cpus, times)?;
-        let new = work(rig, &both.new, cpus, times)?;
+        let old = of_each(rig, &both.old, cpus, (times / MORE).max(1))?;
+        let nodes = of_each(rig, &both.nodes, cpus, times)?;
+        let new = of_each(rig, &both.new, cpus, times)?;
         let case = format!("{CASE}, {how}");
         for (name, value) in [(BEFORE, old), (NODES, nodes), (AFTER, new)] {
             let row = Row::new(NAME, &case, name, cpus, PAGES);
@@ -72,7 +69,7 @@ fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
 }
 
 /// Of each operation, of so many on each CPU.
-fn work<M: Machine + Translated, G: Concurrent, R: Sync>(
+fn of_each<M: Machine + Translated, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
     areas: &impl Areas,
     cpus: usize,
