@@ -1,3 +1,3 @@
 //! The programs of this package are the files beside its `Cargo.toml`. This library has no code: it
 //! makes the examples of the repository's README documentation tests.
-#![doc = include_str!("../../README.md")]
+#![cfg_attr(doctest, doc = include_str!("../../README.md"))]
