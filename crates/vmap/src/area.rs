@@ -36,7 +36,6 @@
 
 use crate::block::Bits;
 use crate::error::Culprit;
-use crate::mutant::{self, Mutant};
 use crate::sync::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::vmap::PAGE;
 use alloc::boxed::Box;
@@ -195,7 +194,7 @@ impl Area {
 
     pub(crate) fn state(&self) -> State {
         // Acquire: pairs with `set`: who sees an area live sees its pages mapped.
-        state_of(self.word.load(mutant::order(Ordering::Acquire, Mutant::StateRelaxed)))
+        state_of(self.word.load(Ordering::Acquire))
     }
 
     /// What it is for, and what has become of it; `None` if nothing is mapped there, or if it
@@ -212,8 +211,7 @@ impl Area {
             // `prepare`.
             fence(Ordering::Acquire);
             // Relaxed: the fence orders it.
-            let same = self.word.load(Ordering::Relaxed) / USE == word / USE;
-            if same || mutant::is(Mutant::LookedAtOnce) {
+            if self.word.load(Ordering::Relaxed) / USE == word / USE {
                 return Some((what, state_of(word)));
             }
         }
@@ -243,7 +241,7 @@ impl Area {
         not_live: impl FnOnce(State) -> E,
     ) -> Result<What, E> {
         // Acquire: as in `look`.
-        let word = self.word.load(mutant::order(Ordering::Acquire, Mutant::ClaimRelaxed));
+        let word = self.word.load(Ordering::Acquire);
         let what = self.what();
         is_right(what)?;
         if state_of(word) != State::Live {
@@ -252,12 +250,7 @@ impl Area {
         // Acquire: what was done to the area before. If the word is the same then so is what was
         // read. Relaxed on failure: it is only reported.
         let to = word & !STATE | to as u64;
-        let order = mutant::order(Ordering::Acquire, Mutant::ClaimRelaxed);
-        if mutant::is(Mutant::ClaimInTwo) {
-            self.word.store(to, Ordering::Relaxed);
-            return Ok(what);
-        }
-        match self.word.compare_exchange(word, to, order, Ordering::Relaxed) {
+        match self.word.compare_exchange(word, to, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Ok(what),
             Err(word) => Err(not_live(state_of(word))),
         }
@@ -348,9 +341,7 @@ impl Ours {
         // Relaxed: the fence orders it.
         self.word.store((uses * USE) | State::Ready as u64, Ordering::Relaxed);
         // Release: the count comes before what follows; pairs with the fence of `look`.
-        if !mutant::is(Mutant::PrepareUnfenced) {
-            fence(Ordering::Release);
-        }
+        fence(Ordering::Release);
         // Relaxed, all: as in `what`.
         self.made.store(what.made as u8, Ordering::Relaxed);
         self.pages.store(what.pages, Ordering::Relaxed);
@@ -372,7 +363,7 @@ impl Ours {
         // Relaxed: only who has it changes it.
         let word = self.word.load(Ordering::Relaxed) & !STATE | state as u64;
         // Release: what was done to the area comes before; pairs with `state`, `look` and `claim`.
-        self.word.store(word, mutant::order(Ordering::Release, Mutant::SetRelaxed));
+        self.word.store(word, Ordering::Release);
     }
 
     /// It waits from now on, for this period.

@@ -109,7 +109,6 @@ mod info;
 mod make;
 mod malloc;
 mod map;
-mod mutant;
 mod ram;
 mod read;
 mod realloc;

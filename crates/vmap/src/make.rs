@@ -2,7 +2,6 @@
 
 use crate::area::{Area, Ours, Record, State, What};
 use crate::error::Error;
-use crate::mutant::{self, Mutant};
 use crate::vmap::{PAGE, Vmap};
 use grace::Concurrent;
 use machine::{Access, Machine, PageSize, VirtAddr, VirtRange};
@@ -85,9 +84,6 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let at = area.start();
         let range = VirtRange::new(at, mapped).ok_or(Error::TooLarge(mapped))?;
         self.machine().check_reuse(None, range);
-        if mutant::is(Mutant::LiveBeforeMapped) {
-            area.set(State::Live);
-        }
         match fill(range) {
             Ok(()) => {
                 self.machine().step(Access::Shared);
@@ -145,12 +141,6 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             })
         };
         self.machine().step(Access::Shared);
-        if mutant::is(Mutant::ClaimInTwo) && area.state() == State::Live {
-            // Whatever it has become meanwhile.
-            self.machine().step(Access::Shared);
-            // SAFETY: none. It is what must be caught.
-            unsafe { Ours::of(area) }.set(State::Live);
-        }
         area.claim(to, is_right, not_live)?;
         // SAFETY: it was claimed just now.
         Ok(unsafe { Ours::of(area) })
@@ -158,11 +148,6 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
 
     /// Unmaps the pages of an area that the caller has claimed; its addresses wait.
     pub(crate) fn unmap_claimed(&self, area: Ours) -> Result<(), Error> {
-        if mutant::is(Mutant::NumberedBeforeCleared) {
-            let range = area.mapped();
-            self.put(area);
-            return range.map_or(Ok(()), |range| self.unmap_pages(range).map(drop));
-        }
         if let Some(range) = area.mapped()
             && let Err(error) = self.unmap_pages(range)
         {

@@ -10,16 +10,13 @@
 //! frames and gives them back if there are not enough. The comparison reads a line of each CPU,
 //! which is too much for a small request: hence the limit.
 
-use crate::area::{List, Made, Ours, State, What};
+use crate::area::{Made, Ours, State, What};
 use crate::check;
 use crate::error::Error;
-use crate::mutant::{self, Mutant};
 use crate::vmap::{PAGE, Vmap};
 use core::panic::Location;
 use grace::Concurrent;
-use machine::{
-    Access, ENTRIES, Frame, Machine, NodeId, Owner, PageSize, Place, VirtAddr, VirtRange,
-};
+use machine::{ENTRIES, Frame, Machine, NodeId, Owner, PageSize, Place, VirtAddr, VirtRange};
 use paging::{Attrs, Format};
 
 /// Frames that are on their way at once.
@@ -353,15 +350,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
 
     /// Frees what this CPU was given in interrupts.
     pub(crate) fn free_pending(&self) {
-        let next = || {
-            if mutant::is(Mutant::DoomedInTwo) {
-                let next = self.local.with(|local| local.pending_free.first()).flatten();
-                self.machine().step(Access::Shared);
-                self.local.with(|local| local.pending_free = List::default());
-                return next;
-            }
-            self.local.with(|local| local.pending_free.pop()).flatten()
-        };
+        let next = || self.local.with(|local| local.pending_free.pop()).flatten();
         while let Some(area) = next() {
             area.set(State::Unmapping);
             self.free_claimed(area);

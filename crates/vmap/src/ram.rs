@@ -4,7 +4,6 @@ use crate::area::{Area, Made, Ours, Record, State, What};
 use crate::block::{self, BYTES, Bits, MOST, PAGES};
 use crate::check;
 use crate::error::{Culprit, Error};
-use crate::mutant::{self, Mutant};
 use crate::vmap::{PAGE, Vmap};
 use core::panic::Location;
 use grace::Concurrent;
@@ -236,16 +235,11 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         // With the table's lock: of two who unmap the same, one finds the pages there; and if
         // somebody else has a run there since, it is looked at as it is.
         let is_run = || bits.is_run(first, pages);
-        let early = mutant::is(Mutant::GivenBeforeCleared) && is_run();
-        if early {
-            bits.give(first, pages);
-        }
         // SAFETY: as in `vm_map_ram`. The addresses are not handed out before the end of a TLB
         // grace period that begins from here on.
-        match unsafe { self.tables.unmap_leaf(leaf, at, pages, || early || is_run()) } {
-            Ok(_) if early => Ok(()),
+        match unsafe { self.tables.unmap_leaf(leaf, at, pages, is_run) } {
             Ok(None) => Err(Wrong::Run),
-            Ok(Some(0)) if !mutant::is(Mutant::GivenTwice) => Err(Wrong::Gone),
+            Ok(Some(0)) => Err(Wrong::Gone),
             Ok(Some(_)) => {
                 self.machine().step(Access::Shared);
                 bits.give(first, pages);

@@ -6,7 +6,6 @@
 //! is read once more. Words are copied one by one, by atomic accesses: whoever uses the memory at
 //! the same time sees, and leaves, no torn word.
 
-use crate::mutant::{self, Mutant};
 use crate::vmap::{PAGE, Vmap};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -82,9 +81,6 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let mut frame = [Frame::default()];
         let pins = self.tables.pin_mapped(at, write, &mut frame);
         let frame = *pins.frames().first()?;
-        if mutant::is(Mutant::ReadWithoutPin) {
-            drop(pins);
-        }
         self.machine().step(Access::Shared);
         let memory = self.machine().frame_ptr(frame)?;
         // SAFETY: within the frame.

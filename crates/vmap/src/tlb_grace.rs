@@ -39,7 +39,6 @@
 //! CPU, and has no place on a fast path: it is done at ticks, and once for some dozens of
 //! operations (I8).
 
-use crate::mutant::{self, Mutant};
 use alloc::collections::TryReserveError;
 use alloc::sync::Arc;
 use core::fmt;
@@ -154,9 +153,6 @@ impl<M: Machine> TlbGrace<M> {
     /// The last period that is over.
     #[inline]
     pub(crate) fn done(&self) -> u64 {
-        if mutant::is(Mutant::PeriodCutShort) {
-            return u64::MAX;
-        }
         self.count.done()
     }
 
@@ -188,14 +184,7 @@ impl<M: Machine> TlbGrace<M> {
     }
 
     fn quiescent_here(&self, slot: &Slot) {
-        let flush = || self.machine.flush(Flush::All);
-        if mutant::is(Mutant::EndsBeforeFlush) {
-            self.quiescent_by(slot, || ());
-            // Firmware may take its time here.
-            (0..20).for_each(|_| self.machine.step(Access::Shared));
-            return flush();
-        }
-        self.quiescent_by(slot, flush);
+        self.quiescent_by(slot, || self.machine.flush(Flush::All));
     }
 
     fn quiescent_by(&self, slot: &Slot, flush: impl FnOnce()) {
@@ -273,10 +262,8 @@ impl<M: Machine> TlbGrace<M> {
             // Relaxed: this CPU's own.
             let left = slot.left.load(Ordering::Relaxed);
             self.count.rejoin(&slot.passed, left, || {
-                if !mutant::is(Mutant::BackWithoutFlush) {
-                    self.machine.flush(Flush::All);
-                    bump(&slot.announced);
-                }
+                self.machine.flush(Flush::All);
+                bump(&slot.announced);
             });
         });
     }
@@ -340,21 +327,13 @@ impl<M: Machine> TlbGrace<M> {
     }
 
     fn begin_now(&self, period: u64, whom: impl FnOnce(&Self) -> CpuSet) {
-        if mutant::is(Mutant::BeginsAfterBroadcast) {
-            let cpus = whom(self);
-            self.machine.flush_on(&cpus, Flush::All);
-            self.count.expedite_start(period);
-            return self.ask(period, CpuSet::EMPTY);
-        }
         self.count.expedite_start(period);
         self.ask(period, whom(self));
     }
 
     /// Has these CPUs flush: then all have that are not away, since the period began.
     fn ask(&self, period: u64, cpus: CpuSet) {
-        if !mutant::is(Mutant::NoBroadcast) {
-            self.machine.flush_on(&cpus, Flush::All);
-        }
+        self.machine.flush_on(&cpus, Flush::All);
         self.machine.step(Access::Shared);
         self.count.expedite_end(period);
         self.with(|slot| {

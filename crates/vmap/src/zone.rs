@@ -31,7 +31,6 @@
 
 use crate::area::{Area, List, Ours, Record, State};
 use crate::error::Error;
-use crate::mutant::{self, Mutant};
 use crate::tlb_grace::TlbGrace;
 use core::sync::atomic::{AtomicU64, Ordering};
 use grace::Concurrent;
@@ -242,7 +241,7 @@ impl<G: Concurrent> Zone<G> {
         let mut count = 0;
         let idle =
             areas.inspect(|_| count += 1).all(|(_, area)| area.get().state() == State::Waiting);
-        (idle && count <= NEIGHBOURS) || mutant::is(Mutant::PrunesBusy)
+        idle && count <= NEIGHBOURS
     }
 
     /// There is an area of so many bytes more.

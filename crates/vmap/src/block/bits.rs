@@ -28,7 +28,6 @@
 //! Cost: taking writes two words of a line that others read when they unmap; giving back is one
 //! locked instruction, on another line.
 
-use crate::mutant::{self, Mutant};
 use crate::sync::{AtomicU64, Ordering};
 use core::panic::Location;
 #[cfg(debug_assertions)]
@@ -165,10 +164,7 @@ impl Bits {
     /// Gives back a run, whose entries have been cleared. Any CPU. One locked instruction.
     pub(crate) fn give(&self, first: usize, pages: usize) {
         // Release: the entries are cleared; pairs with the Acquire of `gather`.
-        self.freed.0[first / 64].fetch_or(
-            mask(first % 64, pages),
-            mutant::order(Ordering::Release, Mutant::GiveRelaxed),
-        );
+        self.freed.0[first / 64].fetch_or(mask(first % 64, pages), Ordering::Release);
     }
 
     /// Takes note of what was given back, if nothing waits yet; `target` numbers the period that it
@@ -257,13 +253,7 @@ impl Bits {
 /// What is in a word that others set bits of, and nothing is left there.
 fn take_all(freed: &AtomicU64) -> u64 {
     // Acquire: pairs with the Release of `give`. What is stored has nothing behind it.
-    let order = mutant::order(Ordering::Acquire, Mutant::GatherRelaxed);
-    if mutant::is(Mutant::SwapInTwo) {
-        let pages = freed.load(order);
-        freed.store(0, Ordering::Relaxed);
-        return pages;
-    }
-    freed.swap(0, order)
+    freed.swap(0, Ordering::Acquire)
 }
 
 /// Whether what is taken at this bit begins there: at the border of a word, behind a page that is

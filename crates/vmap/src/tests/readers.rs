@@ -1,7 +1,7 @@
 //! Readers beside those who map and unmap, and in interrupts that land on them: the listing, one
 //! area, the numbers, and bytes.
 
-use super::{Ends, Mutant, PAGE, World, caught, machine, on, race, right};
+use super::{Ends, PAGE, World, machine, on, race, right};
 use crate::{AreaInfo, Made, Options, State};
 use core::ptr::NonNull;
 use core::sync::atomic::{
@@ -163,7 +163,7 @@ fn bytes(world: &World, at: VirtAddr) {
     }
 }
 
-fn readers(seed: u64, mutant: Option<Mutant>) -> Result<(), Failure> {
+fn readers(seed: u64) -> Result<(), Failure> {
     let (config, ticking) = machine(seed, 3);
     let options = Options { bytes_per_interrupt: 200 * PAGE, ..Options::default() };
     let world = World::new(config, 32, options, ticking);
@@ -180,20 +180,10 @@ fn readers(seed: u64, mutant: Option<Mutant>) -> Result<(), Failure> {
         // SAFETY: nobody uses it any more.
         unsafe { world.vmap().vfree(lives) }.unwrap();
     };
-    race(seed, mutant, world, programs, finish)
+    race(seed, world, programs, finish)
 }
 
 #[test]
 fn beside_writers() {
     right(readers);
-}
-
-#[test]
-fn areas_that_are_live_too_early_are_caught() {
-    caught(Mutant::LiveBeforeMapped, &["that is live is not mapped"], readers);
-}
-
-#[test]
-fn bytes_without_a_pin_are_caught() {
-    caught(Mutant::ReadWithoutPin, &["somebody else's", "somebody else has written"], readers);
 }

@@ -1,7 +1,7 @@
 //! A CPU that has not enough memory, beside one that maps in the same 2 MiB: the page tables that a
 //! failed call gives back are none that the other is about to use.
 
-use super::{Ends, Mutant, PAGE, World, caught, on, race, right};
+use super::{Ends, PAGE, World, on, race, right};
 use crate::{Error, Options};
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use machine::{Access, Frame, FrameSource, Place, Step};
@@ -14,7 +14,7 @@ use std::vec::Vec;
 /// As many frames are mapped before a call finds that there are not enough.
 const SOME: usize = 64;
 
-fn scarce(seed: u64, mutant: Option<Mutant>) -> Result<(), Failure> {
+fn scarce(seed: u64) -> Result<(), Failure> {
     let config = Config {
         cpus: 2,
         frames: 128,
@@ -60,15 +60,10 @@ fn scarce(seed: u64, mutant: Option<Mutant>) -> Result<(), Failure> {
         world.release(frame);
     };
     let programs = |world: &Arc<World>| vec![on(world, failing), on(world, mapping)];
-    race(seed, mutant, world, programs, |_| ())
+    race(seed, world, programs, |_| ())
 }
 
 #[test]
 fn tables_of_others_stay() {
     right(scarce);
-}
-
-#[test]
-fn tables_that_others_are_about_to_use_are_caught() {
-    caught(Mutant::PrunesBusy, &["nothing is mapped there"], scarce);
 }
