@@ -1,37 +1,37 @@
-//! Page tables: a cursor that changes them, walks that take no lock, `get_user_pages_fast`, and
-//! quicklists.
+//! Page tables: a cursor that changes them, lock-free walks, `get_user_pages_fast`, and quicklists.
 //!
 //! # One idea
-//! A page table has two kinds of readers that nobody can make wait: hardware, and walks in software
-//! that take no lock. So nothing is ever taken away under them. An entry that is changed leads, for
-//! everyone who read it before, to what it led to; that ends for hardware with a *flush*, and for
-//! software with a *grace period*. A table becomes empty, is unlinked, is flushed, waits for the
-//! grace period, and goes back to a quicklist: empty, as it has to be for its next use.
+//! Two kinds of readers of a page table cannot be made to wait: hardware page walkers, and
+//! lock-free walks in software. So no page-table page is ever freed under a reader. After an entry
+//! has changed, a reader that loaded it earlier may still follow the old value. A *TLB flush* ends
+//! that for hardware, and a *grace period* ends it for software. An empty table is unlinked,
+//! flushed, held for a grace period, and returned to a quicklist. It is still empty then, as its
+//! next user needs it.
 //!
-//! # What is where
-//! | module | what |
+//! # Where things are
+//! | module | contents |
 //! |---|---|
 //! | `format` | entries, by architecture: [`Format`], [`X86_64`], [`Riscv`]; [`Attrs`] |
-//! | `walk` | the lockless reader of everything: [`Walk`] |
+//! | `walk` | the lock-free reader that all other code uses: [`Walk`] |
 //! | `lock` | a lock for each table, in the state of its frame |
-//! | `tables` | [`PageTables`] of one address space, and the kernel's half that all share |
+//! | `tables` | [`PageTables`] of one address space, and the kernel's half that all spaces share |
 //! | `cursor` | [`map`](PageTables::map), [`unmap`](PageTables::unmap), [`protect`](PageTables::protect), [`split`](PageTables::split) |
-//! | `pending` | what is owed afterwards: [`PendingFlush`], a flush and the tables that wait for it |
-//! | `reclaim` | where tables are found when memory gives out |
-//! | `quick` | [`QuickLists`]: pages in their constructed state, of each CPU |
+//! | `pending` | [`PendingFlush`]: a pending TLB flush, and the tables to free after it (Linux: `mmu_gather`) |
+//! | `reclaim` | finds memory for tables when the frame source is empty |
+//! | `quick` | [`QuickLists`]: per-CPU lists of pages in their constructed state |
 //! | `gup` | [`get_user_pages_fast`](PageTables::get_user_pages_fast), [`Pins`] |
-//! | `paging` | [`Paging`], what the tables of a machine share |
+//! | `paging` | [`Paging`]: the state that all page tables of a machine share |
 //!
-//! # What each costs
+//! # Costs
 //! | operation | cost |
 //! |---|---|
-//! | a walk | one load a level; with the guard of `grace::quiescent`, no atomic instruction and no fence |
-//! | map, unmap, protect | a walk and one lock for each table (2 MiB) of the range; a load and a store or swap for each page |
-//! | a table taken from a quicklist | two cache lines, one of them written by nobody, and that of the frame's state; no atomic instruction |
-//! | `get_user_pages_fast` | a walk for each table; for each page two loads, and one locked instruction on its own count |
+//! | walk | one load per level; with the guard of `grace::quiescent`, no atomic instruction and no fence |
+//! | map, unmap, protect | one walk and one lock for each table (2 MiB) of the range; a load and a store or swap for each page |
+//! | take a table from a quicklist | three cache lines: one that is only read, one of this CPU's own, and the frame's state; no atomic instruction |
+//! | `get_user_pages_fast` | one walk for each table; for each page two loads, and one locked instruction on the page's own count |
 //!
-//! None depends on the number of CPUs (I8), but for the flush that is owed: one interrupt for each
-//! CPU that uses the space.
+//! No cost depends on the number of CPUs (I8), except that of the TLB flush: one IPI for each CPU
+//! that uses the address space.
 //!
 //! # Example
 //! ```
@@ -45,23 +45,23 @@
 //!     let tables = PageTables::<_, _, Grace>::user(&paging, Asid(1), None).unwrap();
 //!     let page = sim.alloc(0, Place::Local).unwrap();
 //!     let range = VirtRange::new(VirtAddr::new(0x1000), 0x1000).unwrap();
-//!     // SAFETY: the addresses are ours, and so is the page until the flush below.
+//!     // SAFETY: the addresses are ours. The page is ours until the flush below is done.
 //!     unsafe { tables.map(range, page, Attrs::USER_RW) }.unwrap();
-//!     // SAFETY: the test needs nothing mapped but this, and no other tables have the tag.
+//!     // SAFETY: this program needs no other mapping, and no other tables have this tag.
 //!     unsafe { tables.activate() };
 //!     // SAFETY: ordinary memory.
 //!     unsafe { sim.store(range.start(), 42) }.unwrap();
 //!
 //!     let mut dirty = false;
 //!     let gone = |page: Mapping| dirty = page.attrs.flags.contains(paging::Flags::DIRTY);
-//!     // SAFETY: what we have mapped; it is flushed at once.
+//!     // SAFETY: it unmaps the mapping made above, and flushes at once.
 //!     unsafe { tables.unmap(range, gone) }.unwrap().flush();
 //!     assert!(dirty, "hardware has marked it");
-//!     // SAFETY: nobody translates to it any more.
+//!     // SAFETY: no translation to the page is left.
 //!     unsafe { sim.release(page) }.unwrap();
 //!     tables
 //! });
-//! // The CPU has stopped: nothing is active there.
+//! // The CPU has stopped, so no tables are active on it.
 //! sim.on_cpu(0, || drop(tables));
 //! ```
 //!

@@ -1,16 +1,17 @@
-//! The lock of one page table: a bit of the word that goes with its frame.
+//! The lock of one page table: a bit of the word that belongs to its frame.
 //!
-//! The word also counts the table's entries that are not absent, so that who takes the last one
-//! away knows it, and says whether the table is *dead*: unlinked, never to be used again. Whoever
-//! changes an entry of a table that is linked has the lock. Who reads one, software or hardware,
-//! has not.
+//! The word also holds the count of the table's entries that are not absent, so the CPU that clears
+//! the last entry learns that the table is empty. A third part says whether the table is *dead*:
+//! unlinked, and of no use until it has been freed. A writer that changes an entry of a
+//! linked table holds the lock. Readers, software or hardware, do not take it.
 //!
-//! # Order
-//! A table's lock is taken before that of a table below it; never two of a level. While one is held
-//! nothing is allocated and nothing is flushed; only entries are changed. Not for interrupt
-//! handlers: one would wait for ever for what it has interrupted.
+//! # Lock order
+//! - A table's lock is taken before the lock of a table below it; never two locks of one level.
+//! - While a lock is held, nothing is allocated and nothing is flushed; only entries change.
+//! - Interrupt handlers do not take it: a handler would spin forever on a lock held by the code
+//!   that it interrupted.
 //!
-//! Cost: one locked instruction and one store, on the line of the frame's state.
+//! Cost: one locked instruction and one store, on the cache line of the frame's state.
 
 use crate::cursor::Error;
 use crate::sync::Word;
@@ -20,7 +21,7 @@ use machine::{Access, Entry, Frame, Machine, Step, VirtAddr};
 const LOCKED: u32 = 1 << 31;
 const DEAD: u32 = 1 << 30;
 
-/// An entry of a table, as the machine has it or as a model has it.
+/// An entry of a table: a machine's, or a model's.
 pub(crate) trait Link {
     fn load(&self) -> u64;
     fn store(&self, value: u64);
@@ -49,16 +50,16 @@ impl<W: machine::word::Word> Link for machine::word::EntryWord<W> {
     }
 }
 
-/// The lock of a table that is alive.
+/// The lock of a live table, held.
 pub(crate) struct Locked<'m, W: Word> {
     word: &'m W,
-    /// Entries that are not absent; written back at the end.
+    /// The count of entries that are not absent; written back on unlock.
     pub(crate) count: u32,
     dead: bool,
 }
 
 impl<'m, W: Word> Locked<'m, W> {
-    /// Takes the lock; `None` if the table is dead. `relax` waits one turn.
+    /// Takes the lock; `None` if the table is dead. `relax` is called for each turn of waiting.
     pub(crate) fn take(word: &'m W, mut relax: impl FnMut()) -> Option<Self> {
         // Relaxed: only the exchange decides.
         let mut seen = word.load(Ordering::Relaxed);
@@ -71,8 +72,8 @@ impl<'m, W: Word> Locked<'m, W> {
                 seen = word.load(Ordering::Relaxed);
                 continue;
             }
-            // Acquire: pairs with the Release of `drop`: entries are as the last holder left them.
-            // Relaxed on failure: it is tried again.
+            // Acquire: pairs with the Release of `drop`: the entries are as the last holder left
+            // them. Relaxed on failure: the loop tries again.
             match word.compare_exchange(seen, seen | LOCKED, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return Some(Locked { word, count: seen, dead: false }),
                 Err(now) => seen = now,
@@ -80,11 +81,11 @@ impl<'m, W: Word> Locked<'m, W> {
         }
     }
 
-    /// Links a table below, by an entry of this one, if `may` agrees with what is there. Returns
-    /// whether it did.
+    /// Links a lower table by an entry of this one, if `may` accepts the entry's current value.
+    /// Returns whether it did.
     ///
     /// # Errors
-    /// That of `may`; nothing has changed then.
+    /// The error of `may`; nothing has changed then.
     pub(crate) fn link<E>(
         &mut self,
         entry: &impl Link,
@@ -99,8 +100,9 @@ impl<'m, W: Word> Locked<'m, W> {
         Ok(true)
     }
 
-    /// Unlinks the table below that an entry of this one leads to, if that is empty. `below` locks
-    /// it, by what the entry says; `None` if there is none. Returns what `below` calls the table.
+    /// Unlinks the lower table that an entry of this one leads to, if it is empty. `below` finds
+    /// and locks it by the entry's value, or returns `None`. Returns the name that `below` gave the
+    /// table.
     pub(crate) fn unlink<'l, T>(
         mut self,
         entry: &impl Link,
@@ -109,7 +111,7 @@ impl<'m, W: Word> Locked<'m, W> {
     where
         W: 'l,
     {
-        // With the lock: what was read before may have changed.
+        // Read again under the lock: an earlier value may have changed.
         let (table, lower) = below(entry.load())?;
         if lower.count != 0 {
             return None;
@@ -120,7 +122,7 @@ impl<'m, W: Word> Locked<'m, W> {
         Some(table)
     }
 
-    /// The table has been unlinked: whoever waits for the lock, or comes too late, is told so.
+    /// Marks the table dead, for CPUs that wait for the lock or come later.
     fn kill(mut self) {
         self.dead = true;
     }
@@ -137,7 +139,8 @@ impl<W: Word> Drop for Locked<'_, W> {
 /// Locks the table in `frame`; `None` if it is dead.
 ///
 /// # Errors
-/// [`Error::Malformed`]: an entry for `at` led there, and it is no frame of the machine's source.
+/// [`Error::Malformed`]: an entry for `at` led to `frame`, which is not a frame of the machine's
+/// source.
 pub(crate) fn lock<M: Machine>(
     machine: &M,
     frame: Frame,
@@ -145,9 +148,9 @@ pub(crate) fn lock<M: Machine>(
 ) -> Result<Option<Locked<'_, AtomicU32>>, Error> {
     let info = machine.info(frame).ok_or(Error::Malformed(at))?;
     machine.step(Access::Shared);
-    // SAFETY: the word of a table is the lock and the count of its entries, and is used as such
-    // here and by who has the table to himself; that the frame is a table our caller has from a
-    // table's entry.
+    // SAFETY: the word of a table is its lock and its entry count. It is used as such here and by
+    // code that has the table to itself. The caller has `frame` from an entry of a table, so it is
+    // a table.
     let word = unsafe { info.word() };
     Ok(Locked::take(word, || machine.relax()))
 }

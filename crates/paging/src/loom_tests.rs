@@ -1,12 +1,11 @@
-//! The protocols under loom: the lock of a table with the linking and unlinking of tables, and pins
-//! beside unmaps.
+//! Loom models of two protocols: a table's lock with linking and unlinking, and pins beside unmaps.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p samara-paging --lib
 //! loom`
 //!
-//! The lock with [`Locked::link`] and [`Locked::unlink`], [`hold`], entries and counts are the real
-//! code, over loom's words. Loops around them that walk and try again are copied from `cursor`: a
-//! table of loom's words would have 512 of them.
+//! [`Locked`] with [`Locked::link`] and [`Locked::unlink`], [`hold`], entries and counts are the
+//! real code, over loom's words. The loops around them, which walk and retry, are copied from
+//! `cursor`: a table of loom's words would have 512 of them.
 
 use crate::gup::{Held, hold};
 use crate::lock::Locked;
@@ -22,8 +21,8 @@ fn entry(value: u64) -> Entry {
     Entry::new(AtomicU64::new(value))
 }
 
-/// An upper table with one entry, and the table below it. Words are locks; a table below is named
-/// by its number.
+/// An upper table with one entry, and two tables that the entry may lead to. The words are the
+/// locks. A lower table is named by its index plus one.
 struct Tables {
     upper: AtomicU32,
     link: Entry,
@@ -36,8 +35,8 @@ fn lock(word: &AtomicU32) -> Option<Locked<'_, AtomicU32>> {
 }
 
 impl Tables {
-    /// `cursor::map`: walk, lock, look whether the table is alive, write. Links the second table
-    /// where there is none.
+    /// As `cursor::map`: walk, lock, check that the table is alive, write. Links the second table
+    /// if none is linked.
     fn map(&self) {
         loop {
             match self.link.load() {
@@ -60,7 +59,8 @@ impl Tables {
         }
     }
 
-    /// `cursor::unmap` of what is in the first table, and `prune`.
+    /// As `cursor::unmap` of the page in the first table, then `prune`. The mutant (`locks` false)
+    /// reads the count without the lock.
     fn unmap(&self, locks: bool) {
         if let Some(mut locked) = lock(&self.lower[0]) {
             locked.count -= 1;
@@ -71,7 +71,7 @@ impl Tables {
             upper.unlink(&self.link, first);
             return;
         }
-        // The mutant looks without the lock.
+        // The mutant.
         if self.link.load() != 1 || self.lower[0].load(Acquire) & 0xffff != 0 {
             return;
         }
@@ -81,7 +81,7 @@ impl Tables {
     }
 }
 
-/// What is mapped beside an unlinking is in a table that is linked.
+/// A page that is mapped beside an unlinking is in a table that is linked.
 fn link_and_unlink(locks: bool) {
     loom::model(move || {
         let tables = Arc::new(Tables {
@@ -97,8 +97,8 @@ fn link_and_unlink(locks: bool) {
         tables.unmap(locks);
         mapper.join().unwrap();
         let linked = tables.link.load();
-        assert_ne!(linked, 0, "what was mapped is lost: nothing is linked");
-        assert_eq!(tables.entries[linked as usize - 1].load(), 7, "what was mapped is lost");
+        assert_ne!(linked, 0, "a mapping is lost: nothing is linked");
+        assert_eq!(tables.entries[linked as usize - 1].load(), 7, "a mapping is lost");
         assert_eq!(tables.upper.load(Acquire), 1);
         assert_eq!(tables.lower[linked as usize - 1].load(Acquire), 1);
     });
@@ -110,13 +110,13 @@ fn tables_are_unlinked_empty() {
 }
 
 #[test]
-#[should_panic(expected = "what was mapped is lost")]
+#[should_panic(expected = "a mapping is lost")]
 fn a_look_without_the_lock_is_caught() {
     link_and_unlink(false);
 }
 
-/// Two CPUs map the same page, each if it is absent: what one has done with the lock, the next
-/// holder sees.
+/// Two CPUs map the same page, each if it is absent. The next lock holder sees the changes of the
+/// last.
 #[test]
 fn loom_one_of_two_maps_a_page() {
     loom::model(|| {
@@ -125,7 +125,7 @@ fn loom_one_of_two_maps_a_page() {
             let table = Arc::clone(&table);
             move || {
                 let Some(mut locked) = lock(&table.0) else { unreachable!("it stays") };
-                // SAFETY: the lock: loom checks that nobody else uses it.
+                // SAFETY: the lock is held. Loom checks that there is no other user.
                 table.2.with_mut(|times| unsafe { *times += 1 });
                 locked.link(&table.1, frame, |value| Ok::<_, ()>(value == 0)) == Ok(true)
             }
@@ -137,13 +137,13 @@ fn loom_one_of_two_maps_a_page() {
     });
 }
 
-/// A page with an entry, and its frame's count; the frame is allocated again by somebody else, who
-/// writes in it.
+/// A page with an entry, and its frame's count. The frame is allocated again by another owner,
+/// which writes to it.
 struct Page {
     entry: Entry,
     counts: Counts<AtomicU64>,
     owner: AtomicU64,
-    /// Whoever has the frame alone writes it.
+    /// The exclusive owner of the frame writes it.
     contents: UnsafeCell<u64>,
 }
 
@@ -151,8 +151,8 @@ const FRAME: u64 = 5;
 const MINE: u64 = 1;
 const OTHERS: u64 = 2;
 
-/// What `gup::hold` has pinned is what was mapped, and stays. With its counts `FrameInfo` does what
-/// is done here.
+/// A frame that `gup::hold` has pinned is the mapped one, and stays so. `FrameInfo` does with its
+/// counts what this model does.
 fn pin_and_unmap(second_look: bool) {
     loom::model(move || {
         let page = Arc::new(Page {
@@ -167,9 +167,9 @@ fn pin_and_unmap(second_look: bool) {
             thread::spawn(move || {
                 page.entry.swap(0);
                 if page.counts.sub(1, 0) == Some(true) {
-                    // The next owner's: `FrameInfo::allocate`.
+                    // The next owner, as in `FrameInfo::allocate`.
                     page.owner.store(OTHERS, Relaxed);
-                    // SAFETY: nobody else has it: loom looks whether that is so.
+                    // SAFETY: exclusive owner. Loom checks that.
                     page.contents.with_mut(|contents| unsafe { *contents = OTHERS });
                     page.counts.begin();
                 }
@@ -181,9 +181,9 @@ fn pin_and_unmap(second_look: bool) {
             let mut counts = &page.counts;
             let held = hold(&mut counts, |counts| counts.add(1, 1), look, unpin);
             if held == Held::Yes {
-                assert_eq!(page.owner.load(Relaxed), MINE, "somebody else's frame is pinned");
+                assert_eq!(page.owner.load(Relaxed), MINE, "another owner's frame is pinned");
                 if second_look {
-                    // SAFETY: it is pinned: loom looks whether somebody writes.
+                    // SAFETY: it is pinned. Loom checks that there is no writer.
                     page.contents.with(|contents| assert_eq!(unsafe { *contents }, MINE));
                 }
                 unpin(&mut counts);
@@ -201,7 +201,7 @@ fn what_is_pinned_is_what_was_mapped() {
 }
 
 #[test]
-#[should_panic(expected = "somebody else's frame is pinned")]
+#[should_panic(expected = "another owner's frame is pinned")]
 fn an_entry_that_is_not_looked_at_twice_is_caught() {
     pin_and_unmap(false);
 }

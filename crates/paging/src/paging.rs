@@ -1,4 +1,4 @@
-//! What all page tables of a machine share.
+//! The state that all page tables of a machine share.
 
 use crate::format::{Decoded, Format};
 use crate::gup::{GupCounter, GupStats};
@@ -13,34 +13,37 @@ use core::mem;
 use core::sync::atomic::{AtomicU64, Ordering};
 use machine::{Access, CpuId, ENTRIES, Frame, Machine, PageSize, PerCpu};
 
-/// The frame number of the kernel's top-level table, once there is one.
+/// The frame number of the kernel's top-level table, or [`NONE`] or [`GONE`].
 #[derive(Debug)]
 pub(crate) struct KernelRoot(AtomicU64);
 
 const NONE: u64 = u64::MAX;
-/// It is gone, and there will be no other: pages on the lists have its entries.
+/// The kernel's tables were dropped. There can be no others: pages on the quicklists still hold
+/// their entries.
 const GONE: u64 = u64::MAX - 1;
 
 impl KernelRoot {
+    /// The kernel's top-level table, if it exists.
     pub(crate) fn get(&self) -> Option<Frame> {
         // Acquire: pairs with `set`.
         Frame::new(self.0.load(Ordering::Acquire))
     }
 
-    /// Returns whether there was none.
+    /// Sets it. Returns whether there was none before.
     pub(crate) fn set(&self, root: Frame) -> bool {
-        // Release: the table is in place; pairs with `get`. Relaxed on failure: nothing is looked
-        // at.
+        // Release: the table's contents come before its number; pairs with `get`. Relaxed on
+        // failure: nothing is read through the number then.
         self.0.compare_exchange(NONE, root.number(), Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
+    /// The kernel's tables have been dropped.
     pub(crate) fn gone(&self) {
-        // Release: as `set`.
+        // Release: as in `set`.
         self.0.store(GONE, Ordering::Release);
     }
 }
 
-/// Top-level tables of programs: the upper half is the kernel's.
+/// Constructor of user top-level tables: the upper half is a copy of the kernel's entries.
 struct Root<F> {
     kernel: Arc<KernelRoot>,
     format: PhantomData<F>,
@@ -49,42 +52,43 @@ struct Root<F> {
 impl<M: Machine, F: Format> Construct<M> for Root<F> {
     fn construct(&self, machine: &M, page: &mut [u64; ENTRIES]) {
         let Some(kernel) = self.kernel.get() else { return };
-        // SAFETY: the list is private to `Paging`. `PageTables::user` allocates from it with a
-        // reference to the kernel's tables, and `TableLists::alloc` by its caller's promise that
-        // they stay.
+        // SAFETY: this list is reachable through `Paging` only. `PageTables::user` allocates from
+        // it while it holds a reference to the kernel's tables. The caller of `TableLists::alloc`
+        // promises that they stay.
         for (index, value) in unsafe { upper_half::<M, F>(machine, kernel) } {
             page[index] = value;
         }
     }
 }
 
-/// The entries of the kernel's top-level table that all others have, with their places.
+/// The entries of the kernel's top-level table that every other top-level table copies, with their
+/// indices.
 ///
 /// # Safety
-/// It is the kernel's top-level table, and stays while this is used.
+/// `kernel` is the kernel's top-level table, and stays so while the iterator is used.
 pub(crate) unsafe fn upper_half<M: Machine, F: Format>(
     machine: &M,
     kernel: Frame,
 ) -> impl Iterator<Item = (usize, u64)> {
     (ENTRIES / 2..ENTRIES).filter_map(move |index| {
-        // SAFETY: the caller's promise.
+        // SAFETY: promised by the caller.
         let value = unsafe { machine.entry(kernel, index) }?.load();
         matches!(F::decode(value, F::LEVELS - 1), Decoded::Table(_)).then_some((index, value))
     })
 }
 
-/// Tables that one CPU has unlinked, and that came back there.
+/// Counts of tables that one CPU has unlinked, and of tables that came back on it.
 #[derive(Default)]
 struct TableCounts {
     gone: AtomicU64,
     back: AtomicU64,
-    /// Chains of tables that this CPU has retired and that are not back, wherever that will be: see
-    /// [`Paging::keep`].
+    /// Chains of tables that this CPU has retired and that are not back yet, on whichever CPU they
+    /// come back: see [`Paging::keep`].
     kept: Kept,
 }
 
-/// What all page tables of a machine share: the quicklists that tables come from and go to, and
-/// counters. One for each machine, behind an [`Arc`], which page tables hold.
+/// The state that all page tables of a machine share: the quicklists, and counters. There is one
+/// for each machine, in an [`Arc`] that the page tables hold.
 ///
 /// ```
 /// use machine::PageSize;
@@ -104,10 +108,11 @@ pub struct Paging<M: Machine, F: Format> {
 }
 
 impl<M: Machine, F: Format> Paging<M, F> {
-    /// For a machine that has pages up to this size. Allocates from the heap.
+    /// Makes the shared state for a machine whose pages are at most `largest`. Allocates from the
+    /// heap.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// There is not enough heap memory.
     pub fn try_new(machine: M, largest: PageSize) -> Result<Arc<Self>, TryReserveError> {
         let kernel = Arc::new(KernelRoot(AtomicU64::new(NONE)));
         let root = Root::<F> { kernel: Arc::clone(&kernel), format: PhantomData };
@@ -123,34 +128,33 @@ impl<M: Machine, F: Format> Paging<M, F> {
         self.quick.machine()
     }
 
-    /// The quicklists: to trim them, to drain them, for their counters.
+    /// The quicklists: to trim them, to drain them, to read their counters.
     #[inline]
     pub fn quick(&self) -> TableLists<'_, M> {
         TableLists::new(&self.quick)
     }
 
-    /// The quicklists themselves.
+    /// The quicklists, for this crate.
     #[inline]
     pub(crate) fn lists(&self) -> &QuickLists<M> {
         &self.quick
     }
 
-    /// The largest page that the machine has.
+    /// The largest page size that the machine has.
     pub fn largest(&self) -> PageSize {
         self.largest
     }
 
-    /// How often pages were taken with and without the locked path, on all CPUs.
+    /// How often `get_user_pages_fast` took the fast path and the locked path, on all CPUs.
     pub fn gup_stats(&self) -> GupStats {
         self.gup.iter().map(GupCounter::get).sum()
     }
 
-    /// Tables that have been unlinked and are not back on a list: they wait for a flush that is
-    /// owed, or for the end of a grace period, which a CPU that does not announce holds up. Exact
-    /// only while nothing changes; it reads a line of each CPU.
+    /// The number of tables that are unlinked and not back on a quicklist. They wait for a pending
+    /// flush or for the end of a grace period; a CPU that passes no quiescent state holds that up.
+    /// Exact only while nothing changes. Reads one cache line of each CPU.
     pub fn waiting(&self) -> u64 {
-        // Relaxed: statistics. What came back is read first, so that it is never more than what
-        // went.
+        // Relaxed: statistics. `back` is read before `gone`, so that it does not exceed `gone`.
         let sum = |of: fn(&TableCounts) -> &AtomicU64| -> u64 {
             self.tables.iter().map(|passed| of(passed).load(Ordering::Relaxed)).sum()
         };
@@ -158,12 +162,12 @@ impl<M: Machine, F: Format> Paging<M, F> {
         sum(|passed| &passed.gone).saturating_sub(back)
     }
 
-    /// A table was unlinked, on this CPU.
+    /// Counts a table that was unlinked on this CPU.
     pub(crate) fn went(&self) {
         self.pass(|passed| &passed.gone);
     }
 
-    /// A table that was unlinked is not used by anybody any more.
+    /// Counts a table whose grace period is over.
     pub(crate) fn came_back(&self) {
         self.pass(|passed| &passed.back);
     }
@@ -176,13 +180,13 @@ impl<M: Machine, F: Format> Paging<M, F> {
         }
     }
 
-    /// A chain of tables will be retired, which needs the `Paging` when it comes back: it stays
-    /// until [`let_go`](Self::let_go) is called with the CPU that this returns.
+    /// Keeps the `Paging` alive for a chain of tables that is about to be retired, until
+    /// [`let_go`](Self::let_go) is called with the CPU that this returns.
     ///
-    /// A reference for each chain would be a locked instruction on a line that all CPUs share. So a
-    /// CPU has one reference for all its chains, from the first until none is left: whoever adds
-    /// the first clones it, whoever takes the last away drops it. Both may be under way at once,
-    /// for the count may have risen again; then there are two for a moment, never none.
+    /// One reference for each chain would need a locked instruction on a cache line that all CPUs
+    /// share. So a CPU has one reference for all its chains. The CPU clones it when it adds its
+    /// first chain; the CPU that takes the last chain away drops it. The count may rise again
+    /// between the two steps. Then there are two references for a moment, but never none.
     pub(crate) fn keep(self: &Arc<Self>) -> Option<CpuId> {
         let machine = self.machine();
         let _section = machine.irqs_off();
@@ -198,16 +202,17 @@ impl<M: Machine, F: Format> Paging<M, F> {
     /// A chain that was kept on `cpu` is back.
     ///
     /// # Safety
-    /// [`keep`](Self::keep) returned `cpu` for it, and this is its only call for that. `this` is
-    /// from [`Arc::as_ptr`] of what it was called on, and is not used any more.
+    /// [`keep`](Self::keep) returned `cpu` for this chain, and this is the only call for it. `this`
+    /// comes from [`Arc::as_ptr`] of the `Paging` on which `keep` was called, and is not used
+    /// afterwards.
     pub(crate) unsafe fn let_go(this: *const Self, cpu: CpuId) {
-        // SAFETY: a chain of this CPU is kept, so there is a reference.
+        // SAFETY: a chain of this CPU is kept, so a reference exists.
         let paging = unsafe { &*this };
         paging.machine().step(Access::Shared);
         let passed = paging.tables.get(cpu);
         if passed.is_some_and(|passed| passed.kept.sub()) {
-            // SAFETY: `keep` has forgotten it when the first of these chains came, and nobody else
-            // drops it.
+            // SAFETY: `keep` forgot this reference when the first of these chains came. Only the
+            // call that takes the last chain away drops it.
             unsafe { Arc::decrement_strong_count(this) }
         }
     }

@@ -1,41 +1,42 @@
-//! What is owed after entries have changed: a flush, and after it the tables that were unlinked.
+//! Pending invalidation after entries have changed: a TLB flush, and the tables to free after it
+//! (Linux: `mmu_gather`).
 //!
-//! Changing an entry is half of the work. Until the CPUs have dropped what they cached of it, they
-//! go on with the old translation (I5); and a table that was unlinked may still be walked by them,
-//! from a cached upper-level entry (I3). So the cursor returns an [`PendingFlush`], which flushes,
-//! and then retires the tables: now no hardware walks them, and when the last guard is gone no
+//! A changed entry is only half of the work. Until the CPUs have dropped their cached copies, they
+//! use the old translation (I5). They may also still walk an unlinked table, from a cached
+//! upper-level entry (I3). So the cursor returns a [`PendingFlush`]. It flushes, and then retires
+//! the unlinked tables. After the flush no hardware walks them; after the last guard is gone, no
 //! software does.
 //!
-//! # Nothing is forgotten
-//! An [`PendingFlush`] that is dropped pays. A [`DeferredFlush`], which is kept for later, knows
-//! whose it is, and pays when it is dropped too: with a flush on every CPU, as it cannot ask the
-//! tables, which may be gone, who uses them.
+//! # A dropped flush is performed
+//! A [`PendingFlush`] flushes when it is dropped. A [`DeferredFlush`], which is kept for later,
+//! knows its address space, and flushes when it is dropped, too. It flushes on every CPU then: the
+//! tables may be gone, so it cannot ask them for their CPUs.
 //!
-//! # What is forgotten is leaked
-//! Both can be forgotten ([`core::mem::forget`]) by safe code. Then no flush is done, and:
-//! - the tables in it are never retired. They stay unlinked, dead and empty, so a walk that still
-//!   reaches them finds nothing; they are never used again, so none is walked as something else
-//!   (I3). [`Paging::waiting`] counts them for ever;
-//! - the frames that were unmapped are not in it. Their owner learns them from the call that
-//!   unmapped them, and that call is unsafe: its caller has promised not to give them back, nor to
-//!   map the range anew, before the flush is done. To forget the value does not do it, so a caller
-//!   that forgets it has to leak the frames and the addresses.
+//! # A forgotten flush leaks
+//! Safe code can forget both ([`core::mem::forget`]). Then no flush is done, and:
+//! - The tables in it are never retired. They stay unlinked, dead and empty. A walk that still
+//!   reaches them finds nothing. They are never used again, so none is walked as something else
+//!   (I3). [`Paging::waiting`] counts them from then on.
+//! - The unmapped frames are not in it. Their owner learns them from the call that unmapped them.
+//!   That call is unsafe: its caller promises not to give them back, nor to map the range again,
+//!   before the flush is done. A forgotten value is not a flush, so a caller that forgets it has to
+//!   leak the frames and the addresses.
 //!
-//! Why the tables do not remember it themselves: what must be remembered is a range, until all that
-//! was changed in it is paid. A bit in the word of a table, set under the lock that is held anyway,
-//! would have to be cleared under it again: a second walk and a second locked instruction for each
-//! table, at each flush. Two changes of one table that are paid one after the other would need a
-//! count. And the flushes of the kernel that are left to a TLB grace period
-//! ([`PendingFlush::leave`]) clear it never. So `map` after `unmap` would flush without need, or
-//! pay for a count that a right caller has no use for.
+//! Why the tables do not record their own pending flush: the record would be a range, kept until
+//! every change in it has been flushed. A bit in a table's word can be set under the lock that is
+//! held anyway, but must be cleared under it again: a second walk and a second locked instruction
+//! for each table, at each flush. Two changes of one table with separate flushes would need a
+//! count. Kernel flushes that are left to a TLB grace period ([`PendingFlush::leave`]) would never
+//! clear it. So `map` after `unmap` would flush needlessly, or pay for a count that a correct
+//! caller does not need.
 //!
-//! # Where the tables wait
-//! In themselves: a chain, by a [`note`] in word 0 of each. To hardware and software alike a note
-//! is an absent entry, and a table that is unlinked has nothing but absent entries. Nothing is
-//! allocated for it. To the engine a chain is one piece, however long it is, and a CPU that has
-//! started has memory in hand to remember some dozens of them (`grace::quiescent`); so tables are
-//! not lost when the heap gives out. When the grace period is over the notes are cleared, and the
-//! tables are in their constructed state again (I6).
+//! # Where unlinked tables wait
+//! In themselves: as a chain, linked by a [`note`] in word 0 of each table. A note is an absent
+//! entry to hardware and software alike, and an unlinked table has nothing but absent entries. So
+//! nothing is allocated. To the grace-period engine a chain is one piece, however long it is, and a
+//! started CPU has memory in hand for some dozens of pieces (`grace::quiescent`). So no table is
+//! lost when the heap is exhausted. After the grace period the notes are cleared, and the tables
+//! are in their constructed state again (I6).
 
 use crate::format::{Format, note, noted};
 use crate::paging::Paging;
@@ -49,25 +50,27 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use grace::Concurrent;
 use machine::{Asid, CpuId, CpuSet, Entry, Flush, Frame, Machine, PageSize, VirtRange};
 
-/// Words of the tables in a chain: the next table's frame and one, in each; the rest in the first
-/// of the chain.
+/// Words of the tables in a chain. Each table holds the next table's frame plus one; the first
+/// table holds the rest.
 pub(crate) const NEXT: usize = 0;
 const OWNER_LOW: usize = 1;
 const OWNER_HIGH: usize = 2;
 const SELF: usize = 3;
 const KEPT: usize = 4;
 
-/// What is owed, without whose it is.
+/// Pending invalidation of one address space, without the identity of that space.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TlbGather {
+    /// The range to flush, and the smallest page size in it.
     what: Option<(VirtRange, PageSize)>,
-    /// The first table of the chain and the last.
+    /// The first and the last table of the chain.
     chain: Option<(Frame, Frame)>,
+    /// Whether a table was unlinked.
     tables: bool,
 }
 
 impl TlbGather {
-    /// Both, as one.
+    /// Merges `other` into this one.
     fn join<M: Machine>(&mut self, machine: &M, other: TlbGather) {
         if let Some((range, stride)) = other.what {
             self.add(range, stride);
@@ -75,7 +78,7 @@ impl TlbGather {
         self.tables |= other.tables;
         self.chain = match (self.chain, other.chain) {
             (Some((first, last)), Some((next, end))) => {
-                // SAFETY: a table of this chain, which waits.
+                // SAFETY: a table of this chain. It is unlinked and waits.
                 if let Some(entry) = unsafe { machine.entry(last, NEXT) } {
                     entry.store(note(next.number() + 1));
                 }
@@ -85,7 +88,7 @@ impl TlbGather {
         };
     }
 
-    /// A page was changed.
+    /// Adds a changed page.
     pub(crate) fn add(&mut self, page: VirtRange, size: PageSize) {
         let Some((before, stride)) = self.what else {
             self.what = Some((page, size));
@@ -93,16 +96,17 @@ impl TlbGather {
         };
         let start = before.start().min(page.start());
         let last = before.last().max(page.last()).unwrap_or(start);
-        // The very last byte of all may stay out: the page that it is part of is in.
+        // The very last byte of the address space may fall outside: the range still contains part
+        // of its page.
         let len = (last.get() - start.get()).saturating_add(1);
         let hull = VirtRange::new(start, len).unwrap_or(before);
         self.what = Some((hull, stride.min(size)));
     }
 
-    /// A table that was unlinked. Whoever adds it also adds a page that it decided about.
+    /// Adds an unlinked table. The caller also adds a page that the table decided about.
     pub(crate) fn add_table<M: Machine>(&mut self, machine: &M, table: Frame) {
         self.tables = true;
-        // SAFETY: it is unlinked, and nobody gives it back but who has this.
+        // SAFETY: it is unlinked, and only the owner of this chain gives it back.
         let Some(entry) = (unsafe { machine.entry(table, NEXT) }) else { return };
         let last = match self.chain {
             Some((first, last)) => {
@@ -114,12 +118,13 @@ impl TlbGather {
         self.chain = Some((table, last));
     }
 
+    /// The TLB flush that this needs, if any.
     fn flush(&self, space: Option<Asid>) -> Option<Flush> {
         let (range, stride) = self.what?;
         Some(Flush::Range { space, range, stride, tables: self.tables })
     }
 
-    /// Retires the tables, which no hardware walks any more.
+    /// Retires the tables. No hardware walks them any more.
     fn retire<M: Machine, F: Format, G: Concurrent>(self, paging: &Arc<Paging<M, F>>) {
         let Some((first, _)) = self.chain else { return };
         let machine = paging.machine();
@@ -138,25 +143,26 @@ impl TlbGather {
             }
         }
         let guard = G::pin();
-        // SAFETY: the tables of the chain are unlinked, each is in one chain, and no hardware walks
-        // them any more: the flush. `give_back` may run on any CPU.
+        // SAFETY: the tables of the chain are unlinked, and each is in one chain. After the flush
+        // no hardware walks them. `give_back` may run on any CPU.
         unsafe { G::retire(&guard, ptr.cast(), give_back::<M, F>) };
     }
 }
 
-/// What is owed by page tables, kept for later. It has no lifetime, so it can be kept where the
-/// tables are.
+/// A pending flush that is kept for later. It has no lifetime, so it can be stored beside the
+/// tables.
 ///
-/// [`PageTables::pay`] pays it, on the CPUs that use the space. Dropping it pays it on all CPUs
-/// that run: right in any case, and dear. Until then frames that were unmapped must not be given
-/// back, nor addresses handed out (I4, I5), and tables that were unlinked wait in it.
+/// [`PageTables::pay`] performs it, on the CPUs that use the space. Dropping it flushes on all
+/// running CPUs: always correct, but expensive. Until the flush is done, unmapped frames must not
+/// be given back, and addresses must not be reused (I4, I5). Unlinked tables wait in it.
 ///
-/// Cost: one is made with a locked instruction on a line that all CPUs share. So make one, by
-/// [`PageTables::deferred_flush`], and add to it, by [`PendingFlush::defer_to`], which costs none.
+/// Cost: making one takes a locked instruction on a cache line that all CPUs share. So make one
+/// with [`PageTables::deferred_flush`], and add to it with [`PendingFlush::defer_to`], which needs
+/// none.
 #[must_use = "dropping it flushes on all CPUs; `PageTables::pay` does on those that use the space"]
 pub struct DeferredFlush<M: Machine, F: Format, G: Concurrent> {
     paging: Arc<Paging<M, F>>,
-    /// Whose it is: the tag tells what to flush, both tell the tables from others.
+    /// The space's tag tells what to flush. Tag and root identify the tables.
     space: Option<Asid>,
     root: Frame,
     owing: TlbGather,
@@ -164,18 +170,19 @@ pub struct DeferredFlush<M: Machine, F: Format, G: Concurrent> {
 }
 
 impl<M: Machine, F: Format, G: Concurrent> DeferredFlush<M, F, G> {
-    /// Whether nothing is owed.
+    /// Whether nothing is pending.
     pub fn is_nothing(&self) -> bool {
         self.owing.what.is_none()
     }
 
-    /// The addresses that must be flushed; `None` if nothing is owed.
+    /// The addresses that must be flushed; `None` if nothing is pending.
     pub fn range(&self) -> Option<VirtRange> {
         self.owing.what.map(|(range, _)| range)
     }
 
-    /// Takes another of the same tables into this one: the range reaches over what lies between.
-    /// One of other tables is paid instead, on all CPUs.
+    /// Merges another deferred flush of the same tables into this one. The range also covers the
+    /// gap between the two. A deferred flush of other tables is performed at once instead, on all
+    /// CPUs.
     pub fn join(&mut self, mut other: DeferredFlush<M, F, G>) {
         let same = Arc::ptr_eq(&self.paging, &other.paging);
         if same && (self.space, self.root) == (other.space, other.root) {
@@ -209,10 +216,10 @@ impl<M: Machine, F: Format, G: Concurrent> core::fmt::Debug for DeferredFlush<M,
     }
 }
 
-/// A flush that is owed by page tables, and the tables that wait for it.
+/// A pending flush of page tables, and the unlinked tables that wait for it (Linux: `mmu_gather`).
 ///
-/// Dropping it pays it, as [`flush`](PendingFlush::flush) does. Until then frames that were
-/// unmapped must not be given back, nor addresses handed out (I4, I5).
+/// Dropping it performs it, as [`flush`](PendingFlush::flush) does. Until then unmapped frames must
+/// not be given back, and addresses must not be reused (I4, I5).
 #[must_use = "stale translations remain until it is flushed"]
 pub struct PendingFlush<'p, M: Machine, F: Format, G: Concurrent> {
     space: &'p PageTables<M, F, G>,
@@ -224,41 +231,42 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
         PendingFlush { space, gather: TlbGather::default() }
     }
 
-    /// Whether nothing is owed.
+    /// Whether nothing is pending.
     pub fn is_nothing(&self) -> bool {
         self.gather.what.is_none()
     }
 
-    /// The addresses that must be flushed; `None` if nothing is owed.
+    /// The addresses that must be flushed; `None` if nothing is pending.
     pub fn range(&self) -> Option<VirtRange> {
         self.gather.what.map(|(range, _)| range)
     }
 
-    /// Flushes on the CPUs that use the space, and waits for them; retires the tables. Not with a
-    /// lock held that an interrupt handler takes. One interrupt for each of these CPUs; nothing if
-    /// nothing is owed. Where tables went, a locked instruction more on a line of this CPU, and one
-    /// when they come back: what they belong to stays as long as they wait.
+    /// Flushes on the CPUs that use the space, and waits for them; then retires the unlinked
+    /// tables. Must not be called with a lock held that an interrupt handler takes.
+    ///
+    /// Cost: one IPI for each of these CPUs; nothing if nothing is pending. If tables were
+    /// unlinked, one more locked instruction on a cache line of this CPU, and one when they come
+    /// back: these keep the [`Paging`](crate::Paging) alive while they wait.
     pub fn flush(self) {}
 
-    /// Keeps the debt for later, to be paid by [`PageTables::pay`] or [`PageTables::paid`].
+    /// Keeps the flush for later: [`PageTables::pay`] or [`PageTables::paid`] completes it.
     pub fn defer(mut self) -> DeferredFlush<M, F, G> {
         let mut deferred = self.space.deferred_flush();
         deferred.owing = mem::take(&mut self.gather);
         deferred
     }
 
-    /// Leaves the flush to somebody else: returns the addresses that must be flushed on all CPUs
-    /// that use the space, as [`range`](PendingFlush::range) does. Where tables were unlinked they
-    /// wait for it, so then it is paid here, and nothing is left to do. No atomic
-    /// read-modify-write, no allocation.
+    /// Leaves the flush to the caller. Returns the addresses to flush on all CPUs that use the
+    /// space, as [`range`](PendingFlush::range) does. If tables were unlinked, they wait for the
+    /// flush, so it is performed at once, and `None` is returned. No atomic read-modify-write, no
+    /// allocation.
     ///
-    /// For the kernel's tables, which stay: addresses that are vast need not be flushed to be used
-    /// no more.
+    /// For the kernel's tables, which stay: address space is plentiful, so a range can stay
+    /// unflushed until it is reused.
     ///
     /// # Safety
-    /// The caller sees to it that all these CPUs flush, before he gives the frames that were
-    /// unmapped to anybody who does not bear a stale translation, or the addresses to anybody (I4,
-    /// I5).
+    /// The caller ensures that all these CPUs flush before an unmapped frame goes to a user that a
+    /// stale translation could harm, and before the addresses are reused (I4, I5).
     pub unsafe fn leave(mut self) -> Option<VirtRange> {
         if self.gather.tables {
             return None;
@@ -266,8 +274,9 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
         mem::take(&mut self.gather).what.map(|(range, _)| range)
     }
 
-    /// Adds it to a debt of the same tables: one flush for many changes. To one of other tables it
-    /// is not added, but paid at once. No atomic read-modify-write, no allocation.
+    /// Adds it to a deferred flush of the same tables: one flush for many changes. If `deferred` is
+    /// of other tables, this one is performed at once instead. No atomic read-modify-write, no
+    /// allocation.
     pub fn defer_to(mut self, deferred: &mut DeferredFlush<M, F, G>) {
         if deferred.is_of(self.space) {
             deferred.owing.join(self.space.machine(), mem::take(&mut self.gather));
@@ -288,8 +297,7 @@ impl<M: Machine, F: Format, G: Concurrent> core::fmt::Debug for PendingFlush<'_,
 }
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// A debt of these tables in which nothing is owed yet: to add to, by
-    /// [`PendingFlush::defer_to`].
+    /// An empty deferred flush of these tables, to be added to by [`PendingFlush::defer_to`].
     pub fn deferred_flush(&self) -> DeferredFlush<M, F, G> {
         DeferredFlush {
             paging: Arc::clone(self.paging()),
@@ -300,9 +308,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
     }
 
-    /// Pays a debt of these tables: flushes on the CPUs that use the space, and retires what was
-    /// unlinked. Context as for [`PendingFlush::flush`]. A debt of other tables is paid on all
-    /// CPUs.
+    /// Performs a deferred flush of these tables: flushes on the CPUs that use the space, and
+    /// retires the unlinked tables. Context as for [`PendingFlush::flush`]. A deferred flush of
+    /// other tables is performed on all CPUs.
     pub fn pay(&self, mut deferred: DeferredFlush<M, F, G>) {
         if deferred.is_of(self) {
             self.pay_owing(mem::take(&mut deferred.owing));
@@ -316,16 +324,16 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         owing.retire::<M, F, G>(self.paging());
     }
 
-    /// A debt that somebody else has paid: all CPUs that use the space have flushed what
-    /// [`DeferredFlush::range`] says, upper-level entries included.
+    /// Completes a deferred flush that was performed by other means: retires its unlinked tables.
     ///
     /// # Safety
-    /// They have, since the debt came to be.
+    /// Since `deferred` was made, all CPUs that use the space have flushed
+    /// [`DeferredFlush::range`], cached upper-level entries included.
     pub unsafe fn paid(&self, mut deferred: DeferredFlush<M, F, G>) {
         mem::take(&mut deferred.owing).retire::<M, F, G>(&deferred.paging);
     }
 
-    /// The CPUs that may hold translations of these tables.
+    /// The CPUs that may have cached translations of these tables.
     pub(crate) fn users(&self) -> CpuSet {
         match self.space() {
             Some(_) => self.cpus(),
@@ -334,30 +342,30 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 }
 
-/// The grace period of a chain is over.
+/// Frees the tables of a chain after its grace period.
 ///
 /// # Safety
-/// `first` is the memory of the first table of a chain that [`TlbGather::retire`] has made ready,
-/// and nobody walks any of them.
+/// `first` is the memory of the first table of a chain that [`TlbGather::retire`] prepared, and
+/// nothing walks any of its tables.
 unsafe fn give_back<M: Machine, F: Format>(first: NonNull<()>) {
     let word = |index| {
-        // SAFETY: a word of the table, which only atomic words are made of.
+        // SAFETY: a word of the table. Tables are accessed as atomic words only.
         let word = unsafe { first.cast::<AtomicU64>().add(index).as_ref() };
-        // Relaxed: the engine's promise orders what was written before `retire`.
+        // Relaxed: the engine orders it after the writes before `retire`.
         noted(word.load(Ordering::Relaxed))
     };
     let owner = (word(OWNER_LOW) | word(OWNER_HIGH) << 32) as usize;
     let owner: *const Paging<M, F> = ptr::with_exposed_provenance(owner);
     let kept = CpuId::new(word(KEPT) as usize);
-    // SAFETY: `retire` left both here; the `Paging` stays until it is let go, below.
+    // SAFETY: `retire` stored both. The `Paging` stays alive until `let_go` below.
     unsafe { give_back_to(&*owner, Frame::new(word(SELF))) };
     if let Some(kept) = kept {
-        // SAFETY: as `retire` left it here; once for each chain, and the reference is gone.
+        // SAFETY: `retire` stored it. Called once for each chain, and no reference is left.
         unsafe { Paging::let_go(owner, kept) };
     }
 }
 
-/// Gives back the tables of a chain, from the first on.
+/// Gives back the tables of a chain, from `next` on.
 ///
 /// # Safety
 /// As for [`give_back`].
@@ -365,7 +373,7 @@ unsafe fn give_back_to<M: Machine, F: Format>(paging: &Paging<M, F>, mut next: O
     let mut words = 0..KEPT + 1;
     while let Some(table) = next {
         let entry = |index| -> Option<Entry<'_, M>> {
-            // SAFETY: it is a table still, and ours alone.
+            // SAFETY: it is still a table, and ours alone.
             unsafe { paging.machine().entry(table, index) }
         };
         next =
@@ -373,7 +381,7 @@ unsafe fn give_back_to<M: Machine, F: Format>(paging: &Paging<M, F>, mut next: O
         words.by_ref().filter_map(entry).for_each(|entry| entry.store(0));
         words = NEXT..NEXT + 1;
         paging.came_back();
-        // SAFETY: it is empty, as it was; nobody walks it. An error would mean that it never was a
+        // SAFETY: it is empty again, and nothing walks it. An error would mean that it was never a
         // frame.
         let _ = unsafe { paging.lists().free(QUICK_TABLE, table) };
     }

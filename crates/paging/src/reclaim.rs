@@ -1,35 +1,35 @@
-//! When memory gives out: tables that nobody uses are found before an operation fails.
+//! Memory for tables when the frame source is empty: idle tables are reclaimed before an operation
+//! fails.
 //!
-//! Empty tables lie in three places where the frame source cannot see them: on the quicklists of
-//! this CPU, on those of others, and in wait for a flush or the end of a grace period. So before an
-//! operation fails for want of a table, [`PageTables::reclaim`] is called, with no lock and no
-//! guard held:
+//! Empty tables lie in three places that the frame source cannot see: on this CPU's quicklists, on
+//! other CPUs' quicklists, and in wait for a flush or a grace period. So before an operation fails
+//! for lack of a table, [`PageTables::reclaim`] runs, with no lock and no guard held:
 //!
-//! - this CPU gives back its own lists;
-//! - the others are asked for theirs ([`shortage`](crate::QuickLists::shortage)): each sees that
-//!   when it next uses a list, or at its timer interrupt; the fast path pays one load of its own
-//!   line for it, and nobody takes a lock;
-//! - all CPUs are asked to take their timer interrupts soon
-//!   ([`Cpus::hurry`](machine::Cpus::hurry)), in which they announce, so that grace periods end,
-//!   and see that they were asked. That is the expedited path: one interrupt for each CPU, and only
-//!   where there is nothing left but what they have.
+//! - This CPU gives back its own lists.
+//! - The other CPUs are asked for theirs ([`shortage`](crate::QuickLists::shortage)). Each CPU sees
+//!   the request when it next uses a list, or at its timer interrupt. The fast path pays one load
+//!   of its own cache line for this, and takes no lock.
+//! - All CPUs are asked to take their timer interrupts soon
+//!   ([`Cpus::hurry`](machine::Cpus::hurry)). There they pass a quiescent state, so grace periods
+//!   end, and see the request. This is the expedited path: one IPI for each CPU, and only when no
+//!   other memory is left.
 //!
-//! Then it waits, some turns, and no longer: it depends on nobody.
+//! Then it waits for a bounded number of turns. It depends on no other CPU.
 //!
 //! # Where deferred frees may run
-//! To free what has waited for a grace period is to free all of it: tables, and what others have
-//! retired through the same `G`, whose frees may take locks of theirs. Nothing less would do, as
-//! there may be nobody else to free it: there may be one CPU. So all that comes here says so (see
-//! [`PageTables`]): whoever calls it holds no lock that such a free takes. Other locks, and
-//! interrupts that are off, are allowed; as others wait for them, less is found. As long as there
-//! is memory, none of this is done.
+//! To free some of the pieces that wait for a grace period, the engine frees all of them: tables,
+//! and pieces of other owners of the same `G`, whose frees may take locks of their own. A smaller
+//! step would not do: there may be only one CPU, and then no other CPU frees them. So each function
+//! that leads here documents it (see [`PageTables`]): its caller holds no lock that such a free
+//! takes. Other locks and disabled interrupts are allowed; since other CPUs wait for them, less
+//! memory is found. As long as there is memory, none of this happens.
 //!
-//! # What is not got
-//! It is not lost: [`Paging::waiting`] says how many tables wait, the lists'
-//! [`held`](crate::QuickStats::held) what lies there. A CPU that never announces holds up all
-//! tables retired since, so those add up in `waiting`, and operations fail with [`Error::Frames`]
-//! when nothing else is left. A debt that is kept ([`DeferredFlush`](crate::DeferredFlush)) counts
-//! there too.
+//! # Tables that are not found
+//! They are not lost. [`Paging::waiting`] counts the tables that wait, and
+//! [`held`](crate::QuickStats::held) the pages on the lists. A CPU that never passes a quiescent
+//! state holds up all tables retired since its last one. They add up in `waiting`, and operations
+//! fail with [`Error::Frames`] when nothing else is left. The tables of a
+//! [`DeferredFlush`](crate::DeferredFlush) count there, too.
 
 use crate::cursor::Error;
 use crate::format::Format;
@@ -38,14 +38,14 @@ use crate::tables::PageTables;
 use grace::Concurrent;
 use machine::{FrameError, Machine};
 
-/// Turns that are waited for others: some interrupts' worth.
+/// Turns of waiting for other CPUs: some interrupts' worth.
 const TURNS: u32 = 512;
-/// Turns after which they are asked again: a grace period takes three announcements of each CPU.
+/// Turns between two requests: a grace period takes three quiescent states of each CPU.
 const ASK: u32 = 64;
-/// How often an operation is tried again: what was found may be taken by others.
+/// How often an operation is tried again: another CPU may take the frames that were found.
 const TRIES: u32 = 4;
 
-/// Finds frames for tables; see the [module](self). Returns whether there are any now.
+/// Reclaims frames for tables; see the [module](self). Returns whether the source has any now.
 pub(crate) fn relieve<M: Machine, F: Format, G: Concurrent>(paging: &Paging<M, F>) -> bool {
     let (machine, quick) = (paging.machine(), paging.lists());
     for turn in 0..TURNS {
@@ -68,7 +68,7 @@ pub(crate) fn relieve<M: Machine, F: Format, G: Concurrent>(paging: &Paging<M, F
     machine.free_frames() != 0
 }
 
-/// Does what may need memory for tables; where there is none, tries again when some was found.
+/// Runs `what`, which may need memory for tables. If there is none, reclaims some and tries again.
 pub(crate) fn with_memory<M: Machine, F: Format, G: Concurrent, T>(
     paging: &Paging<M, F>,
     mut what: impl FnMut() -> Result<T, Error>,
@@ -83,16 +83,17 @@ pub(crate) fn with_memory<M: Machine, F: Format, G: Concurrent, T>(
 }
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Memory is short: has empty tables given back to the frame source, those of other CPUs and
-    /// those that wait for a grace period too, as far as they can be had soon. Returns whether the
-    /// frame source has any frame now.
+    /// Gives empty tables back to the frame source: those of this CPU's lists, and as far as they
+    /// can be had soon, those of other CPUs and those that wait for a grace period. Returns whether
+    /// the frame source has a free frame now.
     ///
-    /// Operations on page tables call it themselves before they fail. For who needs frames for
-    /// something else.
+    /// Operations on page tables call it before they fail. Call it yourself if you need frames for
+    /// another purpose.
     ///
-    /// Where deferred frees may run (see [Context](Self#context)); without a guard, which would
-    /// hold up what it waits for. It waits for others, but depends on none. An interrupt for each
-    /// CPU, and up to some hundred turns of waiting; nothing if there is nothing to be had.
+    /// Deferred frees may run (see [Context](Self#context)). Call it without a guard, which would
+    /// hold up the grace periods that it waits for. It waits for other CPUs but depends on none.
+    /// Costs up to one IPI per CPU for each request, and some hundred turns of waiting; nothing if
+    /// no tables are idle.
     pub fn reclaim(&self) -> bool {
         relieve::<M, F, G>(self.paging())
     }

@@ -1,5 +1,4 @@
-//! Words of a lock and of a counter, as the standard library has it and as loom has it: so that
-//! loom runs the same lines.
+//! Atomic words, from the standard library or from loom, so that loom runs the same code.
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::AtomicU64;
@@ -7,7 +6,7 @@ use core::sync::atomic::Ordering;
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::AtomicU64;
 
-/// A word of 32 bits; its methods are the standard library's.
+/// A 32-bit word; its methods are those of the standard library.
 pub(crate) trait Word {
     fn load(&self, order: Ordering) -> u32;
     fn store(&self, value: u32, order: Ordering);

@@ -1,11 +1,13 @@
-//! Page tables of one address space: their top, who uses them, their end.
+//! Page tables of one address space: their top-level table, the CPUs that use them, and their end.
 //!
 //! # The kernel's half
-//! The upper half of every space is the kernel's: each top-level table has the kernel's entries
-//! there, which lead to the same tables. So what the kernel maps is mapped everywhere at once, as
-//! long as no *top-level* entry of it changes. Therefore: the kernel's tables right below the top
-//! are never taken out; and once a space for programs has been made, no new one comes in
-//! ([`Error::TopLevelFixed`]). [`PageTables::reserve`] makes them before.
+//! The upper half of every address space is the kernel's. Each top-level table has copies of the
+//! kernel's upper-half entries, which lead to the same lower tables. So a kernel mapping appears in
+//! all spaces at once, as long as no *top-level* entry of the kernel changes. Two rules ensure
+//! this:
+//! - the kernel's tables right below the top level are never unlinked;
+//! - once a user space exists, no new top-level entry is added ([`Error::TopLevelFixed`]).
+//!   [`PageTables::reserve`] makes these tables beforehand.
 
 use crate::cursor::Error;
 use crate::format::{Decoded, Format};
@@ -23,45 +25,47 @@ use machine::{
 
 /// The page tables of an address space.
 ///
-/// `G` is the engine that tells when no walk in software is under way any more. Dropping them gives
-/// the tables back; what is still mapped is the caller's as it was before. See the [crate] for an
-/// example.
+/// `G` is the grace-period engine: it tells when every walk in software that could reach a table
+/// has ended. Dropping a `PageTables` gives its tables back. The frames that are still mapped stay
+/// the caller's. See the [crate] for an example.
 ///
 /// # Context
-/// Walks may be made anywhere. What changes tables takes spin locks and waits for CPUs that hold
-/// them: not in an interrupt. Nothing sleeps.
+/// Walks are allowed in any context. Calls that change tables take spin locks and wait for CPUs
+/// that hold them, so they must not run in an interrupt. Nothing sleeps.
 ///
-/// Deferred frees of others, of all that was retired through `G`, may run:
-/// - where memory gives out, in what needs it: [`kernel`](Self::kernel), [`user`](Self::user),
+/// Deferred frees of anything that was retired through `G` may run:
+/// - in calls that need memory, when there is none: [`kernel`](Self::kernel), [`user`](Self::user),
 ///   [`map`](Self::map), [`map_with`](Self::map_with), [`reserve`](Self::reserve),
-///   [`split`](Self::split), and in [`reclaim`](Self::reclaim), which they call;
+///   [`split`](Self::split), and in [`reclaim`](Self::reclaim), which they use;
 /// - if [`Reclaim::retire`](grace::Reclaim::retire) of `G` may run them (that of `Epoch` may, that
-///   of `Quiescent` does not), wherever tables that were unlinked are retired: in
+///   of `Quiescent` does not), in calls that retire unlinked tables:
 ///   [`PendingFlush::flush`](crate::PendingFlush::flush), [`pay`](Self::pay), [`paid`](Self::paid),
-///   and where an [`PendingFlush`](crate::PendingFlush) or a
-///   [`DeferredFlush`](crate::DeferredFlush) is dropped.
+///   and the drop of a [`PendingFlush`](crate::PendingFlush) or
+///   [`DeferredFlush`](crate::DeferredFlush).
 ///
-/// There the caller holds no lock that such a free takes.
+/// The caller of these holds no lock that such a free takes.
 pub struct PageTables<M: Machine, F: Format, G: Concurrent> {
     paging: Arc<Paging<M, F>>,
     root: Frame,
-    /// The tag of a program's space; `None` for the kernel's.
+    /// The tag of a user space; `None` for the kernel's tables.
     space: Option<Asid>,
-    /// The CPUs that may have translations of a program's space.
+    /// The CPUs that may have cached translations of a user space.
     cpus: AtomicCpuSet,
-    /// Those of the kernel, which a program's share the upper half of.
+    /// The kernel's tables, whose upper half a user space shares.
     kernel: Option<Arc<Self>>,
-    /// The kernel's: set before the first program's space copies the top-level entries for good.
+    /// In the kernel's tables: set before the first user space makes its final copy of the
+    /// top-level entries.
     fixed: AtomicBool,
     engine: PhantomData<fn() -> G>,
 }
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// The kernel's. A [`Paging`] has them once. Deferred frees may run: see
+    /// Makes the kernel's tables. A [`Paging`] has one such set, ever. Deferred frees may run: see
     /// [Context](Self#context).
     ///
     /// # Errors
-    /// [`Error::Frames`]; [`Error::SecondKernel`].
+    /// - [`Error::Frames`]: no memory for the top-level table.
+    /// - [`Error::SecondKernel`]: this [`Paging`] has, or had, kernel tables.
     pub fn kernel(paging: &Arc<Paging<M, F>>) -> Result<Self, Error> {
         let tables = Self::with_root(paging, None, None)?;
         if !paging.kernel().set(tables.root) {
@@ -70,9 +74,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(tables)
     }
 
-    /// A program's, with the tag `asid`; on a machine with one tag it has that, whatever `asid`
-    /// says. The upper half is `kernel`'s, whose top-level entries are fixed from now on; without
-    /// it, it stays empty. Deferred frees may run: see [Context](Self#context).
+    /// Makes the tables of a user space with the tag `asid`. On a machine with one tag it gets that
+    /// tag, whatever `asid` is. The upper half is that of `kernel`, whose top-level entries are
+    /// fixed from now on; without `kernel` it stays empty. Deferred frees may run: see
+    /// [Context](Self#context).
     ///
     /// ```
     /// use machine::{Asid, PageSize, VirtAddr, VirtRange};
@@ -97,8 +102,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Tag`]: the machine has no such tag, or it is 0, the kernel's.
-    /// [`Error::NotTheKernels`]. [`Error::Frames`]. The kernel's tables are as they were then.
+    /// - [`Error::Tag`]: the machine has no such tag, or it is 0, the kernel's.
+    /// - [`Error::NotTheKernels`]: `kernel` is not the set of kernel tables of this [`Paging`].
+    /// - [`Error::Frames`]: no memory for the top-level table.
+    ///
+    /// The kernel's tables have not changed then.
     pub fn user(
         paging: &Arc<Paging<M, F>>,
         asid: Asid,
@@ -110,13 +118,14 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             return Err(Error::Tag(asid));
         }
         let Some(kernel) = kernel else { return Self::with_root(paging, Some(tag), None) };
-        // The tables that a `Paging` knows as the kernel's are not a program's.
+        // User tables must not be passed as the kernel's: compare with the root that the `Paging`
+        // knows.
         if !Arc::ptr_eq(paging, &kernel.paging) || paging.kernel().get() != Some(kernel.root) {
             return Err(Error::NotTheKernels);
         }
         paging.machine().step(Access::Shared);
-        // Acquire: pairs with the Release of `fix`: who makes a table for the top from now on sees
-        // all entries.
+        // Acquire: pairs with the Release of `fix`. A top-level table that is constructed after
+        // this load sees all entries.
         let was_fixed = kernel.fixed.load(Ordering::Acquire);
         let tables = Self::with_root(paging, Some(tag), Some(Arc::clone(&kernel)))?;
         if !was_fixed {
@@ -125,18 +134,19 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(tables)
     }
 
-    /// The kernel's: its top-level entries are fixed, now that a program's top-level table is
-    /// there; it is given those that have come since it was made.
+    /// Fixes the kernel's top-level entries, now that a user top-level table exists. Copies the
+    /// entries that were added since `root` was made into it.
     fn fix(&self, root: Frame) -> Result<(), Error> {
         let machine = self.machine();
         let _locked = crate::lock::lock(machine, self.root, VirtAddr::new(0))?;
         machine.step(Access::Shared);
-        // Release: pairs with the Acquire of `user`. Who adds an entry has the lock: he came
-        // before, and it is copied here, or comes later, and sees this.
+        // Release: pairs with the Acquire of `user`. A CPU that adds an entry holds the lock.
+        // Either it came before, and its entry is copied here, or it comes later, and sees this
+        // flag.
         self.fixed.store(true, Ordering::Release);
-        // SAFETY: this has it.
+        // SAFETY: `self` owns it.
         for (index, value) in unsafe { upper_half::<M, F>(machine, self.root) } {
-            // SAFETY: a program's top-level table, which nobody knows yet.
+            // SAFETY: a user top-level table that no other CPU knows yet.
             if let Some(entry) = unsafe { machine.entry(root, index) } {
                 entry.store(value);
             }
@@ -152,7 +162,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ) -> Result<Self, Error> {
         let list = if kernel.is_some() { QUICK_ROOT } else { QUICK_TABLE };
         let root =
-            // A top-level table is made from the kernel's, which `kernel` keeps.
+            // A user top-level table is constructed from the kernel's, which `kernel` keeps alive.
             crate::reclaim::with_memory::<M, F, G, _>(paging, || Ok(paging.lists().alloc(list)?))?;
         let tables = PageTables {
             paging: Arc::clone(paging),
@@ -174,67 +184,68 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         self.paging.machine()
     }
 
-    /// What it shares with others.
+    /// The state that it shares with other page tables.
     #[inline]
     pub fn paging(&self) -> &Arc<Paging<M, F>> {
         &self.paging
     }
 
-    /// The top-level table.
+    /// The frame of the top-level table.
     #[inline]
     pub fn root(&self) -> Frame {
         self.root
     }
 
-    /// The tag of a program's space; `None` for the kernel's.
+    /// The tag of a user space; `None` for the kernel's tables.
     #[inline]
     pub fn space(&self) -> Option<Asid> {
         self.space
     }
 
-    /// The CPUs that may hold translations of a program's space: those that flushes go to. A
+    /// The CPUs that may have cached translations of a user space: those to which flushes go. A
     /// snapshot.
     #[inline]
     pub fn cpus(&self) -> CpuSet {
         self.cpus.load()
     }
 
-    /// Has this CPU take part in the flushes of these tables from now on, as
-    /// [`activate`](Self::activate) does, until it [leaves](Self::leave). For a CPU that uses the
-    /// tables otherwise than by translating. A locked instruction and a fence if it does not take
-    /// part yet.
+    /// Makes this CPU take part in the flushes of these tables, as [`activate`](Self::activate)
+    /// does, until it [leaves](Self::leave). For a CPU that uses the tables in another way than by
+    /// translating. Costs a locked instruction and a fence if the CPU does not take part yet.
     pub fn enter(&self) {
         let machine = self.machine();
         let _section = machine.irqs_off();
         self.cpus.insert(machine.current());
     }
 
-    /// A view, for as long as the guard is held. Takes no lock; any context.
+    /// A view of the tables that is valid while the guard is held. Takes no lock; allowed in any
+    /// context.
     #[inline]
     pub fn walk<'g>(&'g self, _guard: &'g G::Guard) -> Walk<'g, M, F> {
-        // SAFETY: tables that are unlinked are retired through `G`, so they stay while the guard is
-        // there; the top stays while `self` is borrowed.
+        // SAFETY: unlinked tables are retired through `G`, so they stay while the guard exists. The
+        // top-level table stays while `self` is borrowed.
         unsafe { Walk::new(self.machine(), self.root) }
     }
 
-    /// Whether an entry may be added to the top-level table. With its lock held: `fix` sets the
-    /// flag with it.
+    /// Whether an entry may be added to the top-level table. Called with its lock held, under which
+    /// `fix` sets the flag.
     pub(crate) fn may_grow(&self) -> bool {
         // Relaxed: the lock orders it.
         !self.fixed.load(Ordering::Relaxed)
     }
 
-    /// Makes this CPU translate by these tables. The kernel's have the tag 0, to themselves unless
-    /// the machine has no others.
+    /// Makes this CPU translate by these tables. The kernel's tables have tag 0, which no other
+    /// tables have unless the machine has only one tag.
     ///
-    /// The CPU is in the set of those that flushes go to from before its first walk. If it was
-    /// already, what it has cached is still right, and is kept, unless the machine has one tag for
-    /// all.
+    /// The CPU enters the set of flush targets before its first walk. If it was in the set already,
+    /// its cached translations are still right and are kept, unless the machine has one tag for all
+    /// spaces.
     ///
     /// # Safety
-    /// `F` is the machine's format. They map what the kernel needs in order to go on. No other
-    /// tables have the same tag, unless the machine has one tag for all; the host has them inactive
-    /// on every CPU before they are dropped.
+    /// - `F` is the machine's format.
+    /// - The tables map everything that the kernel needs in order to go on.
+    /// - No other tables have the same tag, unless the machine has one tag for all spaces.
+    /// - The host deactivates the tables on every CPU before they are dropped.
     pub unsafe fn activate(&self) {
         let machine = self.machine();
         let _section = machine.irqs_off();
@@ -242,17 +253,17 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let shared = machine.tags() == 1;
         let keep = !shared && self.cpus.load().contains(here);
         self.cpus.insert(here);
-        // SAFETY: passed on. With `keep`, all flushes since have come here.
+        // SAFETY: passed on. With `keep`, all flushes since the last use have come here.
         unsafe { machine.activate(self.root, self.space.unwrap_or_default(), keep) }
     }
 
-    /// This CPU has other tables active, and is to get no more flushes for these: it drops what it
-    /// has cached of them.
+    /// Removes this CPU from the targets of flushes of these tables, and drops its cached
+    /// translations of them. Other tables are active on the CPU.
     ///
     /// # Safety
-    /// These tables are not active on this CPU, and it makes them active again only by
-    /// [`activate`](Self::activate). No code on this CPU relies on an [`enter`](Self::enter) that
-    /// came before.
+    /// These tables are not active on this CPU. It activates them again only by
+    /// [`activate`](Self::activate). No code on this CPU relies on an earlier
+    /// [`enter`](Self::enter).
     pub unsafe fn leave(&self) {
         let machine = self.machine();
         let _section = machine.irqs_off();
@@ -262,20 +273,20 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         self.cpus.remove(machine.current());
     }
 
-    /// Gives up the tables below `table`.
+    /// Empties `table`, and frees all tables below it.
     fn take_down(&self, table: Frame, level: u8) {
         let machine = self.machine();
         let shared = level == F::LEVELS - 1 && self.kernel.is_some();
         let own = if shared { ENTRIES / 2 } else { ENTRIES };
         let mut left = machine.info(table).map_or(0, |info| {
-            // SAFETY: a table of ours: its count. Relaxed: nobody else uses the tables any more.
+            // SAFETY: a table of ours: its count. Relaxed: no other CPU uses the tables.
             unsafe { info.word() }.load(Ordering::Relaxed)
         });
         for index in 0..own {
             if left == 0 {
                 break;
             }
-            // SAFETY: a table of ours, which nobody walks.
+            // SAFETY: a table of ours, which no CPU walks.
             let Some(entry) = (unsafe { machine.entry(table, index) }) else { return };
             let value = entry.load();
             if value == 0 {
@@ -285,8 +296,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             entry.store(0);
             if let Decoded::Table(below) = F::decode(value, level) {
                 self.take_down(below, level - 1);
-                // SAFETY: it is empty, and unlinked; no CPU walks it: `drop` has flushed, and
-                // nobody else has `self`.
+                // SAFETY: it is empty and unlinked. No CPU walks it: `drop` has flushed, and has
+                // `self` exclusively.
                 let _ = unsafe { self.paging.lists().free(QUICK_TABLE, below) };
             }
         }
@@ -298,15 +309,16 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for PageTables<M, F, G> {
         let machine = self.machine();
         let what = self.space.map_or(Flush::All, Flush::Space);
         let list = if self.kernel.is_some() { QUICK_ROOT } else { QUICK_TABLE };
-        // No walk in software is under way: nobody borrows `self`. Hardware has it inactive
-        // (`activate`), and after this no cached upper-level entries.
+        // No walk in software is under way: `self` is not borrowed. Hardware has the tables
+        // inactive (the contract of `activate`), and no cached upper-level entries after this
+        // flush.
         machine.flush_on(&self.users(), what);
         if self.space.is_none() && self.paging.kernel().get() == Some(self.root) {
             self.paging.kernel().gone();
         }
         self.take_down(self.root, F::LEVELS - 1);
-        // SAFETY: it is as it was made: its own entries are gone, and those of the kernel do not
-        // change.
+        // SAFETY: it is in its constructed state: its own entries are gone, and the kernel's
+        // entries in it do not change.
         let _ = unsafe { self.paging.lists().free(list, self.root) };
     }
 }

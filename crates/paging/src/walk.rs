@@ -1,53 +1,55 @@
-//! The walk: from an address down to the entry that decides about it, without a lock.
+//! The lock-free walk: from an address down to the entry that decides about it.
 //!
-//! Everything that looks into page tables does it here: lookups, listings, [`get_user_pages_fast`](
-//! crate::PageTables::get_user_pages_fast), and the cursor on its way to the table that it will
-//! lock.
+//! All code that reads page tables does it here: lookups, listings,
+//! [`get_user_pages_fast`](crate::PageTables::get_user_pages_fast), and the cursor on its way to
+//! the table that it will lock.
 //!
 //! # Why it is right
-//! A walk goes where hardware goes, by the same entries. What it needs is that a table which it has
-//! been led to stays a table (I3). For hardware a flush sees to that. For a walk in software it is
-//! the guard: a table is unlinked, then retired through the engine `G`, and given back after every
-//! guard that was there has gone. What is read from a table that has been unlinked meanwhile is
-//! *absent*: only empty tables are unlinked. So each entry that a walk reads is as it was at some
-//! moment since the walk began (I1). It writes nothing, waits for nobody, and may run in an
-//! interrupt (I2).
+//! - A walk follows the same entries as hardware does. It needs one thing: a table that it was led
+//!   to must stay a table (I3). For hardware, TLB flushes ensure this. For software, the guard
+//!   does: a table is unlinked, then retired through the engine `G`, and given back after every
+//!   guard that existed then is gone.
+//! - A walk may still read from a table that has been unlinked. It reads *absent* entries there,
+//!   since only empty tables are unlinked. So each entry that a walk reads has the value it had at
+//!   some moment since the walk began (I1).
+//! - A walk writes nothing, waits for nothing, and may run in an interrupt (I2).
 //!
-//! Cost: one load a level.
+//! Cost: one load per level.
 
 use crate::format::{Attrs, Decoded, Format, size_at};
 use core::iter::FusedIterator;
 use core::marker::PhantomData;
 use machine::{ENTRIES, Entries, Entry, Frame, Machine, PageSize, VirtAddr, VirtRange};
 
-/// A page that is mapped.
+/// A mapped page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapping {
-    /// Where it begins.
+    /// The first address of the page.
     pub page: VirtAddr,
-    /// How large it is.
+    /// The size of the page.
     pub size: PageSize,
     /// The first frame.
     pub frame: Frame,
-    /// Its attributes. Without READ, WRITE and EXECUTE it is parked: nothing translates to it.
+    /// Its attributes. Without READ, WRITE and EXECUTE it is a `PROT_NONE` page: no access
+    /// translates.
     pub attrs: Attrs,
 }
 
 impl Mapping {
-    /// The frame that holds `at`, which lies in the page.
+    /// The frame that holds `at`, which must lie in the page.
     pub fn frame_of(&self, at: VirtAddr) -> Option<Frame> {
         self.frame.checked_add(at.offset_in(self.size) >> 12)
     }
 }
 
-/// Where a walk has ended: an entry, and what was in it.
+/// Where a walk ended: an entry, its level, and its decoded value.
 pub(crate) struct Spot<'m, M> {
     pub(crate) entry: Entry<'m, M>,
     pub(crate) level: u8,
     pub(crate) found: Decoded,
 }
 
-/// A view of page tables for somebody who holds a guard.
+/// A view of page tables, valid while a guard is held.
 pub struct Walk<'g, M, F> {
     machine: &'g M,
     root: Frame,
@@ -56,8 +58,8 @@ pub struct Walk<'g, M, F> {
 
 impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
     /// # Safety
-    /// `root` is a top-level table, and while `'g` lasts no table that can be reached from it now
-    /// or later is used for anything else.
+    /// `root` is a top-level table. While `'g` lasts, no table that can be reached from it, now or
+    /// later, is used for anything else.
     pub(crate) unsafe fn new(machine: &'g M, root: Frame) -> Self {
         Walk { machine, root, format: PhantomData }
     }
@@ -75,8 +77,9 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
         unsafe { self.machine.entries(table) }
     }
 
-    /// Goes down to the entry for `at` at level `stop`, or to where the tables end above it: the
-    /// entry, its level, and what was read there. `None` if an entry leads to no memory.
+    /// Goes down to the entry for `at` at level `stop`, or to where the tables end above that
+    /// level. Returns the entry, its level, and the value that was read. `None` if an entry on the
+    /// way leads to no memory.
     #[inline]
     pub(crate) fn descend(&self, at: VirtAddr, stop: u8) -> Option<(Entry<'g, M>, u8, u64)> {
         let (mut table, mut level) = (self.root, F::LEVELS - 1);
@@ -93,14 +96,14 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
         }
     }
 
-    /// As [`descend`](Self::descend), with what the entry says.
+    /// As [`descend`](Self::descend), with the value decoded.
     #[inline]
     pub(crate) fn find(&self, at: VirtAddr, stop: u8) -> Option<Spot<'g, M>> {
         let (entry, level, value) = self.descend(at, stop)?;
         Some(Spot { entry, level, found: F::decode(value, level) })
     }
 
-    /// The page that `at` lies in, if one is mapped there. The answer may be out of date when it is
+    /// The page that contains `at`, if one is mapped. The answer may be out of date when it is
     /// returned.
     pub fn get(&self, at: VirtAddr) -> Option<Mapping> {
         if !F::is_canonical(at) {
@@ -110,10 +113,10 @@ impl<'g, M: Machine, F: Format> Walk<'g, M, F> {
         mapping(at, level, found)
     }
 
-    /// The pages that lie in `range`, wholly or in part, ascending; each as it is when it is come
-    /// to.
+    /// The pages that overlap `range`, in ascending order; each as it is when the iterator reaches
+    /// it.
     ///
-    /// Cost: a load for each entry, and a walk from the top for each table.
+    /// Cost: one load for each entry, and one walk from the top for each table.
     pub fn pages(self, range: VirtRange) -> Pages<'g, M, F> {
         Pages { walk: self, next: (!range.is_empty()).then_some(range.start()), range, table: None }
     }
@@ -124,8 +127,7 @@ fn mapping(at: VirtAddr, level: u8, found: Decoded) -> Option<Mapping> {
     Some(Mapping { page: at.align_down(size), size, frame, attrs })
 }
 
-/// The first address beyond the part of the space that the entry for `at` at this level decides
-/// about.
+/// The first address after the range that the entry for `at` at this level decides about.
 pub(crate) fn beyond(at: VirtAddr, level: u8) -> Option<VirtAddr> {
     let bytes = 1u64 << (12 + 9 * u32::from(level));
     VirtAddr::new(at.get() & !(bytes - 1)).checked_add(bytes)
@@ -136,17 +138,17 @@ pub struct Pages<'g, M, F> {
     walk: Walk<'g, M, F>,
     range: VirtRange,
     next: Option<VirtAddr>,
-    /// The table of the last entry and its level, while the next address is in it too.
+    /// The table of the last entry, and its level, if the next address lies in the same table.
     table: Option<(Frame, u8)>,
 }
 
 impl<'g, M: Machine, F: Format> Pages<'g, M, F> {
-    /// The entry that decides about the next address, which it steps over.
+    /// Returns the entry that decides about the next address, and steps over it.
     #[inline]
     pub(crate) fn step(&mut self) -> Option<(VirtAddr, Spot<'g, M>)> {
         let at = self.next.take().filter(|at| self.range.contains(*at))?;
         if !F::is_canonical(at) {
-            // The hole in the middle: the upper half comes next.
+            // The non-canonical hole in the middle: the upper half comes next.
             let unused = 64 - (12 + 9 * u32::from(F::LEVELS));
             self.next =
                 Some(VirtAddr::new((i64::MIN >> unused) as u64)).filter(|upper| *upper > at);
@@ -157,7 +159,7 @@ impl<'g, M: Machine, F: Format> Pages<'g, M, F> {
             let value = entry.load();
             Some(Spot { entry, level, found: F::decode(value, level) })
         });
-        // A table where a page was: the walk begins again.
+        // A table has replaced a page: walk again from the top.
         let again =
             again.filter(|spot| spot.level == 0 || !matches!(spot.found, Decoded::Table(_)));
         let spot = match again {

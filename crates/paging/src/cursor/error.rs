@@ -11,46 +11,44 @@ use machine::{Asid, Frame, FrameError, Machine, Owner, PageSize, VirtAddr};
 pub enum Error {
     /// The range is empty.
     Empty,
-    /// The range does not begin, or does not end, at the border of a page of 4 KiB.
+    /// The range does not begin, or does not end, at a page boundary (4 KiB).
     Misaligned(VirtAddr),
-    /// The address is not canonical, or the range reaches over such addresses.
+    /// The address is not canonical, or the range crosses non-canonical addresses.
     NotCanonical(VirtAddr),
-    /// The address is the kernel's, and these tables are a program's.
+    /// The address is in the kernel's half, and these are user tables.
     Kernel(VirtAddr),
-    /// Something is mapped already where pages were to be mapped: the first page that is in the
-    /// way.
+    /// A page is already mapped in the range to be mapped: the first such page.
     Occupied(VirtAddr),
-    /// Where a large page was to be mapped lies a table for smaller ones, which has no pages any
-    /// more: [`prune`](crate::PageTables::prune) takes it out.
+    /// A table for smaller pages is in the way of a large page. It maps no page any more:
+    /// [`prune`](crate::PageTables::prune) removes it.
     EmptyTable(VirtAddr),
     /// The range cuts this page in two: split it first.
     Cut(VirtAddr, PageSize),
-    /// An entry on the way to the address has bits that no entry may have, or leads to no memory.
+    /// An entry on the way to the address is malformed, or leads to no memory.
     Malformed(VirtAddr),
-    /// What was to be mapped at the address is larger than what was asked for.
+    /// The supplied page for the address is larger than was asked for.
     TooLarge(VirtAddr, PageSize),
-    /// The kernel's tables would need a new top-level entry for the address, but spaces of programs
-    /// have copies of those.
+    /// The kernel's tables would need a new top-level entry for the address, but user spaces
+    /// already have copies of these entries. [`reserve`](crate::PageTables::reserve) the range
+    /// earlier.
     TopLevelFixed(VirtAddr),
-    /// There are, or were, tables of the kernel already.
+    /// This [`Paging`](crate::Paging) has, or had, kernel tables.
     SecondKernel,
-    /// The tables that were given as the kernel's are not those of the same
-    /// [`Paging`](crate::Paging).
+    /// These are not the kernel's tables of this [`Paging`](crate::Paging).
     NotTheKernels,
-    /// A program cannot have the tag: it is the kernel's, or the machine has no such tag.
+    /// A user space cannot have the tag: it is the kernel's, or the machine has no such tag.
     Tag(Asid),
-    /// A page of a program cannot be global: its translation would outlive the flushes of its
-    /// space.
+    /// A user page cannot be global: its translation would survive the flushes of its space.
     Global(VirtAddr),
-    /// A page of a program must have [`Flags::USER`](crate::Flags::USER): what programs may not use
-    /// belongs in the kernel's half.
+    /// A user page needs [`Flags::USER`](crate::Flags::USER). Pages that only the kernel may use
+    /// belong in the kernel's half.
     NotUser(VirtAddr),
-    /// The frame cannot be a program's page, at the address: it is a page table, waits on a
-    /// quicklist, or is free.
+    /// The frame cannot be a user page at the address: it is a page table, waits on a quicklist, or
+    /// is free.
     Frame(VirtAddr, Frame, Owner),
-    /// There is no entry for it.
+    /// The format has no entry for the page.
     Format(FormatError),
-    /// Memory for a table, or what was to be mapped, could not be had.
+    /// No memory for a table, or the supplier of frames failed.
     Frames(FrameError),
 }
 
@@ -58,25 +56,42 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Empty => f.write_str("the range is empty"),
-            Error::Misaligned(at) => write!(f, "{at} is not the border of a page"),
-            Error::NotCanonical(at) => write!(f, "{at} is not canonical, or lies across such"),
-            Error::Kernel(at) => write!(f, "{at} is the kernel's"),
-            Error::Occupied(at) => write!(f, "something is mapped at {at} already"),
+            Error::Misaligned(at) => write!(f, "{at} is not at a page boundary (4 KiB)"),
+            Error::NotCanonical(at) => {
+                write!(f, "{at} is not canonical, or the range crosses non-canonical addresses")
+            }
+            Error::Kernel(at) => {
+                write!(f, "{at} is in the kernel's half: use the kernel's page tables")
+            }
+            Error::Occupied(at) => write!(f, "a page is already mapped at {at}: unmap it first"),
             Error::EmptyTable(at) => {
                 write!(f, "an empty table for smaller pages is in the way at {at}: prune the range")
             }
-            Error::Cut(at, size) => write!(f, "the range cuts the page of {size:?} at {at}"),
-            Error::Malformed(at) => write!(f, "an entry for {at} is malformed"),
-            Error::TooLarge(at, size) => write!(f, "a page of {size:?} does not fit at {at}"),
-            Error::TopLevelFixed(at) => {
-                write!(f, "the kernel's top-level entries are fixed, and there is none for {at}")
+            Error::Cut(at, size) => {
+                write!(f, "the range cuts the page of {size:?} at {at}: split it first")
             }
-            Error::SecondKernel => f.write_str("there are, or were, tables of the kernel already"),
-            Error::NotTheKernels => f.write_str("the tables that were given are not the kernel's"),
-            Error::Tag(tag) => write!(f, "no program can have the tag {}", tag.0),
-            Error::Global(at) => write!(f, "{at} is a program's: no page there can be global"),
+            Error::Malformed(at) => {
+                write!(f, "an entry for {at} is malformed: the page tables are corrupt")
+            }
+            Error::TooLarge(at, size) => {
+                write!(f, "the page of {size:?} supplied for {at} is larger than was asked for")
+            }
+            Error::TopLevelFixed(at) => write!(
+                f,
+                "there is no top-level entry for {at}: reserve it before the first user space"
+            ),
+            Error::SecondKernel => f.write_str("kernel page tables were already made"),
+            Error::NotTheKernels => f.write_str("these are not the kernel's page tables"),
+            Error::Tag(tag) => write!(
+                f,
+                "the tag {} is the kernel's, or the machine has none such: choose another",
+                tag.0
+            ),
+            Error::Global(at) => {
+                write!(f, "a user page cannot be global: remove Flags::GLOBAL for {at}")
+            }
             Error::NotUser(at) => {
-                write!(f, "{at} is a program's: pages there need Flags::USER among their rights")
+                write!(f, "a user page needs Flags::USER: add it for {at}")
             }
             Error::Frame(at, frame, owner) => {
                 let what = match owner {
@@ -84,7 +99,7 @@ impl fmt::Display for Error {
                     Owner::Quick(_) => "waits on a quicklist to become a page table",
                     _ => "is free: allocate it first",
                 };
-                write!(f, "frame {frame} cannot be a program's page at {at}: it {what}")
+                write!(f, "frame {frame} cannot be a user page at {at}: it {what}")
             }
             Error::Format(error) => error.fmt(f),
             Error::Frames(error) => error.fmt(f),
@@ -106,13 +121,13 @@ impl From<FrameError> for Error {
     }
 }
 
-/// An operation that has failed. The tables translate as they did before (I7), but something may be
-/// owed for what was there in between; dropping this flushes.
-#[must_use = "stale translations remain until what is owed is flushed"]
+/// A failed operation. The tables translate as before (I7), but a flush may be pending for mappings
+/// that existed in between; dropping this performs it.
+#[must_use = "stale translations remain until its pending flush is done"]
 pub struct Failed<'p, M: Machine, F: Format, G: Concurrent> {
     /// The cause.
     pub error: Error,
-    /// What is owed all the same.
+    /// The flush that is pending nevertheless.
     pub owed: PendingFlush<'p, M, F, G>,
 }
 

@@ -1,13 +1,13 @@
-//! Pages of 4 KiB, table by table: for who maps frames one by one, again and again, and leaves the
-//! flush to others.
+//! Fast path for 4 KiB kernel mappings with a deferred flush.
 //!
-//! What [`map_with`](PageTables::map_with) and [`unmap`](PageTables::unmap) do, with less to ask at
-//! each page: its attributes are encoded once, there is no larger page to look for, and what
-//! hardware has marked is nobody's concern. Who has a stretch of 2 MiB to himself can keep the
-//! table for it, a [`Leaf`], and need not walk any more.
+//! These calls do the work of [`map_with`](PageTables::map_with) and [`unmap`](PageTables::unmap)
+//! with fewer checks for each page: attributes are encoded once, there is no search for a larger
+//! page, and accessed and dirty bits are ignored. An owner of a whole 2 MiB stretch can keep its
+//! table, a [`Leaf`], and skip the walk.
 //!
-//! Why it is right: as the [cursor](super). An entry is cleared by a store, not a swap: hardware
-//! that marks it at the same moment does so before, and the mark is lost, or finds it absent.
+//! Why it is right: as the [cursor](super). An entry is cleared by a store, not a swap. If hardware
+//! marks the entry accessed or dirty at the same moment, either the mark comes first and is lost,
+//! or hardware finds the entry absent.
 
 use super::{Error, Failed, Lent, Result, fill};
 use crate::format::{Attrs, Decoded, Format, size_at};
@@ -20,18 +20,18 @@ use core::sync::atomic::AtomicU32;
 use grace::Concurrent;
 use machine::{ENTRIES, Entries, Frame, Machine, PageSize, VirtAddr, VirtRange};
 
-/// The table for 2 MiB of the kernel's addresses; see [`PageTables::leaf`].
+/// The table for 2 MiB of kernel addresses; see [`PageTables::leaf`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Leaf(Frame);
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Maps frames, whoever's they are, to pages of 4 KiB that follow one another. All of them were
-    /// unmapped. Deferred frees may run: see [Context](Self#context).
+    /// Maps frames, in any order and of any owner, to consecutive 4 KiB pages. All of these pages
+    /// must be unmapped. Deferred frees may run: see [Context](Self#context).
     ///
     /// Cost: for each table a walk and one locked instruction; for each page a load and a store.
     ///
     /// # Errors
-    /// As [`map`](PageTables::map).
+    /// As for [`map`](PageTables::map).
     ///
     /// # Safety
     /// As for [`map`](PageTables::map).
@@ -73,7 +73,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                     Ok(())
                 })
             });
-            // What was mapped here ends behind the last page that was.
+            // The pages mapped here end after the last one that was written.
             let end = at.checked_add((mapped as u64) << 12);
             let failed = match (done, now.get(mapped)) {
                 (Ok(()), None) => None,
@@ -85,22 +85,22 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 return Err(Failed { error, owed });
             }
             rest = later;
-            // A range that reaches the last address ends there.
+            // At the last address of all the sum overflows; nothing follows then.
             at = end.unwrap_or(at);
         }
         Ok(())
     }
 
-    /// Unmaps what is mapped in a range of the kernel, and leaves the flush to the caller; holes do
-    /// not matter. `gone` is called with the first frame of each page, and its size, with a table's
-    /// lock held: it takes none, and gives no frame back. Returns how many pages there were. What
-    /// hardware has marked is not told.
+    /// Unmaps a range of the kernel, and leaves the flush to the caller. Holes are skipped. `gone`
+    /// is called with the first frame and the size of each page, with the table's lock held: it
+    /// must take no table's lock, and give no frame back. Returns the number of pages. Accessed and
+    /// dirty bits are not reported.
     ///
     /// Cost: for each table a walk and one locked instruction; for each page of 4 KiB a load and a
     /// store.
     ///
     /// # Errors
-    /// As [`unmap`](PageTables::unmap); [`Error::NotTheKernels`].
+    /// As for [`unmap`](PageTables::unmap); [`Error::NotTheKernels`].
     ///
     /// # Safety
     /// As for [`unmap`](PageTables::unmap) and [`PendingFlush::leave`].
@@ -114,8 +114,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             return Err(Error::NotTheKernels);
         }
         let (mut pages, mut next) = (0, Some(range.start()));
-        // The ends are looked at before anything changes; within one table no page is cut, unless
-        // it is larger.
+        // The ends are checked before anything changes. Within one table no page is cut, unless it
+        // is a large one.
         let mut checked = same_table(range);
         while let Some(at) = next.filter(|at| range.contains(*at)) {
             let guard = G::pin();
@@ -162,11 +162,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(pages)
     }
 
-    /// The kernel's table for the 2 MiB that `at` lies in; made if it is not there. Deferred frees
-    /// may run: see [Context](Self#context).
+    /// The kernel's table for the 2 MiB that contain `at`; it is made if it does not exist.
+    /// Deferred frees may run: see [Context](Self#context).
     ///
     /// # Errors
-    /// As [`map`](PageTables::map).
+    /// As for [`map`](PageTables::map).
     pub fn leaf(&self, at: VirtAddr) -> core::result::Result<Leaf, Error> {
         let page = at.align_down(PageSize::Size4K);
         self.check(VirtRange::new(page, PageSize::Size4K.bytes()).ok_or(Error::Empty)?)?;
@@ -180,15 +180,17 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// As [`map_frames`](Self::map_frames), in one table that the caller has kept: no walk, and no
-    /// memory is needed.
+    /// memory needed.
     ///
     /// # Errors
-    /// [`Error::Occupied`], [`Error::Format`], [`Error::Malformed`]. Nothing is mapped then;
-    /// something may have been for a moment.
+    /// [`Error::Occupied`], [`Error::Format`], [`Error::Malformed`]. Nothing is mapped then; some
+    /// pages may have been mapped for a moment.
     ///
     /// # Safety
-    /// As for [`map`](PageTables::map). And the leaf is of the 2 MiB that all pages lie in, which
-    /// are whole frames of 4 KiB of these tables; and nobody has [pruned](Self::prune) them since.
+    /// As for [`map`](PageTables::map). Besides:
+    /// - `leaf` is the table of these page tables for the 2 MiB that contain all of the pages;
+    /// - `at` is at a page boundary;
+    /// - these 2 MiB have not been [pruned](Self::prune) since `leaf` was taken.
     pub unsafe fn map_leaf(
         &self,
         leaf: Leaf,
@@ -211,14 +213,14 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 
     /// As [`unmap_lazily`](Self::unmap_lazily), in one table that the caller has kept, if
-    /// `is_right` says so, which is asked with the table's lock held: so nothing is mapped or
-    /// unmapped there between the question and what is done. `None` if it does not.
+    /// `is_right` returns `true`. It is called with the table's lock held, so nothing is mapped or
+    /// unmapped there between the check and the unmapping. Returns `None` if it is `false`.
     ///
     /// # Errors
     /// [`Error::Malformed`]; nothing has changed.
     ///
     /// # Safety
-    /// As for [`unmap_lazily`](Self::unmap_lazily); and of the leaf as for
+    /// As for [`unmap_lazily`](Self::unmap_lazily); for the leaf, as for
     /// [`map_leaf`](Self::map_leaf).
     pub unsafe fn unmap_leaf(
         &self,
@@ -240,7 +242,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         at: VirtAddr,
     ) -> core::result::Result<(Entries<'_, M>, Locked<'_, AtomicU32>), Error> {
         let locked = lock(self.machine(), leaf.0, at)?.ok_or(Error::Malformed(at))?;
-        // SAFETY: it is a table, which stays, by the promise of our callers.
+        // SAFETY: it is a table, and stays one: promised by the callers.
         let entries = unsafe { self.machine().entries(leaf.0) }.ok_or(Error::Malformed(at))?;
         Ok((entries, locked))
     }
@@ -252,7 +254,8 @@ fn same_table(range: VirtRange) -> bool {
     range.last().is_some_and(|last| last.align_down(large) == range.start().align_down(large))
 }
 
-/// Writes entries from `index` on, up to the first that is not absent, or that cannot be; how many.
+/// Writes entries from `index` on, up to the first entry that is not absent, or the first frame
+/// that has no encoding. Returns how many were written.
 fn fill_alike<M: Machine, F: Format>(
     entries: &Entries<'_, M>,
     index: usize,
@@ -270,7 +273,7 @@ fn why_not<F: Format>(at: VirtAddr, frame: Frame, kind: u64) -> Error {
     F::alike(kind, frame).map_or_else(Error::Format, |_| Error::Occupied(at))
 }
 
-/// Clears entries, and calls `gone` with the frame of each that was a page; how many.
+/// Clears entries, and calls `gone` with the frame of each that was a page. Returns how many were.
 fn clear<M: Machine, F: Format>(
     entries: &Entries<'_, M>,
     range: Range<usize>,
@@ -288,8 +291,8 @@ fn clear<M: Machine, F: Format>(
     done.entries as usize
 }
 
-/// Entries of a table that were cleared. Its count is without them when this is dropped, also by a
-/// panic.
+/// Entries of a table that were cleared. When this is dropped, also by a panic, they are subtracted
+/// from the table's count.
 struct Cleared<'c, 'm> {
     locked: &'c mut Locked<'m, AtomicU32>,
     entries: u32,

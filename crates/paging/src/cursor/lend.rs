@@ -1,11 +1,11 @@
-//! Which frames can be a program's pages.
+//! Which frames can be a user page.
 //!
-//! A check of bad input, not of permission: whose a frame is only its owner knows. It costs a load
-//! of the frame's state, which whoever allocated the frame has just written, once for each block of
-//! frames.
+//! A check of bad input, not of permission: only a frame's owner knows to whom it belongs. It costs
+//! one load of the frame's state for each block of frames. The allocation of the frame has just
+//! written that state.
 //!
-//! The kernel's half is not checked: its direct map has page tables and free frames in it, as it
-//! has all memory.
+//! The kernel's half is not checked: its direct map contains page tables and free frames, as it
+//! contains all memory.
 
 use super::Error;
 use crate::format::Format;
@@ -14,7 +14,7 @@ use crate::tables::PageTables;
 use grace::Concurrent;
 use machine::{Frame, FrameInfo, Machine, Owner, VirtAddr};
 
-/// Frames that have been looked at: the block that was found last.
+/// The block of frames that was checked last.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Lent {
     first: u64,
@@ -28,10 +28,10 @@ impl Lent {
 }
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Whether so many frames from `first` on can be pages of these tables, at `at`.
+    /// Checks that `count` frames from `first` on can be pages of these tables, at `at`.
     ///
     /// # Errors
-    /// [`Error::Frame`]: a program's page would be a page table, a page of a quicklist, or free.
+    /// [`Error::Frame`]: a user page would be a page table, a page of a quicklist, or free.
     #[inline(always)]
     pub(super) fn check_frames(
         &self,
@@ -40,7 +40,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         first: Frame,
         count: u64,
     ) -> Result<(), Error> {
-        // Most often it is a page of 4 KiB that begins its block.
+        // The common case: a page of 4 KiB that begins its block.
         let is_page = || self.machine().info(first).is_some_and(FrameInfo::is_page);
         if self.space().is_none() || (count == 1 && is_page()) {
             return Ok(());
@@ -68,20 +68,21 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(())
     }
 
-    /// The block that a frame lies in, or what it is instead of a page.
+    /// The block that contains a frame, or the frame's owner if the frame cannot be a page.
     fn block_of(&self, frame: Frame) -> Result<Lent, Owner> {
         let machine = self.machine();
-        // A device, if there is no memory of the frame source.
+        // A frame that is not memory of the frame source is a device.
         let one = Lent { first: frame.number(), len: 1 };
         let Some(info) = machine.info(frame) else { return Ok(one) };
         match info.owner() {
             _ if info.is_page() => Ok(Lent { first: frame.number(), len: 1 << info.order() }),
             Owner::Free if !info.is_memory() => Ok(one),
-            // Or it lies within a block, which is accounted for at its first frame.
+            // Or it lies within a block, whose state is kept at its first frame.
             Owner::Free => self.block_around(frame),
             owner => Err(owner),
         }
     }
+    /// The block that contains a frame that does not begin one.
 
     #[cold]
     fn block_around(&self, frame: Frame) -> Result<Lent, Owner> {

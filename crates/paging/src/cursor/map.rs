@@ -1,4 +1,4 @@
-//! Mapping.
+//! Mapping pages.
 
 use super::{Error, Failed, Lent, Result, Spare, fill};
 use crate::format::{Attrs, Decoded, Flags, Format, level_of, size_at};
@@ -10,12 +10,12 @@ use core::sync::atomic::AtomicU32;
 use grace::Concurrent;
 use machine::{ENTRIES, Frame, FrameError, Machine, PageSize, VirtAddr, VirtRange};
 
-/// What is to be mapped: called with an address, and the largest page that may be mapped there;
-/// answers with the first frame of a page and its size, no larger. It may call back into the
-/// tables; if it panics, what was mapped is unmapped again.
+/// The supplier of frames. Called with an address and the largest page size that fits there.
+/// Returns the first frame of a page, and its size, which is no larger. It may call back into the
+/// tables. If it panics, the pages mapped so far are unmapped again.
 ///
-/// Any such closure is one: that the frames may be mapped is the promise of the caller of
-/// [`PageTables::map_with`].
+/// Every such closure is a `Supply`. The caller of [`PageTables::map_with`] promises that the
+/// frames may be mapped.
 pub trait Supply:
     FnMut(VirtAddr, PageSize) -> core::result::Result<(Frame, PageSize), FrameError>
 {
@@ -26,29 +26,32 @@ impl<S> Supply for S where
 {
 }
 
-/// Entries that are written with the lock taken once.
+/// The number of entries written under one acquisition of the lock.
 const BATCH: usize = 64;
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Maps a range to frames that follow one another from `first` on, in the largest pages that
-    /// fit. All of it was unmapped.
+    /// Maps a range to consecutive frames from `first` on, in the largest pages that fit. The whole
+    /// range must be unmapped.
     ///
-    /// Nothing is owed: what is absent is not cached. (A CPU that caches it nevertheless faults
-    /// once, spuriously.) Deferred frees may run: see [Context](Self#context).
+    /// No flush is pending afterwards: absent entries are not cached. (A CPU that caches them
+    /// nevertheless faults once, spuriously.) Deferred frees may run: see [Context](Self#context).
     ///
     /// # Errors
-    /// A range that is not one of these tables' ([`Error::Empty`], [`Error::Misaligned`],
-    /// [`Error::NotCanonical`], [`Error::Kernel`]); [`Error::Occupied`], [`Error::EmptyTable`],
-    /// [`Error::Format`], [`Error::Frames`] (no memory for tables), [`Error::TopLevelFixed`],
-    /// [`Error::Global`], [`Error::NotUser`] and [`Error::Frame`] (a page of a program),
-    /// [`Error::Malformed`]. Nothing is mapped then; but what is owed must be flushed before the
-    /// frames are used for anything else.
+    /// - [`Error::Empty`], [`Error::Misaligned`], [`Error::NotCanonical`], [`Error::Kernel`]: not a
+    ///   range of these tables.
+    /// - [`Error::Occupied`], [`Error::EmptyTable`]: something is in the way.
+    /// - [`Error::Global`], [`Error::NotUser`], [`Error::Frame`]: not a valid user page.
+    /// - [`Error::Format`], [`Error::Malformed`], [`Error::TopLevelFixed`].
+    /// - [`Error::Frames`]: no memory for tables.
+    ///
+    /// Nothing is mapped then. But the pending flush in the error must be done before the frames
+    /// are used for another purpose.
     ///
     /// # Safety
     /// - *Addresses*: the range is the caller's to change.
-    /// - *Frames*: they are the caller's to lend with these rights. None is given back, or used in
-    ///   a way that what runs on the CPUs must not see, before it is unmapped again and the flush
-    ///   for that is done.
+    /// - *Frames*: they are the caller's to lend with these rights. Until it is unmapped again and
+    ///   the flush for that is done, no frame is given back, or used for data that code on the CPUs
+    ///   must not see.
     /// - *Flush*: no flush is pending for an earlier mapping of any of these addresses.
     pub unsafe fn map(
         &self,
@@ -67,15 +70,16 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         unsafe { self.map_with(range, attrs, supply) }
     }
 
-    /// Maps a range to what `supply` says. It is called with no lock held, once for each page; if
-    /// it fails, so does this. Deferred frees may run: see [Context](Self#context).
+    /// Maps a range to the frames that `supply` returns. `supply` is called once for each page,
+    /// with no lock held; if it fails, so does this call. Deferred frees may run: see
+    /// [Context](Self#context).
     ///
     /// # Errors
-    /// As [`map`](PageTables::map); [`Error::Frames`] with what `supply` returned;
+    /// As for [`map`](PageTables::map); [`Error::Frames`] with the error of `supply`;
     /// [`Error::TooLarge`].
     ///
     /// # Safety
-    /// As for [`map`](PageTables::map); the frames are those that `supply` returns.
+    /// As for [`map`](PageTables::map), for the frames that `supply` returns.
     pub unsafe fn map_with(
         &self,
         range: VirtRange,
@@ -96,9 +100,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
     }
 
-    /// Whether pages of these tables may be of this kind. Of a program's: a flush of a space need
-    /// not drop what is global, and what programs may not use is the kernel's, which has a half of
-    /// its own.
+    /// Checks that pages of these tables may have these flags. A user page must not be global,
+    /// since a flush of its space need not drop global translations. It must have USER, since pages
+    /// for the kernel alone belong in the kernel's half.
     pub(super) fn check_kind(
         &self,
         range: VirtRange,
@@ -106,7 +110,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ) -> core::result::Result<(), Error> {
         match self.space() {
             Some(_) if flags.contains(Flags::GLOBAL) => Err(Error::Global(range.start())),
-            // A parked page is nobody's to use.
+            // A `PROT_NONE` page is accessible to no code, so it needs no USER.
             Some(_) if flags.intersects(Flags::RWX) && !flags.contains(Flags::USER) => {
                 Err(Error::NotUser(range.start()))
             }
@@ -114,7 +118,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
     }
 
-    /// Unmaps what was mapped, from `start` up to `end`, and takes out the tables made for `end`.
+    /// Unmaps the pages from `start` up to `end`, and unlinks the empty tables made for `end`.
     pub(super) fn undo<'p>(
         &'p self,
         start: VirtAddr,
@@ -124,7 +128,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         if let Some(range) = VirtRange::between(start, end)
             && !range.is_empty()
         {
-            // All pages of it are ours, and none is cut: there is nothing that can fail.
+            // All pages in it are ours, and none is cut, so this cannot fail.
             let _ = self.clear(range, owed, |_| ());
         }
         if self.space().is_some() {
@@ -182,7 +186,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(())
     }
 
-    /// Writes entries that follow one another in one table.
+    /// Writes consecutive entries of one table.
     fn place(
         &self,
         first: VirtAddr,
@@ -199,7 +203,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let entries = entries.range(F::index(first, level)..ENTRIES);
         let pages = values.iter().map(|value| Some(*value));
         let written = fill::<M, F>(entries, level, pages, &mut locked);
-        // A range that reaches the last address ends there.
+        // At the last address of all the sum overflows; nothing follows then.
         let end = first.checked_add(written as u64 * size.bytes()).unwrap_or(first);
         mapped.end = Some(end);
         if written == values.len() {
@@ -209,7 +213,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Err(in_the_way(walk, end, size))
     }
 
-    /// The table of this level on the way to `at`, locked; made if it is not there.
+    /// Finds the table of this level on the way to `at`, or makes it, and locks it.
     pub(super) fn table_for<'g>(
         &'g self,
         walk: &Walk<'g, M, F>,
@@ -236,7 +240,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
     }
 
-    /// Links a new table where there is none, unless somebody else does.
+    /// Links a new table where there is none, unless another CPU does.
     fn grow(&self, spot: &Spot<'_, M>, at: VirtAddr) -> core::result::Result<(), Error> {
         let new = self.new_table(spot.level - 1)?;
         let linked = self.link(spot, at, new);
@@ -267,12 +271,11 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         })
     }
 
-    /// Makes the kernel's tables below the top for a range, so that everything in it can be mapped
-    /// after spaces for programs have been made. Deferred frees may run: see
-    /// [Context](Self#context).
+    /// Makes the kernel's tables below the top level for a range, so that it can be mapped after
+    /// user spaces have been made. Deferred frees may run: see [Context](Self#context).
     ///
     /// # Errors
-    /// As [`map`](PageTables::map). Nothing has changed then.
+    /// As for [`map`](PageTables::map). Nothing has changed then.
     pub fn reserve(&self, range: VirtRange) -> core::result::Result<(), Error> {
         self.check(range)?;
         let top = F::LEVELS - 1;
@@ -305,7 +308,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                     needed += 1;
                 }
             }
-            // Others may link some meanwhile; nobody takes one out.
+            // Other CPUs may link some meanwhile; none is ever unlinked.
             if spare.len() < needed {
                 continue;
             }
@@ -327,7 +330,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         if !at.is_aligned(PageSize::Size2M) {
             return PageSize::Size4K;
         }
-        // A page of the kernel right in the top-level table would be in no copy of that table.
+        // A kernel page in the top-level table itself would be missing in the copies of that table.
         let levels = if self.space().is_some() { F::LEVELS } else { F::LEVELS - 1 };
         let fits = |size: &PageSize| {
             *size <= self.paging().largest()
@@ -346,17 +349,17 @@ fn in_the_way<M: Machine, F: Format>(walk: Walk<'_, M, F>, at: VirtAddr, size: P
     first.map_or(Error::EmptyTable(at), |page| Error::Occupied(page.page))
 }
 
-/// A mapping under way. What has been mapped is unmapped again when this is dropped before it is
-/// done, also by a panic of what supplies the frames.
+/// A mapping in progress. If it is dropped before it is complete, also by a panic of the supplier
+/// of frames, the pages mapped so far are unmapped again.
 struct UnderWay<'p, M: Machine, F: Format, G: Concurrent> {
     tables: &'p PageTables<M, F, G>,
     start: VirtAddr,
-    /// The first address that is not mapped yet; `None` when all is done.
+    /// The first address that is not mapped yet; `None` when the mapping is complete.
     end: Option<VirtAddr>,
 }
 
 impl<'p, M: Machine, F: Format, G: Concurrent> UnderWay<'p, M, F, G> {
-    /// Unmaps what has been mapped.
+    /// Unmaps the pages mapped so far.
     fn undo(&mut self) -> PendingFlush<'p, M, F, G> {
         let mut owed = PendingFlush::nothing(self.tables);
         if let Some(end) = self.end.take() {

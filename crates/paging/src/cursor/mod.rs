@@ -1,39 +1,36 @@
-//! The cursor: map, unmap, protect, split, over ranges.
+//! The cursor: map, unmap, protect and split ranges.
 //!
-//! All go the same way. From where they are they walk down, without a lock, to the table whose
-//! entries they will change; lock that table; change the entries of it that lie in the range;
-//! unlock it, and go on behind it. So two CPUs meet only where they change the same table, which at
-//! the lowest level is the same 2 MiB.
+//! All operations proceed alike. From the current address they walk down, without a lock, to the
+//! table whose entries they will change. They lock that table, change its entries in the range,
+//! unlock it, and continue after it. So two CPUs contend only where they change the same table,
+//! which at the lowest level covers 2 MiB.
 //!
 //! # Why it is right
-//! *A table that is locked and alive is linked*: tables are unlinked only with their own lock held
-//! and that of the table above, and then they are dead. So what is written into it counts. If it is
-//! dead, the walk begins again.
+//! - *A table that is locked and alive is linked.* A table is unlinked only with its own lock and
+//!   the lock of the table above held, and is dead afterwards. So a write to a live locked table
+//!   takes effect. If the table is dead, the walk starts again.
+//! - *An empty user table is unlinked by the CPU that empties it* (`prune`). It holds both locks,
+//!   so nothing can change between the check and the unlinking. Until the flush, other CPUs may
+//!   have cached the way to the old table. If a new table is linked there and a page is mapped in
+//!   it at once, each of them may fault there once; its page-fault handler reads the tables and
+//!   retries. The kernel cannot tolerate such faults: its tables stay until
+//!   [`prune`](PageTables::prune) is called.
+//! - *A table is filled before it is linked*, and linked by one store with Release.
+//! - *All or nothing (I7).* Input is checked before anything changes. `map` needs memory on the
+//!   way; if there is none, it unmaps again what it has mapped. [`split`](PageTables::split) and
+//!   [`reserve`](PageTables::reserve) take all tables that they need before they link the first
+//!   (`spare`). `unmap`, `protect` and `prune` need none: they refuse a range that cuts a page in
+//!   two. Before an operation fails for lack of a table, it reclaims idle ones (`reclaim`).
 //!
-//! *An empty table of a program is unlinked by who makes it empty* (`prune`). It holds both locks,
-//! so nothing can come in between the look and the unlinking. Until the flush, other CPUs may have
-//! cached the way to the old table: if a new one is linked there and something is mapped in it at
-//! once, they may fault there, once each; a page-fault handler looks at the tables and tries again.
-//! The kernel cannot bear that: its tables stay, until [`prune`](PageTables::prune) is called.
-//!
-//! *A table is filled before it is linked*, and linked by one store that releases.
-//!
-//! *All or nothing (I7).* What can be wrong with the input is looked at before anything is changed.
-//! `map` needs memory on the way; if there is none, what it has mapped is unmapped again.
-//! [`split`](PageTables::split) and [`reserve`](PageTables::reserve) take all tables that they need
-//! before they link the first (`spare`). `unmap`, `protect` and `prune` need none: they refuse a
-//! range that cuts a page in two. And before anything fails for want of a table, those that lie
-//! idle are looked for (`reclaim`).
-//!
-//! # What is the caller's affair
-//! Who maps what where: two calls on the same *pages* at the same time leave either result, page by
-//! page, or [`Error::Occupied`] to one of them. (Calls on different pages of the same table do not
-//! disturb each other.) Frames: the tables hold no reference. A frame that was unmapped may be
-//! given back when what is owed has been flushed, by [`release`](machine::FrameSource::release),
-//! since a walk without a lock may hold a reference for a moment.
-//!
-//! Context: see [`PageTables`]. Where memory gives out, `map`, `split` and `reserve` may run frees
-//! that were deferred through `G`: the caller holds no lock that one of them takes (`reclaim`).
+//! # What is left to the caller
+//! - Coordination: two concurrent calls on the same *pages* leave either result, page by page, or
+//!   [`Error::Occupied`] to one of them. (Calls on different pages of one table do not disturb each
+//!   other.)
+//! - Frames: the tables hold no reference. An unmapped frame may be given back after its flush, by
+//!   [`release`](machine::FrameSource::release), since a lock-free pin may hold a reference for a
+//!   moment.
+//! - Context: see [`PageTables`]. When memory runs out, `map`, `split` and `reserve` may run frees
+//!   that were deferred through `G`. The caller holds no lock that one of these takes (`reclaim`).
 
 mod error;
 mod leaf;
@@ -64,7 +61,7 @@ use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
 type Result<'p, T, M, F, G> = core::result::Result<T, Failed<'p, M, F, G>>;
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Whether the range is one that these tables translate.
+    /// Checks that these tables translate the range.
     fn check(&self, range: VirtRange) -> core::result::Result<(), Error> {
         let last = range.last().ok_or(Error::Empty)?;
         let start = range.start();
@@ -84,7 +81,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
     }
 
-    /// Whether the range ends where pages end.
+    /// Checks that the range cuts no page at its ends.
     fn check_ends(
         &self,
         walk: &Walk<'_, M, F>,
@@ -101,9 +98,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(())
     }
 
-    /// Changes the pages of a range, table by table, each with its lock held: calls `change` with
-    /// an address, the entry for it, what is in there, and the count of the table's entries. Empty
-    /// tables are unlinked, also when `change` panics.
+    /// Changes the pages of a range, table by table, each with its lock held. Calls `change` with
+    /// each page's slot and the table's entry count. Empty tables are unlinked, also when `change`
+    /// panics.
     fn each_page<'p>(
         &'p self,
         range: VirtRange,
@@ -116,7 +113,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ) -> core::result::Result<(), Error> {
         let mut next = Some(range.start());
         while let Some(at) = next.filter(|at| range.contains(*at)) {
-            // A guard for each table: no grace period waits for a long range.
+            // One guard for each table, so that a long range holds up no grace period.
             let guard = G::pin();
             let walk = self.walk(&guard);
             let spot = walk.find(at, 0).ok_or(Error::Malformed(at))?;
@@ -145,20 +142,20 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 }
 
-/// A table whose entries are being changed. When this is dropped, also by a panic, it is unlocked,
-/// and unlinked if it has become empty and is a program's.
+/// A table whose entries are being changed. When this is dropped, also by a panic, the table is
+/// unlocked, and an empty user table is unlinked.
 struct Changing<'c, 'p, M: Machine, F: Format, G: Concurrent> {
     tables: &'p PageTables<M, F, G>,
     walk: &'c Walk<'c, M, F>,
     at: VirtAddr,
     level: u8,
-    /// There until it is dropped.
+    /// `None` only in `drop`.
     locked: Option<Locked<'p, AtomicU32>>,
     owed: &'c mut PendingFlush<'p, M, F, G>,
 }
 
 impl<'p, M: Machine, F: Format, G: Concurrent> Changing<'_, 'p, M, F, G> {
-    /// Its entries in the range. Returns where to go on.
+    /// Changes its entries in the range. Returns the address after the last one.
     #[inline(always)]
     fn each(
         &mut self,
@@ -183,7 +180,7 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Changing<'_, 'p, M, F, G> {
             let value = entry.load();
             match F::decode(value, level) {
                 Decoded::Absent => {}
-                // Below it there are others to lock.
+                // The pages lie in a lower table, with another lock.
                 Decoded::Table(_) => break,
                 Decoded::Malformed => return (next, Err(Error::Malformed(at))),
                 Decoded::Page(..) => {
@@ -209,7 +206,7 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for Changing<'_, '_, M, F, G> {
     }
 }
 
-/// A page's entry, with its table locked.
+/// The entry of a page, with its table locked.
 struct Slot<'m, M> {
     at: VirtAddr,
     level: u8,
@@ -217,8 +214,8 @@ struct Slot<'m, M> {
     value: u64,
 }
 
-/// Writes pages into entries of a table that is locked, up to the first that is not absent, or the
-/// first page that there can be no entry for; how many.
+/// Writes pages into entries of a locked table, up to the first entry that is not absent, or the
+/// first page that has no encoding. Returns how many were written.
 #[inline]
 fn fill<'m, M: Machine, F: Format>(
     entries: impl Iterator<Item = machine::Entry<'m, M>>,

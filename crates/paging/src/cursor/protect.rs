@@ -1,4 +1,4 @@
-//! Changing what pages allow.
+//! Changing the rights of pages.
 
 use super::{Error, Failed, Result, Slot, covers};
 use crate::format::{Attrs, Decoded, Flags, Format, size_at};
@@ -8,23 +8,22 @@ use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtRange};
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Gives all pages of a range these rights, of [`Flags::RIGHTS`], and no others; the rest of
-    /// their attributes stays. Holes do not matter. Without READ, WRITE and EXECUTE the pages are
-    /// parked: nothing translates to them, but they stay where they are.
+    /// Sets the rights ([`Flags::RIGHTS`]) of all pages of a range; their other attributes stay.
+    /// Holes are skipped. Without READ, WRITE and EXECUTE the pages become `PROT_NONE`: no access
+    /// translates, but they keep their frames.
     ///
-    /// A flush is owed for pages that have lost a right. One that has gained some may still fault
-    /// once, spuriously.
+    /// A flush is pending for pages that have lost a right. A page that has gained some may still
+    /// fault once, spuriously.
     ///
     /// # Errors
-    /// As [`unmap`](PageTables::unmap); [`Error::Format`] if no page can have these rights;
+    /// As for [`unmap`](PageTables::unmap); [`Error::Format`] if no page can have these rights;
     /// [`Error::NotUser`].
     ///
     /// # Safety
-    /// - *Addresses*: the range is the caller's to change, and nothing relies on the rights that
-    ///   are taken away.
-    /// - *Frames*: they are the caller's to lend with the rights that are given.
-    /// - *Flush*: the rights that were taken away count as taken away only when the flush that is
-    ///   returned is done.
+    /// - *Addresses*: the range is the caller's to change, and nothing relies on the removed
+    ///   rights.
+    /// - *Frames*: they are the caller's to lend with the new rights.
+    /// - *Flush*: the removed rights are in effect until the returned flush is done.
     pub unsafe fn protect(
         &self,
         range: VirtRange,
@@ -33,8 +32,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let mut owed = PendingFlush::nothing(self);
         let checked = self.check(range).and_then(|()| {
             self.check_kind(range, rights & Flags::RIGHTS)?;
-            // Whether rights can be said depends on nothing else: so it is known before any is
-            // changed.
+            // Whether a format can express rights depends on nothing else, so this is known before
+            // anything changes.
             F::page(PageSize::Size4K, Frame::default(), Attrs::new(rights & Flags::RIGHTS))?;
             let guard = G::pin();
             self.check_ends(&self.walk(&guard), range)
@@ -65,7 +64,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 return Err(Error::Malformed(at));
             };
             let new = F::page(size, frame, attrs.with_rights(rights))?;
-            // Hardware may mark the page at any moment: nothing that it has marked is lost.
+            // Hardware may set the accessed and dirty bits at any moment; none is lost.
             match entry.compare_exchange(value, new) {
                 Ok(()) => {
                     let lost = attrs.flags & Flags::RIGHTS & !rights;

@@ -1,4 +1,4 @@
-//! Tables that have become empty are unlinked.
+//! Unlinking tables that have become empty.
 
 use super::{Error, Failed, Result};
 use crate::format::{Decoded, Format};
@@ -11,19 +11,20 @@ use grace::Concurrent;
 use machine::{Machine, PageSize, VirtAddr, VirtRange};
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Unlinks the tables that are empty and lie wholly in a range: those for 2 MiB of it, for 1
-    /// GiB, and so on. For the kernel's, which stay otherwise: before a large page is mapped where
-    /// small ones were, or to get memory back. Those right below the top stay in any case.
+    /// Unlinks the empty tables that lie wholly in a range: those for 2 MiB of it, for 1 GiB, and
+    /// so on. For the kernel's tables, which otherwise stay: before a large page is mapped in place
+    /// of small ones, or to get memory back. The kernel's tables right below the top level always
+    /// stay.
     ///
     /// # Errors
-    /// A range that is not one of these tables', as [`unmap`](PageTables::unmap);
-    /// [`Error::Malformed`].
+    /// [`Error::Empty`], [`Error::Misaligned`], [`Error::NotCanonical`] and [`Error::Kernel`], as
+    /// for [`unmap`](PageTables::unmap); [`Error::Malformed`].
     ///
     /// # Safety
     /// - *Addresses*: the range is the caller's to change. No [`Leaf`](crate::Leaf) for any part of
     ///   it is used any more.
-    /// - *Flush*: until the flush that is returned is done, what is mapped in the range may fault
-    ///   spuriously on use.
+    /// - *Flush*: until the returned flush is done, an access to a mapping in the range may fault
+    ///   spuriously.
     pub unsafe fn prune(&self, range: VirtRange) -> Result<'_, PendingFlush<'_, M, F, G>, M, F, G> {
         let mut owed = PendingFlush::nothing(self);
         let mut result = self.check(range);
@@ -53,9 +54,9 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
     }
 
-    /// Unlinks the table of this level on the way to `at`, if it is empty, and those above that
-    /// become empty by that. Whoever else has done so meanwhile has done it. Returns whether it did
-    /// any.
+    /// Unlinks the table of this level on the way to `at`, if it is empty, and the tables above it
+    /// that become empty by that. A table that another CPU has unlinked meanwhile is left to that
+    /// CPU. Returns whether this call unlinked any.
     pub(super) fn prune_at(
         &self,
         walk: &Walk<'_, M, F>,
@@ -66,8 +67,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         self.prune_up_to(walk, at, level..self.fixed_level(), deferred)
     }
 
-    /// The lowest level whose tables stay in any case: the top; and what all top-level tables lead
-    /// to, of the kernel.
+    /// The lowest level whose tables always stay: the top level; for the kernel, the level below,
+    /// to which all top-level tables lead.
     fn fixed_level(&self) -> u8 {
         if self.space().is_some() { F::LEVELS - 1 } else { F::LEVELS - 2 }
     }
@@ -81,8 +82,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     ) -> bool {
         let pruned =
             levels.by_ref().take_while(|level| self.unlink(walk, at, *level, deferred)).count();
-        // Any page will do: the flush of one that the table decided about drops each cached entry
-        // that leads to the table.
+        // Any page will do: the flush of a page that the table decided about drops every cached
+        // entry that leads to the table.
         if pruned != 0
             && let Some(page) =
                 VirtRange::new(at.align_down(PageSize::Size4K), PageSize::Size4K.bytes())
@@ -117,7 +118,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 }
 
-/// Whether all that the table of this level on the way to `at` decides about lies in the range.
+/// Whether the range covers everything that the table of this level on the way to `at` decides
+/// about.
 fn covers_table(range: VirtRange, at: VirtAddr, level: u8) -> bool {
     let bytes = 1u64 << (12 + 9 * u32::from(level + 1));
     VirtRange::new(VirtAddr::new(at.get() & !(bytes - 1)), bytes)

@@ -1,8 +1,8 @@
 //! Tables that are not linked yet.
 //!
-//! Whatever needs several tables and must be all or nothing (I7) takes all of them here before it
-//! changes anything. They wait in a chain, by a note in a word of each, so that nothing is
-//! allocated for that; what is left over goes back.
+//! An operation that needs several tables and must be all or nothing (I7) takes all of them here
+//! before it changes anything. They wait in a chain, linked by a note in a word of each, so nothing
+//! is allocated for that. Unused tables are given back.
 
 use super::Error;
 use crate::format::{Format, note, noted};
@@ -13,7 +13,7 @@ use core::result::Result;
 use grace::Concurrent;
 use machine::{Frame, Machine, Owner};
 
-/// Empty tables that nobody else knows of. They are given back when this is dropped.
+/// Empty tables that no other CPU knows. They are given back when this is dropped.
 pub(super) struct Spare<'p, M: Machine, F: Format, G: Concurrent> {
     tables: &'p PageTables<M, F, G>,
     first: Option<Frame>,
@@ -29,20 +29,20 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Spare<'p, M, F, G> {
         self.len
     }
 
-    /// Sees to it that there are so many at least. With no lock held; and with no guard, which
+    /// Fills up to at least `wanted` tables. Called with no lock held, and without a guard, which
     /// would hold up the grace period that memory may have to wait for.
     pub(super) fn fill(&mut self, wanted: usize) -> Result<(), Error> {
         while self.len < wanted {
             let tables = self.tables;
             let new = tables.with_memory(|| tables.new_table(0))?;
             self.put(new);
-            // Whether an entry can lead there: later it is too late for an error.
+            // Check that an entry can lead to it: later, an error would be too late.
             F::table(new)?;
         }
         Ok(())
     }
 
-    /// An empty table, of no use as it turned out, or of later use.
+    /// Adds an empty table, for later use or to be given back.
     pub(super) fn put(&mut self, table: Frame) {
         if let Some(entry) = self.entry(table) {
             entry.store(note(self.first.map_or(0, |next| next.number() + 1)));
@@ -51,10 +51,10 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Spare<'p, M, F, G> {
         }
     }
 
-    /// One of them, to be a table of this level.
+    /// Takes one of them, for a table of this level.
     pub(super) fn take(&mut self, level: u8) -> Option<Frame> {
         let table = self.pop()?;
-        // SAFETY: it is ours, and empty, as a table of any level may be.
+        // SAFETY: it is ours, and empty, which is valid for a table of any level.
         unsafe { self.tables.machine().set_owner(table, Owner::Table(level)) }.ok()?;
         Some(table)
     }
@@ -69,7 +69,7 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Spare<'p, M, F, G> {
     }
 
     fn entry(&self, table: Frame) -> Option<machine::Entry<'p, M>> {
-        // SAFETY: a table of ours, which nobody else knows.
+        // SAFETY: a table of ours, which no other CPU knows.
         unsafe { self.tables.machine().entry(table, NEXT) }
     }
 }
@@ -83,19 +83,19 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for Spare<'_, M, F, G> {
 }
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// An empty table that is not linked yet.
+    /// Makes an empty table that is not linked yet.
     pub(super) fn new_table(&self, level: u8) -> Result<Frame, Error> {
         let table = self.paging().lists().alloc(QUICK_TABLE)?;
-        // SAFETY: it came from a quicklist, so it is ours, and empty, as a table of any level may
-        // be.
+        // SAFETY: it came from a quicklist, so it is ours, and empty, which is valid for a table of
+        // any level.
         unsafe { self.machine().set_owner(table, Owner::Table(level)) }?;
         Ok(table)
     }
 
-    /// A table that was not linked, and is empty.
+    /// Gives back an empty table that was never linked.
     pub(super) fn discard_table(&self, table: Frame) {
-        // SAFETY: it came from the list, nobody knows of it, and it is as it was. An error would
-        // mean that it never was a frame.
+        // SAFETY: it came from the list, no other CPU knows it, and it is in its constructed state.
+        // An error would mean that it was never a frame.
         let _ = unsafe { self.paging().lists().free(QUICK_TABLE, table) };
     }
 }

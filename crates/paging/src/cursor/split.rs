@@ -1,4 +1,4 @@
-//! One large page becomes 512 smaller ones.
+//! Splitting a large page into 512 smaller ones.
 
 use super::{Error, Failed, Result, Spare};
 use crate::format::{Attrs, Decoded, Format, level_of, size_at};
@@ -11,24 +11,24 @@ use grace::Concurrent;
 use machine::{ENTRIES, Frame, Machine, PageSize, VirtAddr, VirtRange};
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Splits the page that `at` lies in, again and again, until it is no larger than `size`.
-    /// Nothing is mapped differently, but the pieces can be unmapped and protected apart. Where
-    /// nothing is mapped, or pages are small enough, nothing is done.
+    /// Splits the page that contains `at`, repeatedly, until it is no larger than `size`. The
+    /// translation does not change, but the pieces can be unmapped and protected separately. Does
+    /// nothing where nothing is mapped or pages are small enough.
     ///
-    /// The old, large translation stays right until a piece is changed; a flush is owed all the
-    /// same, as some CPUs do not bear translations of two sizes for one address. Deferred frees may
-    /// run: see [Context](Self#context).
+    /// The old, large translation stays right until a piece is changed. A flush is pending
+    /// nevertheless, since some CPUs do not tolerate translations of two sizes for one address.
+    /// Deferred frees may run: see [Context](Self#context).
     ///
     /// # Errors
     /// [`Error::NotCanonical`], [`Error::Kernel`], [`Error::Malformed`]; [`Error::Frames`]: no
-    /// memory for the tables. Nothing is changed then: all tables that it takes are there before
-    /// the first is linked.
+    /// memory for the tables. Nothing has changed then: all tables are allocated before the first
+    /// is linked.
     ///
     /// # Safety
     /// - *Addresses*: the page is the caller's to change, and nothing relies on its being one page.
-    /// - *Flush*: where CPUs do not bear translations of two sizes for one address, the page is not
-    ///   used before the flush that is returned is done. Its pieces can be changed at once: their
-    ///   flush drops the large translation too.
+    /// - *Flush*: on CPUs that do not tolerate translations of two sizes for one address, the page
+    ///   is not used before the returned flush is done. Its pieces can be changed at once: their
+    ///   flush drops the large translation, too.
     pub unsafe fn split(
         &self,
         at: VirtAddr,
@@ -81,7 +81,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                         owed.gather.add(range, size);
                     }
                 }
-                // Somebody else was first: look again.
+                // Another CPU changed the entry first: walk again.
                 Ok(false) => spare.put(new),
                 Err(error) => {
                     spare.put(new);
@@ -91,7 +91,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
     }
 
-    /// With the lock of the entry's table. If it is not done, the new table is empty again.
+    /// Called with the lock of the entry's table. If it returns `false` or an error, the new table
+    /// is empty again.
     fn split_entry(
         &self,
         entry: &machine::Entry<'_, M>,
@@ -106,12 +107,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 self.empty_table(new);
                 return Err(error);
             }
-            // SAFETY: the count of a table that is ours alone. Relaxed: it is linked by the
-            // exchange, which releases.
+            // SAFETY: the count of a table that is ours alone. Relaxed: the exchange below links
+            // it, with Release.
             info.inspect(|info| unsafe { info.word() }.store(ENTRIES as u32, Ordering::Relaxed));
             match entry.compare_exchange(value, link) {
                 Ok(()) => return Ok(true),
-                // Hardware has marked the page: so are the pieces.
+                // Hardware has set accessed or dirty bits: copy them to the pieces.
                 Err(now) => value = now,
             }
         }

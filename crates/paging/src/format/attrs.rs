@@ -1,24 +1,24 @@
-//! The attributes of a page, apart from how a format spells them.
+//! The attributes of a page, independent of the format's encoding.
 
 use bitflags::bitflags;
 
 bitflags! {
-    /// What a page allows, and what has been done to it.
+    /// The rights of a page, and its accessed and dirty bits.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct Flags: u8 {
-        /// It may be read.
+        /// Readable.
         const READ = 1;
-        /// It may be written.
+        /// Writable.
         const WRITE = 1 << 1;
-        /// Instructions may be fetched from it.
+        /// Executable.
         const EXECUTE = 1 << 2;
-        /// Programs may use it, not the kernel alone.
+        /// Accessible to user mode, not the kernel alone.
         const USER = 1 << 3;
-        /// It is the same in all address spaces: its translation outlives a change of the space.
+        /// The same in all address spaces: its translation survives a switch of the address space.
         const GLOBAL = 1 << 4;
-        /// It has been used. Hardware sets it.
+        /// Accessed. Set by hardware.
         const ACCESSED = 1 << 5;
-        /// It has been written. Hardware sets it.
+        /// Dirty: written. Set by hardware.
         const DIRTY = 1 << 6;
     }
 }
@@ -26,25 +26,26 @@ bitflags! {
 impl Flags {
     /// READ, WRITE and EXECUTE.
     pub const RWX: Flags = Flags::READ.union(Flags::WRITE).union(Flags::EXECUTE);
-    /// What [`protect`](crate::PageTables::protect) changes: READ, WRITE, EXECUTE and USER.
+    /// The flags that [`protect`](crate::PageTables::protect) changes: READ, WRITE, EXECUTE and
+    /// USER.
     pub const RIGHTS: Flags = Flags::RWX.union(Flags::USER);
 }
 
-/// How accesses to a page go through the CPU's caches.
+/// The memory type of a page: how accesses go through the CPU's caches.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Cache {
-    /// As ordinary memory.
+    /// Ordinary cached memory.
     #[default]
     WriteBack,
-    /// Writes go to memory at once.
+    /// Write-through: writes go to memory at once.
     WriteThrough,
-    /// Not at all, unless the range registers of x86 say that writes are combined.
+    /// Uncached, unless the MTRRs of x86 say write-combining.
     UncachedMinus,
-    /// Not at all: for devices.
+    /// Uncached: for devices.
     Uncached,
-    /// Not at all, but writes are gathered.
+    /// Uncached, with writes combined.
     WriteCombining,
-    /// Reads are cached, writes go to memory.
+    /// Write-protect: reads are cached, writes go to memory.
     WriteProtect,
 }
 
@@ -57,30 +58,30 @@ pub enum Cache {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Attrs {
-    /// What it allows, and what has been done to it.
+    /// Its rights, and its accessed and dirty bits.
     pub flags: Flags,
-    /// How it is cached.
+    /// Its memory type.
     pub cache: Cache,
     /// Its protection key; 0 where there are none.
     pub key: u8,
-    /// Software's own bits, as many as [`Format::SOFT_BITS`](crate::Format::SOFT_BITS).
+    /// Software bits, as many as [`Format::SOFT_BITS`](crate::Format::SOFT_BITS).
     pub soft: u16,
 }
 
 impl Attrs {
-    /// Ordinary memory with these flags.
+    /// Attributes of ordinary memory with these flags.
     pub const fn new(flags: Flags) -> Attrs {
         Attrs { flags, cache: Cache::WriteBack, key: 0, soft: 0 }
     }
 
-    /// The kernel's data.
+    /// Kernel data.
     pub const KERNEL_RW: Attrs = Attrs::new(Flags::READ.union(Flags::WRITE).union(Flags::GLOBAL));
-    /// A program's data.
+    /// User data.
     pub const USER_RW: Attrs = Attrs::new(Flags::READ.union(Flags::WRITE).union(Flags::USER));
-    /// A program's data that it may only read.
+    /// Read-only user data.
     pub const USER_RO: Attrs = Attrs::new(Flags::READ.union(Flags::USER));
 
-    /// These, with other rights.
+    /// The same attributes with other rights.
     #[must_use]
     pub const fn with_rights(self, rights: Flags) -> Attrs {
         let kept = self.flags.difference(Flags::RIGHTS);

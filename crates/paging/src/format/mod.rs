@@ -1,15 +1,16 @@
-//! What an entry of a page table says, and how each architecture spells it.
+//! The meaning of a page-table entry, and its encoding on each architecture.
 //!
-//! A [`Format`] is a type without values: page tables are generic over it, so nothing is decided at
-//! run time. All formats have tables of 512 entries of 64 bits, 9 bits of the address a level, and
-//! pages of 4 KiB, 2 MiB and 1 GiB at levels 0, 1 and 2; they differ in the number of levels and in
-//! the bits.
+//! A [`Format`] is a type without values. Page tables are generic over it, so nothing is decided at
+//! run time. All formats have tables of 512 entries of 64 bits, translate 9 address bits per level,
+//! and have pages of 4 KiB, 2 MiB and 1 GiB at levels 0, 1 and 2. They differ in the number of
+//! levels and in the bits of an entry.
 //!
-//! # Three kinds of entries that lead nowhere
-//! *Absent*: nothing is mapped. *Parked*: a page that is mapped without any right (`PROT_NONE`):
-//! its frame and the rest of its attributes are kept in bits that hardware does not look at. *A
-//! [`note`]*: absent for everyone, but with a number in it; what holds together tables that nobody
-//! may use any more and that somebody may still walk.
+//! # Three kinds of entries without a translation
+//! - *Absent*: nothing is mapped.
+//! - *`PROT_NONE`* (also called parked): a page without any right. Its frame and its other
+//!   attributes are kept in bits that hardware ignores.
+//! - A [`note`]: absent to hardware and software, but with a number in it. It links tables in a
+//!   chain that no new user may reach and an old walk may still read.
 
 mod attrs;
 mod riscv;
@@ -24,33 +25,33 @@ pub use x86_64::{PAT, X86_64, X86_64L4, X86_64L5};
 use core::fmt;
 use machine::{Frame, PageSize, VirtAddr};
 
-/// What an entry says.
+/// The meaning of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decoded {
     /// Nothing is mapped.
     Absent,
     /// The next table.
     Table(Frame),
-    /// A page: its first frame, and its attributes. The level says how large it is.
+    /// A page: its first frame, and its attributes. The level gives its size.
     Page(Frame, Attrs),
-    /// Bits that no entry may have.
+    /// A combination of bits that no valid entry has.
     Malformed,
 }
 
 /// Why an entry cannot be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FormatError {
-    /// The format cannot say these rights.
+    /// The format cannot express these rights.
     Rights(Flags),
-    /// The format does not have this way of caching.
+    /// The format does not have this memory type.
     Cache(Cache),
-    /// There is no such protection key.
+    /// The format does not have this protection key.
     Key(u8),
-    /// There are not as many software bits.
+    /// The format does not have that many software bits.
     Soft(u16),
     /// The tables have no level for pages of this size.
     Size(PageSize),
-    /// The frame does not begin a page of this size.
+    /// The frame is not aligned to a page of this size.
     Misaligned(Frame, PageSize),
     /// The frame lies beyond the physical addresses of the format.
     Beyond(Frame),
@@ -76,7 +77,7 @@ impl fmt::Display for FormatError {
 
 impl core::error::Error for FormatError {}
 
-/// How an architecture spells page tables.
+/// The page-table format of an architecture.
 ///
 /// ```
 /// use machine::{Frame, PageSize, VirtAddr};
@@ -91,38 +92,37 @@ impl core::error::Error for FormatError {}
 /// ```
 ///
 /// # Safety
-/// Walks without a lock rely on all of this:
-/// - [`decode`](Format::decode) gives back what went into [`table`](Format::table) and
-///   [`page`](Format::page), whatever of accessed and dirty bits hardware has set in a page since;
+/// Lock-free walks rely on all of this:
+/// - [`decode`](Format::decode) returns the arguments of [`table`](Format::table) and
+///   [`page`](Format::page), whatever accessed and dirty bits hardware has set in a page since;
 /// - hardware changes nothing in the entry of a table;
-/// - an entry whose bit 0 and whose bits from 56 on are clear is [`Decoded::Absent`], to hardware
-///   too;
-/// - [`LEVELS`](Format::LEVELS) is 3 to 5; [`PHYSICAL_BITS`](Format::PHYSICAL_BITS) 44 to 56.
+/// - an entry with bit 0 and bits 56 to 63 clear is [`Decoded::Absent`], to hardware too;
+/// - [`LEVELS`](Format::LEVELS) is 3 to 5; [`PHYSICAL_BITS`](Format::PHYSICAL_BITS) is 44 to 56.
 pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
-    /// The levels of tables; the top-level table has level `LEVELS - 1`.
+    /// The number of levels; the top-level table has level `LEVELS - 1`.
     const LEVELS: u8;
-    /// Physical addresses have no more bits.
+    /// The width of physical addresses, in bits.
     const PHYSICAL_BITS: u32;
-    /// Bits of a page's entry that are software's.
+    /// The number of software bits in a page's entry.
     const SOFT_BITS: u32;
-    /// Protection keys; 1 where there are none.
+    /// The number of protection keys; 1 where there are none.
     const KEYS: u8;
 
-    /// The entry that leads to a table. It limits nothing: the page's own entry says what is
-    /// allowed.
+    /// The entry that leads to a table. It restricts no access: the page's own entry does.
     ///
     /// # Errors
     /// [`FormatError::Beyond`].
     fn table(frame: Frame) -> Result<u64, FormatError>;
 
-    /// The entry of a page. Without any of READ, WRITE and EXECUTE it is parked.
+    /// The entry of a page. Without READ, WRITE and EXECUTE it is a `PROT_NONE` page.
     ///
     /// # Errors
     /// [`FormatError`].
     fn page(size: PageSize, frame: Frame, attrs: Attrs) -> Result<u64, FormatError>;
 
-    /// The entry of a page of 4 KiB like that of `entry`, which [`page`](Format::page) made for
-    /// frame 0, but for this frame: for who maps many alike.
+    /// The entry of a 4 KiB page with `frame`, and otherwise like `entry`, which
+    /// [`page`](Format::page) made for frame 0. A fast path for many pages with the same
+    /// attributes.
     ///
     /// # Errors
     /// [`FormatError::Beyond`].
@@ -134,11 +134,11 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
         }
     }
 
-    /// What an entry of a table of this level says. Any 64 bits have an answer.
+    /// Decodes an entry of a table of this level. Accepts any 64 bits.
     fn decode(entry: u64, level: u8) -> Decoded;
 
-    /// The next table, if the entry leads to one: what a walk asks of each entry but the last. The
-    /// same as by [`decode`](Format::decode), in fewer instructions.
+    /// The next table, if the entry leads to one: for each entry of a walk but the last. The same
+    /// answer as by [`decode`](Format::decode), in fewer instructions.
     #[inline]
     fn next(entry: u64, level: u8) -> Option<Frame> {
         match Self::decode(entry, level) {
@@ -147,8 +147,8 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
         }
     }
 
-    /// The first frame of the page that the entry leads to, if programs may read it and, with
-    /// `write`, write it: what a walk that pins asks of the last entry. The same as by
+    /// The first frame of the page that the entry leads to, if user mode may read it and, with
+    /// `write`, write it: for the last entry of a walk that pins. The same answer as by
     /// [`decode`](Format::decode), in fewer instructions.
     #[inline]
     fn usable(entry: u64, level: u8, write: bool) -> Option<Frame> {
@@ -161,7 +161,7 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
         }
     }
 
-    /// Whether the bits above those that are translated repeat the highest of these.
+    /// Whether the bits above the translated ones repeat the highest of these.
     #[inline]
     fn is_canonical(at: VirtAddr) -> bool {
         let unused = 64 - (12 + 9 * u32::from(Self::LEVELS));
@@ -174,7 +174,7 @@ pub unsafe trait Format: Copy + fmt::Debug + Send + Sync + 'static {
         at.get() >> 63 != 0
     }
 
-    /// The number of the entry for `at` in a table of this level.
+    /// The index of the entry for `at` in a table of this level.
     #[inline]
     fn index(at: VirtAddr, level: u8) -> usize {
         (at.get() >> (12 + 9 * u32::from(level))) as usize & 511
@@ -216,7 +216,7 @@ fn check_frame<F: Format>(frame: Frame) -> Result<(), FormatError> {
     Ok(())
 }
 
-/// An entry that is absent to everyone, with a number below 2^44 in it.
+/// An entry that is absent to hardware and software, with a number below 2^44 in it.
 #[inline]
 pub(crate) const fn note(number: u64) -> u64 {
     number << 12

@@ -1,11 +1,10 @@
 //! RISC-V, Sv39 and Sv48.
 //!
-//! Ways of caching are those of the extension Svpbmt; without it there is [`Cache::WriteBack`]
-//! alone. An implementation may leave it to software to set accessed and dirty bits, by a fault:
-//! then pages are mapped with them.
+//! Memory types are those of the Svpbmt extension; without it there is [`Cache::WriteBack`] alone.
+//! An implementation may leave the accessed and dirty bits to software, by a page fault. On such a
+//! machine, map pages with both bits set.
 //!
-//! A parked page has the valid bit clear and bit 60 set. Nothing but the valid bit matters to
-//! hardware then.
+//! A `PROT_NONE` page has the valid bit clear and bit 60 set. Hardware ignores all other bits then.
 
 use super::{Attrs, Cache, Decoded, Flags, Format, FormatError, check, check_frame, size_at};
 use machine::{Frame, PageSize};
@@ -22,7 +21,7 @@ const SOFT: u32 = 8;
 const NUMBER: u32 = 10;
 const PARKED: u64 = 1 << 60;
 const MEMORY_TYPE: u32 = 61;
-/// Bits 54 to 60, and bit 63, which means runs of pages that are not made here.
+/// Bits 54 to 60, and bit 63 (Svnapot), which these entries do not use.
 const RESERVED: u64 = 0x7f << 54 | 1 << 63;
 
 /// RISC-V with this many levels.
@@ -36,9 +35,9 @@ pub type Sv48 = Riscv<4>;
 
 const CACHES: [Cache; 3] = [Cache::WriteBack, Cache::WriteCombining, Cache::Uncached];
 
-// SAFETY: `decode` undoes `page` and `table` (tests); hardware leaves entries of tables alone; bit
-// 0 clear is absent to hardware, and to `decode` with bit 60 clear; the numbers are in their
-// ranges.
+// SAFETY: `decode` inverts `page` and `table` (tests). Hardware does not change the entries of
+// tables. An entry with bit 0 clear is absent to hardware, and to `decode` if bit 60 is clear, too.
+// The constants are in their ranges.
 unsafe impl<const LEVELS: u8> Format for Riscv<LEVELS> {
     const LEVELS: u8 = {
         assert!(LEVELS == 3 || LEVELS == 4);
@@ -93,7 +92,7 @@ unsafe impl<const LEVELS: u8> Format for Riscv<LEVELS> {
         let Some(frame) = Frame::new(entry >> NUMBER & ((1 << 44) - 1)) else {
             return Decoded::Malformed;
         };
-        // Only a page has rights, unless it is parked.
+        // Only a page has rights, except a `PROT_NONE` page.
         if valid && rights == 0 {
             let zero = USER | ACCESSED | DIRTY | 3 << MEMORY_TYPE | RESERVED;
             let table = level > 0 && entry & zero == 0;

@@ -1,4 +1,4 @@
-//! Each format undoes itself, for all that can be said; and says what the manuals say.
+//! Each format inverts itself for all that it can express, and matches the manuals.
 
 use super::*;
 use proptest::prelude::*;
@@ -20,7 +20,7 @@ fn attrs() -> impl Strategy<Value = Attrs> {
     })
 }
 
-/// Whether the format should be able to say it.
+/// Whether the format should be able to express it.
 fn sayable<F: Format>(size: PageSize, frame: Frame, attrs: Attrs, riscv: bool) -> bool {
     let has = |flag| attrs.flags.contains(flag);
     let rights = if riscv {
@@ -38,7 +38,7 @@ fn sayable<F: Format>(size: PageSize, frame: Frame, attrs: Attrs, riscv: bool) -
         && frame.number() < 1 << (F::PHYSICAL_BITS - 12)
 }
 
-/// What hardware does to a page that is used.
+/// The accessed and dirty bits that hardware sets.
 const MARKS: [(u64, u64); 2] = [(1 << 5, 1 << 6), (1 << 6, 1 << 7)];
 
 fn round<F: Format>(number: u64, attrs: Attrs, raw: u64, riscv: bool) -> Result<(), TestCaseError> {
@@ -61,7 +61,7 @@ fn round<F: Format>(number: u64, attrs: Attrs, raw: u64, riscv: bool) -> Result<
             prop_assert_eq!(F::decode(entry | accessed | dirty, level), used);
             short_answers::<F>(entry, level)?;
             short_answers::<F>(entry ^ 1 << (raw & 63), level)?;
-            // Hardware uses exactly what has a right.
+            // Hardware translates exactly the pages that have a right.
             prop_assert_eq!(entry & 1 != 0, attrs.flags.intersects(Flags::RWX));
         }
     }
@@ -76,7 +76,7 @@ fn round<F: Format>(number: u64, attrs: Attrs, raw: u64, riscv: bool) -> Result<
         }
         Err(error) => prop_assert_eq!(error, FormatError::Beyond(frame)),
     }
-    // Whatever is there: an answer, and one that can be said again.
+    // Any bits decode, and a decoded page can be encoded again.
     for level in 0..F::LEVELS {
         if let Decoded::Page(frame, attrs) = F::decode(raw, level) {
             let size = size_at(level).unwrap();
@@ -91,7 +91,7 @@ fn round<F: Format>(number: u64, attrs: Attrs, raw: u64, riscv: bool) -> Result<
     Ok(())
 }
 
-/// What walks ask is answered as `decode` does.
+/// The shortcuts for walks answer as `decode` does.
 fn short_answers<F: Format>(entry: u64, level: u8) -> Result<(), TestCaseError> {
     let found = F::decode(entry, level);
     let table = match found {
@@ -119,7 +119,7 @@ fn canonical<F: Format>(at: u64) {
     let top = at >> (bits - 1);
     let expected = top == 0 || top == (1 << (65 - bits)) - 1;
     assert_eq!(F::is_canonical(VirtAddr::new(at)), expected, "{at:#x} of {bits} bits");
-    // The indices and the offset are the address again.
+    // The indices and the offset give the address again.
     let low = (0..F::LEVELS).fold(at & 0xfff, |sum, level| {
         sum | (F::index(VirtAddr::new(at), level) as u64) << (12 + 9 * level)
     });
@@ -152,7 +152,7 @@ proptest! {
     }
 }
 
-/// Spelled out by hand from the manuals.
+/// Encoded by hand from the manuals.
 #[test]
 fn bits_of_the_manuals() {
     let frame = |number| Frame::new(number).unwrap();
@@ -165,7 +165,7 @@ fn bits_of_the_manuals() {
     assert_eq!(x86(PageSize::Size4K, frame(5), combining), Ok(9 << 59 | 0x5081));
     assert_eq!(x86(PageSize::Size2M, frame(0), combining), Ok(9 << 59 | 0x1081));
     assert_eq!(X86_64L5::table(frame(7)), Ok(0x7027));
-    // A large page where there is none, and one with an address that is not aligned.
+    // A large page at a level without any, and one with a misaligned address.
     assert_eq!(X86_64L5::decode(0x83, 3), Decoded::Malformed);
     assert_eq!(X86_64L4::decode(0x2083, 1), Decoded::Malformed);
 
@@ -175,15 +175,15 @@ fn bits_of_the_manuals() {
     let device = Attrs { cache: Cache::Uncached, ..plain };
     assert_eq!(riscv(PageSize::Size4K, frame(5), device), Ok(2 << 61 | 5 << 10 | 0b1011));
     assert_eq!(Sv48::table(frame(7)), Ok(7 << 10 | 1));
-    // Reserved: written but not read; a table at the lowest level; a page of 512 GiB; the bits
-    // above.
+    // Malformed: writable but not readable; a table at the lowest level; a page of 512 GiB;
+    // reserved high bits.
     assert_eq!(Sv48::decode(0b101, 0), Decoded::Malformed);
     assert_eq!(Sv48::decode(0b001, 0), Decoded::Malformed);
     assert_eq!(Sv48::decode(0b011, 3), Decoded::Malformed);
     assert_eq!(Sv48::decode(1 << 54 | 0b011, 0), Decoded::Malformed);
 }
 
-/// The PAT's bytes are the ways of caching in the order in which entries number them.
+/// The bytes of the PAT are the memory types in the order of their numbers in entries.
 #[test]
 fn the_pat_is_what_entries_mean() {
     let codes = PAT.to_le_bytes();

@@ -1,10 +1,10 @@
-//! x86-64, with 4 and with 5 levels.
+//! x86-64, with 4 and 5 levels.
 //!
-//! Entries of tables have the accessed bit set from the start, so hardware never changes them: a
-//! table of tables that comes back is as it was made, but for what software did.
+//! Entries that lead to tables have the accessed bit set from the start, so hardware never changes
+//! them. A table of tables that software has emptied is therefore in its constructed state (I6).
 //!
-//! A parked page has bit 0 clear and bit 58, one of those that software may use, set. Nothing but
-//! bit 0 matters to hardware then.
+//! A `PROT_NONE` page has bit 0 clear and bit 58, a software bit, set. Hardware ignores all other
+//! bits then.
 
 use super::{Attrs, Cache, Decoded, Flags, Format, FormatError, check, check_frame, size_at};
 use machine::{Frame, PageSize, PhysAddr};
@@ -19,13 +19,13 @@ const GLOBAL: u64 = 1 << 8;
 const PARKED: u64 = 1 << 58;
 const NO_EXECUTE: u64 = 1 << 63;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
-/// Three software bits here, and six there.
+/// Three software bits begin at `SOFT_LOW`, and six at `SOFT_HIGH`.
 const SOFT_LOW: u32 = 9;
 const SOFT_HIGH: u32 = 52;
 const KEY: u32 = 59;
 
-/// What the host loads into `IA32_PAT` (model-specific register 0x277), so that the way of caching
-/// that an entry names is the one that is meant. The first four are as after a reset.
+/// The value that the host loads into `IA32_PAT` (model-specific register 0x277), so that entries
+/// select the memory types that this module means. The first four types are as after a reset.
 ///
 /// ```
 /// assert_eq!(paging::PAT as u32, 0x0007_0406);
@@ -36,12 +36,12 @@ pub const PAT: u64 = 0x0007_0501_0007_0406;
 #[derive(Clone, Copy, Debug)]
 pub struct X86_64<const LEVELS: u8>;
 
-/// Four levels: addresses of 48 bits.
+/// Four levels: 48-bit addresses.
 pub type X86_64L4 = X86_64<4>;
-/// Five levels: addresses of 57 bits.
+/// Five levels: 57-bit addresses.
 pub type X86_64L5 = X86_64<5>;
 
-/// By number in the PAT.
+/// By their number in the PAT.
 const CACHES: [Cache; 8] = [
     Cache::WriteBack,
     Cache::WriteThrough,
@@ -53,14 +53,15 @@ const CACHES: [Cache; 8] = [
     Cache::Uncached,
 ];
 
-/// Where the third bit of the PAT's number is: large pages have it elsewhere, as theirs is taken.
+/// The position of the third bit of the PAT number. In large pages it is elsewhere, since bit 7
+/// marks them as large.
 const fn pat_bit(level: u8) -> u32 {
     if level == 0 { 7 } else { 12 }
 }
 
-// SAFETY: `decode` undoes `page` and `table` (tests); hardware sets nothing but accessed bits in
-// entries of tables, and these are set; bit 0 clear is absent to hardware, and to `decode` with bit
-// 58 clear; the numbers are in their ranges.
+// SAFETY: `decode` inverts `page` and `table` (tests). Hardware sets nothing but accessed bits in
+// the entries of tables, and these are set already. An entry with bit 0 clear is absent to
+// hardware, and to `decode` if bit 58 is clear, too. The constants are in their ranges.
 unsafe impl<const LEVELS: u8> Format for X86_64<LEVELS> {
     const LEVELS: u8 = {
         assert!(LEVELS == 4 || LEVELS == 5);
@@ -80,7 +81,7 @@ unsafe impl<const LEVELS: u8> Format for X86_64<LEVELS> {
     fn page(size: PageSize, frame: Frame, attrs: Attrs) -> Result<u64, FormatError> {
         check::<Self>(size, frame, attrs)?;
         let Attrs { flags, cache, key, soft } = attrs;
-        // What is present can be read.
+        // Every present page is readable.
         if !flags.contains(Flags::READ) && flags.intersects(Flags::RWX) {
             return Err(FormatError::Rights(flags));
         }
@@ -158,7 +159,7 @@ unsafe impl<const LEVELS: u8> Format for X86_64<LEVELS> {
     fn usable(entry: u64, level: u8, write: bool) -> Option<Frame> {
         let wanted = PRESENT | USER | if write { WRITE } else { 0 };
         if level == 0 {
-            // Nothing else in such an entry can be wrong.
+            // Nothing else in such an entry can be malformed.
             return (entry & wanted == wanted)
                 .then(|| Frame::containing(PhysAddr::new(entry & ADDRESS)));
         }

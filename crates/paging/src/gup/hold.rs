@@ -1,25 +1,25 @@
-//! The protocol of a pin without a lock, for which the [module](super) says why it is right: pin
-//! what an entry was read to lead to, then read the entry again. Whoever pins without a lock does
-//! it here, and loom runs it.
+//! The protocol of a lock-free pin: pin the frame that an entry leads to, then read the entry
+//! again. The [module](super) says why it is right. All lock-free pins use this function, and loom
+//! runs it.
 
 use super::pins::{pin_one, unpin, why_not};
 use super::take::Taken;
 use machine::{Frame, Machine};
 
-/// What came of it.
+/// The outcome of [`hold`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Held {
-    /// It is pinned, and was what the entry led to when it was.
+    /// Pinned, and the entry led to the frame when it was.
     Yes,
-    /// Nothing could be pinned: it is free.
+    /// Nothing could be pinned: the frame is free.
     Free,
-    /// It was pinned, but the entry did not lead there any more: it is given back.
+    /// It was pinned, but the entry no longer led there: the pin was given back.
     Changed,
 }
 
-/// Holds what an entry was read to lead to: `pin` takes a pin of it, `look` reads the entry again
-/// and says whether it still does, `give_back` undoes the pin. All that `pins` is for is that two
-/// of them can change it.
+/// Pins the target of an entry: `pin` takes the pin, `look` reads the entry again and returns
+/// whether it still leads there, `give_back` undoes the pin. `pins` is passed to two of them so
+/// that both can change it.
 #[inline(always)]
 pub(crate) fn hold<P>(
     pins: &mut P,
@@ -40,7 +40,7 @@ pub(crate) fn hold<P>(
     Held::Yes
 }
 
-/// As [`hold`], of one frame, with a pin of its own.
+/// As [`hold`], for one frame, with a pin of its own.
 ///
 /// # Errors
 /// Why it is not pinned.

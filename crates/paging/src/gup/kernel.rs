@@ -1,5 +1,5 @@
-//! Pins of what the kernel has mapped for itself: for who looks at it by its frames, and must not
-//! meet them in other hands.
+//! Pins of kernel mappings, for code that reads them through their frames while they may be
+//! unmapped.
 
 use super::hold::hold_one;
 use super::pins::Pins;
@@ -11,14 +11,14 @@ use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr};
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Pins the frames of pages that are mapped, whoever's they are, from the one that `start` lies
-    /// in on: those that allow to be read, or, with `write`, written. It stops at the first that
-    /// does not, is absent, or is no memory, or when `into` is full. Why it is right: as for
+    /// Pins the frames of mapped pages, of the kernel or a user, beginning with the page that
+    /// contains `start`, for reading, or, with `write`, for writing. Stops at the first page that
+    /// lacks the right, is absent or is not memory, or when `into` is full. Why it is right: as for
     /// [`get_user_pages_fast`](Self::get_user_pages_fast); each page was mapped at a moment when it
     /// was pinned.
     ///
-    /// Takes no lock and waits for nobody; any context. For each page two walks and one locked
-    /// instruction on its own count.
+    /// Takes no lock and waits for nothing; allowed in any context. Cost: for each page two walks,
+    /// and one locked instruction on its own count.
     pub fn pin_mapped<'a>(
         &'a self,
         start: VirtAddr,

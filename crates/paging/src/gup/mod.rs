@@ -1,39 +1,41 @@
-//! `get_user_pages_fast`: the frames of a program's pages, pinned, without a lock.
+//! `get_user_pages_fast`: pins the frames of user pages, without a lock.
 //!
 //! # Why it is right
-//! The walk is as any other ([`walk`](crate::walk)): a guard keeps tables in place. The frame needs
-//! more: between reading an entry and taking a pin the page may be unmapped, its frame given back,
-//! and used by somebody else. So:
+//! The walk is an ordinary one ([`walk`](crate::walk)): a guard keeps the tables in place. The
+//! frame needs more. Between the load of the entry and the pin, the page may be unmapped, and its
+//! frame given back and reused. So:
 //!
-//! 1. read the entry: it leads to frame `f`, and allows what is wanted;
-//! 2. take a pin of `f`, which fails if `f` has no reference: it is free;
-//! 3. read the entry again: it still leads to `f`, and allows it. If not, give the pin back.
+//! 1. Read the entry: it leads to frame `f`, with the wanted rights.
+//! 2. Pin `f`. This fails if `f` is free: it has no reference then.
+//! 3. Read the entry again: it still leads to `f`, with the wanted rights. If not, give the pin
+//!    back.
 //!
-//! If 3 finds it unchanged, then `f` was mapped there at a moment when we had the pin, and nobody
-//! can give it to anyone else as long as we have it. For: let the page have been unmapped before 3
-//! and its frame given back. The pin was taken either before the last reference was given up; then
-//! it *is* a reference, `f` is not free, and stays what it was. Or after, when `f` had been
-//! allocated again; then the pin's acquire saw the allocation's release, which came after the
-//! unmapping, and 3 sees the entry as the unmapping left it, or newer. The pin that is given back
-//! is of somebody else's frame for a moment, which is why owners of frames that were ever mapped
-//! [`release`](machine::FrameSource::release) them.
+//! If step 3 succeeds, `f` was mapped there at a moment when we had the pin, and cannot go to
+//! another owner while we have it. Proof: suppose that the page was unmapped before step 3 and its
+//! frame given back.
+//! - If the pin was taken before the last reference was dropped, the pin *is* a reference: `f` is
+//!   not free, and stays what it was.
+//! - If it was taken after `f` had been allocated again, the pin's Acquire saw the Release of that
+//!   allocation, which came after the unmapping. So step 3 sees the entry as the unmapping left it,
+//!   or newer.
+//!
+//! A pin that is given back in step 3 was held on another owner's frame for a moment. So owners of
+//! frames that were ever mapped free them by [`release`](machine::FrameSource::release).
 //!
 //! # The locked path
-//! Where an entry is absent, does not allow what is wanted or has changed, the page is taken with
-//! its table locked, after the caller (`bring_in`: a page fault, with the address space's lock, in
-//! most kernels) has brought it in. It counts in [`GupStats::fast_gup_slow`], and when all is well
-//! never happens.
+//! If an entry is absent, lacks a wanted right or has changed, the page is pinned with its table
+//! locked, after the caller has faulted it in. The callback `bring_in` does that: in most kernels a
+//! page fault under the lock of the address space. Such calls count in [`GupStats::fast_gup_slow`];
+//! normally there are none.
 //!
 //! # Cost
-//! A guard; a load a level for each table; for each page two loads of its entry and one locked
-//! instruction on the frame's own count. A large page is pinned in one step, for as many of its
-//! frames as are wanted.
+//! - A guard, and for each table one load per level.
+//! - For each page two loads of its entry, and one locked instruction on the frame's own count.
+//! - A large page is pinned in one step, for as many of its frames as are wanted.
 //!
-//! The locked instruction is nearly all of it: 6.7 ns where a page of many takes 8.3. It hides what
-//! the rest waits for, which runs ahead of it, but not the number of its instructions: eight of
-//! them take a cycle. So entries are asked for what is wanted of them instead of being decoded (22
-//! ns a page with that), and the loop keeps its state in registers. To look at eight entries before
-//! the first is pinned gains nothing.
+//! The locked instruction dominates. The work before the next one overlaps with it, but only if it
+//! is short. So entries are tested for the wanted rights instead of being decoded, and the loop
+//! keeps its state in registers.
 
 mod hold;
 mod kernel;
@@ -57,21 +59,21 @@ use core::fmt;
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
 
-/// Why no page could be had.
+/// Why no page could be pinned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GupError {
     /// The range reaches beyond the last address.
     Wraps,
-    /// The address is not canonical, or the range reaches over such addresses.
+    /// The address is not canonical, or the range crosses non-canonical addresses.
     NotCanonical(VirtAddr),
-    /// The address is the kernel's.
+    /// The address is in the kernel's half.
     Kernel(VirtAddr),
-    /// Nothing is mapped at the first address that allows what is wanted, and it could not be
-    /// brought in.
+    /// No page with the wanted rights is mapped at the first address, and `bring_in` could not
+    /// fault one in.
     Hole(VirtAddr),
-    /// What is mapped at the first address is not memory of the frame source: a device.
+    /// The first address maps memory that is not the frame source's: a device.
     NotMemory(VirtAddr),
-    /// The first page was said to have been brought in, again and again, and was not there.
+    /// `bring_in` reported success for the first page, again and again, but the page was not there.
     Unsettled(VirtAddr),
 }
 
@@ -79,31 +81,37 @@ impl fmt::Display for GupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             GupError::Wraps => f.write_str("the range reaches beyond the last address"),
-            GupError::NotCanonical(at) => write!(f, "{at} is not canonical, or lies across such"),
-            GupError::Kernel(at) => write!(f, "{at} is the kernel's"),
-            GupError::Hole(at) => write!(f, "no page at {at} allows it"),
-            GupError::NotMemory(at) => write!(f, "what is mapped at {at} is not memory"),
-            GupError::Unsettled(at) => write!(f, "the page at {at} comes and goes"),
+            GupError::NotCanonical(at) => {
+                write!(f, "{at} is not canonical, or the range crosses non-canonical addresses")
+            }
+            GupError::Kernel(at) => write!(f, "{at} is in the kernel's half: pass a user address"),
+            GupError::Hole(at) => write!(f, "no page with the wanted rights is mapped at {at}"),
+            GupError::NotMemory(at) => {
+                write!(f, "a device is mapped at {at}: only memory can be pinned")
+            }
+            GupError::Unsettled(at) => {
+                write!(f, "the page at {at} was faulted in {TRIES} times and was gone each time")
+            }
         }
     }
 }
 
 impl core::error::Error for GupError {}
 
-/// How often a page may be gone again after it was brought in.
+/// The number of times that a page is faulted in before the call gives up.
 const TRIES: u32 = 64;
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Pins the frames of `into.len()` pages of 4 KiB of a program, from the one that `start` lies
-    /// in on: to be read, or, with `write`, written. It stops at a hole with what it has: look at
-    /// [`Pins::frames`].
+    /// Pins the frames of `into.len()` consecutive user pages of 4 KiB, beginning with the page
+    /// that contains `start`: for reading, or, with `write`, for writing. Stops early at a hole:
+    /// see [`Pins::frames`].
     ///
-    /// `bring_in` is called where a page is not there or does not allow it, with its address and
-    /// whether it will be written, and with nothing held; it returns whether it has been brought
-    /// in. It may sleep.
+    /// `bring_in` is called for a page that is not mapped or lacks a right, with the page's address
+    /// and `write`, and with no lock held. It returns whether it has faulted the page in. It may
+    /// sleep.
     ///
-    /// Not for interrupts: it falls back to tables' locks.
-    /// [`get_user_pages_fast_only`](Self::get_user_pages_fast_only) does not.
+    /// Not for interrupts, since it falls back to the tables' locks. Use
+    /// [`get_user_pages_fast_only`](Self::get_user_pages_fast_only) there.
     ///
     /// # Errors
     /// [`GupError`]; nothing is pinned then.
@@ -118,13 +126,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         self.pin_pages::<true>(start, write, into, bring_in)
     }
 
-    /// As [`get_user_pages_fast`](Self::get_user_pages_fast), but without anything to fall back to:
-    /// a page that is not there, does not allow it or changes at that moment is a hole. Any
-    /// context, interrupts too: it takes no lock and waits for nobody.
+    /// As [`get_user_pages_fast`](Self::get_user_pages_fast), without the fallback: a page that is
+    /// not mapped, lacks a right or changes at that moment counts as a hole. Allowed in any
+    /// context, interrupts too: it takes no lock and waits for nothing.
     ///
     /// # Errors
     /// [`GupError::Wraps`], [`GupError::NotCanonical`], [`GupError::Kernel`]; [`GupError::Hole`],
-    /// also where what is mapped is not memory. Nothing is pinned then.
+    /// also for a page that is not memory. Nothing is pinned then.
     pub fn get_user_pages_fast_only<'a>(
         &'a self,
         start: VirtAddr,
@@ -143,9 +151,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(pins)
     }
 
-    /// As [`get_user_pages_fast`](Self::get_user_pages_fast), but each page with its table's lock:
-    /// what that falls back to. Where a caller has to take a lock of the address space anyway. Not
-    /// for interrupts.
+    /// As [`get_user_pages_fast`](Self::get_user_pages_fast), but by the locked path for every
+    /// page. For callers that take a lock of the address space anyway. Not for interrupts.
     ///
     /// # Errors
     /// [`GupError`]; nothing is pinned then.
@@ -170,8 +177,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         let start = start.align_down(PageSize::Size4K);
         user_range::<F>(start, into.len())?;
         let mut pins = Pins::none(self.machine(), into);
-        // Where what is left of the range begins. It is a program's, so it does not reach the last
-        // address.
+        // The start of the rest of the range. A user range does not reach the last address, so the
+        // sum does not overflow.
         let rest = |pins: &Pins<'_, M>| match pins.room() {
             0 => None,
             _ => start.checked_add((pins.frames().len() as u64) << 12),
@@ -184,7 +191,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             match self.take_slowly(left, write, &mut pins, &mut bring_in) {
                 Ok(()) => {}
                 Err(error) if pins.frames().is_empty() => return Err(error),
-                // A hole behind what there is.
+                // A hole after the pages pinned so far.
                 Err(_) => break,
             }
             if FAST && let Some(left) = rest(&pins) {
@@ -194,8 +201,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         Ok(pins)
     }
 
-    /// One page, or what of its large page is wanted, with the table locked, after it has been
-    /// brought in.
+    /// Pins one page, or the wanted part of a large page, with its table locked; calls `bring_in`
+    /// and retries if there is none.
     fn take_slowly(
         &self,
         at: VirtAddr,
@@ -225,7 +232,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 }
 
-/// The pages of a program, or why they are not.
+/// The range of these user pages, or why they are none.
 fn user_range<F: Format>(start: VirtAddr, pages: usize) -> Result<VirtRange, GupError> {
     let len = (pages as u64).checked_mul(PageSize::Size4K.bytes()).ok_or(GupError::Wraps)?;
     let range = VirtRange::new(start, len).ok_or(GupError::Wraps)?;

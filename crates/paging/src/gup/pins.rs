@@ -1,9 +1,9 @@
-//! Pins that are held, and how they are taken and given up, block by block.
+//! Pins, and how they are taken and given up, block by block.
 //!
-//! References and pins are counted at the first frame of a *block*, as the frame source handed it
-//! out. A frame that is mapped may lie within a block: a piece of a large page that was split. Its
-//! block is found by trying: the frame itself, if it has references, begins one; otherwise some
-//! frame below does, aligned to the block's length.
+//! References and pins are counted at the first frame of a *block*, as the frame source allocated
+//! it. A mapped frame may lie within a block: a piece of a split large page. Its block is found by
+//! trial: the frame itself begins a block if it has references; otherwise a lower frame does,
+//! aligned to the length of the block.
 
 use super::take::Taken;
 use core::fmt;
@@ -12,7 +12,7 @@ use machine::{Access, Frame, FrameSource, Machine};
 /// The largest order that is tried: a block of 1 GiB.
 pub(crate) const MAX_ORDER: u8 = 18;
 
-/// Frames that are pinned, until this is dropped.
+/// Pinned frames; dropping this unpins them.
 ///
 /// ```
 /// # use machine::*;
@@ -55,7 +55,8 @@ impl<'a, M: Machine> Pins<'a, M> {
         &self.into[..self.len]
     }
 
-    /// Keeps the pins: whoever has the frames gives each up, by [`unpin`].
+    /// Keeps the pins. The holder of the frames gives each up by [`unpin`]. Returns how many there
+    /// are.
     pub fn keep(self) -> usize {
         let len = self.len;
         core::mem::forget(self);
@@ -70,10 +71,11 @@ impl<'a, M: Machine> Pins<'a, M> {
         self.into.len() - self.len
     }
 
-    /// Pins a frame for each of `places`, as long as there is room, by `hold`, which says why if it
-    /// cannot.
+    /// Pins one frame for each of `places`, as long as there is room, by `hold`, which returns an
+    /// error if it cannot.
     ///
-    /// What changes on the way is in registers, as each pin waits until all before it is done.
+    /// The loop state is in registers: each pin is a locked instruction, which waits for all stores
+    /// before it.
     #[inline(always)]
     pub(super) fn fill<T>(
         &mut self,
@@ -95,7 +97,7 @@ impl<'a, M: Machine> Pins<'a, M> {
         taken
     }
 
-    /// Pins frames that follow one another. All of them, or none.
+    /// Pins consecutive frames: all of them or none.
     pub(super) fn add(&mut self, first: Frame, count: usize) -> bool {
         let before = self.len;
         let mut done = 0;
@@ -118,10 +120,10 @@ impl<'a, M: Machine> Pins<'a, M> {
         done == count
     }
 
-    /// Gives up all but the first `keep`.
+    /// Gives up all pins but the first `keep`.
     pub(super) fn cut(&mut self, keep: usize) {
         let frames = &self.into[keep..self.len];
-        // SAFETY: they were pinned by `add`, and are forgotten below.
+        // SAFETY: `add` pinned them, and they are forgotten below.
         unsafe { unpin(self.machine, frames) };
         self.len = keep;
     }
@@ -139,11 +141,11 @@ impl<M: Machine> fmt::Debug for Pins<'_, M> {
     }
 }
 
-/// Pins one frame. One locked instruction, on the line of its state.
+/// Pins one frame. One locked instruction, on the cache line of its state.
 #[inline(always)]
 pub(super) fn pin_one<M: Machine>(machine: &M, frame: Frame) -> bool {
     machine.step(Access::Shared);
-    // What has references begins a block, and one pin needs no more of it.
+    // A frame with references begins a block, and one pin needs no more than that.
     let own = machine.info(frame).is_some_and(|info| info.try_pin(1));
     own || pin_block(machine, frame, 1).is_some()
 }
@@ -151,23 +153,23 @@ pub(super) fn pin_one<M: Machine>(machine: &M, frame: Frame) -> bool {
 /// Why a frame could not be pinned.
 #[cold]
 pub(super) fn why_not<M: Machine>(machine: &M, frame: Frame) -> Taken {
-    // A number within what the source was made for may be of a device, too.
+    // A number in the range of the frame source may be of a device, too.
     match machine.info(frame) {
         Some(info) if info.is_memory() => Taken::Not,
         _ => Taken::NotMemory,
     }
 }
 
-/// Pins the block that `frame` lies in, once for each of up to `most` of its frames from there on;
-/// how many. One locked instruction, unless the frame lies within a block.
+/// Pins the block that contains `frame`, once for each of up to `most` of its frames from `frame`
+/// on. Returns how many. One locked instruction, unless the frame lies within a block.
 #[cold]
 fn pin_block<M: Machine>(machine: &M, frame: Frame, most: usize) -> Option<usize> {
     machine.step(Access::Shared);
     (0..=MAX_ORDER).find_map(|order| {
         let head = head_of(frame, order)?;
         let info = machine.info(head)?;
-        // The order first: it says how many pins. It is looked at again with the pin, for the block
-        // may have been given up and others allocated there in between.
+        // The order comes first: it limits the number of pins. It is read again after the pin,
+        // since the block may have been freed, and other blocks allocated there, in between.
         let count = (left_in(head, info.order(), frame)?).min(most);
         machine.step(Access::Shared);
         if !info.try_pin(count as u32) {
@@ -185,45 +187,44 @@ fn pin_block<M: Machine>(machine: &M, frame: Frame, most: usize) -> Option<usize
     })
 }
 
-/// The frame that begins a block of this order with `frame` in it, if it could be one that is not
-/// tried otherwise.
+/// The first frame of a block of this order that contains `frame`; `None` if a lower order has
+/// already tried it.
 pub(crate) fn head_of(frame: Frame, order: u8) -> Option<Frame> {
     let head = Frame::new(frame.number() & !((1 << order) - 1))?;
     (order == 0 || head != frame).then_some(head)
 }
 
-/// How many frames from `frame` on lie in the block of this order that begins at `head`.
+/// The number of frames from `frame` on in the block of this order that begins at `head`.
 pub(crate) fn left_in(head: Frame, order: u8, frame: Frame) -> Option<usize> {
     let left = (head.number() + (1u64 << order.min(MAX_ORDER))).checked_sub(frame.number())?;
     (left > 0).then_some(left as usize)
 }
 
-/// Gives up one pin of each of these frames; those that follow one another in one block, in one
-/// step.
+/// Gives up one pin of each of these frames; consecutive frames of one block in one step.
 ///
 /// # Safety
-/// The caller holds the pins, from [`Pins::keep`], and will not use the frames' memory by them.
+/// The caller holds these pins, from [`Pins::keep`], and will not use the frames' memory by them.
 pub unsafe fn unpin<M: FrameSource + ?Sized>(machine: &M, frames: &[Frame]) {
     let mut rest = frames;
     while let Some((first, others)) = rest.split_first() {
-        // Most often it is a block of its own.
+        // The common case: a block of one frame.
         if let Some(info) = machine.info(*first)
             && info.order() == 0
             && info.pins() != 0
         {
-            // SAFETY: the caller's promise.
+            // SAFETY: promised by the caller.
             let done = unsafe { machine.unpin(*first, 1) };
             debug_assert!(done.is_ok(), "{done:?}");
             rest = others;
         } else {
-            // SAFETY: the caller's promise.
+            // SAFETY: promised by the caller.
             rest = unsafe { unpin_block(machine, *first, rest) };
         }
     }
 }
 
-/// Gives up the pins of those of the frames, from `first` on, that follow one another in its block,
-/// in one step. Returns the others.
+/// Gives up the pins of the consecutive frames from `first` on that lie in its block, in one step.
+/// Returns the other frames.
 ///
 /// # Safety
 /// As for [`unpin`].
@@ -233,7 +234,7 @@ unsafe fn unpin_block<'f, M: FrameSource + ?Sized>(
     first: Frame,
     frames: &'f [Frame],
 ) -> &'f [Frame] {
-    // A block that is pinned stays one: so this finds the one that was pinned.
+    // A pinned block stays a block, so this finds the one that was pinned.
     let block = (0..=MAX_ORDER).find_map(|order| {
         let head = head_of(first, order)?;
         let info = machine.info(head)?;
@@ -246,7 +247,7 @@ unsafe fn unpin_block<'f, M: FrameSource + ?Sized>(
     };
     let follow = frames.iter().zip(first.number()..).take(left);
     let count = follow.take_while(|(frame, number)| frame.number() == *number).count();
-    // SAFETY: the caller's promise.
+    // SAFETY: promised by the caller.
     let done = unsafe { machine.unpin(head, count as u32) };
     debug_assert!(done.is_ok(), "{done:?}");
     &frames[count..]

@@ -1,15 +1,15 @@
-//! How often pages were taken with and without the locked path.
+//! How often pages were pinned by the fast path and by the locked path.
 
 use crate::quick::bump;
 use core::iter::Sum;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// How often [`get_user_pages_fast`](crate::PageTables::get_user_pages_fast) was called.
+/// The number of calls of [`get_user_pages_fast`](crate::PageTables::get_user_pages_fast).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GupStats {
-    /// Calls that had all pages without a lock.
+    /// Calls that pinned all pages without a lock.
     pub fast_gup: u64,
-    /// Calls that took the locked path for some page.
+    /// Calls that used the locked path for at least one page.
     pub fast_gup_slow: u64,
 }
 
@@ -22,7 +22,7 @@ impl Sum for GupStats {
     }
 }
 
-/// Of one CPU.
+/// The counters of one CPU.
 #[derive(Debug, Default)]
 pub(crate) struct GupCounter {
     fast: AtomicU64,
@@ -30,7 +30,7 @@ pub(crate) struct GupCounter {
 }
 
 impl GupCounter {
-    /// One more call, on this CPU, with interrupts off.
+    /// Counts a call on this CPU, with interrupts disabled.
     #[inline]
     pub(crate) fn count(&self, slow: bool) {
         bump(if slow { &self.slow } else { &self.fast });

@@ -1,7 +1,8 @@
-//! Pins beside unmaps, under the deterministic driver; and the mutant that does not look twice.
+//! Races of pins with unmaps and frees, under the deterministic driver, and two mutants.
 
 #[path = "../../tests/common/own.rs"]
 mod own;
+mod pages;
 
 use crate::{
     Attrs, Failed, Flags, Format, GupError, Mapping, PageTables, Paging, PendingFlush, Pins,
@@ -17,9 +18,9 @@ use std::boxed::Box;
 use std::{vec, vec::Vec};
 
 std::thread_local! {
-    /// The mutant: what was read of an entry is believed.
+    /// Mutant: a pin does not read the entry again.
     pub(super) static SECOND_LOOK_LEFT_OUT: Cell<bool> = const { Cell::new(false) };
-    /// Another: the block is believed to be as long as it was before the pin.
+    /// Mutant: a pin does not read the block's order again.
     pub(super) static ORDER_LOOK_LEFT_OUT: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -41,7 +42,7 @@ fn machine(cpus: usize, frames: u64) -> (Sim, Arc<Paging<Sim, X86_64L4>>, Manual
         Sim::new(Config { cpus, frames, tick: Some(23), checks, ..Config::default() }).unwrap();
     let paging = Paging::try_new(sim.clone(), PageSize::Size1G).unwrap();
     let space = sim.on_cpu(0, || Space::user(&paging, Asid(1), None).unwrap());
-    // A run that fails leaves it: there is no CPU on which it could be dropped.
+    // A failed run leaks it: there is no CPU on which it could be dropped.
     (sim, paging, ManuallyDrop::new(space))
 }
 
@@ -68,21 +69,21 @@ fn user_block(sim: &Sim, order: u8) -> Frame {
 }
 
 fn release(sim: &Sim, frame: Frame) {
-    // SAFETY: used by nothing but pins and translations.
+    // SAFETY: its only users are pins and translations.
     unsafe { sim.release(frame) }.unwrap();
 }
 
 fn tag(sim: &Sim, frame: Frame) -> &core::sync::atomic::AtomicU64 {
     let word = sim.frame_ptr(frame).unwrap().cast();
-    // SAFETY: a word that the tests use atomically only.
+    // SAFETY: the tests access this word atomically only.
     unsafe { word.as_ref() }
 }
 
 const RELAXED: core::sync::atomic::Ordering = core::sync::atomic::Ordering::Relaxed;
 
-/// CPU 0 maps pages with a tag of the space and unmaps them; what it gets in between it tags
-/// otherwise, or it becomes a table. CPU 1 pins, and looks what it has pinned; CPU 2 pins too,
-/// where tables come and go.
+/// CPU 0 maps frames that hold the tag 1, and unmaps them. If it allocates such a frame again, it
+/// sets the tag 2; or the frame becomes a table. CPUs 1 and 2 pin while tables come and go, and
+/// check the tags of the pinned frames.
 fn beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
     SECOND_LOOK_LEFT_OUT.set(mutant);
     let (sim, paging, space) = machine(3, 96);
@@ -97,7 +98,7 @@ fn beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
             release(&sim, frame);
             let other = sim.alloc(0, Place::Local).unwrap();
             if other == frame {
-                // It was the last reference: nobody has it pinned.
+                // It was the last reference, so there is no pin.
                 tag(&sim, other).store(2, RELAXED);
             }
             (0..100).for_each(|_| sim.step(Access::Shared));
@@ -112,9 +113,9 @@ fn beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
             match space.get_user_pages_fast(start, true, &mut frames, |_, _| false) {
                 Ok(pins) => {
                     for frame in pins.frames() {
-                        assert_eq!(tag(&sim, *frame).load(RELAXED), 1, "somebody else's");
+                        assert_eq!(tag(&sim, *frame).load(RELAXED), 1, "another owner's frame");
                         sim.step(Access::Shared);
-                        assert_eq!(tag(&sim, *frame).load(RELAXED), 1, "not ours any more");
+                        assert_eq!(tag(&sim, *frame).load(RELAXED), 1, "the frame changed hands");
                         assert!(sim.info(*frame).unwrap().pins() != 0);
                     }
                 }
@@ -129,15 +130,15 @@ fn beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
     finish(&sim, &paging, space)
 }
 
-/// As [`beside_unmaps`], with as many pages mapped as are pinned at once: each in turn is unmapped,
-/// and its frame is somebody else's for a while.
+/// As [`beside_unmaps`], with as many mapped pages as one call pins. Each page in turn is unmapped,
+/// and its frame has another owner for a while.
 fn many_beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
     pins_beside_unmaps(seed, mutant, |space, into| {
         space.get_user_pages_fast(virt(AT), true, into, |_, _| false).ok()
     })
 }
 
-/// The same pages, by who takes whatever is mapped.
+/// The same with `pin_mapped`.
 fn mapped_beside_unmaps(seed: u64, mutant: bool) -> Result<(), Failure> {
     pins_beside_unmaps(seed, mutant, |space, into| Some(space.pin_mapped(virt(AT), true, into)))
 }
@@ -164,7 +165,7 @@ fn pins_beside_unmaps(
             release(&sim, frame);
             let other = sim.alloc(0, Place::Local).unwrap();
             if other == frame {
-                // It was the last reference: nobody has it pinned.
+                // It was the last reference, so there is no pin.
                 tag(&sim, other).store(2, RELAXED);
             }
             (0..60).for_each(|_| sim.step(Access::Shared));
@@ -177,9 +178,9 @@ fn pins_beside_unmaps(
         for _ in 0..6 {
             let Some(pins) = pin(&space, &mut into) else { continue };
             for frame in pins.frames() {
-                assert_eq!(tag(&sim, *frame).load(RELAXED), 1, "somebody else's");
+                assert_eq!(tag(&sim, *frame).load(RELAXED), 1, "another owner's frame");
                 sim.step(Access::Shared);
-                assert_eq!(tag(&sim, *frame).load(RELAXED), 1, "not ours any more");
+                assert_eq!(tag(&sim, *frame).load(RELAXED), 1, "the frame changed hands");
             }
         }
     };
@@ -208,14 +209,17 @@ fn an_entry_that_is_not_looked_at_twice_is_caught() {
     for run in [beside_unmaps, many_beside_unmaps, mapped_beside_unmaps] {
         let failure = explore(2000, |seed| run(seed, true)).unwrap_err();
         let text = std::string::ToString::to_string(&failure);
-        assert!(text.contains("somebody else's") || text.contains("not ours any more"), "{text}");
+        assert!(
+            text.contains("another owner's frame") || text.contains("the frame changed hands"),
+            "{text}"
+        );
         let seed = failure.seed.unwrap();
         assert!(run(seed, true).is_err(), "the seed did not show it again");
     }
 }
 
-/// CPU 1 pins the second frame of a block, whose pins are counted at the first; CPU 0 gives the
-/// block up meanwhile, and its first frame becomes a block of its own. No pin may stay there.
+/// CPU 1 pins the second frame of a block, whose pins are counted at its first frame. Meanwhile CPU
+/// 0 frees the block, and its first frame becomes a block of its own. No pin may stay there.
 fn pieces_beside_frees(seed: u64, mutant: bool) -> Result<(), Failure> {
     ORDER_LOOK_LEFT_OUT.set(mutant);
     let (sim, paging, space) = machine(2, 96);
@@ -236,7 +240,7 @@ fn pieces_beside_frees(seed: u64, mutant: bool) -> Result<(), Failure> {
     let pinner = || {
         let mut frames = [Frame::default()];
         for _ in 0..24 {
-            // A pin that is given back elsewhere is noticed there, or is left over at the end.
+            // A pin that is given back at a wrong frame is reported there, or as a leak at the end.
             drop(space.get_user_pages_fast_only(virt(AT), true, &mut frames));
         }
     };
@@ -251,15 +255,15 @@ fn pins_of_pieces_are_of_their_block() {
     let seeds = if cfg!(debug_assertions) { 200 } else { 2000 };
     explore(seeds, |seed| pieces_beside_frees(seed, false)).unwrap_or_else(|e| panic!("{e}"));
     if cfg!(debug_assertions) {
-        // There the mutant fails an assertion of ours, in a destructor; CI runs it in release, too.
+        // In debug builds the mutant fails an assertion in a destructor. CI also runs release.
         return;
     }
     let failure = explore(20_000, |seed| pieces_beside_frees(seed, true)).unwrap_err();
     assert!(pieces_beside_frees(failure.seed.unwrap(), true).is_err(), "{failure}");
 }
 
-/// Pins in interrupts that land on who changes the very table, with its lock held. With `fallback`,
-/// by the way that takes locks.
+/// Pins in interrupts that hit the CPU while it holds the lock of the same table. With `fallback`,
+/// by the call that falls back to locks.
 fn in_interrupts(seed: u64, fallback: bool) -> Result<(), Failure> {
     let (sim, paging, space) = machine(2, 96);
     let space = Arc::new(space);
@@ -294,7 +298,7 @@ fn in_interrupts(seed: u64, fallback: bool) -> Result<(), Failure> {
     };
     let ran = seeded(&sim, seed, vec![Box::new(mapper) as Program, Box::new(sender)]);
     ran?;
-    // An interrupt that has not been taken yet has a handle.
+    // An interrupt that is still pending holds a handle.
     sim.on_cpu(0, || sim.step(Access::Shared));
     let space = Arc::into_inner(space);
     finish(&sim, &paging, space.unwrap_or_else(|| panic!("an interrupt was not taken")))
@@ -303,12 +307,12 @@ fn in_interrupts(seed: u64, fallback: bool) -> Result<(), Failure> {
 #[test]
 fn pins_in_interrupts_take_no_lock() {
     explore(300, |seed| in_interrupts(seed, false)).unwrap_or_else(|failure| panic!("{failure}"));
-    // By the way that falls back to locks the CPU waits for itself.
+    // With the fallback to locks the CPU deadlocks with itself.
     let failure = explore(300, |seed| in_interrupts(seed, true)).unwrap_err();
     assert!(matches!(failure.cause, sim::Cause::Stuck(_)), "{failure}");
 }
 
-/// The fallback brings pages in, under a lock of its own, while another CPU takes them away.
+/// `bring_in` faults pages in, under a lock of its own, while another CPU unmaps them.
 fn brought_in(seed: u64) -> Result<(), Failure> {
     let (sim, paging, space) = machine(2, 96);
     let lock = spin::mutex::SpinMutex::new(Vec::<(VirtAddr, Frame)>::new());
@@ -362,158 +366,4 @@ fn brought_in(seed: u64) -> Result<(), Failure> {
 #[test]
 fn the_locked_path_brings_pages_in() {
     explore(500, brought_in).unwrap_or_else(|failure| panic!("{failure}"));
-}
-
-/// What a pin keeps: the page outlives its unmapping, and the machine notices who frees it all the
-/// same.
-#[test]
-fn pins_keep_pages() {
-    let (sim, paging, space) = machine(1, 1024 + 512);
-    sim.on_cpu(0, || {
-        let large = user_block(&sim, 9);
-        let small = user_block(&sim, 0);
-        space.map_own(pages(0x20_0000, 512), large, Attrs::USER_RW).unwrap();
-        space.map_own(pages(0x40_0000, 1), small, Attrs::USER_RO).unwrap();
-        let info = |frame| sim.info(frame).unwrap();
-        let mut frames = [Frame::default(); 600];
-        let none = |_: VirtAddr, _| false;
-
-        // From within the large page over its end, in one step each, to the hole.
-        let before = sim.counts().steps;
-        let start = virt(0x20_0000 + 300 * 4096 + 17);
-        let pins = space.get_user_pages_fast(start, false, &mut frames, none).unwrap();
-        assert!(sim.counts().steps - before < 60, "{} steps", sim.counts().steps - before);
-        assert_eq!(pins.frames().len(), 213);
-        assert!((0..212).all(|i| pins.frames()[i].number() == large.number() + 300 + i as u64));
-        assert_eq!((info(large).pins(), info(large).refs(), info(small).pins()), (212, 213, 1));
-        space.unmap_own(pages(0x20_0000, 512), |_| ()).unwrap().flush();
-        release(&sim, large);
-        assert_eq!(info(large).refs(), 212);
-        // SAFETY: the page is ours.
-        let split = unsafe { sim.split(large) };
-        assert_eq!(split, Err(FrameError::InUse { frame: large, refs: 212, pins: 212 }));
-        drop(pins);
-        assert_eq!(info(large).refs(), 0, "the last pin gave it back");
-
-        // For writing, the small one is a hole.
-        let found = space.get_user_pages_fast(virt(0x40_0000), true, &mut frames, none);
-        assert_eq!(found.map(|pins| pins.keep()).unwrap_err(), GupError::Hole(virt(0x40_0000)));
-        space.unmap_own(pages(0x40_0000, 1), |_| ()).unwrap().flush();
-        release(&sim, small);
-    });
-    finish(&sim, &paging, space).unwrap();
-}
-
-/// Pieces of a large page are mapped apart; pins go to the block, or to the frames if it was taken
-/// apart.
-#[test]
-fn pieces_of_blocks() {
-    let (sim, paging, space) = machine(1, 1024 + 512);
-    sim.on_cpu(0, || {
-        let large = user_block(&sim, 9);
-        let frame = |i| large.checked_add(i).unwrap();
-        let range = pages(0x20_0000, 512);
-        space.map_own(range, large, Attrs::USER_RW).unwrap();
-        space.split_own(virt(0x20_0000), PageSize::Size4K).unwrap().flush();
-        let mut frames = [Frame::default(); 4];
-        let none = |_: VirtAddr, _| false;
-        let start = virt(0x20_0000 + 511 * 4096);
-        let pins = space.get_user_pages_fast(start, true, &mut frames, none).unwrap();
-        assert_eq!(pins.frames(), [frame(511)]);
-        assert_eq!((sim.info(large).unwrap().pins(), sim.info(frame(511)).unwrap().pins()), (1, 0));
-        drop(pins);
-        // As one block still mapped by pieces; now as 512.
-        // SAFETY: as above.
-        unsafe { sim.split(large) }.unwrap();
-        let pins = space.get_user_pages_fast(start, true, &mut frames, none).unwrap();
-        assert_eq!((sim.info(large).unwrap().pins(), sim.info(frame(511)).unwrap().pins()), (0, 1));
-        drop(pins);
-        space.unmap_own(range, |_| ()).unwrap().flush();
-        // Mapped by one large entry, but of many blocks: each gets its own.
-        space.map_own(range, large, Attrs::USER_RW).unwrap();
-        let pins = space.get_user_pages_fast(virt(0x20_5000), true, &mut frames, none).unwrap();
-        assert_eq!(pins.frames(), [frame(5), frame(6), frame(7), frame(8)]);
-        assert!((5..9).all(|i| sim.info(frame(i)).unwrap().pins() == 1));
-        let kept = pins.keep();
-        // SAFETY: kept.
-        unsafe { super::unpin(&sim, &frames[..kept]) };
-        assert!((0..512).all(|i| sim.info(frame(i)).unwrap().pins() == 0));
-        space.unmap_own(range, |_| ()).unwrap().flush();
-        (0..512).for_each(|i| release(&sim, frame(i)));
-    });
-    finish(&sim, &paging, space).unwrap();
-}
-
-#[test]
-fn ranges_that_are_not_a_programs() {
-    let (sim, paging, space) = machine(1, 64);
-    sim.on_cpu(0, || {
-        let mut frames = [Frame::default(); 4];
-        let mut get = |at: u64| {
-            let none = |_: VirtAddr, _| false;
-            let found = space.get_user_pages_fast(virt(at), false, &mut frames, none);
-            found.map(|pins| pins.frames().len()).unwrap_err()
-        };
-        let half = 1u64 << 47;
-        assert_eq!(get(u64::MAX - 0x2fff), GupError::Wraps);
-        assert_eq!(get(half), GupError::NotCanonical(virt(half)));
-        assert_eq!(get(half - 0x1000), GupError::NotCanonical(virt(half + 0x2fff)));
-        assert_eq!(get(!(half - 1)), GupError::Kernel(virt(!(half - 1))));
-        assert_eq!(get(half - 0x4000), GupError::Hole(virt(half - 0x4000)));
-        let none = space.get_user_pages_fast(virt(0), true, &mut [], |_, _| false).unwrap();
-        assert!(none.frames().is_empty());
-        drop(none);
-
-        // A device, a page of the kernel, a page without rights; one that comes and goes.
-        let device = Frame::new(7).unwrap();
-        space.map_own(pages(0x1000, 1), device, Attrs::USER_RW).unwrap();
-        assert_eq!(get(0x1000), GupError::NotMemory(virt(0x1000)));
-        let mut two = [device; 2];
-        let only = space.get_user_pages_fast_only(virt(0x1fff), true, &mut two);
-        assert_eq!(only.map(drop).unwrap_err(), GupError::Hole(virt(0x1000)));
-        let frame = user_block(&sim, 0);
-        space.map_own(pages(0x2000, 1), frame, Attrs::USER_RW).unwrap();
-        let guard = <Grace as grace::Reclaim>::pin();
-        let spot = space.walk(&guard).find(virt(0x2000), 0).unwrap();
-        // Nobody can map it: bit 2 of an entry is USER.
-        assert_eq!(spot.entry.fetch_and(!4) & 4, 4);
-        drop(guard);
-        assert_eq!(get(0x2000), GupError::Hole(virt(0x2000)));
-        space.protect_own(pages(0x2000, 1), Flags::USER).unwrap().flush();
-        assert_eq!(get(0x2fff), GupError::Hole(virt(0x2000)));
-        let mut asked = 0;
-        let lies = |_: VirtAddr, _| {
-            asked += 1;
-            true
-        };
-        let found = space.get_user_pages_fast(virt(0x5000), false, &mut frames, lies);
-        assert_eq!(found.map(drop).unwrap_err(), GupError::Unsettled(virt(0x5000)));
-        assert_eq!(asked, super::TRIES);
-        assert_eq!(sim.info(frame).unwrap().pins(), 0);
-        space.unmap_own(pages(0x1000, 2), |_| ()).unwrap().flush();
-        release(&sim, frame);
-    });
-    finish(&sim, &paging, space).unwrap();
-}
-
-/// A page that is freed, not released, while it is pinned: that is what the machine is for.
-#[test]
-fn freed_while_pinned() {
-    let report = explore(1, |seed| {
-        let (sim, _paging, space) = machine(1, 64);
-        let program = || {
-            let frame = user_block(&sim, 0);
-            space.map_own(pages(AT, 1), frame, Attrs::USER_RW).unwrap();
-            let mut frames = [Frame::default()];
-            let pins = space.get_user_pages_fast(virt(AT), true, &mut frames, |_, _| false);
-            space.unmap_own(pages(AT, 1), |_| ()).unwrap().flush();
-            // SAFETY: none.
-            let _ = unsafe { sim.free(frame) };
-            drop(pins);
-        };
-        seeded(&sim, seed, vec![Box::new(program) as Program]).map(drop)
-    });
-    let failure = report.unwrap_err();
-    let violation = &failure.report().unwrap().violation;
-    assert!(matches!(violation, Violation::FreedWhilePinned { pins: 1, .. }), "{failure}");
 }

@@ -1,30 +1,30 @@
-//! [`Kept`] under loom: what a chain needs stays until the last chain is back, and then goes.
+//! [`Kept`] under loom: the shared state stays until the last chain is back, and then goes.
 
 use super::Kept;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
-// Not loom's, which cannot be dropped when a model has failed.
+// Not loom's `Arc`, which cannot be dropped after a model has failed.
 use std::sync::Arc;
 
-/// What chains need, with the count of its references, as an `Arc` has it.
+/// The state that chains need, with its reference count, as in an `Arc`.
 struct Shared {
     kept: Kept,
     refs: AtomicUsize,
-    /// What chains look at; written when the last reference goes.
+    /// Read by each chain; written when the last reference goes.
     gone: UnsafeCell<bool>,
 }
 
 impl Shared {
     fn keep(&self) {
         if self.kept.add() {
-            // Relaxed: the caller has one.
+            // Relaxed: the caller has a reference.
             self.refs.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     fn let_go(&self) {
-        // SAFETY: a chain is kept: loom checks that nobody writes.
+        // SAFETY: a chain is kept. Loom checks that there is no writer.
         self.gone.with(|gone| assert!(!unsafe { *gone }, "it went while a chain was kept"));
         if self.kept.sub() {
             self.drop_one();
@@ -32,15 +32,15 @@ impl Shared {
     }
 
     fn drop_one(&self) {
-        // AcqRel: as an `Arc` does.
+        // AcqRel: as in `Arc`.
         if self.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // SAFETY: this was the last: loom checks that nobody looks.
+            // SAFETY: this was the last reference. Loom checks that there is no reader.
             self.gone.with_mut(|gone| assert!(!unsafe { gone.replace(true) }, "it went twice"));
         }
     }
 }
 
-/// A CPU keeps three chains. Two other CPUs take one away each, while it takes away the third and
+/// A CPU keeps three chains. Two other CPUs take one away each, while it takes the third away and
 /// drops its own reference.
 #[test]
 fn loom_what_is_kept_stays_until_the_last_is_back() {
@@ -60,7 +60,7 @@ fn loom_what_is_kept_stays_until_the_last_is_back() {
         shared.let_go();
         shared.drop_one();
         others.into_iter().for_each(|other| other.join().unwrap());
-        // SAFETY: the others have ended.
+        // SAFETY: the other threads have ended.
         shared.gone.with(|gone| assert!(unsafe { *gone }, "it is never freed"));
     });
 }

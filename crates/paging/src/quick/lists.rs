@@ -1,4 +1,4 @@
-//! The quicklists of a [`Paging`](crate::Paging), as others may use them.
+//! The quicklists of a [`Paging`](crate::Paging), as other crates may use them.
 
 use super::{QuickLists, QuickStats};
 use machine::{CpuSet, Frame, FrameError, Machine};
@@ -6,8 +6,8 @@ use machine::{CpuSet, Frame, FrameError, Machine};
 /// The quicklists of a [`Paging`](crate::Paging); see [`Paging::quick`](crate::Paging::quick). The
 /// calls are those of [`QuickLists`].
 ///
-/// Taking a page is unsafe here: a top-level table is made from the kernel's, which must not end
-/// meanwhile.
+/// Taking a page is unsafe here: a top-level table is constructed from the kernel's, which must not
+/// be dropped meanwhile.
 ///
 /// ```compile_fail,E0133
 /// # use machine::PageSize;
@@ -36,7 +36,7 @@ impl<'p, M: Machine> TableLists<'p, M> {
     /// As [`QuickLists::alloc`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`QuickLists::alloc`].
     ///
     /// # Panics
     /// There is no such list.
@@ -52,13 +52,13 @@ impl<'p, M: Machine> TableLists<'p, M> {
     /// As [`QuickLists::free`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`QuickLists::free`].
     ///
     /// # Panics
     /// There is no such list.
     ///
     /// # Safety
-    /// As there.
+    /// As for [`QuickLists::free`].
     #[inline(always)]
     pub unsafe fn free(self, list: u8, frame: Frame) -> Result<(), FrameError> {
         // SAFETY: passed on.

@@ -1,36 +1,38 @@
-//! Quicklists: pages that are already as they have to be.
+//! Quicklists: per-CPU lists of pages that are already in their constructed state.
 //!
-//! A page table must be empty when it is linked, and is empty again when it is given up: everything
-//! in it was unmapped. So clearing it for its next use does nothing, at the price of 64 cache
-//! lines. A quicklist keeps such pages *in their constructed state* (I6), each CPU its own: taking
-//! one is taking the head off a list that nobody else touches.
+//! A page table must be empty when it is linked, and is empty again when it is given up, since all
+//! its entries were unmapped. To clear it for its next use would change nothing, and touch 64 cache
+//! lines. A quicklist keeps such pages *in their constructed state* (I6), for each CPU. To take a
+//! page is to pop it from a list that no other CPU touches.
 //!
 //! # How it works
-//! A list is a stack of frame numbers in this CPU's own lines (`stack`). So the pages themselves
-//! are not touched at all, nor, to take one, the states of their frames. A page that comes from the
-//! frame source is cleared, then its list's constructor runs; before a page goes back there, the
-//! destructor does. In between the state is kept by those who use the page: they give it back as
+//! A list is a stack of frame numbers in cache lines of this CPU (`stack`). The pages themselves
+//! are not touched, nor, on the way out, the states of their frames. A page from the frame source
+//! is cleared, and then its list's constructor runs. Before a page goes back to the frame source,
+//! the destructor runs. In between, the users of the page preserve the state: they give it back as
 //! they got it.
 //!
-//! A page of another node's memory is not kept, nor one for which a list is too long: they go back
-//! to the frame source. [`trim`](QuickLists::trim) gives back more as memory gets short. When it
-//! has given out, [`shortage`](QuickLists::shortage) asks all CPUs for all they have: by a flag in
-//! the line of each list, which its CPU sees when it next gives a page, or at its timer interrupt
-//! ([`tick`](QuickLists::tick)), or when it has taken the twelve that are nearest. Nobody reaches
-//! into another CPU's list. A CPU that is about to be idle for long calls
-//! [`drain`](QuickLists::drain) first: it would see nothing.
+//! A page of another node's memory is not kept, nor is a page for which the list is too long. Both
+//! go back to the frame source. [`trim`](QuickLists::trim) gives back more pages as memory gets
+//! short. When the frame source is empty, [`shortage`](QuickLists::shortage) asks all CPUs for all
+//! their pages, by a flag in the cache line of each list. A CPU sees the flag when it next gives a
+//! page back, at its timer interrupt ([`tick`](QuickLists::tick)), or when it has taken the twelve
+//! nearest pages. No CPU accesses another CPU's list. A CPU that is about to be idle for long calls
+//! [`drain`](QuickLists::drain) first, since it would not see the flag.
 //!
 //! # Why it is right
-//! A list is changed by its own CPU only, with interrupts off: there is nothing that CPUs share but
-//! the wish of one for the pages of another. (Others read the counts, which are atomic for their
-//! sake.) A page is on one list, or is somebody's: it comes to a list from its one owner. On a list
-//! it has [`Owner::Quick`], which a machine in software checks word by word.
+//! - Only its own CPU changes a list, with interrupts disabled. CPUs share nothing but the request
+//!   flag. (Other CPUs also read the counts, which are atomic for that purpose.)
+//! - A page is on one list or has one owner; it comes to a list from that owner. On a list it has
+//!   [`Owner::Quick`], and the machine in software (`sim`) checks each word of such a page.
 //!
 //! # Cost
-//! Taking a page: an IRQ-off section and two cache lines, that of [`QuickLists`], which nobody
-//! writes, and that of this CPU's list, and once in six times or so one more (`stack`); no atomic
-//! read-modify-write, no allocation. What the page becomes is said by a store to the state of its
-//! frame. Giving one: the line of the frame's state, and those that say where it is, besides.
+//! - Taking a page: a section with interrupts disabled and two cache lines: that of [`QuickLists`],
+//!   which is only read, and that of this CPU's list. About once in six times, one more line
+//!   (`stack`). No atomic read-modify-write, no allocation. The caller then stores the page's new
+//!   owner to the state of its frame.
+//! - Giving a page back: the same, and the cache lines of the frame's state and of the lookup
+//!   that finds it.
 
 mod lists;
 mod stack;
@@ -47,21 +49,21 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use machine::{Access, CpuId, CpuSet, ENTRIES, Frame, FrameError, Machine, Owner, PerCpu, Place};
 use stats::{List, add};
 
-/// How many lists there are.
+/// The number of lists.
 pub const NR_QUICK: usize = 2;
 /// The list of empty page tables, for all levels below the top.
 pub const QUICK_TABLE: u8 = 0;
 /// The list of top-level tables whose upper half is the kernel's.
 pub const QUICK_ROOT: u8 = 1;
 
-/// As many pages as a list keeps at most.
+/// The most pages that a list keeps.
 pub const QUICK_MAX: u32 = 252;
-/// So many of them lie beside their number: what fits on the line.
+/// The number of pages beside the length word, on the same cache line.
 const QUICK_NEAR: usize = 12;
-/// One part in so many of the free memory may lie on the lists; see [`QuickLists::trim`].
+/// The divisor that limits the lists' share of free memory; see [`QuickLists::trim`].
 pub const QUICK_FRACTION: usize = 16;
 
-/// What the pages of a list are like.
+/// The constructed state of a list's pages.
 ///
 /// ```
 /// use paging::Construct;
@@ -77,12 +79,12 @@ pub const QUICK_FRACTION: usize = 16;
 /// assert_eq!(page[0], 1);
 /// ```
 ///
-/// The trait is safe to implement: a page is a slice of words, and no unsafe code relies on what is
-/// in the pages of lists that others construct. If a call panics, its page goes to the frame
+/// The trait is safe to implement: a page is a slice of words, and no unsafe code relies on the
+/// contents of pages that a foreign constructor made. If a call panics, its page goes to the frame
 /// source.
 pub trait Construct<M>: Send + Sync {
-    /// Makes a page, whose words are all 0, as those of the list are. It must neither allocate from
-    /// the list nor sleep.
+    /// Puts a page of zero words into the constructed state. Must neither allocate from the list
+    /// nor sleep.
     fn construct(&self, machine: &M, page: &mut [u64; ENTRIES]) {
         let _ = (machine, page);
     }
@@ -93,13 +95,13 @@ pub trait Construct<M>: Send + Sync {
     }
 }
 
-/// Pages that are all 0.
+/// The constructed state of all-zero pages.
 #[derive(Clone, Copy, Debug)]
 pub struct Zeroed;
 
 impl<M> Construct<M> for Zeroed {}
 
-/// The lists of all CPUs of a machine.
+/// The quicklists of all CPUs of a machine.
 ///
 /// ```
 /// use machine::{FrameSource, Owner};
@@ -112,7 +114,7 @@ impl<M> Construct<M> for Zeroed {}
 ///     let page = lists.alloc(QUICK_TABLE).unwrap();
 ///     // SAFETY: the page is ours, and an empty table.
 ///     unsafe { sim.set_owner(page, Owner::Table(0)) }.unwrap();
-///     // SAFETY: the page is as it was, and nobody else uses it.
+///     // SAFETY: the page is in its constructed state, and has no other user.
 ///     unsafe { lists.free(QUICK_TABLE, page) }.unwrap();
 ///     assert_eq!(lists.alloc(QUICK_TABLE), Ok(page));
 ///     unsafe { lists.free(QUICK_TABLE, page) }.unwrap();
@@ -123,21 +125,20 @@ impl<M> Construct<M> for Zeroed {}
 /// assert!(sim.check_leaks().is_ok());
 /// ```
 ///
-/// Dropping it gives nothing back: [`drain`](QuickLists::drain) does, on each CPU.
+/// Dropping it gives no page back; [`drain`](QuickLists::drain) does, on each CPU.
 #[repr(C, align(64))]
 pub struct QuickLists<M: Machine> {
-    // These two first: together on one line, if a handle of the machine is no larger than six
-    // words.
+    // These two first: they share a cache line if a handle of the machine has at most six words.
     lists: PerCpu<[List; NR_QUICK]>,
     machine: M,
     kinds: [Box<dyn Construct<M>>; NR_QUICK],
 }
 
 impl<M: Machine> QuickLists<M> {
-    /// Empty lists, with what the pages of each are like. Allocates.
+    /// Makes empty lists, with the constructor of each. Allocates.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// There is not enough heap memory.
     pub fn try_new(
         machine: M,
         kinds: [Box<dyn Construct<M>>; NR_QUICK],
@@ -152,13 +153,13 @@ impl<M: Machine> QuickLists<M> {
         &self.machine
     }
 
-    /// Takes a page in its constructed state, of [`Owner::Quick`] still: the caller says what it
-    /// becomes. Any context.
+    /// Takes a page in its constructed state. It still has [`Owner::Quick`]: the caller sets its
+    /// new owner. Allowed in any context.
     ///
     /// # Errors
-    /// [`FrameError::OutOfFrames`]: this CPU's list is empty, and so is the frame source. What
-    /// other lists and other CPUs have is not looked at: [`shortage`](QuickLists::shortage) does,
-    /// and then it is worth trying again.
+    /// [`FrameError::OutOfFrames`]: this CPU's list and the frame source are both empty. Other
+    /// lists and other CPUs are not asked. To ask them, call [`shortage`](QuickLists::shortage),
+    /// then try again.
     ///
     /// # Panics
     /// There is no such list.
@@ -170,8 +171,8 @@ impl<M: Machine> QuickLists<M> {
         }
     }
 
-    /// No page is near. Those that are far come, or go if they are asked for: this CPU may not have
-    /// given one for long.
+    /// No near page is left. Takes a far page, or gives all of them back if another CPU has asked:
+    /// this CPU may not have given a page back for long, where it would have seen the request.
     #[cold]
     fn alloc_slowly(&self, list: u8) -> Result<Frame, FrameError> {
         let taken = self.with(list, |list| {
@@ -185,7 +186,7 @@ impl<M: Machine> QuickLists<M> {
         self.make(list)
     }
 
-    /// Gives a page back, in its constructed state. Any context.
+    /// Gives a page back, in its constructed state. Allowed in any context.
     ///
     /// # Errors
     /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`].
@@ -194,8 +195,8 @@ impl<M: Machine> QuickLists<M> {
     /// There is no such list.
     ///
     /// # Safety
-    /// The page came from [`alloc`](QuickLists::alloc) of the same list, is as it was then (I6),
-    /// and nobody will use it: no pointer, no translation, no walk (I3).
+    /// The page came from [`alloc`](QuickLists::alloc) of the same list, and is in the same state
+    /// as then (I6). Nothing uses it any more: no pointer, no translation, no walk (I3).
     #[inline]
     pub unsafe fn free(&self, list: u8, frame: Frame) -> Result<(), FrameError> {
         let machine = self.machine();
@@ -203,10 +204,10 @@ impl<M: Machine> QuickLists<M> {
         if info.refs() == 0 {
             return Err(FrameError::NotAllocated(frame));
         }
-        // SAFETY: the frame is ours now. Relaxed: as that. A table that was unlinked has left word
-        // of that.
+        // SAFETY: the frame is ours now. Relaxed for the same reason. An unlinked table has left
+        // its dead flag in the word.
         unsafe { info.word() }.store(0, Ordering::Relaxed);
-        // SAFETY: the caller's promise: it is ours now, and in its constructed state.
+        // SAFETY: promised by the caller: it is ours now, and in its constructed state.
         unsafe { machine.set_owner(frame, Owner::Quick(list)) }?;
         let near = info.node() == machine.local_node();
         let kept = match u32::try_from(frame.number()) {
@@ -217,14 +218,14 @@ impl<M: Machine> QuickLists<M> {
                 }
                 kept
             }),
-            // Memory beyond 16 TiB is not kept.
+            // Frame numbers beyond 32 bits (16 TiB of memory) are not kept.
             _ => None,
         };
         if kept == Some(true) { Ok(()) } else { self.refuse(list, frame, near) }
     }
 
-    /// A page goes to the frame source instead of the list: it is another node's, the list is full,
-    /// or asked for.
+    /// Sends a page to the frame source instead of the list: it is of another node, or the list is
+    /// full, or another CPU has asked for the list's pages.
     #[cold]
     fn refuse(&self, list: u8, frame: Frame, near: bool) -> Result<(), FrameError> {
         let why = |list: &List| match (near, list.stack.is_asked()) {
@@ -238,12 +239,12 @@ impl<M: Machine> QuickLists<M> {
         Ok(())
     }
 
-    /// Gives pages of this CPU's list back to the frame source, `most` at most, as long as the list
-    /// is longer than its share: one part in [`QUICK_FRACTION`] of the free frames, divided among
-    /// the CPUs, but `least` in any case. Returns how many.
+    /// Gives at most `most` pages of this CPU's list back to the frame source, while the list is
+    /// longer than its share. The share is the number of free frames divided by [`QUICK_FRACTION`]
+    /// and by the number of CPUs, but at least `least`. Returns how many pages were given back.
     ///
     /// Call it now and then on each CPU: from its timer, from its idle loop, after an address space
-    /// is gone. Off any fast path: it reads a line of each CPU.
+    /// has ended. Not for a fast path: it reads a cache line of each CPU.
     ///
     /// # Panics
     /// There is no such list.
@@ -255,15 +256,16 @@ impl<M: Machine> QuickLists<M> {
         self.take_back(list, excess, |list| Some(&list.trimmed))
     }
 
-    /// Gives back what other CPUs have asked for, if they have: for each CPU's timer interrupt. One
-    /// load for each list when nobody has. Returns how many pages.
+    /// Gives back this CPU's pages if another CPU has asked for them. For the timer interrupt of
+    /// each CPU. Costs one load for each list if there is no request. Returns how many pages were
+    /// given back.
     pub fn tick(&self) -> usize {
         (0..NR_QUICK as u8).map(|list| self.give_if_asked(list)).sum()
     }
 
-    /// Memory has given out: gives all pages of this CPU's lists back, and asks the other CPUs for
-    /// theirs. Returns those that have some. Does not wait; any context. It reads two lines of each
-    /// CPU for each list, and writes one of those that have pages.
+    /// Call when memory has run out: gives all pages of this CPU's lists back, and asks the other
+    /// CPUs for theirs. Returns the CPUs that have some. Does not wait; allowed in any context. For
+    /// each list, reads two cache lines of each CPU, and writes one of those that have pages.
     pub fn shortage(&self) -> CpuSet {
         self.drain();
         let here = {
@@ -273,7 +275,7 @@ impl<M: Machine> QuickLists<M> {
         let mut asked = CpuSet::EMPTY;
         for (lists, number) in self.lists.iter().zip(0..) {
             let Some(cpu) = CpuId::new(number).filter(|cpu| *cpu != here) else { continue };
-            // All of them are asked.
+            // `count`, not `any`: each list is asked.
             if lists.iter().filter(|list| list.stack.ask()).count() != 0 {
                 asked.insert(cpu);
             }
@@ -281,7 +283,7 @@ impl<M: Machine> QuickLists<M> {
         asked
     }
 
-    /// If another CPU has asked for this CPU's pages, they go.
+    /// Gives this CPU's pages back if another CPU has asked for them.
     #[cold]
     fn give_if_asked(&self, list: u8) -> usize {
         if self.with(list, |list| list.stack.answer()) != Some(true) {
@@ -308,8 +310,8 @@ impl<M: Machine> QuickLists<M> {
         (0..NR_QUICK as u8).all(|list| self.len(list) == 0)
     }
 
-    /// Takes so many pages off this CPU's list, and gives them to the frame source; `count` is what
-    /// they are counted as, if they are.
+    /// Moves at most `most` pages from this CPU's list to the frame source. `count` selects the
+    /// statistic, if there is one.
     fn take_back(&self, list: u8, most: usize, count: fn(&List) -> Option<&AtomicU64>) -> usize {
         let pop = |list: &List| list.stack.pop(|| self.machine.step(Access::Shared));
         let pages = (0..most).map_while(|_| self.with(list, pop).flatten());
@@ -322,7 +324,7 @@ impl<M: Machine> QuickLists<M> {
         gone
     }
 
-    /// What has been counted on all CPUs, of one list.
+    /// The statistics of one list, summed over all CPUs.
     ///
     /// # Panics
     /// There is no such list.
@@ -330,24 +332,24 @@ impl<M: Machine> QuickLists<M> {
         self.lists.iter().map(|lists| lists[usize::from(list)].stats()).sum()
     }
 
-    /// This CPU's list, with interrupts off.
+    /// Calls `f` with this CPU's list, with interrupts disabled.
     #[inline]
     fn with<R>(&self, list: u8, f: impl FnOnce(&List) -> R) -> Option<R> {
         let _section = self.machine.irqs_off();
         Some(f(&self.lists.get(self.machine.current())?[usize::from(list)]))
     }
 
-    /// A page from the frame source.
+    /// Makes a page from a frame of the frame source.
     #[cold]
     fn make(&self, list: u8) -> Result<Frame, FrameError> {
         let kind = &self.kinds[usize::from(list)];
         let machine = self.machine();
         let frame = machine.alloc(0, Place::Local)?;
-        // Until it is a page of the list.
+        // Frees the frame on an early return or a panic.
         let going = Going { machine, frame };
         let page = machine.frame_ptr(frame).ok_or(FrameError::NotOurs(frame))?;
-        // SAFETY: the frame was just allocated: its memory is nobody else's. All words of 0 are a
-        // valid page of words.
+        // SAFETY: the frame was just allocated, so its memory is ours alone. Zero words are a valid
+        // page of words.
         let page = unsafe {
             page.write_bytes(0, 4096);
             page.cast::<[u64; ENTRIES]>().as_mut()
@@ -361,13 +363,13 @@ impl<M: Machine> QuickLists<M> {
         Ok(frame)
     }
 
-    /// A page goes to the frame source.
+    /// Returns a page to the frame source.
     #[cold]
     fn give_back(&self, list: u8, frame: Frame) -> Result<(), FrameError> {
         let machine = self.machine();
         let page = machine.frame_ptr(frame).ok_or(FrameError::NotOurs(frame))?;
         let going = Going { machine, frame };
-        // SAFETY: nobody uses the page any more; it holds words.
+        // SAFETY: the page has no other user; it holds words.
         let words = unsafe { page.cast::<[u64; ENTRIES]>().as_mut() };
         self.kinds[usize::from(list)].destruct(machine, words);
         going.go()
@@ -384,9 +386,8 @@ struct Going<'m, M: Machine> {
 impl<M: Machine> Going<'_, M> {
     fn go(self) -> Result<(), FrameError> {
         let Going { machine, frame } = &*mem::ManuallyDrop::new(self);
-        // SAFETY: nobody uses the page any more. Released, not freed: a walk without a lock may
-        // have mistaken it for a page, and hold a reference for as long as it takes to see the
-        // mistake.
+        // SAFETY: the page has no user any more. It is released, not freed: a lock-free pin may
+        // have mistaken it for a mapped page, and hold a reference until it sees the mistake.
         unsafe { machine.release(*frame) }.map(drop)
     }
 }
@@ -397,7 +398,7 @@ impl<M: Machine> Drop for Going<'_, M> {
     }
 }
 
-/// The frame with a number that came from a list.
+/// The frame with a number from a list.
 #[inline(always)]
 fn frame(number: u32) -> Frame {
     const { assert!(Frame::new(u32::MAX as u64).is_some()) };

@@ -1,16 +1,16 @@
 //! The pages that one CPU keeps on one list: a stack of frame numbers.
 //!
 //! # Why a stack of numbers
-//! In a list that goes through the pages, or through the states of their frames, the line of the
-//! next page has to be there before this page can be had. Here taking a page touches one line, the
-//! CPU's own: the uppermost pages lie beside their number. Below them are the others, in lines that
-//! are looked at only when the uppermost have run out or are too many: once in six times or so.
+//! In a list linked through the pages, or through the states of their frames, the next page's cache
+//! line must arrive before this page can be taken. Here taking a page touches one line, the CPU's
+//! own: the uppermost pages (near) lie beside their number. The other pages (far) lie below them,
+//! in lines that are touched only when the near part runs empty or full: about once in six times.
 //!
 //! # Why it is right
-//! Only its own CPU pushes and pops, with interrupts off. All that other CPUs do is to ask for the
-//! pages ([`ask`](Stack::ask)): they set a word, which the CPU takes back if it has seen it, and
-//! only then, before it gives what it has ([`answer`](Stack::answer)). Whoever asks later is heard
-//! again. (`loom_tests`, with the CPU that takes back what it has not seen.)
+//! Only its own CPU pushes and pops, with interrupts disabled. Other CPUs only ask for the pages
+//! ([`ask`](Stack::ask)), by setting a word. The CPU clears the word only if it has seen it set,
+//! and before it gives its pages away ([`answer`](Stack::answer)). So a later request is seen
+//! again. (Model: `loom_tests`, with a mutant that clears a request that it has not seen.)
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -19,20 +19,20 @@ use crate::sync::Word;
 use core::array;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-// Relaxed, but where it says otherwise: the stack is one CPU's alone, and so are the frames on it.
-// Whoever is shown one of them gets what was done to it by the way it is shown. To other CPUs the
-// length is a hint, and to be asked is one for this CPU.
+// Relaxed, except where stated: the stack belongs to one CPU, and so do the frames on it. Another
+// CPU that is given one of these frames synchronizes through the means by which it is given. For
+// other CPUs the length is a hint; for this CPU the request is one.
 
-/// Room for `NEAR` pages beside their number, and for `FAR` below them.
+/// A stack with room for `NEAR` pages beside their number, and for `FAR` below them.
 #[repr(C)]
 pub(crate) struct Stack<W, const NEAR: usize, const FAR: usize> {
-    /// How many are near.
+    /// The number of near pages.
     len: W,
-    /// Whether another CPU has asked for the pages. The only word that others write, and only when
-    /// memory has given out.
+    /// Whether another CPU has asked for the pages. The only word that other CPUs write, and only
+    /// when memory has run out.
     asked: W,
     near: [W; NEAR],
-    /// How many are far.
+    /// The number of far pages.
     below: W,
     far: [W; FAR],
 }
@@ -50,11 +50,11 @@ impl<W: Word + Default, const NEAR: usize, const FAR: usize> Default for Stack<W
 }
 
 impl<W: Word, const NEAR: usize, const FAR: usize> Stack<W, NEAR, FAR> {
-    /// How many pages there are; out of date on other CPUs.
+    /// The number of pages; possibly out of date on other CPUs.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
-        // Acquire: pairs with the Release of `come_near`. Who sees that pages are not far any more
-        // sees that they are near.
+        // Acquire: pairs with the Release of `come_near`. A CPU that sees that pages are no longer
+        // far also sees that they are near.
         let below = self.below.load(Acquire);
         self.len.load(Relaxed) + below
     }
@@ -65,8 +65,9 @@ impl<W: Word, const NEAR: usize, const FAR: usize> Stack<W, NEAR, FAR> {
         self.asked.load(Relaxed) != 0
     }
 
-    /// On its own CPU, interrupts off: the page that was pushed last, if one is near. `between` is
-    /// called between the look and the change. One compare: below 0 there is no place either.
+    /// On its own CPU, with interrupts disabled: pops the page that was pushed last, if it is near.
+    /// `between` is called between the load and the change. One compare is enough: a length of 0
+    /// wraps to an index that is out of range, too.
     #[inline(always)]
     pub(crate) fn pop_near(&self, between: impl FnOnce()) -> Option<u32> {
         let below = self.len.load(Relaxed).wrapping_sub(1);
@@ -76,7 +77,7 @@ impl<W: Word, const NEAR: usize, const FAR: usize> Stack<W, NEAR, FAR> {
         Some(page)
     }
 
-    /// As [`pop_near`](Self::pop_near), near or far.
+    /// As [`pop_near`](Self::pop_near), but also takes far pages.
     pub(crate) fn pop(&self, between: impl FnOnce()) -> Option<u32> {
         if self.len.load(Relaxed) == 0 {
             self.come_near();
@@ -84,8 +85,8 @@ impl<W: Word, const NEAR: usize, const FAR: usize> Stack<W, NEAR, FAR> {
         self.pop_near(between)
     }
 
-    /// On its own CPU, interrupts off: whether there was room for the page, and nobody has asked
-    /// for what there is.
+    /// On its own CPU, with interrupts disabled: pushes a page. Returns `false` if there is no room
+    /// or another CPU has asked for the pages.
     #[inline(always)]
     pub(crate) fn push(&self, page: u32, between: impl FnOnce()) -> bool {
         if self.is_asked() {
@@ -102,7 +103,7 @@ impl<W: Word, const NEAR: usize, const FAR: usize> Stack<W, NEAR, FAR> {
         true
     }
 
-    /// None is near: the uppermost of those that are far come.
+    /// Refills the empty near part with the uppermost far pages.
     #[cold]
     fn come_near(&self) {
         let below = self.below.load(Relaxed);
@@ -110,20 +111,20 @@ impl<W: Word, const NEAR: usize, const FAR: usize> Stack<W, NEAR, FAR> {
         for (near, far) in self.near.iter().zip(&self.far[left as usize..below as usize]) {
             near.store(far.load(Relaxed), Relaxed);
         }
-        // For a moment they are counted twice: who asks for pages does not find none where there
-        // are some. Release: as in `len`.
+        // For a moment these pages are counted twice, so a CPU that asks does not see an empty list
+        // where there are pages. Release: pairs with the Acquire of `len`.
         self.len.store(below - left, Relaxed);
         self.below.store(left, Release);
     }
 
-    /// How many go far at once.
+    /// The number of pages that move to the far part at once.
     const HALF: usize = {
         assert!(NEAR >= 2 && NEAR.is_multiple_of(2) && FAR.is_multiple_of(NEAR / 2));
         NEAR / 2
     };
 
-    /// All places near are taken: the lower half of what is there goes, if there is room. Returns
-    /// how many are near now.
+    /// The near part is full: moves its lower half to the far part, if there is room. Returns the
+    /// number of near pages afterwards.
     #[cold]
     fn go_far(&self) -> u32 {
         let (below, half) = (self.below.load(Relaxed) as usize, Self::HALF);
@@ -141,7 +142,7 @@ impl<W: Word, const NEAR: usize, const FAR: usize> Stack<W, NEAR, FAR> {
 
     /// On another CPU: asks for the pages, if there are any. Returns whether there are.
     pub(crate) fn ask(&self) -> bool {
-        // If a page comes behind the look, the next look finds it.
+        // A page pushed after this look is found by the next one.
         let some = self.len() != 0;
         if some {
             self.asked.store(1, Relaxed);
@@ -149,7 +150,8 @@ impl<W: Word, const NEAR: usize, const FAR: usize> Stack<W, NEAR, FAR> {
         some
     }
 
-    /// On its own CPU: whether another one has asked. It is taken back; now the pages have to go.
+    /// On its own CPU: takes back a request, if there is one. Returns whether there was; the pages
+    /// must go then.
     pub(crate) fn answer(&self) -> bool {
         let asked = self.is_asked();
         if asked {
@@ -167,7 +169,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// It is a stack: what is far comes back in its order, and is refused only when there is no
+        /// It is a stack: far pages come back in order, and a push fails only when there is no
         /// room.
         #[test]
         fn it_is_a_stack(pushes in prop::collection::vec(prop::bool::weighted(0.6), 0..200)) {

@@ -1,16 +1,16 @@
-//! A CPU's list, and what is counted of it.
+//! One CPU's list, and its statistics.
 
 use super::stack::Stack;
 use super::{QUICK_MAX, QUICK_NEAR};
 use core::iter::Sum;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The list of one CPU: what taking and giving touch, and behind it what they do not.
+/// The list of one CPU: first the fields of the fast path, then the others.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(super) struct List {
-    /// Pages that were put on the list. Taking one counts nothing: how many were taken follows from
-    /// the others.
+    /// Pages that were put on the list. The fast path of taking a page counts nothing: the number
+    /// taken follows from the other counts.
     pub(super) kept: AtomicU64,
     pub(super) stack: Stack<AtomicU32, QUICK_NEAR, { QUICK_MAX as usize - QUICK_NEAR }>,
     // Off the fast path.
@@ -19,31 +19,31 @@ pub(super) struct List {
     pub(super) full: AtomicU64,
     pub(super) trimmed: AtomicU64,
     pub(super) given: AtomicU64,
-    /// Pages that went from the list to the frame source, for whatever reason.
+    /// Pages that went from the list to the frame source, for any reason.
     pub(super) left: AtomicU64,
 }
 
-// The pages beside their number are on its line.
+// The near pages are on the cache line of their length.
 const _: () = assert!(core::mem::offset_of!(List, stack) == 8 && 8 + (2 + QUICK_NEAR) * 4 <= 64);
 
-/// What has been counted of a quicklist.
+/// The statistics of a quicklist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QuickStats {
-    /// Pages on the lists at present.
+    /// Pages that are on the lists now.
     pub held: u64,
-    /// Pages taken off a list, as they were.
+    /// Pages taken from a list.
     pub taken: u64,
-    /// Pages that had to be made: from the frame source, cleared, constructed.
+    /// Pages made: from the frame source, cleared and constructed.
     pub made: u64,
     /// Pages put on a list.
     pub kept: u64,
-    /// Pages that went back to the frame source because they are another node's.
+    /// Pages returned to the frame source because they are of another node.
     pub remote: u64,
-    /// Pages that went back because the list was full.
+    /// Pages returned to the frame source because the list was full.
     pub full: u64,
-    /// Pages that [`trim`](super::QuickLists::trim) gave back.
+    /// Pages returned by [`trim`](super::QuickLists::trim).
     pub trimmed: u64,
-    /// Pages that went back because another CPU had asked for them
+    /// Pages returned because another CPU asked for them
     /// ([`shortage`](super::QuickLists::shortage)).
     pub given: u64,
 }
@@ -55,7 +55,7 @@ impl List {
         let (kept, held) = (count(&self.kept), self.stack.len().into());
         QuickStats {
             held,
-            // Asked on another CPU, it may be wrong by what happens meanwhile.
+            // Read from another CPU, it may miss concurrent changes.
             taken: kept.saturating_sub(held + count(&self.left)),
             made: count(&self.made),
             kept,
@@ -82,15 +82,15 @@ impl Sum for QuickStats {
     }
 }
 
-/// One more, of a count that only this CPU changes.
+/// Adds one to a count that only this CPU changes.
 #[inline]
 pub(crate) fn bump(count: &AtomicU64) {
     add(count, 1);
 }
 
-/// So many more, of such a count.
+/// Adds `more` to such a count.
 #[inline]
 pub(super) fn add(count: &AtomicU64, more: usize) {
-    // Relaxed: a statistic. A load and a store: nobody else changes it, and interrupts are off.
+    // Relaxed: a statistic. Load and store: only this CPU changes it, with interrupts disabled.
     count.store(count.load(Ordering::Relaxed) + more as u64, Ordering::Relaxed);
 }

@@ -1,4 +1,4 @@
-//! One CPU asks for the pages of another one's list, under loom: it is heard.
+//! Loom model: one CPU asks for the pages of another CPU's list, and the request is seen.
 
 use super::Stack;
 use loom::sync::Arc;
@@ -7,9 +7,9 @@ use loom::thread;
 
 type List = Stack<AtomicU32, 2, 2>;
 
-/// Another CPU asks twice, while this one puts pages on its list and then answers, as at its timer
-/// interrupt. Who was told that there are pages finds none left in the end, or this CPU still knows
-/// that it was asked. `answer` says whether it was.
+/// Another CPU asks twice, while this one pushes pages and then answers, as at its timer interrupt.
+/// If the other CPU was told that there are pages, then in the end none are left, or this CPU still
+/// sees the request. `answer` returns whether there was a request.
 fn ask_and_answer(answer: fn(&List) -> bool) {
     loom::model(move || {
         let list = Arc::new(List::default());
@@ -24,7 +24,7 @@ fn ask_and_answer(answer: fn(&List) -> bool) {
             while list.pop(|| ()).is_some() {}
         }
         let told = asker.join().unwrap();
-        assert!(!told || list.len() == 0 || list.is_asked(), "pages stay that were asked for");
+        assert!(!told || list.len() == 0 || list.is_asked(), "requested pages stay");
     });
 }
 
@@ -33,7 +33,7 @@ fn who_asks_is_heard() {
     ask_and_answer(List::answer);
 }
 
-/// While pages come from far, there is no moment without any.
+/// While far pages become near, the list never looks empty.
 #[test]
 fn a_list_with_pages_never_looks_empty() {
     loom::model(|| {
@@ -49,7 +49,7 @@ fn a_list_with_pages_never_looks_empty() {
 }
 
 #[test]
-#[should_panic(expected = "pages stay that were asked for")]
+#[should_panic(expected = "requested pages stay")]
 fn taking_back_what_was_not_seen_is_caught() {
     ask_and_answer(|list| {
         let asked = list.is_asked();
