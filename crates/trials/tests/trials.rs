@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Way, passes};
-use sim::Config;
+use sim::{Config, Grace, Sim};
 
 /// On threads.
 fn on_threads() -> impl Iterator<Item = Way> {
@@ -16,49 +16,38 @@ fn from_seeds(seeds: u64) -> impl Iterator<Item = Way> {
     (0..seeds).map(|seed| Way::seeded(2 + (seed as usize & 1), seed))
 }
 
-#[test]
-fn tree() {
-    passes("tree", on_threads());
-    passes("tree", from_seeds(8));
-}
+/// A test of each trial on threads and under the deterministic driver from so many seeds, each run
+/// changed by a function.
+macro_rules! trials {
+    ($($name:ident: $seeds:literal $(, $change:expr)?;)*) => {
+        $(#[test]
+        fn $name() {
+            let ways = on_threads().chain(from_seeds($seeds));
+            $(let ways = ways.map($change);)?
+            passes(stringify!($name), ways);
+        })*
 
-#[test]
-fn quicklists() {
-    passes("quicklists", on_threads());
-    passes("quicklists", from_seeds(8));
-}
-
-#[test]
-fn tables() {
-    passes("tables", on_threads());
-    passes("tables", from_seeds(4));
-}
-
-#[test]
-fn vmap() {
-    passes("vmap", on_threads());
-    passes("vmap", from_seeds(2));
-}
-
-#[test]
-fn gup() {
-    passes("gup", on_threads());
-    passes("gup", from_seeds(12));
-}
-
-#[test]
-fn stale() {
-    passes("stale", on_threads());
-    passes("stale", from_seeds(3));
-}
-
-#[test]
-fn exhausted() {
-    // The machine looks through all tables when a frame is freed: so there are few.
-    let few = |way: Way| {
-        let frames = 900 + 300 * way.cpus as u64;
-        Way { config: Config { frames, ..way.config }, ..way }
+        #[test]
+        fn each_trial_has_a_test() {
+            let trials = trials::all::<Sim, Grace>();
+            let names: Vec<_> = trials.iter().map(|trial| trial.name).collect();
+            assert_eq!(names, [$(stringify!($name)),*]);
+        }
     };
-    passes("exhausted", on_threads().map(few));
-    passes("exhausted", from_seeds(3).map(few));
+}
+
+trials! {
+    tree: 8;
+    quicklists: 8;
+    tables: 4;
+    vmap: 2;
+    gup: 12;
+    stale: 3;
+    exhausted: 3, few_frames;
+}
+
+/// The machine looks through all tables when a frame is freed: so there are few.
+fn few_frames(way: Way) -> Way {
+    let frames = 900 + 300 * way.cpus as u64;
+    Way { config: Config { frames, ..way.config }, ..way }
 }
