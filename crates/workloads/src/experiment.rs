@@ -11,6 +11,10 @@ use report::Report;
 /// A measurement in a lab.
 pub type Measure<M, G, R> = fn(&Lab<'_, M, G, R>) -> Result<Report, Error>;
 
+/// Measures the work of an operation with that of the CPUs that wait, in a lab whose clock counts
+/// the instructions of all CPUs. The text says how the emulator switches between CPUs.
+pub type MeasureWork<M, G, R> = fn(&Lab<'_, M, G, R>, &str) -> Result<Report, Error>;
+
 /// An experiment.
 pub struct Experiment<M: Machine, G: Concurrent, R> {
     /// Its name on a command line, and in its rows.
@@ -19,10 +23,8 @@ pub struct Experiment<M: Machine, G: Concurrent, R> {
     pub help: &'static str,
     /// Its parts, in their order. The experiment's report is that of all parts.
     pub parts: Vec<Part<M, G, R>>,
-    /// Measures the work of an operation with that of the CPUs that wait, if the experiment can:
-    /// in a lab whose clock counts the instructions of all CPUs. The text says how the emulator
-    /// switches between CPUs.
-    pub work: Option<fn(&Lab<'_, M, G, R>, &str) -> Result<Report, Error>>,
+    /// Measures the work of an operation, if the experiment can.
+    pub work: Option<MeasureWork<M, G, R>>,
 }
 
 /// A part of an experiment: measured in one lab.

@@ -48,7 +48,7 @@ mod vmallocinfo;
 mod vmap;
 
 pub use error::Error;
-pub use experiment::{Experiment, Measure, Needs, Part, Size, Sizes};
+pub use experiment::{Experiment, Measure, MeasureWork, Needs, Part, Size, Sizes};
 pub use lab::{Count, Counted, Disturbed, KernelHalf, Lab, Scale, Tick};
 pub use machine::{Host, Program};
 

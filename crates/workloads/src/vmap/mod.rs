@@ -19,6 +19,7 @@ mod areas;
 pub(crate) mod counts;
 pub(crate) mod flushes;
 mod fragments;
+mod frames;
 mod kept;
 mod mixed;
 mod new;
@@ -26,6 +27,8 @@ mod nodes;
 mod old;
 mod random;
 mod rig;
+#[cfg(test)]
+mod testing;
 mod times;
 pub(crate) mod work;
 

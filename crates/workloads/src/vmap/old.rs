@@ -12,13 +12,15 @@
 //! freed after it; the flush is of the range and no more; who waits for the lock answers to the
 //! flush of its holder ([`machine::lock`]).
 
+use super::Areas;
+use super::frames::{alloc, map, range_of, release};
 use crate::error::Error;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use grace::Concurrent;
-use machine::{Frame, FrameError, Machine, PageSize, Place, VirtAddr, VirtRange, lock};
-use paging::{Attrs, PageTables, X86_64L4};
+use machine::{Access, Frame, Machine, VirtAddr, VirtRange, lock};
+use paging::{PageTables, X86_64L4};
 use spin::mutex::SpinMutex;
 
 /// Behind each area, so that who runs over its end is told.
@@ -119,60 +121,73 @@ impl<M: Machine, G: Concurrent> OldAreas<M, G> {
         OldAreas { tables, list }
     }
 
-    pub(crate) fn machine(&self) -> &M {
-        self.tables.machine()
+    /// Makes an area of these frames, some of which it may own.
+    fn add(&self, frames: &[Frame], own: Vec<Frame>) -> Result<VirtAddr, Error> {
+        let machine = self.tables.machine();
+        let area = Box::new(Area { start: 0, pages: frames.len(), frames: own, next: None });
+        let at = lock(machine, &self.list).put(area)?;
+        // SAFETY: the list has just given us the addresses, which were flushed when they came back;
+        // the frames are the caller's. What is owed for a map that failed is paid as it is dropped,
+        // before the addresses are given up.
+        let mapped = unsafe { map(&self.tables, at, frames) };
+        if mapped.is_err() {
+            lock(machine, &self.list).take(at)?;
+        }
+        mapped.map(|()| at)
     }
 
-    /// Maps frames one behind the other.
-    pub(crate) fn vmap(&self, frames: &[Frame]) -> Result<VirtAddr, Error> {
-        self.add(frames.len(), Vec::new(), |page| {
-            frames.get(page).copied().ok_or(FrameError::OutOfFrames { order: 0 })
-        })
+    fn remove(&self, at: VirtAddr) -> Result<Box<Area>, Error> {
+        let mut list = lock(self.tables.machine(), &self.list);
+        let area = list.take(at)?;
+        // SAFETY: the area is off the list, so its addresses are ours; they are flushed before they
+        // go back.
+        let owed = unsafe { self.tables.unmap(range_of(at, area.pages)?, |_| ()) };
+        owed.map_err(|failed| failed.error)?.flush();
+        Ok(area)
+    }
+}
+
+impl<M: Machine, G: Concurrent> Areas for OldAreas<M, G> {
+    fn map(&self, frames: &[Frame]) -> Result<VirtAddr, Error> {
+        self.keep(frames)
     }
 
-    /// Unmaps an area, and has every CPU drop it.
-    pub(crate) fn vunmap(&self, at: VirtAddr) -> Result<(), Error> {
+    fn unmap(&self, at: VirtAddr, _: usize) -> Result<(), Error> {
+        self.give_up(at)
+    }
+
+    fn alloc(&self, pages: usize) -> Result<VirtAddr, Error> {
+        alloc(self.tables.machine(), pages, |frames| self.add(frames, frames.to_vec()))
+    }
+
+    fn free(&self, at: VirtAddr) -> Result<(), Error> {
+        let area = self.remove(at)?;
+        // SAFETY: the area is unmapped and flushed; nothing else knows of its frames.
+        unsafe { release(self.tables.machine(), &area.frames) }
+    }
+
+    fn keep(&self, frames: &[Frame]) -> Result<VirtAddr, Error> {
+        self.add(frames, Vec::new())
+    }
+
+    fn give_up(&self, at: VirtAddr) -> Result<(), Error> {
         self.remove(at).map(drop)
     }
 
-    /// Allocates frames and maps them.
-    pub(crate) fn vmalloc(&self, pages: usize) -> Result<VirtAddr, Error> {
-        let mut frames = Vec::with_capacity(pages);
-        for _ in 0..pages {
-            match self.machine().alloc(0, Place::Local) {
-                Ok(frame) => frames.push(frame),
-                Err(error) => {
-                    self.release(frames)?;
-                    return Err(error.into());
-                }
-            }
-        }
-        let kept = frames.clone();
-        let added = self.add(pages, frames, |page| {
-            kept.get(page).copied().ok_or(FrameError::OutOfFrames { order: 0 })
+    /// With the lock held.
+    fn list(&self) -> usize {
+        let machine = self.tables.machine();
+        let list = lock(machine, &self.list);
+        let areas = list.iter().inspect(|area| {
+            core::hint::black_box((VirtAddr::new(area.start), area.pages));
+            machine.step(Access::Shared);
         });
-        if added.is_err() {
-            self.release(kept)?;
-        }
-        added
+        areas.count()
     }
 
-    /// Unmaps an area as [`vunmap`](Self::vunmap), and frees its frames.
-    pub(crate) fn vfree(&self, at: VirtAddr) -> Result<(), Error> {
-        let area = self.remove(at)?;
-        self.release(area.frames)
-    }
-
-    /// Calls `each` with the start and the pages of each area, with the lock held.
-    pub(crate) fn list(&self, mut each: impl FnMut(VirtAddr, usize)) {
-        let list = lock(self.machine(), &self.list);
-        list.iter().for_each(|area| each(VirtAddr::new(area.start), area.pages));
-    }
-
-    /// The bytes of all areas with their guards, and of the largest hole: through the whole list,
-    /// with the lock held.
-    pub(crate) fn info(&self) -> (u64, u64) {
-        let list = lock(self.machine(), &self.list);
+    /// With their guards: through the whole list, with the lock held.
+    fn info(&self) -> (u64, u64) {
+        let list = lock(self.tables.machine(), &self.list);
         let (mut used, mut largest, mut at) = (0, 0, list.start);
         for area in list.iter() {
             used += area.end() - area.start;
@@ -181,58 +196,6 @@ impl<M: Machine, G: Concurrent> OldAreas<M, G> {
         }
         (used, largest.max(list.end - at))
     }
-
-    fn add(
-        &self,
-        pages: usize,
-        frames: Vec<Frame>,
-        mut frame: impl FnMut(usize) -> Result<Frame, FrameError>,
-    ) -> Result<VirtAddr, Error> {
-        let machine = self.machine();
-        let area = Box::new(Area { start: 0, pages, frames, next: None });
-        let at = lock(machine, &self.list).put(area)?;
-        let place = |to: VirtAddr, _: PageSize| {
-            Ok((frame((to.get() - at.get()) as usize >> 12)?, PageSize::Size4K))
-        };
-        let mapped = self.map(at, pages, place);
-        if mapped.is_err() {
-            lock(machine, &self.list).take(at)?;
-        }
-        mapped.map(|()| at)
-    }
-
-    fn map(&self, at: VirtAddr, pages: usize, place: impl paging::Supply) -> Result<(), Error> {
-        let range = range_of(at, pages)?;
-        self.machine().check_reuse(None, range);
-        // What is owed for a map that failed is paid as it is dropped, before the addresses are
-        // given up. SAFETY: the list has just given us the range, which was flushed when it came
-        // back; the frames are the caller's.
-        let mapped = unsafe { self.tables.map_with(range, Attrs::KERNEL_RW, place) };
-        Ok(mapped.map_err(|failed| failed.error)?)
-    }
-
-    fn remove(&self, at: VirtAddr) -> Result<Box<Area>, Error> {
-        let mut list = lock(self.machine(), &self.list);
-        let area = list.take(at)?;
-        // SAFETY: the area is off the list, so its addresses are ours; they are flushed before they
-        // go back.
-        let owed = unsafe { self.tables.unmap(range_of(at, area.pages)?, |_| ()) };
-        owed.map_err(|failed| failed.error)?.flush();
-        Ok(area)
-    }
-
-    fn release(&self, frames: Vec<Frame>) -> Result<(), Error> {
-        for frame in frames {
-            // SAFETY: allocated with the area, whose pages are unmapped and flushed; nobody else
-            // knows of it.
-            unsafe { self.machine().release(frame) }?;
-        }
-        Ok(())
-    }
-}
-
-fn range_of(at: VirtAddr, pages: usize) -> Result<VirtRange, Error> {
-    VirtRange::new(at, (pages as u64) << 12).ok_or(Error::Full { pages })
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! The block of an address is found without a lock, as here all blocks that there can be are one
 //! array. (Linux looks into a tree that readers need no lock for: that takes longer.)
 
-use super::{NodeAreas, PAGE, Padded};
+use super::{Areas, NodeAreas, PAGE, Padded};
 use crate::error::Error;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -55,17 +55,17 @@ impl<M: Machine, G: Concurrent> NodeAreas<M, G> {
     /// Maps frames one behind the other, for a short time.
     pub(crate) fn vm_map_ram(&self, frames: &[Frame]) -> Result<VirtAddr, Error> {
         if frames.len() > MOST {
-            return self.vmap(frames);
+            return self.keep(frames);
         }
         let at = VirtAddr::new(self.cut(frames.len().next_power_of_two())?);
-        self.map(at, frames).inspect_err(|_| self.dirty(at, frames.len()))?;
+        self.map_at(at, frames).inspect_err(|_| self.dirty(at, frames.len()))?;
         Ok(at)
     }
 
     /// Unmaps so many pages that [`vm_map_ram`](Self::vm_map_ram) has mapped.
     pub(crate) fn vm_unmap_ram(&self, at: VirtAddr, pages: usize) -> Result<(), Error> {
         if pages > MOST {
-            return self.vunmap(at);
+            return self.give_up(at);
         }
         self.clear(at, pages)?;
         self.dirty(at, pages);

@@ -23,6 +23,7 @@ mod free;
 mod tests;
 
 use super::Areas;
+use super::frames::{alloc, map, range_of, release};
 use crate::error::Error;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -32,9 +33,8 @@ use blocks::Blocks;
 use core::sync::atomic::{AtomicU64, Ordering};
 use free::Free;
 use grace::Concurrent;
-use machine::{Access, CpuSet, Flush, Frame, FrameError, Machine, PageSize, Place};
-use machine::{VirtAddr, VirtRange, lock};
-use paging::{Attrs, PageTables, X86_64L4};
+use machine::{Access, CpuSet, Flush, Frame, Machine, VirtAddr, VirtRange, lock};
+use paging::{PageTables, X86_64L4};
 use spin::mutex::SpinMutex;
 
 const PAGE: u64 = 4096;
@@ -130,52 +130,14 @@ impl<M: Machine, G: Concurrent> NodeAreas<M, G> {
         self.lazy * u64::from(self.machine().count().max(1).ilog2() + 1)
     }
 
-    /// Maps frames one behind the other, for long: an area of its own.
-    pub(crate) fn vmap(&self, frames: &[Frame]) -> Result<VirtAddr, Error> {
-        let at = VirtAddr::new(self.take(frames.len() + GUARD, PAGE, Vec::new())?);
-        let mapped = self.map(at, frames);
+    /// Makes an area of these frames, some of which it may own.
+    fn add(&self, frames: &[Frame], own: Vec<Frame>) -> Result<VirtAddr, Error> {
+        let at = VirtAddr::new(self.take(frames.len() + GUARD, PAGE, own)?);
+        let mapped = self.map_at(at, frames);
         if mapped.is_err() {
-            self.vunmap(at)?;
+            self.remove(at)?;
         }
         mapped.map(|()| at)
-    }
-
-    /// Unmaps an area; the flush is left for later.
-    pub(crate) fn vunmap(&self, at: VirtAddr) -> Result<(), Error> {
-        self.remove(at).map(drop)
-    }
-
-    /// Allocates frames and maps them.
-    pub(crate) fn vmalloc(&self, pages: usize) -> Result<VirtAddr, Error> {
-        let mut frames = Vec::with_capacity(pages);
-        for _ in 0..pages {
-            match self.machine().alloc(0, Place::Local) {
-                Ok(frame) => frames.push(frame),
-                Err(error) => {
-                    self.release(&frames)?;
-                    return Err(error.into());
-                }
-            }
-        }
-        let kept = frames.clone();
-        let added = self.take(pages + GUARD, PAGE, frames).map(VirtAddr::new);
-        let mapped = added.and_then(|at| {
-            let mapped = self.map(at, &kept);
-            if mapped.is_err() {
-                self.vunmap(at)?;
-            }
-            mapped.map(|()| at)
-        });
-        if mapped.is_err() {
-            self.release(&kept)?;
-        }
-        mapped
-    }
-
-    /// Unmaps an area as [`vunmap`](Self::vunmap), and frees its frames.
-    pub(crate) fn vfree(&self, at: VirtAddr) -> Result<(), Error> {
-        let frames = self.remove(at)?;
-        self.release(&frames)
     }
 
     /// Addresses for so many pages, guard included, with an area of these frames: from this CPU's
@@ -198,18 +160,10 @@ impl<M: Machine, G: Concurrent> NodeAreas<M, G> {
         Ok(at)
     }
 
-    fn map(&self, at: VirtAddr, frames: &[Frame]) -> Result<(), Error> {
-        let range = range_of(at, frames.len())?;
-        self.machine().check_reuse(None, range);
-        let place = |to: VirtAddr, _: PageSize| {
-            let page = (to.get() - at.get()) as usize >> 12;
-            let frame = frames.get(page).copied().ok_or(FrameError::OutOfFrames { order: 0 })?;
-            Ok((frame, PageSize::Size4K))
-        };
+    fn map_at(&self, at: VirtAddr, frames: &[Frame]) -> Result<(), Error> {
         // SAFETY: the range is ours since just now, and was flushed since it was last mapped; the
         // frames are the caller's.
-        let mapped = unsafe { self.tables.map_with(range, Attrs::KERNEL_RW, place) };
-        Ok(mapped.map_err(|failed| failed.error)?)
+        unsafe { map(&self.tables, at, frames) }
     }
 
     /// Clears the entries of what is mapped here, and leaves the flush.
@@ -284,26 +238,9 @@ impl<M: Machine, G: Concurrent> NodeAreas<M, G> {
             }
         }
     }
-
-    fn release(&self, frames: &[Frame]) -> Result<(), Error> {
-        for frame in frames {
-            // SAFETY: allocated with the area, whose entries are cleared. A stale translation may
-            // lead there until the flush, as in Linux; whoever freed the area uses it no more.
-            unsafe { self.machine().release(*frame) }?;
-        }
-        Ok(())
-    }
-}
-
-fn range_of(at: VirtAddr, pages: usize) -> Result<VirtRange, Error> {
-    VirtRange::new(at, (pages as u64) << 12).ok_or(Error::Full { pages })
 }
 
 impl<M: Machine, G: Concurrent> Areas for NodeAreas<M, G> {
-    fn enter(&self) {}
-
-    fn leave(&self) {}
-
     fn map(&self, frames: &[Frame]) -> Result<VirtAddr, Error> {
         self.vm_map_ram(frames)
     }
@@ -313,19 +250,22 @@ impl<M: Machine, G: Concurrent> Areas for NodeAreas<M, G> {
     }
 
     fn alloc(&self, pages: usize) -> Result<VirtAddr, Error> {
-        self.vmalloc(pages)
+        alloc(self.machine(), pages, |frames| self.add(frames, frames.to_vec()))
     }
 
     fn free(&self, at: VirtAddr) -> Result<(), Error> {
-        self.vfree(at)
+        let frames = self.remove(at)?;
+        // SAFETY: allocated with the area, whose entries are cleared. A stale translation may lead
+        // there until the flush, as in Linux; whoever freed the area uses it no more.
+        unsafe { release(self.machine(), &frames) }
     }
 
     fn keep(&self, frames: &[Frame]) -> Result<VirtAddr, Error> {
-        self.vmap(frames)
+        self.add(frames, Vec::new())
     }
 
     fn give_up(&self, at: VirtAddr) -> Result<(), Error> {
-        self.vunmap(at)
+        self.remove(at).map(drop)
     }
 
     fn list(&self) -> usize {

@@ -1,62 +1,22 @@
 //! On the machine that tells, with all its checks.
 
 use super::*;
-use machine::{FrameSource, Translated};
-use paging::Paging;
+use crate::vmap::testing::{Kernel, START, kernel, nothing_left, touch, with_frames};
+use machine::{FrameSource, Place, Translated};
 use sim::{Config, Grace, Program, Sim, explore, seeded};
 use std::sync::Mutex;
 use std::vec;
 
-type Kernel = Arc<PageTables<Sim, X86_64L4, Grace>>;
-type Nodes = NodeAreas<Sim, Grace>;
-
-const START: u64 = 0xffff_c900_0000_0000;
 /// Pages of the range: some blocks, and what it takes to align them.
 const ROOM: u64 = 5 * 1024;
-
-fn kernel(sim: &Sim) -> Kernel {
-    let paging = Paging::try_new(sim.clone(), PageSize::Size1G).unwrap();
-    Arc::new(PageTables::kernel(&paging).unwrap())
-}
 
 fn whole() -> VirtRange {
     VirtRange::new(VirtAddr::new(START), ROOM * PAGE).unwrap()
 }
 
 /// Areas of which no more than so many pages wait for a flush.
-fn areas(kernel: &Kernel, lazy: u64) -> Nodes {
+fn areas(kernel: &Kernel, lazy: u64) -> NodeAreas<Sim, Grace> {
     NodeAreas { lazy, ..NodeAreas::new(Arc::clone(kernel), whole()) }
-}
-
-fn touch(sim: &Sim, at: VirtAddr, pages: u64, value: u64) {
-    for page in 0..pages {
-        let at = VirtAddr::new(at.get() + page * PAGE);
-        // SAFETY: ordinary memory of the machine, and nobody has a reference to it.
-        unsafe { sim.store(at, value) }.unwrap();
-        // SAFETY: as above.
-        assert_eq!(unsafe { sim.load(at) }.unwrap(), value);
-    }
-}
-
-fn with_frames<T>(sim: &Sim, count: usize, f: impl FnOnce(&[Frame]) -> T) -> T {
-    let frames: Vec<_> = (0..count).map(|_| sim.alloc(0, Place::Local).unwrap()).collect();
-    let result = f(&frames);
-    // SAFETY: nothing leads to them any more.
-    frames.into_iter().for_each(|frame| unsafe { sim.free(frame) }.unwrap());
-    result
-}
-
-/// All that the areas had is back.
-fn nothing_left(sim: &Sim, kernel: Kernel) {
-    let paging = Arc::clone(kernel.paging());
-    sim.on_cpu(0, || drop(kernel));
-    for cpu in 0..sim.config().cpus {
-        sim.on_cpu(cpu, || {
-            assert!(sim.settle());
-            paging.quick().drain();
-        });
-    }
-    sim.check_leaks().unwrap();
 }
 
 #[test]
@@ -89,18 +49,18 @@ fn an_address_comes_back_to_its_pool_after_one_flush_of_all() {
             // With the guard 4 pages each: 16 may wait on two CPUs, and the fifth makes all flush.
             let used: Vec<_> = (0..5)
                 .map(|_| {
-                    let at = areas.vmap(frames).unwrap();
-                    touch(&sim, at, 3, 7);
-                    areas.vunmap(at).unwrap();
-                    assert_eq!(areas.vunmap(at), Err(Error::NoArea(at)));
+                    let at = areas.keep(frames).unwrap();
+                    touch(&sim, at, 3, 7).unwrap();
+                    areas.give_up(at).unwrap();
+                    assert_eq!(areas.give_up(at), Err(Error::NoArea(at)));
                     at
                 })
                 .collect();
             assert_eq!(areas.waiting.load(Ordering::Relaxed), 0);
-            let again = areas.vmap(frames).unwrap();
+            let again = areas.keep(frames).unwrap();
             assert!(used.contains(&again), "{again} was not in the pool");
             assert_eq!(areas.list(), 1);
-            areas.vunmap(again).unwrap();
+            areas.give_up(again).unwrap();
             // CPU 1 has not come to use the tables: whether it is asked is the machine's affair.
             assert!(sim.counts().ipis_sent - before <= 1);
             areas.purge_all();
@@ -125,7 +85,7 @@ fn short_maps_are_runs_of_a_block_which_goes_with_the_last() {
             areas.vm_unmap_ram(first, 3).unwrap();
             for _ in 0..2 * 1024 / 64 {
                 let at = areas.vm_map_ram(frames).unwrap();
-                touch(&sim, at, 64, at.get());
+                touch(&sim, at, 64, at.get()).unwrap();
                 areas.vm_unmap_ram(at, 64).unwrap();
             }
             assert!(areas.waiting.load(Ordering::Relaxed) >= 1024, "a block has gone");
@@ -145,11 +105,11 @@ fn all_or_nothing_when_memory_gives_out() {
         let areas = areas(&kernel, 8);
         for nth in 1.. {
             sim.fail_alloc(nth, true);
-            let made = areas.vmalloc(60);
+            let made = areas.alloc(60);
             let failed = sim.alloc_failed();
             assert_eq!(made.is_err(), failed, "{nth}");
             if let Ok(at) = made {
-                areas.vfree(at).unwrap();
+                areas.free(at).unwrap();
             }
             areas.purge_all();
             assert_eq!(areas.info(), (0, ROOM * PAGE), "{nth}");
@@ -158,7 +118,7 @@ fn all_or_nothing_when_memory_gives_out() {
                 break;
             }
         }
-        assert!(matches!(areas.vmalloc(ROOM as usize), Err(Error::Full { .. } | Error::Tables(_))));
+        assert!(matches!(areas.alloc(ROOM as usize), Err(Error::Full { .. } | Error::Tables(_))));
     });
     nothing_left(&sim, kernel);
 }
@@ -182,10 +142,10 @@ fn nothing_is_stale_whoever_comes_between() {
                 // SAFETY: this test needs nothing else mapped.
                 unsafe { kernel.activate() };
                 for turn in 0..3 {
-                    let at = areas.vmalloc(2).unwrap();
-                    touch(sim, at, 2, cpu << 8 | turn);
+                    let at = areas.alloc(2).unwrap();
+                    touch(sim, at, 2, cpu << 8 | turn).unwrap();
                     let other = left.lock().unwrap().replace(at);
-                    other.into_iter().for_each(|at| areas.vfree(at).unwrap());
+                    other.into_iter().for_each(|at| areas.free(at).unwrap());
                     let at = areas.vm_map_ram(frames).unwrap();
                     // The frames are shared: only that it can be written is looked at.
                     // SAFETY: ordinary memory of the machine.
@@ -200,7 +160,7 @@ fn nothing_is_stale_whoever_comes_between() {
         ran.inspect_err(|_| core::mem::forget(Arc::clone(&kernel)))?;
         let last = left.into_inner().unwrap().unwrap();
         sim.on_cpu(0, || {
-            areas.vfree(last).unwrap();
+            areas.free(last).unwrap();
             areas.purge_all();
             sim.check_flushed(kernel.root(), None, whole());
             // SAFETY: nothing leads to them any more.
@@ -225,13 +185,13 @@ fn a_purge_without_its_flush_is_caught() {
             unsafe { kernel.activate() };
             let areas = areas(&kernel, 1 << 20);
             let frames = vec![sim.alloc(0, Place::Local).unwrap()];
-            let at = areas.vmap(&frames).unwrap();
-            touch(&sim, at, 1, 7);
-            areas.vunmap(at).unwrap();
+            let at = areas.keep(&frames).unwrap();
+            touch(&sim, at, 1, 7).unwrap();
+            areas.give_up(at).unwrap();
             // As `purge_nodes`, but for the flush.
             let gone = lock(&sim, &areas.node_of(at.get()).lazy.0).pop().unwrap();
             lock(&sim, &areas.nodes[gone.home].pools.0)[gone.pages].push(gone.start);
-            let _ = areas.vmap(&frames);
+            let _ = areas.keep(&frames);
         });
     }));
     core::mem::forget(kernel);

@@ -1,22 +1,11 @@
 //! On the machine that tells, with all its checks.
 
 use super::*;
-use machine::{Fault, FrameSource, Translated};
-use paging::Paging;
+use crate::vmap::testing::{Kernel, START, kernel, nothing_left, touch, with_frames};
 use sim::{Config, Grace, Program, Sim, explore, seeded};
 use std::sync::Mutex;
 
-type Kernel = Arc<PageTables<Sim, X86_64L4, Grace>>;
-type Areas = OldAreas<Sim, Grace>;
-
-const START: u64 = 0xffff_c900_0000_0000;
-
-fn kernel(sim: &Sim) -> Kernel {
-    let paging = Paging::try_new(sim.clone(), PageSize::Size1G).unwrap();
-    Arc::new(PageTables::kernel(&paging).unwrap())
-}
-
-fn areas(kernel: &Kernel, pages: u64) -> Areas {
+fn areas(kernel: &Kernel, pages: u64) -> OldAreas<Sim, Grace> {
     let range = VirtRange::new(VirtAddr::new(START), pages << 12).unwrap();
     OldAreas::new(Arc::clone(kernel), range)
 }
@@ -24,32 +13,6 @@ fn areas(kernel: &Kernel, pages: u64) -> Areas {
 /// Page `page` of the range.
 fn page(page: u64) -> VirtAddr {
     VirtAddr::new(START + (page << 12))
-}
-
-fn touch(sim: &Sim, at: VirtAddr, pages: u64) -> Result<(), Fault> {
-    // SAFETY: ordinary memory of the machine, and nobody has a reference to it.
-    (0..pages).try_for_each(|page| unsafe { sim.store(VirtAddr::new(at.get() + (page << 12)), 7) })
-}
-
-fn with_frames<T>(sim: &Sim, count: usize, f: impl FnOnce(&[Frame]) -> T) -> T {
-    let frames: Vec<_> = (0..count).map(|_| sim.alloc(0, Place::Local).unwrap()).collect();
-    let result = f(&frames);
-    // SAFETY: nothing leads to them any more.
-    frames.into_iter().for_each(|frame| unsafe { sim.free(frame) }.unwrap());
-    result
-}
-
-/// All that the areas had is back.
-fn nothing_left(sim: &Sim, kernel: Kernel) {
-    let paging = Arc::clone(kernel.paging());
-    sim.on_cpu(0, || drop(kernel));
-    for cpu in 0..sim.config().cpus {
-        sim.on_cpu(cpu, || {
-            assert!(sim.settle());
-            paging.quick().drain();
-        });
-    }
-    sim.check_leaks().unwrap();
 }
 
 #[test]
@@ -61,21 +24,23 @@ fn the_first_hole_with_a_guard_behind_it() {
         unsafe { kernel.activate() };
         let areas = areas(&kernel, 16);
         with_frames(&sim, 4, |frames| {
-            let map = |pages: usize| areas.vmap(&frames[..pages]);
+            let map = |pages: usize| areas.keep(&frames[..pages]);
             assert_eq!([map(4), map(2), map(4)], [Ok(page(0)), Ok(page(5)), Ok(page(8))]);
             assert_eq!(areas.info(), (13 << 12, 3 << 12));
-            touch(&sim, page(0), 4).unwrap();
-            assert_eq!(touch(&sim, page(4), 1).unwrap_err().address, page(4), "a guard");
-            areas.vunmap(page(5)).unwrap();
-            assert_eq!(areas.vunmap(page(5)), Err(Error::NoArea(page(5))));
-            assert_eq!(areas.vunmap(page(1)), Err(Error::NoArea(page(1))));
+            touch(&sim, page(0), 4, 7).unwrap();
+            assert_eq!(touch(&sim, page(4), 1, 7).unwrap_err().address, page(4), "a guard");
+            areas.give_up(page(5)).unwrap();
+            assert_eq!(areas.give_up(page(5)), Err(Error::NoArea(page(5))));
+            assert_eq!(areas.give_up(page(1)), Err(Error::NoArea(page(1))));
             // Three pages do not fit where two were, with the guard, nor at the end.
             assert_eq!(map(3), Err(Error::Full { pages: 3 }));
             assert_eq!([map(2), map(1)], [Ok(page(5)), Ok(page(13))]);
-            let mut all = Vec::new();
-            areas.list(|at, pages| all.push((at, pages)));
+            let list = lock(&sim, &areas.list);
+            let all: Vec<_> =
+                list.iter().map(|area| (VirtAddr::new(area.start), area.pages)).collect();
+            drop(list);
             assert_eq!(all, [(page(0), 4), (page(5), 2), (page(8), 4), (page(13), 1)]);
-            all.into_iter().for_each(|(at, _)| areas.vunmap(at).unwrap());
+            all.into_iter().for_each(|(at, _)| areas.give_up(at).unwrap());
             assert_eq!(areas.info(), (0, 16 << 12));
         });
     });
@@ -90,11 +55,11 @@ fn all_or_nothing_when_memory_gives_out() {
         let areas = areas(&kernel, 1024);
         for nth in 1.. {
             sim.fail_alloc(nth, true);
-            let made = areas.vmalloc(600);
+            let made = areas.alloc(600);
             let failed = sim.alloc_failed();
             assert_eq!(made.is_err(), failed, "{nth}");
             if let Ok(at) = made {
-                areas.vfree(at).unwrap();
+                areas.free(at).unwrap();
             }
             assert_eq!(areas.info(), (0, 1024 << 12), "{nth}");
             if !failed {
@@ -120,12 +85,12 @@ fn nothing_is_stale_whoever_comes_between() {
             // SAFETY: this test needs nothing else mapped.
             unsafe { kernel.activate() };
             for _ in 0..3 {
-                let at = areas.vmalloc(2).unwrap();
-                touch(&sim, at, 2).unwrap();
+                let at = areas.alloc(2).unwrap();
+                touch(&sim, at, 2, 7).unwrap();
                 let other = left.lock().unwrap().replace(at);
                 other.into_iter().for_each(|at| {
-                    touch(&sim, at, 2).unwrap();
-                    areas.vfree(at).unwrap();
+                    touch(&sim, at, 2, 7).unwrap();
+                    areas.free(at).unwrap();
                 });
             }
         };
@@ -134,7 +99,7 @@ fn nothing_is_stale_whoever_comes_between() {
         ran.inspect_err(|_| core::mem::forget(Arc::clone(&kernel)))?;
         let last = left.into_inner().unwrap().unwrap();
         sim.on_cpu(0, || {
-            areas.vfree(last).unwrap();
+            areas.free(last).unwrap();
             sim.check_flushed(kernel.root(), None, range_of(page(0), 12).unwrap());
         });
         drop(areas);
