@@ -7,6 +7,10 @@ mod bench;
 mod boot;
 mod cli;
 mod replay;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod trace_command;
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+#[path = "trace_unsupported.rs"]
 mod trace_command;
 
 use std::{fmt::Display, process::ExitCode};

@@ -1,6 +1,8 @@
 //! Rules of Linux that programs seldom meet, each shown by a part of `live/c/rules.c`: the mirror
 //! must agree with the kernel after every call, live and when the recording is replayed.
 
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
 use std::{fs, path::PathBuf, process::Command};
 
 use trace::{

@@ -1,11 +1,8 @@
 //! Runs QEMU, and reads its lines as they come.
 
 use super::ending::Ended;
-use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::Signal;
-use nix::unistd::{getpid, getppid};
 use std::io::{self, BufRead, BufReader};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
@@ -65,7 +62,11 @@ pub(super) fn run(
 
 /// Ends QEMU when this process ends for any reason: an interrupt, a signal to this process alone, a
 /// panic. QEMU could run forever otherwise.
+#[cfg(target_os = "linux")]
 fn end_with_us(command: &mut Command) {
+    use nix::sys::{prctl::set_pdeathsig, signal::Signal};
+    use nix::unistd::{getpid, getppid};
+    use std::os::unix::process::CommandExt;
     let us = getpid();
     let before = move || {
         // The signal is sent when the thread that starts QEMU ends. That is the main thread.
@@ -80,6 +81,11 @@ fn end_with_us(command: &mut Command) {
     // lock.
     unsafe { command.pre_exec(before) };
 }
+
+/// Does nothing: only Linux has a signal for the death of the parent. If this process is killed,
+/// QEMU runs on.
+#[cfg(not(target_os = "linux"))]
+fn end_with_us(_: &mut Command) {}
 
 /// Sends each line, and the rest that has no line end.
 fn read(output: Option<ChildStdout>, lines: SyncSender<Vec<u8>>) {

@@ -1,28 +1,98 @@
-//! A memory call as people write it.
+//! Prints a memory call as C source, with the names of flags and errors.
+//!
+//! A recording holds the numbers of Linux on x86-64, and may be read on any platform. So the tables
+//! here hold that ABI's values, and never those of the host's C library.
 
 use crate::record::{Call, Op};
 
-/// Names of bits or values.
+/// Names of bits or of values, from the ABI of Linux on x86-64.
 type Names = &'static [(usize, &'static str)];
 
-macro_rules! names {
-    ($prefix:ident $($name:ident)*) => { &[$((libc::$name as usize, stringify!($name))),*] };
-}
-
-const PROT: Names = names!(PROT PROT_READ PROT_WRITE PROT_EXEC PROT_GROWSDOWN PROT_GROWSUP);
-/// The bits beside the type in the lowest two. MAP_SHARED_VALIDATE is both of them.
-const MAP: Names = names!(MAP MAP_FIXED MAP_ANONYMOUS MAP_32BIT MAP_GROWSDOWN MAP_DENYWRITE MAP_EXECUTABLE MAP_LOCKED
-    MAP_NORESERVE MAP_POPULATE MAP_NONBLOCK MAP_STACK MAP_HUGETLB MAP_SYNC MAP_FIXED_NOREPLACE);
-const MREMAP: Names = names!(MREMAP MREMAP_MAYMOVE MREMAP_FIXED MREMAP_DONTUNMAP);
-const MLOCKALL: Names = names!(MCL MCL_CURRENT MCL_FUTURE MCL_ONFAULT);
-const ADVICE: Names = names!(MADV MADV_NORMAL MADV_RANDOM MADV_SEQUENTIAL MADV_WILLNEED MADV_DONTNEED MADV_FREE
-    MADV_REMOVE MADV_DONTFORK MADV_DOFORK MADV_MERGEABLE MADV_UNMERGEABLE MADV_HUGEPAGE MADV_NOHUGEPAGE MADV_DONTDUMP
-    MADV_DODUMP MADV_WIPEONFORK MADV_KEEPONFORK MADV_COLD MADV_PAGEOUT MADV_POPULATE_READ MADV_POPULATE_WRITE
-    MADV_DONTNEED_LOCKED MADV_HWPOISON MADV_SOFT_OFFLINE);
-/// Advice that is newer than the C library's headers.
-const NEW_ADVICE: Names =
-    &[(25, "MADV_COLLAPSE"), (102, "MADV_GUARD_INSTALL"), (103, "MADV_GUARD_REMOVE")];
-const SHM: Names = names!(SHM SHM_RDONLY SHM_RND SHM_REMAP SHM_EXEC);
+const PROT: Names = &[
+    (0x1, "PROT_READ"),
+    (0x2, "PROT_WRITE"),
+    (0x4, "PROT_EXEC"),
+    (0x100_0000, "PROT_GROWSDOWN"),
+    (0x200_0000, "PROT_GROWSUP"),
+];
+/// The flags above the four bits of the mapping's type.
+const MAP: Names = &[
+    (0x10, "MAP_FIXED"),
+    (0x20, "MAP_ANONYMOUS"),
+    (0x40, "MAP_32BIT"),
+    (0x100, "MAP_GROWSDOWN"),
+    (0x800, "MAP_DENYWRITE"),
+    (0x1000, "MAP_EXECUTABLE"),
+    (0x2000, "MAP_LOCKED"),
+    (0x4000, "MAP_NORESERVE"),
+    (0x8000, "MAP_POPULATE"),
+    (0x1_0000, "MAP_NONBLOCK"),
+    (0x2_0000, "MAP_STACK"),
+    (0x4_0000, "MAP_HUGETLB"),
+    (0x8_0000, "MAP_SYNC"),
+    (0x10_0000, "MAP_FIXED_NOREPLACE"),
+];
+const MREMAP: Names = &[(1, "MREMAP_MAYMOVE"), (2, "MREMAP_FIXED"), (4, "MREMAP_DONTUNMAP")];
+const MLOCKALL: Names = &[(1, "MCL_CURRENT"), (2, "MCL_FUTURE"), (4, "MCL_ONFAULT")];
+const ADVICE: Names = &[
+    (0, "MADV_NORMAL"),
+    (1, "MADV_RANDOM"),
+    (2, "MADV_SEQUENTIAL"),
+    (3, "MADV_WILLNEED"),
+    (4, "MADV_DONTNEED"),
+    (8, "MADV_FREE"),
+    (9, "MADV_REMOVE"),
+    (10, "MADV_DONTFORK"),
+    (11, "MADV_DOFORK"),
+    (12, "MADV_MERGEABLE"),
+    (13, "MADV_UNMERGEABLE"),
+    (14, "MADV_HUGEPAGE"),
+    (15, "MADV_NOHUGEPAGE"),
+    (16, "MADV_DONTDUMP"),
+    (17, "MADV_DODUMP"),
+    (18, "MADV_WIPEONFORK"),
+    (19, "MADV_KEEPONFORK"),
+    (20, "MADV_COLD"),
+    (21, "MADV_PAGEOUT"),
+    (22, "MADV_POPULATE_READ"),
+    (23, "MADV_POPULATE_WRITE"),
+    (24, "MADV_DONTNEED_LOCKED"),
+    (25, "MADV_COLLAPSE"),
+    (100, "MADV_HWPOISON"),
+    (101, "MADV_SOFT_OFFLINE"),
+    (102, "MADV_GUARD_INSTALL"),
+    (103, "MADV_GUARD_REMOVE"),
+];
+const SHM: Names =
+    &[(0x1000, "SHM_RDONLY"), (0x2000, "SHM_RND"), (0x4000, "SHM_REMAP"), (0x8000, "SHM_EXEC")];
+/// The errors that memory calls return.
+const ERRORS: Names = &[
+    (1, "EPERM"),
+    (2, "ENOENT"),
+    (3, "ESRCH"),
+    (4, "EINTR"),
+    (5, "EIO"),
+    (7, "E2BIG"),
+    (9, "EBADF"),
+    (11, "EAGAIN"),
+    (12, "ENOMEM"),
+    (13, "EACCES"),
+    (14, "EFAULT"),
+    (16, "EBUSY"),
+    (17, "EEXIST"),
+    (19, "ENODEV"),
+    (22, "EINVAL"),
+    (23, "ENFILE"),
+    (24, "EMFILE"),
+    (25, "ENOTTY"),
+    (26, "ETXTBSY"),
+    (28, "ENOSPC"),
+    (38, "ENOSYS"),
+    (43, "EIDRM"),
+    (75, "EOVERFLOW"),
+    (95, "EOPNOTSUPP"),
+    (133, "EHWPOISON"),
+];
 
 /// The call and its result: `mmap(NULL, 8192, PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) =
 /// 0x7f..`. `path` is the mapped file's, if known.
@@ -44,9 +114,9 @@ pub fn describe(call: &Call, path: Option<&str>) -> String {
 /// A result: an address, a small number, or an error's name.
 pub fn result(result: isize) -> String {
     match result {
-        ..0 => match i32::try_from(-result).map(errno_name) {
-            Ok(Some(name)) => format!("-{name}"),
-            _ => result.to_string(),
+        ..0 => match name(ERRORS, result.unsigned_abs()) {
+            Some(name) => format!("-{name}"),
+            None => result.to_string(),
         },
         0..4096 => result.to_string(),
         _ => format!("{result:#x}"),
@@ -65,10 +135,7 @@ fn argument(op: Op, index: usize, value: usize) -> String {
         (Op::Mmap, 5) => address(value, "0"),
         (Op::Mremap, 3) => bits(value, MREMAP, "0"),
         (Op::Madvise, 2) | (Op::ProcessMadvise, 3) => {
-            match ADVICE.iter().chain(NEW_ADVICE).find(|(v, _)| *v == value) {
-                Some((_, name)) => name.to_string(),
-                None => value.to_string(),
-            }
+            name(ADVICE, value).map_or_else(|| value.to_string(), str::to_owned)
         }
         (Op::Mlockall, 0) => bits(value, MLOCKALL, "0"),
         (Op::Shmat, 2) => bits(value, SHM, "0"),
@@ -115,13 +182,9 @@ fn bits(value: usize, names: Names, none: &str) -> String {
     parts.join("|")
 }
 
-/// The errors that memory calls give.
-fn errno_name(code: i32) -> Option<&'static str> {
-    macro_rules! errors {
-        ($($name:ident)*) => { match code { $(libc::$name => Some(stringify!($name)),)* _ => None } };
-    }
-    errors!(EPERM ENOENT EINTR EIO E2BIG EBADF EAGAIN ENOMEM EACCES EFAULT EBUSY EEXIST ENODEV EINVAL ENFILE EMFILE ENOTTY
-        ETXTBSY ENOSPC ENOSYS EOVERFLOW EOPNOTSUPP EIDRM ESRCH EHWPOISON)
+/// The name of exactly this value.
+fn name(names: Names, value: usize) -> Option<&'static str> {
+    names.iter().find(|(named, _)| *named == value).map(|(_, name)| *name)
 }
 
 #[cfg(test)]
@@ -130,6 +193,32 @@ mod tests {
 
     fn call(op: Op, args: [usize; 6], result: isize) -> String {
         describe(&Call { mm: 1, tid: 1, op, args, file: 0, memory: None, result }, None)
+    }
+
+    /// The tables hold the values that the C library has for this ABI.
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[test]
+    fn tables_agree_with_the_c_library() {
+        macro_rules! agrees {
+            ($table:ident $($name:ident)*) => {
+                $(assert_eq!(name($table, libc::$name as usize), Some(stringify!($name)));)*
+            };
+        }
+        agrees!(PROT PROT_READ PROT_WRITE PROT_EXEC PROT_GROWSDOWN PROT_GROWSUP);
+        agrees!(MAP MAP_FIXED MAP_ANONYMOUS MAP_32BIT MAP_GROWSDOWN MAP_DENYWRITE MAP_EXECUTABLE
+            MAP_LOCKED MAP_NORESERVE MAP_POPULATE MAP_NONBLOCK MAP_STACK MAP_HUGETLB MAP_SYNC
+            MAP_FIXED_NOREPLACE);
+        agrees!(MREMAP MREMAP_MAYMOVE MREMAP_FIXED MREMAP_DONTUNMAP);
+        agrees!(MLOCKALL MCL_CURRENT MCL_FUTURE MCL_ONFAULT);
+        agrees!(ADVICE MADV_NORMAL MADV_RANDOM MADV_SEQUENTIAL MADV_WILLNEED MADV_DONTNEED
+            MADV_FREE MADV_REMOVE MADV_DONTFORK MADV_DOFORK MADV_MERGEABLE MADV_UNMERGEABLE
+            MADV_HUGEPAGE MADV_NOHUGEPAGE MADV_DONTDUMP MADV_DODUMP MADV_WIPEONFORK
+            MADV_KEEPONFORK MADV_COLD MADV_PAGEOUT MADV_POPULATE_READ MADV_POPULATE_WRITE
+            MADV_DONTNEED_LOCKED MADV_HWPOISON MADV_SOFT_OFFLINE);
+        agrees!(SHM SHM_RDONLY SHM_RND SHM_REMAP SHM_EXEC);
+        agrees!(ERRORS EPERM ENOENT ESRCH EINTR EIO E2BIG EBADF EAGAIN ENOMEM EACCES EFAULT EBUSY
+            EEXIST ENODEV EINVAL ENFILE EMFILE ENOTTY ETXTBSY ENOSPC ENOSYS EIDRM EOVERFLOW
+            EOPNOTSUPP EHWPOISON);
     }
 
     #[test]

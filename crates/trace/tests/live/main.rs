@@ -1,5 +1,7 @@
 //! Real programs under the tracer, with an observer that only writes down.
 
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
 mod programs;
 mod recorder;
 mod signals;

@@ -112,7 +112,7 @@ pub(super) fn file_system(fd: BorrowedFd<'_>) -> io::Result<(i64, bool)> {
     check(unsafe { libc::fstatvfs(fd.as_raw_fd(), mount.as_mut_ptr()) } as _)?;
     // SAFETY: all zeroes is a value of these plain structs, and both were filled.
     let (out, mount) = unsafe { (out.assume_init(), mount.assume_init()) };
-    Ok((out.f_type, mount.f_flag & libc::ST_NOEXEC != 0))
+    Ok((out.f_type as _, mount.f_flag & libc::ST_NOEXEC != 0))
 }
 
 /// Whether an open file was opened for writing.

@@ -98,7 +98,7 @@ fn scan(pagemap: &File, range: Range<usize>, without: u64, with: u64) -> io::Res
     // SAFETY: `arg` and the one `region` it names live through the call and have the kernel's
     // layout; `vec_len` is 1.
     let found =
-        check(unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut arg) } as _)?;
+        check(unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN as _, &raw mut arg) } as _)?;
     Ok(found > 0)
 }
 
@@ -180,7 +180,7 @@ pub(in crate::live) fn query(
     };
     // SAFETY: `arg` lives through the call and has the kernel's layout; the one pointer in it
     // names `name`, as long as `vma_name_size` says, which lives through the call as well.
-    match check(unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY, &raw mut arg) } as _) {
+    match check(unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, &raw mut arg) } as _) {
         Ok(_) => Ok(Some(Covering {
             name: {
                 // The kernel counts the final zero, and says 0 for no name.

@@ -133,26 +133,77 @@ pub(in crate::live) struct Entry {
     pub(in crate::live) args: [usize; 6],
 }
 
-fn info(tid: Tid) -> io::Result<libc::ptrace_syscall_info> {
-    let mut out = MaybeUninit::<libc::ptrace_syscall_info>::zeroed();
-    let size = size_of::<libc::ptrace_syscall_info>();
+/// `PTRACE_GET_SYSCALL_INFO` and its structs, from the kernel's `linux/ptrace.h`. The libc crate has
+/// them for glibc only.
+#[allow(dead_code, reason = "the kernel writes all fields, the tracer reads some")]
+mod abi {
+    /// The request.
+    pub(super) const GET_SYSCALL_INFO: libc::c_int = 0x420e;
+    /// [`SyscallInfo::op`] if the thread is at the exit of a call.
+    pub(super) const EXIT: u8 = 2;
+    /// [`SyscallInfo::op`] if the thread is at a seccomp event.
+    pub(super) const SECCOMP: u8 = 3;
+
+    /// `struct ptrace_syscall_info`.
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    pub(super) struct SyscallInfo {
+        pub(super) op: u8,
+        reserved: u8,
+        flags: u16,
+        arch: u32,
+        instruction_pointer: u64,
+        stack_pointer: u64,
+        pub(super) u: Data,
+    }
+
+    /// The part that depends on [`SyscallInfo::op`].
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    pub(super) union Data {
+        pub(super) exit: Exit,
+        pub(super) seccomp: Seccomp,
+    }
+
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    pub(super) struct Exit {
+        pub(super) result: i64,
+        pub(super) is_error: u8,
+    }
+
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    pub(super) struct Seccomp {
+        pub(super) number: u64,
+        pub(super) args: [u64; 6],
+        pub(super) ret_data: u32,
+    }
+
+    // The sizes of the C structs.
+    const _: () = assert!(size_of::<SyscallInfo>() == 88 && size_of::<Data>() == 64);
+}
+
+fn info(tid: Tid) -> io::Result<abi::SyscallInfo> {
+    let mut out = MaybeUninit::<abi::SyscallInfo>::zeroed();
+    let size = size_of::<abi::SyscallInfo>();
     // SAFETY: the kernel writes at most `size` bytes to `out`, which has that size.
-    check(unsafe { libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, tid, size, out.as_mut_ptr()) })?;
-    // SAFETY: all zeroes is a value of this struct of plain numbers, whatever part was filled.
+    check(unsafe { libc::ptrace(abi::GET_SYSCALL_INFO as _, tid, size, out.as_mut_ptr()) })?;
+    // SAFETY: the struct is plain numbers, so zeroes are valid in the part that was not filled.
     Ok(unsafe { out.assume_init() })
 }
 
 /// What a thread that stopped at a seccomp event is about to call.
 pub(in crate::live) fn entry(tid: Tid) -> io::Result<Entry> {
     let info = info(tid)?;
-    if info.op != libc::PTRACE_SYSCALL_INFO_SECCOMP {
+    if info.op != abi::SECCOMP {
         return Err(io::Error::from(io::ErrorKind::InvalidData));
     }
     // SAFETY: `op` says that this variant is the one filled; all variants are plain numbers.
     let call = unsafe { info.u.seccomp };
     Ok(Entry {
         rule: call.ret_data,
-        number: call.nr as i64,
+        number: call.number as i64,
         args: call.args.map(|arg| arg as usize),
     })
 }
@@ -160,11 +211,11 @@ pub(in crate::live) fn entry(tid: Tid) -> io::Result<Entry> {
 /// What the call returned that a thread, stopped at its exit, has just made.
 pub(in crate::live) fn result(tid: Tid) -> io::Result<isize> {
     let info = info(tid)?;
-    if info.op != libc::PTRACE_SYSCALL_INFO_EXIT {
+    if info.op != abi::EXIT {
         return Err(io::Error::from(io::ErrorKind::InvalidData));
     }
     // SAFETY: `op` says that this variant is the one filled; all variants are plain numbers.
-    Ok(unsafe { info.u.exit }.sval as isize)
+    Ok(unsafe { info.u.exit }.result as isize)
 }
 
 /// Whether a stopped thread stands at its end (PTRACE_EVENT_EXIT).
