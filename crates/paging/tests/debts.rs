@@ -1,4 +1,4 @@
-//! Debts that nobody pays: they pay themselves.
+//! Deferred flushes that are never paid explicitly: dropping them performs them.
 
 mod common;
 
@@ -8,13 +8,13 @@ use sim::{Config, Grace, Sim};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-/// A debt that is dropped is paid, on all CPUs; also when its tables are gone, and when somebody
-/// else's tables are asked to.
+/// A dropped deferred flush is performed on all CPUs, also when its tables are gone. So is one that
+/// is passed to other tables.
 #[test]
 fn debts_are_never_lost() {
     let sim = Sim::new(Config { cpus: 3, frames: 96, ..Config::default() }).unwrap();
     let shared = paging(&sim);
-    // CPUs 1 and 2 have run, so a flush on all of them is one on each.
+    // CPUs 1 and 2 have run, so a flush on all CPUs is one flush on each.
     (1..3).for_each(|cpu| sim.on_cpu(cpu, || ()));
     sim.on_cpu(0, || {
         let user = |asid| Space::<Grace>::user(&shared, Asid(asid), None).unwrap();
@@ -26,7 +26,7 @@ fn debts_are_never_lost() {
             assert!(sim.settle());
             (sim.counts().flushes - before, waiting)
         };
-        // Nobody has activated the spaces, so those who know that flush nowhere.
+        // The spaces are active on no CPU, so a flush by their CPU sets flushes nowhere.
         let mut deferred = Some(owe(range, &one).defer());
         assert_eq!(flushes(&mut || one.pay(deferred.take().unwrap())), (0, 3));
         let mut deferred = Some(owe(range, &one).defer());
@@ -54,7 +54,7 @@ fn debts_are_never_lost() {
     all_given_back(&sim, &shared).unwrap();
 }
 
-/// A flush that is left to others is done here if tables wait for it: they come back.
+/// A flush that is left to the caller is performed at once if tables wait for it: they come back.
 #[test]
 fn what_is_left_keeps_no_table() {
     let sim = Sim::new(Config { cpus: 2, frames: 96, ..Config::default() }).unwrap();
@@ -63,7 +63,7 @@ fn what_is_left_keeps_no_table() {
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
         let owed = owe(pages(0x5000, 1), &space);
         assert_eq!(shared.waiting(), 3);
-        // SAFETY: nobody uses the space, and nothing is mapped there again.
+        // SAFETY: the space has no user, and nothing is mapped there again.
         assert_eq!(unsafe { owed.leave() }, None, "it is done");
         assert!(sim.settle());
         assert_eq!(shared.waiting(), 0, "tables are lost");
@@ -71,8 +71,8 @@ fn what_is_left_keeps_no_table() {
     all_given_back(&sim, &shared).unwrap();
 }
 
-/// Tables that wait keep what they belong to, by one reference of each CPU that retired some; the
-/// last that comes back ends it.
+/// Waiting tables keep their `Paging` alive, by one reference of each CPU that retired some. The
+/// last chain that comes back drops the `Paging`.
 #[test]
 fn what_waits_keeps_what_it_belongs_to() {
     let sim = Sim::new(Config { frames: 96, ..Config::default() }).unwrap();
@@ -89,7 +89,7 @@ fn what_waits_keeps_what_it_belongs_to() {
             assert!(shared.waiting() > 3 && Arc::strong_count(&shared) == references);
         });
     }
-    // Nobody else has it.
+    // No other owner is left.
     let waiting = Arc::downgrade(&shared);
     sim.on_cpu(0, || drop(ManuallyDrop::into_inner(space)));
     drop(shared);

@@ -1,5 +1,5 @@
-//! Every allocation on every path fails once, and nothing has happened (I7); and what is done so
-//! that few fail: memory that other CPUs have, or that waits for a grace period, is found first.
+//! Every allocation on every path fails once, and nothing has changed then (I7). And few fail:
+//! memory on other CPUs' lists, or in wait for a grace period, is reclaimed first.
 
 mod common;
 
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 type Tables<F> = PageTables<Sim, F, Grace>;
 
 const KERNEL: u64 = 0xffff_8000_0000_0000;
-/// Not memory of the machine.
+/// Beyond the machine's memory.
 const FRAME: u64 = 1 << 24;
 
 fn frame(number: u64) -> Frame {
@@ -26,7 +26,7 @@ fn is_short(error: Error) -> bool {
     matches!(error, Error::Frames(FrameError::OutOfFrames { .. }))
 }
 
-/// All that is mapped in a half.
+/// All pages mapped in a half.
 fn look<F: Format>(tables: &Tables<F>) -> Vec<Mapping> {
     let guard = <Grace as grace::Reclaim>::pin();
     let half = match tables.space() {
@@ -42,9 +42,9 @@ fn settled(sim: &Sim, quick: TableLists<'_, Sim>) -> u64 {
     sim.free_count()
 }
 
-/// Runs `what` on tables that `prepare` has filled, as often as it allocates, and lets another of
-/// its allocations fail each time. If memory has given out for good, it is an error, and all is as
-/// before; if not, it is done. Returns how many allocations there are.
+/// Runs `what` on tables that `prepare` has filled, once for each allocation that it makes, and
+/// lets that allocation fail. If all later allocations fail, too, the result is an error and
+/// nothing has changed; otherwise `what` succeeds. Returns the number of allocations.
 fn sweep<F: Format>(
     kernel: bool,
     prepare: impl Fn(&Tables<F>),
@@ -59,7 +59,7 @@ fn sweep<F: Format>(
     for_good
 }
 
-/// Returns whether there was such an allocation.
+/// Returns whether there was an `nth` allocation.
 fn once<F: Format>(
     kernel: bool,
     prepare: impl Fn(&Tables<F>),
@@ -83,15 +83,15 @@ fn once<F: Format>(
         let result = what(&tables);
         let failed = sim.alloc_failed();
         if failed && lasting {
-            let error = result.expect_err("it went on without memory");
+            let error = result.expect_err("it succeeded without memory");
             assert!(is_short(error), "{error}");
             assert_eq!(look(&tables), before, "allocation {nth}");
             if kernel {
                 let all = VirtRange::new(virt(KERNEL), 1 << 46).unwrap();
                 tables.prune_own(all).unwrap().flush();
             }
-            assert_eq!(settled(&sim, paging.quick()), free, "allocation {nth} leaves something");
-            // There is nothing that keeps it from being done now.
+            assert_eq!(settled(&sim, paging.quick()), free, "allocation {nth} leaks");
+            // With memory it succeeds now.
             what(&tables).unwrap();
         } else {
             result.unwrap();
@@ -114,7 +114,7 @@ fn map<F: Format>(tables: &Tables<F>, at: u64, len: u64, first: u64) -> Result<(
 
 fn every_allocation_fails_once<F: Format>() {
     let levels = u64::from(F::LEVELS);
-    // A page, and large ones: a table for each level in between.
+    // A small page and large ones: one table for each level in between.
     for (len, missing) in [(1, 1), (512, 2), (1 << 18, 3)] {
         assert_eq!(sweep(false, nothing::<F>, |tables| map(tables, 0, len, 0)), levels - missing);
     }
@@ -124,11 +124,11 @@ fn every_allocation_fails_once<F: Format>() {
         map(tables, start, 1 + 512 + (1 << 18) + 512 + 1, (1 << 18) - 512 - 1)
     };
     assert_eq!(sweep(false, nothing, stairs), levels - 1 + 2);
-    // Over the border of a top-level entry: two of all.
+    // Across the border of a top-level entry: two tables of each level.
     let border = |tables: &Tables<F>| map(tables, (1 << 39) - 0x1000, 2, 0);
     let wide = if levels == 4 { 6 } else { 7 };
     assert_eq!(sweep(false, nothing, border), wide);
-    // Beside what is there already, and what is there stays.
+    // Beside an existing page, which stays.
     let beside = |tables: &Tables<F>| map(tables, 0x1000, 1024, 2);
     assert_eq!(sweep(false, |tables| map(tables, 0, 1, 0).unwrap(), beside), 2);
 
@@ -149,7 +149,7 @@ fn every_allocation_fails_once<F: Format>() {
     let medium = |tables: &Tables<F>| map(tables, 1 << 30, 1024, 0).unwrap();
     assert_eq!(sweep(false, medium, split(PageSize::Size4K)), 1);
 
-    // What needs no memory, over pages of all sizes, and with tables that become empty.
+    // Calls that need no memory, on pages of all sizes, and with tables that become empty.
     let prepare = |tables: &Tables<F>| {
         stairs(tables).unwrap();
         border(tables).unwrap();
@@ -184,7 +184,7 @@ fn every_allocation_fails_once_with_five_levels() {
     every_allocation_fails_once::<X86_64L5>();
 }
 
-/// The kernel's: all that is reserved, or nothing; and what was mapped half-way is unmapped.
+/// The kernel's tables: a reservation is complete or absent, and a failed mapping is undone.
 #[test]
 #[cfg_attr(miri, ignore = "takes too long")]
 fn the_kernels_tables() {
@@ -203,7 +203,7 @@ fn the_kernels_tables() {
     assert_eq!(sweep(true, all, map), 4);
 }
 
-/// Tables at the top, of a program and of the kernel.
+/// Top-level tables, of a user space and of the kernel.
 #[test]
 fn no_memory_for_the_top() {
     let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
@@ -226,7 +226,7 @@ fn no_memory_for_the_top() {
     all_given_back(&sim, &shared).unwrap();
 }
 
-/// What the supply of `map_with` says at each place: an error, or a page that does not fit.
+/// The supplier of `map_with` fails at each page, by an error or by a page that does not fit.
 #[test]
 #[cfg_attr(miri, ignore = "takes too long")]
 fn supplies_that_fail() {
@@ -260,10 +260,10 @@ fn supplies_that_fail() {
     all_given_back(&sim, &shared).unwrap();
 }
 
-// --- memory that is found first -----------------------------------------------------------------
+// --- memory that is reclaimed first -------------------------------------------------------------
 
-/// CPU 0 needs three tables, and all that there is lies on CPU 1's list, which CPU 1 uses, or only
-/// ticks for.
+/// CPU 0 needs three tables. All free memory lies on the list of CPU 1, which uses it, or only
+/// takes timer interrupts.
 fn on_another_list(seed: u64, ticks: bool) -> Result<(), Failure> {
     let sim = Sim::new(Config { cpus: 2, frames: 32, ..Config::default() }).unwrap();
     let shared = paging(&sim);
@@ -280,14 +280,14 @@ fn on_another_list(seed: u64, ticks: bool) -> Result<(), Failure> {
     let quick = shared.quick();
     let hoard = |list: u8| {
         let take = || {
-            // SAFETY: there are no tables of the kernel.
+            // SAFETY: there are no kernel tables.
             let page = unsafe { quick.alloc(list) }.unwrap();
             // SAFETY: it is ours, and an empty table.
             unsafe { sim.set_owner(page, Owner::Table(0)) }.unwrap();
             page
         };
         let pages: Vec<Frame> = (0..sim.free_count() / 2 + 1).map(|_| take()).collect();
-        // SAFETY: as it was.
+        // SAFETY: unchanged.
         pages.iter().for_each(|page| unsafe { quick.free(list, *page) }.unwrap());
     };
     sim.on_cpu(1, || {
@@ -310,19 +310,19 @@ fn on_another_list(seed: u64, ticks: bool) -> Result<(), Failure> {
                 sim.step(Access::Shared);
                 continue;
             }
-            // It takes a page and gives it back, as ever.
+            // It takes a page and gives it back, as usual.
             // SAFETY: no top-level table.
             if let Ok(page) = unsafe { quick.alloc(QUICK_TABLE) } {
                 // SAFETY: it is ours, and an empty table.
                 unsafe { sim.set_owner(page, Owner::Table(0)) }.unwrap();
-                // SAFETY: as it was.
+                // SAFETY: unchanged.
                 unsafe { quick.free(QUICK_TABLE, page) }.unwrap();
             }
             sim.step(Access::Shared);
         }
     };
     seeded(&sim, seed, vec![Box::new(needs) as Program, Box::new(has)])?;
-    assert_eq!(mapped.into_inner(), 1, "the pages stayed where they were");
+    assert_eq!(mapped.into_inner(), 1, "the pages stayed on the list");
     sim.on_cpu(0, || {
         space.unmap_own(pages(0x5000, 1), |_| ()).unwrap().flush();
         assert!(quick.stats(QUICK_TABLE).given != 0);
@@ -341,7 +341,7 @@ fn pages_on_other_lists_are_found() {
     right(200, |seed| on_another_list(seed, false));
 }
 
-/// Pages that this CPU has on a list of another kind.
+/// The free pages lie on this CPU's list of another kind.
 #[test]
 #[cfg_attr(miri, ignore = "takes too long")]
 fn pages_on_our_other_list_are_found() {
@@ -349,10 +349,10 @@ fn pages_on_our_other_list_are_found() {
     let shared = paging(&sim);
     sim.on_cpu(0, || {
         let quick = shared.quick();
-        // SAFETY: there are no tables of the kernel.
+        // SAFETY: there are no kernel tables.
         let root = || unsafe { quick.alloc(QUICK_ROOT) }.ok();
         let roots: Vec<Frame> = std::iter::from_fn(root).collect();
-        // SAFETY: as they were.
+        // SAFETY: unchanged.
         roots.iter().for_each(|page| unsafe { quick.free(QUICK_ROOT, *page) }.unwrap());
         assert_eq!(sim.free_count(), 0);
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
@@ -363,8 +363,8 @@ fn pages_on_our_other_list_are_found() {
     all_given_back(&sim, &shared).unwrap();
 }
 
-/// All tables wait for the end of a grace period, which CPU 1 holds up: for a while, or until the
-/// end.
+/// All tables wait for the end of a grace period, which CPU 1 holds up: for a while (`leaves`), or
+/// until the end.
 fn in_wait(seed: u64, leaves: bool) -> Result<(), Failure> {
     let sim = Sim::new(Config { cpus: 2, frames: 8, ..Config::default() }).unwrap();
     let shared = paging(&sim);
@@ -394,7 +394,7 @@ fn in_wait(seed: u64, leaves: bool) -> Result<(), Failure> {
                 assert!(!leaves, "{failed}");
                 assert!(is_short(failed.error));
                 drop(failed);
-                // Reported, not lost; what was made half-way waits too.
+                // Reported, not lost. The tables of the undone mapping wait, too.
                 assert_eq!(shared.waiting(), 5);
                 assert_eq!(look(&space), []);
             }
@@ -439,18 +439,18 @@ fn tables_that_are_held_up_are_reported() {
     right(20, |seed| in_wait(seed, false));
 }
 
-// --- what others have deferred ------------------------------------------------------------------
+// --- frees that others have deferred ------------------------------------------------------------
 
 static POOL: spin::mutex::SpinMutex<u32> = spin::mutex::SpinMutex::new(0);
 
-/// As that of a tree's node, which goes back to a pool that has a lock.
+/// Like the free of a tree node into a pool with a lock.
 unsafe fn free_to_the_pool(_: NonNull<()>) {
     let sim = Sim::here().unwrap();
     *machine::lock(&sim, &POOL) += 1;
 }
 
-/// Deferred frees of others run where memory has given out, and nowhere else: as long as there is
-/// some, whoever changes tables may hold the locks that they take.
+/// Deferred frees of other owners run only where memory has run out. As long as there is memory, a
+/// caller may hold the locks that these frees take.
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no coroutines")]
 fn deferred_frees_run_where_memory_gives_out() {
@@ -459,10 +459,10 @@ fn deferred_frees_run_where_memory_gives_out() {
     let program = || {
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
         let guard = <Grace as Reclaim>::pin();
-        // SAFETY: it frees nothing.
+        // SAFETY: it frees no memory.
         unsafe { <Grace as Reclaim>::retire(&guard, NonNull::dangling(), free_to_the_pool) };
         drop(guard);
-        // Tables wait too, and are due as it is.
+        // Tables wait, too, and are due.
         owe(pages(0x1000, 1), &space).flush();
         (0..4).for_each(|_| assert!(Grace::quiescent_state()));
         let all = || {

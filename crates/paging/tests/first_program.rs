@@ -1,5 +1,5 @@
-//! The first program of a newcomer: a kernel, and a program's space beside it, on a machine as it
-//! is by default. Nothing needs to be said to the machine beforehand.
+//! A newcomer's first program: a kernel and a user space on a machine with the default
+//! configuration, without any other preparation.
 
 mod common;
 
@@ -26,8 +26,8 @@ fn a_program_beside_the_kernel() {
     all_given_back(&sim, &shared).unwrap();
 }
 
-/// What is reserved after the first top-level table was taken from its list reaches that table too,
-/// and the table is given back as it is then.
+/// A reservation also reaches a top-level table that was constructed before it, and the table goes
+/// back to the list in its new constructed state.
 #[test]
 fn a_top_level_table_that_grew_is_as_constructed() {
     let sim = Sim::new(Config::default()).unwrap();
@@ -38,7 +38,7 @@ fn a_top_level_table_that_grew_is_as_constructed() {
         // A table that was constructed when the kernel had one entry, and waits on the list.
         // SAFETY: the kernel's tables stay.
         let early = unsafe { shared.quick().alloc(QUICK_ROOT) }.unwrap();
-        // SAFETY: it came from this list, is as it was, and nobody uses it.
+        // SAFETY: it came from this list, is unchanged, and has no user.
         unsafe { shared.quick().free(QUICK_ROOT, early) }.unwrap();
         kernel.reserve(pages(TOP + (1 << 39), 1)).unwrap();
         let program = Space::user(&shared, Asid(1), Some(kernel.clone())).unwrap();
@@ -50,7 +50,7 @@ fn a_top_level_table_that_grew_is_as_constructed() {
     all_given_back(&sim, &shared).unwrap();
 }
 
-/// A page given to another list than it came from is reported, whatever is in it.
+/// A page that is given to another list than it came from is reported, whatever its contents.
 #[test]
 fn a_page_on_the_wrong_list_is_reported() {
     let sim = Sim::new(Config::default()).unwrap();
@@ -61,7 +61,7 @@ fn a_page_on_the_wrong_list_is_reported() {
         vec![Box::new(|| {
             // SAFETY: no top-level table.
             let page = unsafe { shared.quick().alloc(QUICK_TABLE) }.unwrap();
-            // SAFETY: none: it came from the other list.
+            // SAFETY: none. It came from the other list, which must be reported.
             unsafe { shared.quick().free(QUICK_ROOT, page) }.unwrap();
         })],
     );

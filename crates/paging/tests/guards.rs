@@ -1,9 +1,9 @@
-//! Calls that change tables hold their guard until they have looked for the last time: shown by an
-//! engine that frees as soon as it may, and by mutants that drop the guard early.
+//! Calls that change tables hold their guard until their last access. Shown by an engine that frees
+//! as soon as it may, and by mutants that drop the guard early.
 //!
-//! The engine of kernels frees late: who walks without a guard is hardly ever noticed, since grace
-//! periods take three announcements of each CPU. [`Prompt`] keeps to what an engine promises, and
-//! not a moment longer.
+//! The engine for kernels frees late: a grace period takes three quiescent states of each CPU, so a
+//! walk without a guard is almost never noticed there. [`Prompt`] keeps the contract of an engine
+//! and not a moment longer.
 
 mod common;
 
@@ -16,24 +16,24 @@ use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-/// Frees what was retired at the moment when the last guard goes that there was then.
+/// Frees a retired piece as soon as the last guard is dropped that was held when it was retired.
 struct Prompt;
 
-/// What a guard is known by.
+/// A guard, by its number.
 struct Section(u64);
 
-/// Of the machine that runs on this host thread: all its CPUs do, under the deterministic driver.
+/// The state of the machine on this host thread. With the deterministic driver, all CPUs run there.
 #[derive(Default)]
 struct State {
     last: u64,
-    /// Guards that are held, and the CPU that holds each.
+    /// The guards that are held, and the CPU that holds each.
     held: Vec<(u64, CpuId)>,
     waiting: Vec<Waiting>,
-    /// The mutant: of this CPU's guards the so-manieth from now on is dropped at once.
+    /// The mutant: the CPU, and which of its guards from now on is dropped at once.
     dropped: Option<(CpuId, u32)>,
 }
 
-/// What was retired, and the guards that were held then and still are.
+/// A retired piece, and the guards held then that are still held.
 struct Waiting {
     guards: Vec<u64>,
     ptr: NonNull<()>,
@@ -49,7 +49,7 @@ fn here() -> CpuId {
 }
 
 impl State {
-    /// Some guards are gone; what nobody keeps any more.
+    /// Ends some guards, and returns the pieces that no guard protects any more.
     fn end(&mut self, gone: impl Fn(u64, CpuId) -> bool) -> Vec<Waiting> {
         self.held.retain(|(guard, cpu)| !gone(*guard, *cpu));
         let held = &self.held;
@@ -62,16 +62,16 @@ impl State {
 }
 
 impl Prompt {
-    /// Guards are dropped, and what only they have kept is freed.
+    /// Ends some guards, and frees the pieces that only they protected.
     fn end(gone: impl Fn(u64, CpuId) -> bool) {
         let due = STATE.with_borrow_mut(|state| state.end(gone));
         if !std::thread::panicking() {
-            // SAFETY: no guard is left of those that there were when it was retired.
+            // SAFETY: no guard is left of those that were held when it was retired.
             due.into_iter().for_each(|due| unsafe { (due.free)(due.ptr) });
         }
     }
 
-    /// The mutant: guards that this CPU holds are dropped now.
+    /// The mutant: drops all guards of this CPU now.
     fn drop_early() {
         let here = here();
         Self::end(|_, cpu| cpu == here);
@@ -84,7 +84,7 @@ impl Drop for Section {
     }
 }
 
-// SAFETY: what is retired is freed when all guards that were there are gone.
+// SAFETY: a retired piece is freed after all guards that were held then are gone.
 unsafe impl Reclaim for Prompt {
     type Guard = Section;
 
@@ -118,7 +118,7 @@ unsafe impl Reclaim for Prompt {
 // SAFETY: as above.
 unsafe impl Concurrent for Prompt {}
 
-/// When `unmap` drops the guard with which it changes entries.
+/// When `unmap` drops the guard under which it changes entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Early {
     Never,
@@ -126,23 +126,23 @@ enum Early {
     WithTheTableLocked,
 }
 
-/// The last page of a table, and of the one above; those after it are in others.
+/// The last page of a table, and of the table above it. The next page is in other tables.
 const AT: u64 = 0x3fff_f000;
 
-/// One CPU maps pages and unmaps them; another unmaps all there is, so each page goes to one of the
-/// two. Tables come and go.
+/// One CPU maps and unmaps pages; another unmaps all pages, so each page goes to one of the two.
+/// Tables come and go.
 fn both_unmap(seed: u64, early: Early) -> Result<(), Failure> {
     STATE.take();
     let checks = Checks { stale: Stale::Freed, ..Checks::ALL };
     let sim = Sim::new(Config { frames: 96, checks, ..Config::default() }).unwrap();
     let shared = paging(&sim);
-    // A run that fails leaves it: there is no CPU on which it could be dropped.
+    // A failed run leaks it: there is no CPU on which it could be dropped.
     let space = sim.on_cpu(0, || Space::<Prompt>::user(&shared, Asid(1), None).unwrap());
     let space = ManuallyDrop::new(space);
     let unmap = |range: VirtRange, early: Early| {
         let mut gone = Vec::new();
         if early == Early::BeforeTheWalk {
-            // The first is for a look at the ends of the range.
+            // The first guard is for the check of the ends of the range.
             STATE.with_borrow_mut(|state| state.dropped = Some((here(), 2)));
         }
         let taken = |page: Mapping| {
@@ -171,7 +171,7 @@ fn both_unmap(seed: u64, early: Early) -> Result<(), Failure> {
     STATE.with_borrow(|state| assert!(state.held.is_empty() && state.waiting.is_empty()));
     sim.on_cpu(0, || {
         assert_eq!(tables(&sim), 1, "empty tables stay");
-        // That of `shared` and that of the space: chains came back on either CPU.
+        // One of `shared`, one of the space: chains have come back on either CPU.
         assert_eq!(std::sync::Arc::strong_count(&shared), 2);
         drop(ManuallyDrop::into_inner(space));
     });
@@ -183,7 +183,7 @@ fn pages_go_to_one_of_two_who_unmap_them() {
     right(1000, |seed| both_unmap(seed, Early::Never));
 }
 
-/// Other ends of a mutant do not count: it must be seen to walk in a table that has been freed.
+/// Other failures of a mutant do not count: it must be seen to walk in a freed table.
 #[test]
 fn a_guard_dropped_early_is_caught() {
     for early in [Early::BeforeTheWalk, Early::WithTheTableLocked] {

@@ -1,6 +1,5 @@
-//! Pins beside what is done to pages of all sizes, under the deterministic driver. What has been
-//! read of an entry may have changed before the pin is there: other frames, fewer rights, other
-//! blocks.
+//! Pins beside changes of pages of all sizes, under the deterministic driver. Between the load of
+//! an entry and the pin, the entry may change: to other frames, fewer rights, other blocks.
 
 mod common;
 
@@ -27,9 +26,9 @@ fn finish(sim: &Sim, shared: &Shared, space: ManuallyDrop<Space>) -> Result<(), 
     Ok(all_given_back(sim, shared)?)
 }
 
-/// A word of a frame that says whose it is.
+/// A word in a frame that tells its owner.
 fn tag(sim: &Sim, frame: Frame) -> &AtomicU64 {
-    // SAFETY: a word that the tests use atomically only.
+    // SAFETY: the tests access this word atomically only.
     unsafe { sim.frame_ptr(frame).unwrap().cast().as_ref() }
 }
 
@@ -44,7 +43,7 @@ fn tag_all(sim: &Sim, first: Frame, order: u8, value: u64) {
     }
 }
 
-/// Pins for writing; what is pinned is as it was mapped, and may be written.
+/// Pins for writing. A pinned frame is the mapped one, and writable.
 fn pin_some(sim: &Sim, space: &Space, count: usize) {
     let mut into = [Frame::default(); 3];
     for _ in 0..6 {
@@ -61,7 +60,7 @@ fn pin_some(sim: &Sim, space: &Space, count: usize) {
     }
 }
 
-/// A page of this order is unmapped, and its frames are somebody else's; again and again.
+/// A page of this order is unmapped, and its frames get another owner, repeatedly.
 fn unmapped(seed: u64, order: u8) -> Result<(), Failure> {
     let (sim, shared, space) = machine();
     let range = pages(AT, 1 << order);
@@ -75,7 +74,7 @@ fn unmapped(seed: u64, order: u8) -> Result<(), Failure> {
             release(&sim, first);
             let Ok(other) = sim.alloc(order, Place::Local) else { continue };
             if other == first {
-                // It was the last reference: nobody has it pinned.
+                // It was the last reference, so there is no pin.
                 tag_all(&sim, other, order, THEIRS);
             }
             (0..40).for_each(|_| sim.step(Access::Shared));
@@ -87,8 +86,8 @@ fn unmapped(seed: u64, order: u8) -> Result<(), Failure> {
     finish(&sim, &shared, space)
 }
 
-/// A page of this order may not be written any more, and does not change then, unless it is pinned:
-/// as before a fork.
+/// A page of this order becomes read-only, and then does not change unless it is pinned, as before
+/// a fork.
 fn frozen(seed: u64, order: u8) -> Result<(), Failure> {
     let (sim, shared, space) = machine();
     let range = pages(AT, 1 << order);
@@ -133,7 +132,7 @@ fn pages_that_may_not_be_written_are_not_pinned_for_it() {
     right(1000, |seed| frozen(seed, 9));
 }
 
-/// A page that is there all the time is no hole to the locked path, whatever becomes of its entry
+/// A page that is always mapped is no hole to the locked path, whatever happens to its entry
 /// meanwhile.
 fn split(seed: u64) -> Result<(), Failure> {
     let (sim, shared, space) = machine();
@@ -145,7 +144,7 @@ fn split(seed: u64) -> Result<(), Failure> {
     });
     let done = AtomicBool::new(false);
     let splitter = || {
-        // The other CPU is kept where it is, for as long as it takes to fill a table.
+        // Keeps the other CPU in an interrupt for as long as it takes to fill a table.
         let theirs = sim.clone();
         sim.interrupt(1, move || (0..1500).for_each(|_| theirs.step(Access::Shared)));
         space.split_own(virt(AT), PageSize::Size4K).unwrap().flush();
@@ -172,9 +171,9 @@ fn the_locked_path_knows_no_holes_where_there_are_none() {
     right(500, split);
 }
 
-/// Two neighbours are unmapped and mapped again with each other's frames, while another CPU pins
-/// them: an entry that leads to some page again does not lead to the page whose frame was pinned. A
-/// third page keeps the table: in one that was unlinked nothing is mapped again.
+/// Two neighbouring pages are unmapped and mapped again, each with the other's frame, while another
+/// CPU pins them. An entry that leads to a page again may lead to another frame than the pinned
+/// one. A third page keeps the table alive: in an unlinked table no page would be mapped again.
 fn neighbours_change_frames(seed: u64) -> Result<(), Failure> {
     let (sim, shared, space) = machine();
     let range = pages(AT, 2);
@@ -184,7 +183,7 @@ fn neighbours_change_frames(seed: u64) -> Result<(), Failure> {
         frame
     };
     let map = || {
-        // What was given back last is taken first.
+        // The frame that was given back last is allocated first.
         let frames = [fresh(0), fresh(1)];
         space.map_frames_own(range.start(), &frames, Attrs::USER_RW).unwrap();
         frames
@@ -210,9 +209,9 @@ fn neighbours_change_frames(seed: u64) -> Result<(), Failure> {
                 continue;
             };
             for (frame, page) in pins.frames().iter().zip(first..) {
-                assert_eq!(tag(&sim, *frame).load(Relaxed), page + 10, "the neighbour's");
+                assert_eq!(tag(&sim, *frame).load(Relaxed), page + 10, "the neighbour's frame");
                 sim.step(Access::Shared);
-                assert_eq!(tag(&sim, *frame).load(Relaxed), page + 10, "not ours any more");
+                assert_eq!(tag(&sim, *frame).load(Relaxed), page + 10, "the frame changed hands");
             }
         }
     };

@@ -1,4 +1,4 @@
-//! The heap gives out while tables are retired: they are remembered all the same, and come back.
+//! The heap is exhausted while tables are retired: none is lost, and all come back.
 
 mod common;
 
@@ -10,7 +10,7 @@ use sim::{Config, Grace, Sim};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// A heap that has no blocks for the engine's pieces, when this thread says so.
+/// A heap that refuses the blocks of the grace-period engine while this thread says so.
 struct Failing;
 
 thread_local! {
@@ -18,10 +18,10 @@ thread_local! {
     static REFUSED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A block: its pieces, of two words each, and four words about them.
+/// The size of such a block: its pieces, of two words each, and four words about them.
 const BLOCK: usize = BATCH * 16 + 32;
 
-// SAFETY: as the system's.
+// SAFETY: as the system allocator.
 unsafe impl GlobalAlloc for Failing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.size() == BLOCK && FAIL.get() {
@@ -40,7 +40,7 @@ unsafe impl GlobalAlloc for Failing {
 #[global_allocator]
 static HEAP: Failing = Failing;
 
-/// From the very first flush on, for as many flushes in a row.
+/// Exhausted from the very first flush on, for this number of flushes in a row.
 fn exhausted(flushes: u64) {
     let sim = Sim::new(Config { cpus: 2, frames: 512, ..Config::default() }).unwrap();
     let shared = paging(&sim);
@@ -49,7 +49,7 @@ fn exhausted(flushes: u64) {
         let frame = block(&sim, 0);
         FAIL.set(true);
         for turn in 0..flushes {
-            // Three tables of its own.
+            // It uses three tables of its own.
             let range = pages(0x1000 + (turn << 39), 1);
             space.map_own(range, frame, Attrs::USER_RW).unwrap();
             space.unmap_own(range, |_| ()).unwrap().flush();
@@ -57,11 +57,11 @@ fn exhausted(flushes: u64) {
         assert_eq!(shared.waiting(), flushes * 3);
         FAIL.set(false);
         assert!(sim.settle());
-        assert_eq!(shared.waiting(), 0, "of {flushes} flushes' tables");
+        assert_eq!(shared.waiting(), 0, "tables of {flushes} flushes did not come back");
         release(&sim, frame);
     });
     all_given_back(&sim, &shared).unwrap();
-    assert_ne!(REFUSED.take(), 0, "the heap was asked for a block, and had none");
+    assert_ne!(REFUSED.take(), 0, "the engine never asked the heap for a block");
 }
 
 #[test]

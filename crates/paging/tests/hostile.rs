@@ -1,5 +1,5 @@
-//! Callers that mean harm, or make mistakes: values that are forgotten, closures that panic, frames
-//! and rights that no page may have.
+//! Hostile or mistaken callers: forgotten values, closures that panic, frames and rights that no
+//! page may have.
 
 mod common;
 
@@ -15,7 +15,7 @@ use std::sync::Arc;
 const AT: u64 = 0x20_0000;
 const TOP: u64 = 0xffff_8000_0000_0000;
 
-/// Calls `f` on CPU 0 of a machine, with the tables of a program; afterwards nothing is left.
+/// Calls `f` on CPU 0 of a machine, with the tables of a user space. Nothing is left afterwards.
 fn with_space(f: impl FnOnce(&Sim, &Shared, &Space)) {
     let sim = Sim::new(Config { cpus: 1, frames: 2048, ..Config::default() }).unwrap();
     let shared = paging(&sim);
@@ -24,12 +24,12 @@ fn with_space(f: impl FnOnce(&Sim, &Shared, &Space)) {
         f(&sim, &shared, &space);
         space
     });
-    // The CPU has stopped: nothing is active there.
+    // The CPU has stopped, so no tables are active on it.
     sim.on_cpu(0, || drop(space));
     all_given_back(&sim, &shared).unwrap();
 }
 
-/// The same, with the kernel's tables.
+/// The same with the kernel's tables.
 fn with_kernel(f: impl FnOnce(&Sim, &Shared, &Space)) {
     let sim = Sim::new(Config { cpus: 1, frames: 2048, ..Config::default() }).unwrap();
     let shared = paging(&sim);
@@ -51,24 +51,24 @@ fn mapped(space: &Space, range: VirtRange) -> Vec<VirtAddr> {
     space.walk(&guard).pages(range).map(|page| page.page).collect()
 }
 
-/// What `gone` has been called with is unmapped and flushed, what it has not is mapped, and no
-/// table is left that is empty.
+/// If `gone` panics, the pages that it was called with are unmapped and flushed, the others stay
+/// mapped, and no empty table is left.
 #[test]
 fn a_panic_while_unmapping_leaves_what_is_done_done() {
     with_space(|sim, _, space| {
         let page = block(sim, 0);
-        // SAFETY: the program needs nothing else; no other tables have the tag.
+        // SAFETY: the test needs no other mapping, and no other tables have the tag.
         unsafe { space.activate() };
         for (len, left) in [(1, 1), (2, 4)] {
             let range = pages(AT, len);
-            // All are of one frame.
+            // All pages map one frame.
             let same = |_, _| Ok((page, PageSize::Size4K));
             space.map_with_own(range, Attrs::USER_RW, same).unwrap();
             // SAFETY: ordinary memory.
             unsafe { sim.store(range.start(), 1) }.unwrap();
             panics(|| space.unmap_own(range, |_| panic!("on purpose")));
             // SAFETY: as above.
-            assert!(unsafe { sim.store(range.start(), 2) }.is_err(), "it is flushed");
+            assert!(unsafe { sim.store(range.start(), 2) }.is_err(), "it is not flushed");
             assert_eq!(mapped(space, range).len() as u64, len - 1);
             assert!(sim.settle());
             assert_eq!(tables(sim), left);
@@ -80,7 +80,7 @@ fn a_panic_while_unmapping_leaves_what_is_done_done() {
     });
 }
 
-/// The same of the kernel's tables, which stay: they are empty, and can be pruned.
+/// The same for the kernel's tables, which stay: their count is right, so they can be pruned.
 #[test]
 fn a_panic_while_unmapping_lazily_keeps_count() {
     with_kernel(|sim, _, kernel| {
@@ -93,7 +93,7 @@ fn a_panic_while_unmapping_lazily_keeps_count() {
             left -= 1;
             assert_ne!(left, 0, "on purpose");
         };
-        // SAFETY: nobody uses the pages; all is flushed below.
+        // SAFETY: the pages have no user, and all is flushed below.
         panics(|| unsafe { kernel.unmap_lazily(range, gone) });
         assert_eq!(mapped(kernel, range), [virt(TOP + 0x2000)]);
         // SAFETY: as above.
@@ -101,16 +101,16 @@ fn a_panic_while_unmapping_lazily_keeps_count() {
         sim.flush_on(&CpuSet::first(1), Flush::All);
         kernel.prune_own(pages(TOP, 1 << 27)).unwrap().flush();
         assert!(sim.settle());
-        assert_eq!(tables(sim), first + 1, "the one below the top stays");
+        assert_eq!(tables(sim), first + 1, "all but the one below the top are pruned");
     });
 }
 
-/// What was mapped before is unmapped again, and the tables that were made for it go.
+/// If the supplier panics, the pages mapped before are unmapped again, and their new tables go.
 #[test]
 fn a_panic_while_mapping_maps_nothing() {
     with_space(|sim, _, space| {
         let device = Frame::new(1 << 24).unwrap();
-        // More than is written at once, and over the border of a table.
+        // Longer than one batch, and across the border of a table.
         let range = pages(AT - 0x10_0000, 512);
         for last in [0, 1, 63, 64, 65, 255, 256, 300, 511] {
             let supply = |at: VirtAddr, _| {
@@ -126,7 +126,7 @@ fn a_panic_while_mapping_maps_nothing() {
     });
 }
 
-/// Panics when it makes or ends a page.
+/// Panics in `destruct`; in `construct`, too, unless its field is true.
 struct Fails(bool);
 
 impl<M> Construct<M> for Fails {
@@ -146,7 +146,7 @@ fn a_panic_of_a_constructor_loses_no_frame() {
     sim.on_cpu(0, || {
         panics(|| lists.alloc(0));
         let page = lists.alloc(1).unwrap();
-        // SAFETY: it is ours, and as it was.
+        // SAFETY: it is ours, and unchanged.
         unsafe { lists.free(1, page) }.unwrap();
         panics(|| lists.drain());
         assert!(lists.is_empty());
@@ -154,8 +154,8 @@ fn a_panic_of_a_constructor_loses_no_frame() {
     sim.check_leaks().unwrap();
 }
 
-/// A frame that is a table, lies on a quicklist or is free is no page of a program; nothing is
-/// mapped then.
+/// A frame that is a table, lies on a quicklist or is free cannot be a user page; nothing is mapped
+/// then.
 #[test]
 fn frames_that_no_program_may_have() {
     with_space(|sim, shared, space| {
@@ -173,9 +173,9 @@ fn frames_that_no_program_may_have() {
         refused(space.root(), Owner::Table(3));
         // SAFETY: no top-level table.
         let table = unsafe { shared.quick().alloc(QUICK_TABLE) }.unwrap();
-        // SAFETY: it came from there, and is as it was.
+        // SAFETY: it came from there, and is unchanged.
         unsafe { shared.quick().free(QUICK_TABLE, table) }.unwrap();
-        // A list that has given the page to a table of the mapping is asked again below.
+        // The list may give the page to the mapping as a table, so read its owner again.
         let owner = sim.info(table).unwrap().owner();
         assert_eq!(owner, Owner::Quick(QUICK_TABLE));
         refused(table, owner);
@@ -197,7 +197,7 @@ fn frames_that_no_program_may_have() {
         assert_eq!(mapped(space, both), []);
         (0..1024).filter(|n| *n != 700).for_each(|n| release(sim, large.checked_add(n).unwrap()));
 
-        // Pieces of blocks, devices, and what the kernel shares are as good as any.
+        // Allowed: pieces of blocks, devices, and pages that the kernel shares.
         let whole = block(sim, 4);
         let shared_page = block(sim, 0);
         // SAFETY: it is ours.
@@ -212,8 +212,8 @@ fn frames_that_no_program_may_have() {
     });
 }
 
-/// A program's page without USER is one of the kernel's, where programs decide what is there. A
-/// page that is parked is nobody's.
+/// A user page without USER would be a kernel page in the user's half. A `PROT_NONE` page needs no
+/// USER.
 #[test]
 fn pages_that_no_program_could_use() {
     with_space(|sim, _, space| {
@@ -236,8 +236,8 @@ fn pages_that_no_program_could_use() {
     });
 }
 
-/// The page that is in the way is named, not where the range begins; and a table without pages is
-/// told apart.
+/// The error names the page that is in the way, not the start of the range; and an empty table has
+/// an error of its own.
 #[test]
 fn what_is_in_the_way_is_named() {
     with_kernel(|_, _, kernel| {
@@ -269,8 +269,7 @@ fn what_is_in_the_way_is_named() {
     });
 }
 
-/// What is owed and forgotten is leaked: the tables that wait in it are never used again, and
-/// nothing else is lost.
+/// A forgotten flush leaks: its tables are never used again, and nothing else is lost.
 #[test]
 fn a_flush_that_is_forgotten_leaks_its_tables() {
     let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
@@ -280,7 +279,7 @@ fn a_flush_that_is_forgotten_leaks_its_tables() {
         mem::forget(owe(pages(AT, 1), &space));
         mem::forget(owe(pages(1 << 40, 1), &space).defer());
         assert_eq!(shared.waiting(), 6);
-        // Others are made and given back as ever.
+        // Other tables are made and given back as usual.
         owe(pages(AT, 1), &space).flush();
         assert!(sim.settle());
         assert_eq!(shared.waiting(), 6);
@@ -293,7 +292,7 @@ fn a_flush_that_is_forgotten_leaks_its_tables() {
     mem::forget(shared);
 }
 
-/// Safe code sees which CPUs flushes go to, and can add this one: it cannot take one out.
+/// Safe code can see the CPUs to which flushes go, and add this one. It cannot remove one.
 #[test]
 fn a_cpu_that_enters_gets_the_flushes() {
     with_space(|_, _, space| {
@@ -310,8 +309,8 @@ fn a_cpu_that_enters_gets_the_flushes() {
     });
 }
 
-/// Tables of the kernel that end while pages on the lists have its entries: no table is made from
-/// them.
+/// The kernel's tables end while pages on the lists hold their entries: no table is made from these
+/// pages.
 #[test]
 fn no_table_is_made_from_a_kernel_that_is_gone() {
     let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
@@ -322,7 +321,7 @@ fn no_table_is_made_from_a_kernel_that_is_gone() {
         drop(Space::user(&shared, Asid(1), Some(kernel.clone())).unwrap());
         drop(kernel);
         assert_eq!(Space::<Grace>::kernel(&shared).map(drop), Err(Error::SecondKernel));
-        // One without a kernel's half is empty.
+        // A space without a kernel half is empty there.
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
         assert_eq!(mapped(&space, pages(TOP, 1 << 34)), []);
         drop(space);
@@ -330,7 +329,8 @@ fn no_table_is_made_from_a_kernel_that_is_gone() {
     all_given_back(&sim, &shared).unwrap();
 }
 
-/// A page of 1 GiB would be an entry of the top-level table itself, of which programs have copies.
+/// A page of 1 GiB would be an entry of the top-level table itself, of which user spaces have
+/// copies.
 #[test]
 fn the_kernel_maps_no_page_right_in_the_top_level_table() {
     let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
@@ -342,10 +342,10 @@ fn the_kernel_maps_no_page_right_in_the_top_level_table() {
         let kernel = Arc::new(PageTables::<_, _, Grace>::kernel(&paging).unwrap());
         kernel.reserve(range).unwrap();
         let program = PageTables::user(&paging, Asid(1), Some(kernel.clone())).unwrap();
-        // SAFETY: nothing else uses the range, and nothing reads or writes by it.
+        // SAFETY: nothing else uses the range, and nothing accesses it.
         unsafe { kernel.map(range, device, Attrs::KERNEL_RW) }.unwrap();
         let guard = <Grace as grace::Reclaim>::pin();
-        let found = program.walk(&guard).get(at).expect("programs see what the kernel maps");
+        let found = program.walk(&guard).get(at).expect("user spaces see kernel mappings");
         assert_eq!(found.size, PageSize::Size2M);
         drop(guard);
         // SAFETY: as above.

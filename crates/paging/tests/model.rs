@@ -1,5 +1,5 @@
-//! Page tables against a map of pages, with memory that gives out at each place where some is
-//! needed (I7).
+//! Page tables against a model, a map of pages. Memory runs out at each place where it is needed
+//! (I7).
 
 mod common;
 
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use sim::{Config, Grace, Sim};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where things are mapped: across a border of tables at each level, and at the end of the lower
+/// Where pages are mapped: across a border of tables at each level, and at the end of the lower
 /// half.
 const BASES: [u64; 4] = [0x40_0000, 0x3fe0_0000, 0x7f_ffe0_0000, 0x8000_0000_0000 - (WINDOW << 12)];
 const WINDOW: u64 = 1536;
@@ -29,7 +29,7 @@ struct Call {
     first: u64,
     len: u64,
     op: Op,
-    /// Whether memory gives out, at every place once, before it succeeds.
+    /// Whether memory runs out, once at every place, before the call succeeds.
     starve: bool,
 }
 
@@ -43,13 +43,13 @@ fn call() -> impl Strategy<Value = Call> {
         Flags::READ | Flags::EXECUTE,
     ]);
     let op = prop_oneof![
-        // Below the machine's own memory, which begins at 2^20.
+        // Below the machine's own memory, which begins at frame 2^20.
         4 => (0u64..(1 << 20) - WINDOW, 0..3usize).prop_map(|(frame, attrs)| Op::Map { frame, attrs }),
         3 => Just(Op::Unmap),
         2 => rights.prop_map(|rights| Op::Protect { rights }),
         1 => prop::sample::select(vec![PageSize::Size4K, PageSize::Size2M]).prop_map(|size| Op::Split { size }),
     ];
-    // Either some pages, or whole tables of them.
+    // Some pages, or whole tables of them.
     let small = (0..WINDOW, 1u64..40);
     let large = (0u64..3, 1u64..4).prop_map(|(first, len)| (first * 512, len * 512));
     let edge = (0u64..3, 0u64..8, 1u64..600).prop_map(|(first, off, len)| (first * 512 + off, len));
@@ -70,10 +70,10 @@ const ATTRS: [Attrs; 3] = [
     Attrs { key: 3, ..Attrs::new(Flags::READ.union(Flags::EXECUTE).union(Flags::USER)) },
 ];
 
-/// Page number to frame number and attributes.
+/// From page number to frame number and attributes.
 type Model = BTreeMap<u64, (u64, Attrs)>;
 
-/// What the tables say, and the numbers of tables that it takes to say it.
+/// The contents of the tables, and the number of tables that these need.
 fn look<F: Format>(space: &PageTables<Sim, F, Grace>) -> (Model, usize, Vec<Mapping>) {
     let guard = <Grace as grace::Reclaim>::pin();
     let all = VirtRange::new(virt(0), 1 << 47).unwrap();
@@ -102,7 +102,7 @@ fn apply<F: Format>(
     let numbers = first..first + call.len;
     match &call.op {
         Op::Map { frame, attrs } => {
-            // Half of them lie so that large pages fit.
+            // Half of them are aligned such that large pages fit.
             let frame = if frame & 1 == 0 { frame & !511 | first & 511 } else { *frame };
             let attrs = ATTRS[*attrs];
             let result = space.map_own(range, Frame::new(frame).unwrap(), attrs);
@@ -114,7 +114,7 @@ fn apply<F: Format>(
                 (Err(Failed { error, owed }), at) => {
                     owed.flush();
                     if let Error::Occupied(found) = error {
-                        // The page that the first is a part of, or is.
+                        // The page that contains the first occupied address.
                         let guard = <Grace as grace::Reclaim>::pin();
                         let page = space.walk(&guard).get(virt(at.unwrap() << 12));
                         assert_eq!(Some(found), page.map(|page| page.page));
@@ -183,7 +183,7 @@ fn run<F: Format>(calls: Vec<Call>, levels: u8) {
                 assert_eq!(common::tables(&sim), tables, "after {call:?}: {result:?}");
                 match result {
                     Err(Error::Frames(_)) => assert!(left < 16, "there is memory"),
-                    // Whatever else is wrong is wrong before anything is changed, or is undone.
+                    // Any other error comes before a change, or the change is undone.
                     Err(error) => {
                         assert_eq!(look(&space).2, before.2, "{error}");
                         explained(&call, &before.2, error);
@@ -208,7 +208,7 @@ fn run<F: Format>(calls: Vec<Call>, levels: u8) {
     sim.check_leaks().unwrap();
 }
 
-/// Errors have their reasons.
+/// Checks the cause of an error.
 fn explained(call: &Call, before: &[Mapping], error: Error) {
     match (&call.op, error) {
         (Op::Map { .. }, Error::Occupied(_)) => {}
@@ -236,7 +236,7 @@ proptest! {
     }
 }
 
-/// The machine does not walk these, but the tables are the same.
+/// The machine does not walk these formats, but the tables are built alike.
 #[test]
 fn other_architectures() {
     let sim = Sim::new(Config { cpus: 1, ..Config::default() }).unwrap();

@@ -1,4 +1,4 @@
-//! Quicklists: constructed state across uses, nodes, watermarks, counts.
+//! Quicklists: the constructed state across uses, nodes, watermarks, statistics.
 
 mod common;
 
@@ -9,7 +9,7 @@ use sim::{Checks, Config, Failure, Grace, Program, Sim, Violation, seeded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Pages that hold their number and a mark; counts constructors and destructors.
+/// A constructor of pages with marks. Counts its calls, and those of the destructor.
 struct Marked(Arc<[AtomicU32; 2]>);
 
 fn mark(index: usize) -> u64 {
@@ -29,7 +29,7 @@ impl<M> Construct<M> for Marked {
 }
 
 fn machine(cpus: usize, nodes: usize, frames: u64) -> (Sim, Arc<[AtomicU32; 2]>, QuickLists<Sim>) {
-    // Miri looks at each word more slowly than at the code, which is what it is for.
+    // Miri would check each word slowly, and is here to check the code.
     let checks = if cfg!(miri) { Checks::NONE } else { Checks::ALL };
     let sim = Sim::new(Config { cpus, nodes, frames, checks, ..Config::default() }).unwrap();
     sim.constructed(QUICK_ROOT, mark);
@@ -48,11 +48,11 @@ fn take(lists: &QuickLists<Sim>, list: u8) -> Frame {
 }
 
 fn give(lists: &QuickLists<Sim>, list: u8, page: Frame) {
-    // SAFETY: as it was; the machine checks that.
+    // SAFETY: unchanged; the machine checks that.
     unsafe { lists.free(list, page) }.unwrap();
 }
 
-/// A page is made once and comes back as it is, last in, first out; lists do not mix.
+/// A page is made once and keeps its state; last in, first out; the lists do not mix.
 #[test]
 fn pages_keep_their_state() {
     let (sim, calls, lists) = machine(1, 1, 64);
@@ -76,8 +76,8 @@ fn pages_keep_their_state() {
         assert_eq!((stats.made, stats.taken, stats.kept, stats.held), (5, 30, 35, 5));
         assert_eq!(lists.drain(), 6);
         assert_eq!((calls[0].load(Relaxed), calls[1].load(Relaxed)), (5, 5));
-        // What nobody has, nobody can give.
-        // SAFETY: an error.
+        // A page that is free cannot be given back.
+        // SAFETY: it returns an error.
         let twice = unsafe { lists.free(QUICK_TABLE, other) };
         assert_eq!(twice, Err(FrameError::NotAllocated(other)));
         assert!(lists.is_empty());
@@ -85,7 +85,8 @@ fn pages_keep_their_state() {
     sim.check_leaks().unwrap();
 }
 
-/// The frame source neither clears nor constructs again: taking a page touches none of its words.
+/// A page from a list is neither cleared nor constructed again: taking it touches none of its
+/// words.
 #[test]
 fn taking_a_page_touches_two_lines() {
     let (sim, _, lists) = machine(1, 1, 64);
@@ -94,7 +95,7 @@ fn taking_a_page_touches_two_lines() {
         give(&lists, QUICK_TABLE, page);
         let before = sim.counts().steps;
         let page = lists.alloc(QUICK_TABLE).unwrap();
-        assert_eq!(sim.counts().steps - before, 1, "nothing shared is touched but the list itself");
+        assert_eq!(sim.counts().steps - before, 1, "it touches more than the list itself");
         give(&lists, QUICK_TABLE, page);
         lists.drain();
     });
@@ -123,18 +124,18 @@ fn lists_are_trimmed_as_memory_gets_short() {
         pages.iter().for_each(|page| give(&lists, QUICK_ROOT, *page));
         assert_eq!(lists.len(QUICK_ROOT), QUICK_MAX as usize);
         assert_eq!(lists.stats(QUICK_ROOT).full, 300 - u64::from(QUICK_MAX));
-        // One part in 16 of what is free, for two CPUs.
+        // One part in 16 of the free frames, for two CPUs.
         let share = (2048 - QUICK_MAX as usize) / QUICK_FRACTION / 2;
-        assert_eq!(lists.trim(QUICK_ROOT, 10, 50), 50, "not more than was asked for");
+        assert_eq!(lists.trim(QUICK_ROOT, 10, 50), 50, "not the number that was asked for");
         let trimmed = lists.trim(QUICK_ROOT, 10, usize::MAX);
         assert_eq!(trimmed, QUICK_MAX as usize - 50 - (share + 50 / QUICK_FRACTION / 2));
-        // Memory gets short: all but the least that is kept.
+        // Memory runs short: all pages go but the least number to keep.
         let hogs: Vec<Frame> = std::iter::from_fn(|| sim.alloc(0, Place::Local).ok()).collect();
         lists.trim(QUICK_ROOT, 10, usize::MAX);
         assert_eq!(lists.len(QUICK_ROOT), 10);
         let stats = lists.stats(QUICK_ROOT);
         assert_eq!(stats.trimmed + stats.full, u64::from(calls[1].load(Relaxed)));
-        // Nothing is left but what the list has.
+        // All that is left is on the list.
         let kept: Vec<Frame> = (0..10).map(|_| take(&lists, QUICK_ROOT)).collect();
         let left: Vec<Frame> = std::iter::from_fn(|| lists.alloc(QUICK_ROOT).ok()).collect();
         assert_eq!(lists.alloc(QUICK_ROOT), Err(FrameError::OutOfFrames { order: 0 }));
@@ -145,11 +146,11 @@ fn lists_are_trimmed_as_memory_gets_short() {
     sim.check_leaks().unwrap();
 }
 
-/// A CPU that is asked for its pages gives all of them, of each list, when it next gives one or is
-/// interrupted, or has taken those that are nearest; once.
+/// A CPU whose pages were requested gives all pages of each list, once: when it next gives a page
+/// back, at its timer interrupt, or when it has taken its near pages.
 #[test]
 fn what_is_asked_for_is_given() {
-    /// So long that not all are near.
+    /// Long enough that some pages are far.
     const LONG: u64 = if cfg!(miri) { 14 } else { 20 };
     for way in 0..3 {
         let (sim, _, lists) = machine(2, 1, 64);
@@ -165,8 +166,8 @@ fn what_is_asked_for_is_given() {
             let ours = take(&lists, QUICK_ROOT);
             give(&lists, QUICK_ROOT, ours);
             assert_eq!(lists.shortage(), CpuSet::only(CpuId::new(1).unwrap()));
-            assert!(lists.is_empty(), "our own go at once");
-            assert_eq!(lists.stats(QUICK_TABLE).held, LONG, "nobody reaches into another's");
+            assert!(lists.is_empty(), "our own pages stay");
+            assert_eq!(lists.stats(QUICK_TABLE).held, LONG, "another CPU's list was changed");
         });
         sim.on_cpu(1, || {
             let (given, taken) = match way {
@@ -179,11 +180,11 @@ fn what_is_asked_for_is_given() {
                     while !lists.is_empty() {
                         pages.push(take(&lists, QUICK_TABLE));
                     }
-                    // The last of them found none near.
+                    // The last of them found no near page.
                     let taken = pages.len() as u64 - 1;
-                    assert!((1..=12).contains(&taken), "{taken} were near");
+                    assert!((1..=12).contains(&taken), "{taken} near pages");
                     pages.iter().for_each(|page| give(&lists, QUICK_TABLE, *page));
-                    assert_eq!(lists.drain(), pages.len(), "kept again");
+                    assert_eq!(lists.drain(), pages.len(), "the pages are not kept again");
                     (LONG - taken, taken)
                 }
                 _ => (lists.tick() as u64, 0),
@@ -201,7 +202,7 @@ fn what_is_asked_for_is_given() {
     }
 }
 
-/// I6: a page that comes back otherwise than it was is noticed, at once or when it is taken again.
+/// I6: a page that comes back changed is reported, at once or when it is taken again.
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no coroutines")]
 fn a_page_that_is_not_as_it_was_is_caught() {
@@ -210,7 +211,7 @@ fn a_page_that_is_not_as_it_was_is_caught() {
             let (sim, _, lists) = machine(1, 1, 64);
             let program = || {
                 let page = take(&lists, QUICK_ROOT);
-                // SAFETY: the page is ours; or, a mutant, it was.
+                // SAFETY: the page is ours.
                 let scribble = || unsafe { sim.entry(page, 9) }.unwrap();
                 let word = scribble();
                 if !late {
@@ -218,7 +219,7 @@ fn a_page_that_is_not_as_it_was_is_caught() {
                 }
                 give(&lists, QUICK_ROOT, page);
                 let words = sim.frame_ptr(page).unwrap().cast::<u64>();
-                // SAFETY: none: it is on the list.
+                // SAFETY: none. The page is on the list, so the write must be reported.
                 unsafe { words.add(9).write_volatile(4) };
                 take(&lists, QUICK_ROOT);
             };
@@ -233,7 +234,7 @@ fn a_page_that_is_not_as_it_was_is_caught() {
     }
 }
 
-/// Interrupts take and give pages in the midst of what they interrupt.
+/// Interrupt handlers take and give pages in the middle of the same operations.
 fn interrupted(seed: u64) -> Result<(), Failure> {
     let (sim, _, lists) = machine(2, 1, 64);
     let lists = Arc::new(lists);
@@ -255,7 +256,7 @@ fn interrupted(seed: u64) -> Result<(), Failure> {
     seeded(&sim, seed, vec![program(0), program(1)])?;
     for cpu in 0..2 {
         sim.on_cpu(cpu, || {
-            // What was left for it is taken when it runs again.
+            // A pending interrupt is taken when the CPU runs again.
             sim.step(Access::Shared);
             lists.drain()
         });

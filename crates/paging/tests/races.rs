@@ -1,5 +1,5 @@
 //! CPUs that map, unmap, protect, split and walk in the same tables, under the deterministic
-//! driver; and mutants, in which one thing is left out.
+//! driver; and mutants, each with one step left out.
 
 mod common;
 
@@ -9,39 +9,39 @@ use machine::*;
 use paging::*;
 use sim::{Checks, Config, Failure, Grace, Program, Sim, Stale, Violation, Want, seeded};
 
-/// A run that fails leaves them: there is no CPU on which they could be dropped.
+/// Leaked by a failed run: there is no CPU on which it could be dropped.
 type Kept<T> = std::mem::ManuallyDrop<T>;
 
 const SEEDS: u64 = 300;
-/// It takes far fewer to catch a mutant.
+/// An upper bound: a mutant takes far fewer.
 const MANY: u64 = 2000;
-/// The last pages of a table, and of one above, so that borders are near.
+/// The last pages of a table, and of the one above, so that borders are near.
 const AT: u64 = 0x3fff_e000;
 
-/// A CPU that touches what it does not own races with unmaps: it may use an old translation until
-/// the flush.
+/// A CPU that accesses pages of another owner races with unmaps: it may use an old translation
+/// until the flush.
 fn config() -> Config {
     let checks = Checks { stale: Stale::Freed, walked: true, ..Checks::ALL };
     Config { cpus: 3, frames: 96, tick: Some(23), speculation: 100, checks, ..Config::default() }
 }
 
-/// Pays what is owed; or, a mutant, says that somebody else has.
+/// Performs a pending flush; or, in the mutant, claims that it was performed elsewhere.
 fn pay<G: Concurrent>(space: &Space<G>, owed: PendingFlush<'_, Sim, X86_64L4, G>, flush: bool) {
     if flush {
         owed.flush();
     } else {
-        // SAFETY: none. It is what must be caught.
+        // SAFETY: none. The test must catch it.
         unsafe { space.paid(owed.defer()) };
     }
 }
 
 fn activate<G: Concurrent>(space: &Space<G>) {
-    // SAFETY: nothing else is needed, and no other tables have the tag.
+    // SAFETY: no other mapping is needed, and no other tables have the tag.
     unsafe { space.activate() };
 }
 
-/// As a handler of page faults does: the page is there, so the fault was spurious, and does not
-/// come twice; where hardware does not promise that, it flushes.
+/// As a page-fault handler: the page is mapped, so the fault was spurious. It does not repeat; on
+/// hardware that does not guarantee that, the handler flushes.
 fn spurious(sim: &Sim, at: VirtAddr) {
     if !sim.config().faults_drop {
         let range = VirtRange::new(at.align_down(PageSize::Size4K), 0x1000).unwrap();
@@ -62,8 +62,8 @@ fn load(sim: &Sim, at: VirtAddr) -> u64 {
     load().or_else(|_| (spurious(sim, at), load()).1).unwrap()
 }
 
-/// No address space is active any more; all that was retired is freed, one table is left, then
-/// none.
+/// Ends a run: the address space is active on no CPU. All that was retired is freed; one table is
+/// left, then none.
 fn finish<G: Concurrent>(sim: &Sim, shared: &Shared, space: Kept<Space<G>>) -> Result<(), Failure> {
     sim.on_cpu(0, || {
         assert!(sim.settle());
@@ -76,8 +76,8 @@ fn finish<G: Concurrent>(sim: &Sim, shared: &Shared, space: Kept<Space<G>>) -> R
     Ok(all_given_back(sim, shared)?)
 }
 
-/// Each CPU maps, uses and unmaps pages of its own, next to those of the other; the tables come and
-/// go. A third looks on.
+/// Each CPU maps, uses and unmaps its own pages, next to those of the other; tables come and go. A
+/// third CPU reads.
 fn neighbours<G: Concurrent>(seed: u64, flush: bool) -> Result<(), Failure> {
     neighbours_on::<G>(config(), seed, flush)
 }
@@ -111,7 +111,7 @@ fn neighbours_on<G: Concurrent>(config: Config, seed: u64, flush: bool) -> Resul
             }
         }) as Program
     };
-    // By its hardware and in software.
+    // Reads by hardware and in software.
     let reader = || {
         activate(&space);
         for round in 0..6 {
@@ -166,8 +166,8 @@ fn a_table_that_is_not_cleared_is_caught() {
     };
 }
 
-/// One large page, of which one CPU splits off pieces and takes them away, while another uses the
-/// rest and a third walks.
+/// One CPU splits pieces off a large page and unmaps them, while another uses the rest and a third
+/// walks.
 fn pieces(seed: u64, flush: bool) -> Result<(), Failure> {
     let sim = Sim::new(Config { frames: 1200, tick: Some(97), ..config() }).unwrap();
     let shared = paging(&sim);
@@ -209,7 +209,7 @@ fn pieces(seed: u64, flush: bool) -> Result<(), Failure> {
         let mut dirty = 0;
         let count = |page: Mapping| dirty += u64::from(page.attrs.flags.contains(Flags::DIRTY));
         space.unmap_own(pages(0x20_0000, 512), count).unwrap().flush();
-        assert!(dirty >= 1, "what hardware marked is lost");
+        assert!(dirty >= 1, "the dirty bit is lost");
         release(&sim, large);
     });
     finish(&sim, &shared, space)
@@ -222,8 +222,8 @@ fn large_pages_are_split_under_users() {
     assert!(matches!(report.violation, Violation::NotFlushed { .. }), "{report}");
 }
 
-/// The kernel's half is every space's. What the kernel maps is seen in spaces made before; its
-/// top-level entries are fixed.
+/// The kernel's half is shared by every space. A kernel mapping appears in spaces made before it;
+/// the kernel's top-level entries are fixed.
 fn kernel(seed: u64) -> Result<(), Failure> {
     const TOP: u64 = 0xffff_8000_0000_0000;
     let sim = Sim::new(Config { checks: Checks::ALL, ..config() }).unwrap();
@@ -259,7 +259,7 @@ fn kernel(seed: u64) -> Result<(), Failure> {
             let frame = block(&sim, 0);
             sim.check_reuse(None, at);
             kernel.map_own(at, frame, Attrs::KERNEL_RW).unwrap();
-            // The kernel bears no fault at all.
+            // The kernel tolerates no fault at all.
             // SAFETY: ordinary memory.
             unsafe { sim.store(at.start(), round) }.unwrap();
             set(2 * round as u32 + 1);
@@ -284,7 +284,7 @@ fn kernel(seed: u64) -> Result<(), Failure> {
     };
     seeded(&sim, seed, vec![Box::new(mapper), Box::new(user)])?;
     sim.on_cpu(0, || {
-        // The root, what was reserved, two tables for the page, and two roots of users.
+        // The root, the reserved table, two tables for the page, and two user roots.
         assert_eq!(tables(&sim), 6);
         kernel.prune_own(pages(TOP, 1 << 18)).unwrap().flush();
         assert!(sim.settle());
@@ -303,7 +303,7 @@ fn the_kernels_half_is_every_spaces() {
     right(SEEDS, kernel);
 }
 
-/// A debt that is kept, joined with others, and paid once.
+/// A deferred flush that others are added to, performed once.
 #[test]
 fn debts_are_paid_later() {
     let sim = Sim::new(Config { cpus: 2, frames: 96, ..Config::default() }).unwrap();
@@ -322,10 +322,10 @@ fn debts_are_paid_later() {
             space.unmap_own(*range, |_| ()).unwrap().defer_to(&mut deferred);
         }
         assert_eq!(deferred.range(), VirtRange::between(virt(0x1000), virt(0x80_0000_0000)));
-        assert_eq!(tables(&sim), 1 + 3 * 3, "they wait");
+        assert_eq!(tables(&sim), 1 + 3 * 3, "the unlinked tables do not wait");
         let before = sim.counts();
         space.pay(deferred);
-        assert_eq!((sim.counts() - before).flushes, 1, "one, on the CPU that uses the space");
+        assert_eq!((sim.counts() - before).flushes, 1, "only the CPU that uses the space flushes");
         space.pay(space.deferred_flush());
         assert_eq!((sim.counts() - before).flushes, 1);
         frames.into_iter().for_each(|frame| release(&sim, frame));
@@ -333,8 +333,8 @@ fn debts_are_paid_later() {
     finish(&sim, &shared, space).unwrap();
 }
 
-/// Debts of pages of two sizes, and of tables, are one: its flush drops all of it, in whatever
-/// order they came.
+/// Deferred flushes of pages of two sizes, and of tables, are merged. The one flush drops all of
+/// it, in whatever order they were added.
 #[test]
 fn debts_together_are_all_of_them() {
     let sim = Sim::new(Config { cpus: 2, frames: 4096, ..Config::default() }).unwrap();
@@ -342,7 +342,7 @@ fn debts_together_are_all_of_them() {
     let space = sim.on_cpu(0, || Kept::new(Space::<Grace>::user(&shared, Asid(1), None).unwrap()));
     // A large page, a small one, and one that is alone in its tables.
     let kinds = [pages(0x20_0000, 512), pages(0x80_5000, 1), pages(0x7f_ffff_e000, 1)];
-    // They keep the tables of the first two.
+    // These keep the tables of the first two alive.
     let neighbours = [pages(0x40_0000, 512), pages(0x80_7000, 1)];
     let map = |range: &VirtRange| {
         let frame = block(&sim, if range.len() == 4096 { 0 } else { 9 });
@@ -385,7 +385,7 @@ fn debts_together_are_all_of_them() {
     finish(&sim, &shared, space).unwrap();
 }
 
-/// What hardware marks while another CPU protects or unmaps the page is not lost.
+/// Accessed and dirty bits set while another CPU protects or unmaps the page are not lost.
 fn marked(seed: u64, protect: bool) -> Result<(), Failure> {
     let checks = Checks { stale: Stale::Off, ..Checks::ALL };
     let sim = Sim::new(Config { cpus: 2, frames: 64, checks, ..Config::default() }).unwrap();
@@ -407,7 +407,7 @@ fn marked(seed: u64, protect: bool) -> Result<(), Failure> {
     };
     let user = || {
         activate(&space);
-        // SAFETY: ordinary memory; until the flush it may still be written.
+        // SAFETY: ordinary memory; it may still be written until the flush.
         wrote = unsafe { sim.store(range.start(), 1) }.is_ok();
     };
     seeded(&sim, seed, vec![Box::new(changer) as Program, Box::new(user)])?;
@@ -423,8 +423,8 @@ fn marks_are_not_lost() {
     }
 }
 
-/// One CPU comes to a space and leaves it, again and again, while the other changes what is mapped
-/// there: it is in the set of the space's CPUs before it translates, also unasked.
+/// One CPU enters and leaves a space, repeatedly, while the other changes a mapping there. The CPU
+/// is in the set of the space's CPUs before it translates, by speculation, too.
 fn come_and_go(seed: u64) -> Result<(), Failure> {
     let checks = Checks { freed_cached: true, ..config().checks };
     let sim = Sim::new(Config { cpus: 2, speculation: 1000, checks, ..config() }).unwrap();
@@ -453,7 +453,7 @@ fn come_and_go(seed: u64) -> Result<(), Failure> {
             activate(&first);
             let _ = sim.translate(range.start(), Want::default());
             activate(&second);
-            // SAFETY: others are active here.
+            // SAFETY: other tables are active here.
             unsafe { first.leave() };
         }
     };

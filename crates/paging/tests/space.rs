@@ -1,4 +1,4 @@
-//! What page tables are made with, and how CPUs come to use them and leave them.
+//! How page tables are made, and how CPUs enter and leave them.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 const TOP: u64 = 0xffff_8000_0000_0000;
 
-/// Not memory of the machine.
+/// A frame beyond the machine's memory.
 fn somewhere() -> Frame {
     Frame::new(1 << 24).unwrap()
 }
@@ -21,14 +21,14 @@ fn user(shared: &Shared, asid: u16) -> Result<Space, Error> {
 }
 
 fn activate(space: &Space) {
-    // SAFETY: the tests need nothing else, and no two spaces have a tag that the machine tells
-    // apart.
+    // SAFETY: the tests need no other mapping, and no two spaces share a tag, unless the machine
+    // has only one.
     unsafe { space.activate() };
 }
 
 // --- tags ---------------------------------------------------------------------------------------
 
-/// A flush of a tag that the machine does not have, or of the kernel's, is one of something else.
+/// A tag that the machine does not have, or the kernel's, would make flushes go wrong.
 #[test]
 fn tags_that_no_program_can_have() {
     for tags in [2, 16, 4096] {
@@ -48,8 +48,8 @@ fn tags_that_no_program_can_have() {
     }
 }
 
-/// Two spaces in turn on one CPU, with different things at the same address. With one tag for both,
-/// nothing of the other may be left.
+/// Two spaces in turn on one CPU, with different frames at the same address. If they share the tag,
+/// nothing of the other may stay cached.
 fn in_turn(tags: u32, asids: [u16; 2]) -> Result<u64, Failure> {
     let sim = Sim::new(Config { cpus: 2, frames: 64, tags, ..Config::default() }).unwrap();
     let shared = paging(&sim);
@@ -79,7 +79,7 @@ fn in_turn(tags: u32, asids: [u16; 2]) -> Result<u64, Failure> {
             space.unmap_own(range, |_| ()).unwrap().flush();
             release(&sim, frame);
             activate(space);
-            // SAFETY: it is not there.
+            // SAFETY: it is not mapped.
             assert!(unsafe { sim.store(range.start(), 3) }.is_err());
         }
     };
@@ -93,13 +93,13 @@ fn in_turn(tags: u32, asids: [u16; 2]) -> Result<u64, Failure> {
 #[cfg_attr(miri, ignore = "Miri has no coroutines")]
 fn spaces_in_turn() {
     let turns = |tags, asids| in_turn(tags, asids).unwrap_or_else(|failure| panic!("{failure}"));
-    assert_eq!(turns(4096, [1, 2]), 2, "each comes once; then what it has cached is kept");
+    assert_eq!(turns(4096, [1, 2]), 2, "one flush for each at first, then its cache is kept");
     assert_eq!(turns(3, [1, 2]), 2);
-    assert_eq!(turns(1, [1, 2]), 6, "one tag: nothing is kept");
+    assert_eq!(turns(1, [1, 2]), 6, "with one tag, nothing is kept");
     assert_eq!(turns(1, [0, 0]), 6);
 }
 
-/// A program's page that is global would outlive the flush of its space.
+/// A global user page would survive the flush of its space.
 #[test]
 fn no_page_of_a_program_is_global() {
     let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
@@ -112,13 +112,13 @@ fn no_page_of_a_program_is_global() {
         assert_eq!(failed.error, Error::Global(range.start()));
         assert!(failed.owed.is_nothing());
         drop(failed);
-        let supply = |_, _| -> Result<(Frame, PageSize), FrameError> { panic!("asked for") };
+        let supply = |_, _| -> Result<(Frame, PageSize), FrameError> { panic!("it was called") };
         let failed = space.map_with_own(range, global, supply).unwrap_err();
         assert_eq!(failed.error, Error::Global(range.start()));
         drop(failed);
         assert_eq!(tables(&sim), 1);
         space.map_own(range, somewhere(), Attrs::USER_RW).unwrap();
-        // It is none of the rights that can be given.
+        // GLOBAL is not a right, so `protect` ignores it.
         space.protect_own(range, global.flags).unwrap().flush();
         space
             .unmap_own(range, |page| assert!(!page.attrs.flags.contains(Flags::GLOBAL)))
@@ -131,8 +131,8 @@ fn no_page_of_a_program_is_global() {
 
 // --- CPUs that come and go ----------------------------------------------------------------------
 
-/// A CPU that leaves has nothing cached any more, and gets no more flushes; when it comes back it
-/// gets them again.
+/// A CPU that leaves has nothing cached, and gets no more flushes. When it comes back, it gets them
+/// again.
 #[test]
 fn who_leaves_takes_nothing_along() {
     let sim = Sim::new(Config { frames: 64, ..Config::default() }).unwrap();
@@ -146,7 +146,7 @@ fn who_leaves_takes_nothing_along() {
             unsafe { sim.store(range.start(), 1) }.unwrap();
             activate(&other);
             if !stays {
-                // SAFETY: the other one is active.
+                // SAFETY: the other space is active.
                 unsafe { space.leave() };
             }
         })
@@ -172,8 +172,8 @@ fn who_leaves_takes_nothing_along() {
     all_given_back(&sim, &shared).unwrap();
 }
 
-/// A CPU is in the set before it can cache anything, as hardware does as soon as other tables are
-/// active.
+/// A CPU is in the set before it can cache anything, even by speculation right after the
+/// activation.
 fn comes_beside_an_unmap(seed: u64) -> Result<(), Failure> {
     let sim = Sim::new(Config { frames: 64, speculation: 1000, ..Config::default() }).unwrap();
     let shared = paging(&sim);
@@ -193,7 +193,7 @@ fn comes_beside_an_unmap(seed: u64) -> Result<(), Failure> {
         for _ in 0..2 {
             activate(&space);
             activate(&other);
-            // SAFETY: the other one is active.
+            // SAFETY: the other space is active.
             unsafe { space.leave() };
         }
     };
@@ -220,8 +220,8 @@ fn who_comes_is_flushed() {
 
 // --- the kernel's half --------------------------------------------------------------------------
 
-/// Tables whose upper half a program's would lead to stay as long as it does: so only the kernel's
-/// of the same `Paging` will do.
+/// The tables behind a user space's upper half must stay as long as the space. So only the kernel's
+/// tables of the same `Paging` are accepted.
 #[test]
 fn only_the_kernels_tables_are_the_kernels() {
     let config =
@@ -241,10 +241,10 @@ fn only_the_kernels_tables_are_the_kernels() {
         not(&foreign);
         let with_kernel = Arc::new(user(&kernel).unwrap());
         not(&with_kernel);
-        // What they were refused for has done nothing to them.
+        // The refused tables are unchanged.
         foreign.reserve(pages(TOP, 1)).unwrap();
         let space = user(&kernel).unwrap();
-        // It keeps the kernel's.
+        // The space keeps the kernel's tables alive.
         drop(kernel);
         let guard = <Grace as grace::Reclaim>::pin();
         let page = space.walk(&guard).get(virt(TOP + 0x5000)).unwrap();
@@ -256,8 +256,8 @@ fn only_the_kernels_tables_are_the_kernels() {
     all_given_back(&sim, &shared).unwrap();
 }
 
-/// A space that could not be made fixes nothing; and one that is made has all of the kernel's
-/// entries, even if its top-level table lay on a list before they came.
+/// A failed creation of a user space fixes nothing. A created one has all of the kernel's entries,
+/// even if its top-level table lay on a list before they came.
 #[test]
 fn the_first_space_fixes_the_top() {
     let config =
@@ -275,7 +275,7 @@ fn the_first_space_fixes_the_top() {
         kernel.reserve(at(0)).unwrap();
         // SAFETY: the kernel's tables stay.
         let page = unsafe { shared.quick().alloc(QUICK_ROOT) }.unwrap();
-        // SAFETY: as it was.
+        // SAFETY: unchanged.
         unsafe { shared.quick().free(QUICK_ROOT, page) }.unwrap();
         kernel.map_own(at(1), somewhere(), Attrs::KERNEL_RW).unwrap();
         let spaces = [user(1).unwrap(), user(2).unwrap()];
@@ -291,7 +291,8 @@ fn the_first_space_fixes_the_top() {
     all_given_back(&sim, &shared).unwrap();
 }
 
-/// The kernel's tables grow while the first space is made: what comes is in it, or does not come.
+/// The kernel's tables grow while the first space is made: each new entry is in that space, or is
+/// refused.
 fn grows_beside(seed: u64) -> Result<(), Failure> {
     let config =
         Config { checks: Checks { constructed: false, ..Checks::ALL }, ..Config::default() };
@@ -309,7 +310,7 @@ fn grows_beside(seed: u64) -> Result<(), Failure> {
     };
     let grown = std::sync::Mutex::new(Vec::new());
     let grower = || {
-        // The spaces take a look at each entry first.
+        // The makers read each entry first.
         (0..250 + seed % 30).for_each(|_| sim.step(Access::Shared));
         for top in 0..6 {
             let range = pages(TOP + (top << 39), 1);
@@ -348,7 +349,8 @@ fn the_kernels_half_is_whole_from_the_first() {
 
 // --- empty tables -------------------------------------------------------------------------------
 
-/// An empty table that lies partly outside of the range stays: another may have it by a `Leaf`.
+/// An empty table that lies partly outside of the range stays: another owner may have it as a
+/// `Leaf`.
 #[test]
 fn a_table_beyond_the_range_is_not_pruned() {
     let sim = Sim::new(Config { cpus: 1, frames: 64, ..Config::default() }).unwrap();
@@ -358,7 +360,7 @@ fn a_table_beyond_the_range_is_not_pruned() {
         let frame = block(&sim, 0);
         kernel.map_own(pages(TOP + 0x1000, 1), frame, Attrs::KERNEL_RW).unwrap();
         kernel.unmap_own(pages(TOP + 0x1000, 1), |_| ()).unwrap().flush();
-        assert_eq!(shared.waiting(), 0, "the kernel's tables stay");
+        assert_eq!(shared.waiting(), 0, "a kernel table was unlinked");
         for range in [pages(TOP + 0x1000, 1), pages(TOP, 511), pages(TOP + 0x1000, 512)] {
             let owed = kernel.prune_own(range).unwrap();
             assert!(owed.is_nothing(), "{range:?} does not cover the table");
@@ -366,7 +368,7 @@ fn a_table_beyond_the_range_is_not_pruned() {
         let owed = kernel.prune_own(pages(TOP, 512)).unwrap();
         assert!(!owed.is_nothing());
         owed.flush();
-        // SAFETY: it is mapped nowhere, and what was pending is flushed.
+        // SAFETY: it is mapped nowhere, and the flush is done.
         unsafe { sim.free(frame) }.unwrap();
     });
 }

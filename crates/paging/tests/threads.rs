@@ -1,4 +1,4 @@
-//! All of it on real threads, with nothing in between; also under Miri.
+//! Map, unmap, pin and walk on real threads, without checks in between; also under Miri.
 
 #[path = "common/own.rs"]
 mod own;
@@ -15,14 +15,14 @@ fn pages(at: u64, pages: u64) -> VirtRange {
     VirtRange::new(VirtAddr::new(at), pages << 12).unwrap()
 }
 
-/// Lets others run, and frees what has come due.
+/// Lets other threads run, and frees pieces whose grace period is over.
 fn wait() {
     std::thread::yield_now();
     Grace::quiescent_state();
     Grace::reclaim(usize::MAX);
 }
 
-/// Tells the pinner that an owner has ended, also when it panics.
+/// Tells the pinner that an owner has ended, also when the owner panics.
 struct Ended<'a>(&'a AtomicU32);
 
 impl Drop for Ended<'_> {
@@ -31,7 +31,7 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// Two CPUs map and unmap next to each other, a third pins and walks, until they are done.
+/// Two CPUs map and unmap neighbouring pages. A third pins and walks until they are done.
 #[test]
 fn threads() {
     let bare = Bare::new(3, 256).unwrap();
@@ -51,7 +51,7 @@ fn threads() {
                         Err(_) => wait(),
                     }
                 };
-                // Tables that wait for a thread that does not run may be all that is left.
+                // All free frames may be tables that wait for a thread that does not run.
                 while let Err(failed) = space.map_own(range, frame, Attrs::USER_RW) {
                     assert!(matches!(failed.error, Error::Frames(_)), "{failed}");
                     drop(failed);
@@ -59,7 +59,7 @@ fn threads() {
                 }
                 space.protect_own(range, Flags::READ | Flags::USER).unwrap().flush();
                 space.unmap_own(range, |page| assert_eq!(page.frame, frame)).unwrap().flush();
-                // SAFETY: nothing translates to it.
+                // SAFETY: no translation to it is left.
                 unsafe { bare.release(frame) }.unwrap();
                 Grace::quiescent_state();
                 Grace::reclaim(usize::MAX);
@@ -85,7 +85,7 @@ fn threads() {
         assert!(bare.settle());
         drop(space);
     });
-    // Lists of CPUs whose threads are gone.
+    // The lists of CPUs whose threads have ended.
     for cpu in 0..3 {
         bare.on_cpu(cpu, || paging.quick().drain());
     }

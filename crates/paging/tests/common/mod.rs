@@ -1,4 +1,4 @@
-//! What the tests share: a machine, and page tables on it.
+//! Shared by the tests: a machine, and page tables on it.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 mod own;
@@ -18,7 +18,7 @@ pub(crate) fn virt(at: u64) -> VirtAddr {
     VirtAddr::new(at)
 }
 
-/// So many pages from an address on.
+/// A range of `pages` pages from an address on.
 pub(crate) fn pages(at: u64, pages: u64) -> VirtRange {
     VirtRange::new(virt(at), pages << 12).unwrap()
 }
@@ -27,7 +27,7 @@ pub(crate) fn paging(sim: &Sim) -> Shared {
     Paging::try_new(sim.clone(), PageSize::Size1G).unwrap()
 }
 
-/// A block of memory that a mapping will lead to.
+/// A block of memory to be mapped.
 pub(crate) fn block(sim: &Sim, order: u8) -> Frame {
     let frame = sim.alloc(order, Place::Local).unwrap();
     // SAFETY: it is ours.
@@ -36,12 +36,12 @@ pub(crate) fn block(sim: &Sim, order: u8) -> Frame {
 }
 
 pub(crate) fn release(sim: &Sim, frame: Frame) {
-    // SAFETY: the tests use it by nothing but translations, which the machine checks.
+    // SAFETY: the tests reach it by translations only, which the machine checks.
     unsafe { sim.release(frame) }.unwrap();
 }
 
-/// Makes every CPU give back what it keeps, and looks whether all is there. No address space is
-/// left.
+/// Makes every CPU give back its cached pages, and checks that no frame is left allocated. Call it
+/// when no address space is left.
 pub(crate) fn all_given_back(sim: &Sim, paging: &Shared) -> Result<(), Box<Report>> {
     for cpu in 0..sim.config().cpus {
         sim.on_cpu(cpu, || {
@@ -52,47 +52,47 @@ pub(crate) fn all_given_back(sim: &Sim, paging: &Shared) -> Result<(), Box<Repor
     sim.check_leaks()
 }
 
-/// As many tables as there are.
+/// The number of tables.
 pub(crate) fn tables(sim: &Sim) -> usize {
     sim.allocated().iter().filter(|frame| matches!(frame.owner, Owner::Table(_))).count()
 }
 
-/// Maps and unmaps pages; what is owed for that.
+/// Maps and unmaps pages; returns the pending flush.
 pub(crate) fn owe(range: VirtRange, space: &Space) -> PendingFlush<'_, Sim, X86_64L4, Grace> {
-    // No memory of the machine.
+    // A frame beyond the machine's memory.
     space.map_own(range, Frame::new(1 << 24).unwrap(), Attrs::USER_RW).unwrap();
     space.unmap_own(range, |_| ()).unwrap()
 }
 
-/// All seeds pass.
+/// Asserts that all seeds pass.
 pub(crate) fn right(seeds: u64, run: impl Fn(u64) -> Result<(), Failure> + Sync) {
     explore(seeds, run).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// Some seed finds a violation: many more may be tried than it takes.
+/// Asserts that some seed finds a violation. `seeds` may be many more than that takes.
 pub(crate) fn caught(seeds: u64, run: impl Fn(u64) -> Result<(), Failure> + Sync) -> Report {
     let failure = explore(seeds, &run).expect_err("the mutant was not caught");
     failure.report().unwrap_or_else(|| panic!("{failure}")).clone()
 }
 
-/// An engine that cuts the grace period short.
+/// An engine that frees at once, without a grace period.
 pub(crate) struct AtOnce;
 
-// SAFETY: none. It is what must be caught.
+// SAFETY: none. The tests must catch it.
 unsafe impl Reclaim for AtOnce {
     type Guard = <Grace as Reclaim>::Guard;
     fn pin() -> Self::Guard {
         Grace::pin()
     }
     unsafe fn retire(_: &Self::Guard, ptr: NonNull<()>, free: unsafe fn(NonNull<()>)) {
-        // SAFETY: once, at least.
+        // SAFETY: it is called once.
         unsafe { free(ptr) }
     }
 }
 // SAFETY: as above.
 unsafe impl Concurrent for AtOnce {}
 
-/// An engine that leaves something behind in a table.
+/// An engine that leaves a word in a table.
 pub(crate) struct Scribbles;
 
 // SAFETY: retires as `Grace`.
@@ -102,7 +102,7 @@ unsafe impl Reclaim for Scribbles {
         Grace::pin()
     }
     unsafe fn retire(guard: &Self::Guard, ptr: NonNull<()>, free: unsafe fn(NonNull<()>)) {
-        // SAFETY: a word of a table, in the midst of it. It is absent, to walks.
+        // SAFETY: a word in the middle of a table. Walks see an absent entry there.
         unsafe { ptr.cast::<u64>().add(77).write_volatile(1 << 20) };
         // SAFETY: passed on.
         unsafe { Grace::retire(guard, ptr, free) }

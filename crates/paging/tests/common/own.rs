@@ -1,4 +1,4 @@
-//! Changes of page tables, as the tests make them: with one argument why that is safe.
+//! Changes of page tables, as the tests make them, with one safety argument for all.
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
@@ -10,8 +10,8 @@ type Done<'p, T, M, F, G> = Result<T, Failed<'p, M, F, G>>;
 
 /// The calls of [`PageTables`] that change translations.
 ///
-/// All of it is safe in tests: they map memory of the machine in software, which is reached by
-/// translations only, and it checks each access (I5); what a test does wrong it reports.
+/// They are safe in tests. The tests map memory of the machine in software, which is reached by
+/// translations only. The machine checks each access (I5), and reports what a test does wrong.
 pub(crate) trait Own<M: Machine, F: Format, G: Concurrent> {
     fn map_own(&self, range: VirtRange, first: Frame, attrs: Attrs) -> Done<'_, (), M, F, G>;
     fn map_with_own(
