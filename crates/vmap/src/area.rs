@@ -1,38 +1,42 @@
-//! An area: one mapping, as the tree holds it, and its record, which is used again.
+//! An area: one mapping in a zone's tree, and its record, which is reused.
 //!
-//! What becomes of an area is one word, of which the lowest bits are its state and the others count
-//! how often the record was used:
+//! One word holds the state of an area in its lowest bits, and in the others a count of how often
+//! the record was used:
 //!
 //! ```text
-//!           .--> Mapping --> Live --> Unmapping --> Waiting --.
-//!           |       |          |          ^            ^      |
-//!         Ready     |          `-> PendingFree-'            |      |
-//!           ^       `----------------------------------'      |
-//!           `-------------------------------------------------'
+//!           .--> Mapping --> Live --> Unmapping ------> Waiting --.
+//!           |       |          |          ^                ^      |
+//!         Ready     |          `-> PendingFree             |      |
+//!           ^       `--------------------------------------'      |
+//!           `-----------------------------------------------------'
 //! ```
 //!
-//! *Ready*: nothing is mapped, and nobody holds a translation of its addresses; it is being made,
-//! or kept to be used again. *Mapping*: its pages are being mapped. *Live*: it is the caller's.
-//! *PendingFree*: freed in an interrupt, and to be unmapped later. *Unmapping*: whoever changed it
-//! to that takes its pages out, and nobody else does: so a second unmapping finds that it came too
-//! late. *Waiting*: its pages are gone, its addresses wait for a TLB grace period, in its zone's
-//! queue.
+//! - *Ready*: nothing is mapped, and no CPU holds a translation of its addresses. The area is being
+//!   made, or kept for reuse.
+//! - *Mapping*: its pages are being mapped.
+//! - *Live*: the caller may use it.
+//! - *PendingFree*: freed in an interrupt, to be unmapped later.
+//! - *Unmapping*: the CPU that set this state removes the pages, and no other CPU does. A second
+//!   unmapping fails on the state.
+//! - *Waiting*: its pages are gone. Its addresses wait for a TLB grace period, in the zone's queue.
 //!
-//! # Why it is right
-//! Who has an area to himself ([`Ours`]) is who made it, who changed its state from Live, and whose
-//! list it is on, one after the other; it leaves the tree by his hand only, so the record stays as
-//! long as he has it. Who looks on has a guard: then a record that leaves the tree stays too.
+//! # Why it is correct
+//! *Exclusive access* ([`Ours`]) passes from one owner to the next: the maker of the area, the
+//! caller that changed its state from Live, and the owner of the list that the area is on. Only the
+//! owner removes the area from the tree, so the record stays in memory while it has an owner. A
+//! reader holds a guard, which keeps a removed record in memory, too.
 //!
-//! The record's words are written while it is Ready, after the count has gone up. Who looks on
-//! reads the first word, the others, and the first again: if the count is the same, and it was not
-//! Ready, all that was read is of one mapping. (The writer's fence and the reader's pair: who reads
-//! a word of the next mapping reads its count.)
+//! *A snapshot of a record* is consistent by a sequence count. The owner writes the record's words
+//! while the state is Ready, after it has incremented the use count. A reader loads the first word,
+//! then the others, then the first word again. If the count is the same and the state was not
+//! Ready, all loaded words belong to one mapping. The fences pair: a reader that loads a word of
+//! the next mapping also loads its count.
 //!
-//! # Where it lies
-//! A record has two cache lines to itself, a pair of those that processors fetch together: 128
-//! bytes, of which 96 are used. Who lists areas takes lines from the CPU that will write them next.
-//! If records shared lines, or pairs, with each other, how many that are would be left to the heap,
-//! and a writer loses several times as much to a reader.
+//! # Layout
+//! A record has two cache lines to itself, 128 bytes of which 96 are used: a pair that processors
+//! prefetch together. A CPU that lists areas takes these lines from the CPU that writes them next.
+//! If records shared lines or pairs, the heap would decide how many, and a writer would lose
+//! several times as much to a reader.
 
 use crate::block::Bits;
 use crate::error::Culprit;
@@ -47,19 +51,19 @@ use core::ptr::{self, NonNull};
 use machine::{PhysAddr, VirtAddr, VirtRange};
 use maple::Counted;
 
-/// By which call an area was made.
+/// The call that made an area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Made {
     /// [`Vmap::vmap`](crate::Vmap::vmap).
     Vmap,
-    /// [`Vmap::vm_map_ram`](crate::Vmap::vm_map_ram), where it was too large for a block.
+    /// [`Vmap::vm_map_ram`](crate::Vmap::vm_map_ram), for requests too large for a block.
     Ram,
-    /// [`Vmap::vmalloc`](crate::Vmap::vmalloc) and its like.
+    /// [`Vmap::vmalloc`](crate::Vmap::vmalloc) and its variants.
     Vmalloc,
     /// [`Vmap::ioremap`](crate::Vmap::ioremap).
     Ioremap,
-    /// It is a block, of which [`Vmap::vm_map_ram`](crate::Vmap::vm_map_ram) takes small runs.
+    /// A block, from which [`Vmap::vm_map_ram`](crate::Vmap::vm_map_ram) takes small runs.
     Block,
 }
 
@@ -67,17 +71,17 @@ impl Made {
     const ALL: [Made; 5] = [Made::Vmap, Made::Ram, Made::Vmalloc, Made::Ioremap, Made::Block];
 }
 
-/// What becomes of an area.
+/// The state of an area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum State {
-    /// Nothing is mapped there, and nobody holds a translation of it; not listed.
+    /// Nothing is mapped there, and no CPU holds a translation of it. Not listed.
     Ready,
     /// Its pages are being mapped.
     Mapping,
     /// It is in use.
     Live,
-    /// It was freed in an interrupt, and will be unmapped.
+    /// It was freed in an interrupt and will be unmapped.
     PendingFree,
     /// Its pages are being unmapped.
     Unmapping,
@@ -96,20 +100,20 @@ impl State {
     ];
 }
 
-/// The bits of a word that are the state.
+/// The bits of the word that hold the state.
 const STATE: u64 = 7;
-/// One use of the record.
+/// The increment of the use count.
 const USE: u64 = STATE + 1;
 
-/// What an area is for.
+/// The contents of an area's record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct What {
     pub(crate) made: Made,
-    /// Pages that are mapped.
+    /// Mapped pages.
     pub(crate) pages: usize,
-    /// Bytes that were asked for.
+    /// Requested bytes.
     pub(crate) bytes: u64,
-    /// The first byte of a physical range that it maps.
+    /// The first byte of the physical range, if the area maps one.
     pub(crate) phys: Option<PhysAddr>,
     pub(crate) caller: Option<&'static Location<'static>>,
 }
@@ -125,7 +129,7 @@ impl What {
         What { made, pages, bytes, phys: None, caller: known.then_some(caller) }
     }
 
-    /// Whether it was made by this call: what unmaps it asks so. Nothing is said of the pages.
+    /// Checks that this call made the area; `Err(None)` otherwise. Does not compare the pages.
     pub(crate) fn is(self, made: Made) -> Result<(), Option<usize>> {
         if self.made == made { Ok(()) } else { Err(None) }
     }
@@ -134,13 +138,12 @@ impl What {
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Two lines, which processors fetch together: what a record has to itself.
+/// Alignment of a record: two cache lines, which processors prefetch together.
 #[repr(align(128))]
 pub(crate) struct Lines;
 
-/// A record, as a tree holds it: nothing else lies on its lines. What readers look at is on the
-/// first, with the count of its users; on the second is what only those have to do with who have
-/// the area.
+/// A record as a tree holds it, alone on its cache lines. The first line holds the reference count
+/// and the words that readers load; the second line holds words that only the owner uses.
 pub(crate) type Record = Counted<Area, Lines>;
 #[cfg(all(target_pointer_width = "64", not(loom)))]
 const _: () = {
@@ -148,26 +151,26 @@ const _: () = {
     assert!(size_of::<usize>() + size_of::<Area>() <= align_of::<Lines>());
 };
 
-/// No physical range.
+/// The value of `phys` for no physical range.
 const NO_PHYS: u64 = u64::MAX;
 
-/// The record of an area, in a [`Record`].
+/// The record of an area, inside a [`Record`].
 #[repr(C)]
 pub(crate) struct Area {
     word: AtomicU64,
-    /// Of a block.
+    /// `Some` for a block.
     bits: Option<Box<Bits>>,
     made: AtomicU8,
     pages: AtomicUsize,
     bytes: AtomicU64,
     phys: AtomicU64,
     caller: AtomicPtr<Location<'static>>,
-    /// Its addresses, with its guard page: what the tree says too.
+    /// Its addresses, guard page included; the tree has the same.
     start: AtomicU64,
     len: AtomicU64,
-    /// The period that it waits for.
+    /// The grace period that it waits for.
     target: AtomicU64,
-    /// The next in the list that it is on.
+    /// The next area of the list that it is on.
     next: AtomicPtr<Area>,
 }
 
@@ -193,22 +196,23 @@ impl Area {
     }
 
     pub(crate) fn state(&self) -> State {
-        // Acquire: pairs with `set`: who sees an area live sees its pages mapped.
+        // Acquire: pairs with the Release of `set`: a CPU that sees an area live sees its pages
+        // mapped.
         state_of(self.word.load(Ordering::Acquire))
     }
 
-    /// What it is for, and what has become of it; `None` if nothing is mapped there, or if it
-    /// becomes another again and again.
+    /// A consistent snapshot of the record and its state. `None` if nothing is mapped there, or if
+    /// the record is reused at every attempt.
     pub(crate) fn look(&self) -> Option<(What, State)> {
         for _ in 0..8 {
-            // Acquire: pairs with the Release of `set` that followed the writing.
+            // Acquire: pairs with the Release of `set`, which follows the writes of the record.
             let word = self.word.load(Ordering::Acquire);
             if state_of(word) == State::Ready {
                 return None;
             }
             let what = self.what();
-            // Acquire: what was read comes before the second look; pairs with the fence of
-            // `prepare`.
+            // Acquire: the loads of the record come before the second load of the word; pairs with
+            // the fence of `prepare`.
             fence(Ordering::Acquire);
             // Relaxed: the fence orders it.
             if self.word.load(Ordering::Relaxed) / USE == word / USE {
@@ -218,7 +222,7 @@ impl Area {
         None
     }
 
-    /// Relaxed, all: ordered by the two looks at the word.
+    /// Relaxed, all: the callers order them by the accesses to the word before and after.
     fn what(&self) -> What {
         let phys = self.phys.load(Ordering::Relaxed);
         let caller = NonNull::new(self.caller.load(Ordering::Relaxed));
@@ -227,13 +231,13 @@ impl Area {
             pages: self.pages.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             phys: (phys != NO_PHYS).then_some(PhysAddr::new(phys)),
-            // SAFETY: it was made of a `&'static`.
+            // SAFETY: the pointer was made from a `&'static`.
             caller: caller.map(|caller| unsafe { caller.as_ref() }),
         }
     }
 
-    /// From live to what the caller makes of it, for one caller: then the area is his. Else an
-    /// error by what the area is instead. `is_right` looks at what it is for.
+    /// Changes the state from Live to `to`, for at most one caller, which then owns the area. Fails
+    /// with `not_live` for another state. `is_right` checks the contents of the record.
     pub(crate) fn claim<E>(
         &self,
         to: State,
@@ -247,8 +251,8 @@ impl Area {
         if state_of(word) != State::Live {
             return Err(not_live(state_of(word)));
         }
-        // Acquire: what was done to the area before. If the word is the same then so is what was
-        // read. Relaxed on failure: it is only reported.
+        // Acquire: pairs with `set`: earlier accesses to the area come before ours. If the word has
+        // not changed, neither has the record. Relaxed on failure: the state is only reported.
         let to = word & !STATE | to as u64;
         match self.word.compare_exchange(word, to, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Ok(what),
@@ -256,7 +260,7 @@ impl Area {
         }
     }
 
-    /// Of what the caller is told whose call this was.
+    /// Diagnostics: the call site that created the area.
     pub(crate) fn culprit(&self, at: VirtAddr, start: VirtAddr) -> Culprit {
         Culprit { at, start, by: self.look().and_then(|(what, _)| what.caller) }
     }
@@ -266,13 +270,13 @@ fn state_of(word: u64) -> State {
     State::ALL[((word & STATE) as usize).min(State::ALL.len() - 1)]
 }
 
-/// An area that somebody has to himself.
+/// An area that the holder owns exclusively.
 ///
-/// It is in its tree until he takes it out there: so its record is there.
+/// Only the owner removes it from its tree, so the record stays in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Ours(NonNull<Area>);
 
-// SAFETY: it is a reference to what all CPUs may look at.
+// SAFETY: it is a reference to an `Area`, which all CPUs may read.
 unsafe impl Send for Ours {}
 // SAFETY: as above.
 unsafe impl Sync for Ours {}
@@ -281,28 +285,28 @@ impl Deref for Ours {
     type Target = Area;
 
     fn deref(&self) -> &Area {
-        // SAFETY: the promise of `of`.
+        // SAFETY: the caller of `of` guarantees that the record stays in memory.
         unsafe { self.0.as_ref() }
     }
 }
 
 impl Ours {
     /// # Safety
-    /// The caller has made the area, or claimed it, and nobody else has: so as long as this is used
-    /// the area is in its tree.
+    /// The caller has made or claimed the area, and no other code has it: the area stays in its
+    /// tree while this value is used.
     pub(crate) unsafe fn of(area: &Area) -> Ours {
         Ours(NonNull::from(area))
     }
 
-    /// Asks for the lines of the record, to be written soon. A hint; it waits for nothing.
+    /// Prefetches the lines of the record for writing. A hint; it does not wait.
     ///
-    /// In assembly, since no intrinsic asks for writing unless the build is for processors that are
-    /// known to have the instruction; on one that has not, it does nothing.
+    /// It is inline assembly because no intrinsic prefetches for writing unless the build targets
+    /// processors that are known to have the instruction. Other processors execute it as a no-op.
     #[inline]
     pub(crate) fn bring_near(self) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         for at in [0, LINE] {
-            // SAFETY: a hint, whatever the address: it changes nothing that a program sees.
+            // SAFETY: a prefetch is a hint that is valid for any address and changes no memory.
             unsafe {
                 core::arch::asm!(
                     "prefetchw byte ptr [{}]",
@@ -313,9 +317,10 @@ impl Ours {
         }
     }
 
-    /// Its addresses, with its guard page.
+    /// Sets its addresses, guard page included.
     pub(crate) fn place(self, start: VirtAddr, len: u64) {
-        // Relaxed, here and below: of whoever has it; passed on with it.
+        // Relaxed, here and below: only the owner uses them, and ownership passes with
+        // synchronization.
         self.start.store(start.get(), Ordering::Relaxed);
         self.len.store(len, Ordering::Relaxed);
     }
@@ -324,23 +329,24 @@ impl Ours {
         VirtAddr::new(self.start.load(Ordering::Relaxed))
     }
 
-    /// The bytes of its addresses, with its guard page.
+    /// The length of its addresses in bytes, guard page included.
     pub(crate) fn len(self) -> u64 {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// The pages that it maps.
+    /// The range of its mapped pages.
     pub(crate) fn mapped(self) -> Option<VirtRange> {
         VirtRange::new(self.start(), self.pages.load(Ordering::Relaxed) as u64 * PAGE)
     }
 
-    /// Says what it is for from now on: readers see it as being mapped.
+    /// Begins a new use of the record: writes its contents and sets the state to Mapping.
     pub(crate) fn prepare(self, what: What) {
-        // Relaxed: only who has it writes it.
+        // Relaxed: only the owner writes it.
         let uses = self.word.load(Ordering::Relaxed) / USE + 1;
-        // Relaxed: the fence orders it.
+        // Relaxed: the fence below orders it.
         self.word.store((uses * USE) | State::Ready as u64, Ordering::Relaxed);
-        // Release: the count comes before what follows; pairs with the fence of `look`.
+        // Release: the count is stored before the record is written; pairs with the fence of
+        // `look`.
         fence(Ordering::Release);
         // Relaxed, all: as in `what`.
         self.made.store(what.made as u8, Ordering::Relaxed);
@@ -353,22 +359,23 @@ impl Ours {
         self.set(State::Mapping);
     }
 
-    /// Its size within its last page has changed.
+    /// Sets the requested size; the number of pages stays.
     pub(crate) fn set_bytes(self, bytes: u64) {
-        // Relaxed: it is right before and after.
+        // Relaxed: both the old and the new value are valid for a reader.
         self.bytes.store(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn set(self, state: State) {
-        // Relaxed: only who has it changes it.
+        // Relaxed: only the owner changes it.
         let word = self.word.load(Ordering::Relaxed) & !STATE | state as u64;
-        // Release: what was done to the area comes before; pairs with `state`, `look` and `claim`.
+        // Release: all earlier accesses to the area come before; pairs with `state`, `look` and
+        // `claim`.
         self.word.store(word, Ordering::Release);
     }
 
-    /// It waits from now on, for this period.
+    /// Lets it wait for this period.
     pub(crate) fn wait(self, target: u64) {
-        // Relaxed: read by whose list it is on.
+        // Relaxed: only the owner of the list that it is on reads it.
         self.target.store(target, Ordering::Relaxed);
         self.set(State::Waiting);
     }
@@ -378,8 +385,8 @@ impl Ours {
     }
 }
 
-/// Areas in a row, first in, first out, linked through themselves: nothing is allocated, and
-/// nothing can fail. Whose list it is has them to himself.
+/// A FIFO of areas, linked through their records: no operation allocates or fails. The owner of the
+/// list owns its areas.
 #[derive(Default)]
 pub(crate) struct List {
     first: Option<Ours>,
@@ -389,7 +396,7 @@ pub(crate) struct List {
 
 impl List {
     pub(crate) fn push(&mut self, area: Ours) {
-        // Relaxed, here and below: of whose list it is.
+        // Relaxed, here and below: only the owner of the list uses the links.
         area.next.store(ptr::null_mut(), Ordering::Relaxed);
         match self.last.replace(area) {
             Some(last) => last.next.store(area.0.as_ptr(), Ordering::Relaxed),
@@ -398,7 +405,7 @@ impl List {
         self.len += 1;
     }
 
-    /// Back to where it was popped.
+    /// Puts an area back where it was popped.
     pub(crate) fn push_first(&mut self, area: Ours) {
         let next = self.first.map_or(ptr::null_mut(), |first| first.0.as_ptr());
         area.next.store(next, Ordering::Relaxed);

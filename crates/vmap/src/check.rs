@@ -1,24 +1,24 @@
-//! Checks of what a safe call may map.
+//! Checks of the mappings that a safe call may create.
 //!
 //! # Why mapping is safe
 //! A mapping call chooses a fresh address in the space, so no pointer and no translation to it
 //! exists. The mapping is harmless until unsafe code uses the address, whatever the frames are:
-//! frames that the caller does not have, that are freed while they are mapped, or that are page
-//! tables. The code that uses the address answers for that. This holds under three conditions,
-//! which are checked here:
+//! frames that the caller does not own, that are freed while they are mapped, or that are
+//! page-table pages. The unsafe code that uses the address is responsible for that. This holds
+//! under three conditions, which this module checks:
 //!
 //! - *Programs cannot use the mapping.* `USER` is refused.
 //! - *It is not writable and executable at once.* One stray write into such a page is arbitrary
-//!   code.
+//!   code execution.
 //! - *It does not change the memory type of RAM.* RAM of the frame source is mapped write-back
 //!   elsewhere. A second mapping of another type makes accesses through the first one incoherent,
 //!   and processors may use a mapping speculatively. Write-back mappings of devices pass: there the
-//!   range registers of x86, or the physical memory attributes of RISC-V, decide.
+//!   range registers (MTRRs) of x86, or the physical memory attributes of RISC-V, decide.
 //!
 //! [`Vmap::vmap_unchecked`](crate::Vmap::vmap_unchecked) is for mappings that need the last two.
 //!
-//! Cost: two tests for each call; for mappings that are not write-back, a look at the state of each
-//! frame.
+//! Cost: two tests for each call; for mappings that are not write-back, one load of the state of
+//! each frame.
 
 use crate::error::Error;
 use machine::{Frame, FrameInfo, FrameSource};
@@ -30,7 +30,7 @@ pub(crate) fn kernel_only(attrs: Attrs) -> Result<(), Error> {
     if attrs.flags.contains(Flags::USER) { Err(Error::UserAccess) } else { Ok(()) }
 }
 
-/// Checks the rights that a safe call asks for.
+/// Checks the access rights of a safe call.
 #[inline]
 pub(crate) fn rights(attrs: Attrs) -> Result<(), Error> {
     kernel_only(attrs)?;
@@ -47,7 +47,7 @@ pub(crate) fn ram(attrs: Attrs) -> Result<(), Error> {
     }
 }
 
-/// Checks attributes for these frames of the caller.
+/// Checks attributes for frames that the caller supplies.
 #[inline]
 pub(crate) fn frames<M: FrameSource>(
     machine: &M,
@@ -65,14 +65,14 @@ pub(crate) fn frames<M: FrameSource>(
     }
 }
 
-/// Checks that so many frames from `first` on are a device's.
+/// Checks that none of the `pages` frames from `first` on is RAM.
 pub(crate) fn device<M: FrameSource>(machine: &M, first: Frame, pages: u64) -> Result<(), Error> {
     let frames = (0..pages).map_while(|page| first.checked_add(page));
     first_ram(|frame| machine.info(frame), frames).map_or(Ok(()), |frame| Err(Error::Ram(frame)))
 }
 
-/// The first frame that is memory of the frame source. A hole between its memory has a state, too,
-/// but is none.
+/// The first frame that is RAM of the frame source. A hole between its memory ranges has a state,
+/// too, but is not RAM.
 fn first_ram<'a>(
     info: impl Fn(Frame) -> Option<&'a FrameInfo>,
     mut frames: impl Iterator<Item = Frame>,
@@ -91,7 +91,7 @@ mod tests {
         let range = |first, len| FrameRange::new(frame(first), len).unwrap();
         let mut frames = Frames::try_new(range(0x100, 64), 1).unwrap();
         for (node, first) in [(0, 0x100), (1, 0x130)] {
-            // SAFETY: nobody looks at the memory.
+            // SAFETY: the memory of these frames is never accessed.
             unsafe { frames.add(range(first, 16), NodeId(node)) }.unwrap();
         }
         let first =

@@ -1,56 +1,56 @@
-//! Kernel virtual areas: memory that is mapped for the kernel itself, on any number of CPUs,
-//! without slowing down.
+//! Kernel virtual areas: memory mapped for the kernel itself, whose cost does not grow with the
+//! number of CPUs.
 //!
-//! # What used to be slow
-//! To unmap kernel addresses every CPU must forget their translations. So it was done by
-//! interrupting all of them at each unmapping, under one lock, with the areas in a list. It takes
-//! longer with each CPU that is added.
+//! # The problem
+//! Before a kernel can reuse a virtual address, every CPU must drop its cached translation. The
+//! classic design sends IPIs to all CPUs at each unmapping (a TLB shootdown), under one lock, with
+//! all areas in one list. Each additional CPU makes every unmapping slower.
 //!
 //! # One idea
-//! Addresses are vast. What was unmapped is not flushed but *waits*: its addresses are not handed
-//! out again until every CPU has flushed for a reason of its own, which each announces. That is a
-//! grace period, of TLBs instead of readers ([`TlbGrace`]). If CPUs have timers it costs a flush a
-//! tick on each, and nobody is interrupted, ever; if not, one broadcast serves tens of thousands of
-//! unmappings.
+//! Address space is plentiful. An unmapped range is not flushed: it *waits*. Its addresses are
+//! reused only after every CPU has flushed its TLB for its own reasons and has announced that
+//! flush. This is a grace period for TLBs instead of readers ([`TlbGrace`]). If the CPUs have timer
+//! ticks, it costs each CPU one flush per tick and no IPI at all. Without ticks, one broadcast
+//! serves tens of thousands of unmappings.
 //!
-//! # What is where
-//! | module | what |
+//! # Modules
+//! | module | contents |
 //! |---|---|
 //! | `tlb_grace` | TLB grace periods: [`TlbGrace`] |
-//! | `vmap` | a space: [`Vmap`] |
-//! | `tables` | page tables that a call has made before it failed |
+//! | `vmap` | one address space for areas: [`Vmap`] |
+//! | `tables` | rollback of page-table pages after a call fails |
 //! | `make`, `back` | how areas are made and claimed; how addresses come back |
 //! | `check` | what a safe call may map, and why that is harmless |
-//! | `zone` | a part of the space, each CPU's or common: a tree of areas, and those that wait |
-//! | `area` | one area, and what may become of it |
-//! | `block`, `block/bits` | 2 MiB of addresses that one CPU takes small runs of |
+//! | `zone` | a part of the space, per CPU or common: a tree of areas, and a queue of waiting areas |
+//! | `area` | one area and its states |
+//! | `block`, `block/bits` | 2 MiB of addresses from which one CPU takes small runs |
 //! | `ram` | [`vm_map_ram`](Vmap::vm_map_ram), [`vm_unmap_ram`](Vmap::vm_unmap_ram) |
 //! | `map` | [`vmap`](Vmap::vmap), [`vunmap`](Vmap::vunmap), [`ioremap`](Vmap::ioremap), [`vmalloc_to_page`](Vmap::vmalloc_to_page) |
-//! | `malloc`, `realloc` | [`vmalloc`](Vmap::vmalloc), [`vfree`](Vmap::vfree), [`vrealloc`](Vmap::vrealloc) and their like |
+//! | `malloc`, `realloc` | [`vmalloc`](Vmap::vmalloc), [`vfree`](Vmap::vfree), [`vrealloc`](Vmap::vrealloc) and their variants |
 //! | `info` | [`vmallocinfo`](Vmap::vmallocinfo), [`get_vmalloc_info`](Vmap::get_vmalloc_info), [`find_vm_area`](Vmap::find_vm_area) |
 //! | `read` | [`vread`](Vmap::vread), [`vwrite`](Vmap::vwrite) |
 //!
-//! # Where addresses are
+//! # Layout of the address space
 //! ```text
 //! the space:  | CPU 0's zone | CPU 1's zone | ... | the common zone                        |
 //! a zone:     | block | area, guard | area, guard | (waits) | block |        free          |
 //! a block:    | 4 pages in use | 4 wait | 16 in use | free ...                             |
 //! ```
-//! A CPU takes from its own zone first; from the others when that is full; what is larger than a
-//! quarter of it, from the common one. Small maps that do not live long come from blocks, without a
-//! zone's lock or tree.
+//! A CPU takes addresses from its own zone first, and from the others when that zone is full. An
+//! area that is larger than a quarter of a CPU's zone comes from the common zone first. Small,
+//! short-lived mappings come from blocks, without a zone's lock or tree.
 //!
-//! # What each costs
-//! | call | shared lines written, while CPUs keep to what is theirs | locks |
+//! # Cost
+//! | call | lines shared with other CPUs that it writes, while each CPU unmaps its own mappings | locks |
 //! |---|---|---|
-//! | `vm_map_ram`, up to 64 pages | none | one table's, which is this CPU's |
-//! | `vm_unmap_ram` | none; on another CPU than it was mapped, the block's and the table's | one table's, and one locked instruction |
-//! | `vmap`, `vmalloc`, `vunmap`, `vfree` | none | those of tables of this CPU's zone, and the zone's, once |
+//! | `vm_map_ram`, up to 64 pages | none | of one page-table page, which belongs to this CPU |
+//! | `vm_unmap_ram` | none; on another CPU than the one that mapped it, lines of the block and of its page-table page | of one page-table page; plus one locked instruction |
+//! | `vmap`, `vmalloc`, `vunmap`, `vfree` | none | of page-table pages of this CPU's zone; the zone's, once |
 //! | readers | none | none |
 //!
-//! None grows with the number of CPUs (I8). Whoever looks whether a grace period is over reads a
-//! line of each CPU: at ticks, where a CPU's blocks have no run left, and after as many unmappings
-//! as there are CPUs.
+//! No entry grows with the number of CPUs (I8). A test whether a grace period has ended reads one
+//! line per CPU. It runs at ticks, when a CPU's blocks have no free run left, and once per as many
+//! unmappings as there are CPUs.
 //!
 //! # Example
 //! ```
@@ -65,11 +65,11 @@
 //! let flushes = TlbGrace::try_new(sim.clone()).unwrap();
 //! let tables = sim.on_cpu(0, || {
 //!     let tables = Arc::new(PageTables::<_, _, Grace>::kernel(&paging).unwrap());
-//!     // SAFETY: the example needs nothing mapped but this.
+//!     // SAFETY: the example needs no other mapping.
 //!     unsafe { tables.activate() };
 //!     flushes.idle_exit();
 //!     let space = VirtRange::new(VirtAddr::new(0xffff_c900_0000_0000), 1 << 30).unwrap();
-//!     // SAFETY: nobody else uses these addresses.
+//!     // SAFETY: no other code maps at these addresses.
 //!     let vmap = unsafe { Vmap::try_new(tables.clone(), flushes.clone(), space, Options::default()) };
 //!     let vmap = vmap.unwrap();
 //!
@@ -78,22 +78,22 @@
 //!     unsafe { sim.store(at, 42) }.unwrap();
 //!     assert_eq!(vmap.find_vm_area(at).unwrap().pages, 3);
 //!     let before = sim.counts().flushes;
-//!     // SAFETY: nobody uses it any more.
+//!     // SAFETY: the area is not used any more.
 //!     unsafe { vmap.vfree(at) }.unwrap();
 //!     assert!(unsafe { vmap.vfree(at) }.is_err());
 //!     assert_eq!(sim.counts().flushes, before, "it waits");
 //!     vmap.vm_unmap_aliases();
 //!     tables
 //! });
-//! // The CPU has stopped: nothing is active there.
+//! // The CPU has stopped: no page tables are active there.
 //! sim.on_cpu(0, || drop(tables));
 //! ```
 //!
-//! `no_std`; allocates from the heap: an area's record, its place in the tree. When there is none,
-//! calls fail with [`Error::OutOfMemory`], and nothing has changed.
+//! The crate is `no_std`. It allocates each area's record and its tree nodes from the heap. If an
+//! allocation fails, the call returns [`Error::OutOfMemory`] and has changed nothing.
 //!
 //! # Features
-//! - `listing` (on unless turned off): `vmallocinfo`, and who made each area.
+//! - `listing` (default): `vmallocinfo`, and the call site that created each area.
 #![no_std]
 #![deny(missing_docs)]
 extern crate alloc;

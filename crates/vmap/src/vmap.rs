@@ -1,4 +1,4 @@
-//! A space for areas.
+//! [`Vmap`]: one range of the kernel's addresses from which areas are made.
 
 use crate::area::List;
 use crate::block::{BYTES, Blocks, Orphans};
@@ -17,97 +17,102 @@ use paging::{Attrs, Format, PageTables};
 
 pub(crate) const PAGE: u64 = PageSize::Size4K.bytes();
 
-/// How a space is run.
+/// Settings of a [`Vmap`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// What pages of [`vmalloc`](Vmap::vmalloc) are like.
+    /// Attributes of the pages of [`vmalloc`](Vmap::vmalloc).
     pub attrs: Attrs,
-    /// Whether areas have a page behind them that is never mapped, unless the call says otherwise.
+    /// Whether an area is followed by a page that is never mapped, unless the call says otherwise.
     pub guard: bool,
-    /// As many bytes of addresses wait in the whole space, before CPUs are interrupted, for each
-    /// CPU that is not away. A CPU that has half its share waiting does not wait for that: so a
-    /// space must have four times as many bytes for each CPU, and page tables for what waits (a
-    /// 512th part of it).
+    /// The limit of waiting addresses in the whole space, in bytes per CPU that is not idle. Beyond
+    /// it, CPUs are interrupted.
+    ///
+    /// A CPU also forces a flush when half of its own share waits. To make use of this limit, a
+    /// space therefore needs four times as many bytes per CPU, and memory for the page tables of
+    /// the waiting addresses (1/512 of them).
     pub bytes_per_interrupt: u64,
 }
 
 impl Default for Options {
-    /// The kernel's data; guard pages; one interrupt for 10,000 unmappings of 4 pages.
+    /// Kernel data; guard pages; one interrupt for 10,000 unmappings of 4 pages.
     fn default() -> Self {
         Options { attrs: Attrs::KERNEL_RW, guard: true, bytes_per_interrupt: 10_000 * 4 * PAGE }
     }
 }
 
-/// What a CPU has for itself.
+/// Per-CPU state.
 #[derive(Default)]
 pub(crate) struct Local {
     pub(crate) blocks: Blocks,
     /// Areas that were freed in interrupts.
     pub(crate) pending_free: List,
-    /// Unmappings since somebody has looked for the end of a period.
+    /// Unmappings on this CPU; every so many, it tests whether a period has ended.
     pub(crate) unmapped: u64,
-    /// The last shortage that it has seen.
+    /// The last value of [`Shared::shortage`] that this CPU has seen.
     pub(crate) shortage: u64,
 }
 
-/// What CPUs share that is written now and then, on lines of its own.
+/// State that all CPUs share and rarely write, on its own cache lines.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Shared {
     pub(crate) orphans: Orphans,
-    /// Counts how often space has run out: who sees it for the first time gives back what it does
-    /// not use.
+    /// Counts how often space has run out. A CPU that sees a new value gives back the blocks that
+    /// it does not use.
     pub(crate) shortage: AtomicU64,
 }
 
-/// A space for areas of the kernel: an instance of everything that this crate does.
+/// An address space for kernel areas: one instance of everything that this crate does.
 ///
-/// A kernel has one for itself, one for its modules, and so on, in ranges of their own; all share
-/// the [`TlbGrace`] of their machine. See the [crate] for an example, and for what each call costs.
+/// A kernel has one for itself, one for its modules, and so on, in separate ranges. All of them
+/// share the [`TlbGrace`] of their machine. The [crate] has an example and the cost of each call.
 ///
 /// # Context
-/// Calls that map or unmap take spin locks that interrupt handlers do not take, and may allocate
-/// from the heap: not in an interrupt; but for [`vfree_atomic`](Vmap::vfree_atomic). Nothing
-/// sleeps. Where space runs out or too much waits they may broadcast a flush: no lock is held that
-/// an interrupt handler takes. Deferred frees of others may run, as the text at
-/// [`PageTables`](PageTables#context) says, some of them with a lock of this space held: none of
-/// them calls it.
-///
-/// Calls that only read may be made anywhere.
+/// - Calls that map or unmap take spin locks that interrupt handlers do not take, and may allocate
+///   from the heap. Do not make them in an interrupt handler, except
+///   [`vfree_atomic`](Vmap::vfree_atomic).
+/// - No call sleeps.
+/// - If space runs out or too many addresses wait, a call may broadcast a flush. It then holds no
+///   lock that an interrupt handler takes.
+/// - A call may run deferred frees of other code, as described at
+///   [`PageTables`](PageTables#context), some of them with a lock of this space held. None of these
+///   frees may call this space.
+/// - Calls that only read may be made in any context.
 pub struct Vmap<M: Machine, F: Format, G: Concurrent> {
     pub(crate) tables: Arc<PageTables<M, F, G>>,
     pub(crate) flushes: Arc<TlbGrace<M>>,
     pub(crate) space: VirtRange,
-    /// Where the first zone begins, and the bytes of each CPU's.
+    /// The start of the first zone, and the size of each CPU's zone.
     base: VirtAddr,
     share: u64,
-    /// Each CPU's, then the common one; or that alone.
+    /// One zone per CPU, then the common zone; or the common zone alone.
     pub(crate) zones: Box<[Zone<G>]>,
     pub(crate) local: CpuLocal<Local, M>,
-    /// Bytes that wait in each CPU's blocks, as it last said.
+    /// Bytes that wait in each CPU's blocks, as the CPU last published them.
     pub(crate) in_blocks: PerCpu<AtomicU64>,
     pub(crate) shared: Shared,
     pub(crate) options: Options,
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
-    /// A space of these addresses in the kernel's half. Allocates from the heap, and the kernel's
-    /// tables below the top, which stay also if this fails: so it is made before the first space of
-    /// a program.
+    /// Creates a space from these addresses in the kernel's half. Allocates from the heap.
     ///
-    /// From the first border of 2 MiB on, half of it is shared out among the CPUs, in pieces of 2
-    /// MiB; the rest is common.
+    /// It also allocates the kernel's page tables below the top level, which stay even if this call
+    /// fails. So create it before the first address space of a program.
+    ///
+    /// From the first 2 MiB boundary on, half of the range is divided among the CPUs, in units of 2
+    /// MiB. The rest is common.
     ///
     /// # Errors
     /// [`Error::BadSpace`], [`Error::OutOfMemory`], [`Error::Frames`], [`Error::Tables`]; and, for
     /// [`Options::attrs`], [`Error::UserAccess`], [`Error::WritableCode`], [`Error::MemoryType`].
     ///
     /// # Safety
-    /// The addresses are this space's: nothing is mapped there, or was since all CPUs have last
-    /// flushed, and nobody else maps or prunes there as long as it is used, or as an area is live
-    /// that it was dropped with. `flushes` are those of the machine of `tables`, on which every CPU
-    /// that uses an address of an area is [back](TlbGrace::idle_exit). (A call that maps one brings
-    /// its CPU back.)
+    /// - Nothing is mapped in the range, and nothing was mapped there since all CPUs last flushed.
+    /// - No other code maps or prunes in the range while the space exists, or, after it is dropped,
+    ///   while an area that was live at the drop is still in use.
+    /// - `flushes` belongs to the machine of `tables`. Every CPU that uses an address of an area
+    ///   has called [`TlbGrace::idle_exit`]. (A call that maps an area does this for its CPU.)
     pub unsafe fn try_new(
         tables: Arc<PageTables<M, F, G>>,
         flushes: Arc<TlbGrace<M>>,
@@ -123,8 +128,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
         check::ram(options.attrs)?;
         tables.reserve(space)?;
-        // Shares begin and end at a border of 2 MiB, so that none has a page table in common with
-        // another.
+        // Shares begin and end at 2 MiB boundaries, so no two zones share a page-table page of
+        // PTEs.
         let border = space.start().align_up(PageSize::Size2M).filter(|at| space.contains(*at));
         let base = border.unwrap_or(space.start());
         let len = space.len() - (base.get() - space.start().get());
@@ -165,7 +170,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         self.space
     }
 
-    /// The kernel's tables.
+    /// The kernel's page tables.
     pub fn tables(&self) -> &Arc<PageTables<M, F, G>> {
         &self.tables
     }
@@ -175,7 +180,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         &self.flushes
     }
 
-    /// The zone that an address is of. A division.
+    /// The zone that contains an address. Cost: a division.
     pub(crate) fn zone_of(&self, at: VirtAddr) -> Option<&Zone<G>> {
         if !self.space.contains(at) {
             return None;
@@ -184,7 +189,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         self.zones.get(number.min(self.zones.len() - 1))
     }
 
-    /// The zone that this CPU takes so many bytes from first, by its number.
+    /// The index of the zone that this CPU tries first for an area of so many bytes.
     pub(crate) fn first_zone(&self, bytes: u64) -> usize {
         let common = self.zones.len() - 1;
         if bytes > BYTES.max(self.share / 4) {
@@ -195,8 +200,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     }
 }
 
-/// Areas that are live stay mapped. What was freed in interrupts is given back, and all that was
-/// unmapped is flushed.
+/// Live areas stay mapped. Areas that were freed in interrupts are given back, and all unmapped
+/// addresses are flushed.
 impl<M: Machine, F: Format, G: Concurrent> Drop for Vmap<M, F, G> {
     fn drop(&mut self) {
         let mut pending_free = List::default();
