@@ -1,9 +1,10 @@
-//! How addresses come back: what waits, when it is too much, and what is done before space is
-//! refused.
+//! How addresses come back: the limits of waiting addresses, and the last resort before a call
+//! fails for lack of space.
 //!
-//! Addresses come back by themselves as CPUs announce that they have flushed, and somebody wants
-//! some. CPUs are interrupted for it only if so much waits, in all zones and blocks, that an
-//! interrupt is worth it; if half of what a CPU has waits; or if space has run out.
+//! Normally addresses come back without IPIs: CPUs announce their flushes, and a later call that
+//! needs addresses takes those whose grace period has ended. CPUs are interrupted in three cases
+//! only: so much waits in all zones and blocks that it is worth a broadcast; half of one CPU's
+//! share waits; or space has run out.
 
 use crate::area::{Ours, State};
 use crate::vmap::Vmap;
@@ -13,13 +14,12 @@ use grace::Concurrent;
 use machine::Machine;
 use paging::Format;
 
-/// As many unmappings as go by at least until a CPU looks whether a period has ended; and as many
-/// as there are CPUs, as that takes a load for each.
+/// The minimum number of unmappings between two tests of a CPU whether a period has ended. On
+/// machines with more CPUs than this, the number of CPUs: the test loads a line per CPU.
 const LOOK_AFTER: u64 = 32;
 
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
-    /// The addresses of an area wait from now on. If too many do, they come back at the price of a
-    /// flush.
+    /// Lets the addresses of an area wait. If too many wait, forces a flush to get some back.
     pub(crate) fn put(&self, area: Ours) {
         let Some(zone) = self.zone_of(area.start()) else { return };
         let waiting = zone.put(&self.flushes, area);
@@ -38,14 +38,15 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
     }
 
-    /// What waits in a zone for this period comes back now.
+    /// Ends this period by a broadcast and takes back the waiting areas of a zone.
     fn hurry_zone(&self, zone: &Zone<G>, target: u64) {
         self.flushes.expedite(target);
         zone.purge(&self.flushes, true);
     }
 
-    /// Whether so much waits that CPUs are to be interrupted for it: `waiting` of so many bytes
-    /// that somebody has, or all that waits anywhere. A load for each CPU and zone.
+    /// Whether enough waits to interrupt CPUs: more than half of `bytes`, the share of one CPU, of
+    /// which `waiting` waits; or more than the limit of the whole space. Cost: a load per CPU and
+    /// per zone.
     pub(crate) fn is_too_much(&self, waiting: u64, bytes: u64) -> bool {
         if waiting > bytes / 2 {
             return true;
@@ -53,27 +54,27 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         // Relaxed: hints.
         let in_blocks = self.in_blocks.iter().map(|bytes| bytes.load(Ordering::Relaxed));
         let all: u64 = self.zones.iter().map(Zone::waiting).chain(in_blocks).sum();
-        // Not only those that are behind: of CPUs that tick some always are, a little.
+        // All CPUs that take part count, not only those behind: with ticks, a few are always
+        // slightly behind.
         let cpus = self.flushes.taking_part() as u64;
         all > self.options.bytes_per_interrupt.saturating_mul(cpus)
     }
 
-    /// All that waits anywhere in the space comes back, and so do the blocks of this CPU that are
-    /// all free then: one broadcast, if anything waits. What was freed in interrupts here is given
-    /// back before.
+    /// Takes back all waiting addresses of the space, by one broadcast if anything waits.
     ///
-    /// For who needs addresses, or address space, at once. Blocks that nobody has come to this CPU;
-    /// those that are free in another CPU's queue are given back when that CPU next makes a call
-    /// that unmaps, or that lacks space, or [`poll`](Vmap::poll)s.
+    /// First frees the areas that were freed in interrupts on this CPU. Also returns this CPU's
+    /// blocks that are then entirely free, and adopts blocks without an owner. For a caller that
+    /// needs addresses immediately. Free blocks in another CPU's queue are returned when that CPU
+    /// next makes a call that unmaps or lacks space, or calls [`poll`](Vmap::poll).
     pub fn purge(&self) {
         self.free_pending();
-        // Without memory for that, they stay.
+        // If the heap has no memory for the queue, the blocks stay orphans.
         while self.make_room().is_ok()
             && let Some(own) = self.shared.orphans.adopt(self.machine())
         {
             self.keep_block(own);
         }
-        // Relaxed: a hint to others, and to this CPU no news.
+        // Relaxed: a hint to other CPUs.
         let shortage = self.shared.shortage.fetch_add(1, Ordering::Relaxed) + 1;
         let waiting = self.local.with(|local| {
             local.shortage = shortage;
@@ -89,18 +90,22 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
     }
 
-    /// When it returns, no CPU holds a translation of anything that was unmapped before the call:
-    /// for who cannot bear aliases, as when the attributes of a page's other mappings change. One
-    /// broadcast to all CPUs that run, those that are away included: hardware may fill a TLB at any
-    /// time.
+    /// Flushes all CPUs: when it returns, no CPU holds a translation of a range that was unmapped
+    /// before the call.
+    ///
+    /// For callers that cannot tolerate aliases, for example because the attributes of a page's
+    /// other mappings change. One broadcast to all running CPUs, idle ones included: hardware may
+    /// fill a TLB at any time.
     pub fn vm_unmap_aliases(&self) {
         self.flushes.broadcast();
     }
 
-    /// Does what was put off: unmaps what was freed in interrupts, takes back what has come due in
-    /// this CPU's zone and the common one, and gives back blocks of this CPU that are free, but for
-    /// one. For a kernel's idle loop, or a thread of each CPU. Never broadcasts, but for a space
-    /// that is nearly full.
+    /// Does deferred work: unmaps areas that were freed in interrupts, takes back areas whose
+    /// period has ended in this CPU's zone and the common zone, and returns this CPU's free blocks
+    /// except one.
+    ///
+    /// For a kernel's idle loop or a per-CPU thread. Never broadcasts, unless the space is nearly
+    /// full.
     pub fn poll(&self) {
         self.free_pending();
         self.local.with(|local| local.blocks.gather(&self.flushes));
@@ -116,8 +121,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
     }
 
-    /// This CPU is about to be idle, or to stop: does what was put off, gives back its blocks that
-    /// are free, and leaves the others to whoever wants one. Before
+    /// Prepares this CPU for idling or stopping: does deferred work, returns its free blocks, and
+    /// leaves its other blocks for adoption. Call it before
     /// [`TlbGrace::idle_enter`](crate::TlbGrace::idle_enter).
     pub fn idle(&self) {
         self.poll();
@@ -128,8 +133,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         self.say_what_waits();
     }
 
-    /// If space has run out since this CPU last looked, it gives back the blocks that it does not
-    /// use. A load if not.
+    /// Returns this CPU's free blocks if space has run out since its last look. Cost: a load if
+    /// not.
     pub(crate) fn answer_shortage(&self) {
         // Relaxed: a hint.
         let shortage = self.shared.shortage.load(Ordering::Relaxed);
@@ -146,21 +151,21 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
     }
 
-    /// Blocks of this CPU that are all free go back to their zones, but for so many. Nobody holds a
-    /// translation of them.
+    /// Returns this CPU's entirely free blocks to their zones, except `keep` of them. No CPU holds
+    /// a translation of them.
     fn give_back_free(&self, keep: usize) {
         while let Some(Some(own)) = self.local.with(|local| local.blocks.pop_free(keep)) {
             own.set(State::Unmapping);
             let zone = self.zone_of(own.start());
             if !zone.is_some_and(|zone| zone.drop_now(self.machine(), own)) {
-                // Without memory for that, it waits.
+                // If the heap has no memory for the removal, the block waits.
                 self.put(own);
             }
         }
         self.say_what_waits();
     }
 
-    /// Tells the others how much waits in this CPU's blocks.
+    /// Publishes how much waits in this CPU's blocks.
     pub(crate) fn say_what_waits(&self) {
         let _section = self.machine().irqs_off();
         let waiting = self.local.with(|local| local.blocks.waiting().0);

@@ -1,76 +1,76 @@
-//! Why a call on virtual areas fails.
+//! The errors of calls on virtual areas.
 
 use core::fmt;
 use core::panic::Location;
 use machine::{Frame, FrameError, PhysAddr, VirtAddr, VirtRange};
 use paging::Cache;
 
-/// Why a call fails. Nothing has changed then (I7).
+/// An error of a call. The call has changed nothing (I7).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// No pages, or no bytes, were asked for.
+    /// Zero pages or bytes were requested.
     ZeroSize,
-    /// So many bytes are more than the whole space has.
+    /// The requested bytes exceed the whole space.
     TooLarge(u64),
-    /// There is no free run of so many bytes in one zone, even after everything that waited has
-    /// been flushed.
+    /// No zone has so many contiguous free bytes, even after all waiting addresses were flushed.
     NoSpace(u64),
-    /// The heap has no memory for the bookkeeping.
+    /// The heap has no memory for the area's record or its tree nodes.
     OutOfMemory,
-    /// Memory for the area or for page tables could not be had.
+    /// The frame source has no memory for the area or its page tables.
     Frames(FrameError),
     /// The call needs more frames than are free. No frame was taken.
     FewFrames {
-        /// Frames that the call needs, page tables included.
+        /// Frames that the call needs, page-table pages included.
         wanted: u64,
         /// Frames that are free.
         free: u64,
     },
-    /// The attributes would let programs use memory of the kernel.
+    /// The attributes would let programs access kernel memory.
     UserAccess,
     /// The attributes would make a page writable and executable at once.
     WritableCode,
     /// The attributes would map RAM with another memory type than its other mappings have.
     MemoryType {
-        /// The first frame that is RAM; `None` where all of the memory is.
+        /// The first frame that is RAM; `None` if all of the memory is.
         frame: Option<Frame>,
-        /// The memory type that was asked for.
+        /// The requested memory type.
         cache: Cache,
     },
-    /// A range that is to be mapped as a device has RAM in it: this frame is the first.
+    /// The range to be mapped as a device contains RAM; this is the first such frame.
     Ram(Frame),
-    /// The address lies in no area of this space: it was never mapped, or was unmapped long ago.
+    /// No area of this space contains the address: it was never mapped, or was unmapped long ago.
     NotMapped(VirtAddr),
-    /// The area was unmapped before, and its addresses wait.
+    /// The area was already unmapped, and its addresses wait.
     Twice(Culprit),
-    /// The address lies in an area but does not begin it.
+    /// The address lies inside an area, but not at its start.
     NotTheStart(Culprit),
-    /// So many pages are not what was mapped at the address.
+    /// The number of pages differs from the number that was mapped at the address.
     WrongSize {
         /// The area.
         area: Culprit,
-        /// What the caller said.
+        /// The number that the caller passed.
         pages: usize,
     },
-    /// The area was mapped by another call, and must be unmapped by its counterpart.
+    /// Another call mapped the area; its counterpart must unmap it.
     WrongKind(Culprit),
-    /// The physical range is empty, wraps, or reaches beyond what the format can address.
+    /// The physical range is empty, wraps, or exceeds the physical addresses of the format.
     NotPhysical(PhysAddr),
-    /// The space for areas is no multiple of 4 KiB in the kernel's half, or too small.
+    /// The range for areas is empty or too small, not aligned to 4 KiB, or not in the kernel's
+    /// half; or the page tables are not the kernel's.
     BadSpace(VirtRange),
-    /// The page tables refuse it.
+    /// The page tables refuse the operation.
     Tables(paging::Error),
 }
 
-/// An area that was not what the caller took it for.
+/// The area that an error is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Culprit {
-    /// The address that the caller gave.
+    /// The address that the caller passed.
     pub at: VirtAddr,
-    /// Where the area begins.
+    /// The start of the area.
     pub start: VirtAddr,
-    /// Who mapped it; in release builds nobody keeps account of that without the feature `listing`.
+    /// The call site that mapped it; unknown in release builds without the feature `listing`.
     pub by: Option<&'static Location<'static>>,
 }
 
@@ -87,23 +87,34 @@ impl fmt::Display for Culprit {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::ZeroSize => f.write_str("nothing was asked for: the size is zero"),
-            Error::TooLarge(bytes) => write!(f, "{bytes} bytes are more than the space has"),
-            Error::NoSpace(bytes) => {
-                write!(f, "no zone of the space has a free run of {bytes} bytes left")
+            Error::ZeroSize => {
+                f.write_str("the size is zero; ask for at least one byte, or one page")
             }
-            Error::OutOfMemory => f.write_str("the heap has no memory to keep account of the area"),
+            Error::TooLarge(bytes) => write!(
+                f,
+                "{bytes} bytes are more than the space has; ask for less, or create a larger space"
+            ),
+            Error::NoSpace(bytes) => write!(
+                f,
+                "no zone of the space has {bytes} contiguous free bytes; unmap areas, or create a \
+                 larger space"
+            ),
+            Error::OutOfMemory => {
+                f.write_str("the heap has no memory for the area's record; free memory and retry")
+            }
             Error::Frames(error) => error.fmt(f),
             Error::FewFrames { wanted, free } => write!(
                 f,
-                "out of memory: {wanted} frames are needed and {free} are free, some of which are left to \
-                 others; ask for less, or free memory"
+                "out of memory: {wanted} frames are needed and {free} are free, some of which are \
+                 reserved; ask for less, or free memory"
             ),
             Error::UserAccess => f.write_str(
-                "the attributes have USER, but areas are the kernel's; map the frames in the program's page tables",
+                "the attributes have USER, but areas are the kernel's; map the frames in the \
+                 program's page tables",
             ),
             Error::WritableCode => f.write_str(
-                "the attributes have both WRITE and EXECUTE; map two areas, or write first and then protect",
+                "the attributes have both WRITE and EXECUTE; map the frames twice, or write first \
+                 and then protect",
             ),
             Error::MemoryType { frame, cache } => {
                 match frame {
@@ -115,13 +126,34 @@ impl fmt::Display for Error {
             Error::Ram(frame) => {
                 write!(f, "frame {frame} is RAM, not a device; map it with vmap")
             }
-            Error::NotMapped(at) => write!(f, "no area is mapped at {at}"),
-            Error::Twice(area) => write!(f, "unmapped a second time: {area}"),
-            Error::NotTheStart(area) => write!(f, "not the start of its area: {area}"),
-            Error::WrongSize { area, pages } => write!(f, "not {pages} pages were mapped: {area}"),
-            Error::WrongKind(area) => write!(f, "mapped by another kind of call: {area}"),
-            Error::NotPhysical(at) => write!(f, "no such physical range at {at}"),
-            Error::BadSpace(range) => write!(f, "{range:?} cannot be a space for areas"),
+            Error::NotMapped(at) => write!(
+                f,
+                "no area is mapped at {at}: it was never mapped, or was unmapped long ago"
+            ),
+            Error::Twice(area) => write!(f, "already unmapped: {area}"),
+            Error::NotTheStart(area) => write!(
+                f,
+                "not the start of its area: {area}; pass the address that the mapping call \
+                 returned"
+            ),
+            Error::WrongSize { area, pages } => write!(
+                f,
+                "{pages} pages are not the size of {area}; pass the number that was mapped"
+            ),
+            Error::WrongKind(area) => write!(
+                f,
+                "mapped by another kind of call: {area}; unmap it with the counterpart of that call"
+            ),
+            Error::NotPhysical(at) => write!(
+                f,
+                "no physical range at {at}: it is empty, wraps, or exceeds the format's physical \
+                 addresses"
+            ),
+            Error::BadSpace(range) => write!(
+                f,
+                "{range:?} cannot be a space for areas: it must be a range of 4 KiB pages in the \
+                 kernel's half of the kernel's page tables"
+            ),
             Error::Tables(error) => error.fmt(f),
         }
     }

@@ -1,15 +1,18 @@
-//! What is known of areas: `vmallocinfo`, `get_vmalloc_info`, `find_vm_area`. All without a lock.
+//! Listing and statistics without locks: `vmallocinfo`, `get_vmalloc_info`, `find_vm_area`.
 //!
-//! # What each promises
-//! *The listing* is of no one moment, as it lets writers go on. It promises: an area that is there
-//! from its beginning to its end is listed once; what is listed was there at some moment since its
-//! section began, and all that is said of it was true when it was listed, of that one area; areas
-//! come in the order of their addresses. It is in sections of some dozens of areas, so that no
-//! grace period waits for it.
+//! # Guarantees
+//! *The listing* is not an atomic snapshot, because writers continue. It guarantees:
 //!
-//! *The numbers* of [`get_vmalloc_info`](crate::Vmap::get_vmalloc_info) are sums over zones: each
-//! number of each zone is what it was at some moment during the call. Beside writers those moments
-//! differ.
+//! - An area that exists during the whole listing is listed once.
+//! - A listed area existed at some moment since its read-side section began. All its fields were
+//!   valid together when it was listed.
+//! - Areas are listed in the order of their addresses.
+//!
+//! Each read-side section covers some dozens of areas, so the listing does not delay grace periods.
+//!
+//! *The statistics* of [`get_vmalloc_info`](crate::Vmap::get_vmalloc_info) are sums over zones.
+//! Each number of each zone is its value at some moment during the call. Beside writers these
+//! moments differ.
 
 use crate::area::{Area, Made, State};
 use crate::vmap::{PAGE, Vmap};
@@ -20,22 +23,22 @@ use grace::Concurrent;
 use machine::{Machine, PhysAddr, VirtAddr, VirtRange};
 use paging::Format;
 
-/// What is known of an area.
+/// A snapshot of an area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AreaInfo {
-    /// Its addresses, with its guard page.
+    /// Its addresses, guard page included.
     pub range: VirtRange,
-    /// Bytes that were asked for.
+    /// Requested bytes.
     pub bytes: u64,
-    /// Pages that are mapped; of a block, those in use.
+    /// Mapped pages; for a block, pages in use.
     pub pages: usize,
     /// The call that made it.
     pub made: Made,
-    /// What has become of it.
+    /// Its state.
     pub state: State,
     /// The physical address of its first byte, if it maps a physical range.
     pub phys: Option<PhysAddr>,
-    /// Who made it; not known in release builds without the feature `listing`.
+    /// The call site that made it; unknown in release builds without the feature `listing`.
     pub caller: Option<&'static Location<'static>>,
 }
 
@@ -56,7 +59,7 @@ impl AreaInfo {
     }
 }
 
-/// A line of the listing.
+/// One line of the listing.
 impl fmt::Display for AreaInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let start = self.range.start().get();
@@ -89,31 +92,31 @@ impl fmt::Display for AreaInfo {
     }
 }
 
-/// A space in numbers; see [`Vmap::get_vmalloc_info`].
+/// Statistics of a space; see [`Vmap::get_vmalloc_info`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct VmallocInfo {
-    /// Bytes of the space.
+    /// Size of the space in bytes.
     pub total: u64,
-    /// Bytes that are taken, by areas with their guard pages, blocks, and what waits.
+    /// Bytes of areas with their guard pages, of blocks, and of waiting areas.
     pub used: u64,
-    /// Bytes among them that wait for a TLB grace period; what waits in blocks does not count.
+    /// Those of `used` that wait for a TLB grace period. Does not count pages that wait in blocks.
     pub waiting: u64,
-    /// Bytes besides that are free, and kept together for who wants an area of the same size; they
-    /// are had when no others are.
+    /// Further bytes, not in `used`: free ranges that are kept in one piece for the next area of
+    /// the same size. Other areas get them when nothing else is free.
     pub kept: u64,
-    /// The largest area that there is room for, its guard page included.
+    /// The largest area that fits, guard page included.
     pub largest_free: u64,
-    /// Areas, blocks and areas that wait included.
+    /// The number of areas, blocks and waiting areas included.
     pub areas: u64,
 }
 
-/// Areas that are listed in one section.
+/// Areas that are listed in one read-side section.
 #[cfg(feature = "listing")]
 const SECTION: usize = 64;
 
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
-    /// The space in numbers, in time that does not depend on the number of areas: some loads for
-    /// each CPU. Takes no lock; any context.
+    /// Statistics of the space. The time does not depend on the number of areas: some loads per
+    /// CPU. Takes no lock; any context.
     pub fn get_vmalloc_info(&self) -> VmallocInfo {
         let none = VmallocInfo { total: self.space.len(), ..VmallocInfo::default() };
         self.zones.iter().fold(none, |sum, zone| VmallocInfo {
@@ -126,18 +129,20 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         })
     }
 
-    /// The area that an address lies in, whatever has become of it. Takes no lock; any context. A
-    /// lookup in a tree.
+    /// The area that contains an address, in any state but Ready. Takes no lock; any context. Cost:
+    /// a tree lookup.
     pub fn find_vm_area(&self, at: VirtAddr) -> Option<AreaInfo> {
         let guard = G::pin();
         let (range, area) = self.zone_of(at)?.tree().lookup(&guard, at.get() as usize)?;
         AreaInfo::new(range, area.get())
     }
 
-    /// Calls `each` with all areas in the order of their addresses, and with nothing held but a
-    /// read-side section. An area that is there throughout is listed once; see the text at the head
-    /// of `info.rs` for the others. `each` may make any call, and may panic. Takes no lock and
-    /// slows nobody down; any context that may take its time.
+    /// Calls `each` with all areas in the order of their addresses, in a read-side section and
+    /// without a lock.
+    ///
+    /// An area that exists throughout is listed once. The listing is not an atomic snapshot: areas
+    /// that are made or unmapped meanwhile may or may not be listed. `each` may make any call and
+    /// may panic. Writers do not wait for a listing. Any context that may take long.
     #[cfg(feature = "listing")]
     pub fn vmallocinfo(&self, mut each: impl FnMut(&AreaInfo)) {
         for zone in &self.zones {
@@ -148,8 +153,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
                 let guard = G::pin();
                 let mut at = from;
                 for (range, area) in zone.tree().iter(&guard, from..=last).take(SECTION) {
-                    // One that has been made meanwhile may reach back to where others were that
-                    // have been listed.
+                    // An area that was made meanwhile may begin before the addresses that are still
+                    // to be listed.
                     let follows = *range.start() >= at;
                     next = range.end().checked_add(1).filter(|next| *next <= last);
                     at = next.unwrap_or(last);

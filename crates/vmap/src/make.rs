@@ -1,4 +1,4 @@
-//! How an area is made, and how somebody gets it to himself to unmap it.
+//! How an area is made, and how a caller claims it to unmap it.
 
 use crate::area::{Area, Ours, Record, State, What};
 use crate::error::Error;
@@ -8,7 +8,7 @@ use machine::{Access, Machine, PageSize, VirtAddr, VirtRange};
 use paging::Format;
 
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
-    /// Takes addresses for an area: what was kept by this CPU's zone, or new ones.
+    /// Takes addresses for an area: a kept area of this CPU's zone, or new addresses.
     fn take(&self, bytes: u64, align: PageSize) -> Result<Ours, Error> {
         if align == PageSize::Size4K
             && let Some(zone) = self.zones.get(self.first_zone(bytes))
@@ -20,8 +20,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         self.take_new(bytes, align, record, true).map_err(|(error, _)| error)
     }
 
-    /// Takes addresses for a record: from this CPU's zone, or, if that has none, from others.
-    /// Before that is given up all that waits comes back, if it is `urgent`.
+    /// Takes addresses for a record: from this CPU's zone or, if that is full, from others. If all
+    /// are full and the request is `urgent`, purges the space and tries once more.
     pub(crate) fn take_new(
         &self,
         bytes: u64,
@@ -50,15 +50,15 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         Err((Error::NoSpace(bytes), record))
     }
 
-    /// Refuses what no zone could ever hold.
+    /// Refuses sizes that no zone could ever hold.
     pub(crate) fn check_zones(&self, bytes: u64) -> Result<(), Error> {
         let fits = self.zones.iter().any(|zone| zone.range().len() >= bytes);
         if fits { Ok(()) } else { Err(Error::NoSpace(bytes)) }
     }
 
-    /// Makes an area: takes addresses, has `fill` map them, and shows it to readers as live. If
-    /// `fill` fails, page tables are given back, and the addresses wait: something may have been
-    /// mapped there for a moment.
+    /// Makes an area: takes addresses, maps them with `fill`, and publishes the area as live. If
+    /// `fill` fails, gives back the page-table pages and lets the addresses wait: something may
+    /// have been mapped there for a moment.
     pub(crate) fn make(
         &self,
         what: What,
@@ -66,11 +66,11 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         align: PageSize,
         fill: impl FnOnce(VirtRange) -> Result<(), Error>,
     ) -> Result<VirtAddr, Error> {
-        // The caller is about to use the addresses here.
+        // The caller will use the addresses on this CPU.
         self.flushes.idle_exit();
         let mapped = self.mapped_bytes(what.pages)?;
         let bytes = mapped + if guard { PAGE } else { 0 };
-        // What is large may begin anywhere, if it must.
+        // If no aligned range is free, use a smaller alignment.
         let sizes = PageSize::ALL.into_iter().rev().filter(|size| *size <= align);
         let mut taken = Err(Error::NoSpace(bytes));
         for size in sizes {
@@ -98,7 +98,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
     }
 
-    /// The bytes of so many pages, if they are some, and the space is no smaller.
+    /// The size of so many pages in bytes. Fails for zero pages and for more than the space has.
     pub(crate) fn mapped_bytes(&self, pages: usize) -> Result<u64, Error> {
         if pages == 0 {
             return Err(Error::ZeroSize);
@@ -107,8 +107,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         if bytes > self.space.len() { Err(Error::TooLarge(bytes)) } else { Ok(bytes) }
     }
 
-    /// Takes the area that begins at `at`, if it is right for the caller, who has it to himself
-    /// then. `is_right` fails with the pages that are wrong, or for its kind.
+    /// Claims the area that begins at `at`: the caller owns it then. `is_right` checks the record;
+    /// it fails with the wrong number of pages, or with `None` for a wrong kind.
     pub(crate) fn claim(
         &self,
         at: VirtAddr,
@@ -123,7 +123,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let (start, area) = (VirtAddr::new(*range.start() as u64), area.get());
         let culprit = || area.culprit(at, start);
         let not_live = |state| match state {
-            // Nobody has been told of it, or it is long gone.
+            // Its address has not been returned to a caller yet, or it was freed long ago.
             State::Ready | State::Mapping => Error::NotMapped(at),
             _ => Error::Twice(culprit()),
         };
@@ -142,16 +142,16 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         };
         self.machine().step(Access::Shared);
         area.claim(to, is_right, not_live)?;
-        // SAFETY: it was claimed just now.
+        // SAFETY: this call has just claimed it.
         Ok(unsafe { Ours::of(area) })
     }
 
-    /// Unmaps the pages of an area that the caller has claimed; its addresses wait.
+    /// Unmaps the pages of a claimed area and lets its addresses wait.
     pub(crate) fn unmap_claimed(&self, area: Ours) -> Result<(), Error> {
         if let Some(range) = area.mapped()
             && let Err(error) = self.unmap_pages(range)
         {
-            // Somebody has scribbled on the tables.
+            // The page tables have been corrupted.
             area.set(State::Live);
             return Err(error);
         }
@@ -159,10 +159,10 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         Ok(())
     }
 
-    /// Takes pages out, and leaves their flush to the grace period. Returns how many there were.
+    /// Unmaps pages and leaves their flush to the grace period. Returns the number of pages.
     pub(crate) fn unmap_pages(&self, range: VirtRange) -> Result<usize, Error> {
-        // SAFETY: the addresses are not handed out before the end of a TLB grace period that begins
-        // from here on.
+        // SAFETY: the addresses are not reused before the end of a TLB grace period that begins
+        // from now on.
         Ok(unsafe { self.tables.unmap_lazily(range, |_, _| ()) }?)
     }
 }

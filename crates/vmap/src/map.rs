@@ -1,4 +1,4 @@
-//! `vmap` and `vunmap`, and maps of physical ranges.
+//! `vmap` and `vunmap`, and mappings of physical ranges.
 
 use crate::area::{Made, State, What};
 use crate::check;
@@ -10,25 +10,24 @@ use machine::{Frame, Machine, PageSize, PhysAddr, PhysRange, VirtAddr, VirtRange
 use paging::{Attrs, Cache, Format};
 
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
-    /// Maps frames of the caller so that they follow one another, for as long as he likes. Behind
-    /// them is a guard page, if the space has such.
+    /// Maps the caller's frames at contiguous addresses, for any length of time. A guard page
+    /// follows if the space's options say so.
     ///
-    /// Safe, as nothing has a pointer to the fresh address: code that uses it answers for the
-    /// frames, which must not have been freed meanwhile, nor be used by others in a way that
-    /// conflicts.
+    /// It is safe because no pointer to the fresh address exists: unsafe code that uses it must
+    /// ensure that the frames have not been freed, and that no conflicting access exists.
     ///
-    /// The frames stay the caller's. As long as they are mapped, and for a moment longer,
-    /// [`vread`](Vmap::vread) and [`vwrite`](Vmap::vwrite) may access them: so they are given back
-    /// with [`release`](machine::FrameSource::release), which waits for that.
+    /// The caller keeps the frames. While they are mapped, and for a moment longer,
+    /// [`vread`](Vmap::vread) and [`vwrite`](Vmap::vwrite) may access them. Therefore free them
+    /// with [`release`](machine::FrameSource::release), which waits for such accesses.
     ///
-    /// Cost: a heap block, two writes to the tree of this CPU's zone with its lock, and
-    /// [`PageTables::map`](paging::PageTables::map). Not for interrupts.
+    /// Cost: a heap allocation, two writes to the tree of this CPU's zone under its lock, and
+    /// [`PageTables::map`](paging::PageTables::map). Not in interrupt handlers.
     ///
     /// # Errors
     /// [`Error::ZeroSize`], [`Error::TooLarge`], [`Error::NoSpace`], [`Error::OutOfMemory`],
     /// [`Error::Frames`], [`Error::Tables`]; [`Error::UserAccess`], [`Error::WritableCode`],
-    /// [`Error::MemoryType`]. Nothing is mapped then, and page tables are given back, but for those
-    /// that other areas may need.
+    /// [`Error::MemoryType`]. Nothing is mapped then, and new page-table pages are given back,
+    /// except those that other areas may need.
     #[track_caller]
     pub fn vmap(&self, frames: &[Frame], attrs: Attrs) -> Result<VirtAddr, Error> {
         self.vmap_guarded(frames, attrs, self.options.guard)
@@ -49,18 +48,18 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         self.vmap_checked(frames, attrs, guard, Location::caller())
     }
 
-    /// As [`vmap_guarded`](Vmap::vmap_guarded), for pages that are writable and executable, and for
-    /// RAM that is not mapped write-back.
+    /// As [`vmap_guarded`](Vmap::vmap_guarded), but also maps pages that are both writable and
+    /// executable, and RAM with a memory type other than write-back.
     ///
     /// # Errors
     /// As for [`vmap`](Vmap::vmap), without [`Error::WritableCode`] and [`Error::MemoryType`].
     ///
     /// # Safety
-    /// As long as the frames are mapped:
+    /// While the frames are mapped:
     /// - every other mapping of them has the same memory type, or is not used, not even
-    ///   speculatively; whoever changed the type of the other mappings has called
+    ///   speculatively; code that changed the type of the other mappings has called
     ///   [`vm_unmap_aliases`](Vmap::vm_unmap_aliases) afterwards;
-    /// - what is executable holds code that the kernel may run, after every write to it.
+    /// - executable pages hold code that the kernel may run, after every write to them.
     #[track_caller]
     pub unsafe fn vmap_unchecked(
         &self,
@@ -84,15 +83,15 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         self.make(what, guard, PageSize::Size4K, |range| self.map_frames(range, frames, attrs))
     }
 
-    /// Unmaps what [`vmap`](Vmap::vmap) mapped, on any CPU. The entries are cleared when it
-    /// returns; nobody is interrupted.
+    /// Unmaps an area that [`vmap`](Vmap::vmap) mapped, on any CPU. The PTEs are cleared when it
+    /// returns. Sends no IPI.
     ///
-    /// Cost: a lookup, [`PageTables::unmap_lazily`](paging::PageTables::unmap_lazily), and the lock
-    /// of the area's zone. Not for interrupts.
+    /// Cost: a tree lookup, [`PageTables::unmap_lazily`](paging::PageTables::unmap_lazily), and the
+    /// lock of the area's zone. Not in interrupt handlers.
     ///
     /// # Errors
-    /// [`Error::NotMapped`], [`Error::Twice`], [`Error::NotTheStart`], [`Error::WrongKind`]: what
-    /// is mapped there stays as it is.
+    /// [`Error::NotMapped`], [`Error::Twice`], [`Error::NotTheStart`], [`Error::WrongKind`]: the
+    /// mappings at that address stay as they are.
     ///
     /// # Safety
     /// No code uses the addresses any more, on any CPU.
@@ -103,18 +102,18 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         done
     }
 
-    /// Maps a physical range, a device's for instance, in the largest pages that fit, if there are
-    /// addresses for that, and returns the address of its first byte. The range may begin and end
-    /// anywhere: all frames that it touches are mapped.
+    /// Maps a physical range, for example a device's registers, and returns the address of its
+    /// first byte. Uses the largest pages that fit. The range may begin and end anywhere: all
+    /// frames that it touches are mapped.
     ///
-    /// Cost as for [`vmap`](Vmap::vmap); where small pages were mapped in the place of a large one
-    /// before, a broadcast flush. Not for interrupts. It looks at the state of each frame that the
-    /// frame source covers.
+    /// Cost: as for [`vmap`](Vmap::vmap), plus one load of the state of each frame that the frame
+    /// source covers. If small pages were mapped before at the place of a large one, a broadcast
+    /// flush. Not in interrupt handlers.
     ///
     /// # Errors
-    /// [`Error::NotPhysical`]; [`Error::Ram`] if the frame source has memory in the range, which
-    /// would then have two memory types; as for [`vmap`](Vmap::vmap). Memory that the frame source
-    /// does not know, such as that of firmware, is not noticed.
+    /// [`Error::NotPhysical`]; [`Error::Ram`] if the range contains memory of the frame source,
+    /// which would then have two memory types; and those of [`vmap`](Vmap::vmap). Memory that the
+    /// frame source does not know, such as firmware memory, is not detected.
     #[track_caller]
     pub fn ioremap(&self, range: PhysRange, cache: Cache) -> Result<VirtAddr, Error> {
         let attrs = Attrs { cache, ..Attrs::KERNEL_RW };
@@ -140,8 +139,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         at.checked_add(offset).ok_or(wrong)
     }
 
-    /// Unmaps what [`ioremap`](Vmap::ioremap) mapped; the address may lie anywhere in its first
-    /// page.
+    /// Unmaps an area that [`ioremap`](Vmap::ioremap) mapped. The address may lie anywhere in its
+    /// first page.
     ///
     /// # Errors
     /// As for [`vunmap`](Vmap::vunmap).
@@ -154,8 +153,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         self.unmap_claimed(area)
     }
 
-    /// Maps frames that follow one another, in large pages where they fit. Where small ones were
-    /// before, an empty table is in the way: it is taken out, at the price of a flush.
+    /// Maps contiguous frames, in large pages where they fit. If an empty page-table page of
+    /// earlier small pages is in the way, removes it, which costs a flush.
     pub(crate) fn map_large(
         &self,
         range: VirtRange,
@@ -164,11 +163,11 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     ) -> Result<(), Error> {
         for again in [false, true] {
             // SAFETY: the area is being made, so its addresses are ours, and no flush is pending
-            // for them (I4). The frames are the caller's to map.
+            // for them (I4). The caller may map the frames.
             let mapped = unsafe { self.tables.map(range, first, attrs) };
             let Err(failed) = mapped else { return Ok(()) };
             let error = failed.error;
-            // Something may have been mapped for a moment, and other pages will be.
+            // Pages may have been mapped for a moment, and the next attempt maps others.
             failed.owed.flush();
             if again || !matches!(error, paging::Error::EmptyTable(_)) {
                 return Err(error.into());
@@ -178,10 +177,11 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         Ok(())
     }
 
-    /// Takes empty tables out that are in the way of large pages in a range of the caller's. One
-    /// broadcast, if there were any.
+    /// Removes empty page-table pages that are in the way of large pages, in a range that the
+    /// caller owns. One broadcast if there were any.
     pub(crate) fn clear_way(&self, range: VirtRange) -> Result<(), Error> {
-        // SAFETY: an area that is being made: its addresses are ours, and nobody has a table of it.
+        // SAFETY: the area is being made: its addresses are ours, and no other code holds a table
+        // of it.
         match unsafe { self.tables.prune(range) } {
             Ok(owed) => {
                 owed.flush();
@@ -191,7 +191,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
     }
 
-    /// The frame that is mapped at an address of the space. Takes no lock; any context. A walk.
+    /// The frame that is mapped at an address of the space. Takes no lock; any context. Cost: a
+    /// walk.
     pub fn vmalloc_to_page(&self, at: VirtAddr) -> Option<Frame> {
         if !self.space.contains(at) {
             return None;
@@ -199,7 +200,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         self.tables.walk(&G::pin()).get(at)?.frame_of(at)
     }
 
-    /// The physical address that an address of the space translates to. As
+    /// The physical address that an address of the space translates to; see
     /// [`vmalloc_to_page`](Vmap::vmalloc_to_page).
     pub fn vmalloc_to_phys(&self, at: VirtAddr) -> Option<PhysAddr> {
         self.vmalloc_to_page(at)?.start().checked_add(at.offset_in(PageSize::Size4K))

@@ -1,32 +1,33 @@
-//! The pages of a block: which are in use, which wait, which are free. Taken by one CPU, given back
-//! by any.
+//! The pages of a block: in use, waiting, or free. One CPU takes runs; any CPU gives them back.
 //!
 //! # The words
-//! Three bits a page, in words of 64 pages; a run never crosses a word.
+//! There are three bits per page, in words of 64 pages. A run never crosses a word.
 //!
-//! | word | who writes it | a bit says |
+//! | word | written by | meaning of a set bit |
 //! |---|---|---|
-//! | `busy` | the owner | the page is in use, or waits: it is not to be taken |
-//! | `ends` | the owner | the page is the last of its run; means something where `busy` is set |
-//! | `freed` | whoever unmaps, by *or*; the owner, by *swap* | the page was unmapped since the owner last looked |
+//! | `busy` | the owner | the page is in use or waits: it must not be taken |
+//! | `ends` | the owner | the page is the last of its run; valid only where `busy` is set |
+//! | `freed` | any CPU that unmaps, by *or*; the owner, by *swap* | the page was unmapped since the owner last collected |
 //!
-//! The owner alone knows which of the busy pages wait for the end of a TLB grace period (`waiting`,
-//! and its number `target`).
+//! Only the owner knows which busy pages wait for the end of a TLB grace period (`waiting`, and the
+//! number of the period, `target`).
 //!
-//! # Why it is right
-//! A page is handed out when its `busy` bit is clear, and only the owner sets or clears those: two
-//! runs never overlap. It is cleared when the page was found in `freed`, a grace period has been
-//! numbered after that, and has ended. Who sets a bit of `freed` has cleared the page's entry
-//! before: Release, which the owner's swap acquires. So the number is taken after the entry was
-//! cleared, as it must be (I4).
+//! # Why it is correct
+//! *Runs never overlap.* A page is taken only if its `busy` bit is clear, and only the owner writes
+//! these bits.
 //!
-//! A run is checked before it is unmapped ([`Bits::is_run`]): by words that the owner may be
-//! changing, but not where the run is. For its neighbour's last page the order matters: the owner
-//! writes `ends` before `busy`, and the check reads them the other way round, so a neighbour that
-//! is seen is seen with its end.
+//! *No page is reused too early (I4).* The owner clears a `busy` bit in three steps: it finds the
+//! page in `freed`, numbers a grace period after that, and waits for its end. A CPU that sets a bit
+//! of `freed` has cleared the page's PTE before, with Release, and the owner's swap is Acquire. So
+//! the period is numbered after the PTE was cleared.
 //!
-//! Cost: taking writes two words of a line that others read when they unmap; giving back is one
-//! locked instruction, on another line.
+//! *A run is checked before it is unmapped* ([`Bits::is_run`]). The owner may be changing the same
+//! words, but not the bits of the run. The bit of the page before the run may change, and there the
+//! order matters: the owner writes `ends` before `busy`, and the check reads them in the opposite
+//! order. If the check sees a neighbour's `busy` bits, it sees the end of that neighbour, too.
+//!
+//! Cost: taking a run writes two words of a cache line that other CPUs read when they unmap. Giving
+//! a run back is one locked instruction on another line.
 
 use crate::sync::{AtomicU64, Ordering};
 use core::panic::Location;
@@ -35,10 +36,10 @@ use core::sync::atomic::AtomicPtr;
 use paging::Leaf;
 use spin::Once;
 
-/// Pages of a block: as many as one page table maps, so that a block's entries have a table, and
-/// its lock, to themselves. A model has less to do with fewer.
+/// Pages of a block: as many as one page-table page maps. So the PTEs of a block have a page-table
+/// page, and its lock, to themselves. Fewer under loom, to keep models small.
 pub(crate) const PAGES: usize = if cfg!(loom) { 64 } else { 512 };
-/// As many pages as a run has at most.
+/// The maximum number of pages of a run.
 pub(crate) const MOST: usize = 64;
 const WORDS: usize = PAGES / 64;
 
@@ -48,21 +49,21 @@ fn words() -> Words {
     core::array::from_fn(|_| AtomicU64::new(0))
 }
 
-/// What other CPUs write.
+/// The words that other CPUs write.
 #[repr(align(64))]
 struct Freed(Words);
 
-/// The bits of a block, all free.
+/// The bits of a block.
 #[repr(align(64))]
 pub(crate) struct Bits {
     busy: Words,
     ends: Words,
     waiting: Words,
-    /// The grace period that `waiting` waits for; 0 if nothing does.
+    /// The grace period that the pages of `waiting` wait for; 0 if none do.
     target: AtomicU64,
-    /// The block's page table, from before anything is taken.
+    /// The block's page-table page; set before the first run is taken.
     leaf: Once<Leaf>,
-    /// Who took the run that begins with each page.
+    /// The call site that took the run beginning at each page.
     #[cfg(debug_assertions)]
     callers: [AtomicPtr<Location<'static>>; PAGES],
     freed: Freed,
@@ -83,29 +84,29 @@ impl Bits {
         }
     }
 
-    /// Notes who took the run that begins with this page, in debug builds. The owner's.
+    /// Records the call site that took the run at this page, in debug builds. Owner only.
     #[inline]
     pub(crate) fn note(&self, page: usize, caller: &'static Location<'static>) {
         #[cfg(debug_assertions)]
         if let Some(slot) = self.callers.get(page) {
-            // Relaxed: for a report.
+            // Relaxed: only for diagnostics.
             slot.store(core::ptr::from_ref(caller).cast_mut(), Ordering::Relaxed);
         }
         let _ = (page, caller);
     }
 
-    /// Who took the run that begins with this page, if that is known.
+    /// The call site that took the run at this page, if known.
     pub(crate) fn caller(&self, page: usize) -> Option<&'static Location<'static>> {
         #[cfg(debug_assertions)]
         if let Some(slot) = self.callers.get(page) {
-            // SAFETY: null, or made of a `&'static`. Relaxed: for a report.
+            // SAFETY: null, or made from a `&'static`. Relaxed: only for diagnostics.
             return unsafe { slot.load(Ordering::Relaxed).as_ref() };
         }
         let _ = page;
         None
     }
 
-    /// The block's page table; `None` before it is known.
+    /// The block's page-table page; `None` before it is set.
     #[inline]
     pub(crate) fn leaf(&self) -> Option<Leaf> {
         self.leaf.get().copied()
@@ -115,8 +116,8 @@ impl Bits {
         self.leaf.call_once(|| leaf);
     }
 
-    /// Takes the lowest run of so many pages, at most [`MOST`], from word `from` on; its first
-    /// page. The owner's.
+    /// Takes the lowest run of so many pages, at most [`MOST`], searching from word `from` on.
+    /// Returns its first page. Owner only.
     pub(crate) fn take(&self, from: usize, pages: usize) -> Option<usize> {
         (0..WORDS).map(|step| (from + step) % WORDS).find_map(|word| {
             // Relaxed, all loads: only the owner writes them.
@@ -124,15 +125,16 @@ impl Bits {
             let bit = run(!busy, pages)?;
             let mask = mask(bit, pages);
             let ends = self.ends[word].load(Ordering::Relaxed) & !mask | 1 << (bit + pages - 1);
-            // Relaxed: ordered by the next.
+            // Relaxed: the Release store below orders it.
             self.ends[word].store(ends, Ordering::Relaxed);
-            // Release: who sees a page busy sees its run's end; pairs with the Acquire of `is_run`.
+            // Release: a CPU that sees a page busy sees the end of its run; pairs with the Acquire
+            // of `is_run`.
             self.busy[word].store(busy | mask, Ordering::Release);
             Some(word * 64 + bit)
         })
     }
 
-    /// Whether exactly these pages are a run that was taken.
+    /// Whether exactly these pages are a run that is in use or waits.
     pub(crate) fn is_run(&self, first: usize, pages: usize) -> bool {
         let (word, bit) = (first / 64, first % 64);
         if pages == 0 || word >= WORDS || bit + pages > 64 {
@@ -141,46 +143,46 @@ impl Bits {
         let mask = mask(bit, pages);
         // Acquire: pairs with the Release of `take`.
         let busy = self.busy[word].load(Ordering::Acquire);
-        // Relaxed: the Acquire before orders it.
+        // Relaxed: the Acquire load above orders it.
         let ends = self.ends[word].load(Ordering::Relaxed);
         run_begins(busy, ends, bit) && busy & mask == mask && ends & mask == 1 << (bit + pages - 1)
     }
 
-    /// Whether a run that was taken begins with the page.
+    /// Whether a run begins at this page.
     pub(crate) fn begins(&self, page: usize) -> bool {
-        // Relaxed, both: for a report.
+        // Relaxed, both: only for diagnostics.
         let word =
             |words: &Words| words.get(page / 64).map_or(0, |word| word.load(Ordering::Relaxed));
         self.is_busy(page) && run_begins(word(&self.busy), word(&self.ends), page % 64)
     }
 
-    /// Whether the page is in use, or waits.
+    /// Whether the page is in use or waits.
     pub(crate) fn is_busy(&self, page: usize) -> bool {
-        // Relaxed: for a report.
+        // Relaxed: only for diagnostics.
         let word = self.busy.get(page / 64).map_or(0, |busy| busy.load(Ordering::Relaxed));
         word >> (page % 64) & 1 != 0
     }
 
-    /// Gives back a run, whose entries have been cleared. Any CPU. One locked instruction.
+    /// Gives back a run whose PTEs have been cleared. Any CPU. Cost: one locked instruction.
     pub(crate) fn give(&self, first: usize, pages: usize) {
-        // Release: the entries are cleared; pairs with the Acquire of `gather`.
+        // Release: the PTEs were cleared before; pairs with the Acquire of `take_all`.
         self.freed.0[first / 64].fetch_or(mask(first % 64, pages), Ordering::Release);
     }
 
-    /// Takes note of what was given back, if nothing waits yet; `target` numbers the period that it
-    /// must wait for. Returns how many pages wait since. The owner's.
+    /// Collects the given-back pages, if none wait yet. `target` numbers the period that they wait
+    /// for. Returns how many pages were collected. Owner only.
     pub(crate) fn gather(&self, target: impl FnOnce() -> u64) -> usize {
-        // Relaxed: the owner's own.
+        // Relaxed: only the owner accesses it.
         if self.target.load(Ordering::Relaxed) != 0 {
             return 0;
         }
         self.gather_all(target)
     }
 
-    /// As [`gather`](Bits::gather), where something waits already, too: all of it then waits for
-    /// the later period. For who is about to end that. The owner's.
+    /// As [`gather`](Bits::gather), also if pages wait already: all of them then wait for the new,
+    /// later period. For a caller that is about to end that period. Owner only.
     pub(crate) fn gather_all(&self, target: impl FnOnce() -> u64) -> usize {
-        // Relaxed, all of `target` and `waiting`: the owner's own.
+        // Relaxed, all of `target` and `waiting`: only the owner accesses them.
         let mut gathered = 0;
         for (freed, waiting) in self.freed.0.iter().zip(&self.waiting) {
             // Relaxed: a hint; the swap decides.
@@ -196,17 +198,17 @@ impl Bits {
         gathered
     }
 
-    /// The period that something waits for; 0 if nothing does. The owner's.
+    /// The period that pages wait for; 0 if none wait. Owner only.
     pub(crate) fn target(&self) -> u64 {
         // Relaxed: only the owner writes it.
         self.target.load(Ordering::Relaxed)
     }
 
-    /// What waits for a period up to `done`, which has ended, is free. Returns how many pages that
-    /// is. The owner's.
+    /// Frees the waiting pages if their period is at most `done`, the last that has ended. Returns
+    /// how many pages it freed. Owner only.
     pub(crate) fn settle(&self, done: u64) -> usize {
-        // Relaxed, all: the owner's own; what it handed out of this it shows to others by other
-        // means.
+        // Relaxed, all: only the owner accesses them. A page that is taken again is published by
+        // other means.
         let target = self.target.load(Ordering::Relaxed);
         if target == 0 || target > done {
             return 0;
@@ -224,22 +226,23 @@ impl Bits {
         settled
     }
 
-    /// Pages that wait. The owner's.
+    /// The number of waiting pages. Owner only.
     pub(crate) fn waiting(&self) -> usize {
         // Relaxed: only the owner writes them.
         let waiting = self.waiting.iter().map(|waiting| waiting.load(Ordering::Relaxed));
         waiting.map(|waiting| waiting.count_ones() as usize).sum()
     }
 
-    /// Whether all pages are free. The owner's.
+    /// Whether all pages are free. Owner only.
     pub(crate) fn is_free(&self) -> bool {
         // Relaxed: only the owner writes them.
         self.busy.iter().all(|busy| busy.load(Ordering::Relaxed) == 0)
     }
 
-    /// Pages in use, and pages that were given back and are not free yet. Exact for the owner only.
+    /// The number of pages in use, and of pages given back but not yet free. Exact for the owner
+    /// only.
     pub(crate) fn count(&self) -> (usize, usize) {
-        // Relaxed, all: for statistics.
+        // Relaxed, all: only for statistics.
         let words = self.busy.iter().zip(&self.waiting).zip(&self.freed.0);
         words.fold((0, 0), |(used, waits), ((busy, waiting), freed)| {
             let gone = waiting.load(Ordering::Relaxed) | freed.load(Ordering::Relaxed);
@@ -250,14 +253,14 @@ impl Bits {
     }
 }
 
-/// What is in a word that others set bits of, and nothing is left there.
+/// Takes all bits from a word that other CPUs set bits of.
 fn take_all(freed: &AtomicU64) -> u64 {
-    // Acquire: pairs with the Release of `give`. What is stored has nothing behind it.
+    // Acquire: pairs with the Release of `give`. The stored 0 publishes nothing, so no Release.
     freed.swap(0, Ordering::Acquire)
 }
 
-/// Whether what is taken at this bit begins there: at the border of a word, behind a page that is
-/// free, or behind one that ends its run.
+/// Whether a busy page at this bit begins a run: it is the first of a word, follows a free page, or
+/// follows the end of another run.
 fn run_begins(busy: u64, ends: u64, bit: usize) -> bool {
     let before = 1 << bit >> 1;
     busy & before == 0 || ends & before != 0
@@ -267,7 +270,8 @@ fn mask(bit: usize, pages: usize) -> u64 {
     (u64::MAX >> (64 - pages)) << bit
 }
 
-/// The lowest bit at which so many ones begin. A shift and an *and* for each doubling.
+/// The lowest bit at which so many ones begin. Cost: a shift and an AND for each doubling of
+/// `pages`.
 fn run(free: u64, pages: usize) -> Option<usize> {
     let (mut starts, mut have) = (free, 1);
     while have < pages && starts != 0 {

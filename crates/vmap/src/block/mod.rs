@@ -1,18 +1,19 @@
-//! Blocks: 2 MiB of addresses each, of which a CPU takes small runs without asking anybody.
+//! Blocks of 2 MiB of addresses, from which a CPU takes small runs without synchronization.
 //!
-//! A CPU has a queue of blocks. It takes runs from the first; when that has no more, it notes what
-//! was given back there, which then waits for a TLB grace period, and puts it last. By the time
-//! that it comes up again its pages are free. If it is not so, the queue needs one more block; that
-//! is the only time when addresses are taken from a zone. So in the steady state a map of some
-//! pages writes this CPU's own lines and nothing else, whatever else goes on (I8).
+//! A CPU has a queue of blocks and takes runs from the first. When that block has no free run left,
+//! the CPU collects the runs that were given back there, which then wait for a TLB grace period,
+//! and moves the block to the end of the queue. By the time the block is first again, its pages are
+//! normally free. If not, the queue needs another block; only then does the CPU take addresses from
+//! a zone. In the steady state, mapping a few pages writes only this CPU's cache lines, regardless
+//! of other CPUs (I8).
 //!
-//! Blocks that are all free go back to their zone when space is short, when the CPU has time for
-//! it, or when it goes idle; then it leaves the others to whoever wants a block next.
+//! Blocks that are entirely free go back to their zone when space is short, when the CPU calls
+//! `poll`, or when it goes idle. An idle CPU leaves its other blocks for adoption.
 //!
-//! # Why it is right
-//! The queue is its CPU's: [`machine::CpuLocal`]. A block's bits have one owner at a time, the CPU
-//! in whose queue it is; who adopts one gets it through the lock of the orphans, which passes on
-//! what the owner before has written.
+//! # Why it is correct
+//! Only its CPU accesses the queue ([`machine::CpuLocal`]). A block's bits have one owner at a
+//! time: the CPU in whose queue it is. A CPU adopts a block under the lock of the orphans, which
+//! orders the old owner's writes before its own.
 
 mod bits;
 
@@ -28,26 +29,26 @@ use machine::{Machine, VirtAddr, lock};
 use paging::Leaf;
 use spin::mutex::SpinMutex;
 
-/// The bytes of a block, and what it begins at a multiple of.
+/// The size of a block in bytes, and its alignment.
 pub(crate) const BYTES: u64 = (PAGES as u64) << 12;
-/// As many blocks as are looked at for a run before another is made.
+/// Blocks that are searched for a run before another block is made.
 const LOOK: usize = 4;
 
 /// The blocks of one CPU.
 #[derive(Default)]
 pub(crate) struct Blocks {
     queue: VecDeque<Ours>,
-    /// The word of the first block where the last run was found.
+    /// The word of the first block in which the last run was found.
     hint: usize,
-    /// Pages that wait, in all of them.
+    /// Waiting pages of all blocks.
     waiting: usize,
 }
 
 impl Blocks {
-    /// Takes a run of so many pages; where it begins.
+    /// Takes a run of so many pages and returns its start.
     ///
-    /// Cost: two loads to see whether something has come due, and [`Bits::take`]; now and then the
-    /// next block.
+    /// Cost: two loads to test whether waiting pages are free now, and [`Bits::take`]; now and then
+    /// a step to the next block.
     #[inline]
     pub(crate) fn take<M: Machine>(
         &mut self,
@@ -71,7 +72,7 @@ impl Blocks {
         None
     }
 
-    /// The first block, if the pages at `at` lie in it: with the number of the first of them.
+    /// The first block, if `at` lies in it, and the offset of `at` in bytes.
     #[inline]
     pub(crate) fn first_with(&self, at: VirtAddr) -> Option<(&Bits, u64)> {
         let own = self.queue.front()?;
@@ -79,13 +80,13 @@ impl Blocks {
         Some((own.bits()?, offset))
     }
 
-    /// Bytes that wait, and the first period that some of them wait for.
+    /// Waiting bytes, and the earliest period that some of them wait for.
     pub(crate) fn waiting(&self) -> (u64, Option<u64>) {
         let targets = self.queue.iter().filter_map(bits_of).map(Bits::target);
         ((self.waiting as u64) << 12, targets.filter(|target| *target != 0).min())
     }
 
-    /// Another block, to be used first; or it back, if the queue must grow.
+    /// Adds a block at the front. Gives it back if the queue has no room.
     pub(crate) fn push(&mut self, own: Option<Ours>) -> Option<Ours> {
         if self.wants_room().is_some() {
             return own;
@@ -97,12 +98,12 @@ impl Blocks {
         None
     }
 
-    /// How large a queue it takes for one block more, if this one has no room.
+    /// The capacity that one more block needs, if the queue is full.
     pub(crate) fn wants_room(&self) -> Option<usize> {
         (self.queue.len() == self.queue.capacity()).then_some(self.queue.len() * 2 + 8)
     }
 
-    /// Takes over what is in this queue, and leaves the larger one.
+    /// Moves the queue into a larger one, and returns the old one.
     pub(crate) fn grow(&mut self, mut larger: VecDeque<Ours>) -> VecDeque<Ours> {
         if larger.capacity() > self.queue.len() {
             larger.extend(self.queue.drain(..));
@@ -111,7 +112,7 @@ impl Blocks {
         larger
     }
 
-    /// Frees what has come due, in all blocks, and notes what was given back.
+    /// Frees pages whose period has ended, in all blocks, and collects given-back runs.
     pub(crate) fn gather<M: Machine>(&mut self, flushes: &TlbGrace<M>) {
         self.settle(flushes);
         for bits in self.queue.iter().filter_map(bits_of) {
@@ -119,8 +120,8 @@ impl Blocks {
         }
     }
 
-    /// As [`gather`](Blocks::gather), for who is about to end the period of all that waits. Returns
-    /// how many pages do.
+    /// As [`gather`](Blocks::gather), before a broadcast that ends the period of all waiting pages.
+    /// Returns the number of waiting pages.
     pub(crate) fn gather_all<M: Machine>(&mut self, flushes: &TlbGrace<M>) -> usize {
         self.settle(flushes);
         for bits in self.queue.iter().filter_map(bits_of) {
@@ -129,14 +130,14 @@ impl Blocks {
         self.waiting
     }
 
-    /// Frees what has come due, in all blocks.
+    /// Frees pages whose period has ended, in all blocks.
     pub(crate) fn settle<M: Machine>(&mut self, flushes: &TlbGrace<M>) {
         for bits in self.queue.iter().filter_map(bits_of) {
             self.waiting -= bits.settle(flushes.done());
         }
     }
 
-    /// A block that is all free, if there are more of them than `keep`.
+    /// Removes a block that is entirely free, if there are more than `keep` of them.
     pub(crate) fn pop_free(&mut self, keep: usize) -> Option<Ours> {
         let is_free = |own: &Ours| own.bits().is_some_and(Bits::is_free);
         let free = self.queue.iter().filter(|own| is_free(own)).count();
@@ -147,7 +148,7 @@ impl Blocks {
         self.queue.iter().rposition(is_free).and_then(|at| self.queue.remove(at))
     }
 
-    /// Any block.
+    /// Removes the last block.
     pub(crate) fn pop(&mut self) -> Option<Ours> {
         let own = self.queue.pop_back()?;
         self.waiting -= own.bits().map_or(0, Bits::waiting);
@@ -156,28 +157,29 @@ impl Blocks {
     }
 }
 
-/// The bits of a block, which has some.
+/// The bits of a block; always `Some`.
 fn bits_of(own: &Ours) -> Option<&Bits> {
     own.bits()
 }
 
-/// An empty queue with room for so many.
+/// An empty queue with this capacity.
 pub(crate) fn queue(room: usize) -> Result<VecDeque<Ours>, TryReserveError> {
     let mut queue = VecDeque::new();
     queue.try_reserve(room)?;
     Ok(queue)
 }
 
-/// Blocks whose CPU has gone idle, linked through their areas: to leave one takes no memory.
+/// Blocks without an owner, whose CPU has gone idle. They are linked through their areas, so
+/// leaving a block allocates nothing.
 #[derive(Default)]
 pub(crate) struct Orphans {
-    /// How many there are; written with the lock held.
+    /// The length of the list; written with the lock held.
     len: AtomicUsize,
     list: SpinMutex<List>,
 }
 
 impl Orphans {
-    /// A block to adopt, if there is one. A load if there is none.
+    /// Takes a block from the list, if it is not empty. Cost: one load if it is empty.
     pub(crate) fn adopt<M: Machine>(&self, machine: &M) -> Option<Ours> {
         // Relaxed: a hint.
         if self.len.load(Ordering::Relaxed) == 0 {
@@ -189,11 +191,11 @@ impl Orphans {
         Some(area)
     }
 
-    /// Leaves a block to others.
+    /// Leaves a block for adoption.
     pub(crate) fn leave<M: Machine>(&self, machine: &M, own: Ours) {
         let mut list = lock(machine, &self.list);
         list.push(own);
-        // Relaxed: as `adopt`.
+        // Relaxed: a hint for `adopt`.
         self.len.store(list.len(), Ordering::Relaxed);
     }
 }
