@@ -70,7 +70,9 @@
 //!     flushes.idle_exit();
 //!     let space = VirtRange::new(VirtAddr::new(0xffff_c900_0000_0000), 1 << 30).unwrap();
 //!     // SAFETY: no other code maps at these addresses.
-//!     let vmap = unsafe { Vmap::try_new(tables.clone(), flushes.clone(), space, Options::default()) };
+//!     let vmap = unsafe {
+//!         Vmap::try_new(tables.clone(), flushes.clone(), space, Options::default())
+//!     };
 //!     let vmap = vmap.unwrap();
 //!
 //!     let at = vmap.vzalloc(10_000).unwrap();

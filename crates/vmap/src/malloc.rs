@@ -1,14 +1,16 @@
-//! `vmalloc` and its like: areas with memory of their own.
+//! `vmalloc` and its variants: areas with memory of their own.
 //!
-//! Frames are taken, and given back, some at a time, on the stack: an area keeps no list of them,
-//! the page tables say which they are.
+//! Frames are allocated and freed in batches on the stack. An area keeps no list of its frames:
+//! they are in the page tables.
 //!
-//! # Requests that memory is too short for
-//! A large request is compared with the free frames before it takes any, and again after each 16
-//! MiB, as others take frames too. It must leave a part of them to others. So a request for more
-//! than there is fails at once, and nobody else runs out of memory meanwhile. A small request takes
-//! frames and gives them back if there are not enough. The comparison reads a line of each CPU,
-//! which is too much for a small request: hence the limit.
+//! # Large requests
+//! A large request is compared with the number of free frames before it takes any, and again after
+//! every 16 MiB, because other calls take frames, too. It must leave a fraction of them free. So a
+//! request for more memory than there is fails at once, and does not make other calls run out of
+//! memory meanwhile.
+//!
+//! A small request takes its frames, and gives them back if there are not enough. It is not
+//! compared, because the comparison loads a line per CPU.
 
 use crate::area::{Made, Ours, State, What};
 use crate::check;
@@ -19,88 +21,70 @@ use grace::Concurrent;
 use machine::{ENTRIES, Frame, Machine, NodeId, Owner, PageSize, Place, VirtAddr, VirtRange};
 use paging::{Attrs, Format};
 
-/// Frames that are on their way at once.
+/// Frames that are allocated or freed in one batch.
 const BATCH: usize = 64;
-/// A request of fewer pages is not compared with the free frames; nor one of fewer pages for each
-/// CPU than this.
+/// A request is large from this many pages on, and from `LARGE_PER_CPU` pages per CPU on. Only
+/// large requests are compared with the number of free frames.
 const LARGE: u64 = 512;
 const LARGE_PER_CPU: u64 = 16;
-/// One part in so many of the free frames is left to others by a large request.
+/// A large request must leave this fraction (1/32) of the free frames.
 const LEFT: u64 = 32;
-/// A large request is compared with the free frames again after so many bytes.
+/// After this many bytes, a large request is compared with the free frames again.
 const LOOK_AGAIN: u64 = 16 << 20;
 
-/// What memory is wanted, in full; [`Vmap::vmalloc`] and its like are short for the usual ones.
-///
-/// ```
-/// use vmap::Request;
-/// let stack = Request { guard: true, ..Request::new(16 << 10) };
-/// assert_eq!(stack.bytes, 16384);
-/// ```
+/// All parameters of an allocation; [`Vmap::vmalloc`] and its variants cover the usual ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// Bytes; whole pages are mapped.
+    /// Requested bytes; rounded up to whole pages.
     pub bytes: u64,
-    /// What its pages are like; if `None` as the space's [`Options`](crate::Options) say.
+    /// Attributes of the pages; if `None`, those of the space's [`Options`](crate::Options).
     pub attrs: Option<Attrs>,
     /// Whether a page that is never mapped follows.
     pub guard: bool,
-    /// Whether all bytes are to be 0.
+    /// Whether the memory is zeroed.
     pub zero: bool,
-    /// Whether pages of 2 MiB are used where they fit, if there is memory for them.
+    /// Whether to use 2 MiB pages where they fit and memory is available.
     pub huge: bool,
-    /// Which memory is used.
+    /// The NUMA placement of the memory.
     pub place: Place,
 }
 
 impl Request {
-    /// So many bytes of memory with a guard page, from anywhere near, with whatever is in it.
+    /// So many bytes with a guard page, from the local node, not zeroed.
     pub const fn new(bytes: u64) -> Request {
         Request { bytes, attrs: None, guard: true, zero: false, huge: false, place: Place::Local }
     }
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
-    /// Memory of so many bytes, whose addresses follow one another. What is in it was left there by
-    /// others.
+    /// Allocates memory at contiguous virtual addresses. Its contents are undefined.
     ///
-    /// Cost: as [`vmap`](Vmap::vmap), and the frames. Not for interrupts.
+    /// Cost: as [`vmap`](Vmap::vmap), plus the allocation of the frames. Not in interrupt handlers.
     ///
     /// # Errors
     /// [`Error::ZeroSize`], [`Error::TooLarge`], [`Error::NoSpace`], [`Error::OutOfMemory`],
-    /// [`Error::Frames`], [`Error::FewFrames`], [`Error::Tables`]; by the attributes of a request
-    /// [`Error::UserAccess`], [`Error::WritableCode`], [`Error::MemoryType`]. All memory that was
-    /// taken has been given back then, page tables included, but for those that other areas may
-    /// need.
+    /// [`Error::Frames`], [`Error::FewFrames`], [`Error::Tables`]; depending on the attributes of a
+    /// request [`Error::UserAccess`], [`Error::WritableCode`], [`Error::MemoryType`]. All memory is
+    /// given back then, page-table pages included, except those that other areas may need.
     #[track_caller]
     pub fn vmalloc(&self, bytes: u64) -> Result<VirtAddr, Error> {
         self.vmalloc_with(&self.request(bytes))
     }
 
-    /// As [`vmalloc`](Vmap::vmalloc), and all bytes are 0.
-    ///
-    /// # Errors
-    /// As for [`vmalloc`](Vmap::vmalloc).
+    /// As [`vmalloc`](Vmap::vmalloc), zeroed.
     #[track_caller]
     pub fn vzalloc(&self, bytes: u64) -> Result<VirtAddr, Error> {
         self.vmalloc_with(&Request { zero: true, ..self.request(bytes) })
     }
 
-    /// As [`vmalloc`](Vmap::vmalloc), in pages of 2 MiB as far as they fit and there is memory for
-    /// them. Where small pages were mapped in the place of a large one before, it broadcasts a
-    /// flush, once.
-    ///
-    /// # Errors
-    /// As for [`vmalloc`](Vmap::vmalloc).
+    /// As [`vmalloc`](Vmap::vmalloc), with 2 MiB pages where they fit and memory is available. If
+    /// small pages were mapped before at the place of a large one, broadcasts one flush.
     #[track_caller]
     pub fn vmalloc_huge(&self, bytes: u64) -> Result<VirtAddr, Error> {
         self.vmalloc_with(&Request { huge: true, ..self.request(bytes) })
     }
 
-    /// As [`vmalloc`](Vmap::vmalloc), with memory of this node, or of another when that is full.
-    ///
-    /// # Errors
-    /// As for [`vmalloc`](Vmap::vmalloc).
+    /// As [`vmalloc`](Vmap::vmalloc), from this node, or from another if it is full.
     #[track_caller]
     pub fn vmalloc_node(&self, bytes: u64, node: NodeId) -> Result<VirtAddr, Error> {
         self.vmalloc_with(&Request { place: Place::Prefer(node), ..self.request(bytes) })
@@ -110,10 +94,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         Request { guard: self.options.guard, ..Request::new(bytes) }
     }
 
-    /// Memory as the request says.
-    ///
-    /// # Errors
-    /// As for [`vmalloc`](Vmap::vmalloc).
+    /// Allocates memory as the request specifies.
     #[track_caller]
     pub fn vmalloc_with(&self, request: &Request) -> Result<VirtAddr, Error> {
         let caller = Location::caller();
@@ -131,8 +112,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let align = if huge { large } else { PageSize::Size4K };
         let what = What::new(Made::Vmalloc, pages, request.bytes, caller);
         self.make(what, request.guard, align, |range| {
-            // Large pages lie at a border of their size from where the area begins, so that it can
-            // be moved as it is.
+            // Large pages are only used if the area begins at their alignment, so that `vrealloc`
+            // can move it as it is.
             let huge = huge && range.start().is_aligned(large);
             if huge {
                 self.clear_way(range)?;
@@ -141,7 +122,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         })
     }
 
-    /// Refuses a large request that the free frames do not suffice for.
+    /// Refuses a large request that exceeds the free frames.
     pub(crate) fn ask_for(&self, pages: u64) -> Result<(), Error> {
         let machine = self.machine();
         if pages < LARGE.max(LARGE_PER_CPU * machine.count() as u64) {
@@ -154,13 +135,13 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         if suffice(free()) {
             return Ok(());
         }
-        // What was freed in interrupts is memory, too.
+        // Areas that were freed in interrupts still hold frames.
         self.free_pending();
         let free = free();
         if suffice(free) { Ok(()) } else { Err(Error::FewFrames { wanted, free }) }
     }
 
-    /// Maps memory of its own to a range; all of it, or nothing.
+    /// Allocates and maps memory for a range: all of it, or none.
     pub(crate) fn populate(&self, range: VirtRange, request: &Request) -> Result<(), Error> {
         let attrs = request.attrs.unwrap_or(self.options.attrs);
         let mut at = range.start();
@@ -181,7 +162,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         Ok(())
     }
 
-    /// The next page, if it is to be large, or the next small ones; the bytes that they are.
+    /// Maps the next large page or the next batch of small pages. Returns the mapped bytes.
     fn populate_next(
         &self,
         rest: VirtRange,
@@ -202,7 +183,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         self.populate_some(rest, attrs, request)
     }
 
-    /// One large page, if there is memory for it.
+    /// Maps one large page. `None` if there is no memory for it.
     fn populate_large(
         &self,
         at: VirtAddr,
@@ -222,7 +203,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
     }
 
-    /// The next small pages, up to where a large one may begin; the bytes that they are.
+    /// Maps the next small pages, up to the next possible large page. Returns the mapped bytes.
     fn populate_some(
         &self,
         rest: VirtRange,
@@ -234,7 +215,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         for len in 0..wanted {
             let mut frame = self.machine().alloc(0, request.place);
             if frame.is_err() {
-                // What was freed in interrupts is memory, too.
+                // Areas that were freed in interrupts still hold frames.
                 self.free_pending();
                 frame = self.machine().alloc(0, request.place);
             }
@@ -261,29 +242,30 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     fn prepare(&self, frame: Frame, size: PageSize, zero: bool) {
         let machine = self.machine();
         if zero && let Some(memory) = machine.frame_ptr(frame) {
-            // SAFETY: a block of this size, which was just allocated: nobody else has it.
+            // SAFETY: a block of this size that this call has just allocated, so no other code has
+            // it.
             unsafe { memory.write_bytes(0, size.bytes() as usize) };
         }
-        // SAFETY: it is ours, and it is true.
+        // SAFETY: the frame is ours, and the kernel owns it.
         let _ = unsafe { machine.set_owner(frame, Owner::Kernel) };
     }
 
     fn release(&self, frames: &[Frame]) {
         for frame in frames {
-            // SAFETY: each was allocated by this area; nothing is mapped to it any more, and a
-            // translation that is left is used by nobody, as its address is nobody's. It cannot
-            // fail for a frame that was allocated.
+            // SAFETY: this area allocated each frame, and none is mapped any more. A stale
+            // translation is not used, because its address has no user. The call cannot fail for an
+            // allocated frame.
             let released = unsafe { self.machine().release(*frame) };
             debug_assert!(released.is_ok(), "{released:?}");
         }
     }
 
-    /// Unmaps memory of an area and gives it back, some pages at a time.
+    /// Unmaps and frees memory of an area, in batches.
     pub(crate) fn depopulate(&self, range: VirtRange) {
         let mut at = range.start();
         while let Some(rest) = rest_of(range, at) {
             let bytes = pages_at_once(rest) as u64 * PAGE;
-            // As many bytes as the first page has, if it is large.
+            // The size of the first page, if it is large.
             let page = if at.is_aligned(PageSize::Size2M) { self.page_size(at) } else { PAGE };
             let bytes = bytes.max(page);
             let Some(some) = VirtRange::new(at, bytes) else { break };
@@ -295,9 +277,9 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
                     len += 1;
                 }
             };
-            // SAFETY: the addresses are not handed out before the end of a TLB grace period that
-            // begins from here on. The frames may be: until then nobody uses the addresses. If
-            // somebody has scribbled on the tables, what is there is left alone.
+            // SAFETY: the addresses are not reused before the end of a TLB grace period that begins
+            // from now on. The frames may be reused earlier: no code uses the addresses until then.
+            // If the tables are corrupted, the call leaves them alone.
             let gone = unsafe { self.tables.unmap_lazily(some, each) };
             debug_assert!(gone.is_ok(), "{gone:?}");
             self.release(&frames[..len]);
@@ -308,34 +290,35 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
     }
 
-    /// The bytes of the page that `at` lies in.
+    /// The size of the page that contains `at`.
     pub(crate) fn page_size(&self, at: VirtAddr) -> u64 {
         self.tables.walk(&G::pin()).get(at).map_or(PAGE, |page| page.size.bytes())
     }
 
-    /// Gives back memory from [`vmalloc`](Vmap::vmalloc) and its like, on any CPU. Its frames are
-    /// free when it returns, but for what [`vread`](Vmap::vread) holds for a moment; nobody is
-    /// interrupted.
+    /// Frees memory from [`vmalloc`](Vmap::vmalloc) and its variants, on any CPU. Its frames are
+    /// free when this returns, except those that a [`vread`](Vmap::vread) has pinned for a moment.
+    /// Sends no IPI.
     ///
-    /// Cost: as [`vunmap`](Vmap::vunmap), and the frames. Not for interrupts: see
+    /// Cost: as [`vunmap`](Vmap::vunmap), plus freeing the frames. Not in interrupt handlers: see
     /// [`vfree_atomic`](Vmap::vfree_atomic).
     ///
     /// # Errors
-    /// [`Error::NotMapped`], [`Error::Twice`], [`Error::NotTheStart`], [`Error::WrongKind`]: what
-    /// is mapped there stays as it is.
+    /// [`Error::NotMapped`], [`Error::Twice`], [`Error::NotTheStart`], [`Error::WrongKind`]: the
+    /// mappings at that address stay as they are.
     ///
     /// # Safety
-    /// Nobody uses the memory any more.
+    /// No code uses the memory any more.
     pub unsafe fn vfree(&self, at: VirtAddr) -> Result<(), Error> {
         self.free_claimed(self.claim(at, is_vmalloc, State::Unmapping)?);
         self.free_pending();
         Ok(())
     }
 
-    /// As [`vfree`](Vmap::vfree), from any context, interrupts too: the memory is given back when
-    /// this CPU next calls [`vfree`](Vmap::vfree), [`vunmap`](Vmap::vunmap) or
-    /// [`poll`](Vmap::poll), or lacks memory or space. A lookup and one locked instruction; takes
-    /// no lock, allocates nothing.
+    /// As [`vfree`](Vmap::vfree), for any context, interrupt handlers included. The memory is freed
+    /// when this CPU next calls [`vfree`](Vmap::vfree), [`vunmap`](Vmap::vunmap) or
+    /// [`poll`](Vmap::poll), or when it lacks memory or space.
+    ///
+    /// Cost: a tree lookup and one locked instruction. Takes no lock and allocates nothing.
     ///
     /// # Errors
     /// As for [`vfree`](Vmap::vfree).
@@ -348,7 +331,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         Ok(())
     }
 
-    /// Frees what this CPU was given in interrupts.
+    /// Frees the areas that were freed in interrupts on this CPU.
     pub(crate) fn free_pending(&self) {
         let next = || self.local.with(|local| local.pending_free.pop()).flatten();
         while let Some(area) = next() {
@@ -365,19 +348,20 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     }
 }
 
-/// What gives memory back, or moves it, is for this.
+/// Checks that `vmalloc` or a variant made the area.
 pub(crate) fn is_vmalloc(what: What) -> Result<(), Option<usize>> {
     what.is(Made::Vmalloc)
 }
 
-/// Pages that are mapped or unmapped at once: up to where a large page may begin.
+/// The number of pages that are mapped or unmapped in one batch: up to the next possible large
+/// page.
 fn pages_at_once(rest: VirtRange) -> usize {
     let large = PageSize::Size2M.bytes();
     let to_large = (large - rest.start().offset_in(PageSize::Size2M)) / PAGE;
     (rest.len() / PAGE).min(to_large).min(BATCH as u64) as usize
 }
 
-/// What is left of a range from an address on; `None` at its end.
+/// The part of a range from an address on; `None` at its end.
 pub(crate) fn rest_of(range: VirtRange, at: VirtAddr) -> Option<VirtRange> {
     let done = at.offset_from(range.start())?;
     let left = range.len().checked_sub(done).filter(|left| *left != 0)?;

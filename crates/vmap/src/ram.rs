@@ -1,4 +1,4 @@
-//! `vm_map_ram` and `vm_unmap_ram`: maps that are small and do not live long.
+//! `vm_map_ram` and `vm_unmap_ram`: small, short-lived mappings.
 
 use crate::area::{Area, Made, Ours, Record, State, What};
 use crate::block::{self, BYTES, Bits, MOST, PAGES};
@@ -11,26 +11,26 @@ use machine::{Access, Frame, Machine, PageSize, VirtAddr, VirtRange};
 use maple::try_box;
 use paging::{Attrs, Format, Leaf};
 
-/// As many blocks that nobody has are adopted at most, before one is made.
+/// The maximum number of orphaned blocks that one call adopts before it creates a block.
 const ADOPT: usize = 8;
 
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
-    /// Maps frames of the caller, one after the other, for a short time. Up to 64 come from this
-    /// CPU's blocks; more, or where there is no space for a block, from an area. There is no guard
-    /// page. What is said of the frames at [`vmap`](Vmap::vmap) holds here too.
+    /// Maps the caller's frames at contiguous addresses for a short time, without a guard page. Up
+    /// to 64 frames are mapped in this CPU's blocks. More frames, or any number if there is no
+    /// space for a block, get an area. The rules for frames at [`vmap`](Vmap::vmap) apply.
     ///
-    /// Cost from a block: two words of this CPU's own, and for each page a load and a store in a
-    /// page table that no other CPU uses unless it unmaps there, with its lock: one locked
-    /// instruction. Not for interrupts.
+    /// Cost in a block: two words of this CPU's own; one locked instruction for the lock of a
+    /// page-table page that no other CPU uses, unless it unmaps there; and for each page a load and
+    /// a store in it. Not in interrupt handlers.
     ///
     /// # Errors
     /// [`Error::ZeroSize`], [`Error::TooLarge`], [`Error::NoSpace`], [`Error::OutOfMemory`],
     /// [`Error::Frames`], [`Error::Tables`]; [`Error::UserAccess`], [`Error::WritableCode`],
-    /// [`Error::MemoryType`]. Nothing is mapped then; a block, with its page table, may stay with
-    /// this CPU for maps to come.
+    /// [`Error::MemoryType`]. Nothing is mapped then. A block and its page-table page may stay with
+    /// this CPU for later mappings.
     #[track_caller]
     pub fn vm_map_ram(&self, frames: &[Frame], attrs: Attrs) -> Result<VirtAddr, Error> {
-        // A CPU that is away may hold stale translations of a run that it is given here (I4).
+        // An idle CPU may hold stale translations of the run that it is about to get (I4).
         self.flushes.idle_exit();
         let bytes = self.mapped_bytes(frames.len())?;
         check::frames(self.machine(), frames, attrs)?;
@@ -44,7 +44,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         };
         let range = VirtRange::new(at, bytes).ok_or(Error::NotMapped(at))?;
         self.machine().check_reuse(None, range);
-        // SAFETY: the run lies in the block, of which this is the table; nobody prunes in a block.
+        // SAFETY: the run lies in the block, whose page-table page this is. Page-table pages of
+        // blocks are not pruned.
         match unsafe { self.tables.map_leaf(leaf, at, frames, attrs) } {
             Ok(()) => Ok(at),
             Err(error) => {
@@ -54,7 +55,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
     }
 
-    /// Maps frames one after the other; none if not all.
+    /// Maps frames at contiguous addresses: all of them, or none.
     pub(crate) fn map_frames(
         &self,
         range: VirtRange,
@@ -62,17 +63,17 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         attrs: Attrs,
     ) -> Result<(), Error> {
         // SAFETY: the area is being made, so its addresses are ours, and no flush is pending for
-        // them (I4). The frames are the caller's to map.
+        // them (I4). The caller may map the frames.
         let mapped = unsafe { self.tables.map_frames(range.start(), frames, attrs) };
         mapped.map_err(|failed| {
-            // SAFETY: the addresses are not handed out before the end of a TLB grace period that
-            // begins from here on.
+            // SAFETY: the addresses are not reused before the end of a TLB grace period that begins
+            // from now on.
             unsafe { failed.owed.leave() };
             failed.error.into()
         })
     }
 
-    /// Takes a run of a block; `None` if there is no space for another block.
+    /// Takes a run from a block; `None` if there is no space for another block.
     #[inline]
     fn take_run(&self, pages: usize, caller: Caller) -> Result<Option<(VirtAddr, Leaf)>, Error> {
         match self.take_here(pages, caller) {
@@ -81,13 +82,13 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
     }
 
-    /// Takes a run of this CPU's blocks.
+    /// Takes a run from this CPU's blocks.
     #[inline]
     fn take_here(&self, pages: usize, caller: Caller) -> Option<(VirtAddr, Leaf)> {
         self.local.with(|local| local.blocks.take(&self.flushes, pages, caller)).flatten()
     }
 
-    /// This CPU's blocks have no run.
+    /// Slow path: this CPU's blocks have no free run.
     #[cold]
     fn take_another(
         &self,
@@ -96,7 +97,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     ) -> Result<Option<(VirtAddr, Leaf)>, Error> {
         self.answer_shortage();
         self.say_what_waits();
-        // What has come due, and, if too much waits, what has not.
+        // First, pages whose period has ended; if too much waits, a broadcast ends the period.
         if self.settle_blocks()
             && let Some(run) = self.take_here(pages, caller)
         {
@@ -119,8 +120,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         Ok(self.take_here(pages, caller))
     }
 
-    /// A period may have ended that nobody has looked for. Returns whether it is worth trying
-    /// again.
+    /// Tries to end the period of waiting pages. Returns whether another attempt to take a run may
+    /// succeed.
     fn settle_blocks(&self) -> bool {
         let Some((waiting, Some(target))) = self.local.with(|local| local.blocks.waiting()) else {
             return false;
@@ -136,7 +137,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         true
     }
 
-    /// A block, of addresses that nobody has to be interrupted for.
+    /// Creates a block. Does not interrupt CPUs to get its addresses.
     fn new_block(&self, caller: Caller) -> Result<Ours, Error> {
         let record = Record::aligned(Area::new(Some(try_box(Bits::new())?)))?;
         let area = self.take_new(BYTES, PageSize::Size2M, record, false);
@@ -158,19 +159,19 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
     }
 
-    /// Makes room in this CPU's queue for one block more.
+    /// Makes room for one more block in this CPU's queue.
     pub(crate) fn make_room(&self) -> Result<(), Error> {
         let Some(Some(room)) = self.local.with(|local| local.blocks.wants_room()) else {
             return Ok(());
         };
         let queue = block::queue(room).map_err(|_| Error::OutOfMemory)?;
-        // What is left of the smaller one is dropped with interrupts on.
+        // The smaller queue is dropped with interrupts on.
         drop(self.local.with(|local| local.blocks.grow(queue)));
         Ok(())
     }
 
-    /// This CPU has a block more. If it is not the CPU that made room for it, and has no memory for
-    /// that, whoever wants one gets the block.
+    /// Adds a block to this CPU's queue. If the call has moved to a CPU without room, and the heap
+    /// has no memory for it, leaves the block for adoption.
     pub(crate) fn keep_block(&self, own: Ours) {
         let mut own = Some(own);
         while own.is_some() {
@@ -184,21 +185,22 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
     }
 
-    /// Unmaps what [`vm_map_ram`](Vmap::vm_map_ram) mapped, on any CPU. The entries are cleared
-    /// when it returns; nobody is interrupted.
+    /// Unmaps a run or area that [`vm_map_ram`](Vmap::vm_map_ram) mapped, on any CPU. The PTEs are
+    /// cleared when it returns. Sends no IPI.
     ///
-    /// Cost: the block is this CPU's first, or is looked up in a tree; for each page a load and a
-    /// store in its table, with the lock; two locked instructions. Not for interrupts.
+    /// Cost: a tree lookup, unless the block is this CPU's first; two locked instructions, one of
+    /// them for the lock of the block's page-table page; and for each page a load and a store in
+    /// it. Not in interrupt handlers.
     ///
     /// # Errors
     /// [`Error::NotMapped`], [`Error::Twice`], [`Error::NotTheStart`], [`Error::WrongSize`],
-    /// [`Error::WrongKind`]: what is mapped there stays as it is.
+    /// [`Error::WrongKind`]: the mappings at that address stay as they are.
     ///
     /// # Safety
     /// As for [`vunmap`](Vmap::vunmap).
     pub unsafe fn vm_unmap_ram(&self, at: VirtAddr, pages: usize) -> Result<(), Error> {
         self.mapped_bytes(pages)?;
-        // Most often it was mapped here, a moment ago.
+        // Usually this CPU has just mapped it.
         let here = self.local.with(|local| {
             let (bits, offset) = local.blocks.first_with(at)?;
             self.unmap_run(bits, at, offset, pages).ok()
@@ -225,18 +227,18 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         self.unmap_claimed(self.claim(at, is_ram, State::Unmapping)?)
     }
 
-    /// Unmaps a run of a block that begins so many bytes after its start.
+    /// Unmaps a run of a block; `offset` is the distance from the start of the block in bytes.
     #[inline]
     fn unmap_run(&self, bits: &Bits, at: VirtAddr, offset: u64, pages: usize) -> Result<(), Wrong> {
         let first = (offset / PAGE) as usize;
         let Some(leaf) = bits.leaf().filter(|_| offset.is_multiple_of(PAGE)) else {
             return Err(Wrong::Run);
         };
-        // With the table's lock: of two who unmap the same, one finds the pages there; and if
-        // somebody else has a run there since, it is looked at as it is.
+        // Tested under the page-table lock. If two CPUs unmap the same run, only one finds PTEs to
+        // clear. If the run has been reused since, the test applies to the new run.
         let is_run = || bits.is_run(first, pages);
-        // SAFETY: as in `vm_map_ram`. The addresses are not handed out before the end of a TLB
-        // grace period that begins from here on.
+        // SAFETY: as in `vm_map_ram`. The addresses are not reused before the end of a TLB grace
+        // period that begins from now on.
         match unsafe { self.tables.unmap_leaf(leaf, at, pages, is_run) } {
             Ok(None) => Err(Wrong::Run),
             Ok(Some(0)) => Err(Wrong::Gone),
@@ -249,7 +251,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         }
     }
 
-    /// A run in which nothing is mapped waits from now on.
+    /// Gives back a run in which nothing is mapped; it waits.
     #[cold]
     fn give_run(&self, range: VirtRange) {
         let at = range.start();
@@ -264,28 +266,27 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     }
 }
 
-/// Who has called.
+/// The call site of a mapping call.
 type Caller = &'static Location<'static>;
 
-/// Why a run of a block is not unmapped.
+/// Why a run of a block could not be unmapped.
 enum Wrong {
     /// There is no such run.
     Run,
-    /// It was unmapped before.
+    /// It was already unmapped.
     Gone,
-    /// The page tables are not as they should be.
+    /// The page tables are malformed.
     Tables(paging::Error),
 }
 
 impl Wrong {
-    /// What the caller is told, who said that so many pages begin at `at`, in the block that begins
-    /// at `block`.
+    /// The error for a call that named `pages` pages at `at`, in the block that begins at `block`.
     #[cold]
     fn of(self, bits: &Bits, block: VirtAddr, at: VirtAddr, pages: usize) -> Error {
         let offset = at.get() - block.get();
         let page = (offset / PAGE) as usize;
-        // Where the run begins that it lies in; of a run whose end is not known, where the block
-        // does.
+        // The start of the run that contains the page. If no run contains it, the start of the
+        // block.
         let first = (0..=page).rev().find(|page| bits.begins(*page)).unwrap_or(0);
         let start = block.checked_add(first as u64 * PAGE).unwrap_or(block);
         let culprit = Culprit { at, start, by: bits.caller(first) };

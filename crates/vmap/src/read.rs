@@ -1,10 +1,14 @@
-//! `vread` and `vwrite`: bytes of areas by their frames, without a lock, past holes.
+//! `vread` and `vwrite`: access to the bytes of areas through their frames, without a lock,
+//! skipping holes.
 //!
-//! They do not use the addresses, which may be unmapped at any moment: they walk the tables, pin
-//! the frame, look again, and then copy. A frame that is pinned stays its owner's. So a page is
-//! read as it was mapped at some moment of the call; one that was unmapped meanwhile is a hole, or
-//! is read once more. Words are copied one by one, by atomic accesses: whoever uses the memory at
-//! the same time sees, and leaves, no torn word.
+//! # Why it is correct
+//! Areas may be unmapped at any moment, so the calls do not use their addresses. For each page they
+//! walk the tables, pin the frame, walk again to confirm, and then copy. A pinned frame is not
+//! freed. So a page is read as it was mapped at some moment during the call. A page that was
+//! unmapped meanwhile counts as a hole, or the walk is repeated.
+//!
+//! Words are copied one at a time by atomic accesses, so concurrent users of the memory neither see
+//! nor cause torn words.
 
 use crate::vmap::{PAGE, Vmap};
 use core::ptr::NonNull;
@@ -14,16 +18,16 @@ use machine::{Access, Frame, Machine, PageSize, VirtAddr};
 use paging::Format;
 
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
-    /// Reads bytes from `at` on, whoever mapped them. Holes read as 0, and so do devices, pages
-    /// that may not be read, and what lies outside of the space. Returns how many bytes were not of
-    /// holes.
+    /// Reads bytes from `at` on, of any kind of area. Holes read as 0. So do devices, pages without
+    /// read permission, and addresses outside of the space. Returns the number of bytes that were
+    /// not in holes.
     ///
-    /// Cost: two walks and two locked instructions a page, on its own count. Takes no lock; any
-    /// context.
+    /// Cost: for each page two walks, and two locked instructions on the frame's reference count.
+    /// Takes no lock; any context.
     ///
     /// # Safety
-    /// Whatever is mapped there may be read as bytes: it is ordinary memory that nobody holds a
-    /// `&mut` to, nor writes but through translations or by atomic accesses.
+    /// The mapped memory may be read as bytes: it is ordinary memory to which no `&mut` exists, and
+    /// which is written only through translations or by atomic accesses.
     pub unsafe fn vread(&self, at: VirtAddr, into: &mut [u8]) -> usize {
         let mut read = 0;
         let mut rest = into;
@@ -43,22 +47,22 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         read
     }
 
-    /// Writes bytes from `at` on, whoever mapped them, past holes: what has no page, or one that
-    /// may not be written, is left out. Returns how many bytes were written. Cost and context as
-    /// for [`vread`](Vmap::vread).
+    /// Writes bytes from `at` on, to any kind of area. Skips holes and pages without write
+    /// permission. Returns the number of bytes written. Cost and context as for
+    /// [`vread`](Vmap::vread).
     ///
     /// # Safety
-    /// Whoever uses the memory bears that it changes, and as for [`vread`](Vmap::vread). Of frames
-    /// that a caller has mapped, that may be until this returns, also if he has unmapped them
-    /// meanwhile.
+    /// As for [`vread`](Vmap::vread). In addition, all users of the memory tolerate the change. For
+    /// frames that a caller has mapped, the write may happen until this call returns, even if the
+    /// caller has unmapped them meanwhile.
     pub unsafe fn vwrite(&self, at: VirtAddr, from: &[u8]) -> usize {
         let mut written = 0;
         let mut rest = from;
         for (at, len) in pieces(at, rest.len()) {
             let (part, others) = rest.split_at(len);
             let found = self.with_page(at, true, |memory| {
-                // SAFETY: `len` bytes from there on lie in the page, which is pinned; the caller's
-                // promise.
+                // SAFETY: `len` bytes from there on lie in the page, which is pinned; the caller
+                // guarantees the rest.
                 unsafe { copy_in(memory, part) }
             });
             written += if found.is_some() { len } else { 0 };
@@ -67,8 +71,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         written
     }
 
-    /// Calls `f` with where the byte at `at` is in memory, while its page is pinned; if there is
-    /// one.
+    /// Calls `f` with a pointer to the byte at `at`, with its page pinned. `None` if there is no
+    /// such page.
     fn with_page<T>(
         &self,
         at: VirtAddr,
@@ -83,12 +87,12 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let frame = *pins.frames().first()?;
         self.machine().step(Access::Shared);
         let memory = self.machine().frame_ptr(frame)?;
-        // SAFETY: within the frame.
+        // SAFETY: the offset lies within the frame.
         Some(f(unsafe { memory.add(at.offset_in(PageSize::Size4K) as usize) }))
     }
 }
 
-/// So many bytes from an address on, page by page, up to the last address there is.
+/// Splits `bytes` bytes from an address on at page boundaries, up to the last address there is.
 fn pieces(at: VirtAddr, bytes: usize) -> impl Iterator<Item = (VirtAddr, usize)> {
     let (mut next, mut rest) = (Some(at), bytes);
     core::iter::from_fn(move || {
@@ -101,13 +105,14 @@ fn pieces(at: VirtAddr, bytes: usize) -> impl Iterator<Item = (VirtAddr, usize)>
 }
 
 /// # Safety
-/// As many bytes from `from` on are memory, which others access atomically or through translations
-/// only.
+/// `into.len()` bytes from `from` on are memory that other code accesses atomically or through
+/// translations only.
 unsafe fn copy_out(from: NonNull<u8>, into: &mut [u8]) {
     let head = from.align_offset(8).min(into.len());
     let (first, rest) = into.split_at_mut(head);
     let byte = |at: usize| {
-        // SAFETY: the caller's promise. Relaxed: whoever wants an order has another way to say so.
+        // SAFETY: the caller guarantees it. Relaxed: users that need an order establish it by other
+        // means.
         unsafe { from.add(at).cast::<AtomicU8>().as_ref() }.load(Ordering::Relaxed)
     };
     first.iter_mut().enumerate().for_each(|(at, to)| *to = byte(at));
@@ -123,12 +128,13 @@ unsafe fn copy_out(from: NonNull<u8>, into: &mut [u8]) {
 }
 
 /// # Safety
-/// As for [`copy_out`].
+/// `from.len()` bytes from `to` on are memory as for [`copy_out`].
 unsafe fn copy_in(to: NonNull<u8>, from: &[u8]) {
     let head = to.align_offset(8).min(from.len());
     let (first, rest) = from.split_at(head);
     let byte = |at: usize, value: u8| {
-        // SAFETY: the caller's promise. Relaxed: whoever wants an order has another way to say so.
+        // SAFETY: the caller guarantees it. Relaxed: users that need an order establish it by other
+        // means.
         unsafe { to.add(at).cast::<AtomicU8>().as_ref() }.store(value, Ordering::Relaxed);
     };
     first.iter().enumerate().for_each(|(at, value)| byte(at, *value));

@@ -1,8 +1,8 @@
-//! `vrealloc`: memory that grows or shrinks keeps its frames.
+//! `vrealloc`: grows or shrinks memory without copying it.
 //!
-//! To shrink is to cut the area in two, of which the second is given back. To grow is to take a
-//! larger area, to map the same frames there and new ones behind them, and then to unmap the old
-//! one: no byte is copied, and whatever fails, the old area is as it was.
+//! To shrink, it splits the area and frees the second part. To grow, it takes a larger area, maps
+//! the same frames there, adds new frames behind them, and then unmaps the old area. No byte is
+//! copied. If any step fails, the old area is unchanged.
 
 use crate::area::{Area, Made, Ours, Record, State, What};
 use crate::error::Error;
@@ -13,25 +13,25 @@ use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
 use paging::{Attrs, Flags, Format, Mapping};
 
-/// Pages that are mapped a second time at once.
+/// Pages that are mapped a second time in one batch.
 const BATCH: usize = 64;
 
 impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
-    /// Makes memory from [`vmalloc`](Vmap::vmalloc) and its like larger or smaller, and returns
-    /// where it is now. What was in it is still there, up to the smaller of both sizes; what is
-    /// added was left there by others, and is like the last page that was there. Whole large pages
-    /// are kept.
+    /// Grows or shrinks memory from [`vmalloc`](Vmap::vmalloc) and its variants, and returns its
+    /// new address. The contents are preserved up to the smaller of the two sizes. The contents of
+    /// added memory are undefined; it gets the attributes of the old last page. A large page at the
+    /// new end is kept whole.
     ///
-    /// Cost: of what is added or taken away; and to grow, an entry written twice for each page that
-    /// there was. Not for interrupts.
+    /// Cost: of the memory that is added or removed; to grow, also two writes of a PTE for each
+    /// existing page. Not in interrupt handlers.
     ///
     /// # Errors
-    /// Those of [`vmalloc`](Vmap::vmalloc), and of [`vfree`](Vmap::vfree). The memory is where it
-    /// was, and as it was, then.
+    /// Those of [`vmalloc`](Vmap::vmalloc) and of [`vfree`](Vmap::vfree). The memory is unchanged
+    /// then, at its old address.
     ///
     /// # Safety
-    /// Nobody uses the memory meanwhile, nor the old address afterwards, nor what lies beyond the
-    /// new size.
+    /// No code uses the memory during the call, nor afterwards the old address or the memory beyond
+    /// the new size.
     #[track_caller]
     pub unsafe fn vrealloc(&self, at: VirtAddr, bytes: u64) -> Result<VirtAddr, Error> {
         let caller = Location::caller();
@@ -53,14 +53,14 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         done
     }
 
-    /// The range, up to the end of the page that its last address lies in.
+    /// Extends a range to the end of the page that contains its last address.
     fn whole_pages(&self, range: VirtRange) -> VirtRange {
         let page = range.last().and_then(|last| self.tables.walk(&G::pin()).get(last));
         let end = page.and_then(|page: Mapping| page.page.checked_add(page.size.bytes()));
         end.and_then(|end| VirtRange::between(range.start(), end)).unwrap_or(range)
     }
 
-    /// Gives back what lies beyond `kept`.
+    /// Frees the memory behind `kept`.
     fn shrink(
         &self,
         area: Ours,
@@ -75,7 +75,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             area.set(State::Live);
             return Ok(at);
         };
-        // The first page that goes guards the rest, if there was a guard.
+        // If the area had a guard page, the first removed page becomes the new one.
         let guard = area.len() - old.len();
         let border = gone.start().checked_add(guard).ok_or(Error::NotMapped(at))?;
         let zone = self.zone_of(at).ok_or(Error::NotMapped(at))?;
@@ -93,7 +93,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         Ok(at)
     }
 
-    /// The same frames in a larger area, and more.
+    /// Maps the same frames in a larger area, and adds more.
     fn grow(
         &self,
         area: Ours,
@@ -108,8 +108,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         self.check_zones(pages * PAGE + if guard { PAGE } else { 0 })?;
         self.ask_for(pages - old.len() / PAGE)?;
         let request = Request { guard, attrs, ..Request::new(bytes) };
-        // Large pages stay large, wherever they are: behind small ones, if there was no memory for
-        // large ones at first.
+        // Large pages stay large. One may follow small pages, if there was no memory for large
+        // pages at first.
         let large = old.pages(PageSize::Size2M).any(|at| self.page_size(at) > PAGE);
         let align = if large { PageSize::Size2M } else { PageSize::Size4K };
         let what = What::new(Made::Vmalloc, bytes.div_ceil(PAGE) as usize, bytes, caller);
@@ -125,19 +125,19 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             if done.is_err()
                 && let Some(twice) = VirtRange::between(new.start(), end)
             {
-                // The frames are the old area's.
+                // The frames still belong to the old area.
                 let _ = self.unmap_pages(twice);
             }
             done
         })?;
-        // It was mapped whole, and is nobody else's: it cannot fail.
+        // The range is mapped completely and belongs to this call, so this cannot fail.
         let unmapped = self.unmap_pages(old);
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
         self.put(area);
         Ok(moved)
     }
 
-    /// Maps what is mapped in a range a second time, from `to` on.
+    /// Maps the pages of a range a second time, from `to` on.
     fn map_again(&self, range: VirtRange, to: VirtAddr) -> Result<(), Error> {
         let mut at = range.start();
         while let Some(rest) = rest_of(range, at) {
@@ -171,7 +171,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
     }
 }
 
-/// The attributes, without what hardware has marked.
+/// The attributes without the accessed and dirty bits.
 fn unmarked(attrs: Attrs) -> Attrs {
     Attrs { flags: attrs.flags.difference(Flags::ACCESSED | Flags::DIRTY), ..attrs }
 }

@@ -1,4 +1,4 @@
-//! The one place that knows whether we run on real atomics or under loom.
+//! Selects the atomics of `core`, or of loom in its models.
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};

@@ -34,7 +34,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         let Some(zone) = self.zone_of(area.start()) else { return };
         zone.with_idle_around(self.machine(), area, |range| {
             // An error means that the tables are malformed; pages that were already pruned are
-            // flushed all the same.
+            // flushed.
             //
             // SAFETY: the caller owns these addresses, or the zone's lock keeps others from taking
             // them: see the head of this file. The leaf of a waiting block is not used any more.

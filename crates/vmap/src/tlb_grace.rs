@@ -1,43 +1,48 @@
-//! TLB grace periods: when no CPU can hold a translation from before.
+//! TLB grace periods: when one has ended, no CPU holds a translation that was cached before it.
 //!
-//! Addresses are vast, so one that was unmapped need not be flushed: it is enough not to use it
-//! again until every CPU has flushed for whatever reason. Each CPU *announces* a flush of all that
-//! it has cached; when all have done so since an address was unmapped, its grace period is over.
-//! The numbers are those of `grace::period`: `target` numbers the period that what was unmapped so
-//! far must wait for, `done` is the last that has ended.
+//! Address space is plentiful, so an unmapped address need not be flushed. It only must not be
+//! reused until every CPU has flushed its TLB for its own reasons. Each CPU *announces* a flush of
+//! all its cached translations. When all CPUs have announced one since an address was unmapped, the
+//! grace period of the address has ended. `grace::period` numbers the periods: `target` is the
+//! period that addresses unmapped so far must wait for, and `done` is the last period that has
+//! ended.
 //!
 //! # Who announces
-//! - [`tick`](TlbGrace::tick), from each CPU's timer interrupt: if somebody waits, it flushes this
-//!   CPU, and nobody sends an interrupt.
-//! - [`flush`](TlbGrace::flush) where a CPU flushes everything for its own need, and
-//!   [`quiescent_state`](TlbGrace::quiescent_state) around a flush that it does in its own way: a
-//!   context switch, for instance.
-//! - [`idle_enter`](TlbGrace::idle_enter) before a CPU halts: it flushes, and then nobody waits for
-//!   it until it is [`idle_exit`](TlbGrace::idle_exit). To leave is unsafe: a CPU that is away and
-//!   uses an area may use a stale translation. To come back is safe.
-//! - [`expedite`](TlbGrace::expedite) makes all CPUs that have not yet, at once, by one broadcast.
+//! - [`tick`](TlbGrace::tick), from each CPU's timer interrupt: flushes this CPU if a period is
+//!   pending. It sends no IPI.
+//! - [`flush`](TlbGrace::flush), where a CPU flushes everything for its own reasons;
+//!   [`quiescent_state`](TlbGrace::quiescent_state), around a flush that the host does in its own
+//!   way, for example in a context switch.
+//! - [`idle_enter`](TlbGrace::idle_enter), before a CPU halts: it flushes, and no period waits for
+//!   this CPU until [`idle_exit`](TlbGrace::idle_exit). Entering is unsafe: an idle CPU that uses
+//!   an area may use a stale translation. Leaving is safe.
+//! - [`expedite`](TlbGrace::expedite): makes all remaining CPUs flush at once, by one broadcast.
 //!
-//! # Why it is right
-//! Let an entry be cleared, then its period be numbered `t` on CPU A, and the address be handed out
-//! when `t` is done. Let CPU B have a translation cached. B announced at least `t`: it loaded
-//! `current >= t`, then flushed, then stored that. The load comes after A's, which saw `t - 1`, so
-//! A's fence comes before B's, and the walks of B after its fence see the entry cleared. The flush
-//! came after the fence: it dropped what had been cached before, and what is cached later is right.
-//! An announcement must begin before its flush, and end after it: the other way round, a
-//! translation could be cached in between.
+//! # Why it is correct
+//! Let CPU A clear a PTE, then number its period `t`, and let the address be reused when `t` is
+//! done. Let CPU B have the translation cached. B has announced at least `t`: it loaded `current >=
+//! t`, then flushed, then stored that value.
 //!
-//! *A CPU that is away* has flushed, and uses no address of an area until it is back: then it takes
-//! part again, and flushes if a period has begun meanwhile. It may have cached something in
-//! between, as hardware may at any time.
+//! - B's load comes after A's load, which saw `t - 1`. So A's fence comes before B's fence, and
+//!   walks of B after its fence see the PTE cleared.
+//! - B's flush came after its fence. It dropped all translations cached before the fence, and those
+//!   cached later are valid.
 //!
-//! *A broadcast* for a period that has begun, and that some CPU has passed, asks the others. For
-//! another it begins the period before it asks: who unmaps later, and may be missed by the flush on
-//! some CPU, gets a later number.
+//! So an announcement must begin before its flush and end after it. In the opposite order, B could
+//! cache a translation between the flush and the announcement.
 //!
-//! Cost: an unmapping takes a number, one fence and a load of a line that is written once a period.
-//! A tick is two loads when nobody waits. Looking whether a period has ended is a load for each
-//! CPU, and has no place on a fast path: it is done at ticks, and once for some dozens of
-//! operations (I8).
+//! *An idle CPU* has flushed, and uses no address of an area until it leaves idle. Then it takes
+//! part again, and flushes if a period has begun meanwhile. Its hardware may have cached
+//! translations in between, as it may at any time.
+//!
+//! *A broadcast* for a period that has begun, and that some CPU has passed, interrupts only the
+//! other CPUs. For any other period, it begins the period before it sends the IPIs. An address that
+//! is unmapped later, and that the flush of some CPU may miss, then gets a later number.
+//!
+//! # Cost
+//! An unmapping takes a number: one fence, and one load of a line that is written once per period.
+//! A tick is two loads if no period is pending. A test whether a period has ended loads a line per
+//! CPU, so it is not on a fast path: it runs at ticks, and once per some dozens of operations (I8).
 
 use alloc::collections::TryReserveError;
 use alloc::sync::Arc;
@@ -47,12 +52,12 @@ use grace::period::{CpuGracePeriods, GracePeriods};
 use machine::{Access, CpuId, CpuSet, Flush, Machine, PerCpu, lock};
 use spin::mutex::SpinMutex;
 
-/// What a CPU says of itself.
+/// Per-CPU state.
 struct Slot {
     passed: CpuGracePeriods,
-    /// The period that was current when it went away.
+    /// The current period at the moment when the CPU entered idle.
     left: AtomicU64,
-    /// The last period that something unmapped here waits for.
+    /// The last period that an address unmapped on this CPU waits for.
     wanted: AtomicU64,
     announced: AtomicU64,
     broadcasts: AtomicU64,
@@ -67,18 +72,19 @@ impl Slot {
     }
 }
 
-/// What has been counted, on all CPUs.
+/// Statistics, summed over all CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TlbGraceStats {
-    /// Flushes that were announced: at ticks, by own need, by going away and coming back.
+    /// Announced flushes: at ticks, for own reasons, and on entering and leaving idle.
     pub announced: u64,
-    /// Broadcasts.
+    /// Broadcast flushes.
     pub broadcasts: u64,
-    /// CPUs that broadcasts were sent to, other than the one that sent it.
+    /// CPUs that broadcasts interrupted, not counting the sender.
     pub asked: u64,
 }
 
-/// The TLB grace periods of a machine: one for all its spaces of areas, behind an [`Arc`].
+/// The TLB grace periods of a machine: one instance for all its [`Vmap`](crate::Vmap)s, in an
+/// [`Arc`].
 ///
 /// ```
 /// use sim::{Config, Sim};
@@ -106,10 +112,11 @@ pub struct TlbGrace<M: Machine> {
 }
 
 impl<M: Machine> TlbGrace<M> {
-    /// For a machine none of whose CPUs uses areas yet: all are away. Allocates from the heap.
+    /// Creates the grace periods of a machine. All CPUs are idle until they call
+    /// [`idle_exit`](TlbGrace::idle_exit). Allocates from the heap.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// The heap has no memory.
     pub fn try_new(machine: M) -> Result<Arc<Self>, TryReserveError> {
         let slots = PerCpu::try_new(machine.count(), |_| Slot::new())?;
         let count = GracePeriods::new();
@@ -121,21 +128,21 @@ impl<M: Machine> TlbGrace<M> {
         &self.machine
     }
 
-    /// Calls `f` with this CPU's slot, interrupts off.
+    /// Calls `f` with this CPU's slot and interrupts disabled.
     fn with<T>(&self, f: impl FnOnce(&Slot) -> T) -> Option<T> {
         let _section = self.machine.irqs_off();
         Some(f(self.slots.get(self.machine.current())?))
     }
 
-    /// The period that what this CPU, or anybody it has heard of, has unmapped so far must wait
-    /// for. Any context.
+    /// The grace period that must end before addresses unmapped so far may be reused: addresses
+    /// unmapped on this CPU, or on others with which it has synchronized since. Any context.
     #[inline]
     pub fn target(&self) -> u64 {
         self.machine.step(Access::Shared);
         let target = self.count.target();
-        // Relaxed: only this CPU writes it; it is a hint to its own tick.
+        // Relaxed: only this CPU writes it, as a hint for its own tick.
         self.with(|slot| {
-            // Others read the line.
+            // Avoids a store: other fields of this line are read by other CPUs.
             if slot.wanted.load(Ordering::Relaxed) != target {
                 slot.wanted.store(target, Ordering::Relaxed);
             }
@@ -143,26 +150,26 @@ impl<M: Machine> TlbGrace<M> {
         target
     }
 
-    /// Whether the period is over: no CPU holds a translation of what was unmapped before it was
-    /// numbered. A load.
+    /// Whether the period has ended: no CPU holds a translation of a range that was unmapped before
+    /// the period was numbered. Cost: a load.
     #[inline]
     pub fn is_over(&self, target: u64) -> bool {
         self.count.done() >= target
     }
 
-    /// The last period that is over.
+    /// The last period that has ended.
     #[inline]
     pub(crate) fn done(&self) -> u64 {
         self.count.done()
     }
 
-    /// For each CPU's timer interrupt: if somebody waits for a period that this CPU has not passed,
-    /// flushes and announces it; if something that was unmapped here waits, looks whether its
-    /// period is over. Two loads and a branch when nobody waits.
+    /// For each CPU's timer interrupt. If a period is pending that this CPU has not passed, flushes
+    /// and announces it. If addresses unmapped on this CPU wait, tests whether their period has
+    /// ended. Cost: two loads and a branch if no period is pending.
     pub fn tick(&self) {
         let wanted = self.with(|slot| {
             self.quiescent_if_asked(slot);
-            // Relaxed: this CPU's own.
+            // Relaxed: only this CPU writes it.
             slot.wanted.load(Ordering::Relaxed)
         });
         if let Some(wanted) = wanted.filter(|wanted| *wanted != 0 && !self.is_over(*wanted)) {
@@ -171,14 +178,14 @@ impl<M: Machine> TlbGrace<M> {
         }
     }
 
-    /// Nobody asks a CPU that is away.
+    /// An idle CPU is never asked.
     fn quiescent_if_asked(&self, slot: &Slot) {
         if self.count.is_asked(&slot.passed) {
             self.quiescent_here(slot);
         }
     }
 
-    /// Flushes everything on this CPU, and announces it.
+    /// Flushes all translations of this CPU, and announces it.
     pub fn flush(&self) {
         self.with(|slot| self.quiescent_here(slot));
     }
@@ -197,36 +204,36 @@ impl<M: Machine> TlbGrace<M> {
         bump(&slot.announced);
     }
 
-    /// Announces a flush that the host does in its own way, in `flush`: for all that this CPU has
-    /// cached of the kernel's half, global translations and upper-level entries included.
-    /// Interrupts are off.
+    /// Announces a flush that `flush` performs in the host's own way. It must drop all translations
+    /// of the kernel's half that this CPU has cached, global ones and upper-level entries included.
+    /// Interrupts are disabled.
     ///
     /// # Safety
-    /// `flush` does so.
+    /// `flush` drops all of these.
     pub unsafe fn quiescent_state(&self, flush: impl FnOnce()) {
         self.with(|slot| self.quiescent_by(slot, flush));
     }
 
-    /// Takes this CPU out of the grace periods before it halts, stops, or runs something that uses
-    /// no area. Flushes its TLB; from then on no period waits for it and no broadcast interrupts
-    /// it. Nothing if it is out already.
+    /// Takes this CPU out of the grace periods before it halts, stops, or runs code that uses no
+    /// area. Flushes its TLB. From then on no period waits for it and no broadcast interrupts it.
+    /// Does nothing if the CPU is idle already.
     ///
-    /// Before it, [`Vmap::idle`](crate::Vmap::idle) gives up the blocks of this CPU. One flush; no
-    /// memory.
+    /// Call [`Vmap::idle`](crate::Vmap::idle) before, which gives up the blocks of this CPU. Cost:
+    /// one flush; no memory.
     ///
     /// # Safety
     /// Until [`idle_exit`](TlbGrace::idle_exit) is called on this CPU, this CPU uses no address of
-    /// an area of a space that shares these periods, but for areas that were live when it left and
-    /// stay live until it is back (a device's registers, for instance):
+    /// an area of a space that shares these periods, except areas that were live when it entered
+    /// idle and stay live until it leaves (for example, a device's registers):
     /// - the calling code does not, and neither does code that it has interrupted: in an interrupt
     ///   handler, this holds only if the interrupted code is known to use none, such as an idle
     ///   loop;
-    /// - no call of [`Vmap`](crate::Vmap) is under way on this CPU;
+    /// - no call of [`Vmap`](crate::Vmap) is in progress on this CPU;
     /// - an interrupt handler that uses an address of another area calls `idle_exit` first. The CPU
     ///   then takes part again, also after the handler has returned.
     ///
-    /// A CPU that is away keeps translations and may fill its TLB speculatively. Addresses are
-    /// reused without asking it, so a use there would go to memory of others (I4, I5).
+    /// An idle CPU keeps translations and may fill its TLB speculatively. Addresses are reused
+    /// without waiting for it, so an access there could reach memory of other code (I4, I5).
     ///
     /// ```compile_fail,E0133
     /// # fn idle_loop(flushes: &vmap::TlbGrace<sim::Sim>) {
@@ -239,7 +246,7 @@ impl<M: Machine> TlbGrace<M> {
                 return;
             }
             let begun = self.count.begin();
-            // Relaxed: this CPU's own.
+            // Relaxed: only this CPU uses it.
             slot.left.store(begun.period(), Ordering::Relaxed);
             self.machine.flush(Flush::All);
             bump(&slot.announced);
@@ -247,19 +254,18 @@ impl<M: Machine> TlbGrace<M> {
         });
     }
 
-    /// This CPU takes part in the grace periods again, or for the first time. Flushes if a period
-    /// has begun since it left. Call it before the CPU uses an address of an area, in an interrupt
-    /// handler too. A load if it takes part already.
+    /// Lets this CPU take part in the grace periods, again or for the first time. Flushes if a
+    /// period has begun since it entered idle. Call it before the CPU uses an address of an area,
+    /// also in an interrupt handler. Cost: a load if the CPU already takes part.
     ///
-    /// It is safe, and may be called too often: a CPU that takes part is waited for, which costs
-    /// others time. Calls that map areas do it themselves, but a CPU may use an area that another
-    /// CPU has mapped.
+    /// Calling it too often is harmless, except that periods wait for a CPU that takes part. Calls
+    /// that map areas do it themselves, but a CPU may use an area that another CPU has mapped.
     pub fn idle_exit(&self) {
         self.with(|slot| {
             if !slot.passed.is_idle() {
                 return;
             }
-            // Relaxed: this CPU's own.
+            // Relaxed: only this CPU uses it.
             let left = slot.left.load(Ordering::Relaxed);
             self.count.rejoin(&slot.passed, left, || {
                 self.machine.flush(Flush::All);
@@ -268,51 +274,51 @@ impl<M: Machine> TlbGrace<M> {
         });
     }
 
-    /// Whether this CPU is away.
+    /// Whether this CPU is idle: it takes no part in the grace periods.
     pub fn is_idle(&self) -> bool {
         self.with(|slot| slot.passed.is_idle()) == Some(true)
     }
 
-    /// Begins the period `wanted` as soon as can be, and ends it if all CPUs have passed it.
-    /// Returns whether it is over. A load for each CPU; never waits, sends no interrupt.
+    /// Begins the period `wanted` as soon as possible, and ends it if all CPUs have passed it.
+    /// Returns whether it has ended. Cost: a load per CPU. Never waits, sends no IPI.
     pub fn advance(&self, wanted: u64) -> bool {
         self.machine.step(Access::Shared);
         self.count.advance(wanted, self.slots.iter().map(|slot| &slot.passed))
     }
 
-    /// How many CPUs are not away; this one at least.
+    /// The number of CPUs that are not idle, at least 1.
     pub(crate) fn taking_part(&self) -> usize {
         self.slots.iter().filter(|slot| !slot.passed.is_idle()).count().max(1)
     }
 
-    /// CPUs that have not passed a period, and would have to be interrupted for it to end at once.
+    /// The CPUs that have not passed a period. Ending it at once would take an IPI to each.
     pub fn behind(&self, period: u64) -> CpuSet {
         let slots = self.slots.iter().enumerate();
         let behind = slots.filter(|(_, slot)| !slot.passed.has_passed(period));
         behind.filter_map(|(cpu, _)| CpuId::new(cpu)).collect()
     }
 
-    /// Ends the period at once: one broadcast, to the CPUs that have not passed it. If that is all
-    /// of them, as where it has not begun, the newest begins and ends with it: all that anybody has
-    /// unmapped by now. Nothing if it is over.
+    /// Ends the period by one broadcast to the CPUs that have not passed it. If these are all other
+    /// CPUs, or the period has not begun, the newest period begins and ends with it: it covers all
+    /// addresses unmapped by now. Does nothing if the period has ended.
     ///
-    /// Context as for [`machine::Tlb::flush_on`]: not with a lock held that an interrupt handler
-    /// takes, or that a CPU with interrupts off waits for without [`machine::Step::relax`].
+    /// Context: as for [`machine::Tlb::flush_on`]. Do not hold a lock that an interrupt handler
+    /// takes, or that a CPU with interrupts disabled spins on without [`machine::Step::relax`].
     pub fn expedite(&self, period: u64) {
         if self.is_over(period) {
             return;
         }
         let _one = lock(&self.machine, &self.expediting);
-        // Another broadcast may have done it; or everybody has announced by now.
+        // Another broadcast may have ended it, or all CPUs have announced by now.
         if self.is_over(period) || self.advance(period) {
             return;
         }
         let begun = self.count.has_begun(period);
-        // The fence in it: the look at the period comes before those at who is away; pairs with the
-        // fence of `GracePeriods::begin` in `idle_exit`.
+        // Its fence orders the load of the period before the loads of which CPUs are idle; pairs
+        // with the fence of `GracePeriods::begin` in `idle_exit`.
         let newest = self.count.target();
         let behind = self.behind(period);
-        // All others are behind: the same messages do for the newest.
+        // If all others are behind, the same IPIs also end the newest period.
         if begun && self.others(&behind) < self.others(&self.behind(newest)) {
             self.ask(period, behind);
         } else {
@@ -320,7 +326,7 @@ impl<M: Machine> TlbGrace<M> {
         }
     }
 
-    /// Flushes on all CPUs that run, also those that are away, and ends all periods with it.
+    /// Flushes all running CPUs, idle ones included, and so ends all periods.
     pub(crate) fn broadcast(&self) {
         let _one = lock(&self.machine, &self.expediting);
         self.begin_now(self.count.target(), |flushes| flushes.machine.online());
@@ -331,25 +337,25 @@ impl<M: Machine> TlbGrace<M> {
         self.ask(period, whom(self));
     }
 
-    /// Has these CPUs flush: then all have that are not away, since the period began.
+    /// Makes these CPUs flush. Then all CPUs that are not idle have flushed since the period began.
     fn ask(&self, period: u64, cpus: CpuSet) {
         self.machine.flush_on(&cpus, Flush::All);
         self.machine.step(Access::Shared);
         self.count.expedite_end(period);
         self.with(|slot| {
             bump(&slot.broadcasts);
-            // Relaxed: as `bump`.
+            // Relaxed: as in `bump`.
             let asked = slot.asked.load(Ordering::Relaxed) + self.others(&cpus) as u64;
             slot.asked.store(asked, Ordering::Relaxed);
         });
     }
 
-    /// How many of them are other CPUs.
+    /// The number of CPUs in the set other than this one.
     fn others(&self, cpus: &CpuSet) -> usize {
         cpus.len() - usize::from(cpus.contains(self.machine.current()))
     }
 
-    /// What has been counted.
+    /// Statistics since the start.
     pub fn stats(&self) -> TlbGraceStats {
         // Relaxed: statistics.
         self.slots.iter().fold(TlbGraceStats::default(), |sum, slot| TlbGraceStats {
@@ -360,7 +366,7 @@ impl<M: Machine> TlbGrace<M> {
     }
 }
 
-/// Relaxed, both: a statistic that one CPU writes, with interrupts off.
+/// Relaxed, both: only one CPU writes this statistic, with interrupts disabled.
 fn bump(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }

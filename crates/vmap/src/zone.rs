@@ -1,33 +1,34 @@
-//! A zone: a part of the space, with its areas in a tree of its own, and those of them that wait.
+//! A zone: a part of the space, with a tree of its areas and a queue of those that wait.
 //!
-//! Each CPU has one that it takes addresses from first, and one is common to all, for what is
-//! large. So CPUs meet only where one unmaps what another has mapped, or has run out.
+//! Each CPU has a zone that it takes addresses from first. One more zone is common to all CPUs, for
+//! large areas. So two CPUs contend only if one unmaps an area that the other has mapped, or if a
+//! zone is full.
 //!
 //! # How areas come back
-//! An area that was unmapped is put at the end of the zone's queue. When its period is over, and
-//! somebody wants one, or the queue is long, it comes back: if it is small and not too many of its
-//! size are there it is *kept*, tree and record as they are, for the next who wants as many pages.
-//! So in the steady state taking an area and giving it back is some words, with the lock. Else it
-//! leaves the tree. What is kept leaves it when space is short.
+//! An unmapped area goes to the end of the zone's queue. It comes back when its period has ended
+//! and either a call wants an area or the queue is long.
 //!
-//! Who lists areas looks into each record, those that wait too, and so takes their lines from the
-//! cache of the CPU that will write them next. That CPU does not wait for them: whoever takes an
-//! area asks for the lines of the next in turn, which is one operation ahead. So areas come back
-//! one by one: of several at once each would be waited for. To ask two operations ahead gains
-//! nothing more.
+//! An area that comes back is *kept* if it is small and not too many of its size are kept already:
+//! its entry in the tree and its record stay as they are, for the next request of as many pages. So
+//! in the steady state, taking and returning an area writes a few words under the lock. Any other
+//! area leaves the tree, and so do kept areas when space is short.
 //!
-//! # Why it is right
-//! The tree, the queue and what is kept are changed with the zone's lock held; the tree is read
-//! without it. An area stays in the tree from the moment that its addresses are taken until its TLB
-//! grace period is over: so they cannot be taken twice, and are not handed out too early (I4). What
-//! lies outside of the zone is taken by a *wall*, so that every hole of the tree is free addresses
-//! of the zone, and the largest of them is at the tree's top.
+//! A CPU that lists areas reads each record, and so takes its cache lines from the CPU that writes
+//! them next. The writer does not wait for them: a call that takes an area prefetches the lines of
+//! the next one, one operation ahead. This is why areas come back one at a time; of several at
+//! once, all but the first would be waited for.
 //!
-//! The queue is in order of periods, since each period is numbered with the lock held. Putting an
-//! area there allocates nothing and cannot fail. Taking one out of the tree needs memory, as each
-//! write beside readers does: if there is none, it stays, and is tried again.
-//!
-//! Interrupt handlers do not take the lock.
+//! # Why it is correct
+//! - The tree, the queue and the kept areas change under the zone's lock only. Readers of the tree
+//!   do not take it, and neither do interrupt handlers.
+//! - An area stays in the tree from the moment its addresses are taken until its TLB grace period
+//!   has ended. So its addresses cannot be taken twice, nor reused too early (I4).
+//! - A *wall* entry occupies all addresses outside of the zone. So every gap of the tree is free
+//!   space of the zone, and the root of the tree has the size of the largest.
+//! - The queue is in the order of periods, because each period is numbered under the lock.
+//! - Queueing an area does not allocate, so it cannot fail. Removing an area from the tree
+//!   allocates nodes, like any write beside lock-free readers. If that fails, the area stays
+//!   queued, and a later call retries.
 
 use crate::area::{Area, List, Ours, Record, State};
 use crate::error::Error;
@@ -38,36 +39,37 @@ use machine::{Machine, PageSize, VirtAddr, VirtRange, lock};
 use maple::{Global, MapleTree, OwnerLock, WriteToken};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
-/// Nodes are of the heap, as in a kernel, also where a program has turned on a pool for other
-/// trees.
+/// Tree nodes always come from the heap, as in a kernel, even if a program has enabled a node pool
+/// for other trees.
 pub(crate) type Tree<G> = MapleTree<Record, G, Global, OwnerLock>;
 
-/// As many areas as come back at most while one is taken, if none of its size is kept.
+/// The maximum number of areas that come back during one take, if none of its size is kept.
 const BACK: usize = 8;
-/// From so many areas on in the queue, two come back while one is put there.
+/// If more areas than this wait, each put takes two back.
 const QUEUE: usize = 4096;
-/// As many areas as come back with the lock taken once.
+/// The maximum number of areas that come back in one critical section.
 const BATCH: usize = 8;
-/// Areas of so many pages at most, guard page included, are kept.
+/// The largest area that is kept, in pages, guard page included.
 const KEPT_PAGES: usize = 72;
-/// As many of one size are kept.
+/// The maximum number of kept areas of one size.
 const KEPT: usize = 256;
-/// As many areas are looked at on each side of one, to see whether page tables are needed any more.
+/// The maximum number of areas that are examined on each side of an area, to find out whether
+/// page-table pages are still needed.
 const NEIGHBOURS: usize = 64;
-/// One part in so many of the zone is kept at most.
+/// At most this fraction (1/8) of the zone is kept.
 const KEPT_PART: u64 = 8;
 
-/// What the lock is for.
+/// The state that the lock protects.
 struct Held {
     token: WriteToken,
-    /// Areas that wait, in the order of their periods.
+    /// Waiting areas, in the order of their periods.
     queue: List,
-    /// Areas that are kept, by their pages.
+    /// Kept areas, indexed by their pages.
     kept: [List; KEPT_PAGES + 1],
 }
 
-/// A part of the space. Where readers begin, and what writers write at each call, are on lines
-/// apart: who lists areas comes back to the tree's top every microsecond or so.
+/// A part of the space. The fields that readers start from, and those that each call writes, are on
+/// separate cache lines: a CPU that lists areas returns to the tree's root about every microsecond.
 #[repr(align(128))]
 pub(crate) struct Zone<G: Concurrent> {
     range: VirtRange,
@@ -75,26 +77,25 @@ pub(crate) struct Zone<G: Concurrent> {
     books: Books,
 }
 
-/// What is written at each call.
+/// The fields that each call writes.
 #[repr(align(128))]
 struct Books {
     held: SpinMutex<Held>,
-    /// Bytes of areas that are in use or wait; of those that wait; of those that are kept; and how
-    /// many are in use or wait. Written with the lock held.
+    /// Bytes of areas in use or waiting; bytes of waiting areas; bytes of kept areas; and the
+    /// number of areas in use or waiting. Written under the lock.
     used: AtomicU64,
     waiting: AtomicU64,
     kept: AtomicU64,
     areas: AtomicU64,
 }
 
-/// Relaxed, both: a count that is written with the zone's lock held, and read by whoever wants to
-/// know.
+/// Relaxed, both: a statistic that is written under the zone's lock and read without it.
 fn count(counter: &AtomicU64, change: impl FnOnce(u64) -> u64) {
     counter.store(change(counter.load(Ordering::Relaxed)), Ordering::Relaxed);
 }
 
 impl<G: Concurrent> Zone<G> {
-    /// The zone of a range, which is not empty.
+    /// Creates the zone of a nonempty range.
     pub(crate) fn new(range: VirtRange) -> Result<Self, Error> {
         let (tree, token) = Tree::with_token_in();
         let kept = core::array::from_fn(|_| List::default());
@@ -129,7 +130,7 @@ impl<G: Concurrent> Zone<G> {
     }
 
     pub(crate) fn used(&self) -> u64 {
-        // Relaxed, here and below: as `count`.
+        // Relaxed, here and below: as in `count`.
         self.books.used.load(Ordering::Relaxed)
     }
 
@@ -149,8 +150,8 @@ impl<G: Concurrent> Zone<G> {
         lock(machine, &self.books.held)
     }
 
-    /// An area of so many bytes that was kept; if there is none, those whose period is over come
-    /// back, one by one, until one has that size. The lock, and the record's lines.
+    /// Takes a kept area of so many bytes. If there is none, lets areas whose period has ended come
+    /// back, one at a time, until one has that size. Cost: the lock, and the record's lines.
     pub(crate) fn take_kept<M: Machine>(&self, flushes: &TlbGrace<M>, bytes: u64) -> Option<Ours> {
         let mut held = self.lock(flushes.machine());
         let size = pages(bytes);
@@ -172,10 +173,10 @@ impl<G: Concurrent> Zone<G> {
         Some(area)
     }
 
-    /// Takes `bytes` addresses that begin at a multiple of `align`, for the area of this record.
-    /// What has come due, and what is kept, leaves the tree for it, if it must.
+    /// Takes `bytes` addresses, aligned to `align`, for the area of this record. If there is no
+    /// free range, removes areas whose period has ended and kept areas from the tree.
     ///
-    /// Cost: a lock, and a write to the tree.
+    /// Cost: the lock, and a write to the tree.
     pub(crate) fn take<M: Machine>(
         &self,
         flushes: &TlbGrace<M>,
@@ -184,7 +185,7 @@ impl<G: Concurrent> Zone<G> {
         record: Record,
     ) -> Result<Ours, (Error, Record)> {
         let mut held = self.lock(flushes.machine());
-        // SAFETY: it is made here; it is in the tree from where this is used.
+        // SAFETY: the record is new, and it is in the tree wherever the value is used.
         let area = unsafe { Ours::of(&record) };
         let mut record = record;
         loop {
@@ -206,9 +207,9 @@ impl<G: Concurrent> Zone<G> {
         }
     }
 
-    /// Calls `f` with the addresses of an area of the caller's, and those around it up to the
-    /// borders of page tables where nothing is mapped: they are free, or wait. None of them is
-    /// taken meanwhile, by anybody: the lock is held.
+    /// Calls `f` with the caller's area, extended to the boundaries of page-table pages if nothing
+    /// is mapped in between. These further addresses are free or wait. No CPU can take them
+    /// meanwhile, because the lock is held.
     pub(crate) fn with_idle_around<M: Machine>(
         &self,
         machine: &M,
@@ -229,8 +230,8 @@ impl<G: Concurrent> Zone<G> {
         }
     }
 
-    /// Whether nothing is mapped in a range, nor will be while the lock is held. A record that is
-    /// Ready may have been taken just now.
+    /// Whether nothing is mapped in a range, nor will be while the lock is held. A Ready area does
+    /// not qualify: another CPU may have just taken it.
     fn is_idle(&self, range: VirtRange) -> bool {
         let Some(last) = range.last().filter(|_| self.range.covers(&range)) else {
             return range.is_empty();
@@ -244,13 +245,13 @@ impl<G: Concurrent> Zone<G> {
         idle && count <= NEIGHBOURS
     }
 
-    /// There is an area of so many bytes more.
+    /// Counts one more area, of so many bytes.
     fn grown(&self, bytes: u64) {
         count(&self.books.used, |used| used + bytes);
         count(&self.books.areas, |areas| areas + 1);
     }
 
-    /// There is one less.
+    /// Counts one area less.
     fn shrunk(&self, bytes: u64) {
         count(&self.books.used, |used| used - bytes);
         count(&self.books.areas, |areas| areas - 1);
@@ -278,11 +279,10 @@ impl<G: Concurrent> Zone<G> {
         }
     }
 
-    /// An area whose pages are gone; its addresses wait from now on. Returns how many bytes wait in
-    /// the zone.
+    /// Lets an unmapped area wait. Returns the number of waiting bytes of the zone.
     pub(crate) fn put<M: Machine>(&self, flushes: &TlbGrace<M>, area: Ours) -> u64 {
         let mut held = self.lock(flushes.machine());
-        // With the lock held: so the queue is in order.
+        // Under the lock, so that the queue stays in order.
         area.wait(flushes.target());
         held.queue.push(area);
         count(&self.books.waiting, |waiting| waiting + area.len());
@@ -292,8 +292,8 @@ impl<G: Concurrent> Zone<G> {
         self.waiting()
     }
 
-    /// Areas whose period is over come back, the oldest first: they are kept, or leave the tree.
-    /// Returns how many.
+    /// Takes back areas whose period has ended, oldest first: keeps them, or removes them from the
+    /// tree. Returns how many.
     fn idle_exit(&self, held: &mut Held, done: u64, most: usize) -> usize {
         let mut back = 0;
         while back < most
@@ -318,7 +318,7 @@ impl<G: Concurrent> Zone<G> {
         back
     }
 
-    /// Areas that are kept leave the tree. Returns how many.
+    /// Removes kept areas from the tree. Returns how many.
     fn drop_kept(&self, held: &mut Held, most: usize) -> usize {
         let mut dropped = 0;
         for size in 0..held.kept.len() {
@@ -337,15 +337,15 @@ impl<G: Concurrent> Zone<G> {
         dropped
     }
 
-    /// An area leaves the tree, and is not to be used any more. Returns whether it did: there may
-    /// be no memory for it.
+    /// Removes an area from the tree; the caller must not use it afterwards. Fails, and returns
+    /// `false`, if the heap has no memory.
     fn drop_area(&self, held: &mut Held, area: Ours) -> bool {
         let Ok(mut writer) = self.tree.writer(&mut held.token) else { return false };
         matches!(writer.erase(area.start().get() as usize), Ok(Some(_)))
     }
 
-    /// An area of which nobody holds a translation leaves the tree. Returns whether it did: there
-    /// may be no memory for it.
+    /// Removes an area from the tree of which no CPU holds a translation. Fails, and returns
+    /// `false`, if the heap has no memory.
     pub(crate) fn drop_now<M: Machine>(&self, machine: &M, area: Ours) -> bool {
         let mut held = self.lock(machine);
         let bytes = area.len();
@@ -356,8 +356,8 @@ impl<G: Concurrent> Zone<G> {
         gone
     }
 
-    /// As many areas as there are whose period is over come back, with the lock taken for some of
-    /// them at a time; what is kept leaves the tree, if it is not to be kept.
+    /// Takes back all areas whose period has ended, in several critical sections. Without `keep`,
+    /// also removes all kept areas from the tree.
     pub(crate) fn purge<M: Machine>(&self, flushes: &TlbGrace<M>, keep: bool) {
         loop {
             let mut held = self.lock(flushes.machine());
@@ -376,8 +376,8 @@ impl<G: Concurrent> Zone<G> {
         self.lock(machine).queue.first().map(Ours::target)
     }
 
-    /// Cuts an area in two, which the caller has to himself: `front` is what it is up to `border`,
-    /// `rest` from there on. Both, or neither.
+    /// Splits an area that the caller owns: `front` becomes the part below `border`, `rest` the
+    /// part from there on. On an error nothing has changed.
     pub(crate) fn cut<M: Machine>(
         &self,
         machine: &M,
@@ -392,7 +392,7 @@ impl<G: Concurrent> Zone<G> {
         let middle = border.get() as usize;
         let end = (start.get() + (len - 1)) as usize;
         writer.preallocate_writes(2).map_err(refused)?;
-        // SAFETY: they are made here, and in the tree when this returns.
+        // SAFETY: the records are new, and in the tree when this returns.
         let ours = unsafe { (Ours::of(&front), Ours::of(&rest)) };
         writer.store_range(middle..=end, rest).map_err(|no| refused(no.error))?;
         writer
@@ -405,18 +405,18 @@ impl<G: Concurrent> Zone<G> {
         Ok(ours)
     }
 
-    /// The largest free run, in bytes; beside a writer a hint.
+    /// The largest free range in bytes; only a hint beside a writer.
     pub(crate) fn largest_gap(&self) -> u64 {
         self.tree.largest_gap(&G::pin()) as u64
     }
 }
 
-/// The pages of so many bytes.
+/// The number of pages of so many bytes.
 fn pages(bytes: u64) -> usize {
     (bytes / PageSize::Size4K.bytes()) as usize
 }
 
-/// The tree refuses a write: there is no memory, or, never, it is asked for nonsense.
+/// Maps an error of a tree write. Other errors than a lack of memory cannot occur.
 fn refused(error: maple::Error) -> Error {
     debug_assert_eq!(error, maple::Error::OutOfMemory);
     Error::OutOfMemory
