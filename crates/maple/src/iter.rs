@@ -118,6 +118,7 @@ impl<'g, E: Entry> Iter<'g, E> {
 
 /// # Safety
 /// As for [`Entry::borrow`], with the span from the tree.
+#[inline(always)]
 pub(crate) unsafe fn hit<'g, E: Entry>(span: Span) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
     // SAFETY: the caller's promise.
     let entry = unsafe { E::borrow(NonNull::new(span.word)?) };

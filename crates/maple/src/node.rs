@@ -14,6 +14,7 @@ mod load;
 mod pack;
 mod refs;
 mod search;
+mod seek;
 // Vectors where they may be used: not in kernels, nor where a checker does not know them.
 #[cfg_attr(
     not(all(
@@ -34,6 +35,7 @@ pub(crate) use inner::{Inner, Item, Splice};
 pub(crate) use leaf::{Body, Leaf, Slot};
 pub(crate) use load::{Job, Search, load, run};
 pub(crate) use pack::{Slots, cut, pack};
+pub(crate) use seek::{at_or_after, at_or_before, lookup};
 pub(crate) use unpack::Unpacked;
 
 use crate::alloc::NodeAlloc;

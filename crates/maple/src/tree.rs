@@ -2,13 +2,13 @@
 
 use crate::alloc::{NodeAlloc, Nodes};
 use crate::cursor::{Paused, Position, ReadCursor};
-use crate::descent::{Descent, Pick};
+use crate::descent::Descent;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::gap::{self, End, Want};
 use crate::iter::{Iter, hit};
 use crate::lock::{OwnerLock, TreeLock, WriteToken};
-use crate::node::{AtomicLink, Link};
+use crate::node::{self, AtomicLink, Link};
 use crate::stats::Stats;
 use crate::write::{Bin, Disposal};
 use crate::writer::{Hold, Writer};
@@ -63,6 +63,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Core<E, R, A> {
 
     /// # Safety
     /// As for [`Core::load`].
+    #[inline]
     pub(crate) unsafe fn lookup<'g>(
         &self,
         index: usize,
@@ -71,40 +72,48 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Core<E, R, A> {
         if root.is_null() {
             return None;
         }
-        let mut path = Descent::new();
         // SAFETY: the caller's promise.
-        unsafe {
-            path.walk(root, Pick::Index(index));
-            hit::<E>(path.span())
-        }
+        unsafe { hit::<E>(node::lookup(root, index)) }
     }
 
     /// # Safety
     /// As for [`Core::load`].
+    #[inline]
     pub(crate) unsafe fn find<'g>(
         &self,
         bounds: RangeInclusive<usize>,
     ) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
-        if bounds.is_empty() {
+        let root = self.root.load();
+        if bounds.is_empty() || root.is_null() {
             return None;
         }
-        let mut at = Position::new(*bounds.start());
         // SAFETY: the caller's promise.
-        unsafe { hit::<E>(at.find(self.root.load(), *bounds.end())?) }
+        let found = unsafe { node::at_or_after(root, *bounds.start(), *bounds.end()) };
+        if found.min > *bounds.end() {
+            return None;
+        }
+        // SAFETY: the caller's promise; the span is from the tree.
+        unsafe { hit::<E>(found) }
     }
 
     /// # Safety
     /// As for [`Core::load`].
+    #[inline]
     pub(crate) unsafe fn find_rev<'g>(
         &self,
         bounds: RangeInclusive<usize>,
     ) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
-        if bounds.is_empty() {
+        let root = self.root.load();
+        if bounds.is_empty() || root.is_null() {
             return None;
         }
-        let mut at = Position::new(*bounds.end());
         // SAFETY: the caller's promise.
-        unsafe { hit::<E>(at.find_rev(self.root.load(), *bounds.start())?) }
+        let found = unsafe { node::at_or_before(root, *bounds.end(), *bounds.start()) };
+        if found.max < *bounds.start() {
+            return None;
+        }
+        // SAFETY: the caller's promise; the span is from the tree.
+        unsafe { hit::<E>(found) }
     }
 
     pub(crate) fn wrapped(&self) -> bool {
@@ -314,8 +323,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
         unsafe { self.core.load(index) }
     }
 
-    /// The entry at `index`, with its whole range. Cost: as [`load`](MapleTree::load), and the
-    /// bounds on the way.
+    /// The entry at `index`, with its whole range. Cost: that of [`load`](MapleTree::load), two
+    /// selections a level, and the bounds in the leaf.
+    #[inline]
     pub fn lookup<'g>(
         &'g self,
         _guard: &'g R::Guard,
@@ -325,7 +335,11 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
         unsafe { self.core.lookup(index) }
     }
 
-    /// The lowest entry that overlaps `bounds`; `None` too if the bounds are empty.
+    /// The lowest entry that overlaps `bounds`; `None` also if the bounds are empty.
+    ///
+    /// Cost: one descent, as [`lookup`](MapleTree::lookup); a second one if no entry follows in the
+    /// leaf of the first index.
+    #[inline]
     pub fn find<'g>(
         &'g self,
         _guard: &'g R::Guard,
@@ -335,7 +349,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
         unsafe { self.core.find(bounds) }
     }
 
-    /// The highest entry that overlaps `bounds`; `None` too if the bounds are empty.
+    /// The highest entry that overlaps `bounds`; `None` also if the bounds are empty. Cost: as
+    /// [`find`](MapleTree::find).
+    #[inline]
     pub fn find_rev<'g>(
         &'g self,
         _guard: &'g R::Guard,

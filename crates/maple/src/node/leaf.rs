@@ -23,6 +23,7 @@
 use super::simd;
 use crate::layout::LEAF_CELLS;
 use crate::sync::Frozen;
+use core::hint::{cold_path, select_unpredictable};
 use core::mem::MaybeUninit;
 #[cfg(test)]
 use core::ptr;
@@ -251,6 +252,31 @@ impl Body {
     #[inline(always)]
     pub(crate) fn end(&self, slot: usize, max: usize) -> usize {
         if slot + 1 < self.len() { self.bound(slot) } else { max }
+    }
+
+    /// As [`Body::start`], without a branch on the slot: for callers that cannot predict it.
+    #[inline(always)]
+    pub(crate) fn start_of(&self, slot: usize, min: usize) -> usize {
+        let after = self.bound_of(slot.saturating_sub(1)).wrapping_add(1);
+        select_unpredictable(slot == 0, min, after)
+    }
+
+    /// As [`Body::end`], without a branch on the slot.
+    #[inline(always)]
+    pub(crate) fn end_of(&self, slot: usize, max: usize) -> usize {
+        select_unpredictable(slot + 1 < self.len(), self.bound_of(slot), max)
+    }
+
+    /// The end of a slot; of the last slot anything.
+    #[inline(always)]
+    fn bound_of(&self, slot: usize) -> usize {
+        debug_assert!(slot < self.len());
+        if !self.wide {
+            return self.bound_or_any(slot);
+        }
+        cold_path();
+        // SAFETY: the room is initialised, and has as many words as a wide leaf has slots.
+        unsafe { *self.words_wide().add(slot) }
     }
 
     #[inline(always)]

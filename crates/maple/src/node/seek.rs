@@ -1,0 +1,195 @@
+//! An entry with its range, in one descent: the one that holds an index, or the nearest on a side.
+//!
+//! The descent is that of [`load`](super::load()). It also keeps two pointers: to the separators
+//! before and at the end of the child's range. They are selected without branches, because the
+//! child that holds an index cannot be predicted, and read only in the leaf. There one mask gives
+//! the slot: the entries at and above (or at and below) the index's slot. If there is none on that
+//! side, the search continues from the root with the index beside the leaf.
+//!
+//! Without a writer two descents are enough, because holes that touch are one hole, so only one
+//! leaf can end (or begin) with a hole before the next entry. Beside a writer, a descent sees what
+//! the tree held at some moment under the guard, for indices that no earlier descent has covered
+//! (I1).
+//!
+//! Cost of a descent: that of `load`, and per level two selections and the header's line, which
+//! `load` does not read; in the leaf two bounds, and a branch for its form. For random indices
+//! every tenth search or so needs the second descent, whose upper nodes are in the cache.
+
+use super::leaf::Body;
+use super::load::{Job, Search, run};
+use super::{Link, simd};
+use crate::descent::Span;
+use core::hint::select_unpredictable;
+use core::ptr;
+
+/// The entry that holds `index`; a null word if there is none.
+///
+/// # Safety
+/// As for [`load`](super::load()).
+#[inline(always)]
+pub(crate) unsafe fn lookup(root: Link, index: usize) -> Span {
+    run(Lookup(root, index))
+}
+
+/// The lowest entry that ends at or after `index`. If it begins after `limit`, which is not below
+/// `index`, that entry or a null word.
+///
+/// # Safety
+/// As for [`load`](super::load()).
+#[inline(always)]
+pub(crate) unsafe fn at_or_after(root: Link, index: usize, limit: usize) -> Span {
+    run(AtOrAfter { root, index, limit })
+}
+
+/// The highest entry that begins at or before `index`. If it ends before `limit`, which is not
+/// above `index`, that entry or a null word.
+///
+/// # Safety
+/// As for [`load`](super::load()).
+#[inline(always)]
+pub(crate) unsafe fn at_or_before(root: Link, index: usize, limit: usize) -> Span {
+    run(AtOrBefore { root, index, limit })
+}
+
+/// No entry.
+const NONE: Span = Span { min: 0, max: 0, word: ptr::null_mut() };
+
+/// The separator at the end of the whole index range. Index 0 comes after it, too, by wrapping.
+static END: usize = usize::MAX;
+
+/// A leaf, and where the separators around it are.
+struct Place<'a> {
+    body: &'a Body,
+    before: *const usize,
+    last: *const usize,
+}
+
+impl Place<'_> {
+    /// The leaf's first index.
+    #[inline(always)]
+    fn min(&self) -> usize {
+        // SAFETY: `descend` selected a separator of a node that stays allocated, or `END`.
+        unsafe { *self.before }.wrapping_add(1)
+    }
+
+    /// The leaf's last index.
+    #[inline(always)]
+    fn max(&self) -> usize {
+        // SAFETY: as above.
+        unsafe { *self.last }
+    }
+
+    /// The entry in a slot, of which `rank` entries are below.
+    #[inline(always)]
+    fn entry(&self, slot: usize, rank: usize) -> Span {
+        // SAFETY: the room is initialised.
+        let word = simd::taken_out(unsafe { self.body.cell(rank).read() });
+        let min = self.body.start_of(slot, self.min());
+        Span { min, max: self.body.end_of(slot, self.max()), word }
+    }
+}
+
+/// The leaf that holds `index`.
+///
+/// # Safety
+/// As for [`load`](super::load()); nodes stay allocated for `'a`.
+#[inline(always)]
+unsafe fn descend<'a, S: Search>(search: S, root: Link, index: usize) -> Place<'a> {
+    let (mut link, mut before, mut last) = (root, &raw const END, &raw const END);
+    for _ in 0..root.level() {
+        // SAFETY: the caller's promise.
+        let inner = unsafe { &*ptr::from_ref(link.as_inner()) };
+        inner.prefetch();
+        // SAFETY: the caller's promise; a published node's separators do not change.
+        let seps = unsafe { inner.seps() };
+        let slot = search.inner(seps, index);
+        link = inner.child(slot);
+        // The pointer before the first separator, and the one after the last, are not selected.
+        let own = seps.bounds.as_ptr().wrapping_add(slot);
+        before = select_unpredictable(slot == 0, before, own.wrapping_sub(1));
+        last = select_unpredictable(slot + 1 < seps.len(), own, last);
+    }
+    // SAFETY: the caller's promise; a published leaf does not change.
+    let body = unsafe { (*ptr::from_ref(link.as_leaf())).body() };
+    body.prefetch_words();
+    Place { body, before, last }
+}
+
+struct Lookup(Link, usize);
+
+impl Job for Lookup {
+    type Out = Span;
+
+    #[inline(always)]
+    fn run<S: Search>(self, search: S) -> Span {
+        let Lookup(root, index) = self;
+        // SAFETY: the promise of `lookup`.
+        let place = unsafe { descend(search, root, index) };
+        let below = search.below(place.body, index);
+        let entries = place.body.entries();
+        if entries & (below + 1) == 0 {
+            return NONE;
+        }
+        place.entry(below.count_ones() as usize, (entries & below).count_ones() as usize)
+    }
+}
+
+struct AtOrAfter {
+    root: Link,
+    index: usize,
+    limit: usize,
+}
+
+impl Job for AtOrAfter {
+    type Out = Span;
+
+    #[inline(always)]
+    fn run<S: Search>(self, search: S) -> Span {
+        let AtOrAfter { root, mut index, limit } = self;
+        loop {
+            // SAFETY: the promise of `at_or_after`.
+            let place = unsafe { descend(search, root, index) };
+            let below = search.below(place.body, index);
+            let entries = place.body.entries();
+            let rest = entries & !below;
+            if rest != 0 {
+                // Between the index's slot and the entry's are only holes.
+                let rank = (entries & below).count_ones() as usize;
+                return place.entry(rest.trailing_zeros() as usize, rank);
+            }
+            if place.max() >= limit {
+                return NONE;
+            }
+            index = place.max() + 1;
+        }
+    }
+}
+
+struct AtOrBefore {
+    root: Link,
+    index: usize,
+    limit: usize,
+}
+
+impl Job for AtOrBefore {
+    type Out = Span;
+
+    #[inline(always)]
+    fn run<S: Search>(self, search: S) -> Span {
+        let AtOrBefore { root, mut index, limit } = self;
+        loop {
+            // SAFETY: the promise of `at_or_before`.
+            let place = unsafe { descend(search, root, index) };
+            let below = search.below(place.body, index);
+            // The index's slot and those below it.
+            let rest = place.body.entries() & (2 * below + 1);
+            if rest != 0 {
+                return place.entry(rest.ilog2() as usize, rest.count_ones() as usize - 1);
+            }
+            if place.min() <= limit {
+                return NONE;
+            }
+            index = place.min() - 1;
+        }
+    }
+}
