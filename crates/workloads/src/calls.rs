@@ -1,10 +1,13 @@
-//! Single calls, each timed as Linux's was in the same emulator (see [`CASES`]): so on the clock,
-//! over all operations of all CPUs together, and in instructions where the lab can count.
+//! The `calls` experiment: single calls, timed as Linux's were in the same emulator (see
+//! [`CASES`]).
 //!
-//! Linux was measured by a module in the kernel, which did nothing else, on one CPU and on two at
-//! once: Debian's kernel, and a lean build of it without hardening, both with mitigations off. Its
-//! figures are of another day, on a host like this one; instructions do not depend on that. A pin
-//! is given up in the operation, as there.
+//! A time is that of the wall clock over all operations of all CPUs together. Instructions are
+//! counted where the lab can count.
+//!
+//! The Linux figures are from a kernel module, on one CPU and on two at once, with nothing else to
+//! do. There are two kernels, both without mitigations: Debian's, and a lean build without
+//! hardening. The times were taken on another day, on a host like this one. The instructions depend
+//! on neither. As in that module, an operation includes unpinning.
 
 use crate::error::Error;
 use crate::experiment::{Experiment, Needs, Part};
@@ -24,33 +27,33 @@ use report::{Report, Row, Target};
 const NAME: &str = "calls";
 const OURS: &str = "ours";
 const PEERS: [&str; 2] = ["Linux 6.12, Debian's", "Linux 6.12, lean"];
-/// Pages that are mapped, and most that are pinned at once.
+/// Pages that are mapped; and the most pages that are pinned at once.
 const PAGES: usize = 4;
 const MOST: usize = 16;
 /// Operations of a CPU in a batch.
 const BATCH: usize = 25;
 
-/// What an operation is.
+/// The operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Call {
     /// `vm_map_ram`, a word written in each page, `vm_unmap_ram`.
     Ram,
-    /// The same, and all addresses are made to come back at once.
+    /// The same, and a purge of all lazily unmapped addresses.
     Purged,
     /// `vmap`, `vunmap`.
     Vmap,
     /// `vmalloc`, `vfree`.
     Vmalloc,
-    /// `get_user_pages_fast`, and the pins are given up.
+    /// `get_user_pages_fast`, and unpinning.
     Fast,
-    /// The same under the lock of the address space.
+    /// The same under the address space's lock.
     Locked,
-    /// A frame is taken and given back.
+    /// A frame allocated and freed.
     Frame,
 }
 
-/// An operation, on so many pages; whether we mean to be ahead; and what Linux takes, Debian's and
-/// lean: nanoseconds on one CPU, on two, and instructions on one.
+/// An operation on so many pages; whether beating Linux is a target; and the figures of the two
+/// kernels, Debian's and lean: nanoseconds on one CPU, on two, and instructions on one.
 struct Case {
     call: Call,
     name: &'static str,
@@ -91,14 +94,14 @@ where
 {
     Experiment {
         name: NAME,
-        help: "Single calls beside Linux's in the same emulator: samara boot bench alone has it",
+        help: "Single calls, beside Linux's in the same emulator: only with samara boot bench",
         parts: Vec::from([Part { needs: Needs::Emulator, run: calls }]),
         work: None,
     }
 }
 
-/// Single calls beside Linux's, on each number of CPUs. For a machine under the emulator in which
-/// Linux was measured: elsewhere the comparison says nothing.
+/// Measures single calls on each number of CPUs, beside Linux's figures. The comparison is valid
+/// only in the emulator in which Linux was measured.
 ///
 /// # Errors
 /// The machine has too little memory: it takes 520 frames for each CPU.
@@ -112,7 +115,7 @@ fn calls<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
         NewAreas::with(rig, 0, |areas| {
             let site = Site { rig, areas, space: &space };
             let mut each = || CASES.iter().try_for_each(|case| site.measure(case, report));
-            // With timers, nobody is interrupted, as in Linux.
+            // With timers no CPU is interrupted, as in Linux.
             areas.ticking(rig, &mut each).unwrap_or_else(each)
         })
     });
@@ -121,7 +124,7 @@ fn calls<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
     result.and_then(|report| Ok(ended.map(|()| report)?))
 }
 
-/// What operations are done on.
+/// The place of the operations.
 struct Site<'s, 'l, 'a, M: Machine, G: Concurrent, R> {
     rig: &'s Rig<'l, 'a, M, G, R>,
     areas: &'s NewAreas<M, G>,
@@ -131,7 +134,7 @@ struct Site<'s, 'l, 'a, M: Machine, G: Concurrent, R> {
 impl<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
     Site<'_, '_, '_, M, G, R>
 {
-    /// One operation of this CPU.
+    /// Makes one operation on this CPU.
     fn once(&self, case: &Case, cpu: usize) -> Result<(), Error> {
         let Site { rig, areas, space } = self;
         let machine = rig.lab.host.machine;
@@ -151,13 +154,13 @@ impl<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
                     Call::Fast => space.pin_fast(at, into),
                     _ => space.pin_locked(at, into),
                 };
-                // SAFETY: they were pinned just now, and are used by nobody.
+                // SAFETY: they were pinned just now, and nothing uses them.
                 unsafe { unpin(machine, &frames[..pinned]) };
                 if pinned == case.size { Ok(()) } else { Err(Error::Full { pages: case.size }) }
             }
             Call::Frame => {
                 let frame = machine.alloc(0, Place::Local)?;
-                // SAFETY: nobody has used it.
+                // SAFETY: nothing has used it.
                 Ok(unsafe { machine.free(frame) }?)
             }
         }
@@ -184,12 +187,12 @@ impl<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
         self.counted(case, report)
     }
 
-    /// Nanoseconds of an operation, on so many CPUs at once.
+    /// Nanoseconds of an operation on so many CPUs at once.
     fn round(&self, case: &Case, cpus: usize, times: usize) -> Result<f64, Error> {
         let rig = self.rig;
         let measure = |cpu: usize, watch: &Watch<'_, M>| {
             rig.inside(self.areas, || {
-                // The first fill caches.
+                // The first operations fill caches.
                 rig.repeat(times / 8 + 1, || self.once(case, cpu))?;
                 watch.start();
                 let done = rig.repeat(times, || self.once(case, cpu));
@@ -201,13 +204,13 @@ impl<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
         Ok(taken.wall as f64 / (times * cpus) as f64)
     }
 
-    /// Instructions of an operation.
+    /// Counts the instructions of an operation.
     fn counted(&self, case: &Case, report: &mut Report) -> Result<(), Error> {
         let lab = self.rig.lab;
         let row = Row::new(NAME, case.name, OURS, 1, case.size);
         let mut counted = None;
         self.rig.on_first(self.areas, || {
-            // Once, to be told if it fails.
+            // Once, to report an error.
             self.once(case, 0)?;
             let mut once = || {
                 let _ = core::hint::black_box(self.once(case, 0));
@@ -223,7 +226,7 @@ impl<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
         Ok(())
     }
 
-    /// Linux's figures beside ours, and the target.
+    /// Adds Linux's figures beside ours, and the target.
     #[expect(clippy::too_many_arguments, reason = "they are one line of a table")]
     fn beside(
         &self,
@@ -240,7 +243,7 @@ impl<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
             let row = Row::new(NAME, case.name, peer, cpus, case.size);
             report.rows.push(row.with(metric, *value, unit));
         }
-        // Where the clock counts instructions, time is not time.
+        // If the clock counts instructions, its times are no times.
         if case.target && (unit.is_empty() || self.rig.lab.count.is_none()) {
             let (name, pages) = (case.name, case.size);
             let target =
@@ -250,5 +253,5 @@ impl<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
     }
 }
 
-/// The pages of a CPU are more than are pinned at once.
+/// A CPU has enough pages for the largest call.
 const _: () = assert!(crate::space::PAGES >= MOST);

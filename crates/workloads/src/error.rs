@@ -1,23 +1,23 @@
-//! Why an experiment with areas could not be made.
+//! Errors of the experiments.
 
 use core::fmt;
 use machine::{Fault, FrameError, VirtAddr};
 
-/// Why an experiment could not be made.
+/// The reason why an experiment failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Error {
     /// The machine has too little memory, or its tables could not be changed.
     Tables(paging::Error),
-    /// Areas could not be made, or not be taken apart.
+    /// An area could not be made or freed.
     Areas(::vmap::Error),
-    /// What was just mapped could not be used.
+    /// A page that was just mapped could not be accessed.
     Fault(Fault),
-    /// No hole for so many pages is left, the old way.
+    /// A baseline has no hole for so many pages.
     Full {
         /// The pages.
         pages: usize,
     },
-    /// No area begins here, the old way.
+    /// A baseline has no area that begins here.
     NoArea(VirtAddr),
 }
 

@@ -21,17 +21,17 @@ pub struct Experiment<M: Machine, G: Concurrent, R> {
     pub name: &'static str,
     /// One line for a command's help.
     pub help: &'static str,
-    /// Its parts, in their order. The experiment's report is that of all parts.
+    /// Its parts, in their order. The experiment's report merges theirs.
     pub parts: Vec<Part<M, G, R>>,
     /// Measures the work of an operation, if the experiment can.
     pub work: Option<MeasureWork<M, G, R>>,
 }
 
-/// A part of an experiment: measured in one lab.
+/// A part of an experiment, measured in one lab.
 pub struct Part<M: Machine, G: Concurrent, R> {
     /// The machine that it needs.
     pub needs: Needs,
-    /// Measures.
+    /// Runs it.
     pub run: Measure<M, G, R>,
 }
 
@@ -46,8 +46,8 @@ pub enum Needs {
     Emulator,
 }
 
-/// The sizes of the machines that a part is measured on, one after the other, if the largest number
-/// of CPUs in [`Lab::cpus`] is the one given.
+/// The sizes of the machines that a part is measured on, one after the other, given the largest
+/// number of CPUs in [`Lab::cpus`].
 pub type Sizes = fn(usize) -> Vec<Size>;
 
 /// The size of a machine.
@@ -72,7 +72,7 @@ impl<M: Machine, G: Concurrent, R> Experiment<M, G, R> {
         Ok(report)
     }
 
-    /// Whether an emulator alone can run it.
+    /// Whether it needs an emulator, so that a hosted program cannot run it.
     pub fn needs_emulator(&self) -> bool {
         self.parts.iter().any(|part| matches!(part.needs, Needs::Emulator))
     }

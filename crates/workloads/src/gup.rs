@@ -1,15 +1,16 @@
-//! `get_user_pages_fast` beside what it replaces: the address space's lock for reading, then each
-//! page with its table's lock.
+//! The `gup` experiment: `get_user_pages_fast` beside a walk under locks.
 //!
-//! Each CPU pins pages of its own, in a table of its own, so all that CPUs share is what the two
-//! ways make them share. With a writer, one more CPU maps and unmaps pages of its own without a
-//! pause; before, with the lock held.
+//! The baseline takes the address space's lock for reading, then the table's lock for each page.
 //!
-//! Of two CPUs only those rounds count in which both had a processor throughout: else they took
-//! turns, and did not meet.
+//! Each CPU pins its own pages in its own page-table page, so CPUs share only what each
+//! implementation makes them share. In the rounds with a writer, one more CPU maps and unmaps its
+//! own pages without a pause; the baseline's writer holds the lock.
 //!
-//! A third row, "the pins alone", is the locked instruction on each page's own count and nothing
-//! else: what no way of pinning can do without, and what this machine makes of so many CPUs.
+//! On two CPUs, only rounds count in which both had a processor throughout. In the others they took
+//! turns and did not meet.
+//!
+//! The third row, "the pins alone", is the locked instruction on each page's own count and nothing
+//! else. No kind of pinning can do without it, so it shows the limit of this machine.
 
 use crate::error::Error;
 use crate::experiment::{Experiment, Needs, Part, Size};
@@ -28,10 +29,10 @@ use paging::unpin;
 use report::{Note, Report, Row, Target};
 
 const NAME: &str = "gup";
-/// Pages of a call: a record of a database, a buffer of 64 KiB, a table's worth.
+/// Pages of a call: a database record, a buffer of 64 KiB, a whole page-table page.
 const SIZES: [usize; 3] = [1, 16, PAGES];
 
-/// More batches than usual, as others must have time to come between.
+/// The factor of batches in a round, so that other CPUs have time to interfere.
 const LONGER: usize = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,15 +54,15 @@ impl Way {
     }
 }
 
-/// What was measured of one way.
+/// The measurements of one implementation.
 #[derive(Default)]
 struct Times {
     time: Rounds,
-    /// Of the rounds in which each CPU had a processor to itself, all the time that the others ran.
+    /// Those of rounds in which each CPU had a processor to itself throughout.
     together: Rounds,
     rate: Rounds,
     interrupts: Rounds,
-    /// Batches of all rounds, and those that there would have been without a limit.
+    /// Batches done in all rounds, and those wanted.
     done: usize,
     wanted: usize,
 }
@@ -95,7 +96,7 @@ pub(crate) fn gup<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     let space = lab.on_first(|| Space::<M, G, R>::new(&paging, all + 1))?;
     for (writer, case) in [(None, "alone"), (Some(all), "beside a writer")] {
         for size in SIZES {
-            // On one CPU.
+            // The times on one CPU.
             let mut alone = None;
             // The writer needs a CPU, too.
             let most = lab.host.machine.count() - usize::from(writer.is_some());
@@ -104,7 +105,8 @@ pub(crate) fn gup<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
                 let host = (lab.disturbed)();
                 let mut times: [Times; 3] = Default::default();
                 for done in 0..lab.scale.rounds * TRIES {
-                    // Beside others times lie apart as they do: that is what is measured.
+                    // Beside other CPUs the spread belongs to the result, so rounds are not
+                    // refused.
                     let quiet = || times.iter().all(|times| times.time.refused().is_none());
                     if done >= lab.scale.rounds && (writer.is_some() || cpus > 1 || quiet()) {
                         break;
@@ -158,21 +160,25 @@ pub(crate) fn gup<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     Ok(ended.map(|()| report)?)
 }
 
-/// One CPU: how many times as fast as with locks. A figure without a bound: three times, which was
-/// once asked for, is out of reach, as the two ways have too much in common. One page is four loads
-/// that wait for one another and the locked instruction of its pin, 17 ns if nothing else is done;
-/// the locked path has the same walk, and three locked instructions more, 47 ns in all: 2.8 times
-/// at best. Of many pages the least loop that checks what it pins takes 8.2 ns a page, of which the
-/// locked instruction is 6.8, and the locked path 24: 2.9 times. An addition without a check would
-/// reach 3, and take references to frames that may be free. What the locked path costs beside other
-/// CPUs is in the rows of these; that a pin takes one locked instruction, in the targets.
+/// Adds the factor from our time to the locked path's, on one CPU: a figure without a target,
+/// because a factor of 3 is out of reach.
+///
+/// - One page: the walk is four dependent loads, and the pin a locked instruction, 17 ns at least.
+///   The locked path has the same walk and three more locked instructions, 47 ns: a factor of 2.8
+///   at best.
+/// - Many pages: the shortest loop that checks each pin takes 8.2 ns a page, 6.8 ns of them for the
+///   locked instruction. The locked path takes 24 ns: a factor of 2.9. An increment without a check
+///   would reach 3, but could pin frames that are free.
+///
+/// The rows of several CPUs show the cost of the locked path beside other CPUs. A target holds the
+/// pin to one locked instruction.
 fn against_locked(report: &mut Report, size: usize, [locked, fast, _]: &[Times; 3]) {
     let row = Row::new(NAME, "alone", Way::Fast.name(), 1, size);
     let times = locked.time.times(&fast.time);
     report.rows.push(row.with("times as fast as the locked path", times, ""));
 }
 
-/// What each of two CPUs keeps of the speed of one, if they really ran at once.
+/// Adds the target for the speed that each of two CPUs keeps, if they ran at the same time.
 fn kept(report: &mut Report, size: usize, [_, one, _]: &[Times; 3], [_, two, _]: &[Times; 3]) {
     let kept = one.together.median() / two.together.median();
     let target = format!("kept on 2 CPUs, {size} pages a call");
@@ -189,13 +195,13 @@ fn round<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     times: &mut Times,
 ) -> Result<(), Error> {
     let batches = lab.scale.batches * LONGER;
-    // Of all rounds of all ways as much.
+    // The limit is shared out evenly between all rounds.
     let limit = lab.scale.limit * SECOND / (lab.scale.rounds * Way::ALL.len()) as u64;
     let batches_of_all = AtomicUsize::new(0);
     let interrupts = (lab.interrupts)();
     let measure = |cpu: usize, watch: &Watch<'_, M>| {
         let mut frames = alloc::vec![Frame::default(); PAGES];
-        // It uses the space: flushes must come here.
+        // This CPU uses the space, so flushes must include it.
         space.tables.enter();
         let timer = Timer::new(lab.time);
         // The first batch fills caches, and finds the frames.
@@ -206,13 +212,13 @@ fn round<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
         while times.len() < batches && (lab.clock)().saturating_sub(began) < limit {
             times.push(batch(lab, &timer, space, way, size, cpu, &mut frames));
         }
-        // The mean counts waiting, which comes in some batches; alone there is none, and what is
-        // far from the median is the host's.
+        // The mean includes waiting, which some batches have. Alone there is none, and outliers are
+        // the host's.
         let time = if cpus == 1 && writer.is_none() { times.median() } else { times.mean() };
         watch.stop();
-        // Relaxed: read when all have ended.
+        // Relaxed: read after all programs have ended.
         batches_of_all.fetch_add(times.len(), Ordering::Relaxed);
-        // SAFETY: the tables are not active here, and nothing translates by them.
+        // SAFETY: the tables are not active here, and this CPU does not translate by them.
         unsafe { space.tables.leave() };
         Ok(time)
     };
@@ -237,8 +243,8 @@ fn round<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     Ok(())
 }
 
-/// Pins this CPU's pages, as many in each call as are asked for, and gives them up; ns for each
-/// that is pinned.
+/// Pins this CPU's pages, `size` in each call, and unpins them. Returns nanoseconds a page for
+/// pinning.
 fn batch<M: Machine, G: Concurrent, R: RawRwLockFair>(
     lab: &Lab<'_, M, G, R>,
     timer: &Timer,
@@ -265,14 +271,14 @@ fn batch<M: Machine, G: Concurrent, R: RawRwLockFair>(
             };
         }
     });
-    assert_eq!(pinned, PAGES, "all pages are there, and nobody takes them away");
-    // SAFETY: all of them were pinned above, and are used by nobody.
+    assert_eq!(pinned, PAGES, "all pages stay mapped, so all of them can be pinned");
+    // SAFETY: all of them were pinned above, and nothing uses them.
     unsafe { unpin(lab.host.machine, frames) };
     (lab.host.quiet)();
     time
 }
 
-/// Maps and unmaps this CPU's pages, as long as others pin theirs.
+/// Maps and unmaps this CPU's pages as long as others measure.
 fn write<M: Machine, G: Concurrent, R: RawRwLockFair>(
     lab: &Lab<'_, M, G, R>,
     space: &Space<M, G, R>,
@@ -286,8 +292,8 @@ fn write<M: Machine, G: Concurrent, R: RawRwLockFair>(
             Way::Locked => space.unmap(range)?,
             _ => space.unmap_pages(range)?,
         };
-        // The table that was given up may be all that is left, and wait for a thread that does not
-        // run.
+        // The page-table page just retired may be the last free frame, and its grace period may
+        // wait for a thread that has no processor: try again.
         loop {
             let mut frame =
                 |page: usize| frames.get(page).copied().ok_or(FrameError::OutOfFrames { order: 0 });
@@ -307,7 +313,7 @@ fn write<M: Machine, G: Concurrent, R: RawRwLockFair>(
     Ok(())
 }
 
-/// What one call does, by number.
+/// Counts the instructions and cache lines of one call.
 fn counts<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     lab: &Lab<'_, M, G, R>,
     space: &Space<M, G, R>,
@@ -329,7 +335,7 @@ fn counts<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
                 };
                 let pinned = core::cell::Cell::new(0);
                 let give = || {
-                    // SAFETY: so many were pinned by the last call, and are used by nobody.
+                    // SAFETY: the last call pinned so many, and nothing uses them.
                     unsafe { unpin(lab.host.machine, &frames.borrow()[..pinned.take()]) };
                 };
                 let counted = lab.count(rows, &like, &mut || give(), &mut || pinned.set(pin()));

@@ -1,4 +1,4 @@
-//! Where experiments are made: a machine, its clocks, its CPUs.
+//! The place where experiments run: a machine, its clocks, its CPUs.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -9,17 +9,17 @@ use machine::{FrameError, Host, Machine, PageSize, VirtRange};
 use paging::{PageTables, Paging, X86_64L4};
 use report::Row;
 
-/// Of the lab's clock.
+/// In nanoseconds, the unit of the lab's clock.
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
-/// How much is measured.
+/// The amount of measuring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scale {
-    /// Times that each figure is taken; the median counts.
+    /// Measurements of each figure; the median counts.
     pub rounds: usize,
     /// Batches in a round.
     pub batches: usize,
-    /// Seconds, by the lab's clock, after which a measure ends whose baseline may wait for long.
+    /// Seconds by the lab's clock after which a measurement ends whose baseline may wait for long.
     /// The report says that it was cut.
     pub limit: u64,
 }
@@ -27,51 +27,51 @@ pub struct Scale {
 impl Scale {
     /// For figures.
     pub const FULL: Scale = Scale { rounds: 9, batches: 200, limit: 60 };
-    /// For a first look: a third of the time.
+    /// For a first look, in a third of the time.
     pub const QUICK: Scale = Scale { rounds: 5, batches: 120, limit: 10 };
-    /// Enough to see that it works.
+    /// Enough to see that an experiment works.
     pub const LEAST: Scale = Scale { rounds: 1, batches: 2, limit: 10 };
 }
 
-/// What the host did to a measure: how often, so far.
+/// How often the host disturbed the measurements so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Disturbed {
-    /// Times that a CPU lost its processor without giving it away (involuntary context switches).
+    /// Involuntary context switches.
     pub switches: u64,
-    /// Milliseconds in which a hypervisor ran something else on the host's processors (steal).
+    /// Steal time: milliseconds in which a hypervisor ran something else on the host's processors.
     pub stolen: u64,
 }
 
-/// What one operation takes, whatever the clock says. What nobody can tell is not a number.
+/// The counts of one operation, which depend on no clock. A count that the lab cannot tell is NaN.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Counted {
     /// Instructions.
     pub instructions: f64,
-    /// Locked instructions: atomic reads that write.
+    /// Locked instructions: atomic read-modify-write operations.
     pub atomics: f64,
-    /// Cache lines of data, apart from the stack, that are read or written.
+    /// Cache lines of data that are read or written, without the stack.
     pub lines: f64,
-    /// Those of them that are written.
+    /// Cache lines that are written.
     pub written: f64,
 }
 
-/// Counts what `operation` does, each time after `prepare` has run, on the CPU that calls it.
-/// `None` where nothing can count.
+/// Counts the second function on the CPU that calls it, each time after it has run the first.
+/// `None` if nothing can be counted.
 pub type Count<'a> = dyn Fn(&mut dyn FnMut(), &mut dyn FnMut()) -> Option<Counted> + Sync + 'a;
 
-/// What a CPU does in each of its timer interrupts.
+/// The function that a CPU calls in each timer interrupt.
 pub type Tick = Arc<dyn Fn() + Send + Sync>;
 
-/// The kernel's half of a machine's address spaces, for experiments with the kernel's own areas.
+/// The kernel's half of a machine's address spaces, for experiments with kernel areas.
 pub struct KernelHalf<'a, M: Machine, G: Concurrent> {
     /// The kernel's tables.
     pub tables: &'a Arc<PageTables<M, X86_64L4, G>>,
-    /// Addresses that nobody else uses: 128 GiB are enough for all experiments.
+    /// Addresses that nothing else uses: 128 GiB are enough for all experiments.
     pub range: VirtRange,
-    /// Makes this CPU translate by the tables; nothing where it does all the time.
+    /// Makes this CPU translate by the kernel's tables. Does nothing where it always does.
     pub enter: &'a (dyn Fn() + Sync),
-    /// Has all CPUs do something in their timer interrupts from now on, or nothing more. `None`
-    /// where there is no timer.
+    /// Makes all CPUs call a function in their timer interrupts from now on, or none. `None` if the
+    /// machine has no timer.
     pub ticks: Option<&'a (dyn Fn(Option<Tick>) + Sync)>,
 }
 
@@ -84,34 +84,33 @@ impl<M: Machine, G: Concurrent> fmt::Debug for KernelHalf<'_, M, G> {
     }
 }
 
-/// A machine, and what it takes to measure there. `G` is the engine for its walks in software, `R`
-/// the best lock for readers and writers that there is.
+/// A machine with everything that an experiment needs. `G` is the engine for the grace periods of
+/// lockless walks. `R` is the host's best reader-writer lock.
 pub struct Lab<'a, M: Machine, G: Concurrent, R> {
     /// The machine, and the means to run programs on its CPUs.
     pub host: Host<'a, M>,
     /// The kernel's half of its address spaces.
     pub kernel: KernelHalf<'a, M, G>,
-    /// Processor time of this CPU, in nanoseconds since some moment.
+    /// Processor time of this CPU in nanoseconds, from an arbitrary start.
     pub time: fn() -> u64,
-    /// Time on the wall, in nanoseconds since some moment: as cheap as can be.
+    /// Wall-clock time in nanoseconds, from an arbitrary start. It should be as cheap as possible.
     pub clock: fn() -> u64,
-    /// Interrupts that CPUs have sent each other so far, in order to flush.
+    /// IPIs that CPUs have sent so far for TLB shootdowns.
     pub interrupts: &'a (dyn Fn() -> u64 + Sync),
-    /// Flushes that CPUs have made so far of their own translations, asked for by themselves or by
-    /// others.
+    /// Flushes of their own TLBs that CPUs have made so far, for themselves or for others.
     pub flushes: &'a (dyn Fn() -> u64 + Sync),
-    /// What the host has done to measures so far: told beside those that came out as nonsense.
+    /// The disturbances by the host so far. A note about a refused measurement has them.
     pub disturbed: fn() -> Disturbed,
-    /// Counts, where that can be done.
+    /// Counts an operation, where that is possible.
     pub count: Option<&'a Count<'a>>,
-    /// Told what is being measured.
+    /// Receives a line about each measurement that begins.
     pub progress: &'a (dyn Fn(&str) + Sync),
-    /// How much is measured.
+    /// The amount of measuring.
     pub scale: Scale,
-    /// The numbers of CPUs to try, each no larger than the machine has.
+    /// The numbers of CPUs to measure on, each no larger than the machine has.
     pub cpus: &'a [usize],
-    /// Whether CPUs run at the same time. Where an emulator runs one after the other, what some
-    /// take beside each other says nothing: such targets are left out.
+    /// Whether CPUs run at the same time. An emulator that runs one CPU at a time says nothing
+    /// about the time that CPUs take beside each other, so such targets are left out.
     pub at_once: bool,
     /// The engine and the lock.
     pub types: PhantomData<fn() -> (G, R)>,
@@ -123,7 +122,7 @@ impl<M: Machine, G: Concurrent, R> Lab<'_, M, G, R> {
         self.host.on_first(program).expect("the host runs every program to its end")
     }
 
-    /// Adds what is counted of an operation, if the lab can count.
+    /// Adds rows with the counts of an operation, if the lab can count.
     pub(crate) fn count(
         &self,
         rows: &mut Vec<Row>,
@@ -143,8 +142,8 @@ impl<M: Machine, G: Concurrent, R> Lab<'_, M, G, R> {
         Some(counted)
     }
 
-    /// Has all CPUs give back what they have retired, and the tables that they keep for themselves:
-    /// all at once, and then what was still waiting.
+    /// Frees all retired memory and the tables that CPUs keep in quicklists: on all CPUs at once,
+    /// then once more on CPU 0 for what was still waiting.
     pub(crate) fn settle(&self, paging: &Paging<M, X86_64L4>) {
         let settle = || {
             self.host.quiesce();
@@ -154,7 +153,7 @@ impl<M: Machine, G: Concurrent, R> Lab<'_, M, G, R> {
         self.on_first(settle);
     }
 
-    /// What page tables of the machine share, for an experiment of its own.
+    /// New shared state of page tables, for an experiment that makes its own tables.
     pub(crate) fn paging(&self) -> Result<Arc<Paging<M, X86_64L4>>, FrameError> {
         let paging = Paging::try_new(self.host.machine.clone(), PageSize::Size1G);
         paging.map_err(|_| FrameError::OutOfFrames { order: 0 })

@@ -1,30 +1,34 @@
-//! The experiments: what was replaced, honestly written, beside what replaces it, on any machine.
+//! Experiments that compare Samara with the code that it replaces, on any machine.
 //!
-//! Each experiment is a function of a [`Lab`]: a machine, and what it takes to measure there. It
-//! returns a [`Report`](report::Report) of rows and targets, which prints as tables and as JSON
-//! lines. A hosted program gives it threads and processor time, a kernel its CPUs and its clock.
+//! An [`Experiment`] runs in a [`Lab`]: a machine, its clocks, and the means to run programs on its
+//! CPUs. It returns a [`Report`](report::Report) of rows and targets, which prints as tables and as
+//! JSON lines. [`all()`] is the list of experiments.
 //!
-//! | experiment | what was replaced | what replaces it |
+//! | experiment | baseline | ours |
 //! |---|---|---|
-//! | [`quicklist()`] | a page from the frame source, cleared | a page that is already as it has to be |
-//! | [`vmap()`], [`vmap_flushes`], [`vmap_counts`], [`vmap_work`] | areas in a list under one lock, flushed everywhere at each unmap; and nodes with pools, as Linux today | lazy flushes, blocks of each CPU |
-//! | [`vmallocinfo()`] | readers of all areas that take that lock | readers without a lock |
-//! | [`calls()`] | single calls, as Linux does them in the same emulator | the same calls of ours |
-//! | [`gup()`] | the address space's lock, then each page with its table's lock | a walk without a lock |
+//! | `quicklist` | a frame of the frame source, cleared | a page of a quicklist, already in its constructed state |
+//! | `gup` | the address space's lock, then the table's lock for each page | a lockless walk |
+//! | `vmap` | a list of areas under one lock, with a flush on all CPUs at each unmap; and nodes with pools, as in today's Linux | lazy flushes, per-CPU blocks |
+//! | `vmallocinfo` | readers that take the lock of the areas | lockless readers |
+//! | `calls` | single calls of Linux, measured in the same emulator | the same calls of ours |
 //!
 //! # How it is measured
-//! What is compared is measured in turns, in one run, and each figure is the median of the rounds.
-//! Times are processor time of the CPU that does the work, so that neighbours on a host do not
-//! count. What takes a few nanoseconds ([`quicklist()`]) is measured by the clock on the wall,
-//! which is read without a system call, and the batch in the middle counts; the longest single
-//! operation finds the host's interrupts, too. What depends on no clock is counted, if the lab can
-//! count: instructions, locked instructions, cache lines of one operation.
+//! An experiment measures its baseline and ours in turns, in one run. Each figure is the median of
+//! the rounds. Times are processor time of the CPU that does the work, so other programs on the
+//! host do not count.
 //!
-//! On a busy host times may come out as nonsense: of nothing, or far apart. Such a round is
-//! repeated, three times as often as rounds are wanted; if that does not help there is no figure,
-//! the target counts as not measured, and a [note](report::Note) says why, with the host's context
-//! switches. What is counted stands for itself. A measure whose baseline waits for others has a
-//! limit ([`Scale::limit`]); one that was cut by it says so in a note.
+//! An operation of a few nanoseconds (`quicklist`) is timed by the wall clock, which is read
+//! without a system call. The median batch counts. The longest single operation includes the host's
+//! interrupts.
+//!
+//! Instructions, locked instructions and cache lines of one operation depend on no clock. They are
+//! counted if the lab can count.
+//!
+//! On a busy host, a round may be shorter than the clock can tell, or the rounds may lie far apart.
+//! The experiment then repeats rounds, up to three times as many as it needs. If that does not
+//! help, it reports no figure, the target counts as not measured, and a [note](report::Note) gives
+//! the reason and the host's context switches. Counts are not affected. A baseline that waits for
+//! other CPUs has a time limit ([`Scale::limit`]). A note says where the limit cut a measurement.
 //!
 //! `no_std`; allocates.
 #![no_std]

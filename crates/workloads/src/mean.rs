@@ -1,4 +1,4 @@
-//! Times of operations: in batches by processor time, one by one by the clock.
+//! Times of operations: batches by processor time, single ones by the wall clock.
 
 use crate::lab::Disturbed;
 use alloc::format;
@@ -6,15 +6,15 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use report::{Row, median, spread};
 
-/// Rounds that lie further apart than this, in per cent, are no measure of anything.
+/// Rounds with a larger spread than this, in per cent, are refused.
 pub(crate) const APART: f64 = 25.0;
-/// So many times the rounds that are wanted are tried, where some are refused.
+/// The rounds that are tried, as a multiple of those needed, if some are refused.
 pub(crate) const TRIES: usize = 3;
 
-/// Looks at the clock to find out what one takes.
+/// Clock reads that find the cost of one.
 const LOOKS: usize = 101;
 
-/// Times of something and of what it is compared with, taken in turns.
+/// The values of a measurement, one for each round.
 #[derive(Default)]
 pub(crate) struct Rounds(Vec<f64>);
 
@@ -23,59 +23,59 @@ impl Rounds {
         Rounds(Vec::new())
     }
 
-    /// Adds a round's.
+    /// Adds the value of a round.
     pub(crate) fn push(&mut self, value: f64) {
         self.0.push(value);
     }
 
-    /// How many there are.
+    /// The number of rounds.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Why these are no measure, if they are none.
+    /// The reason why these values are no measurement, if there is one.
     pub(crate) fn refused(&self) -> Option<String> {
         if self.0.is_empty() {
-            return Some("no round has taken longer than the clock does".into());
+            return Some("no round took longer than a clock read".into());
         }
         let spread = self.spread();
-        // What is not a number is no measure, either.
+        // NaN is refused, too.
         let settled = self.0.iter().all(|value| *value > 0.0) && spread <= APART;
-        (!settled).then(|| format!("the rounds lie {spread:.0} % apart"))
+        (!settled).then(|| format!("the rounds have a spread of {spread:.0} %"))
     }
 
-    /// The value in the middle.
+    /// The median.
     pub(crate) fn median(&self) -> f64 {
         median(&self.0)
     }
 
-    /// All of them together, over their number.
+    /// The mean.
     pub(crate) fn mean(&self) -> f64 {
         self.0.iter().sum::<f64>() / self.0.len() as f64
     }
 
-    /// How far they lie apart, in per cent.
+    /// The spread in per cent.
     pub(crate) fn spread(&self) -> f64 {
         spread(&self.0)
     }
 
-    /// Two rows like this one: the time in the middle, and how far they lie apart.
+    /// Two rows like this one: the median, and the spread.
     pub(crate) fn rows(&self, like: &Row, metric: &str, unit: &str) -> [Row; 2] {
         let apart = like.with("spread of the time", self.spread(), "%");
         [like.with(metric, self.median(), unit), apart]
     }
 
-    /// The largest.
+    /// The largest value.
     pub(crate) fn most(&self) -> f64 {
         self.0.iter().copied().fold(f64::NAN, f64::max)
     }
 
-    /// The means of each round's two.
+    /// The mean of the two values in each round.
     pub(crate) fn between(&self, other: &Rounds) -> Rounds {
         Rounds(self.0.iter().zip(&other.0).map(|(one, other)| (one + other) / 2.0).collect())
     }
 
-    /// How many times as much the first is, by the median of the rounds' ratios.
+    /// The factor from `other` to these values: the median of the rounds' ratios.
     pub(crate) fn times(&self, other: &Rounds) -> f64 {
         let ratios: Vec<f64> =
             self.0.iter().zip(&other.0).map(|(one, other)| one / other).collect();
@@ -83,27 +83,27 @@ impl Rounds {
     }
 }
 
-/// The reason of a refusal, with what the host has done meanwhile.
+/// The text of a note about a refused measurement, with the host's disturbances since `before`.
 pub(crate) fn because(reason: &str, before: Disturbed, now: Disturbed) -> String {
     format!(
-        "not measured: {reason}; the host is busy: {} involuntary context switches, {} ms stolen \
-         meanwhile",
+        "not measured: {reason}; the host is busy: {} involuntary context switches, {} ms of \
+         steal time meanwhile",
         now.switches.saturating_sub(before.switches),
         now.stolen.saturating_sub(before.stolen)
     )
 }
 
-/// The time of batches, without what it takes to look at the clock: some hundred nanoseconds where
-/// that is a system call.
+/// Times batches, less the cost of reading the clock, which is some hundred nanoseconds if that is
+/// a system call.
 #[derive(Clone, Copy)]
 pub(crate) struct Timer {
     time: fn() -> u64,
-    /// Between two looks with nothing in between.
+    /// The time between two reads with nothing in between.
     empty: f64,
 }
 
 impl Timer {
-    /// Finds out what a look takes; for the CPU that will look.
+    /// Measures the cost of a clock read. Runs on the CPU that will measure.
     pub(crate) fn new(time: fn() -> u64) -> Timer {
         let looks: Vec<f64> = (0..LOOKS)
             .map(|_| {
@@ -114,7 +114,7 @@ impl Timer {
         Timer { time, empty: median(&looks) }
     }
 
-    /// Nanoseconds that each of `operations` takes, of those that `batch` makes at once.
+    /// Nanoseconds for each of the `operations` that `batch` makes.
     pub(crate) fn each(&self, operations: usize, batch: impl FnOnce()) -> f64 {
         let began = (self.time)();
         batch();
@@ -123,28 +123,26 @@ impl Timer {
     }
 }
 
-/// Times the two halves of something that takes no longer than the clock itself: taking and giving
-/// back.
+/// Times two halves of an operation, taking and giving back, which may be shorter than a clock
+/// read.
 ///
-/// Each half alone is measured with a look at the clock right before it, of which nothing is in
-/// between, as that look costs what the next one does; the medians of these differences are
-/// believed if together they are what both take in spans so long that the clock's cost is nothing
-/// beside them.
+/// Each half is timed alone. A clock read with nothing in between comes right before it, and its
+/// cost is subtracted. The medians are accepted if their sum agrees with a second measurement: both
+/// halves in a span so long that the cost of the clock does not matter.
 pub(crate) struct Halves {
     clock: fn() -> u64,
     first: Rounds,
     second: Rounds,
     both: Rounds,
-    /// Of a look at the clock.
+    /// The cost of a clock read.
     empty: Rounds,
 }
 
-/// The halves together are at most so many times what both take in a long span, and the other way
-/// round.
+/// The sum of the halves and the time in a long span differ at most by this factor.
 const FIT: f64 = 2.0;
-/// A span is so many times as long as a look at the clock takes.
+/// The length of a long span, in clock reads.
 const LONG: f64 = 128.0;
-/// What is in it is done no more often than this: on an idle host that takes a millisecond.
+/// Operations in a long span at most: a millisecond on an idle host.
 const MOST: usize = 1 << 14;
 
 impl Halves {
@@ -153,7 +151,7 @@ impl Halves {
         Halves { clock, first: empty(), second: empty(), both: empty(), empty: empty() }
     }
 
-    /// Once each, timed apart.
+    /// Runs and times each half once.
     pub(crate) fn apart<E>(
         &mut self,
         first: impl FnOnce() -> Result<(), E>,
@@ -175,7 +173,7 @@ impl Halves {
         Ok(())
     }
 
-    /// Both, one after the other, as often as it takes for a long span.
+    /// Times both halves together, repeated until the span is long enough.
     pub(crate) fn together<E>(&mut self, mut both: impl FnMut() -> Result<(), E>) -> Result<(), E> {
         let long = (self.empty.median().max(1.0) * LONG) as u64;
         let mut times = 8;
@@ -191,7 +189,7 @@ impl Halves {
         }
     }
 
-    /// The time of each half; or why it cannot be told.
+    /// The time of each half, or the reason why it cannot be told.
     pub(crate) fn shares(&self) -> Result<[f64; 2], String> {
         let [first, second, both] =
             [&self.first, &self.second, &self.both].map(|rounds| rounds.median());
@@ -199,8 +197,8 @@ impl Halves {
         if !(first > 0.0 && second > 0.0 && fits) {
             let clock = self.empty.median();
             return Err(format!(
-                "a half took {first:.0} and {second:.0} ns, both {both:.1}, and a look at the clock \
-                 {clock:.0}"
+                "the halves took {first:.0} and {second:.0} ns, both together {both:.1} ns, a clock \
+                 read {clock:.0} ns"
             ));
         }
         Ok([first, second])
@@ -219,7 +217,7 @@ mod tests {
         NOW.set(NOW.get() + nanos);
     }
 
-    /// A clock of which each look takes 50 ns.
+    /// A clock with a read cost of 50 ns.
     fn dear() -> u64 {
         pass(50);
         NOW.get()
@@ -247,7 +245,7 @@ mod tests {
     #[test]
     fn what_takes_no_time_by_the_clock_is_refused() {
         let why = halves(0, 9).unwrap_err();
-        assert!(why.contains("a look at the clock 50"), "{why}");
+        assert!(why.contains("a clock read 50"), "{why}");
     }
 
     #[test]
@@ -255,7 +253,7 @@ mod tests {
         let rounds = |values: &[f64]| Rounds(values.to_vec()).refused();
         assert_eq!(rounds(&[10.0, 11.0, 12.0]), None);
         assert!(rounds(&[]).is_some_and(|why| why.contains("clock")));
-        assert!(rounds(&[10.0, 20.0, 40.0]).is_some_and(|why| why.contains("% apart")));
+        assert!(rounds(&[10.0, 20.0, 40.0]).is_some_and(|why| why.contains("spread")));
         assert!(rounds(&[0.0, 0.0, 0.0]).is_some() && rounds(&[-1.0, 5.0, 5.0]).is_some());
     }
 }

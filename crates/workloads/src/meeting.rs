@@ -1,9 +1,9 @@
-//! CPUs that measure at once: they begin together, and it is known whether each had a processor all
-//! the while.
+//! CPUs that measure at once: they begin together, and each records whether it had a processor
+//! throughout.
 //!
-//! A host may have fewer processors than CPUs. Then what the CPUs do to each other shows only in
-//! the rounds in which all of them ran throughout; of the others, processor time still says what
-//! each had to do.
+//! A host may have fewer processors than the machine has CPUs. Effects of CPUs on each other show
+//! only in rounds in which all CPUs had a processor throughout. In the other rounds, processor time
+//! still tells the work of each CPU.
 
 use crate::lab::Lab;
 use alloc::boxed::Box;
@@ -13,10 +13,11 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use grace::Concurrent;
 use machine::{Machine, Program};
 
-/// The part of a round in which a CPU must have had a processor, to say something of CPUs at once.
+/// The share of a round in which each CPU must have had a processor, for the round to count as
+/// simultaneous.
 const TOGETHER: f64 = 0.9;
 
-/// Where CPUs wait for each other.
+/// A barrier for CPUs, and the count of those that still measure.
 pub(crate) struct Meeting<'m, M> {
     machine: &'m M,
     expected: usize,
@@ -25,39 +26,38 @@ pub(crate) struct Meeting<'m, M> {
 }
 
 impl<'m, M: Machine> Meeting<'m, M> {
-    /// Of so many CPUs.
+    /// For so many CPUs.
     pub(crate) fn new(machine: &'m M, expected: usize, measuring: usize) -> Self {
         let measuring = AtomicUsize::new(measuring);
         Meeting { machine, expected, arrived: AtomicUsize::new(0), measuring }
     }
 
-    /// Waits until all have come so often as this one; all of them must run.
+    /// Waits until all CPUs have arrived as often as this one. All of them must be running.
     pub(crate) fn wait(&self) {
-        // AcqRel: what each did before comes before what all do after.
+        // AcqRel: all that CPUs did before the barrier happens before all that they do after it.
         let before = self.arrived.fetch_add(1, Ordering::AcqRel);
         let all = (before / self.expected + 1) * self.expected;
-        // Acquire: pairs with that.
+        // Acquire: pairs with the AcqRel above.
         while self.arrived.load(Ordering::Acquire) < all {
             self.machine.relax();
         }
     }
 
-    /// Whether nobody measures any more: for those that run beside.
+    /// Whether no CPU measures any more: the end for the CPUs that run beside.
     pub(crate) fn is_over(&self) -> bool {
         // Relaxed: only the number counts.
         self.measuring.load(Ordering::Relaxed) == 0
     }
 }
 
-/// When a CPU was at it, and how long it had a processor: of each, the processor's time and that by
-/// the clock.
+/// When a CPU began and ended: each as its processor time and the wall clock.
 #[derive(Clone, Copy, Default)]
 struct Stay {
     began: (u64, u64),
     ended: (u64, u64),
 }
 
-/// Begins and ends what a CPU measures.
+/// Marks the beginning and the end of a CPU's measurement.
 pub(crate) struct Watch<'m, M> {
     meeting: &'m Meeting<'m, M>,
     time: fn() -> u64,
@@ -71,7 +71,7 @@ impl<M: Machine> Watch<'_, M> {
         ((self.time)(), (self.clock)())
     }
 
-    /// Waits until all are ready; then it begins. Once.
+    /// Waits for all CPUs, then begins. Later calls do nothing.
     pub(crate) fn start(&self) {
         if self.began.get().is_none() {
             self.meeting.wait();
@@ -79,7 +79,7 @@ impl<M: Machine> Watch<'_, M> {
         }
     }
 
-    /// It has ended; else it ends with the program.
+    /// Ends the measurement. Without a call, it ends with the program.
     pub(crate) fn stop(&self) {
         if self.ended.get().is_none() {
             self.ended.set(Some(self.now()));
@@ -87,23 +87,23 @@ impl<M: Machine> Watch<'_, M> {
     }
 }
 
-/// What some CPUs have measured at once.
+/// The result of CPUs that have measured at once.
 pub(crate) struct Taken {
-    /// The mean of what they answered.
+    /// The mean of the values that they returned.
     pub(crate) time: f64,
-    /// Whether each CPU had a processor to itself, all the time that the others ran.
+    /// Whether each CPU had a processor to itself while the others ran.
     pub(crate) together: bool,
-    /// Nanoseconds by the clock, from the first beginning to the last end.
+    /// Nanoseconds by the wall clock, from the first beginning to the last end.
     pub(crate) wall: u64,
 }
 
-/// What runs beside those that measure: it starts the watch when it is ready, and stops when the
-/// meeting is over.
+/// A program that runs beside the CPUs that measure. It starts its watch when it is ready, and ends
+/// when the meeting is over.
 pub(crate) type Beside<'a, M, E> =
     Box<dyn FnOnce(&Meeting<'_, M>, &Watch<'_, M>) -> Result<(), E> + Send + 'a>;
 
-/// Has the first `cpus` CPUs measure, and as many more as there are in `beside` run meanwhile.
-/// `measure` is called with the CPU's number and a watch, which it starts when it is ready.
+/// Runs `measure` on the first `cpus` CPUs, and each program of `beside` on one more CPU meanwhile.
+/// `measure` gets the CPU's number and a watch, and starts the watch when it is ready.
 pub(crate) fn at_once<M: Machine, G: Concurrent, R, E: Send>(
     lab: &Lab<'_, M, G, R>,
     cpus: usize,
@@ -144,7 +144,7 @@ pub(crate) fn at_once<M: Machine, G: Concurrent, R, E: Send>(
     Ok(Taken { time, together, wall })
 }
 
-/// Runs a program, and looks when it was at what it measures.
+/// Runs a program, and records when it measured.
 fn stay<M: Machine, G: Concurrent, R, T>(
     lab: &Lab<'_, M, G, R>,
     meeting: &Meeting<'_, M>,
@@ -153,7 +153,7 @@ fn stay<M: Machine, G: Concurrent, R, T>(
     let (began, ended) = (Cell::new(None), Cell::new(None));
     let watch = Watch { meeting, time: lab.time, clock: lab.clock, began, ended };
     let result = program(&watch);
-    // One that failed before it was ready is waited for all the same.
+    // The other CPUs wait for this one even if it failed before it was ready.
     watch.start();
     watch.stop();
     let [began, ended] = [watch.began, watch.ended].map(|time| time.get().unwrap_or_default());

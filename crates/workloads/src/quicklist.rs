@@ -1,12 +1,13 @@
-//! Quicklists beside what they replace: a page from the frame source, cleared, with the constructor
-//! of top-level tables.
+//! The `quicklist` experiment: allocation of page-table pages from quicklists, beside frames that
+//! are cleared.
 //!
-//! What is measured is to have the page. What it becomes is said of it after that, of either alike:
-//! a store to the state of its frame ([`set_owner`](machine::FrameSource::set_owner)), and the
-//! lines that say where that is.
+//! The baseline takes a frame of the frame source, clears it, and runs the constructor of top-level
+//! tables. Both stop before the store to the frame's state that says what the page is used for
+//! ([`set_owner`](machine::FrameSource::set_owner)): it is the same for both.
 //!
-//! A batch takes as many pages as a program's tables may be, and gives them back; both are timed,
-//! apart. The source is a patch for Linux that counted both ways of allocating (see [`PUBLISHED`]).
+//! A batch takes as many pages as a program's tables may have, and gives them back. The two halves
+//! are timed apart. The published figures are from a patch for Linux that counted both ways to
+//! allocate (see [`PUBLISHED`]).
 
 use crate::error::Error;
 use crate::experiment::{Experiment, Needs, Part, Size};
@@ -26,25 +27,24 @@ use report::{Note, Report, Row, Target};
 const NAME: &str = "quicklist";
 const BEFORE: &str = "frame source, cleared";
 const AFTER: &str = "quicklist";
-/// Pages that are taken before the first is given back: few stay in the nearest cache while they
-/// are cleared, many do not.
+/// Pages taken before the first is given back. Few of them stay in the L1 cache while they are
+/// cleared, many do not.
 const TABLES: [usize; 3] = [8, 32, 128];
-/// As many pages in a batch, whatever the size.
+/// Pages in a batch, for all sizes.
 const BATCH: usize = 128;
 
 /// Mean nanoseconds of an allocation, before and after: Lameter's quicklists for Linux, 2007.
 const PUBLISHED: [(f64, f64); 4] = [(401.0, 8.0), (337.0, 7.0), (424.0, 7.0), (920.0, 8.0)];
 
-/// A kind of table: its name, its list, how many times less time one has to take, and from how many
-/// tables at once on.
+/// A kind of table: its name, its list, the factor that is the target, and the smallest size that
+/// has the target.
 ///
-/// With fewer tables the factor is measured, and there is no target: it is out of reach. A page
-/// from a list is two numbers in memory that are read and written back, the list's count and the
-/// count of sections without interrupts, and one such takes 4.1 cycles by itself on the processor
-/// of the published results: so 8.2 cycles, 2.5 ns, are the least. Eight pages of a frame source
-/// are cleared in the nearest cache, in 37 ns each, which is 15 times that; 8 top-level tables take
-/// 85 ns, 34 times, and 32 of them 127 ns, 50 times. From there on clearing leaves the nearest
-/// cache, and the bounds can be met.
+/// For smaller sizes the factor is measured without a target, because it is out of reach. A page
+/// from a list reads and writes back two numbers in memory, the list's count and the count of
+/// sections without interrupts. Each takes 4.1 cycles by itself on the processor of the published
+/// results, so 8.2 cycles, 2.5 ns, are the least. Eight frames are cleared in the L1 cache in 37 ns
+/// each: 15 times that. Eight top-level tables take 85 ns, 34 times, and 32 of them 127 ns, 50
+/// times. Beyond these sizes clearing leaves the L1 cache, and the targets can be met.
 type Kind = (&'static str, u8, f64, usize);
 
 const KINDS: [Kind; 4] = [
@@ -58,13 +58,13 @@ pub(crate) fn experiment<M: Machine, G: Concurrent, R>() -> Experiment<M, G, R> 
     let sizes = |_| Vec::from([Size { cpus: 1, frames: 2048 }]);
     Experiment {
         name: NAME,
-        help: "Page tables from quicklists, beside the frame source and clearing",
+        help: "Page-table pages from quicklists, beside frames that are cleared",
         parts: Vec::from([Part { needs: Needs::Memory(sizes), run: quicklist }]),
         work: None,
     }
 }
 
-/// Allocation of each kind of page table with quicklists and without, on CPU 0.
+/// Times the allocation of each kind of page-table page with quicklists and without, on CPU 0.
 ///
 /// # Errors
 /// The machine has too little memory: it takes some 700 frames.
@@ -77,7 +77,7 @@ pub(crate) fn quicklist<M: Machine, G: Concurrent, R>(
 fn on_cpu<M: Machine, G: Concurrent, R>(lab: &Lab<'_, M, G, R>) -> Result<Report, Error> {
     let machine = lab.host.machine;
     let paging = lab.paging()?;
-    // The kernel's half, of which top-level tables have a copy.
+    // The kernel's half, which the constructor of top-level tables copies.
     let kernel = Arc::new(PageTables::<M, X86_64L4, G>::kernel(&paging)?);
     if let Some(half) = VirtRange::new(VirtAddr::new(0xffff_8000_0000_0000), 1 << 46) {
         kernel.reserve(half)?;
@@ -95,7 +95,7 @@ fn on_cpu<M: Machine, G: Concurrent, R>(lab: &Lab<'_, M, G, R>) -> Result<Report
             let host = (lab.disturbed)();
             let (mut times, mut refused): ([Times; 2], Option<String>) = Default::default();
             for _ in 0..lab.scale.rounds * TRIES {
-                // Both ways or none: they are compared round by round.
+                // Both implementations or neither: they are compared round by round.
                 match (round(lab, size, &before)?, round(lab, size, &after)?) {
                     (Ok(old), Ok(new)) => {
                         times[0].push(old);
@@ -125,18 +125,19 @@ fn on_cpu<M: Machine, G: Concurrent, R>(lab: &Lab<'_, M, G, R>) -> Result<Report
     Ok(report)
 }
 
-/// A page from the frame source, cleared; its upper half a copy of the kernel's, if there is one.
+/// A cleared frame of the frame source. If there is a kernel's table, the upper half is a copy of
+/// it.
 fn made<M: Machine>(machine: &M, kernel: Option<Frame>) -> Result<Frame, FrameError> {
     let frame = machine.alloc(0, Place::Local)?;
     let page = machine.frame_ptr(frame).ok_or(FrameError::NotOurs(frame))?;
-    // SAFETY: the frame was just allocated: its memory is nobody else's. All words of 0 are a valid
+    // SAFETY: the frame was just allocated, so nothing else uses its memory. Words of 0 are a valid
     // page of words.
     let page = unsafe {
         page.write_bytes(0, 4096);
         page.cast::<[u64; ENTRIES]>().as_mut()
     };
     if let Some(kernel) = kernel {
-        // SAFETY: it is a table, as long as the kernel's tables are there.
+        // SAFETY: it is a table, as long as the kernel's tables exist.
         let entries = unsafe { machine.entries(kernel) }.ok_or(FrameError::NotOurs(kernel))?;
         let upper = ENTRIES / 2..ENTRIES;
         for (word, entry) in page[upper.clone()].iter_mut().zip(entries.range(upper)) {
@@ -146,15 +147,14 @@ fn made<M: Machine>(machine: &M, kernel: Option<Frame>) -> Result<Frame, FrameEr
     Ok(frame)
 }
 
-/// Takes pages for tables, and gives them back. What is measured is in place, as it is where tables
-/// are made.
+/// Takes pages for tables, and gives them back. Inlined, as it is where tables are made.
 trait Way {
     fn take(&self) -> Result<Frame, FrameError>;
     fn give(&self, page: Frame) -> Result<(), FrameError>;
 }
 
 /// From the frame source, cleared; with the constructor of a top-level table, if there is a
-/// kernel's.
+/// kernel's table.
 struct Before<'a, M> {
     machine: &'a M,
     kernel: Option<Frame>,
@@ -168,7 +168,7 @@ impl<M: Machine> Way for Before<'_, M> {
 
     #[inline(always)]
     fn give(&self, page: Frame) -> Result<(), FrameError> {
-        // SAFETY: it was just taken; nobody uses it.
+        // SAFETY: it was just taken; nothing uses it.
         unsafe { self.machine.free(page) }
     }
 }
@@ -182,18 +182,18 @@ struct After<'a, M: Machine> {
 impl<M: Machine> Way for After<'_, M> {
     #[inline(always)]
     fn take(&self) -> Result<Frame, FrameError> {
-        // SAFETY: the kernel's tables stay until all has been measured.
+        // SAFETY: the kernel's tables stay until all measurements are done.
         unsafe { self.quick.alloc(self.list) }
     }
 
     #[inline(always)]
     fn give(&self, page: Frame) -> Result<(), FrameError> {
-        // SAFETY: it was just taken; nobody uses it, and nobody has written to it.
+        // SAFETY: it was just taken; nothing uses it, and nothing has written to it.
         unsafe { self.quick.free(self.list, page) }
     }
 }
 
-/// What was measured of a [`Way`].
+/// The measurements of a [`Way`].
 #[derive(Default)]
 struct Times {
     taking: Rounds,
@@ -209,7 +209,7 @@ impl Times {
     }
 }
 
-/// Rows and a target of what was measured.
+/// Adds rows, and a target.
 fn tell(
     report: &mut Report,
     (name, _, bound, from): Kind,
@@ -245,7 +245,7 @@ fn tell(
     }
 }
 
-/// What one allocation does, by number.
+/// Counts the instructions and cache lines of one allocation.
 fn count<M: Machine, G: Concurrent, R>(
     lab: &Lab<'_, M, G, R>,
     report: &mut Report,
@@ -255,13 +255,13 @@ fn count<M: Machine, G: Concurrent, R>(
 ) {
     let like = Row::new(NAME, name, implementation, 1, 0);
     let taken = Cell::new(None);
-    // What fails here has failed before.
+    // An error here has occurred in the measured rounds before.
     let give = || taken.take().map_or(Ok(()), |page| way.give(page)).unwrap_or_default();
     let mut take = || taken.set(way.take().ok());
     let counted = lab.count(&mut report.rows, &like, &mut || give(), &mut take);
     give();
     if implementation == AFTER {
-        // What the counting itself touches: the closure, and where the result goes.
+        // The counting itself touches the closure and the place of the result.
         let nothing = lab.count(&mut Vec::new(), &like, &mut || (), &mut || taken.set(None));
         let less = |of: fn(&Counted) -> f64| match (&counted, &nothing) {
             (Some(counted), Some(nothing)) => of(counted) - of(nothing),
@@ -269,7 +269,7 @@ fn count<M: Machine, G: Concurrent, R>(
         };
         for (what, lines) in [
             ("touched", less(|counted| counted.lines)),
-            ("touched, but for what nobody writes", less(|counted| counted.written)),
+            ("written", less(|counted| counted.written)),
         ] {
             let target = format!("cache lines {what}: {name}");
             report.targets.push(Target::at_most(NAME, target, lines, 2.0));
@@ -277,10 +277,10 @@ fn count<M: Machine, G: Concurrent, R>(
     }
 }
 
-/// One round of a way, in the steady state: batches, then single ones. By the clock, which is read
-/// without a system call: after one, eight allocations take longer than after none. The batch in
-/// the middle counts, so an interrupt does not. Nanoseconds of a page: to take it, to give it back,
-/// and the longest; or why it cannot be told.
+/// One round in the steady state: batches, then single operations. It is timed by the wall clock,
+/// which is read without a system call: right after one, eight allocations take longer. The median
+/// batch counts, so an interrupt does not. Returns nanoseconds a page to take it and to give it
+/// back, and the longest; or the reason why they cannot be told.
 fn round<M: Machine, G: Concurrent, R>(
     lab: &Lab<'_, M, G, R>,
     size: usize,
@@ -298,7 +298,7 @@ fn round<M: Machine, G: Concurrent, R>(
         Ok::<_, FrameError>(())
     };
     let give = || pages.iter().try_for_each(|page| way.give(page.get()));
-    // The first fills lists and caches.
+    // The first batch fills lists and caches.
     take()?;
     give()?;
     let mut longest = 0.0f64;

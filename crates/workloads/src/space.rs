@@ -1,4 +1,5 @@
-//! An address space with a lock, as it was before: what each CPU pins from, in tables of its own.
+//! The address space of `gup`: pages that each CPU pins, in a page-table page of its own, with the
+//! lock that lockless walks replace.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -8,30 +9,29 @@ use lock_api::{RawRwLockFair, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use machine::{Asid, Frame, FrameError, Machine, PageSize, Place, VirtAddr, VirtRange};
 use paging::{Attrs, Error, PageTables, Paging, Pins, X86_64L4};
 
-/// Pages that each CPU has: as many as one table maps.
+/// Pages of each CPU: one page-table page maps so many.
 pub(crate) const PAGES: usize = 512;
 
-/// The areas of an address space: by the first address, the end, and whether they may be written.
+/// The areas of an address space: first address, end, and whether they may be written.
 type Areas = BTreeMap<u64, (u64, bool)>;
 
 pub(crate) type Tables<M, G> = PageTables<M, X86_64L4, G>;
 
-/// Page tables, and the areas, with the lock that is taken to look at them. Who gives it up hands
-/// it to those that wait: a writer that takes it again at once would else keep readers from it for
-/// as long as it likes.
+/// Page tables, and the areas behind their lock. The lock is released fairly: a writer that takes
+/// it again at once would otherwise starve the readers.
 pub(crate) struct Space<M: Machine, G: Concurrent, R> {
     pub(crate) tables: Tables<M, G>,
     areas: RwLock<R, Areas>,
 }
 
-/// What a CPU has: a table of pages.
+/// The addresses of a CPU's pages.
 pub(crate) fn range_of(cpu: usize) -> VirtRange {
     let start = VirtAddr::new((cpu as u64 + 1) << 21);
-    VirtRange::new(start, (PAGES as u64) << 12).expect("CPUs are few, and addresses many")
+    VirtRange::new(start, (PAGES as u64) << 12).expect("the addresses suffice for all CPUs")
 }
 
 impl<M: Machine, G: Concurrent, R: RawRwLockFair> Space<M, G, R> {
-    /// A space in which each CPU has its pages, of frames that each are a block.
+    /// A space in which each CPU has its pages. Each frame is a block of its own.
     pub(crate) fn new(paging: &Arc<Paging<M, X86_64L4>>, cpus: usize) -> Result<Self, Error> {
         let tables = Tables::user(paging, Asid(1), None)?;
         let space = Space { tables, areas: RwLock::new(Areas::new()) };
@@ -41,7 +41,7 @@ impl<M: Machine, G: Concurrent, R: RawRwLockFair> Space<M, G, R> {
         Ok(space)
     }
 
-    /// Maps pages and makes an area of them, as it was before: with the lock.
+    /// Maps pages and inserts their area, under the lock: the baseline.
     pub(crate) fn map(
         &self,
         range: VirtRange,
@@ -56,7 +56,7 @@ impl<M: Machine, G: Concurrent, R: RawRwLockFair> Space<M, G, R> {
         mapped
     }
 
-    /// Maps pages: the tables have their own locks.
+    /// Maps pages without the lock of the areas. The page-table pages have their own locks.
     pub(crate) fn map_pages(
         &self,
         range: VirtRange,
@@ -66,12 +66,12 @@ impl<M: Machine, G: Concurrent, R: RawRwLockFair> Space<M, G, R> {
             let page = (at.get() - range.start().get()) as usize >> 12;
             Ok((frame(page)?, PageSize::Size4K))
         };
-        // SAFETY: the range is this CPU's part of the space, unmapped and flushed; nobody else uses
-        // the frames.
+        // SAFETY: the range is this CPU's part of the space, unmapped and flushed; nothing else
+        // uses the frames.
         unsafe { self.tables.map_with(range, Attrs::USER_RW, place) }.map_err(|failed| failed.error)
     }
 
-    /// Unmaps an area's pages, with the lock; returns their frames.
+    /// Unmaps an area under the lock. Returns its frames.
     pub(crate) fn unmap(&self, range: VirtRange) -> Result<Vec<Frame>, Error> {
         let mut areas = self.areas.write();
         let frames = self.unmap_pages(range);
@@ -82,17 +82,18 @@ impl<M: Machine, G: Concurrent, R: RawRwLockFair> Space<M, G, R> {
         frames
     }
 
-    /// Unmaps pages; returns their frames.
+    /// Unmaps pages without the lock of the areas. Returns their frames.
     pub(crate) fn unmap_pages(&self, range: VirtRange) -> Result<Vec<Frame>, Error> {
         let mut frames = Vec::with_capacity(PAGES);
-        // SAFETY: what `map_pages` has mapped; it is flushed before the frames are told.
+        // SAFETY: `map_pages` has mapped the pages. They are flushed before the frames are
+        // returned.
         let owed = unsafe { self.tables.unmap(range, |page| frames.push(page.frame)) };
         owed.map_err(|failed| failed.error)?.flush();
         Ok(frames)
     }
 
-    /// Pins pages as it was before: the space's lock for reading, the area, and each page with its
-    /// table's lock.
+    /// Pins pages as the baseline: the space's lock for reading, the area, and the table's lock for
+    /// each page.
     pub(crate) fn pin_locked(&self, at: VirtAddr, into: &mut [Frame]) -> usize {
         let areas = self.areas.read();
         let end = at.get() + ((into.len() as u64) << 12);
@@ -110,11 +111,11 @@ impl<M: Machine, G: Concurrent, R: RawRwLockFair> Space<M, G, R> {
         self.tables.get_user_pages_fast(at, true, into, |_, _| false).map_or(0, Pins::keep)
     }
 
-    /// Gives everything back.
+    /// Unmaps all pages and releases their frames.
     pub(crate) fn end(self, cpus: usize) -> Result<(), Error> {
         for cpu in 0..cpus {
             for frame in self.unmap(range_of(cpu))? {
-                // SAFETY: nothing leads to it any more, and nothing is pinned.
+                // SAFETY: no translation leads to it any more, and it is not pinned.
                 unsafe { self.tables.machine().release(frame) }?;
             }
         }

@@ -1,4 +1,4 @@
-//! Each experiment runs to its end; no test looks at a time.
+//! Runs each experiment to its end. No test depends on a time.
 
 mod areas;
 
@@ -26,7 +26,7 @@ fn with_lab<T>(
     with_lab_as(true, bare, test)
 }
 
-/// With CPUs of which it is said that they run at the same time, or that they do not.
+/// In a lab that says whether its CPUs run at the same time.
 fn with_lab_as<T>(
     at_once: bool,
     bare: &Bare,
@@ -69,14 +69,14 @@ fn range() -> VirtRange {
     VirtRange::new(VirtAddr::new(0xffff_c900_0000_0000), 1 << 37).unwrap()
 }
 
-/// Figures that nobody has counted, each another.
+/// Counts that are made up, each different.
 fn counted(prepare: &mut dyn FnMut(), operation: &mut dyn FnMut()) -> Option<Counted> {
     prepare();
     operation();
     Some(Counted { instructions: 1.0, atomics: 2.0, lines: 3.0, written: 4.0 })
 }
 
-/// The rows that say the same but for their value.
+/// The rows of a case, an implementation and a metric.
 fn find<'a>(report: &'a Report, case: &str, implementation: &str, metric: &str) -> Vec<&'a Row> {
     let fits = |row: &&Row| {
         (row.case.as_str(), row.implementation.as_str(), row.metric.as_str())
@@ -95,7 +95,7 @@ fn quicklists_are_measured_and_leave_nothing() {
                 let rows = find(&report, kind, way, metric);
                 // Three sizes are timed; one operation is counted.
                 let expected = if metric == "lines" { 1 } else { 3 };
-                // On a busy host some may be refused, and that is told.
+                // On a busy host some may be refused, with a note.
                 let refused = report.notes.iter().filter(|note| note.case == kind).count();
                 assert!(
                     rows.len() <= expected && rows.len() + refused >= expected,
@@ -111,7 +111,7 @@ fn quicklists_are_measured_and_leave_nothing() {
                 .any(|target| target.target == format!("cache lines touched: {kind}"))
         );
     }
-    // Of times, those that can be met; and the lines of each kind.
+    // The times that can be met, and the lines of each kind.
     assert_eq!(report.targets.len(), 7 + 8);
     assert_eq!(find(&report, "pgd", "quicklist, published", "mean")[0].value, 8.0);
     assert_eq!(bare.on_cpu(0, || machine::FrameSource::free_frames(&bare)), 1024);
@@ -138,7 +138,7 @@ fn pins_are_measured_and_leave_nothing() {
     assert_eq!(bare.on_cpu(0, || machine::FrameSource::free_frames(&bare)), 4096);
 }
 
-/// Whose CPUs run one after the other has no target of what each keeps of its speed.
+/// CPUs that run in turns have no target for the speed that each keeps.
 #[test]
 fn cpus_in_turns_are_not_compared() {
     let kept = |at_once| {

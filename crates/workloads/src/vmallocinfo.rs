@@ -1,28 +1,30 @@
-//! Readers of all areas beside those who make and free them: without a lock, and with the one that
-//! these take.
+//! The `vmallocinfo` experiment: readers that list all areas beside a writer that makes and frees
+//! them.
 //!
-//! So many areas are there all the time. A writer allocates and frees another; beside it readers
-//! list all areas, again and again. What the writer loses to them is measured in its own processor
-//! time, and, in the rounds in which each CPU had a processor throughout, by the clock. It is
-//! compared with as many CPUs that do something else meanwhile.
+//! The baseline's readers take the writers' lock. Ours take no lock.
 //!
-//! Those beside the writer read, do something else, and do that again, in turns of a millisecond or
-//! so each, of which the first third does not count: by then they have all heard of it, and the
-//! writer has been through the areas that it uses. So within a round all else is the same: where
-//! records and tables lie, which processor of the host is which CPU's, and what else the host does.
-//! In rounds of the one and of the other, these differ by more than what is looked for. What seems
-//! to be lost to those that do the same again is what the figures cannot tell.
+//! The experiment keeps many areas alive. A writer allocates and frees one more, and readers list
+//! all areas again and again. The figure is the time that the writer loses to the readers: in its
+//! own processor time, and by the wall clock in rounds in which each CPU had a processor
+//! throughout. It is compared with the time beside as many CPUs that compute instead.
 //!
-//! Neither those that read nor those that do not use an address of an area, so no TLB grace period
-//! waits for them. Else the writer's time would tell how long periods are, and so how many areas it
-//! goes through: on fewer processors than CPUs, several times as long as a timer's, and by how a
-//! CPU that computes and one that reads come to their timers.
+//! Within a round, the CPUs beside the writer compute, read, and compute again, about a millisecond
+//! each. The first third of each phase does not count. By then all CPUs have switched, and the
+//! writer has cycled through its areas. So all else is equal in the phases: the addresses of
+//! records and tables, the host's processor of each CPU, and the load of the host. Between rounds,
+//! these differ by more than the effect. The difference between the two computing phases is the
+//! error of the figures.
 //!
-//! The other half is [`Areas::info`], which has to take as long for many areas as for few.
+//! No reader or computing CPU uses an address of an area, so it stays out of TLB grace periods.
+//! Otherwise the writer's time would depend on the length of grace periods, which tells how many
+//! areas it cycles through. With fewer processors than CPUs these are several timer periods long,
+//! and computing and reading CPUs reach their timers at different rates.
 //!
-//! The source is a patch for Linux of 2013: `get_vmalloc_info`, called by whoever reads
-//! /proc/meminfo, took 6.64 % of the system's time in a parallel build, 2.59 % of it for the lock
-//! alone, and 0.50 % without.
+//! The second figure is the time of [`Areas::info`], which must not grow with the number of areas.
+//!
+//! The source is a patch for Linux of 2013. `get_vmalloc_info`, which each read of /proc/meminfo
+//! calls, took 6.64 % of the system's time in a parallel build, 2.59 % of it for the lock alone,
+//! and 0.50 % without the lock.
 
 use crate::error::Error;
 use crate::experiment::{Experiment, Needs, Part, Size};
@@ -44,36 +46,36 @@ use spin::mutex::SpinMutex;
 const NAME: &str = "vmallocinfo";
 const BEFORE: &str = "readers take the lock";
 const AFTER: &str = "readers without a lock";
-/// Readers at once, at most.
+/// The largest number of readers at once.
 const READERS: usize = 4;
 /// Pages that the writer allocates.
 const PAGES: usize = 4;
-/// The old way goes through a long list for each, and waits for readers that take turns with the
-/// lock.
+/// The baseline's operations are fewer by this factor: each goes through a long list, and waits for
+/// readers that take turns with the lock.
 const FEWER: usize = 32;
-/// So often those beside a writer of ours take turns in a round. The old way's is slow.
+/// Turns at the phases in a round: ours, and the slower baseline's.
 const TURNS: usize = 12;
 const FEW_TURNS: usize = 2;
-/// Rounds of ours for each of the old way.
+/// Rounds of ours for each of the baseline.
 const MORE: usize = 4;
-/// Areas when there are few.
+/// The number of areas that counts as few.
 const FEW: usize = 100;
-/// Steps of what is done by those that do not read.
+/// Steps of computing.
 const COMPUTE: usize = 1 << 15;
-/// Looks in a round.
+/// Calls of [`Areas::info`] in a round.
 const LOOKS: usize = 1000;
 
 pub(crate) fn experiment<M: Machine, G: Concurrent, R: Sync>() -> Experiment<M, G, R> {
     let sizes = |_| Vec::from([Size { cpus: 1 + READERS, frames: 1 << 14 }]);
     Experiment {
         name: NAME,
-        help: "Readers of all areas without a lock, beside readers that take the writers'",
+        help: "Lockless readers of all areas, beside readers that take the writers' lock",
         parts: Vec::from([Part { needs: Needs::Translations(sizes), run: vmallocinfo }]),
         work: None,
     }
 }
 
-/// What a writer loses to readers, and what a look at the sums takes.
+/// Measures the time that a writer loses to readers, and the time of the sums over all areas.
 ///
 /// # Errors
 /// The machine has too little memory: it takes some thousand frames for tables.
@@ -86,17 +88,17 @@ pub(crate) fn vmallocinfo<M: Machine, G: Concurrent, R: Sync>(
     })
 }
 
-/// What those beside a writer do, in this order or the other way round.
+/// The phases of the CPUs beside a writer, in this order or reversed.
 const IDLE: usize = 0;
 const READING: usize = 1;
-/// As at first: something else.
+/// Computing again.
 const AGAIN: usize = 2;
 
-/// What was measured beside so many CPUs, by what they do.
+/// The measurements beside so many CPUs, by phase.
 #[derive(Default)]
 struct Times {
     time: [Rounds; 3],
-    /// Of the rounds in which each CPU had a processor.
+    /// Those of rounds in which each CPU had a processor throughout.
     wall: [Rounds; 3],
     listed: Rounds,
 }
@@ -118,7 +120,7 @@ fn beside_readers<M: Machine, G: Concurrent, R: Sync>(
         for _ in 0..rig.lab.scale.rounds {
             write_beside(rig, &old, others, FEW_TURNS, times.div_ceil(FEWER), &mut before)?;
             for _ in 0..MORE {
-                // With timers, nobody is interrupted.
+                // With timers no CPU is interrupted.
                 let mut write = || write_beside(rig, new, others, TURNS, times, &mut after);
                 new.ticking(rig, &mut write).unwrap_or_else(write)?;
             }
@@ -131,23 +133,23 @@ fn beside_readers<M: Machine, G: Concurrent, R: Sync>(
     give_up(rig, new, kept_new)
 }
 
-/// What a writer may lose, if there is somebody else, and CPUs run at the same time: else the time
-/// of one is also that of others.
+/// The target for a writer with others beside it, if CPUs run at the same time. Otherwise the time
+/// of one CPU includes that of others.
 fn target(at_once: bool, others: usize, after: &Times) -> Option<Target> {
     let target = format!("per cent lost by a writer to {others} readers");
     let target = || Target::at_most(NAME, target, lost(&after.time, READING), 2.0);
     (at_once && others != 0).then(target)
 }
 
-/// Per cent by which a writer takes longer than beside those that do not read.
+/// Per cent by which a writer takes longer than beside CPUs that compute.
 fn lost(what: &[Rounds; 3], to: usize) -> f64 {
     let idle = &what[IDLE];
-    // What is slow at first, or in the end, is so on one side of the reading.
+    // Taking both computing phases cancels a drift within the round.
     let than = if to == READING { &idle.between(&what[AGAIN]) } else { idle };
     (what[to].times(than) - 1.0) * 100.0
 }
 
-/// Rows of so many others.
+/// Adds the rows for so many CPUs beside the writer.
 fn tell(report: &mut Report, name: &str, others: usize, alive: usize, found: &Times) {
     let idle = format!("beside {others} that do not read");
     let cases = [&idle, &format!("beside {others} readers"), &format!("{idle}, again")];
@@ -198,8 +200,8 @@ fn give_up<M: Machine, G: Concurrent, R: Sync>(
     })
 }
 
-/// One round of a writer, beside others that take turns at what they do; as many `times` in each
-/// that counts.
+/// Runs one round of a writer beside other CPUs that go through the phases, with `times` operations
+/// in each part that counts.
 fn write_beside<M: Machine, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
     areas: &impl Areas,
@@ -210,7 +212,7 @@ fn write_beside<M: Machine, G: Concurrent, R: Sync>(
 ) -> Result<(), Error> {
     let kinds = if others == 0 { 1 } else { found.time.len() };
     let reading = AtomicBool::new(false);
-    // Nanoseconds of an operation, in processor time and by the clock.
+    // Nanoseconds of an operation, in processor time and by the wall clock.
     let sums: SpinMutex<[(f64, f64); 3]> = SpinMutex::new(Default::default());
     let measure = |_: usize, watch: &Watch<'_, M>| {
         rig.inside(areas, || {
@@ -222,8 +224,8 @@ fn write_beside<M: Machine, G: Concurrent, R: Sync>(
             for (turn, kind) in (0..turns).flat_map(|turn| (0..kinds).map(move |kind| (turn, kind)))
             {
                 let kind = if turn % 2 == 0 { kind } else { kinds - 1 - kind };
-                // Relaxed: whoever hears of it late is at what he was for a while, and then the
-                // time does not count.
+                // Relaxed: a CPU that sees it late stays in the phase before, and that time does
+                // not count.
                 reading.store(kind == READING, Ordering::Relaxed);
                 rig.repeat(times / 2, once)?;
                 let began = (rig.lab.clock)();
@@ -258,8 +260,8 @@ fn write_beside<M: Machine, G: Concurrent, R: Sync>(
     Ok(())
 }
 
-/// Lists areas or does something else until the writer is done; nanoseconds of a listing, of which
-/// there is one at least.
+/// Lists areas or computes until the writer is done. Returns nanoseconds of a listing; there is at
+/// least one.
 fn in_turns<M: Machine, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
     areas: &impl Areas,
@@ -268,7 +270,7 @@ fn in_turns<M: Machine, G: Concurrent, R: Sync>(
 ) -> f64 {
     let (mut time, mut listed) = (0, 0);
     while listed == 0 || !meeting.is_over() {
-        // Relaxed: as where it is written.
+        // Relaxed: as in `write_beside`.
         if meeting.is_over() || reading.load(Ordering::Relaxed) {
             let began = (rig.lab.time)();
             black_box(areas.list());
@@ -282,7 +284,7 @@ fn in_turns<M: Machine, G: Concurrent, R: Sync>(
     time as f64 / f64::from(listed)
 }
 
-/// Something that has nothing to do with areas, for about as long as a listing takes.
+/// Computes without areas, for about as long as a listing takes.
 fn compute(machine: &impl Machine) {
     for step in 0..COMPUTE {
         black_box(step);
@@ -290,7 +292,7 @@ fn compute(machine: &impl Machine) {
     }
 }
 
-/// A look at the sums of few areas and of many, in turns.
+/// Measures the sums over few areas and over many, in turns.
 fn sums<M: Machine, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
     few: &NewAreas<M, G>,
@@ -321,7 +323,7 @@ fn sums<M: Machine, G: Concurrent, R: Sync>(
     give_up(rig, many, of_many)
 }
 
-/// Nanoseconds of a look, on CPU 0.
+/// Nanoseconds of a call of [`Areas::info`], on CPU 0.
 fn look<M: Machine, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
     areas: &impl Areas,

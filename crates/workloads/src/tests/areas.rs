@@ -1,4 +1,4 @@
-//! Areas of the kernel, on a machine with translations.
+//! Experiments with kernel areas, on a machine with translations.
 
 use super::{counted, find, now, range};
 use crate::experiment::Measure;
@@ -15,8 +15,7 @@ use std::{format, vec::Vec};
 
 type Experiment = Measure<Sim, Grace, parking_lot::RawRwLock>;
 
-/// Runs an experiment on a machine that ticks, with all its checks, and looks whether it has left
-/// anything.
+/// Runs an experiment on a machine with a timer and all checks, and checks that nothing is left.
 fn run(cpus: usize, frames: u64, experiment: Experiment) -> Result<Report, Error> {
     let config = Config { tick: Some(5000), checks: Checks::ALL, ..Config::fast(cpus, frames) };
     let sim = Sim::new(config).unwrap();
@@ -41,7 +40,7 @@ fn run(cpus: usize, frames: u64, experiment: Experiment) -> Result<Report, Error
         kernel: KernelHalf {
             tables: &tables,
             range: range(),
-            // SAFETY: nothing else is needed, and there are no other tables with the tag.
+            // SAFETY: nothing else needs to be mapped, and no other tables have the tag.
             enter: &|| unsafe { tables.activate() },
             ticks: Some(&|tick| *ticking.lock().unwrap() = tick),
         },
@@ -85,7 +84,7 @@ fn maps_are_measured_and_leave_nothing() {
         assert!(rows.iter().all(|row| row.value > 0.0));
         assert_eq!(find(&report, "allocate, touch, free another's", way, "time").len(), 2);
         for case in ["a long run, no CPU ticks", "half of it gone, no CPU ticks"] {
-            let rows = find(&report, case, way, "held of a byte mapped, nothing waits");
+            let rows = find(&report, case, way, "held per byte mapped, nothing waits");
             assert!(rows.len() == 1 && rows[0].value >= 1.0, "{rows:?}");
         }
     }
@@ -100,13 +99,13 @@ fn interrupts_are_counted() {
         let report = run(cpus, 2048, flushes).unwrap();
         let of = |case, way, metric| find(&report, case, way, metric)[0].value;
         for case in ["no CPU ticks", "CPUs tick"] {
-            // One flush everywhere for each unmap.
+            // One flush on each CPU at each unmap.
             let old = "one lock, a flush each";
             assert_eq!(of(case, old, "interrupts an unmap"), (cpus - 1) as f64, "{case}");
             assert_eq!(of(case, old, "flushes an unmap"), cpus as f64, "{case}");
         }
         assert!(of("no CPU ticks", "lazy", "interrupts an unmap") < 0.1);
-        // Too few for its lists to be full.
+        // Too few to fill its lists.
         assert_eq!(of("no CPU ticks", "nodes and pools", "interrupts an unmap"), 0.0);
         assert_eq!(
             value(&report, &format!("interrupts of 10,000 unmaps, {cpus} CPUs that tick")),

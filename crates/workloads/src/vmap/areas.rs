@@ -1,41 +1,41 @@
-//! What the old way and ours have in common: what is measured of both.
+//! The operations that are measured of all implementations.
 
 use crate::error::Error;
 use machine::{Frame, VirtAddr};
 
-/// Areas of the kernel, as the experiments use them.
+/// Kernel areas.
 pub(crate) trait Areas: Sync {
-    /// This CPU begins to use areas, or is back.
+    /// This CPU begins to use areas, for the first time or again.
     fn enter(&self) {}
 
-    /// This CPU does something else for a while, in which nobody waits for it.
+    /// This CPU stops using areas for a while. TLB grace periods do not wait for it.
     fn leave(&self) {}
 
     /// Maps frames one behind the other, for a short time.
     fn map(&self, frames: &[Frame]) -> Result<VirtAddr, Error>;
 
-    /// Unmaps what [`map`](Areas::map) has mapped: so many pages.
+    /// Unmaps the pages that [`map`](Areas::map) has mapped.
     fn unmap(&self, at: VirtAddr, pages: usize) -> Result<(), Error>;
 
     /// Allocates pages that stay for longer.
     fn alloc(&self, pages: usize) -> Result<VirtAddr, Error>;
 
-    /// Frees what [`alloc`](Areas::alloc) has allocated, on whatever CPU.
+    /// Frees an area of [`alloc`](Areas::alloc), on any CPU.
     fn free(&self, at: VirtAddr) -> Result<(), Error>;
 
-    /// Maps frames one behind the other, for long: an area of its own.
+    /// Maps frames one behind the other for long, in an area of their own.
     fn keep(&self, frames: &[Frame]) -> Result<VirtAddr, Error>;
 
-    /// Unmaps what [`keep`](Areas::keep) has mapped.
+    /// Unmaps an area of [`keep`](Areas::keep).
     fn give_up(&self, at: VirtAddr) -> Result<(), Error>;
 
-    /// Lists all areas; returns how many there are. At each of them an interrupt may come in, as it
-    /// may at any instruction.
+    /// Lists all areas, and returns their number. At each of them is a step, at which an interrupt
+    /// may occur.
     fn list(&self) -> usize;
 
-    /// Bytes in use, and of the largest hole.
+    /// Bytes in use, and bytes of the largest hole.
     fn info(&self) -> (u64, u64);
 
-    /// Makes all addresses come back that wait.
+    /// Makes all lazily unmapped addresses available again.
     fn purge(&self) {}
 }

@@ -1,5 +1,4 @@
-//! What one operation is, instruction by instruction: how many are locked, and which cache lines
-//! they touch.
+//! The instructions, locked instructions and cache lines of one operation.
 
 use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, Rig, with_rig};
 use crate::error::Error;
@@ -11,9 +10,8 @@ use report::{Report, Row};
 /// Pages of a map.
 const SIZES: [usize; 2] = [4, 16];
 
-/// Instructions, locked instructions and cache lines of mapping and unmapping, and of allocating
-/// and freeing, on CPU 0: where the lab can count. Nothing is touched in between, so the machine
-/// may be one without translations; then a flush is but a count.
+/// Counts mapping and unmapping, and allocating and freeing, on CPU 0, if the lab can count. No
+/// page is touched, so the machine need not translate. A flush is then only a counter.
 ///
 /// # Errors
 /// The machine has too little memory: it takes some hundred frames.
@@ -43,7 +41,7 @@ fn each<M: Machine, G: Concurrent, R: Sync>(
         let mut count = |case: &str, operation: &(dyn Fn() -> Result<(), Error> + Sync)| {
             let like = Row::new(NAME, case, name, 1, pages);
             rig.on_first(areas, || {
-                // Once, to be told if it fails.
+                // Once, to report an error.
                 operation()?;
                 let mut prepare = || (rig.lab.host.quiet)();
                 let mut once = || {

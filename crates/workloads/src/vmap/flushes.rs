@@ -1,8 +1,8 @@
-//! What an unmap costs others: interrupts, and flushes. It does not depend on any clock.
+//! The IPIs and flushes that an unmap causes on other CPUs. They depend on no clock.
 //!
-//! All CPUs of the machine map, touch and unmap 4 pages. A host has fewer processors than CPUs, and
-//! one that waits for a processor does not tick, so CPUs keep step: each waits for the others after
-//! every few operations, as if all ran at once.
+//! All CPUs of the machine map, touch and unmap 4 pages. A host has fewer processors than the
+//! machine has CPUs, and a CPU without a processor does not tick. So CPUs keep step: each waits for
+//! the others after some operations, as if all ran at once.
 
 use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, QUIET, Rig, TICKS, with_rig};
 use crate::error::Error;
@@ -16,14 +16,14 @@ use report::{Report, Row, Target};
 
 /// Pages of a map.
 const PAGES: usize = 4;
-/// Operations between two meetings.
+/// Operations between two barriers.
 const STEP: usize = 64;
-/// Operations of a CPU in a batch: in all batches 30,000, three times as many as go by until CPUs
-/// are interrupted.
+/// Operations of a CPU in a batch. All batches are 30,000 operations, three times as many as CPUs
+/// make before they interrupt each other.
 pub(super) const BATCH: usize = 150;
 
-/// Interrupts and flushes of each unmap, on all CPUs of the machine at once: without timer
-/// interrupts, and with them, if the machine has any.
+/// Counts IPIs and flushes at each unmap on all CPUs at once: without timer interrupts, and with
+/// them if the machine has a timer.
 ///
 /// # Errors
 /// The machine has too little memory: it takes some thousand frames for tables.
@@ -48,7 +48,8 @@ fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
     tell(report, QUIET, AFTER, cpus, &found);
     let target = format!("interrupts of 10,000 unmaps, {cpus} CPUs");
     report.targets.push(Target::at_most(NAME, target, found.interrupts * 1e4, 1.0));
-    // Else what the run before has left waiting would come to its limit before the first tick.
+    // Otherwise the pages that the run before has left waiting would exceed their limit before the
+    // first tick.
     rig.settle(&both.new);
     let ticking = || Ok::<_, Error>((run(rig, &both.old, few)?, run(rig, &both.new, many)?));
     if let Some(found) = both.new.ticking(rig, ticking) {
@@ -61,11 +62,11 @@ fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
     Ok(())
 }
 
-/// Of each unmap.
+/// The counts for each unmap.
 struct Found {
     interrupts: f64,
     flushes: f64,
-    /// That each CPU has made.
+    /// Unmaps of each CPU.
     unmaps: usize,
 }
 
@@ -76,7 +77,7 @@ fn tell(report: &mut Report, case: &str, name: &str, cpus: usize, found: &Found)
     report.rows.push(row.with("unmaps of a CPU", found.unmaps as f64, ""));
 }
 
-/// So many operations on each CPU.
+/// Runs so many operations on each CPU.
 fn run<M: Machine + Translated, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
     areas: &impl Areas,
@@ -88,11 +89,12 @@ fn run<M: Machine + Translated, G: Concurrent, R: Sync>(
     let meeting = Meeting::new(lab.host.machine, cpus, cpus);
     let work = |cpu: usize| {
         rig.inside(areas, || {
-            // Who fails goes on to the meetings.
+            // A CPU that fails still takes part in the barriers.
             let mut result = rig.cycle(areas, cpu, PAGES);
             meeting.wait();
             if cpu == 0 {
-                // Relaxed, here and below: one CPU counts, and the run's end orders it.
+                // Relaxed, here and below: one CPU uses them, and the end of the run orders the
+                // last read.
                 interrupts.store((lab.interrupts)(), Ordering::Relaxed);
                 flushes.store((lab.flushes)(), Ordering::Relaxed);
             }

@@ -1,11 +1,12 @@
-//! How much address space is held for what is mapped, after a long time.
+//! The address space held for mapped buffers, after a long run.
 //!
-//! Each CPU has buffers of a directory (the sizes are [`Random::directory`]'s): in each step one
-//! goes, any, and another comes. In the end every second goes, and what is held is looked at once
-//! more: the holes are many then.
+//! Each CPU has buffers of a directory, with the sizes of [`Random::directory`]. In each step a
+//! random one is unmapped and another is mapped. In the end every second buffer is unmapped, which
+//! leaves many holes, and the address space is measured again.
 //!
-//! Held is what nobody else can have: areas with their guards, blocks of which anything is in use,
-//! and addresses that wait for a flush; without the last when they have come back.
+//! The address space held is that which nothing else can use: areas with their guards, blocks with
+//! any page in use, and addresses that wait for a flush. A second figure is without the addresses
+//! that wait.
 
 use super::random::Random;
 use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, QUIET, Rig, TICKS};
@@ -21,7 +22,7 @@ use report::{Report, Row};
 /// Buffers of a CPU.
 const BUFFERS: usize = 256;
 
-/// On the most CPUs.
+/// Measures on the most CPUs.
 pub(super) fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
     both: &Both<M, G>,
@@ -49,10 +50,10 @@ fn held<M: Machine + Translated, G: Concurrent, R: Sync>(
     let used = || rig.on_first(areas, || Ok(areas.info().0));
     rig.settle(areas);
     let before = used()?;
-    // Of each buffer: the address, and the pages.
+    // The address and the pages of each buffer.
     let empty = || (AtomicU64::new(0), AtomicU64::new(0));
     let buffers: Vec<_> = (0..cpus * BUFFERS).map(|_| empty()).collect();
-    // Relaxed, here and below: each CPU has its own, and they are looked at between the runs.
+    // Relaxed, here and below: each CPU uses its own, and they are read between the runs.
     let unmap = |(at, pages): &(AtomicU64, AtomicU64)| match pages.swap(0, Ordering::Relaxed) {
         0 => Ok(()),
         pages => areas.unmap(VirtAddr::new(at.load(Ordering::Relaxed)), pages as usize),
@@ -80,9 +81,9 @@ fn held<M: Machine + Translated, G: Concurrent, R: Sync>(
         let mapped: u64 = buffers.iter().map(|buffer| buffer.1.load(Ordering::Relaxed)).sum();
         let held = |used: u64| used.saturating_sub(before) as f64 / (mapped << 12) as f64;
         let like = Row { case: format!("{when}, {}", like.case), ..like.clone() };
-        report.rows.push(like.with("held of a byte mapped", held(used()?), "bytes"));
+        report.rows.push(like.with("held per byte mapped", held(used()?), "bytes"));
         rig.settle(areas);
-        let metric = "held of a byte mapped, nothing waits";
+        let metric = "held per byte mapped, nothing waits";
         report.rows.push(like.with(metric, held(used()?), "bytes"));
         Ok::<_, Error>(())
     };

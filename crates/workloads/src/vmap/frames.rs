@@ -1,4 +1,4 @@
-//! What both baselines do with frames: allocate them with an area, map them, release them.
+//! Frames of the baselines' areas: allocated with an area, mapped, released.
 
 use crate::error::Error;
 use alloc::vec::Vec;

@@ -1,5 +1,4 @@
-//! Areas of their own, that frames are mapped to: what drivers do, and what no block of a CPU
-//! serves.
+//! Areas of their own for given frames, as drivers make them. Per-CPU blocks do not serve these.
 
 use super::times::round_of;
 use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, Rig, fewer};
@@ -14,7 +13,7 @@ use report::{Report, Row, Target};
 const PAGES: usize = 4;
 const CASE: &str = "vmap, touch, vunmap";
 
-/// On all numbers of CPUs, all ways in turns.
+/// Measures on all numbers of CPUs, the implementations in turns.
 pub(super) fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
     both: &Both<M, G>,

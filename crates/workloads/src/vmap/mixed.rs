@@ -1,8 +1,8 @@
 //! Areas of mixed sizes and lifetimes, allocated on one CPU and freed on another.
 //!
-//! All CPUs share places for areas. A CPU allocates an area, writes a word in each page, puts it
-//! into a place, and frees what was there: of eight CPUs, seven times out of eight another's. Some
-//! places are chosen more often than others, so some areas live long.
+//! All CPUs share an array of places. A CPU allocates an area, writes a word in each page, puts the
+//! area into a place, and frees the area that was there. With eight CPUs, seven of eight such areas
+//! are another CPU's. Some places are chosen more often than others, so some areas live long.
 
 use super::random::Random;
 use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, Rig, fewer};
@@ -16,13 +16,13 @@ use grace::Concurrent;
 use machine::{Machine, Translated, VirtAddr};
 use report::{Report, Row, Target};
 
-/// Areas that live at once, for each CPU.
+/// Areas alive at once, for each CPU.
 const PLACES: usize = 64;
-/// The pages of an area are no more.
+/// Pages of the largest area.
 const PAGES: usize = 32;
 const CASE: &str = "allocate, touch, free another's";
 
-/// On the fewest CPUs and on the most.
+/// Measures on the fewest CPUs and on the most.
 pub(super) fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
     both: &Both<M, G>,
@@ -58,8 +58,8 @@ fn round<M: Machine + Translated, G: Concurrent, R: Sync>(
 ) -> Result<Taken, Error> {
     let places: Vec<AtomicU64> = (0..PLACES * cpus).map(|_| AtomicU64::new(0)).collect();
     let free = |place: &AtomicU64, new: u64| {
-        // AcqRel: what was written in the area comes before it is freed elsewhere; nothing lies at
-        // address 0.
+        // AcqRel: the writes to an area happen before it is freed on another CPU. Address 0 stands
+        // for no area.
         match place.swap(new, Ordering::AcqRel) {
             0 => Ok(()),
             at => areas.free(VirtAddr::new(at)),
@@ -75,7 +75,7 @@ fn round<M: Machine + Translated, G: Concurrent, R: Sync>(
                 rig.touch(at, pages, cpu)?;
                 free(&places[random.low(places.len())], at.get())
             };
-            // Until most places are taken.
+            // Until most places are filled.
             rig.repeat((2 * PLACES).min(times), &mut once)?;
             watch.start();
             let mut done = Ok(());

@@ -1,19 +1,18 @@
-//! The kernel's areas, lazily unmapped, beside what they replace: one lock, one list, a flush on
-//! every CPU at each unmap.
+//! The `vmap` experiment: lazily unmapped kernel areas, beside a flush on every CPU at each unmap.
 //!
-//! | experiment | what is measured |
+//! | part | measures |
 //! |---|---|
-//! | [`vmap()`] | times: of short maps of all sizes, of areas that others free; how much address space is held |
-//! | [`vmap_flushes`] | interrupts and flushes of each unmap, on all CPUs of the machine |
-//! | [`vmap_counts`] | instructions, locked instructions and cache lines of one operation |
-//! | [`vmap_work`] | instructions of all CPUs an operation, where an emulator counts them |
+//! | [`times()`] | the time of short maps of all sizes and of areas that other CPUs free; the address space held |
+//! | [`flushes()`](flushes::flushes) | IPIs and flushes at each unmap, on all CPUs of the machine |
+//! | [`counts()`](counts::counts) | instructions, locked instructions and cache lines of one operation |
+//! | [`work()`](work::work) | instructions of all CPUs for one operation, where an emulator counts them |
 //!
-//! Two ways are beside ours: Linux's before 2008 ([`old`]), and today's, with nodes and pools of
-//! addresses ([`nodes`]).
+//! There are two baselines: Linux's areas before 2008 ([`old`]), and those since 6.9, with nodes
+//! and pools of addresses ([`nodes`]).
 //!
-//! The source is the rewrite of Linux's vmap in 2008, which measured maps of 4 pages that were
-//! written to, on eight CPUs (see [`PUBLISHED`]). As there, all CPUs of the machine run from the
-//! beginning on, so the old way interrupts those that are idle, too.
+//! The source is the rewrite of Linux's vmap in 2008. It measured maps of 4 pages that were written
+//! to, on eight CPUs (see [`PUBLISHED`]). As there, all CPUs of the machine are running from the
+//! start, so the baseline interrupts idle CPUs, too.
 
 mod areas;
 pub(crate) mod counts;
@@ -50,13 +49,13 @@ use report::Report;
 pub(crate) const NAME: &str = "vmap";
 pub(crate) const BEFORE: &str = "one lock, a flush each";
 pub(crate) const AFTER: &str = "lazy";
-/// Linux's since 6.9.
+/// Linux's areas since 6.9.
 pub(crate) const NODES: &str = "nodes and pools";
 /// Whether CPUs announce flushes at their timer interrupts.
 const QUIET: &str = "no CPU ticks";
 const TICKS: &str = "CPUs tick";
 
-/// Nanoseconds to map, touch and unmap 4 pages, before and after, on so many CPUs at once: Piggin's
+/// Nanoseconds to map, touch and unmap 4 pages on so many CPUs at once, before and after: Piggin's
 /// rewrite of vmap, 2008.
 const PUBLISHED: [(usize, f64, f64); 4] = [
     (1, 14_700.0, 2_900.0),
@@ -65,13 +64,13 @@ const PUBLISHED: [(usize, f64, f64); 4] = [
     (8, 70_631.0, 2_900.0),
 ];
 
-/// How often the old way is done, of so many times, or what else interrupts all CPUs: it takes so
-/// much longer, for each CPU that flushes and each that waits for its turn.
+/// The number of operations for the baseline, or for anything else that interrupts all CPUs: it
+/// takes longer for each CPU that flushes, and for each that waits for its turn.
 pub(crate) fn fewer(times: usize, cpus: usize) -> usize {
     times / (4 * cpus * cpus)
 }
 
-/// Areas of all kinds, in addresses of their own.
+/// The three implementations, each in addresses of its own.
 struct Both<M: Machine, G: Concurrent> {
     old: OldAreas<M, G>,
     nodes: NodeAreas<M, G>,
@@ -79,7 +78,7 @@ struct Both<M: Machine, G: Concurrent> {
 }
 
 impl<M: Machine, G: Concurrent> Both<M, G> {
-    /// Calls `f` with all, in which nothing is left afterwards if all went well.
+    /// Calls `f` with all three. Unless it fails, nothing is left afterwards.
     fn with<R: Sync>(
         rig: &Rig<'_, '_, M, G, R>,
         f: impl FnOnce(&Self) -> Result<(), Error>,
@@ -96,7 +95,7 @@ impl<M: Machine, G: Concurrent> Both<M, G> {
 
 /// CPUs of the machines on which flushes are counted.
 const MACHINES: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
-/// Frames of a machine, for areas and tables; and those that each CPU allocates.
+/// Frames of a machine for areas and tables, and frames for each CPU's allocations.
 const FRAMES: usize = 1 << 14;
 const FRAMES_EACH: usize = 3072;
 
@@ -111,7 +110,7 @@ where
     let counted = |_| Vec::from([Size { cpus: 1, frames: FRAMES }]);
     Experiment {
         name: NAME,
-        help: "The kernel's areas, lazily unmapped, beside a flush on every CPU at each unmap",
+        help: "Lazily unmapped kernel areas, beside a flush on every CPU at each unmap",
         parts: Vec::from([
             Part { needs: Needs::Translations(timed), run: times },
             Part { needs: Needs::Translations(flushed), run: flushes::flushes },
@@ -121,7 +120,7 @@ where
     }
 }
 
-/// Times of areas, and the address space that they hold.
+/// Measures times, and the address space held.
 ///
 /// # Errors
 /// The machine has too little memory: it takes 4096 frames to map, 2500 for each CPU, and some
@@ -139,7 +138,7 @@ pub(crate) fn times<M: Machine + Translated, G: Concurrent, R: Sync>(
     })
 }
 
-/// Makes a rig, and takes it apart again.
+/// Makes a rig for an experiment, and ends it afterwards.
 pub(crate) fn with_rig<M: Machine, G: Concurrent, R: Sync>(
     lab: &Lab<'_, M, G, R>,
     frames: usize,

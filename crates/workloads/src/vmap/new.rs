@@ -1,4 +1,4 @@
-//! Ours: [`Vmap`], as the experiments use it.
+//! Ours: [`Vmap`] under the operations that are measured.
 
 use super::{Areas, Rig};
 use crate::error::Error;
@@ -15,21 +15,21 @@ pub(crate) struct NewAreas<M: Machine, G: Concurrent> {
 }
 
 impl<M: Machine, G: Concurrent> NewAreas<M, G> {
-    /// In a part of the rig's addresses.
+    /// Areas in a part of the rig's addresses.
     pub(crate) fn new<R: Sync>(rig: &Rig<'_, '_, M, G, R>, part: u64) -> Result<Self, Error> {
         let space = rig.part(part)?;
         let flushes = TlbGrace::try_new(rig.lab.host.machine.clone());
         let flushes = flushes.map_err(|_| ::vmap::Error::OutOfMemory)?;
         let vmap = rig.lab.on_first(|| {
             let tables = Arc::clone(rig.lab.kernel.tables);
-            // SAFETY: the experiment has the machine to itself, and each CPU that takes part is
-            // back.
+            // SAFETY: the experiment has the machine to itself, and each CPU that takes part has
+            // called `idle_exit`.
             unsafe { Vmap::try_new(tables, Arc::clone(&flushes), space, Options::default()) }
         })?;
         Ok(NewAreas { vmap, flushes })
     }
 
-    /// Calls `f` with areas in a part of the addresses, and takes them apart on a CPU.
+    /// Calls `f` with areas in a part of the addresses, and drops them on a CPU afterwards.
     pub(crate) fn with<R: Sync>(
         rig: &Rig<'_, '_, M, G, R>,
         part: u64,
@@ -41,8 +41,8 @@ impl<M: Machine, G: Concurrent> NewAreas<M, G> {
         result
     }
 
-    /// Runs `f` while all CPUs announce at their timer interrupts; `None` if the machine has no
-    /// timer.
+    /// Runs `f` while all CPUs announce flushes at their timer interrupts. `None` if the machine
+    /// has no timer.
     pub(crate) fn ticking<R, T>(
         &self,
         rig: &Rig<'_, '_, M, G, R>,
@@ -56,7 +56,7 @@ impl<M: Machine, G: Concurrent> NewAreas<M, G> {
         Some(result)
     }
 
-    /// Gives up what CPUs have kept for themselves, and the space.
+    /// Frees what CPUs keep for themselves, and drops the space.
     pub(crate) fn end<R: Sync>(self, rig: &Rig<'_, '_, M, G, R>) {
         rig.settle(&self);
         rig.lab.on_first(|| drop(self));
@@ -88,8 +88,8 @@ impl<M: Machine, G: Concurrent> Areas for NewAreas<M, G> {
     }
 
     fn free(&self, at: VirtAddr) -> Result<(), Error> {
-        // SAFETY: whoever frees an area has it from the one who allocated it, and nobody else has;
-        // no reference is made to what is in it.
+        // SAFETY: the caller has the area from the CPU that allocated it, and no other CPU has;
+        // there is no reference to its memory.
         Ok(unsafe { self.vmap.vfree(at) }?)
     }
 

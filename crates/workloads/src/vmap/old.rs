@@ -1,16 +1,16 @@
-//! The kernel's areas as they were: one lock, one list, and at each unmap a flush on every CPU.
+//! A baseline: kernel areas as in Linux before 2008, with one lock, one list, and a flush on every
+//! CPU at each unmap.
 //!
-//! It is what Linux did before 2008. The areas are a list, sorted by address. Who wants one takes
-//! the lock, goes through the list from its beginning to the first hole that is large enough, with
-//! a guard page behind the area, links the area in and gives the lock back; then the pages are
-//! mapped. Who unmaps one takes the lock, goes through the list to the area, unlinks it, clears its
-//! entries and has *every* CPU drop them, by interrupt, and gives the lock back when all have
-//! answered. So whoever finds the hole finds it flushed (I4), and all who want an area meanwhile
-//! wait. Who reads the list holds the lock from end to end.
+//! The areas are a list, sorted by address. A new area takes the lock, goes through the list from
+//! the beginning to the first hole that has room for it and a guard page, is linked in, and
+//! releases the lock. Then its pages are mapped. An unmap takes the lock, goes through the list to
+//! the area, unlinks it and clears its entries. It has *every* CPU flush them, by IPI, and releases
+//! the lock when all have answered. So a hole is always flushed (I4), and all other operations wait
+//! meanwhile. A reader of the list holds the lock from end to end.
 //!
-//! It is written as well as it can be that way: the area is allocated before the lock is taken and
-//! freed after it; the flush is of the range and no more; who waits for the lock answers to the
-//! flush of its holder ([`machine::lock`]).
+//! The implementation is as good as the design allows. The area is allocated before the lock is
+//! taken and freed after it is released. The flush covers the range and no more. A CPU that waits
+//! for the lock answers the flush of its holder ([`machine::lock`]).
 
 use super::Areas;
 use super::frames::{alloc, map, range_of, release};
@@ -23,7 +23,7 @@ use machine::{Access, Frame, Machine, VirtAddr, VirtRange, lock};
 use paging::{PageTables, X86_64L4};
 use spin::mutex::SpinMutex;
 
-/// Behind each area, so that who runs over its end is told.
+/// The guard page behind each area, which faults on an overrun.
 const GUARD: u64 = 4096;
 
 /// Areas in a range of the kernel's half.
@@ -32,7 +32,7 @@ pub(crate) struct OldAreas<M: Machine, G: Concurrent> {
     list: SpinMutex<List>,
 }
 
-/// The areas, by address, within `start` to `end`.
+/// The areas by address, within `start` to `end`.
 struct List {
     start: u64,
     end: u64,
@@ -44,7 +44,7 @@ type Link = Option<Box<Area>>;
 struct Area {
     start: u64,
     pages: usize,
-    /// Those that belong to the area, if it was allocated with it.
+    /// The frames that were allocated with the area.
     frames: Vec<Frame>,
     next: Link,
 }
@@ -54,14 +54,14 @@ impl Area {
         (self.pages as u64) << 12
     }
 
-    /// Where the next may begin.
+    /// The first address that the next area may have.
     fn end(&self) -> u64 {
         self.start + self.bytes() + GUARD
     }
 }
 
 impl List {
-    /// Puts an area into the first hole that it fits in.
+    /// Inserts an area in the first hole that it fits in.
     fn put(&mut self, mut area: Box<Area>) -> Result<VirtAddr, Error> {
         let needed = area.bytes() + GUARD;
         let (mut at, mut link) = (self.start, &mut self.first);
@@ -79,7 +79,7 @@ impl List {
         Ok(VirtAddr::new(at))
     }
 
-    /// Takes out the area that begins at an address.
+    /// Removes the area that begins at an address.
     fn take(&mut self, at: VirtAddr) -> Result<Box<Area>, Error> {
         let mut link = &mut self.first;
         while link.as_ref().is_some_and(|area| area.start < at.get()) {
@@ -105,7 +105,7 @@ impl List {
 
 impl Drop for List {
     fn drop(&mut self) {
-        // One by one: a long list dropped from its first would go as deep as it is long.
+        // One by one: dropping the first area would recurse through the whole list.
         let mut next = self.first.take();
         while let Some(mut area) = next {
             next = area.next.take();
@@ -114,21 +114,21 @@ impl Drop for List {
 }
 
 impl<M: Machine, G: Concurrent> OldAreas<M, G> {
-    /// Areas in this range, which nobody else uses.
+    /// Areas in this range, which nothing else uses.
     pub(crate) fn new(tables: Arc<PageTables<M, X86_64L4, G>>, range: VirtRange) -> Self {
         let start = range.start().get();
         let list = SpinMutex::new(List { start, end: start + range.len(), first: None });
         OldAreas { tables, list }
     }
 
-    /// Makes an area of these frames, some of which it may own.
+    /// Makes an area of these frames. `own` are those that the area frees.
     fn add(&self, frames: &[Frame], own: Vec<Frame>) -> Result<VirtAddr, Error> {
         let machine = self.tables.machine();
         let area = Box::new(Area { start: 0, pages: frames.len(), frames: own, next: None });
         let at = lock(machine, &self.list).put(area)?;
-        // SAFETY: the list has just given us the addresses, which were flushed when they came back;
-        // the frames are the caller's. What is owed for a map that failed is paid as it is dropped,
-        // before the addresses are given up.
+        // SAFETY: the list has just handed out the addresses, which were flushed before they came
+        // back; the frames are the caller's. The pending flush of a map that failed is made when
+        // the error is dropped, before the addresses go back.
         let mapped = unsafe { map(&self.tables, at, frames) };
         if mapped.is_err() {
             lock(machine, &self.list).take(at)?;
@@ -139,7 +139,7 @@ impl<M: Machine, G: Concurrent> OldAreas<M, G> {
     fn remove(&self, at: VirtAddr) -> Result<Box<Area>, Error> {
         let mut list = lock(self.tables.machine(), &self.list);
         let area = list.take(at)?;
-        // SAFETY: the area is off the list, so its addresses are ours; they are flushed before they
+        // SAFETY: the area is off the list, so its addresses are ours. They are flushed before they
         // go back.
         let owed = unsafe { self.tables.unmap(range_of(at, area.pages)?, |_| ()) };
         owed.map_err(|failed| failed.error)?.flush();
@@ -162,7 +162,7 @@ impl<M: Machine, G: Concurrent> Areas for OldAreas<M, G> {
 
     fn free(&self, at: VirtAddr) -> Result<(), Error> {
         let area = self.remove(at)?;
-        // SAFETY: the area is unmapped and flushed; nothing else knows of its frames.
+        // SAFETY: the area is unmapped and flushed, and nothing else knows its frames.
         unsafe { release(self.tables.machine(), &area.frames) }
     }
 
@@ -174,7 +174,7 @@ impl<M: Machine, G: Concurrent> Areas for OldAreas<M, G> {
         self.remove(at).map(drop)
     }
 
-    /// With the lock held.
+    /// Holds the lock throughout.
     fn list(&self) -> usize {
         let machine = self.tables.machine();
         let list = lock(machine, &self.list);
@@ -185,7 +185,7 @@ impl<M: Machine, G: Concurrent> Areas for OldAreas<M, G> {
         areas.count()
     }
 
-    /// With their guards: through the whole list, with the lock held.
+    /// Counts guard pages as used. Goes through the whole list with the lock held.
     fn info(&self) -> (u64, u64) {
         let list = lock(self.tables.machine(), &self.list);
         let (mut used, mut largest, mut at) = (0, 0, list.start);

@@ -1,19 +1,19 @@
-//! Numbers that look random, the same in each run.
+//! Pseudo-random numbers, the same in each run.
 
 use oorandom::Rand32;
 
-/// Sizes of the buffers that a directory of XFS is read and written through, in pages of 4 KiB, and
-/// how many of a hundred have each; the others have any size up to the largest.
+/// The sizes of the buffers of an XFS directory, in pages of 4 KiB, each after its percentage. The
+/// remaining buffers have any size up to the largest.
 ///
-/// The sizes are the file system's: a directory's block is from one page to 64 KiB, as `mkfs.xfs -n
-/// size=` has it, and a buffer whose pages do not lie together is mapped by `vm_map_ram`. Blocks of
-/// 16 and of 64 KiB are what large directories are made with, hence most; a cluster of inodes has
-/// two pages, a buffer of the log eight, and a long attribute any number. How often each comes is
+/// The sizes are those of the file system. A directory block has one page to 64 KiB, as in
+/// `mkfs.xfs -n size=`, and a buffer whose pages are not contiguous is mapped by `vm_map_ram`.
+/// Large directories are made with blocks of 16 and of 64 KiB, so these are most. A cluster of
+/// inodes has two pages, a log buffer eight, and a long attribute any number. The percentages are
 /// our choice, not a trace.
 const DIRECTORY: [(u32, usize); 5] = [(40, 4), (35, 16), (8, 1), (6, 2), (6, 8)];
 const DIRECTORY_MOST: usize = 16;
 
-/// A CPU's numbers.
+/// The generator of a CPU.
 pub(crate) struct Random(Rand32);
 
 impl Random {
@@ -21,17 +21,17 @@ impl Random {
         Random(Rand32::new(seed as u64))
     }
 
-    /// Below `end`, which is not 0.
+    /// A number below `end`, which is not 0.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         self.0.rand_range(0..end as u32) as usize
     }
 
-    /// Below `end`, and rather small.
+    /// A number below `end`, small ones more often.
     pub(crate) fn low(&mut self, end: usize) -> usize {
         self.below(end).min(self.below(end))
     }
 
-    /// Pages of a directory's buffer: 1 to 16.
+    /// The pages of a directory's buffer: 1 to 16.
     pub(crate) fn directory(&mut self) -> usize {
         let mut point = self.0.rand_range(0..100);
         for (often, pages) in DIRECTORY {

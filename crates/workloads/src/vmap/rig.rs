@@ -1,4 +1,4 @@
-//! What the experiments with areas work on: frames, and addresses for each kind of areas.
+//! The resources of experiments with areas: frames, and addresses for each implementation.
 
 use crate::error::Error;
 use crate::lab::Lab;
@@ -9,7 +9,7 @@ use machine::{Frame, Machine, Place, Translated, VirtAddr, VirtRange};
 
 /// Operations between two quiescent states.
 const QUIET: usize = 64;
-/// Bytes of a cache line: CPUs that map the same frames touch one each.
+/// Bytes of a cache line. CPUs that map the same frames touch one line each.
 const LINE: usize = 64;
 
 /// A lab, and frames to map.
@@ -19,8 +19,8 @@ pub(crate) struct Rig<'l, 'a, M: Machine, G: Concurrent, R> {
 }
 
 impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
-    /// With so many frames. From now on all CPUs of the machine are there: who flushes on all of
-    /// them flushes on those that are idle, too.
+    /// With so many frames. From now on all CPUs use the kernel's tables, so a flush on all CPUs
+    /// includes the idle ones.
     pub(crate) fn new(lab: &'l Lab<'a, M, G, R>, frames: usize) -> Result<Self, Error> {
         let mut rig = Rig { lab, frames: Vec::with_capacity(frames) };
         let taken = lab.on_first(|| {
@@ -37,7 +37,7 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
         Ok(rig)
     }
 
-    /// Runs something on CPU 0, which uses areas there.
+    /// Runs a program on CPU 0 that uses areas.
     pub(crate) fn on_first<T: Send>(
         &self,
         areas: &impl Areas,
@@ -46,7 +46,7 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
         self.lab.on_first(|| self.inside(areas, program))
     }
 
-    /// Runs something on this CPU, which uses areas meanwhile.
+    /// Runs a program on this CPU that uses areas.
     pub(crate) fn inside<T>(
         &self,
         areas: &impl Areas,
@@ -60,9 +60,9 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
         result
     }
 
-    /// Makes all addresses come back that wait, those that CPUs have in blocks of their own, too.
+    /// Makes all lazily unmapped addresses available again, those in blocks of CPUs included.
     pub(crate) fn settle(&self, areas: &impl Areas) {
-        // What the last of them gives up waits once more.
+        // Twice, because a purge frees areas lazily, too.
         for _ in 0..2 {
             self.lab.host.everywhere(|| {
                 (self.lab.kernel.enter)();
@@ -74,7 +74,7 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
         }
     }
 
-    /// The part with this number of eight, of the addresses.
+    /// One of eight parts of the addresses.
     pub(crate) fn part(&self, number: u64) -> Result<VirtRange, Error> {
         let each = (self.lab.kernel.range.len() / 8) & !0xfff;
         let start = self.lab.kernel.range.start().checked_add(number * each);
@@ -86,7 +86,7 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
         self.frames.get(..count).unwrap_or(&self.frames)
     }
 
-    /// Does something so often on this CPU, with a quiescent state now and then.
+    /// Repeats an operation on this CPU, with a quiescent state every [`QUIET`] times.
     pub(crate) fn repeat(
         &self,
         times: usize,
@@ -101,7 +101,7 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
         Ok(())
     }
 
-    /// Gives all back: what an experiment that failed has left mapped, the frames, the tables for
+    /// Frees everything: mappings left by an experiment that failed, the frames, and the tables for
     /// the addresses.
     pub(crate) fn end(self) -> Result<(), Error> {
         let ended = self.lab.on_first(|| self.clear());
@@ -113,35 +113,36 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
         let Rig { lab, frames } = self;
         let half = &lab.kernel;
         let mut left = Vec::new();
-        // SAFETY: the addresses are the experiment's, which is over; they are flushed before the
-        // frames go.
+        // SAFETY: the addresses are those of the experiment, which has ended. They are flushed
+        // before the frames are freed.
         let owed = unsafe { half.tables.unmap(half.range, |page| left.push(page.frame)) };
         owed.map_err(|failed| failed.error)?.flush();
         left.retain(|frame| !frames.contains(frame));
         for frame in left.iter().chain(frames) {
-            // SAFETY: ours, or of an area that was never freed; nothing leads to it any more.
+            // SAFETY: the frame is ours, or of an area that was never freed. No translation leads
+            // to it any more.
             unsafe { lab.host.machine.release(*frame) }?;
         }
-        // SAFETY: as above; nobody has a table of it.
+        // SAFETY: as above, and nothing else has a table of the range.
         unsafe { half.tables.prune(half.range) }.map_err(|failed| failed.error)?.flush();
         Ok(())
     }
 }
 
 impl<M: Machine + Translated, G: Concurrent, R: Sync> Rig<'_, '_, M, G, R> {
-    /// Writes a word in each page through the mapping; each CPU in a line of its own.
+    /// Writes a word in each page through the mapping. Each CPU uses a cache line of its own.
     pub(crate) fn touch(&self, at: VirtAddr, pages: usize, cpu: usize) -> Result<(), Error> {
         let line = (cpu % (4096 / LINE) * LINE) as u64;
         for page in 0..pages as u64 {
             let word = VirtAddr::new(at.get() + (page << 12) + line);
-            // SAFETY: the page was mapped just now, to a frame of ours that nobody has a reference
-            // to.
+            // SAFETY: the page was just mapped to a frame of ours, and nothing has a reference to
+            // it.
             unsafe { self.lab.host.machine.store(word, page) }?;
         }
         Ok(())
     }
 
-    /// Maps so many pages, touches each, and unmaps them.
+    /// Maps, touches and unmaps so many pages.
     pub(crate) fn cycle(&self, areas: &impl Areas, cpu: usize, pages: usize) -> Result<(), Error> {
         let at = areas.map(self.frames(pages))?;
         self.touch(at, pages, cpu)?;

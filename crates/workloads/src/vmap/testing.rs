@@ -1,4 +1,4 @@
-//! What the baselines' tests share: a machine in software with the kernel's tables.
+//! Fixtures of the baselines' tests: a machine in software with the kernel's tables.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

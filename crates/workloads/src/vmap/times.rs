@@ -1,10 +1,9 @@
-//! Maps for a short time: so many pages are mapped, a word is written in each, and they are
-//! unmapped.
+//! Short maps: pages are mapped, a word is written in each, and they are unmapped.
 //!
-//! On as many processors as CPUs, operations a second and processor time say the same. Where there
-//! are fewer processors, one that waits for the old way's lock, or for the answer of another CPU,
-//! gives its processor to that; so the old way's processor time is less than it would be, and
-//! operations a second are what both ways make of the same processors.
+//! With a processor for each CPU, operations a second and processor time agree. With fewer
+//! processors, a CPU that waits for the baseline's lock, or for the answer of another CPU, yields
+//! its processor to that CPU. So the baseline's processor time is too small, and operations a
+//! second compare the implementations on equal processors.
 
 use super::{AFTER, Areas, BEFORE, Both, NAME, NODES, PUBLISHED, Rig, fewer};
 use crate::error::Error;
@@ -16,14 +15,14 @@ use grace::Concurrent;
 use machine::{Machine, Translated};
 use report::{Report, Row, Target};
 
-/// Pages of a map: the published ones; those of large buffers; and more than a CPU has in blocks.
+/// Pages of a map: the published size, those of large buffers, and more than a CPU has in blocks.
 const SIZES: [usize; 5] = [4, 16, 64, 256, LARGEST];
 pub(super) const LARGEST: usize = 4096;
-/// Pages that a CPU maps in a batch, whatever the size.
+/// Pages that a CPU maps in a batch, for all sizes.
 const BATCH: usize = 256;
 pub(super) const CASE: &str = "map, touch, unmap";
 
-/// What was measured of one way.
+/// The measurements of one implementation.
 #[derive(Default)]
 struct Times {
     time: Rounds,
@@ -37,7 +36,7 @@ impl Times {
     }
 }
 
-/// Each size with the fewest CPUs and the most; the published one with all numbers of CPUs.
+/// Measures the published size on all numbers of CPUs, the others on the fewest and the most.
 pub(super) fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
     both: &Both<M, G>,
@@ -47,7 +46,7 @@ pub(super) fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
     let ends: Vec<usize> = [all.first(), all.last()].into_iter().flatten().copied().collect();
     for pages in SIZES {
         let cpus = if pages == SIZES[0] { all } else { &ends[..] };
-        // And the time on so many.
+        // The fewest CPUs, and our time on them.
         let mut fewest: Option<(usize, f64)> = None;
         for (at, cpus) in cpus.iter().copied().enumerate() {
             (rig.lab.progress)(&format!("vmap: {pages} pages on {cpus} CPUs"));
@@ -70,8 +69,8 @@ pub(super) fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
             if at != 0 && at + 1 == all.len() {
                 report.targets.extend(targets(rig.lab.at_once, cpus, *fewest, &old, &new));
             }
-            // Where CPUs take turns, and each that measures has no processor for most of the time,
-            // its own time still says it.
+            // Processor time is valid even where CPUs take turns and have no processor most of the
+            // time.
             let target = format!("time of short maps, of that of nodes, {cpus} CPUs");
             report.targets.push(Target::at_most(NAME, target, new.time.times(&nodes.time), 1.0));
         }
@@ -79,9 +78,8 @@ pub(super) fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
     Ok(())
 }
 
-/// What was found on the most CPUs, and the time on the fewest, ours. In turns, only what both ways
-/// make of the same processors says something: the time that a CPU takes is also that of others, or
-/// of none.
+/// The targets for the most CPUs, given our time on the fewest. If CPUs take turns, the time of a
+/// CPU may include that of others, so only the ratio of the operations a second has a target.
 fn targets(
     at_once: bool,
     cpus: usize,
@@ -103,7 +101,7 @@ fn targets(
     targets
 }
 
-/// All rounds of one size, the three ways in turns.
+/// Runs all rounds of one size, the three implementations in turns.
 fn rounds<M: Machine + Translated, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
     both: &Both<M, G>,
@@ -132,7 +130,7 @@ pub(super) fn round<M: Machine + Translated, G: Concurrent, R: Sync>(
     round_of(rig, areas, cpus, times, |cpu| rig.cycle(areas, cpu, pages))
 }
 
-/// So many operations on each of so many CPUs.
+/// Runs so many operations on each of so many CPUs.
 pub(super) fn round_of<M: Machine + Translated, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
     areas: &impl Areas,
@@ -144,7 +142,7 @@ pub(super) fn round_of<M: Machine + Translated, G: Concurrent, R: Sync>(
         rig.inside(areas, || {
             let timer = Timer::new(rig.lab.time);
             let cycle = || operation(cpu);
-            // The first fill caches.
+            // The first operations fill caches.
             rig.repeat(times / 8 + 1, cycle)?;
             watch.start();
             let mut done = Ok(());

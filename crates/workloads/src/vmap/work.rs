@@ -1,10 +1,9 @@
-//! What one operation is to all CPUs of the machine together, waiting included.
+//! The work of one operation on all CPUs of the machine together, waiting included.
 //!
-//! A CPU that waits for a lock, or for the answers of others, does nothing else meanwhile: it is
-//! taken from the machine as if it worked. So from the first beginning to the last end every CPU
-//! that takes part counts, whatever it does. That takes a clock which counts the instructions of
-//! all CPUs, on a machine on which they run side by side: an emulator's, in turns far shorter than
-//! an operation.
+//! A CPU that waits for a lock, or for answers of other CPUs, does nothing else meanwhile, so its
+//! waiting counts as work. Every CPU that takes part counts from the first beginning to the last
+//! end. That needs a clock that counts the instructions of all CPUs, on a machine whose CPUs run
+//! side by side: an emulator's, whose turns are far shorter than an operation.
 
 use super::flushes::BATCH;
 use super::times::{CASE, round};
@@ -16,15 +15,16 @@ use grace::Concurrent;
 use machine::{Machine, Translated};
 use report::{Report, Row, Target};
 
-/// Pages of a map: the published ones.
+/// Pages of a map, as published.
 const PAGES: usize = 4;
-/// How many times as often ours is done: the old way leaves nothing for later, and each of its
-/// operations takes much longer.
+/// The factor of our operations to the baseline's, which defers nothing, and whose operations take
+/// much longer.
 const MORE: usize = 64;
 
-/// Instructions of all CPUs for a map of 4 pages that is touched and unmapped, the old way and
-/// ours, on each number of CPUs. `how` says how the machine takes turns. The lab's clock counts
-/// instructions of all CPUs, and one that waits runs. A round of each way: nothing scatters.
+/// Counts the instructions of all CPUs for mapping, touching and unmapping 4 pages, for each
+/// implementation and number of CPUs. `how` says how the machine switches between CPUs. The lab's
+/// clock counts the instructions of all CPUs, and CPUs that wait keep running. One round is enough,
+/// because the counts do not scatter.
 ///
 /// # Errors
 /// The machine has too little memory: it takes some thousand frames for tables.
@@ -41,8 +41,7 @@ fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
     how: &str,
     report: &mut Report,
 ) -> Result<(), Error> {
-    // As many as where flushes are counted: so what ours leaves for later is paid for within a
-    // round.
+    // As many as where flushes are counted, so a round includes the work that our unmaps defer.
     let times = rig.lab.scale.batches * BATCH;
     let mut fewest = None;
     for (at, cpus) in rig.lab.cpus.iter().copied().enumerate() {
@@ -68,7 +67,7 @@ fn measure<M: Machine + Translated, G: Concurrent, R: Sync>(
     Ok(())
 }
 
-/// Of each operation, of so many on each CPU.
+/// Instructions of each operation, of so many on each CPU.
 fn of_each<M: Machine + Translated, G: Concurrent, R: Sync>(
     rig: &Rig<'_, '_, M, G, R>,
     areas: &impl Areas,

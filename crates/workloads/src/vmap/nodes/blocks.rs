@@ -1,10 +1,10 @@
-//! Maps for a short time, out of blocks that each CPU has for itself: Linux has them since 2008,
-//! and today still.
+//! Per-CPU blocks for short maps, which Linux has had since 2008.
 //!
-//! A block is an area of 4 MiB. Its CPU cuts runs of a power of two of pages from its beginning to
-//! its end, and none comes back singly: when all have been unmapped the block goes, as any area.
-//! The block of an address is found without a lock, as here all blocks that there can be are one
-//! array. (Linux looks into a tree that readers need no lock for: that takes longer.)
+//! A block is an area of 4 MiB. Its CPU cuts runs of a power of two of pages from the beginning to
+//! the end. No run comes back singly: when the whole block has been cut and unmapped, it is retired
+//! like any area. The block of an address is found without a lock, because all blocks that a range
+//! can have are one array. Linux looks it up in a tree whose readers take no lock, which takes
+//! longer.
 
 use super::{Areas, NodeAreas, PAGE, Padded};
 use crate::error::Error;
@@ -17,17 +17,17 @@ use spin::mutex::SpinMutex;
 /// Pages of a block.
 const PAGES: usize = 1024;
 const BYTES: u64 = PAGES as u64 * PAGE;
-/// Pages of a run at most: for more an area is made.
+/// Pages of a run at most. Longer maps are areas of their own.
 const MOST: usize = 64;
 
-/// Pages of a block that have not been cut yet, and those that have been and are unmapped again.
+/// The pages of a block that have not been cut yet, and those that have been unmapped again.
 #[derive(Default)]
 struct Block {
     free: usize,
     dirty: usize,
 }
 
-/// All blocks that there can be in a range, and those of each CPU that have pages left.
+/// All blocks that a range can have, and for each CPU those with pages left.
 pub(super) struct Blocks {
     first: u64,
     all: Box<[SpinMutex<Block>]>,
@@ -62,7 +62,7 @@ impl<M: Machine, G: Concurrent> NodeAreas<M, G> {
         Ok(at)
     }
 
-    /// Unmaps so many pages that [`vm_map_ram`](Self::vm_map_ram) has mapped.
+    /// Unmaps the pages that [`vm_map_ram`](Self::vm_map_ram) has mapped.
     pub(crate) fn vm_unmap_ram(&self, at: VirtAddr, pages: usize) -> Result<(), Error> {
         if pages > MOST {
             return self.give_up(at);
@@ -72,7 +72,7 @@ impl<M: Machine, G: Concurrent> NodeAreas<M, G> {
         Ok(())
     }
 
-    /// A run of a block of this CPU's, or of a new one.
+    /// Cuts a run from a block of this CPU, or from a new one.
     fn cut(&self, run: usize) -> Result<u64, Error> {
         let machine = self.machine();
         let here = machine.current().index() % self.blocks.of_cpus.len();
@@ -97,7 +97,7 @@ impl<M: Machine, G: Concurrent> NodeAreas<M, G> {
         Ok(start)
     }
 
-    /// A run is unmapped; the last of a block takes it along.
+    /// Marks a run as unmapped. The last run retires the block.
     fn dirty(&self, at: VirtAddr, pages: usize) {
         let number = self.blocks.number(at);
         let last = {
@@ -110,16 +110,16 @@ impl<M: Machine, G: Concurrent> NodeAreas<M, G> {
         }
     }
 
-    /// Nobody has a page of it, and no CPU will cut any.
+    /// Retires a block. It has no mapped page, and no CPU will cut one.
     fn block_goes(&self, number: usize) {
         let at = VirtAddr::new(self.blocks.start(number));
-        // It is there: it was made as an area, and goes once.
+        // It is there: it was made as an area, and is retired once.
         if let Some(area) = self.unlink(at) {
             self.retire(at, &area);
         }
     }
 
-    /// Gives up the blocks of which nothing is mapped, though they were not cut to their ends.
+    /// Retires blocks that have no mapped pages and were not cut to the end.
     pub(super) fn purge_blocks(&self) {
         let machine = self.machine();
         for own in &self.blocks.of_cpus {

@@ -1,14 +1,14 @@
-//! Addresses that are nobody's, by where they are and by how many: the smallest range that is large
-//! enough is found in the logarithm of their number, and neighbours become one.
+//! Free address ranges, ordered by address and by length. The smallest range that is large enough
+//! is found in logarithmic time, and neighbours are merged.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use machine::VirtRange;
 
-/// Free ranges: none touch.
+/// Free ranges, no two of which touch.
 pub(super) struct Free {
-    /// The bytes from each start.
+    /// The length by the start.
     by_start: BTreeMap<u64, u64>,
-    /// Bytes and start.
+    /// Length and start.
     by_len: BTreeSet<(u64, u64)>,
 }
 
@@ -19,7 +19,8 @@ impl Free {
         free
     }
 
-    /// Takes so many bytes, at a multiple of `align`, a power of two of whole pages.
+    /// Takes a range of so many bytes at a multiple of `align`, which is a power of two and at
+    /// least a page.
     pub(super) fn take(&mut self, bytes: u64, align: u64) -> Option<u64> {
         let slack = align - super::PAGE;
         let (len, start) = self.by_len.range((bytes + slack, 0)..).next().copied()?;
@@ -30,7 +31,7 @@ impl Free {
         Some(at)
     }
 
-    /// Gives back what was taken, or a part of it.
+    /// Gives back a range that was taken, or a part of it.
     pub(super) fn give(&mut self, at: u64, bytes: u64) {
         let (mut start, mut end) = (at, at + bytes);
         let before = self.by_start.range(..at).next_back().map(|(start, len)| (*start, *len));
@@ -45,7 +46,7 @@ impl Free {
         self.add(start, end - start);
     }
 
-    /// Bytes of all, and of the largest.
+    /// The bytes of all ranges, and of the largest.
     pub(super) fn total(&self) -> (u64, u64) {
         let all = self.by_start.values().sum();
         (all, self.by_len.last().map_or(0, |(len, _)| *len))

@@ -1,21 +1,24 @@
-//! The kernel's areas as Linux has them today, since 6.9: nodes, each with its own locks, and pools
+//! A baseline: kernel areas as in Linux since 6.9, with nodes that have their own locks, and pools
 //! of addresses.
 //!
-//! Written from its description. There are as many nodes as CPUs. An address belongs to a node by
-//! the zone of fixed size that it lies in: that node has the area in its tree of busy ones, and
-//! later in its list of those that are unmapped and not flushed yet. So CPUs that make and free
-//! areas meet at a lock by chance only. Addresses come from the pool of the CPU's own node, which
-//! has lists by size, up to a number of pages; from the tree of all free ranges, behind a lock of
-//! its own, where a pool has none. Who frees an area clears its entries and flushes nothing. When
-//! all that wait are more than a bound, which grows with the logarithm of the number of CPUs,
-//! whoever comes by takes the lists of all nodes, has *every* CPU drop everything, once, and gives
-//! what was in them back: to the pool that it came from, or to the tree of free ranges (I4). A pool
-//! gives a quarter of what it has to that tree each time, so that none keeps much.
+//! It is written from a description, not from Linux's source. There are as many nodes as CPUs. An
+//! address belongs to the node of the zone, a range of fixed size, that it lies in. That node has
+//! the area in its tree of busy areas, and later in its list of areas that are unmapped but not
+//! flushed. So CPUs that make and free areas meet at a lock by chance only.
 //!
-//! Maps for a short time come from blocks of each CPU ([`blocks`]), as Linux's `vm_map_ram` does.
+//! Addresses come from the pool of the CPU's own node, which has lists by size up to a limit. If
+//! the pool has none, they come from the tree of all free ranges, which has a lock of its own.
 //!
-//! It is at its best: locks are on lines of their own, free ranges are found by their size in a
-//! balanced tree, and purging is done by one CPU while the others go on.
+//! Freeing an area clears its entries and flushes nothing. The pages that wait for a flush have a
+//! bound, which grows with the logarithm of the number of CPUs. The CPU that exceeds it takes the
+//! lists of all nodes, makes *every* CPU flush everything, once, and gives the ranges back to the
+//! pools they came from, or to the tree of free ranges (I4). At each such purge, a pool gives a
+//! quarter of its ranges to that tree, so that no pool keeps much.
+//!
+//! Short maps come from per-CPU [`blocks`], as in Linux's `vm_map_ram`.
+//!
+//! The implementation is as good as the design allows. Locks are on lines of their own, free ranges
+//! are found by size in a balanced tree, and one CPU purges while the others go on.
 
 mod blocks;
 mod free;
@@ -38,35 +41,36 @@ use paging::{PageTables, X86_64L4};
 use spin::mutex::SpinMutex;
 
 const PAGE: u64 = 4096;
-/// Behind each area but a block.
+/// Guard pages behind each area except a block.
 const GUARD: usize = 1;
-/// Addresses of one zone: the next belongs to the next node.
+/// Bytes of a zone. The next zone belongs to the next node.
 const ZONE: u64 = 16 * PAGE;
-/// Nodes at most.
+/// The largest number of nodes.
 const NODES: usize = 128;
-/// Pages of an area, with its guard, that a pool takes.
+/// The largest area that a pool takes, in pages with its guard.
 const POOLED: usize = 256;
-/// Pages that wait for a flush, for each bit of the number of CPUs.
+/// Pages that may wait for a flush, for each bit of the number of CPUs.
 const LAZY: u64 = (32 << 20) / PAGE;
-/// The addresses that are used: plenty for any experiment, and the blocks in them are an array.
+/// The addresses that are used at most: enough for every experiment, and few enough for an array of
+/// blocks.
 const SPACE: u64 = 64 << 30;
 
-/// On a pair of lines of its own: processors fetch two at once.
+/// On a pair of lines of its own, because processors fetch two lines at once.
 #[derive(Default)]
 #[repr(align(128))]
 struct Padded<T>(SpinMutex<T>);
 
-/// An area that is there.
+/// A busy area.
 struct Area {
-    /// With the guard.
+    /// Its pages with the guard.
     pages: usize,
     guard: usize,
     frames: Vec<Frame>,
-    /// The node whose pool it came from, or would have.
+    /// The node whose pool takes its addresses.
     home: usize,
 }
 
-/// One that waits for a flush.
+/// An area that waits for a flush.
 struct Gone {
     start: u64,
     pages: usize,
@@ -77,7 +81,7 @@ struct Gone {
 struct Node {
     busy: Padded<BTreeMap<u64, Area>>,
     lazy: Padded<Vec<Gone>>,
-    /// Starts of free ranges, by their pages.
+    /// Starts of free ranges, by their number of pages.
     pools: Padded<Vec<Vec<u64>>>,
 }
 
@@ -91,13 +95,13 @@ pub(crate) struct NodeAreas<M: Machine, G: Concurrent> {
     lazy: u64,
     /// Pages that wait for a flush.
     waiting: AtomicU64,
-    /// Of whoever flushes.
+    /// Held by the CPU that purges.
     purging: Padded<()>,
     blocks: Blocks,
 }
 
 impl<M: Machine, G: Concurrent> NodeAreas<M, G> {
-    /// Areas in this range, which nobody else uses.
+    /// Areas in this range, which nothing else uses.
     pub(crate) fn new(tables: Arc<PageTables<M, X86_64L4, G>>, range: VirtRange) -> Self {
         let cpus = tables.machine().count();
         let range = VirtRange::new(range.start(), range.len().min(SPACE)).unwrap_or(range);
@@ -125,12 +129,12 @@ impl<M: Machine, G: Concurrent> NodeAreas<M, G> {
         &self.nodes[(at / ZONE) as usize % self.nodes.len()]
     }
 
-    /// Pages that may wait: then all are flushed.
+    /// Pages that may wait for a flush.
     fn bound(&self) -> u64 {
         self.lazy * u64::from(self.machine().count().max(1).ilog2() + 1)
     }
 
-    /// Makes an area of these frames, some of which it may own.
+    /// Makes an area of these frames. `own` are those that the area frees.
     fn add(&self, frames: &[Frame], own: Vec<Frame>) -> Result<VirtAddr, Error> {
         let at = VirtAddr::new(self.take(frames.len() + GUARD, PAGE, own)?);
         let mapped = self.map_at(at, frames);
@@ -140,8 +144,8 @@ impl<M: Machine, G: Concurrent> NodeAreas<M, G> {
         mapped.map(|()| at)
     }
 
-    /// Addresses for so many pages, guard included, with an area of these frames: from this CPU's
-    /// pool, or from all that are free.
+    /// Takes addresses for so many pages with the guard, from this CPU's pool or from all free
+    /// ranges, and inserts an area that owns these frames.
     fn take(&self, pages: usize, align: u64, frames: Vec<Frame>) -> Result<u64, Error> {
         let machine = self.machine();
         let home = machine.current().index() % self.nodes.len();
@@ -161,25 +165,25 @@ impl<M: Machine, G: Concurrent> NodeAreas<M, G> {
     }
 
     fn map_at(&self, at: VirtAddr, frames: &[Frame]) -> Result<(), Error> {
-        // SAFETY: the range is ours since just now, and was flushed since it was last mapped; the
-        // frames are the caller's.
+        // SAFETY: the range was just taken and is ours, and was flushed since it was last mapped;
+        // the frames are the caller's.
         unsafe { map(&self.tables, at, frames) }
     }
 
-    /// Clears the entries of what is mapped here, and leaves the flush.
+    /// Clears the entries of mapped pages, and defers the flush.
     fn clear(&self, at: VirtAddr, pages: usize) -> Result<(), Error> {
-        // SAFETY: the caller gives the range up; it comes back when all CPUs have flushed, and its
-        // frames are the experiment's, which nobody uses through it any more.
+        // SAFETY: the caller gives the range up, and it is reused only after all CPUs have flushed.
+        // The frames are the experiment's, and nothing accesses them through the range any more.
         unsafe { self.tables.unmap_lazily(range_of(at, pages)?, |_, _| ()) }?;
         Ok(())
     }
 
-    /// Takes an area out of its node's tree.
+    /// Removes an area from its node's tree.
     fn unlink(&self, at: VirtAddr) -> Option<Area> {
         lock(self.machine(), &self.node_of(at.get()).busy.0).remove(&at.get())
     }
 
-    /// Unmaps an area; returns its frames.
+    /// Unmaps an area and returns its frames.
     fn remove(&self, at: VirtAddr) -> Result<Vec<Frame>, Error> {
         let area = self.unlink(at).ok_or(Error::NoArea(at))?;
         self.clear(at, area.pages - area.guard)?;
@@ -187,12 +191,13 @@ impl<M: Machine, G: Concurrent> NodeAreas<M, G> {
         Ok(area.frames)
     }
 
-    /// What was an area waits for a flush; if too much does, it is made.
+    /// Puts a removed area on the list of those that wait for a flush. Purges if too many pages
+    /// wait.
     fn retire(&self, at: VirtAddr, area: &Area) {
         let (pages, home) = (area.pages, area.home);
         let gone = Gone { start: at.get(), pages, home };
         lock(self.machine(), &self.node_of(at.get()).lazy.0).push(gone);
-        // Relaxed: a count, which is to be about right.
+        // Relaxed: a count that need not be exact.
         let before = self.waiting.fetch_add(pages as u64, Ordering::Relaxed);
         if before + pages as u64 > self.bound()
             && let Some(_purging) = self.purging.0.try_lock()
@@ -201,15 +206,15 @@ impl<M: Machine, G: Concurrent> NodeAreas<M, G> {
         }
     }
 
-    /// Gives back all that waits, and all that pools and blocks have.
+    /// Flushes, and frees all ranges that wait, or that pools and blocks have.
     fn purge_all(&self) {
         self.purge_blocks();
         let _purging = lock(self.machine(), &self.purging.0);
         self.purge_nodes(1);
     }
 
-    /// Flushes, and gives back what had waited before; and one part of so many of what is in the
-    /// pools. With `purging` held.
+    /// Flushes, and gives back the ranges that waited before. Gives the fraction 1 / `part` of each
+    /// pool to the tree of free ranges. The caller holds `purging`.
     fn purge_nodes(&self, part: usize) {
         let machine = self.machine();
         let lists =
@@ -255,8 +260,9 @@ impl<M: Machine, G: Concurrent> Areas for NodeAreas<M, G> {
 
     fn free(&self, at: VirtAddr) -> Result<(), Error> {
         let frames = self.remove(at)?;
-        // SAFETY: allocated with the area, whose entries are cleared. A stale translation may lead
-        // there until the flush, as in Linux; whoever freed the area uses it no more.
+        // SAFETY: they were allocated with the area, whose entries are cleared. A stale translation
+        // may lead there until the flush, as in Linux, but the caller, which frees the area, uses
+        // it no more.
         unsafe { release(self.machine(), &frames) }
     }
 

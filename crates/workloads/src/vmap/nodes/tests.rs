@@ -1,4 +1,4 @@
-//! On the machine that tells, with all its checks.
+//! Tests on the machine in software, with all its checks.
 
 use super::*;
 use crate::vmap::testing::{Kernel, START, kernel, nothing_left, touch, with_frames};
@@ -7,14 +7,15 @@ use sim::{Config, Grace, Program, Sim, explore, seeded};
 use std::sync::Mutex;
 use std::vec;
 
-/// Pages of the range: some blocks, and what it takes to align them.
+/// Pages of the range: enough for some aligned blocks.
 const ROOM: u64 = 5 * 1024;
 
 fn whole() -> VirtRange {
     VirtRange::new(VirtAddr::new(START), ROOM * PAGE).unwrap()
 }
 
-/// Areas of which no more than so many pages wait for a flush.
+/// Areas of which no more than so many pages may wait for a flush, for each bit of the number of
+/// CPUs.
 fn areas(kernel: &Kernel, lazy: u64) -> NodeAreas<Sim, Grace> {
     NodeAreas { lazy, ..NodeAreas::new(Arc::clone(kernel), whole()) }
 }
@@ -46,7 +47,7 @@ fn an_address_comes_back_to_its_pool_after_one_flush_of_all() {
         let areas = areas(&kernel, 8);
         with_frames(&sim, 3, |frames| {
             let before = sim.counts().ipis_sent;
-            // With the guard 4 pages each: 16 may wait on two CPUs, and the fifth makes all flush.
+            // Each has 4 pages with the guard. On two CPUs 16 may wait, so the fifth flushes.
             let used: Vec<_> = (0..5)
                 .map(|_| {
                     let at = areas.keep(frames).unwrap();
@@ -61,7 +62,7 @@ fn an_address_comes_back_to_its_pool_after_one_flush_of_all() {
             assert!(used.contains(&again), "{again} was not in the pool");
             assert_eq!(areas.list(), 1);
             areas.give_up(again).unwrap();
-            // CPU 1 has not come to use the tables: whether it is asked is the machine's affair.
+            // CPU 1 has never used the tables. Whether it gets an IPI is up to the machine.
             assert!(sim.counts().ipis_sent - before <= 1);
             areas.purge_all();
             assert_eq!((areas.list(), areas.info()), (0, (0, ROOM * PAGE)));
@@ -123,15 +124,15 @@ fn all_or_nothing_when_memory_gives_out() {
     nothing_left(&sim, kernel);
 }
 
-/// CPUs that map, use and unmap; each takes over what another has allocated. What comes back was
-/// flushed everywhere.
+/// Each CPU maps, uses and unmaps areas, and takes over an area that another has allocated.
+/// Addresses that come back were flushed everywhere.
 #[test]
 fn nothing_is_stale_whoever_comes_between() {
     let run = |seed| {
         let config = Config { cpus: 3, frames: 512, speculation: 100, ..Config::default() };
         let sim = Sim::new(config).unwrap();
         let kernel = sim.on_cpu(0, || kernel(&sim));
-        // Two areas make all flush, so addresses come again soon.
+        // Two areas cause a flush, so addresses come back soon.
         let areas = areas(&kernel, 2);
         let left = Mutex::new(None);
         let frames: Vec<_> =
@@ -147,8 +148,8 @@ fn nothing_is_stale_whoever_comes_between() {
                     let other = left.lock().unwrap().replace(at);
                     other.into_iter().for_each(|at| areas.free(at).unwrap());
                     let at = areas.vm_map_ram(frames).unwrap();
-                    // The frames are shared: only that it can be written is looked at.
-                    // SAFETY: ordinary memory of the machine.
+                    // The frames are shared, so only the write is tested. SAFETY: ordinary memory
+                    // of the machine.
                     unsafe { sim.store(at, turn) }.unwrap();
                     areas.vm_unmap_ram(at, 2).unwrap();
                 }
@@ -156,7 +157,7 @@ fn nothing_is_stale_whoever_comes_between() {
         };
         let programs: Vec<_> = (0..3).map(|cpu| Box::new(program(cpu)) as Program<'_>).collect();
         let ran = seeded(&sim, seed, programs);
-        // A machine that has halted drops no tables.
+        // The tables of a machine that has halted are never dropped.
         ran.inspect_err(|_| core::mem::forget(Arc::clone(&kernel)))?;
         let last = left.into_inner().unwrap().unwrap();
         sim.on_cpu(0, || {
@@ -174,7 +175,7 @@ fn nothing_is_stale_whoever_comes_between() {
     explore(100, run).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// The flush left out: the machine must see it.
+/// A mutant without the flush: the machine's checks must notice it.
 #[test]
 fn a_purge_without_its_flush_is_caught() {
     let sim = Sim::new(Config { cpus: 1, ..Config::default() }).unwrap();
@@ -188,12 +189,12 @@ fn a_purge_without_its_flush_is_caught() {
             let at = areas.keep(&frames).unwrap();
             touch(&sim, at, 1, 7).unwrap();
             areas.give_up(at).unwrap();
-            // As `purge_nodes`, but for the flush.
+            // As `purge_nodes`, but without the flush.
             let gone = lock(&sim, &areas.node_of(at.get()).lazy.0).pop().unwrap();
             lock(&sim, &areas.nodes[gone.home].pools.0)[gone.pages].push(gone.start);
             let _ = areas.keep(&frames);
         });
     }));
     core::mem::forget(kernel);
-    assert!(caught.is_err(), "a stale address was handed out, and nobody said so");
+    assert!(caught.is_err(), "the machine did not notice that a stale address was reused");
 }

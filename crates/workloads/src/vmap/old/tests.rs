@@ -1,4 +1,4 @@
-//! On the machine that tells, with all its checks.
+//! Tests on the machine in software, with all its checks.
 
 use super::*;
 use crate::vmap::testing::{Kernel, START, kernel, nothing_left, touch, with_frames};
@@ -32,7 +32,7 @@ fn the_first_hole_with_a_guard_behind_it() {
             areas.give_up(page(5)).unwrap();
             assert_eq!(areas.give_up(page(5)), Err(Error::NoArea(page(5))));
             assert_eq!(areas.give_up(page(1)), Err(Error::NoArea(page(1))));
-            // Three pages do not fit where two were, with the guard, nor at the end.
+            // Three pages, with the guard, fit neither into the hole of two nor at the end.
             assert_eq!(map(3), Err(Error::Full { pages: 3 }));
             assert_eq!([map(2), map(1)], [Ok(page(5)), Ok(page(13))]);
             let list = lock(&sim, &areas.list);
@@ -71,14 +71,14 @@ fn all_or_nothing_when_memory_gives_out() {
     nothing_left(&sim, kernel);
 }
 
-/// CPUs that map, use and unmap; each takes over what another has allocated.
+/// Each CPU maps, uses and unmaps areas, and takes over an area that another has allocated.
 #[test]
 fn nothing_is_stale_whoever_comes_between() {
     let run = |seed| {
         let config = Config { cpus: 3, frames: 256, speculation: 100, ..Config::default() };
         let sim = Sim::new(config).unwrap();
         let kernel = sim.on_cpu(0, || kernel(&sim));
-        // Room for four of two pages: addresses come again at once.
+        // Room for four areas of two pages, so addresses come back at once.
         let areas = areas(&kernel, 12);
         let left = Mutex::new(None);
         let program = || {
@@ -95,7 +95,7 @@ fn nothing_is_stale_whoever_comes_between() {
             }
         };
         let ran = seeded(&sim, seed, (0..3).map(|_| Box::new(program) as Program<'_>).collect());
-        // A machine that has halted drops no tables.
+        // The tables of a machine that has halted are never dropped.
         ran.inspect_err(|_| core::mem::forget(Arc::clone(&kernel)))?;
         let last = left.into_inner().unwrap().unwrap();
         sim.on_cpu(0, || {
