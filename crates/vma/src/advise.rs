@@ -1,5 +1,5 @@
-//! madvise: advice that changes VMAs (rule 9). Advice about pages alone is accepted and left to the
-//! page layer.
+//! madvise: advice that changes VMAs (rule 9). Advice that only concerns pages is accepted and
+//! changes nothing here.
 
 use crate::{
     Area, Counted, Error, MappedFile, VmFlags, Vma,
@@ -7,7 +7,7 @@ use crate::{
     space::Writer,
 };
 
-/// What madvise is told, with Linux's numbers.
+/// The advice of madvise, with Linux's numbers.
 ///
 /// ```
 /// use vma::Advice;
@@ -78,7 +78,7 @@ impl Advice {
         ALL.into_iter().find(|advice| *advice as u32 == number)
     }
 
-    /// Does it change VMAs, not only their pages?
+    /// Whether it changes VMAs, and not only their pages.
     pub fn changes_vmas(self) -> bool {
         use Advice::*;
         !matches!(
@@ -98,11 +98,11 @@ impl Advice {
 }
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
-    /// madvise(2) on `start..start + len`. Passes over holes, and then still says
-    /// [`Error::Unmapped`]; stops at the first VMA that refuses, with what lies before it changed
-    /// (rule 8).
+    /// madvise(2) on `start..start + len`. Skips holes, and then returns [`Error::Unmapped`] at the
+    /// end. Stops at the first VMA that refuses the advice. The part before it has changed (rule
+    /// 8).
     ///
-    /// One store into the tree for each VMA that changes; may allocate.
+    /// One store into the tree for each VMA that changes. May allocate.
     ///
     /// # Errors
     /// [`Error::Unmapped`], [`Error::WrongKind`], [`Error::Unaligned`], [`Error::BadRange`],
@@ -129,7 +129,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if holes { Err(Error::Unmapped) } else { Ok(()) }
     }
 
-    /// Would [`madvise`](Self::madvise) stop at a VMA that refuses the advice? Changes nothing.
+    /// Whether [`madvise`](Self::madvise) would stop at a VMA that refuses the advice. Changes
+    /// nothing.
     pub fn refuses_advice(&self, start: usize, len: usize, advice: Advice) -> bool {
         let Ok(end) = range_end(start, len) else { return false };
         self.areas_from(start)
@@ -160,7 +161,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.modify(area, start, end, vma)
     }
 
-    /// Guard pages are there now: what the VMA remembers of that depends on the kernel.
+    /// Records that a VMA has guard pages. The kernel's version decides what the VMA records.
     fn install_guards(&mut self, area: &Area<F>) -> Result<(), Error> {
         if !self.profile.guard_flag {
             return self.prepare_anon(area.clone());
@@ -199,7 +200,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     }
 }
 
-/// Why the advice is refused before a look at what it would change.
+/// Why the advice is refused, before the new flags are computed.
 fn refusal<F: MappedFile>(area: &Area<F>, advice: Advice) -> Option<Error> {
     use Advice::*;
     let flags = area.vma.flags;
@@ -207,7 +208,7 @@ fn refusal<F: MappedFile>(area: &Area<F>, advice: Advice) -> Option<Error> {
         advice,
         Free | DontNeed | DontNeedLocked | Remove | DontFork | WipeOnFork | GuardInstall
     );
-    // Who may not write to a sealed VMA may not empty it either.
+    // A sealed VMA that is not writable may not be emptied either.
     let sealed = flags.contains(VmFlags::SEALED) && !flags.contains(VmFlags::WRITE);
     if discards && sealed && area.vma.is_anonymous() {
         return Some(Error::Sealed);

@@ -1,33 +1,33 @@
-//! Which anonymous pages two VMAs may share: the anon_vma and the chain of those a VMA is linked
-//! to.
+//! Which anonymous pages two VMAs may share: the anon_vma, and the chain of anon_vmas that a VMA is
+//! linked to.
 //!
-//! A VMA gets an [`AnonVma`] with its first private page. Pages of one anon_vma may lie in several
-//! VMAs (after a split), and a page made before a fork may lie in the child's too, so a child's VMA
-//! is linked to its ancestors' anon_vmas as well as to its own. Two VMAs merge only if that leaves
-//! every page findable, which is why the chain decides merges although no listing shows it (rules 2
-//! and 3 of RULES.md).
+//! A VMA gets an [`AnonVma`] with its first private page. After a split, pages of one anon_vma lie
+//! in several VMAs. After a fork, a page that is older than the fork lies in the child's VMA, too.
+//! So a child's VMA is linked to the anon_vmas of its ancestors as well as to its own. Two VMAs
+//! merge only if every page can still be found afterwards. That is why the chain decides merges
+//! although no listing shows it (rules 2 and 3 of RULES.md).
 //!
-//! An anon_vma counts the VMAs linked to it, the VMAs whose own it is, and its children. The first
-//! VMA to link tells the parent, the last one to go does so too; so [`Chain::link`] and
-//! [`Chain::unlink`] are exact opposites and a failed operation can undo one with the other. The
-//! counts guide reuse at fork and nothing else: no memory is published through them, hence Relaxed
-//! everywhere.
+//! An anon_vma has three counts: the VMAs linked to it, the VMAs that have it as their own, and its
+//! children. The first VMA to link adds it to its parent's children, and the last one to unlink
+//! removes it. So [`Chain::link`] and [`Chain::unlink`] are exact opposites, and a failed operation
+//! can undo one with the other. The counts only decide whether fork may reuse an anon_vma. They
+//! publish no memory, so Relaxed suffices everywhere.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::{Counted, Error};
 
-/// A set of VMAs that may hold the same anonymous pages.
+/// A group of VMAs that may hold the same anonymous pages.
 #[derive(Debug)]
 pub(crate) struct AnonVma {
-    /// None for a root, which counts as its own child.
+    /// `None` for a root, which counts as its own child.
     parent: Option<Counted<AnonVma>>,
-    /// Children that some VMA is linked to (a root counts itself).
+    /// Children that have a linked VMA. A root counts itself.
     children: AtomicUsize,
-    /// VMAs whose own anon_vma this is.
+    /// VMAs that have this as their own anon_vma.
     active: AtomicUsize,
-    /// VMAs linked to it.
+    /// VMAs that are linked to it.
     linked: AtomicUsize,
 }
 
@@ -41,14 +41,15 @@ impl AnonVma {
         self.parent.as_deref().unwrap_or(self)
     }
 
-    /// May a forked child take it over: nobody's own, and at most one line of descent.
+    /// Whether a forked child may take it over: no VMA has it as its own, and it has fewer than two
+    /// children.
     fn idle(&self) -> bool {
-        // Relaxed: a heuristic count, see the module's head.
+        // Relaxed: counts only, see the module's head.
         self.children.load(Relaxed) < 2 && self.active.load(Relaxed) == 0
     }
 }
 
-/// A line of descent is as long as processes forked one another: it is let go in a loop, not by
+/// The parents form a list as long as the chain of forks. Dropping it in a loop avoids deep
 /// recursion.
 impl Drop for AnonVma {
     fn drop(&mut self) {
@@ -59,19 +60,19 @@ impl Drop for AnonVma {
     }
 }
 
-/// A VMA's own anon_vma and all that it is linked to, oldest first. Pieces of a split VMA share one
-/// chain.
+/// A VMA's own anon_vma and all anon_vmas that it is linked to, oldest first. The pieces of a split
+/// VMA share one chain.
 ///
-/// The value itself holds no count: who puts a VMA into an address space calls
-/// [`link`](Self::link), who takes it out calls [`unlink`](Self::unlink). So dropping a retired VMA
-/// late, after its grace period, changes nothing.
+/// Creating or dropping a chain changes no count. Code that puts a VMA into an address space calls
+/// [`link`](Self::link); code that removes it calls [`unlink`](Self::unlink). So a retired VMA may
+/// be dropped late, after its grace period, without changing the counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Chain(Option<Counted<Links>>);
 
 #[derive(Debug)]
 struct Links {
     own: Counted<AnonVma>,
-    /// Every anon_vma the VMA is linked to, its own included.
+    /// Every anon_vma that the VMA is linked to, including its own.
     all: Vec<Counted<AnonVma>>,
 }
 
@@ -82,8 +83,8 @@ fn list<T>(len: usize) -> Result<Vec<T>, Error> {
     Ok(list)
 }
 
-/// A chain as tests see it: where anon_vmas lie, with their counts of VMAs linked, VMAs whose own
-/// it is, and children.
+/// A chain for tests: the address of each anon_vma with three counts: linked VMAs, VMAs that have
+/// it as their own, and children.
 #[cfg(any(test, fuzzing))]
 pub(crate) struct Audit {
     pub(crate) own: usize,
@@ -91,7 +92,7 @@ pub(crate) struct Audit {
 }
 
 impl Chain {
-    /// A new root, for a first fault with nobody to share with.
+    /// A new root, for a first write fault without a neighbour to share with.
     pub(crate) fn new_root() -> Result<Self, Error> {
         let own = AnonVma::new(None)?;
         let mut all = list(1)?;
@@ -99,17 +100,17 @@ impl Chain {
         Ok(Chain(Some(Counted::new(Links { own, all })?)))
     }
 
-    /// Has the VMA seen a private page?
+    /// Whether the VMA has had a private page.
     pub(crate) fn is_faulted(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Was it inherited by fork, so that pages of an ancestor may be in it?
+    /// Whether it was inherited by fork, so that the VMA may hold pages of an ancestor.
     pub(crate) fn is_inherited(&self) -> bool {
         self.0.as_ref().is_some_and(|links| links.all.len() > 1)
     }
 
-    /// Do both VMAs have the same own anon_vma (or none)?
+    /// Whether both VMAs have the same anon_vma as their own, or both have none.
     pub(crate) fn same_owner(&self, other: &Chain) -> bool {
         match (&self.0, &other.0) {
             (Some(a), Some(b)) => Counted::is_same(&a.own, &b.own),
@@ -118,8 +119,8 @@ impl Chain {
         }
     }
 
-    /// The chain of a forked child's VMA: linked to all that the parent's is, with an idle
-    /// ancestor's anon_vma for its own, or a new one. Not yet linked.
+    /// The chain of a forked child's VMA. It has all links of the parent's chain. Its own anon_vma
+    /// is an idle one of these, or else a new one. The caller links it.
     pub(crate) fn fork(&self) -> Result<Chain, Error> {
         let Some(parent) = &self.0 else { return Ok(Chain(None)) };
         let mut all = list(parent.all.len() + 1)?;
@@ -135,7 +136,7 @@ impl Chain {
         Ok(Chain(Some(Counted::new(Links { own, all })?)))
     }
 
-    /// What tests check.
+    /// The chain's counts, for tests.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn audit(&self) -> Option<Audit> {
         let address = |anon: &Counted<AnonVma>| core::ptr::from_ref(&**anon).addr();
@@ -159,7 +160,7 @@ impl Chain {
         links.own.active.fetch_add(1, Relaxed);
     }
 
-    /// Counts one VMA less.
+    /// Counts one VMA less with this chain.
     pub(crate) fn unlink(&self) {
         let Some(links) = &self.0 else { return };
         for anon in &links.all {
@@ -186,7 +187,7 @@ mod tests {
         leaf.link();
         assert!(!leaf.same_owner(&middle));
         middle.unlink();
-        // The middle's anon_vma has one child, the leaf's, and is nobody's own any more.
+        // The middle's anon_vma has one child, the leaf's, and no VMA has it as its own any more.
         let next = leaf.fork().unwrap();
         assert!(next.same_owner(&middle));
     }

@@ -1,13 +1,12 @@
-//! brk: the heap's end.
+//! brk: moves the end of the heap.
 
 use crate::{Counted, Error, MappedFile, PAGE_SIZE, VmFlags, Vma, space::Writer, vma::page_align};
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
-    /// brk(2) as the kernel has it: moves the end of the heap to `brk` if it can, and returns where
-    /// it is now.
+    /// brk(2) as the system call has it: moves the end of the heap to `brk` if it can, and returns
+    /// the current end.
     ///
-    /// Growing extends the VMA that holds the heap's end, and only that (rule 7): one store into
-    /// the tree.
+    /// Growing extends only the VMA that holds the heap's end (rule 7). One store into the tree.
     pub fn brk(&mut self, brk: usize) -> usize {
         if let Ok(()) = self.move_brk(brk) {
             self.state_mut().layout.brk = brk;

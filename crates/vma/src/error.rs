@@ -1,11 +1,10 @@
-//! Why a call on an address space was refused: one cause each, with the errno that Linux gives for
-//! it.
+//! Why a call on an address space failed: one variant per cause, each with the errno of Linux.
 
 use core::fmt;
 
 macro_rules! causes {
     ($($(#[$doc:meta])* $variant:ident $errno:literal $text:literal;)*) => {
-        /// The cause of a refusal. Nothing changed unless the call says that it stops half-way.
+        /// Why a call failed. Nothing has changed, unless the call documents a partial result.
         ///
         /// ```
         /// use vma::Error;
@@ -19,7 +18,7 @@ macro_rules! causes {
         }
 
         impl Error {
-            /// The errno that Linux returns for it (positive).
+            /// The errno that Linux returns for this error, as a positive number.
             pub fn errno(self) -> i32 {
                 match self { $(Error::$variant => $errno),* }
             }
@@ -34,40 +33,40 @@ macro_rules! causes {
 }
 
 causes! {
-    /// Memory for the bookkeeping ran out.
-    OutOfMemory 12 "no memory for the bookkeeping of the address space";
-    /// The call would pass `Profile::max_map_count`.
-    TooManyMaps 12 "the address space has as many VMAs as the limit allows; unmap something or raise the limit";
-    /// No free range of that size.
+    /// No memory for the tree or for a VMA.
+    OutOfMemory 12 "no memory for the bookkeeping of the address space; free some and try again";
+    /// The call would exceed `Profile::max_map_count`.
+    TooManyMaps 12 "the address space has reached its limit of VMAs; unmap something or raise the limit";
+    /// There is no free range of that size.
     NoSpace 12 "no free range of that size in the address space";
     /// The range has a hole.
     Unmapped 12 "part of the range is not mapped";
     /// The range wraps or ends above the address space.
     BadRange 22 "the range is empty, wraps, or ends above the address space";
-    /// An address or offset that is not a multiple of the page size.
+    /// An address or offset is not a multiple of the page size.
     Unaligned 22 "an address or offset is not a multiple of the page size";
-    /// Flags that are unknown or contradict each other.
+    /// The flags are unknown or contradict each other.
     BadFlags 22 "the flags are unknown or contradict each other";
-    /// The operation does not exist for that kind of VMA.
-    WrongKind 22 "a VMA in the range is of a kind that the call does not work on";
+    /// The call does not work on that kind of VMA.
+    WrongKind 22 "the call does not work on the kind of VMA that is in the range";
     /// The length overflows when rounded up to pages.
     TooLong 12 "the length is larger than the address space";
     /// The file offset overflows.
     OffsetOverflow 75 "offset plus length overflows";
-    /// mremap of something that is not one VMA.
+    /// The old range of mremap is not within one VMA.
     NotOneVma 14 "the old range is not inside one VMA that can be moved or resized";
-    /// The permission asked for exceeds what the map or its file may have.
-    Access 13 "the permission exceeds what the map or its file may have";
+    /// The requested permission exceeds that of the map or its file.
+    Access 13 "the requested permission exceeds that of the map or its file";
     /// The VMA is sealed.
     Sealed 1 "the VMA is sealed against changes";
     /// The file's mount forbids execution.
     NoExec 1 "the file lies on a mount that forbids execution";
-    /// UFFDIO_REGISTER where another userfaultfd is registered.
-    Watched 16 "another userfaultfd watches part of the range";
-    /// UFFDIO_REGISTER of what can never be written to.
-    NeverWritable 1 "part of the range can never be written to";
-    /// MAP_FIXED_NOREPLACE over something mapped.
-    Occupied 17 "the range is in use and MAP_FIXED_NOREPLACE was asked for";
+    /// UFFDIO_REGISTER over a range of another userfaultfd.
+    Watched 16 "part of the range is registered with another userfaultfd";
+    /// UFFDIO_REGISTER over a VMA that can never become writable.
+    NeverWritable 1 "part of the range can never become writable";
+    /// MAP_FIXED_NOREPLACE over a range that is mapped.
+    Occupied 17 "the range is in use, and MAP_FIXED_NOREPLACE does not replace it";
 }
 
 impl core::error::Error for Error {}
@@ -78,8 +77,8 @@ impl From<maple::AllocError> for Error {
     }
 }
 
-/// The tree refuses nothing but for want of memory: ranges are checked before, and the token is the
-/// tree's own.
+/// The tree fails only for lack of memory: ranges are checked before, and the token belongs to this
+/// tree.
 impl From<maple::Error> for Error {
     fn from(error: maple::Error) -> Self {
         debug_assert_eq!(error, maple::Error::OutOfMemory, "a range that no VMA can have");

@@ -1,8 +1,8 @@
-//! What happens to VMAs without a call: a first write, the stack's growth, and faulting in ahead of
-//! time.
+//! Events that change VMAs without a system call: a first write fault, stack growth, and
+//! populating.
 //!
-//! A host that has page tables calls these from its fault handler; a mirror calls them when it sees
-//! that they happened.
+//! A host with page tables calls these methods from its fault handler. A mirror calls them when it
+//! sees that the event happened.
 
 use crate::{
     Area, Counted, Error, MappedFile, VmFlags, Vma, anon::Chain, merge::may_share_anon,
@@ -10,9 +10,9 @@ use crate::{
 };
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
-    /// The first write to a private page of the VMA at `addr`: it gets its anon_vma, a neighbour's
-    /// where that is allowed (rule 2: the next one's first, then the previous one's). A VMA that
-    /// has one stays as it is.
+    /// The first write to a private page of the VMA at `addr`. The VMA gets an anon_vma: the next
+    /// VMA's if they may share it, else the previous one's, else a new one (rule 2). A VMA that has
+    /// an anon_vma stays unchanged.
     ///
     /// # Errors
     /// [`Error::Unmapped`] if nothing is mapped at `addr`, [`Error::OutOfMemory`].
@@ -29,7 +29,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.store(area.start, area.end, vma)
     }
 
-    /// The contents of the VMA once it has an anon_vma.
+    /// The contents of the VMA with an anon_vma.
     pub(crate) fn with_anon(&self, area: &Area<F>) -> Result<Counted<Vma<F>>, Error> {
         if area.vma.is_faulted() {
             return Ok(area.vma.clone());
@@ -42,11 +42,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(Counted::new(Vma { anon, ..Vma::clone(&area.vma) })?)
     }
 
-    /// The VMA that ends at `end` grows down to `start` after a fault below it.
+    /// Grows the VMA that ends at `end` down to `start`, after a fault below it.
     ///
     /// # Errors
     /// [`Error::Unmapped`] if no such VMA exists, [`Error::WrongKind`] if it does not grow
-    /// downwards or starts lower already, [`Error::NoSpace`] if something is in the way.
+    /// downwards or already starts lower, [`Error::NoSpace`] if another VMA is in the way.
     pub fn grow_down(&mut self, end: usize, start: usize) -> Result<(), Error> {
         let area = self.before(end).filter(|a| a.end == end).ok_or(Error::Unmapped)?;
         if !area.vma.flags.contains(VmFlags::GROWSDOWN) || start > area.start {
@@ -55,15 +55,14 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if self.before(area.start).is_some_and(|below| below.end > start) {
             return Err(Error::NoSpace);
         }
-        // Before it grows it gets its anon_vma, for which the neighbours count that it has now.
+        // The VMA gets its anon_vma before it grows, so the neighbours of the old range count.
         let vma = self.with_anon(&area)?;
         self.store(start, end, vma)
     }
 
-    /// Faults in what lies in the range, as MAP_POPULATE and locking do: private writable VMAs see
-    /// a write. It is done ahead of need, so what cannot be faulted in now is passed over, be it
-    /// for want of memory: a VMA left out sees its first write later, and the caller's work stands
-    /// (as in Linux).
+    /// Populates the range as MAP_POPULATE and mlock do: private writable VMAs see a first write. A
+    /// VMA that cannot be populated, even for lack of memory, is skipped, and the caller's work
+    /// stands, as in Linux. A skipped VMA sees its first write later.
     pub(crate) fn populate(&mut self, start: usize, end: usize) {
         let mut at = start;
         while let Some(area) = self.part(at, end) {
@@ -72,7 +71,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
     }
 
-    /// The same, but stops at what cannot be faulted in, as mlock does.
+    /// As [`populate`](Self::populate), but stops at the first VMA that cannot be populated, as
+    /// mlock does.
     pub(crate) fn populate_strictly(&mut self, start: usize, end: usize) -> Result<(), Error> {
         let mut at = start;
         while let Some(area) = self.part(at, end) {

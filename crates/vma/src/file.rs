@@ -1,12 +1,12 @@
-//! What a VMA needs to know of the file behind it. The host brings its own type.
+//! The interface between a VMA and the file that it maps. The host brings its own file type.
 
 use core::fmt;
 
-/// A mapped file, as the host sees it: an *open file description*, not an inode. Two VMAs of the
-/// same file merge only if [`PartialEq`] says that both came from the same open.
+/// A mapped file. It stands for an *open file description*, not for an inode: two VMAs of the same
+/// file merge only if [`PartialEq`] says that both came from the same open.
 ///
-/// Cloning must be cheap (a reference count): each piece of a split VMA holds one. None of the
-/// methods may block or call back into an address space; they are called with its lock held.
+/// Cloning must be cheap (a reference count), because each piece of a split VMA holds a clone. No
+/// method may block or call into an address space: they are called with its lock held.
 ///
 /// ```
 /// use vma::MappedFile;
@@ -25,10 +25,10 @@ use core::fmt;
 /// assert!(!Disk(7).has_close_hook());
 /// ```
 pub trait MappedFile: Clone + PartialEq + Send + Sync + 'static {
-    /// Opened for writing: a shared map of it may become writable.
+    /// Whether the file was opened for writing, so that a shared map of it may become writable.
     fn writable(&self) -> bool;
 
-    /// On a mount that forbids execution.
+    /// Whether the file's mount forbids execution.
     fn noexec(&self) -> bool {
         false
     }
@@ -38,18 +38,19 @@ pub trait MappedFile: Clone + PartialEq + Send + Sync + 'static {
         Placement::Pages
     }
 
-    /// Its VMAs carry a hook that runs when they close (SysV shared memory), so that no merge may
-    /// swallow one.
+    /// Whether its VMAs have a close hook, as SysV shared memory does. Such a VMA is never merged
+    /// into a neighbour.
     fn has_close_hook(&self) -> bool {
         false
     }
 
-    /// Maps of it that nobody can write to in common behave as anonymous memory (`/dev/zero`).
+    /// Whether maps of it that are not writable shared maps behave as anonymous memory
+    /// (`/dev/zero`).
     fn acts_anonymous(&self) -> bool {
         false
     }
 
-    /// Size in bytes of a SysV shared memory segment; `None` for anything else.
+    /// The size in bytes of a SysV shared memory segment; `None` for any other file.
     fn segment_size(&self) -> Option<usize> {
         None
     }
@@ -72,16 +73,16 @@ pub trait MappedFile: Clone + PartialEq + Send + Sync + 'static {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placement {
-    /// Anywhere, page by page.
+    /// At any page boundary.
     Pages,
-    /// So that 2 MiB of it can be one huge page, where the map contains that much (ext4, xfs,
-    /// btrfs, fuse, erofs).
+    /// Aligned for 2 MiB huge pages, if the map contains a whole one (ext4, xfs, btrfs, fuse,
+    /// erofs).
     HugeAligned,
-    /// So that a huge page of it lies at a huge address, where that can be had by moving up what
-    /// was found for a single page (tmpfs with huge pages).
+    /// As tmpfs with huge pages places maps: first a place for single pages. If huge pages are not
+    /// aligned there, a larger range and an aligned address in it, if there is room.
     HugeIfRoom,
-    /// hugetlbfs: length and address are multiples of this many bytes, a power of two.
+    /// hugetlbfs: length and address are multiples of this size in bytes, a power of two.
     HugeOnly(usize),
-    /// The driver decides; address choice cannot be foretold.
+    /// The driver chooses the address, so it cannot be predicted.
     Driver,
 }

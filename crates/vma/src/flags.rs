@@ -1,7 +1,7 @@
-//! What a VMA allows and how it behaves: the bits that `/proc/PID/smaps` shows as `VmFlags`.
+//! The flags of a VMA: permissions and behaviour, as `/proc/PID/smaps` shows them in `VmFlags`.
 //!
-//! The bits stand in the order in which Linux lists them, so that printing is one pass
-//! from the lowest bit up. Two VMAs whose bits differ never merge (soft-dirty apart).
+//! The bits are in the order in which Linux lists them, so printing is one pass from the lowest bit
+//! up. Two VMAs with different flags never merge, except for the [`STICKY`](VmFlags::STICKY) ones.
 
 use core::{fmt, str::FromStr};
 
@@ -23,7 +23,7 @@ bitflags::bitflags! {
         const WRITE = 1 << 1;
         /// `ex`: pages can be executed.
         const EXEC = 1 << 2;
-        /// `sh`: writes are shared with other maps of the object.
+        /// `sh`: writes are visible to other maps of the object.
         const SHARED = 1 << 3;
         /// `mr`: mprotect may add [`READ`](Self::READ).
         const MAYREAD = 1 << 4;
@@ -31,8 +31,8 @@ bitflags::bitflags! {
         const MAYWRITE = 1 << 5;
         /// `me`: mprotect may add [`EXEC`](Self::EXEC).
         const MAYEXEC = 1 << 6;
-        /// `ms`: made with MAP_SHARED, even where [`SHARED`](Self::SHARED) was dropped for a
-        /// read-only file.
+        /// `ms`: made with MAP_SHARED, even if [`SHARED`](Self::SHARED) was cleared for a read-only
+        /// file.
         const MAYSHARE = 1 << 7;
         /// `gd`: grows downwards on a fault below it (stacks).
         const GROWSDOWN = 1 << 8;
@@ -40,12 +40,12 @@ bitflags::bitflags! {
         const UFFD_MISSING = 1 << 9;
         /// `pf`: maps raw frames without reference counts.
         const PFNMAP = 1 << 10;
-        /// `gu`: may hold guard pages (MADV_GUARD_INSTALL); never goes away, and passes on to what
-        /// it merges with.
+        /// `gu`: may hold guard pages (MADV_GUARD_INSTALL). It is never cleared, and a merge keeps
+        /// it.
         const MAYBE_GUARD = 1 << 11;
         /// `uw`: userfaultfd reports writes.
         const UFFD_WP = 1 << 12;
-        /// `lo`: pages stay in memory.
+        /// `lo`: pages are locked in memory.
         const LOCKED = 1 << 13;
         /// `io`: maps device memory.
         const IO = 1 << 14;
@@ -55,9 +55,9 @@ bitflags::bitflags! {
         const RAND_READ = 1 << 16;
         /// `dc`: not copied by fork (MADV_DONTFORK).
         const DONTCOPY = 1 << 17;
-        /// `de`: mremap may not make it longer.
+        /// `de`: mremap may not extend it.
         const DONTEXPAND = 1 << 18;
-        /// `lf`: locked pages come in when touched, not at once.
+        /// `lf`: a page is locked when it is first touched, not at once.
         const LOCKONFAULT = 1 << 19;
         /// `ac`: counted against the commit limit.
         const ACCOUNT = 1 << 20;
@@ -67,15 +67,15 @@ bitflags::bitflags! {
         const HUGETLB = 1 << 22;
         /// `sf`: synchronous faults (DAX with MAP_SYNC).
         const SYNC = 1 << 23;
-        /// `ar`: for the architecture's use.
+        /// `ar`: specific to the architecture.
         const ARCH_1 = 1 << 24;
-        /// `wf`: a forked child finds it empty (MADV_WIPEONFORK).
+        /// `wf`: empty in a forked child (MADV_WIPEONFORK).
         const WIPEONFORK = 1 << 25;
         /// `dd`: left out of core dumps.
         const DONTDUMP = 1 << 26;
         /// `sd`: written to since the soft-dirty bits were last cleared.
         const SOFTDIRTY = 1 << 27;
-        /// `mm`: may hold both raw frames and counted pages.
+        /// `mm`: may map both raw frames and reference-counted pages.
         const MIXEDMAP = 1 << 28;
         /// `hg`: MADV_HUGEPAGE.
         const HUGEPAGE = 1 << 29;
@@ -83,7 +83,7 @@ bitflags::bitflags! {
         const NOHUGEPAGE = 1 << 30;
         /// `mg`: MADV_MERGEABLE, pages may be shared by content.
         const MERGEABLE = 1 << 31;
-        /// Lowest bit of the 4-bit protection key; the key itself is never listed here.
+        /// The lowest bit of the 4-bit protection key. The listing does not show the key here.
         const PKEY_BIT0 = 1 << 32;
         /// Second bit of the protection key.
         const PKEY_BIT1 = 1 << 33;
@@ -102,20 +102,20 @@ bitflags::bitflags! {
 
         /// Read, write and execute together.
         const ACCESS = Self::READ.bits() | Self::WRITE.bits() | Self::EXEC.bits();
-        /// What decides how a map is locked.
+        /// The flags that decide how a map is locked.
         const LOCKED_MASK = Self::LOCKED.bits() | Self::LOCKONFAULT.bits();
         /// All userfaultfd modes.
         const UFFD = Self::UFFD_MISSING.bits() | Self::UFFD_WP.bits() | Self::UFFD_MINOR.bits();
         /// All four bits of the protection key.
         const PKEY = Self::PKEY_BIT0.bits() | Self::PKEY_BIT1.bits() | Self::PKEY_BIT2.bits() | Self::PKEY_BIT3.bits();
-        /// Flags that do not keep VMAs apart: what merges has them if any part had.
+        /// Flags that do not prevent a merge. The merged VMA has them if any part had them.
         const STICKY = Self::SOFTDIRTY.bits() | Self::MAYBE_GUARD.bits();
-        /// VMAs with any of these never merge and cannot be locked.
+        /// VMAs with any of these flags never merge and cannot be locked.
         const SPECIAL = Self::IO.bits() | Self::DONTEXPAND.bits() | Self::PFNMAP.bits() | Self::MIXEDMAP.bits();
     }
 }
 
-/// Flag and two-letter name, in listing order. Protection key bits have none.
+/// Flags and their two-letter names, in listing order. Protection key bits have no name.
 const NAMES: [(VmFlags, &str); 36] = [
     (VmFlags::READ, "rd"),
     (VmFlags::WRITE, "wr"),
@@ -166,7 +166,7 @@ impl VmFlags {
         ((self.bits() >> 32) & 15) as u8
     }
 
-    /// The same flags with another protection key (only its low four bits count).
+    /// The same flags with another protection key. Only the low four bits of `key` count.
     pub fn with_pkey(self, key: u8) -> Self {
         self.difference(Self::PKEY) | Self::from_bits_retain(u64::from(key & 15) << 32)
     }
@@ -177,7 +177,7 @@ impl VmFlags {
     }
 }
 
-/// Names joined by commas, as in a recorded trace: `rd,wr,mr,mw,me,ac`.
+/// Names joined by commas, as in a recording: `rd,wr,mr,mw,me,ac`.
 impl fmt::Display for VmFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, name) in self.names().enumerate() {
@@ -190,7 +190,7 @@ impl fmt::Display for VmFlags {
     }
 }
 
-/// A name that no flag has.
+/// The error for a name that no flag has.
 ///
 /// ```
 /// use vma::{UnknownFlag, VmFlags};
@@ -201,13 +201,13 @@ pub struct UnknownFlag;
 
 impl fmt::Display for UnknownFlag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a VmFlags name; expected two-letter names joined by commas, such as rd,wr,mr,mw,me")
+        f.write_str("unknown VmFlags name; expected two-letter names joined by commas, such as rd,wr,mr,mw,me")
     }
 }
 
 impl core::error::Error for UnknownFlag {}
 
-/// Accepts what `Display` writes; an empty text is no flag at all.
+/// Accepts the output of `Display`. An empty string means no flags.
 impl FromStr for VmFlags {
     type Err = UnknownFlag;
     fn from_str(text: &str) -> Result<Self, UnknownFlag> {

@@ -1,8 +1,8 @@
 //! fork: the child's VMAs (rule 3).
 //!
-//! The child's tree is a duplicate that shares the nodes of the parent's, VMAs included. Only the
-//! VMAs that a child has otherwise are then stored or erased in it ([`Vma::changes_at_fork`]): they
-//! are counted, so an address space without any forks in constant time.
+//! The child's tree is a duplicate that shares the nodes and the VMAs of the parent's tree. Then
+//! only the VMAs that differ in the child ([`Vma::changes_at_fork`]) are stored or erased in it.
+//! The address space counts these VMAs, so without any of them it forks in constant time.
 
 use crate::{
     AddressSpace, Counted, Error, MappedFile, VmFlags, Vma,
@@ -10,13 +10,13 @@ use crate::{
 };
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
-    /// The address space of a forked child: every VMA but those under MADV_DONTFORK, in the same
-    /// places. Locks and userfaultfds stay with the parent; VMAs with private pages get a place in
-    /// the family of anon_vmas; nothing merges.
+    /// The address space of a forked child: every VMA without MADV_DONTFORK, at the same addresses.
+    /// Locks stay with the parent, and so do userfaultfds that do not follow fork. VMAs with
+    /// private pages get an anon_vma below the parent's. Nothing merges.
     ///
-    /// Constant time if no VMA is locked, watched, under MADV_DONTFORK or has private pages.
-    /// Otherwise O(VMAs), with one store for each of these. May allocate; on failure the parent is
-    /// as it was.
+    /// Constant time if no VMA is locked, registered with a userfaultfd, under MADV_DONTFORK or has
+    /// private pages. Otherwise O(VMAs), with one store for each such VMA. May allocate; on failure
+    /// the parent is unchanged.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -25,7 +25,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         state.default_flags &= VmFlags::NOHUGEPAGE;
         let counts = self.counts();
         let tree = self.with_tree(|tree| tree.duplicate_with_token())?;
-        // The VMAs that are not shared are counted when the child has its own.
+        // `unshare` counts the VMAs that are not shared.
         let shared = Counts { unshared: 0, ..counts };
         let mut child = AddressSpace::from_parts(*self.profile, state, tree, shared);
         if counts.unshared > 0 {
@@ -34,13 +34,13 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(child)
     }
 
-    /// Gives the child its own VMAs where it does not have the parent's.
+    /// Gives the child its own VMAs where they differ from the parent's.
     fn unshare(&self, child: &mut Writer<'_, F, R, A>) -> Result<(), Error> {
         let all = self.tree().iter(self.guard(), 0..=usize::MAX);
         for (range, vma) in all.filter(|(_, vma)| vma.get().changes_at_fork()) {
             if let Err(error) = child.unshare_one(*range.start(), range.end() + 1, vma.get()) {
-                // The chains from here on are the parent's still, which the child's end must not
-                // unlink.
+                // From here on the chains are still the parent's. The child's drop must not unlink
+                // them.
                 child.unlink_below(*range.start());
                 return Err(error);
             }
@@ -48,8 +48,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(())
     }
 
-    /// The child's contents of one VMA. Not by [`store`](Self::store): the links to anon_vmas of
-    /// what is replaced are the parent's.
+    /// Stores or erases one VMA of the child. It does not use [`store`](Self::store), because the
+    /// anon_vma links of the replaced VMA belong to the parent.
     fn unshare_one(&mut self, start: usize, end: usize, parents: &Vma<F>) -> Result<(), Error> {
         let range = start..=end - 1;
         if parents.flags.contains(VmFlags::DONTCOPY) {
@@ -74,8 +74,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(())
     }
 
-    /// Takes the VMAs below `end` out of the counts of their anon_vmas, as the address space's end
-    /// would.
+    /// Unlinks the VMAs below `end` from their anon_vmas, as dropping the address space would.
     fn unlink_below(&mut self, end: usize) {
         for (_, vma) in self
             .tree()

@@ -1,8 +1,8 @@
-//! Address spaces: VMAs and the calls on them, with the rules of Linux, byte for byte.
+//! Address spaces: VMAs and the system calls on them, with exactly the rules of Linux.
 //!
 //! An [`AddressSpace`] holds its VMAs in a [`maple::MapleTree`], keyed by address. Page faults and
-//! listings read it under a guard, without a lock; calls take the write right, a [`Writer`], whose
-//! methods are the calls:
+//! listings read the tree under a guard, without a lock. A change needs a [`Writer`], which holds
+//! the address space's lock. Its methods are the calls:
 //!
 //! | call | method | file |
 //! |---|---|---|
@@ -18,33 +18,35 @@
 //! | shmat, shmdt | [`Writer::shmat`], [`Writer::shmdt`] | `shm` |
 //! | mbind, mseal, remap_file_pages, prctl | [`Writer::mbind`] and its neighbours | `special` |
 //! | userfaultfd | [`Writer::watch`], [`Writer::unwatch`], [`Writer::close_watch`] | `watch` |
-//! | first write to a VMA, stack growth | [`Writer::first_write`], [`Writer::grow_down`] | `fault` |
+//! | first write fault in a VMA, stack growth | [`Writer::first_write`], [`Writer::grow_down`] | `fault` |
 //! | /proc/PID/maps | [`Writer::write_maps`] | `maps` |
 //!
-//! # Why it is right
+//! # Why it is correct
 //!
-//! *One change, one store.* The contents of a [`Vma`] do not mention its range: the offset is kept
-//! relative to the address. So a VMA that is split, cut or extended keeps its contents, and what a
-//! call does to a VMA is always "these contents, over this range": one store into the tree, which
-//! cuts, splits and swallows what it overlaps. A reader sees the address space before or after it
-//! (I1); a failed allocation leaves it as it was (I7). Merging is decided before the store
-//! (`merge`): the outcome of any merge is again one range with one set of contents.
+//! *Each change is one store.* The contents of a [`Vma`] do not mention its range, because the
+//! offset is kept relative to the address. So a VMA that is split, cut or extended keeps its
+//! contents, and every change has the form "these contents over this range". That is one store into
+//! the tree, which cuts, splits or overwrites the VMAs that it overlaps. A reader sees the address
+//! space before the store or after it (I1). A failed allocation leaves the address space unchanged
+//! (I7). Merging is decided before the store (`merge`), because the result of any merge is again
+//! one range with one set of contents.
 //!
-//! *What no listing shows.* Whether VMAs merge depends on more than can be seen: the open file
+//! *Hidden state.* Whether VMAs merge depends on state that no listing shows: the open file
 //! description, the offset of anonymous memory, and which VMAs may share anonymous pages (`anon`).
-//! All of it is kept as Linux keeps it, and the proof is the mirror in the crate `trace`: real
-//! programs run, and after every call our listing must equal the kernel's.
+//! This crate keeps that state as Linux does. The evidence is the mirror in the crate `trace`: it
+//! runs real programs, and after every call our listing must equal the kernel's.
 //!
-//! *What the host brings.* The crate knows nothing of processes, page tables or files. A host
-//! implements [`MappedFile`], says which kernel's rules hold ([`Profile`]), and reports what
-//! happens without a call: a first write, a stack that grew. Pages come later behind the same
-//! calls.
+//! *The host's part.* The crate knows nothing of processes, page tables or files. A host implements
+//! [`MappedFile`], chooses the kernel whose rules apply ([`Profile`]), and reports events that are
+//! not calls: a first write fault, and stack growth. The crate does not manage pages.
 #![no_std]
 #![cfg_attr(not(test), forbid(unsafe_code))]
 extern crate alloc;
 
 #[cfg(not(target_pointer_width = "64"))]
-compile_error!("mm models address spaces of 47 bits and more: it needs pointers of 64 bits");
+compile_error!(
+    "samara-vma models address spaces of 47 bits and more: build it for a 64-bit target"
+);
 
 mod advise;
 mod anon;

@@ -13,13 +13,17 @@ use crate::{Error, MappedFile, PAGE_SIZE, VmFlags, Vma, space::Writer, vma::page
 /// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
 /// #     fn device(&self) -> (u32, u32) { (8, 1) }
 /// #     fn inode(&self) -> u64 { 1 }
-/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result { out.write_str("/file") }
+/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
+/// #         out.write_str("/file")
+/// #     }
 /// # }
 /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
 /// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
 /// # let mut writer = space.get_mut();
 /// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-/// # let request = MapRequest { addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None };
+/// # let request = MapRequest {
+/// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
+/// # };
 /// # let at = writer.mmap(request.clone())?;
 /// writer.mlockall(LockAll { future: true, ..LockAll::default() })?;
 /// let later = writer.mmap(request)?;
@@ -28,18 +32,18 @@ use crate::{Error, MappedFile, PAGE_SIZE, VmFlags, Vma, space::Writer, vma::page
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LockAll {
-    /// MCL_CURRENT: every VMA there is.
+    /// MCL_CURRENT: every existing VMA.
     pub current: bool,
-    /// MCL_FUTURE: every VMA to come.
+    /// MCL_FUTURE: every new VMA.
     pub future: bool,
-    /// MCL_ONFAULT: pages come in when touched.
+    /// MCL_ONFAULT: a page is locked when it is first touched.
     pub on_fault: bool,
 }
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// mlock(2) and mlock2(2): locks the pages that `addr..addr + len` touches, at once or
-    /// (`on_fault`) as they are touched. Stops at the first hole: what lies before it **is
-    /// locked**, as in Linux (rule 8).
+    /// (`on_fault`) when each is first touched. Stops at the first hole. The part before the hole
+    /// **is locked**, as in Linux (rule 8).
     ///
     /// One store into the tree for each VMA that changes; may allocate.
     ///
@@ -69,7 +73,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         flags: VmFlags,
     ) -> Result<(usize, usize), Error> {
         let start = addr & !(PAGE_SIZE - 1);
-        // A length that wraps when rounded is a length of nothing, as in Linux.
+        // A length that wraps when rounded up counts as zero, as in Linux.
         let len = page_align_wrapping(len.wrapping_add(addr - start));
         let end = start.checked_add(len).ok_or(Error::BadRange)?;
         let mut at = start;
@@ -101,8 +105,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// mlockall(2).
     ///
     /// # Errors
-    /// [`Error::BadFlags`] if neither `current` nor `future` is asked for; [`Error::OutOfMemory`],
-    /// with all locked that could be.
+    /// [`Error::BadFlags`] if neither `current` nor `future` is set; [`Error::OutOfMemory`], with
+    /// every VMA locked that could be.
     pub fn mlockall(&mut self, what: LockAll) -> Result<(), Error> {
         if !what.current && !what.future {
             return Err(Error::BadFlags);
@@ -122,16 +126,17 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(())
     }
 
-    /// munlockall(2): undoes mlock and mlockall, for VMAs that are there and those to come.
+    /// munlockall(2): undoes mlock and mlockall, for existing and new VMAs.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], with all unlocked that could be.
+    /// [`Error::OutOfMemory`], with every VMA unlocked that could be.
     pub fn munlockall(&mut self) -> Result<(), Error> {
         self.state_mut().default_flags -= VmFlags::LOCKED_MASK;
         self.lock_every(VmFlags::empty())
     }
 
-    /// Linux passes over a VMA that fails and says nothing; we tell when all are done.
+    /// Skips a VMA that fails, as Linux does. Linux hides the failure; this returns it after the
+    /// last VMA.
     fn lock_every(&mut self, flags: VmFlags) -> Result<(), Error> {
         let mut outcome = Ok(());
         let mut at = 0;

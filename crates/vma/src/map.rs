@@ -1,4 +1,4 @@
-//! mmap: checks, flags, place, and one store.
+//! mmap: checks the arguments, computes the flags, chooses the address, and makes one store.
 
 use crate::{
     Area, Counted, Error, MappedFile, Placement, VmFlags, Vma,
@@ -16,21 +16,21 @@ bitflags::bitflags! {
     /// ```
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct MapFlags: u32 {
-        /// Writes are shared.
+        /// Writes are visible to all maps of the object.
         const SHARED = 0x01;
-        /// Writes stay with this address space.
+        /// Writes stay private to this address space.
         const PRIVATE = 0x02;
-        /// Shared, and flags that are unknown are refused.
+        /// Shared, and unknown flags are an error.
         const SHARED_VALIDATE = 0x03;
         /// With [`PRIVATE`](Self::PRIVATE) clear: pages may be dropped under memory pressure.
         const DROPPABLE = 0x08;
-        /// At exactly this address, in place of what is there.
+        /// At exactly this address. Replaces existing maps there.
         const FIXED = 0x10;
-        /// Not of a file.
+        /// Maps no file.
         const ANONYMOUS = 0x20;
-        /// In the first 2 GiB.
+        /// In the lowest 2 GiB.
         const BIT32 = 0x40;
-        /// Above the first 4 GiB.
+        /// Above the lowest 4 GiB.
         const ABOVE4G = 0x80;
         /// Grows downwards.
         const GROWSDOWN = 0x100;
@@ -38,19 +38,19 @@ bitflags::bitflags! {
         const LOCKED = 0x2000;
         /// Not counted against the commit limit.
         const NORESERVE = 0x4000;
-        /// Faulted in at once.
+        /// Populated at once.
         const POPULATE = 0x8000;
-        /// With [`POPULATE`](Self::POPULATE): do not, after all.
+        /// With [`POPULATE`](Self::POPULATE): not populated.
         const NONBLOCK = 0x1_0000;
         /// A thread's stack: no huge pages.
         const STACK = 0x2_0000;
-        /// Of huge pages.
+        /// Uses huge pages.
         const HUGETLB = 0x4_0000;
         /// Synchronous faults on persistent memory.
         const SYNC = 0x8_0000;
-        /// At exactly this address, or not at all.
+        /// At exactly this address, and an error if the range is in use.
         const FIXED_NOREPLACE = 0x10_0000;
-        /// Whatever else the caller passed.
+        /// All other bits.
         const _ = !0;
     }
 }
@@ -87,13 +87,17 @@ enum Kind {
 /// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
 /// #     fn device(&self) -> (u32, u32) { (8, 1) }
 /// #     fn inode(&self) -> u64 { 1 }
-/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result { out.write_str("/file") }
+/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
+/// #         out.write_str("/file")
+/// #     }
 /// # }
 /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
 /// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
 /// # let mut writer = space.get_mut();
 /// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-/// # let request = MapRequest { addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None };
+/// # let request = MapRequest {
+/// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
+/// # };
 /// # let at = writer.mmap(request.clone())?;
 /// let more = MapRequest { len: 0x1000, prot: 1, ..request };
 /// assert_eq!(writer.choose_address(&more), Ok(at - 0x1000));
@@ -102,35 +106,36 @@ enum Kind {
 /// ```
 #[derive(Clone, Debug)]
 pub struct MapRequest<F> {
-    /// Address: a hint, or exact with FIXED.
+    /// The address: a hint, or with FIXED the exact address.
     pub addr: usize,
-    /// Bytes; rounded up to pages.
+    /// Length in bytes, rounded up to pages.
     pub len: usize,
     /// `PROT_READ | PROT_WRITE | PROT_EXEC`.
     pub prot: u32,
-    /// How to map.
+    /// The `MAP_*` flags.
     pub flags: MapFlags,
-    /// What to map. Shared anonymous maps need one too: the zero-filled object that they share.
+    /// The file to map. A shared anonymous map needs one, too: the zero-filled object that it
+    /// shares.
     pub file: Option<F>,
     /// Offset in bytes, a multiple of the page size.
     pub offset: usize,
-    /// Flags that the file's driver gives to the map in place of the usual ones.
+    /// If set, these flags from the file's driver replace the usual ones.
     pub driver_flags: Option<VmFlags>,
 }
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
-    /// Where [`mmap`](Self::mmap) would put this map. Changes nothing.
+    /// The address that [`mmap`](Self::mmap) would choose for this map. Changes nothing.
     pub fn choose_address(&self, request: &MapRequest<F>) -> Result<usize, Error> {
         let len = self.map_len(request)?;
         self.place(self.wanted(request, len))
     }
 
-    /// mmap(2). Returns the address of the map. What a fixed map covers is unmapped.
+    /// mmap(2). Returns the address of the map. A fixed map replaces the maps in its range.
     ///
-    /// One gap search and one store into the tree; may allocate; never half done.
+    /// One gap search and one store into the tree. May allocate. All or nothing (I7).
     ///
     /// # Errors
-    /// As the manual page of mmap says; see [`Error`] for the causes.
+    /// As in the manual page of mmap; [`Error`] lists the causes.
     pub fn mmap(&mut self, request: MapRequest<F>) -> Result<usize, Error> {
         self.mmap_as(request, VmFlags::empty())
     }
@@ -171,8 +176,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         let never_locked = VmFlags::SPECIAL | VmFlags::HUGETLB | VmFlags::DROPPABLE;
         if vma.flags.intersects(never_locked) && vma.flags.intersects(VmFlags::LOCKED_MASK) {
-            // As Linux does, that finds it out when merging is over: nothing like it is locked, so
-            // it joins nothing.
+            // Linux clears these flags after merging. No neighbour of this kind is locked, so the
+            // VMA joins nothing.
             vma.flags -= VmFlags::LOCKED_MASK;
             self.store(addr, end, Counted::new(vma)?)?;
         } else {
@@ -184,8 +189,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(addr)
     }
 
-    /// Inserts a new VMA. One whose driver has its say about flags becomes mergeable by content
-    /// only when it has joined nothing: the driver might forbid it.
+    /// Inserts a new VMA. If a driver may change the flags, the VMA gets MERGEABLE only if it
+    /// joined no neighbour, because the driver might forbid it.
     fn insert_marked(&mut self, start: usize, end: usize, vma: Vma<F>) -> Result<(), Error> {
         let driver = vma.file.as_ref().is_some_and(|f| f.placement() == Placement::Driver);
         if !driver || !self.state().merge_any || !vma.flags.contains(VmFlags::MERGEABLE) {
@@ -216,7 +221,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(len)
     }
 
-    /// Where mmap would put a private anonymous map of `len` bytes now. Changes nothing.
+    /// The address that mmap would choose for a private anonymous map of `len` bytes. Changes
+    /// nothing.
     ///
     /// # Errors
     /// As [`mmap`](Self::mmap) without an address.
@@ -239,7 +245,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Wanted { hint, len, pgoff: pages(request.offset), flags, file: request.file.as_ref() }
     }
 
-    /// The flags of the new VMA, before its driver has a say.
+    /// The flags of the new VMA, before its driver may change them.
     fn map_flags(&self, request: &MapRequest<F>) -> Result<VmFlags, Error> {
         let kind = request.flags.kind().ok_or(Error::BadFlags)?;
         let mut prot = VmFlags::from_prot(request.prot);
@@ -300,7 +306,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(self.mergeable(accounted(flags)))
     }
 
-    /// Adds MERGEABLE if the address space asks for it on all that qualify.
+    /// Adds MERGEABLE if the address space has PR_SET_MEMORY_MERGE and the VMA qualifies.
     pub(crate) fn mergeable(&self, flags: VmFlags) -> VmFlags {
         if self.state().merge_any && can_be_mergeable(flags) {
             flags | VmFlags::MERGEABLE
@@ -328,7 +334,7 @@ pub(crate) fn accounted(flags: VmFlags) -> VmFlags {
     if flags & decides == VmFlags::WRITE { flags | VmFlags::ACCOUNT } else { flags }
 }
 
-/// Can pages of such a VMA be shared by content?
+/// Whether KSM may merge equal pages of such a VMA.
 pub(crate) fn can_be_mergeable(flags: VmFlags) -> bool {
     !flags.intersects(
         VmFlags::SHARED
@@ -339,8 +345,7 @@ pub(crate) fn can_be_mergeable(flags: VmFlags) -> bool {
     )
 }
 
-/// The page-aligned end of a range that starts at `start`, which must be aligned; the range may be
-/// empty.
+/// The page-aligned end of a range, which may be empty. `start` must be aligned.
 pub(crate) fn range_end(start: usize, len: usize) -> Result<usize, Error> {
     if !start.is_multiple_of(PAGE_SIZE) {
         return Err(Error::Unaligned);

@@ -1,7 +1,7 @@
-//! The listing of an address space, as /proc/PID/maps has it, byte for byte.
+//! Writes the listing of an address space, byte for byte as `/proc/PID/maps`.
 //!
-//! A mirror writes thousands of listings, so the fixed part of a line is put together in a buffer
-//! on the stack, digit by digit, and written at once: about 60 ns a line where `core::fmt` takes 400.
+//! A mirror writes thousands of listings. So the fixed part of a line is formatted into a buffer on
+//! the stack and written at once. Cost: about 60 ns per line, where `core::fmt` takes 400 ns.
 
 use core::{
     fmt::{self, Write},
@@ -10,11 +10,11 @@ use core::{
 
 use crate::{Layout, MappedFile, VmFlags, Vma};
 
-/// Column at which names start.
+/// The column at which names start.
 const NAME_COLUMN: usize = 73;
 
-/// The fixed part of a line. The longest is below 100 bytes: four numbers of 16 hexadecimal digits,
-/// one of 20 decimal ones, and separators.
+/// The fixed part of a line. The longest is below 100 bytes: four hexadecimal numbers of 16 digits,
+/// a decimal number of 20 digits, and separators.
 struct Line {
     text: [u8; 128],
     len: usize,
@@ -26,7 +26,7 @@ impl Line {
         self.len += 1;
     }
 
-    /// At least `width` digits.
+    /// Appends `value` with at least `width` digits.
     fn digits<const BASE: u64>(&mut self, value: u64, width: usize) {
         let mut digits = [b'0'; 20];
         let (mut rest, mut at) = (value, digits.len());
@@ -46,12 +46,12 @@ impl Line {
     }
 
     fn write_to(&self, out: &mut dyn Write) -> fmt::Result {
-        // Every byte pushed is ASCII.
+        // Every pushed byte is ASCII.
         out.write_str(core::str::from_utf8(&self.text[..self.len]).map_err(|_| fmt::Error)?)
     }
 }
 
-/// Writes one line, newline included. A line without a name ends in a space, as the kernel's does.
+/// Writes one line with its newline. A line without a name ends with a space, as the kernel's does.
 pub(crate) fn write_line<F: MappedFile>(
     out: &mut dyn Write,
     range: Range<usize>,

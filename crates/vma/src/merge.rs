@@ -1,13 +1,14 @@
-//! When neighbouring VMAs become one (rules 1 to 7 of RULES.md), and the one way to change part of
-//! a VMA.
+//! Merging of neighbouring VMAs (rules 1 to 7 of RULES.md), and the one way to change part of a
+//! VMA.
 //!
-//! Merging is decided before anything is written: the outcome is always a single range with single
-//! contents, so the change itself is one store into the tree, which overwrites what it swallows.
-//! Nothing in here fails half-way.
+//! Merging is decided before anything is written. The result is always one range with one set of
+//! contents, so the change is one store into the tree, which overwrites the merged VMAs. A change
+//! cannot fail half-way.
 
 use crate::{Area, Counted, Error, MappedFile, VmFlags, Vma, space::Writer};
 
-/// Do two VMAs agree in all that merging asks for, apart from position and private pages?
+/// Whether two VMAs agree in everything that merging requires, apart from position and private
+/// pages.
 fn same_kind<F: MappedFile>(a: &Vma<F>, b: &Vma<F>) -> bool {
     a.policy == b.policy
         && (a.flags ^ b.flags).difference(VmFlags::STICKY).is_empty()
@@ -16,8 +17,8 @@ fn same_kind<F: MappedFile>(a: &Vma<F>, b: &Vma<F>) -> bool {
         && a.name == b.name
 }
 
-/// May pages of `source` be counted to `target`? If just one has private pages, it must not be a
-/// fork's child, whose pages an ancestor's anon_vma may hold.
+/// Whether the anon_vmas of two VMAs allow a merge. If only one of them has private pages, it must
+/// not have inherited its anon_vma by fork, because an ancestor's anon_vma may hold these pages.
 fn pages_fit<F>(target: &Vma<F>, source: &Vma<F>) -> bool {
     match (target.is_faulted(), source.is_faulted()) {
         (false, true) => !source.anon.is_inherited(),
@@ -30,7 +31,8 @@ fn joins<F: MappedFile>(target: &Vma<F>, new: &Vma<F>) -> bool {
     target.slide == new.slide && same_kind(target, new) && pages_fit(target, new)
 }
 
-/// Could a first fault in one use the other's anon_vma: alike but for r, w, x?
+/// Whether a first write in one VMA may use the other's anon_vma: they differ at most in r, w and
+/// x.
 pub(crate) fn may_share_anon<F: MappedFile>(below: &Area<F>, above: &Area<F>) -> bool {
     let (a, b) = (&below.vma, &above.vma);
     below.end == above.start
@@ -40,14 +42,14 @@ pub(crate) fn may_share_anon<F: MappedFile>(below: &Area<F>, above: &Area<F>) ->
         && a.slide == b.slide
 }
 
-/// Which sides of a new or changed range join it, and what they are.
+/// The neighbours that join a new or changed range.
 struct Sides<F> {
     left: Option<Area<F>>,
     right: Option<Area<F>>,
 }
 
 impl<F: MappedFile> Sides<F> {
-    /// Keeps the neighbours that `new` can join. Both only if they also fit each other.
+    /// Keeps the neighbours that `new` can join. It keeps both only if they also fit each other.
     fn of(left: Option<Area<F>>, right: Option<Area<F>>, new: &Vma<F>) -> Self {
         let left = left.filter(|l| joins(&l.vma, new));
         let right = right.filter(|r| {
@@ -59,7 +61,8 @@ impl<F: MappedFile> Sides<F> {
         Sides { left, right }
     }
 
-    /// Joining on both sides takes the right one away, which its close hook may forbid.
+    /// Drops the right side if both sides join and the right one has a close hook, because that
+    /// merge would remove the right VMA.
     fn without_close_hook(mut self) -> Self {
         if self.left.is_some() && self.right.as_ref().is_some_and(|r| r.vma.has_close_hook()) {
             self.right = None;
@@ -67,8 +70,8 @@ impl<F: MappedFile> Sides<F> {
         self
     }
 
-    /// The range and contents that come out; `None` if no side joins. Allocates only if a side that
-    /// saw no write takes in private pages or sticky flags.
+    /// The range and contents of the result; `None` if no side joins. Allocates only if a side
+    /// without private pages takes them in, or if a side gets sticky flags.
     fn join(self, start: usize, end: usize, new: &Vma<F>) -> Result<Option<Area<F>>, Error> {
         let Sides { left, right } = self;
         let sticky = [left.as_ref(), right.as_ref()]
@@ -101,8 +104,8 @@ impl<F: MappedFile> Sides<F> {
 }
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
-    /// What a new VMA at `start..end` becomes together with its neighbours; `None` if it stays
-    /// alone. What the range holds now will be gone by then, so a neighbour that reaches into it
+    /// The result of merging a new VMA at `start..end` with its neighbours; `None` if none joins.
+    /// The new VMA replaces the contents of the range, so a neighbour that reaches into the range
     /// counts from its edge.
     pub(crate) fn merge_new(
         &self,
@@ -118,7 +121,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Sides::of(left, right, new).without_close_hook().join(start, end, new)
     }
 
-    /// What a new VMA over `start..end` will be part of: itself, or what it joins.
+    /// The area that will contain a new VMA over `start..end`: the VMA itself, or the merged one.
     pub(crate) fn placed(&self, start: usize, end: usize, new: Vma<F>) -> Result<Area<F>, Error> {
         match self.merge_new(start, end, &new)? {
             Some(area) => Ok(area),
@@ -126,14 +129,15 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
     }
 
-    /// Puts a new VMA over `start..end`, merged with its neighbours where they join.
+    /// Stores a new VMA over `start..end`, merged with the neighbours that join it.
     pub(crate) fn insert(&mut self, start: usize, end: usize, new: Vma<F>) -> Result<(), Error> {
         let area = self.placed(start, end, new)?;
         self.store(area.start, area.end, area.vma)
     }
 
-    /// Gives the part `start..end` of the VMA `middle` the contents `new`, merging or splitting as
-    /// needed. Returns where the VMA that holds the part now ends: the place to go on from.
+    /// Gives the part `start..end` of the VMA `middle` the contents `new`, with merging or
+    /// splitting as needed. Returns the end of the VMA that now holds the part: the caller
+    /// continues from there.
     pub(crate) fn modify(
         &mut self,
         middle: &Area<F>,
@@ -174,7 +178,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
 }
 
 impl<F: MappedFile> Area<F> {
-    /// The area made longer up to `end` if new memory there, with contents `new`, joins it.
+    /// The area extended to `end`, if new memory there with contents `new` joins it.
     pub(crate) fn extend(self, end: usize, new: &Vma<F>) -> Option<Area<F>> {
         let joins = joins(&self.vma, new) && !new.flags.intersects(VmFlags::SPECIAL);
         joins.then_some(Area { end, ..self })

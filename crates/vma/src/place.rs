@@ -1,12 +1,12 @@
-//! Where a map goes that did not insist on an address (rule 11 of RULES.md).
+//! Chooses the address of a map that has no fixed address (rule 11 of RULES.md).
 //!
-//! The highest gap below `mmap_base` that fits, as the tree's gap index finds it, with room kept
-//! free below VMAs that grow downwards. A map that can hold a huge page asks for 2 MiB more and is
-//! then aligned inside what it got. A free hint is taken as it is.
+//! The choice is the highest gap below `mmap_base` that fits. The tree's gap index finds it. Space
+//! stays free below VMAs that grow downwards. A map that can hold a huge page searches for 2 MiB
+//! more and is aligned within the gap. A free hint is used as it is.
 
 use crate::{Error, MapFlags, MappedFile, PAGE_SIZE, Placement, space::Writer, vma::PAGE_SHIFT};
 
-// Not derived: a derive would ask for `F: Copy`.
+// Not derived, because a derive would require `F: Copy`.
 impl<F> Copy for Wanted<'_, F> {}
 impl<F> Clone for Wanted<'_, F> {
     fn clone(&self) -> Self {
@@ -14,27 +14,27 @@ impl<F> Clone for Wanted<'_, F> {
     }
 }
 
-/// Bytes in a page-middle-directory entry's page.
+/// Bytes in a huge page (one PMD entry).
 const HUGE: usize = 2 << 20;
 /// Hints above this would need 5-level page tables.
 const DEFAULT_WINDOW: usize = 0x7fff_ffff_f000;
 
-/// A search for a place.
+/// The parameters of a search for an address.
 pub(crate) struct Wanted<'f, F> {
-    /// Asked-for address; 0 for none.
+    /// The requested address; 0 for none.
     pub(crate) hint: usize,
     /// Bytes, a multiple of the page size.
     pub(crate) len: usize,
-    /// First page of the file.
+    /// The first page of the file.
     pub(crate) pgoff: usize,
-    /// FIXED, SHARED, BIT32 and ABOVE4G count.
+    /// Only FIXED, SHARED, BIT32 and ABOVE4G matter.
     pub(crate) flags: MapFlags,
     pub(crate) file: Option<&'f F>,
 }
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
-    /// The address for a map. Cost: one gap search, O(height of the tree); one more for each stack
-    /// in the way.
+    /// The address for a map. Cost: one gap search, O(height of the tree), and one more for each
+    /// stack in the way.
     pub(crate) fn place(&self, wanted: Wanted<'_, F>) -> Result<usize, Error> {
         if wanted.len > self.profile.task_size {
             return Err(Error::NoSpace);
@@ -63,20 +63,21 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(addr)
     }
 
-    /// Aligned so that huge pages of the file lie at huge addresses, if the map contains one and
-    /// there is room.
+    /// Aligns the map so that the file's huge pages lie at huge page boundaries, if the map
+    /// contains one and there is room.
     fn place_huge(&self, wanted: Wanted<'_, F>) -> Result<usize, Error> {
         self.try_huge(wanted).map_or_else(|| self.search(wanted, PAGE_SIZE), Ok)
     }
 
-    /// As tmpfs does: first a place for single pages. If huge pages would not lie at huge addresses
-    /// there, a place for almost one huge page more, and in it the first address that suits.
+    /// Places a map as tmpfs does: first as for single pages. If huge pages would not be aligned
+    /// there, it searches for almost one huge page more and uses the first aligned address in that
+    /// gap.
     fn place_huge_if_room(&self, wanted: Wanted<'_, F>) -> Result<usize, Error> {
         let found = self.search(wanted, PAGE_SIZE)?;
         let Wanted { hint, len, pgoff, .. } = wanted;
         let within = pgoff.wrapping_mul(PAGE_SIZE) & (HUGE - 1);
         let holds_none = len < HUGE || (within != 0 && within + len < 2 * HUGE);
-        // A hint that was free is kept, and so is a fixed address.
+        // A free hint is kept, and so is a fixed address.
         if found == hint || holds_none || found & (HUGE - 1) == within {
             return Ok(found);
         }
@@ -102,7 +103,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             return Some(found);
         }
         let up = offset.wrapping_sub(found) & (HUGE - 1);
-        // A gap that is aligned already would waste its upper end: use that instead.
+        // In a gap that is aligned already, use its upper end.
         Some(if up == 0 { found + HUGE } else { found + up })
     }
 
@@ -144,7 +145,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.at_or_after(addr).is_none_or(|next| addr + len <= self.guarded_start(&next))
     }
 
-    /// Start of a VMA less what is kept free below it.
+    /// The start of a VMA, minus the space that stays free below it.
     fn guarded_start(&self, area: &crate::Area<F>) -> usize {
         area.start.saturating_sub(area.vma.guard_gap(self.profile.stack_guard_gap))
     }
@@ -187,14 +188,14 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
     }
 
-    /// Rounds a hint up to the lowest address that may be mapped.
+    /// Rounds a hint down to a page, and up to the lowest address that may be mapped.
     pub(crate) fn round_hint(&self, hint: usize) -> usize {
         let hint = hint & !(PAGE_SIZE - 1);
         if hint != 0 && hint < self.profile.min_address { self.profile.min_address } else { hint }
     }
 }
 
-/// Pages in so many bytes.
+/// Whole pages in `bytes`.
 pub(crate) fn pages(bytes: usize) -> usize {
     bytes >> PAGE_SHIFT
 }

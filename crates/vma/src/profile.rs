@@ -1,7 +1,7 @@
-//! The rules of a kernel that differ between versions and settings, in one place.
+//! The rules that differ between kernel versions and settings, in one place.
 
-/// What a kernel does where kernels differ. [`Profile::LINUX_6_18`] was checked against recorded
-/// programs; others are told apart so that a mirror can say what it does not promise.
+/// The behaviour of one kernel where kernels differ. [`Profile::LINUX_6_18`] was checked against
+/// recorded programs. Other profiles are marked as unchecked, so that a mirror can warn.
 ///
 /// ```
 /// use vma::Profile;
@@ -12,21 +12,21 @@
 pub struct Profile {
     /// Bytes kept free below a VMA that grows downwards.
     pub stack_guard_gap: usize,
-    /// Nothing is mapped below, unless at a fixed address.
+    /// The lowest address of a map without a fixed address.
     pub min_address: usize,
-    /// First byte above the user's half.
+    /// The first byte above the user half.
     pub task_size: usize,
-    /// Most VMAs in one address space.
+    /// The limit of VMAs in one address space.
     pub max_map_count: usize,
-    /// Anonymous maps of a multiple of 2 MiB are aligned to 2 MiB.
+    /// Whether anonymous maps with a multiple of 2 MiB as length are aligned to 2 MiB.
     pub huge_aligned_anon: bool,
-    /// MAP_NORESERVE is honoured (overcommit is not 2).
+    /// Whether MAP_NORESERVE has an effect (overcommit is not 2).
     pub honours_noreserve: bool,
-    /// MADV_GUARD_INSTALL leaves [`VmFlags::MAYBE_GUARD`](crate::VmFlags::MAYBE_GUARD) on a VMA,
-    /// and an anon_vma only on an anonymous one (6.19, and late releases of 6.18). Without it,
-    /// every VMA with guard pages gets an anon_vma and no flag.
+    /// If set, MADV_GUARD_INSTALL sets [`VmFlags::MAYBE_GUARD`](crate::VmFlags::MAYBE_GUARD) on a
+    /// VMA, and gives an anon_vma only to an anonymous one (6.19, and late releases of 6.18). If
+    /// not set, every VMA with guard pages gets an anon_vma and no flag.
     pub guard_flag: bool,
-    /// mremap to a fixed address moves several VMAs at once (since 6.17).
+    /// Whether mremap to a fixed address moves several VMAs in one call (since 6.17).
     pub moves_many: bool,
 }
 
@@ -45,7 +45,7 @@ impl Profile {
     };
 
     /// The profile nearest to a release such as `6.12.5-amd64`, and whether its rules were checked.
-    /// An unreadable release gets the newest profile, unchecked.
+    /// A release that cannot be parsed gets the newest profile, unchecked.
     pub fn for_release(release: &str) -> (Profile, bool) {
         let mut numbers =
             release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().ok());

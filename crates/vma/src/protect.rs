@@ -2,19 +2,19 @@
 
 use crate::{Area, Error, MappedFile, VmFlags, Vma, map::range_end, space::Writer};
 
-/// `PROT_GROWSDOWN`: apply from the start of the stack's VMA.
+/// `PROT_GROWSDOWN`: applies from the start of the stack's VMA.
 const PROT_GROWSDOWN: u32 = 0x0100_0000;
 const PROT_GROWSUP: u32 = 0x0200_0000;
 const PROT_SEM: u32 = 8;
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
-    /// mprotect(2), and pkey_mprotect(2) if `pkey` is given. Goes VMA by VMA and stops at the first
-    /// hole or refusal: what lies before it **has changed**, as in Linux (rule 8).
+    /// mprotect(2), and pkey_mprotect(2) if `pkey` is given. Goes from VMA to VMA and stops at the
+    /// first hole or error. The part before it **has changed**, as in Linux (rule 8).
     ///
-    /// One store into the tree for each VMA; may allocate.
+    /// One store into the tree for each VMA. May allocate.
     ///
     /// # Errors
-    /// [`Error::Unmapped`] at a hole, [`Error::Access`] where the map may not have the permission,
+    /// [`Error::Unmapped`] at a hole, [`Error::Access`] if the map may not have the permission,
     /// [`Error::Sealed`], [`Error::BadFlags`], [`Error::Unaligned`], [`Error::OutOfMemory`].
     pub fn mprotect(
         &mut self,
@@ -40,7 +40,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let first = self.at_or_after(start).filter(|a| a.start < end).ok_or(Error::Unmapped)?;
         let mut at = start;
         if grows == PROT_GROWSUP {
-            // No VMA grows upwards here, which is found out only where one is.
+            // On x86-64 no VMA grows upwards. Linux notices that only if a VMA is at `start`.
             return Err(if first.start > start { Error::Unmapped } else { Error::BadFlags });
         }
         if grows == PROT_GROWSDOWN {

@@ -1,8 +1,8 @@
 //! mremap: resize, move, or both (rule 12).
 //!
-//! A move is a store of the new VMA and an erase of the old range, with the memory for both
-//! beforehand. Anonymous memory that was never written takes the offset of its new address;
-//! everything else keeps its offset, so that its pages are found.
+//! A move is a store of the new VMA and an erase of the old range. The memory for both is allocated
+//! first. Anonymous memory that was never written takes the offset of its new address. All other
+//! memory keeps its offset, so that its pages are found.
 
 use crate::{
     Area, Counted, Error, MapFlags, MappedFile, PAGE_SIZE, Placement, VmFlags, Vma,
@@ -23,13 +23,17 @@ use crate::{
 /// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
 /// #     fn device(&self) -> (u32, u32) { (8, 1) }
 /// #     fn inode(&self) -> u64 { 1 }
-/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result { out.write_str("/file") }
+/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
+/// #         out.write_str("/file")
+/// #     }
 /// # }
 /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
 /// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
 /// # let mut writer = space.get_mut();
 /// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-/// # let request = MapRequest { addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None };
+/// # let request = MapRequest {
+/// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
+/// # };
 /// # let at = writer.mmap(request.clone())?;
 /// let grown = writer.mremap(RemapRequest {
 ///     addr: at,
@@ -44,17 +48,18 @@ use crate::{
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemapRequest {
-    /// Start of the old range.
+    /// The start of the old range.
     pub addr: usize,
-    /// Its length in bytes; 0 makes another map of a shared object.
+    /// The length of the old range in bytes; 0 makes a second map of a shared object.
     pub old_len: usize,
-    /// The length wanted.
+    /// The new length in bytes.
     pub new_len: usize,
     /// MREMAP_MAYMOVE.
     pub may_move: bool,
-    /// MREMAP_FIXED: the address to move to; what is there is unmapped.
+    /// MREMAP_FIXED: the address to move to. Existing maps there are unmapped.
     pub fixed: Option<usize>,
-    /// MREMAP_DONTUNMAP: the old range stays mapped, empty. With a hint for the new address.
+    /// MREMAP_DONTUNMAP: the old range stays mapped, but empty. The value is a hint for the new
+    /// address.
     pub dont_unmap: Option<usize>,
 }
 
@@ -67,8 +72,9 @@ impl RemapRequest {
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// mremap(2). Returns the new address.
     ///
-    /// All or nothing, but for a FIXED move of several VMAs, which moves VMA by VMA and stops where
-    /// one cannot be moved, and for FIXED, which unmaps its target first, as in Linux.
+    /// All or nothing (I7), with two exceptions, as in Linux: a FIXED move of several VMAs moves
+    /// one VMA after the other and stops at the first that cannot be moved, and FIXED unmaps its
+    /// target first.
     ///
     /// # Errors
     /// [`Error::NotOneVma`], [`Error::NoSpace`], [`Error::BadFlags`], [`Error::BadRange`],
@@ -113,7 +119,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(request)
     }
 
-    /// Moves whatever is mapped in a range, VMA by VMA, keeping the holes between them.
+    /// Moves all VMAs of a range, one after the other. Keeps the holes between them.
     fn move_range(&mut self, whole: RemapRequest, to: usize) -> Result<usize, Error> {
         let end = whole.addr + whole.old_len;
         if !self.profile.moves_many {
@@ -121,8 +127,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         let mut at = whole.addr;
         let mut first = true;
-        // What was moved may have joined its source and reach below `at`, but nothing is looked for
-        // past the range.
+        // A moved VMA may have merged with its source and reach below `at`. The search still ends
+        // at the end of the range.
         while let Some(area) = self.part(at, end) {
             if first && area.start > whole.addr {
                 return Err(Error::NotOneVma);
@@ -181,7 +187,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if request.dont_unmap.is_some() && fixed_size {
             return Err(Error::WrongKind);
         }
-        // A move that shrinks drops its tail first, so only what stays must be one VMA.
+        // A move that shrinks unmaps the tail first, so only the rest must be within one VMA.
         if request.old_len.min(request.new_len) > area.end - request.addr {
             return Err(Error::NotOneVma);
         }
@@ -193,7 +199,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if fixed_size { Err(Error::NotOneVma) } else { Ok(()) }
     }
 
-    /// A move to a given address (FIXED) or to where there is room (DONTUNMAP).
+    /// Moves to a given address (FIXED) or to a free one (DONTUNMAP).
     fn remap_to(&mut self, mut request: RemapRequest, shrinks: bool) -> Result<usize, Error> {
         if let Some(to) = request.fixed {
             self.unmap(to, to + request.new_len)?;
@@ -207,7 +213,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.move_vma(&request, area, to)
     }
 
-    /// Takes away the end of the old range, whatever is mapped there.
+    /// Unmaps the end of the old range, whatever is mapped there.
     fn shrink(&mut self, request: &RemapRequest) -> Result<(), Error> {
         let old_end = request.addr.checked_add(request.old_len).ok_or(Error::BadRange)?;
         if old_end > self.profile.task_size {
@@ -260,7 +266,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         })
     }
 
-    /// Stores the VMA at its new place and takes it away from the old one.
+    /// Stores the VMA at its new address and removes it from the old one.
     fn move_vma(
         &mut self,
         request: &RemapRequest,
@@ -300,15 +306,16 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     }
 }
 
-/// One call moves several VMAs only if none is watched, whose watcher would have to be told in
-/// between, and if no driver may place one elsewhere than asked.
+/// Whether one call may move this VMA together with others. It must not be registered with a
+/// userfaultfd, because its owner would have to be notified in between. And no driver may choose
+/// another address for it.
 fn moves_with_others<F: MappedFile>(vma: &Vma<F>) -> bool {
     let has_say = |file: &F| file.placement() == Placement::Driver || file.segment_size().is_some();
     vma.uffd.is_none() && !vma.file.as_ref().is_some_and(has_say)
 }
 
-/// DONTUNMAP: the old VMA is no longer locked, and has no private pages if all of it moved. If the
-/// `new` one joined it, they are one.
+/// The old VMA after DONTUNMAP. It is no longer locked. If all of it moved, it has no private
+/// pages. If the `new` VMA merged with it, the two are one VMA.
 fn left_behind<F: MappedFile>(
     request: &RemapRequest,
     area: Area<F>,

@@ -6,7 +6,7 @@ use crate::{
     vma::{PAGE_SHIFT, page_align},
 };
 
-/// The arguments of shmat, with the segment in place of its id.
+/// The arguments of shmat, with the segment instead of its id.
 ///
 /// ```
 /// # use vma::*;
@@ -17,13 +17,17 @@ use crate::{
 /// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
 /// #     fn device(&self) -> (u32, u32) { (8, 1) }
 /// #     fn inode(&self) -> u64 { 1 }
-/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result { out.write_str("/file") }
+/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
+/// #         out.write_str("/file")
+/// #     }
 /// # }
 /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
 /// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
 /// # let mut writer = space.get_mut();
 /// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-/// # let request = MapRequest { addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None };
+/// # let request = MapRequest {
+/// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
+/// # };
 /// # let at = writer.mmap(request.clone())?;
 /// let segment = writer.shmat(AttachRequest {
 ///     segment: File,
@@ -40,17 +44,17 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct AttachRequest<F> {
-    /// This attachment of the segment: each has an open file description of its own.
+    /// The segment. Each attachment is an open file description of its own.
     pub segment: F,
-    /// Bytes in the segment.
+    /// The size of the segment in bytes.
     pub len: usize,
-    /// Where to attach it; `None` leaves that to the address space.
+    /// The address to attach it at; `None` lets the address space choose.
     pub addr: Option<usize>,
     /// SHM_RDONLY.
     pub read_only: bool,
     /// SHM_EXEC.
     pub exec: bool,
-    /// SHM_REMAP: in place of what is mapped at `addr`.
+    /// SHM_REMAP: replaces existing maps at `addr`.
     pub replace: bool,
     /// SHM_RND: rounds `addr` down to a page.
     pub round: bool,
@@ -60,7 +64,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// shmat(2). Returns the address of the map. Costs what [`mmap`](Self::mmap) costs.
     ///
     /// # Errors
-    /// [`Error::Unaligned`] without `round`, [`Error::WrongKind`] where something is mapped and
+    /// [`Error::Unaligned`] without `round`, [`Error::WrongKind`] if the range is in use and
     /// `replace` is not set, [`Error::BadFlags`] for `replace` without an address, and those of
     /// [`mmap`](Self::mmap).
     pub fn shmat(&mut self, request: AttachRequest<F>) -> Result<usize, Error> {
@@ -91,17 +95,17 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
                 offset: 0,
                 driver_flags: None,
             },
-            // Attached read-only, it can never become writable.
+            // A read-only attachment can never become writable.
             if request.read_only { VmFlags::SHARED | VmFlags::MAYWRITE } else { VmFlags::empty() },
         )
     }
 
-    /// shmdt(2): unmaps what is left of the segment that was attached at `addr`, but for what is
-    /// sealed.
+    /// shmdt(2): unmaps the remaining parts of the segment that was attached at `addr`, except
+    /// sealed ones.
     ///
     /// # Errors
     /// [`Error::WrongKind`] if no segment was attached there, [`Error::Unaligned`];
-    /// [`Error::OutOfMemory`], with what lies below the failure unmapped.
+    /// [`Error::OutOfMemory`], with the parts below the failure unmapped.
     pub fn shmdt(&mut self, addr: usize) -> Result<(), Error> {
         if !addr.is_multiple_of(PAGE_SIZE) {
             return Err(Error::Unaligned);
@@ -125,7 +129,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             let Some((file, size)) = segment(&area) else { continue };
             if found.as_ref().is_none_or(|(first, _)| *first == file) {
                 match self.unmap(area.start, area.end) {
-                    // Linux does not ask what became of it.
+                    // Linux ignores a failed unmap here.
                     Ok(()) | Err(Error::Sealed) => {}
                     Err(error) => return Err(error),
                 }

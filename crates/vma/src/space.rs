@@ -1,14 +1,13 @@
-//! An address space: its VMAs in a range tree, its limits and its heap, and the lock that
-//! serialises changes.
+//! An address space: a range tree of VMAs, limits, a heap, and the lock that serialises changes.
 //!
-//! Readers find VMAs without any lock, under a guard ([`AddressSpace::pin`],
-//! [`AddressSpace::find`]): a page fault or a listing never waits for a change and never holds one
-//! up. Whoever changes VMAs takes [`AddressSpace::write`] and makes its calls on the [`Writer`].
-//! The tree carries no lock of its own: the right to write to it is a token that lies inside the
-//! address space's lock, next to what else that lock guards.
+//! Readers find VMAs without a lock, under a guard ([`AddressSpace::pin`], [`AddressSpace::find`]).
+//! So a page fault or a listing never waits for a change and never delays one. A change takes
+//! [`AddressSpace::write`] and calls the methods of the [`Writer`]. The tree has no lock of its
+//! own: the right to write to it is a token inside the address space's lock, next to the other data
+//! that the lock guards.
 //!
-//! Each call is all or nothing (I7) except where Linux itself stops half-way, which the call then
-//! says.
+//! Each call is all or nothing (I7), unless its documentation says that it stops half-way, as Linux
+//! does.
 
 use core::ops::Range;
 
@@ -18,44 +17,45 @@ use spin::{Mutex, MutexGuard};
 
 use crate::{Area, Counted, Error, MappedFile, Profile, VmFlags, Vma, tree::Tree};
 
-/// Where the parts of a program lie, in bytes; fixed by execve.
+/// The addresses of a program's parts, in bytes. execve sets them.
 ///
 /// ```
 /// use vma::Layout;
-/// let layout = Layout { start_brk: 0x5000, brk: 0x5000, mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// let mmap_base = 0x7fff_0000_0000;
+/// let layout = Layout { start_brk: 0x5000, brk: 0x5000, mmap_base, ..Layout::default() };
 /// assert_eq!(layout.start_stack, 0);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Layout {
-    /// Where the heap starts.
+    /// The start of the heap.
     pub start_brk: usize,
-    /// Where the heap ends now.
+    /// The current end of the heap.
     pub brk: usize,
     /// An address inside the main stack.
     pub start_stack: usize,
-    /// Where the downward search for free addresses begins.
+    /// The address at which the downward search for free addresses begins.
     pub mmap_base: usize,
 }
 
-/// What changes under the lock besides the VMAs.
+/// The state that the lock guards besides the VMAs.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     pub(crate) layout: Layout,
-    /// Flags that every new VMA gets (mlockall's future ones).
+    /// Flags that every new VMA gets (mlockall with MCL_FUTURE).
     pub(crate) default_flags: VmFlags,
-    /// PR_SET_MEMORY_MERGE: new VMAs that qualify are mergeable by content.
+    /// PR_SET_MEMORY_MERGE: new VMAs that qualify get MERGEABLE.
     pub(crate) merge_any: bool,
     /// The personality READ_IMPLIES_EXEC.
     pub(crate) read_implies_exec: bool,
 }
 
-/// Counts of VMAs, or with negative numbers the change of them by one write.
+/// Counts of VMAs, or the change of these counts by one write.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Counts {
     /// VMAs in the tree.
     pub(crate) vmas: isize,
-    /// Those of them that fork drops or changes ([`Vma::changes_at_fork`]). The VMAs linked to an
-    /// anon_vma are among them.
+    /// VMAs that fork drops or changes ([`Vma::changes_at_fork`]). They include all VMAs that are
+    /// linked to an anon_vma.
     pub(crate) unshared: isize,
 }
 
@@ -67,15 +67,15 @@ impl Counts {
     }
 }
 
-/// What the lock guards.
+/// The data that the lock guards.
 struct Locked {
     token: WriteToken,
     state: State,
     counts: Counts,
 }
 
-/// The address space of a program. `F` is the host's file type, `R` the reclamation engine of the
-/// tree ([`grace::Single`] for one owner), `A` where nodes come from.
+/// The address space of a program. `F` is the host's file type, `R` the tree's reclamation engine
+/// ([`grace::Single`] for one owner), `A` the allocator of nodes.
 ///
 /// ```
 /// use vma::{AddressSpace, Layout, MapFlags, MapRequest, MappedFile, Profile};
@@ -84,7 +84,9 @@ struct Locked {
 /// #     fn writable(&self) -> bool { true }
 /// #     fn device(&self) -> (u32, u32) { (0, 0) }
 /// #     fn inode(&self) -> u64 { 1 }
-/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result { out.write_str("/file") }
+/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
+/// #         out.write_str("/file")
+/// #     }
 /// # }
 /// let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
 /// let space = AddressSpace::<File, grace::Epoch>::new(Profile::LINUX_6_18, layout);
@@ -136,15 +138,15 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
         AddressSpace { profile, tree, locked: Mutex::new(Locked { token, state, counts }) }
     }
 
-    /// A guard to look at VMAs under. Cost: the engine's.
+    /// A guard for reading VMAs. Cost: that of the engine.
     pub fn pin(&self) -> R::Guard {
         self.tree.pin()
     }
 
-    /// The first VMA that ends above `addr`, with its range: what a page fault asks.
+    /// The first VMA that ends above `addr`, with its range. This is the lookup of a page fault.
     ///
-    /// Takes no lock, allocates nothing, writes nothing shared (I2). O(height of the tree), two to
-    /// three cache lines a level.
+    /// Takes no lock, allocates nothing, and writes no shared memory (I2). O(height of the tree),
+    /// two to three cache lines per level.
     pub fn find<'g>(
         &'g self,
         guard: &'g R::Guard,
@@ -154,7 +156,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
         Some((*range.start()..range.end() + 1, vma.get()))
     }
 
-    /// The VMAs in order, with their ranges, from the first that ends above `addr`. Each is seen as
+    /// The VMAs in order, with their ranges, from the first that ends above `addr`. Each appears as
     /// it was at some moment under the guard. Takes no lock, allocates nothing (I2).
     pub fn iter<'g>(
         &'g self,
@@ -165,7 +167,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
         all.map(|(range, vma)| (*range.start()..range.end() + 1, vma.get()))
     }
 
-    /// The right to change VMAs, shared: spins for the lock. Not for interrupts.
+    /// The right to change VMAs of a shared address space. Spins for the lock. Not for interrupts.
     pub fn write(&self) -> Writer<'_, F, R, A>
     where
         R: Concurrent,
@@ -175,18 +177,18 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
         Writer { profile: &self.profile, access, guard: R::pin() }
     }
 
-    /// The right to change VMAs of the only owner: no lock, and what goes is freed at once.
+    /// The right to change VMAs for the only owner. Takes no lock, and frees replaced VMAs at once.
     pub fn get_mut(&mut self) -> Writer<'_, F, R, A> {
         let access = Access::Alone { tree: &mut self.tree, locked: self.locked.get_mut() };
         Writer { profile: &self.profile, access, guard: R::pin() }
     }
 }
 
-/// Its VMAs leave their anon_vmas, which other address spaces may share: what fork reuses depends
-/// on it (rule 3).
+/// Unlinks its VMAs from their anon_vmas. Other address spaces may share these, and fork's reuse of
+/// an anon_vma depends on the counts (rule 3).
 impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Drop for AddressSpace<F, R, A> {
     fn drop(&mut self) {
-        // VMAs linked to an anon_vma are among those counted here.
+        // `unshared` includes all VMAs that are linked to an anon_vma.
         if self.locked.get_mut().counts.unshared == 0 {
             return;
         }
@@ -197,11 +199,11 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Drop for AddressSpace<F, R, A> {
     }
 }
 
-/// How the writer came by its right.
+/// The source of the right to write.
 enum Access<'a, F: MappedFile, R: Reclaim, A: NodeAlloc> {
-    /// Under the lock. `open` exists only for engines whose guards protect readers.
+    /// The lock. `open` exists only for engines whose guards protect readers.
     Shared { tree: &'a Tree<F, R, A>, locked: MutexGuard<'a, Locked>, open: Open<F, R, A> },
-    /// As the only owner.
+    /// Exclusive ownership.
     Alone { tree: &'a mut Tree<F, R, A>, locked: &'a mut Locked },
 }
 
@@ -211,9 +213,9 @@ type Open<F, R, A> = for<'t> fn(
     &'t mut WriteToken,
 ) -> Result<TreeWriter<'t, F, R, A>, maple::Error>;
 
-/// The right to change an address space: the calls on it are methods here.
+/// The right to change an address space. The system calls are its methods.
 ///
-/// Holds the lock of a shared address space until dropped; calls may allocate, so not for
+/// Holds the lock of a shared address space until dropped. Calls may allocate, so they are not for
 /// interrupts.
 ///
 /// ```
@@ -225,13 +227,17 @@ type Open<F, R, A> = for<'t> fn(
 /// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
 /// #     fn device(&self) -> (u32, u32) { (8, 1) }
 /// #     fn inode(&self) -> u64 { 1 }
-/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result { out.write_str("/file") }
+/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
+/// #         out.write_str("/file")
+/// #     }
 /// # }
 /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
 /// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
 /// # let mut writer = space.get_mut();
 /// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-/// # let request = MapRequest { addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None };
+/// # let request = MapRequest {
+/// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
+/// # };
 /// # let at = writer.mmap(request.clone())?;
 /// writer.mprotect(at, 0x1000, 1, None)?;
 /// writer.munmap(at + 0x3000, 0x1000)?;
@@ -264,7 +270,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
     ) -> Result<T, Error> {
         match &mut self.access {
             Access::Shared { tree, locked, open } => {
-                // The token came with this very tree, so it cannot be the wrong one.
+                // The token was made together with this tree, so it fits.
                 let mut writer = open(tree, &mut locked.token)?;
                 write(&mut writer).map_err(Into::into)
             }
@@ -304,7 +310,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         counts.unshared += more.unshared;
     }
 
-    /// Room for so many more VMAs?
+    /// Checks that `more` VMAs fit below the limit.
     pub(crate) fn room_for(&self, more: usize) -> Result<(), Error> {
         if more > 0 && self.count() + more > self.profile.max_map_count {
             return Err(Error::TooManyMaps);
@@ -312,7 +318,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         Ok(())
     }
 
-    /// How many VMAs there are. Constant time.
+    /// The number of VMAs. Constant time.
     pub fn count(&self) -> usize {
         self.counts().vmas.unsigned_abs()
     }
@@ -332,29 +338,29 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         self.tree().iter(&self.guard, addr..=usize::MAX).map(Area::of)
     }
 
-    /// Where the parts of the program lie.
+    /// The addresses of the program's parts.
     pub fn layout(&self) -> Layout {
         self.state().layout
     }
 
-    /// Changes where the parts of the program lie (PR_SET_MM); no VMA changes.
+    /// Changes the addresses of the program's parts (PR_SET_MM). No VMA changes.
     pub fn set_layout(&mut self, layout: Layout) {
         self.state_mut().layout = layout;
     }
 
-    /// The personality of the thread whose calls come next: does it have READ_IMPLIES_EXEC? Then
-    /// what it maps or protects to be read may be executed too, where that is allowed, and so may
-    /// its heap. A forked child begins as its parent was.
+    /// Sets whether the thread that makes the next calls has the personality READ_IMPLIES_EXEC. If
+    /// so, readable maps, readable protections and the heap are also executable, where that is
+    /// allowed. A forked child starts with its parent's setting.
     pub fn set_read_implies_exec(&mut self, on: bool) {
         self.state_mut().read_implies_exec = on;
     }
 
-    /// Levels, nodes and bytes of the tree. O(nodes).
+    /// The levels, nodes and bytes of the tree. O(nodes).
     pub fn tree_stats(&self) -> maple::Stats {
         self.tree().stats(&self.guard)
     }
 
-    /// Is the tree sound, and does it hold whole pages in order?
+    /// Checks the tree's invariants, and that it holds whole pages in order.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn validate(&mut self) {
         if let Err(error) =
@@ -374,10 +380,14 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
             end = area.end;
         }
         let Counts { vmas, unshared } = self.counts();
-        assert_eq!((vmas, unshared), (counts.vmas, counts.unshared), "the counts of VMAs");
+        assert_eq!(
+            (vmas, unshared),
+            (counts.vmas, counts.unshared),
+            "the counts of VMAs differ from the tree"
+        );
     }
 
-    /// Writes the listing of /proc/PID/maps, but for the vsyscall page, which is no VMA. O(VMAs).
+    /// Writes the listing of `/proc/PID/maps`, without the vsyscall page, which is no VMA. O(VMAs).
     ///
     /// # Errors
     /// Those of `out`.

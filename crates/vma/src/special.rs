@@ -1,4 +1,5 @@
-//! The rarer calls on VMAs: mseal, mbind, remap_file_pages, prctl, and VMAs that the host brings.
+//! The rarer calls on VMAs: mseal, mbind, remap_file_pages and prctl, and VMAs that the host
+//! creates.
 
 use alloc::sync::Arc;
 
@@ -9,7 +10,7 @@ use crate::{
     vma::{PAGE_SHIFT, page_align_wrapping},
 };
 
-/// A VMA described in full, as execve or a driver makes one.
+/// A full description of a VMA, as execve or a driver makes one.
 ///
 /// ```
 /// # use vma::*;
@@ -20,13 +21,17 @@ use crate::{
 /// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
 /// #     fn device(&self) -> (u32, u32) { (8, 1) }
 /// #     fn inode(&self) -> u64 { 1 }
-/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result { out.write_str("/file") }
+/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
+/// #         out.write_str("/file")
+/// #     }
 /// # }
 /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
 /// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
 /// # let mut writer = space.get_mut();
 /// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-/// # let request = MapRequest { addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None };
+/// # let request = MapRequest {
+/// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
+/// # };
 /// # let at = writer.mmap(request.clone())?;
 /// writer.adopt(WholeVma {
 ///     start: 0x1000_0000,
@@ -41,22 +46,23 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct WholeVma<F> {
-    /// First byte.
+    /// The address of the first byte.
     pub start: usize,
-    /// First byte past it.
+    /// The address after the last byte.
     pub end: usize,
-    /// All its flags.
+    /// All flags.
     pub flags: VmFlags,
-    /// Offset in pages of its first page.
+    /// The offset of the first page, in pages.
     pub pgoff: usize,
-    /// What it maps.
+    /// The file that it maps.
     pub file: Option<F>,
-    /// Its name in the listing, such as `[vdso]`.
+    /// The name in the listing, such as `[vdso]`.
     pub name: Option<Arc<str>>,
 }
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
-    /// Puts a VMA where and as the host says, in place of what is there; it merges with nothing.
+    /// Stores a VMA exactly as the host describes it. It replaces existing VMAs and merges with
+    /// none.
     ///
     /// # Errors
     /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::Sealed`], [`Error::TooManyMaps`],
@@ -76,16 +82,16 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.store(start, end, Counted::new(vma)?)
     }
 
-    /// Makes a range what another kernel says it is after a call that it stopped half-way: a hole,
-    /// or one VMA with these flags. What flags do not show (file, offset, private pages, policy)
-    /// stays as it is.
+    /// Gives a range the state that another kernel reports after a call that stopped half-way: a
+    /// hole, or one VMA with these flags. State that flags do not show stays as it is: the file,
+    /// the offset, private pages, the policy.
     ///
-    /// One store into the tree; may allocate. Sealed VMAs are no obstacle: it is no call of the
+    /// One store into the tree. May allocate. Ignores seals, because this is no call of the
     /// program.
     ///
     /// # Errors
     /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::TooManyMaps`], [`Error::OutOfMemory`];
-    /// with flags [`Error::Unmapped`] where there is a hole.
+    /// [`Error::Unmapped`] if flags are given and the range has a hole.
     pub fn settle(
         &mut self,
         start: usize,
@@ -104,7 +110,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         while at < end {
             let area = self.covering(at).ok_or(Error::Unmapped)?;
             at = area.end;
-            // Of parts that are one VMA now, the one with private pages lends them.
+            // The parts become one VMA. A part with private pages provides the contents.
             if contents.as_ref().is_none_or(|had: &Counted<Vma<F>>| !had.is_faulted()) {
                 contents = Some(area.vma);
             }
@@ -115,10 +121,10 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.store(start, end, Counted::new(Vma { flags, ..Vma::clone(&contents) })?)
     }
 
-    /// mseal(2): no call may unmap, move, resize or protect the range any more.
+    /// mseal(2): afterwards no call can unmap, move, resize or protect the range.
     ///
     /// # Errors
-    /// [`Error::Unmapped`] if there is a hole (nothing is sealed then), [`Error::BadRange`],
+    /// [`Error::Unmapped`] if there is a hole, with nothing sealed; [`Error::BadRange`],
     /// [`Error::Unaligned`].
     pub fn mseal(&mut self, start: usize, len: usize) -> Result<(), Error> {
         let end = range_end(start, len)?;
@@ -129,12 +135,12 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.change_each(start, end, |vma| vma.flags |= VmFlags::SEALED)
     }
 
-    /// mbind(2): the memory policy of a range; `None` is the default one. Holes are passed over if
-    /// `holes` allows it.
+    /// mbind(2): sets the memory policy of a range. `None` is the default policy, which skips
+    /// holes.
     ///
     /// # Errors
-    /// [`Error::NotOneVma`] at a hole (nothing changes then), [`Error::BadRange`],
-    /// [`Error::Unaligned`], [`Error::TooManyMaps`], [`Error::OutOfMemory`].
+    /// [`Error::NotOneVma`] at a hole if `policy` is given, with nothing changed;
+    /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::TooManyMaps`], [`Error::OutOfMemory`].
     pub fn mbind(&mut self, start: usize, len: usize, policy: Option<Policy>) -> Result<(), Error> {
         let end = range_end(start, page_align_wrapping(len))?;
         let mut at = start;
@@ -144,7 +150,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.change_each(start, end, |vma| vma.policy = policy)
     }
 
-    /// set_mempolicy_home_node(2): the preferred node of the policies in a range.
+    /// set_mempolicy_home_node(2): sets the preferred node of the policies in a range.
     ///
     /// # Errors
     /// [`Error::BadRange`], [`Error::Unaligned`], [`Error::TooManyMaps`], [`Error::OutOfMemory`].
@@ -157,7 +163,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         })
     }
 
-    /// Changes the part of each VMA that lies in the range, merging and splitting.
+    /// Changes the part of each VMA in the range, with merging and splitting.
     fn change_each(
         &mut self,
         start: usize,
@@ -179,8 +185,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(())
     }
 
-    /// remap_file_pages(2): shows other pages of a shared file in part of its map, which becomes a
-    /// VMA with fresh flags.
+    /// remap_file_pages(2): maps other pages of a shared file in part of its map. That part becomes
+    /// a VMA with fresh flags.
     ///
     /// # Errors
     /// [`Error::WrongKind`] if the range is not in VMAs of one shared file, [`Error::BadRange`],
@@ -211,7 +217,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if first.vma.flags.contains(VmFlags::LOCKED) {
             flags |= MapFlags::LOCKED;
         }
-        // A file that is sealed against writes forbids them to the new VMA as it did to this one.
+        // A file that is sealed against writes forbids them to the new VMA as to the old one.
         let without = VmFlags::MAYWRITE - first.vma.flags;
         let request = MapRequest {
             addr: start,
@@ -225,11 +231,11 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.mmap_as(request, without).map(drop)
     }
 
-    /// PR_SET_MEMORY_MERGE: every VMA that qualifies becomes mergeable by content, or none is any
-    /// more; those to come too. No VMAs are joined by it.
+    /// PR_SET_MEMORY_MERGE: sets MERGEABLE on every VMA that qualifies, or clears it on all. New
+    /// VMAs follow the setting. It merges no VMAs.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], with what lies below the failure done; a second call goes on.
+    /// [`Error::OutOfMemory`], with the VMAs below the failure changed. A second call continues.
     pub fn set_memory_merge(&mut self, on: bool) -> Result<(), Error> {
         if self.state().merge_any == on {
             return Ok(());

@@ -1,11 +1,11 @@
-//! The VMAs of an address space in the range tree: bytes to indices, and the bookkeeping of
-//! anon_vmas.
+//! The VMAs of an address space in the range tree: converts bytes to indices, and keeps the counts
+//! of anon_vmas.
 //!
-//! Every change is one store or one erase of a byte range, so readers without a lock see it whole
-//! or not at all (I1), and a failed allocation leaves everything as it was (I7). The VMAs that a
-//! write covers, splits or leaves alone are known before it, so their links to anon_vmas are
-//! counted before it too, and counted back if it fails: the tree is then the same, so the same walk
-//! undoes it. What takes two writes (a move) has the memory for both before the first.
+//! Every change is one store or one erase of a byte range. So a reader without a lock sees all of
+//! it or nothing (I1), and a failed allocation leaves everything unchanged (I7). The VMAs that a
+//! write overlaps are known before the write. So their anon_vma links are counted before it, too.
+//! If the write fails, the tree is unchanged, so the same walk undoes the counts. A change that
+//! takes two writes (a move) allocates the memory for both before the first.
 
 use core::ops::RangeInclusive;
 
@@ -17,7 +17,7 @@ use crate::{
     space::{Counts, TreeWriter, Writer},
 };
 
-/// The tree of an address space, keyed by byte addresses.
+/// The tree of an address space, keyed by address in bytes.
 pub(crate) type Tree<F, R, A> = MapleTree<Counted<Vma<F>>, R, A, OwnerLock>;
 
 /// A VMA with its range.
@@ -31,13 +31,17 @@ pub(crate) type Tree<F, R, A> = MapleTree<Counted<Vma<F>>, R, A, OwnerLock>;
 /// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
 /// #     fn device(&self) -> (u32, u32) { (8, 1) }
 /// #     fn inode(&self) -> u64 { 1 }
-/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result { out.write_str("/file") }
+/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
+/// #         out.write_str("/file")
+/// #     }
 /// # }
 /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
 /// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
 /// # let mut writer = space.get_mut();
 /// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-/// # let request = MapRequest { addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None };
+/// # let request = MapRequest {
+/// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
+/// # };
 /// # let at = writer.mmap(request.clone())?;
 /// let area = writer.area_at(at + 0x1234).unwrap();
 /// assert_eq!((area.start, area.end), (at, at + 0x4000));
@@ -45,35 +49,35 @@ pub(crate) type Tree<F, R, A> = MapleTree<Counted<Vma<F>>, R, A, OwnerLock>;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Area<F> {
-    /// First byte.
+    /// The address of the first byte.
     pub start: usize,
-    /// First byte past it.
+    /// The address after the last byte.
     pub end: usize,
-    /// What is the same for all its pages.
+    /// The contents, which all pages share.
     pub vma: Counted<Vma<F>>,
 }
 
 impl<F> Area<F> {
-    /// Owned, so that it can be held while the tree changes. Cost: one atomic increment.
+    /// An owned copy, which may be kept while the tree changes. Cost: one atomic increment.
     pub(crate) fn of((range, vma): (RangeInclusive<usize>, CountedRef<'_, Vma<F>>)) -> Self {
         Area { start: *range.start(), end: range.end() + 1, vma: vma.to_counted() }
     }
 }
 
-/// One write: contents for `start..end`, or a hole.
+/// One write: contents for `start..end`, or `None` for a hole.
 pub(crate) struct Change<F> {
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) vma: Option<Counted<Vma<F>>>,
 }
 
-/// What a write over a byte range does to a VMA that it overlaps.
+/// The effect of a write over a byte range on a VMA that it overlaps.
 enum Fate {
-    /// Both ends stay: one VMA becomes two.
+    /// Both ends remain: one VMA becomes two.
     Split,
-    /// One end stays.
+    /// One end remains.
     Shrunk,
-    /// Nothing stays.
+    /// Nothing remains.
     Gone,
 }
 
@@ -113,9 +117,9 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         self.tree().empty_area(self.guard(), bounds, len, 1).ok()
     }
 
-    /// Puts a VMA over `start..end`, in place of what is there.
+    /// Stores a VMA over `start..end`. It replaces existing VMAs there.
     ///
-    /// Cost: one walk of what it overlaps, the allocations of one store.
+    /// Cost: one walk of the overlapping VMAs, and the allocations of one store.
     pub(crate) fn store(
         &mut self,
         start: usize,
@@ -125,7 +129,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         self.change(Change { start, end, vma: Some(vma) })
     }
 
-    /// Makes a hole of `start..end`.
+    /// Unmaps `start..end`.
     pub(crate) fn erase(&mut self, start: usize, end: usize) -> Result<(), Error> {
         self.change(Change { start, end, vma: None })
     }
@@ -137,10 +141,10 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         Ok(())
     }
 
-    /// Two writes, one after the other, together all or nothing (I7). Readers may see the first
+    /// Two writes, one after the other, together all or nothing (I7). Readers may see the first one
     /// alone.
     ///
-    /// Cost: as two writes, and the nodes of the worst case are allocated beforehand.
+    /// Cost: two writes. The nodes of the worst case are allocated beforehand.
     pub(crate) fn change_twice(
         &mut self,
         first: Change<F>,
@@ -150,7 +154,10 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
             tree.preallocate_writes(2)?;
             let first = carry_out(tree, first)?;
             let second = carry_out(tree, second);
-            debug_assert!(second.is_ok(), "the memory of both was there before the first");
+            debug_assert!(
+                second.is_ok(),
+                "the memory of both writes was allocated before the first"
+            );
             Ok::<_, Error>([first, second?])
         })?;
         more.into_iter().for_each(|more| self.count_more(more));
@@ -158,7 +165,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
     }
 }
 
-/// One write to the tree and to the counts of anon_vmas. Returns the change of the counts of VMAs.
+/// One write to the tree and to the counts of anon_vmas. Returns the change of the VMA counts.
 fn carry_out<F: MappedFile, R: Reclaim, A: NodeAlloc>(
     tree: &mut TreeWriter<'_, F, R, A>,
     change: Change<F>,
@@ -187,8 +194,8 @@ fn carry_out<F: MappedFile, R: Reclaim, A: NodeAlloc>(
     }
 }
 
-/// Counts the links of the VMAs that a write over `range` splits or takes away, or with `back`
-/// undoes that. Returns by how much the counts of VMAs will change.
+/// Updates the anon_vma links of the VMAs that a write over `range` splits or removes, or with
+/// `back` undoes that. Returns the change of the VMA counts.
 fn relink<F: MappedFile, R: Reclaim, A: NodeAlloc>(
     tree: &TreeWriter<'_, F, R, A>,
     write: &RangeInclusive<usize>,

@@ -1,13 +1,12 @@
-//! munmap, and the checks of everything else that takes VMAs away.
+//! munmap, and the checks for every call that removes VMAs.
 
 use crate::{Error, MappedFile, VmFlags, space::Writer, vma::page_align};
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
-    /// munmap(2): nothing is mapped in `addr..addr + len` any more. Holes are no error.
+    /// munmap(2): unmaps `addr..addr + len`. Holes are no error.
     ///
-    /// One store into the tree, whatever it covers; may allocate. If it is refused because of a
-    /// sealed VMA, a VMA that the range begins inside may be left split at `addr`, as in Linux;
-    /// nothing is unmapped.
+    /// One erase in the tree, for any number of VMAs. May allocate. If a sealed VMA makes it fail,
+    /// nothing is unmapped, but the VMA that contains `addr` may stay split at `addr`, as in Linux.
     ///
     /// # Errors
     /// [`Error::Unaligned`], [`Error::BadRange`], [`Error::Sealed`], [`Error::TooManyMaps`],
@@ -28,8 +27,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.erase(start, end)
     }
 
-    /// Whether everything in the range may go. If a sealed VMA in it forbids that, a VMA that the
-    /// range begins inside is left split there, as in Linux, which splits before it looks further.
+    /// Checks that the whole range may be unmapped. If a sealed VMA forbids it, the VMA that
+    /// contains `start` stays split there: Linux splits it before it looks further.
     pub(crate) fn clear_way(&mut self, start: usize, end: usize) -> Result<(), Error> {
         let refused = self.may_unmap(start, end);
         if refused == Err(Error::Sealed)
@@ -43,8 +42,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         refused
     }
 
-    /// Nothing sealed in the range, and room for the piece more that a hole in the middle of a VMA
-    /// makes.
+    /// Checks that nothing in the range is sealed, and that there is room for one more VMA if the
+    /// range splits one in two.
     fn may_unmap(&self, start: usize, end: usize) -> Result<(), Error> {
         let mut at = start;
         while let Some(area) = self.part(at, end) {

@@ -1,9 +1,10 @@
-//! A VMA: everything that is the same for all pages of a mapped range.
+//! A VMA: the properties that all pages of a mapped range share.
 //!
-//! The range itself is the tree's key and is not repeated here, and the offset is kept relative to
-//! the address. So the two halves of a split VMA, and a VMA that grew or shrank, have the same
-//! contents, and every change of an address space is one store of one range into the tree. A VMA in
-//! the tree never changes (readers look at it without a lock); changing means storing another.
+//! The range is the tree's key and is not stored here, and the offset is kept relative to the
+//! address. So both halves of a split VMA have the same contents, and so does a VMA that grew or
+//! shrank. Every change of an address space is then one store of one range into the tree. A VMA in
+//! the tree never changes, because readers look at it without a lock. To change it, store another
+//! one.
 
 use alloc::sync::Arc;
 
@@ -13,12 +14,12 @@ use crate::{VmFlags, anon::Chain};
 pub const PAGE_SIZE: usize = 4096;
 pub(crate) const PAGE_SHIFT: u32 = 12;
 
-/// Rounds up to whole pages; `None` if that overflows.
+/// Rounds up to whole pages; `None` on overflow.
 pub(crate) fn page_align(len: usize) -> Option<usize> {
     len.checked_next_multiple_of(PAGE_SIZE)
 }
 
-/// Rounds up to whole pages, to 0 where that overflows.
+/// Rounds up to whole pages; 0 on overflow.
 pub(crate) fn page_align_wrapping(len: usize) -> usize {
     page_align(len).unwrap_or(0)
 }
@@ -34,13 +35,17 @@ pub(crate) fn page_align_wrapping(len: usize) -> usize {
 /// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
 /// #     fn device(&self) -> (u32, u32) { (8, 1) }
 /// #     fn inode(&self) -> u64 { 1 }
-/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result { out.write_str("/file") }
+/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
+/// #         out.write_str("/file")
+/// #     }
 /// # }
 /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
 /// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
 /// # let mut writer = space.get_mut();
 /// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-/// # let request = MapRequest { addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None };
+/// # let request = MapRequest {
+/// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
+/// # };
 /// # let at = writer.mmap(request.clone())?;
 /// let vma = writer.area_at(at).unwrap().vma;
 /// assert!(vma.is_private() && !vma.is_faulted());
@@ -53,7 +58,7 @@ pub struct Vma<F> {
     pub flags: VmFlags,
     /// The file it maps; `None` for anonymous memory.
     pub file: Option<F>,
-    /// Offset in pages minus address in pages, wrapping: what stays the same when a VMA is split.
+    /// Offset in pages minus address in pages, wrapping. It stays the same when a VMA is split.
     pub(crate) slide: usize,
     pub(crate) anon: Chain,
     pub(crate) policy: Option<Policy>,
@@ -62,7 +67,7 @@ pub struct Vma<F> {
 }
 
 impl<F> Vma<F> {
-    /// An anonymous VMA with these flags, offset equal to its address.
+    /// An anonymous VMA with these flags. Its offset equals its address.
     pub(crate) fn anonymous(flags: VmFlags) -> Self {
         Vma {
             flags,
@@ -75,7 +80,7 @@ impl<F> Vma<F> {
         }
     }
 
-    /// A VMA of `file` that shows page `pgoff` at address `start`.
+    /// A VMA of `file` that maps page `pgoff` at address `start`.
     pub(crate) fn of_file(flags: VmFlags, file: F, start: usize, pgoff: usize) -> Self {
         let mut vma = Vma::anonymous(flags);
         vma.file = Some(file);
@@ -83,8 +88,8 @@ impl<F> Vma<F> {
         vma
     }
 
-    /// The offset in pages of the page at `addr`: into the file, or for anonymous memory the
-    /// address it was made at.
+    /// The offset in pages of the page at `addr`. For a file, it is the offset in the file; for
+    /// anonymous memory, the address at which it was mapped.
     pub fn offset_at(&self, addr: usize) -> usize {
         (addr >> PAGE_SHIFT).wrapping_add(self.slide)
     }
@@ -93,36 +98,36 @@ impl<F> Vma<F> {
         self.slide = pgoff.wrapping_sub(start >> PAGE_SHIFT);
     }
 
-    /// Has it seen a write fault, so that it has private pages of its own?
+    /// Whether it has an anon_vma: it saw a first private write.
     pub fn is_faulted(&self) -> bool {
         self.anon.is_faulted()
     }
 
-    /// Could it get private pages: is it neither shared nor special?
+    /// Whether its pages can be private: it was not mapped as shared.
     pub fn is_private(&self) -> bool {
         !self.flags.intersects(VmFlags::SHARED | VmFlags::MAYSHARE)
     }
 
-    /// Does a forked child lack it, or have it with other contents?
+    /// Whether fork drops it or changes its contents.
     pub(crate) fn changes_at_fork(&self) -> bool {
         self.is_faulted()
             || self.flags.intersects(VmFlags::LOCKED_MASK | VmFlags::DONTCOPY)
             || self.uffd.is_some_and(|uffd| !uffd.follows_fork)
     }
 
-    /// Its name, if it is a special one such as `[vdso]`.
+    /// Its name, if it has a special one such as `[vdso]`.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// Its memory policy, if it has one of its own.
+    /// Its own memory policy, if it has one.
     pub fn policy(&self) -> Option<Policy> {
         self.policy
     }
 }
 
 impl<F: crate::MappedFile> Vma<F> {
-    /// Are its pages anonymous: no file, or one that only stands for zeros?
+    /// Whether its pages are anonymous: it has no file, or one that only stands for zeros.
     pub(crate) fn is_anonymous(&self) -> bool {
         self.file
             .as_ref()
@@ -134,7 +139,7 @@ impl<F: crate::MappedFile> Vma<F> {
         self.file.as_ref().is_some_and(|file| file.has_close_hook())
     }
 
-    /// How far below its start nothing is placed, in bytes: a stack must be able to grow.
+    /// The bytes below its start that stay free, so that a stack can grow.
     pub(crate) fn guard_gap(&self, stack_gap: usize) -> usize {
         if self.flags.contains(VmFlags::GROWSDOWN) {
             stack_gap
@@ -146,7 +151,7 @@ impl<F: crate::MappedFile> Vma<F> {
     }
 }
 
-/// A NUMA memory policy; equal policies merge.
+/// A NUMA memory policy. VMAs merge only if their policies are equal.
 ///
 /// ```
 /// # use vma::*;
@@ -157,13 +162,17 @@ impl<F: crate::MappedFile> Vma<F> {
 /// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
 /// #     fn device(&self) -> (u32, u32) { (8, 1) }
 /// #     fn inode(&self) -> u64 { 1 }
-/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result { out.write_str("/file") }
+/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
+/// #         out.write_str("/file")
+/// #     }
 /// # }
 /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
 /// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
 /// # let mut writer = space.get_mut();
 /// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-/// # let request = MapRequest { addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None };
+/// # let request = MapRequest {
+/// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
+/// # };
 /// # let at = writer.mmap(request.clone())?;
 /// let interleave = Policy { mode: 3, nodes: 0b11, home: None };
 /// writer.mbind(at, 0x1000, Some(interleave))?;
@@ -175,13 +184,13 @@ impl<F: crate::MappedFile> Vma<F> {
 pub struct Policy {
     /// `MPOL_*` with its mode flags.
     pub mode: u32,
-    /// One bit a node.
+    /// One bit per node.
     pub nodes: u64,
-    /// Preferred node, if one was set.
+    /// The preferred node, if one was set.
     pub home: Option<u32>,
 }
 
-/// The userfaultfd that watches a VMA.
+/// The userfaultfd that a VMA is registered with.
 ///
 /// ```
 /// # use vma::*;
@@ -192,13 +201,17 @@ pub struct Policy {
 /// #     fn segment_size(&self) -> Option<usize> { Some(0x4000) }
 /// #     fn device(&self) -> (u32, u32) { (8, 1) }
 /// #     fn inode(&self) -> u64 { 1 }
-/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result { out.write_str("/file") }
+/// #     fn write_path(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
+/// #         out.write_str("/file")
+/// #     }
 /// # }
 /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
 /// # let mut space = AddressSpace::<File, grace::Single>::new(Profile::LINUX_6_18, layout);
 /// # let mut writer = space.get_mut();
 /// # let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-/// # let request = MapRequest { addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None };
+/// # let request = MapRequest {
+/// #     addr: 0, len: 0x4000, prot: 3, flags, file: None, offset: 0, driver_flags: None,
+/// # };
 /// # let at = writer.mmap(request.clone())?;
 /// let uffd = Uffd { id: 1, follows_fork: false, follows_remap: false };
 /// writer.watch(at, 0x1000, VmFlags::UFFD_MISSING, uffd)?;
@@ -211,8 +224,8 @@ pub struct Policy {
 pub struct Uffd {
     /// The host's number for it.
     pub id: u64,
-    /// Forked children are watched too (UFFD_FEATURE_EVENT_FORK).
+    /// Forked children stay registered (UFFD_FEATURE_EVENT_FORK).
     pub follows_fork: bool,
-    /// Moved VMAs stay watched (UFFD_FEATURE_EVENT_REMAP).
+    /// Moved VMAs stay registered (UFFD_FEATURE_EVENT_REMAP).
     pub follows_remap: bool,
 }

@@ -1,19 +1,19 @@
-//! userfaultfd: who watches which VMAs.
+//! userfaultfd: registers VMAs with a userfaultfd, and unregisters them.
 
 use crate::{Area, Counted, Error, MappedFile, Uffd, VmFlags, Vma, map::range_end, space::Writer};
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
-    /// UFFDIO_REGISTER: `uffd` watches `start..start + len` for `modes` (of [`VmFlags::UFFD`]).
-    /// Holes are passed over. (Whether its file system can do it is for the host to know: Linux
-    /// allows tmpfs and hugetlbfs.)
+    /// UFFDIO_REGISTER: registers `start..start + len` with `uffd` for `modes` (of
+    /// [`VmFlags::UFFD`]). Skips holes. The host must check the file system: Linux allows tmpfs and
+    /// hugetlbfs.
     ///
-    /// One store into the tree for each VMA that changes; may allocate.
+    /// One store into the tree for each VMA that changes. May allocate.
     ///
     /// # Errors
-    /// Nothing changed: [`Error::BadFlags`] for no or other modes, [`Error::BadRange`],
-    /// [`Error::Unaligned`], [`Error::Unmapped`] if nothing is mapped there at all,
-    /// [`Error::WrongKind`], [`Error::NeverWritable`], [`Error::Watched`] where another one
-    /// watches. With what lies below the failure done: [`Error::TooManyMaps`],
+    /// With nothing changed: [`Error::BadFlags`] for empty or other modes, [`Error::BadRange`],
+    /// [`Error::Unaligned`], [`Error::Unmapped`] if nothing is mapped in the range,
+    /// [`Error::WrongKind`], [`Error::NeverWritable`], [`Error::Watched`] for a range of another
+    /// userfaultfd. With the VMAs below the failure changed: [`Error::TooManyMaps`],
     /// [`Error::OutOfMemory`].
     pub fn watch(
         &mut self,
@@ -42,27 +42,27 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             }
             at = area.end;
         }
-        // Who is watched for these modes and more stays so.
+        // A VMA that is registered for these modes and more keeps its modes.
         self.set_watch(start, end, |by, old| match by == Some(uffd) && old.contains(modes) {
             true => (by, old),
             false => (Some(uffd), (old - VmFlags::UFFD) | modes),
         })
     }
 
-    /// UFFDIO_UNREGISTER: nobody watches the range any more.
+    /// UFFDIO_UNREGISTER: unregisters the range.
     ///
     /// # Errors
-    /// [`Error::BadRange`], [`Error::Unaligned`]; [`Error::TooManyMaps`] and
-    /// [`Error::OutOfMemory`], with what lies below the failure done.
+    /// [`Error::BadRange`], [`Error::Unaligned`]; with the VMAs below the failure changed:
+    /// [`Error::TooManyMaps`], [`Error::OutOfMemory`].
     pub fn unwatch(&mut self, start: usize, len: usize) -> Result<(), Error> {
         let end = self.watched_range(start, len)?;
         self.set_watch(start, end, |_, old| (None, old - VmFlags::UFFD))
     }
 
-    /// The userfaultfd with that number was closed: it watches nothing any more.
+    /// Unregisters all VMAs of the userfaultfd `id`, because it was closed.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], with what lies below the failure done.
+    /// [`Error::OutOfMemory`], with the VMAs below the failure changed.
     pub fn close_watch(&mut self, id: u64) -> Result<(), Error> {
         let mut at = 0;
         while let Some(area) = self.at_or_after(at) {
@@ -77,8 +77,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         Ok(())
     }
 
-    /// A VMA that mremap moves is no longer watched, unless its userfaultfd follows moves; nor is
-    /// what it joins.
+    /// mremap unregisters a VMA that it moves, and the area that it joins, unless the userfaultfd
+    /// follows moves.
     pub(crate) fn forget_uffd(&self, area: &mut Area<F>) -> Result<(), Error> {
         if area.vma.uffd.is_some_and(|uffd| !uffd.follows_remap) {
             let mut vma = Vma::clone(&area.vma);

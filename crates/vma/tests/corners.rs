@@ -1,4 +1,4 @@
-//! Corners of Linux that random calls under `samara trace` found, each seen on Linux 6.18.
+//! Corner cases of Linux that random calls under `samara trace` found, each observed on Linux 6.18.
 
 mod common;
 
@@ -22,12 +22,12 @@ fn fixed_move(from: usize, pages: usize, to: usize, keeps: bool) -> RemapRequest
     }
 }
 
-/// First page, pages and flags of every VMA.
+/// The first page, length in pages and flags of every VMA.
 fn shape(calls: &Calls<'_>) -> Vec<(usize, usize, String)> {
     vmas(calls, AT)
 }
 
-/// First page and pages of every VMA.
+/// The first page and length in pages of every VMA.
 fn ranges(calls: &Calls<'_>) -> Vec<(usize, usize)> {
     shape(calls).into_iter().map(|(first, pages, _)| (first, pages)).collect()
 }
@@ -73,7 +73,7 @@ fn unmapping_up_to_a_sealed_vma_leaves_a_cut() {
     calls.mseal(page(4), PAGE).unwrap();
     assert_eq!(calls.munmap(page(2), 3 * PAGE), Err(Error::Sealed));
     assert_eq!(ranges(&calls), [(0, 2), (2, 2), (4, 1)]);
-    // Within the sealed VMA itself nothing is cut.
+    // A range inside the sealed VMA splits nothing.
     calls.mmap(anonymous(page(8), 4, 3)).unwrap();
     calls.mseal(page(8), 4 * PAGE).unwrap();
     assert_eq!(calls.munmap(page(9), PAGE), Err(Error::Sealed));
@@ -106,7 +106,7 @@ fn a_mark_of_guard_pages_spreads_by_merging() {
     calls.madvise(page(2), PAGE, Advice::GuardInstall).unwrap();
     calls.mmap(anonymous(page(8), 2, 3)).unwrap();
     assert_eq!(shape(&calls), [(0, 10, "rd,wr,mr,mw,me,gu,ac".to_string())]);
-    // An anonymous VMA has private pages by it, so a forked one joins no new one; a file's has not.
+    // An anonymous VMA becomes faulted, so a forked one joins no new VMA. A VMA of a file does not.
     let file = File::regular();
     calls.mmap(of_file(&file, page(20), 1, 1, 0)).unwrap();
     calls.madvise(page(20), PAGE, Advice::GuardInstall).unwrap();
@@ -170,7 +170,7 @@ fn a_segment_is_found_above_where_it_was_cut() {
         round: false,
     };
     calls.shmat(attach).unwrap();
-    // Over the beginning of the segment lies something that begins below it.
+    // Another map covers the start of the segment and begins below it.
     calls.mmap(anonymous(page(0), 3, 3)).unwrap();
     calls.shmdt(page(2)).unwrap();
     assert_eq!(ranges(&calls), [(0, 3)]);
@@ -198,7 +198,7 @@ fn what_a_call_left_when_it_failed_is_taken_over() {
     calls.mmap(anonymous(page(0), 8, 3)).unwrap();
     calls.first_write(page(0)).unwrap();
     calls.mseal(page(6), PAGE).unwrap();
-    // A hole, over something sealed too; part of a VMA; a VMA that was two.
+    // A hole, also over a sealed VMA; then part of a VMA; then one VMA from two.
     calls.settle(page(5), page(7), None).unwrap();
     assert_eq!(ranges(&calls), [(0, 5), (7, 1)]);
     let protected: VmFlags = "rd,mr,mw,me,ac".parse().unwrap();
@@ -207,7 +207,7 @@ fn what_a_call_left_when_it_failed_is_taken_over() {
     let written: VmFlags = "rd,wr,mr,mw,me,ac".parse().unwrap();
     calls.settle(page(0), page(5), Some(written)).unwrap();
     assert_eq!(ranges(&calls), [(0, 5), (7, 1)]);
-    assert!(calls.area_at(page(4)).unwrap().vma.is_faulted(), "private pages stay known");
+    assert!(calls.area_at(page(4)).unwrap().vma.is_faulted(), "it stays faulted");
     assert_eq!(calls.settle(page(4), page(8), Some(written)), Err(Error::Unmapped));
     assert_eq!(calls.settle(page(4) + 1, page(8), None), Err(Error::Unaligned));
 }

@@ -1,7 +1,8 @@
-//! I7: every allocation of every call fails once, and the address space is as it was.
+//! Tests I7: every allocation of every call fails once, and then the address space must be
+//! unchanged.
 //!
-//! The allocator of this test program fails when told to. Each call is made on a fresh address
-//! space with its first allocation failing, then with its second, and so on until it needs no more.
+//! The allocator of this test program fails on request. Each call is made on a fresh address space
+//! with its first allocation failing, then with its second, and so on until the call succeeds.
 
 mod common;
 
@@ -15,13 +16,13 @@ use common::{Calls, File, HEAP, PAGE, anonymous, of_file, picture, space, vmas};
 use vma::{Advice, AttachRequest, Error, RemapRequest, Uffd, VmFlags};
 
 thread_local! {
-    /// Allocations of this thread that still succeed; negative: all.
+    /// The allocations of this thread that still succeed; negative: all.
     static LEFT: Cell<isize> = const { Cell::new(-1) };
 }
 
 struct Failing;
 
-// SAFETY: hands out what the system's allocator gives, or null, which the contract allows.
+// SAFETY: returns memory of the system's allocator, or null, which the contract allows.
 unsafe impl GlobalAlloc for Failing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let left = LEFT.get();
@@ -31,7 +32,7 @@ unsafe impl GlobalAlloc for Failing {
         if left > 0 {
             LEFT.set(left - 1);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc(layout) }
     }
 
@@ -44,7 +45,7 @@ unsafe impl GlobalAlloc for Failing {
 #[global_allocator]
 static ALLOCATOR: Failing = Failing;
 
-/// Runs `work` with all allocations after the first `n` failing.
+/// Runs `work`. All allocations after the first `n` fail.
 fn with_allocations<T>(n: isize, work: impl FnOnce() -> T) -> T {
     LEFT.set(n);
     let out = work();
@@ -54,8 +55,8 @@ fn with_allocations<T>(n: isize, work: impl FnOnce() -> T) -> T {
 
 const AT: usize = 0x7ffe_0000_0000;
 
-/// A map of each kind: faulted anonymous memory, a private file, a shared one, and many small VMAs
-/// around them.
+/// Maps one VMA of each kind: faulted anonymous memory, a private file and a shared one, with many
+/// small VMAs around them.
 fn prepare(calls: &mut Calls<'_>, file: &File) {
     for i in 0..40 {
         calls.mmap(anonymous(AT + (100 + 2 * i) * PAGE, 1, 3)).unwrap();
@@ -67,7 +68,7 @@ fn prepare(calls: &mut Calls<'_>, file: &File) {
     assert_eq!(calls.brk(HEAP + 4 * PAGE), HEAP + 4 * PAGE);
 }
 
-/// Fails each allocation of `call` in turn. Returns how many there were.
+/// Fails each allocation of `call` in turn. Returns the number of allocations.
 fn fail_each(call: impl Fn(&mut Calls<'_>, &File) -> Result<(), Error>) -> usize {
     for n in 0.. {
         let file = File::segment(4 * PAGE);
@@ -81,7 +82,7 @@ fn fail_each(call: impl Fn(&mut Calls<'_>, &File) -> Result<(), Error>) -> usize
             Err(Error::OutOfMemory) => assert_eq!(picture(&calls), before, "allocation {n} failed"),
             Err(other) => panic!("{other:?} when allocation {n} failed"),
         }
-        // What failed for want of memory works when there is some.
+        // A call that failed for lack of memory succeeds with enough of it.
         call(&mut calls, &file).unwrap();
     }
     unreachable!()
@@ -99,7 +100,7 @@ fn maps() {
 
 #[test]
 fn unmaps() {
-    // Alone with its tree, a writer cuts one leaf in place; over several leaves it needs nodes.
+    // The only owner of a tree cuts one leaf in place. A change over several leaves needs nodes.
     fail_each(|calls, _| calls.munmap(AT + 4 * PAGE, 2 * PAGE));
     assert!(fail_each(|calls, _| calls.munmap(AT + PAGE, 150 * PAGE)) >= 1);
 }
@@ -133,11 +134,11 @@ fn moves() {
         fixed,
         dont_unmap: None,
     };
-    // In place, away to where there is room, from the middle of a VMA, and shrunk.
+    // Growth in place, growth by a move, growth from the middle of a VMA, and shrinking.
     for (start, old, new) in [(0, 16, 18), (0, 16, 60), (4, 2, 60), (0, 16, 3)] {
         fail_each(|calls, _| calls.mremap(request(AT + start * PAGE, old, new, None)).map(drop));
     }
-    // The target of a fixed move is free here: what it holds would be unmapped first, as in Linux.
+    // The target of the fixed move is free here. FIXED would first unmap it, as in Linux.
     let to = Some(AT + 60 * PAGE);
     let moved = fail_each(|calls, _| calls.mremap(request(AT + 4 * PAGE, 2, 2, to)).map(drop));
     assert!(moved >= 2);
@@ -174,11 +175,11 @@ fn forks() {
         }
         calls.fork().map(drop)
     };
-    // A place in the family of anon_vmas for each, and the nodes above them.
+    // Each VMA needs an anon_vma, a chain and the nodes above it.
     assert!(fail_each(touched) >= 50);
 }
 
-/// The child shares the parent's tree: what both have alike costs no memory, however much it is.
+/// The child shares the parent's tree, so equal VMAs cost no memory, however many there are.
 #[test]
 fn a_fork_without_private_pages_allocates_nothing() {
     let mut space = space();
@@ -189,13 +190,13 @@ fn a_fork_without_private_pages_allocates_nothing() {
     let before = picture(&calls);
     let mut child = with_allocations(0, || calls.fork()).unwrap();
     assert_eq!(picture(&child.get_mut()), before);
-    // Each goes its own way from here.
+    // From here on both change independently.
     child.get_mut().munmap(AT, 2 * PAGE).unwrap();
     calls.mprotect(AT + 4 * PAGE, PAGE, 1, None).unwrap();
     assert_eq!(child.get_mut().count(), 4999);
     assert_eq!(vmas(&child.get_mut(), AT)[1].2, "rd,wr,mr,mw,me,ac");
     assert_eq!(vmas(&calls, AT)[2].2, "rd,mr,mw,me");
-    // One that must be changed is the only one that is.
+    // fork changes only the VMAs that must differ.
     calls.mlock(AT + 8 * PAGE, PAGE, true).unwrap();
     calls.madvise(AT + 16 * PAGE, PAGE, Advice::DontFork).unwrap();
     let mut child = calls.fork().unwrap();

@@ -1,4 +1,4 @@
-//! The rules that real programs taught, one test each; the numbers are those of RULES.md.
+//! The rules of RULES.md, one test each, with the same numbers.
 
 mod common;
 
@@ -14,7 +14,7 @@ fn map(calls: &mut Calls<'_>, first: usize, pages: usize, prot: u32) -> usize {
     calls.mmap(anonymous(AT + first * PAGE, pages, prot)).unwrap()
 }
 
-/// First page, pages, of each VMA from `AT` on.
+/// The first page and length in pages of each VMA from `AT` on.
 fn shape(calls: &Calls<'_>) -> Vec<(usize, usize)> {
     vmas(calls, AT).into_iter().map(|(first, pages, _)| (first, pages)).collect()
 }
@@ -30,11 +30,12 @@ fn rule_1_accounting_keeps_vmas_apart() {
     map(&mut calls, 0, 2, 3);
     map(&mut calls, 2, 2, 1);
     calls.first_write(AT).unwrap();
-    // Written once, a VMA stays accounted when it becomes read-only; one that never was is not.
+    // A VMA that was written stays accounted when it becomes read-only. One that was never written
+    // does not.
     calls.mprotect(AT, 2 * PAGE, 1, None).unwrap();
     assert_eq!(shape(&calls), [(0, 2), (2, 2)]);
     assert_eq!(flags(&calls, 0), "rd,mr,mw,me,ac");
-    // One that was never written loses the flag, and merges.
+    // A VMA that was never written loses the flag, and merges.
     calls.mprotect(AT + 2 * PAGE, 2 * PAGE, 3, None).unwrap();
     calls.mprotect(AT + 2 * PAGE, 2 * PAGE, 1, None).unwrap();
     assert_eq!(flags(&calls, 2), "rd,mr,mw,me");
@@ -53,8 +54,8 @@ fn rule_2_private_pages_of_two_families_do_not_merge() {
     calls.first_write(AT).unwrap();
     calls.first_write(AT + 4 * PAGE).unwrap();
     map(&mut calls, 2, 2, 3);
-    assert_eq!(shape(&calls), [(0, 4), (4, 2)], "each has an anon_vma of its own");
-    // A first write takes the neighbour's if only the access differs: then they merge.
+    assert_eq!(shape(&calls), [(0, 4), (4, 2)], "each has its own anon_vma");
+    // A first write takes the neighbour's anon_vma if only the access differs. Then they merge.
     map(&mut calls, 20, 2, 3);
     map(&mut calls, 22, 2, 1);
     calls.first_write(AT + 20 * PAGE).unwrap();
@@ -76,7 +77,7 @@ fn rule_3_what_fork_gave_does_not_merge_with_what_saw_no_write() {
     calls.mlock(AT + 10 * PAGE, PAGE, true).unwrap();
     let mut child = calls.fork().unwrap();
     map(&mut calls, 2, 1, 3);
-    assert_eq!(shape(&calls)[0], (0, 3), "in the parent it does merge");
+    assert_eq!(shape(&calls)[0], (0, 3), "in the parent it merges");
     let mut calls = child.get_mut();
     map(&mut calls, 2, 1, 3);
     assert_eq!(shape(&calls), [(0, 2), (2, 1), (10, 1)]);
@@ -121,7 +122,7 @@ fn rule_6_two_opens_of_one_file_do_not_merge() {
     calls.mmap(of_file(&one, AT + PAGE, 1, 1, 1)).unwrap();
     calls.mmap(of_file(&two, AT + 2 * PAGE, 1, 1, 2)).unwrap();
     calls.mmap(of_file(&two, AT + 3 * PAGE, 1, 1, 9)).unwrap();
-    assert_eq!(shape(&calls), [(0, 2), (2, 1), (3, 1)], "nor does another offset");
+    assert_eq!(shape(&calls), [(0, 2), (2, 1), (3, 1)], "nor with another offset");
 }
 
 #[test]
@@ -134,7 +135,7 @@ fn rule_7_the_heap_grows_by_itself_alone() {
     assert_eq!(vmas(&calls, HEAP - PAGE).len(), 2);
     assert_eq!(calls.brk(HEAP + 3 * PAGE), HEAP + 3 * PAGE);
     assert_eq!(vmas(&calls, HEAP)[0].1, 3);
-    assert_eq!(calls.brk(HEAP - 1), HEAP + 3 * PAGE, "never below its start");
+    assert_eq!(calls.brk(HEAP - 1), HEAP + 3 * PAGE, "the break never goes below the heap's start");
     let mut text = String::new();
     calls.write_maps(&mut text).unwrap();
     assert!(text.lines().nth(1).unwrap().ends_with("                          [heap]"), "{text}");
@@ -151,7 +152,7 @@ fn rule_8_a_call_that_meets_a_hole_has_changed_what_precedes_it() {
         (flags(&calls, 0), flags(&calls, 3)),
         ("rd,mr,mw,me".into(), "rd,wr,mr,mw,me,ac".into())
     );
-    // madvise passes over the hole, and still says so.
+    // madvise skips the hole, and still returns an error.
     assert_eq!(calls.madvise(AT, 5 * PAGE, Advice::DontDump), Err(Error::Unmapped));
     assert!(flags(&calls, 0).ends_with("dd") && flags(&calls, 3).ends_with("dd"));
 }
@@ -211,7 +212,7 @@ fn rule_11_addresses() {
     let huge = calls.mmap(anonymous(0, 512, 3)).unwrap();
     assert_eq!((huge % (2 << 20), huge), (0, BASE - (4 << 20)), "a multiple of 2 MiB is aligned");
     let file = calls.mmap(of_file(&File::huge_aligned(), 0, 1200, 1, 3)).unwrap();
-    assert_eq!((file - 3 * PAGE) % (2 << 20), 0, "so is a file's whole 2 MiB");
+    assert_eq!((file - 3 * PAGE) % (2 << 20), 0, "so is a map with a whole 2 MiB of a file");
     let mut stack = anonymous(AT, 1, 3);
     stack.flags |= MapFlags::GROWSDOWN;
     calls.mmap(stack).unwrap();
@@ -246,7 +247,7 @@ fn rule_12_a_fixed_move_takes_several_vmas_and_keeps_their_holes() {
     map(&mut calls, 3, 1, 1);
     map(&mut calls, 20, 5, 4);
     calls.mremap(fixed_move(AT, 4, AT + 20 * PAGE)).unwrap();
-    // Where the source has a hole, the target stays as it was.
+    // Where the source has a hole, the target stays unchanged.
     assert_eq!(shape(&calls), [(20, 2), (22, 1), (23, 1), (24, 1)]);
     assert_eq!(calls.mremap(fixed_move(AT, 4, AT + 40 * PAGE)), Err(Error::NotOneVma));
     let stay =
@@ -311,7 +312,7 @@ fn sealed_vmas_stay() {
         assert_eq!(refused, Err(Error::Sealed));
     }
     assert_eq!(shape(&calls), [(0, 2), (2, 2)]);
-    // Linux splits at the start of a range before it meets the seal, and leaves it so.
+    // Linux splits at the start of the range before it meets the seal, and does not undo the split.
     assert_eq!(calls.munmap(AT + PAGE, 2 * PAGE), Err(Error::Sealed));
     assert_eq!(shape(&calls), [(0, 1), (1, 1), (2, 2)]);
 }
@@ -330,7 +331,7 @@ fn segments_detach_as_a_whole() {
         round: false,
     };
     assert_eq!(calls.shmat(request.clone()), Ok(AT));
-    assert_eq!(calls.shmat(request), Err(Error::WrongKind), "something is there");
+    assert_eq!(calls.shmat(request), Err(Error::WrongKind), "the range is in use");
     calls.munmap(AT, PAGE).unwrap();
     calls.mprotect(AT + 2 * PAGE, PAGE, 1, None).unwrap();
     assert_eq!(shape(&calls), [(1, 1), (2, 1), (3, 1)]);

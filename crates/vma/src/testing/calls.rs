@@ -1,9 +1,9 @@
-//! The calls on the model, but for mremap.
+//! The calls on the model, except mremap.
 
 use super::{File, Kind, model::*};
 use crate::{Advice, MapFlags, Policy, Uffd, VmFlags as V};
 
-/// What mmap is asked for, in pages.
+/// The arguments of mmap, in pages.
 #[derive(Clone, Debug)]
 pub(super) struct Map {
     pub(super) at: usize,
@@ -12,7 +12,7 @@ pub(super) struct Map {
     pub(super) flags: MapFlags,
     pub(super) file: Option<File>,
     pub(super) pgoff: usize,
-    /// shmat with SHM_RDONLY takes these away.
+    /// shmat with SHM_RDONLY clears these.
     pub(super) without: V,
 }
 
@@ -91,8 +91,8 @@ impl Model {
             policy: None,
             uffd: None,
         };
-        // Which maps are scanned for equal pages is decided before they join others; a driver's say
-        // comes first.
+        // MERGEABLE is set before the new VMA joins its neighbours, except where a driver may
+        // change the flags.
         let mergeable = self.merge_any && new.can_be_mergeable();
         let late = map.file.is_some_and(|f| f.kind == Kind::Zero);
         new.flags.set(V::MERGEABLE, mergeable && !late);
@@ -117,7 +117,7 @@ impl Model {
 
     pub(super) fn mprotect(&mut self, start: usize, end: usize, prot: u32) -> Outcome {
         for (s, e) in self.parts(start, end) {
-            // A hole before this part?
+            // Is there a hole before this part?
             if (start..s).any(|page| self.at(page).is_none()) {
                 return Err(ENOMEM);
             }
@@ -331,7 +331,7 @@ impl Model {
         if !self.is_free(old, new) {
             return None;
         }
-        // A page stays free above the heap, and the room of a stack if that comes next.
+        // One page stays free above the heap, and the gap below a stack if a stack follows.
         let stack = |m: &M| if m.flags.contains(V::GROWSDOWN) { GAP } else { 0 };
         let next = self.vmas.iter().find(|m| m.start >= new);
         if next.is_some_and(|m| m.start.saturating_sub(stack(m)) < new + 1) {
@@ -355,7 +355,7 @@ impl Model {
         Some(())
     }
 
-    /// The stack (or what grows like one) that ends at `end` grows down to `start`.
+    /// Grows the VMA that ends at `end`, a stack or one like it, down to `start`.
     pub(super) fn grow(&mut self, end: usize, start: usize) -> Outcome {
         let Some(i) = self.vmas.iter().position(|m| m.end == end) else { return Err(ENOMEM) };
         let m = &self.vmas[i];
@@ -367,7 +367,7 @@ impl Model {
         }
         self.touch(i);
         let m = &mut self.vmas[i];
-        // An offset below zero would wrap; ours does not get there.
+        // An offset below zero would wrap. The tests do not get there.
         m.pgoff = m.pgoff.wrapping_sub(m.start - start);
         m.start = start;
         Ok(0)
@@ -398,7 +398,7 @@ impl Model {
         };
         let size = match first.file {
             Some(File { kind: Kind::Segment(pages), .. }) => pages,
-            _ => unreachable!("a segment has its size"),
+            _ => unreachable!("every segment has a size"),
         };
         let mut going = alloc::vec![(first.start, first.end)];
         for m in self.vmas.iter().filter(|m| m.start > first.start) {
@@ -416,7 +416,7 @@ impl Model {
     }
 }
 
-/// A hint below the lowest address that may be mapped means that one.
+/// Raises a hint to the lowest address that may be mapped.
 pub(super) fn hint(at: usize) -> usize {
     if at == 0 { 0 } else { at.max(LOWEST) }
 }

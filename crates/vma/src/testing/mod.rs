@@ -1,10 +1,10 @@
-//! For tests alone: a slow and obvious address space, and a driver that makes the same calls on it
-//! and on ours.
+//! For tests: a slow and obvious model of an address space, and a driver that makes the same calls
+//! on the model and on the real one.
 //!
-//! The model is a sorted list of VMAs in pages, searched from end to end for everything. It knows
-//! anon_vmas as numbers and finds out by counting, over all address spaces, what ours keeps count
-//! of. After each call both must list the same, merge the same, and share anonymous pages between
-//! the same VMAs.
+//! The model is a sorted list of VMAs in pages, and every operation scans the list. Its anon_vmas
+//! are numbers. It has no counts, but counts over all address spaces when it needs one. After each
+//! call both sides must have the same listing, the same merges, and the same sharing of anonymous
+//! pages.
 
 mod calls;
 mod model;
@@ -18,7 +18,7 @@ use core::fmt;
 
 use crate::{MappedFile, Placement};
 
-/// A file that says of itself what the tests want.
+/// A file with the properties that a test wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct File {
     id: u32,
@@ -27,13 +27,13 @@ pub struct File {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    /// May be written to.
+    /// Opened for writing.
     Writable,
-    /// Opened to read, on a mount without execution.
+    /// Opened for reading, on a mount without execution.
     ReadOnly,
-    /// `/dev/zero`, opened to write.
+    /// `/dev/zero`, opened for writing.
     Zero,
-    /// SysV shared memory of so many pages.
+    /// SysV shared memory, with its size in pages.
     Segment(usize),
 }
 

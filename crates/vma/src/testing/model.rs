@@ -1,11 +1,11 @@
-//! The model: VMAs in a list, and the rules of merging (1 to 7) said once more, in other words.
+//! The model: a list of VMAs, and a second implementation of the merging rules (1 to 7).
 
 use alloc::vec::Vec;
 
 use super::{File, Kind};
 use crate::{Policy, Uffd, VmFlags as V};
 
-/// A call's outcome: a page number or nothing, or the errno.
+/// The outcome of a call: a page number or 0, or the errno.
 pub(super) type Outcome = Result<usize, i32>;
 
 pub(super) const EPERM: i32 = 1;
@@ -16,16 +16,16 @@ pub(super) const EBUSY: i32 = 16;
 pub(super) const EEXIST: i32 = 17;
 pub(super) const EINVAL: i32 = 22;
 
-/// First page that a map may be placed at, one past the last page that one is placed at from above,
-/// and the end.
+/// The lowest page for maps, the page at which the search from above begins, and the end of the
+/// address space.
 pub(super) const LOWEST: usize = 16;
 pub(super) const BASE: usize = 112;
 pub(super) const END: usize = 420;
-/// Pages kept free below a stack.
+/// Pages that stay free below a stack.
 pub(super) const GAP: usize = 3;
 pub(super) const HEAP: usize = 20;
 
-/// Which anonymous pages a VMA may hold: those of `own`, and of all that it was forked from.
+/// The anonymous pages that a VMA may hold: those of `own`, and those of all its ancestors.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Anon {
     pub(super) own: usize,
@@ -39,7 +39,7 @@ pub(super) struct M {
     pub(super) end: usize,
     pub(super) flags: V,
     pub(super) file: Option<File>,
-    /// Offset of the first page; for anonymous memory the page it was made at.
+    /// The offset of the first page. For anonymous memory, the page at which it was mapped.
     pub(super) pgoff: usize,
     pub(super) anon: Option<Anon>,
     pub(super) policy: Option<Policy>,
@@ -64,8 +64,8 @@ impl M {
         !self.flags.intersects(no) && !self.is_special()
     }
 
-    /// Were the pages of both one VMA's, would everything be found again? (Apart from flags and the
-    /// like.)
+    /// Whether addresses and offsets continue from `self` to `next`, so that one VMA could hold
+    /// both.
     fn follows(&self, next: &M) -> bool {
         self.end == next.start && self.pgoff + (self.end - self.start) == next.pgoff
     }
@@ -77,7 +77,7 @@ fn differ_in(a: &M, b: &M, ignored: V) -> bool {
     ((a.flags ^ b.flags) - ignored) != V::empty() || a.file != b.file || a.policy != b.policy
 }
 
-/// May the two, of which `a` lies below, become one?
+/// Whether `a` and `b` may merge. `a` lies below `b`.
 fn can_join(a: &M, b: &M) -> bool {
     let pages = match (&a.anon, &b.anon) {
         (None, None) => true,
@@ -95,7 +95,7 @@ pub(super) struct Model {
     pub(super) brk: usize,
     pub(super) to_come: V,
     pub(super) merge_any: bool,
-    /// Numbers of new anon_vmas: taken from here by whoever makes one.
+    /// The number of the next new anon_vma.
     pub(super) next_anon: usize,
 }
 
@@ -108,7 +108,7 @@ impl Model {
         !self.vmas.iter().any(|m| m.start < end && m.end > start)
     }
 
-    /// The parts of VMAs in the range: where each lies now.
+    /// The parts of VMAs in the range, each with its start and end.
     pub(super) fn parts(&self, start: usize, end: usize) -> Vec<(usize, usize)> {
         let overlap = |m: &M| (m.start.max(start), m.end.min(end));
         self.vmas.iter().map(overlap).filter(|(s, e)| s < e).collect()
@@ -118,7 +118,7 @@ impl Model {
         (start..end).any(|page| self.at(page).is_none())
     }
 
-    /// Makes `page` the boundary of two VMAs, if it lies inside one.
+    /// Splits the VMA that contains `page` inside, so that `page` is a boundary.
     pub(super) fn cut(&mut self, page: usize) {
         if let Some(i) = self.vmas.iter().position(|m| m.start < page && page < m.end) {
             let mut upper = self.vmas[i].clone();
@@ -135,14 +135,15 @@ impl Model {
         self.vmas.retain(|m| m.end <= start || m.start >= end);
     }
 
-    /// munmap, as far as VMAs have a say in it.
+    /// munmap, without the checks of its arguments.
     pub(super) fn unmap(&mut self, start: usize, end: usize) -> Result<(), i32> {
         self.no_seal(start, end)?;
         self.remove(start, end);
         Ok(())
     }
 
-    /// Refuses what is sealed; the VMA that the range begins in is cut by then.
+    /// Returns an error if a VMA in the range is sealed. The VMA that contains the range's start is
+    /// split by then.
     pub(super) fn no_seal(&mut self, start: usize, end: usize) -> Result<(), i32> {
         let sealed = |m: &M| m.start < end && m.end > start && m.flags.contains(V::SEALED);
         if !self.vmas.iter().any(sealed) {
@@ -154,7 +155,8 @@ impl Model {
         Err(EPERM)
     }
 
-    /// Puts a new VMA where nothing is and lets it join its neighbours. Returns its index then.
+    /// Inserts a new VMA into a free range and joins it with its neighbours. Returns its index
+    /// afterwards.
     pub(super) fn insert(&mut self, new: M) -> usize {
         assert!(self.is_free(new.start, new.end));
         let i = self.vmas.iter().take_while(|m| m.end <= new.start).count();
@@ -162,8 +164,8 @@ impl Model {
         self.join(i, false)
     }
 
-    /// The VMA at `i` is new or was changed (and `existed` before): joins its neighbours where that
-    /// may be.
+    /// Joins the VMA at `i`, which is new or was changed (and `existed` before), with its
+    /// neighbours where the rules allow it.
     pub(super) fn join(&mut self, i: usize, existed: bool) -> usize {
         let me = self.vmas[i].clone();
         if me.is_special() {
@@ -172,14 +174,15 @@ impl Model {
         let left = i > 0 && can_join(&self.vmas[i - 1], &me);
         let mut right = i + 1 < self.vmas.len() && can_join(&me, &self.vmas[i + 1]);
         if left && right {
-            // Both fit me; they must fit each other, and joining both takes the right one away.
+            // Both neighbours fit this VMA. They must also fit each other, and joining both removes
+            // the right one.
             let (l, r) = (&self.vmas[i - 1].anon, &self.vmas[i + 1].anon);
             let fit =
                 l.is_none() || r.is_none() || l.as_ref().unwrap().own == r.as_ref().unwrap().own;
             right = fit && !self.vmas[i + 1].is_segment();
         }
         if existed && me.is_segment() && (left || right) {
-            return i; // joining would take me away, but somebody waits for my end
+            return i; // joining would remove this VMA, which has a close hook
         }
         let first = if left { i - 1 } else { i };
         let last = if right { i + 1 } else { i };
@@ -187,8 +190,8 @@ impl Model {
         let mut whole = parts[0].clone();
         whole.end = parts[parts.len() - 1].end;
         whole.flags |= parts.iter().fold(V::empty(), |all, m| all | m.flags) & STICKY;
-        // The left one grows, or else the right one; who has pages keeps them, else takes those of
-        // another.
+        // The left neighbour grows, or else the right one. It keeps its anon_vma, or takes
+        // another's if it has none.
         let (l, r) = (left.then_some(&parts[0]), right.then_some(&parts[parts.len() - 1]));
         let grower = l.or(r).unwrap_or(&me);
         let others = [l, r, Some(&me)].into_iter().flatten();
@@ -197,7 +200,7 @@ impl Model {
         first
     }
 
-    /// Changes what lies in `start..end` of one VMA and joins it with its neighbours.
+    /// Changes the part `start..end` of one VMA and joins it with its neighbours.
     pub(super) fn change(&mut self, start: usize, end: usize, change: impl Fn(&mut M)) {
         let i = self.at(start).expect("a part of a VMA");
         let mut new = self.vmas[i].clone();
@@ -205,7 +208,7 @@ impl Model {
         if new == self.vmas[i] {
             return;
         }
-        // A VMA that is cut does not go away, so a hook does not matter.
+        // A VMA that is split is not removed, so its close hook does not matter.
         let whole = self.vmas[i].start == start && self.vmas[i].end == end;
         self.cut(start);
         self.cut(end);
@@ -214,15 +217,15 @@ impl Model {
         self.join(i, whole);
     }
 
-    /// The same for each VMA of a range, in order.
+    /// Calls [`change`](Self::change) for each VMA of a range, in order.
     pub(super) fn change_all(&mut self, start: usize, end: usize, change: impl Fn(&mut M)) {
         for (s, e) in self.parts(start, end) {
             self.change(s, e, &change);
         }
     }
 
-    /// A first write in the VMA at `i`: it gets its anon_vma, the next one's or the previous one's
-    /// if that may be.
+    /// A first write in the VMA at `i`. It gets an anon_vma: the next VMA's or the previous one's
+    /// where that is allowed, else a new one.
     pub(super) fn touch(&mut self, i: usize) {
         if self.vmas[i].anon.is_some() {
             return;
@@ -244,7 +247,7 @@ impl Model {
         self.vmas[i].anon = Some(anon);
     }
 
-    /// What locking and MAP_POPULATE fault in.
+    /// Populates a range, as mlock and MAP_POPULATE do.
     pub(super) fn populate(&mut self, start: usize, end: usize) {
         for i in 0..self.vmas.len() {
             let m = &self.vmas[i];
@@ -255,7 +258,7 @@ impl Model {
         }
     }
 
-    /// What the heap grows by joins what lies below, if that is the heap.
+    /// Adds a piece to the heap. It joins the VMA below only if that is the heap.
     pub(super) fn extend_heap(&mut self, piece: M) {
         let i = self.vmas.iter().take_while(|m| m.end <= piece.start).count();
         let below = i.checked_sub(1).map(|below| &self.vmas[below]);
@@ -270,14 +273,14 @@ impl Model {
         if m.flags.contains(V::GROWSDOWN) { GAP } else { 0 }
     }
 
-    /// Could a map of `len` pages lie at `at`, a stack's room included?
+    /// Whether a map of `len` pages fits at `at`, with the gap below a stack.
     fn fits(&self, at: usize, len: usize) -> bool {
         let above = self.vmas.iter().find(|m| m.end > at);
         above.is_none_or(|m| m.start.saturating_sub(Self::stack_gap(m)) >= at + len)
     }
 
-    /// Where the kernel puts a map: at the hint if that is free, else as high as possible, else as
-    /// low as possible.
+    /// The kernel's choice of an address: the hint if it is free, else the highest free one, else
+    /// the lowest.
     pub(super) fn place(&self, hint: usize, len: usize) -> Outcome {
         if len > END {
             return Err(ENOMEM);
@@ -289,7 +292,8 @@ impl Model {
         self.highest(len).or_else(bottom_up).ok_or(ENOMEM)
     }
 
-    /// From above. Who comes upon a stack goes on below its room, whatever else lies between.
+    /// The search from above. At a stack it continues below the stack's gap, whatever else lies
+    /// between.
     fn highest(&self, len: usize) -> Option<usize> {
         let mut at = BASE.checked_sub(len)?;
         while at >= LOWEST {

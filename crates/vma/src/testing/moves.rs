@@ -3,7 +3,7 @@
 use super::model::*;
 use crate::VmFlags as V;
 
-/// What mremap is asked for, in pages.
+/// The arguments of mremap, in pages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Move {
     pub(super) at: usize,
@@ -32,14 +32,14 @@ impl Model {
         }
     }
 
-    /// Everything in the range, each VMA to its own place.
+    /// Moves every VMA of the range to its own new address.
     fn move_all(&mut self, m: Move, to: usize) -> Outcome {
         let parts = self.parts(m.at, m.at + m.old);
         if parts.first().is_none_or(|&(s, _)| s != m.at) {
             return Err(EFAULT);
         }
         for &(s, e) in &parts {
-            // What an earlier part was moved onto may be gone.
+            // The move of an earlier part may have replaced this one.
             let Some(i) = self.at(s) else { continue };
             let v = &self.vmas[i];
             let custom = |f: &super::File| matches!(f.kind, super::Kind::Zero) || v.is_segment();
@@ -119,7 +119,7 @@ impl Model {
         Ok(self.copy(m, v, to))
     }
 
-    /// A copy of the VMA at its new place; then the old range goes or is emptied.
+    /// Copies the VMA to its new address, then removes or empties the old range.
     fn copy(&mut self, m: Move, v: &M, to: usize) -> usize {
         let mut copy = M { start: to, end: to + m.new, ..v.clone() };
         copy.pgoff =
@@ -130,7 +130,7 @@ impl Model {
             self.vmas[i].flags -= V::UFFD;
         }
         if m.dont_unmap.is_some() {
-            let left = self.at(v.start).expect("the old VMA stays");
+            let left = self.at(v.start).expect("the old VMA remains");
             self.vmas[left].flags -= V::LOCKED | V::LOCKONFAULT;
             if left != self.at(to).expect("just copied") && (m.at, m.at + m.old) == (v.start, v.end)
             {

@@ -1,4 +1,4 @@
-//! Bytes into calls, made on both sides.
+//! Turns bytes into calls and makes each call on both sides.
 
 use super::{File, Kind, calls::Map, model::*, moves::Move, world::World};
 use crate::{
@@ -6,11 +6,11 @@ use crate::{
     Uffd, VmFlags as V, WholeVma,
 };
 
-/// Numbers out of bytes. When the bytes are used up it shows nothing but zeros.
+/// Numbers from bytes. After the last byte, all numbers are zero.
 struct Dice<'b>(&'b [u8]);
 
 impl<'b> Dice<'b> {
-    /// These bytes decide.
+    /// Takes its numbers from these bytes.
     fn new(bytes: &'b [u8]) -> Self {
         Dice(bytes)
     }
@@ -27,19 +27,20 @@ impl<'b> Dice<'b> {
     }
 }
 
-/// Plays until the bytes are used up. Checks after every call, and that nothing is left at the end.
+/// Makes calls until the bytes are used up. Checks both sides after every call, and that nothing is
+/// left at the end.
 ///
 /// # Panics
-/// When the two sides differ, or ours is not sound.
+/// If the two sides differ, or if ours violates an invariant.
 pub fn play(bytes: &[u8]) {
     play_on(World::new(), bytes);
 }
 
-/// The same, with every allocation of every call failing once: `allow` says how many may still
-/// succeed, or that all do.
+/// As [`play`], but every allocation of every call fails once. `allow` sets how many allocations
+/// may still succeed; `None`: all.
 ///
-/// Nothing is locked or populated: what is done ahead of need is left undone without memory, and
-/// not made up for.
+/// It locks and populates nothing: without memory, populating skips pages, and the model does not
+/// know which.
 ///
 /// # Panics
 /// As [`play`].
@@ -76,7 +77,7 @@ fn unit(result: Result<(), Error>) -> Outcome {
     result.map(|()| 0).map_err(errno)
 }
 
-/// Where, and up to where.
+/// A random range of pages.
 fn range(dice: &mut Dice<'_>) -> (usize, usize) {
     let start = LOWEST - 2 + dice.roll(40);
     (start, start + 1 + dice.roll(7))
@@ -95,7 +96,7 @@ fn prot(dice: &mut Dice<'_>) -> u32 {
     [3, 1, 0, 3, 5, 7, 2, 3][dice.roll(8)]
 }
 
-/// One call on one address space, both ways.
+/// One call on one address space, on both sides.
 fn step(world: &mut World, i: usize, kind: usize, dice: &mut Dice<'_>, files: &mut u32) {
     let (start, end) = range(dice);
     let (at, len) = (start * PAGE_SIZE, (end - start) * PAGE_SIZE);
@@ -186,7 +187,7 @@ fn step(world: &mut World, i: usize, kind: usize, dice: &mut Dice<'_>, files: &m
             (unit(ours), world.model(i, |m| m.remap_file_pages(start, end, pgoff)))
         }
         59 | 60 => {
-            // The end of some VMA, most likely.
+            // Most likely the end of a VMA.
             let vmas = &world.pairs[i].model.vmas;
             let end = vmas.get(dice.roll(16)).map_or(end, |m| m.end);
             let start = end.saturating_sub(1 + dice.roll(8));
@@ -233,11 +234,11 @@ fn some_map(dice: &mut Dice<'_>, at: usize, len: usize) -> Map {
         1 => MapFlags::empty(),
         _ => MapFlags::FIXED,
     };
-    // Often the offset that lets neighbours join.
+    // Often the offset with which neighbours join.
     let pgoff = if dice.one_in(4) { dice.roll(4) } else { at };
     let exact = flags.intersects(MapFlags::FIXED | MapFlags::FIXED_NOREPLACE);
     let at = if !exact && dice.roll(2) == 0 { 0 } else { at };
-    // Sometimes too long for anything.
+    // Sometimes longer than any free range.
     let len = if dice.one_in(32) { len * 64 } else { len };
     Map { at, len, prot: prot(dice), flags, file, pgoff, without: V::empty() }
 }
@@ -288,7 +289,8 @@ fn mremap(world: &mut World, i: usize, m: &Move) -> Outcome {
     let outcome = if m.fixed.is_none() {
         world.at_once(i, |s| s.mremap(request))
     } else if m.old == m.new {
-        // Several VMAs, one after the other: what has moved is not there a second time.
+        // This moves several VMAs, one after the other. A repeated call would not find the moved
+        // ones.
         world.pairs[i].ours.get_mut().mremap(request)
     } else {
         world.ours(i, |s| s.mremap(request))
@@ -334,7 +336,7 @@ fn lock(
             world.model(i, |m| m.lock(start, end, on_fault)),
         ),
         _ => {
-            // Any byte of a page locks all of it.
+            // One byte of a page locks the whole page.
             let ours = unit(world.ours(i, |s| s.mlock(at + 5, len - 9, false)));
             (ours, world.model(i, |m| m.lock(start, end, V::LOCKED)))
         }

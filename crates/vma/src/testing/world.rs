@@ -1,11 +1,11 @@
-//! Address spaces in pairs, ours and the model's, and all that must hold of them.
+//! Pairs of address spaces, ours and the model's, and the checks of all that must hold of them.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
 use super::{File, model::*};
 use crate::{AddressSpace, Error, Layout, PAGE_SIZE, Profile, VmFlags as V, Writer, anon::Audit};
 
-/// With nodes from the global allocator, which some tests make fail.
+/// Takes its nodes from the global allocator, which some tests make fail.
 pub(super) type Ours = AddressSpace<File, grace::Single, maple::Global>;
 
 pub(super) type OurWriter<'a> = Writer<'a, File, grace::Single, maple::Global>;
@@ -18,13 +18,13 @@ pub(super) struct Pair {
 /// A family of address spaces: forks share anon_vmas.
 pub(super) struct World {
     pub(super) pairs: Vec<Pair>,
-    /// Which anon_vma each one descends from, by number.
+    /// The parent of each anon_vma, by number.
     parents: Vec<Option<usize>>,
-    /// Limits the allocations to come.
+    /// Limits the number of further allocations.
     allow: Option<fn(Option<usize>)>,
 }
 
-/// Small enough that everything meets everything.
+/// Small, so that random calls often meet.
 pub(super) const PROFILE: Profile = Profile {
     stack_guard_gap: GAP * PAGE_SIZE,
     min_address: LOWEST * PAGE_SIZE,
@@ -49,7 +49,7 @@ impl World {
         World { pairs: alloc::vec![Pair { ours, model }], parents: Vec::new(), allow: None }
     }
 
-    /// Does something to one address space of the model, with fresh numbers at hand.
+    /// Calls `act` on one address space of the model, which takes numbers for new anon_vmas.
     pub(super) fn model<T>(&mut self, i: usize, act: impl FnOnce(&mut Model) -> T) -> T {
         let model = &mut self.pairs[i].model;
         model.next_anon = self.parents.len();
@@ -59,7 +59,7 @@ impl World {
         outcome
     }
 
-    /// From now on, each allocation of a call fails once.
+    /// Lets each allocation of every later call fail once.
     pub(super) fn failing(mut self, allow: fn(Option<usize>)) -> Self {
         self.allow = Some(allow);
         self
@@ -69,8 +69,8 @@ impl World {
         self.allow.is_some()
     }
 
-    /// A call on one of our address spaces, which may stop half-way for want of memory: a second
-    /// call goes on then.
+    /// A call on one of our address spaces that may stop half-way for lack of memory. It is
+    /// repeated then.
     pub(super) fn ours<T>(
         &mut self,
         i: usize,
@@ -79,7 +79,7 @@ impl World {
         self.attempt(i, false, call)
     }
 
-    /// A call on one of our address spaces, which changes nothing if memory runs out (I7).
+    /// A call on one of our address spaces that changes nothing if memory runs out (I7).
     pub(super) fn at_once<T>(
         &mut self,
         i: usize,
@@ -105,15 +105,15 @@ impl World {
                 other => return other,
             }
         }
-        unreachable!("no call allocates for ever")
+        unreachable!("every call makes a limited number of allocations")
     }
 
     fn vmas(&self) -> impl Iterator<Item = &M> {
         self.pairs.iter().flat_map(|pair| &pair.model.vmas)
     }
 
-    /// VMAs linked to an anon_vma, VMAs whose own it is, and its children that some VMA is linked
-    /// to.
+    /// The VMAs linked to an anon_vma, the VMAs that have it as their own, and its children with a
+    /// linked VMA.
     fn counts(&self, anon: usize) -> [usize; 3] {
         let linked = |id| {
             let has = |m: &&M| m.anon.as_ref().is_some_and(|anon| anon.all.contains(&id));
@@ -128,7 +128,7 @@ impl World {
         [linked(anon), self.vmas().filter(own).count(), children]
     }
 
-    /// fork, as rule 3 of the notes has it.
+    /// fork, by rule 3 of RULES.md.
     pub(super) fn fork(&mut self, i: usize) {
         let parent = self.pairs[i].model.clone();
         let ours = self.at_once(i, |s| s.fork()).expect("memory");
@@ -164,13 +164,12 @@ impl World {
         }
     }
 
-    /// Both sides agree in everything, and ours is sound.
+    /// Checks that both sides agree in everything, and that ours holds its invariants.
     ///
     /// # Panics
-    /// If not.
+    /// If a check fails.
     pub(super) fn check(&mut self) {
-        // Each anon_vma of ours is one of the model's and the other way round, in all address
-        // spaces alike.
+        // Our anon_vmas and the model's correspond one to one, in all address spaces alike.
         let mut numbers = BTreeMap::new();
         let mut addresses = BTreeMap::new();
         let mut found = Vec::new();
@@ -209,7 +208,7 @@ impl World {
         }
     }
 
-    /// Everything is unmapped, one address space after the other, and nothing is counted any more.
+    /// Ends one address space after the other, and checks that all counts are zero at the end.
     pub(super) fn finish(mut self) {
         let chains: Vec<_> = self
             .pairs
@@ -219,7 +218,7 @@ impl World {
             })
             .collect();
         while let Some(Pair { ours, .. }) = self.pairs.pop() {
-            // By leaving, or call by call.
+            // Ends it by dropping it, or call by call.
             drop(ours);
             self.check();
         }

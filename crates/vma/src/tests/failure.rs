@@ -1,4 +1,5 @@
-//! I7 in random address spaces: every allocation of every call fails once, and nothing has changed.
+//! Tests I7 in random address spaces: every allocation of every call fails once, and then nothing
+//! may have changed.
 
 extern crate std;
 
@@ -12,20 +13,20 @@ use std::{
 use crate::testing::play_failing;
 
 thread_local! {
-    /// Allocations of this thread that still succeed; none: all.
+    /// The allocations of this thread that still succeed; `None`: all.
     static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 struct Failing;
 
-// SAFETY: hands out what the system's allocator gives, or null, which the contract allows.
+// SAFETY: returns memory of the system's allocator, or null, which the contract allows.
 unsafe impl GlobalAlloc for Failing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match LEFT.get() {
             Some(0) => return ptr::null_mut(),
             left => LEFT.set(left.map(|left| left - 1)),
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc(layout) }
     }
 

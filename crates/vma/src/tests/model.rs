@@ -1,4 +1,4 @@
-//! Random calls on address spaces and on the model.
+//! Makes random calls on address spaces and on the model.
 
 extern crate std;
 

@@ -1,5 +1,5 @@
 //! A small host for the tests: files, an address space, and its listing with flags.
-#![allow(dead_code)] // each test binary uses its part
+#![allow(dead_code)] // each test binary uses a part of it
 
 use std::{fmt, sync::Arc};
 
@@ -11,14 +11,14 @@ pub(crate) const PAGE: usize = PAGE_SIZE;
 pub(crate) const BASE: usize = 0x7fff_0000_0000;
 pub(crate) const HEAP: usize = 0x5555_0000_0000;
 
-/// An open file description; two opens of one file are two.
+/// An open file description. Two opens of one file are different.
 #[derive(Clone)]
 pub(crate) struct File(Arc<Open>);
 
 struct Open {
     writable: bool,
     placement: Placement,
-    /// Bytes of a SysV segment.
+    /// The size of a SysV segment in bytes.
     segment: Option<usize>,
 }
 
@@ -74,7 +74,7 @@ impl MappedFile for File {
     }
 }
 
-/// With nodes from the global allocator, which some tests make fail.
+/// Takes its nodes from the global allocator, which some tests make fail.
 pub(crate) type Space = AddressSpace<File, grace::Single, maple::Global>;
 pub(crate) type Calls<'a> = Writer<'a, File, grace::Single, maple::Global>;
 
@@ -111,7 +111,8 @@ pub(crate) fn of_file(
     request
 }
 
-/// Pages from `at` on, how many, and the flags of each VMA from there on, in order.
+/// Each VMA from `at` on, in order: its distance from `at` in pages, its length in pages, and its
+/// flags.
 pub(crate) fn vmas(space: &Calls<'_>, at: usize) -> Vec<(usize, usize, String)> {
     space
         .areas_from(at)
@@ -122,7 +123,7 @@ pub(crate) fn vmas(space: &Calls<'_>, at: usize) -> Vec<(usize, usize, String)> 
         .collect()
 }
 
-/// Everything that shows.
+/// All visible state.
 pub(crate) fn picture(space: &Calls<'_>) -> (String, Vec<(usize, usize, String)>, usize) {
     let mut text = String::new();
     space.write_maps(&mut text).unwrap();
