@@ -1,4 +1,4 @@
-//! What the machine itself costs on this host: subtract it from what is measured on it.
+//! The cost of the machine itself on this host: subtract it from measurements on the machine.
 //!
 //! `cargo run --release -p samara-sim --example speed`
 
@@ -48,7 +48,7 @@ fn each<T>(name: &str, count: u32, mut what: impl FnMut() -> T) {
 
 fn page(sim: &Sim) {
     let frame = sim.alloc(0, Place::Local).expect("memory");
-    // SAFETY: nobody has a pointer to it.
+    // SAFETY: no pointer to it exists.
     unsafe { sim.free(frame) }.expect("just allocated");
 }
 
@@ -62,17 +62,17 @@ fn single(sim: &Sim) {
     each("grace: guard", count, || drop(<Grace as grace::Reclaim>::pin()));
     each("alloc + free of a frame", count, || page(sim));
 
-    // The last of these is the page, the others the tables, by level.
+    // The last of these is the page, the others are the tables, by level.
     let frames: Vec<_> = (0..5).map(|_| sim.alloc(0, Place::Local).expect("memory")).collect();
     for level in (0..4).rev() {
-        // SAFETY: the frame is ours, and holds words, whatever they are.
+        // SAFETY: the frame is ours, and holds words of any value.
         unsafe { sim.set_owner(frames[level], Owner::Table(level as u8)) }.expect("ours");
         let next = if level == 0 { frames[4] } else { frames[level - 1] };
         // SAFETY: the frame is a table.
         unsafe { sim.entry(frames[level], 1) }.expect("ours").store(next.start().get() | 3);
     }
     let at = VirtAddr::new(1 << 39 | 1 << 30 | 1 << 21 | 1 << 12);
-    // SAFETY: the page is ordinary memory, and the table maps all that is touched.
+    // SAFETY: the page is ordinary memory, and the table maps all accessed addresses.
     unsafe {
         sim.activate(frames[3], Asid(1), false);
         each("load, translation cached", count, || sim.load(at));

@@ -1,11 +1,10 @@
-//! The machine's physical memory: pages of the host's, zeroed, which the host provides as they are
-//! touched.
+//! The machine's physical memory: zeroed pages of the host, which the host provides on first touch.
 
 use machine::{Frame, FrameRange};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
 
-/// Memory begins at 4 GiB, so that an address cut to 32 bits is noticed, and frame 0 is none.
+/// Memory begins at 4 GiB, so that an address cut to 32 bits is noticed, and frame 0 is not memory.
 const FIRST: u64 = 1 << 20;
 
 pub(crate) struct Arena {
@@ -14,7 +13,7 @@ pub(crate) struct Arena {
     span: FrameRange,
 }
 
-// SAFETY: it only hands out pointers; what is done with them is their users' affair.
+// SAFETY: it only hands out pointers; their users are responsible for the accesses.
 unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
@@ -23,8 +22,9 @@ impl Arena {
     pub(crate) fn new(frames: u64) -> Option<Arena> {
         let span = FrameRange::new(Frame::new(FIRST)?, frames)?;
         let len = usize::try_from(frames).ok()?.checked_mul(4096)?;
-        // Not from the heap, which clears what it reuses: most of a small test's memory is never
-        // touched. SAFETY: a new mapping, of memory that nobody has.
+        // Not from the heap, which clears the memory that it reuses: a small test never touches
+        // most of its memory.
+        // SAFETY: a new mapping, so the memory has no other user.
         let base = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             libc::mmap(
@@ -57,16 +57,16 @@ impl Arena {
         Some(unsafe { self.base.add(index * 4096) })
     }
 
-    /// Word `index` of a frame, as the hardware sees it. All that the machine itself does to memory
-    /// goes through here.
+    /// Word `index` of a frame, as the hardware sees it. All of the machine's own accesses to
+    /// memory use this.
     #[inline]
     pub(crate) fn word(&self, frame: Frame, index: usize) -> Option<&AtomicU64> {
         if index >= 512 {
             return None;
         }
         let base = self.frame_ptr(frame)?;
-        // SAFETY: within the frame, aligned, alive as long as the arena. Those who use the same
-        // memory at the same time in another way than by atomic words break the promises of
+        // SAFETY: within the frame, aligned, and alive as long as the arena. Code that concurrently
+        // accesses the same memory by other means than atomic words breaks the contract of
         // `Memory::entry` or of `Translated`.
         Some(unsafe { base.cast::<AtomicU64>().add(index).as_ref() })
     }
@@ -74,8 +74,8 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nothing refers to it any more: the machine is gone.
+        // SAFETY: the mapping is ours, and has no user: the machine is gone.
         let result = unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
-        debug_assert_eq!(result, 0, "the host does not take its memory back");
+        debug_assert_eq!(result, 0, "munmap failed");
     }
 }

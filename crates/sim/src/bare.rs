@@ -1,17 +1,17 @@
-//! A machine that is nothing but memory and threads: for measuring, and for Miri.
+//! A machine of memory and threads only: for measurements, and for Miri.
 //!
-//! [`Sim`](crate::Sim) looks at every step, which costs as much as what is measured. Here a step is
-//! nothing, as on silicon, and code runs as fast as in a kernel: CPUs are host threads, memory is a
-//! block of the host's, interrupts off is a count. There is no TLB, so nothing goes stale and
-//! nothing is checked; flushes are counted, those of other CPUs as interrupts.
+//! [`Sim`](crate::Sim) checks every step, which costs as much as the measured code. Here a step
+//! does nothing, as on silicon, and code runs as fast as in a kernel. CPUs are host threads, memory
+//! is a block of the host's memory, and disabled interrupts are a count. There is no TLB, so
+//! nothing goes stale and nothing is checked. Flushes are counted, those on other CPUs as IPIs.
 //!
 //! # Why it is right
-//! A thread is a CPU from the beginning of [`Bare::on_cpu`] to its end, and no other thread is: a
-//! flag for each CPU, taken by an exchange. While it is, the machine lives: the caller has a
-//! handle. So what the thread keeps of it, a pointer and a number, is good, and costs no count. Who
-//! asks a machine which CPU this is, on a thread that is none of it, is told so by a panic.
-//!
-//! Guards stay on their CPU: no section is open where a thread becomes a CPU, or ceases to be one.
+//! - One thread at a time is a CPU, from the start to the end of [`Bare::on_cpu`]: each CPU has a
+//!   flag, taken by an exchange.
+//! - The machine lives that long, since the caller has a handle. So the thread's pointer to it is
+//!   valid, without a reference count.
+//! - A thread that is no CPU of the machine gets a panic when it asks for its CPU.
+//! - Guards stay on their CPU: no section is open when a thread becomes a CPU or ceases to be one.
 
 use crate::drive::Program;
 use crate::here;
@@ -27,13 +27,13 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Where its memory begins: 1 GiB.
+/// The address where memory begins: 1 GiB.
 const FIRST: u64 = 1 << 18;
 
 struct Inner {
     memory: NonNull<u8>,
     layout: Layout,
-    /// Where frame 0 would be.
+    /// The address where frame 0 would be.
     origin: *mut u8,
     frames: Frames,
     taken: Box<[AtomicBool]>,
@@ -43,15 +43,14 @@ struct Inner {
     ipis: AtomicU64,
 }
 
-// SAFETY: the memory is only handed out, as frames, whose users see to it that they share it
-// rightly.
+// SAFETY: the memory is only handed out as frames; their users synchronize their accesses.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: allocated by `new` with this layout; the last handle is gone.
+        // SAFETY: `new` allocated it with this layout, and the last handle is gone.
         unsafe { dealloc(self.memory.as_ptr(), self.layout) }
     }
 }
@@ -65,7 +64,7 @@ impl Drop for Inner {
 /// let bare = Bare::new(2, 64).unwrap();
 /// bare.threads((0..2).map(|_| Box::new(|| {
 ///     let frame = bare.alloc(0, Place::Local).unwrap();
-///     // SAFETY: nobody has a pointer to it.
+///     // SAFETY: no pointer to it exists.
 ///     unsafe { bare.free(frame) }.unwrap();
 /// }) as sim::Program).collect());
 /// assert_eq!(bare.on_cpu(0, || bare.free_frames()), 64);
@@ -73,26 +72,26 @@ impl Drop for Inner {
 #[derive(Clone)]
 pub struct Bare(Arc<Inner>);
 
-/// What a thread is; whoever sets it keeps the machine until it is set to something else. On
-/// silicon it is in registers.
+/// The identity of a thread. The code that sets it keeps the machine alive until it sets another.
+/// On silicon it is in registers.
 #[repr(align(64))]
 struct Here {
     machine: Cell<*const Inner>,
     cpu: Cell<CpuId>,
-    /// Sections without interrupts that have begun, and that have ended. Two counts, so that the
-    /// end of one section does not wait for its beginning's store.
+    /// The number of interrupt-disabled sections begun, and ended. Two counts, so that the end of a
+    /// section does not wait for the store of its beginning.
     entered: Cell<u32>,
     left: Cell<u32>,
 }
 
 impl Here {
-    /// Sections without interrupts that are open.
+    /// The number of open interrupt-disabled sections.
     fn depth(&self) -> u32 {
         self.entered.get().wrapping_sub(self.left.get())
     }
 }
 
-/// What a thread is before it is a CPU.
+/// The identity of a thread before it is a CPU.
 const FIRST_CPU: CpuId = CpuId::new(0).unwrap();
 
 thread_local! {
@@ -111,19 +110,19 @@ fn nobody() -> ! {
     panic!("this thread is not a CPU of this machine: use Bare::on_cpu")
 }
 
-/// Whether a section is open on the CPU that this thread is, if it is one: of the engine, or
-/// without interrupts.
+/// Whether a section is open on the CPU that this thread is, if any: of the engine, or with
+/// interrupts disabled.
 fn in_section() -> bool {
     HERE.with(|here| {
-        // SAFETY: whoever made this thread a CPU of the machine keeps the machine until it is none
-        // any more.
+        // SAFETY: the code that made this thread a CPU keeps the machine alive until the thread is
+        // none.
         let machine = unsafe { here.machine.get().as_ref() };
         here.depth() != 0
             || machine.is_some_and(|machine| machine.slots[here.cpu.get().index()].is_in_section())
     })
 }
 
-/// The thread is what it was before.
+/// Restores the previous identity of the thread.
 struct Leave<'a> {
     bare: &'a Bare,
     machine: *const Inner,
@@ -140,15 +139,14 @@ impl Drop for Leave<'_> {
             here.machine.set(self.machine);
             here.cpu.replace(self.cpu)
         });
-        // Release: what this thread did as the CPU comes before what the next does; pairs with
-        // `on_cpu`.
+        // Release: this thread's accesses as the CPU come before those of the next thread; pairs
+        // with `on_cpu`.
         self.bare.0.taken[cpu.index()].store(false, Ordering::Release);
     }
 }
 
 impl Bare {
-    /// A machine with so many CPUs and frames of memory; `None` if it can have no such numbers, or
-    /// there is no memory.
+    /// Makes a machine; `None` if the numbers are out of range, or there is not enough memory.
     pub fn new(cpus: usize, frames: u64) -> Option<Bare> {
         if cpus == 0 || cpus > machine::MAX_CPUS || frames == 0 {
             return None;
@@ -172,7 +170,7 @@ impl Bare {
         };
         // SAFETY: the memory was just allocated for these frames.
         let added = unsafe { source.add(span, NodeId(0)) };
-        // It is dropped with its memory if they could not be added.
+        // If the frames could not be added, this drops the memory.
         let bare = Bare(Arc::new(inner(source)));
         added.ok().map(|()| bare)
     }
@@ -180,34 +178,34 @@ impl Bare {
     /// Runs `f` on this thread as a CPU.
     ///
     /// # Panics
-    /// There is no such CPU, or something runs as it already. Or a section is open, with a guard of
-    /// [`BareGrace`] or without interrupts, at the beginning on the CPU that the thread was, or at
-    /// the end: guards stay on their CPU.
+    /// - There is no such CPU, or another thread runs as it.
+    /// - A section is open, with a guard of [`BareGrace`] or with interrupts disabled: at the
+    ///   beginning, on the CPU that the thread was before, or at the end. Guards stay on their CPU.
     ///
     /// # Aborts
-    /// `f` panics, and leaves a section open that somebody else has the guard of, or nobody.
+    /// If `f` panics and leaves a section open, since its guard exists elsewhere or was forgotten.
     pub fn on_cpu<R>(&self, cpu: usize, f: impl FnOnce() -> R) -> R {
         assert!(!in_section(), "{}", here::BEGINS);
         let id = CpuId::new(cpu).zip(self.0.taken.get(cpu));
-        let (id, taken) = id.unwrap_or_else(|| panic!("there is no cpu{cpu}"));
+        let (id, taken) = id.unwrap_or_else(|| panic!("the machine has no cpu{cpu}"));
         // Acquire: pairs with the Release of `Leave`.
-        assert!(!taken.swap(true, Ordering::Acquire), "something runs as cpu{cpu} already");
+        assert!(!taken.swap(true, Ordering::Acquire), "a program already runs as cpu{cpu}");
         let _leave = HERE.with(|here| Leave {
             bare: self,
             machine: here.machine.replace(&*self.0),
             cpu: here.cpu.replace(id),
         });
-        assert!(BareGrace::start(), "no memory for what this CPU retires");
-        // If a guard is in it, it is dropped here still, before `_leave`.
+        assert!(BareGrace::start(), "no memory to retire objects on this CPU");
+        // A guard in the result is still dropped here, before `_leave`.
         let result = f();
         assert!(!in_section(), "{}", here::ENDS);
         result
     }
 
-    /// Runs each program on a thread of its own, the first as CPU 0 and so on, and waits for all.
+    /// Runs each program on its own thread, the first as CPU 0 and so on, and waits for all.
     ///
     /// # Panics
-    /// A program does, or there are more of them than CPUs.
+    /// A program panics, or there are more programs than CPUs.
     pub fn threads(&self, programs: Vec<Program<'_>>) {
         std::thread::scope(|scope| {
             for (cpu, program) in programs.into_iter().enumerate() {
@@ -216,8 +214,8 @@ impl Bare {
         });
     }
 
-    /// Brings everything that was retired through [`BareGrace`] to its end, if no other CPU runs;
-    /// on any CPU. Returns whether nothing is left.
+    /// Completes all grace periods of [`BareGrace`], and frees all that was retired, if no other
+    /// CPU runs. On any CPU. Returns whether nothing is left.
     pub fn settle(&self) -> bool {
         for _ in 0..64 {
             BareGrace::quiescent_state();
@@ -229,8 +227,8 @@ impl Bare {
         false
     }
 
-    /// Where this thread keeps what on silicon is in registers: which CPU it is, and whether
-    /// interrupts are off. For who counts cache lines.
+    /// The address range where this thread keeps the state that is in registers on silicon: its
+    /// CPU, and whether interrupts are disabled. For code that counts cache lines.
     pub fn registers() -> std::ops::Range<usize> {
         HERE.with(|here| {
             let start = ptr::from_ref(here).addr();
@@ -238,13 +236,13 @@ impl Bare {
         })
     }
 
-    /// Flushes that CPUs made of their own translations.
+    /// The number of flushes that CPUs made of their own translations.
     pub fn flushes(&self) -> u64 {
         // Relaxed: a statistic.
         self.0.flushes.load(Ordering::Relaxed)
     }
 
-    /// Interrupts that flushes on other CPUs would have been.
+    /// The number of IPIs that flushes on other CPUs would have taken.
     pub fn ipis(&self) -> u64 {
         // Relaxed: a statistic.
         self.0.ipis.load(Ordering::Relaxed)
@@ -289,7 +287,7 @@ unsafe impl Irqs for Bare {
     }
 }
 
-// SAFETY: it gives up the host's CPU, and nothing else.
+// SAFETY: it yields the host's CPU, and does nothing else.
 unsafe impl Step for Bare {
     fn relax(&self) {
         // There may be fewer host CPUs than CPUs.
@@ -332,8 +330,8 @@ unsafe impl Tlb for Bare {
 unsafe impl Memory for Bare {
     #[inline]
     fn frame_ptr(&self, frame: Frame) -> Option<NonNull<u8>> {
-        // By its address, which is what an entry has: so nothing is shifted on the way from one
-        // table to the next. And one addition: the pointer does not wait for the comparison.
+        // By the frame's address, as in an entry: nothing is shifted between a table and the next.
+        // And by one addition: the pointer does not wait for the comparison.
         let start = frame.start().get();
         let at = self.0.origin.wrapping_add(start as usize);
         let inside = start.wrapping_sub(FIRST << 12) < self.0.layout.size() as u64;
@@ -420,13 +418,13 @@ impl fmt::Debug for Bare {
     }
 }
 
-/// The CPUs of the [`Bare`] machine that the thread belongs to, for the engine.
+/// The CPUs of the thread's [`Bare`] machine, for the engine.
 #[derive(Clone, Copy, Debug)]
 pub struct BareCpus(());
 
-/// Reclamation by quiescent states of a [`Bare`] machine's CPUs, which announce them as a kernel's
-/// would: between operations. As with [`Grace`](crate::Grace), what is retired on one machine is
-/// reached on no other.
+/// Reclamation by quiescent states of a [`Bare`] machine's CPUs. Programs pass them between
+/// operations, as a kernel would. As with [`Grace`](crate::Grace), an object that is retired on one
+/// machine must not be reachable on another.
 pub type BareGrace = Quiescent<BareCpus>;
 
 // SAFETY: a thread is one CPU, nothing interrupts it, and the state is its machine's.
@@ -443,8 +441,8 @@ unsafe impl Domain for BareCpus {
     #[inline]
     fn with<T>(f: impl FnOnce(Periods<'_>) -> T) -> T {
         let machine = HERE.with(|here| here.machine.get());
-        // SAFETY: whoever made this thread a CPU of the machine keeps the machine until it is none
-        // any more.
+        // SAFETY: the code that made this thread a CPU keeps the machine alive until the thread is
+        // none.
         let machine = unsafe { machine.as_ref() }.unwrap_or_else(|| nobody());
         f(Periods::new(&machine.shared, &machine.slots))
     }

@@ -1,54 +1,54 @@
-//! What kind of machine it is, and what it looks out for.
+//! The configuration of a machine: its hardware and its checks.
 
 use core::fmt;
 
-/// Which accesses through old translations are violations (I5).
+/// Which accesses by old translations are violations (I5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Stale {
-    /// None: nothing is compared.
+    /// None: no access is checked.
     Off,
-    /// Those that lead to a frame which has been freed since the translation was cached. For tests
-    /// in which accesses race with unmaps, as a program's threads may.
+    /// Accesses that lead to a frame that has been freed since the translation was cached. For
+    /// tests in which accesses race with unmaps, as in user programs.
     Freed,
-    /// Those that the page tables, as they are at that moment, would not allow or would send
-    /// elsewhere. For tests that never touch what they unmap: the kernel's own areas.
+    /// Accesses that the current page tables would not allow, or would send elsewhere. For tests
+    /// that never access a page that they unmap: the kernel's own areas.
     #[default]
     Changed,
 }
 
-/// What the machine looks out for. Each check costs time; measurements turn them off.
+/// The checks that the machine makes. Each costs time; measurements turn them off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Checks {
     /// Accesses through stale translations (I5).
     pub stale: Stale,
-    /// Walks into what is not a table any more, and tables given up while a CPU can still walk them
-    /// (I3).
+    /// Walks into frames that are not tables any more, and tables given up while a CPU can still
+    /// walk them (I3).
     pub tables: bool,
-    /// Tables given up while a CPU that has looked into them in software is still in the same
-    /// section, guarded by [`Grace`](crate::Grace) (I3): also where the frame is a table again
-    /// before that CPU looks once more. Off in [`Checks::ALL`]: tables that nobody can find any
-    /// more may be given up while a CPU is in such a section for another reason.
+    /// Tables given up while a CPU is still in the section, guarded by [`Grace`](crate::Grace), in
+    /// which it read them in software (I3). This also detects a frame that is a table again before
+    /// that CPU reads it once more. Off in [`Checks::ALL`]: a table that no CPU can reach any more
+    /// may be given up while a CPU is in such a section for another reason.
     pub walked: bool,
-    /// Addresses handed out while a TLB still translates them (I4).
+    /// Addresses reused while a TLB still translates them (I4).
     pub check_reuse: bool,
-    /// Frames freed while a page table leads to them, or pinned; present entries that lead to free
-    /// frames.
+    /// Frames freed while a page table leads to them, or while pinned; present entries that lead to
+    /// free frames.
     pub frames: bool,
-    /// Frames freed while a TLB still translates to them: an error for programs' memory, but not
-    /// where unmapping is lazy. Off in [`Checks::ALL`].
+    /// Frames freed while a TLB still translates to them: an error for user memory, but not where
+    /// unmapping is lazy. Off in [`Checks::ALL`].
     pub freed_cached: bool,
     /// Pages that enter or leave a quicklist in another than their constructed state (I6).
     pub constructed: bool,
-    /// Translations kept where they do not belong (I5): under a tag that other tables get, of
-    /// global pages in spaces that do not share them, of two sizes for one address.
+    /// Misplaced cached translations (I5): under a tag that other tables get, of global pages in
+    /// spaces that do not share them, of two sizes for one address.
     pub spaces: bool,
-    /// Accessed and dirty bits of programs' pages that a store loses. Only under the deterministic
+    /// Accessed and dirty bits of user pages that a store loses. Only under the deterministic
     /// driver.
     pub marks: bool,
 }
 
 impl Checks {
-    /// All that hold for any correct code.
+    /// All checks that hold for any correct code.
     pub const ALL: Checks = Checks {
         stale: Stale::Changed,
         tables: true,
@@ -61,7 +61,7 @@ impl Checks {
         marks: true,
     };
 
-    /// None, for measurements.
+    /// No checks, for measurements.
     pub const NONE: Checks = Checks {
         stale: Stale::Off,
         tables: false,
@@ -75,7 +75,7 @@ impl Checks {
     };
 }
 
-/// A description of a machine.
+/// The configuration of a machine.
 ///
 /// ```
 /// use sim::{Config, Sim};
@@ -85,33 +85,33 @@ impl Checks {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// CPUs, 1 to 64.
+    /// The number of CPUs, 1 to 64.
     pub cpus: usize,
-    /// Frames of memory, of 4 KiB, at least 1 for each node.
+    /// The number of frames, of 4 KiB, at least 1 for each node.
     pub frames: u64,
-    /// NUMA nodes, 1 to 8; frames and CPUs are shared out evenly among them.
+    /// The number of NUMA nodes, 1 to 8. Frames and CPUs are divided evenly among them.
     pub nodes: usize,
-    /// Levels of page tables: 4 or 5.
+    /// The levels of the page tables: 4 or 5.
     pub levels: u8,
-    /// Translations that a CPU's TLB holds, at least 1.
+    /// The number of translations that a CPU's TLB holds, at least 1.
     pub tlb_entries: usize,
-    /// Upper-level entries that a CPU caches for each level; may be 0.
+    /// The number of upper-level entries that a CPU caches for each level; may be 0.
     pub upper_entries: usize,
-    /// Address-space tags, 1 (none) to 4096.
+    /// The number of address-space tags, 1 (none) to 4096.
     pub tags: u32,
-    /// How often, in a thousand accesses, a CPU also translates the page before or behind, as it
-    /// may at any time; and, as often, when other tables become active, the page that it used last.
+    /// How often, in a thousand accesses, a CPU speculatively translates the page before or after.
+    /// And equally often, when other tables become active, the page that it used last.
     pub speculation: u32,
-    /// Whether a fault drops what it came from: the translation, and the cached upper-level entries
-    /// that led to it. x86-64 promises that, so a fault by an old entry does not come twice. Where
-    /// hardware does not, as on RISC-V, the handler of page faults has to flush.
+    /// Whether a fault drops the cached translation and upper-level entries that caused it. x86-64
+    /// promises that, so a fault by an old entry does not repeat. Other hardware, such as RISC-V,
+    /// does not; there the page-fault handler has to flush.
     pub faults_drop: bool,
-    /// After how many of its own steps a CPU takes the timer interrupt (see
+    /// The number of a CPU's own steps between two timer interrupts (see
     /// [`Sim::on_tick`](crate::Sim::on_tick)).
     pub tick: Option<u64>,
-    /// What is looked out for.
+    /// The checks that are made.
     pub checks: Checks,
-    /// How many of the last events are kept for reports; 0 for measurements.
+    /// The number of most recent events that are kept for reports; 0 for measurements.
     pub events: usize,
 }
 
@@ -136,7 +136,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// A machine for measurements: large TLBs, no checks, no events.
+    /// A configuration for measurements: large TLBs, no checks, no events.
     pub fn fast(cpus: usize, frames: u64) -> Config {
         Config {
             cpus,
@@ -175,22 +175,26 @@ impl Config {
 /// Why there can be no such machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConfigError {
-    /// A number is outside of its range.
+    /// A field is out of its range.
     OutOfRange {
         /// The field of [`Config`].
         what: &'static str,
-        /// What it is.
+        /// Its value.
         found: u64,
     },
-    /// The host has no memory for it.
+    /// The host has not enough memory.
     OutOfMemory,
 }
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ConfigError::OutOfRange { what, found } => write!(f, "no machine has {what} = {found}"),
-            ConfigError::OutOfMemory => f.write_str("the host has no memory for such a machine"),
+            ConfigError::OutOfRange { what, found } => {
+                write!(f, "{what} = {found} is out of range: see sim::Config")
+            }
+            ConfigError::OutOfMemory => {
+                f.write_str("the host has not enough memory for the machine: use fewer frames")
+            }
         }
     }
 }

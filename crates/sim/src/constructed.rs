@@ -1,10 +1,10 @@
 //! The constructed state of pages on quicklists (I6).
 //!
-//! A page must enter and leave its list bit for bit as it was constructed. The code under test says
-//! when it has constructed a page ([`machine::FrameSource::note_constructed`]), and the machine
-//! keeps a copy of the words that are not 0. So nothing needs to be set up. A test that knows the
-//! state of a list's pages can state it too ([`Sim::constructed`]); that takes precedence, and also
-//! catches a constructor that is wrong. A page that neither speaks for is all zeros.
+//! A page must enter and leave its list bit for bit as it was constructed. The code under test
+//! reports each page that it has constructed ([`machine::FrameSource::note_constructed`]), and the
+//! machine keeps a copy of its nonzero words. So nothing needs to be set up. A test can also state
+//! the contents of a list's pages ([`Sim::constructed`]). That takes precedence, and also detects a
+//! wrong constructor. Otherwise a page must be all zeros.
 
 use crate::report::Violation;
 use crate::sim::{Sim, locked};
@@ -13,28 +13,28 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What each word of a page on a quicklist must be.
+/// The contents of a page on a quicklist, by the index of the word.
 type Image = Arc<dyn Fn(usize) -> u64 + Send + Sync>;
 
-/// What is known of constructed states.
+/// The known constructed states.
 #[derive(Default)]
 pub(crate) struct Constructed {
-    /// By list: what a test has stated.
+    /// By list: as stated by a test.
     stated: BTreeMap<u8, Image>,
-    /// By frame: its list, and its words that are not 0.
+    /// By frame: its list, and its nonzero words.
     learned: BTreeMap<Frame, (u8, Vec<(usize, u64)>)>,
 }
 
 impl Sim {
-    /// States what a page on quicklist `list` must look like, word by word.
+    /// States the contents of a page on quicklist `list`, word by word.
     ///
-    /// Not needed for lists of the crate `paging`: without it, a page must look as it did when it
-    /// was constructed.
+    /// Not needed for lists of the crate `paging`: without it, a page must be as it was when
+    /// constructed.
     pub fn constructed(&self, list: u8, image: impl Fn(usize) -> u64 + Send + Sync + 'static) {
         locked(&self.0.constructed).stated.insert(list, Arc::new(image));
     }
 
-    /// Remembers what the page looks like now.
+    /// Remembers the current contents of the page.
     pub(crate) fn learn_constructed(&self, frame: Frame, list: u8) {
         let words = (0..ENTRIES).filter_map(|index| {
             let word = self.word_now(frame, index)?;
@@ -44,7 +44,7 @@ impl Sim {
         locked(&self.0.constructed).learned.insert(frame, learned);
     }
 
-    /// The frame is freed: it will be constructed anew.
+    /// Called when the frame is freed: it will be constructed anew.
     pub(crate) fn forget_constructed(&self, frame: Frame) {
         locked(&self.0.constructed).learned.remove(&frame);
     }
@@ -54,7 +54,7 @@ impl Sim {
         self.0.arena.word(frame, index).map(|word| word.load(Ordering::Acquire))
     }
 
-    /// I6: a page enters or leaves a quicklist.
+    /// Checks I6 for a page that enters or leaves a quicklist.
     pub(crate) fn check_constructed(&self, frame: Frame, list: u8, entering: bool) {
         if !self.0.config.checks.constructed {
             return;

@@ -1,11 +1,11 @@
-//! What the machine has done so far, by number: what does not depend on the host.
+//! Counts of the machine's operations, which do not depend on the host.
 
 use std::ops::{Add, Sub};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
-        /// Counts of one CPU or of all together. Take two and subtract them.
+        /// Counts of one CPU, or of all together. Subtract two readings.
         ///
         /// ```
         /// use machine::{Access, Step};
@@ -40,7 +40,7 @@ macro_rules! counts {
 
         impl Sub for Counts {
             type Output = Counts;
-            /// Counts only grow: the difference of an older from a newer reading, no less than 0.
+            /// The difference of two readings. Counts only grow; it is at least 0.
             fn sub(self, older: Counts) -> Counts {
                 Counts { $($name: self.$name.saturating_sub(older.$name),)+ }
             }
@@ -49,15 +49,15 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Steps: points at which another CPU may come between.
+    /// Steps: points at which another CPU may run.
     steps,
     /// Interrupts sent to other CPUs.
     ipis_sent,
-    /// Interrupts of others taken.
+    /// Interrupts taken from other CPUs.
     ipis_taken,
     /// Timer interrupts taken.
     ticks,
-    /// Flushes carried out on a CPU's own caches, asked for by itself or by others.
+    /// Flushes performed on a CPU's own caches, for itself or by request.
     flushes,
     /// Translations that flushes dropped.
     dropped,
@@ -73,18 +73,18 @@ counts! {
     speculated,
     /// Faults.
     faults,
-    /// Turns of waiting loops.
+    /// Iterations of waiting loops.
     waits,
 }
 
-/// A count that one CPU changes, or several that hold its lock, and all may read.
+/// A count that one CPU changes, or several that hold its lock; all may read it.
 #[derive(Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
     #[inline]
     pub(crate) fn add(&self, count: u64) -> u64 {
-        // Relaxed: a statistic. A load and a store, as nobody else changes it at the same time.
+        // Relaxed: a statistic. A load and a store suffice: there is one writer at a time.
         let now = self.0.load(Ordering::Relaxed) + count;
         self.0.store(now, Ordering::Relaxed);
         now

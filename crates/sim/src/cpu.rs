@@ -1,5 +1,4 @@
-//! A CPU: its caches, what it translates by, whether it takes interrupts, and what others have
-//! asked of it.
+//! A CPU: its caches, its active tables, its interrupt state, and the requests of other CPUs.
 
 use crate::config::Config;
 use crate::counts::Counters;
@@ -12,33 +11,32 @@ use std::sync::{Arc, Mutex};
 /// A flush that a CPU has asked others for.
 pub(crate) struct Request {
     pub(crate) what: Flush,
-    /// How many have not answered.
+    /// The number of CPUs that have not answered.
     pub(crate) open: AtomicUsize,
 }
 
 pub(crate) type Handler = Box<dyn FnOnce() + Send>;
 
-/// What others have asked of a CPU.
+/// Requests of other CPUs to a CPU.
 #[derive(Default)]
 pub(crate) struct Mail {
-    /// Whether somebody runs as this CPU. If nobody does it is idle, and others do for it what it
-    /// is asked.
+    /// Whether a program runs as this CPU. If not, the CPU is idle, and senders perform their
+    /// requests themselves.
     pub(crate) attached: bool,
     pub(crate) flushes: Vec<Arc<Request>>,
     pub(crate) interrupts: Vec<Handler>,
-    /// Whether it is to take its timer interrupt now.
+    /// Whether it shall take its timer interrupt now.
     pub(crate) hurried: bool,
 }
 
-/// What a CPU's hardware holds.
+/// The state of a CPU's hardware.
 pub(crate) struct State {
     pub(crate) tlb: Tlb,
     pub(crate) uppers: Uppers,
     pub(crate) root: Option<(Frame, Asid)>,
-    /// The tables that a walk under way has been led to, for the check of tables that are given up.
+    /// The table at which a walk in progress is, for the check of tables that are given up.
     pub(crate) walking: Option<Frame>,
-    /// The tables that code has looked into since it began the section that it is in; only if that
-    /// is checked.
+    /// The tables that code has read since it began its current section; only if that is checked.
     pub(crate) walked: Vec<Frame>,
     /// The address that was translated last.
     pub(crate) last: VirtAddr,
@@ -47,14 +45,14 @@ pub(crate) struct State {
 
 pub(crate) struct Cpu {
     pub(crate) id: CpuId,
-    /// Sections without interrupts that are open. Only this CPU uses it.
+    /// The number of open interrupt-disabled sections. Only this CPU uses it.
     depth: AtomicU32,
     /// Whether there is mail. Set under the mail's lock.
     pub(crate) flag: AtomicBool,
     pub(crate) mail: Mutex<Mail>,
     pub(crate) state: Mutex<State>,
     pub(crate) counts: Counters,
-    /// At which of its steps it takes the next timer interrupt. Only this CPU uses it.
+    /// The number of its step at which it takes the next timer interrupt. Only this CPU uses it.
     pub(crate) next_tick: AtomicU64,
 }
 
@@ -91,7 +89,7 @@ impl Cpu {
         self.depth.store(depth, Ordering::Relaxed)
     }
 
-    /// Drops what the flush names from this CPU's caches.
+    /// Drops the entries that the flush covers from this CPU's caches.
     pub(crate) fn drop_cached(&self, what: Flush) {
         let state = &mut *crate::sim::locked(&self.state);
         let dropped = flush(&mut state.tlb, &mut state.uppers, what);

@@ -1,8 +1,9 @@
-//! What has happened lately, and what last happened to each frame.
+//! The recent events, and the last event of each kind for each frame.
 //!
-//! Time is a number that every event takes the next of. Each frame has stamps that no ring
-//! overwrites: of when it was last allocated, last freed, and of when it last began or ceased to be
-//! a table. So a report can always say who and when; the ring adds what happened around it.
+//! Time is the number of an event. Each frame has stamps of its last allocation, of its last free,
+//! and of the last time that it began or ceased to be a table. The ring of events does not
+//! overwrite them. So a report can always name the CPU and the time; the ring adds the events
+//! around it.
 
 use core::fmt;
 use machine::{
@@ -12,49 +13,49 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Something that happened on a CPU.
+/// An event on a CPU.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// When: events are numbered.
+    /// The time: events are numbered.
     pub at: u64,
-    /// On which CPU.
+    /// The CPU.
     pub cpu: CpuId,
-    /// What.
+    /// The kind of event.
     pub what: What,
 }
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum What {
-    /// Code changed an entry of a page table (or was about to: it is noted just before).
+    /// Code changed an entry of a page table. Logged just before the change.
     Entry {
         /// The table.
         table: Frame,
-        /// The entry's number.
+        /// The index of the entry.
         index: usize,
-        /// How.
+        /// The operation.
         op: EntryOp,
     },
     /// A block of frames was allocated.
     Alloc(Frame, u8),
     /// A block of frames was freed.
     Free(Frame),
-    /// A frame changed its role.
+    /// A frame got another owner.
     Owner(Frame, Owner),
-    /// A CPU dropped what its own code asked it to drop.
+    /// A CPU flushed its own caches, as its code demanded.
     Flush(Flush),
-    /// A CPU asked others to drop something.
+    /// A CPU asked others for a flush.
     Ask(CpuSet, Flush),
-    /// A CPU dropped what another had asked it to drop.
+    /// A CPU performed a flush that another had asked for.
     Answer(Flush),
     /// A CPU cached a translation.
     Fill(VirtAddr, PageSize, Frame),
-    /// A CPU changed to another top-level table.
+    /// A CPU activated a top-level table.
     Activate(Frame, Asid),
-    /// Addresses were handed out.
+    /// Addresses were reused.
     HandOut(VirtRange),
-    /// The code under test said something.
+    /// A note by the code under test.
     Note(String),
 }
 
@@ -73,7 +74,7 @@ impl fmt::Display for Event {
                 EntryOp::CompareExchange(old, new) => {
                     write!(
                         f,
-                        "{old:#x} to {new:#x} in entry {index} of table {table}, if it is there"
+                        "replaced {old:#x} by {new:#x} in entry {index} of table {table}, if equal"
                     )
                 }
                 EntryOp::And(mask) => {
@@ -86,10 +87,10 @@ impl fmt::Display for Event {
             What::Owner(frame, owner) => write!(f, "frame {frame} became {owner:?}"),
             What::Flush(what) => write!(f, "flushed {}", Shown(what)),
             What::Ask(cpus, what) => write!(f, "asked {cpus:?} to flush {}", Shown(what)),
-            What::Answer(what) => write!(f, "flushed {}, as asked", Shown(what)),
+            What::Answer(what) => write!(f, "flushed {}, on request", Shown(what)),
             What::Fill(page, size, frame) => write!(f, "cached {page} ({size:?}) to frame {frame}"),
             What::Activate(root, asid) => write!(f, "activated table {root}, space {}", asid.0),
-            What::HandOut(range) => write!(f, "handed out {range:?}"),
+            What::HandOut(range) => write!(f, "reused {range:?}"),
             What::Note(text) => f.write_str(text),
         }
     }
@@ -113,7 +114,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// When, and by which CPU; and one bit that says what.
+/// A time, a CPU, and one bit of meaning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Stamp(u64);
 
@@ -126,7 +127,7 @@ impl Stamp {
         CpuId::new((self.0 >> 1) as usize & 0xff).unwrap_or_default()
     }
 
-    /// Whether it became a table, rather than ceased to be one.
+    /// The bit: whether the frame became a table, rather than ceased to be one.
     pub(crate) fn yes(self) -> bool {
         self.0 & 1 != 0
     }
@@ -164,11 +165,11 @@ impl Log {
     }
 
     pub(crate) fn now(&self) -> u64 {
-        // Acquire: what was stamped with an earlier time is seen; pairs with `note`.
+        // Acquire: stamps of earlier times are visible; pairs with `note`.
         self.clock.load(Ordering::Acquire)
     }
 
-    /// Notes an event and returns its time.
+    /// Logs an event and returns its time.
     pub(crate) fn note(&self, cpu: CpuId, what: impl FnOnce() -> What) -> u64 {
         // AcqRel: times are in the order of the events; pairs with `now`.
         let at = self.clock.fetch_add(1, Ordering::AcqRel) + 1;
@@ -187,7 +188,7 @@ impl Log {
         ring.iter().skip(ring.len().saturating_sub(count)).cloned().collect()
     }
 
-    /// The last event that changed an entry, if the ring still has it.
+    /// The last event that changed an entry, if it is still in the ring.
     pub(crate) fn last_change(&self, table: Frame, index: usize) -> Option<Event> {
         let changes = |event: &&Event| match &event.what {
             What::Entry { op: EntryOp::Load, .. } => false,
@@ -198,7 +199,7 @@ impl Log {
     }
 }
 
-/// The change of an entry that an access is about to make, if it is one.
+/// The change of an entry that an access is about to make, if any.
 pub(crate) fn change(access: Access) -> Option<What> {
     match access {
         Access::Entry { op: EntryOp::Load, .. } | Access::Shared => None,

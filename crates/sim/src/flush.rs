@@ -1,9 +1,9 @@
-//! Flushes, here and there.
+//! Flushes, on this CPU and on others.
 //!
-//! A CPU that asks others leaves a request in the mail of each and waits until all have answered.
-//! While it waits it answers to others, so two that ask each other do not wait for ever. A CPU that
-//! nobody runs as is idle: the asker carries the flush out on its caches itself, under the mail's
-//! lock, so that it cannot start meanwhile.
+//! A CPU leaves a request in the mail of each CPU that it asks, and waits until all have answered.
+//! While it waits it answers requests of others, so two CPUs that ask each other do not deadlock. A
+//! CPU on which nothing runs is idle. The sender performs the flush on that CPU's caches itself,
+//! under the lock of its mail, so that the CPU cannot start meanwhile.
 
 use crate::cpu::{Cpu, Request};
 use crate::events::What;
@@ -13,11 +13,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 impl Sim {
-    /// Hardware has so many bits for a tag, and takes no notice of others: what is asked of such a
-    /// tag is done to another space. So nobody may ask.
+    /// Asserts that the machine has this tag. Hardware stores a tag in few bits and ignores the
+    /// others, so a flush with an unknown tag would affect another space.
     pub(crate) fn known(&self, space: Asid) {
         let tags = self.0.config.tags;
-        assert!(u32::from(space.0) < tags, "tag {} on a machine with {tags}", space.0);
+        assert!(
+            u32::from(space.0) < tags,
+            "there is no tag {} on a machine with {tags} tags",
+            space.0
+        );
     }
 
     fn known_in(&self, what: Flush) {
@@ -44,8 +48,8 @@ impl Sim {
             return;
         }
         self.note_if(cpu, || What::Ask(others, what));
-        // SeqCst: the caller's changes of entries come before what the others do when they answer;
-        // they walk after that.
+        // SeqCst: the caller's changes of entries come before the walks that the other CPUs make
+        // after they have answered.
         fence(Ordering::SeqCst);
         let request = Arc::new(Request { what, open: AtomicUsize::new(others.len()) });
         for other in others.iter() {
@@ -62,23 +66,23 @@ impl Sim {
         let mut mail = locked(&other.mail);
         if mail.attached {
             mail.flushes.push(Arc::clone(request));
-            // Release: pairs with the Acquire of whoever polls.
+            // Release: pairs with the Acquire of the CPU that polls.
             other.flag.store(true, Ordering::Release);
         } else {
-            // Still under the lock: nobody can begin to run there with the old translations.
+            // Still under the lock: no program can start there with the old translations.
             self.answer(other, request);
         }
     }
 
-    /// Carries a request out on the CPU's caches.
+    /// Performs a request on the CPU's caches.
     pub(crate) fn answer(&self, cpu: &Cpu, request: &Request) {
         cpu.drop_cached(request.what);
         self.note_if(cpu, || What::Answer(request.what));
-        // Release: nothing cached is used after it; pairs with the Acquire of the one who waits.
+        // Release: no cached entry is used after it; pairs with the Acquire of the waiting CPU.
         request.open.fetch_sub(1, Ordering::Release);
     }
 
-    /// Answers all that others have asked of this CPU.
+    /// Answers all requests of other CPUs.
     pub(crate) fn answer_all(&self, cpu: &Cpu) {
         let flushes = {
             let mut mail = locked(&cpu.mail);

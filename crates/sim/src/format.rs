@@ -1,7 +1,7 @@
 //! Page-table entries of x86-64, as the machine's page walker reads them.
 //!
-//! Written from the manual and on purpose apart from the crate that builds the tables: an error in
-//! one does not hide in the other.
+//! Written from the manual, and deliberately independent of the crate that builds the tables: so an
+//! error in one is not repeated in the other.
 
 use machine::{Frame, PageSize, PhysAddr, VirtAddr};
 
@@ -15,7 +15,7 @@ pub(crate) const GLOBAL: u64 = 1 << 8;
 pub(crate) const NO_EXECUTE: u64 = 1 << 63;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
-/// What a translation allows; along the way down, less and less.
+/// The rights of a translation; each level on the way down can only remove some.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rights {
     pub(crate) write: bool,
@@ -44,18 +44,18 @@ impl Rights {
     }
 }
 
-/// What an access wants to do. A plain read by the kernel is the default.
+/// The rights that an access needs. The default is a read by the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Want {
-    /// It writes.
+    /// A write.
     pub write: bool,
-    /// It is made by a program, not by the kernel.
+    /// An access in user mode, not by the kernel.
     pub user: bool,
-    /// It fetches an instruction.
+    /// An instruction fetch.
     pub execute: bool,
 }
 
-/// What an entry says, at a level (0 for the table whose entries map 4 KiB).
+/// A decoded entry of a level (0 for the table whose entries map 4 KiB).
 pub(crate) enum Entry {
     Absent,
     Malformed,
@@ -69,15 +69,15 @@ pub(crate) fn decode(entry: u64, level: u8) -> Entry {
         return Entry::Absent;
     }
     let size = match (level, entry & LARGE != 0) {
-        // At level 0 the bit means something else.
+        // At level 0 this bit has another meaning.
         (0, _) => PageSize::Size4K,
         (1, true) => PageSize::Size2M,
         (2, true) => PageSize::Size1G,
         (_, true) => return Entry::Malformed,
         (_, false) => return Entry::Table(frame),
     };
-    // In the entry of a large page bit 12 is a cache attribute; those between it and the address
-    // must be clear.
+    // In the entry of a large page, bit 12 is part of the memory type. The bits between it and the
+    // address must be clear.
     let number = if level == 0 { frame.number() } else { frame.number() & !1 };
     match Frame::new(number) {
         Some(frame) if frame.is_aligned(size) => Entry::Page(size, frame),
@@ -85,12 +85,12 @@ pub(crate) fn decode(entry: u64, level: u8) -> Entry {
     }
 }
 
-/// The number of the entry for `at` in a table of this level.
+/// The index of the entry for `at` in a table of this level.
 pub(crate) fn index(at: VirtAddr, level: u8) -> usize {
     (at.get() >> (12 + 9 * u32::from(level))) as usize & 511
 }
 
-/// Whether the bits above those that are translated repeat the highest of these.
+/// Whether the bits above the translated ones repeat the highest of these.
 pub(crate) fn is_canonical(at: VirtAddr, levels: u8) -> bool {
     let unused = 64 - (12 + 9 * u32::from(levels));
     ((at.get() << unused) as i64 >> unused) as u64 == at.get()

@@ -1,10 +1,10 @@
 //! Grace periods of readers on this machine: [`Grace`], the engine that kernels use, on the
 //! machine's CPUs.
 //!
-//! A CPU announces that it is in no section at its timer interrupt, and is away when nothing runs
-//! there. Programs may announce as well, and reclaim, where a kernel would: between operations.
-//! Each machine has its own state; which one is meant is known from the host thread, so the engine
-//! works only where the thread is a CPU.
+//! A CPU passes a quiescent state at its timer interrupt, and is idle when no program runs there.
+//! Programs may also pass quiescent states and reclaim between operations, as a kernel would. Each
+//! machine has its own state, found through the host thread. So the engine works only on a thread
+//! that is a CPU.
 
 use crate::cpu::Cpu;
 use crate::here;
@@ -12,16 +12,15 @@ use crate::sim::{Inner, Sim, locked, nobody};
 use ::grace::quiescent::{Domain, Periods, Quiescent};
 use std::sync::Arc;
 
-/// The CPUs of the machine that the host thread belongs to, for the engine.
+/// The CPUs of the host thread's machine, for the engine.
 #[derive(Clone, Copy, Debug)]
 pub struct SimCpus(());
 
 /// Reclamation by quiescent states of the machine's CPUs.
 ///
-/// Each machine has a state of its own, and guards of one do not protect what is retired on
-/// another. So a structure that retires through this is reached on the CPUs of one machine, from
-/// its first piece to its last: whoever makes two machines in one program keeps their structures
-/// apart. Nothing checks it.
+/// Each machine has its own state. Guards of one machine do not protect objects that are retired on
+/// another. So a structure that retires objects through this engine must be used on the CPUs of one
+/// machine only. Nothing checks that.
 ///
 /// ```
 /// use grace::Reclaim;
@@ -35,7 +34,7 @@ pub struct SimCpus(());
 /// let sim = Sim::new(Config::default())?;
 /// sim.on_cpu(0, || {
 ///     let ptr = NonNull::from(Box::leak(Box::new(7u64)));
-///     // SAFETY: nobody else knows of the box.
+///     // SAFETY: no other code knows the box.
 ///     unsafe { Grace::retire(&Grace::pin(), ptr.cast(), free) };
 ///     assert!(Grace::is_pending());
 ///     assert!(sim.settle());
@@ -49,13 +48,13 @@ fn inner<T>(f: impl FnOnce(&Inner, &Cpu) -> T) -> T {
     if here.machine.is_null() {
         nobody();
     }
-    // SAFETY: whoever made this thread a CPU of the machine keeps the machine until it is none any
-    // more.
+    // SAFETY: the code that made this thread a CPU keeps the machine alive until the thread is
+    // none.
     f(unsafe { &*here.machine }, unsafe { &*here.cpu })
 }
 
-// SAFETY: a host thread, or a coroutine, stays the CPU that it is while anything runs there; its
-// state is its machine's; handlers of interrupts do not run while the depth is not 0.
+// SAFETY: a host thread, or a coroutine, stays the CPU that it is while a program runs there. Its
+// state is its machine's. Interrupt handlers do not run while the depth is not 0.
 unsafe impl Domain for SimCpus {
     type Exclusive = Exclusive;
 
@@ -84,7 +83,7 @@ unsafe impl Domain for SimCpus {
     }
 }
 
-/// Interrupts off, until it is dropped; what is pending is taken at the next step.
+/// Disables interrupts until it is dropped. Pending ones are taken at the next step.
 #[derive(Debug)]
 pub struct Exclusive(());
 
@@ -95,22 +94,22 @@ impl Drop for Exclusive {
 }
 
 impl Sim {
-    /// The machine that the host thread is a CPU of: for a deferred free, which is given a pointer
-    /// and nothing else.
+    /// The machine of which the host thread is a CPU. For a deferred free, which gets a pointer and
+    /// nothing else.
     pub fn here() -> Option<Sim> {
         let machine = here::get().machine;
         if machine.is_null() {
             return None;
         }
-        // SAFETY: it is the inside of the `Arc` of a `Sim` that is kept while the thread is a CPU.
+        // SAFETY: it is the inside of the `Arc` of a `Sim` that lives while the thread is a CPU.
         unsafe {
             Arc::increment_strong_count(machine);
             Some(Sim(Arc::from_raw(machine)))
         }
     }
 
-    /// Brings everything that was retired through [`Grace`] to its end, if no other CPU runs.
-    /// Returns whether nothing is left.
+    /// Completes all grace periods of [`Grace`], and frees all that was retired, if no other CPU
+    /// runs. Returns whether nothing is left.
     ///
     /// For the end of a test, on any CPU, outside of any section.
     pub fn settle(&self) -> bool {

@@ -6,19 +6,19 @@ use crate::sim::Inner;
 use std::cell::Cell;
 use std::ptr;
 
-/// What a host thread is. Whoever sets it keeps all that it points to alive until it is set to
-/// something else.
+/// The identity of a host thread. The code that sets it keeps all that it points to alive until it
+/// sets another.
 #[derive(Clone, Copy)]
 pub(crate) struct Here {
     pub(crate) machine: *const Inner,
     /// One of that machine's.
     pub(crate) cpu: *const Cpu,
-    /// The deterministic scheduler that runs this, if one does.
+    /// The deterministic scheduler that runs the thread, if there is one.
     pub(crate) turn: *const Turn,
-    /// Whether a driver is there to take a report; otherwise a violation is a panic.
+    /// Whether a driver takes a report; otherwise a violation is a panic.
     pub(crate) driven: bool,
-    /// Whether a step has nothing to do but to count, and to look for mail and at the timer: no
-    /// scheduler, no checks, no events.
+    /// Whether a step only has to count, and to look for mail and at the timer: no scheduler, no
+    /// checks, no events.
     pub(crate) quick: bool,
 }
 
@@ -46,22 +46,22 @@ pub(crate) fn set(here: Here) -> Here {
     HERE.replace(here)
 }
 
-/// Why a thread may not become a CPU now.
+/// Panic message: a thread must not become a CPU now.
 pub(crate) const BEGINS: &str =
-    "a section is open on the CPU that this thread is: its guard could end on another";
-/// Why it may not cease to be one.
+    "a section is open on the CPU that this thread is: end it before the thread becomes another";
+/// Panic message: the thread must not cease to be a CPU now.
 pub(crate) const ENDS: &str =
-    "a section is open at the end of what ran as a CPU: its guard could end on another";
+    "a section is open at the end of a program: drop its guard on the CPU that took it";
 
-/// A thread unwinds from what ran as a CPU, and somebody else may have a guard of that CPU: there
-/// is nowhere that it could end rightly.
+/// Called when a program unwinds with an open section. Its guard may still exist elsewhere, and has
+/// no CPU left on which to be dropped.
 #[cold]
 pub(crate) fn lost_guard() -> ! {
     eprintln!("{ENDS}");
     std::process::abort()
 }
 
-/// Puts back what the thread was before.
+/// Restores the previous identity.
 pub(crate) struct Restore(pub(crate) Here);
 
 impl Drop for Restore {

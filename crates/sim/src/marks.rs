@@ -1,14 +1,14 @@
-//! Accessed and dirty bits that software loses.
+//! Accessed and dirty bits ("marks") that software loses.
 //!
-//! A page walker may mark a page's entry at any moment. Software that overwrites the entry with a
-//! plain store loses a mark that came after its last look at the entry. So the machine remembers
-//! each mark of its walkers, and which CPUs have read the entry since. A store by a CPU that has
-//! not, of a value without the mark, is reported. A swap and a compare-and-exchange lose nothing:
-//! they return what was there, or fail.
+//! A page walker may set these bits in a page's entry at any moment. Software that overwrites the
+//! entry with a plain store loses a bit that was set after it last read the entry. So the machine
+//! remembers each bit that its walkers set, and the CPUs that have read the entry since. It reports
+//! a store of a value without the bit by a CPU that has not. A swap and a compare-and-exchange lose
+//! nothing: they return the old value, or fail.
 //!
-//! Only entries of pages that programs may use (`USER`) are looked at: a kernel that never reads
-//! the marks of its own pages may overwrite them. And only under the deterministic driver, where
-//! the access comes right after its step.
+//! Only entries of user pages (`USER`) are checked: a kernel that ignores these bits of its own
+//! pages may overwrite them. The check works only under the deterministic driver, where an access
+//! comes right after its step.
 
 use crate::cpu::Cpu;
 use crate::format::{PRESENT, USER};
@@ -19,7 +19,7 @@ use machine::{EntryOp, Frame};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-/// By entry: bits that hardware has set, and the CPUs that have read the entry since.
+/// By entry: the bits that hardware has set, and the CPUs that have read the entry since.
 #[derive(Default)]
 pub(crate) struct Marks(BTreeMap<(Frame, usize), Mark>);
 
@@ -33,7 +33,7 @@ impl Sim {
         self.0.config.checks.marks && !here::get().turn.is_null()
     }
 
-    /// A page walker has changed the entry of a page.
+    /// Remembers the bits that a page walker has set in the entry of a page.
     pub(crate) fn marked(&self, table: Frame, index: usize, before: u64, after: u64) {
         if after & USER == 0 || !self.watches_marks() {
             return;
@@ -44,7 +44,7 @@ impl Sim {
         mark.seen = 0;
     }
 
-    /// Code is about to read or change an entry.
+    /// Called before code reads or changes an entry.
     pub(crate) fn check_marks(&self, cpu: &Cpu, table: Frame, index: usize, op: EntryOp) {
         if !self.watches_marks() {
             return;

@@ -1,17 +1,17 @@
-//! What the checkers say, and what led to it.
+//! Reports of the checkers: the violation, and the events that led to it.
 
 use crate::events::Event;
 use core::fmt;
 use machine::{CpuId, Frame, NodeId, Owner, PageSize, VirtAddr, VirtRange};
 
-/// Something that must never happen.
+/// A violation that a checker has found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Violation {
-    /// I5: an access used a cached translation that does not hold any more.
+    /// I5: an access used a cached translation that is outdated.
     StaleTranslation {
         /// The address.
         address: VirtAddr,
-        /// Whether it was written.
+        /// Whether the access was a write.
         write: bool,
         /// The frame that the old translation led to.
         used: Frame,
@@ -20,8 +20,8 @@ pub enum Violation {
         /// Whether the frame has been freed since the translation was cached.
         freed: bool,
     },
-    /// I5, looked for: a TLB holds a translation that the page tables do not allow, after it should
-    /// have been flushed.
+    /// I5, in the caches: a TLB holds a translation that the page tables do not allow, after it
+    /// should have been flushed.
     NotFlushed {
         /// The page.
         page: VirtAddr,
@@ -32,10 +32,10 @@ pub enum Violation {
         /// The frame that the page tables lead to now; `None` if they allow less.
         now: Option<Frame>,
     },
-    /// I3, looked for: a CPU has cached an upper-level entry that leads to another table than the
+    /// I3, in the caches: a CPU holds an upper-level entry that leads to another table than the
     /// page tables do, after it should have been flushed.
     WayNotFlushed {
-        /// The first address that the entry is for.
+        /// The first address that the entry covers.
         start: VirtAddr,
         /// The level of the table that it leads to.
         level: u8,
@@ -43,18 +43,18 @@ pub enum Violation {
         by: CpuId,
         /// The table that it leads to.
         table: Frame,
-        /// The table that the page tables lead to now; `None` if to none of this level.
+        /// The table that the page tables lead to now; `None` if there is none of this level.
         now: Option<Frame>,
     },
-    /// I3: a page walk, or code, read or changed an entry of what is not a page table.
+    /// I3: a page walk, or code, read or changed an entry of a frame that is not a page table.
     NotATable {
         /// The frame.
         table: Frame,
-        /// What it is instead.
+        /// The owner that it has instead.
         owner: Owner,
-        /// The level of the table that should be there, if a walk of the hardware went there.
+        /// The level of the expected table, if a walk of the hardware went there.
         level: Option<u8>,
-        /// The address that was translated, if it was the hardware.
+        /// The address that was translated, if it was a walk of the hardware.
         address: Option<VirtAddr>,
         /// Whether a cached upper-level entry led there.
         cached: bool,
@@ -63,27 +63,27 @@ pub enum Violation {
     TableInUse {
         /// The table.
         table: Frame,
-        /// What it was to become.
+        /// The owner that it was to get.
         becomes: Owner,
         /// The CPU.
         by: CpuId,
         /// How the CPU can get there.
         how: &'static str,
     },
-    /// I5: a CPU began to use a tag for other tables, and kept what it had cached under it.
+    /// I5: a CPU began to use a tag for other tables, and kept its old cached entries.
     TagReused {
         /// The tag.
         tag: u16,
         /// The CPU.
         by: CpuId,
-        /// A page, or the beginning of what an upper-level entry is for, that it has cached.
+        /// A cached page, or the start of a cached upper-level entry.
         page: VirtAddr,
-        /// The top-level table from which that was cached.
+        /// The top-level table from which the entry was cached.
         before: Frame,
-        /// The top-level table that is active now, or has been made anew since.
+        /// The top-level table that is active now, or has become a new table since.
         root: Frame,
     },
-    /// I5: a CPU began to use tables that do not share those of a global page that it has cached.
+    /// I5: a CPU began to use tables that do not share those of a cached global page.
     GlobalNotShared {
         /// The page.
         page: VirtAddr,
@@ -96,20 +96,20 @@ pub enum Violation {
         /// The top-level table that is active now.
         root: Frame,
     },
-    /// I5: a CPU cached two translations of an address, of pages of two sizes, that lead to
-    /// different frames.
+    /// I5: a CPU cached two translations of an address, of two sizes, that lead to different
+    /// frames.
     TwoSizes {
         /// The address.
         page: VirtAddr,
         /// The CPU.
         by: CpuId,
-        /// The older one: its size, and its first frame.
+        /// The older one: its size and its first frame.
         held: (PageSize, Frame),
         /// The newer one.
         new: (PageSize, Frame),
     },
-    /// I5, looked for: a TLB holds a translation of another size than the page tables have there,
-    /// after it should have been flushed.
+    /// I5, in the caches: a TLB holds a translation of another size than in the page tables, after
+    /// it should have been flushed.
     OtherSize {
         /// The page.
         page: VirtAddr,
@@ -125,14 +125,14 @@ pub enum Violation {
     LostMark {
         /// The table.
         table: Frame,
-        /// The entry's number.
+        /// The index of the entry.
         index: usize,
-        /// The bits.
+        /// The lost bits.
         bits: u64,
     },
-    /// I4: an address was handed out while a TLB still translated it.
+    /// I4: an address was reused while a TLB still translated it.
     HandedOut {
-        /// What was handed out.
+        /// The reused addresses.
         range: VirtRange,
         /// The CPU that holds the translation.
         by: CpuId,
@@ -147,14 +147,14 @@ pub enum Violation {
         frame: Frame,
         /// The table that has the entry.
         table: Frame,
-        /// The entry's number.
+        /// The index of the entry.
         index: usize,
     },
     /// A frame was freed while it was pinned.
     FreedWhilePinned {
         /// The frame.
         frame: Frame,
-        /// The pins.
+        /// The number of pins.
         pins: u32,
     },
     /// A frame was freed while a TLB still translated to it (only with `Checks::freed_cached`).
@@ -166,7 +166,7 @@ pub enum Violation {
         /// The page.
         page: VirtAddr,
     },
-    /// A present entry led to a frame that nobody has allocated.
+    /// A present entry led to a frame that is not allocated.
     FreeFrame {
         /// The address.
         address: VirtAddr,
@@ -179,13 +179,13 @@ pub enum Violation {
         frame: Frame,
         /// The list.
         list: u8,
-        /// Whether it was on its way into the list.
+        /// Whether it enters the list; otherwise it leaves it.
         entering: bool,
-        /// The number of the word.
+        /// The index of the word.
         index: usize,
-        /// What is there.
+        /// Its value.
         found: u64,
-        /// What should be there.
+        /// Its value in the constructed state.
         expected: u64,
     },
     /// I6: a page was constructed for one quicklist, and enters or leaves another.
@@ -197,26 +197,26 @@ pub enum Violation {
         /// The list that it was constructed for.
         made_for: u8,
     },
-    /// Frames that nobody gave back.
+    /// Frames that were never given back.
     Leak(Vec<Leaked>),
 }
 
-/// A frame that nobody gave back.
+/// A frame that was never given back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Leaked {
     /// The first frame of the block.
     pub frame: Frame,
     /// The block's order.
     pub order: u8,
-    /// What it is used for.
+    /// Its owner: its use.
     pub owner: Owner,
     /// Its node.
     pub node: NodeId,
-    /// References and pins.
+    /// The number of references, and of pins among them.
     pub counts: (u32, u32),
-    /// When it was allocated.
+    /// The time of its allocation.
     pub at: u64,
-    /// By which CPU.
+    /// The CPU that allocated it.
     pub by: CpuId,
 }
 
@@ -294,12 +294,12 @@ impl fmt::Display for Violation {
             ),
             Violation::LostMark { table, index, bits } => write!(
                 f,
-                "mark of hardware lost: a store to entry {index} of table {table} cleared bits {bits:#x}, \
+                "accessed or dirty bit lost: a store to entry {index} of table {table} cleared bits {bits:#x}, \
                  set since this CPU last read it; use a swap or a compare-and-exchange"
             ),
             Violation::HandedOut { range, by, page, frame } => write!(
                 f,
-                "address handed out too early (I4): {range:?}, but the TLB of {by} still translates {page} to frame {frame}"
+                "address reused too early (I4): {range:?}, but the TLB of {by} still translates {page} to frame {frame}"
             ),
             Violation::FreedWhileMapped { frame, table, index } => {
                 write!(
@@ -317,7 +317,7 @@ impl fmt::Display for Violation {
             Violation::FreeFrame { address, frame } => {
                 write!(
                     f,
-                    "access to a free frame: {address} is mapped to frame {frame}, which nobody has allocated"
+                    "access to a free frame: {address} is mapped to frame {frame}, which is not allocated"
                 )
             }
             Violation::NotConstructed { frame, list, entering, index, found, expected } => write!(
@@ -347,18 +347,19 @@ impl fmt::Display for Violation {
     }
 }
 
-/// A violation, where it was seen, and what led to it.
+/// A violation, the place where it was detected, and its history.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
-    /// What happened.
+    /// The violation.
     pub violation: Violation,
-    /// The CPU that was running; `None` if it was found when none was.
+    /// The CPU that was running; `None` if none was.
     pub cpu: Option<CpuId>,
-    /// When: the number of the event.
+    /// The time: the number of the event.
     pub at: u64,
-    /// What is known of the frames and the entry concerned: who freed or unmapped them, and when.
+    /// The history of the frames and the entry concerned: the CPUs that freed or unmapped them, and
+    /// when.
     pub history: Vec<String>,
-    /// The last events of all, oldest first.
+    /// The most recent events, oldest first.
     pub events: Vec<Event>,
 }
 

@@ -1,22 +1,24 @@
-//! The machine as a whole, and the points at which things happen to a CPU.
+//! The machine as a whole, and the points at which events reach a CPU.
 //!
 //! # A step
-//! Code under test announces each access to shared memory ([`machine::Step`]); the machine's own
-//! accesses, those through translations and each level of a page walk, are steps as well. At a
-//! step, in this order: the deterministic driver may let another CPU run; a CPU with interrupts on
-//! takes what is pending (not in the midst of a page walk: that is part of one instruction); what
-//! is about to happen is checked and noted. Then the access is made, and under the deterministic
-//! driver nothing comes between.
+//! The code under test announces each access to shared memory ([`machine::Step`]). The machine's
+//! own accesses are steps as well: those by translations, and each level of a page walk. At a step:
+//! 1. The deterministic driver may let another CPU run.
+//! 2. A CPU with interrupts enabled takes pending ones, but not within a page walk, which is part
+//!    of one instruction.
+//! 3. The coming access is checked and logged.
+//!
+//! Then the access is made. Under the deterministic driver nothing comes in between.
 //!
 //! # The host's locks
-//! A CPU's caches and its mail are behind locks of the host, because others look into them. None is
-//! held at a step, so under the deterministic driver, where all CPUs are one host thread, none is
-//! ever contended.
+//! A CPU's caches and its mail are behind locks of the host, because other CPUs read them. No such
+//! lock is held at a step. So under the deterministic driver, where all CPUs are one host thread,
+//! none is ever contended.
 //!
 //! # Halting
-//! The first violation halts the machine: it is kept, and every CPU that comes to a step unwinds,
-//! up to the driver, which returns it. While a CPU unwinds its steps do nothing, so destructors run
-//! through.
+//! The first violation is kept and halts the machine. Every CPU that comes to a step then unwinds
+//! up to the driver, which returns the violation. Steps of an unwinding CPU do nothing, so
+//! destructors run through.
 
 use crate::arena::Arena;
 use crate::config::{Config, ConfigError};
@@ -46,7 +48,7 @@ pub(crate) struct Inner {
     pub(crate) cpus: Vec<crossbeam_utils::CachePadded<Cpu>>,
     pub(crate) online: AtomicU64,
     pub(crate) log: Log,
-    /// Of each frame: when it was last allocated, and last freed; when it began or ceased to be a
+    /// For each frame: when it was last allocated, last freed, and last began or ceased to be a
     /// table.
     pub(crate) born: Vec<Stamped>,
     pub(crate) died: Vec<Stamped>,
@@ -65,10 +67,9 @@ pub(crate) struct Inner {
 
 /// A machine in software: a handle, whose clones are the same machine.
 ///
-/// It implements all of [`machine::Machine`] and [`machine::Translated`]. Its methods that concern
-/// "this CPU" may be called only where the host thread is one: within a driver
-/// ([`threads`](crate::threads), [`seeded`](crate::seeded)) or [`on_cpu`](Sim::on_cpu); elsewhere
-/// they panic.
+/// It implements [`machine::Machine`] and [`machine::Translated`]. Methods on "this CPU" may be
+/// called only on a host thread that is one: within a driver ([`threads`](crate::threads),
+/// [`seeded`](crate::seeded)) or [`on_cpu`](Sim::on_cpu). Elsewhere they panic.
 ///
 /// ```
 /// use machine::{FrameSource, Memory, Place};
@@ -79,7 +80,7 @@ pub(crate) struct Inner {
 ///     let frame = sim.alloc(0, Place::Local).unwrap();
 ///     assert!(sim.frame_ptr(frame).is_some());
 ///     assert!(sim.check_leaks().is_err());
-///     // SAFETY: nobody has a pointer to it.
+///     // SAFETY: no pointer to it exists.
 ///     unsafe { sim.free(frame) }.unwrap();
 /// });
 /// assert!(sim.check_leaks().is_ok());
@@ -88,7 +89,7 @@ pub(crate) struct Inner {
 #[derive(Clone)]
 pub struct Sim(pub(crate) Arc<Inner>);
 
-/// Which allocations fail, because a test wants it.
+/// Which allocations fail, as a test has set.
 #[derive(Clone, Copy, Default)]
 struct Failing {
     left: u64,
@@ -105,11 +106,11 @@ impl Failing {
     }
 }
 
-/// The panic with which CPUs of a halted machine unwind.
+/// The panic by which CPUs of a halted machine unwind.
 pub(crate) struct Halt;
 
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A CPU that panicked held no lock half-way: each is held for one change.
+    // A CPU that panicked left no change half done: each lock is held for one change.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -149,7 +150,7 @@ impl Sim {
         })))
     }
 
-    /// What the machine was made from.
+    /// The configuration that the machine was made with.
     pub fn config(&self) -> &Config {
         &self.0.config
     }
@@ -168,8 +169,7 @@ impl Sim {
         std::ptr::eq(here.machine, &*self.0).then(|| unsafe { &*here.cpu })
     }
 
-    /// A point at which another CPU may come between, and at which this one stops if the machine
-    /// has halted.
+    /// A point at which another CPU may run, and at which this one stops if the machine has halted.
     #[inline]
     pub(crate) fn point(&self, cpu: &Cpu) {
         cpu.counts.steps.add(1);
@@ -181,8 +181,8 @@ impl Sim {
         self.stop_if_halted();
     }
 
-    /// A step on a machine that is [`quick`](here::Here::quick): one read of what the thread is, a
-    /// count, and a look at a flag and at the timer, all on lines of this CPU's own. Returns
+    /// A step on a [`quick`](here::Here::quick) machine: one read of the thread's identity, a
+    /// count, and a look at a flag and at the timer, all on cache lines of this CPU. Returns
     /// whether it was one.
     #[inline]
     pub(crate) fn quick_step(&self) -> bool {
@@ -195,7 +195,7 @@ impl Sim {
         let steps = cpu.counts.steps.add(1);
         // Relaxed: only this CPU uses it.
         let due = steps >= cpu.next_tick.load(Ordering::Relaxed);
-        // Acquire: pairs with the Release of who left mail, or halted the machine.
+        // Acquire: pairs with the Release of the CPU that left mail, or halted the machine.
         if cpu.flag.load(Ordering::Acquire) || due {
             self.stop_if_halted();
             self.poll(cpu);
@@ -203,8 +203,8 @@ impl Sim {
         true
     }
 
-    /// A point, and the interrupts that are pending. Between an interrupt and the instruction after
-    /// it others run too.
+    /// A point, then pending interrupts. Other CPUs may also run between an interrupt and the next
+    /// instruction.
     #[inline]
     pub(crate) fn instruction(&self, cpu: &Cpu) {
         self.point(cpu);
@@ -213,13 +213,13 @@ impl Sim {
         }
     }
 
-    /// Takes what is pending, if interrupts are on. Returns whether there was anything.
+    /// Takes pending interrupts, if interrupts are enabled. Returns whether there were any.
     #[inline]
     pub(crate) fn poll(&self, cpu: &Cpu) -> bool {
         if cpu.depth() != 0 {
             return false;
         }
-        // Acquire: pairs with the Release of who left mail.
+        // Acquire: pairs with the Release of the CPU that left mail.
         let mail = cpu.flag.load(Ordering::Acquire) && !std::thread::panicking();
         if mail {
             self.answer_all(cpu);
@@ -229,11 +229,11 @@ impl Sim {
         mail || tick
     }
 
-    /// Calls `handler` in each timer interrupt (see [`Config::tick`]), with interrupts off; before
-    /// it, the interrupt announces a quiescent state to [`Grace`]. It can be set once.
+    /// Calls `handler` in each timer interrupt (see [`Config::tick`]), with interrupts disabled.
+    /// Before that, the interrupt passes a quiescent state of [`Grace`]. It can be set once.
     ///
     /// # Errors
-    /// There is one already.
+    /// A handler is set already.
     pub fn on_tick(&self, handler: impl Fn(&Sim) + Send + Sync + 'static) -> Result<(), TickTaken> {
         self.0.tick.set(Box::new(handler)).map_err(|_| TickTaken)
     }
@@ -260,8 +260,8 @@ impl Sim {
         }
     }
 
-    /// Has a CPU take its timer interrupt at its next step with interrupts on. One that is idle has
-    /// nothing to do there.
+    /// Makes a CPU take its timer interrupt at its next step with interrupts enabled. An idle CPU
+    /// has nothing to do there.
     pub(crate) fn hurry_one(&self, sender: &Cpu, target: &Cpu) {
         let mut mail = locked(&target.mail);
         if mail.attached && !mail.hurried {
@@ -274,21 +274,21 @@ impl Sim {
         }
     }
 
-    /// Lets allocations of frames fail, on whatever CPU: the `nth` from now on, 1 being the next;
-    /// and, if it is `lasting`, all that follow, and no frame counts as free.
+    /// Makes allocations of frames fail, on any CPU: the `nth` from now on (1 is the next one). If
+    /// `lasting`, all later ones fail, too, and no frame counts as free.
     ///
-    /// For tests of what is done when memory gives out at each place where some is needed (I7):
-    /// raise `nth` until [`alloc_failed`](Sim::alloc_failed) says that there are no more.
+    /// For tests of exhausted memory at each allocation (I7): raise `nth` until
+    /// [`alloc_failed`](Sim::alloc_failed) returns `false`.
     pub fn fail_alloc(&self, nth: u64, lasting: bool) {
         *locked(&self.0.failing) = Failing { left: nth, lasting, failed: false };
         // Relaxed: the test orders it.
         self.0.may_fail.store(nth != 0, Ordering::Relaxed);
     }
 
-    /// Whether an allocation has failed because of [`fail_alloc`](Sim::fail_alloc). Lets no more
-    /// fail.
+    /// Whether an allocation has failed because of [`fail_alloc`](Sim::fail_alloc). No more fail
+    /// after this call.
     pub fn alloc_failed(&self) -> bool {
-        // Relaxed: as `fail_alloc`.
+        // Relaxed: as in `fail_alloc`.
         self.0.may_fail.store(false, Ordering::Relaxed);
         locked(&self.0.failing).failed
     }
@@ -296,19 +296,19 @@ impl Sim {
     /// Whether this allocation is one that fails.
     #[inline]
     pub(crate) fn fails(&self) -> bool {
-        // Relaxed: as `fail_alloc`.
+        // Relaxed: as in `fail_alloc`.
         self.0.may_fail.load(Ordering::Relaxed) && locked(&self.0.failing).count()
     }
 
     /// Whether memory counts as exhausted, by `fail_alloc`.
     pub(crate) fn gave_out(&self) -> bool {
-        // Relaxed: as `fail_alloc`.
+        // Relaxed: as in `fail_alloc`.
         let failing = self.0.may_fail.load(Ordering::Relaxed).then(|| *locked(&self.0.failing));
         failing.is_some_and(|failing| failing.lasting && failing.failed)
     }
 
-    /// Sends an interrupt to a CPU: `handler` runs there, with interrupts off, at its next step
-    /// with interrupts on. On a CPU that is idle it runs when somebody runs there again.
+    /// Sends an interrupt to a CPU: `handler` runs there, with interrupts disabled, at its next
+    /// step with interrupts enabled; on an idle CPU, when a program runs there again.
     ///
     /// # Panics
     /// There is no such CPU.
@@ -345,24 +345,24 @@ impl Sim {
         }
     }
 
-    /// Notes something for reports, at the time it happens.
+    /// Adds a note to the log of events, for reports.
     pub fn note(&self, text: impl Into<String>) {
         if let Some(cpu) = self.cpu_if_any() {
             self.0.log.note(cpu.id, || What::Note(text.into()));
         }
     }
 
-    /// All that has been counted, on all CPUs together.
+    /// The counts of all CPUs together.
     pub fn counts(&self) -> Counts {
         self.0.cpus.iter().fold(Counts::default(), |sum, cpu| sum + cpu.counts.read())
     }
 
-    /// All that has been counted on one CPU; `None` if there is no such CPU.
+    /// The counts of one CPU; `None` if there is no such CPU.
     pub fn counts_of(&self, cpu: CpuId) -> Option<Counts> {
         Some(self.0.cpus.get(cpu.index())?.counts.read())
     }
 
-    /// What halted the machine, if something did.
+    /// The violation that halted the machine, if any.
     pub fn found(&self) -> Option<Report> {
         locked(&self.0.found).clone()
     }
@@ -383,8 +383,8 @@ impl Sim {
         // Release: what was found comes before; pairs with `is_halted`.
         self.0.halted.store(true, Ordering::Release);
         for cpu in &self.0.cpus {
-            // Under the lock, so that whoever takes the flag back sees that the machine has halted,
-            // and does not.
+            // Under the lock, so that a CPU that would clear its flag sees that the machine has
+            // halted, and leaves it set.
             let _mail = locked(&cpu.mail);
             // Release: as for mail.
             cpu.flag.store(true, Ordering::Release);
@@ -416,11 +416,11 @@ impl Sim {
 }
 
 thread_local! {
-    /// What this host thread panicked with, where no driver was there to take it.
+    /// The report of this host thread's last panic outside of a driver.
     static UNDRIVEN: Cell<Option<Box<Report>>> = const { Cell::new(None) };
 }
 
-/// What this host thread last panicked with outside of a driver, in [`Sim::on_cpu`]; once.
+/// Takes the report of this host thread's last panic outside of a driver, in [`Sim::on_cpu`].
 pub(crate) fn undriven() -> Option<Box<Report>> {
     UNDRIVEN.take()
 }
@@ -435,7 +435,7 @@ pub(crate) fn nobody() -> ! {
     panic!("this thread is not a CPU of this machine: use Sim::on_cpu, sim::threads or sim::seeded")
 }
 
-/// Interrupts off in a handler, which begins with none open.
+/// Interrupts disabled in a handler, which begins with no open section.
 struct Off<'a>(&'a Cpu);
 
 impl<'a> Off<'a> {
@@ -451,7 +451,7 @@ impl Drop for Off<'_> {
     }
 }
 
-/// Shares memory and CPUs out among the nodes.
+/// Divides memory and CPUs among the nodes.
 fn share(frames: &mut Frames, config: &Config, cpus: &[CpuId]) -> Option<()> {
     let each = config.frames / config.nodes as u64;
     for node in 0..config.nodes {
@@ -466,13 +466,13 @@ fn share(frames: &mut Frames, config: &Config, cpus: &[CpuId]) -> Option<()> {
     Some(())
 }
 
-/// There is a handler of the timer interrupt already.
+/// The timer interrupt already has a handler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TickTaken;
 
 impl fmt::Display for TickTaken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the timer interrupt has a handler already")
+        f.write_str("the timer interrupt already has a handler")
     }
 }
 
@@ -484,7 +484,7 @@ impl fmt::Debug for Sim {
     }
 }
 
-/// A frame's stamps; frames that the arena does not have have none.
+/// A frame's stamps; `None` for frames that the arena does not have.
 impl Inner {
     pub(crate) fn born(&self, frame: Frame) -> Option<&Stamped> {
         self.born.get(self.arena.index(frame)?)

@@ -1,13 +1,13 @@
-//! Translations that outlive their address space, and pages of two sizes for one address.
+//! Translations that survive their address space, and pages of two sizes for one address.
 //!
-//! - *Tags.* What a TLB holds under a tag belongs to the tables that were walked for it. When a CPU
-//!   begins to use a tag for other tables, and keeps what it has, it would use translations of the
-//!   old space.
-//! - *Global pages.* They stay when a CPU changes to other tables. So they must be mapped alike in
-//!   all spaces: by the same table below the top, as the kernel's half is.
-//! - *Sizes.* A CPU may cache a piece of a large page while it still holds the large page. As long
-//!   as both lead to the same frames that is right, for most hardware, until the flush of the
-//!   split. Two that lead to different frames are never right.
+//! - *Tags.* The entries that a TLB holds under a tag belong to the tables that were walked for it.
+//!   A CPU that begins to use the tag for other tables, and keeps these entries, would use
+//!   translations of the old space.
+//! - *Global pages.* They stay when a CPU switches to other tables. So all spaces must map them
+//!   alike, by the same table below the top level, as the kernel's half is.
+//! - *Sizes.* A CPU may cache a piece of a large page while it still holds the large page. On most
+//!   hardware that is right until the flush of the split, as long as both lead to the same frames.
+//!   Two translations that lead to different frames are never right.
 
 use crate::cpu::Cpu;
 use crate::format::{self, Entry};
@@ -18,12 +18,12 @@ use machine::{Asid, Frame, VirtAddr};
 use std::sync::atomic::Ordering;
 
 impl Sim {
-    /// A CPU has begun to use other tables: what it has cached must be theirs.
+    /// Checks, when a CPU has activated other tables, that its cached entries belong to them.
     pub(crate) fn check_kept(&self, cpu: &Cpu, root: Frame, asid: Asid) {
         if !self.0.config.checks.spaces {
             return;
         }
-        // The same frame may have become another space's table since.
+        // The same frame may have become the table of another space since.
         let made = self.0.table(root).map_or(0, |stamp| stamp.get().at());
         let other = |of: Frame, since: u64| of != root || since < made;
         let (kept, global) = {
@@ -69,7 +69,7 @@ impl Sim {
         }
     }
 
-    /// A CPU is about to cache a translation: it must not hold another of the same addresses, of
+    /// Checks, before a CPU caches a translation, that it holds no other one of these addresses, of
     /// another size, that leads elsewhere.
     pub(crate) fn check_sizes(&self, cpu: &Cpu, new: &Translation) {
         if !self.0.config.checks.spaces {

@@ -1,7 +1,7 @@
 //! A CPU's caches: translations of pages, and upper-level entries.
 //!
-//! Both keep what they have until it is flushed or pushed out: nothing in memory changes them. That
-//! is the point: whatever was left out of a flush stays here and is used.
+//! Both keep an entry until it is flushed or evicted; changes in memory do not affect them. So an
+//! entry that a flush has missed stays here and is used, which is the purpose of this machine.
 
 use crate::format::Rights;
 use machine::{Asid, Flush, Frame, PageSize, VirtAddr, VirtRange};
@@ -15,7 +15,7 @@ pub(crate) struct Translation {
     pub(crate) space: Option<Asid>,
     /// The top-level table of the walk.
     pub(crate) root: Frame,
-    /// Of a global one: the table that the top-level entry led to.
+    /// For a global one: the table that the top-level entry led to.
     pub(crate) top: Option<Frame>,
     pub(crate) frame: Frame,
     pub(crate) rights: Rights,
@@ -38,24 +38,22 @@ impl Translation {
         self.range().is_some_and(|page| page.overlaps(range))
     }
 
-    /// Whether a flush that goes through `range` by `stride` meets it.
+    /// Whether a flush of `range` in steps of `stride` drops it.
     fn is_met(&self, range: &VirtRange, stride: PageSize) -> bool {
         if self.size >= stride {
             return self.overlaps(range);
         }
-        // The flush is of addresses that are multiples of the stride, and in a smaller page only
-        // its start can be one.
+        // The flush is of multiples of the stride. In a smaller page only its start can be one.
         let first = range.start().align_down(stride);
         self.page.is_aligned(stride) && self.page >= first && Some(self.page) <= range.last()
     }
 }
 
-/// A TLB of limited size: sets of some places each, by page number.
+/// A TLB of limited size: sets of several ways, by page number.
 pub(crate) struct Tlb {
     ways: usize,
     sets: Vec<Set>,
-    /// How many translations of each size there may be: sizes of which there is none are not looked
-    /// for.
+    /// How many translations of each size it holds; a lookup skips sizes with none.
     sizes: [usize; 3],
 }
 
@@ -77,8 +75,8 @@ impl Tlb {
         ((at.get() >> size.shift()) % self.sets.len() as u64) as usize
     }
 
-    /// The translation of an address. Where there are several, of different sizes, hardware may use
-    /// any: this is the oldest, which is the one that a flush has missed.
+    /// The translation of an address. If there are several, of different sizes, hardware may use
+    /// any. This returns the oldest: a missed flush leaves that one.
     #[inline]
     pub(crate) fn find(&self, space: Asid, at: VirtAddr) -> Option<Translation> {
         let of_size = |size: PageSize| {
@@ -92,7 +90,7 @@ impl Tlb {
         sizes.filter_map(of_size).min_by_key(|held| held.since).copied()
     }
 
-    /// Caches a translation, in the place of an older one if need be.
+    /// Caches a translation, and evicts an older one if its set is full.
     pub(crate) fn insert(&mut self, new: Translation) {
         let set = self.set(new.page, new.size);
         let set = &mut self.sets[set];
@@ -113,7 +111,7 @@ impl Tlb {
         }
     }
 
-    /// Drops the translations that are not to stay; returns how many.
+    /// Keeps the translations for which `stay` is true; returns how many were dropped.
     fn retain(&mut self, stay: impl Fn(&Translation) -> bool) -> usize {
         let mut dropped = 0;
         for set in &mut self.sets {
@@ -135,12 +133,12 @@ impl Tlb {
     }
 }
 
-/// A cached upper-level entry: where the table of the next level is.
+/// A cached upper-level entry: the location of the table of the next level.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Upper {
     /// The level of the table that it leads to.
     pub(crate) level: u8,
-    /// The first address that it translates.
+    /// The first address that it covers.
     pub(crate) start: VirtAddr,
     pub(crate) space: Asid,
     /// The top-level table of the walk.
@@ -212,7 +210,7 @@ impl Uppers {
     }
 }
 
-/// Carries out a flush, no more than it must. Returns how many translations went.
+/// Performs a flush, and drops no more than it must. Returns how many translations were dropped.
 pub(crate) fn flush(tlb: &mut Tlb, uppers: &mut Uppers, what: Flush) -> usize {
     match what {
         Flush::Range { space, range, stride, tables } => {

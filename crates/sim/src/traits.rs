@@ -23,7 +23,8 @@ unsafe impl Cpus for Sim {
         self.cpu().id
     }
 
-    /// CPUs that have run; one that runs no more is idle, and may have translations still.
+    /// The CPUs that have run. A CPU whose program has ended is idle, and may still have
+    /// translations.
     fn online(&self) -> CpuSet {
         // SeqCst: pairs with the insertion at a CPU's start, before it can cache anything.
         let bits = self.0.online.load(Ordering::SeqCst);
@@ -38,7 +39,7 @@ unsafe impl Cpus for Sim {
     }
 }
 
-// SAFETY: handlers run only at a step or at the end of a section, and only when none is open; a
+// SAFETY: handlers run only at a step or at the end of a section, and only when none is open. A
 // host thread, or a coroutine, stays the CPU that it is.
 unsafe impl Irqs for Sim {
     #[inline]
@@ -59,7 +60,7 @@ unsafe impl Irqs for Sim {
     }
 }
 
-// SAFETY: interrupts come where they are on; with interrupts off only flushes are answered.
+// SAFETY: interrupts come only while they are enabled; while disabled, only flushes are answered.
 unsafe impl Step for Sim {
     #[inline]
     fn step(&self, access: Access) {
@@ -71,7 +72,7 @@ unsafe impl Step for Sim {
     fn relax(&self) {
         let cpu = self.cpu();
         let waits = cpu.counts.waits.add(1);
-        // Acquire: pairs with the Release of who left mail.
+        // Acquire: pairs with the Release of the CPU that left mail.
         if cpu.flag.load(Ordering::Acquire) {
             self.answer_all(cpu);
         }
@@ -91,7 +92,7 @@ unsafe impl Step for Sim {
     }
 }
 
-// SAFETY: a flush drops what is cached on each CPU named that runs, and waits for its walks
+// SAFETY: a flush drops the cached entries of each named CPU that has run, and waits for its walks
 // (`flush.rs`).
 unsafe impl Tlb for Sim {
     fn flush(&self, what: Flush) {
@@ -166,7 +167,7 @@ unsafe impl FrameSource for Sim {
         if self.refs_of(frame) == 1 || pinned {
             self.before_free(frame);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: promised by the caller.
         unsafe { self.0.frames.free(self, frame) }
     }
 
@@ -175,7 +176,7 @@ unsafe impl FrameSource for Sim {
         if self.refs_of(frame) == 1 {
             self.before_free(frame);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: promised by the caller.
         unsafe { self.0.frames.release(self, frame) }
     }
 
@@ -185,7 +186,7 @@ unsafe impl FrameSource for Sim {
         if info.is_some_and(|info| info.refs() == pins && info.pins() == pins && pins != 0) {
             self.before_unpin(frame);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: promised by the caller.
         unsafe { self.0.frames.unpin(self, frame, pins) }
     }
 
@@ -211,13 +212,13 @@ unsafe impl FrameSource for Sim {
             match (before, owner) {
                 (Owner::Table(_), Owner::Table(_)) => {}
                 (Owner::Table(_), _) => self.check_given_up(frame, owner),
-                // Whatever it becomes: who takes it relies on its state.
+                // Whatever its new owner is: the caller relies on its constructed state.
                 (Owner::Quick(list), _) => self.check_constructed(frame, list, false),
                 _ => {}
             }
             self.stamp_owner(frame, before, owner);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: promised by the caller.
         unsafe { info.set_owner(owner) };
         Ok(())
     }
@@ -241,24 +242,24 @@ unsafe impl FrameSource for Sim {
     }
 }
 
-/// A destructor waits while its CPU unwinds. What it waits for may come from another host thread,
-/// but under the seeded driver never does: better an end than a test that hangs.
+/// A destructor waits while its CPU unwinds. On host threads the awaited event may still come, but
+/// under the seeded driver it never does: abort instead of hanging.
 fn give_up_in_the_end(sim: &Sim) {
     thread_local! {
         static TURNS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
     }
     let turns = TURNS.replace(TURNS.get() + 1);
     if turns > 100_000 {
-        eprintln!("a destructor waits for another CPU while its own unwinds");
+        eprintln!("a destructor waits for another CPU while its own CPU unwinds: giving up");
         if let Some(report) = sim.found() {
-            eprintln!("it unwinds because of this: {report}");
+            eprintln!("the cause of the unwinding: {report}");
         }
         std::process::abort();
     }
     std::thread::yield_now();
 }
 
-/// Words are accessed where they begin.
+/// Accesses of words must be aligned.
 fn misaligned(at: VirtAddr, write: bool) -> Result<(), Fault> {
     if at.get().is_multiple_of(8) {
         Ok(())
@@ -280,7 +281,7 @@ impl Sim {
         }
     }
 
-    /// Carries out an access to the word that `at` lies in.
+    /// Makes an access to the word that contains `at`.
     fn word<R>(
         &self,
         at: VirtAddr,
@@ -294,7 +295,8 @@ impl Sim {
     }
 }
 
-/// Cuts `from + 0..len` at the borders of words: the address, and the part of the buffer.
+/// Splits `at..at + len` at the borders of words: the address of each piece, and its part of the
+/// buffer.
 fn pieces(
     at: VirtAddr,
     len: usize,
@@ -337,8 +339,8 @@ impl Translated for Sim {
                 bytes[first..first + piece.len()].copy_from_slice(&from[piece.clone()]);
                 Some(u64::from_le_bytes(bytes))
             };
-            // AcqRel, Acquire: a store on x86-64 releases; the rest of the word stays what others
-            // make it.
+            // AcqRel, Acquire: a store on x86-64 releases. The rest of the word keeps the values of
+            // other writers.
             self.word(here, true, |word| {
                 word.fetch_update(Ordering::AcqRel, Ordering::Acquire, change).is_ok()
             })?;

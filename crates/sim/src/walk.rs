@@ -1,18 +1,20 @@
 //! Translation as the hardware does it: the TLB, then the cached upper levels, then the tables in
 //! memory.
 //!
-//! A walk reads one entry a step, so writers come between its levels. It goes from the lowest
-//! cached upper-level entry on, and from nothing else: a table that was given up too early is
-//! really walked. Accessed and dirty bits are set by a compare and exchange of the entry that was
-//! read; if that has changed, it is read again. Absent entries are not cached. An access that a
-//! cached translation does not allow is a fault, and drops the translation; a walk that ends in a
-//! fault drops the upper-level entries from which it began: a fault may be spurious, but does not
-//! come twice. That is what the manual promises (Intel SDM 3A, 4.10.4.1: a page fault invalidates
-//! what would be used for the address, so that it does not recur unless the tables in memory cause
-//! it). It hides no flush that was left out from the checks: a table that is given up while a
-//! cached entry leads there is seen at that moment, and [`Sim::check_ways_flushed`] looks at what
-//! is cached. [`Config::faults_drop`](crate::Config::faults_drop) makes a machine that does not
-//! promise it. No interrupt is taken within a walk, because a walk is part of an instruction.
+//! - A walk reads one entry per step, so writers can come between its levels. It starts at the
+//!   lowest cached upper-level entry and relies on nothing else, so a table that was freed too
+//!   early is really walked.
+//! - Accessed and dirty bits are set by compare-and-exchange on the entry that was read. If the
+//!   entry has changed, it is read again. Absent entries are not cached.
+//! - An access that a cached translation does not allow is a fault, and drops the translation. A
+//!   walk that ends in a fault drops the upper-level entries from which it began. So a fault may be
+//!   spurious, but does not repeat. The manual promises that (Intel SDM 3A, 4.10.4.1: a page fault
+//!   invalidates the entries for its address, so it recurs only if the tables in memory cause it).
+//! - This hides no missing flush from the checks. A table that is given up while a cached entry
+//!   leads there is detected at that moment, and [`Sim::check_ways_flushed`] reads the caches. With
+//!   [`Config::faults_drop`](crate::Config::faults_drop) off, the machine does not make that
+//!   promise.
+//! - No interrupt is taken within a walk, since a walk is part of an instruction.
 
 use crate::config::Stale;
 use crate::cpu::Cpu;
@@ -24,7 +26,7 @@ use crate::tlb::{Translation, Upper};
 use machine::{Asid, Fault, FaultKind, Flush, Frame, PageSize, PhysAddr, VirtAddr, VirtRange};
 use std::sync::atomic::Ordering;
 
-/// Where a walk of the tables without any cache ends; for checks.
+/// The end of a walk without any cache; for checks.
 pub(crate) struct Leaf {
     pub(crate) table: Frame,
     pub(crate) index: usize,
@@ -32,8 +34,8 @@ pub(crate) struct Leaf {
 }
 
 impl Sim {
-    /// Translates an address for an access, as this CPU would at this moment: it caches, sets
-    /// accessed and dirty bits, and checks. The access itself may follow at once.
+    /// Translates an address for an access, as this CPU would at this moment: fills its caches,
+    /// sets accessed and dirty bits, and checks. The access itself may follow at once.
     ///
     /// # Errors
     /// The fault that the CPU would take.
@@ -60,7 +62,7 @@ impl Sim {
                 }
                 return Err(fault(FaultKind::Protection));
             }
-            // The dirty bit in memory has to be set first: that takes a walk.
+            // To set the dirty bit in memory takes a walk.
             Some(held) if !want.write || held.dirty => {
                 cpu.counts.hits.add(1);
                 self.check_hit(cpu, at, want, &held);
@@ -69,8 +71,8 @@ impl Sim {
             _ => {
                 let held = locked(&cpu.state).uppers.find(space, at).is_some();
                 let found = self.walk(cpu, root, space, at, want).map_err(|kind| {
-                    // What this very walk has read from the tables stays: hardware may cache that
-                    // again at any moment.
+                    // Entries that this very walk has cached stay: hardware may cache them again at
+                    // any moment.
                     if held && self.0.config.faults_drop {
                         drop_way(cpu, space, at);
                     }
@@ -98,8 +100,8 @@ impl Sim {
         self.note_if(cpu, || What::Fill(new.page, new.size, new.frame));
     }
 
-    /// Caches, now and then, a page that nobody asked for: the one beside what was asked for, or,
-    /// as soon as other tables are active, the one that was used before.
+    /// Sometimes caches a page without an access to it: the neighbour of an accessed page, or, when
+    /// other tables become active, the page that was used last.
     pub(crate) fn speculate(&self, cpu: &Cpu, root: Frame, space: Asid, at: VirtAddr) {
         let possible = {
             let state = &mut *locked(&cpu.state);
@@ -138,7 +140,7 @@ impl Sim {
             self.point(cpu);
             self.check_table(table, level, at, since, cached);
             let (entry, found) = self.read_entry(cpu, table, level, at, rights, want)?;
-            // After the entry was read: what it leads to had its stamps before.
+            // After the read of the entry: its target has its stamps before that.
             let read_at = self.0.log.now();
             rights = rights.and(entry);
             match found {
@@ -167,8 +169,7 @@ impl Sim {
         }
     }
 
-    /// Reads the entry for `at` and sets its accessed bit, and its dirty bit if it is a page's that
-    /// is written.
+    /// Reads the entry for `at`, and sets its accessed bit, and the dirty bit of a written page.
     fn read_entry(
         &self,
         cpu: &Cpu,
@@ -182,7 +183,7 @@ impl Sim {
         let cell =
             self.0.arena.word(table, format::index(at, level)).ok_or(FaultKind::Malformed)?;
         loop {
-            // Acquire: pairs with the Release of whoever linked what the entry leads to.
+            // Acquire: pairs with the Release of the CPU that linked the entry's target.
             let entry = cell.load(Ordering::Acquire);
             let found = format::decode(entry, level);
             let is_page = match found {
@@ -195,8 +196,8 @@ impl Sim {
                 return Err(FaultKind::Protection);
             }
             let marked = entry | ACCESSED | if is_page && want.write { DIRTY } else { 0 };
-            // AcqRel, Relaxed: atomic with the read, so no change by software is lost; if it failed
-            // it is read again.
+            // AcqRel, Relaxed: atomic with the read, so no change by software is lost. If it fails,
+            // the entry is read again.
             let same = marked == entry
                 || cell
                     .compare_exchange(entry, marked, Ordering::AcqRel, Ordering::Relaxed)
@@ -210,7 +211,7 @@ impl Sim {
         }
     }
 
-    /// The entry that decides about `at` now, without caches, marks or steps.
+    /// The entry that decides about `at` now, without caches, accessed and dirty bits, or steps.
     pub(crate) fn look(&self, root: Frame, at: VirtAddr) -> Option<Leaf> {
         let (mut table, mut rights) = (root, Rights::ALL);
         for level in (0..self.0.config.levels).rev() {
@@ -229,7 +230,7 @@ impl Sim {
         None
     }
 
-    /// The table of a level on the way to `at`, if the tables lead to one.
+    /// The table of a level on the way to `at`, if there is one.
     pub(crate) fn table_at(&self, root: Frame, at: VirtAddr, level: u8) -> Option<Frame> {
         let mut table = root;
         for above in (level + 1..self.0.config.levels).rev() {
@@ -264,7 +265,7 @@ impl Sim {
     }
 }
 
-/// A fault drops the translation that it came from.
+/// A fault drops the translation that caused it.
 fn drop_page(cpu: &Cpu, held: &Translation) {
     if let Some(range) = VirtRange::new(held.page, held.size.bytes()) {
         let state = &mut *locked(&cpu.state);
@@ -273,8 +274,8 @@ fn drop_page(cpu: &Cpu, held: &Translation) {
     }
 }
 
-/// A fault to which cached upper-level entries have led drops them: the next walk begins at the
-/// top. So a fault that came from an old one does not come again.
+/// A fault drops the cached upper-level entries that led to it, so the next walk begins at the top,
+/// and a fault by an old entry does not repeat.
 fn drop_way(cpu: &Cpu, space: Asid, at: VirtAddr) {
     if let Some(range) = VirtRange::new(at.align_down(PageSize::Size4K), 4096) {
         let state = &mut *locked(&cpu.state);
@@ -284,7 +285,7 @@ fn drop_way(cpu: &Cpu, space: Asid, at: VirtAddr) {
     }
 }
 
-/// The end of a walk, however it ends.
+/// Marks the end of a walk, also after an error or a panic.
 struct Walking<'a>(&'a Cpu);
 
 impl Drop for Walking<'_> {

@@ -1,5 +1,4 @@
-//! The two drivers: that they run the same programs, report what goes wrong, and that a seed is a
-//! run.
+//! The two drivers run the same programs and report failures; a seed determines a run.
 
 mod common;
 
@@ -10,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
-/// CPUs that allocate, map, use, unmap, flush and free, each at its own addresses.
+/// The program of a CPU: allocates, maps, uses, unmaps, flushes and frees, at its own addresses.
 fn work(sim: &Sim, space: &Space, rounds: u64) {
     space.activate(0);
     let cpu = sim.current().index() as u64;
@@ -30,7 +29,7 @@ fn machine_with_space(config: Config) -> (Sim, Space) {
     let sim = Sim::new(config).unwrap();
     let space = sim.on_cpu(0, || {
         let space = Space::new(&sim);
-        // What the CPUs share of the tables is there from the beginning.
+        // The tables that the CPUs share exist from the beginning.
         (1..=config.cpus as u64).for_each(|cpu| space.set(0x10_0000_0000 * cpu, 0, 0));
         space
     });
@@ -71,7 +70,7 @@ fn sixty_four_cpus() {
     let program = || work(&sim, &space, 1);
     seeded(&sim, 1, (0..64).map(|_| Box::new(program) as Program).collect()).unwrap();
     let counts = sim.counts();
-    // Those that have begun to run when a flush is asked for are asked, 63 at most.
+    // At most 63 CPUs are asked: those that have started when a flush is requested.
     assert!(counts.ipis_sent > 64 && counts.ipis_sent <= 64 * 63, "{counts:?}");
     finish(&sim, &space);
 }
@@ -159,7 +158,7 @@ fn a_violation_stops_all_cpus() {
     assert!(again.report().is_some());
 }
 
-/// Also where nothing is looked at at a step but whether there is anything to look at.
+/// Also on a machine whose steps only look for mail.
 #[test]
 fn a_machine_without_checks_stops_too() {
     let sim = Sim::new(Config::fast(2, 64)).unwrap();
@@ -210,8 +209,7 @@ fn explore_names_the_seed() {
     assert!(tried.into_inner() < 1000);
 }
 
-/// What is found before or after the driver ran has its report and its seed like what is found
-/// within.
+/// A violation before or after the driver's run has its report and its seed, like one within it.
 #[test]
 fn violations_outside_of_a_driver_are_reported() {
     let failure = explore(3, |seed| {
@@ -232,8 +230,8 @@ fn violations_outside_of_a_driver_are_reported() {
 
 #[test]
 fn interrupts_land_between_steps() {
-    // A handler on the CPU that increments in two steps never comes between them with interrupts
-    // off, and does with them on.
+    // A CPU increments in two steps. A handler on the same CPU never comes between them with
+    // interrupts disabled, but does with them enabled.
     let lost = |off: bool| {
         let lost = AtomicU32::new(0);
         explore(300, |seed| {

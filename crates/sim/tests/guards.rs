@@ -1,11 +1,11 @@
-//! Guards stay on the CPU that took them, and a machine answers only on its own CPUs.
+//! Guards stay on the CPU that took them, and a machine works only on threads that are its CPUs.
 
 use grace::Reclaim;
 use machine::{CpuLocal, Cpus, Irqs};
 use sim::{Bare, BareGrace, Cause, Config, Grace, Program, Sim, seeded, threads};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What the panic of `f` says.
+/// The message of the panic of `f`.
 fn panics<R>(f: impl FnOnce() -> R) -> String {
     let panic = catch_unwind(AssertUnwindSafe(f)).err().expect("it must panic");
     let text = panic.downcast_ref::<&str>().map(|text| text.to_string());
@@ -37,7 +37,7 @@ fn a_thread_that_is_no_cpu_has_no_number() {
     assert!(panics(|| sim().current()).contains(NOBODY));
 }
 
-/// Two threads that are no CPUs would have the same piece of it.
+/// Two threads that are no CPUs would share one piece of the storage.
 #[test]
 fn storage_of_a_cpu_is_for_cpus() {
     let bare = bare();
@@ -59,7 +59,7 @@ fn no_guard_leaves_its_cpu() {
     assert!(panics(|| bare.on_cpu(1, || bare.irqs_off())).contains(ENDS));
     assert!(panics(|| sim.on_cpu(1, Grace::pin)).contains(ENDS));
     assert!(panics(|| sim.on_cpu(1, || sim.irqs_off())).contains(ENDS));
-    // The guards were dropped where they belonged: the CPUs are as they were.
+    // The guards were dropped on their CPUs, so these are unchanged.
     bare.on_cpu(1, || assert!(bare.irqs_enabled() && BareGrace::quiescent_state()));
     sim.on_cpu(1, || assert!(sim.irqs_enabled() && Grace::quiescent_state()));
 }
@@ -70,7 +70,7 @@ fn no_guard_is_taken_along_to_another_cpu() {
     bare.on_cpu(0, || {
         let guard = BareGrace::pin();
         assert!(panics(|| bare.on_cpu(1, || ())).contains(BEGINS));
-        assert!(!BareGrace::quiescent_state(), "the section is open still");
+        assert!(!BareGrace::quiescent_state(), "the section has ended");
         drop(guard);
         let section = bare.irqs_off();
         assert!(panics(|| bare.on_cpu(1, || ())).contains(BEGINS));
@@ -90,7 +90,7 @@ fn no_guard_is_taken_along_to_another_cpu() {
     });
 }
 
-/// A program has nobody to give a guard to, but can forget it.
+/// A driver's program cannot return a guard, but can forget it.
 #[test]
 fn drivers_tell_of_sections_that_never_end() {
     let forget = || std::mem::forget(Grace::pin());
@@ -103,7 +103,7 @@ fn drivers_tell_of_sections_that_never_end() {
     }
 }
 
-/// A guard that outlives a panic has nowhere to end: neither machine goes on.
+/// A guard that outlives a panic has no CPU on which to be dropped: both machines abort.
 #[test]
 #[cfg_attr(miri, ignore = "Miri starts no processes")]
 fn a_guard_that_outlives_its_cpu_ends_the_program() {

@@ -1,4 +1,4 @@
-//! What the machine does as silicon does it: walks, marks, caches, flushes, interrupts.
+//! The machine behaves like silicon: walks, accessed and dirty bits, caches, flushes, interrupts.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const AT: u64 = 0x40_0000_1000;
-/// Miri takes milliseconds for each.
+/// Miri takes milliseconds for each frame.
 const FRAMES: u64 = if cfg!(miri) { 64 } else { 2048 };
 
 fn with_space(config: Config, test: impl FnOnce(&Sim, &Space)) {
@@ -21,7 +21,7 @@ fn with_space(config: Config, test: impl FnOnce(&Sim, &Space)) {
     });
 }
 
-/// A machine that lets us see what is stale.
+/// A machine without checks, which lets stale translations pass.
 fn blind() -> Config {
     Config { frames: FRAMES, checks: Checks::NONE, ..Config::default() }
 }
@@ -88,7 +88,7 @@ fn accessed_and_dirty() {
         assert_eq!((marks(0), marks(3)), (0, 0));
         space.load(AT).unwrap();
         assert_eq!((marks(0), marks(1), marks(3)), (ACCESSED, ACCESSED, ACCESSED));
-        // The first write through a clean translation goes to the tables once more.
+        // The first write through a clean translation walks the tables once more.
         let first = counted(sim, || space.store(AT, 1).unwrap());
         let second = counted(sim, || space.store(AT, 2).unwrap());
         assert_eq!(((first.hits, first.walks), (second.hits, second.walks)), ((0, 1), (1, 0)));
@@ -107,7 +107,7 @@ fn rights_narrow_on_the_way_down() {
         assert_eq!(
             kind(user),
             Err(FaultKind::Protection),
-            "the upper levels allow it, the page does not"
+            "the page forbids it, though the upper levels allow it"
         );
         assert_eq!((kind(read), kind(write), kind(execute)), (Ok(()), Ok(()), Ok(())));
         for (bits, want) in [(1 << 63, execute), (0, write)] {
@@ -189,7 +189,7 @@ fn upper_levels_are_walked_from_where_they_are_cached() {
     with_space(blind(), |sim, space| {
         space.map(AT, page(sim));
         space.load(AT).unwrap();
-        // Another table of the lowest level takes the place of the first.
+        // Another table of the lowest level replaces the first.
         let second = table(sim, 0);
         let stale = space.table(AT, 0).unwrap();
         space.slot(AT, 1).store(second.start().get() | RW);
@@ -201,7 +201,7 @@ fn upper_levels_are_walked_from_where_they_are_cached() {
             tables: false,
         };
         sim.flush(pages);
-        assert_eq!(space.load(AT + 4096), Ok(0), "by the old table");
+        assert_eq!(space.load(AT + 4096), Ok(0), "not by the old table");
         sim.flush(Flush::Range {
             space: None,
             range: range(AT, 8192),
@@ -228,11 +228,11 @@ fn tags_and_global_translations() {
         space.activate(1);
         let back = counted(sim, || assert_eq!(space.load(near), Ok(1)));
         assert_eq!(back.walks, 0, "kept under its tag");
-        // SAFETY: as `Space::activate`.
+        // SAFETY: as in `Space::activate`.
         unsafe { sim.activate(space.root, Asid(1), false) };
         let dropped =
             counted(sim, || assert_eq!((space.load(near), space.load(far)), (Ok(1), Ok(3))));
-        assert_eq!((dropped.walks, dropped.hits), (1, 1), "but for what is global");
+        assert_eq!((dropped.walks, dropped.hits), (1, 1), "all but the global page is dropped");
         sim.flush(Flush::All);
         assert_eq!(counted(sim, || space.touch(far)).walks, 1);
     });
@@ -248,7 +248,7 @@ fn a_small_tlb_forgets() {
         };
         assert_eq!(rounds(4).walks, 4);
         sim.flush(Flush::All);
-        assert_eq!(rounds(16).hits, 0, "in turn, each pushed out before its time");
+        assert_eq!(rounds(16).hits, 0, "each is evicted before it is used again");
     });
 }
 
@@ -264,8 +264,8 @@ fn a_fault_may_be_spurious_once() {
     });
 }
 
-/// Where a fault does not drop what it came from, it comes again until that is flushed; by a cached
-/// page and by a way there.
+/// Where a fault does not drop the cached entry that caused it, it repeats until the flush: with a
+/// cached page, and with a cached upper-level entry.
 #[test]
 fn faults_that_come_again() {
     for faults_drop in [true, false] {
@@ -278,7 +278,7 @@ fn faults_that_come_again() {
             assert_eq!(stores.map(|store| store.is_ok()), [false, faults_drop]);
             space.flush(AT, 4096, false);
             assert_eq!(space.store(AT, 1), Ok(()));
-            // Another table takes the place of the one that is cached.
+            // Another table replaces the cached one.
             let new = table(sim, 0);
             space.entry(new, index(AT + 4096, 0)).store(other.start().get() | RW);
             space.slot(AT, 1).store(new.start().get() | RW);
@@ -322,7 +322,7 @@ fn the_timer_ticks() {
     assert!(sim.on_tick(|_| ()).is_err());
     sim.on_cpu(0, || {
         (0..100).for_each(|_| sim.step(Access::Shared));
-        // What comes after a tick is a step of its own.
+        // The step after a tick is a step of its own, hence 11.
         assert_eq!(ticks.load(Relaxed), 11);
         let section = sim.irqs_off();
         (0..100).for_each(|_| sim.step(Access::Shared));
@@ -348,15 +348,14 @@ fn two_that_flush_each_other_do_not_wait_for_ever() {
     let rounds = if cfg!(miri) { 5 } else { 200 };
     let program = || {
         for round in 0..rounds {
-            // With interrupts off as well: whoever waits answers.
+            // Also with interrupts disabled: a CPU that waits answers.
             let _section = (round % 2 == 0).then(|| sim.irqs_off());
             sim.flush_on(&CpuSet::first(4), Flush::All);
         }
     };
     threads(&sim, (0..4).map(|_| Box::new(program) as sim::Program).collect()).unwrap();
     let counts = sim.counts();
-    // CPUs that have not started are passed over; those that have ended are idle, and answer at
-    // once.
+    // CPUs that have not started are skipped. CPUs that have ended are idle, and answer at once.
     assert!(counts.ipis_sent <= 4 * 3 * rounds && counts.ipis_sent >= 3 * rounds, "{counts:?}");
     assert!(counts.ipis_taken <= counts.ipis_sent);
     assert_eq!(counts.flushes, counts.ipis_sent + 4 * rounds);
@@ -396,8 +395,8 @@ fn nodes_share_memory_and_cpus() {
     sim.check_leaks().unwrap();
 }
 
-/// What is asked of a tag that the machine does not have is done to nobody, or to somebody else: it
-/// is said at once.
+/// A request for a tag that the machine does not have would affect no space or another one: it
+/// panics.
 #[test]
 fn tags_that_there_are_not() {
     let config = Config { tags: 4, ..blind() };

@@ -1,23 +1,23 @@
-//! Many seeds, on all of the host's CPUs.
+//! Runs of many seeds, on all of the host's CPUs.
 
 use super::{Cause, Failure};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// How many seeds passed.
+/// The result of [`explore`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Explored {
-    /// Seeds that were tried.
+    /// The number of seeds that were tried.
     pub seeds: u64,
 }
 
-/// Calls `run` with the seeds 0 to `seeds` - 1, several at once, until one fails; of those that
-/// fail the smallest that was tried is returned.
+/// Calls `run` with the seeds 0 to `seeds` - 1, several in parallel, until one fails. Returns the
+/// failure of the smallest failing seed that was tried.
 ///
-/// In the environment, `SAMARA_SEED=n` has only that seed tried; `SAMARA_SEEDS=n` has so many
-/// tried, if that is more than `seeds`; `SAMARA_FIRST_SEED=n` begins at another seed than 0.
-/// `campaign/seeds` sets them.
+/// Environment variables change the seeds: `SAMARA_SEED=n` tries only that seed; `SAMARA_SEEDS=n`
+/// tries that many, if that is more than `seeds`; `SAMARA_FIRST_SEED=n` begins at that seed instead
+/// of 0. `campaign/seeds` sets them.
 ///
 /// ```
 /// use sim::{Config, Program, Sim, explore, seeded};
@@ -33,10 +33,10 @@ pub struct Explored {
 /// ```
 ///
 /// # Errors
-/// What `run` returned, with the seed. A panic in it is a failure too.
+/// The error of `run`, with the seed. A panic in `run` is a failure, too.
 ///
 /// # Panics
-/// One of the variables is no number.
+/// One of the variables is not a number.
 pub fn explore(
     seeds: u64,
     run: impl Fn(u64) -> Result<(), Failure> + Sync,
@@ -53,7 +53,7 @@ pub fn explore(
     let failed = AtomicBool::new(false);
     let worst = Mutex::new(None::<Failure>);
     let work = || {
-        // Relaxed: each seed is taken once; what comes of it is behind the lock.
+        // Relaxed: each seed is taken once; the results are behind the lock.
         while !failed.load(Ordering::Relaxed) {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= beyond {
@@ -78,18 +78,17 @@ pub fn explore(
 
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}: it should be a number")))
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
 fn once(run: &impl Fn(u64) -> Result<(), Failure>, seed: u64) -> Result<(), Failure> {
-    // One that was caught on the way is not this run's end.
+    // A panic that was caught on the way is not the end of this run.
     drop(crate::sim::undriven());
     match catch_unwind(AssertUnwindSafe(|| run(seed))) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(failure)) => Err(Failure { seed: Some(seed), ..failure }),
         Err(panic) => {
-            // Before or after the driver ran, a violation is a panic, but it has its report as
-            // well.
+            // Before or after the driver's run, a violation is a panic, but it also has its report.
             let cause = match crate::sim::undriven() {
                 Some(report) => Cause::Violation(report),
                 None => Cause::Panic(Default::default(), super::message(&*panic)),

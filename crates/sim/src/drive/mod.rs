@@ -1,8 +1,8 @@
-//! Drivers: how the programs of a machine's CPUs are run.
+//! Drivers: they run the programs of a machine's CPUs.
 //!
 //! [`threads()`] gives each CPU a host thread: fast, and as parallel as the host. [`seeded()`] runs
-//! all of them on one host thread and picks at each step, from a seed, who is next: what it finds,
-//! it finds again. [`explore()`] tries many seeds.
+//! all CPUs on one host thread, and picks the next one from a seed at each step, so a failure can
+//! be replayed. [`explore()`] tries many seeds.
 
 mod explore;
 mod seeded;
@@ -24,16 +24,16 @@ use std::fmt;
 /// Why a run failed.
 #[derive(Debug)]
 pub struct Failure {
-    /// The seed that shows it again, if the deterministic driver ran.
+    /// The seed that replays it, if the deterministic driver ran.
     pub seed: Option<u64>,
-    /// What happened.
+    /// The cause.
     pub cause: Cause,
 }
 
-/// What ended a run.
+/// The cause of a failure.
 #[derive(Debug)]
 pub enum Cause {
-    /// A checker found something.
+    /// A checker found a violation.
     Violation(Box<Report>),
     /// A program panicked: the CPU, and the message.
     Panic(CpuId, String),
@@ -65,14 +65,18 @@ impl From<Box<Report>> for Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(seed) = self.seed {
-            writeln!(f, "with seed {seed} (SAMARA_SEED={seed} shows it again):")?;
+            writeln!(f, "with seed {seed} (SAMARA_SEED={seed} replays it):")?;
         }
         match &self.cause {
             Cause::Violation(report) => write!(f, "{report}"),
             Cause::Panic(cpu, message) => write!(f, "the program of {cpu} panicked: {message}"),
-            Cause::Stuck(steps) => write!(f, "the CPUs had not finished after {steps} steps"),
+            Cause::Stuck(steps) => {
+                write!(f, "the CPUs did not finish within {steps} steps: they wait for each other")
+            }
             Cause::NoStack(error) => write!(f, "no memory for the programs' stacks: {error}"),
-            Cause::TooManyPrograms => f.write_str("there are more programs than CPUs"),
+            Cause::TooManyPrograms => {
+                f.write_str("there are more programs than CPUs: raise Config::cpus")
+            }
         }
     }
 }
@@ -82,7 +86,7 @@ impl std::error::Error for Failure {}
 /// How a program ended.
 pub(crate) type Ended = Result<(), Box<dyn Any + Send>>;
 
-/// What the programs' ends come to.
+/// The overall result of the programs' ends.
 pub(crate) fn outcome(
     sim: &Sim,
     seed: Option<u64>,
@@ -102,7 +106,7 @@ pub(crate) fn outcome(
     Ok(())
 }
 
-/// What a panic says.
+/// The message of a panic.
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| text.to_string());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or("(no message)".into())

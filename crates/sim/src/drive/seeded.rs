@@ -1,10 +1,10 @@
-//! The deterministic driver: all CPUs on one host thread, who is next from a seed.
+//! The deterministic driver: all CPUs on one host thread, in an order drawn from a seed.
 //!
-//! Each program is a coroutine. At each step the running one draws a number: mostly it goes on,
-//! sometimes another takes over; how often is drawn for each seed, because some errors need many
-//! changes and some need few. A CPU that waits always lets another run. The seed decides
-//! everything: the turns, what caches push out, what is cached unasked. So the same seed takes the
-//! same steps, and [`Run::fingerprint`] shows that it did.
+//! Each program is a coroutine. At each step the running one draws a number: mostly it continues,
+//! sometimes another takes over. The rate is drawn for each seed, since some errors need many
+//! switches and some need few. A CPU that waits always lets another run. The seed decides
+//! everything: the switches, the evictions from caches, speculative caching. So the same seed takes
+//! the same steps, and [`Run::fingerprint`] shows it.
 
 use super::{Cause, Ended, Failure, Program, outcome};
 use crate::here::{self, Restore};
@@ -17,27 +17,27 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 
-/// More steps than a test has: beyond, the CPUs wait for each other.
+/// More steps than any test takes: beyond this, the CPUs wait for each other.
 const STEPS: u64 = 5_000_000;
 const STACK: usize = 256 * 1024;
 
 type Resume = Yielder<(), ()>;
 
-/// What a run without a failure was.
+/// The result of a run without a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
-    /// Steps of all CPUs together.
+    /// The number of steps of all CPUs together.
     pub steps: u64,
-    /// How often another CPU took over.
+    /// The number of switches between CPUs.
     pub turns: u64,
-    /// A digest of who ran when: the same for the same seed.
+    /// A digest of the order of the CPUs: the same for the same seed.
     pub fingerprint: u64,
 }
 
-/// Whose turn it is.
+/// The state of the scheduler.
 pub(crate) struct Turn {
     random: RefCell<Rand32>,
-    /// Another CPU takes over when the number drawn is below this.
+    /// Another CPU takes over when the drawn number is below this.
     leave_below: u32,
     running: RefCell<Vec<usize>>,
     next: Cell<usize>,
@@ -48,7 +48,7 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// A step of `cpu`. With `must`, it waits, and another runs if there is one.
+    /// A step of `cpu`. With `must` the CPU waits, so another runs if there is one.
     pub(crate) fn point(&self, cpu: usize, must: bool) {
         let mut run = self.run.get();
         run.steps += 1;
@@ -64,14 +64,14 @@ impl Turn {
         }
         let next = self.another(cpu);
         run.turns += 1;
-        // FNV's step: who took over, and when.
+        // A step of FNV, over the next CPU and the time.
         run.fingerprint =
             (run.fingerprint ^ (run.steps << 8 | next as u64)).wrapping_mul(0x0100_0000_01b3);
         self.run.set(run);
         self.next.set(next);
         let yielder = self.yielders.borrow()[cpu];
-        // SAFETY: it was set by this CPU's coroutine at its beginning, and lives on its stack,
-        // which is running.
+        // SAFETY: this CPU's coroutine set it at its beginning. It lives on that coroutine's stack,
+        // which is the running one.
         unsafe { &*yielder }.suspend(());
     }
 
@@ -88,20 +88,21 @@ thread_local! {
     static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs the programs on one host thread, the first as CPU 0 and so on, changing between them at
-/// steps, as the seed says.
+/// Runs the programs on one host thread, the first as CPU 0 and so on, and switches between them at
+/// steps, in an order drawn from the seed.
 ///
 /// A program that loops until another has done something must call
-/// [`Step::relax`](machine::Step::relax) in the loop, and must not wait by other means: a lock of
-/// the host that is held at a step would never be given back. All programs share the host thread's
-/// thread-locals: guards, which belong to a CPU, have no place there.
+/// [`Step::relax`](machine::Step::relax) in the loop. It must not wait by other means: a host lock
+/// that is held at a step would deadlock. All programs share the host thread's thread-locals, so a
+/// guard, which belongs to a CPU, must not be stored there.
 ///
 /// ```
 /// use machine::{Access, Step};
 /// use sim::{Config, Program, Sim, seeded};
 /// use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 ///
-/// // Two CPUs add one, in two steps: some seeds lose one of them, the same ones each time.
+/// // Two CPUs add one, in two steps. Some seeds lose one of the additions, the same seeds each
+/// // time.
 /// let lost = |seed| {
 ///     let sim = Sim::new(Config::default()).unwrap();
 ///     let count = AtomicU32::new(0);
@@ -120,7 +121,7 @@ thread_local! {
 /// ```
 ///
 /// # Errors
-/// The first violation, a program's panic, or that the CPUs never finish.
+/// The first violation, a program's panic, or [`Cause::Stuck`] if the CPUs do not finish.
 pub fn seeded(sim: &Sim, seed: u64, programs: Vec<Program<'_>>) -> Result<Run, Failure> {
     let fail = |cause| Failure { seed: Some(seed), cause };
     if programs.len() > sim.config().cpus {
@@ -164,7 +165,7 @@ fn drive(
             sim.attach(cpu);
             let body = move |yielder: &Resume, ()| {
                 turn.yielders.borrow_mut()[cpu] = yielder;
-                // A machine that has halted before this CPU began has nothing for it to do.
+                // If the machine has halted before this CPU began, there is nothing to do.
                 if sim.is_halted() {
                     Err(Box::new(Halt) as _)
                 } else {
@@ -176,7 +177,7 @@ fn drive(
                 }
             };
             // SAFETY: it borrows from this function's callers, and all coroutines end below, before
-            // it returns; the stack is given back when they have.
+            // it returns. The stack is given back after that.
             unsafe { Coroutine::<(), (), Ended, _>::with_stack_unchecked(stack, body) }
         })
         .collect();
@@ -189,7 +190,7 @@ fn drive(
         here::set(sim.as_cpu(cpu, turn, true));
         let CoroutineResult::Return(end) = coroutines[cpu].resume(()) else { continue };
         if end.is_err() {
-            // The others come to a step and stop.
+            // The others stop at their next step.
             sim.halt();
         }
         sim.detach(cpu);

@@ -1,11 +1,11 @@
-//! A host thread for each CPU.
+//! The parallel driver: a host thread for each CPU.
 
 use super::{Cause, Ended, Failure, Program, outcome};
 use crate::sim::Sim;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs each program on a host thread of its own, the first as CPU 0 and so on, and waits for all.
-/// CPUs without a program are idle.
+/// Runs each program on its own host thread, the first as CPU 0 and so on, and waits for all. CPUs
+/// without a program are idle.
 ///
 /// ```
 /// use machine::Cpus;

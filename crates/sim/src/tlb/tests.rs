@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Pages of a small part of the address space, around a border of 2 MiB.
+/// Pages in a small part of the address space, around a 2 MiB boundary.
 const BASE: u64 = 0x4000_0000 - 16 * 4096;
 
 fn space(number: u16) -> Option<Asid> {
@@ -40,8 +40,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..60)
 }
 
-/// Whether a flush covers a translation, said as the contract says it: by walking from page to
-/// page.
+/// Whether a flush covers a translation, in the terms of the contract: page by page.
 fn covered(held: &Translation, what: Flush) -> bool {
     match what {
         Flush::Range { space, range, stride, .. } => {
@@ -57,8 +56,8 @@ proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None, cases: if cfg!(miri) { 2 } else { 512 }, ..ProptestConfig::default()
     })]
-    /// Against a list without a limit: what is found was cached, and not dropped since; with room
-    /// enough, all of that is found.
+    /// Against a list without a limit. Every translation found was cached and not dropped since. If
+    /// the TLB is large enough, all of these are found.
     #[test]
     fn as_a_list(script in steps(), entries in prop_oneof![Just(1usize), Just(3), Just(8), Just(24), Just(4096)]) {
         let (mut tlb, mut uppers) = (Tlb::new(entries), Uppers::new(4, 4));
@@ -91,7 +90,7 @@ proptest! {
         prop_assert!(tlb.iter().count() <= entries.max(1));
         prop_assert_eq!(tlb.sizes.iter().sum::<usize>(), tlb.iter().count());
         for held in tlb.iter() {
-            prop_assert!(all.iter().any(|known| known.since == held.since), "{held:?} is not cached any more");
+            prop_assert!(all.iter().any(|known| known.since == held.since), "{held:?} was dropped");
         }
         for page in (0..32).step_by(if cfg!(miri) { 5 } else { 1 }) {
             let at = VirtAddr::new(BASE + page * 4096 + 100);
@@ -106,8 +105,8 @@ proptest! {
         }
     }
 
-    /// Cached upper levels: the lowest one for the address and the space, until a flush says that
-    /// tables went.
+    /// The cache of upper levels returns the lowest entry for the address and the space, until a
+    /// flush says that tables were unlinked.
     #[test]
     fn upper_levels(levels in prop::collection::vec((0u8..3, 0u64..4, 0u16..2), 1..8), flushed in 0u64..4) {
         let (mut tlb, mut uppers) = (Tlb::new(8), Uppers::new(4, 8));

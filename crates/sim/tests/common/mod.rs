@@ -1,5 +1,4 @@
-//! A few lines that map pages, for tests of the machine: one global mapping at a time, no lock, no
-//! clever thing.
+//! Minimal page tables for tests of the machine: one global mapping at a time, no lock.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use machine::*;
@@ -40,17 +39,17 @@ impl Space {
     }
 
     pub(crate) fn activate(&self, asid: u16) {
-        // SAFETY: the tests need nothing mapped but what they touch, and no tag is used for two
+        // SAFETY: the tests need no mapping but those that they access, and no tag is used for two
         // spaces.
         unsafe { self.sim.activate(self.root, Asid(asid), true) }
     }
 
     pub(crate) fn entry(&self, table: Frame, index: usize) -> Entry<'_, Sim> {
-        // SAFETY: only tables are asked for, or mutants that the machine has to stop.
+        // SAFETY: `table` is a table, or a mutant's mistake that the machine must report.
         unsafe { self.sim.entry(table, index) }.unwrap()
     }
 
-    /// The table of this level on the way to `at`, if it is there.
+    /// The table of this level on the way to `at`, if it exists.
     pub(crate) fn table(&self, at: u64, level: u8) -> Option<Frame> {
         let mut table = self.root;
         for above in (level + 1..self.sim.config().levels).rev() {
@@ -63,7 +62,7 @@ impl Space {
         Some(table)
     }
 
-    /// Puts an entry at a level, with the tables above it.
+    /// Writes an entry at a level, and makes the tables above it.
     pub(crate) fn set(&self, at: u64, level: u8, entry: u64) {
         for below in (level..self.sim.config().levels - 1).rev() {
             if self.table(at, below).is_none() {
@@ -83,14 +82,14 @@ impl Space {
         self.set(at, 0, frame.start().get() | RW);
     }
 
-    /// Clears the entry and returns the frame that was there.
+    /// Clears the entry and returns its old frame.
     pub(crate) fn unmap(&self, at: u64) -> Frame {
         let old = self.slot(at, 0).swap(0);
         assert!(old & PRESENT != 0, "{at:#x} was not mapped");
         Frame::containing(PhysAddr::new(old & 0x000f_ffff_ffff_f000))
     }
 
-    /// Flushes pages everywhere.
+    /// Flushes pages on all CPUs.
     pub(crate) fn flush(&self, at: u64, len: u64, tables: bool) {
         let what =
             Flush::Range { space: None, range: range(at, len), stride: PageSize::Size4K, tables };
@@ -104,11 +103,11 @@ impl Space {
     }
 
     pub(crate) fn load(&self, at: u64) -> Result<u64, Fault> {
-        // SAFETY: the tests map ordinary memory, and only touch it so.
+        // SAFETY: the tests map ordinary memory, and access it as such.
         unsafe { self.sim.load(virt(at)) }
     }
 
-    /// An access that may fault or not.
+    /// An access that may fault.
     pub(crate) fn touch(&self, at: u64) {
         let _ = self.sim.translate(virt(at), sim::Want::default());
     }
@@ -118,7 +117,7 @@ impl Space {
         unsafe { self.sim.store(virt(at), value) }
     }
 
-    /// Gives all tables back. Nothing may be mapped, and no CPU may have the space active.
+    /// Gives all tables back. No page may be mapped, and no CPU may have the space active.
     pub(crate) fn destroy_all(&self) {
         self.sim.flush_on(&self.sim.online(), Flush::All);
         self.destroy_below(self.root, self.sim.config().levels - 1);
@@ -144,7 +143,7 @@ pub(crate) fn index(at: u64, level: u8) -> usize {
     (at >> (12 + 9 * level)) as usize & 511
 }
 
-/// A table with nothing in it.
+/// An empty table.
 pub(crate) fn table(sim: &Sim, level: u8) -> Frame {
     let frame = page(sim);
     clear(sim, frame);
@@ -160,12 +159,11 @@ pub(crate) fn page(sim: &Sim) -> Frame {
 
 pub(crate) fn clear(sim: &Sim, frame: Frame) {
     let at = sim.frame_ptr(frame).unwrap();
-    // SAFETY: the frame was just allocated, nobody else has a pointer to it.
+    // SAFETY: the frame was just allocated, so no other pointer to it exists.
     unsafe { at.write_bytes(0, 4096) }
 }
 
 pub(crate) fn free(sim: &Sim, frame: Frame) {
-    // SAFETY: the tests have no pointer to it; a mutant that has a translation is stopped by the
-    // machine.
+    // SAFETY: the tests have no pointer to it; the machine reports a mutant that has a translation.
     unsafe { sim.free(frame) }.unwrap()
 }
