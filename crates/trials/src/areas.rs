@@ -1,7 +1,9 @@
-//! Areas of all kinds, of many sizes and lifetimes, made on all CPUs and freed there or on others.
+//! The `vmap` trial: areas of all kinds, sizes and lifetimes, made on all CPUs and freed on the
+//! same CPU or another.
 //!
-//! Each page of an area says of which it is, so two areas in one place show. What is said of areas
-//! (`vmallocinfo`, `find_vm_area`) is compared with what a CPU has, and `vread` with what it wrote.
+//! Each page holds a word that names its area, so two areas in one place are noticed. The listing
+//! of areas (`vmallocinfo`, `find_vm_area`) is compared with the areas of a CPU, and `vread` with
+//! the contents.
 
 mod area;
 
@@ -19,14 +21,14 @@ use machine::{Machine, Translated, lock};
 use spin::mutex::SpinMutex;
 use vmap::{Made, Options, State};
 
-/// Areas that a CPU has at most.
+/// The most areas that a CPU has.
 const HELD: usize = 12;
-/// What each CPU does in a round.
+/// Steps of each CPU in a round.
 const STEPS: usize = 400;
 /// Steps between two quiescent states.
 const QUIET: usize = 16;
 
-/// What the CPUs share: a space, and areas that each is to free.
+/// Shared by the CPUs: a space, and for each CPU the areas that others have sent to it.
 struct Stage<'g, 'a, M: Machine, G: Concurrent> {
     ground: &'g Ground<'a, M, G>,
     vmap: &'g Areas<M, G>,
@@ -37,7 +39,7 @@ pub(crate) fn vmap<M: Machine + Translated, G: Concurrent>(
     ground: &Ground<'_, M, G>,
 ) -> Result<(), String> {
     ground.whole(|| {
-        // Not much room, so that addresses come back.
+        // A small space, so that addresses come back.
         let options = Options { bytes_per_interrupt: 4 << 20, ..Options::default() };
         let vmap = space::make(ground, 4, 64, options)?;
         let mail = (0..ground.cpus).map(|_| SpinMutex::default()).collect();
@@ -53,7 +55,7 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
         let done = (0..self.ground.steps(STEPS))
             .try_for_each(|step| self.step(worker, &mut held, step))
             .and_then(|()| worker.meet());
-        // What went wrong is told; what there is, is given back all the same.
+        // All areas are freed, even after an error.
         let mail = core::mem::take(&mut *lock(self.ground.host.machine, &self.mail[worker.cpu]));
         let mut left = held.into_iter().chain(mail);
         let freed = left.try_for_each(|area| area.free(self.ground.host.machine, self.vmap, false));
@@ -97,13 +99,13 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
         Ok(())
     }
 
-    /// What `vread` finds, and `vwrite` leaves, is what is mapped; behind an area with a guard page
-    /// is a hole.
+    /// Checks that `vread` and `vwrite` use the mapped memory, and that a guard page reads as a
+    /// hole.
     fn read(&self, area: &Area) -> Outcome {
         let (machine, vmap) = (self.ground.host.machine, self.vmap);
         let (bytes, hole) = (area.pages * 4096, if area.has_guard() { 4096 } else { 0 });
         let mut into = vec![0xee; bytes + hole];
-        // SAFETY: ordinary memory, which all use by words.
+        // SAFETY: ordinary memory, which all CPUs access by words.
         let read = unsafe { vmap.vread(area.at, &mut into) };
         if read != bytes {
             return seen(format!(
@@ -135,7 +137,7 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
         if written != 8 {
             return seen(format!("vwrite of 8 bytes at {at} wrote {written}"));
         }
-        is(machine, at, value, format_args!("what vwrite wrote"))?;
+        is(machine, at, value, format_args!("the word that vwrite wrote"))?;
         if area.is_guarded() {
             let guard = page(area.at, area.pages);
             is_absent(machine, guard, format_args!("the guard page of the area at {}", area.at))?;
@@ -143,13 +145,13 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
         Ok(())
     }
 
-    /// What is said of areas: those that this CPU has are each listed once, as what they are.
+    /// Checks that the listing has each area of this CPU once, with the right description.
     fn listing(&self, held: &[Area]) -> Outcome {
         let (mut found, mut last, mut wrong) = (vec![0; held.len()], None, None);
         self.vmap.vmallocinfo(|info| {
             let start = info.range.start();
             if last.is_some_and(|last| start < last) {
-                wrong = Some(format!("{start} is listed behind what ends at {last:?}"));
+                wrong = Some(format!("{start} is listed behind an area that ends at {last:?}"));
             }
             last = start.checked_add(info.range.len());
             for (area, found) in held.iter().zip(&mut found) {
@@ -169,11 +171,11 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
         }
         for (area, found) in held.iter().zip(found) {
             let known = self.vmap.find_vm_area(area.at);
-            // A map for a short time may be too large for a block, or there was no room for one.
+            // A short map may be too large for a block, or there was no room for one.
             let known = known.is_some_and(|known| known.range.contains(area.at));
             if found != 1 && area.kind != Kind::Ram || found > 1 || !known {
                 return seen(format!(
-                    "{area:?} is listed {found} times, expected once; that it is known by its address is {known}"
+                    "{area:?} is listed {found} times, expected once; whether find_vm_area finds it: {known}"
                 ));
             }
         }
@@ -181,7 +183,9 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
             (held.iter().filter(|area| area.has_guard()), self.vmap.get_vmalloc_info());
         let bytes: u64 = bytes.map(|area| area.bytes).sum();
         if said.used < bytes || said.areas == 0 && bytes != 0 {
-            return seen(format!("a CPU has {bytes} bytes of areas, and the space says {said:?}"));
+            return seen(format!(
+                "a CPU has {bytes} bytes of areas, but get_vmalloc_info returns {said:?}"
+            ));
         }
         Ok(())
     }

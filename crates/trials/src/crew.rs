@@ -1,4 +1,4 @@
-//! CPUs that work together: they meet, and when one has seen something all stop.
+//! The CPUs of a trial: they meet at barriers, and all stop when one has found an error.
 
 use alloc::format;
 use alloc::string::String;
@@ -7,24 +7,24 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use machine::Machine;
 use oorandom::Rand32;
 
-/// Why a CPU stops before its end.
+/// The reason why a CPU stops early.
 pub(crate) enum Stop {
-    /// It has seen this.
+    /// It has found this error.
     Seen(String),
-    /// Another has seen something.
+    /// Another CPU has found an error.
     Elsewhere,
 }
 
 pub(crate) type Outcome<T = ()> = Result<T, Stop>;
 
-/// What a CPU has seen.
+/// Ends a CPU with an error.
 pub(crate) fn seen<T>(text: String) -> Outcome<T> {
     Err(Stop::Seen(text))
 }
 
-/// Calls that should not have failed.
+/// Calls that must not fail.
 pub(crate) trait Told<T> {
-    /// If it has failed: what it was to do, and why not.
+    /// Turns an error into an outcome. `what` names the call.
     fn of(self, what: &str) -> Outcome<T>;
 }
 
@@ -34,7 +34,7 @@ impl<T, E: Display> Told<T> for Result<T, E> {
     }
 }
 
-/// Where the CPUs of a trial meet.
+/// The barrier of a trial's CPUs.
 pub(crate) struct Crew<'m, M> {
     machine: &'m M,
     cpus: usize,
@@ -47,19 +47,19 @@ impl<'m, M: Machine> Crew<'m, M> {
         Crew { machine, cpus, arrived: AtomicUsize::new(0), stopped: AtomicBool::new(false) }
     }
 
-    /// All are to stop where they next meet.
+    /// Makes all CPUs stop at their next barrier.
     pub(crate) fn stop(&self) {
-        // Release: pairs with the Acquire in `meet`; what this CPU has left behind is there for who
-        // stops.
+        // Release: pairs with the Acquire in `meet`. The CPUs that stop see what this CPU has left
+        // behind.
         self.stopped.store(true, Ordering::Release);
     }
 
-    /// Waits until all have come as often as this one.
+    /// Waits until all CPUs have arrived as often as this one.
     fn meet(&self) -> Outcome {
-        // AcqRel: what each did before comes before what all do after.
+        // AcqRel: all that CPUs did before the barrier happens before all that they do after it.
         let before = self.arrived.fetch_add(1, Ordering::AcqRel);
         let all = (before / self.cpus + 1) * self.cpus;
-        // Acquire: pairs with that.
+        // Acquire: pairs with the AcqRel above.
         while self.arrived.load(Ordering::Acquire) < all {
             // Acquire: pairs with the Release of `stop`.
             if self.stopped.load(Ordering::Acquire) {
@@ -83,7 +83,7 @@ impl<'c, M: Machine> Worker<'c, M> {
         Worker { crew, cpu, random: Rand32::new(seed.wrapping_mul(256).wrapping_add(cpu as u64)) }
     }
 
-    /// Waits until all have come as often as this one.
+    /// Waits until all CPUs have arrived as often as this one.
     pub(crate) fn meet(&self) -> Outcome {
         self.crew.meet()
     }

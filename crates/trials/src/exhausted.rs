@@ -1,8 +1,8 @@
-//! Memory gives out, on all CPUs at once.
+//! The `exhausted` trial: memory runs out on all CPUs at once.
 //!
-//! Every frame there is is taken. Then each call that needs one returns an error that says so, and
-//! what was mapped before is as it was (I7). When half of the frames are given back the calls work
-//! again; and at the end everything is free.
+//! The CPUs take every frame there is. Then each call that needs a frame must return an error that
+//! says so, and all mappings must be unchanged (I7). When half of the frames are given back, the
+//! calls must work again. In the end everything must be free.
 
 mod calls;
 mod hand;
@@ -22,18 +22,18 @@ use hoard::Hoard;
 use machine::{Machine, Translated, VirtAddr, VirtRange};
 use vmap::Options;
 
-/// Quiescent states until nothing waits.
+/// Quiescent states until no frame waits for a grace period.
 const QUIET: usize = 16;
-/// Frames of each CPU that calls find which want more.
+/// Free frames for each CPU, for calls that need more.
 const FEW: usize = 3;
 
-/// What the CPUs share.
+/// Shared by the CPUs.
 struct Stage<'g, 'a, M: Machine, G: Concurrent> {
     ground: &'g Ground<'a, M, G>,
     program: &'g Program<'g, 'a, M, G>,
     /// Kernel addresses without tables.
     part: VirtRange,
-    /// A space in which there are areas, and one in which there never were any.
+    /// A space in which there are areas, and one in which there have never been any.
     used: &'g Areas<M, G>,
     bare: &'g Areas<M, G>,
 }
@@ -47,7 +47,8 @@ pub(crate) fn exhausted<M: Machine + Translated, G: Concurrent>(
 fn round<M: Machine + Translated, G: Concurrent>(ground: &Ground<'_, M, G>) -> Result<(), String> {
     let part = ground.part(7)?;
     let used = space::make(ground, 5, 16, Options::default())?;
-    // All CPUs at once want areas for which there are too few tables, and what was given up waits.
+    // Large enough for areas of all CPUs at once with too few tables, and for freed areas that
+    // wait.
     let bare = match space::make(ground, 6, 64 * ground.cpus as u64, Options::default()) {
         Ok(bare) => bare,
         Err(text) => return space::end(ground, used).and(Err(text)),
@@ -59,7 +60,7 @@ fn round<M: Machine + Translated, G: Concurrent>(ground: &Ground<'_, M, G>) -> R
     });
     let (used, bare) = (space::end(ground, used), space::end(ground, bare));
     let pruned = ground.on_first(|| {
-        ground.tables.prune_own(part).of("to prune")?.flush();
+        ground.tables.prune_own(part).of("could not prune")?.flush();
         Ok(())
     });
     result.and(used).and(bare).and(pruned)
@@ -70,7 +71,7 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
         let mut hand = Hand::new(self, worker.cpu)?;
         let mut hoard = Hoard::new(self.ground.host.machine);
         let done = hand.begin().and_then(|()| self.exhaust(worker, &hand, &mut hoard));
-        // Whatever has been seen: what was taken is given back.
+        // All that was taken is given back, even after an error.
         let given = hoard.give(usize::MAX);
         let ended = hand.end();
         self.used.idle();
@@ -85,7 +86,7 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
         hoard: &mut Hoard<'_, M>,
     ) -> Outcome {
         worker.meet()?;
-        // What waits for a grace period now does not come back in the midst.
+        // Frames that wait for a grace period must not come back during the trial.
         for _ in 0..QUIET {
             (self.ground.host.quiet)();
             worker.meet()?;
@@ -94,13 +95,13 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
         worker.meet()?;
         hoard.fill()?;
         worker.meet()?;
-        // What another CPU had for a moment.
+        // Frames that another CPU had for a moment.
         hoard.fill()?;
         worker.meet()?;
         hand.look("when all frames are taken")?;
         let calls = Calls::new(self, hand);
         calls.are_refused(hoard)?;
-        hand.look("after calls that failed for want of memory")?;
+        hand.look("after calls that failed without memory")?;
         worker.meet()?;
         hoard.give(FEW)?;
         worker.meet()?;
@@ -114,7 +115,7 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
         worker.meet()
     }
 
-    /// So many bytes from where a CPU's kernel addresses begin.
+    /// The address so many bytes into this CPU's kernel addresses.
     fn kernel_at(&self, cpu: usize, bytes: u64) -> Outcome<VirtAddr> {
         let at = self.part.start().checked_add(((cpu as u64) << 27) + bytes);
         match at.filter(|at| self.part.contains(*at)) {
@@ -123,7 +124,7 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
         }
     }
 
-    /// So many bytes from where a CPU's pages of the program begin.
+    /// The address so many bytes into this CPU's part of the program.
     fn program_at(&self, cpu: usize, bytes: u64) -> VirtAddr {
         VirtAddr::new(0x40_0000_0000 + ((cpu as u64) << 30) + bytes)
     }

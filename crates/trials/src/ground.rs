@@ -1,5 +1,5 @@
-//! Where trials run, and what they have in common: all CPUs at once, parts of the addresses, and
-//! the account of frames.
+//! The environment of trials: all CPUs at once, parts of the addresses, and the count of free
+//! frames.
 
 use crate::crew::{Crew, Outcome, Stop, Told, Worker};
 use alloc::format;
@@ -13,43 +13,43 @@ use vmap::TlbGrace;
 
 pub(crate) type Tables<M, G> = PageTables<M, X86_64L4, G>;
 
-/// Parts that the addresses are shared out in: each trial has its own, so that one cannot spoil
-/// another.
+/// Parts of the addresses. Each trial uses its own, so that no trial can disturb another.
 const PARTS: u64 = 16;
-/// As often all CPUs are asked for what they keep, before frames count as missing.
+/// How often all CPUs are made to free what they keep, before frames count as lost.
 const PASSES: usize = 64;
 
-/// Where trials run, and how much.
+/// The environment of trials, and the amount of work.
 pub struct Ground<'a, M: Machine, G: Concurrent> {
     /// The machine, and the means to run programs on its CPUs.
     pub host: Host<'a, M>,
-    /// The kernel's tables, active on every CPU that runs a program. Trials make spaces of
-    /// programs, and have them active: what the host needs is in the kernel's half.
+    /// The kernel's tables, active on every CPU that runs a program. Trials make tables of programs
+    /// and activate them, so everything that the host needs must be in the kernel's half.
     pub tables: &'a Arc<PageTables<M, X86_64L4, G>>,
-    /// Kernel addresses that nobody else uses: at least 128 GiB.
+    /// Kernel addresses that nothing else uses: at least 128 GiB.
     pub range: VirtRange,
-    /// The machine's TLB grace periods. Every CPU that runs a program takes part while it does
-    /// ([`back`](TlbGrace::idle_exit) was called); the host ticks them or not.
+    /// The machine's TLB grace periods. A CPU takes part while it runs a program: the host calls
+    /// [`idle_exit`](TlbGrace::idle_exit) first. The host may or may not tick them.
     pub flushes: &'a Arc<TlbGrace<M>>,
     /// CPUs that take part: 1 to [`count`](machine::Cpus::count).
     pub cpus: usize,
-    /// What random choices begin with.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// How often each does what it does: 1 is the least.
+    /// The factor of the work of each trial: at least 1.
     pub rounds: usize,
 }
 
-/// Up to so many CPUs, each does all its steps. Beyond, a step's flush waits for more CPUs, which a
-/// host with few processors runs one after the other: so the work of all CPUs together is bounded.
+/// Up to so many CPUs, each makes all its steps. With more CPUs a flush waits for more of them,
+/// which a host with few processors runs one after the other. So the work of all CPUs together is
+/// bounded.
 const FULL: usize = 8;
-/// Steps that each CPU makes at least, however many CPUs there are.
+/// Steps that each CPU makes at least.
 const STEPS: usize = 16;
 
-/// The CPUs that take turns at a change that all CPUs look at.
+/// The order in which CPUs make a change that all CPUs check.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turns {
     cpus: usize,
-    /// Turns of a pass: of all CPUs, if they are few.
+    /// Turns of a pass: one for each CPU, if they are few.
     pub(crate) each: usize,
 }
 
@@ -59,8 +59,8 @@ impl Turns {
         Turns { cpus, each }
     }
 
-    /// Whose turn it is. Each pass of many CPUs begins with another, so that all have a turn in the
-    /// end.
+    /// The CPU of a turn. If a pass has fewer turns than there are CPUs, the next pass begins with
+    /// another CPU, so that all have a turn eventually.
     pub(crate) fn of(self, turn: usize) -> usize {
         let (pass, number) = (turn / self.each, turn % self.each);
         let shift = if self.each == self.cpus { 0 } else { pass };
@@ -69,16 +69,16 @@ impl Turns {
 }
 
 impl<M: Machine, G: Concurrent> Ground<'_, M, G> {
-    /// How often each CPU does something that it does `each` times a round on a few CPUs.
+    /// Steps for each CPU of a loop that has `each` in a round on few CPUs.
     pub(crate) fn steps(&self, each: usize) -> usize {
         self.rounds * steps(each, self.cpus)
     }
 
-    /// Makes a trial, and looks whether the machine is as it was.
+    /// Runs a trial, and checks that as many frames are free as before.
     pub(crate) fn whole(&self, trial: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
-        // The kernel's tables right below the top stay for good: so they are there before frames
+        // The kernel's tables right below the top level stay for good. They are made before frames
         // are counted.
-        self.on_first(|| self.tables.reserve(self.range).of("to reserve the addresses"))?;
+        self.on_first(|| self.tables.reserve(self.range).of("could not reserve the addresses"))?;
         let before = self.settled(None);
         trial()?;
         let after = self.settled(Some(before));
@@ -94,13 +94,13 @@ impl<M: Machine, G: Concurrent> Ground<'_, M, G> {
         )))
     }
 
-    /// Has all CPUs give back what they keep, until as many frames are free as are wanted, or no
-    /// more come. Returns how many are.
+    /// Makes all CPUs free what they keep, until so many frames are free as wanted or no more come.
+    /// Returns the number of free frames.
     fn settled(&self, wanted: Option<usize>) -> usize {
         let mut free = usize::MAX;
         for _ in 0..PASSES {
             self.host.everywhere(|| {
-                // What waits for its grace period is hurried: nobody else may be there to do it.
+                // Expedites grace periods: the host may have nothing that ends them.
                 G::flush(&G::pin());
                 self.host.quiesce();
                 self.tables.paging().quick().drain();
@@ -115,7 +115,7 @@ impl<M: Machine, G: Concurrent> Ground<'_, M, G> {
         free
     }
 
-    /// Runs something on CPU 0.
+    /// Runs a program on CPU 0.
     pub(crate) fn on_first<T: Send>(
         &self,
         program: impl FnOnce() -> Outcome<T> + Send,
@@ -124,8 +124,8 @@ impl<M: Machine, G: Concurrent> Ground<'_, M, G> {
         result.map_err(|stop| self.blame(0, stop))
     }
 
-    /// Runs something on all CPUs that take part, at once, each with choices of its own. What the
-    /// first of them has seen.
+    /// Runs a program on all CPUs that take part at once, each with its own random choices. Returns
+    /// the first error.
     pub(crate) fn at_once(
         &self,
         program: impl Fn(&mut Worker<'_, M>) -> Outcome + Sync,
@@ -158,13 +158,13 @@ impl<M: Machine, G: Concurrent> Ground<'_, M, G> {
         }
     }
 
-    /// With what it takes to see it again.
+    /// Adds the parameters that reproduce the error.
     fn tell(&self, text: String) -> String {
         let Ground { cpus, seed, rounds, .. } = self;
         format!("{text} ({cpus} CPUs, seed {seed}, {rounds} rounds)")
     }
 
-    /// A part of the addresses, which begins at a border of 1 GiB.
+    /// A part of the addresses. It begins at a multiple of 1 GiB.
     pub(crate) fn part(&self, number: u64) -> Result<VirtRange, String> {
         let gib = PageSize::Size1G;
         let start = self.range.start().align_up(gib);
@@ -179,23 +179,23 @@ impl<M: Machine, G: Concurrent> Ground<'_, M, G> {
     }
 }
 
-/// So many pages of 4 KiB from an address on.
+/// The range of so many 4 KiB pages.
 pub(crate) fn pages(at: VirtAddr, count: usize) -> Outcome<VirtRange> {
     let range = VirtRange::new(at, (count as u64) << 12);
     range.ok_or_else(|| Stop::Seen(format!("there are no {count} pages from {at} on")))
 }
 
-/// The page with this number from an address on.
+/// The address of a page behind `at`.
 pub(crate) fn page(at: VirtAddr, number: usize) -> VirtAddr {
     VirtAddr::new(at.get() + ((number as u64) << 12))
 }
 
-/// The word with this number from an address on.
+/// The address of a word behind `at`.
 pub(crate) fn word(at: VirtAddr, number: usize) -> VirtAddr {
     VirtAddr::new(at.get() + 8 * number as u64)
 }
 
-/// Steps of each of so many CPUs in a round.
+/// Steps of each CPU in a round.
 fn steps(each: usize, cpus: usize) -> usize {
     let cpus = cpus.max(FULL);
     (each * FULL * FULL / (cpus * cpus)).max(STEPS.min(each))

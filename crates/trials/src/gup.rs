@@ -1,8 +1,8 @@
-//! Pages of a program that are pinned without a lock, while others take them away.
+//! The `gup` trial: pages of a program are pinned without a lock while other CPUs unmap them.
 //!
-//! Each CPU changes pages of its own: unmaps them, gives their frames back, maps others, takes away
-//! the right to write. And it pins anybody's. Each frame says which page it is for: so a frame that
-//! was given back while it was pinned shows, as soon as somebody else has it.
+//! Each CPU changes its own pages: it unmaps them, frees their frames, maps others, and makes pages
+//! read-only. It also pins pages of all CPUs. Each frame holds a mark of the page it is for. So a
+//! frame that was freed while it was pinned is noticed once it is used for another page.
 
 use crate::crew::{Outcome, Told, Worker, seen};
 use crate::ground::{Ground, page, pages, word};
@@ -17,20 +17,21 @@ use grace::Concurrent;
 use machine::{Frame, Machine, Owner, Translated, VirtAddr};
 use paging::{Attrs, Flags, GupError, unpin};
 
-/// Pages of the program at least, about a border of two tables. Few, so that CPUs meet.
+/// Pages of the program at least, across a border of two page-table pages. They are few, so that
+/// CPUs collide.
 const PAGES: usize = 8;
 const AT: u64 = 0x4000_0000 - (PAGES as u64 / 2) * 4096;
 /// Pages of each CPU at least.
 const EACH: usize = 2;
-/// Pages that are pinned in one call at most, and that a CPU keeps pinned.
+/// The most pages that one call pins, and that a CPU keeps pinned.
 const MOST: usize = 4;
 const KEPT: usize = 8;
-/// The words of a frame: what says which page it is for, from 0 on; what the page's CPU writes; and
-/// from here on, what others do that have pinned it.
+/// The words of a frame: the marks of its page begin at 0, then comes the word of the page's CPU,
+/// and then a word for each CPU that pins it.
 const MARKS: usize = 4;
 const OWNERS: usize = 6;
 const PINNERS: usize = 8;
-/// What each CPU does in a round.
+/// Steps of each CPU in a round.
 const STEPS: usize = 1000;
 /// Steps between two quiescent states.
 const QUIET: usize = 16;
@@ -43,7 +44,7 @@ struct Mapped {
     write: bool,
 }
 
-/// A page that is kept pinned, and what was written to it.
+/// A page that is kept pinned, and the value that this CPU wrote to it.
 struct Pinned {
     frame: Frame,
     number: usize,
@@ -54,8 +55,8 @@ struct Hand<'g, 'a, M: Machine, G: Concurrent> {
     ground: &'g Ground<'a, M, G>,
     program: &'g Program<'g, 'a, M, G>,
     cpu: usize,
-    /// What is mapped at the pages that are this CPU's, one of as many as there are CPUs; of the
-    /// others nothing is known.
+    /// The mappings of this CPU's pages, which are one in as many as there are CPUs. Those of other
+    /// pages are unknown.
     pages: Vec<Option<Mapped>>,
     kept: Vec<Pinned>,
     count: u64,
@@ -77,7 +78,7 @@ pub(crate) fn gup<M: Machine + Translated, G: Concurrent>(
     })
 }
 
-/// What a frame for this page has in its first words.
+/// The mark words of a page's frame.
 fn mark(number: usize, index: usize) -> u64 {
     0x9a9e_0000_0000_0000 | (number as u64) << 16 | index as u64
 }
@@ -103,7 +104,7 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
             }
         }
         core::mem::take(&mut self.kept).into_iter().try_for_each(|pinned| self.unpin(pinned))?;
-        // As long as others pin, what they find is to be there.
+        // The marks must stay as long as other CPUs pin.
         worker.meet()?;
         (0..self.pages.len()).try_for_each(|number| self.unmap(number))
     }
@@ -117,8 +118,8 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
             (None, _) => self.map(number),
             (Some(_), 0) => self.unmap(number),
             (Some(_), 1 | 2) => {
-                // The frame source gives the same frame again: to a page that it is wrong for who
-                // still has it for this.
+                // The frame source returns the same frame again. If it is mapped elsewhere, its
+                // marks are wrong for a CPU that still has it for this page.
                 self.unmap(number)?;
                 self.map(if self.pages[other].is_none() { other } else { number })
             }
@@ -133,12 +134,12 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
         (0..MARKS).try_for_each(|index| poke(machine, frame, index, mark(number, index)))?;
         let range = pages(at(number), 1)?;
         machine.check_reuse(tables.space(), range);
-        tables.map_own(range, frame, Attrs::USER_RW).of("to map a page")?;
+        tables.map_own(range, frame, Attrs::USER_RW).of("could not map a page")?;
         self.pages[number] = Some(Mapped { frame, value: 0, write: true });
         self.write(number)
     }
 
-    /// Writes to a page, which may be written, what it has from then on.
+    /// Writes a new value to a writable page.
     fn write(&mut self, number: usize) -> Outcome {
         let value = (self.cpu as u64) << 48 | self.count;
         let what = format_args!("page {number}");
@@ -149,7 +150,7 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
         self.look(number)
     }
 
-    /// What a CPU finds at a page of its own is what it left there.
+    /// Checks that a page of this CPU holds its marks and its value.
     fn look(&self, number: usize) -> Outcome {
         let Some(Mapped { frame, value, .. }) = self.pages[number] else { return Ok(()) };
         let machine = self.ground.host.machine;
@@ -165,7 +166,7 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
         let rights =
             Flags::READ | Flags::USER | if was.write { Flags::empty() } else { Flags::WRITE };
         let owed = self.program.tables().protect_own(pages(at(number), 1)?, rights);
-        owed.of("to change what a page allows")?.flush();
+        owed.of("could not change what a page allows")?.flush();
         self.pages[number] = Some(Mapped { write: !was.write, ..was });
         if !was.write {
             return self.write(number);
@@ -175,18 +176,17 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
         self.look(number)
     }
 
-    /// Unmaps a page, if it is mapped and this CPU's, and gives its frame back; who has pinned it
-    /// keeps it.
+    /// Unmaps a page of this CPU if it is mapped, and gives its frame back. Pins keep it allocated.
     fn unmap(&mut self, number: usize) -> Outcome {
         self.look(number)?;
         let Some(was) = self.pages[number].take() else { return Ok(()) };
         let mut gone = None;
         let owed =
             self.program.tables().unmap_own(pages(at(number), 1)?, |page| gone = Some(page.frame));
-        owed.of("to unmap")?.flush();
+        owed.of("could not unmap")?.flush();
         if gone != Some(was.frame) {
             return seen(format!(
-                "page {number} was mapped to frame {}, and {gone:?} was unmapped",
+                "page {number} was mapped to frame {}, but unmapping it reported {gone:?}",
                 was.frame
             ));
         }
@@ -194,7 +194,7 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
         give(self.ground.host.machine, &[was.frame])
     }
 
-    /// Pins pages from one on, as far as there are some that allow it; how many.
+    /// Pins pages from `first` on, until one does not allow it. Returns their number.
     fn take(
         &self,
         worker: &mut Worker<'_, M>,
@@ -203,7 +203,7 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
         into: &mut [Frame],
     ) -> Outcome<usize> {
         let tables = self.program.tables();
-        // Nothing is brought in: what is not there is a hole.
+        // Pages are never faulted in: a page that is not mapped is a hole.
         let pins = match worker.below(8) {
             0 => tables.get_user_pages(at(first), write, into, |_, _| false),
             1 | 2 => tables.get_user_pages_fast_only(at(first), write, into),
@@ -212,11 +212,11 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
         match pins {
             Ok(pins) => Ok(pins.keep()),
             Err(GupError::Hole(hole)) if hole == at(first) => Ok(0),
-            Err(error) => seen(format!("to pin pages from {first} on: {error}")),
+            Err(error) => seen(format!("could not pin pages from {first} on: {error}")),
         }
     }
 
-    /// Pins pages, looks at them, and gives some up at once.
+    /// Pins pages, checks them, and unpins some.
     fn pin(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
         let (first, most, write) =
             (worker.below(self.pages.len()), 1 + worker.below(MOST), worker.below(2) == 0);
@@ -231,7 +231,7 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
             if write {
                 let value = (self.cpu as u64) << 48 | self.count;
                 poke(self.ground.host.machine, *frame, PINNERS + self.cpu, value)?;
-                // Another pin of this CPU may be of the same frame.
+                // This CPU may have pinned the same frame before.
                 for other in self.kept.iter_mut().filter(|other| other.frame == *frame) {
                     other.written = Some(value);
                 }
@@ -247,8 +247,8 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
         Ok(())
     }
 
-    /// A frame that is pinned stays what it was: allocated, for that page, with what was written to
-    /// it.
+    /// Checks that a pinned frame is allocated, has the marks of its page, and the value that this
+    /// CPU wrote.
     fn is_kept(&self, pinned: &Pinned) -> Outcome {
         let (machine, Pinned { frame, number, written }) = (self.ground.host.machine, pinned);
         let info = machine.info(*frame).map(|info| (info.pins(), info.owner()));
@@ -272,7 +272,7 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
 
     fn unpin(&self, pinned: Pinned) -> Outcome {
         self.is_kept(&pinned)?;
-        // SAFETY: it was pinned by `pin`, and is not used by that any more.
+        // SAFETY: `pin` has pinned it, and uses it no more.
         unsafe { unpin(self.ground.host.machine, &[pinned.frame]) };
         Ok(())
     }

@@ -1,24 +1,23 @@
-//! Trials: stresses of the crates, written once for any machine.
+//! Stress tests of the crates, called trials, for any machine.
 //!
-//! Each runs on all CPUs that take part at once, makes and takes away mappings, looks at them
-//! through the CPUs' own translations, and compares. On the machine in software that finds errors
-//! in trials, under its checkers; on silicon, and on what emulates it, trials find whether page
-//! tables and TLBs are what the machine in software takes them for.
+//! A trial runs on all CPUs at once. It makes and removes mappings, reads and writes through the
+//! CPUs' own translations, and compares. On the machine in software and under its checkers, this
+//! finds errors of the trials. On silicon and on emulators, it finds whether page tables and TLBs
+//! behave as the machine in software assumes.
 //!
-//! | trial | what must hold |
+//! | trial | invariant |
 //! |---|---|
-//! | `tree` | what is in the tree throughout is always found, and whole (I1); at the end it is what its model is |
-//! | `quicklists` | a page of a quicklist is in its constructed state, word for word (I6), and one CPU's |
-//! | `tables` | loads and stores do what was mapped, protected, unmapped, split, whoever changes the same tables |
-//! | `vmap` | areas of all kinds have what was written to them, wherever they are freed; what is listed of them is true |
-//! | `gup` | what is pinned stays what it was, whatever becomes of the page, until it is unpinned |
-//! | `stale` | no CPU uses a translation from before a flush, and no address that comes back shows what was there (I4, I5) |
-//! | `exhausted` | without a free frame calls fail and say so, and nothing else changes (I7); with some they work again |
+//! | `tree` | an entry that stays in the tree is always found, and whole (I1); in the end the tree equals its model |
+//! | `quicklists` | a page of a quicklist is in its constructed state, word for word (I6), and belongs to one CPU |
+//! | `tables` | loads and stores follow the mappings, however many CPUs change the same tables |
+//! | `vmap` | areas of all kinds keep their contents, wherever they are freed, and the listing is right |
+//! | `gup` | a pinned frame keeps its contents until it is unpinned, even if its page is unmapped |
+//! | `stale` | no CPU uses a translation from before a flush, and an address that is reused never shows old contents (I4, I5) |
+//! | `exhausted` | without a free frame, calls fail with the right error and change nothing (I7); with free frames they work again |
 //!
-//! A trial returns what it has seen, with the CPU, the address, what was expected and what was
-//! found, and the seed. It never panics on what it looks for, and leaves the machine as it found
-//! it: as many frames are free as before. One that has seen something may leave behind what it had
-//! taken.
+//! A trial returns the first error, with the CPU, the address, the expected and the found value,
+//! and the seed. It never panics on such an error. It leaves the machine as it found it, with as
+//! many free frames as before; after an error it may leave frames allocated.
 //!
 //! `no_std`; allocates.
 #![no_std]
@@ -54,7 +53,7 @@ use machine::{Machine, Translated};
 pub struct Trial<M: Machine, G: Concurrent> {
     /// Its name.
     pub name: &'static str,
-    /// Runs it. What it has seen that should not be, if anything.
+    /// Runs it. Returns the error that it found, if any.
     pub run: fn(&Ground<'_, M, G>) -> Result<(), String>,
 }
 

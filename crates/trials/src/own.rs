@@ -1,4 +1,4 @@
-//! Changes of page tables, as the trials make them: with one argument why that is safe.
+//! Safe wrappers of the calls that change page tables, with one safety argument for all trials.
 
 use grace::Concurrent;
 use machine::{Frame, Machine, PageSize, VirtAddr, VirtRange};
@@ -8,9 +8,9 @@ type Done<'p, T, M, F, G> = Result<T, Failed<'p, M, F, G>>;
 
 /// The calls of [`PageTables`] that change translations.
 ///
-/// All of it is safe in trials: the addresses are parts of what [`Ground`](crate::Ground) was given
-/// for them, each part is one CPU's or is agreed upon, the frames are from the frame source, and
-/// are given back after the flush. That is what is tried.
+/// They are safe in trials. The addresses are parts of the range in [`Ground`](crate::Ground). Each
+/// part belongs to one CPU, or the CPUs coordinate. The frames come from the frame source, and are
+/// given back after the flush. The trials test these conditions.
 pub(crate) trait Own<M: Machine, F: Format, G: Concurrent> {
     fn map_own(&self, range: VirtRange, first: Frame, attrs: Attrs) -> Done<'_, (), M, F, G>;
     fn map_frames_own(

@@ -1,4 +1,5 @@
-//! A program's address space, for trials: made, active on the CPUs that work in it, given back.
+//! The address space of a program: made for a trial, active on the CPUs that work in it, dropped at
+//! its end.
 
 use crate::crew::{Outcome, Told};
 use crate::ground::{Ground, Tables};
@@ -7,7 +8,7 @@ use alloc::sync::Arc;
 use grace::Concurrent;
 use machine::{Asid, Machine, Translated};
 
-/// The space of a program, with the kernel's half.
+/// A program's tables with the kernel's half.
 pub(crate) struct Program<'g, 'a, M: Machine, G: Concurrent> {
     ground: &'g Ground<'a, M, G>,
     tables: Tables<M, G>,
@@ -18,7 +19,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Program<'g, 'a, M, G> {
         let kernel = ground.tables;
         let tables = ground.on_first(|| {
             Tables::user(kernel.paging(), Asid(1), Some(Arc::clone(kernel)))
-                .of("to make a program's tables")
+                .of("could not make a program's tables")
         })?;
         Ok(Program { ground, tables })
     }
@@ -27,13 +28,14 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Program<'g, 'a, M, G> {
         &self.tables
     }
 
-    /// Does something on this CPU while the space is active there. Afterwards the kernel's is.
+    /// Runs `work` on this CPU while the program's tables are active. Afterwards the kernel's are.
     pub(crate) fn inside<T>(&self, work: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
-        // SAFETY: the kernel's half has what the host needs, as `Ground` asks for; trials have one
-        // program at a time, and its tables are left by all CPUs before they are dropped.
+        // SAFETY: the kernel's half has all that the host needs, as `Ground` requires. A trial has
+        // one program at a time, and all CPUs leave its tables before they are dropped.
         unsafe { self.tables.activate() };
         let done = work();
-        // SAFETY: the kernel's tables were active before, and then the program's are not.
+        // SAFETY: the kernel's tables were active before. Then the program's are not active any
+        // more.
         unsafe {
             self.ground.tables.activate();
             self.tables.leave();
@@ -41,7 +43,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Program<'g, 'a, M, G> {
         done
     }
 
-    /// Gives the tables back; no CPU is inside.
+    /// Drops the tables. No CPU is inside.
     pub(crate) fn end(self) -> Result<(), String> {
         let Program { ground, tables } = self;
         ground.on_first(move || {

@@ -1,7 +1,7 @@
-//! Quicklists: pages come in their constructed state, word for word (I6), are dirtied, cleaned, and
-//! given back, where they were taken or on another CPU.
+//! The `quicklists` trial: pages come in their constructed state, word for word (I6). CPUs dirty
+//! them, clean them, and give them back on the same CPU or another.
 //!
-//! While a page is somebody's each of its words says whose: so a page that two have is seen, too.
+//! While a CPU has a page, each word holds the page's tag. So a page that two CPUs have is noticed.
 
 use crate::crew::{Outcome, Told, Worker, seen};
 use crate::ground::Ground;
@@ -15,14 +15,14 @@ use machine::{ENTRIES, Frame, Machine, Owner, Translated, lock};
 use paging::{Decoded, Format, QUICK_ROOT, QUICK_TABLE, X86_64L4};
 use spin::mutex::SpinMutex;
 
-/// What each CPU does in a round.
+/// Steps of each CPU in a round.
 const STEPS: usize = 400;
 /// Steps between two quiescent states.
 const QUIET: usize = 32;
-/// Pages that a CPU has at most.
+/// The most pages that a CPU has.
 const HELD: usize = 48;
 
-/// A page that is somebody's, and what its words are.
+/// A page that a CPU has, and the tag in its words.
 struct Page {
     frame: Frame,
     list: u8,
@@ -31,9 +31,9 @@ struct Page {
 
 struct Stage<'g, 'a, M: Machine, G: Concurrent> {
     ground: &'g Ground<'a, M, G>,
-    /// What the words of a top-level table are.
+    /// The words of a constructed top-level table.
     root: Vec<u64>,
-    /// Pages that each CPU is to look at and give back.
+    /// For each CPU, the pages that it is to check and give back.
     mail: Vec<SpinMutex<Vec<Page>>>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn quicklists<M: Machine + Translated, G: Concurrent>(
     ground: &Ground<'_, M, G>,
 ) -> Result<(), String> {
     ground.whole(|| {
-        // From the first program on, all top-level tables are made alike.
+        // Once there is a program, all top-level tables are constructed alike.
         let program = Program::new(ground)?;
         let mail = (0..ground.cpus).map(|_| SpinMutex::default()).collect();
         let result = ground.on_first(|| root_words(ground)).and_then(|root| {
@@ -59,7 +59,7 @@ pub(crate) fn quicklists<M: Machine + Translated, G: Concurrent>(
     })
 }
 
-/// The words of a program's top-level table without pages: the kernel's half, and nothing.
+/// The words of an empty program's top-level table: the kernel's half, and zeros.
 fn root_words<M: Machine, G: Concurrent>(ground: &Ground<'_, M, G>) -> Outcome<Vec<u64>> {
     let kernel = ground.tables.root();
     let word = |index| {
@@ -106,17 +106,17 @@ impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
         held.into_iter().try_for_each(|page| self.give(page))
     }
 
-    /// What a page of a list is, when nobody has it.
+    /// The constructed state of a list's pages.
     fn constructed(&self, list: u8, index: usize) -> u64 {
         if list == QUICK_ROOT { self.root.get(index).copied().unwrap_or(0) } else { 0 }
     }
 
-    /// Takes a page, looks at it, and makes it ours.
+    /// Takes a page, checks it, and fills it with a tag.
     fn take(&self, list: u8, tag: u64) -> Outcome<Page> {
         let machine = self.ground.host.machine;
         let frame =
             // SAFETY: the kernel's tables stay.
-            unsafe { self.ground.tables.paging().quick().alloc(list) }.of("to take a page of a quicklist")?;
+            unsafe { self.ground.tables.paging().quick().alloc(list) }.of("could not take a page of a quicklist")?;
         for index in 0..ENTRIES {
             let (found, expected) = (peek(machine, frame, index)?, self.constructed(list, index));
             if found != expected {
@@ -125,13 +125,14 @@ impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
                 ));
             }
         }
-        // SAFETY: it is ours, and no table.
-        unsafe { machine.set_owner(frame, Owner::Kernel) }.of("to say what a frame is for")?;
+        // SAFETY: it is ours, and not used as a table.
+        unsafe { machine.set_owner(frame, Owner::Kernel) }
+            .of("could not say what a frame is for")?;
         (0..ENTRIES).try_for_each(|index| poke(machine, frame, index, tag | index as u64))?;
         Ok(Page { frame, list, tag })
     }
 
-    /// Looks whether a page is as it was left, and gives it back as it was at first.
+    /// Checks that a page still has its tag, restores its constructed state, and gives it back.
     fn give(&self, page: Page) -> Outcome {
         let (machine, Page { frame, list, tag }) = (self.ground.host.machine, page);
         for index in 0..ENTRIES {
@@ -143,8 +144,8 @@ impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
             }
             poke(machine, frame, index, self.constructed(list, index))?;
         }
-        // SAFETY: it came from this list, is as it was then, and nobody else knows of it.
+        // SAFETY: it came from this list, is in its constructed state, and nothing else knows it.
         unsafe { self.ground.tables.paging().quick().free(list, frame) }
-            .of("to give a page to a quicklist")
+            .of("could not give a page to a quicklist")
     }
 }

@@ -1,9 +1,9 @@
-//! What a CPU sees through its translations, and what is in the frames: each look is compared with
-//! what should be there.
+//! Accesses through a CPU's translations and to the frames behind them, each compared with the
+//! expected result.
 //!
-//! A fault is tried again where something is mapped: it may be spurious, just after a table was
-//! linked or a page became writable, and has dropped what it came from. What should fault is tried
-//! once.
+//! A fault at a mapped page is retried: it may be spurious, just after a table was linked or a page
+//! became writable, and it drops the cached entry that caused it. An access that must fault is
+//! tried once.
 
 use crate::crew::{Outcome, Told, seen};
 use alloc::format;
@@ -13,7 +13,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use machine::{Fault, FaultKind, Frame, Machine, Owner, Place, Translated, VirtAddr};
 
-/// As often a fault may be spurious: by an upper-level entry, by the page's.
+/// The most spurious faults of an access: for an upper-level entry, and for the page's entry.
 const SPURIOUS: usize = 3;
 
 fn patiently<T>(access: impl Fn() -> Result<T, Fault>) -> Result<T, Fault> {
@@ -27,14 +27,14 @@ fn patiently<T>(access: impl Fn() -> Result<T, Fault>) -> Result<T, Fault> {
     last
 }
 
-/// The word at `at`, which is mapped.
+/// Loads the word at `at`, which is mapped.
 pub(crate) fn load(machine: &impl Translated, at: VirtAddr, what: Arguments<'_>) -> Outcome<u64> {
-    // SAFETY: trials look at memory of their own only, and by words.
+    // SAFETY: trials access only their own memory, and by words.
     patiently(|| unsafe { machine.load(at) })
-        .or_else(|fault| seen(format!("{what}: {fault}, and it should be readable")))
+        .or_else(|fault| seen(format!("{what}: {fault}, expected a readable page")))
 }
 
-/// Stores to `at`, which is mapped to be written.
+/// Stores to `at`, which is mapped writable.
 pub(crate) fn store(
     machine: &impl Translated,
     at: VirtAddr,
@@ -43,10 +43,10 @@ pub(crate) fn store(
 ) -> Outcome {
     // SAFETY: as in `load`.
     patiently(|| unsafe { machine.store(at, value) })
-        .or_else(|fault| seen(format!("{what}: {fault}, and it should be writable")))
+        .or_else(|fault| seen(format!("{what}: {fault}, expected a writable page")))
 }
 
-/// At `at`, which is mapped, is `expected`.
+/// Checks that the word at `at`, which is mapped, is `expected`.
 pub(crate) fn is(
     machine: &impl Translated,
     at: VirtAddr,
@@ -57,39 +57,37 @@ pub(crate) fn is(
     if found == expected {
         return Ok(());
     }
-    seen(format!("{what}: at {at} is {found:#x}, expected {expected:#x}"))
+    seen(format!("{what}: read {found:#x} at {at}, expected {expected:#x}"))
 }
 
-/// Nothing is mapped at `at`: a load faults.
+/// Checks that a load at `at`, which is not mapped, faults.
 pub(crate) fn is_absent(machine: &impl Translated, at: VirtAddr, what: Arguments<'_>) -> Outcome {
-    // SAFETY: as in `load`; what a stale translation leads to is kept.
+    // SAFETY: as in `load`. The frame that a stale translation leads to stays allocated.
     match unsafe { machine.load(at) } {
         Err(Fault { kind: FaultKind::NotPresent, .. }) => Ok(()),
-        Err(fault) => seen(format!("{what}: {fault}, expected that nothing is mapped")),
-        Ok(found) => seen(format!(
-            "{what}: at {at} is {found:#x} still, expected a fault: nothing is mapped"
-        )),
+        Err(fault) => seen(format!("{what}: {fault}, expected that no page is mapped")),
+        Ok(found) => {
+            seen(format!("{what}: read {found:#x} at {at}, expected a fault: no page is mapped"))
+        }
     }
 }
 
-/// What is mapped at `at` may be read, not written: a store faults.
+/// Checks that a store to `at`, which is mapped read-only, faults.
 pub(crate) fn is_read_only(
     machine: &impl Translated,
     at: VirtAddr,
     value: u64,
     what: Arguments<'_>,
 ) -> Outcome {
-    // SAFETY: as in `load`; what a stale translation leads to is kept.
+    // SAFETY: as in `load`. The frame that a stale translation leads to stays allocated.
     match unsafe { machine.store(at, value) } {
         Err(Fault { kind: FaultKind::Protection, .. }) => Ok(()),
-        Err(fault) => seen(format!("{what}: {fault}, expected that the mapping does not allow it")),
-        Ok(()) => {
-            seen(format!("{what}: {at} could be written still, expected a fault: it is read-only"))
-        }
+        Err(fault) => seen(format!("{what}: {fault}, expected a protection fault")),
+        Ok(()) => seen(format!("{what}: wrote to {at}, expected a fault: it is read-only")),
     }
 }
 
-/// The word of a frame, as the machine has it in memory.
+/// A word of a frame in the machine's memory.
 fn cell<M: Machine>(machine: &M, frame: Frame, number: usize) -> Outcome<NonNull<AtomicU64>> {
     match machine.frame_ptr(frame) {
         // SAFETY: within the frame.
@@ -98,15 +96,15 @@ fn cell<M: Machine>(machine: &M, frame: Frame, number: usize) -> Outcome<NonNull
     }
 }
 
-/// Reads a word of a frame of ours, past all translations.
+/// Reads a word of a frame of ours without a translation.
 pub(crate) fn peek<M: Machine>(machine: &M, frame: Frame, number: usize) -> Outcome<u64> {
     let cell = cell(machine, frame, number)?;
-    // SAFETY: a word of memory, which all use by words. Relaxed: what orders it is how the frame
-    // came here.
+    // SAFETY: a word of memory, which all CPUs access by words. Relaxed: the handover of the frame
+    // to this CPU has ordered it.
     Ok(unsafe { cell.as_ref() }.load(Ordering::Relaxed))
 }
 
-/// Writes a word of a frame of ours, past all translations.
+/// Writes a word of a frame of ours without a translation.
 pub(crate) fn poke<M: Machine>(machine: &M, frame: Frame, number: usize, value: u64) -> Outcome {
     let cell = cell(machine, frame, number)?;
     // SAFETY: as in `peek`. Relaxed: as there.
@@ -114,7 +112,7 @@ pub(crate) fn poke<M: Machine>(machine: &M, frame: Frame, number: usize, value: 
     Ok(())
 }
 
-/// The word of a frame of ours is `expected`.
+/// Checks that a word of a frame of ours is `expected`.
 pub(crate) fn frame_is<M: Machine>(
     machine: &M,
     frame: Frame,
@@ -129,14 +127,14 @@ pub(crate) fn frame_is<M: Machine>(
     seen(format!("{what}: word {number} of frame {frame} is {found:#x}, expected {expected:#x}"))
 }
 
-/// Takes so many frames, for this use.
+/// Allocates so many frames for this use.
 pub(crate) fn take<M: Machine>(machine: &M, count: usize, owner: Owner) -> Outcome<Vec<Frame>> {
     let mut frames = Vec::with_capacity(count);
     for _ in 0..count {
-        let frame = machine.alloc(0, Place::Local).of("to take a frame");
+        let frame = machine.alloc(0, Place::Local).of("could not take a frame");
         let frame = frame.and_then(|frame| {
-            // SAFETY: it was just allocated, and it is true.
-            unsafe { machine.set_owner(frame, owner) }.of("to say what a frame is for")?;
+            // SAFETY: it was just allocated, and the owner is right.
+            unsafe { machine.set_owner(frame, owner) }.of("could not say what a frame is for")?;
             Ok(frame)
         });
         match frame {
@@ -150,11 +148,10 @@ pub(crate) fn take<M: Machine>(machine: &M, count: usize, owner: Owner) -> Outco
     Ok(frames)
 }
 
-/// Gives up a reference to each of these frames: the last one frees them.
+/// Gives up a reference to each of these frames. The last one frees a frame.
 pub(crate) fn give<M: Machine>(machine: &M, frames: &[Frame]) -> Outcome {
     frames.iter().try_for_each(|frame| {
-        // SAFETY: the reference is the caller's, and nothing is mapped to it any more by who gives
-        // it up.
-        unsafe { machine.release(*frame) }.map(drop).of("to give a frame back")
+        // SAFETY: the reference is the caller's, and the caller has no mapping to it any more.
+        unsafe { machine.release(*frame) }.map(drop).of("could not give a frame back")
     })
 }

@@ -1,9 +1,9 @@
-//! Page tables that all CPUs change at once: pages of each CPU's own, and pages of tables that all
-//! share.
+//! The `tables` trial: all CPUs change page tables at once, in page-table pages of their own and in
+//! shared ones.
 //!
-//! Each CPU has slots, of a page each, and knows what is mapped there: so it knows what a load and
-//! a store must do. In tables that are shared it is the neighbours' pages that it must not disturb,
-//! and the tables may be pruned by anybody at any time.
+//! Each CPU has slots of one page, and knows the mapping of each. So it knows the result of each
+//! load and store. In shared page-table pages it must not disturb the pages of its neighbours, and
+//! any CPU may prune at any time.
 
 mod large;
 
@@ -19,18 +19,17 @@ use large::Large;
 use machine::{Frame, Machine, Owner, PageSize, Translated, VirtAddr, VirtRange};
 use paging::{Attrs, Flags, PendingFlush, X86_64L4};
 
-/// Slots of a CPU that follow one another, in tables of its own, and as many more that lie among
-/// others'.
+/// Adjacent slots of a CPU in page-table pages of its own, and slots between those of other CPUs.
 const OWN: usize = 40;
 const SHARED: usize = 24;
-/// Bytes between the first pages of two CPUs.
+/// Bytes between the first slots of two CPUs.
 const APART: u64 = 16 << 20;
-/// What each CPU does in a round.
+/// Steps of each CPU in a round.
 const STEPS: usize = 400;
 /// Steps between two quiescent states.
 const QUIET: usize = 16;
 
-/// What is mapped at a slot.
+/// The mapping of a slot.
 #[derive(Clone, Copy)]
 struct Mapped {
     frame: Frame,
@@ -38,7 +37,7 @@ struct Mapped {
     write: bool,
 }
 
-/// What a CPU has, and what it does with it.
+/// A CPU with its slots.
 struct Hand<'g, 'a, M: Machine, G: Concurrent> {
     ground: &'g Ground<'a, M, G>,
     tables: &'g Tables<M, G>,
@@ -71,23 +70,23 @@ pub(crate) fn tables<M: Machine + Translated, G: Concurrent>(
             hand.end()
         })?;
         ground.on_first(|| {
-            ground.tables.prune_own(own).of("to prune")?.flush();
-            ground.tables.prune_own(shared).of("to prune")?.flush();
+            ground.tables.prune_own(own).of("could not prune")?.flush();
+            ground.tables.prune_own(shared).of("could not prune")?.flush();
             Ok(())
         })
     })
 }
 
-/// Tables that are shared: few, and all slots find room.
+/// Shared page-table pages: few, but with room for all slots.
 fn shared_tables(cpus: usize) -> usize {
     (SHARED * cpus).div_ceil(512).max(3)
 }
 
-/// So many bytes from where a range begins.
+/// The address so many bytes into a range.
 fn page_at(range: VirtRange, bytes: u64) -> Outcome<VirtAddr> {
     match range.start().checked_add(bytes) {
         Some(at) => Ok(at),
-        None => seen(format!("{range:?} ends too soon")),
+        None => seen(format!("{range:?} is too short")),
     }
 }
 
@@ -98,7 +97,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
         own: VirtRange,
         shared: VirtRange,
     ) -> Outcome<Self> {
-        // What is one CPU's has a border of two tables in it.
+        // The slots of a CPU lie across a border of two page-table pages.
         let first = APART * cpu as u64 + PageSize::Size2M.bytes() - (OWN as u64 / 2) * 4096;
         Ok(Hand {
             ground,
@@ -112,8 +111,8 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
         })
     }
 
-    /// Where a slot is. Those that are shared lie one beside those of others, in turns in each of
-    /// the tables.
+    /// The address of a slot. Shared slots of different CPUs are neighbours, and alternate between
+    /// the shared page-table pages.
     fn at(&self, slot: usize) -> VirtAddr {
         let Some(slot) = slot.checked_sub(OWN) else { return page(self.own.start(), slot) };
         let number = slot * self.ground.cpus + self.cpu;
@@ -124,8 +123,12 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
     fn step(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
         let slot = worker.below(self.slots.len());
         match (self.slots[slot], worker.below(16)) {
-            (_, 0) => self.pay(worker.below(2), self.tables.prune_own(self.own).of("to prune")?),
-            (_, 1) => self.pay(worker.below(2), self.tables.prune_own(self.shared).of("to prune")?),
+            (_, 0) => {
+                self.pay(worker.below(2), self.tables.prune_own(self.own).of("could not prune")?)
+            }
+            (_, 1) => {
+                self.pay(worker.below(2), self.tables.prune_own(self.shared).of("could not prune")?)
+            }
             (_, 2) => self.unmap_some(worker)?,
             (_, 3) => self.map_some(worker)?,
             (None, _) => self.map(slot)?,
@@ -138,7 +141,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
         self.look(worker.below(self.slots.len()))
     }
 
-    /// Pays what is owed, at once or as a debt.
+    /// Makes a pending flush, at once or deferred.
     fn pay(&self, how: usize, owed: PendingFlush<'_, M, X86_64L4, G>) {
         match how {
             0 => owed.flush(),
@@ -146,7 +149,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
         }
     }
 
-    /// What a CPU can do at a slot is what is mapped there.
+    /// Checks that loads and stores at a slot follow its mapping.
     fn look(&self, slot: usize) -> Outcome {
         let (machine, at) = (self.ground.host.machine, self.at(slot));
         let Some(Mapped { frame, tag, write }) = self.slots[slot] else {
@@ -162,7 +165,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
         Ok(())
     }
 
-    /// Writes to a page, which may be written, what it has from then on.
+    /// Writes a new value to a writable page.
     fn write(&mut self, slot: usize) -> Outcome {
         self.tags += 1;
         let tag = (self.cpu as u64) << 48 | (slot as u64) << 32 | self.tags;
@@ -177,15 +180,17 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
     }
 
     fn map(&mut self, slot: usize) -> Outcome {
-        let Some(frame) = self.pool.pop() else { return seen("frames are missing".into()) };
+        let Some(frame) = self.pool.pop() else {
+            return seen("the pool of frames is empty".into());
+        };
         let range = pages(self.at(slot), 1)?;
         self.ground.host.machine.check_reuse(None, range);
-        self.tables.map_own(range, frame, Attrs::KERNEL_RW).of("to map a page")?;
+        self.tables.map_own(range, frame, Attrs::KERNEL_RW).of("could not map a page")?;
         self.slots[slot] = Some(Mapped { frame, tag: 0, write: true });
         self.write(slot)
     }
 
-    /// Maps pages that follow one another, as far as nothing is there.
+    /// Maps adjacent slots up to the next one that is mapped.
     fn map_some(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
         let first = worker.below(OWN);
         let free = self.slots[first..OWN].iter().take_while(|slot| slot.is_none()).count();
@@ -195,7 +200,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
         }
         let at = self.at(first);
         self.ground.host.machine.check_reuse(None, pages(at, frames.len())?);
-        self.tables.map_frames_own(at, &frames, Attrs::KERNEL_RW).of("to map pages")?;
+        self.tables.map_frames_own(at, &frames, Attrs::KERNEL_RW).of("could not map pages")?;
         for (slot, frame) in (first..).zip(frames) {
             self.slots[slot] = Some(Mapped { frame, tag: 0, write: true });
             self.write(slot)?;
@@ -206,7 +211,10 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
     fn protect(&mut self, slot: usize, was: Mapped, write: bool, how: usize) -> Outcome {
         let rights = if write { Flags::READ | Flags::WRITE } else { Flags::READ };
         let range = pages(self.at(slot), 1)?;
-        self.pay(how, self.tables.protect_own(range, rights).of("to change what a page allows")?);
+        self.pay(
+            how,
+            self.tables.protect_own(range, rights).of("could not change what a page allows")?,
+        );
         self.slots[slot] = Some(Mapped { write, ..was });
         if write { self.write(slot) } else { Ok(()) }
     }
@@ -215,7 +223,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
         self.unmap_range(slot, 1, how)
     }
 
-    /// Unmaps pages that follow one another, with the holes between them.
+    /// Unmaps adjacent slots, with the holes between them.
     fn unmap_some(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
         let first = worker.below(OWN);
         let count = 1 + worker.below(OWN - first);
@@ -224,7 +232,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
 
     fn unmap_range(&mut self, first: usize, count: usize, how: usize) -> Outcome {
         let (range, mut gone) = (pages(self.at(first), count)?, Vec::with_capacity(count));
-        let owed = self.tables.unmap_own(range, |was| gone.push(was)).of("to unmap")?;
+        let owed = self.tables.unmap_own(range, |was| gone.push(was)).of("could not unmap")?;
         self.pay(how, owed);
         let mut gone = gone.into_iter();
         for slot in first..first + count {
@@ -237,7 +245,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
             });
             if !right {
                 return seen(format!(
-                    "slot {slot}, mapped to frame {frame} and written, was not unmapped as that"
+                    "slot {slot} is mapped to frame {frame} and written, but unmapping it reported something else"
                 ));
             }
             self.pool.push(frame);
@@ -245,7 +253,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
         }
         match gone.next() {
             None => Ok(()),
-            Some(was) => seen(format!("{was:?} was unmapped, and was not mapped")),
+            Some(was) => seen(format!("unmapping reported {was:?}, which was not mapped")),
         }
     }
 

@@ -1,8 +1,8 @@
-//! The range tree: writers that take turns, readers that take no lock.
+//! The `tree` trial: writers of the range tree take turns, readers take no lock.
 //!
-//! The indices are cut into spans. In each, a few are an entry that is there throughout, a few are
-//! free throughout, and in the rest writers store and erase. An entry says where it was stored: so
-//! a reader can tell whether what it finds is a whole piece of one (I1).
+//! The indices are divided into spans. In each span, an entry stays throughout, a range stays free
+//! throughout, and writers store and erase in the rest. An entry encodes the range of its store. So
+//! a reader can check that an entry it finds is a whole piece of a store (I1).
 
 use crate::crew::{Outcome, Told, Worker, seen};
 use crate::ground::Ground;
@@ -15,22 +15,22 @@ use machine::{Machine, Translated, lock};
 use maple::{Error, MapleTree, Nodes, OwnerLock, Refused, WriteToken, Writer};
 use spin::mutex::SpinMutex;
 
-/// Spans, and the units that each has; a unit is as many indices as a page has bytes.
+/// The number of spans, the units of each, and the indices of a unit.
 const SPANS: usize = 24;
 const SPAN: usize = 256;
 const UNIT: usize = 4096;
-/// In each span: an entry that stays, up to here; then what stays free, up to there; then what
-/// writers use.
+/// The units of a span: below `STAYS` an entry stays, below `FREE` the range stays free, and
+/// writers use the rest.
 const STAYS: usize = 8;
 const FREE: usize = 24;
-/// What each CPU does in a round.
+/// Steps of each CPU in a round.
 const STEPS: usize = 4000;
 /// Steps between two quiescent states.
 const QUIET: usize = 32;
 
 type Tree<G> = MapleTree<u32, G, Nodes, OwnerLock>;
 
-/// What writers take turns with: the right to write, and what should be in the tree.
+/// Held by the writer: the token to write, and the model of the tree.
 struct Right {
     token: WriteToken,
     model: Model,
@@ -69,7 +69,7 @@ pub(crate) fn tree<M: Machine + Translated, G: Concurrent>(
     })
 }
 
-/// The entry for units `first` to `last`, which were stored as a whole.
+/// The entry of a store to units `first` to `last`.
 fn entry(first: usize, last: usize, serial: u32) -> u32 {
     first as u32 | (last as u32) << 13 | serial << 26
 }
@@ -79,7 +79,7 @@ fn indices(first: usize, last: usize) -> RangeInclusive<usize> {
     first * UNIT..=last * UNIT + (UNIT - 1)
 }
 
-/// Where an entry was stored.
+/// The range of the store that an entry encodes.
 fn stored(entry: u32) -> RangeInclusive<usize> {
     indices(entry as usize & 0x1fff, (entry >> 13) as usize & 0x1fff)
 }
@@ -97,24 +97,24 @@ impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
             let (range, entry) = stays(span);
             self.change(|writer, model, _| {
                 model.store(&range, entry);
-                writer.store_range(range, entry).of("to store what stays")
+                writer.store_range(range, entry).of("could not store what stays")
             })
         })
     }
 
-    /// Writes to the tree, and to its model, as the only one.
+    /// Runs a change of the tree and its model, as the only writer.
     fn change(
         &self,
         write: impl FnOnce(&mut Writer<'_, u32, G, Nodes>, &mut Model, u32) -> Outcome,
     ) -> Outcome {
         let mut right = lock(self.ground.host.machine, &self.right);
         let Right { token, model, stored } = &mut *right;
-        // As many as fit beside the range, and 0 stays for what stays.
+        // As many as fit into an entry beside the range. 0 is for the entries that stay.
         *stored = *stored % 63 + 1;
-        write(&mut self.tree.writer(token).of("to write")?, model, *stored)
+        write(&mut self.tree.writer(token).of("could not write")?, model, *stored)
     }
 
-    /// Stores or erases somewhere in a span.
+    /// Stores, erases, inserts or searches at a random place of a span.
     fn write(&self, worker: &mut Worker<'_, M>) -> Outcome {
         let span = worker.below(SPANS) * SPAN;
         let first = FREE + worker.below(SPAN - FREE);
@@ -126,14 +126,14 @@ impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
             0..4 => {
                 let entry = entry(first, last, serial);
                 model.store(&range, entry);
-                writer.store_range(range, entry).of("to store")
+                writer.store_range(range, entry).of("could not store")
             }
             4 | 5 => {
                 model.clear(&range);
-                writer.erase_range(range).of("to erase a range")
+                writer.erase_range(range).of("could not erase a range")
             }
             6 => {
-                let erased = writer.erase(*range.start()).of("to erase an entry")?;
+                let erased = writer.erase(*range.start()).of("could not erase an entry")?;
                 let found = erased.map(|(range, _)| range);
                 let expected = model.remove(*range.start());
                 if found == expected {
@@ -142,7 +142,7 @@ impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
                 seen(format!("the entry that was erased was {found:x?}, expected {expected:x?}"))
             }
             7 | 8 => {
-                // Room from somewhere in this span on, up to the end of the next.
+                // Room between here and the end of the next span.
                 let bounds = first * UNIT..=(span + 2 * SPAN) * UNIT - 1;
                 let found = writer.empty_area(bounds.clone(), wanted, UNIT);
                 let expected = model.room(&bounds, wanted).ok_or(Error::NoSpace);
@@ -177,7 +177,7 @@ impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
         })
     }
 
-    /// Looks at the tree, beside writers or not.
+    /// Reads the tree, perhaps beside a writer.
     fn read(&self, worker: &mut Worker<'_, M>) -> Outcome {
         let guard = G::pin();
         let (tree, number) = (&self.tree, worker.below(SPANS));
@@ -209,7 +209,7 @@ impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
                 }
             }
             3 => {
-                // The lowest room in the span is what is free throughout, and nothing lower is.
+                // The lowest room in the span is the range that stays free.
                 let (bounds, size) = (indices(span, span + SPAN - 1), (FREE - STAYS) / 2 * UNIT);
                 let found = tree.empty_area(&guard, bounds, size, UNIT);
                 if found != Ok((span + STAYS) * UNIT) {
@@ -229,7 +229,8 @@ impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
         Ok(())
     }
 
-    /// What is in a span, in order: pieces that do not overlap, and what stays.
+    /// Checks all entries of a span: they are ordered, whole pieces, and include the one that
+    /// stays.
     fn read_all(&self, guard: &G::Guard, number: usize) -> Outcome {
         let bounds = indices(number * SPAN, number * SPAN + SPAN - 1);
         let mut next = *bounds.start();
@@ -247,10 +248,11 @@ impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
         Ok(())
     }
 
-    /// Nobody writes any more: the tree is what the model is.
+    /// Compares the tree with the model, when there is no writer any more.
     fn compare(&self) -> Outcome {
         let mut right = lock(self.ground.host.machine, &self.right);
-        let writer = self.tree.writer(&mut right.token).of("to look at the tree as its writer")?;
+        let writer =
+            self.tree.writer(&mut right.token).of("could not look at the tree as its writer")?;
         writer.validate().of("the tree at the end")?;
         drop(writer);
         let guard = G::pin();
@@ -268,7 +270,7 @@ impl<M: Machine, G: Concurrent> Stage<'_, '_, M, G> {
     }
 }
 
-/// What a reader finds is a whole piece of what was stored there.
+/// Checks that an entry that a reader found is a whole piece of its store.
 fn is_piece(range: &RangeInclusive<usize>, entry: u32) -> Outcome {
     let whole = stored(entry);
     let units = range.start().is_multiple_of(UNIT) && (range.end() + 1).is_multiple_of(UNIT);
@@ -278,7 +280,7 @@ fn is_piece(range: &RangeInclusive<usize>, entry: u32) -> Outcome {
     seen(format!("at {range:x?} is {entry:#x}, which was stored at {whole:x?}"))
 }
 
-/// What should be in the tree: the last index and the entry, by the first index.
+/// The model of the tree: the last index and the entry, by the first index.
 #[derive(Default)]
 struct Model(BTreeMap<usize, (usize, u32)>);
 
@@ -288,7 +290,7 @@ impl Model {
         self.0.insert(*range.start(), (*range.end(), entry));
     }
 
-    /// The lowest that overlaps a range.
+    /// The lowest entry that overlaps a range.
     fn first(&self, range: &RangeInclusive<usize>) -> Option<RangeInclusive<usize>> {
         let before = self.0.range(..range.start()).next_back();
         let before = before.filter(|(_, (last, _))| last >= range.start());
@@ -310,14 +312,14 @@ impl Model {
         (next + (size - 1) <= *bounds.end()).then_some(next)
     }
 
-    /// Removes the one that an index is in.
+    /// Removes the entry at an index.
     fn remove(&mut self, at: usize) -> Option<RangeInclusive<usize>> {
         let found = self.first(&(at..=at))?;
         self.0.remove(found.start());
         Some(found)
     }
 
-    /// Removes what is in a range; what sticks out stays.
+    /// Removes a range. The parts of entries outside of it stay.
     fn clear(&mut self, range: &RangeInclusive<usize>) {
         while let Some(found) = self.first(range) {
             let Some((last, entry)) = self.0.remove(found.start()) else { return };

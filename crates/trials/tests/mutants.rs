@@ -1,5 +1,5 @@
-//! A machine that leaves out flushes is caught by `stale`: by the trial itself where the machine in
-//! software looks for nothing, as silicon does not; and by the machine's checkers where it does.
+//! Machines that omit flushes fail `stale`. The trial itself fails where the machine in software
+//! checks nothing, as on silicon; otherwise the machine's checkers do.
 
 mod common;
 
@@ -7,7 +7,7 @@ use common::lax::{Lax, LeftOut, Which};
 use common::{Found, Way, run, trial};
 use sim::{Checks, Config, Violation};
 
-/// What is found with these flushes left out.
+/// The error that is found with these flushes omitted.
 fn found(left_out: LeftOut, which: Which, cpus: usize, checks: Checks, ticking: bool) -> Found {
     let way = Way::threads(cpus, ticking);
     let way = Way { config: Config { checks, events: 0, tlb_entries: 512, ..way.config }, ..way };
@@ -18,7 +18,7 @@ fn found(left_out: LeftOut, which: Which, cpus: usize, checks: Checks, ticking: 
     found
 }
 
-/// The trial sees it, and says this.
+/// The trial finds the error, with these texts.
 fn is_seen(left_out: LeftOut, which: Which, cpus: &[usize], says: &[&str]) {
     for (cpus, ticking) in cpus.iter().flat_map(|cpus| [(*cpus, false), (*cpus, true)]) {
         match found(left_out, which, cpus, Checks::NONE, ticking) {
@@ -30,16 +30,16 @@ fn is_seen(left_out: LeftOut, which: Which, cpus: &[usize], says: &[&str]) {
     }
 }
 
-const WRITES: &[&str] = &["the kernel's page made read-only", "could be written still"];
+const WRITES: &[&str] = &["the kernel's page made read-only", "expected a fault: it is read-only"];
 const READS: &[&str] =
-    &["the kernel's page unmapped and flushed", "expected a fault: nothing is mapped"];
+    &["the kernel's page unmapped and flushed", "expected a fault: no page is mapped"];
 const OLD: &[&str] = &["the kernel's page unmapped and mapped to other frames", "expected 0x5a1e"];
 
 #[test]
 fn local_flushes_left_out_are_seen() {
     is_seen(LeftOut::Local, Which::Each, &[1, 2, 4], WRITES);
     is_seen(LeftOut::Local, Which::After(1), &[1, 2, 4], READS);
-    // The second turn, in which nobody looks in between, has 5 flushes of each kind.
+    // The second turn, in which no CPU looks in between, has 5 flushes of each kind.
     is_seen(LeftOut::Local, Which::After(2 + 5), &[1], OLD);
 }
 
@@ -47,7 +47,7 @@ fn local_flushes_left_out_are_seen() {
 fn remote_flushes_left_out_are_seen() {
     is_seen(LeftOut::Remote, Which::Each, &[2, 4], WRITES);
     is_seen(LeftOut::Remote, Which::After(1), &[2, 4], READS);
-    // With two CPUs that is the third turn; the second has 5 flushes of each kind, the third 3.
+    // With two CPUs that is the third turn: the second has 5 flushes of each kind, the third 3.
     is_seen(LeftOut::Remote, Which::After(2 + 10 + 3), &[2], OLD);
 }
 
@@ -57,7 +57,7 @@ fn flushes_of_programs_left_out_are_seen() {
     is_seen(LeftOut::Remote, Which::Programs, &[2, 4], &["the program's page made read-only"]);
 }
 
-/// Addresses that come back from `vmap`.
+/// Addresses that `vmap` reuses.
 #[test]
 fn broadcasts_left_out_are_seen() {
     is_seen(LeftOut::Remote, Which::Everything, &[2, 4], &["of an area made"]);
@@ -68,7 +68,7 @@ fn the_end_of_flushes_left_out_is_seen() {
     is_seen(LeftOut::End, Which::Each, &[1, 2], WRITES);
 }
 
-/// A stale store goes through, and the machine sees it first.
+/// The machine reports a stale store before the trial does.
 #[test]
 fn the_checkers_see_them_first() {
     for (left_out, cpus) in [(LeftOut::Local, 1), (LeftOut::Remote, 2)] {

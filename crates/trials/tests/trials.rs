@@ -1,5 +1,5 @@
-//! Each trial on the machine in software, with its checks on: on threads with 1, 2 and 4 CPUs,
-//! whose timers look after TLB grace periods or do not; and under the deterministic driver.
+//! Runs each trial on the machine in software with its checks: on threads with 1, 2 and 4 CPUs,
+//! with timers that tick TLB grace periods and without, and under the deterministic driver.
 
 mod common;
 
@@ -16,8 +16,8 @@ fn from_seeds(seeds: u64) -> impl Iterator<Item = Way> {
     (0..seeds).map(|seed| Way::seeded(2 + (seed as usize & 1), seed))
 }
 
-/// A test of each trial on threads and under the deterministic driver from so many seeds, each run
-/// changed by a function.
+/// Makes a test for each trial: on threads, and under the deterministic driver from so many seeds.
+/// A function may change each run.
 macro_rules! trials {
     ($($name:ident: $seeds:literal $(, $change:expr)?;)*) => {
         $(#[test]
@@ -46,7 +46,7 @@ trials! {
     exhausted: 3, few_frames;
 }
 
-/// The machine looks through all tables when a frame is freed: so there are few.
+/// Few frames, because the machine searches all tables for each frame that is freed.
 fn few_frames(way: Way) -> Way {
     let frames = 900 + 300 * way.cpus as u64;
     Way { config: Config { frames, ..way.config }, ..way }

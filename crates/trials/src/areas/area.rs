@@ -1,4 +1,4 @@
-//! One area: how it is made, what is in it, how it is freed.
+//! One area: made, filled, checked, freed.
 
 use crate::crew::{Outcome, Told, Worker, seen};
 use crate::ground::{page, word};
@@ -11,10 +11,10 @@ use machine::{Frame, Machine, Owner, Translated, VirtAddr};
 use paging::Attrs;
 use vmap::Made;
 
-/// Pages that a block has runs of at most.
+/// The largest run of a block, in pages.
 const RUN: usize = 64;
 
-/// By which call an area was made.
+/// The call that made an area.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Kind {
     Ram,
@@ -29,14 +29,14 @@ pub(super) struct Area {
     pub(super) pages: usize,
     pub(super) bytes: u64,
     tag: u64,
-    /// It was larger: what lay behind is unmapped, and not flushed yet.
+    /// The area was larger. The pages behind it are unmapped, but may not be flushed yet.
     shrunk: bool,
-    /// What is mapped, if it is the caller's.
+    /// The frames, if the caller owns them.
     frames: Vec<Frame>,
 }
 
 impl Area {
-    /// Makes an area of any kind, and fills it.
+    /// Makes an area of a random kind, and fills it.
     pub(super) fn make<M: Machine + Translated, G: Concurrent>(
         machine: &M,
         vmap: &Areas<M, G>,
@@ -76,7 +76,7 @@ impl Area {
         Ok(area)
     }
 
-    /// Memory of its own: as it comes, cleared, in large pages, or made larger or smaller.
+    /// Makes memory of its own: not cleared, cleared, with large pages, or resized.
     fn allocate<M: Machine + Translated, G: Concurrent>(
         mut self,
         machine: &M,
@@ -99,7 +99,7 @@ impl Area {
                 self.at = vmap.vmalloc(self.bytes).of("vmalloc")?;
                 self.fill(machine)?;
                 let pages = 1 + worker.below(9);
-                // SAFETY: nobody else knows of it.
+                // SAFETY: no other CPU knows it.
                 let moved = unsafe { vmap.vrealloc(self.at, pages as u64 * 4096) };
                 self.at = moved.of("vrealloc")?;
                 for number in 0..pages.min(self.pages) {
@@ -119,12 +119,12 @@ impl Area {
         Ok(self)
     }
 
-    /// What the first word of a page is; the last is the complement.
+    /// The first word of a page. The last is its complement.
     pub(super) fn word(&self, number: usize) -> u64 {
         self.tag | number as u64
     }
 
-    /// What made it, as the listing says; a small map for a short time is in a block.
+    /// The call that the listing shows. Small short maps are in a block.
     pub(super) fn made(&self) -> Made {
         match self.kind {
             Kind::Ram if self.pages <= RUN => Made::Block,
@@ -138,8 +138,8 @@ impl Area {
         self.kind != Kind::Ram
     }
 
-    /// Whether a load behind its last page must fault: nothing was mapped there since all have
-    /// flushed.
+    /// Whether a load behind the last page must fault, because nothing has been mapped there since
+    /// all CPUs flushed.
     pub(super) fn is_guarded(&self) -> bool {
         self.has_guard() && !self.shrunk
     }
@@ -153,8 +153,7 @@ impl Area {
         })
     }
 
-    /// All pages are as they were left, through the mapping and in the frames that it is said to
-    /// lead to.
+    /// Checks the contents of all pages, through the mapping and in the frames.
     pub(super) fn look<M: Machine + Translated, G: Concurrent>(
         &self,
         machine: &M,
@@ -173,7 +172,7 @@ impl Area {
                 }
                 _ => {
                     return seen(format!(
-                        "{what}: its frame is {frame:?}, its last word {last:#x}"
+                        "{what}: its frame is {frame:?} and its last word {last:#x}"
                     ));
                 }
             }
@@ -181,7 +180,7 @@ impl Area {
         Ok(())
     }
 
-    /// Looks at it once more and frees it; memory, if wanted, as an interrupt does.
+    /// Checks the area and frees it. `atomically` frees memory as an interrupt handler does.
     pub(super) fn free<M: Machine + Translated, G: Concurrent>(
         self,
         machine: &M,
@@ -195,10 +194,10 @@ impl Area {
             // SAFETY: as above.
             Kind::Vmap => unsafe { vmap.vunmap(self.at) }.of("vunmap")?,
             Kind::Vmalloc if atomically => {
-                // SAFETY: nobody uses it any more.
+                // SAFETY: as above.
                 unsafe { vmap.vfree_atomic(self.at) }.of("vfree_atomic")?
             }
-            // SAFETY: nobody uses it any more.
+            // SAFETY: as above.
             Kind::Vmalloc => unsafe { vmap.vfree(self.at) }.of("vfree")?,
         }
         give(machine, &self.frames)?;

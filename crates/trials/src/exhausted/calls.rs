@@ -1,4 +1,4 @@
-//! Every call that needs memory: refused while there is none, granted when there is.
+//! The calls that need memory: refused while there is none, granted when there is.
 
 use super::Stage;
 use super::hand::{FRAMES, Hand, PAGES};
@@ -13,10 +13,10 @@ use grace::Concurrent;
 use machine::{Asid, FrameError, Machine, PageSize, Place, Translated, VirtAddr};
 use paging::{Attrs, QUICK_TABLE};
 
-/// As often a call may find what somebody has given up at that moment.
+/// Attempts of a call. It may find frames that another CPU has just given up.
 const TRIES: u64 = 8;
 
-/// Errors that may say that there are no frames.
+/// Errors that may mean that there are no frames.
 trait SaysOut: Display {
     fn says_out(&self) -> bool;
 }
@@ -43,17 +43,17 @@ impl SaysOut for vmap::Error {
     }
 }
 
-/// What should become of calls.
+/// The expected result of calls.
 enum Judge<'h, 'm, M> {
-    /// There is no memory: they fail, and say so. What one of them finds all the same goes to the
-    /// others.
+    /// There is no memory, so they fail with the right error. A frame that a call finds
+    /// nevertheless joins the hoard.
     Refuse(&'h mut Hoard<'m, M>),
-    /// There is memory: they work.
+    /// There is memory, so they succeed.
     Grant,
 }
 
 impl<M: Machine> Judge<'_, '_, M> {
-    /// Makes a call, each time with another number, and undoes it if it works.
+    /// Makes a call, each time with another number. Undoes it if it succeeds.
     fn judge<T, E: SaysOut>(
         &mut self,
         what: &str,
@@ -63,7 +63,7 @@ impl<M: Machine> Judge<'_, '_, M> {
         let Judge::Refuse(hoard) = self else {
             return match call(TRIES) {
                 Ok(done) => undo(done),
-                Err(error) => seen(format!("{what}, with memory again: {error}")),
+                Err(error) => seen(format!("{what}, with free memory: {error}")),
             };
         };
         for number in 0..TRIES {
@@ -76,7 +76,7 @@ impl<M: Machine> Judge<'_, '_, M> {
                 }
             }
         }
-        seen(format!("{what} works again and again, while all frames are taken"))
+        seen(format!("{what} succeeds repeatedly, while all frames are taken"))
     }
 }
 
@@ -101,31 +101,31 @@ impl<'h, 's, 'g, 'a, M: Machine + Translated, G: Concurrent> Calls<'h, 's, 'g, '
         self.each(&mut Judge::Grant)
     }
 
-    /// There are so many frames on all CPUs together, and each call wants more: what it has taken
-    /// it gives back.
+    /// All CPUs together have `few` free frames, and each call needs more. It must give back the
+    /// frames that it took.
     pub(super) fn are_too_large(&self, hoard: &mut Hoard<'_, M>, few: usize) -> Outcome {
         let (used, bare, cpu) = (self.stage.used, self.stage.bare, self.hand.cpu);
         let (program, mut judge) = (self.stage.program.tables(), Judge::Refuse(hoard));
         let bytes = (few as u64 + 100) * 4096;
-        // SAFETY: it was never used.
+        // SAFETY: nothing has used it.
         let vfree = |at| unsafe { bare.vfree(at) }.of("vfree");
-        // All of the frames, and none for a table.
+        // This one could have all frames, but none for a table.
         judge.judge("vmalloc of all there is", |_| bare.vmalloc(few as u64 * 4096), vfree)?;
         judge.judge("vmalloc of more than there is", |_| bare.vmalloc(bytes), vfree)?;
         if let Some(at) = self.hand.memory {
-            // SAFETY: it is this CPU's, and nobody uses it meanwhile.
+            // SAFETY: it is this CPU's, and nothing uses it meanwhile.
             let grow = |_| unsafe { used.vrealloc(at, bytes) };
             let moved = |now| seen(format!("vrealloc to more than there is moved to {now}"));
             judge.judge("vrealloc to more than there is", grow, moved)?;
         }
-        // As many tables, of 512 pages each, and one more.
+        // This needs one more table, of 512 pages each, than there are frames.
         let many = self.hand.frames.repeat((few + 1) * 512 / FRAMES);
         let at = self.stage.program_at(cpu, 1 << 29);
         let map =
             |_| program.map_frames_own(at, &many, Attrs::USER_RW).map_err(|failed| failed.error);
         let range = pages(at, many.len())?;
-        judge.judge("to map where more tables are wanted than there are", map, |()| {
-            program.unmap_own(range, |_| ()).of("to unmap")?.flush();
+        judge.judge("a map that needs more tables than there are frames", map, |()| {
+            program.unmap_own(range, |_| ()).of("could not unmap")?.flush();
             Ok(())
         })?;
         let left = program.walk(&G::pin()).pages(range).count();
@@ -133,8 +133,8 @@ impl<'h, 's, 'g, 'a, M: Machine + Translated, G: Concurrent> Calls<'h, 's, 'g, '
             return seen(format!("{left} pages are mapped by a call that has failed"));
         }
         let vmap = |_| bare.vmap(&many, Attrs::KERNEL_RW);
-        judge.judge("vmap of more than there are tables for", vmap, |at| {
-            // SAFETY: it was never used.
+        judge.judge("vmap of more pages than there are tables for", vmap, |at| {
+            // SAFETY: nothing has used it.
             unsafe { bare.vunmap(at) }.of("vunmap")
         })
     }
@@ -149,17 +149,18 @@ impl<'h, 's, 'g, 'a, M: Machine + Translated, G: Concurrent> Calls<'h, 's, 'g, '
     fn frames(&self, judge: &mut Judge<'_, '_, M>) -> Outcome {
         let machine = self.stage.ground.host.machine;
         let quick = self.stage.ground.tables.paging().quick();
-        // SAFETY: it was never used.
-        let free = |frame| unsafe { machine.free(frame) }.of("to free a frame");
-        judge.judge("to take a frame", |_| machine.alloc(0, Place::Local), free)?;
-        judge.judge("to take two frames", |_| machine.alloc(1, Place::Local), free)?;
+        // SAFETY: nothing has used it.
+        let free = |frame| unsafe { machine.free(frame) }.of("could not free a frame");
+        judge.judge("the allocation of a frame", |_| machine.alloc(0, Place::Local), free)?;
+        judge.judge("the allocation of two frames", |_| machine.alloc(1, Place::Local), free)?;
         judge.judge(
-            "to take a page of a quicklist",
+            "the allocation from a quicklist",
             |_| // SAFETY: no top-level table.
             unsafe { quick.alloc(QUICK_TABLE) },
             |page| {
                 // SAFETY: it is as it came.
-                unsafe { quick.free(QUICK_TABLE, page) }.of("to give a page to a quicklist")?;
+                unsafe { quick.free(QUICK_TABLE, page) }
+                    .of("could not give a page to a quicklist")?;
                 quick.drain();
                 Ok(())
             },
@@ -169,33 +170,33 @@ impl<'h, 's, 'g, 'a, M: Machine + Translated, G: Concurrent> Calls<'h, 's, 'g, '
     fn kernel(&self, judge: &mut Judge<'_, '_, M>) -> Outcome {
         let (ground, cpu) = (self.stage.ground, self.hand.cpu);
         let tables = ground.tables;
-        // Each number has a table of its own, of these two calls' one or the other.
+        // Each number has a table of its own, which one of the next two calls makes.
         let first = self.stage.kernel_at(cpu, 8 << 20)?;
         let fresh = |number| VirtAddr::new(first.get() + (number << 22));
-        self.map(judge, "to map pages of the kernel", tables, fresh, Attrs::KERNEL_RW)?;
+        self.map(judge, "a map of kernel pages", tables, fresh, Attrs::KERNEL_RW)?;
         let leaf = |number| tables.leaf(VirtAddr::new(fresh(number).get() + (1 << 21)));
-        judge.judge("to make a table of the kernel", leaf, |_| Ok(()))?;
-        // For these addresses all tables that are wanted are there.
-        tables.reserve(ground.range).of("to reserve addresses that are reserved")?;
+        judge.judge("a new kernel table", leaf, |_| Ok(()))?;
+        // All tables for these addresses exist.
+        tables.reserve(ground.range).of("could not reserve addresses that are reserved")?;
         if self.hand.block.is_none() || tables.paging().largest() < PageSize::Size2M {
             return Ok(());
         }
-        // It stays split: it is tried last with memory, and if it works without, that is seen.
+        // The page stays split. So this is tried last while there is memory, where a success shows.
         let at = self.hand.large()?.start();
         let split = |_| {
             let split = tables.split_own(at, PageSize::Size4K);
             split.map(|owed| owed.flush()).map_err(|failed| failed.error)
         };
-        judge.judge("to split a large page", split, |()| Ok(()))
+        judge.judge("the split of a large page", split, |()| Ok(()))
     }
 
     fn programs(&self, judge: &mut Judge<'_, '_, M>) -> Outcome {
         let (program, kernel) = (self.stage.program.tables(), self.stage.ground.tables);
         let fresh = |number: u64| self.stage.program_at(self.hand.cpu, (1 + number) << 21);
-        self.map(judge, "to map pages of a program", program, fresh, Attrs::USER_RW)?;
-        // With another tag: it is never active.
+        self.map(judge, "a map of a program's pages", program, fresh, Attrs::USER_RW)?;
+        // The tag differs from the program's. These tables are never active.
         let user = |_| Tables::<M, G>::user(kernel.paging(), Asid(2), Some(Arc::clone(kernel)));
-        judge.judge("to make a program's tables", user, |tables| {
+        judge.judge("the making of a program's tables", user, |tables| {
             drop(tables);
             kernel.paging().quick().drain();
             Ok(())
@@ -216,39 +217,40 @@ impl<'h, 's, 'g, 'a, M: Machine + Translated, G: Concurrent> Calls<'h, 's, 'g, '
             mapped.map(|()| fresh(number)).map_err(|failed| failed.error)
         };
         judge.judge(what, map, |at| {
-            tables.unmap_own(pages(at, FRAMES)?, |_| ()).of("to unmap")?.flush();
+            tables.unmap_own(pages(at, FRAMES)?, |_| ()).of("could not unmap")?.flush();
             Ok(())
         })
     }
 
     fn areas(&self, judge: &mut Judge<'_, '_, M>) -> Outcome {
         let (used, bare, frames) = (self.stage.used, self.stage.bare, &self.hand.frames);
-        // SAFETY: it was never used.
+        // SAFETY: nothing has used it.
         let vfree = |at| unsafe { bare.vfree(at) }.of("vfree");
         judge.judge("vmalloc", |_| bare.vmalloc(1), vfree)?;
         judge.judge("vzalloc", |_| bare.vzalloc(9 * 4096), vfree)?;
-        // SAFETY: it was never used.
+        // SAFETY: nothing has used it.
         let vfree = |at| unsafe { used.vfree(at) }.of("vfree");
         judge.judge("vmalloc where areas are", |_| used.vmalloc(3 * 4096), vfree)?;
-        // What has worked once has left a table: then more pages need another.
+        // A success leaves a table behind, so the next attempt needs more pages.
         let more = |number: u64| frames.repeat(1 + 64 * (number % TRIES) as usize);
         let vmap = |number| bare.vmap(&more(number), Attrs::KERNEL_RW);
-        // SAFETY: it was never used.
+        // SAFETY: nothing has used it.
         judge.judge("vmap", vmap, |at| unsafe { bare.vunmap(at) }.of("vunmap"))?;
         let ram = |_| bare.vm_map_ram(frames, Attrs::KERNEL_RW);
-        // SAFETY: it was never used.
+        // SAFETY: nothing has used it.
         let unmap = |at| unsafe { bare.vm_unmap_ram(at, FRAMES) }.of("vm_unmap_ram");
         judge.judge("vm_map_ram", ram, unmap)
     }
 
-    /// More memory than the half of it is sure to have, and where there is some already.
+    /// Calls that need more memory than half of the frames are sure to provide, or that change an
+    /// area.
     fn grow(&self, judge: &mut Judge<'_, '_, M>) -> Outcome {
         let (used, memory) = (self.stage.used, self.hand.memory);
         let huge = |_| used.vmalloc_huge((2 << 20) + 1);
-        // SAFETY: it was never used.
+        // SAFETY: nothing has used it.
         judge.judge("vmalloc_huge", huge, |at| unsafe { used.vfree(at) }.of("vfree"))?;
         let Some(at) = memory else { return Ok(()) };
-        // SAFETY: it is this CPU's, and nobody uses it meanwhile.
+        // SAFETY: it is this CPU's, and nothing uses it meanwhile.
         let grow = |_| unsafe { used.vrealloc(at, (PAGES as u64 + 40) * 4096) };
         judge.judge("vrealloc", grow, |now| seen(format!("vrealloc without memory moved to {now}")))
     }

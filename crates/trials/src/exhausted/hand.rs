@@ -1,5 +1,4 @@
-//! What a CPU has mapped before memory gives out: something of each kind, with contents that must
-//! not change.
+//! The mappings of a CPU before memory runs out: one of each kind, whose contents must not change.
 
 use super::Stage;
 use crate::crew::{Outcome, Told};
@@ -11,21 +10,21 @@ use grace::Concurrent;
 use machine::{Frame, Machine, Owner, PageSize, Place, Translated, VirtAddr, VirtRange};
 use paging::Attrs;
 
-/// Frames that are mapped in several ways.
+/// Frames that are mapped by each kind.
 pub(super) const FRAMES: usize = 8;
-/// Pages of memory from `vmalloc`.
+/// Pages of a `vmalloc` area.
 pub(super) const PAGES: usize = 5;
-/// Pieces of the large page that are looked at.
+/// Pages of the large page that are checked.
 const PIECES: [usize; 3] = [0, 77, 511];
 
 pub(super) struct Hand<'s, 'g, 'a, M: Machine, G: Concurrent> {
     stage: &'s Stage<'g, 'a, M, G>,
     pub(super) cpu: usize,
     pub(super) frames: Vec<Frame>,
-    /// A block that is mapped as a large page; `None` where there is none to be had.
+    /// A block that is mapped as a large page. `None` if there was no free block.
     pub(super) block: Option<Frame>,
-    /// Memory of its own; the frames as an area; the frames for a short time. `None` while it is
-    /// not.
+    /// A `vmalloc` area, a `vmap` area of the frames, and a short map of the frames. `None` while
+    /// not mapped.
     pub(super) memory: Option<VirtAddr>,
     area: Option<VirtAddr>,
     ram: Option<VirtAddr>,
@@ -45,18 +44,18 @@ impl<'s, 'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'s, 'g, 'a, M, G> 
         pages(self.stage.program_at(self.cpu, 0), FRAMES)
     }
 
-    /// Where the large page is, if there is one.
+    /// The addresses of the large page.
     pub(super) fn large(&self) -> Outcome<VirtRange> {
         let size = PageSize::Size2M;
         pages(self.stage.kernel_at(self.cpu, size.bytes())?, size.frames() as usize)
     }
 
-    /// What is in a page.
+    /// The first word of a page.
     fn mark(&self, number: usize) -> u64 {
         0xe4a0_0000_0000_0000 | (self.cpu as u64) << 16 | number as u64
     }
 
-    /// Maps something of each kind, and fills it.
+    /// Makes a mapping of each kind, and fills it.
     pub(super) fn begin(&mut self) -> Outcome {
         let Stage { ground, program, used, .. } = *self.stage;
         let (kernel, user) = (self.kernel()?, self.program()?);
@@ -64,13 +63,13 @@ impl<'s, 'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'s, 'g, 'a, M, G> 
         ground
             .tables
             .map_frames_own(kernel.start(), &self.frames, Attrs::KERNEL_RW)
-            .of("to map")?;
+            .of("could not map")?;
         for number in 0..FRAMES {
             let (at, what) = (page(kernel.start(), number), format_args!("page {number}"));
             store(ground.host.machine, at, self.mark(number), what)?;
         }
         let mapped = program.tables().map_frames_own(user.start(), &self.frames, Attrs::USER_RW);
-        mapped.of("to map a program's pages")?;
+        mapped.of("could not map a program's pages")?;
         let memory = used.vmalloc(PAGES as u64 * 4096).of("vmalloc")?;
         self.memory = Some(memory);
         for number in 0..PAGES {
@@ -84,14 +83,14 @@ impl<'s, 'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'s, 'g, 'a, M, G> 
         };
         self.block = Some(block);
         let large = self.large()?;
-        ground.tables.map_own(large, block, Attrs::KERNEL_RW).of("to map a large page")?;
+        ground.tables.map_own(large, block, Attrs::KERNEL_RW).of("could not map a large page")?;
         PIECES.into_iter().try_for_each(|number| {
             let (at, what) = (page(large.start(), number), format_args!("a large page"));
             store(ground.host.machine, at, self.mark(number), what)
         })
     }
 
-    /// All of it is as it was.
+    /// Checks the contents of all mappings.
     pub(super) fn look(&self, when: &str) -> Outcome {
         let machine = self.stage.ground.host.machine;
         let mut ways = Vec::with_capacity(4);
@@ -118,11 +117,11 @@ impl<'s, 'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'s, 'g, 'a, M, G> 
         Ok(())
     }
 
-    /// Unmaps what there is, and gives everything back.
+    /// Unmaps everything, and gives all frames back.
     pub(super) fn end(&mut self) -> Outcome {
         let Stage { ground, program, used, .. } = *self.stage;
         if let Some(memory) = self.memory.take() {
-            // SAFETY: nobody uses it any more.
+            // SAFETY: nothing uses it any more.
             unsafe { used.vfree(memory) }.of("vfree")?;
         }
         if let Some(area) = self.area.take() {
@@ -133,10 +132,14 @@ impl<'s, 'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'s, 'g, 'a, M, G> 
             // SAFETY: as above.
             unsafe { used.vm_unmap_ram(ram, FRAMES) }.of("vm_unmap_ram")?;
         }
-        program.tables().unmap_own(self.program()?, |_| ()).of("to unmap")?.flush();
-        ground.tables.unmap_own(self.kernel()?, |_| ()).of("to unmap")?.flush();
+        program.tables().unmap_own(self.program()?, |_| ()).of("could not unmap")?.flush();
+        ground.tables.unmap_own(self.kernel()?, |_| ()).of("could not unmap")?.flush();
         if let Some(block) = self.block.take() {
-            ground.tables.unmap_own(self.large()?, |_| ()).of("to unmap a large page")?.flush();
+            ground
+                .tables
+                .unmap_own(self.large()?, |_| ())
+                .of("could not unmap a large page")?
+                .flush();
             give(ground.host.machine, &[block])?;
         }
         give(ground.host.machine, &self.frames)

@@ -1,12 +1,12 @@
-//! All frames that can be had, in a chain that needs no other memory: each says which was taken
-//! before it.
+//! All free frames, in a chain that needs no other memory: each frame holds the number of the one
+//! taken before it.
 
 use crate::crew::{Outcome, Told, seen};
 use crate::sight::{peek, poke};
 use alloc::format;
 use machine::{Frame, FrameError, Machine, Place};
 
-/// Words of each frame: the number of the one before, plus 1; its own number, turned about.
+/// The words of a frame: the number of the one before, plus 1; and its own number, complemented.
 const BEFORE: usize = 0;
 const OWN: usize = 511;
 
@@ -32,7 +32,7 @@ impl<'m, M: Machine> Hoard<'m, M> {
                 Ok(frame) => frame,
                 Err(FrameError::OutOfFrames { order: 0 }) => return Ok(()),
                 Err(error) => {
-                    return seen(format!("frames are taken until there are none: {error}"));
+                    return seen(format!("could not take all frames: {error}"));
                 }
             };
             let before = self.last.map_or(0, |last| last.number() + 1);
@@ -42,20 +42,20 @@ impl<'m, M: Machine> Hoard<'m, M> {
         }
     }
 
-    /// Gives so many back, or all there are. Nobody else has touched them.
+    /// Gives so many frames back, or all. Checks that nothing else has written to them.
     pub(super) fn give(&mut self, most: usize) -> Outcome {
         for _ in 0..most {
             let Some(frame) = self.last else { return Ok(()) };
             let before = peek(self.machine, frame, BEFORE)?;
             let own = peek(self.machine, frame, OWN)?;
             if own != !frame.number() {
-                // Where the chain goes on is not known either: the rest is lost.
+                // The rest of the chain is lost.
                 self.last = None;
                 return seen(format!("frame {frame} is taken, and somebody wrote {own:#x} to it"));
             }
             (self.last, self.len) = (before.checked_sub(1).and_then(Frame::new), self.len - 1);
-            // SAFETY: it is ours, and nothing leads to it.
-            unsafe { self.machine.free(frame) }.of("to give a frame back")?;
+            // SAFETY: it is ours, and no translation leads to it.
+            unsafe { self.machine.free(frame) }.of("could not give a frame back")?;
         }
         Ok(())
     }

@@ -1,9 +1,8 @@
-//! Addresses that come back from `vmap`: whoever has them next never sees what was there before, on
-//! any CPU.
+//! The part `areas` of the `stale` trial: an address that `vmap` reuses never shows old contents,
+//! on any CPU.
 //!
-//! In each turn one CPU makes areas, all look at them, and another frees them. Then, in turns,
-//! nothing is done, or all that was unmapped is flushed: after that no CPU may have a translation
-//! of any of it.
+//! In each turn one CPU makes areas, all CPUs read them, and another CPU frees them. Some turns
+//! then flush all that was unmapped; afterwards no CPU may have a translation of it.
 
 use crate::crew::{Outcome, Told, Worker, seen};
 use crate::ground::{Ground, Turns, page};
@@ -19,10 +18,10 @@ use paging::Attrs;
 use spin::mutex::SpinMutex;
 use vmap::Options;
 
-/// Areas that are made in a turn.
+/// Areas made in a turn.
 const AREAS: usize = 12;
-/// What becomes of what was unmapped: nothing; flushed for who cannot bear aliases; flushed so that
-/// addresses come back.
+/// What follows the unmapping in a turn: nothing; a flush for callers that need no alias to remain;
+/// or a purge, which makes the addresses available again.
 const WAYS: usize = 3;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -37,7 +36,7 @@ struct Area {
     at: VirtAddr,
     kind: Kind,
     turn: usize,
-    /// Its memory, with a reference to each that is ours.
+    /// Its memory. The trial holds a reference to each frame.
     frames: Vec<Frame>,
 }
 
@@ -45,14 +44,15 @@ struct Stage<'g, 'a, M: Machine, G: Concurrent> {
     ground: &'g Ground<'a, M, G>,
     vmap: &'g Areas<M, G>,
     live: SpinMutex<Vec<Area>>,
-    /// Unmapped since all have last been seen to have no translation of them. The frames are kept.
+    /// Areas unmapped since all CPUs were last checked to have no translation of them. The trial
+    /// keeps their frames.
     gone: SpinMutex<Vec<Area>>,
 }
 
 pub(super) fn areas<M: Machine + Translated, G: Concurrent>(
     ground: &Ground<'_, M, G>,
 ) -> Result<(), String> {
-    // Little room, so that addresses come back soon.
+    // A small space, so that addresses come back soon.
     let options = Options { bytes_per_interrupt: 1 << 20, ..Options::default() };
     let vmap = space::make(ground, 1, 16, options)?;
     let (live, gone) = Default::default();
@@ -71,7 +71,7 @@ pub(super) fn areas<M: Machine + Translated, G: Concurrent>(
     result.and(cleared).and(space::end(ground, vmap))
 }
 
-/// What is in a page of an area that was made in this turn.
+/// The first word of a page of an area that was made in this turn.
 fn mark(turn: usize, number: usize) -> u64 {
     0xa4ea_0000_0000_0000 | (turn as u64) << 16 | number as u64
 }
@@ -143,7 +143,7 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
                 match frame.filter(|frame| machine.info(*frame).is_some_and(|info| info.try_get()))
                 {
                     Some(frame) => area.frames.push(frame),
-                    None => return seen(format!("{at} is of vmalloc, and has no frame")),
+                    None => return seen(format!("vmalloc_to_page knows no frame for {at}")),
                 }
             }
         } else {
@@ -153,7 +153,8 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
                 _ => vmap.vmap(&area.frames, Attrs::KERNEL_RW).of("vmap")?,
             };
         }
-        // Past the mapping: what a stale translation leads to must not change.
+        // Written without the mapping: a stale translation must not change the frame that it leads
+        // to.
         for (number, frame) in area.frames.iter().enumerate() {
             poke(machine, *frame, 0, mark(turn, number))?;
         }
@@ -161,7 +162,7 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
         Ok(())
     }
 
-    /// Frees what there is. Its frames stay.
+    /// Frees all areas. Their frames stay allocated.
     fn free(&self) -> Outcome {
         let vmap = self.vmap;
         let live = mem::take(&mut *lock(self.ground.host.machine, &self.live));
@@ -181,7 +182,7 @@ impl<M: Machine + Translated, G: Concurrent> Stage<'_, '_, M, G> {
         Ok(())
     }
 
-    /// No CPU has a translation of what was unmapped: the frames go.
+    /// Frees the frames of unmapped areas, when no CPU has a translation of them.
     fn give_up(&self) -> Outcome {
         let gone = mem::take(&mut *lock(self.ground.host.machine, &self.gone));
         gone.iter().try_for_each(|area| give(self.ground.host.machine, &area.frames))

@@ -1,13 +1,13 @@
-//! No CPU uses a translation from before: the trial that a machine without one of its flushes must
-//! fail.
+//! The `stale` trial: no CPU uses a translation from before a flush. A machine that omits one of
+//! its flushes must fail this trial.
 //!
-//! - `pages`: every CPU has the translations of several hundred pages, and may write by them. One
-//!   takes away the right to write, or unmaps the pages, and maps others; every CPU, that one too,
-//!   must notice. For the kernel's pages, which are global, and for a program's.
-//! - `areas`: addresses that come back from `vmap` never show what was there before.
+//! - `pages`: every CPU has writable translations of several hundred pages. One CPU makes the pages
+//!   read-only, or unmaps them and maps others. Every CPU must notice, that one included. It is
+//!   done with pages of the kernel, which are global, and with pages of a program.
+//! - `areas`: an address that `vmap` reuses never shows old contents.
 //!
-//! A stale translation does no harm here: the frames that it leads to are kept until all have been
-//! seen to have none.
+//! A stale translation does no harm here. The frames that it leads to stay allocated until all CPUs
+//! have been checked.
 
 mod areas;
 mod pages;

@@ -1,4 +1,5 @@
-//! Pages that one CPU changes, and that all look at before and after.
+//! The part `pages` of the `stale` trial: one CPU changes pages, and all check them before and
+//! after.
 
 use crate::crew::{Outcome, Told, Worker, seen};
 use crate::ground::{Ground, Tables, Turns, page, pages, word};
@@ -13,16 +14,17 @@ use grace::Concurrent;
 use machine::{Frame, Machine, Owner, Translated, VirtAddr};
 use paging::{Attrs, Failed, Flags, PendingFlush, X86_64L4};
 
-/// As many pages: more than the nearest TLB of any processor holds, less than all of them together.
+/// The number of pages: more than the L1 TLB of any processor holds, fewer than all its TLBs
+/// together.
 const PAGES: usize = 384;
-/// The pages in pieces that are changed with one flush each, in turns: all at once, which may flush
-/// everything, and fewer, which flushes page by page. Few pieces: where CPUs are many and
-/// processors few, a flush takes as long as it takes until all have run.
+/// The pages of each flush, in turns: all pages at once, which may flush everything; and fewer,
+/// which flushes page by page. There are few pieces because a flush takes long where CPUs are many
+/// and processors few.
 const PIECES: [&[usize]; 3] = [&[PAGES], &[1, 8, 31, 64, 280], &[120, 3, 261]];
-/// The word of each page that each CPU writes begins here.
+/// Each CPU writes the word at this number plus its own.
 const OWN: usize = 8;
 
-/// The pages and what is behind them: one set of frames is mapped, the other was before or will be.
+/// The pages, and two sets of frames: one is mapped, the other was mapped before or will be next.
 struct Stage<'a, M: Machine, G: Concurrent> {
     machine: &'a M,
     tables: &'a Tables<M, G>,
@@ -33,7 +35,7 @@ struct Stage<'a, M: Machine, G: Concurrent> {
     whose: &'static str,
 }
 
-/// The kernel's pages.
+/// Runs with pages of the kernel.
 pub(super) fn kernel<M: Machine + Translated, G: Concurrent>(
     ground: &Ground<'_, M, G>,
 ) -> Result<(), String> {
@@ -42,13 +44,13 @@ pub(super) fn kernel<M: Machine + Translated, G: Concurrent>(
     let result = ground.at_once(|worker| stage.turns(worker, ground.rounds));
     let ended = ground.on_first(|| {
         stage.end()?;
-        ground.tables.prune_own(range).of("to prune")?.flush();
+        ground.tables.prune_own(range).of("could not prune")?.flush();
         Ok(())
     });
     result.and(ended)
 }
 
-/// A program's pages.
+/// Runs with pages of a program.
 pub(super) fn program<M: Machine + Translated, G: Concurrent>(
     ground: &Ground<'_, M, G>,
 ) -> Result<(), String> {
@@ -61,12 +63,12 @@ pub(super) fn program<M: Machine + Translated, G: Concurrent>(
     result.and(program.end())
 }
 
-/// What is in a page that was mapped in this turn.
+/// The first word of a page that was mapped in this turn.
 fn mark(turn: usize, number: usize) -> u64 {
     0x5a1e_0000_0000_0000 | (turn as u64) << 16 | number as u64
 }
 
-/// What a CPU writes in this turn, before the pages are changed and afterwards.
+/// The word that a CPU writes in this turn, before the pages are changed or afterwards.
 fn stamp(turn: usize, cpu: usize, after: bool) -> u64 {
     0xc0de_0000_0000_0000 | (turn as u64) << 17 | u64::from(after) << 16 | cpu as u64
 }
@@ -99,24 +101,24 @@ impl<'a, M: Machine + Translated, G: Concurrent> Stage<'a, M, G> {
         })
     }
 
-    /// Unmaps what is mapped, and gives the frames back.
+    /// Unmaps the pages, and gives the frames back.
     fn end(&self) -> Outcome {
         let owed = self.tables.unmap_own(pages(self.at, PAGES)?, |_| ());
-        owed.of("to unmap at the end")?.flush();
+        owed.of("could not unmap at the end")?.flush();
         self.sets.iter().try_for_each(|set| give(self.machine, set))
     }
 
-    /// Maps the frames of this turn, with new contents.
+    /// Maps the frames of this turn with new contents.
     fn map(&self, turn: usize) -> Outcome {
         let set = &self.sets[turn % 2];
         for (number, frame) in set.iter().enumerate() {
             poke(self.machine, *frame, 0, mark(turn, number))?;
         }
         self.machine.check_reuse(self.tables.space(), pages(self.at, PAGES)?);
-        self.tables.map_frames_own(self.at, set, self.attrs).of("to map")
+        self.tables.map_frames_own(self.at, set, self.attrs).of("could not map")
     }
 
-    /// Changes all pages, some at a time, and flushes each time.
+    /// Changes all pages, piece by piece, with a flush for each.
     fn change<'s>(
         &'s self,
         turn: usize,
@@ -125,13 +127,13 @@ impl<'a, M: Machine + Translated, G: Concurrent> Stage<'a, M, G> {
         let mut first = 0;
         for count in PIECES[turn % PIECES.len()] {
             let some = pages(page(self.at, first), *count)?;
-            change(some).of("to change pages")?.flush();
+            change(some).of("could not change pages")?.flush();
             first += count;
         }
         Ok(())
     }
 
-    /// Each CPU changes the pages, again and again, and all look.
+    /// Lets the CPUs take turns to change the pages.
     fn turns(&self, worker: &mut Worker<'_, M>, rounds: usize) -> Outcome {
         (0..rounds * 2 * Turns::new(self.cpus).each).try_for_each(|turn| self.turn(worker, turn))
     }
@@ -140,11 +142,12 @@ impl<'a, M: Machine + Translated, G: Concurrent> Stage<'a, M, G> {
         let turns = Turns::new(self.cpus);
         let changer = turns.of(turn);
         let here = worker.cpu == changer;
-        // Whether others fault in between, which may drop more than the flush did.
+        // Every second pass has no faults in between, which may drop more translations than the
+        // flush did.
         let quickly = turn / turns.each % 2 == 1;
         let rights = self.attrs.flags & Flags::RIGHTS;
 
-        // Each has the translations, and may write by them.
+        // Every CPU gets writable translations.
         self.see(turn, &"before")?;
         self.write(worker, turn, false)?;
         worker.meet()?;
@@ -165,7 +168,7 @@ impl<'a, M: Machine + Translated, G: Concurrent> Stage<'a, M, G> {
         self.write(worker, turn, false)?;
         worker.meet()?;
 
-        // They are taken away, and others come.
+        // The pages are unmapped, and others are mapped.
         if here {
             self.unmap(turn)?;
             if quickly {
@@ -188,7 +191,7 @@ impl<'a, M: Machine + Translated, G: Concurrent> Stage<'a, M, G> {
         self.write(worker, turn, true)?;
         let old = &self.sets[turn % 2];
         self.each(|_, number| {
-            let what = format_args!("page {number}, {what}: the frame that it was");
+            let what = format_args!("page {number}, {what}: the frame mapped before");
             frame_is(
                 self.machine,
                 old[number],
@@ -214,17 +217,17 @@ impl<'a, M: Machine + Translated, G: Concurrent> Stage<'a, M, G> {
         })?;
         match gone.get() {
             PAGES => Ok(()),
-            gone => seen(format!("of {PAGES} pages that were mapped, {gone} were unmapped")),
+            gone => seen(format!("unmapping {PAGES} pages reported {gone}")),
         }
     }
 
-    /// From the last page on: where a TLB keeps the latest, those are looked at before others take
-    /// their places.
+    /// From the last page on. A TLB that keeps the latest translations is then checked before the
+    /// check evicts them.
     fn each(&self, mut look: impl FnMut(VirtAddr, usize) -> Outcome) -> Outcome {
         (0..PAGES).rev().try_for_each(|number| look(page(self.at, number), number))
     }
 
-    /// Each page has what was mapped in this turn, in its frame and through the mapping.
+    /// Checks that each page has the contents of this turn, in its frame and through the mapping.
     fn see(&self, turn: usize, what: &dyn Display) -> Outcome {
         let set = &self.sets[turn % 2];
         self.each(|at, number| {
@@ -234,7 +237,7 @@ impl<'a, M: Machine + Translated, G: Concurrent> Stage<'a, M, G> {
         })
     }
 
-    /// This CPU writes its word of each page.
+    /// Writes this CPU's word of each page.
     fn write(&self, worker: &Worker<'_, M>, turn: usize, after: bool) -> Outcome {
         let value = stamp(turn, worker.cpu, after);
         self.each(|at, number| {
@@ -242,7 +245,7 @@ impl<'a, M: Machine + Translated, G: Concurrent> Stage<'a, M, G> {
         })
     }
 
-    /// Each page has what this CPU has written.
+    /// Checks that each page has this CPU's word.
     fn has_written(
         &self,
         worker: &Worker<'_, M>,
@@ -251,7 +254,7 @@ impl<'a, M: Machine + Translated, G: Concurrent> Stage<'a, M, G> {
         what: &dyn Display,
     ) -> Outcome {
         self.each(|at, number| {
-            let what = format_args!("page {number}, {what}: what this CPU wrote before");
+            let what = format_args!("page {number}, {what}: the word that this CPU wrote before");
             let found = load(self.machine, own(at, worker), what)?;
             if found == stamp(turn, worker.cpu, after) {
                 return Ok(());
@@ -261,7 +264,7 @@ impl<'a, M: Machine + Translated, G: Concurrent> Stage<'a, M, G> {
     }
 }
 
-/// The number of the word of a page that this CPU writes.
+/// The number of this CPU's word.
 fn own_word<M: Machine>(worker: &Worker<'_, M>) -> usize {
     OWN + worker.cpu
 }

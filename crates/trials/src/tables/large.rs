@@ -1,4 +1,4 @@
-//! A large page of each CPU: mapped whole, used, split, changed in pieces.
+//! A large page for each CPU: mapped whole, used, split, changed in pieces.
 
 use crate::crew::{Outcome, Told, Worker, seen};
 use crate::ground::{Ground, page, pages};
@@ -9,14 +9,14 @@ use grace::Concurrent;
 use machine::{Frame, FrameError, Machine, Owner, PageSize, Place, Translated, VirtAddr};
 use paging::{Attrs, Flags};
 
-/// Pieces that are looked at.
+/// Pages of it that are checked.
 const PIECES: usize = 12;
 
-/// A block for a large page, and where it is mapped.
+/// A block for a large page, and its address.
 pub(super) struct Large<'g, 'a, M: Machine, G: Concurrent> {
     ground: &'g Ground<'a, M, G>,
     at: VirtAddr,
-    /// `None` where there is none to be had.
+    /// `None` if there was no free block.
     block: Option<Frame>,
     tags: u64,
 }
@@ -27,11 +27,12 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Large<'g, 'a, M, G> {
         let block = match machine.alloc(size.order(), Place::Local) {
             Ok(block) => Some(block),
             Err(FrameError::OutOfFrames { .. } | FrameError::TooLarge { .. }) => None,
-            Err(error) => return seen(format!("to take a large block: {error}")),
+            Err(error) => return seen(format!("could not take a large block: {error}")),
         };
         if let Some(block) = block {
-            // SAFETY: it was just allocated, and it is true.
-            unsafe { machine.set_owner(block, Owner::Kernel) }.of("to say what a frame is for")?;
+            // SAFETY: it was just allocated, and the owner is right.
+            unsafe { machine.set_owner(block, Owner::Kernel) }
+                .of("could not say what a frame is for")?;
         }
         Ok(Large { ground, at: near.align_down(size), block, tags: 0 })
     }
@@ -47,7 +48,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Large<'g, 'a, M, G> {
         pieces.fill_with(|| worker.below(count));
 
         machine.check_reuse(None, whole);
-        tables.map_own(whole, block, Attrs::KERNEL_RW).of("to map a large page")?;
+        tables.map_own(whole, block, Attrs::KERNEL_RW).of("could not map a large page")?;
         let size = tables.walk(&G::pin()).get(self.at).map(|mapping| mapping.size);
         if size != Some(PageSize::Size2M.min(tables.paging().largest())) {
             return seen(format!("a block of 2 MiB at {} was mapped as {size:?}", self.at));
@@ -58,7 +59,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Large<'g, 'a, M, G> {
 
         let (one, other) = (pieces[0], pieces[1]);
         let at = |number| page(self.at, number);
-        tables.split_own(at(one), PageSize::Size4K).of("to split a large page")?.flush();
+        tables.split_own(at(one), PageSize::Size4K).of("could not split a large page")?.flush();
         let all_are = |what: &str| {
             pieces.into_iter().try_for_each(|number| {
                 let what = format_args!("piece {number} of a large page, {what}");
@@ -68,18 +69,21 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Large<'g, 'a, M, G> {
             })
         };
         all_are("split")?;
-        tables.protect_own(pages(at(one), 1)?, Flags::READ).of("to protect a piece")?.flush();
+        tables
+            .protect_own(pages(at(one), 1)?, Flags::READ)
+            .of("could not protect a piece")?
+            .flush();
         is_read_only(machine, at(one), 0, format_args!("piece {one} of a large page, protected"))?;
         all_are("one of them protected")?;
 
-        tables.unmap_own(pages(at(one), 1)?, |_| ()).of("to unmap a piece")?.flush();
+        tables.unmap_own(pages(at(one), 1)?, |_| ()).of("could not unmap a piece")?.flush();
         is_absent(machine, at(one), format_args!("piece {one} of a large page, unmapped"))?;
         if other != one {
             let what = format_args!("piece {other} of a large page, of which {one} is unmapped");
             is(machine, at(other), tag(other), what)?;
         }
         let mut left = 0;
-        tables.unmap_own(whole, |_| left += 1).of("to unmap the pieces")?.flush();
+        tables.unmap_own(whole, |_| left += 1).of("could not unmap the pieces")?.flush();
         if left != count - 1 {
             return seen(format!("of {count} pieces but one {left} were unmapped"));
         }
@@ -90,16 +94,16 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Large<'g, 'a, M, G> {
                 format_args!("piece {number} of a large page, unmapped"),
             )?;
         }
-        // The next large page takes the place of the table.
-        tables.prune_own(whole).of("to prune")?.flush();
+        // The next large page replaces the table.
+        tables.prune_own(whole).of("could not prune")?.flush();
         Ok(())
     }
 
     pub(super) fn end(self) -> Outcome {
         let Some(block) = self.block else { return Ok(()) };
-        // SAFETY: it is ours, and nothing leads to it any more.
+        // SAFETY: it is ours, and no translation leads to it any more.
         unsafe { self.ground.host.machine.release(block) }
             .map(drop)
-            .of("to give a large block back")
+            .of("could not give a large block back")
     }
 }

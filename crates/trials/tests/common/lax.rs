@@ -1,4 +1,4 @@
-//! A machine that leaves out some of its flushes: what `stale` must see.
+//! A machine that omits some of its flushes, which `stale` must notice.
 
 use machine::*;
 use sim::Sim;
@@ -6,37 +6,37 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A machine whose CPUs do not flush what they should.
+/// A machine whose CPUs omit flushes.
 #[derive(Clone)]
 pub(crate) struct Lax {
     pub(crate) sim: Sim,
     pub(crate) left_out: LeftOut,
     pub(crate) which: Which,
-    /// Flushes of ranges that were asked for so far.
+    /// Flushes of ranges that were requested so far.
     asked: Arc<AtomicU64>,
 }
 
-/// Where flushes are left out.
+/// The place where flushes are omitted.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum LeftOut {
-    /// On the CPU that asks for them.
+    /// On the CPU that requests them.
     Local,
-    /// On others.
+    /// On the other CPUs.
     Remote,
-    /// On all, at the end of a range.
+    /// On all CPUs, at the end of a range.
     End,
 }
 
-/// Which flushes.
+/// The flushes that are affected.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Which {
     /// All of them.
     Each,
-    /// Those that drop everything: what `vmap` asks for.
+    /// Those of everything, which `vmap` requests.
     Everything,
-    /// Those of programs' spaces.
+    /// Those of programs' tables.
     Programs,
-    /// Those of ranges, but for so many that come first.
+    /// Those of ranges, after the first so many.
     After(u64),
 }
 
@@ -45,7 +45,7 @@ impl Lax {
         Lax { sim, left_out, which, asked: Arc::default() }
     }
 
-    /// Whether it is one of those that something is left out of.
+    /// Whether this flush is affected.
     fn applies(&self, what: Flush) -> bool {
         match (self.which, what) {
             (Which::Each, _) | (Which::Everything, Flush::All) => true,
@@ -58,7 +58,7 @@ impl Lax {
         }
     }
 
-    /// What is flushed instead.
+    /// The flush that is made instead.
     fn less(&self, what: Flush) -> Flush {
         match what {
             Flush::Range { space, range, stride, tables } if self.left_out == LeftOut::End => {
@@ -111,7 +111,7 @@ unsafe impl Step for Lax {
     }
 }
 
-// SAFETY: none: it breaks its promise on purpose. What that does is confined to the frames of the
+// SAFETY: none: it breaks its obligations on purpose. The effect is confined to the frames of the
 // machine in software.
 unsafe impl Tlb for Lax {
     fn flush(&self, what: Flush) {

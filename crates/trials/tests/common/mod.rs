@@ -1,4 +1,4 @@
-//! What the tests share: a machine in software as trials want it.
+//! Fixtures of the tests: runs a trial on a machine in software.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 pub(crate) mod lax;
@@ -12,15 +12,15 @@ use std::sync::{Arc, Mutex, OnceLock};
 use trials::{Ground, Host, Program, Trial, all};
 use vmap::TlbGrace;
 
-/// How a trial is run.
+/// The parameters of a run.
 #[derive(Clone, Copy)]
 pub(crate) struct Way {
     pub(crate) config: Config,
     /// CPUs that take part.
     pub(crate) cpus: usize,
-    /// Whether CPUs' timer interrupts look after TLB grace periods.
+    /// Whether the CPUs' timer interrupts tick the TLB grace periods.
     pub(crate) ticking: bool,
-    /// Whether the deterministic driver runs it; threads otherwise.
+    /// Whether the deterministic driver runs it, or threads.
     pub(crate) seeded: bool,
     pub(crate) seed: u64,
 }
@@ -50,12 +50,12 @@ impl Way {
     }
 }
 
-/// What was found.
+/// An error that was found.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// The trial has seen it.
+    /// By the trial.
     Told(String),
-    /// A checker of the machine has; or a program panicked.
+    /// By a checker of the machine, or as a panic of a program.
     Machine(Failure),
 }
 
@@ -73,8 +73,8 @@ pub(crate) fn trial<M: Machine + Translated, G: Concurrent>(name: &str) -> Trial
     all().into_iter().find(|trial| trial.name == name).expect("there is such a trial")
 }
 
-/// Runs a trial on the machine that `make` makes of one in software, and looks whether all frames
-/// are given back.
+/// Runs a trial on a machine that `make` makes from one in software, and checks that all frames are
+/// given back.
 pub(crate) fn run<M: Machine + Translated>(
     way: Way,
     make: impl FnOnce(Sim) -> M,
@@ -84,7 +84,7 @@ pub(crate) fn run<M: Machine + Translated>(
     let machine = make(sim.clone());
     let paging = Paging::<M, X86_64L4>::try_new(machine.clone(), PageSize::Size1G).unwrap();
     let flushes = TlbGrace::try_new(machine.clone()).unwrap();
-    // The machine has the handler, and must not be kept by it.
+    // The machine owns the handler, so the handler must not keep the machine alive.
     let ticks = Arc::downgrade(&flushes);
     sim.on_tick(move |_| {
         if way.ticking {
@@ -103,21 +103,21 @@ pub(crate) fn run<M: Machine + Translated>(
         sim.constructed(QUICK_ROOT, move |index| words[index]);
         tables
     });
-    // What fails leaves them: there may be no CPU on which they could be dropped.
+    // After a failure they are leaked: there may be no CPU on which they could be dropped.
     let tables = ManuallyDrop::new(tables);
     let failed = OnceLock::new();
     let seed = Mutex::new(way.seed << 32);
     let run = |programs: Vec<Program<'_>>| {
         if failed.get().is_some() {
-            // The machine has halted: nothing of it can be given back.
+            // The machine has halted, and nothing of it can be dropped.
             return forget(programs);
         }
         let (flushes, tables) = (&flushes, &tables);
         let programs = programs.into_iter().map(|program| {
             Box::new(move || {
                 flushes.idle_exit();
-                // SAFETY: the tests need nothing mapped but what they map, and no other tables have
-                // the tag.
+                // SAFETY: the tests need no mappings but their own, and no other tables have the
+                // tag.
                 unsafe { tables.activate() };
                 program();
                 // SAFETY: the program has ended.
@@ -165,7 +165,7 @@ pub(crate) fn run<M: Machine + Translated>(
     sim.check_leaks().map_err(|report| Found::Machine(report.into()))
 }
 
-/// Runs the trial of this name, in all ways, and nothing is found.
+/// Runs the trial of this name in all ways. It must find no error.
 pub(crate) fn passes(name: &str, ways: impl IntoIterator<Item = Way>) {
     for way in ways {
         if let Err(found) = run(way, |sim| sim, trial(name)) {
