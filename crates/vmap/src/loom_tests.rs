@@ -1,11 +1,11 @@
-//! The protocols under loom: the bits of a block, alone and with a TLB's grace periods; and the
+//! Loom models of two protocols: the bits of a block, alone and with TLB grace periods; and the
 //! states of an area.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p samara-vmap --lib loom`
 //!
-//! These are the very lines; a block has one word of pages. What a zone's lock orders, and
-//! interrupts, are not here: a lock is the crate `spin`'s, and an interrupt is on the CPU that it
-//! lands on.
+//! The models run the production code; only a block has one word of pages. They leave out zone
+//! locks, which are those of the crate `spin`, and interrupts, which run on the CPU that they
+//! interrupt.
 
 use crate::area::{Area, Made, Ours, State, What};
 use crate::block::{Bits, PAGES};
@@ -15,7 +15,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::string::String;
-// Not loom's, which cannot be dropped when a model has failed.
+// Not loom's `Arc`, which cannot be dropped after a model has failed.
 use std::sync::Arc;
 use std::vec::Vec;
 
@@ -25,37 +25,37 @@ fn model(run: impl Fn() + Send + Sync + 'static) {
     builder.check(run);
 }
 
-/// The mutant fails, and by what the model looks for: not by a mistake in the model.
+/// Expects that `run` fails, by an assertion of the model rather than by an error in the model.
 fn caught(run: impl FnOnce()) {
     let panic = catch_unwind(AssertUnwindSafe(run));
-    let panic = panic.expect_err("the mutant lives");
+    let panic = panic.expect_err("the wrong model was not caught");
     let report = panic.downcast_ref::<String>().map(String::as_str);
     let report = report.or(panic.downcast_ref::<&str>().copied()).unwrap_or_default();
-    let seen = ["Causality violation", "Concurrent", "left == right", "is lost", "both"];
-    assert!(seen.iter().any(|seen| report.contains(seen)), "stopped by something else: {report}");
+    let seen = ["Causality violation", "Concurrent", "left == right", "is lost", "two owners"];
+    assert!(seen.iter().any(|seen| report.contains(seen)), "failed for another reason: {report}");
 }
 
-/// What is behind the pages of a run: it has one user at a time.
+/// The memory behind a run: it has one user at a time.
 type Page = UnsafeCell<u32>;
 
 fn write(page: &Page) {
-    // SAFETY: loom checks that nobody else uses it beside this, or before it without order.
+    // SAFETY: loom checks that all accesses to it are ordered.
     page.with_mut(|page| unsafe { *page += 1 });
 }
 
-/// Two CPUs give back a run each while the owner takes back, and hands out again, what it finds.
+/// Two CPUs give back a run each, while the owner collects and reuses the runs that it finds.
 fn runs() {
     model(|| {
         let bits = Arc::new(Bits::new());
         let pages: Arc<[Page; 2]> = Arc::new([Page::new(0), Page::new(0)]);
         let firsts = [bits.take(0, 2).unwrap(), bits.take(0, 2).unwrap()];
-        // All else is in use, too.
+        // Occupies all other pages.
         while bits.take(0, 1).is_some() {}
         let givers: Vec<_> = (0..2)
             .map(|run| {
                 let (bits, pages) = (bits.clone(), pages.clone());
                 thread::spawn(move || {
-                    assert!(bits.is_run(firsts[run], 2), "it is lost");
+                    assert!(bits.is_run(firsts[run], 2), "the run is lost");
                     write(&pages[run]);
                     bits.give(firsts[run], 2);
                 })
@@ -66,7 +66,7 @@ fn runs() {
             bits.gather(|| 1);
             bits.settle(1);
             while let Some(first) = bits.take(0, 2) {
-                assert!(!taken.contains(&first), "both have it");
+                assert!(!taken.contains(&first), "there are two owners");
                 taken.push(first);
                 write(&pages[usize::from(first == firsts[1])]);
             }
@@ -94,7 +94,7 @@ struct Cached {
     page: Page,
 }
 
-/// How the owner numbers the period, and how it waits for it.
+/// How the owner numbers the period and waits for it.
 #[derive(Clone, Copy, PartialEq)]
 enum Period {
     Right,
@@ -103,12 +103,12 @@ enum Period {
 }
 
 impl Cached {
-    /// Uses the page, if the TLB or the table leads to it.
+    /// Uses the page, if the TLB or the page table has a translation.
     fn touch(&self, cached: &mut bool) {
-        // Relaxed, here and where it is cleared: the bits and the periods alone have to order it.
+        // Relaxed, here and where it is cleared: the bits and the periods alone must order it.
         *cached = *cached || self.entry.load(Ordering::Relaxed) == 1;
         if *cached {
-            // SAFETY: loom checks that nobody writes beside it.
+            // SAFETY: loom checks that no write runs beside it.
             self.page.with(|page| assert_eq!(unsafe { *page }, 0));
         }
     }
@@ -119,8 +119,8 @@ impl Cached {
         self.flushes.end(&self.passed, begun);
     }
 
-    /// The owner looks what was given back, and whether its period is over. Returns whether it has
-    /// handed the page out again.
+    /// The owner collects given-back pages and tests whether their period has ended. Returns
+    /// whether it has reused the page.
     fn look(&self, period: Period) -> bool {
         match period {
             Period::NumberedFirst => {
@@ -135,7 +135,7 @@ impl Cached {
         if target == 0 {
             return false;
         }
-        // Begins it; ends it, if the CPU has ticked.
+        // Begins the period; ends it if the CPU has ticked.
         let _ = (0..2).any(|_| self.flushes.advance(target, [&self.passed]));
         let done = if period == Period::CutShort { u64::MAX } else { self.flushes.done() };
         if self.bits.settle(done) == 0 {
@@ -148,7 +148,7 @@ impl Cached {
 }
 
 /// One CPU unmaps a page and gives it back, another has it in its TLB and ticks, and the owner
-/// hands it out again.
+/// reuses it.
 fn periods(period: Period) {
     model(move || {
         let cached = Arc::new(Cached {
@@ -166,7 +166,7 @@ fn periods(period: Period) {
             thread::spawn(move || {
                 let mut tlb = false;
                 cached.touch(&mut tlb);
-                // It waits for something of its own, and so may begin the other's period.
+                // This CPU waits for a period of its own, and so may begin the other CPU's.
                 let _ = cached.flushes.advance(cached.flushes.target(), [&cached.passed]);
                 cached.tick(&mut tlb);
                 cached.touch(&mut tlb);
@@ -176,7 +176,7 @@ fn periods(period: Period) {
         let giver = {
             let cached = cached.clone();
             thread::spawn(move || {
-                assert!(cached.bits.is_run(0, 1), "it is lost");
+                assert!(cached.bits.is_run(0, 1), "the run is lost");
                 cached.entry.store(0, Ordering::Relaxed);
                 cached.bits.give(0, 1);
             })
@@ -190,7 +190,7 @@ fn periods(period: Period) {
                 cached.look(period)
             });
         assert!(reused, "the page is lost");
-        assert!(!tlb || period != Period::Right, "both have it");
+        assert!(!tlb || period != Period::Right, "there are two owners");
     });
 }
 
@@ -217,11 +217,11 @@ fn area() -> Arc<(Area, Page)> {
 }
 
 fn ours(area: &Arc<(Area, Page)>) -> Ours {
-    // SAFETY: the models keep it, and ask only for who has it; or are mutants.
+    // SAFETY: the models keep the record, and only the owner calls this.
     unsafe { Ours::of(&area.0) }
 }
 
-/// Somebody maps an area; two see it live and unmap it at once; a reader looks on.
+/// One thread maps an area; two see it live and unmap it at the same time.
 fn states() {
     model(|| {
         let area = area();
@@ -240,13 +240,13 @@ fn states() {
         write(&area.1);
         ours(&area).set(State::Live);
         let won = unmappers.map(|unmapper| unmapper.join().unwrap());
-        assert!(won != [true, true], "both have it");
+        assert!(won != [true, true], "there are two owners");
         let waits = area.0.state() == State::Waiting;
         assert_eq!(waits, won.contains(&true));
     });
 }
 
-/// Who sees an area live sees its pages mapped.
+/// A CPU that sees an area live sees its pages mapped.
 fn lives() {
     model(|| {
         let area = area();
@@ -265,7 +265,7 @@ fn lives() {
     });
 }
 
-/// What was unmapped is seen with the period that it waits for.
+/// A CPU that sees an area wait sees the period that it waits for.
 fn waits() {
     model(|| {
         let area = area();
@@ -285,7 +285,7 @@ fn waits() {
     });
 }
 
-/// A record is used again, while somebody looks at it: what is seen is of one use.
+/// A record is reused while a reader looks at it: the reader sees one use.
 fn uses() {
     model(|| {
         let area = area();
@@ -296,7 +296,7 @@ fn uses() {
                 if let Some((what, state)) = area.0.look() {
                     let pages = if what.bytes == 1 { 1 } else { 7 };
                     assert_eq!((what.pages as u64, what.bytes), (pages, pages));
-                    assert!(state != State::Ready, "it is lost");
+                    assert!(state != State::Ready, "a Ready record was seen");
                 }
             })
         };

@@ -1,5 +1,5 @@
-//! A CPU that is away takes part again before a mapping call gives it addresses (I4), whichever way
-//! a block's run comes back to it meanwhile.
+//! A CPU that is idle takes part in the grace periods again before a mapping call gives it
+//! addresses (I4), regardless of how the run comes back meanwhile.
 
 mod common;
 
@@ -10,8 +10,8 @@ use sim::{Config, Want};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use vmap::Options;
 
-/// CPU 0 maps a run and goes away, and its hardware caches the run's translations. CPU 1 unmaps the
-/// run, and ends the grace period without CPU 0. Then CPU 0 maps again, until it is given the same
+/// CPU 0 maps a run and enters idle, and its hardware caches the run's translations. CPU 1 unmaps
+/// the run and ends the grace period without CPU 0. Then CPU 0 maps again until it gets the same
 /// addresses.
 fn maps_again(meanwhile: fn(&World), idle: bool) {
     let config = Config { cpus: 2, frames: 4096, ..Config::default() };
@@ -31,12 +31,12 @@ fn maps_again(meanwhile: fn(&World), idle: bool) {
                 let vmap = world.vmap();
                 let first = vmap.vm_map_ram(&frames[..4], Attrs::KERNEL_RW).unwrap();
                 world.store(first, 1);
-                // It keeps the block in use.
+                // Keeps the block in use.
                 let stays = vmap.vm_map_ram(&frames[..1], Attrs::KERNEL_RW).unwrap();
                 if idle {
                     vmap.idle();
                 }
-                // SAFETY: this CPU uses no area until a mapping call brings it back.
+                // SAFETY: this CPU uses no area until a mapping call makes it leave idle.
                 unsafe { world.flushes.idle_enter() };
                 // Hardware may walk the tables at any moment.
                 let _ = world.sim.translate(first, Want::default());
@@ -56,7 +56,7 @@ fn maps_again(meanwhile: fn(&World), idle: bool) {
                     }
                 }
                 for again in made {
-                    // SAFETY: this test has used it last.
+                    // SAFETY: only this test has used it.
                     unsafe { vmap.vm_unmap_ram(again, 4) }.unwrap();
                 }
                 // SAFETY: as above.
@@ -68,7 +68,7 @@ fn maps_again(meanwhile: fn(&World), idle: bool) {
             world.sim.on_cpu(1, || {
                 world.start();
                 wait(1);
-                // SAFETY: CPU 0 uses it no more.
+                // SAFETY: CPU 0 does not use it any more.
                 unsafe { world.vmap().vm_unmap_ram(virt(at.load(SeqCst)), 4) }.unwrap();
                 turn.store(2, SeqCst);
                 wait(3);
@@ -83,7 +83,7 @@ fn maps_again(meanwhile: fn(&World), idle: bool) {
             });
         });
     });
-    // All is unmapped, and what waits has been flushed.
+    // Everything is unmapped, and waiting addresses have been flushed.
     world.on(0, || {
         world.vmap().vm_unmap_aliases();
         world.release(&frames);

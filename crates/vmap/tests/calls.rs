@@ -1,4 +1,4 @@
-//! Each call does what it says, and tells bad input from good.
+//! Each call does what its documentation says, and rejects bad arguments.
 
 mod common;
 
@@ -13,19 +13,19 @@ fn world() -> World {
     World::new(config, 64, Options::default())
 }
 
-/// Reads bytes by their frames.
+/// Reads bytes through the frames.
 fn read(world: &World, at: VirtAddr, into: &mut [u8]) -> usize {
-    // SAFETY: the tests write by translations only, or before they map.
+    // SAFETY: the tests write through translations only, or before they map.
     unsafe { world.vmap().vread(at, into) }
 }
 
-/// The address so many bytes further on.
+/// The address plus so many bytes.
 fn plus(at: VirtAddr, bytes: u64) -> VirtAddr {
     at.checked_add(bytes).unwrap()
 }
 
 fn free(world: &World, at: VirtAddr) -> Result<(), Error> {
-    // SAFETY: the tests use what they freed by nothing but translations, which the machine checks.
+    // SAFETY: the tests access freed memory only through translations, which the machine checks.
     unsafe { world.vmap().vfree(at) }
 }
 
@@ -126,7 +126,7 @@ fn large_pages() {
     let world = world();
     world.on(0, || {
         let vmap = world.vmap();
-        // Small pages first, so that there are tables in the way.
+        // Small pages first, so that page-table pages are in the way.
         let small = vmap.vmalloc(6 << 20).unwrap();
         free(&world, small).unwrap();
         vmap.purge();
@@ -186,7 +186,7 @@ fn realloc_keeps_what_was_there() {
             (PAGE, 1),
         ];
         for (bytes, kept) in sizes {
-            // SAFETY: only what is kept is used.
+            // SAFETY: only the preserved memory is used.
             at = unsafe { vmap.vrealloc(at, bytes) }.unwrap();
             let info = vmap.find_vm_area(at).unwrap();
             assert_eq!((info.bytes, info.pages as u64), (bytes, bytes.div_ceil(PAGE)));
@@ -218,7 +218,7 @@ fn freed_in_an_interrupt() {
         let at: Vec<_> = (0..3).map(|_| vmap.vmalloc(5 * PAGE).unwrap()).collect();
         {
             let _interrupt = world.sim.irqs_off();
-            // SAFETY: nobody uses it.
+            // SAFETY: no code uses it.
             at.iter().for_each(|at| unsafe { vmap.vfree_atomic(*at) }.unwrap());
             // SAFETY: as above.
             assert!(matches!(unsafe { vmap.vfree_atomic(at[0]) }, Err(Error::Twice(_))));
@@ -246,7 +246,7 @@ fn bytes_by_their_frames() {
         assert_eq!(read(&world, border, &mut back), 27);
         assert_eq!(&back, text);
         assert_eq!(world.load(plus(at, PAGE - 16)).to_le_bytes(), *b"\0\0\0\0\0a f");
-        // Over the guard page, into nothing.
+        // Across the guard page into unmapped addresses.
         let mut long = vec![9; 4 * PAGE as usize];
         assert_eq!(read(&world, border, &mut long), 11 + PAGE as usize);
         assert!(long[11 + PAGE as usize..].iter().all(|byte| *byte == 0));

@@ -1,7 +1,6 @@
-//! Every call fails at every place where it can, again and again in one space: afterwards the whole
-//! space can still be had, and all memory is free but for page tables (I7). A failure that keeps
-//! some addresses, a run of a block or a frame is seen here, where a test of one failure sees
-//! nothing.
+//! Every call fails at every possible place, again and again in one space. Afterwards the whole
+//! space and all memory except page-table pages are available (I7). A test of a single failure
+//! would not notice that each failure leaks some addresses, a run or a frame.
 
 mod common;
 
@@ -11,9 +10,9 @@ use paging::{Attrs, Cache};
 use sim::Config;
 use vmap::{Error, Options, Request};
 
-/// Two CPUs' zones and the common one.
+/// Two per-CPU zones and the common zone.
 const MIB: u64 = 8;
-/// More failures than there are runs, or areas, of one page in the space.
+/// More failures than the space has runs or areas of one page.
 const TIMES: usize = 1200;
 
 fn world() -> World {
@@ -22,14 +21,14 @@ fn world() -> World {
 }
 
 fn free(world: &World, at: VirtAddr) {
-    // SAFETY: nobody uses it.
+    // SAFETY: no code uses it.
     unsafe { world.vmap().vfree(at) }.unwrap();
 }
 
-/// All of the space is taken, in areas of 1 MiB, and given back.
+/// Takes all of the space, in areas of 1 MiB, and gives it back.
 fn whole_space(world: &World) {
     let vmap = world.vmap();
-    // Else what waits is between them.
+    // Otherwise waiting addresses lie between the areas.
     vmap.idle();
     vmap.purge();
     let info = vmap.get_vmalloc_info();
@@ -42,7 +41,7 @@ fn whole_space(world: &World) {
             .ok()
     })
     .collect();
-    assert_eq!(all.len() as u64, MIB, "MiB of the space can be had");
+    assert_eq!(all.len() as u64, MIB, "MiB of the space are free");
     all.into_iter().for_each(|at| vmap.end_vmap(at).unwrap());
     vmap.purge();
     world.release(&frame);
@@ -51,8 +50,8 @@ fn whole_space(world: &World) {
 type Make<'a> = &'a dyn Fn(&World) -> Result<VirtAddr, Error>;
 type Unmake<'a> = &'a dyn Fn(&World, VirtAddr);
 
-/// Lets a call fail many times, by `prepare` and for what it does not need memory for, in a space
-/// that others use, too.
+/// Lets a call fail many times, because of `prepare` or of its arguments, in a space with other
+/// users.
 fn fails(world: &World, times: usize, prepare: impl Fn(usize), make: Make<'_>, unmake: Unmake<'_>) {
     let (mut failed, mut done) = (0, 0);
     for time in 0..times {
@@ -71,7 +70,7 @@ fn fails(world: &World, times: usize, prepare: impl Fn(usize), make: Make<'_>, u
     assert!(failed * 2 > times, "{failed} of {times} failed, {done} did not");
 }
 
-/// What the format cannot say, beyond the first page.
+/// Frames and attributes that the format cannot represent, after a first valid page.
 #[test]
 fn pages_that_cannot_be() {
     let world = world();
@@ -98,7 +97,7 @@ fn pages_that_cannot_be() {
             },
         ];
         for (call, make) in calls.into_iter().enumerate() {
-            // On one CPU after the other, so that each has blocks with runs that were given back.
+            // On one CPU, then on the other, so that each has blocks with given-back runs.
             let cpu = usize::from(small);
             world.on(cpu, || {
                 fails(&world, TIMES / 4, |_| (), make, &|_, at| panic!("call {call}: {at}"));
@@ -106,7 +105,7 @@ fn pages_that_cannot_be() {
         }
         world.on(0, || whole_space(&world));
     }
-    // All in one go, and by one CPU: as many runs of two pages as the space has, and more.
+    // On one CPU without a pause: more runs of two pages than the space has.
     world.on(1, || {
         let make = |world: &World| world.vmap().vm_map_ram(&[frames[0], beyond], Attrs::KERNEL_RW);
         fails(&world, TIMES, |_| (), &make, &|_, at| panic!("{at}"));
@@ -129,7 +128,7 @@ fn frames_that_are_missing() {
     let unmap_io = |world: &World, at| world.vmap().end_io(at).unwrap();
     let grow = |world: &World, to: u64| {
         let alloc = world.vmap().vmalloc(3 * PAGE)?;
-        // SAFETY: nobody uses it.
+        // SAFETY: no code uses it.
         let moved = unsafe { world.vmap().vrealloc(alloc, to) };
         moved.inspect_err(|_| free(world, alloc))
     };
@@ -147,8 +146,8 @@ fn frames_that_are_missing() {
         let times = if allocations > 100 { 15 } else { 80 };
         for cpu in [0, 1] {
             world.on(cpu, || {
-                // A call that needs tables only needs none while they are there: whatever it does,
-                // it leaves the space whole.
+                // A call that needs only page-table pages needs none while they exist. Whatever it
+                // returns, it leaves the space whole.
                 let (mut failed, mut time) = (0, 0);
                 while time < times {
                     let nth = 1 + (time * 7) % allocations;
@@ -171,7 +170,7 @@ fn frames_that_are_missing() {
     world.end().unwrap();
 }
 
-/// Calls that are refused for what they are told, and those that unmap what is not there.
+/// Calls with invalid arguments, and unmappings of addresses that are not mapped.
 #[test]
 fn nonsense() {
     let world = world();
@@ -194,7 +193,7 @@ fn nonsense() {
             assert!(vmap.end_ram(run, 3).is_err());
             let at = run.checked_add((1 + time % 3) * PAGE).unwrap();
             assert!(vmap.end_ram(at, 1).is_err());
-            // SAFETY: they are refused.
+            // SAFETY: the calls are refused.
             unsafe {
                 assert!(vmap.vfree(run).is_err());
                 assert!(vmap.vrealloc(run, 1).is_err());

@@ -1,5 +1,5 @@
-//! Memory gives out at each place where a call takes some, once or for good: it is an error, all is
-//! as it was (I7), and afterwards the same call succeeds.
+//! Memory runs out at each place where a call allocates frames, once or permanently. The call
+//! returns an error, everything is as before (I7), and a retry succeeds.
 
 mod common;
 
@@ -18,14 +18,14 @@ fn plus(at: VirtAddr, bytes: u64) -> VirtAddr {
     at.checked_add(bytes).unwrap()
 }
 
-/// All that a call must leave alone: what is mapped, what is in its pages, and how many frames are
-/// in use other than for tables.
+/// All state that a failed call must preserve: the mapped areas, the contents of their pages, and
+/// the number of frames used for anything but page tables.
 fn look(world: &World) -> (Vec<AreaInfo>, Vec<Vec<[u8; 24]>>, usize) {
     let list = mapped(world.vmap());
     let bytes = |info: &AreaInfo| {
         let mut bytes = vec![[0; 24]; (info.range.len() / PAGE) as usize];
         for (page, bytes) in bytes.iter_mut().enumerate() {
-            // SAFETY: nobody writes meanwhile.
+            // SAFETY: no code writes meanwhile.
             unsafe { world.vmap().vread(plus(info.range.start(), page as u64 * PAGE), bytes) };
         }
         bytes
@@ -36,8 +36,8 @@ fn look(world: &World) -> (Vec<AreaInfo>, Vec<Vec<[u8; 24]>>, usize) {
     (list, bytes, frames.map(|block| 1 << block.order).sum())
 }
 
-/// Runs `what` on what `prepare` has made, as often as it allocates frames, and lets another of its
-/// allocations fail each time. Returns how many there are.
+/// Runs `what` after `prepare`, and lets another of its frame allocations fail each time. Returns
+/// the number of these allocations.
 fn sweep<T>(
     prepare: impl Fn(&World) -> T,
     what: impl Fn(&World, &T) -> Result<(), Error>,
@@ -51,7 +51,7 @@ fn sweep<T>(
     count(true)
 }
 
-/// Returns whether there was such an allocation.
+/// Lets allocation `nth` fail. Returns whether there was such an allocation.
 fn once<T>(
     prepare: impl Fn(&World) -> T,
     what: impl Fn(&World, &T) -> Result<(), Error>,
@@ -75,7 +75,7 @@ fn once<T>(
         if let Err(error) = result {
             assert!(is_short(error), "{error}");
             assert!(look(&world) == before, "allocation {nth}");
-            // There is nothing that keeps it from being done now.
+            // With memory, the same call succeeds.
             what(&world, &prepared).unwrap();
         }
         undo(&world, prepared);
@@ -86,12 +86,12 @@ fn once<T>(
 }
 
 fn free(world: &World, at: VirtAddr) {
-    // SAFETY: nobody uses it.
+    // SAFETY: no code uses it.
     unsafe { world.vmap().vfree(at) }.unwrap();
 }
 
-/// Sweeps a call that makes an area, beside another with something in it; then it is taken out by
-/// `unmake`. `make` is given so many frames.
+/// Sweeps a call that makes an area, beside another area with contents; then `unmake` removes it.
+/// `make` gets so many frames.
 fn making(
     frames: usize,
     make: impl Fn(&World, &[Frame]) -> Result<VirtAddr, Error>,
@@ -119,14 +119,14 @@ fn making(
 fn maps_of_frames() {
     let vunmap = |world: &World, at| world.vmap().end_vmap(at).unwrap();
     let vmap = |world: &World, frames: &[Frame]| world.vmap().vmap(frames, Attrs::KERNEL_RW);
-    // The neighbour has the tables that it takes, but for those of the next 2 MiB.
+    // The neighbour has already allocated the page-table pages, except those of the next 2 MiB.
     assert_eq!(making(5, vmap, vunmap), 0);
     assert_eq!(making(600, vmap, vunmap), 1);
     for pages in [1, 64, 65, 600] {
         let map =
             |world: &World, frames: &[Frame]| world.vmap().vm_map_ram(frames, Attrs::KERNEL_RW);
         let unmap = |world: &World, at| world.vmap().end_ram(at, pages).unwrap();
-        // A block has a table of its own.
+        // A block has a page-table page of its own.
         let tables = if pages == 65 { 0 } else { 1 };
         assert_eq!(making(pages, map, unmap), tables, "{pages} pages");
     }
@@ -140,8 +140,8 @@ fn memory() {
     assert_eq!(making(0, |world, _| world.vmap().vmalloc_node(5 * PAGE, NodeId(0)), free), 5);
     let bare = Request { guard: false, ..Request::new(9 * PAGE) };
     assert_eq!(making(0, |world, _| world.vmap().vmalloc_with(&bare), free), 9);
-    // A large page, a small one and its table, and a table for large ones if there is none; where
-    // there is no large one, small ones.
+    // A large page, a small page and its page-table page, and possibly a page-table page for large
+    // pages. If there is no large page, small ones.
     assert!(making(0, |world, _| world.vmap().vmalloc_huge((2 << 20) + 1), free) >= 3);
 }
 
@@ -151,12 +151,12 @@ fn devices() {
     let device = |start, len| PhysRange::new(PhysAddr::new(start), len).unwrap();
     let small = device(0xfee0_0123, 0x2000);
     assert_eq!(making(0, |world, _| world.vmap().ioremap(small, Cache::Uncached), unmap), 0);
-    // Over the border of a large page at each end.
+    // Crosses the boundary of a large page at each end.
     let large = device((1 << 30) - 0x1000, (4 << 20) + 0x2000);
     assert!(making(0, |world, _| world.vmap().ioremap(large, Cache::Uncached), unmap) >= 1);
 }
 
-/// To make memory larger; what was in it is still there, wherever it fails.
+/// Grows memory; its contents are preserved wherever the call fails.
 fn growing(prepare: impl Fn(&World) -> VirtAddr, bytes: u64) -> u64 {
     let to = Cell::new(None);
     let prepare = |world: &World| {
@@ -166,7 +166,7 @@ fn growing(prepare: impl Fn(&World) -> VirtAddr, bytes: u64) -> u64 {
         at
     };
     let what = |world: &World, at: &VirtAddr| {
-        // SAFETY: only what is kept is used.
+        // SAFETY: only the preserved memory is used.
         to.set(Some(unsafe { world.vmap().vrealloc(*at, bytes) }?));
         Ok(())
     };
@@ -182,14 +182,14 @@ fn growing(prepare: impl Fn(&World) -> VirtAddr, bytes: u64) -> u64 {
 #[test]
 fn larger_memory() {
     let small = |world: &World| world.vmap().vmalloc((2 << 20) + PAGE).unwrap();
-    // The pages, and a table for each border that it lies across.
+    // The pages, and a page-table page for each boundary that it crosses.
     let count = growing(small, (2 << 20) + 6 * PAGE);
     assert!((6..=7).contains(&count), "{count}");
     let large = |world: &World| world.vmap().vmalloc_huge(4 << 20).unwrap();
     assert_eq!(growing(large, (4 << 20) + 5 * PAGE), 6);
 }
 
-/// Where there was no large page at first: behind small pages lies a large one, and stays one.
+/// When no large page was available at first: a large page follows small pages, and stays large.
 #[test]
 fn larger_memory_of_mixed_pages() {
     let mixed = |world: &World| {
@@ -204,11 +204,11 @@ fn larger_memory_of_mixed_pages() {
     assert!(growing(mixed, (4 << 20) + 5 * PAGE) >= 6);
 }
 
-/// What gives something back needs no memory.
+/// Calls that give memory back need no memory.
 #[test]
 fn giving_back() {
     let smaller = |world: &World, at: &VirtAddr| {
-        // SAFETY: only what is kept is used.
+        // SAFETY: only the preserved memory is used.
         unsafe { world.vmap().vrealloc(*at, 5) }.map(drop)
     };
     assert_eq!(sweep(|world| world.vmap().vmalloc(200 * PAGE).unwrap(), smaller, free), 0);
@@ -218,7 +218,7 @@ fn giving_back() {
         vmap.end_ram(at[1], 5)?;
         vmap.end_ram(at[2], 100)?;
         vmap.end_io(at[3])?;
-        // SAFETY: nobody uses them.
+        // SAFETY: no code uses them.
         unsafe {
             vmap.vfree(at[4])?;
             vmap.vfree_atomic(at[5])?;

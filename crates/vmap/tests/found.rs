@@ -1,4 +1,4 @@
-//! What a reading has found: each of these was wrong once.
+//! Regression tests for bugs found by review.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn plus(at: VirtAddr, bytes: u64) -> VirtAddr {
 }
 
 fn free(world: &World, at: VirtAddr) {
-    // SAFETY: nobody uses it.
+    // SAFETY: no code uses it.
     unsafe { world.vmap().vfree(at) }.unwrap();
 }
 
@@ -26,7 +26,7 @@ fn page(world: &World, at: VirtAddr) -> paging::Mapping {
     world.vmap().tables().walk(&guard).get(at).unwrap()
 }
 
-/// A large page behind small ones stays large when the area is moved: its block is freed whole.
+/// A large page behind small ones stays large when the area is moved, and is freed whole.
 #[test]
 fn a_large_page_behind_small_ones_is_moved_whole() {
     let world = world(1, 64);
@@ -45,7 +45,8 @@ fn a_large_page_behind_small_ones_is_moved_whole() {
     world.end().unwrap();
 }
 
-/// What memory was like, and its guard, are kept when it grows; each page's own attributes too.
+/// The attributes of memory and its guard page are kept when it grows; so are the attributes of
+/// each page.
 #[test]
 fn what_grows_stays_as_it_was() {
     let world = world(1, 64);
@@ -73,7 +74,7 @@ fn what_grows_stays_as_it_was() {
     world.end().unwrap();
 }
 
-/// A broadcast asks the CPUs that lag behind, and no others.
+/// A broadcast interrupts the CPUs that are behind, and no others.
 #[test]
 fn only_who_lags_is_interrupted() {
     let world = world(4, 64);
@@ -97,8 +98,8 @@ fn only_who_lags_is_interrupted() {
     world.end().unwrap();
 }
 
-/// Where there is no hole for a block, small maps do not ask for flushes each time; nor does what
-/// can never be had.
+/// If there is no room for a block, small mappings do not force a flush each time; nor do requests
+/// that can never succeed.
 #[test]
 fn a_space_without_blocks_is_quiet() {
     let world = world(4, 1);
@@ -119,15 +120,15 @@ fn a_space_without_blocks_is_quiet() {
     world.end().unwrap();
 }
 
-/// What was freed in interrupts is memory and space like any other, for who lacks some; and at the
-/// end of the space.
+/// Areas that were freed in interrupts are available to calls that lack memory or space, and are
+/// freed when the space is dropped.
 #[test]
 fn what_was_freed_in_interrupts_is_found() {
     let mut world = world(1, 64);
     let pending_free = |world: &World| {
         let at = world.vmap().vmalloc(6000 * PAGE).unwrap();
         let _interrupt = world.sim.irqs_off();
-        // SAFETY: nobody uses it.
+        // SAFETY: no code uses it.
         unsafe { world.vmap().vfree_atomic(at) }.unwrap();
     };
     world.on(0, || {
@@ -138,7 +139,7 @@ fn what_was_freed_in_interrupts_is_found() {
     world.sim.on_cpu(0, || {
         world.start();
         pending_free(&world);
-        // SAFETY: nothing on this CPU uses an area.
+        // SAFETY: no code on this CPU uses an area.
         unsafe { world.flushes.idle_enter() };
     });
     let space = world.space.take().unwrap();
@@ -150,8 +151,7 @@ fn what_was_freed_in_interrupts_is_found() {
     world.sim.check_leaks().unwrap();
 }
 
-/// Where small pages were before, a large area takes one flush to make way, not one for each large
-/// page.
+/// If small pages were mapped before, a large area costs one flush, not one per large page.
 #[test]
 fn large_pages_make_way_once() {
     let world = world(2, 64);
@@ -170,7 +170,7 @@ fn large_pages_make_way_once() {
     world.end().unwrap();
 }
 
-/// Where no hole begins at the border of a large page, small ones do.
+/// If no free range begins at the alignment of a large page, small pages are used.
 #[test]
 fn large_pages_are_not_a_must() {
     let world = world(1, 3);
@@ -184,7 +184,8 @@ fn large_pages_are_not_a_must() {
     world.end().unwrap();
 }
 
-/// Who mapped a run that is unmapped wrongly is told, in debug builds: not who made its block.
+/// In debug builds, the error for a wrong unmapping of a run names the call site that mapped the
+/// run, not the one that created its block.
 #[test]
 fn a_run_is_its_callers() {
     let world = world(1, 64);
@@ -204,8 +205,8 @@ fn a_run_is_its_callers() {
     world.end().unwrap();
 }
 
-/// The listing goes up, though an area that is made while it is under way may lie where others were
-/// that have been listed already.
+/// The listing is in ascending order, even if an area that is made meanwhile covers addresses of
+/// areas that were already listed.
 #[cfg(feature = "listing")]
 #[test]
 fn an_area_made_meanwhile_is_not_listed_behind_its_place() {
@@ -219,7 +220,7 @@ fn an_area_made_meanwhile_is_not_listed_behind_its_place() {
         let mut made = None;
         vmap.vmallocinfo(|info| {
             listed.push(info.range.start());
-            // In the middle of any number of areas that are listed at a time.
+            // In the middle of a read-side section of the listing, whatever its length.
             if listed.len() % 16 == 0 && made.is_none() && listed.len() >= 64 {
                 let (first, last) = (listed.len() - 2, listed.len() + 2);
                 areas.drain(first..last).for_each(|at| free(&world, at));

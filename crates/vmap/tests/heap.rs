@@ -1,6 +1,6 @@
-//! The heap gives out at each place where a call takes a block of it, once or for good: then there
-//! is an error and all is as it was (I7), and afterwards the same call succeeds. What gives
-//! something back succeeds without.
+//! The heap fails at each place where a call allocates from it, once or permanently. The call
+//! returns an error, everything is as before (I7), and a retry succeeds. Calls that give something
+//! back succeed without the heap.
 
 mod common;
 
@@ -15,12 +15,13 @@ use vmap::{Error, Options, TlbGrace};
 
 type Vmap = vmap::Vmap<Bare, X86_64L4, BareGrace>;
 
-/// A heap that has no more blocks for this thread, when a test says so. The machine that is used
-/// here takes none.
+/// An allocator that fails for this thread when a test requests it. The machine used here does not
+/// allocate.
 struct Failing;
 
 thread_local! {
-    /// The block that fails, 1 being the next, or 0; and whether all that follow do.
+    /// The allocation that fails (1 is the next, 0 means none), and whether all later ones fail,
+    /// too.
     static FAIL: Cell<(u64, bool)> = const { Cell::new((0, false)) };
     static FAILED: Cell<bool> = const { Cell::new(false) };
 }
@@ -35,17 +36,17 @@ fn fails() -> bool {
     now
 }
 
-// SAFETY: as the system's.
+// SAFETY: the system allocator's guarantees.
 unsafe impl GlobalAlloc for Failing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if fails() {
             return std::ptr::null_mut();
         }
-        // SAFETY: passed on.
+        // SAFETY: passed on to the system allocator.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: passed on.
+        // SAFETY: passed on to the system allocator.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
@@ -53,7 +54,7 @@ unsafe impl GlobalAlloc for Failing {
 #[global_allocator]
 static HEAP: Failing = Failing;
 
-/// Runs `f` with another of its blocks missing. Whether there was such a block.
+/// Runs `f` with allocation `nth` failing. Also returns whether there was such an allocation.
 fn without<T>(nth: u64, lasting: bool, f: impl FnOnce() -> T) -> (T, bool) {
     FAIL.set((nth, lasting));
     let done = f();
@@ -61,7 +62,7 @@ fn without<T>(nth: u64, lasting: bool, f: impl FnOnce() -> T) -> (T, bool) {
     (done, FAILED.take())
 }
 
-/// A space, and what the calls are given.
+/// A space, and the frames for its calls.
 struct World {
     bare: Bare,
     vmap: Vmap,
@@ -69,12 +70,12 @@ struct World {
 }
 
 fn free(world: &World, at: VirtAddr) -> Result<(), Error> {
-    // SAFETY: nobody uses it.
+    // SAFETY: no code uses it.
     unsafe { world.vmap.vfree(at) }
 }
 
-/// Runs `what` on what `prepare` has made, on a machine of its own each time, once for each block
-/// that it takes, which fails. Returns how many there are, and in how many cases the call failed.
+/// Runs `what` after `prepare`, on a fresh machine each time, once for each of its allocations,
+/// which fails. Returns the number of allocations, and how often the call failed.
 fn sweep<T: Copy>(
     prepare: impl Fn(&World) -> T,
     what: impl Fn(&World, T) -> Result<(), Error>,
@@ -104,7 +105,7 @@ fn once<T: Copy>(
         flushes.idle_exit();
         let tables = Arc::new(PageTables::<_, _, BareGrace>::kernel(&paging).unwrap());
         let space = VirtRange::new(virt(SPACE), 32 << 20).unwrap();
-        // SAFETY: nobody else uses these addresses.
+        // SAFETY: no other code uses these addresses.
         let vmap =
             unsafe { Vmap::try_new(tables, flushes.clone(), space, Options::default()) }.unwrap();
         let frames = (0..80).map(|_| bare.alloc(0, Place::Local).unwrap()).collect();
@@ -117,7 +118,7 @@ fn once<T: Copy>(
             assert_eq!(error, Error::OutOfMemory);
             *errors += 1;
             assert_eq!(mapped(&world.vmap), before.0, "block {nth}");
-            // But for a table or two, which stay.
+            // A few page-table pages may stay.
             assert!(before.1 - bare.free_frames() <= 2, "block {nth}");
             what(&world, prepared).unwrap();
         }
@@ -135,7 +136,7 @@ fn once<T: Copy>(
     })
 }
 
-/// Takes out whatever is there. Then nothing waits, and the whole space is free.
+/// Unmaps all areas. Then nothing waits, and the whole space is free.
 fn finish(world: &World) {
     let vmap = &world.vmap;
     vmap.poll();
@@ -145,7 +146,7 @@ fn finish(world: &World) {
             vmap::Made::Vmap => vmap.end_vmap(at).unwrap(),
             vmap::Made::Vmalloc => free(world, at).unwrap(),
             vmap::Made::Ioremap => vmap.end_io(at).unwrap(),
-            // A block has one run, at its beginning.
+            // A block has one run, at its start.
             _ => vmap.end_ram(at, area.pages).unwrap(),
         }
     }
@@ -173,7 +174,7 @@ fn what_is_made() {
         &|world| world.vmap.ioremap(device, Cache::Uncached),
     ];
     for (number, make) in calls.iter().enumerate() {
-        // In a space that is empty, and in one with neighbours, some of which wait.
+        // In an empty space, and in one with neighbours, some of which wait.
         let (blocks, errors) = sweep(nothing, |world, ()| make(world).map(drop));
         assert!(blocks >= 2 && errors >= 2, "call {number}: {blocks} blocks, {errors} errors");
         let neighbours = |world: &World| {
@@ -190,14 +191,14 @@ fn what_is_moved() {
     let prepare = |world: &World| world.vmap.vmalloc(20 * PAGE).unwrap();
     for pages in [21, 90, 19, 1] {
         let (blocks, errors) = sweep(prepare, |world, at| {
-            // SAFETY: nobody uses it.
+            // SAFETY: no code uses it.
             unsafe { world.vmap.vrealloc(at, pages * PAGE) }.map(drop)
         });
         assert!(blocks >= 2 && errors >= 2, "{pages} pages: {blocks} blocks, {errors} errors");
     }
 }
 
-/// It succeeds, whatever fails; what cannot be taken out of the tree is taken out later.
+/// Succeeds at every failure; an area that cannot be removed from the tree is removed later.
 #[test]
 fn what_is_given_back() {
     let rw = Attrs::KERNEL_RW;
@@ -223,12 +224,12 @@ fn what_is_given_back() {
         free(world, at[5])?;
         {
             let _interrupt = world.bare.irqs_off();
-            // SAFETY: nobody uses it.
+            // SAFETY: no code uses it.
             unsafe { vmap.vfree_atomic(at[6]) }?;
         }
         vmap.poll();
         vmap.purge();
-        // A block that is in use is left to whoever wants one.
+        // A block that is in use is left for adoption.
         vmap.idle();
         vmap.vm_unmap_aliases();
         vmap.end_ram(at[2], 64)

@@ -1,5 +1,5 @@
-//! Safe calls in ways that nobody means them: from within closures, with panics, with numbers that
-//! no call returned, in interrupts. Calls go on working, and the machine's checkers see nothing.
+//! Unusual uses of safe calls: from within closures, with panics, with numbers that no call
+//! returned, and in interrupts. The calls keep working, and the machine's checkers report nothing.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn world(cpus: usize) -> World {
 }
 
 fn free(world: &World, at: VirtAddr) {
-    // SAFETY: nobody uses it.
+    // SAFETY: no code uses it.
     unsafe { world.vmap().vfree(at) }.unwrap();
 }
 
@@ -75,7 +75,7 @@ fn a_listing_that_calls_back_and_panics() {
     world.end().unwrap();
 }
 
-/// Periods that no call has numbered are begun as others are, and end only when they may.
+/// Periods with numbers that no call returned begin like others, and do not end early.
 #[test]
 fn periods_out_of_the_air() {
     let world = world(3);
@@ -91,8 +91,8 @@ fn periods_out_of_the_air() {
                 flushes.expedite(period);
                 assert_eq!(flushes.is_over(period), over);
             }
-            // What was unmapped waits for the other CPU, which has cached it, whatever was asked
-            // for.
+            // The unmapped address waits for the other CPU, which has it cached, regardless of the
+            // requested periods.
             let at = world.vmap().vmalloc(PAGE).unwrap();
             world.store(at, 7);
             let other = flushes.clone();
@@ -111,8 +111,7 @@ fn periods_out_of_the_air() {
     world.end().unwrap();
 }
 
-/// All that may be called in an interrupt, in interrupts that land between any two steps of the
-/// calls on areas.
+/// All calls that interrupt handlers may make, in interrupts between any two steps of other calls.
 #[test]
 fn safe_calls_in_interrupts() {
     let world = Arc::new(world(2));

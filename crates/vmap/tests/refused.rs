@@ -1,5 +1,5 @@
-//! What safe calls refuse to map: what programs could use, writable code, RAM of another memory
-//! type, RAM as a device. Each refusal leaves everything as it was.
+//! Mappings that safe calls refuse: access by programs, writable code, RAM with another memory
+//! type, RAM as a device. Each refusal leaves everything unchanged.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn uncached(cache: Cache) -> Attrs {
     Attrs { cache, ..Attrs::KERNEL_RW }
 }
 
-/// Calls that map by attributes: each of them is to refuse what `is_refused` knows.
+/// Checks that all calls with these attributes fail with an error that `is_refused` accepts.
 fn all_refuse(world: &World, attrs: Attrs, is_refused: impl Fn(Error) -> bool) {
     let (vmap, frames) = (world.vmap(), world.frames(70));
     let before = (vmap.get_vmalloc_info(), world.sim.free_count());
@@ -38,7 +38,7 @@ fn all_refuse(world: &World, attrs: Attrs, is_refused: impl Fn(Error) -> bool) {
     assert_eq!((vmap.get_vmalloc_info(), world.sim.free_count()), before);
     let space = VirtRange::new(virt(SPACE + (1 << 30)), 1 << 30).unwrap();
     let options = Options { attrs, ..Options::default() };
-    // SAFETY: nobody else uses these addresses.
+    // SAFETY: no other code uses these addresses.
     let other = unsafe {
         vmap::Vmap::try_new(vmap.tables().clone(), world.flushes.clone(), space, options)
     };
@@ -53,7 +53,7 @@ fn pages_of_programs() {
         for attrs in [Attrs::USER_RW, Attrs::USER_RO, Attrs { flags: Flags::all(), ..RWX }] {
             all_refuse(&world, attrs, |error| error == Error::UserAccess);
             let frames = world.frames(1);
-            // SAFETY: it is refused.
+            // SAFETY: the call is refused.
             let made = unsafe { world.vmap().vmap_unchecked(&frames, attrs, true) };
             assert_eq!(made, Err(Error::UserAccess));
             world.release(&frames);
@@ -71,7 +71,7 @@ fn writable_code() {
         let code = Attrs::new(Flags::READ | Flags::EXECUTE | Flags::GLOBAL);
         let at = world.vmap().vmap(&frames, code).unwrap();
         world.vmap().end_vmap(at).unwrap();
-        // SAFETY: nobody runs it.
+        // SAFETY: the code is not run.
         let at = unsafe { world.vmap().vmap_unchecked(&frames, RWX, true) }.unwrap();
         world.store(at, 5);
         world.vmap().end_vmap(at).unwrap();
@@ -92,7 +92,7 @@ fn memory_of_another_type() {
                 |error| matches!(error, Error::MemoryType { cache: c, .. } if c == cache);
             all_refuse(&world, uncached(cache), is_refused);
         }
-        // One frame of RAM among a device's.
+        // One frame of RAM among a device's frames.
         let ram = world.frames(1)[0];
         let device = Frame::new(0xfee00).unwrap();
         let attrs = uncached(Cache::Uncached);
@@ -101,7 +101,7 @@ fn memory_of_another_type() {
         assert!(error.to_string().contains(&format!("frame {ram} is RAM")), "{error}");
         let at = world.vmap().vmap(&[device, device], attrs).unwrap();
         world.vmap().end_vmap(at).unwrap();
-        // SAFETY: nobody uses the frame.
+        // SAFETY: the frame is not used.
         let at = unsafe { world.vmap().vmap_unchecked(&[ram], attrs, false) }.unwrap();
         world.vmap().end_vmap(at).unwrap();
         world.release(&[ram]);
@@ -115,7 +115,7 @@ fn memory_as_a_device() {
     world.on(0, || {
         let vmap = world.vmap();
         let frame = world.frames(1)[0];
-        // The machine's memory, from its first frame to the one behind its last.
+        // The machine's memory, from its first frame to its last.
         let is_ram = |frame: &Frame| world.sim.info(*frame).is_some();
         let first = (0..).map(|number| Frame::new(number).unwrap()).find(is_ram).unwrap();
         let beyond = (first.number()..).map(|number| Frame::new(number).unwrap());
@@ -125,7 +125,7 @@ fn memory_as_a_device() {
         for cache in [Cache::Uncached, Cache::WriteCombining, Cache::WriteBack] {
             let map = |start, len| vmap.ioremap(PhysRange::new(start, len).unwrap(), cache);
             assert_eq!(map(frame.start(), PAGE), Err(Error::Ram(frame)));
-            // A byte of it, at each end; and all of it within.
+            // One byte of RAM at each end; and a range that contains all RAM.
             assert_eq!(map(last.start().checked_add(PAGE - 1).unwrap(), 2), Err(Error::Ram(last)));
             assert_eq!(map(last.start(), 8 << 20), Err(Error::Ram(last)));
             if let Some(before) = first.number().checked_sub(1).and_then(Frame::new) {
@@ -141,7 +141,7 @@ fn memory_as_a_device() {
     world.end().unwrap();
 }
 
-/// A CPU that maps an area takes part in the periods, whether it said so or not.
+/// A CPU that maps an area takes part in the grace periods, even if it did not call `idle_exit`.
 #[test]
 fn who_maps_takes_part() {
     let world = world();
@@ -156,7 +156,7 @@ fn who_maps_takes_part() {
     for make in calls {
         world.sim.on_cpu(1, || {
             let vmap = world.vmap();
-            // SAFETY: the test needs nothing else mapped.
+            // SAFETY: the test needs no other mapping.
             unsafe { vmap.tables().activate() };
             assert!(world.flushes.is_idle());
             let at = make(vmap).unwrap();
@@ -167,7 +167,7 @@ fn who_maps_takes_part() {
                 vmap::Made::Vmap => vmap.end_vmap(at),
                 vmap::Made::Block => vmap.end_ram(at, 2),
                 vmap::Made::Ram => vmap.end_ram(at, 70),
-                // SAFETY: nobody uses it any more.
+                // SAFETY: no code uses it any more.
                 _ => unsafe { vmap.vfree(at) },
             }
             .unwrap();

@@ -1,5 +1,5 @@
-//! Requests that memory is too short for: they say so before they take any, leave some to others,
-//! and keep no page tables.
+//! Requests that exceed the memory: they fail before they take any, leave some to other calls, and
+//! keep no page-table pages.
 
 mod common;
 
@@ -18,11 +18,11 @@ fn world(cpus: usize) -> World {
 }
 
 fn free(world: &World, at: VirtAddr) {
-    // SAFETY: nobody uses it.
+    // SAFETY: no code uses it.
     unsafe { world.vmap().vfree(at) }.unwrap();
 }
 
-/// Whether a frame was asked for while `f` ran.
+/// Whether `f` allocates a frame.
 fn takes_some(world: &World, f: impl FnOnce()) -> bool {
     world.sim.fail_alloc(1, false);
     f();
@@ -40,7 +40,7 @@ fn what_can_never_be_had_takes_nothing() {
             for request in [request, Request { huge: true, zero: true, ..request }] {
                 let takes = takes_some(&world, || {
                     let Err(Error::FewFrames { wanted, free }) = vmap.vmalloc_with(&request) else {
-                        panic!("there is not so much memory")
+                        panic!("expected FewFrames")
                     };
                     assert!(wanted > gib << 18 && free <= FRAMES, "{wanted} of {free}");
                 });
@@ -50,7 +50,7 @@ fn what_can_never_be_had_takes_nothing() {
         let at = vmap.vmalloc(5 * PAGE).unwrap();
         world.store(at, 3);
         let takes = takes_some(&world, || {
-            // SAFETY: it stays where it is.
+            // SAFETY: the memory stays at its address.
             let moved = unsafe { vmap.vrealloc(at, 60 << 30) };
             assert!(matches!(moved, Err(Error::FewFrames { .. })), "{moved:?}");
         });
@@ -72,10 +72,10 @@ fn some_is_left_to_others() {
         let most = there - there / 16;
         let at = vmap.vmalloc(most * PAGE).unwrap();
         assert!(world.sim.free_count() > 60, "{} are left", world.sim.free_count());
-        // What was freed in an interrupt is memory.
+        // Memory that was freed in an interrupt is available.
         {
             let _interrupt = world.sim.irqs_off();
-            // SAFETY: nobody uses it.
+            // SAFETY: no code uses it.
             unsafe { vmap.vfree_atomic(at) }.unwrap();
         }
         let at = vmap.vmalloc(most * PAGE).unwrap();
@@ -84,14 +84,14 @@ fn some_is_left_to_others() {
     world.end().unwrap();
 }
 
-/// Memory that others take while a large request is under way: it gives up before it has taken what
-/// is left.
+/// Other calls take memory while a large request is in progress: it gives up before it has taken
+/// the rest.
 #[test]
 fn who_comes_too_late_gives_up_early() {
     let world = world(1);
     world.on(0, || {
         let vmap = world.vmap();
-        // Just below what is compared, in small pieces, until there is no more.
+        // Requests just below the threshold of large ones, until memory runs out.
         let mut small = Vec::new();
         let error = loop {
             match vmap.vmalloc(300 * PAGE) {
@@ -108,8 +108,8 @@ fn who_comes_too_late_gives_up_early() {
     world.end().unwrap();
 }
 
-/// Page tables whose addresses a call had to itself are given back when it fails; those at its ends
-/// are all that stay.
+/// A failed call gives back the page-table pages whose addresses are all its own. At most those at
+/// its ends stay.
 #[test]
 fn tables_are_given_back() {
     let world = world(2);
@@ -123,7 +123,7 @@ fn tables_are_given_back() {
             world.sim.free_count()
         };
         let before = settle();
-        // 8 of 20 tables can be had.
+        // 8 of 20 page-table pages are available.
         let hoard: Vec<_> = (0..before - 8).map(|_| world.frames(1)[0]).collect();
         let mut left = Vec::new();
         for _ in 0..30 {
@@ -139,7 +139,7 @@ fn tables_are_given_back() {
     world.end().unwrap();
 }
 
-/// A block that cannot have a page table gives back the tables on the way to it.
+/// If the page-table page of a block cannot be allocated, those above it are given back.
 #[test]
 fn tables_on_the_way_to_a_block_are_given_back() {
     let world = world(1);

@@ -1,4 +1,4 @@
-//! A short soak: what `campaign/soak` does for hours.
+//! A short run of the soak that `campaign/soak` runs for hours.
 
 mod common;
 #[path = "../examples/soak/run.rs"]

@@ -1,5 +1,5 @@
-//! A space that is full: what waits is found first, in whatever it waits, and all of it can be used
-//! again.
+//! A full space: calls find waiting addresses first, wherever they wait, and all of the space can
+//! be used again.
 
 mod common;
 
@@ -13,7 +13,7 @@ fn world(cpus: usize, mib: u64, options: Options) -> World {
     World::new(Config { cpus, frames: 4096, ..Config::default() }, mib, options)
 }
 
-/// What was unmapped in a block while another part of it waited already, too.
+/// Also pages that were unmapped in a block while others already waited there.
 #[test]
 fn a_purge_gives_back_blocks_at_once() {
     let world = world(1, 8, Options::default());
@@ -23,7 +23,7 @@ fn a_purge_gives_back_blocks_at_once() {
         let map = |pages| vmap.vm_map_ram(&frames[..pages], Attrs::KERNEL_RW).unwrap();
         let all: Vec<VirtAddr> = (0..8).map(|_| map(64)).collect();
         vmap.end_ram(all[3], 64).unwrap();
-        // Nothing is left of the first block, so what was unmapped waits there from now on.
+        // The first block is full, so unmapped pages wait there from now on.
         let last = map(1);
         for at in all.iter().filter(|at| **at != all[3]) {
             vmap.end_ram(*at, 64).unwrap();
@@ -40,14 +40,14 @@ fn a_purge_gives_back_blocks_at_once() {
     world.end().unwrap();
 }
 
-/// Of one size, for which they are kept, or of any other.
+/// Areas of one size, which are kept, and of different sizes.
 #[test]
 fn a_purge_gives_back_what_is_kept() {
     let world = world(1, 8, Options::default());
     world.on(0, || {
         let vmap = world.vmap();
         let at: Vec<VirtAddr> = (0..5).map(|_| vmap.vmalloc(1).unwrap()).collect();
-        // SAFETY: nobody uses it.
+        // SAFETY: no code uses it.
         at.iter().for_each(|at| unsafe { vmap.vfree(*at) }.unwrap());
         vmap.vm_unmap_aliases();
         vmap.poll();
@@ -61,11 +61,11 @@ fn a_purge_gives_back_what_is_kept() {
 }
 
 fn free(world: &World, at: VirtAddr) {
-    // SAFETY: nobody uses it.
+    // SAFETY: no code uses it.
     unsafe { world.vmap().vfree(at) }.unwrap();
 }
 
-/// Makes areas until there is no space for another.
+/// Makes areas until the space is full.
 fn fill(mut make: impl FnMut() -> Result<VirtAddr, Error>) -> Vec<VirtAddr> {
     let mut all = Vec::new();
     loop {
@@ -77,8 +77,8 @@ fn fill(mut make: impl FnMut() -> Result<VirtAddr, Error>) -> Vec<VirtAddr> {
     }
 }
 
-/// Areas of one page fill it to the last; what is in them stays, and no call gets more; when they
-/// are gone all of it can be used again.
+/// Areas of one page fill the space completely. Their contents stay, and further calls fail. After
+/// they are freed, all of the space can be used again.
 #[test]
 fn filled_with_pages() {
     let options = Options { guard: false, ..Options::default() };
@@ -115,7 +115,7 @@ fn filled_with_pages() {
     world.end().unwrap();
 }
 
-/// Memory that is to be moved stays where it is, and as it was.
+/// Memory that cannot be moved stays unchanged at its address.
 #[test]
 fn no_space_to_grow() {
     let world = world(1, 4, Options::default());
@@ -124,7 +124,7 @@ fn no_space_to_grow() {
         let at = vmap.vmalloc(1 << 20).unwrap();
         world.store(at, 5);
         let before = mapped(vmap);
-        // SAFETY: it is used nowhere but here.
+        // SAFETY: only this test uses it.
         let grow = |bytes| unsafe { vmap.vrealloc(at, bytes) };
         assert_eq!(grow(4 << 20), Err(Error::NoSpace((4 << 20) + PAGE)));
         assert_eq!(grow((4 << 20) + 1), Err(Error::TooLarge((4 << 20) + 1)));
@@ -136,10 +136,10 @@ fn no_space_to_grow() {
     world.end().unwrap();
 }
 
-/// Small maps fill all blocks that there are, and then what is left besides.
+/// Small mappings fill all blocks, and then the rest of the space.
 #[test]
 fn filled_with_blocks() {
-    // Two zones of 2 MiB, and 5 MiB, of which one belongs to no block.
+    // Two zones of 2 MiB, and 5 MiB, of which 1 MiB cannot be part of a block.
     let world = world(2, 9, Options::default());
     let frames = world.sim.on_cpu(0, || world.frames(64));
     let map = |pages| world.vmap().vm_map_ram(&frames[..pages], Attrs::KERNEL_RW);
@@ -157,7 +157,7 @@ fn filled_with_blocks() {
     world.end().unwrap();
 }
 
-/// What the largest free run is said to be can be had, and no more.
+/// An area of the reported largest free size can be made, and no larger one.
 #[test]
 fn the_largest_that_is_free() {
     let options = Options { guard: false, ..Options::default() };
@@ -177,7 +177,7 @@ fn the_largest_that_is_free() {
             let at = area(pages_free).unwrap();
             assert!(vmap.get_vmalloc_info().largest_free <= largest);
             vmap.end_vmap(at).unwrap();
-            // It waits: what is free now is less, until it is wanted.
+            // It waits: less is free now, until a call needs it.
             all.push(area(pages).unwrap());
             vmap.purge();
         }
@@ -187,13 +187,13 @@ fn the_largest_that_is_free() {
     world.end().unwrap();
 }
 
-/// What waits in zones of CPUs that do not flush, and do not say that they are away, is found.
+/// Finds addresses that wait in zones of CPUs that neither flush nor enter idle.
 #[test]
 fn what_waits_elsewhere_is_found() {
     let world = world(3, 16, Options { guard: false, ..Options::default() });
     let frames = world.sim.on_cpu(0, || world.frames(1));
     let one = |pages| world.vmap().vmap(&vec![frames[0]; pages], Attrs::KERNEL_RW);
-    // Each fills its own zone, and two of them do not say that they go.
+    // Each fills its own zone, and two of them do not enter idle.
     for cpu in 0..3 {
         world.sim.on_cpu(cpu, || {
             world.start();
@@ -210,7 +210,7 @@ fn what_waits_elsewhere_is_found() {
         let vmap = world.vmap();
         let waits = vmap.get_vmalloc_info().waiting;
         assert!(waits >= 2 << 20, "{waits}");
-        // The common zone first; then nothing is free but what waits.
+        // The common zone first; then nothing is free except waiting addresses.
         let common = one((10 << 20) / PAGE as usize).unwrap();
         let all: Vec<VirtAddr> = (0..3 * 512).map(|_| one(1).unwrap()).collect();
         assert_eq!(one(1), Err(Error::NoSpace(PAGE)));
@@ -221,7 +221,7 @@ fn what_waits_elsewhere_is_found() {
     world.end().unwrap();
 }
 
-/// Blocks of this CPU, of which all pages wait, are given back for what needs their addresses.
+/// Blocks of this CPU in which all pages wait are given back when a call needs their addresses.
 #[test]
 fn blocks_make_way() {
     let world = world(1, 4, Options::default());

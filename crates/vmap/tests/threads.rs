@@ -1,8 +1,8 @@
-//! Areas on real threads, with nothing in between; also under Miri.
+//! Areas on real threads, without a simulated machine in between; also under Miri.
 //!
-//! Two CPUs map by all the usual calls, hand each other what they have mapped, look at what is in
-//! it, and unmap. A third reads all the while: the listing, and bytes at addresses that may be
-//! anybody's by then.
+//! Two CPUs map by all common calls, pass their areas to each other, check the contents, and unmap.
+//! A third CPU reads all the time: the listing, and bytes at addresses that other areas may have by
+//! then.
 
 mod common;
 
@@ -15,9 +15,9 @@ use std::sync::{Arc, Mutex};
 use vmap::{Options, TlbGrace, Vmap};
 
 const ROUNDS: u64 = if cfg!(miri) { 32 } else { 2000 };
-/// Frames of each owner, which it maps again and again. In the first word of each is its number.
+/// Frames of each owner, which it maps repeatedly. The first word of each holds its frame number.
 const FRAMES: usize = 4;
-/// Areas that wait for an owner to unmap them, at most.
+/// The maximum number of areas that wait for one owner to unmap them.
 const MAIL: usize = 6;
 
 #[derive(Clone, Copy)]
@@ -25,7 +25,7 @@ enum Kind {
     /// Frames of this owner.
     Vmap(usize),
     Ram(usize),
-    /// Memory, with this in the first word of each page.
+    /// Memory with this value in the first word of each page.
     Memory(u64),
 }
 
@@ -39,17 +39,17 @@ struct World {
     vmap: Vmap<Bare, X86_64L4, Grace>,
     frames: [Vec<Frame>; 2],
     mail: [Mutex<Vec<Mapped>>; 2],
-    /// Where an area was made last: a hint for the reader.
+    /// The address of the last area that was made: a hint for the reader.
     last: AtomicU64,
     ended: AtomicU32,
 }
 
-/// Tells the reader that an owner has ended, also when it panics.
+/// Tells the reader that an owner has ended, even if it panics.
 struct Ended<'a>(&'a AtomicU32);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
-        // Relaxed: only the number counts.
+        // Relaxed: only the count matters.
         self.0.fetch_add(1, Relaxed);
     }
 }
@@ -68,22 +68,22 @@ impl World {
             1 => (vmap.vzalloc(bytes).unwrap(), Kind::Memory(mark(owner, round))),
             _ => (vmap.vm_map_ram(frames, rw).unwrap(), Kind::Ram(owner)),
         };
-        // Relaxed: a hint, which may be old when it is used.
+        // Relaxed: a hint, which may be outdated.
         self.last.store(at.get(), Relaxed);
         if let Kind::Memory(mark) = kind {
             for at in words(at, pages) {
                 assert_eq!(self.read(at), Some(0));
-                // SAFETY: nobody has a reference to it.
+                // SAFETY: no reference to it exists.
                 assert_eq!(unsafe { vmap.vwrite(at, &mark.to_ne_bytes()) }, 8);
             }
         }
         Mapped { at, pages, kind }
     }
 
-    /// A word, if it is mapped.
+    /// Reads a word, if it is mapped.
     fn read(&self, at: VirtAddr) -> Option<u64> {
         let mut bytes = [0; 8];
-        // SAFETY: what is mapped has been written before, or is by `vwrite`.
+        // SAFETY: mapped memory has been written before, or is written by `vwrite`.
         let read = unsafe { self.vmap.vread(at, &mut bytes) };
         (read == 8).then(|| u64::from_ne_bytes(bytes))
     }
@@ -99,7 +99,7 @@ impl World {
         match kind {
             Kind::Vmap(_) => self.vmap.end_vmap(at),
             Kind::Ram(_) => self.vmap.end_ram(at, pages),
-            // SAFETY: nobody uses it but by `vread`.
+            // SAFETY: no code uses it except `vread`.
             Kind::Memory(mark) if mark & 4 == 0 => unsafe { self.vmap.vfree_atomic(at) },
             // SAFETY: as above.
             Kind::Memory(_) => unsafe { self.vmap.vfree(at) },
@@ -107,7 +107,7 @@ impl World {
         .unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// What a CPU does in its timer interrupt, and where it is idle.
+    /// What a CPU does in its timer interrupt and when it is idle.
     fn pass(&self) {
         self.vmap.flushes().tick();
         Grace::quiescent_state();
@@ -156,7 +156,7 @@ impl World {
 
     fn look(&self) {
         self.start();
-        // Relaxed: what they did is over when their threads are.
+        // Relaxed: the end of their threads orders the rest.
         while self.ended.load(Relaxed) < 2 {
             let vmap = &self.vmap;
             let mut end = vmap.space().start();
@@ -166,15 +166,14 @@ impl World {
             });
             let info = vmap.get_vmalloc_info();
             assert!(info.largest_free <= info.total, "{info:?}");
-            // Whoever's it is: nothing that was a table or another's memory.
+            // A word of either owner: never a page-table page or other memory.
             let known = |word: u64| match word >> 32 {
                 0 => word == 0 || self.frames.iter().flatten().any(|frame| frame.number() == word),
                 owner => owner <= 2 && word as u32 as u64 <= ROUNDS,
             };
-            // Nothing is announced in between: that would put these looks and what owners do in an
-            // order.
+            // No announcement in between: it would order these reads with the owners' writes.
             for _ in 0..8 {
-                // Relaxed: as where it was stored.
+                // Relaxed: as where it is stored.
                 let at = virt(self.last.load(Relaxed));
                 if let Some(area) = vmap.find_vm_area(at) {
                     assert!(area.range.contains(at), "{area}");
@@ -188,7 +187,7 @@ impl World {
     }
 }
 
-/// Where the pages of an area begin.
+/// The start of each page of an area.
 fn words(at: VirtAddr, pages: usize) -> impl Iterator<Item = VirtAddr> {
     (0..pages as u64).map(move |page| virt(at.get() + page * PAGE))
 }
@@ -201,7 +200,7 @@ fn threads() {
     let frame = || {
         let frame = bare.alloc(0, Place::Local).unwrap();
         let word = bare.frame_ptr(frame).unwrap().cast::<u64>();
-        // SAFETY: it is ours, and nobody else's yet.
+        // SAFETY: the frame is ours, and not yet shared.
         unsafe { word.write(frame.number()) };
         frame
     };
@@ -210,7 +209,7 @@ fn threads() {
         (tables, [(); 2].map(|()| (0..FRAMES).map(|_| frame()).collect::<Vec<_>>()))
     });
     let space = VirtRange::new(virt(SPACE), 64 << 20).unwrap();
-    // SAFETY: nobody else uses these addresses.
+    // SAFETY: no other code uses these addresses.
     let vmap = bare.on_cpu(0, || unsafe {
         Vmap::try_new(tables, flushes, space, Options::default()).unwrap()
     });
@@ -236,13 +235,13 @@ fn threads() {
         let left = world.vmap.get_vmalloc_info();
         assert_eq!((left.used, left.kept, left.areas), (0, 0, 0));
         for frame in world.frames.iter().flatten() {
-            // SAFETY: nothing translates to it.
+            // SAFETY: no translation to it exists.
             unsafe { bare.release(*frame) }.unwrap();
         }
         drop(world.vmap);
         assert!(bare.settle());
     });
-    // Lists of CPUs whose threads are gone.
+    // Drains the lists of CPUs whose threads have ended.
     for cpu in 0..3 {
         bare.on_cpu(cpu, || paging.quick().drain());
     }

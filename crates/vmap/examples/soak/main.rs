@@ -1,10 +1,10 @@
-//! Mixed use of areas for as long as one likes, on a machine that checks everything: `campaign/soak
-//! --minutes 60`.
+//! Runs mixed operations on areas for a given time, on a machine that checks every access:
+//! `campaign/soak --minutes 60`.
 //!
-//! Four CPUs, each a thread, map and unmap by all calls, free what others have mapped, read the
-//! listing and the bytes of each other's areas, go idle and come back. At the end everything must
-//! have been given back: areas, addresses, frames. Progress goes to standard error, what was done
-//! to standard output.
+//! Four CPUs, one thread each, map and unmap by all calls, free areas of other CPUs, read the
+//! listing and the bytes of areas, and enter and leave idle. At the end all areas, addresses and
+//! frames must have been given back. Progress goes to standard error, the result to standard
+//! output.
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
@@ -14,13 +14,13 @@ use sim::Checks;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// All but a search of all tables for each frame that is freed, which takes ten times as long as
-/// all else. A frame that is mapped still shows by what is in it; and the test of this has that
-/// check, too.
+/// All checks except the search of all page tables at each free of a frame, which takes ten times
+/// as long as the rest. A frame that is freed while mapped still shows by wrong contents; and
+/// `tests/soak.rs` runs with this check, too.
 const CHECKS: Checks = Checks { frames: false, ..Checks::ALL };
 
 const USAGE: &str =
-    "soak [--minutes N] [--seconds N] [--seed N]: one minute unless it says otherwise";
+    "usage: soak [--minutes N | --seconds N] [--seed N]\nDefault: one minute, seed 0.";
 
 fn arguments() -> Option<(Duration, u64)> {
     let (mut time, mut seed) = (Duration::from_secs(60), 0);
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     };
     match run::soak(time, seed, CHECKS, |progress| eprintln!("{progress}")) {
         Ok(done) => {
-            println!("{done}\nnothing was found, and nothing is left");
+            println!("{done}\nno error was found, and nothing is left over");
             ExitCode::SUCCESS
         }
         Err(found) => {

@@ -1,4 +1,4 @@
-//! What each CPU does, and what is looked at meanwhile.
+//! The program of each CPU, and its checks.
 
 use crate::common::*;
 use machine::*;
@@ -13,15 +13,14 @@ use std::time::{Duration, Instant};
 use vmap::{Error, Options, Request};
 
 const CPUS: usize = 4;
-/// So little that space runs out now and then.
+/// Small enough that space runs out now and then.
 const MIB: u64 = 96;
-/// Frames that are mapped by `vmap` and `vm_map_ram`: each has its own number in its first word,
-/// always.
+/// Frames for `vmap` and `vm_map_ram`. The first word of each always holds its frame number.
 const POOL: usize = 128;
-/// As many areas as wait for a CPU to unmap them, at most.
+/// The maximum number of areas that wait for one CPU to unmap them.
 const MAIL: usize = 60;
 
-/// What has been done.
+/// Statistics.
 #[derive(Default)]
 pub(crate) struct Done {
     maps: AtomicU64,
@@ -29,7 +28,7 @@ pub(crate) struct Done {
     moves: AtomicU64,
     reads: AtomicU64,
     naps: AtomicU64,
-    /// Calls that had no space, or no memory.
+    /// Calls that failed for lack of space or memory.
     refused: AtomicU64,
 }
 
@@ -46,12 +45,13 @@ impl fmt::Display for Done {
         let (reads, naps, refused) = (count(&self.reads), count(&self.naps), count(&self.refused));
         write!(
             f,
-            "{maps} maps, {unmaps} unmaps, {moves} moves, {reads} readings, {naps} naps, {refused} without space or memory"
+            "{maps} mappings, {unmaps} unmappings, {moves} moves, {reads} reads, {naps} idle periods, \
+             {refused} refused for lack of space or memory"
         )
     }
 }
 
-/// What is mapped.
+/// A mapping.
 #[derive(Clone, Copy)]
 struct Mapped {
     at: VirtAddr,
@@ -61,15 +61,15 @@ struct Mapped {
 
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Frames of the pool, from this one on.
+    /// Frames of the pool, from this index on.
     Vmap(usize),
     Ram(usize),
-    /// Memory, with this and its number in some of its pages.
+    /// Memory; the first word of some pages is this number XOR the page's index.
     Memory(u64),
     Device,
 }
 
-/// Pages of so many that are looked at.
+/// The pages that are examined, of so many.
 fn some(pages: u64) -> impl Iterator<Item = u64> {
     (0..pages).step_by((pages / 8).max(1) as usize).chain([pages - 1])
 }
@@ -124,7 +124,7 @@ impl Soak {
         }
     }
 
-    /// Everything is there, and nobody else has written to it.
+    /// Checks that all examined pages are mapped and unchanged.
     fn check(&self, mapped: &Mapped) {
         for page in some(mapped.pages) {
             let expected = match mapped.kind {
@@ -136,7 +136,7 @@ impl Soak {
         }
     }
 
-    /// Somebody's area is made larger or smaller, or goes.
+    /// Resizes or unmaps an area. Returns it if it still exists.
     fn unmap(&self, mut mapped: Mapped, random: &mut Rand64) -> Option<Mapped> {
         let vmap = self.world.vmap();
         self.check(&mapped);
@@ -149,7 +149,7 @@ impl Soak {
             Kind::Memory(_) => match random.rand_range(0..8) {
                 0 | 1 => {
                     let pages = 1 + random.rand_range(0..2 * mapped.pages);
-                    // SAFETY: nobody else uses it.
+                    // SAFETY: no other code uses it.
                     match unsafe { vmap.vrealloc(at, pages * PAGE) } {
                         Ok(moved) => {
                             self.check(&Mapped { at: moved, pages: 1, ..mapped });
@@ -193,7 +193,7 @@ impl Soak {
         });
         let mut bytes = [0; 3 * PAGE as usize];
         let at = virt(vmap.space().start().get() + random.rand_range(0..MIB << 20));
-        // SAFETY: words are written by translations only.
+        // SAFETY: words are written through translations only.
         assert!(unsafe { vmap.vread(at, &mut bytes) } <= bytes.len());
         if let Some(area) = vmap.find_vm_area(at) {
             assert!(area.range.contains(at));
@@ -220,13 +220,13 @@ impl Soak {
                 2 => world.vmap().vm_unmap_aliases(),
                 3..6 => {
                     world.vmap().poll();
-                    // As a kernel's idle loop: what was retired is freed nowhere else but where
-                    // memory gives out.
+                    // As in a kernel's idle loop: otherwise, retired memory is freed only when
+                    // memory runs out.
                     Grace::reclaim(usize::MAX);
                 }
                 6..16 => self.read(&mut random),
                 roll if mine != 0 && (roll & 1 == 0 || mine > MAIL) => {
-                    // Any of them: short lives and long ones.
+                    // A random one, so that some live short and some live long.
                     let which = random.rand_range(0..mine as u64) as usize;
                     let mapped = self.mail(cpu).swap_remove(which);
                     let kept = self.unmap(mapped, &mut random);
@@ -251,7 +251,7 @@ fn of(at: VirtAddr, page: u64) -> VirtAddr {
     virt(at.get() + page * PAGE)
 }
 
-/// Goes on for so long. What was done, or what was found.
+/// Runs for a given time. Returns a summary, or the first failure.
 pub(crate) fn soak(
     time: Duration,
     seed: u64,
@@ -279,7 +279,8 @@ pub(crate) fn soak(
             let (info, flushes) =
                 (soak.world.vmap().get_vmalloc_info(), soak.world.flushes.stats());
             progress(format!(
-                "{} of {} s: {}; {} areas, {} broadcasts, {} MiB used, {} wait, {} are kept",
+                "{} of {} s: {}; {} areas, {} broadcasts, {} MiB used, {} MiB waiting, \
+                 {} MiB kept",
                 elapsed.as_secs(),
                 time.as_secs(),
                 soak.done,
@@ -298,7 +299,7 @@ pub(crate) fn soak(
 
     let (counts, flushes) = (soak.world.sim.counts(), soak.world.flushes.stats());
     let done = format!(
-        "{}\n{} interrupts to other CPUs, {} broadcasts, to {} others; {} flushes, {} ticks",
+        "{}\n{} IPIs, {} broadcasts to {} other CPUs in total, {} flushes, {} ticks",
         soak.done,
         counts.ipis_sent,
         flushes.broadcasts,

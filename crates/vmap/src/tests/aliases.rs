@@ -1,5 +1,5 @@
-//! `vm_unmap_aliases`: when it returns, nobody has a translation of what was unmapped before,
-//! whoever ticks, waits or broadcasts at the same time.
+//! `vm_unmap_aliases`: when it returns, no CPU holds a translation of a range that was unmapped
+//! before, even if other CPUs tick, wait or broadcast at the same time.
 
 use super::{Ends, PAGE, World, machine, on, race, right};
 use crate::Options;
@@ -12,11 +12,11 @@ use std::vec;
 
 const ROUNDS: u64 = 5;
 
-/// CPU 0 maps and unmaps; CPUs 1 and 2 use that in between, and broadcast at their own pleasure.
+/// CPU 0 maps and unmaps; CPUs 1 and 2 use the mapping in between, and broadcast at random.
 fn aliases(seed: u64) -> Result<(), Failure> {
     let (config, ticking) = machine(seed, 4);
     let world = World::new(config, 32, Options::default(), ticking);
-    // The address, while it may be used; who uses it.
+    // The address while it may be used, and the number of its users.
     let at = Arc::new(AtomicU64::new(0));
     let users = Arc::new(AtomicU64::new(0));
     let done = Arc::new(AtomicU64::new(0));
@@ -70,9 +70,9 @@ fn aliases(seed: u64) -> Result<(), Failure> {
     race(seed, world, programs, |_| ())
 }
 
-/// What the hardware of a CPU that is away has cached, unasked, is an alias like any other: lines
-/// of the page may enter its caches by it. So such a CPU is asked, too, though addresses may be
-/// reused without it.
+/// A translation that an idle CPU has cached speculatively is an alias, too: lines of the page may
+/// enter the CPU's caches through it. So the broadcast includes idle CPUs, although addresses may
+/// be reused without it.
 #[test]
 fn no_alias_is_left_on_a_cpu_that_is_away() {
     let config = Config { cpus: 3, frames: 512, ..Config::default() };

@@ -1,4 +1,4 @@
-//! A CPU that goes idle and comes back, and whose hardware caches meanwhile what it likes.
+//! A CPU that enters and leaves idle, and whose hardware fills its TLB in between.
 
 use super::{PAGE, World, on, race, right};
 use crate::Options;
@@ -8,17 +8,18 @@ use sim::{Checks, Config, Failure, Sim, Want};
 use std::sync::Arc;
 use std::vec;
 
-/// The next number is set by one, and waited for by the other.
+/// Waits for a turn that the other CPU sets.
 fn wait(sim: &Sim, turn: &AtomicU64, wanted: u64) {
     while turn.load(SeqCst) < wanted {
         sim.relax();
     }
 }
 
-/// CPU 0 maps a page; while CPU 1 is idle its hardware caches that; CPU 0 unmaps it, and has the
-/// same address again. Nobody has waited for CPU 1, which comes back and uses it.
+/// CPU 0 maps a page. While CPU 1 is idle, its hardware caches the translation. CPU 0 unmaps the
+/// page and gets the same address again, without a wait for CPU 1. CPU 1 leaves idle and uses the
+/// address.
 fn idle(seed: u64) -> Result<(), Failure> {
-    // What an idle CPU has cached does no harm until it comes back.
+    // A stale translation of an idle CPU is harmless until it leaves idle.
     let checks = Checks { check_reuse: false, ..Checks::ALL };
     let tick = Some(40).filter(|_| seed & 1 != 0);
     let config = Config { cpus: 3, frames: 512, tick, checks, ..Config::default() };
@@ -37,7 +38,7 @@ fn idle(seed: u64) -> Result<(), Failure> {
             if seed & 2 != 0 {
                 wait(&world.sim, &turns, 5 * round + 3);
             }
-            // SAFETY: the other CPU has only looked.
+            // SAFETY: the other CPU has not accessed the memory.
             unsafe { vmap.vfree(first) }.unwrap();
             // By a broadcast, or by CPU 0's own flush.
             match seed & 4 {
@@ -56,18 +57,18 @@ fn idle(seed: u64) -> Result<(), Failure> {
             wait(&world.sim, &turns, 5 * round + 3);
             turns.store(5 * round + 4, SeqCst);
             wait(&world.sim, &turns, 5 * round + 5);
-            // SAFETY: the other CPU has used it, and does no more.
+            // SAFETY: the other CPU does not use it any more.
             unsafe { vmap.vfree(second) }.unwrap();
         }
     };
     let idler = move |world: &Arc<World>| {
         for round in 0..ROUNDS {
             world.vmap().idle();
-            // SAFETY: this CPU only looks until it is back.
+            // SAFETY: this CPU does not access memory of an area until it leaves idle.
             unsafe { world.flushes.idle_enter() };
             turn.store(5 * round + 1, SeqCst);
             wait(&world.sim, &turn, 5 * round + 2);
-            // What hardware may do unasked.
+            // A speculative TLB fill.
             let _ = world.sim.translate(VirtAddr::new(at.load(SeqCst)), Want::default());
             turn.store(5 * round + 3, SeqCst);
             if seed & 8 != 0 {
@@ -75,7 +76,7 @@ fn idle(seed: u64) -> Result<(), Failure> {
             }
             world.flushes.idle_exit();
             while turn.load(SeqCst) < 5 * round + 4 {
-                // As its timer would.
+                // Stands for its timer interrupt.
                 world.flushes.tick();
                 world.sim.relax();
             }

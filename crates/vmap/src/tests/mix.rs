@@ -1,5 +1,5 @@
-//! All calls, on all CPUs, in any order: what one has mapped another unmaps, CPUs go idle and come
-//! back, some tick and some do not, and one never starts. With room enough, and with next to none.
+//! All calls on all CPUs in random order. CPUs unmap areas of other CPUs, and enter and leave idle;
+//! some tick, some do not, and one never starts. With ample and with scarce address space.
 
 use super::{Ends, PAGE, World, machine, on, race, right};
 use crate::{Error, Options};
@@ -14,41 +14,41 @@ use std::vec::Vec;
 
 const CPUS: usize = 3;
 
-/// What is mapped by which call, with a mark in its first word and its last page's.
+/// A mapping, with a mark in the first word of its first and its last page.
 struct Mapped {
     at: VirtAddr,
     pages: u64,
-    /// What was mapped, if it was the caller's.
+    /// The frame, if the caller supplied it.
     frame: Option<Frame>,
     ram: bool,
     mark: u64,
 }
 
-/// What runs.
+/// The parameters of a test.
 #[derive(Clone, Copy)]
 struct Kind {
     ram: bool,
     areas: bool,
-    /// Areas are of half a hundred pages and more, all of one frame.
+    /// Areas have at least 50 pages, all of one frame.
     large: bool,
     mib: u64,
     rounds: u32,
-    /// Pages that may wait for each CPU that would be interrupted.
+    /// The limit of waiting pages per CPU, beyond which CPUs are interrupted.
     patience: u64,
 }
 
 const RAM: Kind =
     Kind { ram: true, areas: false, large: false, mib: 32, rounds: 30, patience: 40_000 };
 const AREAS: Kind = Kind { ram: false, areas: true, rounds: 40, ..RAM };
-/// Four blocks in all, in one zone, and often a broadcast.
+/// Four blocks in all, in one zone, and frequent broadcasts.
 const SHORT: Kind = Kind { areas: true, mib: 8, rounds: 40, patience: 100, ..RAM };
-/// Each CPU's zone has room for a few areas; then it takes from the others'.
+/// Each CPU's zone has room for a few areas; further areas come from other zones.
 const STEAL: Kind = Kind { large: true, mib: 16, rounds: 60, patience: 1000, ..AREAS };
 
 struct Mix<'a> {
     world: &'a World,
     kind: Kind,
-    /// What each CPU is to unmap.
+    /// For each CPU, the mappings that it is to unmap.
     mail: &'a [SpinMutex<Vec<Mapped>>; CPUS],
 }
 
@@ -82,9 +82,9 @@ impl Mix<'_> {
             1 => vmap.vzalloc(pages * PAGE).map(|at| mapped(at, None)),
             2 => {
                 let at = vmap.vmalloc(PAGE * 3)?;
-                // SAFETY: nobody uses it yet.
+                // SAFETY: the memory is not used yet.
                 let moved = unsafe { vmap.vrealloc(at, pages * PAGE) };
-                // SAFETY: it is where it was, and ours.
+                // SAFETY: it is still at its old address, and ours.
                 let moved = moved.inspect_err(|_| unsafe { vmap.vfree(at) }.unwrap());
                 moved.map(|at| mapped(at, None))
             }
@@ -103,7 +103,7 @@ impl Mix<'_> {
         match mapped.frame {
             Some(_) if mapped.ram => vmap.end_ram(mapped.at, mapped.pages as usize).unwrap(),
             Some(_) => vmap.end_vmap(mapped.at).unwrap(),
-            // SAFETY: nobody uses it any more.
+            // SAFETY: no code uses it any more.
             None => unsafe { vmap.vfree(mapped.at) }.unwrap(),
         }
         mapped.frame.inspect(|frame| world.release(*frame));

@@ -1,5 +1,5 @@
-//! CPUs that map and unmap beside each other, under the deterministic driver. The
-//! races among the mutants of `campaign/mutants.d/vmap.toml` are caught by these tests.
+//! CPUs that map and unmap concurrently, under the deterministic driver. These tests catch the
+//! races in `campaign/mutants.d/vmap.toml`.
 
 use machine::{Access, Step};
 use sim::{Config, Failure, Program, explore, seeded};
@@ -18,12 +18,12 @@ mod scarce;
 mod twice;
 mod world;
 
-/// As many orders of events are tried of what is right, where nobody asks for more: a release build
-/// is some ten times as fast.
+/// The number of seeds of each test, unless the environment asks for more. A release build is about
+/// ten times as fast.
 const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 400 };
 
-/// A machine as this seed has it: TLBs small or not, CPUs that cache what nobody asked for or not,
-/// timers or none; and which CPUs flush at their timer interrupts.
+/// The machine for a seed: TLBs of different sizes, speculative TLB fills or none, timers or none;
+/// and the CPUs whose timer interrupts flush.
 fn machine(seed: u64, cpus: usize) -> (Config, u64) {
     let pick = |every: u64, of: [u64; 4]| of[(seed / every % 4) as usize];
     let config = Config {
@@ -37,19 +37,19 @@ fn machine(seed: u64, cpus: usize) -> (Config, u64) {
     (config, pick(16, [0, u64::MAX, u64::MAX, 0b101]))
 }
 
-/// Runs a program on each of the first CPUs, with one thing done wrong if `mutant` says so; then
-/// `finish` gives back what they have left, and nothing may be left over.
+/// Runs one program on each of the first CPUs. Then `finish` gives back what they have left, and
+/// the machine must be empty.
 fn race(
     seed: u64,
     world: World,
     programs: impl FnOnce(&Arc<World>) -> Vec<Program<'static>>,
     finish: impl FnOnce(&World),
 ) -> Result<(), Failure> {
-    // A run that fails leaves it: there is no CPU on which it could be dropped.
+    // Leaked if the run fails: there is no CPU on which it could be dropped.
     let world = ManuallyDrop::new(Arc::new(world));
     seeded(&world.sim, seed, programs(&world))?;
     let cpus = 0..world.sim.config().cpus;
-    // An interrupt that has not been taken yet.
+    // Delivers pending interrupts.
     cpus.clone().for_each(|cpu| world.sim.on_cpu(cpu, || world.sim.step(Access::Shared)));
     world.on(0, || finish(&world));
     for _ in 0..2 {
@@ -59,7 +59,7 @@ fn race(
     Ok(world.unwrap_or_else(|| panic!("an interrupt was not taken")).end()?)
 }
 
-/// A program that uses areas from its beginning to its end.
+/// A program that uses areas until it ends.
 fn on(world: &Arc<World>, run: impl FnOnce(&Arc<World>) + Send + 'static) -> Program<'static> {
     let world = world.clone();
     Box::new(move || {

@@ -1,4 +1,5 @@
-//! What is freed in interrupts that land on who maps and frees, with the zone's lock held or not.
+//! Areas that are freed in interrupts, which hit CPUs that map and free, with or without the zone's
+//! lock held.
 
 use super::{Ends, PAGE, World, machine, on, race, right};
 use crate::{Error, Options};
@@ -10,8 +11,8 @@ use std::sync::Arc;
 use std::vec;
 use std::vec::Vec;
 
-/// CPU 0 maps and frees; CPU 1 maps, and sends interrupts there in which that is freed; CPU 2 frees
-/// some of it in its own.
+/// CPU 0 maps and frees. CPU 1 maps areas and sends interrupts to all CPUs, which free them. CPU 2
+/// polls.
 fn pending_free(seed: u64) -> Result<(), Failure> {
     let (config, ticking) = machine(seed, 3);
     let world = World::new(config, 32, Options::default(), ticking);
@@ -25,7 +26,7 @@ fn pending_free(seed: u64) -> Result<(), Failure> {
             world.store(at, 1);
             let run = vmap.vm_map_ram(&[frame; 4], Attrs::KERNEL_RW).unwrap();
             world.store(run, 2);
-            // SAFETY: nobody uses it any more.
+            // SAFETY: no code uses it any more.
             unsafe { vmap.vfree(at) }.unwrap();
             vmap.end_ram(run, 4).unwrap();
         }
@@ -42,7 +43,7 @@ fn pending_free(seed: u64) -> Result<(), Failure> {
             for at in at.into_iter().chain([twice]) {
                 let (interrupted, taken) = (world.clone(), taken.clone());
                 let free = move || {
-                    // SAFETY: nobody uses it any more, here or there.
+                    // SAFETY: no code uses it any more, on either CPU.
                     let freed = unsafe { interrupted.vmap().vfree_atomic(at) };
                     let known =
                         at == twice && matches!(freed, Err(Error::Twice(_) | Error::NotMapped(_)));
@@ -52,7 +53,7 @@ fn pending_free(seed: u64) -> Result<(), Failure> {
                 world.sim.interrupt((round % 3) as usize, free);
                 (0..8).for_each(|_| world.sim.relax());
             }
-            // Later the addresses may be somebody else's.
+            // After this round, other areas may have these addresses.
             while taken.load(SeqCst) < 4 * (round as usize + 1) {
                 world.sim.relax();
             }

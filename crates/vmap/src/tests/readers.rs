@@ -1,5 +1,5 @@
-//! Readers beside those who map and unmap, and in interrupts that land on them: the listing, one
-//! area, the numbers, and bytes.
+//! Readers beside writers, and in interrupts that hit writers: the listing, single areas, the
+//! statistics, and bytes.
 
 use super::{Ends, PAGE, World, machine, on, race, right};
 use crate::{AreaInfo, Made, Options, State};
@@ -15,18 +15,18 @@ use std::sync::Arc;
 use std::vec;
 use std::vec::Vec;
 
-/// Words of a page that are looked at.
+/// Words of a page that are examined.
 const WORDS: usize = 8;
 const MINE: u64 = 0x1111_2222_3333_4444;
 const OTHERS: u64 = 0x5555_6666_7777_8888;
 
 fn word(world: &World, frame: Frame, word: usize) -> &AtomicU64 {
     let words: NonNull<AtomicU64> = world.sim.frame_ptr(frame).unwrap().cast();
-    // SAFETY: a word of a frame, which is used atomically only.
+    // SAFETY: a word of a frame; all accesses to it are atomic.
     unsafe { words.add(word).as_ref() }
 }
 
-/// Marks the first words of a frame.
+/// Writes a mark to the first words of a frame.
 fn mark(world: &World, frame: Frame, with: u64) {
     (0..WORDS).for_each(|number| word(world, frame, number).store(with, Relaxed));
 }
@@ -35,20 +35,20 @@ fn words(world: &World, frame: Frame) -> impl Iterator<Item = u64> {
     (0..WORDS).map(move |number| word(world, frame, number).load(Relaxed))
 }
 
-/// What all programs share.
+/// State that all programs share.
 #[derive(Default)]
 struct Shared {
-    /// Where CPU 0 maps frames with a mark.
+    /// The address at which CPU 0 maps marked frames.
     at: AtomicU64,
-    /// An area that lives throughout.
+    /// An area that exists throughout.
     lives: AtomicU64,
     done: AtomicBool,
-    /// An interrupt has been sent, and not been taken.
+    /// An interrupt was sent and is still pending.
     sent: AtomicBool,
 }
 
-/// CPU 0: maps frames that are its own, whose words say so, and unmaps them; the next who has them
-/// says otherwise.
+/// CPU 0: maps its own frames, marked as such, and unmaps them. The next owner of a frame writes
+/// another mark.
 fn mapper(world: &World, shared: &Shared) {
     let vmap = world.vmap();
     let lives = vmap.vmalloc(3 * PAGE).unwrap();
@@ -67,14 +67,17 @@ fn mapper(world: &World, shared: &Shared) {
         }
         (0..40).for_each(|_| world.sim.step(Access::Shared));
         for other in others.iter().filter(|other| frames.contains(other)) {
-            assert!(words(world, *other).all(|word| word == OTHERS), "somebody else has written");
+            assert!(
+                words(world, *other).all(|word| word == OTHERS),
+                "a page was written after it was unmapped"
+            );
         }
         others.iter().for_each(|other| world.release(*other));
     }
     shared.done.store(true, SeqCst);
 }
 
-/// CPU 1: areas that each have a size in bytes of their own, that grow, shrink, and go.
+/// CPU 1: areas, each with a distinct size in bytes, that grow, shrink and are freed.
 fn allocator(world: &World, shared: &Shared) {
     let vmap = world.vmap();
     let mut serial = 0;
@@ -82,7 +85,7 @@ fn allocator(world: &World, shared: &Shared) {
         serial += 1;
         let at = vmap.vmalloc(3 * PAGE - serial).unwrap();
         let bytes = [5 * PAGE, 2 * PAGE][(serial % 2) as usize] - serial;
-        // SAFETY: nobody uses it but by `vread`.
+        // SAFETY: no code uses it except `vread`.
         let at = unsafe { vmap.vrealloc(at, bytes) }.unwrap();
         (0..10).for_each(|_| world.sim.step(Access::Shared));
         // SAFETY: as above.
@@ -90,7 +93,7 @@ fn allocator(world: &World, shared: &Shared) {
     }
 }
 
-/// CPU 2: looks on, and interrupts the others to look on there.
+/// CPU 2: reads, and interrupts the other CPUs, which then read, too.
 fn reader(world: &Arc<World>, shared: &Arc<Shared>) {
     let mut cpu = 0;
     while !shared.done.load(SeqCst) {
@@ -133,7 +136,7 @@ fn look(world: &World, shared: &Shared) {
     }
 }
 
-/// An area that is live is mapped whole; or it is live no more.
+/// A live area is mapped completely, unless it has been unmapped meanwhile.
 fn whole(world: &World, info: &AreaInfo) {
     let start = info.range.start();
     let at = |page: usize| start.checked_add(page as u64 * PAGE).unwrap();
@@ -142,23 +145,23 @@ fn whole(world: &World, info: &AreaInfo) {
         return;
     };
     let now = world.vmap().find_vm_area(start);
-    // No other area has as many bytes.
+    // No other area has the same size in bytes.
     let same = now.filter(|now| (now.state, now.bytes) == (State::Live, info.bytes));
     assert_eq!(same, None, "page {hole} of an area that is live is not mapped");
 }
 
-/// Each page is a hole, or as CPU 0 has marked it; what is written there is the same.
+/// Each page is a hole or has CPU 0's mark, which is also what this function writes.
 fn bytes(world: &World, at: VirtAddr) {
-    // SAFETY: whoever has the frames uses them atomically.
+    // SAFETY: the owners of the frames access them atomically.
     unsafe { world.vmap().vwrite(at, &MINE.to_ne_bytes()) };
     let mut read = [0; PAGE as usize + 64];
-    // SAFETY: words are written by translations only, or before they are mapped.
+    // SAFETY: words are written through translations only, or before they are mapped.
     unsafe { world.vmap().vread(at, &mut read) };
     for page in read.chunks(PAGE as usize) {
         let words =
             page[..8 * WORDS].as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
         for word in words {
-            assert!(word == 0 || word == MINE, "{word:#x} is somebody else's");
+            assert!(word == 0 || word == MINE, "{word:#x} is another owner's");
         }
     }
 }
@@ -177,7 +180,7 @@ fn readers(seed: u64) -> Result<(), Failure> {
     };
     let finish = |world: &World| {
         let lives = VirtAddr::new(shared.lives.load(SeqCst));
-        // SAFETY: nobody uses it any more.
+        // SAFETY: no code uses it any more.
         unsafe { world.vmap().vfree(lives) }.unwrap();
     };
     race(seed, world, programs, finish)

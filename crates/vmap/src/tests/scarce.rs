@@ -1,5 +1,5 @@
-//! A CPU that has not enough memory, beside one that maps in the same 2 MiB: the page tables that a
-//! failed call gives back are none that the other is about to use.
+//! A CPU that lacks memory, beside one that maps in the same 2 MiB: a failed call must not give
+//! back page-table pages that the other CPU is about to use.
 
 use super::{Ends, PAGE, World, on, race, right};
 use crate::{Error, Options};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::vec;
 use std::vec::Vec;
 
-/// As many frames are mapped before a call finds that there are not enough.
+/// The number of frames that a call maps before it runs out of memory.
 const SOME: usize = 64;
 
 fn scarce(seed: u64) -> Result<(), Failure> {
@@ -22,13 +22,13 @@ fn scarce(seed: u64) -> Result<(), Failure> {
         speculation: [0, 300][(seed >> 1 & 1) as usize],
         ..Config::default()
     };
-    // One zone, and one page table.
+    // One zone, and one page-table page of PTEs.
     let world = World::new(config, 2, Options::default(), u64::MAX);
     let failed = Arc::new(AtomicBool::new(false));
     let done = failed.clone();
     let failing = move |world: &Arc<World>| {
         let take = || world.sim.alloc(0, Place::Local);
-        // All but so many.
+        // All frames except those.
         let mut hoard: Vec<Frame> = core::iter::from_fn(|| take().ok()).collect();
         hoard.drain(..(SOME + 2).min(hoard.len())).for_each(|frame| world.release(frame));
         for _ in 0..4 {
@@ -51,7 +51,7 @@ fn scarce(seed: u64) -> Result<(), Failure> {
                     world.vmap().end_vmap(at).unwrap();
                 }
                 Err(error) => {
-                    // No table, or no addresses.
+                    // No frame for a page-table page, or no addresses.
                     assert!(matches!(error, Error::Frames(_) | Error::NoSpace(_)), "{error}");
                     world.sim.relax();
                 }

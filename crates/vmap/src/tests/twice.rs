@@ -1,4 +1,4 @@
-//! Two CPUs that unmap the same at once: one of them does, and the other is told so.
+//! Two CPUs unmap the same area at the same time: one succeeds, the other gets an error.
 
 use super::{Ends, PAGE, World, machine, on, race, right};
 use crate::{Error, Options};
@@ -11,30 +11,30 @@ use std::sync::Arc;
 
 type Unmap = fn(&World, VirtAddr) -> Result<(), Error>;
 
-/// How something is mapped, and how each CPU unmaps it.
+/// How an area is mapped, and how each CPU unmaps it.
 #[derive(Clone, Copy)]
 struct How {
     map: fn(&World, &[Frame]) -> Result<VirtAddr, Error>,
     unmap: [Unmap; 2],
-    /// Whether the frames are the caller's.
+    /// Whether the caller supplies the frames.
     frames: bool,
 }
 
 const PAGES: usize = 3;
 
 fn free(world: &World, at: VirtAddr) -> Result<(), Error> {
-    // SAFETY: nobody uses it.
+    // SAFETY: no code uses it.
     unsafe { world.vmap().vfree(at) }
 }
 
 fn free_later(world: &World, at: VirtAddr) -> Result<(), Error> {
-    // SAFETY: nobody uses it.
+    // SAFETY: no code uses it.
     unsafe { world.vmap().vfree_atomic(at) }
 }
 
-/// What is moved is unmapped where it went.
+/// A moved area is freed at its new address.
 fn moved(world: &World, at: VirtAddr) -> Result<(), Error> {
-    // SAFETY: nobody uses it.
+    // SAFETY: no code uses it.
     let at = unsafe { world.vmap().vrealloc(at, 9 * PAGE) }?;
     free(world, at).unwrap();
     Ok(())
@@ -68,7 +68,7 @@ fn hows() -> [How; 6] {
     ]
 }
 
-/// The CPUs meet here, as often as they like.
+/// A reusable barrier for both CPUs.
 fn meet(sim: &Sim, count: &AtomicU64, round: u64) {
     count.fetch_add(1, SeqCst);
     while count.load(SeqCst) < 2 * round {

@@ -1,4 +1,4 @@
-//! A machine with a space for areas.
+//! A machine with one space for areas.
 
 use crate::{Error, Options, TlbGrace, Vmap};
 use machine::{Cpus, Frame, FrameSource, PageSize, Place, Translated, VirtAddr, VirtRange};
@@ -12,7 +12,7 @@ type Tables = PageTables<Sim, X86_64L4, Grace>;
 pub(super) const PAGE: u64 = 4096;
 const SPACE: u64 = 0xffff_c900_0000_0000;
 
-/// Unmapping as the tests do it: they use areas by translations only, which the machine checks.
+/// Unmapping for the tests, which access areas only through translations, which the machine checks.
 pub(super) trait Ends {
     fn end_vmap(&self, at: VirtAddr) -> Result<(), Error>;
     fn end_ram(&self, at: VirtAddr, pages: usize) -> Result<(), Error>;
@@ -20,7 +20,8 @@ pub(super) trait Ends {
 
 impl Ends for Vmap<Sim, X86_64L4, Grace> {
     fn end_vmap(&self, at: VirtAddr) -> Result<(), Error> {
-        // SAFETY: no test uses the addresses afterwards but to see that it may not.
+        // SAFETY: the tests use the addresses afterwards only to see that the machine refuses the
+        // access.
         unsafe { self.vunmap(at) }
     }
 
@@ -34,17 +35,18 @@ pub(super) struct World {
     pub(super) sim: Sim,
     paging: Arc<Paging<Sim, X86_64L4>>,
     pub(super) flushes: Arc<TlbGrace<Sim>>,
-    /// `None` at the end.
+    /// `None` after `end`.
     space: Option<Vmap<Sim, X86_64L4, Grace>>,
 }
 
 impl World {
-    /// With a space of so many MiB; the timer interrupts of these CPUs flush if somebody waits.
+    /// With a space of `mib` MiB. The timer interrupts of the CPUs in `ticking` flush if a period
+    /// is pending.
     pub(super) fn new(config: Config, mib: u64, options: Options, ticking: u64) -> World {
         let sim = Sim::new(config).unwrap();
         let paging = Paging::try_new(sim.clone(), PageSize::Size1G).unwrap();
         let flushes = TlbGrace::try_new(sim.clone()).unwrap();
-        // The machine has the handler, and must not be kept by it.
+        // The machine owns the handler, so the handler must not keep the machine alive.
         let ticks = Arc::downgrade(&flushes);
         let tick = move |sim: &Sim| {
             if ticking >> sim.current().index() & 1 != 0
@@ -57,7 +59,7 @@ impl World {
         let space = sim.on_cpu(0, || {
             let tables = Arc::new(Tables::kernel(&paging).unwrap());
             let range = VirtRange::new(VirtAddr::new(SPACE), mib << 20).unwrap();
-            // SAFETY: nobody else uses these addresses.
+            // SAFETY: no other code uses these addresses.
             unsafe { Vmap::try_new(tables, flushes.clone(), range, options) }.unwrap()
         });
         World { sim, paging, flushes, space: Some(space) }
@@ -67,14 +69,15 @@ impl World {
         self.space.as_ref().unwrap()
     }
 
-    /// This CPU uses areas from here on. It takes part before its hardware can cache anything.
+    /// This CPU uses areas from now on. It takes part in the grace periods before its hardware can
+    /// cache translations.
     pub(super) fn start(&self) {
         self.flushes.idle_exit();
-        // SAFETY: the tests need nothing else mapped.
+        // SAFETY: the tests need no other mapping.
         unsafe { self.vmap().tables().activate() };
     }
 
-    /// This CPU will use none until it starts again.
+    /// This CPU uses no areas until it starts again.
     pub(super) fn stop(&self) {
         self.vmap().idle();
         // SAFETY: the programs of the tests use areas between `start` and `stop` only.
@@ -96,7 +99,7 @@ impl World {
     }
 
     pub(super) fn release(&self, frame: Frame) {
-        // SAFETY: the tests use it by nothing but translations, which the machine checks.
+        // SAFETY: the tests access the frame only through translations, which the machine checks.
         unsafe { self.sim.release(frame) }.unwrap();
     }
 
@@ -110,8 +113,8 @@ impl World {
         unsafe { self.sim.load(at) }.unwrap_or_else(|fault| panic!("{fault}"))
     }
 
-    /// Everything is given back: no area is left, no address waits, no frame is missing. All CPUs
-    /// have stopped, and purged.
+    /// Checks that everything has been given back: no area exists, no address waits, no frame is
+    /// allocated. All CPUs have stopped and purged.
     pub(super) fn end(mut self) -> Result<(), Box<Report>> {
         let space = self.space.take().unwrap();
         let cpus = self.sim.config().cpus;

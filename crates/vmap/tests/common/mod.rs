@@ -1,4 +1,4 @@
-//! What the tests share: a machine, its kernel's tables, and a space for areas.
+//! Shared by the tests: a machine, its kernel's page tables, and a space for areas.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use machine::*;
@@ -10,7 +10,7 @@ use vmap::{AreaInfo, Made, Options, State, TlbGrace};
 pub(crate) type Tables = PageTables<Sim, X86_64L4, Grace>;
 pub(crate) type Vmap = vmap::Vmap<Sim, X86_64L4, Grace>;
 
-/// Where the tests' areas begin.
+/// The start of the tests' areas.
 pub(crate) const SPACE: u64 = 0xffff_c900_0000_0000;
 pub(crate) const PAGE: u64 = 4096;
 
@@ -18,7 +18,7 @@ pub(crate) fn virt(at: u64) -> VirtAddr {
     VirtAddr::new(at)
 }
 
-/// Unmapping as the tests do it: they use areas by translations only, which the machine checks.
+/// Unmapping for the tests, which access areas only through translations, which the machine checks.
 pub(crate) trait Ends {
     fn end_vmap(&self, at: VirtAddr) -> Result<(), vmap::Error>;
     fn end_ram(&self, at: VirtAddr, pages: usize) -> Result<(), vmap::Error>;
@@ -27,7 +27,8 @@ pub(crate) trait Ends {
 
 impl<M: Machine, G: grace::Concurrent> Ends for vmap::Vmap<M, X86_64L4, G> {
     fn end_vmap(&self, at: VirtAddr) -> Result<(), vmap::Error> {
-        // SAFETY: no test uses the addresses afterwards but to see that it may not.
+        // SAFETY: the tests use the addresses afterwards only to see that the machine refuses the
+        // access.
         unsafe { self.vunmap(at) }
     }
 
@@ -47,12 +48,12 @@ pub(crate) struct World {
     pub(crate) sim: Sim,
     pub(crate) paging: Arc<Paging<Sim, X86_64L4>>,
     pub(crate) flushes: Arc<TlbGrace<Sim>>,
-    /// `None` at the end.
+    /// `None` after `end`.
     pub(crate) space: Option<Vmap>,
 }
 
 impl World {
-    /// With a space of so many MiB; each CPU's timer interrupt flushes if somebody waits.
+    /// With a space of `mib` MiB. Each CPU's timer interrupt flushes if a period is pending.
     pub(crate) fn new(config: Config, mib: u64, options: Options) -> World {
         World::over(config, VirtRange::new(virt(SPACE), mib << 20).unwrap(), options)
     }
@@ -62,12 +63,12 @@ impl World {
         let sim = Sim::new(config).unwrap();
         let paging = Paging::try_new(sim.clone(), PageSize::Size1G).unwrap();
         let flushes = TlbGrace::try_new(sim.clone()).unwrap();
-        // The machine has the handler, and must not be kept by it.
+        // The machine owns the handler, so the handler must not keep the machine alive.
         let ticks = Arc::downgrade(&flushes);
         sim.on_tick(move |_| ticks.upgrade().iter().for_each(|flushes| flushes.tick())).unwrap();
         let space = sim.on_cpu(0, || {
             let tables = Arc::new(Tables::kernel(&paging).unwrap());
-            // SAFETY: nobody else uses these addresses.
+            // SAFETY: no other code uses these addresses.
             unsafe { Vmap::try_new(tables, flushes.clone(), range, options) }.unwrap()
         });
         World { sim, paging, flushes, space: Some(space) }
@@ -77,14 +78,14 @@ impl World {
         self.space.as_ref().unwrap()
     }
 
-    /// This CPU uses areas from here on.
+    /// This CPU uses areas from now on.
     pub(crate) fn start(&self) {
-        // SAFETY: the tests need nothing else mapped.
+        // SAFETY: the tests need no other mapping.
         unsafe { self.vmap().tables().activate() };
         self.flushes.idle_exit();
     }
 
-    /// This CPU will use none until it starts again.
+    /// This CPU uses no areas until it starts again.
     pub(crate) fn stop(&self) {
         self.vmap().idle();
         // SAFETY: the programs of the tests use areas between `start` and `stop` only.
@@ -101,14 +102,15 @@ impl World {
         })
     }
 
-    /// So many frames, each a block of its own.
+    /// So many frames, each allocated separately.
     pub(crate) fn frames(&self, count: usize) -> Vec<Frame> {
         (0..count).map(|_| self.sim.alloc(0, Place::Local).unwrap()).collect()
     }
 
     pub(crate) fn release(&self, frames: &[Frame]) {
         for frame in frames {
-            // SAFETY: the tests use them by nothing but translations, which the machine checks.
+            // SAFETY: the tests access the frames only through translations, which the machine
+            // checks.
             unsafe { self.sim.release(*frame) }.unwrap();
         }
     }
@@ -123,7 +125,8 @@ impl World {
         unsafe { self.sim.load(at) }.unwrap_or_else(|fault| panic!("{fault}"))
     }
 
-    /// Everything is given back: no area is left, no frame, no address. All CPUs have stopped.
+    /// Checks that everything has been given back: areas, frames and addresses. All CPUs have
+    /// stopped.
     pub(crate) fn end(mut self) -> Result<(), Box<Report>> {
         for cpu in 0..self.sim.config().cpus {
             self.on(cpu, || self.vmap().purge());
@@ -147,7 +150,7 @@ impl World {
     }
 }
 
-/// What is mapped: all areas but those that wait, and blocks of which no page is in use.
+/// All areas that are mapped: not those that wait, nor blocks without a page in use.
 pub(crate) fn mapped<M: Machine, G: grace::Concurrent>(
     space: &vmap::Vmap<M, X86_64L4, G>,
 ) -> Vec<AreaInfo> {
@@ -159,8 +162,8 @@ pub(crate) fn mapped<M: Machine, G: grace::Concurrent>(
     list
 }
 
-/// A test that fails on a CPU unwinds where the thread is none any more, and nothing of the machine
-/// can be given back there.
+/// A test that fails on a CPU unwinds to a point where its thread is no longer a CPU. Nothing of
+/// the machine can be given back there, so it is leaked.
 impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {

@@ -1,17 +1,16 @@
-//! What can be seen of areas, after each call: bytes by translation and by `vread`, the listing,
-//! the numbers.
+//! Checks after each call: bytes by translation and by `vread`, the listing, and the statistics.
 
 use crate::common::*;
 use crate::expected::{Area, Model, page_of};
 use machine::*;
 use vmap::{AreaInfo, Made, State};
 
-/// As many pages of an area are read in full at the end.
+/// The maximum number of pages of an area that are read in full at the end.
 const READ: usize = 16;
 
 fn read(world: &World, at: VirtAddr, len: usize) -> (usize, Vec<u8>) {
     let mut bytes = vec![0xee; len];
-    // SAFETY: the tests write by translations only, or before they map.
+    // SAFETY: the tests write through translations only, or before they map.
     (unsafe { world.vmap().vread(at, &mut bytes) }, bytes)
 }
 
@@ -35,13 +34,13 @@ impl Model {
             (next, done) = (next + some as u64, done + some);
         }
         match write {
-            // SAFETY: nobody minds.
+            // SAFETY: no code depends on the contents.
             Some(value) => assert_eq!(unsafe { world.vmap().vwrite(at, &vec![value; len]) }, count),
             None => assert_eq!(read(world, at, len), (count, expected)),
         }
     }
 
-    /// What is said of an area, and what is in some of its pages, or in all.
+    /// Checks the listing of an area, and the contents of some or all of its pages.
     pub(crate) fn check_area(&self, world: &World, start: u64, all: bool) {
         let (vmap, area) = (world.vmap(), &self.areas[&start]);
         let middle = self.turn % area.pages;
@@ -65,14 +64,14 @@ impl Model {
         }
     }
 
-    /// Every byte of the first pages.
+    /// Checks every byte of the first pages.
     pub(crate) fn check_contents(&mut self, world: &World) {
         let all: Vec<_> = self.areas.values().map(|area| (area.start(), area.pages)).collect();
         all.into_iter()
             .for_each(|(at, pages)| self.bytes(world, at, pages.min(READ) * PAGE as usize, None));
     }
 
-    /// After each call: the listing, the numbers, and every area.
+    /// After each call: checks the listing, the statistics, and every area.
     pub(crate) fn check(&mut self, world: &World) {
         self.turn += 1;
         let vmap = world.vmap();

@@ -1,5 +1,4 @@
-//! What must be there: an obvious model of all areas and of all bytes, and what each call has to
-//! say.
+//! A simple model of all areas and all bytes, which predicts the result of each call.
 
 use crate::common::*;
 use crate::script::{Call, Op, Which};
@@ -9,30 +8,30 @@ use sim::Want;
 use std::collections::BTreeMap;
 use vmap::{Error, Made, Request, State};
 
-/// Frames that `vmap` and `vm_map_ram` map.
+/// Frames for `vmap` and `vm_map_ram`.
 const POOL: usize = 100;
 
 /// An area, or a run of a block.
 #[derive(Clone, Debug)]
 pub(crate) struct Area {
-    /// Its addresses, with its guard page.
+    /// Its addresses, guard page included.
     pub(crate) range: VirtRange,
-    /// What the call returned.
+    /// The address that the call returned.
     pub(crate) at: VirtAddr,
     pub(crate) bytes: u64,
     pub(crate) pages: usize,
     pub(crate) made: Made,
     pub(crate) in_block: bool,
-    /// Of memory.
+    /// The frames of its memory.
     pub(crate) frames: Vec<Frame>,
     pub(crate) write: bool,
     pub(crate) phys: Option<PhysAddr>,
-    /// The CPU on which it was freed in an interrupt.
+    /// The CPU on which an interrupt handler has freed it.
     pub(crate) pending_free: Option<usize>,
 }
 
 impl Area {
-    /// What a call would make: its place is not known yet.
+    /// The area that a call should make, still without an address.
     fn wanted(made: Made, pages: usize, bytes: u64) -> Area {
         let range = VirtRange::new(virt(SPACE), 0).unwrap();
         let (frames, write, phys) = (Vec::new(), true, None);
@@ -57,19 +56,19 @@ impl Area {
 }
 
 pub(crate) struct Model {
-    /// By their first address.
+    /// Keyed by their first address.
     pub(crate) areas: BTreeMap<u64, Area>,
-    /// What is in each frame that some area has.
+    /// The contents of each frame that some area maps.
     pub(crate) memory: BTreeMap<Frame, Vec<u8>>,
     pool: Vec<Frame>,
-    /// Addresses that were good once.
+    /// Addresses that were once valid.
     gone: Vec<VirtAddr>,
     /// Whether areas have a guard page unless the call says otherwise.
     guard: bool,
     pub(crate) turn: usize,
 }
 
-/// The kind of an error, without its particulars.
+/// The variant of an error, without its fields.
 fn kind(error: &Error) -> String {
     let text = format!("{error:?}");
     text.split(['(', ' ']).next().unwrap_or_default().to_owned()
@@ -79,10 +78,10 @@ pub(crate) fn page_of(at: VirtAddr, page: usize) -> VirtAddr {
     at.checked_add(page as u64 * PAGE).unwrap()
 }
 
-/// What is in a frame that was just allocated.
+/// The contents of a frame that was just allocated.
 fn contents(world: &World, frame: Frame) -> Vec<u8> {
     let memory = world.sim.frame_ptr(frame).unwrap();
-    // SAFETY: a frame's bytes, which nobody changes: it is mapped, but no CPU runs meanwhile.
+    // SAFETY: the bytes of a frame. It is mapped, but no CPU runs, so nothing changes them.
     unsafe { std::slice::from_raw_parts(memory.as_ptr(), PAGE as usize) }.to_vec()
 }
 
@@ -112,14 +111,14 @@ impl Model {
         }
     }
 
-    /// The area whose mapped pages an address is in, and the frame there.
+    /// The area in whose mapped pages an address lies, and the frame there.
     pub(crate) fn page_at(&self, at: u64) -> Option<(&Area, Option<Frame>)> {
         let area = self.areas.range(..=at).next_back()?.1;
         let page = (at - area.start().get()) / PAGE;
         (page < area.pages as u64).then(|| (area, area.frames.get(page as usize).copied()))
     }
 
-    /// Carries out a call, and compares what it says.
+    /// Makes a call, and compares its result with the model.
     pub(crate) fn call(&mut self, world: &World, cpu: usize, op: &Op) {
         let vmap = world.vmap();
         let free = world.sim.free_count();
@@ -165,7 +164,7 @@ impl Model {
                 }
             }
             Op::Ioremap { at, len } => {
-                // Not over what the machine itself has.
+                // Ends below 4 GiB, where the RAM of the machine begins.
                 let len = if at >> 32 == 0 { len.min((1 << 32) - at) } else { len };
                 let Some(range) = PhysRange::new(PhysAddr::new(at), len) else { return };
                 let made = vmap.ioremap(range, Cache::Uncached);
@@ -257,8 +256,8 @@ impl Model {
         (0..pages).map(|page| self.pool[(first % POOL + page * stride) % POOL]).collect()
     }
 
-    /// Something was to be made, `free` frames were free before. Frames that are not named are new
-    /// ones.
+    /// Checks a call that makes an area; `free` frames were free before. Frames that the call did
+    /// not name are newly allocated.
     fn made(
         &mut self,
         world: &World,
@@ -279,7 +278,7 @@ impl Model {
             }
             Err(Error::NoSpace(bytes)) => {
                 let info = vmap.get_vmalloc_info();
-                // What no zone can have is refused at once.
+                // A size that no zone can hold is refused at once.
                 let waits = if taken > vmap.space().len() / 2 { info.waiting } else { 0 };
                 assert_eq!((bytes, info.waiting), (taken, waits), "some waits, {info:?}");
                 return assert!(info.largest_free < taken + align - PAGE, "{info:?}");
@@ -301,7 +300,7 @@ impl Model {
             assert_eq!(info.range, area.range);
         }
         assert!(vmap.space().covers(&area.range));
-        // Where there was no such place, pages are small.
+        // If no aligned range was free, the pages are small.
         assert!(start.get() % align == 0 || !has_large_pages(world, area.range), "{start}");
         assert_eq!(at.get() % PAGE, area.phys.map_or(0, |at| at.get() % PAGE));
         let below = self.areas.range(..start.get() + taken).next_back();
@@ -317,7 +316,7 @@ impl Model {
                 let at = page_of(start, page);
                 let frame = vmap.vmalloc_to_page(at).unwrap();
                 let bytes = contents(world, frame);
-                assert_eq!(self.memory.insert(frame, bytes), None, "it is somebody else's");
+                assert_eq!(self.memory.insert(frame, bytes), None, "the frame is in use already");
                 area.frames.push(frame);
             }
         }
@@ -325,7 +324,7 @@ impl Model {
         self.check_area(world, start.get(), true);
     }
 
-    /// What unmapping by a call that is meant for `made` must come to; or any of these.
+    /// The possible results of an unmapping by the call for `made`.
     fn unmapping(
         &self,
         world: &World,
@@ -346,7 +345,7 @@ impl Model {
                 Some((run, _)) if run.at == at && run.pages == pages => vec![],
                 Some((run, _)) if run.at == at => vec!["WrongSize"],
                 Some(_) => vec!["NotTheStart"],
-                // It may wait, and then it is known or not how long it was.
+                // It may still wait; whether it does is not modelled.
                 None => vec!["NotMapped", "Twice", "WrongSize", "NotTheStart"],
             };
         }
@@ -377,7 +376,7 @@ impl Model {
         let expect = |made, at, pages| self.unmapping(world, made, at, pages);
         let (expected, done) = match call {
             Call::Vunmap => (expect(Made::Vmap, at, 0), vmap.end_vmap(at)),
-            // SAFETY: it is used by translations only, which the machine checks.
+            // SAFETY: it is accessed through translations only, which the machine checks.
             Call::Vfree => (expect(Made::Vmalloc, at, 0), unsafe { vmap.vfree(at) }),
             Call::VfreeAtomic => {
                 let expected = expect(Made::Vmalloc, at, 0);
@@ -414,15 +413,15 @@ impl Model {
         }
     }
 
-    /// What was freed on a CPU in interrupts is now given back.
+    /// Removes the areas that were freed in interrupts on a CPU.
     pub(crate) fn freed_doomed(&mut self, cpu: usize) {
         let pending_free = self.areas.iter().filter(|(_, area)| area.pending_free == Some(cpu));
         let pending_free: Vec<u64> = pending_free.map(|(start, _)| *start).collect();
         pending_free.into_iter().for_each(|start| self.forget(start));
     }
 
-    /// What was freed in interrupts may be given back by any call on that CPU that frees, or that
-    /// lacks something.
+    /// Any call on that CPU that frees, or that lacks memory or space, may free areas that were
+    /// freed in interrupts.
     pub(crate) fn look_for_doomed(&mut self, world: &World) {
         let is_doomed = |at: u64| {
             let info = world.vmap().find_vm_area(virt(at));
@@ -442,7 +441,7 @@ impl Model {
             _ if bytes > vmap.space().len() => vec!["TooLarge"],
             _ => self.unmapping(world, Made::Vmalloc, at, 0),
         };
-        // Where the last page that is kept ends.
+        // The end of the last page that is kept.
         let end = at.get().wrapping_add(bytes.wrapping_sub(1));
         let last = {
             let guard = <sim::Grace as grace::Reclaim>::pin();
@@ -450,7 +449,7 @@ impl Model {
         };
         let old = self.areas.get(&at.get()).cloned();
         let large = old.as_ref().is_some_and(|old| has_large_pages(world, old.range));
-        // SAFETY: only what is kept is used.
+        // SAFETY: only the preserved memory is used.
         let done = unsafe { vmap.vrealloc(at, bytes) };
         if !expected.is_empty() {
             let kind = kind(&done.expect_err("it is not to be moved"));

@@ -1,6 +1,5 @@
-//! All calls against a map of what is where, on CPUs that come and go, in spaces of all sizes: what
-//! they return, what can be read and how, what the listing and the numbers say, and that nothing is
-//! left at the end.
+//! Random calls compared with a model, on CPUs that start and stop, in spaces of several sizes:
+//! results, readable bytes, the listing, the statistics; and nothing is left at the end.
 
 mod check;
 #[path = "../common/mod.rs"]
@@ -18,7 +17,7 @@ use vmap::Options;
 
 const CPUS: usize = 3;
 
-/// Where a space begins, after [`SPACE`], and its bytes.
+/// Start relative to [`SPACE`], and size, of each space in bytes.
 const SPACES: [(u64, u64); 7] = [
     (0, 4 << 20),
     (0, 8 << 20),
@@ -41,7 +40,7 @@ fn run(script: &[Op], space: usize, guard: bool, tick: Option<u64>) {
         tick,
         ..Config::default()
     };
-    // So few bytes that too much waits, now and then.
+    // Low enough that the limit of waiting addresses is sometimes exceeded.
     let options = Options { guard, bytes_per_interrupt: 100 * PAGE, ..Options::default() };
     let world = World::over(config, range, options);
     let mut model = Model::new(&world, guard);
@@ -76,7 +75,7 @@ fn run(script: &[Op], space: usize, guard: bool, tick: Option<u64>) {
     world.end().unwrap_or_else(|report| panic!("{report}"));
 }
 
-/// More by `PROPTEST_CASES`.
+/// `PROPTEST_CASES` overrides it.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(24)
 }

@@ -1,25 +1,25 @@
-//! What may happen: calls, right ones and wrong ones, as data, so that a script that fails can be
-//! made shorter.
+//! The operations of the model test, valid and invalid, as data, so that a failing script can be
+//! shrunk.
 
 use proptest::prelude::*;
 
-/// Which address a call is given.
+/// The address that a call gets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Which {
-    /// One that a call has returned, and that is still good.
+    /// A valid one that a call has returned.
     Live(usize),
-    /// So many bytes behind such a one.
+    /// So many bytes after a valid one.
     Inside(usize, u64),
-    /// One that was good once.
+    /// One that was once valid.
     Gone(usize),
-    /// So many bytes from the beginning of the space.
+    /// So many bytes after the start of the space.
     Raw(u64),
 }
 
-/// By which call something is unmapped.
+/// The call that unmaps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call {
-    /// By the one that is meant for it.
+    /// The counterpart of the call that mapped.
     Right,
     Vunmap,
     Vfree,
@@ -31,7 +31,7 @@ pub(crate) enum Call {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
-    /// Frames of the pool, from one on; one stride apart from the other.
+    /// Frames of the pool, from one on, a stride apart.
     Vmap {
         first: usize,
         stride: usize,
@@ -55,8 +55,8 @@ pub(crate) enum Op {
         at: u64,
         len: u64,
     },
-    /// Pages that may be written and not read, which the format does not know: of the pool or,
-    /// without `first`, of memory.
+    /// Pages with write but without read permission, which the format cannot represent; frames of
+    /// the pool or, without `first`, of memory.
     Refused {
         first: Option<usize>,
         pages: usize,
@@ -76,7 +76,7 @@ pub(crate) enum Op {
         page: usize,
         value: u64,
     },
-    /// Bytes, by `vread` or `vwrite`: from so far before an area's end.
+    /// Bytes, by `vread` or `vwrite`, from so many bytes before an area's end.
     Bytes {
         pick: usize,
         before: u64,
@@ -90,7 +90,7 @@ pub(crate) enum Op {
     Tick,
     /// This CPU stops for a moment.
     Nap,
-    /// Another CPU goes on; this one stops, or is only somewhere else.
+    /// Continues on another CPU; this one stops, or is only left.
     Cpu {
         cpu: usize,
         stop: bool,
