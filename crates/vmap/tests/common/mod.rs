@@ -3,7 +3,7 @@
 
 use machine::*;
 use paging::*;
-use sim::{Config, Failure, Grace, Report, Sim, explore};
+use sim::{Config, Grace, Report, Sim};
 use std::sync::Arc;
 use vmap::{AreaInfo, Made, Options, State, TlbGrace};
 
@@ -170,15 +170,4 @@ impl Drop for World {
             std::mem::forget(self.space.take());
         }
     }
-}
-
-/// All seeds pass.
-pub(crate) fn right(seeds: u64, run: impl Fn(u64) -> Result<(), Failure> + Sync) {
-    explore(seeds, run).unwrap_or_else(|failure| panic!("{failure}"));
-}
-
-/// Some seed finds a violation: many more may be tried than it takes.
-pub(crate) fn caught(seeds: u64, run: impl Fn(u64) -> Result<(), Failure> + Sync) -> Report {
-    let failure = explore(seeds, &run).expect_err("the mutant was not caught");
-    failure.report().unwrap_or_else(|| panic!("{failure}")).clone()
 }
