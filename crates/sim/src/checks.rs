@@ -1,8 +1,8 @@
 //! The checkers that are not part of a translation.
 //!
-//! Most look further than what has gone wrong: a table that is given up while a CPU has a cached
-//! entry for it is a violation at that moment, not when the CPU walks into it, if ever. So a seed
-//! need not be lucky twice.
+//! Most detect the error itself, not only its effect: a table that is given up while a CPU has a
+//! cached entry for it is a violation at that moment, even if the CPU never walks into it. So a
+//! seed needs only one coincidence, not two.
 
 use crate::cpu::Cpu;
 use crate::events::{Stamped, What};
@@ -14,7 +14,8 @@ use machine::{Asid, Frame, FrameSource, Owner, VirtAddr, VirtRange};
 use std::sync::atomic::Ordering;
 
 impl Sim {
-    /// I3: a walk of the hardware goes into a table, which it was led to at `since`.
+    /// I3: checks a table before a walk of the hardware reads it. The walk was led there at
+    /// `since`.
     pub(crate) fn check_table(
         &self,
         table: Frame,
@@ -43,7 +44,7 @@ impl Sim {
         }
     }
 
-    /// I3: code reads or changes an entry of a table.
+    /// I3: checks a table before code reads or changes an entry of it.
     pub(crate) fn check_entry(&self, cpu: &Cpu, table: Frame) {
         if self.0.config.checks.tables {
             let owner = self.owner(table);
@@ -70,20 +71,20 @@ impl Sim {
         self.0.frames.info(frame).map_or(Owner::Free, |info| info.owner())
     }
 
-    /// An access goes to a frame: somebody must have allocated it.
+    /// Checks that the frame of an access is allocated.
     pub(crate) fn check_frame(&self, address: VirtAddr, frame: Frame) {
         if self.0.config.checks.frames && !self.is_alive(frame) {
             self.violation(Violation::FreeFrame { address, frame }, self.history_of(frame));
         }
     }
 
-    /// Whether somebody has allocated the frame; what is not memory is always there.
+    /// Whether the frame is allocated. A frame that is not memory always counts as allocated.
     fn is_alive(&self, frame: Frame) -> bool {
         let at = |stamp: Option<&Stamped>| stamp.map_or(0, |stamp| stamp.get().at());
         self.0.arena.index(frame).is_none() || at(self.0.born(frame)) > at(self.0.died(frame))
     }
 
-    /// I3: a table stops being one. No CPU may be able to walk it any more.
+    /// I3: checks, when a table gets another owner, that no CPU can walk it any more.
     pub(crate) fn check_given_up(&self, table: Frame, becomes: Owner) {
         if !self.0.config.checks.tables {
             return;
@@ -92,12 +93,12 @@ impl Sim {
         for cpu in &self.0.cpus {
             let how = {
                 let state = &mut *locked(&cpu.state);
-                // The CPU that gives it up may do so in an interrupt that landed in a section: what
-                // the frame is used for next is none of that section's concern.
+                // This CPU may give the table up in an interrupt that hit a section. The reuse of
+                // the frame is no concern of that section.
                 if cpu.id == here {
                     state.walked.retain(|walked| *walked != table);
                 }
-                // Whoever gives it up has looked into it.
+                // The CPU that gives it up has read it itself.
                 let walked = cpu.id != here && state.walked.contains(&table);
                 let root = state.root.is_some_and(|(root, _)| root == table);
                 let cached = state.uppers.iter().any(|upper| upper.table == table);
@@ -115,7 +116,7 @@ impl Sim {
         self.check_unmapped(table, 0);
     }
 
-    /// A block of frames is given up: no page table may lead to it.
+    /// Checks that no page table leads to a block of frames that is given up.
     pub(crate) fn check_unmapped(&self, frame: Frame, order: u8) {
         if let Some((table, index)) = self.find_entry(frame, order) {
             let mut history = self.history_of(frame);
@@ -124,7 +125,7 @@ impl Sim {
         }
     }
 
-    /// A block of frames is freed by its owner.
+    /// Checks a block of frames that its owner frees.
     pub(crate) fn check_freed(&self, frame: Frame) {
         let Some(info) = self.0.frames.info(frame) else { return };
         let (pins, order) = (info.pins(), info.order());
@@ -155,7 +156,7 @@ impl Sim {
         }
     }
 
-    /// A present entry in a reachable table that leads into a block of frames.
+    /// Finds a present entry in a reachable table that leads into a block of frames.
     fn find_entry(&self, frame: Frame, order: u8) -> Option<(Frame, usize)> {
         let roots: Vec<Frame> = locked(&self.0.roots).iter().copied().collect();
         let block = frame.number()..frame.number() + (1 << order);
@@ -163,7 +164,7 @@ impl Sim {
             roots.into_iter().map(|root| (root, self.0.config.levels - 1)).collect();
         while let Some((table, level)) = open.pop() {
             for index in 0..512 {
-                // Acquire: pairs with the Release of whoever linked what the entry leads to.
+                // Acquire: pairs with the Release of the CPU that linked the entry's target.
                 let Some(entry) =
                     self.0.arena.word(table, index).map(|word| word.load(Ordering::Acquire))
                 else {
@@ -187,7 +188,7 @@ impl Sim {
         None
     }
 
-    /// I4: addresses are handed out; no TLB may translate them.
+    /// I4: checks that no TLB translates addresses that are reused.
     pub(crate) fn check_hand_out(&self, space: Option<Asid>, range: VirtRange) {
         if !self.0.config.checks.check_reuse {
             return;
@@ -212,12 +213,12 @@ impl Sim {
         }
     }
 
-    /// Looks whether any TLB holds a translation of addresses in `range` that the tables below
-    /// `root` do not allow, or would send elsewhere: what must not be once a flush that was owed
-    /// has been carried out. A violation, if there is one.
+    /// Checks that no TLB holds a translation of addresses in `range` that the tables below `root`
+    /// do not allow, or would send elsewhere. Holds after all pending flushes of the range have
+    /// been performed. Reports a violation otherwise.
     ///
-    /// For tests, after an operation: it finds a flush that was left out without an access that is
-    /// lucky enough to use what stayed. `space` is as in [`Flush::Range`](machine::Flush::Range).
+    /// For tests, after an operation: it detects a missing flush without an access that happens to
+    /// use the stale translation. `space` is as in [`Flush::Range`](machine::Flush::Range).
     pub fn check_flushed(&self, root: Frame, space: Option<Asid>, range: VirtRange) {
         for cpu in &self.0.cpus {
             let ours = |held: Option<Asid>| space.is_none() || held.is_none() || held == space;
@@ -263,9 +264,9 @@ impl Sim {
         }
     }
 
-    /// As [`check_flushed`](Sim::check_flushed), of cached upper-level entries on the way to
-    /// addresses in `range`: whether any leads to another table than those below `root` do. Nobody
-    /// takes tables out there meanwhile, and nobody owes a flush.
+    /// As [`check_flushed`](Sim::check_flushed), for cached upper-level entries on the way to
+    /// addresses in `range`: none may lead to another table than those below `root`. Meanwhile no
+    /// CPU may unlink tables there, and no flush may be pending.
     pub fn check_ways_flushed(&self, root: Frame, space: Option<Asid>, range: VirtRange) {
         for cpu in &self.0.cpus {
             self.check_ways_of(cpu, root, space, range);
@@ -296,7 +297,7 @@ impl Sim {
         }
     }
 
-    /// Blocks of frames that are allocated at this moment.
+    /// The blocks of frames that are allocated at this moment.
     pub fn allocated(&self) -> Vec<Leaked> {
         let leaked = |frame| {
             let info = self.0.frames.info(frame)?;
@@ -314,10 +315,11 @@ impl Sim {
         self.0.arena.span().iter().filter_map(leaked).collect()
     }
 
-    /// Whether all frames have been given back. For the end of a test; it looks at every frame.
+    /// Checks that all frames have been given back. For the end of a test; reads the state of every
+    /// frame.
     ///
     /// # Errors
-    /// Those that have not.
+    /// The frames that have not been given back.
     pub fn check_leaks(&self) -> Result<(), Box<Report>> {
         let leaked = self.allocated();
         if leaked.is_empty() {
@@ -332,7 +334,7 @@ impl Sim {
         }))
     }
 
-    /// Frames that are free, those in caches included.
+    /// The number of free frames, those in caches included.
     pub fn free_count(&self) -> u64 {
         let held: u64 = self.allocated().iter().map(|block| 1 << block.order).sum();
         self.0.config.frames - held
@@ -370,7 +372,7 @@ impl Sim {
         ))
     }
 
-    /// Stamps a block as allocated or freed, and notes it.
+    /// Stamps a block as allocated or freed, and logs it.
     pub(crate) fn stamp(&self, frame: Frame, order: u8, allocated: bool) {
         let cpu = self.cpu();
         let what = || if allocated { What::Alloc(frame, order) } else { What::Free(frame) };
@@ -385,7 +387,7 @@ impl Sim {
         }
     }
 
-    /// Stamps a frame that changes its role, and notes it.
+    /// Stamps a frame that changes its owner, and logs it.
     pub(crate) fn stamp_owner(&self, frame: Frame, before: Owner, after: Owner) {
         let cpu = self.cpu();
         let at = self.0.log.note(cpu.id, || What::Owner(frame, after));
@@ -404,12 +406,12 @@ impl Sim {
         }
     }
 
-    /// Whether the machine keeps stamps and notes at all.
+    /// Whether the machine keeps stamps and events at all.
     pub(crate) fn watches(&self) -> bool {
         self.0.config.checks != crate::Checks::NONE || self.0.config.events != 0
     }
 
-    /// The last reference to a block is about to be given up.
+    /// Called before the last reference to a block is dropped.
     pub(crate) fn before_free(&self, frame: Frame) {
         if !self.watches() {
             return;
@@ -425,7 +427,7 @@ impl Sim {
         self.stamp(frame, info.order(), false);
     }
 
-    /// The last pins of a block are about to be given up, and nothing else holds it.
+    /// Called before the last pins of a block are dropped, if nothing else holds it.
     pub(crate) fn before_unpin(&self, frame: Frame) {
         if !self.watches() {
             return;

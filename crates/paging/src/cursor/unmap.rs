@@ -1,4 +1,4 @@
-//! Unmapping.
+//! Unmapping pages.
 
 use super::{Error, Failed, Result, Slot, covers};
 use crate::format::{Decoded, Flags, Format, size_at};
@@ -9,28 +9,28 @@ use grace::Concurrent;
 use machine::{Machine, VirtRange};
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Unmaps what is mapped in a range; holes do not matter. `gone` is called with each page as it
-    /// was at the end, accessed and dirty bits included, with a table's lock held: it takes none,
-    /// and gives no frame back; that is for after the flush.
+    /// Unmaps a range. Holes are skipped. `gone` is called with each page as it was at the end,
+    /// accessed and dirty bits included. It runs with a table's lock held: it must take no table's
+    /// lock, and give no frame back, which is for after the flush.
     ///
-    /// Tables of a program that become empty are unlinked; what is mapped in the same 2 MiB by
-    /// others before the flush may fault once more, spuriously. Those of the kernel stay: see
-    /// [`prune`](PageTables::prune).
+    /// User tables that become empty are unlinked. Until the flush, another caller's mapping in the
+    /// same 2 MiB may fault once, spuriously. Kernel tables stay: see [`prune`](PageTables::prune).
     ///
     /// # Errors
-    /// A range that is not one of these tables' ([`Error::Empty`], [`Error::Misaligned`],
-    /// [`Error::NotCanonical`], [`Error::Kernel`]), or cuts a page ([`Error::Cut`]).
-    /// [`Error::Malformed`] stops it half-way: somebody has scribbled on the tables.
+    /// - [`Error::Empty`], [`Error::Misaligned`], [`Error::NotCanonical`], [`Error::Kernel`]: not a
+    ///   range of these tables.
+    /// - [`Error::Cut`]: the range cuts a page in two.
+    /// - [`Error::Malformed`]: the tables are corrupt. This stops the call half-way.
     ///
     /// # Safety
-    /// - *Addresses*: the range is the caller's to change, and nothing relies any more on what is
-    ///   mapped there.
-    /// - *Flush*: until the flush that is returned is done, the frames are not given back, and the
-    ///   range is not mapped anew. Forgetting the value does not do it.
+    /// - *Addresses*: the range is the caller's to change, and nothing relies on its mappings any
+    ///   more.
+    /// - *Flush*: until the returned flush is done, the frames are not given back, and the range is
+    ///   not mapped again. A forgotten value is not a flush.
     ///
-    /// And `gone` does not call back into these tables: it would wait for the lock that is held. If
-    /// it panics, the pages that it was called with, the last one too, are unmapped and flushed
-    /// when the panic goes on; all others are mapped as before.
+    /// Besides, `gone` must not call back into these tables: it would deadlock on the held lock. If
+    /// it panics, the pages that it was called with, including the last, are unmapped, and flushed
+    /// when the panic goes on. All others stay mapped.
     pub unsafe fn unmap(
         &self,
         range: VirtRange,
@@ -59,13 +59,13 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             if !covers(range, page, size) {
                 return Err(Error::Cut(page, size));
             }
-            // What hardware has marked since it was looked at is in it.
+            // A swap: it includes the bits that hardware has set since the entry was read.
             let was = entry.swap(0);
-            // Before `gone`, which may panic: what is done counts.
+            // Before `gone`, which may panic: the entry is cleared, so it must not count.
             *count -= 1;
             if let Decoded::Page(frame, attrs) = F::decode(was, level) {
-                // A parked page is cached nowhere; but the table may go, and hardware knows the way
-                // there.
+                // A `PROT_NONE` page is not cached. But its table may become empty, and hardware
+                // may have cached the way to it.
                 if let Some(range) = VirtRange::new(page, size.bytes()) {
                     let size = if attrs.flags.intersects(Flags::RWX) { Some(size) } else { None };
                     owed.gather.add(range, size.unwrap_or_default());

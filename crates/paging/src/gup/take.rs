@@ -1,4 +1,4 @@
-//! A page is taken: without a lock, or with its table's.
+//! Pinning pages: without a lock, or with the table's lock.
 
 use super::hold::{Held, hold, hold_one};
 use super::pins::{Pins, why_not};
@@ -8,21 +8,21 @@ use crate::tables::PageTables;
 use grace::Concurrent;
 use machine::{ENTRIES, Entry, Frame, Machine, VirtAddr};
 
-/// Whether pages were pinned at an entry, or why none.
+/// The outcome of pinning at an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
     Some,
-    /// It is absent, does not allow it, or has changed.
+    /// The entry is absent, lacks a wanted right, or has changed.
     Not,
     NotMemory,
 }
 
 impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
-    /// Pages from `at` on, for as long as each is there, allows it and stays; until there is no
-    /// room.
+    /// Pins pages from `at` on, while each is mapped, has the wanted rights and does not change;
+    /// until there is no room left.
     ///
-    /// Cost: a guard; a load a level for each table; two loads and a locked instruction for each
-    /// page.
+    /// Cost: a guard; for each table one load per level; for each page two loads and a locked
+    /// instruction.
     pub(super) fn take_fast(&self, mut at: VirtAddr, write: bool, pins: &mut Pins<'_, M>) {
         let guard = G::pin();
         let walk = self.walk(&guard);
@@ -37,7 +37,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 let _ = take_page::<M, F>(&entry, value, write, pins);
                 return;
             } else {
-                // As many as are wanted of this table.
+                // As many as are wanted in this table.
                 let Some(entries) = walk.entries(entry.table()) else { return };
                 let end = (entry.index() + pins.room()).min(ENTRIES);
                 let taken = pins.fill(entries.range(entry.index()..end), |machine, entry| {
@@ -53,7 +53,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         }
     }
 
-    /// One page, or what of its large page is wanted, with the table locked.
+    /// Pins one page, or the wanted part of a large page, with the table locked.
     pub(super) fn take_locked(&self, at: VirtAddr, write: bool, pins: &mut Pins<'_, M>) -> Taken {
         loop {
             let guard = G::pin();
@@ -63,12 +63,12 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             };
             match lock(self.machine(), entry.table(), at) {
                 Ok(Some(_locked)) => {
-                    // Nobody unmaps it now, so it does not change but for what hardware marks.
+                    // No writer can change the entry now; only hardware can set its bits.
                     let value = entry.load();
                     if level == 0 {
                         return take_page::<M, F>(&entry, value, write, pins);
                     }
-                    // A table where a page was: the walk begins again.
+                    // A table has replaced a page: walk again from the top.
                     if F::next(value, level).is_none() {
                         return take_large::<M, F>(at, &entry, level, value, write, pins);
                     }
@@ -80,7 +80,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     }
 }
 
-/// Pins the page of 4 KiB that one entry leads to, which said `value`.
+/// Pins the page of 4 KiB of one entry, whose value was `value`.
 #[inline(always)]
 fn take_page<M: Machine, F: Format>(
     entry: &Entry<'_, M>,
@@ -93,8 +93,8 @@ fn take_page<M: Machine, F: Format>(
     })
 }
 
-/// Pins the page of 4 KiB that an entry leads to, which said `value`, and looks again whether it
-/// still does. Bits that hardware marks may change; all else that matters is as it was.
+/// Pins the page of 4 KiB of an entry whose value was `value`, and reads the entry again. The
+/// accessed and dirty bits may have changed; the frame and the wanted rights must be the same.
 #[inline(always)]
 fn hold_page<M: Machine, F: Format>(
     machine: &M,
@@ -109,7 +109,7 @@ fn hold_page<M: Machine, F: Format>(
     })
 }
 
-/// As [`hold_page`], of a larger page, from `at` on as much as is wanted.
+/// As [`hold_page`], for a larger page: as much as is wanted from `at` on.
 #[cold]
 fn take_large<M: Machine, F: Format>(
     at: VirtAddr,

@@ -1,4 +1,4 @@
-//! The calls that change translations, in one place.
+//! All calls that change translations.
 
 use crate::common::Own;
 use crate::space::Live;
@@ -13,7 +13,7 @@ fn cause<F: Format>(failed: Failed<'_, Sim, F, Grace>) -> Error {
     failed.error
 }
 
-/// The pages are claimed, the frames are new, and all pending flushes of the range have been done.
+/// The pages are claimed, the frames are new, and no flush of the range is pending.
 pub(crate) fn map<F: Format>(
     live: &Live<F>,
     range: VirtRange,
@@ -23,7 +23,7 @@ pub(crate) fn map<F: Format>(
     live.tables.map_own(range, first, attrs).map_err(cause)
 }
 
-/// As [`map`], one frame for each page, by one of the calls that do so.
+/// As [`map`], one frame for each page, by one of two calls.
 pub(crate) fn map_each<F: Format>(
     live: &Live<F>,
     range: VirtRange,
@@ -64,20 +64,20 @@ pub(crate) fn protect<F: Format>(
     live.tables.protect_own(range, rights).unwrap()
 }
 
-/// Kernel pages, and the flush is done here.
+/// Unmaps kernel pages, and flushes here.
 pub(crate) fn unmap_lazily<F: Format>(
     sim: &Sim,
     live: &Live<F>,
     range: VirtRange,
     mut gone: impl FnMut(Frame),
 ) {
-    // SAFETY: the pages are claimed, and the flush comes before anything else is done with them.
+    // SAFETY: the pages are claimed, and the flush comes before any other use of them.
     unsafe { live.tables.unmap_lazily(range, |frame, _| gone(frame)) }.unwrap();
     let stride = PageSize::Size4K;
     sim.flush_on(&sim.online(), Flush::Range { space: None, range, stride, tables: false });
 }
 
-/// Carries out what is pending, in one of the ways there are.
+/// Performs a pending flush, in one of several ways.
 pub(crate) fn flush<F: Format>(tables: &Tables<F>, pending: Pending<'_, F>, how: usize) {
     match how {
         0 => pending.flush(),

@@ -1,4 +1,4 @@
-//! A page of 2 MiB is mapped, split, and taken away piece by piece or as a whole.
+//! A page of 2 MiB is mapped, split, and unmapped in pieces or as a whole.
 
 use crate::change;
 use crate::common::pages;

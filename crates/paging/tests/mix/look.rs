@@ -1,5 +1,5 @@
-//! Accesses, pins and walks, of pages that anyone may change meanwhile: whatever they reach is what
-//! was mapped there.
+//! Accesses, pins and walks of pages that any CPU may change meanwhile. Each must reach the frame
+//! that was mapped there.
 
 use crate::space::{Live, PAGES, PIECES, Tag};
 use crate::world::Cpu;
@@ -23,7 +23,7 @@ impl<F: Format> Cpu<'_, F> {
         }
     }
 
-    /// The same, of the large page.
+    /// The same for the large page.
     pub(crate) fn touch_large(&mut self) {
         if self.current.is_kernel() {
             return;
@@ -103,7 +103,7 @@ impl<F: Format> Cpu<'_, F> {
     fn look(&self, live: &Live<F>, guard: &<Grace as Reclaim>::Guard, region: usize, page: usize) {
         let at = live.at(region, page);
         if let Some(found) = live.tables.walk(guard).get(at) {
-            // Nothing has come between: it is mapped at this moment.
+            // There is no step in between, so it is mapped at this moment.
             assert_eq!((found.page, found.size), (at, PageSize::Size4K));
             Tag::check(&self.world.sim, found.frame, live.tag(region, page), "a walk");
         }

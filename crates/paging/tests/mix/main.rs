@@ -1,20 +1,20 @@
-//! Everything at once, from a seed: several CPUs map, unmap, protect, split, pin, walk and use the
-//! same few addresses of a few spaces and of the kernel, which are neighbours in the same tables.
-//! Spaces are dropped with pages in them, and their tags and frames are used again at once.
+//! All operations at once, from a seed. Several CPUs map, unmap, protect, split, pin, walk and
+//! access the same few addresses, neighbours in the same tables, in a few user spaces and in the
+//! kernel. Spaces are dropped with mapped pages, and their tags and frames are reused at once.
 //!
-//! # What is known
-//! Changes of the same page by two CPUs at once are the caller's error, so a CPU claims the pages
-//! that it changes (`space`), and knows what the tables must say about them. Looks, pins and
-//! accesses claim nothing: they race with everything. Each frame says in its first word for which
-//! page of which space it was mapped (`Tag`). So every access, pin and walk knows whether it has
-//! reached the right frame, even where the address and the frame were both used again meanwhile.
+//! # How results are checked
+//! Concurrent changes of one page are a caller's error. So a CPU claims the pages that it changes
+//! (`space`), and knows the right contents of the tables for them. Reads, pins and accesses claim
+//! nothing: they race with everything. The first word of each frame names the page and the space
+//! for which it was mapped (`Tag`). So every access, pin and walk can tell whether it has reached
+//! the right frame, even if both the address and the frame have been reused meanwhile.
 //!
-//! # What is drawn
-//! The machine: four levels or five, one node or two, with tags or without, how often a timer
-//! interrupt lands, whether frames are short; and whether interrupts are long. A long interrupt
-//! lets the others run, and quiescent states pass, between two instructions of the CPU that it
-//! landed on, as on a virtual CPU that its host preempts: so an operation that lacks its guard is
-//! met by a whole grace period.
+//! # Random choices
+//! The machine: four or five levels, one or two nodes, with or without tags, the rate of timer
+//! interrupts, whether frames are scarce, and whether interrupts are long. A long interrupt lets
+//! the other CPUs run, and pass quiescent states, between two instructions of the interrupted CPU,
+//! as when a host preempts a virtual CPU. So a whole grace period can pass within an operation that
+//! lacks its guard.
 //!
 //! The mutants that this must catch are in `campaign/mutants.d/paging.toml`.
 
@@ -33,10 +33,10 @@ use paging::{X86_64L4, X86_64L5};
 use sim::Failure;
 use world::{Rng, World};
 
-/// Most mutants are caught by one of the first thirty.
+/// Most mutants are caught by one of the first thirty seeds.
 const SEEDS: u64 = if cfg!(debug_assertions) { 100 } else { 300 };
 
-/// One run, on the machine that the seed says.
+/// One run, on the machine that the seed selects.
 fn mix(seed: u64) -> Result<(), Failure> {
     if Rng::new(seed).chance(3) {
         World::<X86_64L5>::run(seed)

@@ -1,4 +1,4 @@
-//! Pages of 4 KiB are mapped, unmapped, protected, and mapped again.
+//! 4 KiB pages are mapped, unmapped, protected, and mapped again.
 
 use crate::change;
 use crate::space::{Claim, Live, Page, Tag};
@@ -8,7 +8,7 @@ use paging::*;
 use sim::Want;
 
 impl<F: Format> Cpu<'_, F> {
-    /// One change of pages of a program, most often of the active one.
+    /// One change of user pages, most often of the active space.
     pub(crate) fn change_small(&mut self) {
         let other = self.rng.chance(3).then(|| self.world.home(&mut self.rng)).flatten();
         let live = other.unwrap_or_else(|| self.current.clone());
@@ -20,7 +20,7 @@ impl<F: Format> Cpu<'_, F> {
         if self.rng.chance(6) { self.prune(&kernel) } else { self.change(&kernel) }
     }
 
-    /// Pages of a program are unmapped and mapped again; where there are none, some are mapped.
+    /// Unmaps user pages and maps them again; where there are none, maps some first.
     pub(crate) fn again(&mut self) {
         let Some(live) = self.world.home(&mut self.rng) else { return };
         while let Some((claim, _)) = live.claim(&mut self.rng, 1, |page| page.is_none()) {
@@ -33,7 +33,8 @@ impl<F: Format> Cpu<'_, F> {
         self.map_again(&live);
     }
 
-    /// The tables of a region become empty, and go; also while others have claimed holes in it.
+    /// Empties a region, so that its tables are unlinked, also while other CPUs have claimed holes
+    /// in it.
     pub(crate) fn empty(&mut self) {
         let Some(live) = self.world.home(&mut self.rng) else { return };
         self.empty_region(&live);
@@ -77,14 +78,14 @@ impl<F: Format> Cpu<'_, F> {
         }
     }
 
-    /// Takes all that is mapped in a region, so that its tables go; and, often, maps there again.
+    /// Unmaps a whole region, so that its tables are unlinked; and often maps there again.
     fn empty_region(&mut self, live: &Live<F>) {
         let region = self.rng.below(self.world.regions);
         let Some((claim, pages)) = live.claim_region(region) else { return };
         let frames = self.unmap(live, claim, &pages);
         self.release_all(frames);
         if self.rng.chance(2) {
-            // What was unlinked comes back, to be used for something else.
+            // The unlinked tables come back, and may be reused.
             sim::Grace::reclaim(usize::MAX);
             let some = Claim { len: 1 + self.rng.below(claim.len), ..claim };
             self.map(live, some);
@@ -92,8 +93,8 @@ impl<F: Format> Cpu<'_, F> {
         live.unclaim(claim);
     }
 
-    /// Pages are unmapped and mapped again at once: the frames that come back first are taken
-    /// first, so neighbours have changed their frames.
+    /// Unmaps pages and maps them again at once. The frames freed first are allocated first, so
+    /// neighbours swap their frames.
     fn map_again(&mut self, live: &Live<F>) {
         let Some((claim, pages)) =
             live.claim(&mut self.rng, self.world.regions, |page| page.is_some())
@@ -150,7 +151,7 @@ impl<F: Format> Cpu<'_, F> {
         let range = live.range(claim);
         world.check_reuse(live, range);
         let rights = self.rights(live);
-        // A page of the kernel may be global; one of a program may not.
+        // A kernel page may be global; a user page may not.
         let global = live.is_kernel() && self.rng.chance(2);
         let attrs = Attrs::new(if global { rights | Flags::GLOBAL } else { rights });
         match change::map_each(live, range, &frames, attrs, self.rng.chance(2)) {
@@ -158,7 +159,7 @@ impl<F: Format> Cpu<'_, F> {
                 let pages: Vec<_> =
                     frames.iter().map(|frame| Some(Page { frame: *frame, rights })).collect();
                 live.set(claim, &pages);
-                // The kernel bears no spurious fault where it has just mapped.
+                // The kernel tolerates no spurious fault where it has just mapped.
                 self.use_own(live, claim, &pages, if live.is_kernel() { 0 } else { 1 });
                 true
             }
@@ -171,8 +172,7 @@ impl<F: Format> Cpu<'_, F> {
         }
     }
 
-    /// Unmaps claimed pages, flushes, and returns their frames, which nothing translates to any
-    /// more.
+    /// Unmaps claimed pages, flushes, and returns their frames, to which no translation is left.
     fn unmap(&mut self, live: &Live<F>, claim: Claim, pages: &[Option<Page>]) -> Vec<Frame> {
         let world = self.world;
         let range = live.range(claim);
@@ -181,7 +181,7 @@ impl<F: Format> Cpu<'_, F> {
         if how == 4 && live.is_kernel() {
             change::unmap_lazily(&world.sim, live, range, |frame| gone.push(frame));
         } else if how == 4 && claim.len > 1 {
-            // Two changes, and one flush for both.
+            // Two changes, with one flush for both.
             let left = live.range(Claim { len: 1, ..claim });
             let right = live.range(Claim { first: claim.first + 1, len: claim.len - 1, ..claim });
             let mut deferred = live.tables.deferred_flush();
@@ -196,13 +196,13 @@ impl<F: Format> Cpu<'_, F> {
             change::flush(&live.tables, pending, how);
         }
         let known: Vec<_> = pages.iter().flatten().map(|page| page.frame).collect();
-        assert_eq!(gone, known, "what was unmapped is not what was mapped");
+        assert_eq!(gone, known, "the unmapped frames are not the mapped ones");
         live.set(claim, &vec![None; claim.len]);
         world.flushed(live, range);
         gone
     }
 
-    /// A page is gone: what hardware has marked is known.
+    /// Called with an unmapped page: checks its dirty bit against the known writes.
     pub(crate) fn gone(&self, live: &Live<F>, page: Mapping) -> Frame {
         let written = self.world.written.lock().unwrap().contains(&page.frame);
         let dirty = page.attrs.flags.contains(Flags::DIRTY);
@@ -227,8 +227,8 @@ impl<F: Format> Cpu<'_, F> {
         self.use_own(live, claim, &pages, 1);
     }
 
-    /// Uses pages that nobody else changes: what they allow is known, after so many spurious
-    /// faults.
+    /// Uses claimed pages, which no other CPU changes: their rights are known, after at most
+    /// `spurious` spurious faults.
     fn use_own(&mut self, live: &Live<F>, claim: Claim, pages: &[Option<Page>], spurious: usize) {
         if !live.is_kernel() && !std::ptr::eq(&*self.current, live) {
             return;
@@ -254,7 +254,7 @@ impl<F: Format> Cpu<'_, F> {
         }
     }
 
-    /// Takes out the kernel's tables for a region in which nothing is mapped.
+    /// Prunes the kernel's tables for a region, after unmapping its pages.
     fn prune(&mut self, kernel: &Live<F>) {
         let region = self.rng.below(self.world.regions);
         let Some((claim, pages)) = kernel.claim_region(region) else { return };

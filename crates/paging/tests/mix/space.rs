@@ -1,4 +1,4 @@
-//! A space, and what is known of its pages.
+//! A space, and the known state of its pages.
 
 use crate::common::{pages, virt};
 use crate::world::{Rng, Tables, upper};
@@ -9,18 +9,18 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// Groups of pages that lie on both sides of a border: of 1 GiB, 2 MiB, and 512 GiB, where both the
-/// tables below the top and, with four levels, the top-level entries change.
+/// Groups of pages on both sides of a border: of 1 GiB, of 2 MiB, and of 512 GiB. There the tables
+/// below the top change, and with four levels the top-level entries.
 pub(crate) const REGIONS: usize = BORDERS.len();
 const BORDERS: [u64; 3] = [0x4000_0000, 0x1_0020_0000, 0x80_0000_0000];
-/// Pages of a region, half on each side.
+/// The pages of a region, half on each side.
 pub(crate) const PAGES: usize = 6;
-/// A large page.
+/// The address of the large page.
 const LARGE: u64 = 0xc000_0000;
-/// Of the pieces of a large page these are used.
+/// The number of its pieces that are used.
 pub(crate) const PIECES: usize = 4;
 
-/// What is known of a page that is mapped.
+/// The known state of a mapped page.
 #[derive(Clone, Copy)]
 pub(crate) struct Page {
     pub(crate) frame: Frame,
@@ -33,12 +33,12 @@ struct Slot {
     page: Option<Page>,
 }
 
-/// What is known of the large page.
+/// The known state of the large page.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Large {
     pub(crate) frame: Option<Frame>,
     pub(crate) split: bool,
-    /// Which pieces are mapped, once it is split.
+    /// Which pieces are mapped, after the split.
     pub(crate) mapped: [bool; PIECES],
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Live<F: Format> {
     base: u64,
     closing: AtomicBool,
     slots: Mutex<[[Slot; PAGES]; REGIONS]>,
-    /// With whether it is claimed.
+    /// With a flag: whether it is claimed.
     large: Mutex<(bool, Large)>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Claim {
 impl<F: Format> Live<F> {
     fn new(tables: Tables<F>, id: u64, base: u64) -> Live<F> {
         Live {
-            // A run that fails leaves them: there is no CPU on which they could be dropped.
+            // A failed run leaks them: there is no CPU on which they could be dropped.
             tables: ManuallyDrop::new(Arc::new(tables)),
             id,
             base,
@@ -85,7 +85,7 @@ impl<F: Format> Live<F> {
         self.base != 0
     }
 
-    /// It will be dropped as soon as no CPU uses it.
+    /// Announces that it will be dropped as soon as no CPU uses it.
     pub(crate) fn close(&self) {
         self.closing.store(true, Relaxed);
     }
@@ -97,11 +97,11 @@ impl<F: Format> Live<F> {
     /// Drops the tables.
     pub(crate) fn into_tables(self) {
         drop(
-            Arc::into_inner(ManuallyDrop::into_inner(self.tables)).expect("others have the tables"),
+            Arc::into_inner(ManuallyDrop::into_inner(self.tables)).expect("the tables are shared"),
         );
     }
 
-    /// All frames that are mapped.
+    /// All mapped frames.
     pub(crate) fn frames(&self) -> Vec<Frame> {
         let slots = self.slots.lock().unwrap();
         let small = slots.iter().flatten().filter_map(|slot| slot.page).map(|page| page.frame);
@@ -120,7 +120,7 @@ impl<F: Format> Live<F> {
         pages(self.at(claim.region, claim.first).get(), claim.len as u64)
     }
 
-    /// What the first word of a frame says that is mapped there.
+    /// The first word of a frame that is mapped there.
     pub(crate) fn tag(&self, region: usize, page: usize) -> u64 {
         Tag::of(self.id, region, page)
     }
@@ -133,7 +133,7 @@ impl<F: Format> Live<F> {
         Tag::of(self.id, REGIONS, piece)
     }
 
-    /// Claims some pages that follow one another, of which all are as `wanted`, if there are any.
+    /// Claims some consecutive pages that are all as `wanted`, if there are any.
     pub(crate) fn claim(
         &self,
         rng: &mut Rng,
@@ -164,7 +164,7 @@ impl<F: Format> Live<F> {
         Some((claim, slots.iter().map(|slot| slot.page).collect()))
     }
 
-    /// Says what is mapped in claimed pages.
+    /// Records the state of claimed pages.
     pub(crate) fn set(&self, claim: Claim, pages: &[Option<Page>]) {
         let slots = &mut self.slots.lock().unwrap()[claim.region];
         for (slot, page) in slots[claim.first..][..claim.len].iter_mut().zip(pages) {
@@ -191,7 +191,7 @@ impl<F: Format> Live<F> {
     }
 }
 
-/// The first word of a frame: where it was mapped last.
+/// The first word of a frame: the page for which it was mapped last.
 pub(crate) struct Tag;
 
 impl Tag {
@@ -200,8 +200,8 @@ impl Tag {
     }
 
     fn word(sim: &Sim, frame: Frame) -> &AtomicU64 {
-        let word = sim.frame_ptr(frame).expect("no memory of the machine").cast();
-        // SAFETY: a word that the tests use atomically only.
+        let word = sim.frame_ptr(frame).expect("a frame beyond the machine's memory").cast();
+        // SAFETY: the tests access this word atomically only.
         unsafe { word.as_ref() }
     }
 
@@ -209,10 +209,10 @@ impl Tag {
         Tag::word(sim, frame).store(tag, Relaxed);
     }
 
-    /// The frame is the one that was mapped for this page.
+    /// Checks that the frame is the one that was mapped for this page.
     #[track_caller]
     pub(crate) fn check(sim: &Sim, frame: Frame, tag: u64, who: &str) {
         let found = Tag::word(sim, frame).load(Relaxed);
-        assert_eq!(found, tag, "{who}: frame {frame} is another's");
+        assert_eq!(found, tag, "{who}: frame {frame} belongs to another page");
     }
 }

@@ -1,4 +1,4 @@
-//! The machine, the spaces on it, and what each CPU does.
+//! The machine, its spaces, and the operations of each CPU.
 
 use crate::common::virt;
 use crate::space::{Live, REGIONS};
@@ -13,16 +13,16 @@ use std::sync::{Arc, Mutex};
 pub(crate) type Tables<F> = PageTables<Sim, F, Grace>;
 
 const CPUS: usize = 3;
-/// As many spaces as there may be.
+/// The maximum number of user spaces.
 const HOMES: usize = 2;
-/// Operations of each CPU.
+/// The number of operations of each CPU.
 const OPERATIONS: usize = 20;
-/// Of the slow CPU in a duel; the others go on until it is done, but make no more than this.
+/// For the slow CPU in a duel. The others continue until it has finished, but make at most `MOST`.
 const LOOKS: usize = 40;
 const MOST: usize = 400;
 const STARTING: &str = "there are frames at the start";
 
-/// SplitMix64: each CPU draws what it does from its own.
+/// SplitMix64: each CPU draws its operations from its own generator.
 pub(crate) struct Rng(u64);
 
 impl Rng {
@@ -38,7 +38,7 @@ impl Rng {
         ((word ^ (word >> 31)) % limit as u64) as usize
     }
 
-    /// True once in so many times.
+    /// True once in `of` times.
     pub(crate) fn chance(&mut self, of: usize) -> bool {
         self.below(of) == 0
     }
@@ -48,20 +48,20 @@ pub(crate) struct World<F: Format> {
     pub(crate) sim: Sim,
     pub(crate) shared: Arc<Paging<Sim, F>>,
     pub(crate) kernel: Arc<Live<F>>,
-    /// The programs' spaces; nothing while one is dropped and made anew.
+    /// The user spaces; `None` while one is dropped and made anew.
     homes: Vec<Mutex<Option<Arc<Live<F>>>>>,
     /// Whether large pages are used: they take many frames.
     large: bool,
-    /// Whether the seed is for a duel, in which this CPU only looks.
+    /// The slow CPU, if the seed is for a duel: a CPU that mostly reads.
     duel: Option<usize>,
-    /// Whether the duel is for pages of the kernel, which all change.
+    /// Whether the duel is for kernel pages, which all CPUs change.
     kernel_duel: bool,
-    /// It has looked for the last time.
+    /// The slow CPU has finished.
     over: AtomicBool,
-    /// How many regions are used. With one region and one space, CPUs meet most often.
+    /// The number of regions used. With one region and one space, CPUs collide most often.
     pub(crate) regions: usize,
     next_id: AtomicU64,
-    /// Frames that were written by a translation since they were mapped.
+    /// Frames that were written through a translation since they were mapped.
     pub(crate) written: Mutex<BTreeSet<Frame>>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct World<F: Format> {
 pub(crate) struct Cpu<'w, F: Format> {
     pub(crate) world: &'w World<F>,
     pub(crate) rng: Rng,
-    /// The space that is active here.
+    /// The active space.
     pub(crate) current: Arc<Live<F>>,
 }
 
@@ -95,9 +95,9 @@ fn config<F: Format>(rng: &mut Rng, large: bool) -> Config {
     }
 }
 
-/// Timer interrupts give back pages that other CPUs have asked for; on one CPU some are long.
+/// Timer interrupts give back requested pages of the lists; on one CPU some interrupts are long.
 fn interrupts<F: Format>(sim: &Sim, shared: &Arc<Paging<Sim, F>>, slow: usize, long: usize) {
-    // The machine has the handler, and must not be kept by it.
+    // Weak: the machine owns the handler, which must not keep the `Paging` alive.
     let shared = Arc::downgrade(shared);
     let state = AtomicU64::new(slow as u64);
     let tick = move |sim: &Sim| {
@@ -138,14 +138,14 @@ impl<F: Format> World<F> {
             let rng = Rng::new(seed << 3 | cpu as u64);
             Box::new(move || {
                 let mut cpu = Cpu { world, rng, current: Arc::clone(&world.kernel) };
-                // A CPU that uses the kernel's half of a program's tables alone is to be flushed,
-                // too.
+                // A CPU with the kernel's own tables active uses only the kernel's half, and needs
+                // flushes, too.
                 let first = world.home(&mut cpu.rng).filter(|_| !cpu.rng.chance(4));
                 cpu.activate(first.unwrap_or_else(|| Arc::clone(&world.kernel)));
                 let looks = world.duel == Some(world.sim.current().index());
                 let count = if looks { LOOKS } else { OPERATIONS };
                 (0..count).for_each(|_| cpu.operate());
-                // In a duel, as long as the slow one looks, there is something to see.
+                // In a duel the others make changes for as long as the slow one reads.
                 match world.duel {
                     Some(slow) if slow == world.sim.current().index() => {
                         world.over.store(true, Relaxed)
@@ -159,12 +159,12 @@ impl<F: Format> World<F> {
         sim.on_cpu(0, || world.end());
         for cpu in 0..CPUS {
             sim.on_cpu(cpu, || {
-                assert!(sim.settle(), "something is never freed");
+                assert!(sim.settle(), "a retired object is never freed");
                 shared.quick().drain();
             });
         }
-        assert_eq!(shared.waiting(), 0, "tables wait for ever");
-        assert_eq!(Arc::strong_count(&shared), 1, "what has waited keeps the `Paging`");
+        assert_eq!(shared.waiting(), 0, "tables wait forever");
+        assert_eq!(Arc::strong_count(&shared), 1, "chains that are back keep the `Paging` alive");
         Ok(sim.check_leaks()?)
     }
 
@@ -197,7 +197,7 @@ impl<F: Format> World<F> {
         world
     }
 
-    /// A space for a home, always with the same tag; `None` if there are no frames.
+    /// Makes a user space, with the same tag each time; `None` if there are no frames.
     fn new_space(&self, home: usize) -> Option<Arc<Live<F>>> {
         let kernel = Arc::clone(&self.kernel.tables);
         let id = self.next_id.fetch_add(1, Relaxed);
@@ -208,20 +208,20 @@ impl<F: Format> World<F> {
         }
     }
 
-    /// One of the programs' spaces.
+    /// One of the user spaces.
     pub(crate) fn home(&self, rng: &mut Rng) -> Option<Arc<Live<F>>> {
         self.homes[rng.below(self.homes.len())].lock().unwrap().clone()
     }
 
-    /// No translation of another page may be in any TLB when an address is used for a new one.
-    /// Where all spaces have one tag, those of other spaces may.
+    /// Checks that no TLB has a translation of an address that is about to be reused. With one tag
+    /// for all spaces, translations of other spaces are allowed.
     pub(crate) fn check_reuse(&self, live: &Live<F>, range: VirtRange) {
         if self.sim.config().tags != 1 || live.is_kernel() {
             self.sim.check_reuse(live.tables.space(), range);
         }
     }
 
-    /// All pending flushes of the range were carried out.
+    /// Checks that all pending flushes of the range were performed.
     pub(crate) fn flushed(&self, live: &Live<F>, range: VirtRange) {
         if self.sim.config().tags != 1 || live.is_kernel() {
             self.sim.check_flushed(live.tables.root(), live.tables.space(), range);
@@ -232,7 +232,7 @@ impl<F: Format> World<F> {
         crate::common::release(&self.sim, frame);
     }
 
-    /// Drops a space that nothing uses any more, with all that is mapped in it.
+    /// Drops an unused space with all its mappings.
     fn drop_space(&self, live: Live<F>) {
         let frames = live.frames();
         live.into_tables();
@@ -242,11 +242,11 @@ impl<F: Format> World<F> {
     fn end(self) {
         for home in &self.homes {
             if let Some(live) = home.lock().unwrap().take() {
-                self.drop_space(Arc::into_inner(live).expect("a CPU has kept a space"));
+                self.drop_space(Arc::into_inner(live).expect("a CPU still has a space"));
             }
         }
         let World { sim, kernel, .. } = self;
-        let kernel = Arc::into_inner(kernel).expect("a CPU has kept the kernel's");
+        let kernel = Arc::into_inner(kernel).expect("a CPU still has the kernel's tables");
         let frames = kernel.frames();
         kernel.into_tables();
         frames.into_iter().for_each(|frame| crate::common::release(&sim, frame));
@@ -254,20 +254,19 @@ impl<F: Format> World<F> {
 }
 
 impl<F: Format> Cpu<'_, F> {
-    /// Makes a space active here.
+    /// Activates a space on this CPU.
     pub(crate) fn activate(&mut self, live: Arc<Live<F>>) {
-        // SAFETY: nothing else is needed; a tag has one space at a time; who drops a space waits
-        // until no CPU has it active.
+        // SAFETY: no other mapping is needed; a tag has one space at a time; a space is dropped
+        // only when no CPU has it active.
         unsafe { live.tables.activate() };
         let before = std::mem::replace(&mut self.current, live);
         if !before.is_kernel() && !Arc::ptr_eq(&before, &self.current) && self.rng.chance(3) {
-            // SAFETY: others are active here.
+            // SAFETY: other tables are active here.
             unsafe { before.tables.leave() };
         }
     }
 
-    /// One CPU looks, or changes something, slowly; the others change the same pages again and
-    /// again.
+    /// One CPU reads or changes pages slowly; the others change the same pages again and again.
     fn duel(&mut self, slow: bool) {
         if self.world.kernel_duel {
             return self.change_kernel();
@@ -312,7 +311,7 @@ impl<F: Format> Cpu<'_, F> {
         }
     }
 
-    /// Leaves a space and uses it again: this CPU is in its set before it translates.
+    /// Leaves a space and enters it again: this CPU must be in its set before it translates.
     fn come_and_go(&mut self) {
         for _ in 0..4 {
             let Some(live) = self.world.home(&mut self.rng) else { return };
@@ -320,7 +319,7 @@ impl<F: Format> Cpu<'_, F> {
             self.touch();
             let before = self.current.clone();
             self.activate(Arc::clone(&self.world.kernel));
-            // SAFETY: the kernel's are active here.
+            // SAFETY: the kernel's tables are active here.
             unsafe { before.tables.leave() };
         }
     }
@@ -332,13 +331,13 @@ impl<F: Format> Cpu<'_, F> {
         self.touch();
     }
 
-    /// Drops a space, pages and all, and makes another with its tag.
+    /// Drops a space with its mapped pages, and makes another with its tag.
     fn drop_and_make(&mut self) {
         let world = self.world;
         let home = self.rng.below(world.homes.len());
         let Some(live) = world.homes[home].lock().unwrap().take() else { return };
         live.close();
-        // Two CPUs that drop a space each do not wait for one another.
+        // Two CPUs that each drop a space must not wait for each other.
         self.activate(Arc::clone(&world.kernel));
         while Arc::strong_count(&live) != 1 {
             world.sim.relax();
@@ -363,7 +362,7 @@ impl<F: Format> Cpu<'_, F> {
     }
 }
 
-/// An address of the kernel's half, for these tables.
+/// The first address of the kernel's half, for these tables.
 pub(crate) fn upper<F: Format>() -> VirtAddr {
     let unused = 64 - (12 + 9 * u32::from(F::LEVELS));
     virt((i64::MIN >> unused) as u64)

@@ -28,7 +28,7 @@ fn frames_are_freed_when_nothing_leads_to_them() {
         let space = Space::new(sim);
         let frame = page(sim);
         space.map(AT, frame);
-        // SAFETY: the machine stops it.
+        // SAFETY: none. The machine must report it.
         let _ = unsafe { sim.release(frame) };
     });
     assert!(matches!(released, Violation::FreedWhileMapped { .. }));
@@ -47,7 +47,7 @@ fn pinned_frames_are_not_freed() {
         let frame = page(sim);
         space.map(AT, frame);
         assert!(sim.info(frame).unwrap().try_pin(1));
-        // SAFETY: the pin is left, and the machine stops what comes next.
+        // SAFETY: the pin remains after the release; the machine must report the rest.
         unsafe {
             assert_eq!(sim.release(frame), Ok(false));
             let _ = sim.unpin(frame, 1);
@@ -73,12 +73,13 @@ fn nobody_uses_free_frames() {
 #[derive(Clone, Copy, PartialEq)]
 enum Pin {
     Right,
-    /// Interrupts stay on between the entry and the pin, and the entry is not read again.
+    /// Interrupts stay enabled between the load of the entry and the pin, and the entry is not read
+    /// again.
     InterruptsOn,
 }
 
-/// CPU 1 pins what it finds in an entry, without a lock, while CPU 0 unmaps it, frees it and uses
-/// frames for other things.
+/// CPU 1 pins the frame of an entry, without a lock, while CPU 0 unmaps it, frees it and reuses
+/// frames.
 fn pin(seed: u64, mutant: Pin) -> Result<(), Failure> {
     let sim = Sim::new(config()).unwrap();
     let space = sim.on_cpu(0, || Space::new(&sim));
@@ -141,7 +142,7 @@ fn leaks_are_named() {
 
 // --- quicklists ---------------------------------------------------------------------------------
 
-/// One turn of a page through a quicklist; `dirt` says where to leave a word.
+/// Sends a page through a quicklist; `dirt` selects when and where a word is changed.
 fn quick(dirt: Option<(bool, usize)>, becomes: Owner) -> Option<Violation> {
     let sim = machine(1);
     sim.constructed(3, |index| if index >= 256 { index as u64 } else { 0 });
@@ -157,7 +158,7 @@ fn quick(dirt: Option<(bool, usize)>, becomes: Owner) -> Option<Violation> {
             if let Some((true, index)) = dirt {
                 put(index, 1);
             }
-            // SAFETY: it is ours; whether it is in its constructed state is what is tested.
+            // SAFETY: it is ours; the machine checks that it is in its constructed state.
             unsafe { sim.set_owner(frame, Owner::Quick(3)) }.unwrap();
             if let Some((false, index)) = dirt {
                 put(index, 1);

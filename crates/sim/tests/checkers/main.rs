@@ -1,5 +1,5 @@
-//! Every checker against code that is right, which passes with all seeds, and against the same code
-//! with one thing left out, which some seed finds: the mutants.
+//! Every checker against correct code, which passes with all seeds, and against mutants: the same
+//! code with one step left out, which some seed detects.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -17,26 +17,26 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 const AT: u64 = 0x40_0000_1000;
 const SEEDS: u64 = 300;
-/// It takes far fewer to catch a mutant.
+/// An upper bound: a mutant takes far fewer.
 const MANY: u64 = 2000;
 
 fn config() -> Config {
     Config { frames: 64, speculation: 30, ..Config::default() }
 }
 
-/// All seeds pass.
+/// Asserts that all seeds pass.
 fn right(run: impl Fn(u64) -> Result<(), Failure> + Sync) {
     explore(SEEDS, run).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// Some seed fails, and fails in the same way each time.
+/// Asserts that some seed fails, and fails in the same way when it is replayed.
 fn caught(run: impl Fn(u64) -> Result<(), Failure> + Sync) -> Report {
     let failure = explore(MANY, &run).expect_err("the mutant was not caught");
     let seed = failure.seed.expect("explore knows the seed");
     let report = failure.report().unwrap_or_else(|| panic!("{failure}")).clone();
     for _ in 0..2 {
-        let again = run(seed).expect_err("the seed did not show it again");
-        assert_eq!(again.report(), Some(&report), "the seed showed something else");
+        let again = run(seed).expect_err("the replay of the seed passed");
+        assert_eq!(again.report(), Some(&report), "the replay of the seed differs");
     }
     let text = failure.to_string();
     assert!(text.contains(&format!("SAMARA_SEED={seed} ")), "{text}");

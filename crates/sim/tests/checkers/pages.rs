@@ -1,4 +1,4 @@
-//! Translations, and addresses that are used again.
+//! Translations, and reused addresses.
 
 use super::*;
 
@@ -13,8 +13,8 @@ enum Remap {
     FlushFirst,
 }
 
-/// CPU 0 maps a page, lets CPU 1 use it, waits until it has, unmaps it, and maps another at the
-/// same address.
+/// CPU 0 maps a page, waits until CPU 1 has used it, unmaps it, and maps another at the same
+/// address.
 fn remap(seed: u64, mutant: Remap, config: Config) -> Result<(), Failure> {
     let sim = Sim::new(config).unwrap();
     let space = sim.on_cpu(0, || Space::new(&sim));
@@ -37,7 +37,7 @@ fn remap(seed: u64, mutant: Remap, config: Config) -> Result<(), Failure> {
             };
             if mutant == Remap::FlushFirst {
                 flush();
-                // As a page that is in use may be: this CPU caches it again.
+                // A page in use may be cached again: this CPU does so.
                 space.load(AT).unwrap();
             }
             space.unmap(AT);
@@ -114,7 +114,7 @@ fn a_stale_permission_is_noticed() {
             space.map(AT, frame);
             space.store(AT, 1).unwrap();
             space.set(AT, 0, frame.start().get() | PRESENT);
-            // Reading is still allowed, writing only by the old translation.
+            // A read is still allowed; a write only by the old translation.
             assert_eq!(space.load(AT), Ok(1));
             let _ = space.store(AT, 2);
             unreachable!("the machine goes on with a stale permission");
@@ -128,7 +128,7 @@ fn a_stale_permission_is_noticed() {
     ));
 }
 
-/// CPU 0 takes the right to write from a page that CPU 1 has read, and perhaps written.
+/// CPU 0 makes a page read-only that CPU 1 has read, and perhaps written.
 fn protect(seed: u64, flush: bool) -> Result<(), Failure> {
     let sim =
         Sim::new(Config { checks: Checks { stale: sim::Stale::Freed, ..Checks::ALL }, ..config() })
@@ -161,10 +161,10 @@ fn flushes_that_are_owed_are_looked_for() {
     assert_eq!((page, by.index()), (virt(AT), 1));
 }
 
-// --- an announcement instead of an interrupt ----------------------------------------------------
+// --- a quiescent state instead of an IPI ----------------------------------------------------
 
-/// CPU 1 flushes for its own reasons and announces it; CPU 0 hands the address out when it has seen
-/// that.
+/// CPU 1 flushes on its own and then sets a flag. CPU 0 reuses the address after it has seen the
+/// flag.
 fn announce(seed: u64, before_the_flush: bool) -> Result<(), Failure> {
     let sim = Sim::new(config()).unwrap();
     let space = sim.on_cpu(0, || Space::new(&sim));
@@ -186,7 +186,7 @@ fn announce(seed: u64, before_the_flush: bool) -> Result<(), Failure> {
     let other = || {
         space.activate(0);
         if !unmapped.load(SeqCst) {
-            // It may go either way, and may be cached.
+            // The access may fault or not, and may fill the cache.
             space.touch(AT);
         }
         wait(&sim, || unmapped.load(SeqCst));
@@ -208,13 +208,14 @@ fn announce(seed: u64, before_the_flush: bool) -> Result<(), Failure> {
 
 #[test]
 fn a_flush_is_announced_after_it() {
-    // The other CPU may touch the page while it is unmapped.
+    // The other CPU may access the page while it is unmapped.
     right(|seed| announce(seed, false));
     let report = caught(|seed| announce(seed, true));
     assert!(matches!(report.violation, Violation::HandedOut { .. }), "{report}");
 }
 
-/// An address space's set of CPUs: CPU 1 begins to use the space while CPU 0 unmaps a page of it.
+/// The set of CPUs of an address space: CPU 1 begins to use the space while CPU 0 unmaps a page of
+/// it.
 fn enter(seed: u64, too_late: bool) -> Result<(), Failure> {
     let sim = Sim::new(Config { speculation: 0, ..config() }).unwrap();
     let space = sim.on_cpu(0, || Space::new(&sim));

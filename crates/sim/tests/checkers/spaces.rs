@@ -1,12 +1,12 @@
-//! Tags that are used again, global pages, pages of two sizes, and marks of hardware.
+//! Reused tags, global pages, pages of two sizes, and accessed and dirty bits.
 
 use super::*;
 
 const KERNEL: u64 = 0xffff_8000_0000_1000;
 const USER: u64 = 4;
 
-/// Two CPUs use a space; it is dropped, and another gets its tag, and perhaps the same tables'
-/// frames.
+/// Two CPUs use a space. After it another space gets its tag, and perhaps the same frames for its
+/// tables.
 fn tag_again(seed: u64, flush: bool, upper_entries: usize) -> Result<(), Failure> {
     let sim = Sim::new(Config { upper_entries, ..config() }).unwrap();
     let (first, frame) = sim.on_cpu(0, || {
@@ -22,7 +22,7 @@ fn tag_again(seed: u64, flush: bool, upper_entries: usize) -> Result<(), Failure
         idle.activate(2);
         used.fetch_add(1, SeqCst);
         wait(&sim, || used.load(SeqCst) >= 3);
-        // A new space, with the tag of the old one. `activate` keeps what is cached.
+        // A new space, with the tag of the old one. `activate` keeps the cached entries.
         let second = Space::new(&sim);
         second.activate(1);
         second.touch(AT);
@@ -55,7 +55,7 @@ fn a_tag_that_is_used_again_without_a_flush_is_noticed() {
     }
 }
 
-/// The same top-level frame, made a table anew, is another space.
+/// A top-level frame that becomes a new table is another space.
 #[test]
 fn a_table_made_anew_is_another_space() {
     let found = alone(|sim| {
@@ -65,7 +65,7 @@ fn a_table_made_anew_is_another_space() {
         space.touch(AT);
         let other = Space::new(sim);
         other.activate(2);
-        // SAFETY: none: translations of it are cached.
+        // SAFETY: none. Translations of it are cached, which the machine must report.
         unsafe { sim.set_owner(space.root, Owner::Raw) }.unwrap();
         // SAFETY: as above.
         unsafe { sim.set_owner(space.root, Owner::Table(3)) }.unwrap();
@@ -96,7 +96,7 @@ fn a_global_page_of_the_kernel_survives_a_change_of_space() {
         first.activate(1);
         first.touch(KERNEL);
         let before = sim.counts();
-        // SAFETY: the tests need nothing mapped but what they touch.
+        // SAFETY: the tests need no mapping but those that they access.
         unsafe { sim.activate(second.root, Asid(2), false) };
         second.touch(KERNEL);
         assert_eq!((sim.counts() - before).hits, 1);
@@ -118,7 +118,7 @@ fn a_global_page_of_a_program_is_noticed() {
     assert_eq!(page, virt(AT));
 }
 
-/// CPU 0 unmaps a page of the kernel that CPU 1 uses, and hands the address out.
+/// CPU 0 unmaps a kernel page that CPU 1 uses, and reuses the address.
 fn global_gone(seed: u64, flush: Flush) -> Result<(), Failure> {
     let sim = Sim::new(config()).unwrap();
     let (first, second) = sim.on_cpu(0, || two_spaces(&sim));
@@ -157,7 +157,7 @@ fn a_flush_that_leaves_global_pages_is_noticed() {
 
 // --- two sizes ----------------------------------------------------------------------------------
 
-/// A machine with a large page that is mapped and cached.
+/// Runs `then` on a machine with a large page that is mapped and cached.
 fn large(then: impl FnOnce(&Sim, &Space, Frame) + Send) -> Option<Violation> {
     let sim = Sim::new(Config { frames: 1200, cpus: 1, ..Config::default() }).unwrap();
     let program = || {
@@ -172,7 +172,7 @@ fn large(then: impl FnOnce(&Sim, &Space, Frame) + Send) -> Option<Violation> {
     Some(failure.report().unwrap_or_else(|| panic!("{failure}")).violation.clone())
 }
 
-/// Replaces a large page by a table of pieces.
+/// Replaces a large page by a table of its pieces.
 fn split(sim: &Sim, space: &Space, block: Frame) {
     let pieces = table(sim, 0);
     for index in 0..512 {
@@ -188,7 +188,7 @@ fn a_split_without_a_flush_is_looked_for() {
     for flush in [true, false] {
         let found = large(|sim, space, block| {
             split(sim, space, block);
-            // A piece may be cached beside the large page: both lead to the same frames.
+            // A piece may be cached beside the large page: both lead to the same frame.
             space.store(0x20_3000, 1).unwrap();
             if flush {
                 space.flush(0x20_0000, 2 << 20, false);
@@ -212,24 +212,24 @@ fn two_sizes_that_lead_elsewhere_are_noticed() {
         split(sim, space, block);
         let other = page(sim);
         space.slot(0x20_3000, 0).store(other.start().get() | RW);
-        // The dirty bit has to be set first: that takes a walk.
+        // To set the dirty bit takes a walk.
         let _ = space.store(0x20_3000, 2);
     });
     let Some(Violation::TwoSizes { held, new, .. }) = found else { panic!("{found:?}") };
     assert_eq!((held.0, new.0), (PageSize::Size2M, PageSize::Size4K));
 }
 
-// --- marks --------------------------------------------------------------------------------------
+// --- accessed and dirty bits --------------------------------------------------------------------
 
 #[derive(Clone, Copy, PartialEq)]
 enum Clear {
     Swap,
     Exchange,
-    /// By the value that was read before.
+    /// Stores, by the value that was read before.
     Store,
 }
 
-/// CPU 0 takes the right to write from a page that CPU 1 uses.
+/// CPU 0 unmaps a page that CPU 1 writes.
 fn clear_beside(seed: u64, how: Clear) -> Result<(), Failure> {
     let sim =
         Sim::new(Config { checks: Checks { stale: sim::Stale::Off, ..Checks::ALL }, ..config() })
@@ -257,7 +257,7 @@ fn clear_beside(seed: u64, how: Clear) -> Result<(), Failure> {
                 value
             }
         };
-        assert!(seen & DIRTY != 0 || !wrote.load(SeqCst), "a mark is lost and nothing said so");
+        assert!(seen & DIRTY != 0 || !wrote.load(SeqCst), "a lost dirty bit is not reported");
     };
     let user = || {
         space.activate(1);

@@ -1,22 +1,22 @@
-//! Tables that somebody may still walk.
+//! Tables that a CPU may still walk.
 
 use super::*;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Prune {
     Right,
-    /// The flush says that no table went.
+    /// The flush does not say that tables were unlinked.
     UpperLevelsStay,
-    /// Nobody is asked.
+    /// Other CPUs get no flush.
     NoFlush,
     /// The table is given up before it is unlinked.
     StillLinked,
-    /// The reader leaves interrupts on.
+    /// The reader leaves interrupts enabled.
     ReaderTakesInterrupts,
 }
 
-/// CPU 0 takes a table out and uses the frame for something else; CPU 1 walks meanwhile, by its
-/// hardware and in software.
+/// CPU 0 unlinks a table and reuses the frame. CPU 1 walks meanwhile, by its hardware and in
+/// software.
 fn prune(seed: u64, mutant: Prune) -> Result<(), Failure> {
     let sim = Sim::new(config()).unwrap();
     let space = sim.on_cpu(0, || Space::new(&sim));
@@ -36,7 +36,7 @@ fn prune(seed: u64, mutant: Prune) -> Result<(), Failure> {
         if mutant != Prune::NoFlush {
             space.flush(AT & !0x1f_ffff, 0x20_0000, mutant != Prune::UpperLevelsStay);
         }
-        // SAFETY: nobody else uses the frame; that is what is tested.
+        // SAFETY: the frame must have no other user; the machine checks that.
         unsafe { sim.set_owner(old, Owner::Kernel) }.unwrap();
         // SAFETY: as above.
         unsafe { sim.frame_ptr(old).unwrap().write_bytes(0xff, 4096) };
@@ -46,7 +46,7 @@ fn prune(seed: u64, mutant: Prune) -> Result<(), Failure> {
         space.activate(0);
         for _ in 0..3 {
             assert_eq!(space.load(AT).unwrap_err().kind, FaultKind::NotPresent);
-            // As get_user_pages_fast does it.
+            // As in get_user_pages_fast.
             let _section = (mutant != Prune::ReaderTakesInterrupts).then(|| sim.irqs_off());
             if let Some(table) = space.table(AT, 0) {
                 assert_eq!(space.entry(table, index(AT, 0)).load(), 0);
@@ -85,7 +85,8 @@ fn mutants_give_tables_up_too_early() {
     assert!(report.to_string().contains("was last given up as a table by cpu0 at"), "{report}");
 }
 
-/// A table that readers with interrupts on may be in, given up after a grace period; or at once.
+/// A table that readers with enabled interrupts may read is given up after a grace period, or at
+/// once.
 fn after_a_grace_period(seed: u64, at_once: bool) -> Result<(), Failure> {
     unsafe fn give_up(ptr: NonNull<()>) {
         let sim = Sim::here().unwrap();
@@ -103,7 +104,7 @@ fn after_a_grace_period(seed: u64, at_once: bool) -> Result<(), Failure> {
             free(&sim, table);
         } else {
             let table = NonNull::from(Box::leak(Box::new(table)));
-            // SAFETY: it is unlinked, and no walker of the hardware has it cached.
+            // SAFETY: it is unlinked, and no hardware walker has it cached.
             unsafe { Grace::retire(&Grace::pin(), table.cast(), give_up) };
         }
         for _ in 0..20 {
@@ -134,8 +135,8 @@ fn a_grace_period_cut_short() {
     assert!(matches!(report.violation, Violation::NotATable { address: None, .. }), "{report}");
 }
 
-/// Code that is within a table when that is given up, and is one again before the code looks once
-/// more: nothing is wrong by then but the section.
+/// Code reads a table that is given up, and is a table again before the code reads it once more:
+/// only the section shows the error.
 #[test]
 fn a_table_that_is_one_again() {
     let run = |walked, ends: bool| {
@@ -147,7 +148,7 @@ fn a_table_that_is_one_again() {
         let owner = || {
             wait(&sim, || turn.load(SeqCst) == 1);
             let table = space.unlink(AT, 0);
-            // SAFETY: it was unlinked, and whether anybody walks it still is what is tested.
+            // SAFETY: it was unlinked; the machine checks that no CPU walks it any more.
             unsafe { sim.set_owner(table, Owner::Quick(0)) }.unwrap();
             // SAFETY: as above; it is empty.
             unsafe { sim.set_owner(table, Owner::Table(0)) }.unwrap();
@@ -178,7 +179,7 @@ fn a_table_that_is_one_again() {
     assert_eq!((by.index(), *how), (1, "code has been led there, in a section that has not ended"));
 }
 
-/// What is left in the caches of upper-level entries when a flush should have dropped it.
+/// A flush leaves entries in the caches of upper-level entries that it should have dropped.
 #[test]
 fn ways_that_are_not_flushed_are_looked_for() {
     let way = |tables| {
@@ -201,8 +202,8 @@ fn ways_that_are_not_flushed_are_looked_for() {
     assert_eq!(start, virt(AT & !0x1f_ffff));
 }
 
-/// A walk of the hardware under way when its table goes: seen at that moment, without any cached
-/// entry.
+/// A table is given up while a walk of the hardware is in it: detected at that moment, without any
+/// cached entry.
 #[test]
 fn a_walk_under_way_is_seen() {
     let config = Config { upper_entries: 0, speculation: 0, ..config() };
@@ -234,7 +235,7 @@ fn an_active_table_is_not_given_up() {
 
 #[test]
 fn the_hardware_is_led_astray() {
-    // An entry leads to a frame that was never made a table, or to a table of another level.
+    // An entry leads to a frame that was never a table, or to a table of another level.
     for owner in [Owner::Raw, Owner::Table(1)] {
         let sim = machine(1);
         let run = seeded(
