@@ -1,11 +1,12 @@
 //! Iteration over the entries in a range of indices, from both ends.
 
+mod back;
 mod front;
 
 use crate::Entry;
-use crate::cursor::Position;
 use crate::descent::Span;
 use crate::node::Link;
+use back::Back;
 use core::iter::FusedIterator;
 use core::marker::PhantomData;
 use core::ops::RangeInclusive;
@@ -42,7 +43,7 @@ pub struct Iter<'g, E: Entry> {
     hi: usize,
     /// Whether the back has returned something.
     back_begun: bool,
-    back: Position,
+    back: Back,
     _life: PhantomData<&'g E>,
 }
 
@@ -62,7 +63,7 @@ impl<'g, E: Entry> Iter<'g, E> {
             lo,
             hi,
             back_begun: false,
-            back: Position::new(hi),
+            back: Back::new(),
             _life: PhantomData,
         }
     }
@@ -92,6 +93,42 @@ impl<'g, E: Entry> Iter<'g, E> {
         false
     }
 
+    /// Unpacks the previous leaf with an entry to come, or the last leaf; false if there is none.
+    #[inline(never)]
+    fn refill_back(&mut self) -> bool {
+        while self.lo <= self.hi {
+            // SAFETY: the promise of `new`; there is a root, for there is something to be visited.
+            if !unsafe { self.back.turn(self.root, self.lo, self.hi) } {
+                self.finish();
+                break;
+            }
+            self.back.run.cut(self.hi, self.back_begun);
+            if !self.back.run.is_empty() {
+                self.back_begun = true;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The back has come to an entry that begins at the lower limit or below, or in the front's leaf
+    /// or below. Returns whether it is still to be visited.
+    #[inline(never)]
+    fn meet(&mut self, min: usize, max: usize) -> bool {
+        let to_come = match self.front.run.returned() {
+            // The front has returned everything up to `end`.
+            Some(end) => end < min,
+            None => max >= self.lo,
+        };
+        if !to_come || min <= self.lo {
+            self.finish();
+        } else {
+            self.hi = min - 1;
+            self.cut();
+        }
+        to_come
+    }
+
     /// Cuts off what is not to be visited. A range that runs into what the back has shown can only
     /// be another version of that.
     fn cut(&mut self) {
@@ -103,6 +140,7 @@ impl<'g, E: Entry> Iter<'g, E> {
     fn finish(&mut self) {
         (self.lo, self.hi) = (1, 0);
         self.front.finish();
+        self.back.finish();
     }
 
     /// # Safety
@@ -153,35 +191,22 @@ impl<'g, E: Entry> Iterator for Iter<'g, E> {
 }
 
 impl<E: Entry> DoubleEndedIterator for Iter<'_, E> {
+    #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
-        if self.lo > self.hi {
+        if self.back.run.is_empty() && !self.refill_back() {
             return None;
         }
-        let returned = self.front.run.returned();
-        let lo = match returned {
-            // It has come to the back, or has shown all there is.
-            Some(end) if end >= self.hi => {
-                self.finish();
+        // SAFETY: there is an entry to come.
+        let entry = unsafe { self.back.run.next_back() };
+        if entry.0 <= self.lo || entry.0 <= self.front.max() {
+            if !self.meet(entry.0, entry.1) {
                 return None;
             }
-            Some(end) => end + 1,
-            None => self.lo,
-        };
-        // SAFETY: the promise of `new`.
-        let span = unsafe { self.back.find_rev(self.root, lo) };
-        let Some(span) = span.filter(|span| span.min >= lo || returned.is_none()) else {
-            self.finish();
-            return None;
-        };
-        self.back_begun = true;
-        if span.min <= lo {
-            self.finish();
         } else {
-            self.hi = span.min - 1;
-            self.cut();
+            self.hi = entry.0 - 1;
         }
-        // SAFETY: the promise of `new`.
-        unsafe { hit::<E>(span) }
+        // SAFETY: the promise of `new`; an entry of the tree.
+        Some(unsafe { Self::item(entry) })
     }
 }
 

@@ -18,8 +18,8 @@
 //! | one word is all that a step changes, and stays in a register | 1.7 / 1.6 / 1.6 |
 //! | made where it stays (1,800 bytes less to copy); the first leaf of all without a search | 1.6 / 1.5 / 1.5 |
 
-use crate::descent::{Descent, Pick};
-use crate::node::{Inner, Job, Link, Search, Unpacked, run};
+use crate::descent::{Descent, Pick, Step};
+use crate::node::{self, Inner, Job, Link, Search, Unpacked};
 use core::ptr;
 
 /// See the module.
@@ -60,7 +60,7 @@ impl Front {
     /// As for [`Descent::walk`], from [`Front::turn`] on.
     #[inline(always)]
     pub(super) unsafe fn advance(&mut self, hi: usize) -> bool {
-        run(Advance(self, hi))
+        node::run(Advance(self, hi))
     }
 
     /// Goes to the next leaf, or to the one that holds `lo` if there was none yet; false if there
@@ -91,7 +91,10 @@ impl Front {
             self.parent = unsafe { step.link.as_inner() };
             (self.slot, self.last) = (step.slot, step.len() - 1);
         }
-        run(Arrive(self));
+        let step = self.path.step(0);
+        self.max = step.max;
+        // SAFETY: the path's invariant.
+        unsafe { open(&mut self.run, step, step.slot) };
         true
     }
 
@@ -136,18 +139,24 @@ impl Job for Advance<'_> {
     }
 }
 
-/// Takes up the leaf that the path leads to.
-struct Arrive<'f>(&'f mut Front);
+/// Unpacks the leaf of a step from a slot on.
+///
+/// # Safety
+/// As for [`Unpacked::open`].
+#[inline(always)]
+pub(super) unsafe fn open(run: &mut Unpacked, step: &Step, slot: usize) {
+    node::run(Open(run, step, slot));
+}
 
-impl Job for Arrive<'_> {
+struct Open<'a>(&'a mut Unpacked, &'a Step, usize);
+
+impl Job for Open<'_> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Search>(self, search: S) {
-        let Front { path, run, max, .. } = self.0;
-        let step = path.step(0);
-        *max = step.max;
-        // SAFETY: the path's invariant.
-        unsafe { run.open(search, step.link.as_leaf().body(), step.slot, (step.min, step.max)) };
+        let Open(run, step, slot) = self;
+        // SAFETY: the promise of `open`.
+        unsafe { run.open(search, step.link.as_leaf().body(), slot, (step.min, step.max)) };
     }
 }

@@ -134,6 +134,31 @@ impl Unpacked {
         unsafe { self.first(rest) }
     }
 
+    /// The last entry to come: its range, and its word. Cost: as of [`Unpacked::next`].
+    ///
+    /// # Safety
+    /// There is one ([`Unpacked::is_empty`]).
+    #[inline(always)]
+    pub(crate) unsafe fn next_back(&mut self) -> (usize, usize, *mut ()) {
+        debug_assert!(!self.is_empty());
+        let slot = self.slots().ilog2() as usize;
+        // SAFETY: the caller's promise: the slot is one of the leaf's, and `words` is its word.
+        let entry = unsafe {
+            let word = self.words.cast::<*mut ()>().read();
+            (self.start(slot), self.start(slot + 1).wrapping_sub(1), simd::taken_out(word))
+        };
+        self.drop_last(slot);
+        entry
+    }
+
+    /// Removes the last entry to come, which is in this slot.
+    #[inline(always)]
+    fn drop_last(&mut self, slot: usize) {
+        self.all &= !(1 << slot);
+        self.rest = (self.rest & !(1 << slot)).wrapping_sub(WORD);
+        self.words = self.words.wrapping_add(1);
+    }
+
     /// Folds all that is to come. Cost of an entry: as of [`Unpacked::next`], in registers.
     #[inline(always)]
     pub(crate) fn fold<B>(
@@ -166,9 +191,7 @@ impl Unpacked {
             if min <= limit && (!whole || end.wrapping_sub(1) <= limit) {
                 break;
             }
-            self.all &= !(1 << slot);
-            self.rest = (self.rest & !(1 << slot)).wrapping_sub(WORD);
-            self.words = self.words.wrapping_add(1);
+            self.drop_last(slot as usize);
         }
     }
 }
