@@ -1,6 +1,10 @@
-//! Follows real programs, records their memory calls and mirrors them.
+//! Follows real programs, records their memory calls, and mirrors them into [`vma`].
+//!
+//! [`live`] follows a running program; it exists only on x86-64 Linux. [`text`] and [`replay`] read
+//! a recording on any platform. Both make the same [`record`]s, and the [`mirror`] carries these
+//! out and compares our address spaces with the kernel's. [`report`] prints the result.
 
-// A macro that panics when standard error is full would end the program that is followed.
+// These macros panic if standard error is full, which would end the traced program.
 #![deny(clippy::print_stderr, clippy::print_stdout, clippy::dbg_macro)]
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

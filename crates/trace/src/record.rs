@@ -1,17 +1,17 @@
-//! One record of a vmtrace: what happened, in the order in which it took effect.
+//! The records of a vmtrace: events of a program, in the order in which they took effect.
 //!
-//! A trace is the whole interface between who watches a program and who mirrors it. The live
-//! tracer makes these records one by one; a file holds them as text; the mirror consumes them
-//! and cannot tell where they came from. So a recorded run replays exactly as it ran.
+//! Records are the whole interface between the tracer and the mirror. The live tracer creates them
+//! one by one; a file holds them as text. The mirror cannot tell the two sources apart, so a
+//! recorded run replays exactly as it ran.
 
 use vma::VmFlags;
 
-/// Number of an address space, chosen by who recorded.
+/// The number of an address space, chosen by the recorder.
 pub type MmId = u32;
-/// Number of an open file description; 0 stands for none (anonymous memory).
+/// The number of an open file description; 0 for none (anonymous memory).
 pub type FileId = u32;
 
-/// One line of a trace (a listing takes several).
+/// One record, which is one line of a trace. A listing takes several lines.
 ///
 /// ```
 /// use trace::record::*;
@@ -24,39 +24,39 @@ pub enum Record {
     Exec {
         /// The new address space.
         mm: MmId,
-        /// Thread that called execve.
+        /// The thread that called execve.
         tid: u32,
-        /// How many initial VMAs follow.
+        /// The number of initial VMAs that follow.
         vmas: usize,
-        /// Current end of the heap, bytes.
+        /// The current end of the heap.
         brk: usize,
-        /// Start of the heap, bytes.
+        /// The start of the heap.
         start_brk: usize,
         /// An address inside the main stack.
         start_stack: usize,
-        /// Where the downward search for free addresses begins; 0 if they are chosen otherwise and
-        /// not predicted.
+        /// The address at which the downward search for free addresses begins. 0: addresses are
+        /// chosen in another way and not predicted.
         mmap_base: usize,
-        /// Path of the program.
+        /// The path of the program.
         exe: String,
     },
     /// `D`: an open file description.
     File(FileDesc),
     /// `V`: an initial VMA of the newest [`Record::Exec`].
     Vma(InitialVma),
-    /// `Y`: the line of the legacy vsyscall page, which ends each listing of the newest address
-    /// space.
+    /// `Y`: the line of the vsyscall page, which ends each listing of the newest address space.
     Vsyscall(String),
     /// `M`: a system call and its result.
     Call(Call),
-    /// `L`: flags that a driver chooses for the next mmap of that address space.
+    /// `L`: the flags that a driver chooses for the next mmap of that address space.
     DriverFlags {
         /// Address space.
         mm: MmId,
         /// All flags of the new VMA.
         flags: VmFlags,
     },
-    /// `A`: a VMA made by the call before that its arguments do not describe (shmat, io_setup).
+    /// `A`: a VMA that the previous call made and that its arguments do not describe (shmat,
+    /// io_setup).
     Adopt {
         /// Address space.
         mm: MmId,
@@ -79,9 +79,9 @@ pub enum Record {
         /// Its new start.
         start: usize,
     },
-    /// `S`: what a call left in a range where it failed for a reason that VMAs do not show (a
-    /// limit, a driver's refusal): read from the kernel, recorded only where the rules alone leave
-    /// something else.
+    /// `S`: the state of a range after a call that failed for a reason that VMAs do not show (a
+    /// limit, a driver's error). It is read from the kernel, and recorded only if the rules alone
+    /// give another state.
     Settled {
         /// Address space.
         mm: MmId,
@@ -89,14 +89,14 @@ pub enum Record {
         start: usize,
         /// First byte past it.
         end: usize,
-        /// Flags of the one VMA that lies there now; `None` for a hole.
+        /// The flags of the one VMA there; `None` for a hole.
         flags: Option<VmFlags>,
     },
     /// `N`: a file was renamed or unlinked.
     Rename {
         /// The open file.
         file: FileId,
-        /// Its path from now on, as the listing shows it.
+        /// Its new path, as the listing shows it.
         path: String,
     },
     /// `K`: fork made `child` from `mm`.
@@ -105,7 +105,7 @@ pub enum Record {
         mm: MmId,
         /// The child's.
         child: MmId,
-        /// Thread that forked.
+        /// The thread that forked.
         tid: u32,
         /// The new process.
         child_tid: u32,
@@ -114,40 +114,40 @@ pub enum Record {
     Share {
         /// Address space.
         mm: MmId,
-        /// Thread that made it.
+        /// The thread that made it.
         tid: u32,
-        /// The new one.
+        /// The new thread or child.
         child_tid: u32,
-        /// vfork rather than a thread.
+        /// Whether it is a vforked child and not a thread.
         vfork: bool,
     },
     /// `C`: the kernel's listing at this point.
     Check {
         /// Address space.
         mm: MmId,
-        /// Lines in the listing.
+        /// The number of lines in the listing.
         lines: usize,
-        /// FNV-1a 64 over its bytes.
+        /// FNV-1a 64 of its bytes.
         hash: u64,
     },
     /// `Z`: the last listing of an address space, in full.
     Listing(Listing),
-    /// `U`: the order of what the address space did is not known for sure from here on, so a
-    /// difference may come from the record as well as from a rule.
+    /// `U`: from here on the order of events in the address space is uncertain. A difference may
+    /// come from the record as well as from a rule.
     Doubt {
         /// Address space.
         mm: MmId,
         /// What happened.
         cause: Doubt,
     },
-    /// `Q`: the address space is gone.
+    /// `Q`: the address space has ended.
     Gone {
         /// Address space.
         mm: MmId,
     },
 }
 
-/// Why a record may differ from what the kernel did.
+/// Why the records of an address space may be wrong.
 ///
 /// ```
 /// use trace::record::Doubt;
@@ -155,17 +155,16 @@ pub enum Record {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Doubt {
-    /// A thread first wrote to a VMA while another one's call was in flight: before or after it
-    /// took effect.
+    /// A thread first wrote to a VMA during another thread's call. The order of the two is unknown.
     Touch,
-    /// Several calls were in flight at once: one of them waited for another thread.
+    /// Several calls were in flight at once, because one of them waited for another thread.
     Overlap,
-    /// Open files could not be told apart: the tracer ran out of descriptors.
+    /// Open files could not be told apart, because the tracer ran out of descriptors.
     Files,
 }
 
 impl Doubt {
-    /// Each of them.
+    /// All of them.
     pub const ALL: [Doubt; 3] = [Doubt::Touch, Doubt::Overlap, Doubt::Files];
 
     /// Its word in a trace.
@@ -177,31 +176,32 @@ impl Doubt {
         }
     }
 
-    /// What a difference after it means, for people.
+    /// An explanation for the user of what a later difference means.
     pub fn explain(self) -> &'static str {
         match self {
             Doubt::Touch => {
-                "a difference is not counted as a mismatch: a thread first wrote to memory next to that of another thread's call while the \
-                 call was made, and which came first cannot be told"
+                "a difference is not counted as a mismatch: a thread first wrote to memory beside \
+                 another thread's call while that call was made, and their order is unknown"
             }
             Doubt::Overlap => {
-                "a difference is not counted as a mismatch: memory calls of several threads were made at once, because one of them waited \
-                 for another thread, and their order cannot be told"
+                "a difference is not counted as a mismatch: several threads made memory calls at \
+                 once, because one call waited for another thread, and their order is unknown"
             }
             Doubt::Files => {
-                "a difference is not counted as a mismatch: the tracer ran out of file descriptors, so open files were told apart by device \
-                 and inode alone"
+                "a difference is not counted as a mismatch: the tracer ran out of file descriptors, \
+                 so it told open files apart only by device and inode"
             }
         }
     }
 }
 
-/// An open file description: two opens of one inode are two, dup and fork share one.
+/// An open file description. Two opens of one inode are different; dup and fork share one.
 ///
 /// ```
 /// use trace::record::*;
 /// let file = FileDesc {
-///     id: 3, dev: (8, 1), inode: 42, kind: FileKind::Regular, writable: false, noexec: false, path: "/a".into(),
+///     id: 3, dev: (8, 1), inode: 42, kind: FileKind::Regular, writable: false, noexec: false,
+///     path: "/a".into(),
 /// };
 /// assert_eq!(Record::File(file.clone()), Record::File(file));
 /// ```
@@ -213,17 +213,17 @@ pub struct FileDesc {
     pub dev: (u32, u32),
     /// Inode number.
     pub inode: u64,
-    /// What kind of file.
+    /// The kind of the file.
     pub kind: FileKind,
-    /// Opened for writing.
+    /// Whether it was opened for writing.
     pub writable: bool,
-    /// On a mount without execution.
+    /// Whether its mount forbids execution.
     pub noexec: bool,
-    /// Path as the listing shows it (newline escaped as `\012`).
+    /// The path as the listing shows it (newline escaped as `\012`).
     pub path: String,
 }
 
-/// What a mapped file is, as far as its maps behave differently.
+/// The kind of a mapped file, as far as it affects its maps.
 ///
 /// ```
 /// use trace::record::*;
@@ -245,18 +245,19 @@ pub enum FileKind {
     Device,
     /// hugetlbfs.
     Huge,
-    /// Behind an anonymous MAP_SHARED map; its inode is the kernel's.
+    /// The file behind an anonymous MAP_SHARED map. The kernel chooses its inode.
     ShmAnon,
-    /// SysV shared memory, aio rings: made by other calls than mmap.
+    /// SysV shared memory or an aio ring, which calls other than mmap create.
     Adopted,
 }
 
-/// A VMA given in full.
+/// A full description of a VMA.
 ///
 /// ```
 /// use trace::record::*;
 /// let vma = InitialVma {
-///     start: 0x1000, end: 0x2000, flags: "rd,ex".parse()?, pgoff: 0, file: 0, name: Some("[vdso]".into()),
+///     start: 0x1000, end: 0x2000, flags: "rd,ex".parse()?, pgoff: 0, file: 0,
+///     name: Some("[vdso]".into()),
 /// };
 /// assert_eq!(vma.flags, vma::VmFlags::READ | vma::VmFlags::EXEC);
 /// # Ok::<(), vma::UnknownFlag>(())
@@ -267,42 +268,43 @@ pub struct InitialVma {
     pub start: usize,
     /// First byte past it.
     pub end: usize,
-    /// All its flags.
+    /// All flags.
     pub flags: VmFlags,
-    /// Offset in pages.
+    /// The offset in pages.
     pub pgoff: usize,
     /// The open file, 0 if anonymous.
     pub file: FileId,
-    /// A name for the listing, such as `[vdso]`.
+    /// The name in the listing, such as `[vdso]`.
     pub name: Option<String>,
 }
 
-/// A system call: numbers as the kernel got them.
+/// A system call, with the numbers that the kernel received.
 ///
 /// ```
 /// use trace::record::*;
 /// let call = Call {
-///     mm: 1, tid: 7, op: Op::Munmap, args: [0x1000, 0x2000, 0, 0, 0, 0], file: 0, memory: None, result: 0,
+///     mm: 1, tid: 7, op: Op::Munmap, args: [0x1000, 0x2000, 0, 0, 0, 0], file: 0, memory: None,
+///     result: 0,
 /// };
 /// assert_eq!(call.op.arity(), 2);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Address space it acted on.
+    /// The address space that it acted on.
     pub mm: MmId,
-    /// Thread that called.
+    /// The calling thread.
     pub tid: u32,
-    /// Which call.
+    /// The kind of call.
     pub op: Op,
-    /// Its arguments; those beyond [`Op::arity`] are 0. ioctl and close: the first is the number of
-    /// the userfaultfd's inode, for descriptors are duplicated.
+    /// The arguments; those beyond [`Op::arity`] are 0. For ioctl and close, the first is the
+    /// number of the userfaultfd's inode, because descriptors are duplicated.
     pub args: [usize; 6],
     /// mmap: the open file, 0 if none.
     pub file: FileId,
-    /// mbind and ioctl: what the call read from memory (node mask, 0, 0; or start, length, mode; or
-    /// API, features, 0).
+    /// mbind and ioctl: the words that the call read from memory (node mask, 0, 0; or start,
+    /// length, mode; or API, features, 0).
     pub memory: Option<[usize; 3]>,
-    /// What the call returned: -errno as a negative number.
+    /// The result of the call: -errno as a negative number.
     pub result: isize,
 }
 
@@ -324,12 +326,12 @@ macro_rules! ops {
             /// Every call, in a fixed order.
             pub const ALL: &'static [Op] = &[$(Op::$variant),*];
 
-            /// The name of the system call, as traces have it.
+            /// The name of the system call in a trace.
             pub fn name(self) -> &'static str {
                 match self { $(Op::$variant => $name),* }
             }
 
-            /// How many arguments a trace records.
+            /// The number of arguments that a trace records.
             pub fn arity(self) -> usize {
                 match self { $(Op::$variant => $arity),* }
             }
@@ -358,12 +360,12 @@ ops! {
 pub struct Listing {
     /// Address space.
     pub mm: MmId,
-    /// Thread that ended it.
+    /// The thread that ended it.
     pub tid: u32,
-    /// By execve rather than exit.
+    /// Whether execve ended it, and not exit.
     pub exec: bool,
-    /// Lines of /proc/PID/maps, without their newlines.
+    /// The lines of `/proc/PID/maps`, without newlines.
     pub lines: Vec<String>,
-    /// Start and flags of each VMA, from smaps.
+    /// The start and flags of each VMA, from smaps.
     pub flags: Vec<(usize, VmFlags)>,
 }

@@ -1,4 +1,5 @@
-//! Replaying a recorded trace: no privilege, no kernel, every recorded answer checked.
+//! Replays a recording. Needs no privilege and no particular kernel, and checks every recorded
+//! answer.
 
 use std::{io::BufRead, time::Instant};
 
@@ -10,10 +11,10 @@ use crate::{
     text::{Error, Header, Parser},
 };
 
-/// Replays a whole trace; `file` names it in messages.
+/// Replays a whole recording. `file` is its name in messages.
 ///
 /// # Errors
-/// Where the trace is malformed or truncated: `file:line: what was expected`.
+/// If the recording is malformed or truncated: `file:line: expected ..., found ...`.
 pub fn replay(reader: impl BufRead, file: &str) -> Result<Summary, Error> {
     let begun = Instant::now();
     let mut parser = Parser::new(reader, file)?;
@@ -31,14 +32,14 @@ pub fn replay(reader: impl BufRead, file: &str) -> Result<Summary, Error> {
         && !Profile::for_release(kernel).1
     {
         summary.notice(&format!(
-            "recorded on Linux {kernel}; the rules were checked on 6.18: differences may be the kernel's"
+            "recorded on Linux {kernel}, but the rules were checked on 6.18: differences may come from the kernel"
         ));
     }
     Ok(summary)
 }
 
-/// The rules of the kernel that a trace was recorded on; those of the newest known one if its
-/// header does not say.
+/// The rules of the kernel that a recording was made on. If its header does not name the kernel,
+/// those of the newest known one.
 pub fn profile(header: &Header) -> Profile {
     let kernel = header.get("kernel");
     let profile = kernel.map_or(Profile::LINUX_6_18, |release| Profile::for_release(release).0);
@@ -72,6 +73,6 @@ mod tests {
             assert!(summary.total.calls() > 0 && summary.total.listings >= summary.total.calls());
             replayed += 1;
         }
-        assert!(replayed >= 6, "the test data is gone");
+        assert!(replayed >= 6, "some recordings are missing in tests/data");
     }
 }

@@ -1,4 +1,4 @@
-//! A live run: what the tracer tells goes to the mirror, to the recording, and to the progress
+//! A live run: passes the tracer's events to the mirror, to the recording, and to the progress
 //! line.
 
 use std::{
@@ -17,7 +17,7 @@ use crate::{
     text::{Header, Printer, fnv1a64},
 };
 
-/// Mirrors, compares, and records if asked to.
+/// Mirrors and compares a run, and writes a recording if requested.
 ///
 /// ```
 /// use trace::{observer::Observer, record::Record, session::Session, text::Header};
@@ -33,9 +33,9 @@ use crate::{
 pub struct Session<W> {
     mirror: Mirror,
     recording: Option<Printer<W>>,
-    /// The first failure to write the recording; nothing is written after it.
+    /// The first error of writing the recording. Nothing is written after it.
     unwritten: Option<io::Error>,
-    /// Why the program's first process was not followed, or not to its end.
+    /// Why the program's first process was not followed to its end, if so.
     unfollowed: Option<String>,
     progress: Progress,
     begun: Instant,
@@ -44,7 +44,7 @@ pub struct Session<W> {
 }
 
 impl<W: Write> Session<W> {
-    /// Begins a run of `what` on a kernel with these rules; a recording goes to `out`, if given.
+    /// Starts a run of `what` on a kernel with these rules. A recording goes to `out`, if given.
     ///
     /// # Errors
     /// Those of `out`.
@@ -64,8 +64,8 @@ impl<W: Write> Session<W> {
     /// Ends the run.
     ///
     /// # Errors
-    /// The first error of writing the recording; the summary is lost then, since the user asked for
-    /// both.
+    /// The first error of writing the recording. The summary is lost then, because the user asked
+    /// for both.
     pub fn finish(mut self) -> io::Result<Summary> {
         if let Some(recording) = &mut self.recording {
             recording.flush()?;
@@ -78,7 +78,7 @@ impl<W: Write> Session<W> {
         Ok(summary)
     }
 
-    /// Why the program itself could not be followed, or not to its end: its children do not count.
+    /// Why the program itself was not followed to its end, if so. Its children do not count.
     pub fn unfollowed(&self) -> Option<&str> {
         self.unfollowed.as_deref()
     }
@@ -86,7 +86,7 @@ impl<W: Write> Session<W> {
     fn write(&mut self, record: &Record) {
         let Some(recording) = &mut self.recording else { return };
         if let Err(error) = recording.record(record) {
-            self.notice(&format!("the recording ends here: {error}"));
+            self.notice(&format!("the recording ends here, because it cannot be written: {error}"));
             self.recording = None;
             self.unwritten = Some(error);
         }
@@ -106,7 +106,7 @@ impl<W: Write> Session<W> {
             Ok(Verdict::DiffersAgain) => false,
             Err(expected) => {
                 self.notice(&format!(
-                    "the tracer's record does not fit the mirror, which expected {expected}"
+                    "the tracer made a record that does not fit: expected {expected}"
                 ));
                 false
             }
@@ -134,7 +134,7 @@ impl<W: Write> Observer for Session<W> {
         maps: &str,
         smaps: &mut dyn FnMut() -> io::Result<Vec<(usize, VmFlags)>>,
     ) {
-        // The digest takes as long as our own listing: only a recording wants it.
+        // The digest takes as long as our own listing, and only a recording needs it.
         if self.recording.is_some() {
             let lines = maps.lines().count();
             self.write(&Record::Check { mm, lines, hash: fnv1a64(maps.as_bytes()) });
@@ -147,7 +147,7 @@ impl<W: Write> Observer for Session<W> {
             .map_err(|error| error.to_string())
             .and_then(|flags| self.mirror.take_over(mm, maps, &flags));
         if let Err(error) = taken {
-            self.notice(&format!("address space {mm} cannot be followed any further: {error}"));
+            self.notice(&format!("address space {mm} is not followed any longer: {error}"));
         }
     }
 

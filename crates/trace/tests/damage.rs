@@ -1,11 +1,11 @@
-//! Damaged recordings: the replayer says what is wrong or goes on, and never panics.
+//! Tests damaged recordings: the replayer reports the damage or continues, and never panics.
 
 use std::{fs, path::PathBuf, sync::LazyLock};
 
 use proptest::prelude::*;
 use trace::{replay::replay, text::Error};
 
-/// The first lines of each recording: enough for every kind of record, few enough to be quick.
+/// The first lines of each recording: enough for every kind of record, and few enough to be fast.
 static SAMPLES: LazyLock<Vec<Vec<String>>> = LazyLock::new(|| {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data");
     let mut files: Vec<_> =
@@ -17,7 +17,7 @@ static SAMPLES: LazyLock<Vec<Vec<String>>> = LazyLock::new(|| {
     files.into_iter().map(head).collect()
 });
 
-/// A change to a recording. Positions are taken modulo what there is.
+/// A change to a recording. Positions are taken modulo the number of bytes, lines or fields.
 #[derive(Clone, Debug)]
 enum Edit {
     Flip {
@@ -31,7 +31,7 @@ enum Edit {
         line: usize,
         to: usize,
     },
-    /// One field of one line becomes another number.
+    /// Replaces one field of one line by another number.
     Field {
         line: usize,
         field: usize,
@@ -79,7 +79,7 @@ fn edit() -> impl Strategy<Value = Edit> {
 fn damage(lines: &[String], edits: &[Edit]) -> Vec<u8> {
     let mut lines = lines.to_vec();
     for edit in edits {
-        // The header stays: without it nothing else is looked at.
+        // The header stays, because without it nothing else is parsed.
         let at = |line: usize, lines: &[String]| 1 + line % (lines.len() - 1);
         match edit {
             Edit::Drop { line } if lines.len() > 2 => drop(lines.remove(at(*line, &lines))),
@@ -110,7 +110,7 @@ fn damage(lines: &[String], edits: &[Edit]) -> Vec<u8> {
     text
 }
 
-/// A panic is the failure that this looks for; besides, an error names a line that is there.
+/// The test fails if this panics, or if an error names a line that does not exist.
 fn survives(text: &[u8]) {
     match replay(text, "damaged") {
         Ok(summary) => assert!(summary.total.predicted <= summary.total.predictable),

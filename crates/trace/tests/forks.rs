@@ -1,6 +1,8 @@
-//! Replaying many forks of a large address space takes memory for what differs, not for each copy.
+//! Tests that replaying many forks of a large address space takes memory only for the differences,
+//! and not for a copy per fork.
 //!
-//! The trace is generated: `vmas` maps of one page, then `forks` children that all live to the end.
+//! The trace is generated: `vmas` maps of one page, then `forks` children that all live until the
+//! end.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -8,19 +10,19 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-/// Bytes allocated now, and the most so far. Relaxed: counts of one thread, read by it.
+/// The bytes allocated now, and the peak. Relaxed: one thread counts and reads.
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;
 
-// SAFETY: hands out what the system's allocator gives.
+// SAFETY: returns memory of the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // Relaxed: counts only, see above.
         let now = NOW.fetch_add(layout.size(), Relaxed) + layout.size();
         PEAK.fetch_max(now, Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc(layout) }
     }
 
@@ -60,13 +62,13 @@ fn children_share_what_they_have_in_common() {
     const VMAS: usize = 2000;
     const FORKS: usize = 1000;
     let trace = generate(VMAS, FORKS);
-    // Relaxed: counts of this thread.
+    // Relaxed: counts of this thread only.
     let before = NOW.load(Relaxed);
     PEAK.store(before, Relaxed);
     let summary = trace::replay::replay(trace.as_bytes(), "generated").unwrap();
     let peak = PEAK.load(Relaxed) - before;
     assert_eq!(summary.total.mismatches, 0);
     assert_eq!(summary.total.calls(), (VMAS + FORKS) as u64);
-    // A copy of each would take more than 100 bytes a VMA, 200 MB in all.
+    // Copies would take more than 100 bytes per VMA, which is 200 MB in all.
     assert!(peak < 20 << 20, "{peak} bytes");
 }

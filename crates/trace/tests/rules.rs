@@ -1,5 +1,5 @@
-//! Rules of Linux that programs seldom meet, each shown by a part of `live/c/rules.c`: the mirror
-//! must agree with the kernel after every call, live and when the recording is replayed.
+//! Tests rules of Linux that programs seldom meet. Each is a part of `live/c/rules.c`. The mirror
+//! must agree with the kernel after every call, both live and when the recording is replayed.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
@@ -30,7 +30,7 @@ const RULES: [&str; 15] = [
     "grows_up",
 ];
 
-/// An empty folder of our own, on a disk.
+/// An empty folder for this test, on a disk.
 fn folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
         .join(format!("rules-{}-{name}", std::process::id()));
@@ -50,7 +50,7 @@ fn compile() -> PathBuf {
 #[test]
 fn each_rule_holds_live_and_replayed() {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    // Rules differ between kernels; these are known.
+    // Rules differ between kernels. On this one they are known.
     if !release.starts_with("6.18") {
         return;
     }

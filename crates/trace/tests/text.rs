@@ -1,4 +1,4 @@
-//! The text format against recorded traces, whole and damaged.
+//! Tests the text format with recorded traces, complete and damaged.
 
 use std::{fs, path::PathBuf};
 
@@ -45,17 +45,17 @@ fn every_cut_is_noticed() {
     for (name, text) in samples() {
         let ends: Vec<usize> =
             text.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(i, _)| i + 1).collect();
-        // After each of some whole lines, and in the middle of the line that follows.
+        // Truncates after some complete lines, and in the middle of the next line.
         for end in ends[..ends.len() - 1].iter().step_by(ends.len() / 40).skip(1) {
             if reprint(&text[..*end]).is_ok() {
-                // Whole again only where every address space so far has ended.
+                // The rest is complete only if every address space in it has ended.
                 assert!(
                     text[..*end].split(|b| *b == b'\n').rev().nth(1).unwrap().starts_with(b"Q"),
                     "{name} at {end}"
                 );
             }
             let message = error(&text[..*end + 1]);
-            assert!(message.contains("a line end"), "{name} at {end}: {message}");
+            assert!(message.contains("a newline"), "{name} at {end}: {message}");
         }
         assert!(reprint(&text[..text.len() - 1]).is_err(), "{name} without its last byte");
     }
@@ -110,7 +110,7 @@ fn errors_say_where_and_what() {
         ("M 3 7 brk 1 = 2\n", "t:5: expected an address space that an X or K line made"),
         ("K 2 2 7 8\n", "t:5: expected the number of an address space that is not in use"),
         ("C 2 x 0\n", "t:5: expected the number of lines"),
-        ("A 2 3000 3000 rd 0 0\n", "t:5: expected a VMA that starts before it ends"),
+        ("A 2 3000 3000 rd 0 0\n", "t:5: expected a VMA whose start is below its end"),
         ("D 2 fe:0 12 pipe ro /x\n", "t:5: expected the kind of file"),
         ("D 2 fe:0 12 reg wo /x\n", "t:5: expected ro or rw"),
         ("L 2 rd,zz\n", "t:5: expected VmFlags"),
@@ -135,7 +135,7 @@ fn errors_say_where_and_what() {
     );
     let garbage = "t:2: expected text in UTF-8, found \"\u{fffd}\"";
     assert_eq!(error(b"# vmtrace 1\n\xff\n"), garbage);
-    // Whatever else a file is, it is no recording.
+    // Files of other kinds are no recordings.
     for other in [&b"\x7fELF\x02\xff\n"[..], b"\xff\xfe", b"\0", b"PK", &[b'\n'; 9], &[7; 99999]] {
         let message = error(other);
         assert!(message.starts_with("t:1: expected the header \"# vmtrace 1 ...\""), "{message}");

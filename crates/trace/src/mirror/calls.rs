@@ -1,4 +1,4 @@
-//! A recorded system call, carried out on our own address space.
+//! Carries out a recorded system call on our own address space.
 
 use vma::{
     Advice, AttachRequest, LockAll, MapFlags, MapRequest, Policy, RemapRequest, Uffd, VmFlags,
@@ -20,22 +20,21 @@ const EIO: isize = -5;
 const EOPNOTSUPP: isize = -95;
 /// MPOL_MF_MOVE and MPOL_MF_MOVE_ALL.
 const MPOL_MF_MOVE: usize = 2 | 4;
-/// Never seen by the program: the kernel makes the call again after a signal.
+/// ERESTARTSYS. The program never sees it: the kernel repeats the call after a signal.
 const RESTARTS: isize = -512;
 
-/// What our side made of a call.
+/// The outcome of a call on our side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ours {
-    /// This result, which the kernel's must equal.
+    /// This result. The kernel's must equal it.
     Result(isize),
-    /// This address, chosen by the rules; the kernel's must equal it.
+    /// This address, chosen by the rules. The kernel's must equal it.
     Address(usize),
-    /// Nothing to compare: the call has no effect on VMAs, or its outcome is not determined by
-    /// them.
+    /// Nothing to compare: VMAs do not determine the outcome, or the call does not change them.
     Unknown,
 }
 
-/// What a call needs besides its arguments.
+/// The data that a call needs besides its arguments.
 pub(super) struct Context {
     pub(super) file: Option<File>,
     pub(super) driver_flags: Option<VmFlags>,
@@ -51,9 +50,9 @@ fn errno(error: vma::Error) -> isize {
     -(error.errno() as isize)
 }
 
-/// Carries out the call. Where the kernel refused for a reason that VMAs do not show (a limit, a
-/// privilege, a missing facility), nothing is done; where it stopped half-way, we stop at the same
-/// place by our own rules.
+/// Carries out the call. If the kernel refused it for a reason that VMAs do not show (a limit, a
+/// privilege, a missing facility), nothing is done. If the kernel stopped half-way, our rules stop
+/// at the same place.
 pub(super) fn perform(space: &mut Writer<'_, File, Engine>, call: &Call, context: Context) -> Ours {
     let [a, b, c, d, e, _] = call.args;
     let kernel = call.result;
@@ -78,7 +77,7 @@ pub(super) fn perform(space: &mut Writer<'_, File, Engine>, call: &Call, context
             Ours::Result(space.brk(a) as isize)
         }
         Op::Madvise => match (Advice::from_number(c as u32), kernel) {
-            // Refused for the sake of pages, which are not ours to know.
+            // Refused because of pages, which the mirror does not know.
             (Some(advice), EINVAL | EPERM) if !advice.changes_vmas() => Ours::Unknown,
             (Some(advice), 0 | ENOMEM) => outcome(space.madvise(a, b, advice)),
             (Some(advice), EINVAL | EPERM) if space.refuses_advice(a, b, advice) => {
@@ -87,8 +86,8 @@ pub(super) fn perform(space: &mut Writer<'_, File, Engine>, call: &Call, context
             _ => Ours::Unknown,
         },
         Op::Mlock | Op::Mlock2 => match kernel {
-            // Refused at once for want of the right to lock so much; or all locked, and then not
-            // all faulted in.
+            // ENOMEM has two causes. Either RLIMIT_MEMLOCK refused the call at once, or all VMAs
+            // were locked and then a page could not be populated.
             ENOMEM if !has_hole(space, a, b) && !may_fail_to_fault(space, a, b) => Ours::Unknown,
             ENOMEM => {
                 let _ = space.mlock(a, b, call.op == Op::Mlock2 && c & 1 != 0);
@@ -107,8 +106,8 @@ pub(super) fn perform(space: &mut Writer<'_, File, Engine>, call: &Call, context
             on_fault: a & 4 != 0,
         })),
         Op::Munlockall if kernel == 0 => outcome(space.munlockall()),
-        // Pages in the wrong place are an error afterwards if they were to be moved; else nothing
-        // is done at all.
+        // With MPOL_MF_MOVE, misplaced pages make the call fail after its change. Without it, the
+        // call fails before.
         Op::Mbind if kernel == 0 || (kernel == EIO && call.args[5] & MPOL_MF_MOVE != 0) => {
             mbind(space, call)
         }
@@ -132,7 +131,7 @@ fn mmap(space: &mut Writer<'_, File, Engine>, call: &Call, context: Context) -> 
     const MAP_FIXED: usize = 0x10;
     let [addr, len, prot, flags, _, offset] = call.args;
     if call.result == EPERM && flags & MAP_FIXED != 0 && has_sealed(space, addr, len) {
-        // It failed when it was about to unmap what is there.
+        // It failed at the unmap of its target.
         return outcome(space.munmap(addr, len));
     }
     let mut flags = MapFlags::from_bits_retain(flags as u32);
@@ -155,7 +154,7 @@ fn mmap(space: &mut Writer<'_, File, Engine>, call: &Call, context: Context) -> 
         prot: prot as u32,
         flags,
         file: context.file,
-        // Anonymous maps ignore their offset, so any is allowed.
+        // An anonymous map ignores its offset, so any value is allowed.
         offset: if flags.contains(MapFlags::ANONYMOUS) { 0 } else { offset },
         driver_flags: context.driver_flags,
     };
@@ -164,7 +163,7 @@ fn mmap(space: &mut Writer<'_, File, Engine>, call: &Call, context: Context) -> 
     }
     let ours = space.mmap(request.clone());
     if ours != Ok(got) {
-        // Go on from where the kernel put it: one wrong address must not make all that follow
+        // Continue at the kernel's address, so that one wrong address does not make all later ones
         // wrong.
         if let Ok(wrong) = ours {
             let _ = space.munmap(wrong, len);
@@ -174,9 +173,9 @@ fn mmap(space: &mut Writer<'_, File, Engine>, call: &Call, context: Context) -> 
     Ours::Address(ours.unwrap_or_else(|error| errno(error) as usize))
 }
 
-/// Huge pages of which there are not enough, and MAP_SYNC that a file system cannot do, are refused
-/// when what a fixed map covers is gone already. (What other drivers refuse is read from the
-/// kernel, see `settle`.)
+/// A fixed map that fails for lack of huge pages, or for MAP_SYNC that the file system does not
+/// support, has already unmapped its target. (Failures of other drivers are read from the kernel,
+/// see `settle`.)
 fn refused_by_driver(space: &mut Writer<'_, File, Engine>, call: &Call) {
     let [addr, len, _, flags, ..] = call.args;
     let flags = MapFlags::from_bits_retain(flags as u32);
@@ -199,16 +198,17 @@ fn mremap(space: &mut Writer<'_, File, Engine>, call: &Call) -> Ours {
     let fixed = flags & FIXED != 0;
     match call.result {
         EAGAIN => return Ours::Unknown,
-        // A signal came first; the call is made again. Its target may be unmapped by now.
+        // A signal came first, and the kernel repeats the call. The target may already be unmapped.
         RESTARTS => {
             if fixed {
                 let _ = space.munmap(new_addr, new_len);
             }
             return Ours::Unknown;
         }
-        // A limit, or no room: found out before or after the target was unmapped.
+        // A limit, or no space. The kernel notices it before or after it unmaps the target.
         ENOMEM => return Ours::Unknown,
-        // A driver may forbid that its VMAs are split (perf's does), where they are or in the way.
+        // A driver may forbid splitting its VMAs, as perf does. They may lie in the source or in
+        // the target.
         EINVAL if meets_device(space, addr, old_len.max(new_len)) => return Ours::Unknown,
         EINVAL if fixed && meets_device(space, new_addr, new_len) => return Ours::Unknown,
         EINVAL if flags & !(MAYMOVE | FIXED | DONTUNMAP) != 0 => return Ours::Result(EINVAL),
@@ -223,7 +223,7 @@ fn mremap(space: &mut Writer<'_, File, Engine>, call: &Call) -> Ours {
         dont_unmap: (flags & DONTUNMAP != 0).then_some(new_addr),
     };
     if !fixed && bottom_up(space) && call.result >= 0 && call.result as usize != addr {
-        // Not ours to foretell: we go where the kernel went.
+        // This address cannot be predicted. Move to the kernel's address.
         let there = RemapRequest { fixed: Some(call.result as usize), ..request };
         return Ours::Result(space.mremap(there).map_or_else(errno, |to| to as isize));
     }
@@ -235,7 +235,7 @@ fn mremap(space: &mut Writer<'_, File, Engine>, call: &Call) -> Ours {
     }
 }
 
-/// Are addresses chosen upwards (the legacy layout), from where we do not know?
+/// Whether addresses are chosen upwards (the legacy layout), from an unknown start.
 pub(super) fn bottom_up(space: &Writer<'_, File, Engine>) -> bool {
     space.layout().mmap_base == 0
 }
@@ -248,7 +248,7 @@ fn mbind(space: &mut Writer<'_, File, Engine>, call: &Call) -> Ours {
     let [start, len, mode, _, max_node, _] = call.args;
     let mode = mode as u32;
     let mask = call.memory.map_or(0, |words| words[0] as u64);
-    // The kernel takes one bit less than it is told.
+    // The kernel uses one bit less than `max_node`.
     let bits = max_node.saturating_sub(1).min(64) as u32;
     let nodes = if bits == 64 { mask } else { mask & ((1 << bits) - 1) };
     let policy = match mode & !MODE_FLAGS {
@@ -320,20 +320,20 @@ fn close(space: &mut Writer<'_, File, Engine>, fd: usize) -> Ours {
     }
 }
 
-/// Unmaps the ring at `ring` in its whole length, whatever part of it was changed or replaced
-/// since.
+/// Unmaps the whole original range of the aio ring at `ring`, even if parts of it were changed or
+/// replaced.
 fn io_destroy(space: &mut Writer<'_, File, Engine>, ring: usize) -> Ours {
     let size = |area: vma::Area<File>| area.vma.file.as_ref().and_then(File::ring_size);
     let Some(size) = space.area_at(ring).and_then(size) else { return Ours::Unknown };
     match space.munmap(ring, size) {
-        // Linux does not ask what became of it.
+        // Linux ignores a failed unmap here.
         Err(vma::Error::Sealed) => Ours::Unknown,
         result => outcome(result),
     }
 }
 
-/// SHM_REMAP over a sealed VMA: as for mmap, but the size is not known; it reached the first sealed
-/// one.
+/// SHM_REMAP over a sealed VMA, as in mmap. The size is unknown, but it reached the first sealed
+/// VMA.
 fn replace_sealed(space: &mut Writer<'_, File, Engine>, addr: usize) -> Ours {
     let sealed = space.areas_from(addr).find(|area| area.vma.flags.contains(VmFlags::SEALED));
     match sealed {
@@ -342,7 +342,7 @@ fn replace_sealed(space: &mut Writer<'_, File, Engine>, addr: usize) -> Ours {
     }
 }
 
-/// shmat of a segment whose size the kernel's VMA shows. Returns its result.
+/// shmat of a segment. The kernel's VMA shows its size. Returns our result.
 pub(super) fn attach(
     space: &mut Writer<'_, File, Engine>,
     &[_, addr, flags, ..]: &[usize; 6],
@@ -386,7 +386,7 @@ fn has_sealed(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> boo
         .any(|area| area.vma.flags.contains(VmFlags::SEALED))
 }
 
-/// Is there a map of a device in the range?
+/// Whether the range contains a map of a device.
 fn meets_device(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool {
     let Some((first, end)) = touched(start, len) else { return false };
     let is_device = |area: vma::Area<File>| {
@@ -406,8 +406,8 @@ fn has_hole(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool 
     false
 }
 
-/// Is there anything in the range whose pages may not come when locked: no access, past a file's
-/// end, guarded, or waiting for a userfaultfd?
+/// Whether populating the range may fail: a VMA has no access, reaches past a file's end, has guard
+/// pages, or is registered with a userfaultfd.
 fn may_fail_to_fault(space: &Writer<'_, File, Engine>, start: usize, len: usize) -> bool {
     let Some((mut at, end)) = touched(start, len) else { return false };
     while at < end {

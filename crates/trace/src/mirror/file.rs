@@ -1,4 +1,4 @@
-//! Mapped files as a trace knows them.
+//! The mapped files of a trace.
 
 use std::{
     fmt,
@@ -9,19 +9,19 @@ use vma::{MappedFile, Placement};
 
 use crate::record::{FileDesc, FileId, FileKind};
 
-/// Bytes in the huge page that hugetlbfs uses unless told otherwise.
+/// The default huge page size of hugetlbfs, in bytes.
 pub(super) const HUGE_PAGE: usize = 2 << 20;
 
-/// An open file description. Equal only to itself, however often it is cloned.
+/// An open file description. It equals only its own clones.
 #[derive(Clone, Debug)]
 pub(super) struct File(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     desc: FileDesc,
-    /// The path now: files are renamed and unlinked while mapped.
+    /// The current path. Files are renamed and unlinked while mapped.
     path: RwLock<String>,
-    /// Bytes of a SysV segment or of an aio ring.
+    /// The size in bytes of a SysV segment or an aio ring.
     whole: OnceLock<usize>,
 }
 
@@ -41,7 +41,7 @@ impl File {
     }
 
     fn path_now(&self) -> RwLockReadGuard<'_, String> {
-        // A String is whole whatever happened to who wrote it.
+        // The String is valid even if a writer panicked.
         self.0.path.read().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -53,20 +53,20 @@ impl File {
         *self.0.path.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = path.to_string();
     }
 
-    /// The bytes of a SysV segment or an aio ring are known when it is first mapped, whole.
+    /// Sets the size of a SysV segment or an aio ring, which is known when it is first mapped.
     pub(super) fn set_whole(&self, bytes: usize) {
         if self.0.desc.kind == FileKind::Adopted {
             self.0.whole.get_or_init(|| bytes);
         }
     }
 
-    /// The bytes of an aio ring; `None` for anything else.
+    /// The size of an aio ring; `None` for any other file.
     pub(super) fn ring_size(&self) -> Option<usize> {
         let ring = self.0.desc.kind == FileKind::Adopted && !self.is_sysv();
         self.0.whole.get().copied().filter(|_| ring)
     }
 
-    /// Does any VMA map it? (The mirror's own table holds one reference.)
+    /// Whether a VMA maps it. The mirror's own table holds one reference.
     pub(super) fn is_mapped(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
@@ -100,7 +100,7 @@ impl MappedFile for File {
             FileKind::RegularThp => Placement::HugeAligned,
             FileKind::ShmemThp => Placement::HugeIfRoom,
             FileKind::Huge => Placement::HugeOnly(HUGE_PAGE),
-            // perf's rings are no ordinary memory, but it leaves their place to the kernel.
+            // perf's rings are device memory, but perf lets the kernel choose their address.
             FileKind::Device if self.0.desc.path == "anon_inode:[perf_event]" => Placement::Pages,
             FileKind::Device => Placement::Driver,
             _ => Placement::Pages,

@@ -1,4 +1,4 @@
-//! One address space: its listing, its size, and its flags beside the kernel's.
+//! One mirrored address space: its listing, its size, and its flags compared with the kernel's.
 
 use std::fmt::Write as _;
 
@@ -30,8 +30,8 @@ impl Mirrored {
         self.figures.counts.size(space.count(), tree);
     }
 
-    /// What must succeed in an address space that agrees with the kernel's may fail in one that
-    /// does not.
+    /// An operation must succeed if the address space agrees with the kernel's. After a mismatch it
+    /// may fail.
     pub(super) fn tolerate(
         &self,
         result: Result<(), vma::Error>,

@@ -1,8 +1,8 @@
-//! Our own address spaces, led by the records of a trace and compared with the kernel's.
+//! Our own address spaces, driven by the records of a trace and compared with the kernel's.
 //!
 //! Each record is carried out on [`vma`] as if the program had called us. After it, our listing
-//! must equal the kernel's to the byte, and every address that the rules determine must be the one
-//! the kernel chose. The mirror knows nothing of where records come from: a file and a live program
+//! must equal the kernel's byte for byte, and every address that the rules determine must equal the
+//! kernel's choice. The mirror does not know the source of the records: a file and a live program
 //! look the same.
 
 mod calls;
@@ -26,20 +26,21 @@ use calls::{Context, Ours, attach, bottom_up, perform};
 use file::File;
 use personality::Personalities;
 
-/// Reclamation of our trees: each is used by one thread, so nothing waits and files are let go at
-/// once.
+/// The reclamation engine of our trees. One thread uses each tree, so nothing waits, and files are
+/// released at once.
 type Engine = grace::Single;
 
-/// A record that cannot stand where it does; what was expected instead.
+/// Why a record is not valid at its place: a description of what was expected.
 pub type Expected = String;
 
-/// Our side of a run.
+/// Our side of a run: all mirrored address spaces.
 ///
 /// ```
 /// use trace::{mirror::{Mirror, Verdict}, record::Record};
 /// let mut mirror = Mirror::new(vma::Profile::LINUX_6_18);
 /// let exec = Record::Exec {
-///     mm: 1, tid: 7, vmas: 0, brk: 0, start_brk: 0, start_stack: 0, mmap_base: 0, exe: "/bin/x".into(),
+///     mm: 1, tid: 7, vmas: 0, brk: 0, start_brk: 0, start_stack: 0, mmap_base: 0,
+///     exe: "/bin/x".into(),
 /// };
 /// assert_eq!(mirror.apply(&exec, || None), Ok(Verdict::Agrees));
 /// assert_eq!(mirror.compare(1, ""), Ok(Verdict::Agrees));
@@ -51,29 +52,29 @@ pub struct Mirror {
     files: HashMap<FileId, File>,
     newest: Option<MmId>,
     personalities: Personalities,
-    /// Features of each userfaultfd.
+    /// The features of each userfaultfd.
     userfaults: HashMap<usize, usize>,
     summary: Summary,
     /// Reused for every listing.
     text: String,
 }
 
-/// One address space and what is known of it.
+/// One address space, with the mirror's knowledge of it.
 struct Mirrored {
     space: AddressSpace<File, Engine>,
     figures: Figures,
     vsyscall: Option<String>,
     driver_flags: Option<VmFlags>,
     last_call: Option<Call>,
-    /// The rules determined what the newest call did.
+    /// Whether the rules determined the effect of the newest call.
     determined: bool,
-    /// A mismatch was found: what follows from it is not counted again.
+    /// Whether a mismatch was found. Its consequences are not counted again.
     tainted: bool,
-    /// Why what is recorded of it may not be what the kernel did.
+    /// Why its records may be wrong, if so.
     doubt: Option<Doubt>,
 }
 
-/// What a comparison said.
+/// The result of a comparison.
 ///
 /// ```
 /// use trace::mirror::{Mirror, Verdict};
@@ -83,18 +84,18 @@ struct Mirrored {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Nothing was compared, or it agreed.
+    /// Nothing was compared, or both sides agreed.
     Agrees,
-    /// The first disagreement of this address space; the summary has it if it is the run's first.
+    /// The first mismatch of this address space. The summary has it if it is the first of the run.
     Differs,
-    /// The first disagreement of an address space of which the records may be wrong.
+    /// The first difference of an address space whose records may be wrong.
     CannotTell(Doubt),
-    /// A disagreement that may follow from an earlier one.
+    /// A difference that may follow from an earlier one.
     DiffersAgain,
 }
 
 impl Mirror {
-    /// Nothing mapped, nothing known.
+    /// A mirror without address spaces.
     pub fn new(profile: Profile) -> Self {
         Mirror {
             profile,
@@ -108,7 +109,7 @@ impl Mirror {
         }
     }
 
-    /// The counts so far, of address spaces that have ended.
+    /// The counts of all address spaces that have ended.
     pub fn summary_mut(&mut self) -> &mut Summary {
         &mut self.summary
     }
@@ -123,11 +124,11 @@ impl Mirror {
         self.summary
     }
 
-    /// Carries out one record. Comparisons that fail are counted, and the first of the run is kept
-    /// in the summary with the `place` it was found at.
+    /// Carries out one record. Failed comparisons are counted. The first of the run is kept in the
+    /// summary, with the `place` where it was found.
     ///
     /// # Errors
-    /// What was expected instead of a record that refers to nothing known.
+    /// A description of what was expected, if the record refers to something unknown.
     pub fn apply(
         &mut self,
         record: &Record,
@@ -187,7 +188,7 @@ impl Mirror {
             Record::Listing(listing) => return self.last_listing(listing),
             Record::Doubt { mm, cause } => self.known(*mm)?.doubt = Some(*cause),
             Record::Gone { mm } => {
-                // A trace may end an address space that began before it.
+                // A trace may end an address space that began before the trace.
                 self.end(*mm);
             }
         }
@@ -261,15 +262,15 @@ impl Mirror {
         let mut space = mirrored.space.get_mut();
         space.adopt(whole).map_err(|error| format!("a VMA that can be mapped: {error}"))?;
         if merges {
-            // Only PR_SET_MEMORY_MERGE, inherited through execve, gives a new program mergeable
-            // VMAs.
+            // A new program has mergeable VMAs only if it inherited PR_SET_MEMORY_MERGE through
+            // execve.
             space.set_memory_merge(true).map_err(|error| error.to_string())?;
         }
         Ok(())
     }
 
-    /// A VMA that a call made. What shmat makes follows from its arguments, once the segment is
-    /// known: we attach it ourselves, and its address is a prediction too.
+    /// A VMA that a call made. The arguments of shmat determine its VMA once the segment is known.
+    /// So shmat is carried out here, and its address is predicted, too.
     fn adopted_by_call(
         &mut self,
         mm: MmId,
@@ -335,7 +336,7 @@ impl Mirror {
             .map(|ours| Difference::Result { ours, kernel: call.result }))
     }
 
-    /// The features of the userfaultfd that an ioctl acts on: those that its UFFDIO_API asked for.
+    /// The features of the userfaultfd that an ioctl acts on. Its UFFDIO_API requested them.
     fn features(&mut self, call: &Call) -> usize {
         const UFFDIO_API: usize = 0xc018_aa3f;
         if call.op != Op::Ioctl {
@@ -401,7 +402,7 @@ impl Mirror {
         Ok(mirrored.compare_flags(&listing.flags).map(|difference| (listing.mm, difference)))
     }
 
-    /// Compares with the kernel's listing and takes note of the outcome.
+    /// Compares with the kernel's listing and counts the result.
     pub fn compare(&mut self, mm: MmId, kernel: &str) -> Result<Verdict, Expected> {
         let mut text = std::mem::take(&mut self.text);
         let mirrored = self.known(mm)?;
@@ -418,7 +419,7 @@ impl Mirror {
 
     fn mismatch(&mut self, mm: MmId, difference: Difference, place: Option<String>) -> Verdict {
         let Some(mirrored) = self.spaces.get_mut(&mm) else { return Verdict::Agrees };
-        // A wrong address is corrected on the spot, so it taints nothing.
+        // A wrong address is corrected at once, so it has no consequences.
         let lasting = !matches!(difference, Difference::Result { .. });
         if lasting && std::mem::replace(&mut mirrored.tainted, true) {
             return Verdict::DiffersAgain;
@@ -449,7 +450,7 @@ impl Mirror {
         self.summary.time(op, None, Some(took));
     }
 
-    /// Forgets the files that nothing maps any more, and says which.
+    /// Removes the files that are no longer mapped, and returns their numbers.
     pub fn released(&mut self) -> Vec<FileId> {
         let gone: Vec<FileId> =
             self.files.iter().filter(|(_, file)| !file.is_mapped()).map(|(&id, _)| id).collect();

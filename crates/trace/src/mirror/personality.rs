@@ -1,11 +1,11 @@
-//! The part of threads' personalities that decides what VMAs they make: READ_IMPLIES_EXEC.
+//! The personality flag READ_IMPLIES_EXEC of threads, which affects their VMAs.
 
 use std::collections::HashSet;
 
 use crate::record::{Call, Op};
 
-/// Threads whose personality makes what they map readable executable, too. It is a thread's own,
-/// and those that it makes inherit it.
+/// The threads with READ_IMPLIES_EXEC: their readable maps are executable, too. New threads inherit
+/// it.
 #[derive(Default)]
 pub(super) struct Personalities(HashSet<u32>);
 
@@ -21,7 +21,7 @@ impl Personalities {
         };
     }
 
-    /// Linux takes it from every 64-bit program.
+    /// Clears the flag: Linux clears it for every 64-bit program.
     pub(super) fn exec(&mut self, tid: u32) {
         self.set(tid, false);
     }
@@ -30,7 +30,7 @@ impl Personalities {
         self.set(child, self.reads_execute(tid));
     }
 
-    /// Takes note of personality(2), and of nothing else.
+    /// Handles personality(2) and ignores all other calls.
     pub(super) fn call(&mut self, call: &Call) {
         const ASK: u32 = u32::MAX;
         const READ_IMPLIES_EXEC: u32 = 0x40_0000;

@@ -1,4 +1,4 @@
-//! What the tracer asks about VMAs, to look in the right places.
+//! The tracer's questions about VMAs, which tell it where to look.
 
 use std::ops::Range;
 
@@ -8,19 +8,19 @@ use super::{Mirror, file::File};
 use crate::record::{FileId, MmId};
 
 impl Mirror {
-    /// Private VMAs that overlap `around` or touch it and saw no write fault yet.
+    /// Private VMAs that overlap `around` or lie next to it, and that have not seen a first write.
     pub fn untouched(&self, mm: MmId, around: Range<usize>) -> Vec<Range<usize>> {
         self.ranges(mm, around, |vma| vma.is_private() && !vma.is_faulted())
     }
 
-    /// Those of them that a thread may write to.
+    /// Those of [`untouched`](Self::untouched) that a thread may write to.
     pub fn touchable(&self, mm: MmId, around: Range<usize>) -> Vec<Range<usize>> {
         self.ranges(mm, around, |vma| {
             vma.is_private() && !vma.is_faulted() && vma.flags.contains(VmFlags::WRITE)
         })
     }
 
-    /// Where a map of `length` bytes would go if it were private and anonymous.
+    /// The place of a map of `length` bytes if it were private and anonymous.
     pub fn likely_place(&mut self, mm: MmId, length: usize) -> Option<Range<usize>> {
         let space = self.spaces.get_mut(&mm)?.space.get_mut();
         let start = space.likely_place(length).ok()?;

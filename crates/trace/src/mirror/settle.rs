@@ -1,10 +1,10 @@
-//! After a call that failed for a reason that VMAs do not show: what it did before it failed.
+//! Corrects the state after a call that failed for a reason that VMAs do not show.
 //!
-//! A limit, a driver or a file system may stop a call half-way, and a refused MAP_FIXED has
-//! unmapped its target already. One rule for all of them: what the kernel then shows in the ranges
-//! that the call could change is taken over, with all that listings do not show kept. A call whose
-//! failure the rules foretell is not asked about: there our rules must show that they stop where
-//! the kernel does.
+//! A limit, a driver or a file system may stop a call half-way, and a failed MAP_FIXED has already
+//! unmapped its target. One rule covers all of these: in the ranges that the call could change, the
+//! mirror takes over the kernel's VMAs and keeps the state that listings do not show. This is not
+//! done for a failure that the rules predict, because there our rules must stop exactly where the
+//! kernel does.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ const ENOMEM: isize = -12;
 const EINVAL: isize = -22;
 
 impl Mirror {
-    /// The ranges in which the newest call may have done what the rules do not determine; see
+    /// The ranges in which the rules do not determine the effect of the newest call; see
     /// [`Observer::undetermined`](crate::observer::Observer::undetermined).
     pub fn undetermined(&self, mm: MmId, limited: bool) -> Vec<Range<usize>> {
         let Some(mirrored) = self.spaces.get(&mm) else { return Vec::new() };
@@ -71,7 +71,7 @@ impl Mirror {
         records
     }
 
-    /// A range as the kernel has it.
+    /// Gives a range the kernel's state.
     pub(super) fn settle(
         &mut self,
         mm: MmId,
@@ -81,7 +81,8 @@ impl Mirror {
     ) -> Result<(), Expected> {
         let mirrored = self.known(mm)?;
         let result = mirrored.space.get_mut().settle(start, end, flags);
-        // Where nothing was mapped before, nothing can be derived: the next listing shows it.
+        // If nothing was mapped before, nothing can be derived. The next listing shows the
+        // difference.
         match result {
             Err(vma::Error::Unmapped) => Ok(()),
             result => mirrored.tolerate(result, || format!("VMAs at {start:x} to {end:x}")),
@@ -89,7 +90,7 @@ impl Mirror {
     }
 }
 
-/// The bytes that a call which failed may have changed.
+/// The ranges that a failed call may have changed.
 fn reach(call: &Call) -> Vec<Range<usize>> {
     const MAP_FIXED: usize = 0x10;
     const MAP_HUGETLB: usize = 0x4_0000;
@@ -109,9 +110,9 @@ fn reach(call: &Call) -> Vec<Range<usize>> {
         }
         Op::Mremap if d & MREMAP_FIXED != 0 => [span(a, b, page), span(e, c, page)],
         Op::Mremap => [span(a, b, page), None],
-        // The segment's size is not known: it is what was there up to its end that is gone.
+        // The segment's size is unknown, so the range reaches to the end.
         Op::Shmat if c & SHM_REMAP != 0 => [Some(b & !(page - 1)..usize::MAX & !(page - 1)), None],
-        // An address between pages, found out before anything is done.
+        // The kernel rejects an unaligned address before it changes anything.
         Op::Munmap | Op::Mprotect | Op::PkeyMprotect | Op::Mlock | Op::Mlock2 | Op::Munlock
             if call.result == EINVAL && !a.is_multiple_of(page) =>
         {

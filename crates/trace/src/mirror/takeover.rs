@@ -1,14 +1,15 @@
-//! After a mismatch: going on from the kernel's listing.
+//! Continues from the kernel's listing after a mismatch.
 //!
-//! What agrees is kept, with all that listings do not show; the rest is mapped anew as the kernel
-//! says. The address space stays tainted, since what no listing shows may be wrong from here on.
+//! VMAs that agree are kept, with the state that listings do not show. All others are mapped anew
+//! from the kernel's description. The address space stays tainted, because its hidden state may be
+//! wrong from here on.
 
 use vma::{AddressSpace, Area, VmFlags, WholeVma};
 
 use super::{Expected, Mirror, file::File};
 use crate::record::{FileDesc, FileKind, MmId};
 
-/// A line of /proc/PID/maps, taken apart.
+/// The parsed line of `/proc/PID/maps`.
 struct Line<'t> {
     start: usize,
     end: usize,
@@ -46,7 +47,7 @@ impl Mirror {
     /// Makes our side equal to the kernel's listing `maps`, with the flags that smaps shows.
     ///
     /// # Errors
-    /// What was expected instead, if the listing cannot be read.
+    /// A description of what was expected, if the listing cannot be parsed.
     pub fn take_over(
         &mut self,
         mm: MmId,
@@ -64,7 +65,7 @@ impl Mirror {
         let profile = self.profile;
         let mirrored = self.known(mm)?;
         mirrored.tainted = true;
-        // What is sealed is never unmapped: then nothing is kept.
+        // A sealed VMA cannot be unmapped. If one differs, nothing is kept.
         let stays = |area: &Area<File>| {
             kernel.iter().any(|(line, flags)| {
                 (line.start, line.end, *flags) == (area.start, area.end, area.vma.flags)
@@ -103,7 +104,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// The file of a line: one we know, or one made up from what the line says.
+    /// The file of a line: a known one, or a new one from the line's fields.
     fn file_of(&self, line: &Line<'_>) -> Option<File> {
         if line.inode == 0 && line.device == (0, 0) {
             return None;
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
     use crate::record::{InitialVma, Record};
 
-    /// Sealed memory cannot be unmapped; the listing is taken over all the same, once for all.
+    /// A sealed VMA cannot be unmapped, so a new address space takes over the whole listing.
     #[test]
     fn a_sealed_vma_that_differs_is_replaced() {
         let mut mirror = Mirror::new(vma::Profile::LINUX_6_18);

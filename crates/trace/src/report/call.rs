@@ -94,7 +94,7 @@ const ERRORS: Names = &[
     (133, "EHWPOISON"),
 ];
 
-/// The call and its result: `mmap(NULL, 8192, PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) =
+/// The call and its result: `mmap(NULL, 8192, PROT_READ, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) =
 /// 0x7f..`. `path` is the mapped file's, if known.
 pub fn describe(call: &Call, path: Option<&str>) -> String {
     let mut arguments: Vec<String> =
@@ -163,7 +163,7 @@ fn map_flags(value: usize) -> String {
     }
 }
 
-/// The names of the bits, joined by `|`; what has no name, as a number.
+/// The names of the bits, joined by `|`. Bits without a name follow as a number.
 fn bits(value: usize, names: Names, none: &str) -> String {
     if value == 0 {
         return none.into();

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::{Counts, Space, Style, Summary, mismatch};
 
 /// The whole summary. The keys `calls`, `listings`, `mismatches`, `cannot_tell`, `predicted`,
-/// `predictable`, `address_spaces`, `unfollowed` and `vmas_peak` are always there, as numbers.
+/// `predictable`, `address_spaces`, `unfollowed` and `vmas_peak` are always present, as numbers.
 pub fn object(summary: &Summary) -> Value {
     let mut object = counts(&summary.total);
     object.insert("address_spaces".into(), json!(summary.address_spaces));
@@ -20,7 +20,7 @@ pub fn object(summary: &Summary) -> Value {
     object.into()
 }
 
-/// Each with the number of times that it came, if it was more than once.
+/// The notices, each with its count if it came more than once.
 fn notices(summary: &Summary) -> Value {
     summary.notices.iter().map(|notice| json!(notice.to_string())).collect()
 }

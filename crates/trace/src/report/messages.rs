@@ -1,9 +1,9 @@
 //! Messages to the user, on standard error.
 //!
-//! Standard error may be full, or a pipe whose reader is gone. A write that fails there must end
-//! neither this process nor a program that it follows, so nothing in this crate prints by the
-//! macros of the standard library, which panic. The first failure is kept: a command reports it
-//! by its exit code.
+//! Standard error may be full, or a pipe without a reader. A failed write must end neither this
+//! process nor the program that it follows. So this crate does not print with the macros of the
+//! standard library, which panic. The first failure is kept, and the command reports it with its
+//! exit code.
 
 use std::{
     fmt,
@@ -14,24 +14,24 @@ use std::{
 /// The first write to standard error that failed.
 static FAILED: OnceLock<String> = OnceLock::new();
 
-/// Writes one message: `samara: text`, and a line end.
+/// Writes one message: `samara: text` and a newline.
 pub fn tell(text: impl fmt::Display) {
     show(&format!("samara: {text}\n"));
 }
 
-/// Writes `text` as it is. One write, so that a reader has it in one piece.
+/// Writes `text` unchanged. One write, so that a reader gets it in one piece.
 pub fn show(text: &str) {
     note(io::stderr().lock().write_all(text.as_bytes()));
 }
 
-/// Keeps the first failure of a write to standard error that was made elsewhere.
+/// Records the result of another write to standard error. The first failure is kept.
 pub fn note(written: io::Result<()>) {
     if let Err(error) = written {
         FAILED.get_or_init(|| error.to_string());
     }
 }
 
-/// The cause of the first failure to write to standard error, if any write failed.
+/// The cause of the first failed write to standard error, if any.
 ///
 /// ```
 /// use trace::report::messages;

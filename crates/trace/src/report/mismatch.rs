@@ -1,20 +1,22 @@
-//! Where we and the kernel differ, side by side, with the call that came before.
+//! A mismatch between us and the kernel, shown side by side with the previous call.
 
 use vma::VmFlags;
 
 use super::{call, style::Style};
 use crate::record::{Call, MmId};
 
-/// A comparison that failed.
+/// A failed comparison.
 ///
 /// ```
 /// use trace::report::{Difference, Mismatch, Style, mismatch};
 ///
 /// let difference = Difference::Result { ours: -12, kernel: 0 };
 /// let exe = "/bin/x".into();
-/// let mismatch = Mismatch { mm: 1, pid: 7, exe, call: None, path: None, place: Some("a.vmtrace:9".into()), difference };
+/// let place = Some("a.vmtrace:9".into());
+/// let mismatch = Mismatch { mm: 1, pid: 7, exe, call: None, path: None, place, difference };
 /// let text = mismatch::render(&mismatch, Style::PLAIN);
-/// assert!(text.starts_with("a.vmtrace:9: mismatch in address space 1") && text.contains("ours    -ENOMEM"));
+/// assert!(text.starts_with("a.vmtrace:9: mismatch in address space 1"));
+/// assert!(text.contains("ours    -ENOMEM"));
 /// ```
 #[derive(Clone, Debug)]
 pub struct Mismatch {
@@ -24,11 +26,11 @@ pub struct Mismatch {
     pub pid: u32,
     /// The program it runs.
     pub exe: String,
-    /// The newest call on the address space, if there was one.
+    /// The newest call on the address space, if any.
     pub call: Option<Call>,
-    /// Path of the file that the call maps.
+    /// The path of the file that the call maps.
     pub path: Option<String>,
-    /// Where in a replayed trace: `file:line`.
+    /// The place in a replayed trace: `file:line`.
     pub place: Option<String>,
     /// What differs.
     pub difference: Difference,
@@ -50,16 +52,16 @@ pub enum Difference {
         /// The kernel's.
         kernel: String,
     },
-    /// Our listing and the digest of the kernel's, which is all that a recorded check has.
+    /// Our listing and the digest of the kernel's. A recorded check has no more.
     Digest {
         /// Ours.
         ours: String,
-        /// Lines of the kernel's.
+        /// The number of lines in the kernel's.
         lines: usize,
         /// FNV-1a 64 of the kernel's.
         hash: u64,
     },
-    /// The flags of the VMA that starts at an address; `None` where no VMA starts there.
+    /// The flags of the VMA that starts at an address; `None` if no VMA starts there.
     Flags {
         /// The address.
         start: usize,
@@ -77,11 +79,11 @@ pub enum Difference {
     },
 }
 
-/// Lines shown before the first that differs, and from there on.
+/// The number of lines shown before the first difference, and from there on.
 const BEFORE: usize = 2;
 const AFTER: usize = 4;
 
-/// The mismatch in some lines. Ends with a line end.
+/// The mismatch as text, with a newline at the end.
 pub fn render(mismatch: &Mismatch, style: Style) -> String {
     let Mismatch { mm, pid, exe, .. } = mismatch;
     let mut out = match &mismatch.place {
@@ -120,7 +122,7 @@ pub fn render(mismatch: &Mismatch, style: Style) -> String {
     out
 }
 
-/// The address that a call is about: where to look in our listing.
+/// The address that a call concerns. Our listing is shown around it.
 fn touched(call: &Call) -> usize {
     match call.result {
         4096.. => call.result as usize,
@@ -133,7 +135,7 @@ fn listings(out: &mut String, ours: &str, kernel: &str, style: Style) {
         (ours.split('\n').collect(), kernel.split('\n').collect());
     let Some(first) = (0..left.len().max(right.len())).find(|&i| left.get(i) != right.get(i))
     else {
-        out.push_str("  the listings are the same\n");
+        out.push_str("  the listings are equal\n");
         return;
     };
     let half = (style.width.saturating_sub(7) / 2).max(20);
@@ -166,7 +168,7 @@ fn listings(out: &mut String, ours: &str, kernel: &str, style: Style) {
     }
 }
 
-/// A recorded check has no text of the kernel's: ours is shown around the address in question.
+/// A recorded check does not have the kernel's text, so ours is shown around the address.
 fn digest(out: &mut String, ours: &str, lines: usize, hash: u64, address: usize, style: Style) {
     let our_hash = crate::text::fnv1a64(ours.as_bytes());
     out.push_str(&format!(
@@ -185,12 +187,12 @@ fn digest(out: &mut String, ours: &str, lines: usize, hash: u64, address: usize,
     }
 }
 
-/// Runs of spaces as one: the columns of a listing are wider than half a terminal.
+/// Replaces runs of spaces by one space, because the columns of a listing are too wide.
 fn squeeze(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// At most `width` columns, the middle left out: a path's end says most.
+/// Shortens text to `width` columns by cutting the middle, because the end of a path says most.
 fn fit(text: &str, width: usize) -> String {
     let length = text.chars().count();
     if length <= width {

@@ -1,10 +1,10 @@
-//! What a run showed: counted in a [`Summary`], told to people and to programs.
+//! The result of a run: counted in a [`Summary`] and printed for people and programs.
 //!
-//! Whoever mirrors a program fills a [`Summary`], one [`Space`] at a time. The rest of this module
-//! only reads it: [`tables`] for people, [`json`] for programs, [`picture`] of the largest
-//! address space, [`mismatch`] side by side, and the [`Progress`] line while the program runs.
-//! Everything but the JSON goes to standard error, by [`messages`]: standard output is the
-//! program's own.
+//! The mirror fills a [`Summary`], one [`Space`] at a time. The rest of this module only reads it:
+//! [`tables`] for people, [`json`] for programs, the [`picture`] of the largest address space,
+//! [`mismatch`] for two listings side by side, and the [`Progress`] line while the program runs.
+//! Everything except the JSON goes to standard error, by [`messages`], because standard output
+//! belongs to the program.
 
 pub mod call;
 pub mod json;

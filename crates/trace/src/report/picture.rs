@@ -1,20 +1,20 @@
-//! An address space drawn in the terminal.
+//! Draws an address space in the terminal.
 //!
-//! 128 TiB do not fit on a line, and most of them are free. So the picture folds the widest gaps
-//! into a line of text each, and between them draws what is mapped as a band in which a region
-//! takes as many cells as its size has doublings: a page and a gigabyte can both be seen.
+//! 128 TiB do not fit on a line, and most of them are free. So each of the widest gaps becomes a
+//! line of text. Between the gaps, mapped regions form a band. The length of a region grows with
+//! the logarithm of its size, so both a page and a gigabyte are visible.
 
 use super::{
     Portrait,
     style::{Style, bytes},
 };
 
-/// What a region is for, told from its line in the listing.
+/// The purpose of a region, derived from its line in the listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
-    /// Executable file.
+    /// An executable file.
     Text,
-    /// Private, writable file.
+    /// A private, writable file.
     Data,
     /// The heap of brk.
     Heap,
@@ -26,9 +26,9 @@ enum Kind {
     Stack,
     /// Shared memory.
     Shared,
-    /// Pages of the kernel's: `[vdso]` and the like.
+    /// Pages of the kernel, such as `[vdso]`.
     Special,
-    /// Address space that is taken but cannot be used: guards, reservations.
+    /// Memory without access: guards and reservations.
     Guard,
 }
 
@@ -45,7 +45,7 @@ impl Kind {
         Kind::Guard,
     ];
 
-    /// Letter, name, and colour as the parameters of an SGR sequence.
+    /// The letter, the name, and the colour as parameters of an SGR sequence.
     fn look(self) -> (char, &'static str, &'static str) {
         match self {
             Kind::Text => ('T', "text", "30;42"),
@@ -61,7 +61,7 @@ impl Kind {
     }
 }
 
-/// A line of a listing, as far as the picture needs it.
+/// The parts of a listing's line that the picture needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Region {
     start: usize,
@@ -92,12 +92,12 @@ impl Region {
     }
 }
 
-/// Most gaps that get a line of their own, and the least that does, bytes.
+/// The largest number of gaps with their own line, and the smallest such gap in bytes.
 const FOLDS: usize = 12;
 const LEAST_FOLD: usize = 16 << 20;
 
-/// The picture. Ends with a line end; empty if the listing is. Cost grows with the listing's
-/// length.
+/// The picture, with a newline at the end. Empty for an empty listing. Cost grows with the length
+/// of the listing.
 ///
 /// ```
 /// use trace::report::{Portrait, Style, picture};
@@ -111,7 +111,7 @@ const LEAST_FOLD: usize = 16 << 20;
 /// assert!(text.contains("0000000000001000  A") && text.contains("127.94 TiB free"));
 /// ```
 pub fn render(portrait: &Portrait, style: Style) -> String {
-    // The vsyscall page is the kernel's: what lies below it is no free address space.
+    // The vsyscall page belongs to the kernel. The addresses below it are not free.
     let lines = portrait.listing.lines().filter(|line| !line.ends_with("[vsyscall]"));
     let regions: Vec<Region> = lines.filter_map(Region::parse).collect();
     if regions.is_empty() {
@@ -155,12 +155,12 @@ fn cluster(regions: &[Region]) -> Vec<&[Region]> {
 /// A cell of a band: its character and colour.
 type Cell = (char, &'static str);
 
-/// A cell for each fourfold of a page: 1 for a page, 4 for a MiB or so, 9 for a GiB.
+/// One cell for each factor of four above a page: 1 for a page, 5 for 1 MiB, 10 for 1 GiB.
 fn cells(size: usize) -> usize {
     1 + (size / 4096).max(1).ilog2() as usize / 2
 }
 
-/// The band of one cluster: the address, then the cells, on as many lines as they need.
+/// Draws the band of one cluster: the address, then the cells, on as many lines as they need.
 fn draw(out: &mut String, cluster: &[Region], style: Style) {
     let mut band: Vec<Cell> = Vec::new();
     let mut previous: Option<Region> = None;
@@ -186,7 +186,7 @@ fn draw(out: &mut String, cluster: &[Region], style: Style) {
     }
 }
 
-/// The kinds that occur, each with how much of it there is.
+/// The kinds that occur, each with its total size.
 fn legend(regions: &[Region], style: Style) -> String {
     let mut lines = vec![String::new()];
     let mut column = 0;
@@ -258,7 +258,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
                 text.lines().skip(1).all(|line| line.chars().count() <= width),
                 "{width}\n{text}"
             );
-            assert_eq!(text.matches('A').count(), 502, "each region, the legend, and the title");
+            assert_eq!(text.matches('A').count(), 502, "500 regions, the legend and the title");
         }
     }
 

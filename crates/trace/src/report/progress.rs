@@ -1,4 +1,4 @@
-//! The line that shows how far a run is.
+//! The progress line of a run.
 
 use std::{
     io::IsTerminal,
@@ -9,8 +9,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::style::count;
 
-/// Calls and mismatches so far, redrawn in place. Nothing is shown unless standard error is a
-/// terminal. Dropping it takes the line away.
+/// The calls and mismatches so far, redrawn in place. Shows nothing unless standard error is a
+/// terminal. Dropping it removes the line.
 ///
 /// ```
 /// let mut progress = trace::report::Progress::new("ls");
@@ -24,11 +24,11 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Least time between two redraws, and before the first: the terminal costs more than a call,
-    /// and what ends at once needs no progress.
+    /// The least time before the first draw and between two draws. Drawing costs more than a call,
+    /// and a short run needs no progress line.
     const PAUSE: Duration = Duration::from_millis(250);
 
-    /// Starts the line. `what` is being followed.
+    /// Starts the line. `what` is the name of the program.
     pub fn new(what: &str) -> Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("{prefix}: {msg}, {elapsed}")
@@ -39,7 +39,7 @@ impl Progress {
         Progress { bar, drawn: Instant::now() }
     }
 
-    /// Shows the counts, four times a second at most: cheap enough for every call.
+    /// Shows the counts, at most four times a second. Cheap enough to call after every memory call.
     pub fn update(&mut self, calls: u64, mismatches: u64) {
         let Some(bar) = &self.bar else { return };
         if self.drawn.elapsed() < Self::PAUSE {
@@ -49,7 +49,7 @@ impl Progress {
         bar.set_message(format!("{} calls, {} mismatches", count(calls), count(mismatches)));
     }
 
-    /// Takes the line away while something else is written to standard error.
+    /// Removes the line while `write` writes to standard error.
     pub fn suspend<R>(&self, write: impl FnOnce() -> R) -> R {
         match &self.bar {
             Some(bar) => bar.suspend(write),

@@ -1,8 +1,8 @@
-//! What the terminal allows: its width, and whether colours are wanted.
+//! The style of a report: the terminal's width, and whether to use colours.
 
 use std::io::IsTerminal;
 
-/// How a report is laid out.
+/// The layout of a report.
 ///
 /// ```
 /// use trace::report::Style;
@@ -12,17 +12,17 @@ use std::io::IsTerminal;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// Columns.
+    /// The width in columns.
     pub width: usize,
-    /// Whether to colour.
+    /// Whether to use colours.
     pub colour: bool,
 }
 
 impl Style {
-    /// Fits files and pipes.
+    /// The style for files and pipes.
     pub const PLAIN: Style = Style { width: 100, colour: false };
 
-    /// What standard error allows. Colours need a terminal that is not dumb, and no `NO_COLOR`.
+    /// The style for standard error. Colours need a terminal that is not dumb, and no `NO_COLOR`.
     pub fn of_stderr() -> Style {
         if !std::io::stderr().is_terminal() {
             return Style::PLAIN;

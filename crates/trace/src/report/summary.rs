@@ -7,8 +7,8 @@ use hdrhistogram::Histogram;
 use super::{Mismatch, style::count};
 use crate::record::{MmId, Op};
 
-/// A whole run. Its size is bounded, however many address spaces a program makes: past some
-/// thousand only the busiest are kept one by one, and all of them in the total.
+/// The counts of a whole run. Its size is bounded, however many address spaces a program makes:
+/// beyond some thousand, only the busiest are kept one by one. All of them count in the total.
 ///
 /// ```
 /// use trace::{record::Op, report::{Space, Summary, json}};
@@ -21,30 +21,30 @@ use crate::record::{MmId, Op};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Sum over all address spaces; peaks are the highest of any.
+    /// The sum over all address spaces. Peaks are the highest of any.
     pub total: Counts,
-    /// How many address spaces there were.
+    /// The number of address spaces.
     pub address_spaces: u64,
-    /// Cost by kind of call, over all address spaces.
+    /// The cost of each kind of call, over all address spaces.
     pub timing: BTreeMap<Op, Timing>,
-    /// The address space with the most VMAs, as it was at its end or last comparison.
+    /// The address space with the most VMAs, as of its end or its last comparison.
     pub largest: Option<Portrait>,
     /// The first mismatch of the run.
     pub first_mismatch: Option<Mismatch>,
-    /// What is missing or was not checked on this kernel, each once.
+    /// Missing facilities and unchecked settings of this kernel, each once.
     pub notices: Vec<Notice>,
-    /// Processes that could not be followed, or not to their end.
+    /// The number of processes that were not followed to their end.
     pub unfollowed: u64,
-    /// How long the run took.
+    /// The duration of the run.
     pub elapsed: Duration,
     spaces: Vec<Space>,
 }
 
 impl Summary {
-    /// How many address spaces are surely kept one by one.
+    /// The number of address spaces that are always kept one by one.
     const KEPT: usize = 1000;
 
-    /// Adds an address space that has ended, or that is still there when the run ends.
+    /// Adds an address space that has ended, or that still exists when the run ends.
     pub fn add(&mut self, space: Space) {
         self.address_spaces += 1;
         self.total.add(&space.counts);
@@ -59,7 +59,8 @@ impl Summary {
 
     /// Adds another run: the totals of several recordings.
     pub fn merge(&mut self, other: Summary) {
-        // What `other` let go of is in its total only, so the totals are added, not the spaces.
+        // `other` may have dropped spaces, which only its total contains. So the totals are added,
+        // not the spaces.
         self.total.add(&other.total);
         self.address_spaces += other.address_spaces;
         self.keep(other.spaces);
@@ -90,15 +91,16 @@ impl Summary {
         }
     }
 
-    /// The address spaces by number; of very many only the busiest, and those with mismatches.
+    /// The address spaces by number. If there are very many, only the busiest and those with
+    /// mismatches.
     pub fn spaces(&self) -> Vec<&Space> {
         let mut spaces: Vec<&Space> = self.spaces.iter().collect();
         spaces.sort_by_key(|space| space.mm);
         spaces
     }
 
-    /// Offers a picture of an address space: kept if none shown so far had more VMAs. `listing`
-    /// is asked for only then.
+    /// Offers a picture of an address space. It is kept if no earlier one had more VMAs. `listing`
+    /// is called only then.
     pub fn offer(&mut self, mm: MmId, exe: &str, vmas: usize, listing: impl FnOnce() -> String) {
         if self.largest.as_ref().is_none_or(|largest| largest.vmas < vmas) {
             self.largest = Some(Portrait { mm, exe: exe.to_string(), vmas, listing: listing() });
@@ -116,8 +118,8 @@ impl Summary {
         }
     }
 
-    /// Adds a notice, or counts it if one that differs in its numbers at most is there. Returns
-    /// whether it is new.
+    /// Adds a notice, or counts it if an equal one exists. Notices that differ only in numbers are
+    /// equal. Returns whether it is new.
     pub fn notice(&mut self, text: &str) -> bool {
         let known = self.count_notice(text, 1);
         if !known {
@@ -132,19 +134,20 @@ impl Summary {
     }
 }
 
-/// Something that the user must know.
+/// A message that the user must see.
 ///
 /// ```
 /// use trace::report::Summary;
 /// let mut summary = Summary::default();
-/// assert!(summary.notice("address space 7 is lost") && !summary.notice("address space 12 is lost"));
+/// assert!(summary.notice("address space 7 is lost"));
+/// assert!(!summary.notice("address space 12 is lost"));
 /// assert_eq!((summary.notices.len(), summary.notices[0].times), (1, 2));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// As it came first.
+    /// The text of the first one.
     pub text: String,
-    /// How many times something like it came.
+    /// The number of equal ones.
     pub times: u64,
 }
 
@@ -158,7 +161,7 @@ impl fmt::Display for Notice {
 }
 
 impl Notice {
-    /// Whether `text` says the same, but for words that contain a digit.
+    /// Whether `text` is equal, apart from words with a digit.
     fn is_like(&self, text: &str) -> bool {
         let words = |text| {
             str::split(text, ' ').map(|word: &str| {
@@ -185,11 +188,11 @@ pub struct Space {
     pub pid: u32,
     /// The program it runs.
     pub exe: String,
-    /// What happened in it.
+    /// The counts of its events.
     pub counts: Counts,
 }
 
-/// What happened in one address space, or in all.
+/// The counts of one address space, or of all.
 ///
 /// ```
 /// use trace::{record::Op, report::Counts};
@@ -199,23 +202,23 @@ pub struct Space {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Memory calls by kind.
+    /// The memory calls by kind.
     pub by_kind: BTreeMap<Op, u64>,
-    /// Those of them that the kernel refused.
+    /// The calls that failed in the kernel.
     pub refused: u64,
-    /// Listings compared with the kernel's.
+    /// The listings that were compared with the kernel's.
     pub listings: u64,
-    /// Comparisons of any sort that failed.
+    /// The failed comparisons of any sort.
     pub mismatches: u64,
-    /// Comparisons that failed where the order of events is not known for sure.
+    /// The failed comparisons where the order of events is uncertain.
     pub cannot_tell: u64,
-    /// Addresses that we chose as the kernel did.
+    /// The addresses that we chose as the kernel did.
     pub predicted: u64,
-    /// Addresses that the rules determine.
+    /// The addresses that the rules determine.
     pub predictable: u64,
-    /// Most VMAs at any time.
+    /// The peak number of VMAs.
     pub vmas_peak: usize,
-    /// The tree that holds the VMAs, at its largest.
+    /// The peak size of the tree that holds the VMAs.
     pub tree: Tree,
 }
 
@@ -231,7 +234,7 @@ impl Counts {
         self.refused += u64::from(refused);
     }
 
-    /// Takes note of how large the address space is now.
+    /// Updates the peaks with the current size.
     pub fn size(&mut self, vmas: usize, tree: Tree) {
         self.vmas_peak = self.vmas_peak.max(vmas);
         self.tree = self.tree.max(tree);
@@ -262,16 +265,16 @@ impl Counts {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
-    /// Levels of nodes.
+    /// The number of levels.
     pub height: usize,
-    /// Nodes.
+    /// The number of nodes.
     pub nodes: usize,
-    /// Bytes of all nodes.
+    /// The bytes of all nodes.
     pub bytes: usize,
 }
 
 impl Tree {
-    /// The larger of each.
+    /// The larger value of each field.
     fn max(self, other: Tree) -> Tree {
         Tree {
             height: self.height.max(other.height),
@@ -281,7 +284,7 @@ impl Tree {
     }
 }
 
-/// What calls of one kind cost.
+/// The cost of calls of one kind.
 ///
 /// ```
 /// use trace::report::*;
@@ -297,7 +300,7 @@ pub struct Timing {
     pub kernel: Nanoseconds,
 }
 
-/// A distribution of durations, exact to one per cent. Fixed size, some 15 KiB.
+/// A distribution of durations, exact to 1%. It has a fixed size of about 15 KiB.
 ///
 /// ```
 /// use std::time::Duration;
@@ -314,7 +317,7 @@ pub struct Nanoseconds {
 }
 
 impl Nanoseconds {
-    /// Longest duration told apart, ns: a minute.
+    /// The longest distinguishable duration in nanoseconds: one minute.
     const LONGEST: u64 = 60_000_000_000;
 
     /// Adds a duration. Constant time, no allocation.
@@ -324,7 +327,7 @@ impl Nanoseconds {
     }
 
     fn merge(&mut self, other: &Nanoseconds) {
-        // Both have the same fixed range, so nothing lies outside.
+        // Both have the same fixed range, so every value fits.
         self.histogram.add(&other.histogram).expect("the same bounds");
         self.total = self.total.saturating_add(other.total);
     }
@@ -334,17 +337,17 @@ impl Nanoseconds {
         (!self.is_empty()).then(|| self.histogram.value_at_quantile(0.5))
     }
 
-    /// How many durations were added.
+    /// The number of durations.
     pub fn len(&self) -> u64 {
         self.histogram.len()
     }
 
-    /// Whether nothing was added.
+    /// Whether there is no duration.
     pub fn is_empty(&self) -> bool {
         self.histogram.is_empty()
     }
 
-    /// The sum of what was added.
+    /// The sum of the durations.
     pub fn total(&self) -> Duration {
         self.total
     }
@@ -352,13 +355,13 @@ impl Nanoseconds {
 
 impl Default for Nanoseconds {
     fn default() -> Self {
-        // Two digits and a fixed range are bounds that the library accepts.
+        // The library accepts two digits and this fixed range.
         let histogram = Histogram::new_with_max(Self::LONGEST, 2).expect("fixed bounds");
         Nanoseconds { histogram, total: Duration::ZERO }
     }
 }
 
-/// An address space as it is pictured.
+/// An address space for the picture.
 ///
 /// ```
 /// use trace::report::*;
@@ -373,9 +376,9 @@ pub struct Portrait {
     pub mm: MmId,
     /// The program it runs.
     pub exe: String,
-    /// How many VMAs it has.
+    /// The number of its VMAs.
     pub vmas: usize,
-    /// Its listing, as in /proc/PID/maps.
+    /// Its listing, as in `/proc/PID/maps`.
     pub listing: String,
 }
 
@@ -401,7 +404,10 @@ mod tests {
         );
         assert_eq!((summary.total.vmas_peak, summary.total.tree.nodes), (4999, 3));
         assert!(summary.spaces().len() < 2 * Summary::KEPT);
-        assert!(summary.spaces().iter().any(|space| space.mm == 17), "a mismatch was let go");
+        assert!(
+            summary.spaces().iter().any(|space| space.mm == 17),
+            "a space with a mismatch was dropped"
+        );
     }
 
     #[test]

@@ -4,11 +4,11 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::{Counts, Space, Summary, style::Style, style::bytes, style::count};
 
-/// Address spaces shown one by one; the busiest, if there are more.
+/// The number of address spaces shown one by one. If there are more, the busiest are shown.
 const SHOWN: usize = 20;
 
-/// Calls by kind with their cost, then the address spaces, then the total in a few lines.
-/// Ends with a line end.
+/// The calls by kind with their cost, then the address spaces, then the totals, with a newline at
+/// the end.
 pub fn render(summary: &Summary, style: Style) -> String {
     let mut out = String::new();
     if summary.total.calls() > 0 {
@@ -27,7 +27,7 @@ pub fn render(summary: &Summary, style: Style) -> String {
     out
 }
 
-/// A table whose columns are as wide as they must be, numbers to the right.
+/// A table with columns of minimal width and right-aligned numbers.
 fn table(head: &[&str], left: &[usize]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -66,7 +66,7 @@ fn shown(summary: &Summary) -> Vec<&Space> {
     spaces
 }
 
-/// The end of the program's path.
+/// The last part of the program's path.
 fn name(space: &Space) -> String {
     let name = space.exe.rsplit('/').next().unwrap_or_default();
     name.chars().take(15).collect()
@@ -75,7 +75,7 @@ fn name(space: &Space) -> String {
 fn spaces(shown: &[&Space]) -> Table {
     let before = ["mm", "pid", "program", "calls", "listings", "wrong"];
     let after = ["predicted", "VMAs", "height", "nodes", "bytes"];
-    // A column that is nearly always empty.
+    // This column is nearly always empty, so it is shown only if needed.
     let unsure = shown.iter().any(|space| space.counts.cannot_tell > 0);
     let head: Vec<&str> =
         before.into_iter().chain(unsure.then_some("unsure")).chain(after).collect();
@@ -103,7 +103,7 @@ fn spaces(shown: &[&Space]) -> Table {
     table
 }
 
-/// Calls by kind, an address space a line. Kinds that do not fit are counted together.
+/// The calls by kind, one line per address space. Kinds that do not fit are counted together.
 fn calls(summary: &Summary, shown: &[&Space], style: Style) -> Table {
     let mut kinds: Vec<_> = summary.total.by_kind.iter().map(|(&op, &calls)| (calls, op)).collect();
     kinds.sort_unstable_by(|a, b| b.cmp(a));
@@ -135,14 +135,14 @@ fn total(summary: &Summary, style: Style) -> String {
     let total = &summary.total;
     let unfollowed = match summary.unfollowed {
         0 => String::new(),
-        1 => "1 process was not followed, or not to its end\n".into(),
-        more => format!("{} processes were not followed, or not to their end\n", count(more)),
+        1 => "1 process was not followed to its end\n".into(),
+        more => format!("{} processes were not followed to their end\n", count(more)),
     };
     let mismatches = format!("{} mismatches", count(total.mismatches));
     let mismatches = style.paint(if total.mismatches == 0 { "32" } else { "1;31" }, &mismatches);
     let cannot_tell = match total.cannot_tell {
         0 => String::new(),
-        some => style.paint("33", &format!(", {} that cannot be told", count(some))),
+        some => style.paint("33", &format!(", {} uncertain", count(some))),
     };
     format!(
         "{} memory calls ({} refused) in {} address spaces, {:.2} s\n\

@@ -1,29 +1,29 @@
-//! Whether a trace is whole: what was introduced, what was promised, what has not ended.
+//! Checks that a trace is complete: what it introduces, what it announces, and what has not ended.
 
 use std::collections::{BTreeSet, HashSet};
 
 use super::error::Expected;
 use crate::record::{FileId, MmId, Record};
 
-/// What the lines so far have introduced and promised. Grows with the lines read, never with a
-/// number that stands in one.
+/// The state of the lines so far. Its size grows with the lines read, never with a number in a
+/// line.
 #[derive(Default)]
 pub(super) struct Complete {
     files: HashSet<FileId>,
     open: BTreeSet<MmId>,
-    /// Initial VMAs that the newest `X` promised and that are still to come.
+    /// The initial VMAs that the newest `X` announced and that are still missing.
     promised: usize,
-    /// Whether a `Y` line may come: an `X` came before.
+    /// Whether an `X` line came, so that a `Y` line may follow.
     executed: bool,
 }
 
 impl Complete {
-    /// Takes note of a record; an error says what the trace lacks for it to stand here.
+    /// Checks and counts a record. An error names what the trace lacks before it.
     pub(super) fn check(&mut self, record: &Record) -> Result<(), Expected> {
         match record {
             Record::File(_) | Record::Rename { .. } => {}
             Record::Vma(_) if self.promised > 0 => self.promised -= 1,
-            Record::Vma(_) => return Err("no further V line: the X line promised no more".into()),
+            Record::Vma(_) => return Err("no further V line: the X line announced fewer".into()),
             _ if self.promised > 0 => return Err(self.promise()),
             _ => {}
         }
@@ -43,7 +43,7 @@ impl Complete {
             Record::Vsyscall(_) => {}
             Record::Call(call) => {
                 self.alive(call.mm)?;
-                // A call that failed may name a file that nothing describes: no VMA came of it.
+                // A failed call may name a file that no line describes, because it made no VMA.
                 if call.result >= 0 {
                     self.known(call.file)?;
                 }
@@ -64,7 +64,7 @@ impl Complete {
             | Record::Doubt { mm, .. }
             | Record::Check { mm, .. } => self.alive(*mm)?,
             Record::Listing(listing) => self.alive(listing.mm)?,
-            // Neither changes a VMA. A recorder may say that its own address space is gone.
+            // Neither changes a VMA. A recorder may report the end of its own address space.
             Record::Share { .. } => {}
             Record::Gone { mm } => {
                 self.open.remove(mm);
@@ -73,7 +73,7 @@ impl Complete {
         Ok(())
     }
 
-    /// At the end of the file: what is still missing.
+    /// Checks at the end of the file that nothing is missing.
     pub(super) fn end(&self) -> Result<(), Expected> {
         if self.promised > 0 {
             return Err(self.promise());
@@ -85,7 +85,7 @@ impl Complete {
     }
 
     fn promise(&self) -> Expected {
-        format!("{} more V lines, which the X line promised", self.promised).into()
+        format!("{} more V lines, which the X line announced", self.promised).into()
     }
 
     fn open(&mut self, mm: MmId) -> Result<(), Expected> {

@@ -1,25 +1,26 @@
-//! What is wrong with a trace, and where.
+//! The error of reading a trace: the place and the cause.
 
 use std::{borrow::Cow, fmt, io};
 
-/// A trace that cannot be read. Displays as `file:line: expected ..., found ...`, or as
-/// `file: cannot read: ...` if the operating system refused.
+/// Why a trace cannot be read. Displays as `file:line: expected ..., found ...`, or as `file:
+/// cannot read: ...` if the operating system failed.
 ///
 /// ```
 /// use trace::text::Parser;
 ///
 /// let error = Parser::new(&b"Q 1\n"[..], "a.vmtrace").err().unwrap();
-/// assert_eq!(error.to_string(), "a.vmtrace:1: expected the header \"# vmtrace 1 ...\" of a recording, found \"Q 1\"");
+/// let expected = "expected the header \"# vmtrace 1 ...\" of a recording";
+/// assert_eq!(error.to_string(), format!("a.vmtrace:1: {expected}, found \"Q 1\""));
 /// ```
 #[derive(Debug)]
 pub struct Error {
     /// The file, as the user named it.
     pub file: String,
-    /// Line number, from 1; one past the last line if the file ends too early.
+    /// The line number, from 1. One past the last line if the file ends too early.
     pub line: usize,
-    /// What should have been there.
+    /// The expected text.
     pub expected: Cow<'static, str>,
-    /// What was there, shortened; empty at the end of the file.
+    /// The text in its place, shortened. Empty at the end of the file.
     pub found: String,
     /// The operating system's error, if reading failed.
     pub source: Option<io::Error>,
@@ -46,7 +47,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// Why a line is not a record: what was expected in it.
+/// Why a line is not a record: a description of the expected text.
 pub(super) type Expected = Cow<'static, str>;
 
 /// The start of `line`, short enough for a message.

@@ -1,4 +1,4 @@
-//! The fields of one line, each read with a name for the message if it is not what it should be.
+//! Reads the fields of one line. Each has a name for the error message.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use vma::VmFlags;
 
 use super::error::Expected;
 
-/// What is left of a line; `None` once its last field was taken.
+/// The rest of a line; `None` after its last field.
 pub(super) struct Fields<'a> {
     rest: Option<&'a str>,
 }
@@ -16,7 +16,7 @@ impl<'a> Fields<'a> {
         Fields { rest: Some(line) }
     }
 
-    /// The next field, which ends at one space.
+    /// Takes the next field, up to a space.
     pub(super) fn word(&mut self, what: &'static str) -> Result<&'a str, Expected> {
         let rest = self.rest.ok_or(what)?;
         let (word, rest) = match rest.split_once(' ') {
@@ -30,12 +30,12 @@ impl<'a> Fields<'a> {
         Ok(word)
     }
 
-    /// Everything that is left, spaces included.
+    /// Takes the rest of the line, with its spaces.
     pub(super) fn tail(&mut self, what: &'static str) -> Result<&'a str, Expected> {
         self.rest.take().filter(|rest| !rest.is_empty()).ok_or(what.into())
     }
 
-    /// Demands that nothing is left.
+    /// Checks that nothing is left.
     pub(super) fn end(&self) -> Result<(), Expected> {
         match self.rest {
             None => Ok(()),
@@ -48,7 +48,7 @@ impl<'a> Fields<'a> {
         self.rest.is_some()
     }
 
-    /// The next field without taking it; empty at the end of the line.
+    /// The next field, without taking it. Empty at the end of the line.
     pub(super) fn peek(&self) -> &'a str {
         self.rest.and_then(|rest| rest.split(' ').next()).unwrap_or("")
     }
@@ -70,7 +70,7 @@ impl<'a> Fields<'a> {
         decimal(word).ok_or(what.into())
     }
 
-    /// `key=` and its value up to the next space.
+    /// Takes the value of `key=`, up to the next space.
     pub(super) fn keyed(&mut self, key: &str, what: &'static str) -> Result<&'a str, Expected> {
         self.word(what)?.strip_prefix(key).ok_or(what.into())
     }
@@ -87,11 +87,12 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Start and end of a VMA: whole pages, not empty.
+    /// The start and end of a VMA: whole pages, not empty.
     pub(super) fn range(&mut self) -> Result<Range<usize>, Expected> {
-        let start = self.page("the start of a VMA, a multiple of 1000")?;
-        let end = self.page("the end of a VMA, a multiple of 1000")?;
-        if start < end { Ok(start..end) } else { Err("a VMA that starts before it ends".into()) }
+        let start =
+            self.page("the start of a VMA, a multiple of 0x1000 in hexadecimal without 0x")?;
+        let end = self.page("the end of a VMA, a multiple of 0x1000 in hexadecimal without 0x")?;
+        if start < end { Ok(start..end) } else { Err("a VMA whose start is below its end".into()) }
     }
 
     /// The address of a page.
@@ -101,13 +102,13 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Digits only: neither a sign nor a prefix.
+/// Parses digits only, without a sign or a prefix.
 pub(super) fn hex(word: &str) -> Option<usize> {
     let digits = word.bytes().all(|b| b.is_ascii_hexdigit());
     if digits { usize::from_str_radix(word, 16).ok() } else { None }
 }
 
-/// Digits only: `FromStr` alone would take a plus sign.
+/// Parses digits only. `FromStr` alone would accept a plus sign.
 pub(super) fn decimal<T: std::str::FromStr>(word: &str) -> Option<T> {
     let digits = word.bytes().all(|b| b.is_ascii_digit());
     if digits { word.parse().ok() } else { None }

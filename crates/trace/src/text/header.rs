@@ -1,10 +1,10 @@
-//! The first line of a trace: the format's version and the settings of the kernel that ran.
+//! The first line of a trace: the format's version, and the settings of the recorded kernel.
 
 use std::{fmt, str::FromStr};
 
 use super::error::Expected;
 
-/// `# vmtrace 1 key=value ...`: every word after the version is optional and kept as it was.
+/// `# vmtrace 1 key=value ...`. Every word after the version is optional and kept unchanged.
 ///
 /// ```
 /// use trace::text::Header;
@@ -19,7 +19,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// What each header starts with.
+    /// The start of every header.
     const START: &str = "# vmtrace 1";
 
     /// A header without settings.
@@ -27,7 +27,7 @@ impl Header {
         Self::default()
     }
 
-    /// Adds a setting. Spaces and line ends in `value` become `_`, since they would end it.
+    /// Adds a setting. White space in `value` becomes `_`, because it would end the value.
     pub fn with(mut self, key: &str, value: &str) -> Self {
         let value: String =
             value.chars().map(|c| if c.is_whitespace() { '_' } else { c }).collect();
@@ -52,7 +52,7 @@ impl FromStr for Header {
         let header = Header { text: text.to_string() };
         match header.get("page") {
             None | Some("4096") => Ok(header),
-            Some(_) => Err("page=4096: no other page size is known".into()),
+            Some(_) => Err("page=4096, the only supported page size".into()),
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Lines with their numbers, none longer than a listing's can be.
+//! Reads lines, counts them, and limits their length.
 
 use std::{
     borrow::Cow,
     io::{self, BufRead, Read},
 };
 
-/// Longest line accepted, bytes: a path of 4096 bytes, each escaped to four, leaves ample room.
+/// The longest line in bytes. A path of 4096 bytes, with four characters for each, fits.
 const LONGEST: u64 = 64 << 10;
 
 /// Why there is no next line.
@@ -13,16 +13,16 @@ pub(super) enum NoLine {
     End,
     TooLong,
     NotText,
-    /// The last line lacks its end: the file was cut.
+    /// The last line has no newline: the file was truncated.
     Cut,
     Failed(io::Error),
 }
 
-/// The lines of a reader. One buffer, reused.
+/// The lines of a reader. It reuses one buffer.
 pub(super) struct Lines<R> {
     reader: R,
     buffer: Vec<u8>,
-    /// Number of the newest line, from 1.
+    /// The number of the newest line, from 1.
     pub(super) number: usize,
 }
 
@@ -31,7 +31,7 @@ impl<R: BufRead> Lines<R> {
         Lines { reader, buffer: Vec::new(), number: 0 }
     }
 
-    /// Goes to the next line.
+    /// Advances to the next line.
     pub(super) fn advance(&mut self) -> Result<&str, NoLine> {
         self.number += 1;
         self.buffer.clear();
@@ -51,7 +51,7 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// The newest line. A byte that is no text is shown as U+FFFD.
+    /// The newest line. A byte that is not UTF-8 becomes U+FFFD.
     pub(super) fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.buffer)
     }

@@ -1,13 +1,13 @@
-//! Traces as text: one record a line, so that `grep`, `diff` and `git` work on them.
+//! Traces as text: one record per line, so that `grep`, `diff` and `git` work on them.
 //!
-//! [`Parser`] reads a trace one record at a time and never holds more than the longest listing;
-//! [`Printer`] writes records in the one spelling of each, so that parsing and printing a trace
-//! gives back its bytes. Numbers are hexadecimal except for counts, ids of address spaces, files,
-//! threads, inodes, and error codes.
+//! [`Parser`] reads a trace one record at a time and never holds more than the longest listing.
+//! [`Printer`] writes each record in its only spelling, so parsing and printing a trace gives the
+//! same bytes. Numbers are hexadecimal, except counts, error codes, inodes, and the numbers of
+//! address spaces, files and threads.
 //!
-//! A parser that returns records without an [`Error`] to the end has shown that the trace is
-//! *complete*: each promised line is there, each file and address space was introduced before it
-//! was used, and each address space ended. So a truncated file is told from a short one.
+//! A parser that reaches the end without an [`Error`] has shown that the trace is *complete*: each
+//! announced line is there, each file and address space was introduced before its use, and each
+//! address space ended. So a truncated file is recognised.
 //!
 //! ```
 //! use trace::text::{Parser, Printer};
@@ -36,8 +36,7 @@ pub use header::Header;
 pub use parse::Parser;
 pub use print::Printer;
 
-/// FNV-1a 64 of a listing's bytes, as the `C` lines carry it. One multiplication a byte, no
-/// allocation.
+/// FNV-1a 64 of a listing's bytes, as in the `C` lines. One multiplication per byte, no allocation.
 pub fn fnv1a64(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)

@@ -1,4 +1,4 @@
-//! From lines to records.
+//! Parses lines into records.
 
 use std::io::BufRead;
 
@@ -15,7 +15,7 @@ use crate::record::{Call, Doubt, FileDesc, FileKind, InitialVma, Listing, Op, Re
 /// Reads a trace, one record at a time. The first error is final.
 ///
 /// Memory is bounded by the longest listing and by the number of files and address spaces that the
-/// trace introduces, never by a number that stands in it.
+/// trace introduces. A number in the trace never determines an allocation.
 ///
 /// ```
 /// use trace::{record::Record, text::Parser};
@@ -43,7 +43,8 @@ impl<R: BufRead> Parser<R> {
         };
         const WHAT: &str = "the header \"# vmtrace 1 ...\" of a recording";
         let header = parser.lines.advance().map(str::parse);
-        // Any other file: that its first line is no text, or too long, says nothing more.
+        // This is another kind of file. That its first line is too long or not UTF-8 tells the user
+        // nothing.
         let ours = parser.lines.text().starts_with("# vmtrace");
         let header = match header {
             Ok(header) => header,
@@ -64,7 +65,7 @@ impl<R: BufRead> Parser<R> {
         self.lines.number
     }
 
-    /// An error at the newest line, for who finds later that a record cannot be.
+    /// An error at the newest line, for a caller that finds a record impossible.
     pub fn error(&self, expected: impl Into<Expected>) -> Error {
         Error {
             file: self.file.clone(),
@@ -99,8 +100,8 @@ impl<R: BufRead> Parser<R> {
         Ok(Some(record))
     }
 
-    /// The lines that a `Z` line promised. They are taken one by one: no room is made for a
-    /// promise.
+    /// Reads the lines that a `Z` line announced, one by one. It allocates nothing for the
+    /// announced number.
     fn listing(&mut self, listing: &mut Listing, promised: usize) -> Result<(), Error> {
         for left in (1..=promised).rev() {
             let expected = || format!("{left} more lines \"= ...\" of the listing");
@@ -135,7 +136,7 @@ impl<R: BufRead> Parser<R> {
             NoLine::End => {}
             NoLine::TooLong => error.expected = "a line of less than 65536 bytes".into(),
             NoLine::NotText => error.expected = "text in UTF-8".into(),
-            NoLine::Cut => error.expected = "a line end: the file was cut here".into(),
+            NoLine::Cut => error.expected = "a newline: the file is truncated here".into(),
             NoLine::Failed(source) => error.source = Some(source),
         }
         error
@@ -153,7 +154,7 @@ const MM: &str = "the number of an address space";
 const TID: &str = "the number of a thread";
 const FILE: &str = "the number of a file";
 
-/// One line. A `Z` line gives a [`Listing`] that is still empty, and how many lines it promised.
+/// Parses one line. A `Z` line gives an empty [`Listing`], and sets the number of announced lines.
 fn record(line: &str, promised: &mut usize) -> Result<Record, Expected> {
     let mut fields = Fields::new(line);
     let f = &mut fields;
@@ -320,7 +321,7 @@ fn call(f: &mut Fields<'_>) -> Result<Call, Expected> {
         .find(|op| op.name() == name)
         .ok_or("the name of a system call that changes VMAs")?;
     let mut args = [0; 6];
-    // How many arguments prctl and ioctl take depends on the first ones.
+    // The number of arguments of prctl and ioctl depends on the first ones.
     let (least, most) =
         if matches!(op, Op::Prctl | Op::Ioctl) { (2, 6) } else { (op.arity(), op.arity()) };
     let mut count = 0;

@@ -1,4 +1,4 @@
-//! From records to lines: the one spelling of each.
+//! Prints records as lines, each in its only spelling.
 
 use std::{
     fmt::{self, Write as _},
@@ -8,7 +8,7 @@ use std::{
 use super::header::Header;
 use crate::record::{Call, FileDesc, FileKind, InitialVma, Record};
 
-/// Each kind of file and its word in a `D` line.
+/// The kinds of files and their words in a `D` line.
 pub(super) const FILE_KINDS: [(FileKind, &str); 9] = [
     (FileKind::Exec, "exec"),
     (FileKind::Regular, "reg"),
@@ -21,7 +21,7 @@ pub(super) const FILE_KINDS: [(FileKind, &str); 9] = [
     (FileKind::Adopted, "adopted"),
 ];
 
-/// Writes a trace. Give it a buffered writer: each record is one `write_all`.
+/// Writes a trace. Each record is one `write_all`, so the writer should be buffered.
 ///
 /// ```
 /// use trace::{record::Record, text::{Header, Printer}};
@@ -51,18 +51,18 @@ impl<W: Write> Printer<W> {
         self.out.write_all(self.text.as_bytes())
     }
 
-    /// Passes everything on to where it is kept.
+    /// Flushes the writer.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 
-    /// The writer, for who wants what was written.
+    /// Returns the writer.
     pub fn into_inner(self) -> W {
         self.out
     }
 }
 
-/// Text that stays on its line: a line end is escaped as the kernel's listing does.
+/// Text on one line: a newline is escaped as in the kernel's listing.
 struct OneLine<'a>(&'a str);
 
 impl fmt::Display for OneLine<'_> {
@@ -77,7 +77,7 @@ impl fmt::Display for OneLine<'_> {
     }
 }
 
-/// Flags as one word, which an empty text would not be.
+/// Flags as one word, which is never empty.
 struct Flags(vma::VmFlags);
 
 impl fmt::Display for Flags {
@@ -144,7 +144,7 @@ fn write_record(out: &mut String, record: &Record) -> fmt::Result {
 
 fn write_file(out: &mut String, file: &FileDesc) -> fmt::Result {
     let (major, minor) = file.dev;
-    // Every kind is in the table: the tests go through all of them.
+    // The table has every kind. The tests check that.
     let kind = FILE_KINDS.iter().find(|(kind, _)| *kind == file.kind).map_or("", |&(_, name)| name);
     let mode = if file.writable { "rw" } else { "ro" };
     let noexec = if file.noexec { "+noexec" } else { "" };

@@ -1,4 +1,4 @@
-//! Real programs under the tracer, with an observer that only writes down.
+//! Tests real programs under the tracer, with an observer that only keeps the records.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
@@ -19,7 +19,7 @@ fn a_small_program_from_exec_to_exit() {
     let Record::Exec { mm: 1, vmas, brk, start_brk, start_stack, mmap_base, exe, .. } =
         &seen.records[0]
     else {
-        panic!("first comes the image, not {:?}", seen.records[0]);
+        panic!("expected the image first, not {:?}", seen.records[0]);
     };
     assert!(exe.ends_with("true"), "{exe}");
     assert_eq!(brk, start_brk);
@@ -29,7 +29,7 @@ fn a_small_program_from_exec_to_exit() {
         |r| matches!(r, Record::Vma(vma) if (vma.start..vma.end).contains(start_stack) && vma.file == 0),
     );
     assert!(stack);
-    // ld.so maps the C library; the stack was written by execve itself.
+    // ld.so maps the C library. execve itself wrote the stack.
     assert!(seen.calls().any(|call| call.op == Op::Mmap && call.file > 0));
     let faults: Vec<usize> = seen
         .records
@@ -52,7 +52,7 @@ fn exit_codes_and_signals_are_the_programs() {
     assert_eq!(Recorder::run(&["sh", "-c", "exit 7"]).1, Exit::Code(7));
     assert_eq!(Recorder::run(&["sh", "-c", "kill -TERM $$"]).1, Exit::Signal(15));
     assert_eq!(Recorder::run(&["sh", "-c", "kill -KILL $$"]).1, Exit::Signal(9));
-    // A real-time signal, stopped and continued on its way.
+    // A real-time signal; then a program that is stopped and continued.
     let script = "trap 'exit 3' RTMIN+1; kill -RTMIN+1 $$; exit 9";
     assert_eq!(Recorder::run(&["bash", "-c", script]).1, Exit::Code(3));
     let script = "(sleep 0.1; kill -CONT $$) & kill -STOP $$; wait; exit 4";

@@ -1,4 +1,4 @@
-//! C programs made for what is hard to follow: threads, sudden ends, job control, odd files.
+//! Tests C programs that are hard to follow: threads, sudden ends, job control, unusual files.
 
 use std::{
     path::PathBuf,
@@ -14,7 +14,7 @@ use trace::{
     session::Session,
 };
 
-/// A path of our own for this test.
+/// A path for this test alone.
 fn scratch(name: &str) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     // Relaxed: only the numbers must differ.
@@ -23,7 +23,7 @@ fn scratch(name: &str) -> PathBuf {
         .join(format!("{}-{number}-{name}", std::process::id()))
 }
 
-/// Compiles one of the programs beside this file; `None` if the compiler cannot.
+/// Compiles one of the programs in `c/`; `None` if the compiler cannot.
 fn compile(name: &str, flags: &[&str]) -> Option<PathBuf> {
     let source = format!("{}/tests/live/c/{name}.c", env!("CARGO_MANIFEST_DIR"));
     let out = scratch(name);
@@ -58,7 +58,7 @@ fn threads_take_turns() {
     let (seen, exit) = run("threads", &["join"]);
     assert_eq!(exit, Exit::Code(0));
     assert_eq!((threads(&seen), spaces(&seen)), (8, (1, 0, 1)));
-    // A listing after every call: none was in flight beside another.
+    // There is a listing after every call, so no two calls were in flight at once.
     assert_eq!(seen.listings, seen.calls().count() + 1);
     let work = seen.calls().filter(|c| c.args[1] == 16384 && c.op == Op::Munmap).count();
     assert_eq!(work, 8 * 50);
@@ -79,8 +79,8 @@ fn a_process_ends_while_its_threads_wait() {
             assert_eq!(seen.count(|r| matches!(r, Record::Gone { .. })), 1);
             if end != "kill" {
                 let whole = spaces(&seen) == (1, 0, 1);
-                // On a busy machine the last thread may be gone before it is looked at; then that
-                // is told.
+                // On a busy machine the last thread may end before the tracer reads its memory.
+                // Then a notice says so.
                 let told =
                     seen.notices.iter().any(|notice| notice.contains("without a last listing"));
                 assert!(whole || (told && spaces(&seen) == (1, 0, 0)), "{end} {:?}", seen.notices);
@@ -117,7 +117,9 @@ fn whoever_shares_or_copies_is_told() {
     assert_eq!((threads(&seen), spaces(&seen)), (2, (2, 1, 3)));
     assert!(seen.notices.iter().any(|notice| notice.contains("uses ptrace itself")));
     // The vforked child's calls before execve are the parent's.
-    let Some(Record::Exec { mm, .. }) = seen.records.first() else { panic!("an image first") };
+    let Some(Record::Exec { mm, .. }) = seen.records.first() else {
+        panic!("expected an image first")
+    };
     let sharer = seen.calls().find(|c| c.mm == *mm && c.op == Op::Mmap && c.args[1] == 4096);
     assert!(sharer.is_some());
 }
@@ -138,7 +140,7 @@ fn a_call_that_waits_for_another_thread_lets_it_go() {
 
 #[test]
 fn what_cannot_be_followed_runs_on() {
-    // Needs a compiler and a kernel that know the 32-bit ABI.
+    // Needs a compiler and a kernel with the 32-bit ABI.
     let bare = ["-m32", "-nostdlib", "-static", "-fno-pic", "-no-pie", "-fno-stack-protector"];
     for (name, flags, code, what) in
         [("i386", &bare[..], 5, "not an x86-64 one"), ("mixed", &[][..], 0, "another ABI")]
@@ -152,7 +154,7 @@ fn what_cannot_be_followed_runs_on() {
                 Recorder::run(&["sh", "-c", &format!("{}; exit $?", path.display())]);
             assert_eq!(exit, Exit::Code(code));
             assert!(seen.notices.iter().any(|n| n.contains(what)), "{:?}", seen.notices);
-            // The shell and its child were followed; the program to where it could be.
+            // The shell and its child were followed, and the program as far as possible.
             let followed = if name == "i386" { 1 } else { 2 };
             let (execs, forks, _) = spaces(&seen);
             assert_eq!(execs, followed);
@@ -165,7 +167,7 @@ fn what_cannot_be_followed_runs_on() {
     }
 }
 
-/// The records of the kinds program, and what to find in them.
+/// The records of the program `kinds`, with the queries of its test.
 struct Kinds(Recorder);
 
 impl Kinds {
@@ -174,7 +176,7 @@ impl Kinds {
             Record::File(file) if file.id == id => Some(file),
             _ => None,
         });
-        found.expect("each file is told")
+        found.expect("each file has a D record")
     }
 
     fn maps(&self, wanted: impl Fn(&Call) -> bool) -> Vec<&Call> {
@@ -189,7 +191,7 @@ fn files_and_odd_calls_are_described() {
     let (seen, exit) = run("kinds", &[&name]);
     assert_eq!(exit, Exit::Code(0));
     let seen = Kinds(seen);
-    // Identity: a and its dup are one file, the second open another one.
+    // Identity: `a` and its dup are one file, the second open is another one.
     let mine: Vec<FileId> = seen
         .0
         .records
@@ -204,7 +206,7 @@ fn files_and_odd_calls_are_described() {
     assert_eq!(files, [mine[0], mine[1], mine[0], mine[1]]);
     assert_eq!(of_mine[3].result, -(libc::EACCES as isize));
     assert!(seen.file(mine[0]).writable && !seen.file(mine[1]).writable);
-    // Names: renamed, then gone, both descriptions each time.
+    // Names: renamed, then unlinked, for both descriptions each time.
     let names: Vec<(FileId, &str)> = seen
         .0
         .records
@@ -229,13 +231,13 @@ fn files_and_odd_calls_are_described() {
     use FileKind::{Device, ShmAnon, Shmem};
     assert_eq!(kinds, [ShmAnon, Shmem, ShmAnon, Device]);
     assert_eq!(seen.0.count(|r| matches!(r, Record::DriverFlags { .. })), 1);
-    // What calls made that their arguments do not tell.
+    // VMAs that the arguments of their calls do not describe.
     let adopted = seen.0.records.windows(3).filter(|w| {
         matches!(w, [Record::Call(c), Record::File(f), Record::Adopt { vma, .. }]
             if matches!(c.op, Op::Shmat | Op::IoSetup) && f.kind == FileKind::Adopted && vma.file == f.id)
     });
     assert_eq!(adopted.count(), 2);
-    // The stack grew before the call that follows.
+    // The stack grew before the next call.
     let grown: Vec<usize> = seen
         .0
         .records
@@ -259,14 +261,14 @@ fn files_and_odd_calls_are_described() {
     if let Some(watch) = seen.0.calls().find(registers) {
         let [start, length, mode] = watch.memory.unwrap();
         assert_eq!((length, mode), (8192, 1));
-        // It was closed: told before the next call of that space.
+        // Its close is recorded before the next call of that address space.
         let after: Vec<Op> = seen.0.calls().skip_while(|c| !registers(c)).map(|c| c.op).collect();
         assert_eq!(after, [Op::Ioctl, Op::Close, Op::Munmap]);
         assert_ne!(start, 0);
     }
 }
 
-/// Runs a program beside the mirror: what it found.
+/// Runs a program with the mirror. Returns the summary and the program's end.
 fn mirrored(command: &[&str]) -> (Summary, Exit) {
     let mut session = Session::<Vec<u8>>::new("test", live::profile(), None).unwrap();
     let exit = live::run(Options::default(), command, &mut session).unwrap();
@@ -276,7 +278,8 @@ fn mirrored(command: &[&str]) -> (Summary, Exit) {
 #[test]
 fn touches_of_threads_and_calls_of_others_have_one_order() {
     let path = compile("races", &["-pthread"]).expect("it compiles");
-    // Before threads were stopped for one another's calls, half of all runs had a mismatch.
+    // If the tracer did not stop other threads during a call, half of all runs would have a
+    // mismatch.
     for _ in 0..6 {
         let (seen, exit) = mirrored(&[path.to_str().unwrap()]);
         assert_eq!(exit, Exit::Code(0));
@@ -325,7 +328,8 @@ fn a_thread_that_serves_faults_is_not_held() {
         return;
     }
     assert_eq!(exit, Exit::Code(0));
-    // Each of the forty faults is found out once; three calls serve it, none of which waits.
+    // Each of the forty faults is reported at most once. Three calls serve a fault, and none of
+    // them waits.
     let waits = seen.notices.iter().filter(|notice| notice.contains("blocked")).count();
     assert!((1..=40).contains(&waits), "{waits}");
     assert!(seen.ops(Op::Munmap) >= 40 && seen.ops(Op::Madvise) >= 40);
@@ -342,7 +346,7 @@ fn programs_that_confine_themselves_run_as_they_do_alone() {
         assert_eq!(exit, Exit::Code(0), "{what}");
         assert!(seen.notices.iter().any(|n| n.text.contains(said)), "{what} {:?}", seen.notices);
         assert_eq!((seen.total.mismatches, seen.unfollowed), (0, 0), "{:?}", seen.first_mismatch);
-        // The clone that copies has an address space.
+        // Only the clone that copies has an address space.
         assert_eq!(seen.address_spaces, if what == "untraced" { 2 } else { 1 });
     }
     std::fs::remove_file(&path).unwrap();

@@ -1,5 +1,5 @@
-//! An observer without a model: it keeps every record, and answers the tracer's questions from the
-//! newest listing alone.
+//! An observer without a model. It keeps every record, and answers the tracer's questions from the
+//! newest listing.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,7 +16,7 @@ use trace::{
 };
 use vma::VmFlags;
 
-/// A line of a listing, as far as the questions need it.
+/// The parts of a listing's line that the questions need.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) range: Range<usize>,
@@ -30,7 +30,7 @@ pub(crate) struct Recorder {
     pub(crate) timed: usize,
     pub(crate) notices: Vec<String>,
     pub(crate) listings: usize,
-    /// Whether flags are read at each listing, too.
+    /// Whether to read flags at each listing, too.
     pub(crate) read_flags: bool,
     spaces: HashMap<MmId, Vec<Line>>,
     touched: HashSet<(MmId, usize)>,
@@ -64,7 +64,7 @@ impl Observer for Recorder {
                 assert!(self.touched.insert((*mm, *addr)), "touched twice: {mm} {addr:x}");
             }
             Record::Grow { mm, end, start } => {
-                let lines = self.spaces.get_mut(mm).expect("a known space grows");
+                let lines = self.spaces.get_mut(mm).expect("the address space is known");
                 let stack = lines.iter_mut().find(|l| l.range.end == *end).expect("a known VMA");
                 assert!(*start < stack.range.start);
                 self.touched.remove(&(*mm, stack.range.start));
@@ -72,7 +72,7 @@ impl Observer for Recorder {
                 self.touched.insert((*mm, *start));
             }
             Record::Gone { mm } => {
-                self.spaces.remove(mm).expect("only a known space goes");
+                self.spaces.remove(mm).expect("the address space is known");
             }
             Record::Exec { mm, .. } => {
                 self.spaces.insert(*mm, Vec::new());
@@ -127,7 +127,7 @@ impl Observer for Recorder {
 }
 
 impl Recorder {
-    /// Runs a command to its end.
+    /// Runs a command until it ends.
     pub(crate) fn run(command: &[&str]) -> (Recorder, Exit) {
         let mut recorder = Recorder::default();
         let exit = live::run(Options::default(), command, &mut recorder).expect("it runs");
@@ -149,8 +149,8 @@ impl Recorder {
         self.calls().filter(|call| call.op == op).count()
     }
 
-    /// What every trace must be: printable, complete (the parser checks that each file and space
-    /// is introduced, used and ended in order), and read back as it was.
+    /// Checks that the trace can be printed and parsed back unchanged, and that it is complete. The
+    /// parser checks that each file and space is introduced, used and ended in order.
     pub(crate) fn is_well_formed(&self) {
         let mut out = Vec::new();
         let mut printer = Printer::new(&mut out, &Header::new()).unwrap();
@@ -164,11 +164,12 @@ impl Recorder {
             back.push(record);
         }
         assert_eq!(back, self.records);
-        assert!(self.spaces.is_empty(), "each space ends");
+        assert!(self.spaces.is_empty(), "every address space ended");
         self.places_agree();
     }
 
-    /// The last listing of each space is the newest one read, if that came after its last call.
+    /// Checks that the last listing of each space equals the newest one read, if that came after
+    /// its last call.
     fn places_agree(&self) {
         let mut newest = HashMap::new();
         for record in &self.records {

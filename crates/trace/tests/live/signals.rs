@@ -1,4 +1,5 @@
-//! A tracer that is told to end takes the program with it, and leaves nobody behind stopped.
+//! Tests that a tracer which gets a signal to end also ends the program, and leaves no stopped
+//! process behind.
 
 use std::{
     env, fs,
@@ -13,7 +14,7 @@ use trace::live::{self, Exit, Options};
 
 const SCRIPT: &str = "SAMARA_TEST_SCRIPT";
 
-/// Not a test of its own: the tracer that the tests below run as a process to send signals to.
+/// No test itself: the tests below run it as a separate tracer process and send signals to it.
 #[test]
 #[ignore = "run by the other tests here"]
 fn follow_a_script() {
@@ -27,7 +28,7 @@ fn follow_a_script() {
     });
 }
 
-/// Starts that tracer; returns when the script has made `ready`.
+/// Starts that tracer, and returns when the script has created `ready`.
 fn start(script: &str, ready: &Path) -> Child {
     let mut child = Command::new(env::current_exe().unwrap())
         .args(["--ignored", "--exact", "signals::follow_a_script", "--nocapture"])
@@ -38,7 +39,7 @@ fn start(script: &str, ready: &Path) -> Child {
     let begun = Instant::now();
     while !ready.exists() {
         assert!(child.try_wait().unwrap().is_none(), "the tracer ended too early");
-        assert!(begun.elapsed() < Duration::from_secs(20), "the script never got ready");
+        assert!(begun.elapsed() < Duration::from_secs(20), "the script did not start in time");
         thread::sleep(Duration::from_millis(5));
     }
     child
@@ -49,7 +50,7 @@ fn tell(child: &Child, signal: &str) {
     assert!(status.unwrap().success());
 }
 
-/// The tracer's exit code, if it ends in time.
+/// The tracer's exit code; panics if it does not end in time.
 fn code(mut child: Child) -> Option<i32> {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(20) {
@@ -59,7 +60,7 @@ fn code(mut child: Child) -> Option<i32> {
         thread::sleep(Duration::from_millis(5));
     }
     child.kill().unwrap();
-    panic!("the tracer goes on");
+    panic!("the tracer still runs");
 }
 
 fn marker(name: &str) -> PathBuf {
@@ -69,7 +70,7 @@ fn marker(name: &str) -> PathBuf {
     path
 }
 
-/// Whether a process exists (and is not just waiting to be reaped).
+/// Whether a process exists and is not a zombie.
 fn lives(pid: &str) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     status.lines().any(|line| line.starts_with("State:") && !line.contains('Z'))
@@ -94,7 +95,7 @@ fn the_first_signal_is_the_programs() {
 fn the_second_signal_kills_all_of_it() {
     let ready = marker("second");
     let path = ready.display();
-    // The program and its child both ignore what they are told.
+    // The program and its child both ignore the signals.
     let script = format!(
         "trap '' INT TERM; (while :; do /bin/true; done) & echo $! > {path}.tmp; \
          mv {path}.tmp {path}; while :; do /bin/true; done"
@@ -122,7 +123,7 @@ fn a_killed_tracer_leaves_nobody() {
     child.wait().unwrap();
     let begun = Instant::now();
     while lives(program.trim()) {
-        assert!(begun.elapsed() < Duration::from_secs(20), "the program goes on");
+        assert!(begun.elapsed() < Duration::from_secs(20), "the program still runs");
         thread::sleep(Duration::from_millis(5));
     }
     fs::remove_file(&ready).unwrap();

@@ -133,8 +133,8 @@ pub(in crate::live) struct Entry {
     pub(in crate::live) args: [usize; 6],
 }
 
-/// `PTRACE_GET_SYSCALL_INFO` and its structs, from the kernel's `linux/ptrace.h`. The libc crate has
-/// them for glibc only.
+/// `PTRACE_GET_SYSCALL_INFO` and its structs, from the kernel's `linux/ptrace.h`. The libc crate
+/// has them only for glibc.
 #[allow(dead_code, reason = "the kernel writes all fields, the tracer reads some")]
 mod abi {
     /// The request.

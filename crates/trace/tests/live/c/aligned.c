@@ -1,4 +1,5 @@
-// Maps of many lengths and offsets of one file, argv[1]: where each goes depends on its file system.
+// Maps of one file, argv[1], with many lengths and offsets. Their addresses depend on its file
+// system.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 6; i++)
         for (int j = 0; j < 6; j++) {
             int flags = (i + j) % 3 ? MAP_SHARED : MAP_PRIVATE;
-            // What lies between makes the next one start elsewhere.
+            // A map in between moves the next one.
             mmap(0, page * (1 + j), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
             char *p = mmap(0, lengths[i], PROT_READ | PROT_WRITE, flags, fd, offsets[j]);
             if (p == MAP_FAILED) return 2;

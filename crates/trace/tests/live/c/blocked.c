@@ -1,4 +1,4 @@
-// A call that blocks until another thread, which must map memory first, resolves its fault.
+// A call that blocks until another thread resolves its fault. That thread must map memory first.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -25,7 +25,7 @@ static void *serve(void *arg) {
 }
 
 int main(void) {
-    // Faults of the kernel itself must be reported, too: needs privilege.
+    // Faults of the kernel itself must be reported, too. That needs privilege.
     fd = syscall(SYS_userfaultfd, O_CLOEXEC);
     if (fd < 0) return 77;
     struct uffdio_api api = {.api = UFFD_API};

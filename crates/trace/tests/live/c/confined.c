@@ -1,5 +1,6 @@
-// What a tracer could change: seccomp's modes and answers, and a clone that asks not to be traced.
-// argv[1] says which. Exits with 0 if all comes out as it does alone (strict: as under a filter).
+// Calls that a tracer could change: seccomp's modes and answers, and a clone with CLONE_UNTRACED.
+// argv[1] chooses one. Exits with 0 if the result is the same as without a tracer (strict: as under
+// a filter).
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/audit.h>
@@ -41,14 +42,14 @@ int main(int argc, char **argv) {
     if (!strcmp(what, "strict"))
         return prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) == -1 && errno == EINVAL ? 0 : 1;
     if (!strcmp(what, "trace")) {
-        // A call of no interest to the tracer, and one of its own.
+        // A call that the tracer ignores, and one that it traces.
         if (install(SYS_getppid, SECCOMP_RET_TRACE | 7)) return 2;
         if (syscall(SYS_getppid) != -1 || errno != ENOSYS) return 3;
         if (install(SYS_mlock, SECCOMP_RET_TRACE | 1)) return 4;
         errno = 0;
         return syscall(SYS_mlock, &what, 8) == -1 && errno == ENOSYS ? child(0) : 5;
     }
-    // Without and with memory of its own.
+    // Without shared memory, and with it.
     for (int shared = 0; shared < 2; shared++) {
         char *stack = malloc(65536);
         int flags = CLONE_UNTRACED | SIGCHLD | (shared ? CLONE_VM : 0), status;

@@ -39,6 +39,6 @@ int main(void) {
     pthread_t thread;
     pthread_create(&thread, 0, forks, 0);
     pthread_join(thread, 0);
-    // Somebody traces us already.
+    // A tracer is already attached.
     return ptrace(PTRACE_TRACEME, 0, 0, 0) == -1 ? 0 : 3;
 }

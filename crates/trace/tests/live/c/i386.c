@@ -1,4 +1,4 @@
-// A whole 32-bit program: asks for its heap, maps a page, forks, waits, exits with 5.
+// A complete 32-bit program: asks for its heap, maps a page, forks, waits, exits with 5.
 static int call(int n, int a, int b, int c, int d, int e) {
     int result;
     __asm__ volatile("int $0x80" : "=a"(result) : "a"(n), "b"(a), "c"(b), "d"(c), "S"(d), "D"(e) : "memory");

@@ -37,7 +37,7 @@ int main(int argc, char **argv) {
     mmap(0, 4096, rw, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (unlink(other)) return 5;
     mmap(0, 4096, rw, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    // Anonymous files: the kernel's own, memfd, /dev/zero both ways.
+    // Anonymous files: the kernel's own, a memfd, and /dev/zero shared and private.
     mmap(0, 8192, rw, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int memfd = memfd_create("kinds", 0);
     if (ftruncate(memfd, 8192)) return 6;
@@ -52,7 +52,7 @@ int main(int argc, char **argv) {
     shmdt(shm);
     aio_context_t ring = 0;
     if (syscall(SYS_io_setup, 8, &ring) == 0) syscall(SYS_io_destroy, ring);
-    // The stack grows by half a megabyte, then something is called.
+    // The stack grows by half a megabyte before a call.
     int grown = deep(128);
     unsigned long mask = 1;
     char *n = mmap(0, 65536, rw, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -60,7 +60,7 @@ int main(int argc, char **argv) {
     struct iovec ranges[2] = {{n + 16384, 4096}, {n + 32768, 8192}};
     int self = syscall(SYS_pidfd_open, getpid(), 0);
     syscall(SYS_process_madvise, self, ranges, 2, MADV_COLD, 0);
-    // A userfaultfd watches two pages, then is closed.
+    // Two pages are registered with a userfaultfd, which is then closed.
     int fd = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
     if (fd >= 0) {
         struct uffdio_api api = {.api = UFFD_API};

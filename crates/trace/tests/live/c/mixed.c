@@ -1,4 +1,4 @@
-// A 64-bit program that makes one harmless call and then one memory call the 32-bit way.
+// A 64-bit program that makes one harmless call and then one memory call through the 32-bit ABI.
 #include <sys/mman.h>
 
 static long call(long n) {

@@ -1,5 +1,5 @@
-// Twenty threads that map, touch and unmap beside one another: whose touch comes before whose call
-// decides what merges.
+// Twenty threads that map, touch and unmap neighbouring memory. The order of touches and calls
+// decides which VMAs merge.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sys/mman.h>

@@ -1,7 +1,7 @@
-/* One rule of Linux each, for a tracer to follow: rules NAME.
+/* `rules NAME` exercises one rule of Linux for the tracer.
  *
- * What the calls return is the kernel's business: many fail, which is part of it. Memory lies at
- * fixed addresses, so that VMAs meet. looking_for() brings to light what no listing shows. */
+ * The results of the calls do not matter: many calls must fail. Memory is at fixed addresses, so that
+ * VMAs are neighbours. looking_for() makes hidden state visible in a listing. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/aio_abi.h>
@@ -25,7 +25,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Newer than some systems' headers. */
+/* Missing in the headers of older systems. */
 struct poison { struct uffdio_range range; __u64 mode; __s64 updated; };
 struct moving { __u64 dst, src, len, mode; __s64 move; };
 #define POISON _IOWR(0xAA, 8, struct poison)
@@ -56,7 +56,7 @@ static void place(long page, long pages, int prot, int flags, int file)
 /* A call that changes nothing. */
 static void tick(void) { mprotect(at(1 << 24), PAGE, PROT_READ); }
 
-/* Whether memory has private pages decides whether it stays accounted, and so what joins it. */
+/* Private pages decide whether memory stays accounted, and so whether it merges. */
 static void looking_for(long page, long pages)
 {
     mprotect(at(page), pages * PAGE, PROT_READ);
@@ -86,7 +86,7 @@ static void hugezero(void)
     looking_for(2048, 512);
 }
 
-/* READ_IMPLIES_EXEC is a thread's, and its children's; execve takes it away. */
+/* READ_IMPLIES_EXEC belongs to a thread and is inherited by its children. execve clears it. */
 static void implies(void)
 {
     map(0, 4, RW);
@@ -154,8 +154,8 @@ static void fills(void)
         map(16 * i, 4, RW);
     watch(file, 0, 4), copy(file, 0, (void *)16, PAGE), unwatch(file, 0, 4); /* no source */
     watch(file, 16, 4), zeros(file, 16, 5), unwatch(file, 16, 4);            /* too long */
-    copy(file, 32, from, PAGE);                                              /* nobody watches */
-    copy(file, 48, from, PAGE + 1);                                          /* no length */
+    copy(file, 32, from, PAGE);                                              /* unregistered */
+    copy(file, 48, from, PAGE + 1);                                          /* bad length */
     watch(file, 64, 4), zeros(file, 64, 1), zeros(file, 64, 1), unwatch(file, 64, 4);
     struct uffdio_continue on = { { (long)at(80), PAGE }, 0, 0 };
     ioctl(file, UFFDIO_CONTINUE, &on);
@@ -174,7 +174,7 @@ static void fills(void)
         looking_for(16 * i, 4);
 }
 
-/* A userfaultfd is no descriptor: two of one are the same, one number can be two in turn. */
+/* A userfaultfd differs from its descriptor: dup shares it, and a number can be reused. */
 static void duplicates(void)
 {
     int first = watcher(0), second = dup(first);
@@ -217,7 +217,7 @@ static pthread_t listener(long features)
     return thread;
 }
 
-/* With EVENT_REMAP, what moves stays watched. */
+/* With EVENT_REMAP, a moved VMA stays registered. */
 static void moves(void)
 {
     pthread_t thread = listener(UFFD_FEATURE_EVENT_REMAP);
@@ -236,7 +236,7 @@ static void moves(void)
     tick();
 }
 
-/* With EVENT_FORK the child is watched, too, by a userfaultfd that the parent gets. */
+/* With EVENT_FORK the child's VMAs are registered, too, with a userfaultfd that the parent gets. */
 static void forks(void)
 {
     pthread_t thread = listener(UFFD_FEATURE_EVENT_FORK);
@@ -273,7 +273,7 @@ static void limit(int resource, long bytes)
     setrlimit(resource, &wanted);
 }
 
-/* A limit on data stops mprotect half-way, one on all memory a growing mremap and a fixed mmap. */
+/* RLIMIT_DATA stops mprotect half-way; RLIMIT_AS stops a growing mremap and a fixed mmap. */
 static void limits(void)
 {
     map(0, 4, PROT_READ);
@@ -291,7 +291,7 @@ static void limits(void)
     limit(RLIMIT_AS, -1);
 }
 
-/* process_madvise says how much it did, not why it stopped. */
+/* process_madvise returns the bytes advised, but not the reason why it stopped. */
 static void advises(void)
 {
     map(0, 8, RW), map(16, 4, RW), map(24, 4, RW);
@@ -307,7 +307,7 @@ static void advises(void)
                 calls[i].advice, 0);
 }
 
-/* A fixed map that a driver refuses has unmapped its target. */
+/* A fixed map that fails in a driver has already unmapped its target. */
 static void refused(void)
 {
     struct perf_event_attr clock = { .type = PERF_TYPE_SOFTWARE, .size = sizeof clock,
@@ -321,7 +321,7 @@ static void refused(void)
     place(14, 2, RW, MAP_PRIVATE, perf);
     place(34, 6, RW, MAP_SHARED_VALIDATE | MAP_SYNC, disk);
     place(66, 6, RW, MAP_SHARED_VALIDATE | MAP_SYNC, memory);
-    /* perf's ring cannot be split; what lies below it changes all the same. */
+    /* perf's ring cannot be split, but the VMAs below it change. */
     mprotect(at(8), 3 * PAGE, PROT_READ);
     munmap(at(9), 2 * PAGE);
     mremap(at(8), PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at(11));
@@ -354,7 +354,7 @@ static void names(void)
     tick();
 }
 
-/* Paths that are longer than any call takes. */
+/* Paths that are longer than any call accepts. */
 static void long_paths(void)
 {
     char name[201];
@@ -375,7 +375,7 @@ static void long_paths(void)
     }
 }
 
-/* Who seals a memfd against writes takes away what its maps might have become. */
+/* Sealing a memfd against writes removes the right of its maps to become writable. */
 static void seals(void)
 {
     int sealed = memfd_create("sealed", MFD_ALLOW_SEALING);
@@ -395,7 +395,7 @@ static void seals(void)
     place(16, 2, RW, MAP_SHARED, future);
 }
 
-/* io_destroy unmaps the ring as long as it was made. */
+/* io_destroy unmaps the whole original range of the ring. */
 static void rings(void)
 {
     for (int kind = 0; kind < 4; kind++) {
@@ -416,7 +416,7 @@ static void rings(void)
     }
 }
 
-/* PR_SET_MM_MAP moves the marks of heap and stack all at once. */
+/* PR_SET_MM_MAP changes the marks of heap and stack in one call. */
 static void marks(void)
 {
     char text[2000] = "", *rest;

@@ -1,4 +1,4 @@
-// Forty calls that each wait for a thread, which must make traced calls of its own to serve them.
+// Forty calls that each wait for a thread. That thread must make traced calls to serve them.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -16,7 +16,7 @@ static void *serve(void *arg) {
     for (int i = 0; i < FAULTS; i++) {
         struct uffd_msg message;
         if (read(fd, &message, sizeof message) != sizeof message) _exit(9);
-        // A buffer that the rest of the program knows nothing of.
+        // A private buffer of this thread.
         char *own = mmap(0, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         struct uffdio_zeropage zero = {
             .range = {message.arg.pagefault.address & -PAGE, PAGE}};

@@ -1,4 +1,4 @@
-// Eight threads that map, protect and unmap at the same time; argv[1] says how it all ends.
+// Eight threads that map, protect and unmap at the same time. argv[1] chooses how the process ends.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -48,7 +48,7 @@ int main(int argc, char **argv) {
         kill(getpid(), SIGKILL);
     }
     if (!strcmp(end, "leader")) {
-        // The first thread leaves; another ends the process later.
+        // The first thread exits. Another one ends the process later.
         rounds = 50;
         pthread_exit(0);
     }
