@@ -1,4 +1,4 @@
-//! Deferred flushes that are never paid explicitly: dropping them performs them.
+//! Deferred flushes that are never passed to `pay`: dropping them performs them.
 
 mod common;
 

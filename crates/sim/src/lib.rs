@@ -46,7 +46,7 @@
 //! pending grace periods.
 //!
 //! # What is checked
-//! | checker | what it reports |
+//! | checker | reports |
 //! |---|---|
 //! | stale translation (I5) | an access by a cached translation that the tables no longer allow, or whose frame was freed |
 //! | flushes (I5, I3) | [`Sim::check_flushed`] and [`Sim::check_ways_flushed`], called by tests: any outdated translation or upper-level entry in a cache, used or not |

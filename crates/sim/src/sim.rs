@@ -380,7 +380,7 @@ impl Sim {
     }
 
     pub(crate) fn halt(&self) {
-        // Release: what was found comes before; pairs with `is_halted`.
+        // Release: the report comes before the flag; pairs with `is_halted`.
         self.0.halted.store(true, Ordering::Release);
         for cpu in &self.0.cpus {
             // Under the lock, so that a CPU that would clear its flag sees that the machine has
