@@ -1,29 +1,30 @@
-//! Address spaces made to hurt a search for free space: next to every hole looks good enough, and
-//! none is.
+//! Address spaces that are hard for a search for free space: almost every hole looks good enough,
+//! and none of these fits.
 
 use crate::workload::{BASE, PAGE, RARE, Span, Value};
 use alloc::vec::Vec;
 
-/// Alignment and length of what is sought between holes that are long enough but lie badly.
+/// The length and alignment of the searches between holes that are long but misaligned.
 const HUGE: usize = 2 << 20;
 
-/// So many hints, used in turn.
+/// The number of hints, which are used in turn.
 const HINTS: usize = 1 << 12;
 
-/// What is wrong with the holes.
+/// The flaw of the holes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// Each is a page too short.
+    /// Each hole is a page too short.
     Short,
-    /// Each is long enough by far, but no multiple of the alignment in it leaves the length.
+    /// Each hole is much longer than needed, but no aligned address in it leaves enough room.
     Skewed,
 }
 
-/// A space in which one hole fits, after the first range, and one before the last.
+/// A space with two holes that fit: one after the first range, and one before the last.
 pub(crate) struct Adverse {
     /// In ascending order.
     pub(crate) spans: Vec<Span>,
-    /// Random ones in the middle half: both fitting holes are a quarter of all ranges away or more.
+    /// Random indices in the middle half: both holes that fit are at least a quarter of all ranges
+    /// away.
     pub(crate) hints: Vec<usize>,
     pub(crate) size: usize,
     pub(crate) align: usize,
@@ -43,8 +44,9 @@ impl Adverse {
                 let (pages, hole) = match flaw {
                     Flaw::Short if good => (2, RARE),
                     Flaw::Short => (2, RARE - PAGE),
-                    // Each range lies over a multiple of twice the alignment, by a page on either
-                    // side. So the hole begins a page after one and ends a page before the next.
+                    // Each range covers a multiple of twice the alignment, with a page on either
+                    // side. So a hole begins a page after one such multiple and ends a page before
+                    // the next.
                     Flaw::Skewed if good => (2, 4 * HUGE - 2 * PAGE),
                     Flaw::Skewed => (2, 2 * HUGE - 2 * PAGE),
                 };

@@ -1,19 +1,20 @@
-//! Builds of the same code for other processors.
+//! Builds of the same code for other targets.
 
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The directory that this program was built in: `target`, or what takes its place.
+/// The directory that this program was built in: `target`, or its replacement.
 fn target_dir() -> Result<PathBuf, String> {
-    let program = env::current_exe().map_err(|error| format!("this program's place: {error}"))?;
+    let program =
+        env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     // target/release/deps/table-0123456789abcdef
     program
         .ancestors()
         .nth(3)
         .map(Path::to_path_buf)
-        .ok_or("it is not in a target directory".into())
+        .ok_or("this program is not in a target directory".into())
 }
 
 /// This package's own directory.
@@ -21,11 +22,11 @@ fn home() -> PathBuf {
     env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into()).into()
 }
 
-/// This program once more, with all that this machine's processor can do, in a target directory of
-/// its own.
+/// Builds this program once more with all instructions of this machine's processor, in a target
+/// directory of its own.
 ///
 /// # Errors
-/// The build failed; what cargo said went to stderr.
+/// The build failed. Cargo's output went to stderr.
 pub(crate) fn native() -> Result<PathBuf, String> {
     let mut build = cargo();
     build
@@ -39,10 +40,10 @@ pub(crate) fn native() -> Result<PathBuf, String> {
     executable(build.env("RUSTFLAGS", flags.trim()), "table")
 }
 
-/// The worker without an operating system or vector registers.
+/// Builds the worker without an operating system and vector registers.
 ///
 /// # Errors
-/// The build failed; what cargo said went to stderr.
+/// The build failed. Cargo's output went to stderr.
 pub(crate) fn freestanding() -> Result<PathBuf, String> {
     const TARGET: &str = "x86_64-unknown-none";
     let mut build = cargo();
@@ -52,7 +53,8 @@ pub(crate) fn freestanding() -> Result<PathBuf, String> {
         .arg(home().join("freestanding").join("Cargo.toml"))
         .arg("--target-dir")
         .arg(target_dir()?.join("bench-freestanding"));
-    // A program that Linux loads where it was linked to: that target is for kernels otherwise.
+    // Linux must load the program at the address that it was linked to; the target is otherwise for
+    // kernels.
     build.env("RUSTFLAGS", "-Crelocation-model=static -Ccode-model=small");
     executable(&mut build, "freestanding")
         .map_err(|error| format!("{error}\nif the target is missing: rustup target add {TARGET}"))
@@ -61,12 +63,12 @@ pub(crate) fn freestanding() -> Result<PathBuf, String> {
 fn cargo() -> Command {
     let cargo: OsString = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    // Whatever the outer build was given: ours decides.
+    // The flags of the outer build must not override ours.
     command.env_remove("CARGO_ENCODED_RUSTFLAGS");
     command
 }
 
-/// Runs a build, and finds the program of that name in what it says.
+/// Runs a build, and finds the program of this name in its output.
 fn executable(build: &mut Command, name: &str) -> Result<PathBuf, String> {
     let text = format!("{build:?}");
     eprintln!("building: {text}");

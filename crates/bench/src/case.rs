@@ -1,4 +1,4 @@
-//! What is measured.
+//! The cases: the kinds of work that are measured.
 
 /// One kind of work, timed for each map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,10 +80,10 @@ impl Case {
         Case::ALL.into_iter().find(|case| case.name() == name)
     }
 
-    /// What one operation is.
+    /// One operation of the case, in words.
     pub(crate) fn about(self) -> &'static str {
         match self {
-            Case::Load => "the entry at a random index; independent keys",
+            Case::Load => "the entry at a random index; keys are independent",
             Case::LoadDependent => "the same; each key depends on the last result",
             Case::Iterate => "one step of an iteration over everything",
             Case::InsertRandom => "one insertion of a build from nothing, in random order",
@@ -101,11 +101,15 @@ impl Case {
             Case::ShortGapUp => {
                 "the lowest hole of 256 pages upwards; all but the last are a page short"
             }
-            Case::ShortGapDown => "the highest hole downwards; all but the first are a page short",
-            Case::SkewedGapUp => {
-                "the lowest 2 MiB at a multiple of 2 MiB; long holes, all but the last misaligned"
+            Case::ShortGapDown => {
+                "the highest hole of 256 pages downwards; all but the first are a page short"
             }
-            Case::SkewedGapDown => "the highest; all but the first hole are misaligned",
+            Case::SkewedGapUp => {
+                "the lowest aligned 2 MiB; all long holes but the last are misaligned"
+            }
+            Case::SkewedGapDown => {
+                "the highest aligned 2 MiB; all long holes but the first are misaligned"
+            }
             Case::MapUnmap => {
                 "mmap and munmap: the highest hole of 2 pages below a random index, store, erase"
             }
@@ -119,7 +123,7 @@ impl Case {
         matches!(self, Case::GapUp | Case::GapDown | Case::RareGapUp | Case::RareGapDown)
     }
 
-    /// Whether a scan would be out of the question.
+    /// Whether a map without a gap index would take too long by scanning.
     pub(crate) fn is_adverse_gap(self) -> bool {
         matches!(
             self,

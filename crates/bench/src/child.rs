@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// A worker, and which build it is.
+/// A worker, with the name of its build.
 pub(crate) struct Process {
     child: Child,
     requests: ChildStdin,
@@ -40,7 +40,7 @@ impl Process {
             Ok(0) | Err(_) => {
                 let end =
                     self.child.wait().map_or_else(|error| error.to_string(), |s| s.to_string());
-                Err(format!("{} went down at \"{request}\": {end}", self.name))
+                Err(format!("{} ended at the request \"{request}\": {end}", self.name))
             }
             Ok(_) if answer.starts_with("error") => {
                 Err(format!("{}: {}", self.name, answer.trim()))
@@ -52,7 +52,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It waits for a request, or is in the middle of one that nobody wants any more.
+        // It waits for a request, or works on one whose answer is not needed any more.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

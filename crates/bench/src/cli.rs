@@ -6,7 +6,7 @@ use clap::Parser;
 use std::path::PathBuf;
 
 pub(crate) const SIZES: [usize; 5] = [100, 1_000, 10_000, 100_000, 1_000_000];
-/// What `--cases` knows besides the cases: bytes for each range.
+/// The name for bytes for each range, beside the cases, in `--cases`.
 pub(crate) const MEMORY: &str = "memory";
 
 /// The range tree beside its peers, side by side in one run.
@@ -22,35 +22,36 @@ pub(crate) struct Options {
     /// Only these cases
     #[arg(long, value_delimiter = ',')]
     pub(crate) cases: Vec<String>,
-    /// Only maps that have this in their names
+    /// Only maps whose names contain this
     #[arg(long)]
     pub(crate) map: Option<String>,
     /// Rounds
     #[arg(long)]
     pub(crate) rounds: Option<usize>,
-    /// A table for each case, and all peers: locked, range maps, concurrent ones
+    /// Print a table for each case, with all peers: behind a lock, range maps, concurrent maps
     #[arg(long)]
     pub(crate) table: bool,
-    /// Build nothing more: measure this build alone, in which brie_tree has only what every x86-64
-    /// has
+    /// Build nothing more: measure this build alone, in which brie_tree has only the instructions
+    /// of every x86-64
     #[arg(long)]
     pub(crate) portable: bool,
-    /// Instead of times: instructions and cache misses an operation, in valgrind's simulation
+    /// Count instructions and cache misses of an operation in valgrind's simulation, instead of
+    /// times
     #[arg(long)]
     pub(crate) counts: bool,
     /// Also write one JSON object a line to this file
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,
-    /// Be the measuring half
+    /// Be a worker
     #[arg(long, hide = true)]
     pub(crate) worker: bool,
-    /// As cargo passes it
+    /// Passed by cargo
     #[arg(long, hide = true)]
     pub(crate) bench: bool,
 }
 
 impl Options {
-    /// Refuses what cannot be measured.
+    /// Refuses options that cannot be measured.
     pub(crate) fn check(&self) -> Result<(), String> {
         if let Some(bad) = self.sizes.iter().find(|&&size| size < 4) {
             return Err(format!("--sizes: a map of {bad} ranges has nothing to measure"));
@@ -82,12 +83,12 @@ impl Options {
         self.rounds.unwrap_or(if self.quick { 3 } else { 9 }).max(1)
     }
 
-    /// Milliseconds that two threads run, each time.
+    /// Milliseconds of each measurement of two threads.
     pub(crate) fn pair_time(&self) -> u64 {
         if self.quick { 20 } else { 100 }
     }
 
-    /// Nanoseconds that each map gets in a round.
+    /// Nanoseconds of each map in a round.
     pub(crate) fn slot(&self) -> u64 {
         if self.quick { 5_000_000 } else { 40_000_000 }
     }

@@ -1,11 +1,11 @@
-//! Instructions and cache lines of an operation, in a simulation: they do not depend on the
-//! machine's mood.
+//! Counts of instructions and cache misses of an operation, in a simulation. They do not depend on
+//! the load of the machine.
 //!
-//! A worker runs under valgrind's callgrind, which counts inside of `measured_work` only and writes
-//! a file each time `timed_batch` returns. Its processor knows AVX2 at the most and no AVX-512; so
-//! the portable build is used, in which our tree chooses what is there. The caches are simulated as
-//! this machine's first and last level are, without prefetching; a batch before the counted one
-//! warms them.
+//! A worker runs under valgrind's callgrind. Callgrind counts only inside `measured_work`, and
+//! writes a file each time `timed_batch` returns. Its processor has AVX2 but no AVX-512, so the
+//! portable build is used, in which our tree chooses its instructions at run time. The simulated
+//! caches are this machine's first and last levels, without prefetching. A batch before the counted
+//! one warms them.
 
 use crate::case::Case;
 use crate::child::Process;
@@ -20,7 +20,7 @@ const MAPS: [&str; 4] = [BTREE, BRIE, OWNED, SHARED];
 const COUNTED: [&str; 5] =
     ["instructions", "data_reads", "data_writes", "l1_misses", "last_level_misses"];
 
-/// What one operation takes.
+/// The counts of an operation.
 struct Count {
     case: Case,
     map: &'static str,
@@ -34,7 +34,7 @@ pub(crate) fn drive(options: &Options, program: &Path) -> Result<(), String> {
     let place = program.with_file_name(format!("callgrind-{}", std::process::id()));
     fs::create_dir(&place).map_err(|error| format!("{}: {error}", place.display()))?;
     let counts = count(options, program, &place);
-    // The counts are read; what remains is only in the way.
+    // The counts are read, and the files are not needed any more.
     let removed = fs::remove_dir_all(&place);
     let counts = counts?;
     removed
@@ -79,7 +79,8 @@ fn count(options: &Options, program: &Path, place: &Path) -> Result<Vec<Count>, 
                 clear(place)?;
                 let answer = worker.ask(&format!("sample {at} {} 1 0", case.name()))?;
                 let operations = answer.split(' ').nth(1).and_then(|word| word.parse::<f64>().ok());
-                let operations = operations.ok_or_else(|| format!("{answer} is no sample"))?;
+                let operations = operations
+                    .ok_or_else(|| format!("the worker answered {answer} instead of a sample"))?;
                 let values = last(place)?.map(|total| total as f64 / operations);
                 counts.push(Count { case, map, size, values });
             }
@@ -110,8 +111,8 @@ fn clear(place: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The totals of the newest file. (Where single operations are timed, it is that of the batch that
-/// counts.)
+/// The totals of the newest file. Where operations are timed one by one, it is that of the batch
+/// that counts.
 fn last(place: &Path) -> Result<[u64; 5], String> {
     let Some((_, path)) = files(place)?.pop() else {
         return Err("callgrind wrote nothing: does it know the functions by their names?".into());
@@ -120,7 +121,7 @@ fn last(place: &Path) -> Result<[u64; 5], String> {
     totals(&text).ok_or_else(|| format!("{} has no totals", path.display()))
 }
 
-/// The sums in a file of callgrind's, in the order of [`COUNTED`].
+/// The sums in a file of callgrind, in the order of [`COUNTED`].
 fn totals(text: &str) -> Option<[u64; 5]> {
     let find = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
     let events: Vec<&str> = find("events: ")?.split_whitespace().collect();
@@ -142,7 +143,7 @@ fn report(options: &Options, counts: &[Count]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(
         out,
-        "By callgrind, for one operation; the portable build. So brie_tree has SSE2 only."
+        "Counts of one operation by callgrind, in the portable build: brie_tree has SSE2 only."
     )?;
     let mut head = vec!["operation".into(), "ranges".into(), "map".into()];
     head.extend(COUNTED.map(|name| name.replace('_', " ")));

@@ -1,23 +1,23 @@
-//! Which processors this thread may use.
+//! The processors that this thread may use.
 
 use std::io;
 use std::mem;
 
-/// Those that are allowed, ascending.
+/// The allowed processors, ascending.
 pub(crate) fn allowed() -> Result<Vec<usize>, String> {
     // SAFETY: a set of processors is plain bits, and none is set.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
     // SAFETY: the call writes within the set.
     let result = unsafe { libc::sched_getaffinity(0, mem::size_of_val(&set), &mut set) };
     if result != 0 {
-        return Err(format!("the allowed processors: {}", io::Error::last_os_error()));
+        return Err(format!("cannot read the allowed processors: {}", io::Error::last_os_error()));
     }
     // SAFETY: the number is below the set's size.
     let has = |cpu: &usize| unsafe { libc::CPU_ISSET(*cpu, &set) };
     Ok((0..libc::CPU_SETSIZE as usize).filter(has).collect())
 }
 
-/// Allows this thread, and what it starts from here on, these processors only.
+/// Restricts this thread, and the programs that it starts from now on, to these processors.
 pub(crate) fn allow(cpus: &[usize]) -> Result<(), String> {
     // SAFETY: as above.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
@@ -28,7 +28,10 @@ pub(crate) fn allow(cpus: &[usize]) -> Result<(), String> {
     // SAFETY: the call reads within the set.
     let result = unsafe { libc::sched_setaffinity(0, mem::size_of_val(&set), &set) };
     if result != 0 {
-        return Err(format!("to stay on {cpus:?}: {}", io::Error::last_os_error()));
+        return Err(format!(
+            "cannot stay on the processors {cpus:?}: {}",
+            io::Error::last_os_error()
+        ));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The driving half: makes the builds, has the workers measure in turn, and reports.
+//! The driver: makes the builds, has the workers measure in turn, and reports.
 
 use crate::builds;
 use crate::child::Process;
@@ -16,21 +16,23 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 const OURS: &[&str] = &[OWNED, SHARED, EACH];
-/// The numbers of ranges for two threads.
+/// The numbers of ranges for the measurements of two threads.
 const PAIR_SIZES: [usize; 3] = [1_000, 10_000, 100_000];
 
-/// More programs, and what is appended to the names of their maps.
+/// More programs, with the suffix of the names of their maps.
 type Others = Vec<(PathBuf, &'static str)>;
 
-/// Measures what is asked for and prints it.
+/// Measures as the options say, and prints the results.
 pub(crate) fn drive(options: &Options) -> Result<(), String> {
-    let this = std::env::current_exe().map_err(|error| format!("this program's place: {error}"))?;
+    let this =
+        std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     if options.counts {
         return counts::drive(options, &this);
     }
     let (main, others) = programs(options, &this)?;
     let all = cpus::allowed()?;
-    // The workers inherit it. Any one will do; the last has fewer interrupts as a rule.
+    // The workers inherit this. Any processor will do; the last one usually has the fewest
+    // interrupts.
     cpus::allow(&all[all.len().saturating_sub(1)..])?;
     let results = single(options, &main, &others)?;
     cpus::allow(&all)?;
@@ -41,7 +43,7 @@ pub(crate) fn drive(options: &Options) -> Result<(), String> {
         .map_err(|error| format!("the results cannot be written: {error}"))
 }
 
-/// The program with all maps, and those with other builds of ours.
+/// The program with all maps, and the programs of our other builds.
 fn programs(options: &Options, this: &Path) -> Result<(PathBuf, Others), String> {
     if options.portable {
         return Ok((this.into(), Vec::new()));
@@ -96,8 +98,14 @@ fn report(
 ) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if options.portable {
-        writeln!(out, "All maps are built for any x86-64: release profile, no flags of ours. So")?;
-        writeln!(out, "brie_tree is not at its best: it takes vector instructions when compiled.")?;
+        writeln!(
+            out,
+            "All maps are built for any x86-64, in the release profile without further flags."
+        )?;
+        writeln!(
+            out,
+            "brie_tree is not at its best: its vector instructions are chosen when compiled."
+        )?;
     } else {
         writeln!(
             out,

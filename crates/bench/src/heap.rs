@@ -1,8 +1,7 @@
-//! An allocator that can count: the system's, and the bytes that this thread asks of it while it
-//! counts.
+//! The system's allocator, which can count the bytes that this thread requests.
 //!
-//! It counts what is asked for, not what the C library makes of it: so the figure is the map's own
-//! doing.
+//! It counts the requested sizes, not those of the C library's blocks, so the figure depends on the
+//! map alone.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -17,42 +16,43 @@ thread_local! {
     static BYTES: Cell<Option<isize>> = const { Cell::new(None) };
 }
 
-/// Cost while off: one load of a line of the thread's own, and a branch.
+/// Cost while off: a load from a thread-local line, and a branch.
 fn count(bytes: isize) {
     if let Some(sum) = BYTES.get() {
         BYTES.set(Some(sum + bytes));
     }
 }
 
-// SAFETY: all of it is the system allocator's; counting neither allocates nor panics, since a
-// thread-local that is a constant and needs no drop is always there.
+// SAFETY: every call is the system allocator's. Counting neither allocates nor panics: a
+// thread-local with a constant initial value and no destructor is always accessible.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligations.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligations.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         count(-(layout.size() as isize));
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligations.
         unsafe { System.dealloc(ptr, layout) }
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(size as isize - layout.size() as isize);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligations.
         unsafe { System.realloc(ptr, layout, size) }
     }
 }
 
-/// What `make` returns, and the bytes that this thread asked for and did not give back meanwhile.
+/// Runs `make`. Returns its result, and the bytes that this thread requested and did not free
+/// meanwhile.
 pub(crate) fn counted<T>(make: impl FnOnce() -> T) -> (T, isize) {
     BYTES.set(Some(0));
     let made = make();
@@ -73,7 +73,7 @@ mod tests {
         });
         assert_eq!((none, bytes), (0, 308));
         drop(kept);
-        // Nobody counts any more.
+        // Counting is off again.
         assert_eq!(BYTES.get(), None);
     }
 }

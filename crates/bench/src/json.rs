@@ -1,10 +1,10 @@
-//! The results as data: rows, and then the targets.
+//! The results as data: rows, then targets.
 
 use crate::pairs::Outcome;
 use crate::results::Results;
 use report::{Report, Row, Target, median, spread};
 
-/// Everything that was measured.
+/// Everything measured.
 pub(crate) fn report(results: &Results, pairs: &[Outcome], targets: &[Target]) -> Report {
     let mut rows = Vec::new();
     for one in &results.series {

@@ -1,15 +1,15 @@
-//! The range tree beside its peers: the same operations on the same ranges.
+//! Compares the range tree with its peers, by the same operations on the same ranges.
 //!
 //! ```text
 //! cargo bench -p samara-bench                          the table, and each target met or missed
-//! cargo bench -p samara-bench -- --quick --sizes 1000  the same, roughly, and only this size
+//! cargo bench -p samara-bench -- --quick --sizes 1000  a rough run of this size
 //! cargo bench -p samara-bench -- --help                sizes, cases, maps, rounds, JSON lines
 //! ```
 //!
 //! Times are processor time of the thread that works. Maps are built outside of the timing, by
 //! insertion in random order, so that their nodes are as full as those of a map in use.
 //!
-//! The program is a driver and its workers. A worker (`worker.rs`) is one build of the maps; the
+//! The program is a driver and its workers. A worker (`worker.rs`) is one build of the maps. The
 //! driver (`rounds.rs`) asks the workers in turn, so that all builds and all maps are measured side
 //! by side.
 
@@ -45,7 +45,7 @@ use cli::Options;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// What `cargo bench` runs.
+/// Runs the program: the driver, or a worker.
 pub fn table() -> ExitCode {
     let options = Options::parse();
     if options.worker {

@@ -1,21 +1,21 @@
-//! What a map must do to be measured, and how it says that it cannot.
+//! The interface of a map under test.
 
 use crate::case::Case;
 use crate::workload::{Span, Value};
 
-/// How a map does a case.
+/// The support of a map for a case.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Support {
     /// By an operation of its own.
     Own,
-    /// By stepping from range to range.
+    /// By scanning range after range.
     Scan,
-    /// Not at all, or not better than from one end of the map.
+    /// Missing, or no better than scanning from one end of the map.
     Missing,
 }
 
 impl Support {
-    /// Of most maps, which know nothing of gaps and are scanned.
+    /// The support of maps without a gap index, which are scanned.
     pub(crate) fn without_gaps(case: Case) -> Support {
         if case.is_gap() {
             Support::Scan
@@ -29,7 +29,7 @@ impl Support {
 
 /// A map under test.
 pub(crate) trait Peer: Sized {
-    /// As it stands in tables.
+    /// The name in tables.
     const NAME: &'static str;
 
     type Reader<'a>: Reader
@@ -41,33 +41,33 @@ pub(crate) trait Peer: Sized {
 
     fn new() -> Self;
 
-    /// How it does a case.
+    /// The support for a case.
     fn support(case: Case) -> Support {
         Support::without_gaps(case)
     }
 
-    /// Begins a batch of reads; what it takes is held for the batch.
+    /// Begins a batch of reads. The reader may hold a guard for the batch.
     fn reader(&self) -> Self::Reader<'_>;
 
-    /// Begins a batch of writes; what it takes is held for the batch.
+    /// Begins a batch of writes. The writer may hold a lock for the batch.
     fn writer(&mut self) -> Self::Writer<'_>;
 
-    /// A copy of all of it; `None` if it has no such operation.
+    /// A copy of the map. `None` if it has no such operation.
     fn duplicate(&mut self) -> Option<Self>;
 
-    /// Bytes by the map's own account, if it allocates from a pool of its own that outlives it;
-    /// else those are counted that it asks of the allocator.
+    /// The bytes by the map's own account, if it allocates from a pool that outlives it. Otherwise
+    /// the bytes that it requests from the allocator count.
     fn bytes(&self) -> Option<usize> {
         None
     }
 
-    /// Frees what has been put off. Timed with the writes that put it off.
+    /// Makes deferred frees, within the time of the writes that deferred them.
     fn settle() {}
 }
 
-/// A map that can be written while others read or write it.
+/// A map that can be written while other threads read or write it.
 pub(crate) trait Beside: Peer + Sync {
-    /// Begins a batch of writes, as [`Peer::writer`].
+    /// Begins a batch of writes like [`Peer::writer`], through a shared reference.
     fn writer_beside(&self) -> Self::Writer<'_>;
 }
 
@@ -76,46 +76,46 @@ pub(crate) trait Reader {
     /// The value at an index.
     fn load(&self, index: usize) -> Option<Value>;
 
-    /// Shows every range and its value, in ascending order.
+    /// Calls `show` with every range and its value, in ascending order.
     fn each(&self, show: impl FnMut(usize, usize, Value));
 
     /// The start of the lowest hole of `size` at or above `from`, at a multiple of `align`. There
     /// is one.
     fn gap_up(&self, from: usize, size: usize, align: usize) -> usize;
 
-    /// The start of the highest hole of `size` up to `to` (which it may hold). There is one.
+    /// The start of the highest hole of `size` that ends at or below `to`. There is one.
     fn gap_down(&self, to: usize, size: usize, align: usize) -> usize;
 }
 
 /// A batch of writes.
 pub(crate) trait Writer {
-    /// Inserts a range where there is none.
+    /// Inserts a range. No range is there.
     fn insert(&mut self, span: Span);
 
-    /// Erases a range that is there.
+    /// Erases a range, which is there.
     fn erase(&mut self, span: Span);
 
-    /// Moves the last index of a range that is there. The room is free; `end` is not below the
-    /// start.
+    /// Moves the last index of a range, which is there. The room is free, and `end` is not below
+    /// the start.
     fn resize(&mut self, span: Span, end: usize) {
         self.erase(span);
         self.insert(Span { end, ..span });
     }
 
-    /// Erases neighbours that are there, and there is nothing else between them.
+    /// Erases adjacent ranges, which are there, with nothing else between them.
     fn erase_over(&mut self, spans: &[Span]) {
         spans.iter().for_each(|&span| self.erase(span));
     }
 
-    /// Stores a value in the highest hole of `size` up to `to`, and returns where that begins;
-    /// `None` if the map has no such operation.
+    /// Stores a value in the highest hole of `size` up to `to`, and returns its start. `None` if
+    /// the map has no such operation.
     fn place(&mut self, _to: usize, _size: usize, _value: Value) -> Option<usize> {
         None
     }
 }
 
-/// [`Reader::gap_up`] for maps that know nothing of gaps: `ranges` are those that end at or above
-/// `from`, ascending.
+/// [`Reader::gap_up`] for maps without a gap index. `ranges` are those that end at or above `from`,
+/// ascending.
 pub(crate) fn scan_up(
     ranges: impl Iterator<Item = (usize, usize)>,
     from: usize,
@@ -132,14 +132,15 @@ pub(crate) fn scan_up(
     at
 }
 
-/// [`Reader::gap_down`] for the same: `ranges` are those that begin at or below `to`, descending.
+/// [`Reader::gap_down`] for maps without a gap index. `ranges` are those that begin at or below
+/// `to`, descending.
 pub(crate) fn scan_down(
     ranges: impl Iterator<Item = (usize, usize)>,
     to: usize,
     size: usize,
     align: usize,
 ) -> usize {
-    // Where it would begin, if the run below `top` were free.
+    // The start, if the space below `top` were free.
     let place = |top: usize| top.saturating_sub(size) / align * align;
     let mut at = place(to + 1);
     for (start, end) in ranges {

@@ -1,7 +1,7 @@
-//! Figures of others for the same work, measured elsewhere on another day: for the eye, not for
-//! ratios.
+//! Published figures for the same work, for orientation only: they were measured on another
+//! machine, so they are not used in ratios within a run.
 //!
-//! "Linux" is the maple tree of Linux 6.12 in its user-space build, gap tracking and RCU mode on;
+//! "Linux" is the maple tree of Linux 6.12 in its user-space build, with gap tracking and RCU mode.
 //! "rbtree" is the kernel's tree before it, with gaps. Nanoseconds an operation, at 100 to
 //! 1,000,000 ranges.
 
@@ -30,11 +30,11 @@ pub(crate) const ROWS: [Published; 12] = [
     row(Case::GapUp, [32., 44., 62., 93., 346.], [27., 45., 82., 212., 1258.]),
     row(Case::GapDown, [41., 55., 78., 114., 385.], [31., 50., 97., 242., 1648.]),
     row(Case::MapUnmap, [391., 474., 573., 866., 1292.], [137., 204., 297., 485., 1550.]),
-    // For each entry.
+    // Nanoseconds for each entry.
     row(Case::Duplicate, [6.2, 3.2, 3.5, 5.0, 33.], [11., 8.7, 14., 95., 156.]),
 ];
 
-/// Bytes for each range: with holes between, and touching.
+/// Bytes for each range: with holes between ranges, and touching.
 pub(crate) const LINUX_BYTES: (&str, &str) = ("45 to 49", "26 to 27");
 pub(crate) const RBTREE_BYTES: (&str, &str) = ("64", "64");
 
@@ -43,7 +43,7 @@ pub(crate) fn find(case: Case) -> Option<&'static Published> {
     ROWS.iter().find(|row| row.case == case)
 }
 
-/// The published figure for a size, if it is one of theirs.
+/// The published figure for a size, if there is one.
 pub(crate) fn at(row: &[f64; 5], size: usize) -> Option<f64> {
     crate::cli::SIZES.iter().position(|&known| known == size).map(|at| row[at])
 }

@@ -1,33 +1,33 @@
-//! What was measured: a series of times for each case, map and size.
+//! The results: a series of times for each case, map and size.
 
 use crate::case::Case;
 use report::median;
 
-/// Names that the targets and the table go by.
+/// The names of maps that the targets and the table use.
 pub(crate) const BTREE: &str = "BTreeMap";
-/// `BTreeMap` again, where that makes a difference.
+/// `BTreeMap` again, where many ranges are erased one by one.
 pub(crate) const BY_KEY: &str = "BTreeMap, key by key";
 pub(crate) const BRIE: &str = "brie_tree";
 pub(crate) const OWNED: &str = "maple, one owner";
 pub(crate) const SHARED: &str = "maple, shared, held";
 pub(crate) const EACH: &str = "maple, shared, each";
-/// Appended to the names of maps of the build that chooses its instructions at run time.
+/// The suffix for the build that chooses its instructions at run time.
 pub(crate) const PORTABLE: &str = " (portable)";
-/// Appended to the names of maps of the build that has no vector instructions.
+/// The suffix for the build without vector instructions.
 pub(crate) const SCALAR: &str = " (no SIMD)";
 
-/// One map on one case and one size.
+/// The times of a map on a case at a size.
 pub(crate) struct Series {
     pub(crate) case: Case,
     pub(crate) map: String,
     pub(crate) size: usize,
-    /// It steps from range to range.
+    /// Whether the map scans range after range.
     pub(crate) scan: bool,
     /// Nanoseconds an operation, by round.
     pub(crate) times: Vec<f64>,
 }
 
-/// Bytes for each range of one map.
+/// The bytes for each range of a map.
 pub(crate) struct Memory {
     pub(crate) map: String,
     pub(crate) size: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Memory {
     pub(crate) bytes: f64,
 }
 
-/// All of it, in the order of measurement.
+/// All results in the order of measurement.
 #[derive(Default)]
 pub(crate) struct Results {
     pub(crate) series: Vec<Series>,
@@ -52,7 +52,7 @@ impl Results {
         self.find(case, map, size).map(|series| median(&series.times))
     }
 
-    /// How much longer the first takes than the second, by the median of the rounds' ratios.
+    /// The factor from the second time to the first: the median of the rounds' ratios.
     pub(crate) fn ratio(
         &self,
         (case, map): (Case, &str),

@@ -1,28 +1,29 @@
-//! The maps side by side: each round runs every map once on a case, one right after the other, so
-//! that a change of the machine's mood meets all of them. Ratios are taken within a round.
+//! Measures the maps side by side. A round runs every map once on a case, one right after the
+//! other, so that a change of the machine's load affects all of them. Ratios are taken within a
+//! round.
 
 use crate::case::Case;
 use crate::child::Process;
 use crate::cli::{MEMORY, Options};
 use crate::results::{BY_KEY, Memory, Results, Series};
 
-/// A worker, what is appended to the names of its maps, and which of them are wanted.
+/// A worker, the suffix of its maps' names, and the maps that are wanted.
 pub(crate) struct Build {
     pub(crate) process: Process,
     pub(crate) suffix: &'static str,
     pub(crate) maps: Maps,
 }
 
-/// Which maps of a worker.
+/// The wanted maps of a worker.
 #[derive(Clone, Copy)]
 pub(crate) enum Maps {
-    /// Every one.
+    /// All.
     All,
     /// Those with one of these names.
     Named(&'static [&'static str]),
 }
 
-/// One map of one worker.
+/// A map of a worker.
 struct Column {
     build: usize,
     /// Its place in the worker's list.
@@ -30,7 +31,7 @@ struct Column {
     name: String,
 }
 
-/// Measures everything that is wanted.
+/// Measures all maps that the options want.
 pub(crate) fn run(builds: &mut [Build], options: &Options) -> Result<Results, String> {
     let mut results = Results::default();
     for size in options.sizes() {
@@ -76,20 +77,22 @@ fn memory(
     results: &mut Results,
 ) -> Result<(), String> {
     for Column { build, place, name } in columns {
-        // The layout does not depend on the build, nor on how it is written.
+        // The layout depends neither on the build nor on the way of writing.
         if !builds[*build].suffix.is_empty() || name == BY_KEY {
             continue;
         }
         for (touching, what) in [(false, "holes"), (true, "touching")] {
             let answer = builds[*build].process.ask(&format!("bytes {place} {what}"))?;
-            let bytes = answer.parse().map_err(|_| format!("{answer} is no number of bytes"))?;
+            let bytes = answer.parse().map_err(|_| {
+                format!("the worker answered {answer} instead of a number of bytes")
+            })?;
             results.memory.push(Memory { map: name.clone(), size, touching, bytes });
         }
     }
     Ok(())
 }
 
-/// All maps on one case, in rounds.
+/// Measures all maps on a case, in rounds.
 fn measure(
     builds: &mut [Build],
     columns: &[Column],
@@ -115,10 +118,10 @@ fn measure(
             let numbers: Vec<u64> =
                 answer.split(' ').filter_map(|word| word.parse().ok()).collect();
             let [elapsed, operations, check] = numbers[..] else {
-                return Err(format!("{answer} is no answer to {request}"));
+                return Err(format!("the worker answered {answer} to {request}"));
             };
             if *expected.get_or_insert(check) != check {
-                return Err(format!("{} went wrong on {}: {answer}", series.map, case.name()));
+                return Err(format!("{} failed on {}: {answer}", series.map, case.name()));
             }
             series.times.push(elapsed as f64 / operations as f64);
         }

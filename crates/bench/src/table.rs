@@ -1,4 +1,4 @@
-//! The results for people: tables in Markdown.
+//! The results as tables in Markdown.
 
 use crate::case::Case;
 use crate::published;
@@ -84,7 +84,7 @@ fn row(sizes: &[usize], figure_at: impl Fn(usize) -> Option<f64>) -> String {
     texts.join(" / ")
 }
 
-/// A table for each case, a line for each map, with the ratio to the first map of all.
+/// A table for each case: a line for each map, with its ratio to the first map.
 pub(crate) fn by_case(out: &mut impl Write, results: &Results, sizes: &[usize]) -> io::Result<()> {
     writeln!(out, "\nns an operation (ratio to the first line), by number of ranges")?;
     let first = results.series.first().map_or("", |one| &one.map);
@@ -126,7 +126,7 @@ pub(crate) fn by_case(out: &mut impl Write, results: &Results, sizes: &[usize]) 
     Ok(())
 }
 
-/// How far the rounds lie apart, by size.
+/// The spread of the rounds, by size.
 pub(crate) fn spreads(out: &mut impl Write, results: &Results, sizes: &[usize]) -> io::Result<()> {
     writeln!(
         out,

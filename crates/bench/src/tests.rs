@@ -1,4 +1,4 @@
-//! Every map does every case alike; no test looks at a time.
+//! Every map gives the same results on every case. No test depends on a time.
 
 use crate::case::Case;
 use crate::maps;
@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 #[test]
 fn all_maps_agree() {
-    // Enough for some levels of each tree, and few enough for a debug build.
+    // Enough for several levels of each tree, and few enough for a debug build.
     for (size, turns) in [(4, 2), (100, 2), (500, 1)] {
         let mut subjects = maps::all(&Rc::new(Workload::new(size)));
         for case in Case::ALL {
@@ -24,7 +24,7 @@ fn all_maps_agree() {
                         assert_eq!(sample.check, check, "{case} at {size}: {name}, not {first}");
                     }
                 }
-                assert!(expected.is_some(), "nobody does {}", case.name());
+                assert!(expected.is_some(), "no map supports {}", case.name());
             }
         }
     }
@@ -49,15 +49,16 @@ fn a_worker_answers() {
 fn memory_is_what_the_maps_say() {
     let mut worker = Worker::new(maps::all);
     worker.answer("size 1000");
-    // Not the shared ones: here, guards of other tests' threads hold back what they free.
+    // Without the shared trees: guards of other tests' threads defer their frees.
     for map in [0, 2, 3] {
         let bytes: f64 = worker.answer(&format!("bytes {map} holes")).parse().unwrap();
-        // Two indices and a value are 24; ours packs less, others leave room.
+        // Two indices and a value take 24 bytes. Our tree packs them tighter, others leave room.
         assert!((12.0..150.0).contains(&bytes), "map {map}: {bytes}");
     }
 }
 
-/// The same work gives the same answers where there is no standard library and no vector register.
+/// The build without a standard library and vector registers gives the same answers to the same
+/// work.
 #[test]
 fn the_freestanding_worker_agrees() {
     let program = crate::builds::freestanding().unwrap();
@@ -79,7 +80,7 @@ fn the_freestanding_worker_agrees() {
 
 #[test]
 fn two_threads_answer() {
-    // Two processors, or an error that says so.
+    // Two processors, or an error that names the lack of them.
     let answer = crate::pairs::answer("pair two-writers 0 64 1 1").unwrap();
     if crate::cpus::allowed().unwrap().len() < 2 {
         assert!(answer.starts_with("error two processors"));
@@ -87,5 +88,5 @@ fn two_threads_answer() {
         let numbers = answer.split(' ').filter_map(|word| word.parse::<f64>().ok());
         assert_eq!(numbers.filter(|number| *number > 0.0).count(), 8, "{answer}");
     }
-    assert!(crate::pairs::answer("pair nobody 0 64 1 1").is_none());
+    assert!(crate::pairs::answer("pair nothing 0 64 1 1").is_none());
 }

@@ -1,7 +1,7 @@
-//! The measuring half: builds maps and times them, as it is told line by line.
+//! The worker: builds maps and times them, as requests on its standard input say.
 //!
-//! One process for each build of the tree (with vector instructions chosen when compiled, chosen at
-//! run time, without any). The driver asks them in turn, so that each round has all of them side by
+//! There is a process for each build of the tree: vector instructions chosen when compiled, chosen
+//! at run time, or none. The driver asks them in turn, so that each round has all of them side by
 //! side.
 //!
 //! | request | answer |
@@ -12,8 +12,8 @@
 //! | `sample MAP CASE TURN NS` | nanoseconds, operations, and check of batches that take so long or longer |
 //! | `bytes MAP holes`, `bytes MAP touching` | bytes for each range |
 //!
-//! `MAP` is a place in the list of names. What is not understood is answered with `error` and the
-//! cause.
+//! `MAP` is a place in the list of names. A request that is not understood is answered with `error`
+//! and the cause.
 
 use crate::case::Case;
 use crate::clock;
@@ -26,7 +26,7 @@ use alloc::rc::Rc;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-/// Makes the maps that a worker has.
+/// Makes the maps of a worker.
 pub(crate) type Maps = fn(&Rc<Workload>) -> Vec<Box<dyn Subject>>;
 
 pub(crate) struct Worker {
@@ -39,7 +39,7 @@ impl Worker {
         Worker { maps, subjects: Vec::new() }
     }
 
-    /// The answer to one request, without the line's end.
+    /// The answer to a request, without a newline.
     pub(crate) fn answer(&mut self, request: &str) -> String {
         self.run(request).unwrap_or_else(|cause| format!("error {cause}: {request}"))
     }
@@ -52,7 +52,7 @@ impl Worker {
                 if size < 4 {
                     return Err("fewer than 4 ranges have nothing to measure");
                 }
-                // The old ones first: they may be large.
+                // The old maps are dropped first, because they may be large.
                 self.subjects.clear();
                 self.subjects = (self.maps)(&Rc::new(Workload::new(size)));
                 Ok("ok".into())
@@ -92,10 +92,11 @@ fn named(word: &str) -> Result<Case, &'static str> {
     Case::named(word).ok_or("no such case")
 }
 
-/// Batches until they have taken `slot` nanoseconds, or some times that together with what is not
-/// timed: where a few writes need copies of a large map, the slot would take minutes.
+/// Runs batches until they have taken `slot` nanoseconds, or until they and their untimed parts
+/// have taken several times that. Without the second limit the slot would take minutes where a few
+/// writes need copies of a large map.
 fn fill(subject: &mut dyn Subject, case: Case, turn: usize, slot: u64) -> Sample {
-    // The first brings the map back into the caches; it counts only if it fills the slot.
+    // The first batch brings the map back into the caches. It counts only if it fills the slot.
     let first = subject.sample(case, turn);
     if first.elapsed >= slot {
         return first;

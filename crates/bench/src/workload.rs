@@ -1,38 +1,37 @@
-//! What every map is asked to do: the same ranges, keys and moves, in the same order, from one
-//! seed.
+//! The work of every map: the same ranges, keys and moves, in the same order, from one seed.
 //!
-//! The ranges look like an address space: 1 to 16 pages each, with holes of 1 to 8 pages between
+//! The ranges resemble an address space: 1 to 16 pages each, with holes of 1 to 8 pages between
 //! them. One place in nine is left empty, which makes a larger hole, and one place in 1,024 is
 //! followed by a hole of [`RARE`] bytes.
 //!
 //! This file, `case.rs`, `peer.rs`, `subject.rs` and `worker.rs` need no operating system: the
-//! freestanding program (`freestanding/`) is built from them too.
+//! freestanding program (`freestanding/`) includes them, too.
 
 use alloc::vec::Vec;
 use core::num::NonZeroUsize;
 use core::ops::Range;
 
 pub(crate) const PAGE: usize = 0x1000;
-/// A length that most holes have.
+/// A length that fits in most holes.
 pub(crate) const COMMON: usize = 2 * PAGE;
-/// A length that one hole in about 1,024 has, and those outside of the ranges.
+/// A length that fits in one hole of about 1,024, and outside of the ranges.
 pub(crate) const RARE: usize = 256 * PAGE;
-/// Where the ranges begin; everything below is one hole.
+/// The start of the ranges. All below is one hole.
 pub(crate) const BASE: usize = 1 << 32;
-/// At least so many operations a batch, so that reading the clock does not count.
+/// Operations of a batch at least, so that the cost of the clock does not matter.
 pub(crate) const BATCH: usize = 1 << 14;
-/// Operations a batch, for searches of a rare hole: some maps take long for them.
+/// Operations of a batch of searches for a rare hole, which take some maps long.
 pub(crate) const RARE_BATCH: usize = 1 << 10;
-/// So many ranges go at once where many go at once.
+/// Ranges that are erased at once, in the case that erases several.
 pub(crate) const GROUP: usize = 16;
-/// So many keys at least, all of them random: no predictor learns them by heart.
+/// Random keys at least, more than a branch predictor can learn.
 const KEYS: usize = 1 << 18;
 const SEED: u64 = 0x5eed_0f5a_ada7_a1e5;
 
-/// What every map holds: as large as a pointer, never zero.
+/// The value of a range: as large as a pointer, never zero.
 pub(crate) type Value = NonZeroUsize;
 
-/// A range and what is stored there.
+/// A range and its value.
 #[derive(Clone, Copy)]
 pub(crate) struct Span {
     pub(crate) start: usize,
@@ -41,34 +40,34 @@ pub(crate) struct Span {
     pub(crate) value: Value,
 }
 
-/// Erase one range, insert another elsewhere.
+/// Erases one range, inserts another elsewhere.
 #[derive(Clone, Copy)]
 pub(crate) struct Move {
     pub(crate) from: Span,
     pub(crate) to: Span,
 }
 
-/// The work on maps of one size.
+/// The work for maps of one size.
 pub(crate) struct Workload {
     /// The ranges in ascending order.
     pub(crate) spans: Vec<Span>,
-    /// The same in a random order.
+    /// The same ranges in a random order.
     pub(crate) shuffled: Vec<Span>,
-    /// The same in another random order.
+    /// The same ranges in another random order.
     pub(crate) leaving: Vec<Span>,
     /// Random indices within random ranges.
     pub(crate) keys: Vec<usize>,
     /// Random page-aligned indices, in ranges and in holes.
     pub(crate) hints: Vec<usize>,
-    /// Random moves, then the same undone in reverse order: all of them leave the map as it was.
+    /// Random moves, then their reverse in reverse order: all together leave the map as it was.
     pub(crate) moves: Vec<Move>,
-    /// Where in `spans` [`GROUP`] neighbours are that go at once, at most a quarter of all, in
-    /// random order.
+    /// The places in `spans` of [`GROUP`] neighbours that are erased at once: at most a quarter of
+    /// all ranges, in random order.
     pub(crate) groups: Vec<Range<usize>>,
 }
 
 impl Workload {
-    /// The work on maps of `size` ranges.
+    /// The work for maps of `size` ranges.
     pub(crate) fn new(size: usize) -> Self {
         let mut rng = fastrand::Rng::with_seed(SEED);
         let places = places(&mut rng, size + size / 8 + 8);
@@ -142,7 +141,7 @@ fn moves(rng: &mut fastrand::Rng, mut used: Vec<Span>, free: &mut [Span]) -> Vec
 fn groups(rng: &mut fastrand::Rng, size: usize) -> Vec<Range<usize>> {
     let mut groups: Vec<Range<usize>> =
         (0..size).step_by(GROUP).map(|from| from..(from + GROUP).min(size)).collect();
-    // The last may be short.
+    // The last one may be short.
     if groups.len() > 1 {
         groups.pop();
     }

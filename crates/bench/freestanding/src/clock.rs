@@ -1,4 +1,4 @@
-//! The processor time of this thread, by a system call: the same clock as the other workers'.
+//! The processor time of this thread, by a system call: the clock of the other workers.
 
 /// In nanoseconds.
 pub(crate) fn thread_time() -> u64 {

@@ -1,8 +1,8 @@
-//! The program's allocator: free lists of small blocks, pages of the system for large ones.
+//! The program's allocator: free lists for small blocks, pages of the system for large ones.
 //!
-//! There is one thread, so nothing is locked. Blocks up to [`MOST`] bytes are multiples of 64 and
-//! aligned to that; each size has a list of freed blocks, last in, first out, as a kernel's node
-//! cache would. Cost of either call: a load and a store on the list's head and one on the block.
+//! There is one thread, so there is no lock. Blocks up to [`MOST`] bytes are multiples of 64 bytes,
+//! aligned to 64. Each size has a LIFO list of freed blocks, like a kernel's node cache. Cost of
+//! either call: a load and a store of the list's head, and one access to the block.
 
 use crate::linux;
 use core::alloc::{GlobalAlloc, Layout};
@@ -11,17 +11,17 @@ use core::ptr;
 
 const STEP: usize = 64;
 const MOST: usize = 1024;
-/// So much is had from the system at once.
+/// Bytes that are mapped at once.
 const CHUNK: usize = 64 << 20;
 const PAGE: usize = 4096;
 
 struct State {
-    /// The first freed block of each size; each holds the next one's address.
+    /// The first freed block of each size. Each block holds the address of the next one.
     free: [*mut *mut u8; MOST / STEP + 1],
-    /// What is left of the present chunk.
+    /// The rest of the current chunk.
     next: *mut u8,
     left: usize,
-    /// Asked for and not given back.
+    /// Bytes that are allocated.
     bytes: isize,
 }
 
@@ -60,7 +60,7 @@ impl State {
             (self.next, self.left) = (chunk, CHUNK);
         }
         let block = self.next;
-        // SAFETY: inside of the chunk, as there is so much left.
+        // SAFETY: inside the chunk, which has so many bytes left.
         self.next = unsafe { block.add(size) };
         self.left -= size;
         block
@@ -100,7 +100,7 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
-/// What `make` returns, and the bytes that were asked for and not given back meanwhile.
+/// Runs `make`. Returns its result, and the bytes that were requested and not freed meanwhile.
 pub(crate) fn counted<T>(make: impl FnOnce() -> T) -> (T, isize) {
     // SAFETY: one thread; the place is not borrowed outside of the allocator's functions.
     let bytes = || unsafe { (*HEAP.0.get()).bytes };

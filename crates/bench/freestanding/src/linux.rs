@@ -1,4 +1,4 @@
-//! The few system calls that the program needs, on x86-64.
+//! The system calls that the program needs, on x86-64.
 
 use core::arch::asm;
 
@@ -10,14 +10,14 @@ const MADVISE: usize = 28;
 const EXIT_GROUP: usize = 231;
 const CLOCK_GETTIME: usize = 228;
 
-/// One call; below zero is an error number.
+/// Makes a system call. A result below zero is an error number.
 ///
 /// # Safety
-/// As the call demands.
+/// The obligations of the system call.
 unsafe fn call(number: usize, args: [usize; 6]) -> isize {
     let result: isize;
-    // SAFETY: the kernel keeps all registers but these, and does to memory what the caller answers
-    // for.
+    // SAFETY: the kernel preserves all registers but these. The caller answers for the effects on
+    // memory.
     unsafe {
         asm!(
             "syscall",
@@ -36,7 +36,7 @@ unsafe fn call(number: usize, args: [usize; 6]) -> isize {
     result
 }
 
-/// Reads some bytes; none at the end or on an error, which ends the program all the same.
+/// Reads some bytes. Returns none at the end or on an error; both end the program.
 pub(crate) fn read(file: usize, into: &mut [u8]) -> usize {
     // SAFETY: the kernel writes within the slice.
     let read =
@@ -44,7 +44,7 @@ pub(crate) fn read(file: usize, into: &mut [u8]) -> usize {
     usize::try_from(read).unwrap_or(0)
 }
 
-/// Writes all of it; a reader that is gone ends the program.
+/// Writes all bytes. Ends the program if the reader has closed the pipe.
 pub(crate) fn write(file: usize, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         // SAFETY: the kernel reads within the slice.
@@ -67,30 +67,29 @@ pub(crate) fn exit(code: usize) -> ! {
     }
 }
 
-/// Fresh zeroed pages; null if there are none.
+/// Maps zeroed pages. Null if there are none.
 pub(crate) fn map(bytes: usize) -> *mut u8 {
     const READ_WRITE: usize = 3;
     const PRIVATE_ANONYMOUS: usize = 0x22;
-    // SAFETY: new memory is in nobody's way.
+    // SAFETY: new memory overlaps nothing.
     let at = unsafe { call(MMAP, [0, bytes, READ_WRITE, PRIVATE_ANONYMOUS, usize::MAX, 0]) };
     if at < 0 { core::ptr::null_mut() } else { core::ptr::with_exposed_provenance_mut(at as usize) }
 }
 
-/// Asks for huge pages, where the host has some to give: a kernel has its own memory mapped by
-/// such.
+/// Asks for huge pages, which the host may have: a kernel's own memory is mapped by huge pages.
 pub(crate) fn huge(at: *mut u8, bytes: usize) {
     const HUGE_PAGES: usize = 14;
-    // SAFETY: advice changes nothing that a program sees; a refusal leaves small pages, which
-    // serve, too.
+    // SAFETY: advice changes nothing that the program can observe. Without huge pages, small pages
+    // serve.
     unsafe { call(MADVISE, [at.expose_provenance(), bytes, HUGE_PAGES, 0, 0, 0]) };
 }
 
-/// Gives pages back.
+/// Unmaps pages.
 ///
 /// # Safety
-/// They came from [`map`] with this length and nobody uses them any more.
+/// They came from [`map`] with this length, and nothing uses them any more.
 pub(crate) unsafe fn unmap(at: *mut u8, bytes: usize) {
-    // SAFETY: the caller's promise. It cannot fail for what was mapped.
+    // SAFETY: the caller's obligations. The call cannot fail for pages that are mapped.
     unsafe { call(MUNMAP, [at.expose_provenance(), bytes, 0, 0, 0, 0]) };
 }
 

@@ -1,18 +1,19 @@
-//! A worker like those of `samara-bench`, built as a kernel is: no standard library, no vector
+//! A worker of `samara-bench`, built like a kernel: without a standard library and vector
 //! registers.
 //!
 //! It is compiled for `x86_64-unknown-none` (soft float), where neither the tree nor the compiler
-//! may use SSE or AVX, and measures the tree with one owner. It talks to Linux by system calls of
-//! its own, so that it can run beside the others; `cargo bench -p samara-bench` builds it, runs it,
-//! and compares. Alone:
+//! may use SSE or AVX, and measures the tree with one owner. It makes Linux system calls itself, so
+//! that it can run beside the other workers. `cargo bench -p samara-bench` builds it and runs it.
+//! Alone:
 //!
 //! ```text
-//! RUSTFLAGS="-Crelocation-model=static -Ccode-model=small" cargo build --release --target x86_64-unknown-none
+//! RUSTFLAGS="-Crelocation-model=static -Ccode-model=small" \
+//!     cargo build --release --target x86_64-unknown-none
 //! printf 'size 1000\nsample 0 load 0 40000000\n' | target/x86_64-unknown-none/release/freestanding
 //! ```
 #![no_std]
 #![no_main]
-// The shared files know more than this program uses.
+// This program does not use all of the shared files.
 #![allow(dead_code)]
 
 extern crate alloc;
@@ -45,7 +46,8 @@ use core::panic::PanicInfo;
 use subject::{Bench, Subject};
 use workload::Workload;
 
-// Linux enters here, the stack aligned to 16 bytes; a function expects it so before its call.
+// Linux enters here with the stack aligned to 16 bytes. A function expects that alignment before
+// its call.
 core::arch::global_asm!(
     ".globl _start",
     "_start:",

@@ -1,9 +1,9 @@
-//! `brie_tree::BTree` from a range's last index to its first and the value.
+//! `brie_tree::BTree`, from the last index of a range to its first and the value.
 //!
-//! By the last index, because its search finds the first key at or above what is sought; there is
-//! no step backwards but by cursors, which cost more. The last index of a range is moved in place
-//! by a cursor. It takes the vector instructions that it was compiled for: at its best only with
-//! `-Ctarget-cpu=native`.
+//! The last index is the key because its search finds the first key at or above an index. There is
+//! no step backwards except by cursors, which cost more. A cursor moves the last index of a range
+//! in place. The map uses the vector instructions that it was compiled for, so it is at its best
+//! only with `-Ctarget-cpu=native`.
 
 use crate::case::Case;
 use crate::peer::{Peer, Reader, Support, Writer, scan_up};
@@ -17,7 +17,7 @@ type Map = BTree<NonMaxU64, (usize, Value)>;
 #[derive(Clone)]
 pub(crate) struct Brie(Map);
 
-/// An index as a key. The one branch is never taken and nothing waits for it.
+/// An index as a key. Its branch is never taken, and nothing depends on it.
 #[inline]
 fn key(index: usize) -> NonMaxU64 {
     NonMaxU64::new(index as u64).expect("no index here is the largest of all")
@@ -34,7 +34,7 @@ impl Peer for Brie {
 
     fn support(case: Case) -> Support {
         match case {
-            // It is iterated upwards only.
+            // It iterates upwards only.
             Case::GapDown | Case::RareGapDown => Support::Missing,
             case => Support::without_gaps(case),
         }
@@ -72,7 +72,7 @@ impl Reader for &Map {
     }
 
     fn gap_down(&self, _: usize, _: usize, _: usize) -> usize {
-        unreachable!("said to be missing")
+        unreachable!("`support` says that it is missing")
     }
 }
 
@@ -95,7 +95,7 @@ impl Writer for &mut Map {
         cursor.replace(key(end), (span.start, span.value));
     }
 
-    /// One search, and then from leaf to leaf.
+    /// One search, then steps from leaf to leaf.
     #[inline]
     fn erase_over(&mut self, spans: &[Span]) {
         let Some(first) = spans.first() else { return };

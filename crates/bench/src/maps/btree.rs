@@ -1,9 +1,8 @@
-//! `BTreeMap` from a range's first index to its last and the value.
+//! `BTreeMap`, from the first index of a range to its last and the value.
 //!
-//! By the first index, so that the last can be moved in place. The range that holds an index is the
-//! last that begins at or before it; to look for it from the other side, with the last index as the
-//! key, costs the same. Insertion does not look for overlaps: it is for those who know that there
-//! are none.
+//! The first index is the key so that the last can be moved in place. The range that holds an index
+//! is the last one that begins at or before it. A search with the last index as the key costs the
+//! same. Insertion does not look for overlaps: the caller must know that there are none.
 
 use crate::case::Case;
 use crate::peer::{Peer, Reader, Support, Writer, scan_down, scan_up};
@@ -44,8 +43,7 @@ impl Peer for Btree {
     }
 }
 
-/// The same; many ranges are erased one by one, each by its key, as was the way before
-/// `extract_if`.
+/// The same map, with many ranges erased one by one by their keys, as before `extract_if`.
 pub(crate) struct ByKey(Map);
 
 /// Writes of [`ByKey`].
@@ -61,7 +59,7 @@ impl Peer for ByKey {
     }
 
     fn support(case: Case) -> Support {
-        // All else is as above.
+        // The rest is as above.
         if case == Case::EraseOver { Support::Own } else { Support::Missing }
     }
 
@@ -103,7 +101,7 @@ impl Reader for &Map {
     }
 
     fn gap_up(&self, from: usize, size: usize, align: usize) -> usize {
-        // The last range that begins below `from` may reach beyond it.
+        // The last range that begins below `from` may extend beyond it.
         let over = self.range(..from).next_back().filter(|&(_, &(end, _))| end >= from);
         let ranges = over.into_iter().chain(self.range(from..));
         scan_up(ranges.map(|(&start, &(end, _))| (start, end)), from, size, align)

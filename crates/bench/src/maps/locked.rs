@@ -1,4 +1,4 @@
-//! The same `BTreeMap` behind a readers-writer lock, taken for each operation: how it is shared.
+//! `BTreeMap` behind a reader-writer lock that is taken for each operation.
 
 use super::btree::Map;
 use crate::case::Case;
@@ -29,7 +29,7 @@ impl Peer for Locked {
 
     fn support(case: Case) -> Support {
         match case {
-            // Under one lock: as the map itself.
+            // The whole case is under one lock, so it equals the map itself.
             Case::Iterate | Case::Duplicate | Case::WriteAfterDuplicate => Support::Missing,
             case => super::btree::Btree::support(case),
         }

@@ -1,4 +1,4 @@
-//! The maps, each at its best: in its own recommended use.
+//! The maps, each used as its documentation recommends.
 
 mod brie;
 mod btree;
@@ -18,7 +18,7 @@ use crate::subject::{Bench, Subject};
 use crate::workload::Workload;
 use std::rc::Rc;
 
-/// All of them, empty. The first is what the others are compared with.
+/// All maps, empty. The others are compared with the first.
 pub(crate) fn all(work: &Rc<Workload>) -> Vec<Box<dyn Subject>> {
     vec![
         Box::new(Bench::<btree::Btree>::new(work.clone())),

@@ -1,5 +1,6 @@
-//! `nodit::NoditMap`. Insertion is the strict one, which refuses overlaps. Gaps are scanned for
-//! over `overlapping`: its own `gaps_trimmed` also looks up both ends first, and goes upwards only.
+//! `nodit::NoditMap`. Insertion is the strict one, which refuses overlaps. Gaps are found by
+//! scanning `overlapping`: its own `gaps_trimmed` also looks up both ends first, and only goes
+//! upwards.
 
 use crate::peer::{Peer, Reader, Writer, scan_down, scan_up};
 use crate::workload::{Span, Value};

@@ -1,7 +1,7 @@
-//! Our tree with one owner, and what all uses of it share. Insertion is the one that refuses
+//! Our tree with one owner, and the code that all uses of our tree share. Insertion refuses
 //! overlaps.
 //!
-//! Needs no operating system: the freestanding program measures this one.
+//! It needs no operating system: the freestanding program measures this map.
 
 use crate::case::Case;
 use crate::peer::{Peer, Reader, Support, Writer};
@@ -21,7 +21,7 @@ impl Peer for Owned {
         Owned(MapleTree::new())
     }
 
-    /// Gaps are found by the index.
+    /// Gaps are found by the gap index.
     fn support(_: Case) -> Support {
         Support::Own
     }

@@ -1,6 +1,6 @@
-//! `rangemap::RangeInclusiveMap`. It overwrites what an insertion overlaps, and merges equal values
-//! that touch (here none do). Its gaps are found by scanning upwards; it has no way down from an
-//! index.
+//! `rangemap::RangeInclusiveMap`. Insertion overwrites ranges that it overlaps, and merges equal
+//! values that touch (here none do). Gaps are found by scanning upwards. It cannot step down from
+//! an index.
 
 use crate::case::Case;
 use crate::peer::{Peer, Reader, Support, Writer};
@@ -61,7 +61,7 @@ impl Reader for &Map {
     }
 
     fn gap_down(&self, _: usize, _: usize, _: usize) -> usize {
-        unreachable!("said to be missing")
+        unreachable!("`support` says that it is missing")
     }
 }
 

@@ -1,10 +1,10 @@
-//! `scc::TreeIndex` from a range's last index to its first and the value; read under a guard that
-//! is held for a batch, or taken for each operation. A removed key stays in its leaf, marked, until
-//! the leaf is cleared or split.
+//! `scc::TreeIndex`, from the last index of a range to its first and the value. It is read under a
+//! guard that is held for a batch, or taken for each operation. A removed key stays in its leaf,
+//! marked, until the leaf is cleared or split.
 //!
-//! It is made for lookups of exact keys. Where a range of keys begins it may have to look into
-//! several children of a node, so that by the tree's shape a load takes from a half to several
-//! microseconds at 50,000 ranges and more. Keys by the first index, and `locate`, were slower.
+//! It is made for lookups of exact keys. At the start of a range of keys it may have to look into
+//! several children of a node. So a load takes 0.5 to several microseconds at 50,000 ranges and
+//! more, depending on the shape of the tree.
 
 use crate::case::Case;
 use crate::peer::{Peer, Reader, Support, Writer, scan_down, scan_up};

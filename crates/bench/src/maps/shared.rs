@@ -1,5 +1,5 @@
-//! Our tree shared: with a guard or the writer's lock held over a batch, and with a guard or the
-//! lock taken for each operation.
+//! Our tree shared: with a guard or the writer's lock held over a batch, or taken for each
+//! operation.
 
 use super::own::Held;
 use crate::case::Case;
@@ -13,7 +13,7 @@ pub(crate) struct Shared(MapleTree<Value, Epoch>);
 /// The simple interface: a guard, or the lock, for each operation.
 pub(crate) struct SharedEach(MapleTree<Value, Epoch>);
 
-/// Brings what the epoch engine has put off to its end.
+/// Runs all frees that the epoch engine has deferred.
 pub(crate) fn flush() {
     for _ in 0..8 {
         Epoch::pin().flush();
@@ -71,7 +71,7 @@ impl Peer for SharedEach {
 
     fn support(case: Case) -> Support {
         match case {
-            // One operation: as when held.
+            // The case is one operation, so it equals the held one.
             Case::Iterate | Case::Duplicate | Case::WriteAfterDuplicate => Support::Missing,
             _ => Support::Own,
         }

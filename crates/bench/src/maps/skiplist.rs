@@ -1,6 +1,6 @@
-//! `crossbeam_skiplist::SkipMap` from a range's last index to its first and the value. It pins the
-//! epoch within each operation; with a guard held over a batch of reads, that is a nested pin and
-//! costs less. It has no copy of itself.
+//! `crossbeam_skiplist::SkipMap`, from the last index of a range to its first and the value. Each
+//! operation pins the epoch. With a guard held over a batch of reads, that is a nested pin, which
+//! costs less. The map cannot be copied.
 
 use crate::case::Case;
 use crate::peer::{Peer, Reader, Support, Writer, scan_down, scan_up};
@@ -31,7 +31,7 @@ impl<const HELD: bool> Peer for Skips<HELD> {
     fn support(case: Case) -> Support {
         match case {
             Case::Load | Case::LoadDependent => Support::Own,
-            // These do not gain by a guard, or are one operation.
+            // These gain nothing by a guard, or are one operation.
             _ if HELD => Support::Missing,
             Case::Duplicate | Case::WriteAfterDuplicate => Support::Missing,
             case => Support::without_gaps(case),

@@ -1,4 +1,4 @@
-//! What one thread does, over and over, and how fast.
+//! The work of one thread, repeated, and its speed.
 
 use crate::clock;
 use crate::cpus;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// So many operations under one guard, or one lock, where these are held.
+/// Operations under one guard or lock, where these are held.
 const HELD: usize = 64;
 
 /// Nanoseconds an operation.
@@ -25,11 +25,11 @@ pub(crate) struct Speed {
 
 /// Work without an end.
 pub(crate) trait Lane: Send {
-    /// Goes on a little; returns the number of operations.
+    /// Runs some operations, and returns their number.
     fn step(&mut self) -> usize;
 }
 
-/// Lookups of random keys; with each something `more`.
+/// Lookups of random keys. `more` runs with each.
 pub(crate) struct Reads<'a, P, F> {
     map: &'a P,
     keys: &'a [usize],
@@ -56,7 +56,7 @@ impl<P: Beside, F: Fn(usize) + Send> Lane for Reads<'_, P, F> {
     }
 }
 
-/// Random moves, which lead back to where they began; with each half of one something `more`.
+/// Random moves, which end where they began. `more` runs with each half of a move.
 pub(crate) struct Writes<'a, P, F> {
     map: &'a P,
     moves: Vec<Move>,
@@ -113,7 +113,7 @@ pub(crate) fn run(lanes: &mut [(usize, &mut dyn Lane)], milliseconds: u64) -> Ve
 fn measure(lane: &mut dyn Lane, stop: &AtomicBool) -> Speed {
     let (start, began) = (clock::thread_time(), Instant::now());
     let mut operations = 0;
-    // Relaxed: as above. At least one step, however late we come.
+    // Relaxed: as above. At least one step, however late this thread is.
     loop {
         operations += lane.step();
         if stop.load(Ordering::Relaxed) {

@@ -4,10 +4,10 @@ use crate::workload::{BASE, PAGE, Workload};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Pages from the start of one range to that of the next, on the average.
+/// Pages from the start of one range to that of the next, on average.
 const PITCH: usize = 13;
 
-/// A word, alone on what processors fetch.
+/// A word on a pair of lines of its own, because processors fetch two lines at once.
 #[repr(align(128))]
 struct Line(AtomicUsize);
 
@@ -21,15 +21,15 @@ impl Lines {
         Lines((0..=last).map(|_| Line(AtomicUsize::new(0))).collect())
     }
 
-    /// Looks at the word of an index.
+    /// Reads the word of an index.
     pub(super) fn read(&self, index: usize) {
-        // Acquire: what a reader of a map cannot do without; pairs with `write`.
+        // Acquire: every reader of a map needs it; pairs with `write`.
         black_box(self.0[place(index)].0.load(Ordering::Acquire));
     }
 
-    /// Changes the word of an index.
+    /// Writes the word of an index.
     pub(super) fn write(&self, index: usize) {
-        // Release: what a writer of a map cannot do without; pairs with `read`.
+        // Release: every writer of a map needs it; pairs with `read`.
         self.0[place(index)].0.store(index, Ordering::Release);
     }
 }

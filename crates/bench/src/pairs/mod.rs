@@ -1,9 +1,9 @@
-//! Two threads on two processors, at full speed, alone and together.
+//! Two threads on two processors at full speed, alone and together.
 //!
-//! What each does is counted by its own processor time, so that other programs' turns do not count;
-//! what it waits for cache lines does, and so does spinning for a lock. (Sleeping for one does not:
-//! it shows in the other's figures only. Where both threads take one lock for each operation, read
-//! the wall clock's.)
+//! The speed of each is by its own processor time, so that other programs do not count. That
+//! includes waiting for cache lines, and spinning for a lock. It leaves out sleeping for a lock,
+//! which shows only in the other thread's figures. Where both threads take a lock for each
+//! operation, use the figures of the wall clock.
 
 mod lane;
 mod lines;
@@ -17,16 +17,16 @@ use crate::workload::{Span, Workload};
 use lane::{Lane, Reads, Speed, Writes, run};
 use lines::Lines;
 
-/// What two threads do.
+/// The work of the two threads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// One looks up, the other erases and inserts.
     ReaderWriter,
-    /// The same, but each in a map of its own: they pass each other a word for each range, on a
-    /// line of its own, and nothing else. What they keep, no map can exceed that shows its readers
-    /// what its writer did.
+    /// The same, but each in a map of its own. The threads pass each other a word for each range,
+    /// on a line of its own, and nothing else. No map that shows its readers the changes of its
+    /// writer can keep more speed.
     Passing,
-    /// Both erase and insert, each in a half of the index space of its own: of one map.
+    /// Both erase and insert in one map, each in its own half of the index space.
     TwoWriters,
     /// The same, but each half is a map of its own.
     TwoMaps,
@@ -46,20 +46,20 @@ impl Kind {
     }
 }
 
-/// The maps that can be used by two threads.
+/// The maps that two threads can use.
 pub(crate) const MAPS: [&str; 3] =
     [crate::results::SHARED, crate::results::EACH, "RwLock<BTreeMap>, each"];
 
-/// One round: each thread alone, and then both.
+/// One round: each thread alone, then both.
 #[derive(Clone, Copy)]
 pub(crate) struct Round {
     pub(crate) alone: [Speed; 2],
     pub(crate) together: [Speed; 2],
 }
 
-/// The answer to `pair KIND MAP SIZE ROUNDS MILLISECONDS`: for each round eight numbers,
-/// nanoseconds an operation by processor time and by the wall clock, of either thread alone and
-/// then together.
+/// Answers `pair KIND MAP SIZE ROUNDS MILLISECONDS`. The answer has eight numbers for each round:
+/// nanoseconds an operation by processor time and by the wall clock, of each thread alone and then
+/// together.
 pub(crate) fn answer(request: &str) -> Option<String> {
     let words: Vec<&str> = request.split_whitespace().collect();
     let ["pair", kind, map, size, rounds, time] = words[..] else { return None };
@@ -92,7 +92,7 @@ fn rounds_of<P: Beside>(
 ) -> Result<Vec<Round>, String> {
     let all = cpus::allowed()?;
     let [first, .., second] = all[..] else {
-        return Err(format!("two processors are needed, and allowed is only {all:?}"));
+        return Err(format!("two processors are needed, but only {all:?} are allowed"));
     };
     match kind {
         Kind::ReaderWriter => {
@@ -140,7 +140,7 @@ fn build<P: Beside>(spans: &[Span]) -> P {
     crate::subject::build(spans)
 }
 
-/// The rounds: what a change of the machine's mood does, it does to all of a round.
+/// Runs the rounds. A change of the machine's load affects all parts of a round.
 fn play(cpus: [usize; 2], lanes: [&mut dyn Lane; 2], rounds: usize, time: u64) -> Vec<Round> {
     let [one, other] = lanes;
     (0..rounds)

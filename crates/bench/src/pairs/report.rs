@@ -1,4 +1,4 @@
-//! What two threads came to: a table, and what each kept of its lone speed.
+//! The results of two threads: a table, and the share of its lone speed that each kept.
 
 use super::{Kind, Round};
 use crate::results::SHARED;
@@ -31,7 +31,7 @@ impl Outcome {
         Ok(Outcome { kind, map, size, rounds })
     }
 
-    /// The part of its lone speed that a thread keeps, by processor time or by the wall clock.
+    /// The share of its lone speed that a thread keeps, by processor time or by the wall clock.
     pub(crate) fn kept(&self, thread: usize, wall: bool) -> f64 {
         let pick = |speed: super::Speed| if wall { speed.wall } else { speed.processor };
         let parts: Vec<f64> = self
@@ -49,7 +49,7 @@ impl Outcome {
         median(&times)
     }
 
-    /// What the two threads are, in order.
+    /// The names of the two threads, in order.
     pub(crate) fn threads(&self) -> [&'static str; 2] {
         match self.kind {
             Kind::ReaderWriter | Kind::Passing => ["reader", "writer"],
@@ -63,7 +63,7 @@ fn round(numbers: &[f64]) -> Round {
     Round { alone: [speed(0), speed(1)], together: [speed(2), speed(3)] }
 }
 
-/// A line for each thread.
+/// Prints a line for each thread.
 pub(crate) fn print(out: &mut impl Write, outcomes: &[Outcome]) -> io::Result<()> {
     if outcomes.is_empty() {
         return Ok(());
@@ -89,15 +89,16 @@ pub(crate) fn print(out: &mut impl Write, outcomes: &[Outcome]) -> io::Result<()
     write!(out, "{}", Table(lines))
 }
 
-/// Up to so many ranges, passing a word for each takes more of a reader than its target leaves.
+/// Up to so many ranges the reader has no target, because passing a word for each range costs more
+/// than a target of 90 % allows.
 const PASSING: usize = 10_000;
 
-/// Those of one reader beside one writer.
+/// The targets of a reader beside a writer.
 ///
-/// The reader of 1,000 and of 10,000 ranges has none: what was asked, that it keep 90 %, no map can
-/// give. Two threads that share nothing but one word a range (`passing-words`) leave it 41 to 72 %
-/// at 1,000 ranges and 80 to 89 % at 10,000, in four sittings: a word that was written comes from
-/// the other processor's cache, which takes as long as ten lookups. What it keeps is in the table.
+/// The reader of 1,000 and of 10,000 ranges has none: no map lets it keep 90 %. Two threads that
+/// share nothing but a word for each range (`passing-words`) leave it 41 to 72 % at 1,000 ranges,
+/// and 80 to 89 % at 10,000, in four runs. The reason is that a written word comes from the other
+/// processor's cache, which takes as long as ten lookups. The table shows the share that it keeps.
 pub(crate) fn targets(outcomes: &[Outcome]) -> Vec<Target> {
     let ours = |one: &&Outcome| one.kind == Kind::ReaderWriter && one.map == SHARED;
     let mut targets = Vec::new();
@@ -124,7 +125,7 @@ mod tests {
         assert_eq!((outcome.kept(0, true), outcome.kept(1, true)), (0.75, 0.8));
         let large = Outcome::parse(Kind::ReaderWriter, SHARED, 100_000, answer).unwrap();
         let targets = targets(&[outcome, large]);
-        // Of 1,000 ranges the writer's alone.
+        // For 1,000 ranges only the writer's.
         assert_eq!(targets.iter().map(Target::met).collect::<Vec<_>>(), [true, false, true]);
         assert!(Outcome::parse(Kind::TwoMaps, SHARED, 1000, "1 2 3").is_err());
         assert!(Outcome::parse(Kind::TwoMaps, SHARED, 1000, "").is_err());

@@ -18,9 +18,9 @@ use core::hint::black_box;
 pub(crate) struct Sample {
     /// Nanoseconds of processor time.
     pub(crate) elapsed: u64,
-    /// How many operations these were.
+    /// The number of operations.
     pub(crate) operations: usize,
-    /// What the batch found or left behind; equal for all maps.
+    /// A checksum of the results, equal for all maps.
     pub(crate) check: usize,
 }
 
@@ -28,10 +28,10 @@ pub(crate) struct Sample {
 pub(crate) trait Subject {
     fn name(&self) -> &'static str;
     fn support(&self, case: Case) -> Support;
-    /// Runs one batch. Those with the same `turn` do the same.
+    /// Runs a batch. Batches with the same `turn` do the same.
     fn sample(&mut self, case: Case, turn: usize) -> Sample;
-    /// Bytes of heap for each range of a map built in random order; with holes between them, or
-    /// touching.
+    /// Bytes of heap for each range of a map that was built in random order, with holes between
+    /// ranges or touching.
     fn bytes_per_entry(&mut self, touching: bool) -> f64;
 }
 
@@ -39,7 +39,7 @@ pub(crate) trait Subject {
 pub(crate) struct Bench<P> {
     work: Rc<Workload>,
     peer: Option<P>,
-    /// One on which searches for free space are hard.
+    /// A map on which searches for free space are hard.
     adverse: Option<(Flaw, Adverse, P)>,
 }
 
@@ -52,7 +52,7 @@ impl<P: Peer> Bench<P> {
         self.peer.get_or_insert_with(|| build(&self.work.shuffled))
     }
 
-    /// So many maps are built or torn down in a batch.
+    /// Maps that are built or torn down in a batch.
     fn copies(&self) -> usize {
         BATCH.div_ceil(self.work.spans.len())
     }
@@ -92,11 +92,11 @@ impl<P: Peer> Subject for Bench<P> {
     }
 
     fn bytes_per_entry(&mut self, touching: bool) -> f64 {
-        // Many small maps, so that what is kept aside for the next does not count.
+        // Many small maps, so that memory kept for the next one does not count.
         let copies = self.copies();
         let mut maps: Vec<P> = Vec::with_capacity(copies);
         let spans = if touching { &self.work.touching() } else { &self.work.shuffled };
-        // Once uncounted: threads make structures of their own for their first map.
+        // Once uncounted: a thread allocates structures of its own for its first map.
         drop(build::<P>(spans));
         let ((), counted) = heap::counted(|| maps.extend((0..copies).map(|_| build(spans))));
         let own: Option<usize> = maps.iter().map(P::bytes).sum();
@@ -122,7 +122,7 @@ fn sum<P: Peer>(peer: &P) -> usize {
     sum
 }
 
-/// Times so many operations, which return their check. Not inlined: see [`measured_work`].
+/// Times so many operations, which return their checksum. Not inlined: see [`measured_work`].
 #[inline(never)]
 fn timed_batch(operations: usize, run: impl FnOnce() -> usize) -> Sample {
     let start = clock::thread_time();
@@ -131,15 +131,15 @@ fn timed_batch(operations: usize, run: impl FnOnce() -> usize) -> Sample {
     Sample { elapsed, operations, check }
 }
 
-/// A function of its own, so that a simulator can be told by its name to count nothing else, and by
-/// the other's name that this is all (`counts.rs`).
+/// A function of its own, so that a simulator can count it alone, by its name. The other function's
+/// name tells it that the batch is complete (`counts.rs`).
 #[inline(never)]
 fn measured_work(run: impl FnOnce() -> usize) -> usize {
     black_box(run())
 }
 
-/// Times single operations of a cost that is not known: one, two, four at once, until reading the
-/// clock does not count any more. The check is that of the first.
+/// Times operations of unknown cost: one, two, four at once, until the cost of the clock does not
+/// matter. The checksum is that of the first.
 fn time_each(mut run: impl FnMut() -> usize) -> Sample {
     const ENOUGH: u64 = 50_000;
     const MOST: usize = 1 << 12;
@@ -147,7 +147,7 @@ fn time_each(mut run: impl FnMut() -> usize) -> Sample {
     let mut all = first;
     let mut next = 2;
     while all.elapsed < ENOUGH && all.operations < MOST {
-        // The shorter ones before do not count: they are mostly clock.
+        // The shorter batches before do not count: most of their time is the clock's.
         let check = all.check;
         all = timed_batch(next, || {
             for _ in 0..next {

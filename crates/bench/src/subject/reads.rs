@@ -8,7 +8,7 @@ use crate::workload::{BATCH, COMMON, PAGE, RARE, RARE_BATCH, Workload};
 use core::hint::black_box;
 
 impl<P: Peer> Bench<P> {
-    /// Reads over a batch of `keys`; which, the turn says.
+    /// Reads a batch of `keys`, chosen by the turn.
     fn reads(
         &mut self,
         (turn, batch): (usize, usize),
@@ -33,7 +33,7 @@ impl<P: Peer> Bench<P> {
     }
 
     pub(super) fn load_dependent(&mut self, turn: usize) -> Sample {
-        // Zero, but neither the compiler nor the processor knows it before it has the value.
+        // Zero, but the compiler cannot know that, and the processor only once it has the value.
         let zero = black_box(0);
         self.reads(
             (turn, BATCH),
@@ -68,8 +68,7 @@ impl<P: Peer> Bench<P> {
             if up {
                 reader.gap_up(hint, size, PAGE)
             } else {
-                // Up to the last index of the hint's page, so that what is found begins with a
-                // page.
+                // Up to the last index of the hint's page, so that the result begins at a page.
                 reader.gap_down(hint | (PAGE - 1), size, PAGE)
             }
         };
@@ -112,7 +111,7 @@ impl<P: Peer> Bench<P> {
     }
 }
 
-/// Those of one turn are a part, so that turns differ.
+/// The hints of a turn are a part of all, so that turns differ.
 const HINTS_A_TURN: usize = 64;
 
 /// The value at an index, or zero.

@@ -1,4 +1,4 @@
-//! Batches that build, change or copy a map; all leave it as it was.
+//! Batches that build, change or copy a map. All of them leave it as it was.
 
 use super::{Bench, Sample, build, sum, time_each, timed_batch};
 use crate::peer::{Peer, Writer};
@@ -6,7 +6,7 @@ use crate::workload::{BATCH, COMMON, PAGE, Value};
 use alloc::vec::Vec;
 use core::hint::black_box;
 
-/// Times so many writes, and with them the frees that they put off; not those put off before.
+/// Times so many writes with the frees that they defer, but without those deferred before.
 fn timed_writes<P: Peer>(operations: usize, run: impl FnOnce() -> usize) -> Sample {
     P::settle();
     timed_batch(operations, || {
@@ -57,7 +57,7 @@ impl<P: Peer> Bench<P> {
         Sample { check: sum(peer), ..sample }
     }
 
-    /// After every range is room for a page at least.
+    /// After every range is room for at least a page.
     pub(super) fn resize(&mut self, turn: usize) -> Sample {
         let work = self.work.clone();
         let spans = &work.shuffled;
@@ -76,7 +76,7 @@ impl<P: Peer> Bench<P> {
         Sample { check: sum(peer), ..sample }
     }
 
-    /// Only the erasing is timed. In small maps few groups are erased, so there are several maps.
+    /// Times only the erasing. Few groups of a small map are erased, so there are several maps.
     pub(super) fn erase_over(&mut self) -> Sample {
         const LEAST: usize = 64;
         let work = self.work.clone();
@@ -135,7 +135,7 @@ impl<P: Peer> Bench<P> {
         Sample { check: maps.pop().flatten().map_or(0, |copy| sum(&copy)), ..sample }
     }
 
-    /// One removal in each of several copies. Only the removals are timed.
+    /// Makes one removal in each of several copies. Times only the removals.
     pub(super) fn write_after_duplicate(&mut self, turn: usize) -> Sample {
         let work = self.work.clone();
         // Copies of large maps may be large.
@@ -150,7 +150,7 @@ impl<P: Peer> Bench<P> {
             0
         });
         let check = maps.iter().fold(0, |all: usize, map| all.wrapping_add(sum(map)));
-        // The original must not have noticed.
+        // The original must be unchanged.
         Sample { check: check.wrapping_add(sum(peer)), ..sample }
     }
 }
