@@ -1,4 +1,4 @@
-//! Kernel virtual areas on the machine in software: vmalloc, vm_map_ram, and a listing without a lock.
+//! Kernel virtual areas on the machine in software: vmalloc, vm_map_ram, and a lock-free listing.
 //!
 //! ```sh
 //! cargo run -p samara-examples --bin kernel_areas

@@ -102,7 +102,7 @@ impl Bench<'_> {
     }
 }
 
-/// Instructions of an operation, by a counter that counts them; the rest nobody can tell.
+/// Counts the instructions of an operation. An emulator's counter tells nothing else.
 fn counted(prepare: &mut dyn FnMut(), operation: &mut dyn FnMut()) -> Option<Counted> {
     let mut time = |operation: &mut dyn FnMut()| {
         let mut least = u64::MAX;
