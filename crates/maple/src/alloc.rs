@@ -1,4 +1,4 @@
-//! Where nodes come from: an allocator that can fail.
+//! The interface to the node allocator, which may fail, and the default allocators.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -25,20 +25,21 @@ impl core::error::Error for AllocError {}
 
 /// A source of memory for the nodes of a tree.
 ///
-/// It is a type, not a value, because a node is freed after a grace period, maybe when its tree is
-/// gone. There are two layouts: leaves have 256 bytes, inner nodes 384 (on 64-bit machines), both
-/// aligned to 64. Writers call it with the tree's lock held; readers never do (I2).
+/// It is a type, not a value: a node is freed after a grace period, possibly after its tree is
+/// gone. There are two layouts, both aligned to 64 bytes: a leaf has 256 bytes, an inner node 384
+/// (on 64-bit machines). Writers call the allocator with the tree's lock held; readers never call
+/// it (I2).
 ///
 /// # Safety
 ///
-/// A block that `allocate` returned is valid for the layout, and nobody else's, until it is given
-/// back to `deallocate`, from whichever thread.
+/// A block returned by `allocate` is valid for the layout and has no other user until `deallocate`
+/// takes it back. Any thread may call either function.
 ///
 /// ```
 /// use core::{alloc::Layout, ptr::NonNull};
 /// use maple::{AllocError, Global, MapleTree, NodeAlloc};
 ///
-/// /// Has no memory at all.
+/// /// A source without any memory.
 /// struct Nothing;
 /// // SAFETY: it never returns a block.
 /// unsafe impl NodeAlloc for Nothing {
@@ -51,16 +52,16 @@ impl core::error::Error for AllocError {}
 /// assert!(tree.get_mut().store_range(1..=2, 3).is_err());
 /// ```
 pub unsafe trait NodeAlloc: 'static {
-    /// A new block of that layout, its contents undefined.
+    /// Returns a new block of that layout. Its contents are undefined.
     ///
     /// # Errors
-    /// When there is no memory.
+    /// [`AllocError`] when there is no memory.
     fn allocate(layout: Layout) -> Result<NonNull<u8>, AllocError>;
 
     /// Takes a block back.
     ///
     /// # Safety
-    /// The block came from `allocate` with the same layout and is not used any more.
+    /// The block came from `allocate` with the same layout, and has no user any more.
     unsafe fn deallocate(ptr: NonNull<u8>, layout: Layout);
 }
 
@@ -74,7 +75,7 @@ pub unsafe trait NodeAlloc: 'static {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Global;
 
-// SAFETY: the global allocator keeps exactly these promises, for every thread.
+// SAFETY: the global allocator makes the same promises, for every thread.
 unsafe impl NodeAlloc for Global {
     fn allocate(layout: Layout) -> Result<NonNull<u8>, AllocError> {
         debug_assert!(layout.size() != 0);
@@ -88,12 +89,11 @@ unsafe impl NodeAlloc for Global {
     }
 }
 
-/// Where nodes come from if nothing else is said: the [`Pool`](crate::Pool) with the feature `std`,
-/// else the global allocator.
+/// The default source of nodes: the [`Pool`](crate::Pool) with the feature `std`, else the global
+/// allocator.
 #[cfg(all(feature = "std", not(loom)))]
 pub type Nodes = crate::Pool;
-/// Where nodes come from if nothing else is said: `Pool` with the feature `std`, else the global
-/// allocator.
+/// The default source of nodes: `Pool` with the feature `std`, else the global allocator.
 #[cfg(not(all(feature = "std", not(loom))))]
 pub type Nodes = Global;
 
@@ -111,9 +111,9 @@ pub fn try_box<T>(value: T) -> Result<Box<T>, AllocError> {
     try_box_with(|| value)
 }
 
-/// As [`try_box`], but the value is made only once its memory is there.
+/// Like [`try_box`], but makes the value after the allocation succeeded.
 pub(crate) fn try_box_with<T>(value: impl FnOnce() -> T) -> Result<Box<T>, AllocError> {
-    /// Gives the block back if `value` panics.
+    /// Frees the block if `value` panics.
     struct Block(NonNull<u8>, Layout);
     impl Drop for Block {
         fn drop(&mut self) {
@@ -134,8 +134,7 @@ pub(crate) fn try_box_with<T>(value: impl FnOnce() -> T) -> Result<Box<T>, Alloc
     let block = Block(ptr, layout);
     let value = value();
     core::mem::forget(block);
-    // SAFETY: a fresh block of the layout of `T` (or dangling for no size), which is what a box
-    // owns.
+    // SAFETY: a fresh block of the layout of `T` (or dangling for size zero), which a box may own.
     unsafe {
         ptr.cast::<T>().write(value);
         Ok(Box::from_raw(ptr.cast::<T>().as_ptr()))
@@ -161,7 +160,7 @@ mod tests {
     #[test]
     fn no_leak_when_the_value_panics() {
         extern crate std;
-        // Miri's leak check is the judge.
+        // The panic must not leak the block; Miri's leak check verifies that.
         let outcome = std::panic::catch_unwind(|| try_box_with(|| -> u64 { panic!("no value") }));
         assert!(outcome.is_err());
     }

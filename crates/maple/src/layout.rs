@@ -1,12 +1,14 @@
-//! The sizes of the tree, in one place.
+//! The sizes of nodes, and the limits of the tree.
 //!
-//! On a 64-bit machine a leaf is 256 bytes (four cache lines) and an inner node 384 (six). What a
-//! leaf holds depends on what is in it: a bound costs four bytes (eight in a *wide* leaf, whose
-//! bounds do not fit 32 bits), an entry eight more, and 232 bytes are there for both. That is 14
-//! entries with holes between them, or 19 that touch. An inner node has up to 16 children.
+//! On a 64-bit machine a leaf has 256 bytes (four cache lines) and an inner node 384 bytes (six).
+//! An inner node has up to 16 children.
+//!
+//! A leaf has 232 bytes for bounds and entries together. A bound takes four bytes, or eight in a
+//! *wide* leaf, whose bounds do not fit 32 bits. An entry takes eight more. A leaf so holds 14
+//! entries with holes between them, or 19 entries that touch.
 //!
 //! Under loom, in fuzzing, and with `--cfg samara_small_nodes` a leaf holds two or three entries
-//! and an inner node four children, so that few entries make every shape. With `--cfg
+//! and an inner node four children, so a few entries produce every shape. With `--cfg
 //! samara_wide_nodes` every leaf is wide.
 
 use crate::node::{Inner, Leaf};
@@ -14,11 +16,11 @@ use core::alloc::Layout;
 
 const SMALL: bool = cfg!(any(loom, fuzzing, samara_small_nodes));
 
-/// Whether leaves are wide even where their bounds would fit 32 bits.
+/// Whether leaves are wide even if their bounds fit 32 bits.
 pub(crate) const ALWAYS_WIDE: bool = cfg!(samara_wide_nodes);
 
-/// What slots weigh in a leaf, and how much it carries. The bound of its last slot is not stored,
-/// so one bound is for free.
+/// The weight of slots in a leaf, and the capacity of a leaf. The bound of the last slot is not
+/// stored, so the capacity includes one bound more than the memory does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scale {
     pub(crate) hole: usize,
@@ -26,18 +28,18 @@ pub(crate) struct Scale {
     pub(crate) full: usize,
 }
 
-/// A leaf with bounds of 32 bits, in units of four bytes.
+/// A leaf with bounds of 32 bits. The unit is four bytes.
 pub(crate) const NARROW: Scale = Scale { hole: 1, entry: 3, full: if SMALL { 10 } else { 59 } };
-/// A leaf with bounds of a word, in units of eight bytes.
+/// A leaf with bounds of a word. The unit is eight bytes.
 pub(crate) const WIDE: Scale = Scale { hole: 1, entry: 2, full: if SMALL { 6 } else { 30 } };
-/// A leaf that weighs less, on the narrow scale, is joined with a sibling when it is next written
-/// to.
+/// A leaf below this weight, on the narrow scale, is joined with a sibling at the next write to it.
 pub(crate) const LEAF_LOW: usize = if SMALL { 5 } else { 16 };
-/// What a run of writes in one direction leaves for the leaf that takes the next of them.
+/// The weight that a split leaves for the leaf at the end of a sequential run of writes. The run
+/// goes on in that leaf.
 pub(crate) const LEAF_TAIL: usize = 4;
-/// Cells of eight bytes for bounds and words.
+/// Cells of eight bytes, for bounds and words.
 pub(crate) const LEAF_CELLS: usize = 29;
-/// Slots that a leaf can have at the most: holes and entries in turn.
+/// The most slots that a leaf can have: holes and entries in turn.
 pub(crate) const LEAF_SLOTS: usize = 2 * (LEAF_CELLS / 2) + 1;
 
 /// Children of an inner node.
@@ -45,11 +47,11 @@ pub(crate) const INNER_SLOTS: usize = if SMALL { 4 } else { 16 };
 /// The least number of children of an inner node that is not the root (the root has two).
 pub(crate) const INNER_MIN: usize = if SMALL { 2 } else { 4 };
 
-/// Levels a tree may have. With at least four children a node, 20 levels need more than 2^36 inner
-/// nodes: more memory than there is. A write that would go beyond is refused.
+/// The most levels of a tree. With at least four children a node, 20 levels need more than 2^36
+/// inner nodes: more than fits into memory. A write that would need more levels is refused.
 pub(crate) const MAX_HEIGHT: usize = 20;
 
-/// New nodes that one level of one write may need.
+/// The most new nodes that one write needs on one level.
 pub(crate) const MAX_PER_LEVEL: usize = 6;
 
 /// A leaf's memory.
@@ -57,13 +59,13 @@ pub(crate) const LEAF_BLOCK: Layout = Layout::new::<Leaf>();
 /// An inner node's memory.
 pub(crate) const INNER_BLOCK: Layout = Layout::new::<Inner>();
 
-// Two inner nodes in part, and what comes between, are cut in at most three.
+// Parts of two inner nodes, and the new children between them, fit into at most three nodes.
 const _: () = assert!(2 * (INNER_SLOTS - 1) + MAX_PER_LEVEL <= 3 * INNER_SLOTS);
-// An even cut in two or in three keeps every node at its minimum.
+// An even cut into two or three keeps every node at its minimum.
 const _: () = assert!(INNER_SLOTS / 2 >= INNER_MIN && (2 * INNER_SLOTS + 1) / 3 >= INNER_MIN);
 // A node below its minimum and a full sibling make at most two.
 const _: () = assert!(INNER_MIN >= 2 && INNER_MIN - 1 + INNER_SLOTS <= 2 * INNER_SLOTS);
-// The scales say what fits into the cells.
+// The scales match the cells.
 const _: () = assert!(4 * (NARROW.full - 1) <= 8 * LEAF_CELLS && WIDE.full - 1 <= LEAF_CELLS);
 const _: () = assert!(LEAF_SLOTS < 32, "a slot is a bit of 32");
 #[cfg(all(not(loom), target_pointer_width = "64"))]
@@ -72,7 +74,7 @@ const _: () = assert!(LEAF_BLOCK.size() == 256);
 const _: () = assert!(INNER_BLOCK.size() == 384);
 
 impl Scale {
-    /// The weight of some slots, of which so many are entries.
+    /// The weight of `slots` slots, of which `entries` are entries.
     #[inline(always)]
     pub(crate) const fn weigh(&self, slots: usize, entries: usize) -> usize {
         self.hole * slots + (self.entry - self.hole) * entries
@@ -81,8 +83,8 @@ impl Scale {
 
 /// Cuts `total` children into the sizes of one, two or three inner nodes.
 ///
-/// `before` and `after` count the children on either side of what was written. A write at an end
-/// cuts unevenly, so that a run of writes in one direction leaves full nodes behind it.
+/// `before` and `after` count the children on either side of the written range. A write at an end
+/// cuts unevenly, so that a sequential run of writes leaves full nodes behind it.
 pub(crate) fn cut(total: usize, before: usize, after: usize) -> ([u8; MAX_PER_LEVEL], usize) {
     const SLOTS: usize = INNER_SLOTS;
     const MIN: usize = INNER_MIN;

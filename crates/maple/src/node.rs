@@ -1,8 +1,8 @@
 //! Nodes, and the tagged pointers between them.
 //!
-//! Every pointer to a node carries the node's level (0 for a leaf) in its low six bits, which the
-//! 64-byte alignment of nodes leaves free. So one word says all about a subtree, and one store of
-//! it publishes a root together with its height.
+//! Every pointer to a node carries the node's level in its low six bits, which the 64-byte
+//! alignment of nodes leaves free. A leaf has level 0. So one word describes a subtree, and one
+//! store of that word publishes a root together with its height.
 
 mod change;
 mod edit;
@@ -15,7 +15,7 @@ mod pack;
 mod refs;
 mod search;
 mod seek;
-// Vectors where they may be used: not in kernels, nor where a checker does not know them.
+// SIMD where it may be used: not in kernels, and not under checkers that do not support it.
 #[cfg_attr(
     not(all(
         target_arch = "x86_64",
@@ -47,7 +47,7 @@ use refs::Refs;
 
 const LEVEL: usize = 63;
 
-/// A pointer to a node with its level, or null for a subtree that is one hole.
+/// A pointer to a node, tagged with its level. Null stands for a subtree that is one hole.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Link(*mut ());
@@ -69,7 +69,7 @@ impl Link {
         Link(node.as_ptr().cast::<()>().map_addr(|addr| addr | level))
     }
 
-    /// The link as a word, level and all; `None` for null.
+    /// The link as a word, with its tag; `None` for null.
     pub(crate) fn tagged(self) -> Option<NonNull<()>> {
         NonNull::new(self.0)
     }
@@ -82,7 +82,7 @@ impl Link {
         self.0.is_null()
     }
 
-    /// 0 for a leaf.
+    /// The node's level; 0 for a leaf.
     #[inline(always)]
     pub(crate) fn level(self) -> usize {
         self.0.addr() & LEVEL
@@ -108,11 +108,11 @@ impl Link {
     #[inline(always)]
     pub(crate) unsafe fn as_inner<'a>(self) -> &'a Inner {
         debug_assert!(self.level() != 0);
-        // SAFETY: the caller's promise; the tag is taken off.
+        // SAFETY: the caller's promise; `node` removes the tag.
         unsafe { &*self.node().cast::<Inner>() }
     }
 
-    /// How many slots (or children) the node has.
+    /// The number of slots of a leaf, or of children of an inner node.
     ///
     /// # Safety
     /// The node stays allocated, and unchanged, during the call.
@@ -126,7 +126,7 @@ impl Link {
         }
     }
 
-    /// Has a leaf brought near.
+    /// Prefetches a leaf.
     #[inline(always)]
     pub(crate) fn prefetch(self) {
         for line in 0..4 {
@@ -134,16 +134,16 @@ impl Link {
         }
     }
 
-    /// Has a leaf's count of parents brought near.
+    /// Prefetches a leaf's reference count.
     #[inline(always)]
     pub(crate) fn prefetch_refs(self) {
         prefetch(self.0.cast_const().wrapping_byte_add(offset_of!(Leaf, refs)));
     }
 
-    /// How many parents the node has.
+    /// The node's reference count: the number of its parents.
     ///
     /// # Safety
-    /// The node stays allocated during the use of the reference.
+    /// The node stays allocated while the reference is used.
     #[inline(always)]
     pub(crate) unsafe fn refs<'a>(self) -> &'a Refs {
         if self.level() == 0 {
@@ -161,14 +161,14 @@ impl Link {
     }
 }
 
-/// Has a cache line brought near. Never faults.
+/// Prefetches a cache line. Never faults.
 ///
-/// In assembly, since a kernel's build, which has no vector registers, does not know the intrinsic;
-/// the instruction needs none of them.
+/// In assembly: a kernel build disables vector registers, and then the intrinsic is not available.
+/// The instruction itself uses no vector register.
 #[inline(always)]
 pub(crate) fn prefetch<T>(place: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a hint, whatever the address: it changes nothing that a program sees.
+    // SAFETY: a hint, valid for any address; it has no effect that a program can observe.
     unsafe {
         core::arch::asm!(
             "prefetcht0 byte ptr [{}]",
@@ -180,10 +180,10 @@ pub(crate) fn prefetch<T>(place: *const T) {
     let _ = place;
 }
 
-/// Frees a node's memory, and nothing it points to.
+/// Frees a node's memory, but not the nodes that it points to.
 ///
 /// # Safety
-/// The block came from `A`, and nobody looks at the node.
+/// The block came from `A`, and there is no other user of the node.
 #[inline(always)]
 pub(crate) unsafe fn free_node<A: NodeAlloc>(link: Link) {
     if let Some(node) = NonNull::new(link.node()) {
@@ -194,7 +194,7 @@ pub(crate) unsafe fn free_node<A: NodeAlloc>(link: Link) {
 
 #[inline(always)]
 unsafe fn free_leaf<A: NodeAlloc>(node: NonNull<()>) {
-    // SAFETY: the caller gives up a leaf that nobody looks at; under loom, `get_mut` checks that.
+    // SAFETY: the caller owns the leaf alone; under loom, `get_mut` checks that.
     unsafe {
         let leaf = node.cast::<Leaf>();
         leaf.as_ref().body_mut();
@@ -204,8 +204,7 @@ unsafe fn free_leaf<A: NodeAlloc>(node: NonNull<()>) {
 }
 
 unsafe fn free_inner<A: NodeAlloc>(node: NonNull<()>) {
-    // SAFETY: the caller gives up an inner node that nobody looks at; under loom, `get_mut` checks
-    // that.
+    // SAFETY: the caller owns the inner node alone; under loom, `get_mut` checks that.
     unsafe {
         let inner = node.cast::<Inner>();
         inner.as_ref().seps_mut();
@@ -237,15 +236,15 @@ impl AtomicLink {
 
     #[inline(always)]
     pub(crate) fn load(&self) -> Link {
-        // Acquire: pairs with the Release of `publish`, so that the node's contents, written before
-        // it was published, are seen by whoever sees the link.
+        // Acquire: pairs with the Release of `publish`. A reader that sees the link sees the
+        // contents that the writer gave the node before.
         Link(self.0.load(Ordering::Acquire))
     }
 
     /// Makes a finished node visible to readers.
     #[inline(always)]
     pub(crate) fn publish(&self, link: Link) {
-        // Release: pairs with the Acquire of `load`; the node was written before.
+        // Release: pairs with the Acquire of `load`; the writer filled the node before this store.
         self.0.store(link.0, Ordering::Release);
     }
 }

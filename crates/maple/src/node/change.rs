@@ -1,14 +1,15 @@
-//! How a change of a leaf is carried out: what moves, what is new, and ways to do it.
+//! How a change of a leaf is carried out: the bounds and words that move, and those that are new.
 //!
-//! A change moves two runs: the bounds behind it, and the words behind it. Everything else stays
-//! where it is, but for at most two bounds and a word that are new. So the leaf after the change
-//! is, cell by cell, the one before, or the one before shifted. By vectors that is one load and one
-//! masked load a cache line, whatever moves how far (`super::simd`); without, a copy of the leaf
-//! and two short moves in it.
+//! A change moves two runs: the bounds behind it, and the words behind it. At most two bounds and
+//! one word are new, and one word may be duplicated. Everything else stays in place. So each cell
+//! of the new leaf is either new, or the old cell, or the old cell shifted.
 //!
-//! By vectors the new leaf is made in registers and stored in four whole lines. One that was put
-//! together in memory, bound by bound, could not be loaded by vectors for a dozen cycles: the
-//! processor does not combine small stores that are still under way into one large load.
+//! Cost with SIMD: one load and one masked load per cache line, independent of how much moves and
+//! how far (`super::simd`). The new leaf is built in registers and stored as four whole cache
+//! lines. A leaf that was built in memory, bound by bound, could not be loaded with SIMD for a
+//! dozen cycles: a CPU does not forward several small pending stores to one large load.
+//!
+//! Cost without SIMD: a copy of the leaf and two short moves in it.
 
 use super::few;
 use super::inner::{Inner, Item, Splice};
@@ -16,25 +17,25 @@ use super::leaf::{Body, Cell, Leaf};
 use crate::layout::{LEAF_CELLS, NARROW};
 use core::ptr::{self, NonNull};
 
-/// A run of things that moves.
+/// A run of elements that moves.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Run {
-    /// Where it was.
+    /// Its old first index.
     pub(crate) old: usize,
-    /// Where it comes to be.
+    /// Its new first index.
     pub(crate) new: usize,
-    /// How long it is.
+    /// Its length.
     pub(crate) len: usize,
 }
 
-/// A bound that a change puts into a leaf.
+/// A bound that a change writes into a leaf.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bound {
-    /// Whether there is one.
+    /// Whether there is such a bound.
     pub(crate) is: bool,
-    /// The slot that it ends.
+    /// The slot that ends at the bound.
     pub(crate) slot: usize,
-    /// As the leaf keeps it: see [`Body::encode`].
+    /// The bound in its stored form: see [`Body::encode`].
     pub(crate) value: usize,
 }
 
@@ -42,45 +43,45 @@ impl Bound {
     pub(crate) const NONE: Bound = Bound { is: false, slot: 0, value: 0 };
 }
 
-/// What a change does to a leaf. The runs that move may be another leaf's.
+/// The effect of a change on a leaf. The runs that move may come from another leaf.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change {
-    /// Slots afterwards.
+    /// The number of slots afterwards.
     pub(crate) len: usize,
-    /// Which slots are entries afterwards.
+    /// The mask of entries afterwards.
     pub(crate) mask: u32,
-    /// How many those are.
+    /// The number of entries afterwards.
     pub(crate) count: usize,
     /// The bounds that move.
     pub(crate) bounds: Run,
     /// The cells of words that move.
     pub(crate) words: Run,
-    /// The bounds that come.
+    /// The new bounds.
     pub(crate) new: [Bound; 2],
-    /// The word that comes, or null, and its rank.
+    /// The new word, or null, and its rank.
     pub(crate) word: *mut (),
     pub(crate) rank: usize,
-    /// Whether a copy of a word comes behind it: the second half of an entry that is split.
+    /// Whether a copy of a word follows it: the second half of an entry that is split.
     pub(crate) splits: bool,
 }
 
-/// The cells that words move between, if words are taken out and put in at a rank.
+/// The run of words that moves when `gone` words are removed and `come` words inserted at `rank`.
 #[inline(always)]
 pub(crate) fn words(body: &Body, rank: usize, gone: usize, come: usize) -> Run {
-    // Words behind those that go: they lie below, the later the lower.
+    // Words behind the removed ones have higher ranks, so they lie at lower cells.
     let len = body.count() - rank - gone;
     let end = LEAF_CELLS - len - rank;
     Run { old: end - gone, new: end - come, len }
 }
 
-/// A way to change leaves, and to measure nodes.
+/// An implementation of changes of leaves and inner nodes, and of measuring gaps: scalar or SIMD.
 pub(crate) trait Way: Copy {
-    /// Makes the changed leaf in `to`, out of that in `from`; what moves comes from `other`, which
-    /// may be another leaf of the same form, or of any if nothing moves. The change fits. `copy` is
-    /// the word for the second half of an entry that is split.
+    /// Makes the changed leaf in `to`. Cells that stay come from `from`, cells that move from
+    /// `other`. `other` may be another leaf of the same form, or of any form if nothing moves. The
+    /// change must fit. `copy` is the word for the second half of a split entry.
     ///
     /// # Safety
-    /// Nobody else looks at `to`, which may be `from`. Else it is memory for a leaf.
+    /// The caller owns `to` alone. It is either `from` or memory for a leaf.
     #[inline(always)]
     unsafe fn change(
         self,
@@ -93,8 +94,8 @@ pub(crate) trait Way: Copy {
         unsafe { change_scalar(change, (from, other), to, copy) }
     }
 
-    /// The same as a call: for what is done seldom, and for functions that may not use vectors
-    /// themselves.
+    /// The same as a call that is not inlined: for slow paths, and for functions that may not use
+    /// SIMD.
     ///
     /// # Safety
     /// As for [`Way::change`].
@@ -110,11 +111,11 @@ pub(crate) trait Way: Copy {
         unsafe { change_apart(change, sources, to, copy) }
     }
 
-    /// Makes an inner node in `to`: another, which ends at `end`, in which others take the place of
-    /// some neighbours. There is room for them. There are some, or a child that stays is the last.
+    /// Makes an inner node in `to`: a copy of `from`, which ends at `end`, with some adjacent
+    /// children replaced. There must be room. The splice has items, or a child behind them stays.
     ///
     /// # Safety
-    /// `to` is memory for an inner node; nobody changes the other.
+    /// `to` is memory for an inner node; `from` does not change.
     #[inline(always)]
     unsafe fn splice(self, from: &Inner, to: NonNull<Inner>, end: usize, splice: Splice) {
         // SAFETY: the caller's promise.
@@ -127,33 +128,33 @@ pub(crate) trait Way: Copy {
     /// Replaces a child of an inner node by two. There must be room.
     ///
     /// # Safety
-    /// Nobody else looks at the node.
+    /// The caller owns the node alone.
     #[inline(always)]
     unsafe fn insert(self, inner: &Inner, slot: usize, pair: [Item; 2]) {
         // SAFETY: the caller's promise.
         unsafe { inner.insert(slot, pair) }
     }
 
-    /// Whether holes are measured in less time than it takes to have guessed wrong whether that is
-    /// needed.
+    /// Whether measuring all holes takes less time than mispredicting the test that it is needed.
     const MEASURES: bool = false;
 
-    /// The length of the longest of some holes, in a leaf from `min` to `max`. It is at most
-    /// `limit`, where the search may end.
+    /// The length of the longest of `holes`, in a leaf from `min` to `max`. It is known to be at
+    /// most `limit`; the search may stop when it reaches that.
     #[inline(always)]
     fn gap(self, body: &Body, holes: u32, (min, max): (usize, usize), limit: usize) -> usize {
         body.gap(holes, (min, max), limit)
     }
 
-    /// The largest gap below a node when some children, bit `i` for child `i`, have another gap. It
-    /// is at most `limit`, where the search may end. Writers only.
+    /// The largest gap below a node when `changed.1` replaces the gaps of the children in
+    /// `changed.0` (bit `i` for child `i`). It is known to be at most `limit`; the search may stop
+    /// there. Writers only.
     #[inline(always)]
     fn max_gap_with(self, inner: &Inner, changed: (u32, usize), limit: usize) -> usize {
         inner.max_gap_with(changed, limit)
     }
 }
 
-/// Without vectors.
+/// [`Way::change`] without SIMD.
 ///
 /// # Safety
 /// As for [`Way::change`].
@@ -179,7 +180,7 @@ pub(super) unsafe fn change_scalar(
     }
 }
 
-/// Without vectors, as a call.
+/// [`Way::change`] without SIMD, not inlined.
 ///
 /// # Safety
 /// As for [`Way::change`].
@@ -195,16 +196,16 @@ unsafe fn change_apart(
 }
 
 impl Change {
-    /// Makes the change, which fits.
+    /// Makes the change, which must fit.
     #[cfg(test)]
     pub(super) fn apply(&self, body: &mut Body, copy: *mut ()) {
         self.shift(body);
         self.put(body, copy);
     }
 
-    /// The first `a` slots of a leaf, so many holes, and the slots from `b` on of another leaf of
-    /// the same form. With the bounds that end the ones and the others it is a change of the one
-    /// leaf with what moves from the other. It may not fit.
+    /// The change that joins the first `a` slots of one leaf, `holes` holes, and the slots from `b`
+    /// on of another leaf of the same form. `new` holds the bounds that end the first part and the
+    /// holes. It is a change of the first leaf whose runs come from the other one. It may not fit.
     #[inline(always)]
     pub(crate) fn of_parts(
         (left, a): (&Body, usize),
@@ -231,19 +232,20 @@ impl Change {
         }
     }
 
-    /// The slots of a leaf from `at` on, of which there are some, by themselves.
+    /// The change that keeps the slots of a leaf from `at` on. There must be one.
     #[inline(always)]
     pub(crate) fn rest(body: &Body, at: usize) -> Change {
         Change::of_parts((body, 0), 0, (body, at), [Bound::NONE; 2])
     }
 
-    /// The first `at` slots of a leaf, of which there are some, by themselves.
+    /// The change that keeps the first `at` slots of a leaf. There must be one.
     #[inline(always)]
     pub(crate) fn first(body: &Body, at: usize) -> Change {
         Change::of_parts((body, at), 0, (body, body.len()), [Bound::NONE; 2])
     }
 
-    /// Of a change of a leaf what concerns its first `at` slots, all that it changes among them.
+    /// Restricts this change of a leaf to the leaf's first `at` slots. It must not change any other
+    /// slot.
     #[inline(always)]
     pub(crate) fn of_first(self, body: &Body, at: usize) -> Change {
         let len = self.len + at - body.len();
@@ -253,7 +255,7 @@ impl Change {
             mask: self.mask & ((1 << len) - 1),
             count: self.count - more,
             bounds: Run { len: self.bounds.len.saturating_sub(behind), ..self.bounds },
-            // The later a word the lower it lies.
+            // Words of higher rank lie at lower cells.
             words: Run {
                 old: self.words.old + more,
                 new: self.words.new.wrapping_add(more),
@@ -263,23 +265,23 @@ impl Change {
         }
     }
 
-    /// Whether a narrow leaf takes it.
+    /// Whether the result fits into a narrow leaf.
     #[inline(always)]
     pub(crate) fn fits_narrow(&self) -> bool {
         self.len <= 31 && self.count > 0 && NARROW.weigh(self.len, self.count) <= NARROW.full
     }
 
-    /// Whether nothing moves: at the end of a leaf.
+    /// Whether nothing moves, as at the end of a leaf.
     #[inline(always)]
     pub(crate) fn moves_nothing(&self) -> bool {
         self.bounds.len | self.words.len == 0
     }
 
-    /// Moves what moves, within the leaf.
+    /// Moves both runs within the leaf.
     #[inline(always)]
     fn shift(&self, body: &mut Body) {
         let room = body.room_mut();
-        // SAFETY: all places are inside the room: the change fits.
+        // SAFETY: all places are inside the room, because the change fits.
         unsafe {
             if body.is_wide() {
                 shift(room.cast::<usize>(), self.bounds);
@@ -290,7 +292,7 @@ impl Change {
         }
     }
 
-    /// Brings what moves, from another leaf of the same form.
+    /// Copies both runs from another leaf of the same form.
     #[inline(always)]
     fn bring(&self, other: &Body, body: &mut Body) {
         let (from, to) = (other.room(), body.room_mut());
@@ -305,7 +307,7 @@ impl Change {
         }
     }
 
-    /// Puts in what is new.
+    /// Writes the header, and the new bounds and words.
     #[inline(always)]
     pub(crate) fn put(&self, body: &mut Body, copy: *mut ()) {
         body.set_slots(self.len, self.mask, self.count);
@@ -323,7 +325,7 @@ impl Change {
     }
 }
 
-/// Moves a run.
+/// Moves a run within a room.
 ///
 /// # Safety
 /// Both places lie inside the room.
@@ -340,7 +342,7 @@ unsafe fn shift<T: Copy>(room: *mut T, run: Run) {
     }
 }
 
-/// Brings a run from another leaf.
+/// Copies a run from another leaf's room.
 ///
 /// # Safety
 /// Both places lie inside the rooms.

@@ -1,56 +1,60 @@
-//! A write within one leaf: some neighbouring slots become others.
+//! A write within one leaf: it replaces some adjacent slots.
 //!
-//! The slots `from..=to` are replaced by a new one and the rests that it leaves of the first and
-//! the last of them. The end of the last slot is an end after the write, too: so bounds only come
-//! and go before it. And the words of the rests stay where they are: so words come and go in one
-//! place.
+//! The slots `from..=to` become the new slot, the part of the first slot before it, and the part of
+//! the last slot after it. Why two runs are enough to describe the change:
+//!
+//! - The last replaced slot ends where it ended before the write. So bounds come and go only before
+//!   that one.
+//! - The remaining parts keep their words. So words come and go at one rank only.
+//!
+//! Cost: constant; no loop over slots.
 
 use super::change::{self, Bound, Change, Run};
 use super::leaf::Body;
 use crate::layout::{LEAF_LOW, NARROW};
 
-/// A change of one leaf.
+/// A write within one leaf.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Edit {
-    /// The slots replaced.
+    /// The replaced slots.
     pub(crate) from: usize,
     pub(crate) to: usize,
-    /// Whether the beginning of the first of them stays: it ends before `first` then.
+    /// Whether a part of the first replaced slot stays; it then ends before `first`.
     pub(crate) left: bool,
-    /// Whether the end of the last of them stays: it begins after `last` then.
+    /// Whether a part of the last replaced slot stays; it then begins after `last`.
     pub(crate) right: bool,
-    /// What the new slot covers.
+    /// The range of the new slot.
     pub(crate) first: usize,
     pub(crate) last: usize,
     /// The word of the new slot; null for a hole.
     pub(crate) word: *mut (),
-    /// What it does to the leaf.
+    /// The effect on the leaf.
     effect: Effect,
 }
 
-/// Whether a leaf takes a change as it is.
+/// Whether a change fits into its leaf.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fit {
-    /// It does.
+    /// It fits.
     Fits,
-    /// It has no room for it.
+    /// The leaf has no room for it.
     Full,
-    /// It would need another form, or be left with too little.
+    /// The leaf would need another form, or would be left too empty.
     Not,
 }
 
-/// What a change does to a leaf.
+/// The effect of a write on a leaf.
 #[derive(Clone, Copy, Debug)]
 struct Effect {
-    /// Slots afterwards.
+    /// The number of slots afterwards.
     len: usize,
-    /// Which slots are entries afterwards.
+    /// The mask of entries afterwards.
     mask: u32,
-    /// The rank of the first word that goes or comes, and how many do.
+    /// The rank of the first word that is removed or inserted, and the numbers of both.
     at: usize,
     gone: usize,
     come: usize,
-    /// An entry is cut in two, and its word needed twice.
+    /// Whether an entry is cut in two, so that its word is needed twice.
     splits: bool,
 }
 
@@ -60,8 +64,8 @@ fn low(n: usize) -> u32 {
 }
 
 impl Edit {
-    /// A change of slots `from..=to` of a leaf, of which the parts before `first` (if `left`) and
-    /// after `last` (if `right`) stay.
+    /// Replaces slots `from..=to` of a leaf by `first..=last` with `word`. The part before `first`
+    /// (if `left`) and the part after `last` (if `right`) stay.
     #[inline(always)]
     pub(crate) fn new(
         body: &Body,
@@ -70,7 +74,7 @@ impl Edit {
         (first, last): (usize, usize),
         word: *mut (),
     ) -> Edit {
-        // At most 31 slots: no shift goes too far, in 64 bits.
+        // A leaf has at most 31 slots, so no shift overflows in 64 bits.
         let mask = u64::from(body.mask);
         let (entry, ends) = ((mask >> from) as u32 & 1, (mask >> to) as u32 & 1);
         let (lefts, rights) = (u32::from(left), u32::from(right));
@@ -80,7 +84,7 @@ impl Edit {
         let below = body.mask & low(from);
         let above = mask >> (to + 1);
         let inside = (mask >> from) as u32 & low(to - from + 1);
-        // The rests keep their words; of an entry cut in two, there are two of them.
+        // The remaining parts keep their words; an entry cut in two leaves two parts.
         let splits = left && right && from == to && entry == 1;
         let stays = (lefts & entry) + if splits { 0 } else { rights & ends };
         let effect = Effect {
@@ -95,15 +99,14 @@ impl Edit {
         Edit { from, to, left, right, first, last, word, effect }
     }
 
-    /// The same change of a leaf whose first slots, `at` of them, were taken away, or that has lost
-    /// slots behind the change.
+    /// The same write in a leaf that has lost its first `at` slots, or slots behind the write.
     pub(crate) fn within(&self, half: &Body, at: usize) -> Edit {
         let slots = (self.from - at, self.to - at);
         Edit::new(half, slots, (self.left, self.right), (self.first, self.last), self.word)
     }
 
-    /// Whether the half of a narrow leaf cut at `at` that the change is in has room for it. If it
-    /// fits the form of the leaf, it fits that of the half.
+    /// Whether the write has room in its half of a narrow leaf that is cut at `at`. If its bounds
+    /// fit the form of the leaf, they fit that of the half.
     pub(crate) fn has_room_in_half(&self, body: &Body, at: usize) -> bool {
         let (rank, below) = (body.rank(at), self.from < at);
         let (slots, entries) =
@@ -113,25 +116,25 @@ impl Edit {
         len < 32 && entries > 0 && NARROW.weigh(len, entries) <= NARROW.full
     }
 
-    /// The slots that are replaced, as bits.
+    /// The replaced slots: bit `i` for slot `i`.
     #[inline(always)]
     pub(crate) fn replaced(&self) -> u32 {
         u32::MAX >> (31 - self.to) & u32::MAX << self.from
     }
 
-    /// Whether an entry is cut in two, and its word needed twice.
+    /// Whether an entry is cut in two, so that its word is needed twice.
     #[inline(always)]
     pub(crate) fn splits(&self) -> bool {
         self.effect.splits
     }
 
-    /// The words that the change removes: where they begin, by rank, and how many.
+    /// The words that the write removes: the rank of the first, and their number.
     #[inline(always)]
     pub(crate) fn removed(&self) -> (usize, usize) {
         (self.effect.at, self.effect.gone)
     }
 
-    /// Whether the leaf takes the change. One that is the root may be as empty as it likes.
+    /// Whether the write fits into the leaf. A root may become almost empty.
     #[inline(always)]
     pub(crate) fn fit(&self, body: &Body, is_root: bool) -> Fit {
         if (self.left && !body.takes(self.first - 1)) || (self.right && !body.takes(self.last)) {
@@ -148,12 +151,12 @@ impl Edit {
         Fit::Fits
     }
 
-    /// What it does to the leaf, in detail. It fits.
+    /// The change that carries out the write, which must fit.
     #[inline(always)]
     pub(crate) fn change(&self, body: &Body) -> Change {
         let Effect { len, mask, at, gone, come, splits } = self.effect;
         let (lefts, rights) = (usize::from(self.left), usize::from(self.right));
-        // Bounds from that of the last slot replaced on.
+        // The bounds from that of the last replaced slot on move.
         let bounds = Run {
             old: self.to,
             new: self.from + lefts + rights,
@@ -171,7 +174,7 @@ impl Edit {
 }
 
 impl Body {
-    /// Keeps only the slots before `at`, of which there are some.
+    /// Keeps only the slots before `at`. There must be one.
     #[inline(always)]
     pub(crate) fn truncate(&mut self, at: usize) {
         self.set_slots(at, self.entries() & low(at), self.rank(at));
@@ -193,7 +196,7 @@ mod tests {
         (0..body.len()).map(|slot| body.slot(slot, max)).collect()
     }
 
-    /// Leaves of so many slots, with holes in every place where they may be.
+    /// Leaves of `n` slots, with many patterns of holes.
     fn leaves(n: usize) -> impl Iterator<Item = Vec<Slot>> {
         (0..if cfg!(miri) { 3 } else { 1usize << n.min(6) }).filter_map(move |pattern| {
             let mut slots = Vec::<Slot>::new();
@@ -212,7 +215,7 @@ mod tests {
         if cfg!(miri) { 3 } else { NARROW.full / 3 }
     }
 
-    /// Every change of leaves of every kind, beside the same done to a list.
+    /// Compares every change of many leaves with the same change of a list.
     #[test]
     fn as_with_a_list() {
         for old in (1..=most()).flat_map(leaves) {

@@ -1,26 +1,28 @@
-//! Moves of a few words, one by one.
+//! Copies of a few words, one by one.
 //!
-//! Not by `memcpy` and `memmove`: those are calls, which for some ten words cost more than moving
-//! them, and in a kernel without vectors several times as much (a move upwards is a string
-//! instruction that runs backwards there). Reads are volatile so that the compiler does not make
-//! such calls of them.
+//! `memcpy` and `memmove` are calls. For some ten words a call costs more than the copy. In a
+//! kernel without SIMD it costs several times as much: there, a move upwards is a string
+//! instruction that runs backwards. The reads are volatile so that the compiler does not turn the
+//! loops into such calls.
+//!
+//! Cost: one load and one store per element.
 
-/// Copies `n` things, the first one first: to elsewhere, or to a lower place.
+/// Copies `n` elements, the first one first. The places may overlap if `to` is the lower one.
 ///
 /// # Safety
-/// As for [`core::ptr::copy`], but for places that overlap the wrong way.
+/// As for [`core::ptr::copy`], except that `to` must not lie inside the source.
 #[inline(always)]
 pub(super) unsafe fn copy<T: Copy>(from: *const T, to: *mut T, n: usize) {
-    // SAFETY: the caller's promise; what is still to be read is not written to yet.
+    // SAFETY: the caller's promise; no element is overwritten before it is read.
     (0..n).for_each(|i| unsafe { to.add(i).write(from.add(i).read_volatile()) });
 }
 
-/// Copies `n` things, the last one first: to a higher place.
+/// Copies `n` elements, the last one first. The places may overlap if `to` is the higher one.
 ///
 /// # Safety
-/// As for [`copy`].
+/// As for [`core::ptr::copy`], except that `from` must not lie inside the destination.
 #[inline(always)]
 pub(crate) unsafe fn copy_up<T: Copy>(from: *const T, to: *mut T, n: usize) {
-    // SAFETY: the caller's promise; what is still to be read is not written to yet.
+    // SAFETY: the caller's promise; no element is overwritten before it is read.
     (0..n).rev().for_each(|i| unsafe { to.add(i).write(from.add(i).read_volatile()) });
 }

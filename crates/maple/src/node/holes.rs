@@ -1,13 +1,13 @@
-//! The search for a place among some slots of a leaf.
+//! The search for a free range among some slots of a leaf.
 
 use super::leaf::Body;
 use core::hint::select_unpredictable;
 
 impl Body {
-    /// The first of some slots for whose range `place` returns something, or the last if not `UP`,
-    /// in a leaf from `min` to `max`.
+    /// The first slot of `slots` for whose range `place` returns `Some`, and the result; the last
+    /// such slot if not `UP`. The leaf reaches from `min` to `max`.
     ///
-    /// Cost of a slot: two bounds next to each other; what form the leaf has is asked once.
+    /// Cost: per slot two adjacent bounds; one branch per call for the leaf's form.
     #[inline(always)]
     pub(crate) fn find_place<const UP: bool>(
         &self,
@@ -16,7 +16,7 @@ impl Body {
         place: impl Fn(usize, usize) -> Option<usize>,
     ) -> Option<(usize, usize)> {
         if self.wide {
-            // SAFETY: inside the room, which is initialised: there are no more slots than cells.
+            // SAFETY: inside the room, which is initialised: a leaf has no more slots than cells.
             self.find_by::<UP>(slots, (min, max), place, |i| unsafe { *self.words_wide().add(i) })
         } else {
             let (base, shift) =
@@ -40,8 +40,8 @@ impl Body {
         while slots != 0 {
             let slot = if UP { slots.trailing_zeros() } else { slots.ilog2() } as usize;
             slots &= !(1 << slot);
-            // Which slot it is cannot be foretold, so no branch. (There is a bound, or what is as
-            // large, in any leaf.)
+            // The slot is unpredictable, so these are branchless. Reading the bound of the last
+            // slot is allowed: the room holds an initialised value there.
             let after = end(slot.saturating_sub(1)).wrapping_add(1);
             let from = select_unpredictable(slot == 0, min, after);
             let to = select_unpredictable(slot == last, max, end(slot));

@@ -1,9 +1,13 @@
 //! Inner nodes: separators, children, and the largest gap below each child.
 //!
-//! Child `i` covers what lies up to separator `i`, from after separator `i - 1`; the last child
-//! ends where the node ends. Separators and count never change once readers can reach the node.
-//! Children are replaced by one store each, always by a subtree that covers the same range. Gaps
-//! are written by the writer alone; a search that reads them beside the writer takes them as hints.
+//! Child `i` ends at separator `i` and begins after separator `i - 1`. The last child ends where
+//! the node ends.
+//!
+//! Why readers need no lock:
+//!
+//! - Separators and length never change once readers can reach the node.
+//! - A child is replaced by one store, always by a subtree that covers the same range.
+//! - Only the writer stores gaps. A reader that runs beside the writer treats gaps as hints.
 
 use super::few;
 use super::refs::Refs;
@@ -24,22 +28,22 @@ pub(crate) struct Inner {
     gaps: [AtomicUsize; INNER_SLOTS],
 }
 
-/// The part of an inner node that is fixed at publication.
+/// The part of an inner node that does not change after publication, and the reference count.
 #[repr(C)]
 pub(crate) struct Seps {
-    /// Last indices of the children. Those at `len` and above are `usize::MAX`, that before is the
-    /// node's end; that of child `INNER_SLOTS - 1` is not stored: it is the node's end.
+    /// Last indices of the children. Bound `len - 1` is the node's end, those above are
+    /// `usize::MAX`. The bound of child `INNER_SLOTS - 1` is not stored: it is the node's end.
     pub(crate) bounds: [usize; INNER_SLOTS - 1],
-    /// Children in use.
+    /// The number of children.
     pub(crate) len: u8,
-    /// Not fixed: how many parents the node has.
+    /// The number of the node's parents. This one may change.
     pub(crate) refs: Refs,
 }
 
 /// A child: its last index, its link, and its largest gap.
 pub(crate) type Item = (usize, Link, usize);
 
-/// Some neighbours among the children of a node, and what comes in their place.
+/// Some adjacent children of a node, and the children that replace them.
 #[derive(Clone)]
 pub(crate) struct Splice<'i> {
     pub(crate) gone: Range<usize>,
@@ -47,14 +51,15 @@ pub(crate) struct Splice<'i> {
 }
 
 impl Inner {
-    /// Makes one without children.
+    /// Initialises a node without children.
     ///
     /// # Safety
     /// The place is memory for an inner node.
     pub(crate) unsafe fn make(place: NonNull<Inner>) {
         let node = place.as_ptr();
-        // Part by part, and not over the stack: see `Leaf::copy_body`. Null and no gap are zero.
-        // SAFETY: the caller's promise; atomics and cells hold nothing but their values.
+        // Field by field, and not through the stack: see `Leaf::copy_body`. Zero is a null link and
+        // an empty gap. SAFETY: the caller's promise; atomics and cells hold nothing but their
+        // values.
         #[cfg(not(loom))]
         unsafe {
             (&raw mut (*node).seps).cast::<Seps>().write(Seps::empty());
@@ -73,7 +78,8 @@ impl Inner {
     }
 
     /// # Safety
-    /// Nobody appends to the node while the reference lives: it is published, or the caller's own.
+    /// No other code appends to the node while the reference lives: it is published, or owned by
+    /// the caller alone.
     #[inline(always)]
     pub(crate) unsafe fn seps(&self) -> &Seps {
         // SAFETY: the caller's promise.
@@ -81,7 +87,7 @@ impl Inner {
     }
 
     /// # Safety
-    /// Nobody else looks at the separators while the reference lives.
+    /// No other reference to the separators is used while this one lives.
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn seps_mut(&self) -> &mut Seps {
         // SAFETY: the caller's promise.
@@ -95,50 +101,52 @@ impl Inner {
 
     #[inline(always)]
     pub(crate) fn refs(&self) -> &Refs {
-        // SAFETY: the count is an atomic; who appends to the node has it alone and does not ask.
+        // SAFETY: the count is an atomic. Code that appends to a node owns it alone and does not
+        // call this.
         unsafe { &self.seps().refs }
     }
 
-    /// Has the children brought near, before it is known which is wanted.
+    /// Prefetches the children, before the search has found the right one.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
         super::prefetch(&raw const self.children);
         super::prefetch(&raw const self.children[INNER_SLOTS / 2]);
     }
 
-    /// Has the gap of a child brought near.
+    /// Prefetches the gap of a child.
     #[inline(always)]
     pub(crate) fn prefetch_gap(&self, slot: usize) {
         super::prefetch(self.gaps.as_ptr().wrapping_add(slot));
     }
 
-    /// Where a child's link is.
+    /// The place of a child's link.
     pub(crate) fn place(&self, slot: usize) -> &AtomicLink {
         &self.children[slot]
     }
 
-    /// Takes over the separators, children and gaps of another node.
+    /// Copies the separators, children and gaps of another node.
     ///
     /// # Safety
-    /// Nobody else looks at this node, and nobody changes the other.
+    /// The caller owns this node alone, and the other does not change.
     pub(crate) unsafe fn fill_from(&self, other: &Inner) {
         // SAFETY: the caller's promise.
         let (to, from) = unsafe { (self.seps_mut(), other.seps()) };
         (to.bounds, to.len) = (from.bounds, from.len);
-        // SAFETY: as above: only the writer stores children and gaps, and that is the caller.
+        // SAFETY: as above; only the writer stores children and gaps, and the caller is the writer.
         unsafe {
             copy_cells(&other.children, &self.children, from.len());
             copy_cells(&other.gaps, &self.gaps, from.len());
         }
     }
 
-    /// Appends the separators, children and gaps of some neighbours in another node, which end at
-    /// `end`. There must be room.
+    /// Appends the separators, children and gaps of some adjacent children of another node. The
+    /// last of them ends at `end`. There must be room.
     ///
     /// # Safety
-    /// Nobody else looks at this node, which is new, and nobody changes the other.
+    /// The node is new and the caller owns it alone; the other does not change.
     pub(crate) unsafe fn append(&self, other: &Inner, end: usize, part: Range<usize>) {
-        // SAFETY: the caller's promise; so many are there, and fit.
+        // SAFETY: the caller's promise; the other node has these children, and this one has room
+        // for them.
         unsafe {
             let (to, from, n) = (self.seps_mut(), other.seps(), part.len());
             let at = to.len();
@@ -157,11 +165,11 @@ impl Inner {
         }
     }
 
-    /// Takes over the separators, children and gaps of another node, which ends at `end`, with
-    /// others in place of some neighbours. There must be room.
+    /// Copies the separators, children and gaps of another node, which ends at `end`, and replaces
+    /// some adjacent children. There must be room.
     ///
     /// # Safety
-    /// Nobody else looks at this node, which is new, and nobody changes the other.
+    /// The node is new and the caller owns it alone; the other does not change.
     #[inline(always)]
     pub(crate) unsafe fn fill_spliced(&self, other: &Inner, end: usize, splice: Splice) {
         let Splice { gone, items } = splice;
@@ -173,8 +181,8 @@ impl Inner {
         debug_assert!(!items.is_empty() || rest > 0);
         to.len = (behind + rest) as u8;
         let last = usize::from(to.len) - 1;
-        // SAFETY: the caller's promise; so many are there. The end of the last child of a full node
-        // is not stored.
+        // SAFETY: the caller's promise; all copied elements exist. The end of the last child of a
+        // full node is not stored.
         unsafe {
             let bounds = to.bounds.as_mut_ptr();
             few::copy(from.bounds.as_ptr(), bounds, at);
@@ -193,10 +201,10 @@ impl Inner {
         unsafe { self.put(at, items) }
     }
 
-    /// Puts children into slots, from `at` on.
+    /// Writes children into the slots from `at` on.
     ///
     /// # Safety
-    /// Nobody else looks at the node.
+    /// The caller owns the node alone.
     #[inline(always)]
     pub(super) unsafe fn put(&self, at: usize, items: &[Item]) {
         for (slot, &(end, link, gap)) in (at..).zip(items) {
@@ -209,20 +217,20 @@ impl Inner {
         }
     }
 
-    /// Replaces a child by two: where each ends, and its largest gap. There must be room.
+    /// Replaces a child by two. There must be room.
     ///
     /// # Safety
-    /// Nobody else looks at the node.
+    /// The caller owns the node alone.
     pub(crate) unsafe fn insert(&self, slot: usize, pair: [Item; 2]) {
         // SAFETY: the caller's promise.
         let seps = unsafe { self.seps_mut() };
         let len = seps.len();
         let behind = len - (slot + 1);
-        // That of the last child of a full node is not stored.
+        // The bound of the last child of a full node is not stored.
         let end = len.min(INNER_SLOTS - 2);
         if slot + 1 < end {
             let from = &raw mut seps.bounds[slot + 1];
-            // SAFETY: so many lie there, and one more.
+            // SAFETY: the bounds up to `end`, and one more, exist.
             unsafe { few::copy_up(from, from.add(1), end - (slot + 1)) }
         }
         // SAFETY: as above.
@@ -235,7 +243,7 @@ impl Inner {
         unsafe { self.put(slot, &pair) }
     }
 
-    /// Replaces a child, for readers to see at once. Writers only.
+    /// Replaces a child with one store. Writers only.
     #[inline(always)]
     pub(crate) fn publish(&self, slot: usize, link: Link) {
         self.children[slot].publish(link);
@@ -243,13 +251,13 @@ impl Inner {
 
     #[inline(always)]
     pub(crate) fn gap(&self, slot: usize) -> usize {
-        // Relaxed: only the writer stores gaps, and it reads its own; to a reader they are hints,
-        // and it checks the hole it finds in the leaf itself.
+        // Relaxed: only the writer stores gaps, and it reads its own stores. A reader takes gaps as
+        // hints and checks the hole that it finds in the leaf.
         self.gaps[slot].load(Ordering::Relaxed)
     }
 
-    /// Where the gaps are.
-    #[allow(dead_code)] // Without vectors.
+    /// A pointer to the gaps.
+    #[allow(dead_code)] // Used with SIMD only.
     #[inline(always)]
     pub(super) fn gaps(&self) -> *const usize {
         (&raw const self.gaps).cast()
@@ -262,16 +270,16 @@ impl Inner {
         self.gaps[slot].store(gap, Ordering::Relaxed);
     }
 
-    /// The largest gap below the node, which is at most `limit`. Beside a writer a hint, as each
-    /// gap is.
+    /// The largest gap below the node. It is known to be at most `limit`; the search may stop
+    /// there. For a reader that runs beside a writer it is a hint, like each gap.
     pub(crate) fn max_gap(&self, limit: usize) -> usize {
         self.max_gap_with((0, 0), limit)
     }
 
-    /// The same as it will be when some children, bit `i` for child `i`, have another gap. Writers
-    /// only.
+    /// As [`Inner::max_gap`], with `gap` in place of the gaps of the children in `changed` (bit `i`
+    /// for child `i`). Writers only.
     pub(crate) fn max_gap_with(&self, (changed, gap): (u32, usize), limit: usize) -> usize {
-        // Those of children that are not there are 0.
+        // The gaps of unused slots are 0.
         let mut max = gap;
         for slot in 0..INNER_SLOTS {
             if changed >> slot & 1 == 0 {
@@ -287,7 +295,7 @@ impl Inner {
     /// Appends a child that ends at `end`. There must be room.
     ///
     /// # Safety
-    /// The node is not published: nobody else looks at it.
+    /// The node is not published, and the caller owns it alone.
     pub(crate) unsafe fn push(&self, end: usize, child: Link, gap: usize) {
         // SAFETY: the caller's promise.
         let seps = unsafe { self.seps_mut() };
@@ -306,26 +314,26 @@ impl Seps {
         Seps { bounds: [usize::MAX; INNER_SLOTS - 1], len: 0, refs: Refs::new() }
     }
 
-    /// Children in use.
+    /// The number of children.
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
         usize::from(self.len)
     }
 
-    /// The child that holds `index`, which lies in the node.
+    /// The child that holds `index`. The node covers `index`.
     #[inline(always)]
     pub(crate) fn find(&self, index: usize) -> usize {
         simd::inner(self, index)
     }
 
-    /// As [`Seps::start`], without a branch: for where it cannot be foretold which child it is.
+    /// As [`Seps::start`], but branchless: for callers whose slot is unpredictable.
     #[inline(always)]
     pub(crate) fn start_of(&self, slot: usize, min: usize) -> usize {
         let after = self.bounds[slot.saturating_sub(1)].wrapping_add(1);
         select_unpredictable(slot == 0, min, after)
     }
 
-    /// As [`Seps::end`], without a branch.
+    /// As [`Seps::end`], but branchless.
     #[inline(always)]
     pub(crate) fn end_of(&self, slot: usize, max: usize) -> usize {
         let end = self.bounds[slot.min(INNER_SLOTS - 2)];

@@ -1,24 +1,24 @@
 //! Leaves: consecutive ranges and their words, packed.
 //!
-//! A leaf covers the range its parent gives it and divides it into slots. Slot `i` ends at bound
-//! `i` and begins after bound `i - 1` (or where the leaf begins); the last slot ends where the leaf
-//! ends, and its bound is not stored. A slot is an entry, with a word, or a hole, without: bit `i`
-//! of the mask says which. Two holes never touch.
+//! A leaf covers the range that its parent gives it, and divides it into slots. Slot `i` ends at
+//! bound `i`. It begins after bound `i - 1`, or at the leaf's first index. The last slot ends at
+//! the leaf's last index; its bound is not stored. A slot is either an entry, with a word, or a
+//! hole, without a word: bit `i` of the mask is set for an entry. Two holes never touch.
 //!
-//! Bounds grow from the front of the leaf's room, words from its back, those of the first entries
-//! last: so room that holes leave is there for entries.
+//! Bounds grow from the front of the leaf's room, words from its back. The word of the first entry
+//! is the last cell. So memory that holes do not use is available to entries.
 //!
 //! ```text
 //! 0                                              232       240    244   248
 //! | bound 0 | bound 1 | ...  ->    <-  ... | word 1 | word 0 | base | mask | form | references |
 //! ```
 //!
-//! A bound is kept as 32 bits: the number of whole units of `1 << shift` indices between `base` and
-//! the slot's end. Ranges of pages span 16 TiB that way. Where that does not fit, the leaf is
-//! *wide* and its bounds are whole words.
+//! A *narrow* leaf keeps a bound as 32 bits: the number of whole units of `1 << shift` indices
+//! between `base` and the slot's end, less one. Such bounds span 16 TiB if the unit is a page.
+//! Where the bounds do not fit this form, the leaf is *wide* and its bounds are whole words.
 //!
-//! A leaf that readers can reach is never changed: a write makes a new one. So readers may look at
-//! it with vectors, which must not race.
+//! Correctness: a leaf that readers can reach is never changed; a write makes a new one. So readers
+//! may read it with SIMD loads, which are not atomic.
 
 use super::simd;
 use crate::layout::LEAF_CELLS;
@@ -33,12 +33,12 @@ use core::ptr;
 pub(crate) struct Leaf {
     body: Frozen<Body>,
     pub(crate) refs: super::Refs,
-    /// Vectors read whole lines: so each byte has a value.
+    /// SIMD loads read whole cache lines, so every byte must be initialised.
     _rest: u32,
 }
 
-/// A cell of a leaf's room: eight bytes, whatever the size of a word. Words move in whole cells, as
-/// bytes and not as numbers, so that a pointer keeps its provenance.
+/// A cell of a leaf's room: eight bytes on every machine. Words move as whole cells, as bytes and
+/// not as numbers, so a pointer keeps its provenance.
 pub(super) type Cell = MaybeUninit<u64>;
 
 const _: () = assert!(size_of::<*mut ()>() <= size_of::<Cell>());
@@ -48,18 +48,18 @@ const _: () = assert!(size_of::<*mut ()>() <= size_of::<Cell>());
 #[repr(C)]
 pub(crate) struct Body {
     room: [Cell; LEAF_CELLS],
-    /// What narrow bounds are relative to.
+    /// The origin of narrow bounds.
     pub(super) base: usize,
-    /// Which slots are entries.
+    /// Bit `i` is set if slot `i` is an entry.
     pub(super) mask: u32,
     len: u8,
     pub(super) shift: u8,
     pub(super) wide: bool,
-    /// Entries: a processor need not be able to count bits.
+    /// The number of entries. Stored, because not every CPU has an instruction to count bits.
     count: u8,
 }
 
-/// A slot by itself: its last index, and its word (null: a hole).
+/// A slot as a value: its last index, and its word (null for a hole).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) end: usize,
@@ -72,14 +72,15 @@ impl Leaf {
         Leaf { body: Frozen::new(body), refs: super::Refs::new(), _rest: 0 }
     }
 
-    /// Makes a leaf of a body.
+    /// Makes a leaf out of a body.
     ///
     /// # Safety
     /// `to` is memory for a leaf.
     #[inline(always)]
     pub(crate) unsafe fn copy_body(from: &Body, to: *mut Leaf) {
-        // Into its place: what goes over the stack is stored in one width and loaded in another,
-        // and waited for. SAFETY: the caller's promise; the body is all that its cell holds.
+        // Written directly to its place. A copy through the stack is stored in one width and loaded
+        // in another, so the load waits for the stores. SAFETY: the caller's promise; the cell
+        // holds nothing but the body.
         #[cfg(not(loom))]
         unsafe {
             core::ptr::copy_nonoverlapping(from, (&raw mut (*to).body).cast::<Body>(), 1);
@@ -94,7 +95,8 @@ impl Leaf {
     }
 
     /// # Safety
-    /// Nobody changes the leaf while the reference lives: it is published, or the caller's own.
+    /// The leaf does not change while the reference lives: it is published, or owned by the caller
+    /// alone.
     #[inline(always)]
     pub(crate) unsafe fn body(&self) -> &Body {
         // SAFETY: the caller's promise.
@@ -102,7 +104,7 @@ impl Leaf {
     }
 
     /// # Safety
-    /// Nobody else looks at the leaf while the reference lives.
+    /// No other reference to the leaf is used while this one lives.
     #[allow(clippy::mut_from_ref)]
     #[inline(always)]
     pub(crate) unsafe fn body_mut(&self) -> &mut Body {
@@ -123,8 +125,8 @@ impl Body {
         count: 0,
     };
 
-    /// What is kept for a bound: the index itself, or how many units lie between the base and it,
-    /// less one.
+    /// The stored form of a bound: the index itself, or the number of units between the base and
+    /// the index after it, less one.
     #[inline(always)]
     pub(crate) fn encode(&self, end: usize) -> usize {
         if self.wide {
@@ -133,25 +135,25 @@ impl Body {
         (end.wrapping_add(1).wrapping_sub(self.base) >> self.shift).wrapping_sub(1)
     }
 
-    /// Slots.
+    /// The number of slots.
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
         usize::from(self.len)
     }
 
-    /// Entries.
+    /// The number of entries.
     #[inline(always)]
     pub(crate) fn count(&self) -> usize {
         usize::from(self.count)
     }
 
-    /// Which slots are entries: bit `i` for slot `i`.
+    /// The slots that are entries: bit `i` for slot `i`.
     #[inline(always)]
     pub(crate) fn entries(&self) -> u32 {
         self.mask
     }
 
-    /// Whether bounds mean the same in both leaves.
+    /// Whether a stored bound means the same index in both leaves.
     #[inline(always)]
     pub(crate) fn has_form_of(&self, other: &Body) -> bool {
         (self.base, self.shift, self.wide) == (other.base, other.shift, other.wide)
@@ -163,7 +165,7 @@ impl Body {
         self.wide
     }
 
-    /// Which slots are holes.
+    /// The slots that are holes: bit `i` for slot `i`.
     #[inline(always)]
     pub(crate) fn holes(&self) -> u32 {
         !self.mask & ((1 << self.len) - 1)
@@ -197,7 +199,7 @@ impl Body {
         self.room.as_mut_ptr().cast()
     }
 
-    /// The end of a slot that is not the last.
+    /// The last index of a slot that is not the last one.
     #[inline(always)]
     pub(crate) fn bound(&self, slot: usize) -> usize {
         debug_assert!(slot + 1 < self.len());
@@ -211,16 +213,17 @@ impl Body {
         }
     }
 
-    /// The end of a slot of a narrow leaf; of the last slot anything.
+    /// The last index of a slot of a narrow leaf; an arbitrary index for the last slot.
     #[inline(always)]
     pub(crate) fn bound_or_any(&self, slot: usize) -> usize {
         debug_assert!(slot < self.len() && !self.wide);
-        // SAFETY: the room is initialised, and has as many things as a leaf has slots.
+        // SAFETY: the room is initialised, and has at least as many narrow bounds as a leaf has
+        // slots.
         let units = unsafe { *self.narrow().add(slot) } as usize;
         self.base.wrapping_add((units + 1) << self.shift).wrapping_sub(1)
     }
 
-    /// How many units an index lies above the base, as far as bounds go.
+    /// The number of units from the base to an index, saturated to the range of narrow bounds.
     #[inline(always)]
     pub(super) fn units(&self, index: usize) -> u32 {
         (index.saturating_sub(self.base) >> self.shift).min(u32::MAX as usize) as u32
@@ -290,25 +293,25 @@ impl Body {
         self.is_hole(self.len() - 1)
     }
 
-    /// Entries in the slots before one.
+    /// The rank of a slot: the number of entries in the slots before it.
     #[inline(always)]
     pub(crate) fn rank(&self, slot: usize) -> usize {
         (self.mask & ((1 << slot) - 1)).count_ones() as usize
     }
 
-    /// The word of the entry with that rank. Also good for one rank too many: then it is no
-    /// entry's.
+    /// The word of the entry with that rank. A rank one too large is allowed: the cell then holds
+    /// no entry's word.
     #[inline(always)]
     pub(super) fn cell(&self, rank: usize) -> *const *mut () {
         debug_assert!(rank < LEAF_CELLS);
-        // SAFETY: inside the room: a leaf has fewer entries than cells. (A number that is negated
-        // takes one instruction, one that is subtracted from another two.)
+        // SAFETY: inside the room: a leaf has fewer entries than cells. (Negating the rank takes
+        // one instruction; subtracting it from a constant would take two.)
         unsafe {
             self.room.as_ptr().add(LEAF_CELLS - 1).offset((rank as isize).wrapping_neg()).cast()
         }
     }
 
-    /// The word of the entry with that rank, one less, negated: so it takes an instruction less.
+    /// The word of the entry with rank `-down - 1`. Saves an instruction over [`Body::cell`].
     #[inline(always)]
     pub(super) fn cell_down(&self, down: isize) -> *const *mut () {
         debug_assert!(down < 0 && -down < LEAF_CELLS as isize);
@@ -323,22 +326,22 @@ impl Body {
         simd::taken_out(unsafe { self.cell(rank).read() })
     }
 
-    /// The word of a slot; null for a hole. No branch: a cell is read in either case.
+    /// The word of a slot; null for a hole. Branchless: it reads a cell in either case.
     #[inline(always)]
     pub(crate) fn word(&self, slot: usize) -> *mut () {
-        // SAFETY: the room is initialised, and whatever lies in the cell is a pointer to nothing,
-        // if not a word.
+        // SAFETY: the room is initialised. If the cell holds no word, its contents become a pointer
+        // that is never dereferenced.
         let word = simd::taken_out(unsafe { self.cell(self.rank(slot)).read() });
         word.map_addr(|addr| addr & ((self.mask >> slot & 1) as usize).wrapping_neg())
     }
 
-    /// Has the words brought near that do not share a line with bounds or header.
+    /// Prefetches the words that share no cache line with the first bounds or the header.
     #[inline(always)]
     pub(crate) fn prefetch_words(&self) {
         super::prefetch(&raw const self.room[16]);
     }
 
-    /// One slot by itself, in a leaf that ends at `max`.
+    /// One slot as a value, in a leaf that ends at `max`.
     pub(crate) fn slot(&self, slot: usize, max: usize) -> Slot {
         Slot { end: self.end(slot, max), word: self.word(slot) }
     }
@@ -348,17 +351,18 @@ impl Body {
         self.gap(self.holes(), ends, usize::MAX)
     }
 
-    /// The length of the longest of some holes, in a leaf from `min` to `max`. It is at most
-    /// `limit`, where the search may end.
+    /// The length of the longest of `holes`, in a leaf from `min` to `max`. It is known to be at
+    /// most `limit`; the search may stop when it reaches that.
     pub(crate) fn gap(&self, holes: u32, (min, max): (usize, usize), limit: usize) -> usize {
-        // A leaf has an entry, so a hole is shorter than the whole index range.
+        // A leaf has an entry, so a hole is shorter than the whole index range and `+ 1` does not
+        // overflow.
         let length = |slot: usize| self.end(slot, max) - self.start(slot, min) + 1;
         let last = self.len() - 1;
         let mut gap = if holes & 1 != 0 { length(0) } else { 0 };
         if last > 0 && holes >> last != 0 {
             gap = gap.max(length(last));
         }
-        // The others have a bound on either side.
+        // The remaining holes have a bound on either side.
         let mut holes = holes & ((1 << last) - 1) & !1;
         if self.wide {
             while holes != 0 && gap < limit {
@@ -370,7 +374,8 @@ impl Body {
         let (mut units, limit) = (0, limit >> self.shift);
         while holes != 0 && (units as usize) < limit {
             let slot = holes.trailing_zeros() as usize;
-            // SAFETY: a leaf stores a bound for each slot but the last, and the first is not here.
+            // SAFETY: a leaf stores a bound for each slot but the last, and `holes` excludes the
+            // first slot.
             let (before, end) = unsafe { (*self.narrow().add(slot - 1), *self.narrow().add(slot)) };
             units = units.max(end - before);
             holes &= holes - 1;

@@ -1,27 +1,11 @@
-//! Which way to search within nodes, chosen once for a whole operation.
+//! The choice of the search implementation, once per operation, and the lookup.
 //!
-//! Functions that use vectors can be inlined only into functions that may use them. So an operation
-//! is a [`Job`], generic over the way to search, and [`run`] has it compiled once for each.
+//! A function that uses SIMD instructions can be inlined only into functions that may use them. So
+//! an operation is a [`Job`], generic over [`Search`]. [`run`] compiles it once for each
+//! implementation and calls the best one.
 //!
-//! # What the steps of a lookup gave
-//!
-//! Nanoseconds by AVX-512 at 1,000 / 10,000 / 100,000 ranges, a batch of independent keys, Xeon of
-//! 3 GHz; in the same runs `brie_tree` took 4.5 / 7.1 / 14. A lookup waits for each node, and the
-//! processor has about five on the way at once: so both how long one waits and how many
-//! instructions it is count.
-//!
-//! | step | ns |
-//! |---|---|
-//! | two comparisons a node, each mask moved by itself | 8.9 / 14 / 25 |
-//! | masks joined before they are moved; the last eight separators by a masked load, not across two lines | 7.7 / 12.5 / 21 |
-//! | compared with memory by the mask; a leaf's two masks joined | 7.2 / 11.6 / 19 |
-//! | the slots before as bits: the rank without the slot's number; a hole told apart by a branch | 6.2 / 10 / 17 |
-//!
-//! A mask as a constant of 8 bits, put into a part of a register, made each lookup wait for the one
-//! before: 24 / 35 / 64. The two masks of an inner node counted each by itself, not joined first,
-//! let dependent lookups take 5 to 7 % less, and independent ones up to 1,000 ranges 2 % more: only
-//! writes do it so ([`Search::inner_soon`]). Without asking for children before their parent's
-//! separators are compared, 100,000 dependent lookups take 88 instead of 77.
+//! A lookup waits for each node in turn, but the CPU overlaps about five independent lookups. So
+//! both the latency and the number of instructions count.
 
 use super::change::Way;
 use super::inner::{Inner, Seps};
@@ -32,9 +16,9 @@ use super::{Link, search};
 use crate::layout::INNER_SLOTS;
 use core::ptr;
 
-/// A way to search within nodes.
+/// An implementation of the search within nodes: scalar or SIMD.
 pub(crate) trait Search: Way {
-    /// The slots of a leaf that lie before the one that holds `index`: bit `i` for slot `i`.
+    /// The slots of a leaf before the one that holds `index`: bit `i` for slot `i`.
     fn below(self, body: &Body, index: usize) -> u32;
     /// The slot of a leaf that holds `index`.
     #[inline(always)]
@@ -45,24 +29,26 @@ pub(crate) trait Search: Way {
     #[inline(always)]
     fn word(self, body: &Body, index: usize) -> *mut () {
         let below = self.below(body, index);
-        // SAFETY: the room is initialised, and whatever lies in the cell is a pointer to nothing,
-        // if not a word.
+        // SAFETY: the room is initialised. If the cell holds no word, its contents become a pointer
+        // that is never dereferenced.
         let word = unsafe { body.cell((body.entries() & below).count_ones() as usize).read() };
-        // The bit after those below is that of the slot.
+        // The bit above those of `below` is that of the slot.
         if body.entries() & (below + 1) == 0 { ptr::null_mut() } else { simd::taken_out(word) }
     }
     /// The child of an inner node that holds `index`.
     fn inner(self, seps: &Seps, index: usize) -> usize;
-    /// The same in the fewest cycles, not the fewest instructions: for who has little else to do
-    /// until it is known.
+    /// The same with the lowest latency instead of the fewest instructions: for callers that have
+    /// little other work until the child is known.
     #[inline(always)]
     fn inner_soon(self, seps: &Seps, index: usize) -> usize {
         self.inner(seps, index)
     }
-    /// Holes of a leaf, as far as it lies in `min..=max`, that may have room for `size` indices,
-    /// the first of them a multiple of `align`, at or above the index `bound` (at or below it if
-    /// not `UP`): bit `i` for slot `i`. All that have are among them. The first slot and the last
-    /// may be there though they fail by alignment, unless `ENDS`.
+    /// The holes that may have room for `size` indices whose first is a multiple of `align`: bit
+    /// `i` for slot `i`. Only the part of the leaf in `min..=max` counts, and only indices at or
+    /// above `bound` (at or below it if not `UP`).
+    ///
+    /// The result includes every such hole, and may include others. `ENDS` asks the implementation
+    /// to test the alignment in the first and the last slot, too, which takes longer.
     #[inline(always)]
     fn holes<const UP: bool, const ENDS: bool>(
         self,
@@ -75,30 +61,30 @@ pub(crate) trait Search: Way {
         let below = self.below(body, bound);
         body.holes() & if UP { !below } else { 2 * below + 1 }
     }
-    /// The children of an inner node whose gaps are `size` or more, which is not 0: bit `i` for
-    /// child `i`.
+    /// The children of an inner node with a gap of at least `size`: bit `i` for child `i`. `size`
+    /// must not be 0.
     #[inline(always)]
     fn gaps(self, inner: &Inner, size: usize) -> u32 {
         (0..INNER_SLOTS).fold(0, |fits, slot| fits | u32::from(inner.gap(slot) >= size) << slot)
     }
-    /// Where the slots of a leaf begin, but for the first. Not written beyond the last, or written
-    /// with anything.
+    /// Writes the first index of each slot of a leaf but the first slot. Places beyond the last
+    /// slot stay as they are or get arbitrary values.
     #[inline(always)]
     fn unpack(self, body: &Body, to: &mut Unpacked) {
         unpack::scalar(body, to);
     }
 }
 
-/// An operation. All that it calls to search should be inlined into [`Job::run`], and that always.
+/// An operation. Everything in it that searches must be inlined into [`Job::run`], always.
 pub(crate) trait Job {
-    /// What comes of it.
+    /// The result.
     type Out;
-    /// Does it.
+    /// Runs the operation.
     fn run<S: Search>(self, search: S) -> Self::Out;
 }
 
-/// Without vectors. What it is compiled to depends on what else the processor may be asked for
-/// where it is inlined.
+/// The search without SIMD. The function that it is inlined into decides which other instructions
+/// the compiler may use.
 #[derive(Clone, Copy)]
 pub(super) struct Scalar;
 
@@ -126,7 +112,7 @@ impl Search for Scalar {
     }
 }
 
-/// Does a job by what this processor has.
+/// Runs a job with the best implementation for this CPU.
 #[inline(always)]
 pub(crate) fn run<J: Job>(job: J) -> J::Out {
     simd::run(job)
@@ -134,14 +120,14 @@ pub(crate) fn run<J: Job>(job: J) -> J::Out {
 
 /// The word at an index; null for a hole.
 ///
-/// Cost: a level is two cache lines of separators and one of children, the leaf two of bounds, its
-/// header and a word's: all but the last of each are asked for at once. One acquire load a level;
-/// no branch but the loop's, one for the leaf's form, and whether there is an entry, which whoever
-/// asked asks, too.
+/// Cost per level: two cache lines of separators and one of children, all prefetched together; one
+/// acquire load. Cost of the leaf: two cache lines of bounds, its header, and the line of the word;
+/// all but the last are loaded together. Branches: the loop, the leaf's form, and whether there is
+/// an entry, which the caller tests, too.
 ///
 /// # Safety
-/// `root` is a node of a tree whose nodes stay allocated during the call, with separators and
-/// leaves as they are.
+/// `root` is a node of a tree. Its nodes stay allocated during the call, and separators and leaves
+/// do not change.
 #[inline(always)]
 pub(crate) unsafe fn load(root: Link, index: usize) -> *mut () {
     struct Load(Link, usize);

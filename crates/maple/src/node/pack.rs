@@ -1,10 +1,12 @@
-//! How slots become leaves: which form a leaf takes, and where a run of slots is cut.
+//! Packing: the form of a new leaf, and the cut of a run of slots into leaves.
 //!
-//! Narrow bounds need a base and a unit: every bound must lie at the end of a unit, and fewer than
-//! 2^32 units above the base; a leaf is made so that they span 2^31, and there is room on either
-//! side. The unit is a page, if all bounds allow it, else one index, unless the leaf spans too
-//! much: so that ranges may come and go for long before the form must change. The base is put some
-//! units below the first bound, so that bounds before it fit, too.
+//! Narrow bounds need a base and a unit. Every bound must lie at the end of a unit, less than 2^32
+//! units above the base. A new leaf's bounds span less than 2^31 units, and its base lies up to
+//! 2^30 units below the first bound. So the leaf takes new bounds on either side of the old ones
+//! for a long time before its form must change.
+//!
+//! The unit is one page if all bounds are aligned to pages, else one index. It is larger only if
+//! the leaf would otherwise span too many units.
 
 use super::leaf::{Body, Slot};
 use super::simd;
@@ -13,24 +15,24 @@ use crate::layout::{
 };
 use core::mem::MaybeUninit;
 
-/// Slots of the leaves that one write replaces: two in part and a sibling, and what comes between.
+/// The most slots that one write repacks: parts of two leaves, a sibling, and the new slots.
 const MOST: usize = 3 * LEAF_SLOTS + 3;
 /// The preferred unit: a page.
 const PAGE_SHIFT: u32 = 12;
-/// Units kept free below the first bound.
+/// The shift of the units that are kept free below the first bound: 2^30 units.
 const BELOW: u32 = 30;
 
-/// A run of slots taken out of leaves.
+/// A run of slots copied out of leaves.
 pub(crate) struct Slots {
     slots: [MaybeUninit<Slot>; MOST],
     len: usize,
 }
 
 impl Slots {
-    /// Makes it empty, in place: it is too large to be moved about.
+    /// Initialises an empty run in place: the type is too large to be moved.
     ///
     /// # Safety
-    /// The place may be written to.
+    /// The place is valid for writes.
     #[inline(always)]
     pub(crate) unsafe fn begin(place: *mut Slots) {
         // SAFETY: the caller's promise.
@@ -42,7 +44,7 @@ impl Slots {
         self.len += 1;
     }
 
-    /// Slots `from..to` of a leaf that ends at `max`.
+    /// Appends slots `from..to` of a leaf that ends at `max`.
     pub(crate) fn copy(&mut self, body: &Body, from: usize, to: usize, max: usize) {
         for slot in from..to {
             let Slot { end, word } = body.slot(slot, max);
@@ -51,7 +53,7 @@ impl Slots {
     }
 
     pub(crate) fn as_slice(&self) -> &[Slot] {
-        // SAFETY: `push` has written the first `len`.
+        // SAFETY: `push` initialised the first `len` slots.
         unsafe { self.slots[..self.len].assume_init_ref() }
     }
 
@@ -61,17 +63,17 @@ impl Slots {
     }
 }
 
-/// What a run of slots weighs.
+/// The weight of a run of slots.
 fn weight(slots: &[Slot], scale: Scale) -> usize {
     scale.weigh(slots.len(), slots.iter().filter(|slot| !slot.word.is_null()).count())
 }
 
-/// Base and shift that fit all bounds of a leaf with these slots; `None` if it must be wide.
+/// A base and a shift that fit all bounds of these slots; `None` if the leaf must be wide.
 fn narrow(slots: &[Slot]) -> Option<(usize, u8)> {
     if ALWAYS_WIDE {
         return None;
     }
-    // The indices after the bounds; the last slot's is not stored.
+    // The index after each bound; the last slot's bound is not stored.
     let after = |slot: &Slot| slot.end.wrapping_add(1);
     let [bounded @ .., _] = slots else { return None };
     let (Some(first), Some(last)) = (bounded.first().map(after), bounded.last().map(after)) else {
@@ -84,18 +86,18 @@ fn narrow(slots: &[Slot]) -> Option<(usize, u8)> {
         return None;
     }
     let shift = if aligned < PAGE_SHIFT { needed } else { needed.max(PAGE_SHIFT) };
-    // At least one unit below the first bound's end; that is there, since `first` is a multiple,
-    // and not 0.
+    // At least one unit below the end of the first slot. That unit exists: `first` is a multiple of
+    // the unit, and not 0.
     let room = (1usize << BELOW).checked_shl(shift).filter(|room| room >> shift == 1 << BELOW);
     let base = first.saturating_sub(room.unwrap_or(first)).min(first - (1 << shift));
-    // Nor so high that bounds would reach beyond the last index: whatever lies below the base, when
-    // the base is taken off it without a look at the borrow, then comes to more than any bound. (A
-    // search has one branch for both.)
+    // The base must leave the whole reach of bounds below the end of the index range. Then `index -
+    // base` wraps, for an index below the base, to more units than any bound has. So a search needs
+    // one branch for an index below the base and for one far above it.
     let highest = 1usize.checked_shl(u32::BITS + shift).map_or(0, usize::wrapping_neg);
     Some((base.min(highest), shift as u8))
 }
 
-/// Whether one leaf takes all these slots.
+/// Whether all these slots fit into one leaf.
 #[cfg(test)]
 pub(crate) fn is_packable(slots: &[Slot]) -> bool {
     let scale = if narrow(slots).is_some() { NARROW } else { WIDE };
@@ -132,7 +134,7 @@ impl Body {
         self.put_encoded(slot, self.encode(end));
     }
 
-    /// Writes a bound as it is kept.
+    /// Writes a bound in its stored form.
     #[inline(always)]
     pub(crate) fn put_encoded(&mut self, slot: usize, value: usize) {
         let room = self.room_mut();
@@ -159,7 +161,7 @@ impl Body {
         }
     }
 
-    /// Gives each entry another word, that at its slot.
+    /// Replaces the word of each entry by the one at its slot in `words`.
     pub(crate) fn replace_words(&mut self, words: &[*mut (); LEAF_SLOTS]) {
         let (len, mut rank) = (self.len(), 0);
         for (slot, &word) in words[..len].iter().enumerate() {
@@ -176,16 +178,16 @@ impl Body {
         self.wide || self.encode_narrow(end).is_some()
     }
 
-    /// What a narrow leaf keeps for a bound, if it fits.
+    /// The stored form of a bound in a narrow leaf; `None` if it does not fit.
     #[inline(always)]
     pub(crate) fn encode_narrow(&self, end: usize) -> Option<usize> {
         let after = end.wrapping_add(1).checked_sub(self.base)?;
-        // From one unit on, so that bounds count from zero.
+        // At least one unit above the base, since the stored number is one less.
         let (units, value) = (after >> self.shift, (after >> self.shift).wrapping_sub(1));
         (units << self.shift == after && value < u32::MAX as usize).then_some(value)
     }
 
-    /// Whether bounds and words find room.
+    /// Whether the bounds and words fit into the room.
     pub(crate) fn is_within_room(&self) -> bool {
         let (scale, entries) = (self.scale(), self.mask.count_ones() as usize);
         entries == self.count()
@@ -193,7 +195,7 @@ impl Body {
             && scale.weigh(self.len(), entries) <= scale.full
     }
 
-    /// How much the leaf carries, in its form.
+    /// The weights and the capacity of the leaf's form.
     #[inline(always)]
     pub(super) fn scale(&self) -> Scale {
         if self.wide { WIDE } else { NARROW }
@@ -202,14 +204,14 @@ impl Body {
 
 #[cfg(test)]
 impl Body {
-    /// Damage for the validator to find: other slots are entries. Returns those that were.
+    /// Damages the leaf for tests of the validator: sets another mask. Returns the old one.
     pub(crate) fn replace_mask(&mut self, mask: u32) -> u32 {
         let old = self.mask;
         self.set_slots(self.len(), mask, mask.count_ones() as usize);
         old
     }
 
-    /// Damage for the validator to find.
+    /// Damages the leaf for tests of the validator: swaps two bounds.
     pub(crate) fn swap_bounds(&mut self, a: usize, b: usize) {
         let (first, second) = (self.bound(a), self.bound(b));
         self.put_bound(a, second);
@@ -217,16 +219,16 @@ impl Body {
     }
 }
 
-/// Cuts a run of slots into the sizes of leaves that take them, in the form that each will have.
+/// Cuts a run of slots into the sizes of leaves, each of which fits in the form that it will have.
 ///
-/// `before` and `after` count the slots on either side of what was written. A write at an end cuts
-/// unevenly, so that a run of writes in one direction leaves full leaves behind it.
+/// `before` and `after` count the slots on either side of the written range. A write at an end cuts
+/// unevenly, so that a sequential run of writes leaves full leaves behind it.
 pub(crate) fn cut(slots: &[Slot], before: usize, after: usize) -> ([u8; MAX_PER_LEVEL], usize) {
     let (sizes, count) = cut_on(slots, before, after, NARROW);
     let mut from = 0;
     for &size in &sizes[..count] {
         let part = &slots[from..from + usize::from(size)];
-        // Most wide leaves are small: those where a hole is huge.
+        // Most wide leaves pass: a huge hole makes a leaf wide, and such leaves have few slots.
         if narrow(part).is_none() && weight(part, WIDE) > WIDE.full {
             return cut_on(slots, before, after, WIDE);
         }
@@ -259,8 +261,7 @@ fn cut_on(
             return (sizes, 2);
         }
     }
-    // A slot more on one side of a cut than on the other can make a part too heavy; another part
-    // helps.
+    // One slot too many on one side of a cut can make a part too heavy; then more parts are tried.
     for parts in parts..=MAX_PER_LEVEL {
         if fill(slots, scale, &mut sizes, parts, |i| total * i / parts, true) {
             return (sizes, parts);
@@ -269,8 +270,9 @@ fn cut_on(
     unreachable!("{} slots do not fit {MAX_PER_LEVEL} leaves", slots.len())
 }
 
-/// Cuts where the weight passes `target(1)`, `target(2)`...: the slot that does so goes to the left
-/// part if not `below`. False if a part is too heavy or has no entry.
+/// Cuts where the weight passes `target(1)`, `target(2)`, and so on. If `below`, the slot that
+/// passes the target goes to the right part, else to the left one. Returns false if a part is too
+/// heavy or has no entry.
 fn fill(
     slots: &[Slot],
     scale: Scale,
@@ -321,7 +323,7 @@ mod tests {
         }
     }
 
-    /// Ranges of `size`, each followed by a hole of as much unless `size` is odd.
+    /// `n` ranges of `size`, one after the other. Every other one is a hole unless `touching`.
     fn run(n: usize, from: usize, size: usize, touching: bool) -> Vec<Slot> {
         let mut slots = Vec::new();
         for i in 0..n {
@@ -363,7 +365,7 @@ mod tests {
         check(&top, 0);
         check(&[Slot { end: 0, word: word(1) }, Slot { end: usize::MAX, word: word(0) }], 0);
         check(&[Slot { end: usize::MAX, word: word(1) }], 0);
-        // Two regions with a huge hole between them, of pages: not narrow.
+        // Two regions of pages with a huge hole between them do not fit the narrow form.
         let mut far = run(3, 0, 0x1000, true);
         far.push(Slot { end: 0x7fff_ffff_efff, word: word(0) });
         far.push(Slot { end: 0x7fff_ffff_ffff, word: word(7) });

@@ -1,27 +1,31 @@
-//! How many parents a node has: one, unless trees were duplicated.
+//! The reference count of a node: the number of its parents. It is one unless a tree was
+//! duplicated.
 //!
-//! A duplicate shares its nodes with its source. A root counts the trees it is the root of, any
-//! other node the inner nodes that point to it. A node on the way to which every node has one
-//! reference is in one tree only; any other is *shared*, and never changed: who writes copies it
-//! first.
+//! A duplicate shares its nodes with its source. A root counts the trees that it is the root of;
+//! any other node counts the inner nodes that point to it. If every node on the way from a root to
+//! a node has one reference, the node belongs to one tree only. Otherwise the node is *shared*. A
+//! shared node is never changed: the writer copies it first.
 //!
-//! Whether a way is shared must be asked from the root down. Another tree that copies a node first
-//! counts itself in the children, and then lets go of the node: so who sees that a node is its own
-//! (Acquire) sees those counts, too. The other way round, a child could be looked at before it is
-//! counted, and its parent after it was let go.
+//! Why it is correct:
 //!
-//! A tree lets go of a node only when its own readers cannot be looking any more: the release is
-//! retired like a free. So a count of one, once seen (Acquire, after the Release of whoever let
-//! go), means that no reader of another tree is left, and the owner may change the node in place.
+//! - The check for sharing goes from the root down. Another tree that copies a node first adds its
+//!   references to the children, and then releases the node. So a writer that sees that a node is
+//!   its own (Acquire) also sees those references in the children. In the opposite order, the
+//!   writer could look at a child before it is counted, and at the parent after it was released.
+//! - A tree releases a node only after a grace period of its own readers: the release is retired
+//!   like a free. So a count of one (Acquire, after the Release of the other tree) means that no
+//!   reader of another tree is left, and the owner may change the node in place.
+//!
+//! Cost: one acquire load per node that is checked.
 
 #[cfg(not(samara_tsan))]
 use crate::sync::fence;
 use crate::sync::{AtomicU32, Ordering};
 
-/// A count of references.
+/// A reference count.
 pub(crate) struct Refs(AtomicU32);
 
-/// More than memory holds trees; well below what overflows.
+/// More trees than fit into memory, and well below an overflow of the counter.
 const TOO_MANY: u32 = 1 << 30;
 
 impl Refs {
@@ -33,13 +37,14 @@ impl Refs {
     /// Whether more than one parent points here.
     #[inline(always)]
     pub(crate) fn shared(&self) -> bool {
-        // Acquire: pairs with the Release of `release`; after it, what others read here is read.
+        // Acquire: pairs with the Release in `release`. Reads of the node by other trees happen
+        // before a change of it by this one.
         self.0.load(Ordering::Acquire) != 1
     }
 
-    /// One more parent. False, and nothing changed, if there are too many.
+    /// Adds a reference. Returns false and changes nothing if there are too many.
     pub(crate) fn share(&self) -> bool {
-        // Relaxed: who adds a reference has one already, and hands the new one on by other means.
+        // Relaxed: the caller already holds a reference, and publishes the new one by other means.
         let before = self.0.fetch_add(1, Ordering::Relaxed);
         if before >= TOO_MANY {
             // Relaxed: as above.
@@ -48,18 +53,18 @@ impl Refs {
         before < TOO_MANY
     }
 
-    /// One parent less; true if it was the last, and the node is the caller's to free.
+    /// Removes a reference. Returns true if it was the last; the caller then frees the node.
     pub(crate) fn release(&self) -> bool {
-        // The only one: no other can come, for only a parent can make another.
+        // This is the only reference. No other can appear, because only a parent can add one.
         if !self.shared() {
             return true;
         }
-        // Release: what was read of the node comes before; pairs with the fence below, in whoever
-        // frees it, and with `shared`, in whoever is left.
+        // Release: this tree's reads of the node happen before. Pairs with the fence below, in the
+        // tree that frees the node, and with `shared`, in a tree that keeps it.
         if self.0.fetch_sub(1, Ordering::Release) != 1 {
             return false;
         }
-        // Acquire: pairs with the Release of all who let go before.
+        // Acquire: pairs with the Release of every earlier release.
         #[cfg(not(samara_tsan))]
         fence(Ordering::Acquire);
         // Acquire: as above. ThreadSanitizer does not know fences.

@@ -1,33 +1,17 @@
-//! The search within a node without vectors.
+//! The search within a node without SIMD.
 //!
-//! It counts how many bounds lie below an index, in two stages: every fourth or fifth bound tells
-//! which group, then the group's own are compared. There is no branch that depends on the data, so
-//! nothing to mispredict. What bounds the rate of searches is how many instructions a processor can
-//! have waiting (some hundred): hence few of them, and short ways from one to the next. A
-//! comparison is two: one with memory leaves its outcome in the carry, an addition takes that up.
+//! The search counts the bounds below an index, in two stages. The first stage compares every fifth
+//! bound of a leaf (every fourth of an inner node) and so finds a group; the second compares the
+//! other bounds of that group. No branch depends on the data, so none is mispredicted.
 //!
-//! What a leaf's room holds behind its bounds may be anything. So outcomes are bits, not counts,
-//! and those beyond the last bound are masked out. Separators that are not there are the largest
-//! number, so those of inner nodes are counted at once.
+//! The number of instructions that a CPU keeps in flight, a few hundred, limits the rate of
+//! searches. So the code minimises the number of instructions and the length of the dependency
+//! chains. A comparison takes two instructions: one compares with memory and leaves the outcome in
+//! the carry flag, an add-with-carry collects it.
 //!
-//! # What each step gave
-//!
-//! Nanoseconds of a lookup in a kernel's build at 100 / 1,000 / 10,000 ranges, independent keys, in
-//! one sitting; by AVX-512 it took 4.4 / 6.7 / 11.
-//!
-//! | step | ns |
-//! |---|---|
-//! | five halvings in a leaf, 4 + 3 comparisons in an inner node, each by a byte that is set, widened, and added | 16.0 / 22.5 / 32 |
-//! | 3 + 7 comparisons in a leaf, 3 + 3 in an inner node, by carries; `popcnt`, `bmi1` and `bmi2` where they are | 11.4 / 17.0 / 26 |
-//! | one call instead of two; what is far from all bounds by a branch | 10.3 / 15.5 / 22 |
-//! | 4 + 5 comparisons in a leaf; one chain of additions in an inner node; the slot as a bit, its rank from that | 9.4 / 13.9 / 21 |
-//! | 5 + 4 comparisons in a leaf | 9.2 / 13.2 / 21 |
-//! | what is rare out of the way | 9.1 / 12.6 / 20 |
-//! | addresses from a base and an index; a negation by name | 8.5 / 12.2 / 20 |
-//!
-//! Without effect: prefetches by fewer instructions (they wait for nothing), or none at all up to
-//! 1,000. Slower: the first stage of a leaf in two chains of additions. A level's tag taken off by
-//! the address, in code of its own for each level, gave 2 to 4 % from 1,000 on, and took 4 % at 100.
+//! Correctness: the room behind a leaf's bounds holds arbitrary values. So outcomes are collected
+//! as bits, and bits beyond the last bound are masked out. Unused separators of an inner node are
+//! the largest number, so their outcomes are zero and can be added up at once.
 
 use super::inner::Seps;
 use super::leaf::Body;
@@ -37,28 +21,28 @@ use by::{count_inner, minus};
 use core::hint::{assert_unchecked, cold_path};
 use core::ptr;
 
-/// A group of bounds of a leaf: the last tells it from the next, the others are compared once it is
-/// known.
+/// The size of a group of bounds in a leaf. The first stage compares the last bound of each group,
+/// the second stage the others of one group.
 const LEAF_GROUP: usize = 5;
-/// The same in an inner node.
+/// The size of a group in an inner node.
 const INNER_GROUP: usize = 4;
 
-// Six groups are enough, and lie inside the room; of wide bounds, which are fewer, as many as may
-// hold some.
+// Six groups cover all slots and lie inside the room. Five groups cover a wide leaf, which has
+// fewer slots.
 const _: () = assert!(LEAF_SLOTS <= 6 * LEAF_GROUP && 2 * LEAF_CELLS >= 6 * LEAF_GROUP);
 const _: () = assert!(WIDE.full / 3 * 2 < 5 * LEAF_GROUP && LEAF_CELLS >= 5 * LEAF_GROUP);
 const _: () = assert!(INNER_SLOTS == 4 * INNER_GROUP || INNER_SLOTS == INNER_GROUP);
 
 /// The slots of a leaf that lie before the one that holds `index`: bit `i` for slot `i`.
 ///
-/// Cost: one or two cache lines, two loads in a row. Branches: the leaf's form, and whether the
-/// index lies within reach of the leaf's bounds.
+/// Cost: one or two cache lines, two dependent loads. Branches: the leaf's form, and whether the
+/// index is within reach of the leaf's bounds.
 #[inline(always)]
 pub(super) fn below_scalar(body: &Body, index: usize) -> u32 {
     slot_bit(body, index).wrapping_sub(1)
 }
 
-/// The slot of a leaf that holds `index`. Cost: as [`below_scalar`].
+/// The slot of a leaf that holds `index`. Cost: as for [`below_scalar`].
 #[inline(always)]
 pub(super) fn leaf_scalar(body: &Body, index: usize) -> usize {
     let slot = slot_bit(body, index);
@@ -69,12 +53,12 @@ pub(super) fn leaf_scalar(body: &Body, index: usize) -> usize {
 
 /// The word of the slot that holds `index`; null for a hole.
 ///
-/// Cost: as [`below_scalar`], a cache line for the word, and a branch for whether there is an
-/// entry.
+/// Cost: as for [`below_scalar`], plus a cache line for the word and a branch on whether there is
+/// an entry.
 #[inline(always)]
 pub(super) fn word_scalar(body: &Body, index: usize) -> *mut () {
     let slot = slot_and_more(body, index);
-    // The entries up to it, which are no slots beyond.
+    // The entries up to and including the slot. The mask has no bits beyond the last slot.
     let entries = body.entries() & (slot ^ slot.wrapping_sub(1));
     if entries & slot == 0 {
         return ptr::null_mut();
@@ -83,18 +67,18 @@ pub(super) fn word_scalar(body: &Body, index: usize) -> *mut () {
     taken_out(unsafe { body.cell_down(minus(entries.count_ones())).read() })
 }
 
-/// The slot of a leaf that holds `index`, as a bit.
+/// The slot of a leaf that holds `index`, as a single bit.
 #[inline(always)]
 fn slot_bit(body: &Body, index: usize) -> u32 {
     let slot = slot_and_more(body, index);
     slot & slot.wrapping_neg()
 }
 
-/// The slot of a leaf that holds `index`, as the lowest bit that is set.
+/// The slot of a leaf that holds `index`, as the lowest set bit. Higher bits are arbitrary.
 #[inline(always)]
 fn slot_and_more(body: &Body, index: usize) -> u32 {
     let n = body.len() - 1;
-    // SAFETY: the room is initialised, and has so many things wherever a group is.
+    // SAFETY: the room is initialised, and holds every group.
     unsafe {
         if body.wide {
             cold_path();
@@ -105,15 +89,15 @@ fn slot_and_more(body: &Body, index: usize) -> u32 {
     }
 }
 
-/// How many units an index lies above the base, as far as bounds go.
+/// The number of units from the base to an index, saturated to the range of narrow bounds.
 ///
-/// As [`Body::units`], by a branch: few indices are that far from all bounds, and to wait for what
-/// is decided without one takes longer.
+/// Unlike [`Body::units`], with a branch: few indices are far from all bounds, and the branchless
+/// form has a longer latency.
 #[inline(always)]
 fn near(body: &Body, index: usize) -> u32 {
-    // SAFETY: bits of a word.
+    // SAFETY: the shift is less than the bits of a word.
     unsafe { assert_unchecked(u32::from(body.shift) < usize::BITS) };
-    // Below the base that is more than the reach of bounds, too: see `pack`.
+    // An index below the base also wraps to more than the reach of bounds: see `pack`.
     let units = index.wrapping_sub(body.base) >> body.shift;
     if units > u32::MAX as usize {
         cold_path();
@@ -122,30 +106,31 @@ fn near(body: &Body, index: usize) -> u32 {
     units as u32
 }
 
-/// The first of the `n` ascending things at `at` that is not below another, or their end: the
-/// lowest bit that is set.
+/// The first of the `n` ascending elements at `at` that is not below `than`, or `n`: as the lowest
+/// set bit.
 ///
 /// # Safety
-/// Things are there, if only with any value, as far as any group goes that begins at or below `n`;
-/// so are all that tell groups apart.
+/// Initialised elements, of any value, exist for every group that begins at or below `n`, and for
+/// the last element of every group.
 #[inline(always)]
 unsafe fn lowest<T: Compare>(at: *const T, than: T, n: usize) -> u32 {
-    // SAFETY: the caller's promise, and the number of slots.
+    // SAFETY: the caller's promise; a leaf has fewer bounds than six groups.
     unsafe {
         assert_unchecked(n < 6 * LEAF_GROUP);
-        // As far as they are bounds.
+        // Mask out groups that are not complete.
         let heads = T::heads(at, than) & ((1 << groups(n)) - 1);
         let first = LEAF_GROUP * heads.count_ones() as usize;
         assert_unchecked(first <= n);
-        // Of ascending ones those below come first: one more is the next bit.
+        // Elements below `than` come first; adding one sets the bit after theirs.
         (T::group(at, first, than) + 1) << first | 1 << n
     }
 }
 
-/// How many groups of a leaf have all their bounds.
+/// The number of groups of a leaf that have all their bounds.
 #[inline(always)]
 const fn groups(n: usize) -> usize {
-    // A fifth; the compiler takes an instruction more for what may be any number.
+    // A division by five. For an argument of unknown range the compiler would take one instruction
+    // more.
     n * 13 / 64
 }
 
@@ -159,10 +144,10 @@ const _: () = {
 
 /// The child of an inner node that holds `index`.
 ///
-/// Cost: one or two cache lines, two loads in a row, no branch.
+/// Cost: one or two cache lines, two dependent loads, no branch.
 #[inline(always)]
 pub(super) fn inner_scalar(seps: &Seps, index: usize) -> usize {
-    // SAFETY: they are separators.
+    // SAFETY: the separators are initialised.
     unsafe {
         let slot = count_inner(seps.bounds.as_ptr(), index);
         assert_unchecked(slot < INNER_SLOTS);
@@ -170,23 +155,24 @@ pub(super) fn inner_scalar(seps: &Seps, index: usize) -> usize {
     }
 }
 
-/// Things that are compared.
+/// An element that can be compared: a narrow or a wide bound.
 trait Compare: Copy + Ord {
-    /// Which of those that tell groups apart are below: bit `i` for the last of group `i`.
+    /// Compares the last element of each group: bit `i` is set if that of group `i` is below
+    /// `than`.
     ///
     /// # Safety
-    /// They are there.
+    /// These elements are initialised.
     unsafe fn heads(at: *const Self, than: Self) -> u32;
 
-    /// Which of a group that begins at `first` are below, but for the last: bit `i` for the one at
-    /// `first + i`.
+    /// Compares the elements of the group at `first`, except its last: bit `i` is set if element
+    /// `first + i` is below `than`.
     ///
     /// # Safety
-    /// They are there.
+    /// These elements are initialised.
     unsafe fn group(at: *const Self, first: usize, than: Self) -> u32;
 }
 
-/// Without instructions by name: the compiler's choice.
+/// The portable version.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 mod by {
     use super::*;
@@ -212,10 +198,10 @@ mod by {
         -(n as isize)
     }
 
-    /// How many separators of an inner node are below.
+    /// The number of separators of an inner node below `than`.
     ///
     /// # Safety
-    /// They are there.
+    /// The separators are initialised.
     #[inline(always)]
     pub(super) unsafe fn count_inner(at: *const usize, than: usize) -> usize {
         // SAFETY: the caller's promise.
@@ -227,15 +213,15 @@ mod by {
     }
 }
 
-/// By name: the compiler sets a byte for each outcome, widens it, and adds it, which is twice as
-/// much.
+/// The x86-64 version. The compiler would set a byte for each outcome, widen it and add it, which
+/// takes twice as many instructions.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod by {
     use super::*;
     use core::arch::asm;
 
-    /// Compares things at some offsets from a place with a register (both as they are written), and
-    /// takes up each outcome.
+    /// Compares the elements at some offsets from a place with a register (both given as assembly
+    /// text), and collects each outcome with `$take`.
     macro_rules! compare {
         ($place:literal, $than:literal, $take:literal, $($offset:literal)*; $($operands:tt)*) => {{
             let out: usize;
@@ -249,13 +235,13 @@ mod by {
         }};
     }
 
-    // Each outcome is shifted in from below: so the last one comes first.
+    // Each outcome is shifted in from below, so the highest offset comes first.
     const _: () = assert!(LEAF_GROUP == 5 && INNER_GROUP == 4);
 
     impl Compare for u32 {
         #[inline(always)]
         unsafe fn heads(at: *const Self, than: Self) -> u32 {
-            // SAFETY: reads what the caller promises.
+            // SAFETY: reads only the elements that the caller promises.
             unsafe {
                 compare!("{at}", "{than:e}", "adc {out:e}, {out:e}", 96 76 56 36 16;
                     at = in(reg) at, than = in(reg) than) as u32
@@ -264,7 +250,7 @@ mod by {
 
         #[inline(always)]
         unsafe fn group(at: *const Self, first: usize, than: Self) -> u32 {
-            // SAFETY: reads what the caller promises.
+            // SAFETY: reads only the elements that the caller promises.
             unsafe {
                 compare!("{at} + 4 * {first}", "{than:e}", "adc {out:e}, {out:e}", 12 8 4 0;
                     at = in(reg) at, first = in(reg) first, than = in(reg) than)
@@ -276,7 +262,7 @@ mod by {
     impl Compare for usize {
         #[inline(always)]
         unsafe fn heads(at: *const Self, than: Self) -> u32 {
-            // SAFETY: reads what the caller promises.
+            // SAFETY: reads only the elements that the caller promises.
             unsafe {
                 compare!("{at}", "{than}", "adc {out:e}, {out:e}", 192 152 112 72 32;
                     at = in(reg) at, than = in(reg) than) as u32
@@ -285,7 +271,7 @@ mod by {
 
         #[inline(always)]
         unsafe fn group(at: *const Self, first: usize, than: Self) -> u32 {
-            // SAFETY: reads what the caller promises.
+            // SAFETY: reads only the elements that the caller promises.
             unsafe {
                 compare!("{at} + 8 * {first}", "{than}", "adc {out:e}, {out:e}", 24 16 8 0;
                     at = in(reg) at, first = in(reg) first, than = in(reg) than)
@@ -294,31 +280,31 @@ mod by {
         }
     }
 
-    /// The negative: else the compiler makes a shift and a subtraction of a negation that is part
-    /// of an address.
+    /// Negates with one instruction. The compiler turns a negation within an address into a shift
+    /// and a subtraction.
     #[inline(always)]
     pub(super) fn minus(n: u32) -> isize {
         let mut n = n as isize;
-        // SAFETY: only registers.
+        // SAFETY: uses registers only.
         unsafe { asm!("neg {0}", inout(reg) n, options(pure, nomem, nostack)) }
         n
     }
 
-    /// How many separators of an inner node are below.
+    /// The number of separators of an inner node below `than`.
     ///
     /// # Safety
-    /// They are there.
+    /// The separators are initialised.
     #[inline(always)]
     pub(super) unsafe fn count_inner(at: *const usize, than: usize) -> usize {
         if INNER_SLOTS == INNER_GROUP {
-            // SAFETY: reads what the caller promises.
+            // SAFETY: reads only the separators that the caller promises.
             return unsafe {
                 compare!("{at}", "{than}", "adc {out:e}, 0", 0 8 16; at = in(reg) at, than = in(reg) than)
             };
         }
         let slot;
-        // SAFETY: reads what the caller promises: separators 3, 7 and 11, then the three before one
-        // of those, or the last.
+        // SAFETY: reads only the separators that the caller promises: 3, 7 and 11, then the three
+        // before one of these, or the last three.
         unsafe {
             asm!(
                 "cmp [{at} + 24], {than}",

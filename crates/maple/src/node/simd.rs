@@ -1,10 +1,11 @@
-//! The search within a node by vectors: all bounds at once.
+//! The search within a node with SIMD: it compares all bounds of a node at once.
 //!
-//! With the feature `std` the processor is asked, once, what it has; a build for a processor that
-//! has vectors for sure does not ask.
+//! With the feature `std`, the first call asks the CPU for its instruction sets. A build for a
+//! target that guarantees them does not ask.
 //!
-//! Vectors read whole lines: bounds beyond the last, too. Those lie in the node, are initialised,
-//! and are masked out. Nobody writes to a published node's bounds, so this races with nothing.
+//! Correctness: SIMD loads read whole cache lines, and so also bounds beyond the last. Those lie
+//! inside the node, are initialised, and are masked out. The bounds of a published node never
+//! change, so the loads race with no store.
 
 mod avx2;
 mod avx512;
@@ -23,10 +24,11 @@ use avx512::Avx512;
 use core::ptr;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-// Two vectors of bounds, three of wide ones, lie in the room; separators and a word in two.
+// Two vectors of narrow bounds, or three of wide ones, lie in the room; the separators and one more
+// word fill two vectors.
 const _: () = assert!(8 * LEAF_CELLS >= 192 && size_of::<Seps>() == 128 && INNER_SLOTS == 16);
 
-/// The vectors that this processor has.
+/// The SIMD instructions that this CPU has.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Vectors {
@@ -34,22 +36,23 @@ enum Vectors {
     Avx512 = 2,
 }
 
-/// What the processor was found to have; 0 as long as nobody asked.
+/// The result of `Vectors::ask`; 0 before the first call.
 static FOUND: AtomicU8 = AtomicU8::new(0);
 const NOTHING: u8 = 3;
 
 impl Vectors {
-    /// Cost: nothing where the build knows, else a load and two predictable branches.
+    /// Cost: none if the build guarantees the instructions, else a load and two predictable
+    /// branches.
     #[inline(always)]
     fn get() -> Option<Vectors> {
-        // Tests run each way on one processor.
+        // Tests run every implementation on one CPU.
         #[cfg(test)]
         return Self::found().and_then(Self::allowed);
         #[cfg(not(test))]
         Self::found()
     }
 
-    /// The best that a test allows.
+    /// The best implementation that the test allows.
     #[cfg(test)]
     fn allowed(self) -> Option<Vectors> {
         match crate::testing::vectors() {
@@ -69,7 +72,7 @@ impl Vectors {
         )) {
             return Some(Vectors::Avx512);
         }
-        // Relaxed: the byte is all there is to know.
+        // Relaxed: no other data depends on the byte.
         match FOUND.load(Ordering::Relaxed) {
             2 => Some(Vectors::Avx512),
             1 => Some(Vectors::Avx2),
@@ -81,7 +84,7 @@ impl Vectors {
     #[cold]
     fn ask() -> Option<Vectors> {
         let found = Self::detect();
-        // Relaxed: see `get`.
+        // Relaxed: see `found`.
         FOUND.store(found.map_or(NOTHING, |found| found as u8), Ordering::Relaxed);
         found
     }
@@ -112,11 +115,11 @@ impl Vectors {
         .then_some(Vectors::Avx2)
     }
 
-    /// Does a job with these vectors.
+    /// Runs a job with these instructions.
     #[inline(always)]
     fn run<J: Job>(self, job: J) -> J::Out {
         match self {
-            // SAFETY: the processor has them.
+            // SAFETY: the CPU has the instructions.
             Vectors::Avx512 => unsafe { avx512::run(job) },
             // SAFETY: as above.
             Vectors::Avx2 => unsafe { avx2::run(job) },
@@ -124,7 +127,7 @@ impl Vectors {
     }
 }
 
-/// Does a job by what this processor has.
+/// Runs a job with the best implementation for this CPU.
 #[inline(always)]
 pub(super) fn run<J: Job>(job: J) -> J::Out {
     match Vectors::get() {
@@ -137,7 +140,7 @@ pub(super) fn run<J: Job>(job: J) -> J::Out {
 #[inline(always)]
 pub(super) fn inner(seps: &Seps, index: usize) -> usize {
     match Vectors::get() {
-        // SAFETY: the processor has them.
+        // SAFETY: the CPU has the instructions.
         Some(Vectors::Avx512) => unsafe { Avx512::new() }.inner(seps, index),
         // SAFETY: as above.
         Some(Vectors::Avx2) => unsafe { Avx2::new() }.inner(seps, index),
@@ -145,22 +148,22 @@ pub(super) fn inner(seps: &Seps, index: usize) -> usize {
     }
 }
 
-/// Lets a word into a leaf. Vectors move words as numbers, and those have nothing that they may be
-/// used for (no provenance): so what a word has is left with the machine as long as the word is in
-/// leaves. No instruction.
+/// Prepares a word for a leaf. SIMD moves words as integers, which carry no provenance. So the
+/// provenance of a word is exposed while the word is in a leaf. Takes no instruction.
 #[inline(always)]
 pub(super) fn put_in(word: *mut ()) -> *mut () {
     word.expose_provenance();
     word
 }
 
-/// A word as it is read out of a leaf has again what [`put_in`] has left. No instruction.
+/// Converts a word read from a leaf: regains the provenance that [`put_in`] exposed. Takes no
+/// instruction.
 #[inline(always)]
 pub(super) fn taken_out(word: *mut ()) -> *mut () {
     ptr::with_exposed_provenance_mut(word.addr())
 }
 
-/// What is added to a narrow bound, shifted, to have the index after it.
+/// The number to add to a shifted narrow bound to get the index after it.
 #[inline(always)]
 fn after(body: &Body) -> i64 {
     body.base.wrapping_add(1 << body.shift) as i64

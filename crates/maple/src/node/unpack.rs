@@ -1,9 +1,9 @@
-//! The entries of a leaf, unpacked, for who reads one after the other.
+//! The unpacked entries of a leaf, for iteration.
 //!
-//! Where slots begin is written out as whole words: then an entry costs as much as three loads,
-//! whichever slot it has and whatever form the leaf has. Vectors do that for all slots that a leaf
-//! might have at once, so that there is no branch to mispredict; without, it is done one after the
-//! other. Words are read where they are.
+//! The first index of each slot is written to an array of whole words. Then an entry costs three
+//! loads, independent of its slot and of the leaf's form. SIMD unpacks all slots that a leaf might
+//! have at once, so there is no branch to mispredict. Without SIMD, a loop unpacks slot by slot.
+//! Words are read from the leaf itself.
 
 use super::leaf::{Body, Cell};
 use super::load::Search;
@@ -11,44 +11,46 @@ use super::simd;
 use core::mem::MaybeUninit;
 use core::ptr;
 
-/// How many starts fit in: vectors write 32 of narrow bounds, or 24 of wide ones.
+/// The number of starts that fit: SIMD writes 32 for narrow bounds, 24 for wide ones.
 pub(super) const LANES: usize = 32;
 const _: () = assert!(LANES >= crate::layout::LEAF_SLOTS);
 
-/// Before the first, so that vectors are stored to whole cache lines: that of the first slot is by
-/// itself.
+/// The padding before the start of slot 0. The starts of the other slots then begin at a cache
+/// line, so SIMD stores whole lines.
 const BEFORE: usize = 7;
 
-/// What is left of a leaf.
+/// The entries of a leaf that the iteration has not returned yet.
 pub(crate) struct Unpacked {
     starts: Starts,
-    /// The slots of the entries still to come; above those 32 bits, the place of the first one's
-    /// word, from `words` on. One word for both: what a step changes then stays in a register.
+    /// The slots of the entries still to come, in the low 32 bits. The high 32 bits are the offset
+    /// of the first one's word from `words`. Both are in one word, so that the state that a step
+    /// changes stays in a register.
     rest: u64,
-    /// The slots of all entries that were to come, and were not cut off.
+    /// The slots of all entries since the leaf was opened, without those cut off.
     all: u32,
-    /// The word of the last entry that is to come. Those of the others lie behind it.
+    /// The word of the last entry to come. The words of the others lie behind it.
     words: *const Cell,
 }
 
-/// The first index of each slot, and of what comes after the last (0: nothing does).
+/// The first index of each slot, and the index after the last slot (0 after `usize::MAX`).
 #[repr(C, align(64))]
 struct Starts(MaybeUninit<[usize; BEFORE + 1 + LANES]>);
 
-/// One word further on, in `Unpacked::rest`.
+/// An offset of one word in `Unpacked::rest`.
 const WORD: u64 = 1 << 32;
 
 impl Unpacked {
-    /// Nothing.
+    /// No entries.
     #[inline(always)]
     pub(crate) fn new() -> Self {
         Unpacked { starts: Starts(MaybeUninit::uninit()), rest: 0, all: 0, words: ptr::null() }
     }
 
-    /// Takes up the entries from a slot on, in a leaf from `min` to `max`.
+    /// Opens a leaf that reaches from `min` to `max`, at its entries from `slot` on.
     ///
     /// # Safety
-    /// The leaf stays allocated, and as it is, until another is taken up or no entry is asked for.
+    /// The leaf stays allocated and does not change until another one is opened, or until the last
+    /// entry is read.
     #[inline(always)]
     pub(crate) unsafe fn open<S: Search>(
         &mut self,
@@ -60,20 +62,20 @@ impl Unpacked {
         let all = body.entries();
         let rest = all >> slot << slot;
         self.all = rest;
-        // None: a place that is not looked at.
+        // Without entries the offset is arbitrary; it is not used.
         self.rest = u64::from(rest) | u64::from(rest.count_ones().wrapping_sub(1)) << 32;
         self.words =
             body.cell(0).cast::<Cell>().wrapping_sub(all.count_ones() as usize).wrapping_add(1);
         search.unpack(body, self);
-        // SAFETY: inside the array; a leaf has a slot, and no more than lanes.
+        // SAFETY: inside the array: a leaf has at least one slot, and at most `LANES`.
         unsafe {
             self.others().sub(1).write(min);
             self.others().add(body.len() - 1).write(max.wrapping_add(1));
         }
     }
 
-    /// Where the starts of the slots but the first go: to a place for [`LANES`], at a cache line's
-    /// beginning.
+    /// The place for the starts of all slots but the first: [`LANES`] words, at the beginning of a
+    /// cache line.
     #[inline(always)]
     pub(super) fn others(&mut self) -> *mut usize {
         // SAFETY: inside the array.
@@ -81,7 +83,7 @@ impl Unpacked {
     }
 
     /// # Safety
-    /// The leaf that was taken up has the slot, or one less.
+    /// The opened leaf has the slot, or `slot` is the number of its slots.
     #[inline(always)]
     unsafe fn start(&self, slot: usize) -> usize {
         debug_assert!(slot <= LANES);
@@ -95,36 +97,38 @@ impl Unpacked {
         self.rest as u32
     }
 
-    /// Whether no entry is to come.
+    /// Whether no entry is left.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.slots() == 0
     }
 
-    /// Lets go of all that is to come.
+    /// Drops all entries to come.
     #[inline(always)]
     pub(crate) fn clear(&mut self) {
         (self.rest, self.all) = (0, 0);
     }
 
-    /// The first entry of some to come: its range, and its word.
+    /// The range and the word of the first entry in `rest`.
     ///
     /// # Safety
-    /// `rest` is as it was at some time since the leaf was taken up; the entry was not cut off.
+    /// `rest` is a value that the field has had since the leaf was opened; the entry was not cut
+    /// off.
     #[inline(always)]
     unsafe fn first(&self, rest: u64) -> (usize, usize, *mut ()) {
         let slot = (rest as u32).trailing_zeros() as usize;
-        // SAFETY: the slot is one of the leaf's; the word lies in it, and is initialised.
+        // SAFETY: the slot and the word lie in the leaf and are initialised.
         unsafe {
             let word = self.words.add((rest >> 32) as usize).cast::<*mut ()>().read();
             (self.start(slot), self.start(slot + 1).wrapping_sub(1), simd::taken_out(word))
         }
     }
 
-    /// The next entry: its range, and its word. Cost: three loads next to those before; no branch.
+    /// Returns the next entry: its range and its word. Cost: three loads near the previous ones; no
+    /// branch.
     ///
     /// # Safety
-    /// There is one ([`Unpacked::is_empty`]).
+    /// There is an entry ([`Unpacked::is_empty`]).
     #[inline(always)]
     pub(crate) unsafe fn next(&mut self) -> (usize, usize, *mut ()) {
         debug_assert!(!self.is_empty());
@@ -134,10 +138,10 @@ impl Unpacked {
         unsafe { self.first(rest) }
     }
 
-    /// The last entry to come: its range, and its word. Cost: as of [`Unpacked::next`].
+    /// Returns the last entry to come: its range and its word. Cost: as for [`Unpacked::next`].
     ///
     /// # Safety
-    /// There is one ([`Unpacked::is_empty`]).
+    /// There is an entry ([`Unpacked::is_empty`]).
     #[inline(always)]
     pub(crate) unsafe fn next_back(&mut self) -> (usize, usize, *mut ()) {
         debug_assert!(!self.is_empty());
@@ -159,7 +163,8 @@ impl Unpacked {
         self.words = self.words.wrapping_add(1);
     }
 
-    /// Folds all that is to come. Cost of an entry: as of [`Unpacked::next`], in registers.
+    /// Folds over all entries to come. Cost per entry: as for [`Unpacked::next`], with the state in
+    /// registers.
     #[inline(always)]
     pub(crate) fn fold<B>(
         &mut self,
@@ -168,7 +173,7 @@ impl Unpacked {
     ) -> B {
         let mut rest = self.rest;
         while rest as u32 != 0 {
-            // SAFETY: there is one.
+            // SAFETY: there is an entry.
             value = f(value, unsafe { self.first(rest) });
             rest = (rest & (rest - 1)).wrapping_sub(WORD);
         }
@@ -176,17 +181,18 @@ impl Unpacked {
         value
     }
 
-    /// Where the last entry that was returned ends; `None` if none was.
+    /// The last index of the last returned entry; `None` if none was returned.
     pub(crate) fn returned(&self) -> Option<usize> {
         let slot = (self.all & !self.slots()).checked_ilog2()? as usize;
-        // SAFETY: one of the leaf's.
+        // SAFETY: the slot is one of the leaf's.
         Some(unsafe { self.start(slot + 1) }.wrapping_sub(1))
     }
 
-    /// Cuts off what begins after `limit`, and, if `whole`, what only ends there.
+    /// Cuts off the entries that begin after `limit`, and, if `whole`, also those that end after
+    /// it.
     pub(crate) fn cut(&mut self, limit: usize, whole: bool) {
         while let Some(slot) = self.slots().checked_ilog2() {
-            // SAFETY: one of the leaf's.
+            // SAFETY: the slot is one of the leaf's.
             let (min, end) = unsafe { (self.start(slot as usize), self.start(slot as usize + 1)) };
             if min <= limit && (!whole || end.wrapping_sub(1) <= limit) {
                 break;
@@ -196,12 +202,12 @@ impl Unpacked {
     }
 }
 
-/// Without vectors. Cost: four instructions a slot.
+/// Unpacks without SIMD. Cost: four instructions per slot.
 #[inline(always)]
 pub(super) fn scalar(body: &Body, to: &mut Unpacked) {
     let others = to.others();
     for slot in 0..body.len() - 1 {
-        // SAFETY: fewer than the leaf's slots, of which there are no more than lanes.
+        // SAFETY: a leaf has at most `LANES` slots.
         unsafe { others.add(slot).write(body.bound(slot).wrapping_add(1)) };
     }
 }

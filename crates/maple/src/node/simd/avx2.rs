@@ -1,4 +1,4 @@
-//! The search and the unpacking by AVX2.
+//! The search and the unpacking with AVX2.
 
 use super::after;
 use crate::node::change::Way;
@@ -8,7 +8,7 @@ use crate::node::load::{Job, Search};
 use crate::node::unpack::{LANES, Unpacked};
 use core::arch::x86_64::*;
 
-/// Only made where the processor has AVX2.
+/// Proof that the CPU has AVX2.
 #[derive(Clone, Copy)]
 pub(super) struct Avx2(());
 
@@ -17,7 +17,7 @@ impl Way for Avx2 {}
 impl Search for Avx2 {
     #[inline(always)]
     fn below(self, body: &Body, index: usize) -> u32 {
-        // SAFETY: the processor has them.
+        // SAFETY: the CPU has AVX2.
         unsafe { below(body, index) }
     }
 
@@ -36,17 +36,17 @@ impl Search for Avx2 {
 
 impl Avx2 {
     /// # Safety
-    /// The processor has AVX2.
+    /// The CPU has AVX2.
     #[inline(always)]
     pub(super) unsafe fn new() -> Self {
         Avx2(())
     }
 }
 
-/// Does a job with AVX2.
+/// Runs a job with AVX2.
 ///
 /// # Safety
-/// The processor has it.
+/// The CPU has AVX2.
 #[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
 #[inline]
 pub(super) unsafe fn run<J: Job>(job: J) -> J::Out {
@@ -62,7 +62,8 @@ unsafe fn below(body: &Body, index: usize) -> u32 {
         // SAFETY: inside the room.
         return _bzhi_u32(unsafe { words::<6>(body.words_wide(), index) }, n);
     }
-    // Comparisons are signed: with the highest bit turned they order as without sign.
+    // AVX2 compares signed numbers: inverting the highest bit turns the order into the unsigned
+    // one.
     let turn = _mm256_set1_epi32(i32::MIN);
     let wanted = _mm256_xor_si256(_mm256_set1_epi32(body.units(index) as i32), turn);
     let mut lanes = 0;
@@ -79,17 +80,17 @@ unsafe fn below(body: &Body, index: usize) -> u32 {
 #[inline]
 unsafe fn inner(seps: &Seps, index: usize) -> usize {
     let at = (&raw const *seps).cast::<usize>();
-    // SAFETY: separators 0 to 11, and 11 to 14. What lies behind them is not read: the count of
-    // references may change.
+    // SAFETY: reads separators 0 to 11, and 11 to 14. It must not read past them: the reference
+    // count there may change.
     let (first, last) = unsafe { (words::<3>(at, index), words::<1>(at.add(11), index)) };
-    // Separator 11 is there twice, and counts once.
+    // Separator 11 is in both results, at the same bit.
     (first | last << 11).count_ones() as usize
 }
 
-/// Which of `4 * N` words are below an index.
+/// Compares `4 * N` words: bit `i` is set if word `i` is below `index`.
 ///
 /// # Safety
-/// So many words lie at `at`.
+/// The words at `at` are initialised.
 #[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
 #[inline]
 unsafe fn words<const N: usize>(at: *const usize, index: usize) -> u32 {
@@ -102,7 +103,7 @@ unsafe fn words<const N: usize>(at: *const usize, index: usize) -> u32 {
     lanes
 }
 
-/// Which of four words are below an index.
+/// Compares four words: bit `i` is set if word `i` is below `index`.
 #[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
 #[inline]
 fn four(bounds: __m256i, index: usize) -> u32 {
@@ -118,7 +119,7 @@ unsafe fn unpack(body: &Body, to: &mut Unpacked) {
     let others = to.others();
     if body.wide {
         for i in 0..6 {
-            // SAFETY: 24 words lie in the room, and fit where they go.
+            // SAFETY: 24 words lie in the room, and have a place in `others`.
             unsafe {
                 let bounds = _mm256_loadu_si256(body.words_wide().add(4 * i).cast());
                 let starts = _mm256_add_epi64(bounds, _mm256_set1_epi64x(1));
@@ -129,7 +130,7 @@ unsafe fn unpack(body: &Body, to: &mut Unpacked) {
     }
     let (shift, after) = (_mm_cvtsi32_si128(body.shift.into()), _mm256_set1_epi64x(after(body)));
     for i in 0..LANES / 4 {
-        // SAFETY: 32 bounds lie in the room, and fit where they go.
+        // SAFETY: 32 bounds lie in the room, and have a place in `others`.
         unsafe {
             let bounds = _mm_loadu_si128(body.narrow().add(4 * i).cast());
             let units = _mm256_sll_epi64(_mm256_cvtepu32_epi64(bounds), shift);

@@ -1,9 +1,8 @@
-//! The search and the unpacking by AVX-512.
+//! The search and the unpacking with AVX-512.
 //!
-//! A search over a node of 16 children, or a leaf of 32 slots, is two comparisons. What a search
-//! waits for counts, and so does how many instructions it is, for that says how many searches a
-//! processor has on the way at once: hence the assembly where the compiler takes more than are
-//! needed.
+//! A search in a node of 16 children or a leaf of 32 slots takes two vector comparisons. Its
+//! latency counts, and its number of instructions, which limits how many searches the CPU overlaps.
+//! So inline assembly replaces the cases in which the compiler emits more instructions than needed.
 
 use super::after;
 use crate::layout::INNER_SLOTS;
@@ -15,14 +14,14 @@ use core::arch::asm;
 use core::arch::x86_64::*;
 use core::hint::{assert_unchecked, cold_path};
 
-/// Only made where the processor has AVX-512.
+/// Proof that the CPU has AVX-512.
 #[derive(Clone, Copy)]
 pub(super) struct Avx512(Seven);
 
 impl Search for Avx512 {
     #[inline(always)]
     fn below(self, body: &Body, index: usize) -> u32 {
-        // SAFETY: the processor has them.
+        // SAFETY: the CPU has AVX-512.
         unsafe { below(body, index) }
     }
 
@@ -65,7 +64,7 @@ impl Search for Avx512 {
 
 impl Avx512 {
     /// # Safety
-    /// The processor has AVX-512.
+    /// The CPU has AVX-512.
     #[inline(always)]
     pub(super) unsafe fn new() -> Self {
         // SAFETY: the caller's promise.
@@ -73,10 +72,10 @@ impl Avx512 {
     }
 }
 
-/// Does a job with AVX-512.
+/// Runs a job with AVX-512.
 ///
 /// # Safety
-/// The processor has it.
+/// The CPU has AVX-512.
 #[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
 #[inline]
 pub(super) unsafe fn run<J: Job>(job: J) -> J::Out {
@@ -112,9 +111,9 @@ unsafe fn below(body: &Body, index: usize) -> u32 {
 unsafe fn inner(seps: &Seps, index: usize, seven: Seven) -> usize {
     let (at, wanted) = (&raw const *seps, _mm512_set1_epi64(index as i64));
     let below: usize;
-    // SAFETY: reads separators 0 to 7, and 8 to 14. What lies behind them is not read: the count of
-    // references may change. In assembly, because there is no intrinsic that compares with memory
-    // by a mask, but two that read it first.
+    // SAFETY: reads separators 0 to 7, and 8 to 14. It must not read past them: the reference count
+    // there may change. In assembly, because the intrinsics load the vector before they compare it
+    // under a mask, which takes an instruction more.
     unsafe {
         asm!(
             "vpcmpnleuq {low}, {wanted}, zmmword ptr [{at}]",
@@ -135,14 +134,14 @@ unsafe fn inner(seps: &Seps, index: usize, seven: Seven) -> usize {
     below
 }
 
-/// As `inner`: each mask is moved and counted by itself, which is seven cycles from the comparisons
-/// on instead of ten, and two instructions more.
+/// As `inner`, but moves and counts each mask by itself: seven cycles from the comparisons to the
+/// result instead of ten, for two instructions more.
 #[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
 #[inline]
 unsafe fn inner_soon(seps: &Seps, index: usize, seven: Seven) -> usize {
     let (at, wanted) = (&raw const *seps, _mm512_set1_epi64(index as i64));
     let below: usize;
-    // SAFETY: as there.
+    // SAFETY: as in `inner`.
     unsafe {
         asm!(
             "vpcmpnleuq {low}, {wanted}, zmmword ptr [{at}]",
@@ -169,9 +168,8 @@ unsafe fn inner_soon(seps: &Seps, index: usize, seven: Seven) -> usize {
 /// As [`Search::holes`].
 ///
 /// # Safety
-/// The processor has AVX-512.
-// Without the attribute for vectors, which would keep it from being inlined always; where it is
-// inlined there are some.
+/// The CPU has AVX-512.
+// Without `#[target_feature]`, which rules out `inline(always)`. The callers have the attribute.
 #[inline(always)]
 unsafe fn holes<const UP: bool, const ENDS: bool>(
     body: &Body,
@@ -185,8 +183,8 @@ unsafe fn holes<const UP: bool, const ENDS: bool>(
         cold_path();
         return body.holes();
     }
-    // The first and the last slot have one bound: those are asked for by index, and by alignment
-    // only if that shall be exact, for it takes long.
+    // The first and the last slot have only one stored bound, so they are tested by index. The
+    // exact test of their alignment has a long latency, so only `ENDS` asks for it.
     let over = if ENDS { align - 1 } else { 0 };
     let fits = |from: usize, to: usize| {
         u32::from(if UP {
@@ -200,22 +198,22 @@ unsafe fn holes<const UP: bool, const ENDS: bool>(
         })
     };
     let ends = fits(min, body.bound(0)) | fits(body.bound(last - 1) + 1, max) << last;
-    // The others in whole units, at most one too many on either side: what begins at the unit after
-    // the bound before, or that of the limit, takes so many; or what ends with the bound, or the
-    // limit's unit.
+    // The other slots are tested in whole units, with a tolerance of one unit on either side.
+    // Upwards, the range begins at the unit after the previous bound, or at the limit's unit.
+    // Downwards, it ends at the slot's bound, or at the limit's unit.
     let more = units.max(1) as u32 - 1;
-    // SAFETY: the processor has them; what is read lies inside the room.
+    // SAFETY: the CPU has AVX-512; the loads lie inside the room.
     let fits = unsafe {
         let more = _mm512_set1_epi32(more as i32);
         let limit = _mm512_set1_epi32(body.units(bound) as i32);
         let one = _mm512_set1_epi32(1);
         let at = body.narrow();
-        // A leaf's lines are aligned, but those of a body that is elsewhere need not be.
+        // The lines of a leaf are aligned, but those of a body outside a leaf need not be.
         let (low, high) = (_mm512_loadu_si512(at.cast()), _mm512_loadu_si512(at.add(16).cast()));
         let before = (_mm512_alignr_epi32(low, low, 15), _mm512_alignr_epi32(high, low, 15));
         let begin = _mm512_set1_epi32((body.base >> body.shift) as i32);
         let mask = _mm512_set1_epi32(aligned.max(1) as i32 - 1);
-        // Macro, since a closure would have no vectors to be compiled with. What wraps fits
+        // A macro, since a closure would be compiled without AVX-512. A range that wraps fits
         // nowhere.
         macro_rules! fit {
             ($end:expr, $before:expr, $align:literal) => {{
@@ -256,8 +254,8 @@ unsafe fn holes<const UP: bool, const ENDS: bool>(
 unsafe fn gaps(inner: &Inner, size: usize) -> u32 {
     let wanted = _mm512_set1_epi64(size as i64);
     let long: u32;
-    // SAFETY: reads sixteen gaps. In assembly, since a writer may store to them: each is read as by
-    // a relaxed load, and what is read is a hint.
+    // SAFETY: reads sixteen gaps. In assembly, since a writer may store to them: each read is like
+    // a relaxed load, and its result is a hint.
     unsafe {
         asm!(
             "vpcmpleuq {low}, {wanted}, zmmword ptr [{at}]",
@@ -275,13 +273,13 @@ unsafe fn gaps(inner: &Inner, size: usize) -> u32 {
     long
 }
 
-/// Two masks as one. In assembly, because the compiler would move each by itself and join them
-/// then, which takes twice as much.
+/// Joins two masks. In assembly, because the compiler would move each mask by itself and then join
+/// them, which takes twice as many instructions.
 #[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
 #[inline]
 fn join(low: __mmask16, high: __mmask16) -> u32 {
     let joined: u32;
-    // SAFETY: only registers.
+    // SAFETY: uses registers only.
     unsafe {
         asm!("kunpckwd {0}, {0}, {1}", "kmovd {2:e}, {0}", inout(kreg) high => _, in(kreg) low, lateout(reg) joined,
             options(pure, nomem, nostack, preserves_flags));
@@ -294,13 +292,13 @@ fn join(low: __mmask16, high: __mmask16) -> u32 {
 struct Seven(u16);
 
 impl Seven {
-    /// As a constant it would be put into a part of a register, and wait for whatever that held
-    /// before: for the search before this one.
+    /// In assembly: the compiler would write the constant to a part of a register, which has a
+    /// false dependency on the previous value of that register, and so on the previous search.
     #[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
     #[inline]
     fn new() -> Self {
         let mask: u16;
-        // SAFETY: a constant.
+        // SAFETY: loads a constant.
         unsafe {
             asm!("mov {0:e}, 0x7f", "kmovw {1}, {0:e}", out(reg) _, out(kreg) mask,
                 options(pure, nomem, nostack, preserves_flags));
@@ -315,7 +313,7 @@ unsafe fn unpack(body: &Body, to: &mut Unpacked) {
     let others = to.others();
     if body.wide {
         for i in 0..3 {
-            // SAFETY: 24 words lie in the room, and fit where they go.
+            // SAFETY: 24 words lie in the room, and have a place in `others`.
             unsafe {
                 let bounds = _mm512_loadu_si512(body.words_wide().add(8 * i).cast());
                 let starts = _mm512_add_epi64(bounds, _mm512_set1_epi64(1));
@@ -326,7 +324,7 @@ unsafe fn unpack(body: &Body, to: &mut Unpacked) {
     }
     let (shift, after) = (_mm_cvtsi32_si128(body.shift.into()), _mm512_set1_epi64(after(body)));
     for i in 0..LANES / 8 {
-        // SAFETY: 32 bounds lie in the room, and fit where they go.
+        // SAFETY: 32 bounds lie in the room, and have a place in `others`.
         unsafe {
             let bounds = _mm256_loadu_si256(body.narrow().add(8 * i).cast());
             let units = _mm512_sll_epi64(_mm512_cvtepu32_epi64(bounds), shift);

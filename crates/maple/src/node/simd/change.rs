@@ -1,4 +1,4 @@
-//! A leaf changed by vectors of 64 bytes: four loads, five masked loads, four stores.
+//! The change of a leaf with AVX-512. Cost: four loads, five masked loads, four stores.
 
 use super::Avx512;
 use super::splice::splice_lines;
@@ -10,8 +10,8 @@ use core::arch::x86_64::*;
 use core::hint::{cold_path, select_unpredictable};
 use core::ptr::NonNull;
 
-// Bounds lie in the first two lines, words in the last three. The count of references comes along
-// with the last line: it is one, since only a leaf that is not shared is changed.
+// Bounds lie in the first two lines, words in the last three. The last line also holds the
+// reference count. It is one, since a shared leaf is never changed.
 const _: () = assert!(size_of::<Leaf>() == 256 && 4 * (LEAF_SLOTS - 1) <= 128);
 const _: () = assert!(8 * (LEAF_CELLS - NARROW.full / NARROW.entry) >= 64);
 
@@ -24,7 +24,7 @@ impl Way for Avx512 {
         to: *mut Leaf,
         copy: *mut (),
     ) {
-        // SAFETY: the caller's promise, and the processor has them.
+        // SAFETY: the caller's promise, and the CPU has AVX-512.
         unsafe {
             if (*sources.0).body().is_wide() {
                 change_scalar(change, sources, to, copy)
@@ -42,21 +42,22 @@ impl Way for Avx512 {
         to: *mut Leaf,
         copy: *mut (),
     ) {
-        // SAFETY: the caller's promise, and the processor has them.
+        // SAFETY: the caller's promise, and the CPU has AVX-512.
         unsafe { change_apart(self, change, sources, to, copy) }
     }
 
     #[inline(always)]
     unsafe fn splice(self, from: &Inner, to: NonNull<Inner>, end: usize, splice: Splice) {
-        // SAFETY: the caller's promise, and the processor has them.
+        // SAFETY: the caller's promise, and the CPU has AVX-512.
         unsafe { splice_lines(from, to.as_ptr(), end, splice) }
     }
 
     #[inline(always)]
     unsafe fn insert(self, inner: &Inner, slot: usize, pair: [Item; 2]) {
         let splice = Splice { gone: slot..slot + 1, items: &pair };
-        // SAFETY: the caller's promise, and the processor has them; all of a node may be written
-        // through a reference to it. One that is not full ends where its last child does.
+        // SAFETY: the caller's promise, and the CPU has AVX-512; a reference to a node gives write
+        // access to all of it. In a node that is not full, the bound of the last child is the
+        // node's end.
         unsafe {
             let len = inner.seps().len();
             if slot + 1 == len {
@@ -75,19 +76,19 @@ impl Way for Avx512 {
             cold_path();
             return body.gap(holes, ends, limit);
         }
-        // SAFETY: the processor has them.
+        // SAFETY: the CPU has AVX-512.
         unsafe { gap(body, holes, ends) }
     }
 
     #[inline(always)]
     fn max_gap_with(self, inner: &Inner, (changed, gap): (u32, usize), _: usize) -> usize {
-        // SAFETY: the processor has them.
+        // SAFETY: the CPU has AVX-512.
         unsafe { max_gap(inner, changed, gap) }
     }
 }
 
 /// # Safety
-/// As for [`Way::change`]; the processor has AVX-512.
+/// As for [`Way::change`]; the CPU has AVX-512.
 #[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
 #[inline(never)]
 unsafe fn change_apart(
@@ -102,9 +103,8 @@ unsafe fn change_apart(
 }
 
 /// # Safety
-/// As for [`Way::change`]; the leaf is narrow, and the processor has AVX-512.
-// Without the attribute for vectors, which would keep it from being inlined always; where it is
-// inlined there are some.
+/// As for [`Way::change`]; the leaf is narrow, and the CPU has AVX-512.
+// Without `#[target_feature]`, which rules out `inline(always)`. The callers have the attribute.
 #[inline(always)]
 unsafe fn change_narrow(
     change: &Change,
@@ -119,14 +119,14 @@ unsafe fn change_narrow(
     let shifted = |run: Run, size: usize| {
         other.wrapping_offset(size as isize * (run.old as isize - run.new as isize))
     };
-    // Lanes of 32 bits in the first two lines, and cells of the last three, that come from
-    // elsewhere; and those that are new.
+    // The masks of the 32-bit lanes in the first two lines, and of the cells in the last three,
+    // that move; and the places that they move from.
     let (bound_at, word_at) = (shifted(bounds, 4), shifted(words, 8));
     let (bounds, words) = (bits(bounds.len, bounds.new), bits(words.len, words.new));
-    // SAFETY: the lines lie in the leaf, and the lanes that the masks select in the other; `to` is
-    // the caller's, and as long as they are.
+    // SAFETY: the lines lie in `from`, and the lanes that the masks select in `other`; the caller
+    // owns `to`, which is a leaf.
     unsafe {
-        // Macros, since a closure would have no vectors to be compiled with.
+        // Macros, since a closure would be compiled without AVX-512.
         macro_rules! bound {
             ($v:expr, $i:expr) => {{
                 let moved = bound_at.wrapping_add(64 * $i).cast();
@@ -167,28 +167,29 @@ unsafe fn change_narrow(
     }
 }
 
-/// The longest of some holes of a narrow leaf.
+/// The longest of `holes` of a narrow leaf.
 ///
-/// Lines are loaded whole and shifted in registers: a load across the lines of a leaf just written
-/// would wait for it.
+/// Loads whole lines and shifts them in registers. An unaligned load across two lines of a leaf
+/// that was just written would have to wait for the stores.
 ///
 /// # Safety
-/// The processor has AVX-512.
-// Without the attribute for vectors: see `change_narrow`.
+/// The CPU has AVX-512.
+// Without `#[target_feature]`: see `change_narrow`.
 #[inline(always)]
 unsafe fn gap(body: &Body, holes: u32, (min, max): (usize, usize)) -> usize {
     let last = body.len() - 1;
-    // A leaf has an entry, so a hole is shorter than the whole index range.
+    // A leaf has an entry, so a hole is shorter than the whole index range and `+ 1` does not
+    // overflow.
     let first = if holes & 1 != 0 { body.end(0, max) - min + 1 } else { 0 };
-    // The last slot is a hole more often than not, and not always: so by arithmetic. Where it is
-    // the first, too, the other is right.
+    // Whether the last slot is a hole is unpredictable, so this is branchless. If it is the first
+    // slot, too, `first` has its length.
     let behind = max.wrapping_sub(body.bound_or_any(last.saturating_sub(1)));
     let behind = select_unpredictable(last > 0 && holes >> last != 0, behind, 0);
-    // The others have a bound on either side.
+    // The remaining holes have a bound on either side.
     let holes = holes & ((1 << last) - 1) & !1;
     let at = body.narrow();
-    // SAFETY: inside the room, and the processor has them. A leaf's lines are aligned, but those of
-    // a body that is elsewhere need not be.
+    // SAFETY: inside the room, and the CPU has AVX-512. The lines of a leaf are aligned, but those
+    // of a body outside a leaf need not be.
     let units = unsafe {
         let (low, high) = (_mm512_loadu_si512(at.cast()), _mm512_loadu_si512(at.add(16).cast()));
         let before = (_mm512_alignr_epi32(low, low, 15), _mm512_alignr_epi32(high, low, 15));
@@ -199,12 +200,13 @@ unsafe fn gap(body: &Body, holes: u32, (min, max): (usize, usize)) -> usize {
     first.max(behind).max((units as usize) << body.shift)
 }
 
-/// The largest gap of a node, if the children in `changed` have the gap `gap`.
+/// The largest gap of a node when `gap` replaces the gaps of the children in `changed`.
 #[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
 #[inline]
 unsafe fn max_gap(inner: &Inner, changed: u32, gap: usize) -> usize {
     let gaps = inner.gaps();
-    // SAFETY: there are sixteen; only the writer, whom we are, stores to them.
+    // SAFETY: a node has sixteen gaps; only the writer stores to them, and the caller is the
+    // writer.
     let (low, high) =
         unsafe { (_mm512_load_si512(gaps.cast()), _mm512_load_si512(gaps.add(8).cast())) };
     let low = _mm512_mask_set1_epi64(low, changed as u8, gap as i64);

@@ -1,6 +1,8 @@
-//! An inner node of which some children are others, by vectors of 64 bytes: each of its three
-//! arrays is two lines, and each line the one before, the one before shifted, and what stands for
-//! no child. So it does not matter how many move, and there is no loop whose end must be guessed.
+//! The splice of an inner node with AVX-512: some of its children are replaced.
+//!
+//! Each of the node's three arrays is two cache lines. Each new line combines the old line, the old
+//! line shifted, and the value of an unused slot. So the cost does not depend on how many children
+//! move, and no loop end can be mispredicted. Cost: four masked loads and two stores per array.
 
 use crate::layout::INNER_SLOTS;
 use crate::node::inner::{Inner, Seps, Splice};
@@ -8,28 +10,27 @@ use core::arch::asm;
 use core::arch::x86_64::*;
 use core::mem::offset_of;
 
-// Separators and their count with that of references are two lines, children two, gaps two.
+// Separators with the length and the reference count fill two lines, children two, gaps two.
 const _: () = assert!(size_of::<Seps>() == 128 && size_of::<Inner>() == 384 && INNER_SLOTS == 16);
 const _: () = assert!(offset_of!(Seps, len) == 120 && offset_of!(Seps, refs) == 124);
 
-/// Which words come from where.
+/// The words that stay, and those that move.
 #[derive(Clone, Copy)]
 struct Moved {
-    /// Those that stay where they are: bit `i` for word `i`.
+    /// The words that stay: bit `i` for word `i`.
     low: u32,
-    /// Those that move, by where they come to be.
+    /// The words that move, by their new places.
     high: u32,
-    /// How many bytes further on they were.
+    /// The distance from the new place to the old one, in bytes.
     by: isize,
 }
 
-/// Makes an inner node in `to`: `from`, which ends at `end`, in which others take the place of some
-/// neighbours. There is room for them. Both may be one. There are others, or a child that stays is
-/// the last.
+/// Makes an inner node in `to`: `from`, which ends at `end`, with some adjacent children replaced.
+/// There must be room. `to` may be `from`. The splice has items, or a child behind them stays.
 ///
 /// # Safety
-/// `to` is `from`, at which nobody else looks, or memory for an inner node; nobody changes `from`
-/// meanwhile. The processor has AVX-512.
+/// `to` is memory for an inner node, or it is `from` and the caller owns it alone. `from` does not
+/// change during the call. The CPU has AVX-512.
 #[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
 #[inline]
 pub(super) unsafe fn splice_lines(from: &Inner, to: *mut Inner, end: usize, splice: Splice) {
@@ -47,16 +48,16 @@ pub(super) unsafe fn splice_lines(from: &Inner, to: *mut Inner, end: usize, spli
     let at_from = (&raw const *from).cast::<u8>();
     let at_to = to.cast::<u8>();
     let (none, all) = (_mm512_setzero_si512(), _mm512_set1_epi64(-1));
-    // The last child ends where the node does. Behind the separators lie their count and that of
-    // references, which is one.
+    // The last child ends where the node ends. The last word of the separators' lines holds the
+    // length and the reference count, which is one.
     let last = 1 << (len - 1) & 0x7fff_u32;
     let ends = _mm512_set1_epi64(end as i64);
     let high = _mm512_mask_mov_epi64(all, (last >> 8) as u8, ends);
     let high = _mm512_mask_set1_epi64(high, 1 << 7, len as i64 | 1 << 32);
     let low = _mm512_mask_mov_epi64(all, last as u8, ends);
     let seps = Moved { high: moved.high & !last & 0x7fff, ..moved };
-    // SAFETY: the arrays lie in the nodes, two lines each, and the words that are moved are the
-    // node's. Nobody else looks at what is written.
+    // SAFETY: each array is two lines inside the node, and the moved words are children of `from`.
+    // The caller owns `to` alone.
     unsafe {
         two_lines(at_from, at_to, seps, (low, high));
         for array in [128, 256] {
@@ -66,18 +67,19 @@ pub(super) unsafe fn splice_lines(from: &Inner, to: *mut Inner, end: usize, spli
     }
 }
 
-/// Makes two lines: words of two others, and what is given where none of them come to be.
+/// Makes two lines: words of two other lines where a mask selects them, else `low` and `high`.
 ///
-/// In assembly, for a word may be a link, and as a number it would lose what it may be used for.
+/// In assembly, because a word may be a link: as an integer it would lose its provenance.
 ///
 /// # Safety
+/// The selected words are initialised, and the caller owns the lines at `to` alone.
 /// The words are there, and the lines may be written to.
 #[target_feature(enable = "avx512f,avx512bw,popcnt,bmi1,bmi2")]
 #[inline]
 unsafe fn two_lines(from: *const u8, to: *mut u8, moved: Moved, (low, high): (__m512i, __m512i)) {
     let Moved { low: stays, high: moves, by } = moved;
-    // SAFETY: the caller's promise; words that no mask selects are not read. All is read before
-    // anything is written.
+    // SAFETY: the caller's promise; the loads read only words that a mask selects. All loads
+    // precede the first store.
     unsafe {
         asm!(
             "vmovdqu64 {low} {{{stays0}}}, zmmword ptr [{from}]",

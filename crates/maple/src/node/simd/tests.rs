@@ -1,4 +1,4 @@
-//! All kinds of vectors against none.
+//! Compares every SIMD implementation with the scalar one.
 
 use super::*;
 use crate::node::Link;
@@ -11,7 +11,7 @@ use crate::node::unpack::Unpacked;
 use core::ptr::NonNull;
 use std::vec::Vec;
 
-/// What a job finds in a leaf, or an inner node, for some indices.
+/// The results of the search and the unpacking in one leaf and one inner node, for some indices.
 struct Look<'a>(&'a Body, &'a Seps, &'a [usize], usize);
 
 impl Job for Look<'_> {
@@ -23,7 +23,7 @@ impl Job for Look<'_> {
         let slots =
             indices.iter().map(|&i| (search.leaf(body, i), search.inner(seps, i))).collect();
         let mut run = Unpacked::new();
-        // SAFETY: the leaf is here.
+        // SAFETY: the leaf is a local of the test.
         unsafe { run.open(search, body, from, (3, usize::MAX)) };
         (
             slots,
@@ -35,13 +35,13 @@ impl Job for Look<'_> {
     }
 }
 
-/// Each kind that this processor has, and not only the one that is chosen.
+/// Tests every implementation that this CPU supports, not only the best one.
 #[test]
 fn all_vectors_agree_with_none() {
     let mut found = Vec::new();
     if let Some(best) = Vectors::get() {
         found.push(best);
-        // A processor that has the larger ones has the smaller ones.
+        // A CPU with AVX-512 also has AVX2.
         found.push(Vectors::Avx2);
     }
     for (size, holes) in [10, 0x1000, 0x3000, (1 << 40) + 1, (1 << 58) + 1]
@@ -95,8 +95,8 @@ fn all_vectors_agree_with_none() {
     }
 }
 
-/// Holes for a size and an alignment, at or above an index, and at or below it; the latter without
-/// regard to alignment at the leaf's ends.
+/// The holes for a size and an alignment, upwards and downwards from an index; with and without the
+/// exact test at the leaf's ends.
 struct Room<'a>(&'a Body, usize, usize, (usize, usize));
 
 impl Job for Room<'_> {
@@ -114,16 +114,16 @@ impl Job for Room<'_> {
     }
 }
 
-/// No hole is left out that has room, with bounds near the base and far from it, and of few that
-/// have none is it said.
+/// The search finds every hole that has room, with bounds near the base and far from it. It reports
+/// few holes without room.
 #[test]
 fn all_vectors_find_room() {
     let mut dice = crate::tests::Dice(5);
     let (mut real, mut said) = (0, 0);
     for round in 0..3000 {
         let unit = [1, 0x1000, 0x4000, 1 << 31][round % 4];
-        // The first hole may be far below the others, the last may go on to the end, and the base
-        // be near that.
+        // The first hole may be far below the others, the last one may reach the end of the index
+        // range, and the base may be near that end.
         let mut at = [0, 7 * unit, usize::MAX - 2000 * unit + 1][round % 3];
         let slots: Vec<Slot> = (0..2 + dice.roll(24))
             .map(|i| {
@@ -172,7 +172,7 @@ fn all_vectors_find_room() {
     assert!(Vectors::get() != Some(Vectors::Avx512) || said < real + real / 4, "{said} of {real}");
 }
 
-/// The same children by vectors and without.
+/// SIMD and scalar code find the same children with large gaps.
 #[test]
 fn all_vectors_see_the_same_gaps() {
     struct Gaps<'a>(&'a Inner, usize);
@@ -186,7 +186,7 @@ fn all_vectors_see_the_same_gaps() {
     }
     let mut place = core::mem::MaybeUninit::<Inner>::uninit();
     let place = core::ptr::NonNull::from(&mut place).cast();
-    // SAFETY: memory for a node, which has nothing to drop.
+    // SAFETY: memory for a node; a node needs no drop.
     let inner = unsafe {
         Inner::make(place);
         place.as_ref()
@@ -204,7 +204,7 @@ fn all_vectors_see_the_same_gaps() {
     }
 }
 
-/// The largest of some holes of a leaf, by vectors and without.
+/// SIMD and scalar code measure the same largest hole of a leaf.
 #[test]
 fn all_vectors_measure_the_same_holes() {
     struct Longest<'a>(&'a Body, u32, (usize, usize));
@@ -250,7 +250,7 @@ fn all_vectors_measure_the_same_holes() {
     assert!(measured > 5000, "{measured}");
 }
 
-/// The largest gap of an inner node, as it is and as it will be, by vectors and without.
+/// SIMD and scalar code find the same largest gap of an inner node, with and without a changed gap.
 #[test]
 fn all_vectors_find_the_largest_gap() {
     struct Largest<'a>(&'a Inner, usize, usize);
@@ -265,7 +265,7 @@ fn all_vectors_find_the_largest_gap() {
     }
     let mut place = core::mem::MaybeUninit::<Inner>::uninit();
     let place = core::ptr::NonNull::from(&mut place).cast();
-    // SAFETY: memory for a node, which has nothing to drop.
+    // SAFETY: memory for a node; a node needs no drop.
     let inner = unsafe {
         Inner::make(place);
         place.as_ref()
@@ -273,7 +273,7 @@ fn all_vectors_find_the_largest_gap() {
     let mut dice = crate::tests::Dice(3);
     for round in 0..2000 {
         let mut gaps = [0; INNER_SLOTS];
-        // Those of children that are not there are 0.
+        // The gaps of unused slots are 0.
         for (slot, gap) in gaps[..1 + round % INNER_SLOTS].iter_mut().enumerate() {
             *gap = dice.roll(1 << 20) << (round % 40);
             inner.set_gap(slot, *gap);
@@ -290,8 +290,8 @@ fn all_vectors_find_the_largest_gap() {
     }
 }
 
-/// An inner node with others in place of some of its children, by vectors and without; aside, and
-/// where it is.
+/// SIMD and scalar code replace children of an inner node in the same way, out of place and in
+/// place.
 #[test]
 fn all_vectors_splice_the_same() {
     struct Made<'a>(&'a Inner, NonNull<Inner>, usize, Splice<'a>);
@@ -301,7 +301,7 @@ fn all_vectors_splice_the_same() {
         #[inline(always)]
         fn run<S: Search>(self, search: S) {
             let Made(from, to, end, splice) = self;
-            // SAFETY: the places are the test's.
+            // SAFETY: the test owns the places.
             unsafe { search.splice(from, to, end, splice) }
         }
     }
@@ -330,7 +330,7 @@ fn all_vectors_splice_the_same() {
     let mut places = [const { core::mem::MaybeUninit::<Inner>::uninit() }; 3];
     let [from, scalar, vector] =
         places.each_mut().map(|place| NonNull::from(place).cast::<Inner>());
-    // SAFETY: memory for nodes, which have nothing to drop.
+    // SAFETY: memory for nodes; a node needs no drop.
     let [node, expected, found] = unsafe { [from.as_ref(), scalar.as_ref(), vector.as_ref()] };
     let Some(vectors) = Vectors::get() else { return };
     for len in 1..=INNER_SLOTS {
@@ -375,8 +375,8 @@ fn all_vectors_splice_the_same() {
     }
 }
 
-/// A leaf of the first slots of one and the last of another, or of one alone, by vectors and
-/// without.
+/// SIMD and scalar code join the first slots of one leaf and the last slots of another, or take a
+/// part of one leaf, in the same way.
 #[test]
 fn all_vectors_join_the_same() {
     struct Joined<'a>(&'a Change, [*const Leaf; 2], *mut Leaf, bool);
@@ -386,7 +386,7 @@ fn all_vectors_join_the_same() {
         #[inline(always)]
         fn run<S: Search>(self, search: S) {
             let Joined(change, [from, other], to, apart) = self;
-            // SAFETY: the leaves are the test's.
+            // SAFETY: the test owns the leaves.
             unsafe {
                 if apart {
                     search.change_apart(change, (from, other), to, core::ptr::null_mut())
@@ -436,7 +436,7 @@ fn all_vectors_join_the_same() {
         let slots = |body: &Body, range: core::ops::Range<usize>, max| -> Vec<Slot> {
             range.map(|slot| body.slot(slot, max)).collect()
         };
-        // Nothing of one of them, or of the other, may stay.
+        // A change may keep no slot of one of the leaves.
         let ends = (0..n).flat_map(|a| (0..=m).map(move |b| (a, b)));
         for (a, b) in ends.filter(|&(a, b)| a > 0 || b < m) {
             let bound = |is: bool, slot: usize, end: usize| Bound {
