@@ -1,41 +1,31 @@
-//! The search for free runs, by the gaps that inner nodes keep.
+//! The search for free ranges, guided by the gaps that inner nodes keep.
 //!
-//! A hole lies in one leaf, so a run of `size` fits below a child only if the child's gap is at
-//! least `size`; every other child is skipped without a look. So a search meets, besides the paths
-//! to its bounds, only subtrees that have a hole long enough: its cost is height times width.
+//! A hole lies in one leaf, so `size` free indices fit below a child only if the child's gap is at
+//! least `size`. Every other child is skipped unread.
 //!
-//! Long enough holes may still fail by alignment. After [`PATIENCE`] leaves of such, the search
-//! goes for holes of `size + align - 1`, which cannot fail, and so keeps its cost; what it finds
-//! need not be the lowest (highest) place any more. Only when there is no such hole, and space is
-//! about to be refused, does it look at every hole that is long enough: that is the one search
-//! whose cost grows with the tree.
+//! A hole that is long enough may still fail by alignment. After [`PATIENCE`] leaves with such
+//! holes, the search looks for holes of `size + align - 1` indices, which cannot fail. The place
+//! that it then finds need not be the lowest (highest) one any more. If no such hole exists, the
+//! search starts again and looks at every hole that is long enough, before it reports that there is
+//! no space.
 //!
-//! Most searches end in their first leaf, with the first hole there that is long enough. Which one
-//! that is cannot be foretold, so vectors measure all at once ([`Search::holes`]), and a node's
-//! gaps likewise ([`Search::gaps`]).
+//! Cost: besides the descents to its bounds, a search visits only subtrees with a hole that is long
+//! enough, so its cost is height times width. The exception is the last search for a place that
+//! alignment makes rare: its cost grows with the tree. Most searches end in their first leaf, at
+//! the first hole that is long enough. The position of that hole is unpredictable, so SIMD measures
+//! all holes of a leaf ([`Search::holes`]) and all gaps of a node ([`Search::gaps`]) at once.
 //!
-//! # What each step gave
-//!
-//! Nanoseconds at 100 / 1,000 / 10,000 / 100,000 ranges by AVX-512, in one sitting: for a hole that
-//! most leaves have, for one that is rare, and among holes that all fail by alignment.
-//!
-//! | step | common | rare | misaligned |
-//! |---|---|---|---|
-//! | hole by hole, gap by gap | 30 / 37 / 51 / 75 | 95 / 125 / 161 / 253 | 203 / 320 / 377 / 494 |
-//! | all at once; what is wanted by reference: a copy on the stack was waited for | 24 / 32 / 45 / 77 | 41 / 63 / 80 / 145 | 271 / 370 / 409 / 507 |
-//! | the first leaf by itself; alignment, too, at once; ranges of steps only when they are asked for | 22 / 29 / 39 / 66 | 41 / 64 / 87 / 140 | 126 / 174 / 211 / 254 |
-//! | alignment at a leaf's ends where leaves are searched one after the other | 20 / 28 / 38 / 57 | 39 / 64 / 86 / 135 | 104 / 156 / 190 / 217 |
-//!
-//! Beside a writer the gaps are hints: one that is too large sends the search down in vain and it
-//! goes on with the next; one that is too small hides a hole that is being made at that moment. A
-//! run that is returned was free at some moment under the guard, since it was read from a leaf.
+//! Correctness beside a writer: gaps are hints. A gap that is too large leads the search to a
+//! subtree without a place, and the search goes on behind it. A gap that is too small hides a hole
+//! that a writer is just making. A range that the search returns was free at some moment under the
+//! guard, because the search reads it from a leaf.
 
 use crate::descent::{Descent, Pick};
 use crate::error::Error;
 use crate::node::{self, Job, Link, Search};
 use core::ops::RangeInclusive;
 
-/// What is looked for: `size` free indices at a multiple of `align`, inside `min..=max`.
+/// The request: `size` free indices, the first a multiple of `align`, inside `min..=max`.
 #[derive(Clone, Copy)]
 pub(crate) struct Want {
     min: usize,
@@ -62,7 +52,7 @@ impl Want {
         }
     }
 
-    /// The lowest (highest) place in the hole `min..=max`.
+    /// The lowest (highest) place for the request in the hole `min..=max`.
     #[inline]
     fn place(&self, end: End, min: usize, max: usize) -> Option<usize> {
         match end {
@@ -71,7 +61,7 @@ impl Want {
         }
     }
 
-    /// The lowest place in the hole `min..=max`.
+    /// The lowest place for the request in the hole `min..=max`.
     #[inline(always)]
     fn lowest(&self, min: usize, max: usize) -> Option<usize> {
         let start = min.max(self.min);
@@ -80,7 +70,7 @@ impl Want {
         (end <= max.min(self.max)).then_some(start)
     }
 
-    /// The highest place in the hole `min..=max`.
+    /// The highest place for the request in the hole `min..=max`.
     #[inline(always)]
     fn highest(&self, min: usize, max: usize) -> Option<usize> {
         let start = max.min(self.max).checked_sub(self.size - 1)? & !(self.align - 1);
@@ -88,15 +78,14 @@ impl Want {
     }
 }
 
-/// Leaves in which holes may fail by alignment. With as many, of ten holes each, a search takes
-/// less than three times as long as one for a hole that is rare; with 16 it took eleven times as
-/// long.
+/// The number of leaves in which holes may fail by alignment. With five leaves of ten holes each, a
+/// search takes less than three times as long as one for a rare hole.
 const PATIENCE: usize = 5;
 
-/// The length of the longest hole of all; that of an empty tree, which has one index too many, as
+/// The length of the longest hole. For an empty tree, whose hole has one index more than fits,
 /// `usize::MAX`.
 ///
-/// Cost: the root alone.
+/// Cost: reads the root only.
 ///
 /// # Safety
 /// As for [`Descent::walk`].
@@ -104,8 +93,8 @@ pub(crate) unsafe fn largest(root: Link) -> usize {
     if root.is_null() {
         return usize::MAX;
     }
-    // A root covers every index, and a hole lies in one leaf: so nothing goes on beyond what is
-    // looked at. SAFETY: the promise.
+    // A root covers every index, and a hole lies in one leaf, so no hole continues beyond the root.
+    // SAFETY: the caller's promise.
     unsafe {
         if root.level() == 0 {
             root.as_leaf().body().largest_gap((0, usize::MAX))
@@ -115,20 +104,21 @@ pub(crate) unsafe fn largest(root: Link) -> usize {
     }
 }
 
-/// Which of two searches.
+/// The direction of a search.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Lowest,
     Highest,
 }
 
-/// The lowest (highest) place of what is wanted, or another if that is far.
+/// The lowest (highest) place for the request, or another place if that one is far away.
 ///
-/// The steps of `path` then lead to its hole, their ranges to be [completed](Descent::complete).
+/// Afterwards the steps of `path` lead to the hole; the caller must [complete](Descent::complete)
+/// their ranges.
 ///
-/// Cost: a node a level, and where there are vectors a comparison of all the leaf's holes at once;
-/// a leaf without a place, one in a dozen, takes such a comparison of its parent's gaps and another
-/// leaf. No branch that cannot be foretold but for that.
+/// Cost: one node per level, and with SIMD one comparison of all holes of the leaf. One leaf in a
+/// dozen has no place; then the search compares the parent's gaps and reads another leaf. That is
+/// the only unpredictable branch.
 ///
 /// # Safety
 /// As for [`Descent::walk`].
@@ -157,13 +147,13 @@ fn search_from<const UP: bool>(root: Link, path: &mut Descent, want: &Want) -> O
     search_on::<UP>(root, path, want)
 }
 
-/// The same in the leaves after the first.
+/// Continues the search in the leaves after the first.
 #[inline(never)]
 fn search_on<const UP: bool>(root: Link, path: &mut Descent, want: &Want) -> Option<usize> {
     path.complete();
     match node::run(Rest::<UP> { path: &mut *path, want, patience: PATIENCE }) {
         Err(Hasty) => {
-            // SAFETY: the promise.
+            // SAFETY: the promise of `search`.
             unsafe { path.walk(root, Pick::Index(if UP { want.min } else { want.max })) };
             let rest = Rest::<UP> { path, want, patience: usize::MAX };
             node::run(rest).unwrap_or(None)
@@ -172,16 +162,17 @@ fn search_on<const UP: bool>(root: Link, path: &mut Descent, want: &Want) -> Opt
     }
 }
 
-/// Nothing was found among the holes that cannot fail; others were not looked at.
+/// The search found no place in holes that cannot fail by alignment; it skipped the other holes.
 struct Hasty;
 
-/// A search in the first leaf. Small, for it mostly ends here.
+/// The search in the first leaf. It is small, because most searches end here.
 ///
-/// Made by who keeps the promise of [`Descent::walk`]; the root is not null.
+/// The code that makes one keeps the promise of [`Descent::walk`]; the root is not null.
 struct First<'p, const UP: bool> {
     root: Link,
     path: &'p mut Descent,
-    /// By reference: a copy would be stored in one width and loaded in another, and waited for.
+    /// By reference: a copy would be stored in one width and loaded in another, and the load would
+    /// wait.
     want: &'p Want,
 }
 
@@ -192,9 +183,9 @@ impl<const UP: bool> Job for First<'_, UP> {
     fn run<S: Search>(self, search: S) -> Self::Out {
         let First { root, path, want } = self;
         let bound = if UP { want.min } else { want.max };
-        // SAFETY: the promise.
+        // SAFETY: the promise of `search`.
         let (leaf, far) = unsafe { path.walk_to_leaf::<UP, S>(search, root, bound) };
-        // The leaf may go on behind the bound, but is not looked at there.
+        // The leaf may continue on the far side of the bound; that part is not searched.
         let range = if UP { (bound, far) } else { (far, bound) };
         let (slot, place) = in_leaf::<UP, false, S>(search, leaf, range, want, want.size)?;
         path.set_slot(0, slot);
@@ -202,8 +193,8 @@ impl<const UP: bool> Job for First<'_, UP> {
     }
 }
 
-/// A search in the leaves after the one that `path` leads to, of which `patience`, with that one,
-/// may have holes that fail by alignment.
+/// The search in the leaves after the one that `path` leads to. Up to `patience` leaves, including
+/// that one, may have holes that fail by alignment.
 struct Rest<'p, const UP: bool> {
     path: &'p mut Descent,
     want: &'p Want,
@@ -216,7 +207,7 @@ impl<const UP: bool> Job for Rest<'_, UP> {
     #[inline(always)]
     fn run<S: Search>(self, search: S) -> Self::Out {
         let Rest { path, want, mut patience } = self;
-        // How long a hole must be to be looked at.
+        // The minimal length of a hole that the search reads.
         let mut size = want.size;
         loop {
             patience -= usize::from(want.align > 1);
@@ -238,8 +229,7 @@ impl<const UP: bool> Job for Rest<'_, UP> {
     }
 }
 
-/// The slot, and the place in it, in a leaf of the path, the part of it in `range`; in holes of at
-/// least `size`.
+/// The slot and the place in a leaf, restricted to `range` and to holes of at least `size`.
 #[inline(always)]
 fn in_leaf<const UP: bool, const ENDS: bool, S: Search>(
     search: S,
@@ -249,14 +239,15 @@ fn in_leaf<const UP: bool, const ENDS: bool, S: Search>(
     size: usize,
 ) -> Option<(usize, usize)> {
     let bound = if UP { want.min } else { want.max };
-    // SAFETY: the path's invariant.
+    // SAFETY: the invariant of the path.
     let body = unsafe { leaf.as_leaf().body() };
     let holes = search.holes::<UP, ENDS>(body, range, bound, (size, want.align));
     let place = |min, max| if UP { want.lowest(min, max) } else { want.highest(min, max) };
     body.find_place::<UP>(holes, range, place)
 }
 
-/// Goes to the next leaf (in the direction of the search) that may have a hole long enough.
+/// Moves `path` to the next leaf, in the direction of the search, that may have a hole of `size`.
+/// Returns false if there is none inside the bounds.
 #[inline(always)]
 fn next_leaf<const UP: bool, S: Search>(
     search: S,
@@ -264,7 +255,7 @@ fn next_leaf<const UP: bool, S: Search>(
     want: &Want,
     size: usize,
 ) -> bool {
-    // Up until a node has another child with such a gap, then down along such children.
+    // Go up to a node with another child that has such a gap, then down along such children.
     let mut level = 1;
     'up: while level < path.height() {
         let Some(mut slot) = candidate::<UP, S>(search, path, level, size, false) else {
@@ -273,7 +264,7 @@ fn next_leaf<const UP: bool, S: Search>(
         };
         loop {
             let from = path.step(level);
-            // SAFETY: the path's invariant.
+            // SAFETY: the invariant of the path.
             let seps = unsafe { from.link.as_inner().seps() };
             let beyond = if UP {
                 seps.start(slot, from.min) > want.max
@@ -283,7 +274,7 @@ fn next_leaf<const UP: bool, S: Search>(
             if beyond {
                 return false;
             }
-            // One level down only: the child chosen there need not be its first.
+            // One level down only: the search chooses the child there by its gap.
             path.set_floor(level - 1);
             path.turn(level, slot, if UP { Pick::First } else { Pick::Last });
             level -= 1;
@@ -292,7 +283,7 @@ fn next_leaf<const UP: bool, S: Search>(
             }
             match candidate::<UP, S>(search, path, level, size, true) {
                 Some(next) => slot = next,
-                // A stale hint, beside a writer: nothing here after all.
+                // The gap was a stale hint, beside a writer: this subtree has no such hole.
                 None => {
                     level += 1;
                     continue 'up;
@@ -303,8 +294,8 @@ fn next_leaf<const UP: bool, S: Search>(
     false
 }
 
-/// The next child (the present one counts if `here`) of the node at `level` whose gap is large
-/// enough.
+/// The next child of the node at `level` whose gap is at least `size`; with `here` the present
+/// child counts, too.
 #[inline(always)]
 fn candidate<const UP: bool, S: Search>(
     search: S,
@@ -314,9 +305,9 @@ fn candidate<const UP: bool, S: Search>(
     here: bool,
 ) -> Option<usize> {
     let step = path.step(level);
-    // SAFETY: the path's invariant.
+    // SAFETY: the invariant of the path.
     let inner = unsafe { step.link.as_inner() };
-    // Those that are not there have no gap.
+    // Unused slots have no gap.
     let fits = search.gaps(inner, size);
     let here = u32::from(here);
     if UP {
@@ -394,7 +385,7 @@ mod tests {
             };
             let low = (min..=max).find(fits).ok_or(Error::NoSpace);
             let high = (min..=max).rev().find(fits).ok_or(Error::NoSpace);
-            // Another place only after a hole that fails in each of so many leaves but the first.
+            // The search may return another place only after holes failed in that many leaves.
             let patient = |from: usize, to: usize| {
                 let long = |at: &usize| (*at..(*at + size).min(top)).all(|at| free[at]);
                 let begins = |at: &usize| *at == 0 || !free[*at - 1];
@@ -423,7 +414,7 @@ mod tests {
         let mut tree = MapleTree::<u32>::new();
         let mut writer = tree.get_mut();
         writer.store_range(0..=usize::MAX, 1).unwrap();
-        // Long enough, and never at a multiple of 16.
+        // These holes are long enough, but contain no multiple of 16 with room behind it.
         for i in 0..n {
             writer.erase_range(i * 32 + 1..=i * 32 + 15).unwrap();
         }
@@ -434,7 +425,7 @@ mod tests {
         assert_eq!(writer.empty_area(0..=usize::MAX, 8, 16), Ok(far + 16));
         assert_eq!(writer.empty_area_rev(0..=usize::MAX, 8, 16), Ok(far + 32));
         assert!(visits() - before <= (2 * PATIENCE + 8) * height, "{}", visits() - before);
-        // The last place of all is found, whatever it costs.
+        // The last place of all is found at any cost.
         writer.store_range(far + 24..=far + 39, 1).unwrap();
         writer.store_range(far + 40..=far + 40, 1).unwrap();
         assert_eq!(writer.empty_area(0..=usize::MAX, 8, 16), Ok(far + 16));
@@ -458,7 +449,7 @@ mod tests {
         assert_eq!(writer.empty_area_rev(0..=far - 1, 5, 1), Err(Error::NoSpace));
         assert_eq!(writer.empty_area_rev(0..=usize::MAX, 5, 1), Ok(far));
         assert_eq!(writer.empty_area(0..=usize::MAX, 6, 1), Err(Error::NoSpace));
-        // Two ways down each at the most.
+        // Each search descends at most twice.
         assert!(visits() - before <= 8 * height, "{} nodes for height {height}", visits() - before);
     }
 }

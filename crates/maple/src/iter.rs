@@ -1,4 +1,4 @@
-//! Iteration over the entries in a range of indices, from both ends.
+//! The iterator over the entries in a range of indices, from both ends.
 
 mod back;
 mod front;
@@ -13,15 +13,15 @@ use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 use front::Front;
 
-/// The entries that overlap some bounds, each with its whole range, in order; made by
-/// [`MapleTree::iter`](crate::MapleTree::iter) and [`Writer::iter`](crate::Writer::iter).
+/// An iterator over the entries that overlap some bounds, each with its whole range, in order.
+/// [`MapleTree::iter`](crate::MapleTree::iter) and [`Writer::iter`](crate::Writer::iter) make it.
 ///
-/// Beside a writer, each end sees for each index what the tree held there at some moment under the
-/// guard; where the two ends meet they agree on no moment, and a range that one end has passed is
-/// not shown by the other.
+/// Beside a writer, an iterator is not an atomic snapshot: each end sees, for each index, what the
+/// tree held there at some moment under the guard. Neither end returns a range that the other end
+/// has passed.
 ///
-/// Cost of a step: three loads and no branch but one; every ten or so, the next leaf, which is
-/// unpacked as a whole.
+/// Cost of a step: three loads and one branch. About every tenth step also reads the next leaf and
+/// unpacks it as a whole.
 ///
 /// ```
 /// use maple::MapleTree;
@@ -38,10 +38,10 @@ use front::Front;
 pub struct Iter<'g, E: Entry> {
     front: Front,
     root: Link,
-    /// What is to be visited, as far as the back has come; `lo > hi` when nothing is any more.
+    /// The indices still to be visited, as the back has left them; `lo > hi` if there are none.
     lo: usize,
     hi: usize,
-    /// Whether the back has returned something.
+    /// Whether the back has returned an entry.
     back_begun: bool,
     back: Back,
     _life: PhantomData<&'g E>,
@@ -49,10 +49,10 @@ pub struct Iter<'g, E: Entry> {
 
 impl<'g, E: Entry> Iter<'g, E> {
     /// # Safety
-    /// For `'g`, nodes reachable from `root` now or later stay allocated, leaves and separators
-    /// unchanged: the caller has a guard, or the writer's right.
-    // Not inlined: so it is made where it is to stay. Else 1,800 bytes are copied, of which hardly
-    // any mean anything yet.
+    /// For `'g`, nodes reachable from `root`, now or later, stay allocated, and leaves and
+    /// separators do not change: the caller holds a guard, or is the writer.
+    // Not inlined, so the value is built in its final place. Otherwise 1,800 bytes would be copied,
+    // most of them uninitialised.
     #[inline(never)]
     pub(crate) unsafe fn new(root: Link, bounds: RangeInclusive<usize>) -> Self {
         let empty = bounds.is_empty() || root.is_null();
@@ -68,7 +68,7 @@ impl<'g, E: Entry> Iter<'g, E> {
         }
     }
 
-    /// Takes up the next leaf with an entry to come, or the first; false if there is none.
+    /// Opens the next leaf with an entry to come, or the first one; false if there is none.
     #[inline(never)]
     fn refill(&mut self) -> bool {
         // SAFETY: the promise of `new`.
@@ -80,7 +80,7 @@ impl<'g, E: Entry> Iter<'g, E> {
     #[inline(never)]
     fn refill_further(&mut self) -> bool {
         while self.lo <= self.hi {
-            // SAFETY: the promise of `new`; there is a root, for there is something to be visited.
+            // SAFETY: the promise of `new`; the root is not null, since there are indices to visit.
             if !unsafe { self.front.turn(self.root, self.lo, self.hi) } {
                 self.finish();
                 break;
@@ -93,11 +93,11 @@ impl<'g, E: Entry> Iter<'g, E> {
         false
     }
 
-    /// Unpacks the previous leaf with an entry to come, or the last leaf; false if there is none.
+    /// Opens the previous leaf with an entry to come, or the last one; false if there is none.
     #[inline(never)]
     fn refill_back(&mut self) -> bool {
         while self.lo <= self.hi {
-            // SAFETY: the promise of `new`; there is a root, for there is something to be visited.
+            // SAFETY: the promise of `new`; the root is not null, since there are indices to visit.
             if !unsafe { self.back.turn(self.root, self.lo, self.hi) } {
                 self.finish();
                 break;
@@ -111,8 +111,8 @@ impl<'g, E: Entry> Iter<'g, E> {
         false
     }
 
-    /// The back has come to an entry that begins at the lower limit or below, or in the front's leaf
-    /// or below. Returns whether it is still to be visited.
+    /// Called when the back reaches an entry that begins at or before the lower bound, or at or
+    /// before the end of the front's leaf. Returns whether the back may return that entry.
     #[inline(never)]
     fn meet(&mut self, min: usize, max: usize) -> bool {
         let to_come = match self.front.run.returned() {
@@ -129,8 +129,8 @@ impl<'g, E: Entry> Iter<'g, E> {
         to_come
     }
 
-    /// Cuts off what is not to be visited. A range that runs into what the back has shown can only
-    /// be another version of that.
+    /// Cuts off entries that must not be returned. A range that overlaps one that the back has
+    /// returned can only be another version of that one.
     fn cut(&mut self) {
         if self.front.max() >= self.hi {
             self.front.run.cut(self.hi, self.back_begun);
@@ -144,7 +144,7 @@ impl<'g, E: Entry> Iter<'g, E> {
     }
 
     /// # Safety
-    /// The range and the word of an entry of the tree, as for [`Entry::borrow`].
+    /// The range and the word belong to an entry of the tree; and as for [`Entry::borrow`].
     #[inline(always)]
     unsafe fn item(
         (min, max, word): (usize, usize, *mut ()),
@@ -155,7 +155,7 @@ impl<'g, E: Entry> Iter<'g, E> {
 }
 
 /// # Safety
-/// As for [`Entry::borrow`], with the span from the tree.
+/// As for [`Entry::borrow`]; the span comes from the tree.
 #[inline(always)]
 pub(crate) unsafe fn hit<'g, E: Entry>(span: Span) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
     // SAFETY: the caller's promise.
@@ -175,7 +175,7 @@ impl<'g, E: Entry> Iterator for Iter<'g, E> {
         Some(unsafe { Self::item(self.front.run.next()) })
     }
 
-    /// As by [`Iterator::next`], but what is left of a leaf stays in registers.
+    /// Like repeated [`Iterator::next`], but the state of a leaf stays in registers.
     #[inline]
     fn fold<B, F: FnMut(B, Self::Item) -> B>(mut self, init: B, mut f: F) -> B {
         let mut value = init;
@@ -260,7 +260,7 @@ mod tests {
         }
     }
 
-    /// Whatever is written in between, no end shows what the other has passed.
+    /// Neither end returns a range that the other has passed, whatever a writer does in between.
     #[test]
     fn the_ends_do_not_cross_beside_a_writer() {
         let (rounds, n) = if cfg!(miri) { (4, 20) } else { (300, 200) };
@@ -313,7 +313,7 @@ mod tests {
         };
         assert_eq!((count(0, 9), count(0, 10), count(15, 15), count(20, 29)), (0, 1, 1, 0));
         assert_eq!((count(19, 30), count(39, 99), count(40, usize::MAX)), (2, 1, 0));
-        // One entry, asked for from both ends.
+        // One entry, requested from both ends.
         let mut iter = writer.iter(15..=16);
         assert_eq!(iter.next_back(), Some((10..=19, 1)));
         assert_eq!((iter.next(), iter.next_back()), (None, None));

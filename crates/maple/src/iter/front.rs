@@ -1,43 +1,34 @@
-//! The front of an iterator: leaf after leaf, each unpacked when it is reached.
+//! The front end of an iterator: it visits leaf after leaf and unpacks each as a whole.
 //!
-//! A leaf has nine entries or so, and a step within it is a few instructions: so what a leaf costs
-//! counts as much as what its entries do. It is kept small by going along one parent without a look
-//! at the path: its next child, and the separator after that. At the last child, and where the end
-//! of what is to be visited is near, the path takes over.
+//! A leaf has about nine entries, and a step within a leaf takes a few instructions. So the cost
+//! per leaf matters as much as the cost per entry. Within one parent, [`Front::advance`] therefore
+//! reads only the next child and the separator behind it, and does not update the path. At the
+//! parent's last child, and near the end of the bounds, [`Front::turn`] takes over and uses the
+//! path.
 //!
-//! # What the steps gave
-//!
-//! Nanoseconds an entry by AVX-512, with `for`, at 100 / 1,000 / 10,000 ranges with holes, Xeon of
-//! 3 GHz; in the same runs `brie_tree` took 0.9 / 0.9 / 1.4.
-//!
-//! | step | ns |
-//! |---|---|
-//! | each entry by itself from the packed leaf; the path for each leaf | 3.3 / 3.1 / 3.6 |
-//! | all slots of a leaf unpacked at once | 2.4 / 2.3 / 2.5 |
-//! | to whole cache lines; along the parent without the path | 1.9 / 1.7 / 1.7 |
-//! | one word is all that a step changes, and stays in a register | 1.7 / 1.6 / 1.6 |
-//! | made where it stays (1,800 bytes less to copy); the first leaf of all without a search | 1.6 / 1.5 / 1.5 |
+//! Correctness: the separators of a published node do not change, and a child is only replaced by a
+//! subtree for the same range. So the next child of the parent covers the indices after this leaf.
 
 use crate::descent::{Descent, Pick, Step};
 use crate::node::{self, Inner, Job, Link, Search, Unpacked};
 use core::ptr;
 
-/// See the module.
+/// The front end of an iterator; see the module.
 pub(super) struct Front {
     pub(super) run: Unpacked,
-    /// The leaf's parent, and which of its children the leaf is.
+    /// The leaf's parent, and the leaf's slot in it.
     parent: *const Inner,
     slot: usize,
-    /// The parent's last child; 0 if there is no parent, or no leaf yet.
+    /// The slot of the parent's last child; 0 if there is no parent, or no leaf yet.
     last: usize,
     /// The last index of the leaf.
     max: usize,
-    /// The way to the leaf. At the parent, its slot may be behind.
+    /// The path to the leaf. Its slot in the parent may be older than `slot`.
     path: Descent,
 }
 
 impl Front {
-    /// Before the first leaf.
+    /// A front before its first leaf.
     #[inline(always)]
     pub(super) fn new() -> Self {
         Front {
@@ -50,28 +41,28 @@ impl Front {
         }
     }
 
-    /// Goes on to the next leaf of the parent, if neither that is the last nor what is to be
-    /// visited ends there. True if it has entries; if false, [`Front::turn`] goes on from wherever
-    /// this came to.
+    /// Moves to the parent's next leaf. Returns true if that leaf has entries. Does not move if the
+    /// leaf would be the parent's last child, or if the bounds end in it. If the result is false,
+    /// [`Front::turn`] continues from wherever this stopped.
     ///
-    /// Cost: a separator, a child, and the leaf; the leaf after it is brought near.
+    /// Cost: a separator, a child, and the leaf; prefetches the leaf after it.
     ///
     /// # Safety
-    /// As for [`Descent::walk`], from [`Front::turn`] on.
+    /// As for [`Descent::walk`], since the last call of [`Front::turn`].
     #[inline(always)]
     pub(super) unsafe fn advance(&mut self, hi: usize) -> bool {
         node::run(Advance(self, hi))
     }
 
-    /// Goes to the next leaf, or to the one that holds `lo` if there was none yet; false if there
-    /// is none that begins at or before `hi`. Such a leaf may have no entry to come.
+    /// Moves to the next leaf, or to the leaf that holds `lo` if there was none yet. Returns false
+    /// if no further leaf begins at or before `hi`. The leaf may have no entry to come.
     ///
     /// # Safety
     /// As for [`Descent::walk`]; the root is not null.
     #[inline(never)]
     pub(super) unsafe fn turn(&mut self, root: Link, lo: usize, hi: usize) -> bool {
         if self.path.height() == 0 {
-            // From the very first, there is nothing to search for, and to wait for.
+            // Index 0 is in the first leaf, so no search is needed.
             let pick = if lo == 0 { Pick::First } else { Pick::Index(lo) };
             // SAFETY: the caller's promise.
             unsafe { self.path.walk(root, pick) };
@@ -79,7 +70,7 @@ impl Front {
             if self.max >= hi {
                 return false;
             }
-            // The leaf is not the last of all, so there is a parent.
+            // The leaf is not the last of the tree, so it has a parent.
             self.path.set_slot(1, self.slot);
             if !self.path.next_leaf() {
                 return false;
@@ -87,7 +78,7 @@ impl Front {
         }
         if self.path.height() > 1 {
             let step = self.path.step(1);
-            // SAFETY: the path's invariant.
+            // SAFETY: the invariant of the path.
             self.parent = unsafe { step.link.as_inner() };
             (self.slot, self.last) = (step.slot, step.len() - 1);
         }
@@ -104,14 +95,14 @@ impl Front {
         self.max
     }
 
-    /// Nothing is to come any more.
+    /// Drops all entries to come.
     pub(super) fn finish(&mut self) {
         self.last = 0;
         self.run.clear();
     }
 }
 
-/// [`Front::advance`].
+/// The job of [`Front::advance`].
 struct Advance<'f>(&'f mut Front, usize);
 
 impl Job for Advance<'_> {
@@ -124,7 +115,7 @@ impl Job for Advance<'_> {
         if slot >= front.last {
             return false;
         }
-        // SAFETY: there is a parent, for it has a last child; the path's invariant.
+        // SAFETY: there is a parent, since it has a last child; the invariant of the path.
         let (inner, seps) = unsafe { (&*front.parent, (*front.parent).seps()) };
         let max = seps.bounds[slot];
         if max >= hi {
@@ -133,13 +124,13 @@ impl Job for Advance<'_> {
         inner.child(slot + 1).prefetch();
         let min = front.max + 1;
         (front.slot, front.max) = (slot, max);
-        // SAFETY: the path's invariant.
+        // SAFETY: the invariant of the path.
         unsafe { front.run.open(search, inner.child(slot).as_leaf().body(), 0, (min, max)) };
         !front.run.is_empty()
     }
 }
 
-/// Unpacks the leaf of a step from a slot on.
+/// Opens the leaf of a step, at its entries from `slot` on.
 ///
 /// # Safety
 /// As for [`Unpacked::open`].
