@@ -270,7 +270,7 @@ impl Body {
         select_unpredictable(slot + 1 < self.len(), self.bound_of(slot), max)
     }
 
-    /// The end of a slot; of the last slot anything.
+    /// The last index of a slot; an arbitrary index for the last slot.
     #[inline(always)]
     fn bound_of(&self, slot: usize) -> usize {
         debug_assert!(slot < self.len());
@@ -278,7 +278,7 @@ impl Body {
             return self.bound_or_any(slot);
         }
         cold_path();
-        // SAFETY: the room is initialised, and has as many words as a wide leaf has slots.
+        // SAFETY: the room is initialised, and has at least as many words as a wide leaf has slots.
         unsafe { *self.words_wide().add(slot) }
     }
 

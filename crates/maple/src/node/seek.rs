@@ -1,4 +1,4 @@
-//! An entry with its range, in one descent: the one that holds an index, or the nearest on a side.
+//! The search for an entry with its range: the one at an index, or the nearest on one side of it.
 //!
 //! The descent is that of [`load`](super::load()). It also keeps two pointers: to the separators
 //! before and at the end of the child's range. They are selected without branches, because the
