@@ -1,9 +1,9 @@
-//! `bench`: the experiments of `workloads`, as they are, on this machine.
+//! `bench`: the experiments of `workloads` on this machine.
 //!
-//! Each CPU has a virtual processor to itself, so its time is that on the clock. Emulated time is
-//! not real time: what counts are ratios within one boot. Where the emulator's clock counts
+//! Each CPU has a virtual processor to itself, so its processor time is wall-clock time. Emulated
+//! time is not real time: only ratios within one boot mean anything. If the emulator's clock counts
 //! instructions ("count" on the command line), times are numbers of instructions. With "waiting",
-//! CPUs that wait count as those that work.
+//! the instructions of CPUs that wait count as work.
 
 use crate::cpu::area::total;
 use crate::fair::PhaseFair;
@@ -18,8 +18,8 @@ use core::marker::PhantomData;
 use report::{Report, Row};
 use workloads::{Counted, Error, Experiment, KernelHalf, Lab, Scale};
 
-/// Counts of the PIT in two turns: the middle ones first, then shorter and longer ones, to see that
-/// what is found does not hang on them.
+/// Counts of the PIT in two turns: the medium length first, then shorter and longer turns, to show
+/// that the result does not depend on it.
 const TURNS: [u8; 3] = [8, 2, 32];
 /// Runs of an operation that is counted.
 const RUNS: u64 = 16;
@@ -27,28 +27,29 @@ const RUNS: u64 = 16;
 type KernelLab<'a> = Lab<'a, Kernel, Grace, PhaseFair>;
 type KernelExperiment = Experiment<Kernel, Grace, PhaseFair>;
 
-/// All experiments; or those whose work can be counted with that of CPUs that wait.
+/// All experiments, or with `waiting` those whose work can be counted together with that of waiting
+/// CPUs.
 pub(crate) fn experiments(waiting: bool) -> Vec<KernelExperiment> {
     let mut all = workloads::all();
     all.retain(|one: &KernelExperiment| !waiting || one.work.is_some());
     all
 }
 
-/// How much is measured.
+/// The parameters of the experiments.
 pub(crate) struct Bench<'a> {
     pub(crate) scale: Scale,
     pub(crate) cpus: &'a [usize],
     /// The emulator's clock counts instructions.
     pub(crate) counts: bool,
-    /// It runs CPUs in short turns, and waiting counts: see [`turns`].
+    /// The emulator runs CPUs in short turns, and waiting counts: see [`turns`].
     pub(crate) waiting: bool,
 }
 
 impl Bench<'_> {
-    /// Makes an experiment.
+    /// Runs an experiment.
     ///
     /// # Errors
-    /// What went wrong.
+    /// The error of the experiment.
     pub(crate) fn measure(&self, experiment: &KernelExperiment) -> Result<Report, Error> {
         let Some(work) = experiment.work.filter(|_| self.waiting) else {
             return self.with_lab(clock::now, self.cpus, |lab| experiment.run(lab));
@@ -68,7 +69,7 @@ impl Bench<'_> {
         Ok(report)
     }
 
-    /// Calls `f` with the machine as a lab, by this clock, for these numbers of CPUs.
+    /// Calls `f` with a lab on this machine, with this clock and these numbers of CPUs.
     fn with_lab<T>(
         &self,
         clock: fn() -> u64,
@@ -94,15 +95,14 @@ impl Bench<'_> {
             progress: &progress,
             scale: self.scale,
             cpus,
-            // Counting, the emulator runs one at a time: in turns that are long, unless waiting is
-            // to be counted.
+            // An emulator that counts runs one CPU at a time, in long turns unless waiting counts.
             at_once: self.waiting || !self.counts,
             types: PhantomData,
         })
     }
 }
 
-/// Counts the instructions of an operation. An emulator's counter tells nothing else.
+/// Counts the instructions of an operation by the time-stamp counter. The other counts are unknown.
 fn counted(prepare: &mut dyn FnMut(), operation: &mut dyn FnMut()) -> Option<Counted> {
     let mut time = |operation: &mut dyn FnMut()| {
         let mut least = u64::MAX;
@@ -111,8 +111,7 @@ fn counted(prepare: &mut dyn FnMut(), operation: &mut dyn FnMut()) -> Option<Cou
             // SAFETY: every x86-64 CPU has it.
             let before = unsafe { _rdtsc() };
             operation();
-            // A timer interrupt is no part of it.
-            // SAFETY: as above.
+            // The least value has no timer interrupt in it. SAFETY: as above.
             least = least.min(unsafe { _rdtsc() } - before);
         }
         least

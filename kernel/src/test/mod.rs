@@ -1,16 +1,15 @@
-//! `test`: trials of this kernel, and those of all machines.
+//! `test`: the trials of this kernel, and those of the crate `trials`.
 //!
-//! Those of the crate `trials` are what the crates are tried with on the machine in software, too.
-//! What is tried here besides is what this kernel promises them: the traits of `machine`, as they
-//! say, on this hardware.
+//! The crate's trials also run on the machine in software. The kernel's own trials test that this
+//! hardware and this kernel fulfil the traits of `machine`.
 //!
-//! | module | what must hold |
+//! | module | invariant |
 //! |---|---|
-//! | `sections` | no interrupt comes into a section without interrupts, and none is lost |
-//! | `shootdowns` | flushes that CPUs ask of each other end, whatever the CPUs are at; a section holds them back |
-//! | `periods` | grace periods of readers and of TLBs end by ticks alone, without any interrupt between CPUs |
-//! | `shortage` | CPUs that do nothing with tables give back those that they keep, when others are short of memory |
-//! | `faults` | guard pages fault, and the kernel goes on; what may not be written, executed or touched cannot be |
+//! | `sections` | no interrupt comes into an interrupt-free section, and none is lost |
+//! | `shootdowns` | TLB shootdowns end, whatever the CPUs do; a section holds them back |
+//! | `periods` | grace periods of readers and of TLBs end by ticks alone, without an IPI |
+//! | `shortage` | CPUs that do nothing with tables give back those they keep when others are short of memory |
+//! | `faults` | guard pages fault, and the kernel survives; pages cannot be written, executed or accessed against their rights |
 
 mod faults;
 mod periods;
@@ -30,7 +29,7 @@ use trials::Ground;
 
 pub(crate) use progress::tell;
 
-/// A trial of this kernel, which runs on the first CPU and takes others as it needs them.
+/// A trial of this kernel. It runs on the boot CPU, and uses others as it needs them.
 type Trial = (&'static str, fn() -> Result<(), String>);
 
 const OWN: &[Trial] = &[
@@ -57,7 +56,7 @@ pub(crate) fn names() -> Vec<&'static str> {
     OWN.iter().map(|(name, _)| *name).chain(of_all.iter().map(|trial| trial.name)).collect()
 }
 
-/// Makes these trials, and says whether all have passed.
+/// Runs these trials, and returns whether all have passed.
 pub(crate) fn test(names: &[&str], seed: u64, rounds: usize) -> bool {
     let ground = Ground {
         host: host(),
@@ -95,7 +94,7 @@ pub(crate) fn test(names: &[&str], seed: u64, rounds: usize) -> bool {
     failed == 0
 }
 
-/// Runs something on each CPU at once, with the CPU's number; the first that fails.
+/// Runs a program on each CPU at once, with the CPU's number. Returns the first error.
 fn everywhere(program: impl Fn(usize) -> Result<(), String> + Sync) -> Result<(), String> {
     host().on_each(Kernel.count(), program).into_iter().flatten().collect()
 }

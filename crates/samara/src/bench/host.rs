@@ -1,8 +1,9 @@
-//! The machines of this host that experiments are made on, and its clocks.
+//! The machines of this host that experiments run on, and its clocks.
 //!
-//! [`Bare`] is memory and threads, and code runs there as it does in a kernel; but it has no
-//! translations. [`Sim`] has, made in software: a flush goes through a CPU's whole TLB, an access
-//! looks into it, and both ways that an experiment compares pay for that alike.
+//! [`Bare`] is memory and threads. Code runs on it as fast as in a kernel, but it has no
+//! translations. [`Sim`] has translations, made in software: an access searches the CPU's TLB, and
+//! a flush goes through the whole TLB. All implementations that an experiment compares pay for that
+//! alike.
 
 use crate::complain;
 use count::{Region, operation};
@@ -19,10 +20,10 @@ use std::time::Instant;
 use trace::report::messages;
 use workloads::{Counted, Disturbed, Host, KernelHalf, Lab, Measure, Program, Scale, Size, Tick};
 
-/// Steps between two timer interrupts of a CPU: a millisecond or so.
+/// Steps between two timer interrupts of a CPU: about a millisecond.
 const TICK: u64 = 20_000;
 
-/// How much is measured, with which numbers of CPUs, and in how many runs an operation is counted.
+/// The amount of measuring, the numbers of CPUs, and the runs in which an operation is counted.
 #[derive(Clone, Copy)]
 pub(super) struct Effort<'a> {
     pub(super) scale: Scale,
@@ -79,7 +80,7 @@ pub(super) fn on_sim(
     sim.on_tick(move |_| now.read().iter().for_each(|tick| tick()))
         .map_err(|error| error.to_string())?;
     let tables = sim.on_cpu(0, || kernel(&sim))?;
-    // SAFETY: what runs there needs nothing mapped but what the experiments map; they have no other
+    // SAFETY: programs there need no mappings but those of the experiments, and there are no other
     // tables with that tag.
     let enter = || unsafe { tables.activate() };
     let ticks = |tick: Option<Tick>| *ticking.write() = tick;
@@ -100,7 +101,7 @@ pub(super) fn on_sim(
         disturbed,
         interrupts: &|| sim.counts().ipis_sent,
         flushes: &|| sim.counts().flushes,
-        // What the machine itself does at each step would be in it.
+        // The counts would include the work of the machine itself at each step.
         count: None,
         progress: &progress,
         scale: effort.scale,
@@ -112,7 +113,7 @@ pub(super) fn on_sim(
     result.map_err(|error| error.to_string())
 }
 
-/// The kernel's tables of a machine, on one of its CPUs.
+/// Makes the kernel's tables of a machine, on one of its CPUs.
 fn kernel<M: machine::Machine, G: grace::Concurrent>(
     machine: &M,
 ) -> Result<Arc<PageTables<M, X86_64L4, G>>, String> {
@@ -121,7 +122,7 @@ fn kernel<M: machine::Machine, G: grace::Concurrent>(
     PageTables::kernel(&paging).map(Arc::new).map_err(|error| error.to_string())
 }
 
-/// As many as Linux has for its own areas: 32 TiB.
+/// The size of Linux's range for kernel areas: 32 TiB.
 fn range() -> VirtRange {
     let start = VirtAddr::new(0xffff_c900_0000_0000);
     VirtRange::new(start, 1 << 45).expect("it lies in the upper half")
@@ -138,16 +139,15 @@ fn progress(what: &str) {
 /// Processor time of this thread.
 fn processor_time() -> u64 {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID);
-    // Each thread has the clock.
+    // Every thread has this clock.
     time.map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
-/// Involuntary context switches of this process, and what the host's hypervisor has taken from all
-/// processors.
+/// The involuntary context switches of this process, and the steal time of all processors.
 fn disturbed() -> Disturbed {
     let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
     let switches = usage.map_or(0, |usage| usage.involuntary_context_switches());
-    // The first line: `cpu`, then user, nice, system, idle, iowait, irq, softirq, steal, in
+    // The first line is `cpu`, then user, nice, system, idle, iowait, irq, softirq, steal, in
     // hundredths of a second.
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let stolen = stat.split_whitespace().nth(8).and_then(|word| word.parse::<u64>().ok());
@@ -159,7 +159,7 @@ fn clock() -> u64 {
     START.elapsed().as_nanos() as u64
 }
 
-/// This thread's stack: the mapping that a local lies in. Empty where there is no listing of
+/// This thread's stack: the mapping that a local variable lies in. Empty if there is no listing of
 /// mappings.
 fn frames_of_callers() -> Range<usize> {
     let local = 0u8;
@@ -173,13 +173,14 @@ fn frames_of_callers() -> Range<usize> {
     mappings.find(|mapping| mapping.contains(&here)).unwrap_or_default()
 }
 
-/// Steps through some runs of an operation, in a child; told once if that cannot be done here.
+/// Steps through some runs of an operation in a child process. Reports once if that is impossible
+/// here.
 fn counted(runs: usize, prepare: &mut dyn FnMut(), run: &mut dyn FnMut()) -> Option<Counted> {
     static TOLD: Once = Once::new();
     let counts = operation(|| (), |()| run()).prepare(|()| prepare()).runs(runs);
-    // Which CPU a thread is, and whether interrupts are off, is in registers on silicon.
+    // On silicon, the number of the CPU and the interrupt state are in registers.
     let registers = Region::new("registers", Bare::registers());
-    // What the operation was given is in its callers' frames.
+    // The arguments of the operation are in its callers' frames.
     let callers = Region::new("callers", frames_of_callers());
     let counts = counts.regions(|()| vec![registers, callers]).count();
     let counts = counts.map_err(|error| {

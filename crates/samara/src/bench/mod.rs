@@ -1,4 +1,4 @@
-//! `samara bench`: the experiments, on threads of this host.
+//! `samara bench`: runs the experiments on threads of this host.
 
 mod host;
 pub(crate) mod output;
@@ -14,10 +14,10 @@ use sim::{Bare, BareGrace, Grace, Sim};
 use std::process::ExitCode;
 use workloads::{Experiment, Needs, Part, Scale};
 
-/// Something could not be measured, or its result not be written.
+/// The exit code if something could not be measured, or a result not be written.
 const FAILED: u8 = 2;
 
-/// All experiments, of the machine with translations.
+/// All experiments, for the machine with translations.
 fn all() -> Vec<Experiment<Sim, Grace, RawRwLock>> {
     workloads::all()
 }
@@ -27,7 +27,7 @@ pub(crate) fn names() -> Vec<PossibleValue> {
     all().iter().map(|one| PossibleValue::new(one.name).help(one.help)).collect()
 }
 
-/// The names of the experiments whose work can be counted with that of the CPUs that wait.
+/// The names of the experiments whose work can be counted together with that of waiting CPUs.
 pub(crate) fn with_waiting() -> Vec<&'static str> {
     all().iter().filter(|one| one.work.is_some()).map(|one| one.name).collect()
 }

@@ -1,18 +1,18 @@
-//! Where the results go: tables, JSON lines, a file.
+//! Writes the results: tables, JSON lines, a file.
 
 use report::Report;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Where the JSON lines go.
+/// The destination of the JSON lines.
 pub(crate) enum Lines<'a> {
     Nowhere,
     Stdout,
     File(File, &'a Path),
 }
 
-/// Before anything is measured: that takes minutes.
+/// Opens the destination before anything is measured, because that takes minutes.
 pub(crate) fn open(json: Option<&Path>) -> Result<Lines<'_>, String> {
     match json {
         None => Ok(Lines::Nowhere),
