@@ -1,44 +1,42 @@
-//! The node allocator of hosted programs: blocks of a few sizes, from large chunks, cached by
-//! threads.
+//! The node allocator of hosted programs: blocks of a few sizes, cut from large chunks and cached
+//! per thread.
 //!
-//! Nodes are blocks of one or two sizes, allocated by a writer under its lock and freed by
-//! whichever thread ends a grace period. A general allocator pays for what nodes do not need (any
-//! size, aligned) with time, with a header for each block, and with pages. Here:
+//! A writer allocates nodes under its lock; the thread that ends a grace period frees them. Nodes
+//! have one or two sizes. A general allocator serves any size, and pays for that with time, with a
+//! header per block, and with memory. This pool has three layers:
 //!
 //! ```text
 //! thread   cache of a class: up to 256 blocks                 pop, push: no atomics
-//!            |  ^  32 blocks at a time
-//! depot    lock of a class: a shelf of 1,024 blocks          a copy
+//!            |  ^  128 blocks at a time
+//! depot    lock of a class: a shelf of 1,024 blocks           a copy
 //!            |  ^
-//!          queue of slabs that have free blocks              a bit a block
-//!            |  ^  when it has none; when none is out
-//! chunks   64 KiB; 2 MiB (a huge page) from 1 MiB on         the global allocator
+//!          queue of slabs that have free blocks               a bit per block
+//!            |  ^  when it is empty; when no block is out
+//! chunks   64 KiB; 2 MiB (a huge page) from 1 MiB on          the global allocator
 //! ```
 //!
-//! A *class* is a size in multiples of 64 bytes, up to 512. A *slab* is 64 KiB with a header of 256
-//! bytes and blocks of one class; a *chunk* is one slab, or 32.
+//! A *class* is a block size: a multiple of 64 bytes, up to 512. A *slab* is 64 KiB, with a header
+//! of 256 bytes and blocks of one class. A *chunk* is one slab, or 32. A block is *out* if its slab's
+//! map does not mark it as free: a user, a cache or the shelf has it.
 //!
-//! # Why it is right
+//! # Correctness
 //!
-//! **A block has one owner.** It is marked free in its slab's map, or lies on the shelf, or in one
-//! cache, or is its user's. It goes from the depot to a cache and back under the depot's lock, so
-//! everything that was done with it before it came back happens before it is handed out again, on
-//! whichever thread. It goes between a cache and a user on the cache's own thread. (From user to
-//! user by what the users agree on: a grace period.) That a block was allocated by another thread
-//! makes no difference to any step.
+//! **A block has one owner.** A block is marked free in its slab's map, or lies on the shelf, or
+//! lies in one cache, or belongs to its user. It moves between depot and cache under the depot's
+//! lock. So every use of it before it came back happens before the next allocation of it, on any
+//! thread. It moves between a cache and a user on the cache's own thread. (Users pass it on by
+//! their own protocol: a grace period.) No step depends on the thread that allocated the block.
 //!
-//! **A chunk goes back only when nobody has a block of it.** A slab counts its free blocks, and a
-//! chunk its slabs with blocks out; caches and the shelf count as users. Both change with the maps,
-//! under the lock. When a chunk is let go all its slabs are in the queue, since each has free
-//! blocks, and are taken out of it; so the depot knows no part of it any more when it is given
-//! back, after the lock is released.
+//! **A chunk is freed only when no block of it is out.** A slab counts its free blocks, and a chunk
+//! its slabs with blocks out. Both counts change together with the maps, under the lock. When a chunk
+//! is detached, each of its slabs has free blocks, so all are in the queue; they are removed from it.
+//! So the depot holds no pointer into the chunk when the chunk is freed, after the lock is released.
 //!
-//! **No block is lost** when a thread ends: see `cache.rs`. Nor when the global allocator fails:
-//! then nothing has changed (I7), and what was at hand stays there.
+//! **No block is lost** when a thread ends: see `cache.rs`. If the global allocator fails, nothing
+//! has changed (I7): the free blocks stay where they are.
 //!
-//! **User and pool do not meet in memory.** What the pool knows is in the headers and the caches;
-//! blocks are not touched. So a reader that still looks at a node is not disturbed by its
-//! neighbours' fate.
+//! **User and pool share no memory.** The pool's state is in the headers and the caches; the pool
+//! never touches a block. So a free of one node does not disturb readers of its neighbours.
 
 mod cache;
 mod chunk;
@@ -52,45 +50,46 @@ use crate::alloc::{AllocError, Global, NodeAlloc};
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-/// Blocks are multiples of a cache line.
+/// Block sizes are multiples of a cache line.
 const LINE: usize = 64;
-/// Sizes of blocks: one line, two, and so on.
+/// The number of block sizes: one line, two, and so on.
 const CLASSES: usize = 8;
-/// The larger of the two sizes of chunks: a huge page.
+/// The larger of the two chunk sizes: a huge page.
 const LARGE: usize = 2 << 20;
 
-/// Blocks of up to 512 bytes, from chunks that threads share, with a cache for each thread.
+/// The node allocator: blocks of up to 512 bytes, from chunks that threads share, with a cache for
+/// each thread.
 ///
-/// For programs with an operating system (feature `std`). Larger blocks, and those aligned to more
-/// than 64 bytes, are passed on to [`Global`].
+/// For programs with an operating system (feature `std`). [`Global`] serves larger blocks, and
+/// those aligned to more than 64 bytes.
 ///
 /// # Cost
 ///
-/// Allocating or freeing is a few instructions on two cache lines of the thread's own, with one
-/// branch. Once in 128 times a batch goes to or comes from the depot of its class, under a lock:
-/// copied, or block by block with one or two lines of a slab's header each. Consecutive allocations
-/// tend to be consecutive in memory.
+/// Allocating or freeing takes a few instructions on two cache lines of the thread's own, with one
+/// branch. At most every 128th call moves a batch between the cache and the depot, under a lock: it
+/// copies the batch, or handles it block by block, with one or two cache lines of a slab's header
+/// each. Consecutive allocations tend to be consecutive in memory.
 ///
-/// It may allocate and sleep (lock, global allocator), so it is not for signal handlers. Between
-/// `fork` and `exec` it must not be used if the program has several threads, as with the global
-/// allocator.
+/// A call may allocate and sleep (lock, global allocator), so the pool is not for signal handlers.
+/// Like the global allocator, it must not be used between `fork` and `exec` if the program has
+/// several threads.
 ///
 /// # Memory
 ///
-/// Chunks come from the program's global allocator: 64 KiB each; once a class has 1 MiB, 2 MiB
-/// each, for which Linux is asked for huge pages. At most 1 % goes to headers and remainders of
-/// slabs. What is held beyond the blocks in use is, at worst:
+/// Chunks come from the program's global allocator, 64 KiB each. Once a class has 1 MiB, its chunks
+/// have 2 MiB each, and the pool asks Linux for huge pages. At most 1 % goes to headers and
+/// remainders of slabs. Besides the blocks in use, the pool holds at worst:
 ///
-/// - 4 MiB in each class that is used, in chunks without any block in use (a tree uses one or two
+/// - 4 MiB per class that is used, in chunks without any block in use (a tree uses one or two
 ///   classes);
-/// - 256 blocks for each thread and class, until the thread ends or calls [`trim`](Self::trim);
-/// - 1,024 blocks of each class between threads, while more than half of what the class holds is in
+/// - 256 blocks per thread and class, until the thread ends or calls [`trim`](Self::trim);
+/// - 1,024 blocks per class between threads, while more than half of what the class holds is in
 ///   use;
-/// - what is free in chunks that have one block in use or among those just named: blocks do not
+/// - the free blocks of chunks that have one block in use or in one of these places: blocks do not
 ///   move.
 ///
-/// So a thread that frees all it has gets to 4 MiB for each class, if no other thread has blocks in
-/// its cache, and to nothing by [`trim`](Self::trim).
+/// So a thread that frees all its blocks reduces each class to 4 MiB, if no other thread has blocks
+/// in its cache; [`trim`](Self::trim) reduces it to nothing.
 ///
 /// ```
 /// use maple::{MapleTree, Pool};
@@ -101,7 +100,7 @@ const LARGE: usize = 2 << 20;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pool;
 
-/// What the [`Pool`] holds, in all classes.
+/// The memory that the [`Pool`] holds, in all classes.
 ///
 /// ```
 /// use maple::Pool;
@@ -110,15 +109,16 @@ pub struct Pool;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
-    /// Bytes of the chunks had from the global allocator.
+    /// Bytes of the chunks from the global allocator.
     pub held: usize,
-    /// Bytes of the blocks that are in use or in some thread's cache.
+    /// Bytes of the blocks that are in use or in a thread's cache.
     pub used: usize,
 }
 
 impl Pool {
-    /// Gives back what can be: the blocks in the calling thread's cache, and all chunks of which
-    /// then no block is in use or in another thread's cache.
+    /// Returns free memory to the global allocator: first the blocks in the calling thread's cache
+    /// go to their depots, then all chunks without a block in use or in another thread's cache are
+    /// freed.
     ///
     /// Takes the locks of all classes, one after the other, and calls the global allocator.
     ///
@@ -138,8 +138,8 @@ impl Pool {
         }
     }
 
-    /// What the pool holds now; while other threads use it, a sum over moments that follow each
-    /// other.
+    /// The memory that the pool holds now. It is not an atomic snapshot: the classes are read one
+    /// after the other.
     ///
     /// Takes the locks of all classes, one after the other.
     pub fn stats() -> PoolStats {
@@ -150,16 +150,16 @@ impl Pool {
     }
 }
 
-/// The class of a layout, or none if it is not ours. Known when compiling where the layout is.
+/// The class of a layout; `None` if the pool does not serve it. A constant if the layout is one.
 #[inline(always)]
 const fn class_of(layout: Layout) -> Option<usize> {
     let class = layout.size().saturating_sub(1) / LINE;
     if class < CLASSES && layout.align() <= LINE { Some(class) } else { None }
 }
 
-// SAFETY: a block is its user's alone until it comes back (see the module), and its class is at
-// least as large and aligned as the layout. The same layout has the same class when the block comes
-// back.
+// SAFETY: a block belongs to its user alone until it comes back (see the module), and its class is
+// at least as large and aligned as the layout. `deallocate` computes the same class from the same
+// layout.
 unsafe impl NodeAlloc for Pool {
     #[inline]
     fn allocate(layout: Layout) -> Result<NonNull<u8>, AllocError> {
@@ -172,9 +172,9 @@ unsafe impl NodeAlloc for Pool {
     #[inline]
     unsafe fn deallocate(ptr: NonNull<u8>, layout: Layout) {
         match class_of(layout) {
-            // SAFETY: the caller's promise; `allocate` went the same way with this layout.
+            // SAFETY: the caller's promise; `allocate` chose the same branch for this layout.
             Some(class) => unsafe { cache::deallocate(class, ptr) },
-            // SAFETY: likewise.
+            // SAFETY: as above.
             None => unsafe { Global::deallocate(ptr, layout) },
         }
     }

@@ -1,29 +1,30 @@
-//! The back of an iterator: leaf after leaf towards the front, each unpacked when it is reached.
+//! The back end of an iterator: it visits leaf after leaf, towards the front, and unpacks each as a
+//! whole.
 //!
-//! As for the front, a step within a leaf is a few instructions, and a leaf costs one unpacking.
+//! Cost: as for the front, a few instructions per entry, and one unpacking per leaf.
 
 use super::front::open;
 use crate::descent::{Descent, Pick};
 use crate::node::{Link, Unpacked};
 
-/// See the module.
+/// The back end of an iterator; see the module.
 pub(super) struct Back {
     pub(super) run: Unpacked,
-    /// The descent to the leaf.
+    /// The path to the leaf.
     path: Descent,
 }
 
 impl Back {
-    /// Before the last leaf.
+    /// A back end before its first leaf.
     #[inline(always)]
     pub(super) fn new() -> Self {
         Back { run: Unpacked::new(), path: Descent::new() }
     }
 
-    /// Goes to the previous leaf, or to the one that holds `hi` if there was none yet. False if
-    /// there is none that ends at or after `lo`. The leaf may have no entry to come.
+    /// Moves to the previous leaf, or to the leaf that holds `hi` if there was none yet. Returns
+    /// false if no further leaf ends at or after `lo`. The leaf may have no entry to come.
     ///
-    /// Cost: a search for the first leaf; then mostly two separators and a child of the same
+    /// Cost: a descent for the first leaf; then mostly two separators and a child of the same
     /// parent.
     ///
     /// # Safety
@@ -37,12 +38,12 @@ impl Back {
         } else if self.path.step(0).min <= lo || self.path.prev_node().is_none() {
             return false;
         }
-        // SAFETY: the path's invariant.
+        // SAFETY: the invariant of the path.
         unsafe { open(&mut self.run, self.path.step(0), 0) };
         true
     }
 
-    /// Nothing is to come any more.
+    /// Drops all entries to come.
     pub(super) fn finish(&mut self) {
         self.run.clear();
     }

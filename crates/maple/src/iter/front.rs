@@ -28,7 +28,7 @@ pub(super) struct Front {
 }
 
 impl Front {
-    /// A front before its first leaf.
+    /// A front end before its first leaf.
     #[inline(always)]
     pub(super) fn new() -> Self {
         Front {

@@ -1,25 +1,25 @@
-//! The caches: for each thread and class, up to 256 blocks at hand.
+//! The caches: up to 256 free blocks for each thread and class.
 //!
-//! A cache is a stack in an array. Its *mark* says in one number what both fast paths must know, so
-//! that each has one branch:
+//! A cache is a stack in an array. One number, its *mark*, holds all that the fast paths need, so
+//! each of them has one branch:
 //!
-//! | mark | state | `pop` looks at slot | `push` looks at slot |
+//! | mark | state | `pop` reads slot | `push` writes slot |
 //! |---|---|---|---|
 //! | 0 | closed | -2: none | -1: none |
 //! | 1 | empty | -1: none | 0 |
 //! | n + 1 | n blocks | n - 1 | n |
 //! | 257 | full | 255 | 256: none |
 //!
-//! A cache is closed until its thread first gets to the depot, and again from when the thread ends.
-//! The caches are plain cells without a destructor, so reaching them needs no check of whether they
-//! exist yet or still. The destructor is that of [`Leave`], touched on the slow path only: it
-//! empties and closes the caches. Whatever the thread allocates and frees after that (in
-//! destructors of other thread-local values) finds them closed and goes to the depot. On the slow
-//! path "closed" is decided by whether `Leave` can still be reached, never by the mark.
+//! A cache is closed until its thread first reaches the depot, and again after the thread ended.
+//! The caches are plain cells without a destructor, so an access needs no check that they exist.
+//! [`Leave`] has the destructor: the slow path touches it, and when the thread ends it empties and
+//! closes the caches. Destructors of other thread-local values may still allocate and free after
+//! that; they find the caches closed and go to the depot. The slow path decides "closed" by whether
+//! `Leave` is still reachable, never by the mark.
 //!
-//! The slow path may get into the global allocator, which may use this pool: on return the cache
-//! may be in any state. So blocks are put into it one by one, as far as it has room, and never
-//! assumed to fit.
+//! The slow path may call the global allocator, which may use this pool. So the cache may be in any
+//! state when the call returns. The slow path therefore pushes blocks one by one, while there is
+//! room, and never assumes that they fit.
 
 use super::{CLASSES, depot};
 use crate::alloc::AllocError;
@@ -27,35 +27,35 @@ use core::cell::Cell;
 use core::ptr::{self, NonNull};
 use std::thread_local;
 
-/// Blocks that a cache can hold.
+/// The number of blocks that a cache holds.
 pub(super) const KEEP: usize = 256;
-/// Blocks that move between a cache and its depot at a time.
+/// The number of blocks that move between a cache and its depot at a time.
 pub(super) const BATCH: usize = KEEP / 2;
 
-/// The blocks of one class that one thread has at hand.
+/// The free blocks of one class that one thread holds.
 pub(super) struct Cache {
     mark: Cell<usize>,
-    /// Null above the mark, or what was there before.
+    /// Above the mark: null, or blocks that were there before.
     slots: [Cell<*mut u8>; KEEP],
 }
 
 impl Cache {
-    /// A closed cache. All zeros, so that a new thread's come for nothing.
+    /// A closed cache. All zeros, so that the caches of a new thread cost nothing.
     pub(super) const fn new() -> Self {
         Cache { mark: Cell::new(0), slots: [const { Cell::new(ptr::null_mut()) }; KEEP] }
     }
 
-    /// Takes the block that was pushed last; none if the cache is empty or closed.
+    /// Takes the block that was pushed last; `None` if the cache is empty or closed.
     #[inline(always)]
     pub(super) fn pop(&self) -> Option<NonNull<u8>> {
         let mark = self.mark.get();
         let slot = self.slots.get(mark.wrapping_sub(2))?;
         self.mark.set(mark - 1);
-        // SAFETY: the slots below the mark hold what was pushed, which is not null.
+        // SAFETY: the slots below the mark hold pushed blocks, which are not null.
         Some(unsafe { NonNull::new_unchecked(slot.get()) })
     }
 
-    /// Keeps a block; false if the cache is full or closed.
+    /// Keeps a block. Returns false if the cache is full or closed.
     #[inline(always)]
     pub(super) fn push(&self, block: NonNull<u8>) -> bool {
         let mark = self.mark.get();
@@ -76,12 +76,12 @@ impl Cache {
         self.mark.set(0);
     }
 
-    /// Takes up to a batch of those blocks that have been here longest. Returns how many.
+    /// Takes up to a batch of the blocks that have been here longest. Returns their number.
     pub(super) fn oldest(&self, out: &mut [NonNull<u8>; BATCH]) -> usize {
         let len = self.mark.get().saturating_sub(1);
         let n = len.min(BATCH);
         for (place, slot) in out.iter_mut().zip(&self.slots[..n]) {
-            // SAFETY: the slots below the mark hold what was pushed, which is not null.
+            // SAFETY: the slots below the mark hold pushed blocks, which are not null.
             *place = unsafe { NonNull::new_unchecked(slot.get()) };
         }
         for at in n..len {
@@ -109,13 +109,13 @@ thread_local! {
     static LEAVE: Leave = const { Leave };
 }
 
-/// Whether the thread may keep blocks: if so, `Leave` is there to take them back.
+/// Whether the thread may keep blocks: if so, `Leave` will return them.
 fn may_keep() -> bool {
     LEAVE.try_with(|_| ()).is_ok()
 }
 
-/// A block of that class. Cost: two cache lines of the thread's own, one branch, no atomics; once
-/// in 128 times or less a trip to the depot.
+/// Allocates a block of a class. Cost: two cache lines of the thread's own, one branch, no atomics;
+/// at most every 128th call goes to the depot.
 #[inline]
 pub(super) fn allocate(class: usize) -> Result<NonNull<u8>, AllocError> {
     match CACHES.try_with(|caches| caches[class].pop()) {
@@ -124,19 +124,19 @@ pub(super) fn allocate(class: usize) -> Result<NonNull<u8>, AllocError> {
     }
 }
 
-/// Takes a block back. Costs as [`allocate`] does.
+/// Takes a block back. Cost: as for [`allocate`].
 ///
 /// # Safety
-/// The block came from [`allocate`] with the same class, on any thread, and nobody uses it.
+/// The block came from [`allocate`] with the same class, on any thread, and has no user any more.
 #[inline]
 pub(super) unsafe fn deallocate(class: usize, block: NonNull<u8>) {
     if CACHES.try_with(|caches| caches[class].push(block)) != Ok(true) {
-        // SAFETY: the caller's promise; the cache has not kept the block.
+        // SAFETY: the caller's promise; the cache did not keep the block.
         unsafe { spill(class, block) }
     }
 }
 
-/// Gets a batch from the depot: the first block for the caller, the others for the cache.
+/// Takes a batch from the depot: the first block for the caller, the others for the cache.
 #[cold]
 #[inline(never)]
 fn refill(class: usize) -> Result<NonNull<u8>, AllocError> {
@@ -145,22 +145,23 @@ fn refill(class: usize) -> Result<NonNull<u8>, AllocError> {
     let taken = depot::take(class, &mut batch[..want])?;
     let (first, rest) = (batch[0], &batch[1..taken]);
     if !rest.is_empty() {
-        // The lowest goes in last and comes out first: blocks are handed out in ascending order.
+        // The lowest address is pushed last and popped first, so blocks are allocated in ascending
+        // order.
         let fill = |caches: &[Cache; CLASSES]| {
             caches[class].open();
             rest.iter().rev().take_while(|&&block| caches[class].push(block)).count()
         };
         let kept = CACHES.try_with(fill).unwrap_or(0);
         if kept < rest.len() {
-            // SAFETY: they have just come from the depot, and the cache has not kept them.
+            // SAFETY: the blocks have just come from the depot, and the cache did not keep them.
             unsafe { depot::give(class, &rest[..rest.len() - kept]) };
         }
     }
     Ok(first)
 }
 
-/// Keeps the block in place of the oldest batch, which goes to the depot; or gives the block
-/// itself, if the cache is closed.
+/// Moves the oldest batch to the depot and keeps the block. If the cache is closed, moves the block
+/// itself.
 ///
 /// # Safety
 /// As for [`deallocate`].
@@ -176,28 +177,28 @@ unsafe fn spill(class: usize, block: NonNull<u8>) {
         }
     };
     let n = CACHES.try_with(swap).unwrap_or(1);
-    // SAFETY: the caller's promise for the block, and that of its like for those in the cache.
+    // SAFETY: the caller's promise for the block; blocks in the cache came with the same promise.
     let sparse = unsafe { depot::give(class, &batch[..n]) };
     if sparse {
         flush(class);
         close(class);
     } else if may_keep() {
-        // Ignored: where there are no caches there is nothing to open.
+        // The result is ignored: if the thread has no caches any more, there is nothing to open.
         let _ = CACHES.try_with(|caches| caches[class].open());
     }
 }
 
-/// Gives all blocks of the thread's cache to the depot.
+/// Moves all blocks of the thread's cache to the depot.
 pub(super) fn flush(class: usize) {
     let mut batch = [NonNull::dangling(); BATCH];
     while let Ok(n @ 1..) = CACHES.try_with(|caches| caches[class].oldest(&mut batch)) {
-        // SAFETY: what a cache holds came from the depot of its class, and nobody uses it.
+        // SAFETY: the blocks of a cache came from the depot of its class, and have no user.
         unsafe { depot::give(class, &batch[..n]) };
     }
 }
 
-/// Closes the thread's cache, which is empty.
+/// Closes the thread's cache, which must be empty.
 fn close(class: usize) {
-    // Ignored: where there are no caches there is nothing to close.
+    // The result is ignored: if the thread has no caches any more, there is nothing to close.
     let _ = CACHES.try_with(|caches| caches[class].close());
 }

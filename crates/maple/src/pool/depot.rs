@@ -1,14 +1,16 @@
-//! The depots: for each class a lock, and behind it the chunks and which of their blocks are free.
+//! The depots: for each class a lock, the chunks behind it, and the state of their blocks.
 //!
-//! The lock is taken once for a batch, never while the global allocator is at work: that may be
-//! slow, and it may use this pool itself.
+//! The lock is taken once per batch. It is never held during a call of the global allocator, which
+//! may be slow and may use this pool itself.
 //!
-//! On top lies a *shelf*, where batches that threads give wait for threads that take: nodes are
-//! freed in bursts, when a grace period ends, which a cache is too small for. To pass a batch over
-//! the shelf costs a copy, not a bit of a map for each block. What lies there keeps its chunk, so a
-//! depot that is *sparse* has nothing on its shelf, and asks the threads that free to keep nothing
-//! either: a program that drops a large tree gets the chunks back, though the last blocks to be
-//! freed come from all of them.
+//! A grace period frees nodes in a burst, which is larger than a cache. So a depot has a *shelf*:
+//! it holds the batches that threads free until other threads allocate them. A batch that passes
+//! over the shelf costs a copy instead of a bit of a map per block.
+//!
+//! Blocks on the shelf keep their chunks allocated. So a depot is *sparse* when at most half of its
+//! memory is in use: then it leaves nothing on its shelf, and tells the freeing threads to leave
+//! nothing in their caches. A program that drops a large tree so gets the chunks freed, although
+//! the last blocks to be freed come from all of them.
 
 use super::chunk::{Chunk, Chunks};
 use super::queue::Queue;
@@ -18,34 +20,34 @@ use crate::alloc::AllocError;
 use core::ptr::{self, NonNull};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// From these bytes on a depot grows by large chunks.
+/// From this many bytes on, a depot grows by large chunks.
 const MANY: usize = 1 << 20;
 
-/// Bytes of chunks without blocks out that a depot keeps: the small ones and a large one.
+/// The bytes of chunks without blocks out that a depot keeps: the small ones and a large one.
 pub(super) const SPARE: usize = 2 * LARGE;
 
-/// Blocks that the shelf has room for.
+/// The number of blocks that the shelf holds.
 const SHELF: usize = 1024;
 
-/// What is behind the lock of a class.
+/// The data behind the lock of a class.
 pub(super) struct Depot {
-    /// Bytes of a block.
+    /// Bytes per block.
     size: usize,
-    /// Blocks on the shelf, and where they lie.
+    /// The number of blocks on the shelf, and their addresses.
     shelved: usize,
     shelf: [*mut u8; SHELF],
     /// The slabs with free blocks.
     queue: Queue,
-    /// The chunk that has slabs left to carve. The others have none.
+    /// The chunk that has slabs left to carve. No other chunk has any.
     fresh: Option<NonNull<Chunk>>,
-    /// Bytes of all chunks, and of those with no block out.
+    /// Bytes of all chunks, and of the chunks without blocks out.
     held: usize,
     idle: usize,
-    /// Blocks that are out, those on the shelf not counted.
+    /// The number of blocks that are out, without those on the shelf.
     used: usize,
 }
 
-// SAFETY: the depot owns its chunks, which any thread may read, change and give back.
+// SAFETY: the depot owns its chunks, and any thread may read, change and free them.
 unsafe impl Send for Depot {}
 
 impl Depot {
@@ -62,7 +64,7 @@ impl Depot {
         }
     }
 
-    /// Takes blocks until `out` is full or none is left. Returns how many.
+    /// Takes blocks until `out` is full or none is left. Returns their number.
     pub(super) fn take(&mut self, out: &mut [NonNull<u8>]) -> usize {
         let taken = match self.unshelve(out) {
             0 => self.unmap(out),
@@ -77,7 +79,7 @@ impl Depot {
         let taken = out.len().min(self.shelved);
         self.shelved -= taken;
         for (place, &block) in out.iter_mut().zip(&self.shelf[self.shelved..][..taken]) {
-            // SAFETY: below `shelved` lies what `give` put there, which is not null.
+            // SAFETY: `give` wrote the places below `shelved`, and no null pointer.
             *place = unsafe { NonNull::new_unchecked(block) };
         }
         taken
@@ -88,7 +90,7 @@ impl Depot {
         let mut taken = 0;
         while taken < out.len() {
             let Some(slab) = self.queue.front().or_else(|| self.carve()) else { break };
-            // SAFETY: the slabs in the queue and their chunks are ours.
+            // SAFETY: the depot owns the slabs in its queue and their chunks.
             unsafe {
                 if slab.as_ref().is_idle() {
                     let chunk = &mut *slab.as_ref().chunk.as_ptr();
@@ -106,10 +108,10 @@ impl Depot {
         taken
     }
 
-    /// Makes a slab of the fresh chunk, and queues it.
+    /// Carves a slab out of the fresh chunk, and queues it.
     fn carve(&mut self) -> Option<NonNull<Slab>> {
         let chunk = self.fresh?;
-        // SAFETY: the fresh chunk is ours and has a slab that is not carved, which nobody uses.
+        // SAFETY: the depot owns the fresh chunk, which has an unused slab that is not carved yet.
         unsafe {
             let header = &mut *chunk.as_ptr();
             let n = header.carved;
@@ -123,10 +125,10 @@ impl Depot {
         }
     }
 
-    /// Takes blocks back. Returns the chunks that are not needed any more.
+    /// Takes blocks back. Returns the chunks to be freed.
     ///
     /// # Safety
-    /// The blocks came from [`take`](Self::take) of this depot, and nobody uses them.
+    /// The blocks came from [`take`](Self::take) of this depot, and have no user any more.
     pub(super) unsafe fn give(&mut self, blocks: &[NonNull<u8>]) -> Chunks {
         self.used -= blocks.len();
         let mut chunks = Chunks::new();
@@ -146,27 +148,28 @@ impl Depot {
         chunks
     }
 
-    /// Whether at most half of what is held is in use, and it is more than one would keep anyway.
+    /// Whether at most half of the held memory is in use, and more is held than a depot keeps
+    /// anyway.
     pub(super) fn is_sparse(&self) -> bool {
         self.held > SPARE + 2 * self.used * self.size
     }
 
-    /// Puts what lies on the shelf into the slabs.
+    /// Puts the blocks on the shelf back into their slabs.
     fn clear_shelf(&mut self, chunks: &mut Chunks) {
         for at in 0..core::mem::take(&mut self.shelved) {
-            // SAFETY: below `shelved` lies what `give` put there: not null, and ours.
+            // SAFETY: `give` wrote the places below `shelved`: not null, and blocks of this depot.
             unsafe { self.map(NonNull::new_unchecked(self.shelf[at]), chunks) };
         }
     }
 
-    /// Puts a block into its slab. Lets go of the chunk if then no block of it is out and enough
-    /// such chunks are kept.
+    /// Puts a block into its slab. If no block of the chunk is out then, and the depot keeps enough
+    /// such chunks, moves the chunk to `chunks`.
     ///
     /// # Safety
     /// As for [`give`](Self::give).
     unsafe fn map(&mut self, block: NonNull<u8>, chunks: &mut Chunks) {
-        // SAFETY: the caller's promise; a block that is out lies in a slab of ours, and a slab that
-        // has no free block is not in the queue.
+        // SAFETY: the caller's promise; the block lies in a slab of this depot, and a slab without
+        // a free block is not in the queue.
         unsafe {
             let slab = Slab::of(block);
             let header = &mut *slab.as_ptr();
@@ -189,13 +192,13 @@ impl Depot {
         }
     }
 
-    /// Forgets a chunk.
+    /// Removes a chunk from the depot.
     ///
     /// # Safety
-    /// The chunk is ours, and has no block out.
+    /// The depot owns the chunk, and no block of it is out.
     unsafe fn detach(&mut self, chunk: NonNull<Chunk>) {
-        // SAFETY: the chunk is ours; since no block is out, each of its carved slabs is in the
-        // queue.
+        // SAFETY: the depot owns the chunk; since no block is out, each of its carved slabs is in
+        // the queue.
         unsafe {
             for n in 0..chunk.as_ref().carved {
                 self.queue.remove(Chunk::slab(chunk, n).cast());
@@ -206,16 +209,16 @@ impl Depot {
         }
     }
 
-    /// Lets go of what can be: afterwards every chunk has a block out.
+    /// Removes every chunk without a block out, and returns them.
     pub(super) fn trim(&mut self) -> Chunks {
         let mut chunks = Chunks::new();
         self.clear_shelf(&mut chunks);
-        // The queue must not change under the walk, so first all chunks are found.
+        // Removing slabs would break the walk of the queue, so the walk only collects the chunks.
         let mut found = Chunks::new();
         let mut at = self.queue.front();
         while let Some(slab) = at {
-            // SAFETY: the slabs in the queue and their chunks are ours. A chunk without blocks out
-            // has its first slab in the queue, once.
+            // SAFETY: the depot owns the slabs in its queue and their chunks. A chunk without
+            // blocks out has its first slab in the queue, once.
             unsafe {
                 let chunk = slab.as_ref().chunk;
                 if chunk.as_ref().busy == 0 && Chunk::slab(chunk, 0) == slab.cast() {
@@ -225,7 +228,7 @@ impl Depot {
             }
         }
         while let Some(chunk) = found.pop() {
-            // SAFETY: the chunk is ours, has no block out, and is in no other chain.
+            // SAFETY: the depot owns the chunk, no block of it is out, and no other chain has it.
             unsafe {
                 self.detach(chunk);
                 chunks.push(chunk);
@@ -239,10 +242,10 @@ impl Depot {
         if self.held < MANY { SLAB } else { LARGE }
     }
 
-    /// Grows by a new chunk. Only after a `take` that got nothing, so nothing is left to carve.
+    /// Adds a new chunk. Only called after `take` returned nothing, so no slab is left to carve.
     pub(super) fn grow(&mut self, chunk: NonNull<Chunk>) {
         debug_assert!(self.fresh.is_none());
-        // SAFETY: the caller gives us a chunk that is nobody else's.
+        // SAFETY: the caller passes a chunk that it owns alone.
         let bytes = unsafe { chunk.as_ref().bytes() };
         self.held += bytes;
         self.idle += bytes;
@@ -253,12 +256,12 @@ impl Depot {
         PoolStats { held: self.held, used: self.used * self.size }
     }
 
-    /// Panics unless everything agrees.
+    /// Panics unless the counts and the queue agree.
     #[cfg(test)]
     pub(super) fn check(&self) {
         let mut chunks = std::collections::BTreeMap::<_, u32>::new();
         for slab in self.queue.check() {
-            // SAFETY: the test has the depot to itself.
+            // SAFETY: the test owns the depot alone.
             let slab = unsafe { slab.as_ref() };
             *chunks.entry(slab.chunk).or_default() += u32::from(slab.is_idle());
         }
@@ -275,7 +278,8 @@ impl Depot {
     }
 }
 
-/// A depot and its lock, in cache lines of their own (the prefetcher fetches two at a time).
+/// A depot and its lock, on cache lines of their own. 128 bytes, since the prefetcher fetches lines
+/// in pairs.
 #[repr(align(128))]
 struct Locked(Mutex<Depot>);
 
@@ -286,16 +290,17 @@ static DEPOTS: [Locked; CLASSES] = {
     [depot(1), depot(2), depot(3), depot(4), depot(5), depot(6), depot(7), depot(8)]
 };
 
-/// Nothing that panics runs with the lock held, but for checks of the pool itself.
+/// Ignores poisoning: no code that runs with the lock held panics, except checks of the pool
+/// itself.
 fn lock(class: usize) -> MutexGuard<'static, Depot> {
     DEPOTS[class].0.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes at least one block, and at most fills `out`; the lowest addresses come first. Returns how
-/// many.
+/// Takes between one block and as many as fit into `out`; the lowest addresses come first. Returns
+/// their number.
 ///
 /// # Errors
-/// When no block is left and the global allocator has no memory.
+/// [`AllocError`] when no block is left and the global allocator has no memory.
 pub(super) fn take(class: usize, out: &mut [NonNull<u8>]) -> Result<usize, AllocError> {
     let bytes = {
         let mut depot = lock(class);
@@ -309,7 +314,8 @@ pub(super) fn take(class: usize, out: &mut [NonNull<u8>]) -> Result<usize, Alloc
         grown = Chunks::allocate(SLAB);
     }
     let mut depot = lock(class);
-    // Others may have freed blocks or grown the depot meanwhile; then the new chunk goes back.
+    // Other threads may have freed blocks or grown the depot meanwhile; then the new chunk is
+    // freed.
     let mut taken = depot.take(out);
     if taken == 0
         && let Some(chunk) = grown.pop()
@@ -322,10 +328,10 @@ pub(super) fn take(class: usize, out: &mut [NonNull<u8>]) -> Result<usize, Alloc
     if taken == 0 { Err(AllocError) } else { Ok(taken) }
 }
 
-/// Takes blocks back. Returns whether the caller had better keep none.
+/// Takes blocks back. Returns whether the caller should keep none in its cache.
 ///
 /// # Safety
-/// They came from [`take`] of this class, and nobody uses them.
+/// The blocks came from [`take`] of this class, and have no user any more.
 pub(super) unsafe fn give(class: usize, blocks: &[NonNull<u8>]) -> bool {
     let mut depot = lock(class);
     // SAFETY: the caller's promise.
@@ -336,14 +342,14 @@ pub(super) unsafe fn give(class: usize, blocks: &[NonNull<u8>]) -> bool {
     sparse
 }
 
-/// Gives back the chunks of a class that have no block out.
+/// Frees the chunks of a class that have no block out.
 pub(super) fn trim(class: usize) {
     let chunks = lock(class).trim();
-    // The lock is free again.
+    // The lock has been released.
     drop(chunks);
 }
 
-/// What a class holds.
+/// The memory of a class.
 pub(super) fn stats(class: usize) -> PoolStats {
     lock(class).stats()
 }

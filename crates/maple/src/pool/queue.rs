@@ -1,12 +1,12 @@
-//! The slabs of a depot that have a free block, first in, first out.
+//! The queue of a depot's slabs that have a free block, first in, first out.
 //!
-//! A slab enters at the tail when it gets its first free block, and by the time it comes to the
-//! front it has gathered more: blocks are taken in runs, not one here and one there.
+//! A slab enters at the tail when its first block is freed. By the time it reaches the front, more
+//! of its blocks are free, so blocks are allocated in runs.
 
 use super::slab::Slab;
 use core::ptr::NonNull;
 
-/// A list through the slabs' headers.
+/// A doubly linked list through the slabs' headers.
 pub(super) struct Queue {
     head: Option<NonNull<Slab>>,
     tail: Option<NonNull<Slab>>,
@@ -26,7 +26,8 @@ impl Queue {
     /// # Safety
     /// The slab belongs to this queue's depot, whose lock is held, and is in no queue.
     pub(super) unsafe fn push(&mut self, slab: NonNull<Slab>) {
-        // SAFETY: with the lock held the headers of the slab and of those in the queue are ours.
+        // SAFETY: the held lock gives exclusive access to the headers of the slab and of those in
+        // the queue.
         unsafe {
             (*slab.as_ptr()).prev = self.tail;
             (*slab.as_ptr()).next = None;
@@ -38,12 +39,12 @@ impl Queue {
         self.tail = Some(slab);
     }
 
-    /// Takes a slab out, wherever it is.
+    /// Removes a slab from any position.
     ///
     /// # Safety
     /// The slab is in this queue, and the lock of its depot is held.
     pub(super) unsafe fn remove(&mut self, slab: NonNull<Slab>) {
-        // SAFETY: with the lock held the headers of the slabs in the queue are ours.
+        // SAFETY: the held lock gives exclusive access to the headers of the slabs in the queue.
         unsafe {
             let (prev, next) = (slab.as_ref().prev, slab.as_ref().next);
             match prev {
@@ -63,7 +64,7 @@ impl Queue {
         let mut slabs = std::vec::Vec::new();
         let (mut prev, mut at) = (None, self.head);
         while let Some(slab) = at {
-            // SAFETY: the test has the depot to itself.
+            // SAFETY: the test owns the depot alone.
             let header = unsafe { slab.as_ref() };
             assert_eq!(header.prev, prev);
             assert!(!header.is_full());

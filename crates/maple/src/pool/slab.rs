@@ -1,29 +1,31 @@
-//! A slab: 64 KiB of blocks of one size, and a map of those that are free.
+//! A slab: 64 KiB of blocks of one size, and a map of the free ones.
 //!
-//! Slabs are aligned to their size, so the address of a block gives its slab. The map has a bit for
-//! each line of the slab, set where a free block begins: no division finds it, and looking for the
-//! lowest free block is a scan of at most 16 words. Free blocks themselves are never touched.
+//! A slab is aligned to its size, so the address of a block gives its slab. The map has a bit for
+//! each cache line of the slab, which is set if a free block begins there. So no step divides by
+//! the block size, and a scan of at most 16 words finds the lowest free block. The pool never
+//! touches a free block.
 
 use super::LINE;
 use super::chunk::Chunk;
 use core::mem::offset_of;
 use core::ptr::{self, NonNull};
 
-/// Bytes and alignment of a slab.
+/// The size and the alignment of a slab.
 pub(super) const SLAB: usize = 64 << 10;
-/// Bytes in front of the first block: the slab's header, and in a chunk's first slab the chunk's.
+/// The bytes before the first block: the slab's header, and in a chunk's first slab the chunk's
+/// header.
 pub(super) const HEADER: usize = 256;
 
 const WORD: usize = u64::BITS as usize;
 
-/// The header of a slab, at its start. Whoever has the depot's lock may read and change it.
+/// The header of a slab, at its start. The holder of the depot's lock may read and change it.
 #[repr(C)]
 pub(super) struct Slab {
     pub(super) chunk: NonNull<Chunk>,
-    /// Neighbours in the depot's queue.
+    /// The neighbours in the depot's queue.
     pub(super) prev: Option<NonNull<Slab>>,
     pub(super) next: Option<NonNull<Slab>>,
-    /// Blocks that are free, and blocks that there are.
+    /// The number of free blocks, and of all blocks.
     free: u32,
     blocks: u32,
     map: [u64; SLAB / LINE / WORD],
@@ -32,17 +34,17 @@ pub(super) struct Slab {
 const _: () = assert!(size_of::<Slab>() + size_of::<Chunk>() <= HEADER);
 const _: () = assert!(offset_of!(Slab, chunk) == 0);
 
-/// Blocks of `size` bytes in a slab. They lie at its end, so that those of 256 bytes are aligned to
-/// that.
+/// The number of blocks of `size` bytes in a slab. They lie at its end, so that blocks of 256 bytes
+/// are aligned to 256.
 pub(super) const fn blocks(size: usize) -> usize {
     (SLAB - HEADER) / size
 }
 
 impl Slab {
-    /// Makes a slab of free blocks of `size` bytes, a multiple of a line.
+    /// Makes a slab whose blocks of `size` bytes, a multiple of a cache line, are all free.
     ///
     /// # Safety
-    /// `place` is the start of a slab of `chunk` that is nobody else's.
+    /// `place` is the start of a slab of `chunk`, and the caller owns that slab alone.
     pub(super) unsafe fn carve(
         place: NonNull<u8>,
         chunk: NonNull<Chunk>,
@@ -64,37 +66,38 @@ impl Slab {
 
     /// The slab of a block.
     ///
-    /// The block's pointer may come from its user with leave to touch the block alone. So the
-    /// header is reached through the chunk, whose provenance is exposed; what is returned has the
-    /// chunk's own.
+    /// The block's pointer may come from a user, with provenance for the block only. So this reads
+    /// the header through the chunk's exposed provenance, and returns a pointer with the chunk's
+    /// own provenance.
     ///
     /// # Safety
     /// The block came from [`take`](Self::take), and the caller holds the depot's lock.
     pub(super) unsafe fn of(block: NonNull<u8>) -> NonNull<Slab> {
         let start = block.addr().get() & !(SLAB - 1);
-        // SAFETY: the block lies in a slab, whose header is at its start and begins with this
-        // field.
+        // SAFETY: the block lies in a slab; the header at the slab's start begins with this field.
         let chunk = unsafe { ptr::with_exposed_provenance::<NonNull<Chunk>>(start).read() };
         // SAFETY: the start of a slab is not null.
         unsafe { NonNull::new_unchecked(chunk.cast::<Slab>().as_ptr().with_addr(start)) }
     }
 
-    /// No block is out.
+    /// Whether no block is out.
     pub(super) fn is_idle(&self) -> bool {
         self.free == self.blocks
     }
 
-    /// Every block is out.
+    /// Whether every block is out.
     pub(super) fn is_full(&self) -> bool {
         self.free == 0
     }
 
-    /// Takes free blocks, the lowest first, until `out` is full or none is left. Returns how many.
+    /// Takes free blocks, the lowest first, until `out` is full or none is left. Returns their
+    /// number.
     ///
     /// # Safety
     /// `this` is a slab, with the provenance of its chunk, and the caller holds the depot's lock.
     pub(super) unsafe fn take(this: NonNull<Slab>, out: &mut [NonNull<u8>]) -> usize {
-        // SAFETY: the lock makes the header ours; nothing else refers to it during this call.
+        // SAFETY: the lock gives exclusive access to the header, and this is its only reference
+        // now.
         let slab = unsafe { &mut *this.as_ptr() };
         let mut taken = 0;
         'full: for (index, word) in slab.map.iter_mut().enumerate() {
@@ -111,7 +114,7 @@ impl Slab {
         taken
     }
 
-    /// Takes a block back, by its address.
+    /// Marks a block as free, by its address.
     pub(super) fn put(&mut self, block: usize) {
         let line = block % SLAB / LINE;
         let bit = 1 << (line % WORD);

@@ -1,5 +1,5 @@
-//! Depots and caches of the tests' own, so that what other tests allocate does not matter. Threads
-//! and what the whole pool promises: `tests/pool.rs`.
+//! Tests of depots and caches that no other test uses. Threads, and the promises of the whole pool,
+//! are tested in `tests/pool.rs`.
 
 use super::cache::{BATCH, Cache, KEEP};
 use super::chunk::Chunks;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::vec::Vec;
 
-/// A depot, and what is out of it: by address, with the byte that fills the block.
+/// A depot, and its blocks that are out: by address, with the byte that fills the block.
 struct Own {
     depot: Depot,
     size: usize,
@@ -24,7 +24,7 @@ impl Own {
         Own { depot: Depot::new(size), size, out: BTreeMap::new(), dice: 0 }
     }
 
-    /// Takes up to `n` blocks, and grows once if there is none.
+    /// Takes up to `n` blocks. Grows the depot once if it has none.
     fn take(&mut self, n: usize) -> Vec<NonNull<u8>> {
         let mut batch = [NonNull::dangling(); BATCH];
         let mut taken = self.depot.take(&mut batch[..n]);
@@ -36,7 +36,7 @@ impl Own {
         }
         for &block in &batch[..taken] {
             self.dice = self.dice.wrapping_add(101);
-            // SAFETY: the block is ours, and that long.
+            // SAFETY: the test owns the block, which has that size.
             unsafe { block.write_bytes(self.dice, self.size) };
             assert_eq!(block.addr().get() % LINE, 0);
             let below = self.out.range(..=block).next_back();
@@ -51,12 +51,12 @@ impl Own {
     fn give(&mut self, blocks: &[NonNull<u8>]) {
         for block in blocks {
             let fill = self.out.remove(block).unwrap();
-            // SAFETY: the block is ours, that long, and filled.
+            // SAFETY: the test owns the block, which has that size and is filled.
             let bytes = unsafe { core::slice::from_raw_parts(block.as_ptr(), self.size) };
             assert_eq!(bytes, &[fill; CLASSES * LINE][..self.size]);
         }
         for batch in blocks.chunks(BATCH) {
-            // SAFETY: they came from this depot.
+            // SAFETY: the blocks came from this depot.
             drop(unsafe { self.depot.give(batch) });
         }
     }
@@ -70,7 +70,7 @@ impl Own {
         assert!(slabs.len() * SLAB <= stats.held);
     }
 
-    /// Gives everything back; nothing is left.
+    /// Gives all blocks back; the depot then holds nothing after a trim.
     fn end(mut self) {
         let all: Vec<_> = self.out.keys().copied().collect();
         self.give(&all);
@@ -97,7 +97,7 @@ fn slabs_are_cut_without_waste() {
         let got: Vec<_> = own.out.keys().copied().collect();
         own.check();
         assert_eq!(own.depot.stats().held, SLAB);
-        // Without a gap, up to the slab's end.
+        // Blocks are adjacent, up to the slab's end.
         assert!(got.is_sorted_by(|a, b| a.addr().get() + size == b.addr().get()));
         assert_eq!((got[count - 1].addr().get() + size) % SLAB, 0);
         own.take(1);
@@ -113,7 +113,7 @@ fn blocks_come_in_ascending_order() {
     for _ in 0..5 {
         let got = own.take(BATCH);
         assert!(got.is_sorted());
-        // A batch and what is left of a slab may make two runs of it.
+        // A batch may consist of two runs: the rest of one slab, and a part of the next.
         assert_eq!(got[BATCH - 2].addr().get() - got[0].addr().get(), 256 * (BATCH - 2));
     }
     own.end();
@@ -134,13 +134,14 @@ fn chunks_grow_and_go_back() {
     expected.extend((1..=4).map(|n| 16 * SLAB + n * LARGE));
     assert_eq!(held, expected);
     own.check();
-    // From the highest address down: the chunks go one by one.
+    // Frees from the highest address down, so the chunks are freed one by one.
     let all: Vec<_> = own.out.keys().rev().copied().collect();
     for batch in all.chunks(BATCH) {
         own.give(batch);
         own.check();
         let stats = own.depot.stats();
-        // In part: the chunk just being freed, and one more of which blocks lie on the shelf.
+        // Two chunks may be partly free: the one being emptied, and one whose blocks lie on the
+        // shelf.
         let needed = stats.used + stats.used / 64 + 2 * LARGE;
         assert!(stats.held <= needed + SPARE, "{stats:?}");
     }
@@ -155,8 +156,8 @@ fn a_sparse_depot_has_nothing_on_its_shelf() {
         own.take(BATCH);
     }
     assert!(!own.depot.is_sparse());
-    // Every other block, so that no chunk gets free: on the shelf or in the slabs, what is free is
-    // found.
+    // Frees every other block, so no chunk becomes free. The depot then serves the free blocks from
+    // the shelf and from the slabs.
     let held = own.depot.stats().held;
     let half: Vec<_> = own.out.keys().step_by(2).copied().collect();
     own.give(&half);
@@ -166,7 +167,7 @@ fn a_sparse_depot_has_nothing_on_its_shelf() {
         own.take(n);
     }
     assert_eq!(own.depot.stats().held, held);
-    // All but one block of each chunk, then those: the last to go free all chunks.
+    // Frees all but one block of each chunk, and then these: the last frees release all chunks.
     let pins: BTreeMap<_, _> = own.out.keys().map(|at| (at.addr().get() / LARGE, *at)).collect();
     let pins: Vec<_> = pins.into_values().collect();
     let rest: Vec<_> = own.out.keys().filter(|block| !pins.contains(block)).copied().collect();
@@ -185,7 +186,7 @@ fn a_cache_is_a_stack_that_can_be_closed() {
     let blocks: Vec<_> = memory.iter_mut().map(NonNull::from).collect();
     let cache = Cache::new();
     let mut batch = [NonNull::dangling(); BATCH];
-    // Closed.
+    // The cache is closed.
     assert!(!cache.push(blocks[0]));
     assert_eq!((cache.pop(), cache.oldest(&mut batch)), (None, 0));
     cache.open();
@@ -208,7 +209,7 @@ fn a_cache_is_a_stack_that_can_be_closed() {
 #[derive(Clone, Debug)]
 enum Step {
     Take(usize),
-    /// Frees that many blocks, from that place on, each so far from the one before.
+    /// Frees `.0` blocks, beginning at `.1`, with a distance of `.2`.
     Give(usize, usize, usize),
     Trim,
 }
