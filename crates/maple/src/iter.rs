@@ -51,8 +51,8 @@ impl<'g, E: Entry> Iter<'g, E> {
     /// # Safety
     /// For `'g`, nodes reachable from `root`, now or later, stay allocated, and leaves and
     /// separators do not change: the caller holds a guard, or is the writer.
-    // Not inlined, so the value is built in its final place. Otherwise 2 KiB would be copied, most of
-    // it uninitialised.
+    // Not inlined, so the value is built in its final place. Otherwise 2 KiB would be copied, most
+    // of it uninitialised.
     #[inline(never)]
     pub(crate) unsafe fn new(root: Link, bounds: RangeInclusive<usize>) -> Self {
         let empty = bounds.is_empty() || root.is_null();

@@ -16,8 +16,8 @@
 //! ```
 //!
 //! A *class* is a block size: a multiple of 64 bytes, up to 512. A *slab* is 64 KiB, with a header
-//! of 256 bytes and blocks of one class. A *chunk* is one slab, or 32. A block is *out* if its slab's
-//! map does not mark it as free: a user, a cache or the shelf has it.
+//! of 256 bytes and blocks of one class. A *chunk* is one slab, or 32. A block is *out* if its
+//! slab's map does not mark it as free: a user, a cache or the shelf has it.
 //!
 //! # Correctness
 //!
@@ -28,9 +28,10 @@
 //! their own protocol: a grace period.) No step depends on the thread that allocated the block.
 //!
 //! **A chunk is freed only when no block of it is out.** A slab counts its free blocks, and a chunk
-//! its slabs with blocks out. Both counts change together with the maps, under the lock. When a chunk
-//! is detached, each of its slabs has free blocks, so all are in the queue; they are removed from it.
-//! So the depot holds no pointer into the chunk when the chunk is freed, after the lock is released.
+//! its slabs with blocks out. Both counts change together with the maps, under the lock. When a
+//! chunk is detached, each of its slabs has free blocks, so all are in the queue; they are removed
+//! from it. So the depot holds no pointer into the chunk when the chunk is freed, after the lock is
+//! released.
 //!
 //! **No block is lost** when a thread ends: see `cache.rs`. If the global allocator fails, nothing
 //! has changed (I7): the free blocks stay where they are.

@@ -1,7 +1,8 @@
-//! How much a thread frees of what others have removed when it takes a guard: some thousand entries
-//! at the most, however many were removed at once.
+//! The time that taking a guard may spend on freeing: it frees some thousand entries at most,
+//! however many other threads removed at once.
 //!
-//! Counted, not timed. In a process of its own: the collector is the program's.
+//! The test counts frees instead of measuring time. It runs in a process of its own, because the
+//! collector belongs to the process.
 #![cfg(not(miri))]
 
 use grace::Epoch;
@@ -12,10 +13,10 @@ use std::sync::mpsc;
 use std::thread;
 
 const ENTRIES: usize = 60_000;
-/// Of eight bags, each with a few parts of a tree or a batch of what writes remove.
+/// Eight bags, each with a few parts of a tree or a batch of removed entries.
 const MOST: usize = 6_000;
 
-/// So many guards, once all is removed, are enough for all to be dropped.
+/// After the removal, this many guards are enough to drop every entry.
 const PINS: usize = 2_000_000;
 
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
@@ -24,7 +25,7 @@ thread_local! {
     static HERE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Tells of its end, and on which thread that was.
+/// Counts its drop, in total and on the dropping thread.
 struct Tells;
 
 impl Drop for Tells {
@@ -47,7 +48,8 @@ fn tree() -> Tree {
     tree
 }
 
-/// Takes guards until all is dropped that `remove` removes. Returns the most that one dropped.
+/// Takes guards until every entry that `remove` removes is dropped. Returns the most drops by one
+/// guard.
 fn most(remove: impl FnOnce(&Tree) + Send, held: bool) -> usize {
     let tree = tree();
     // Relaxed: as above.
@@ -78,7 +80,7 @@ fn most(remove: impl FnOnce(&Tree) + Send, held: bool) -> usize {
     })
 }
 
-/// One test: what is dropped is counted in one place.
+/// A single test, because the drops are counted in a static.
 #[test]
 fn a_guard_frees_little_of_what_others_removed() {
     type Case = (&'static str, fn(&Tree));

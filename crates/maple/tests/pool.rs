@@ -1,4 +1,5 @@
-//! The pool with threads: who frees, when threads end, what goes back.
+//! Tests of the pool with threads: frees on other threads, ends of threads, and memory that goes
+//! back.
 #![cfg(all(feature = "std", not(loom)))]
 
 use maple::{NodeAlloc, Pool, PoolStats};
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
-/// A block, filled with a byte of its own.
+/// A block, filled with a byte that it remembers.
 struct Block {
     ptr: NonNull<u8>,
     layout: Layout,
@@ -28,7 +29,7 @@ impl Block {
         let layout = layout(size);
         let ptr = Pool::allocate(layout).unwrap();
         assert_eq!(ptr.addr().get() % 64, 0);
-        // SAFETY: the block is ours, and that long.
+        // SAFETY: the test owns the block, which has that size.
         unsafe { ptr.write_bytes(fill, size) };
         Block { ptr, layout, fill }
     }
@@ -36,17 +37,19 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: the block is ours, that long, and filled; through a reference, as users may.
+        // SAFETY: the test owns the block, which has that size and is filled. Through a reference,
+        // as users may access it.
         let bytes =
             unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.layout.size()) };
         assert!(*bytes == [self.fill; 512][..bytes.len()], "somebody else wrote here");
         bytes.fill(!self.fill);
-        // SAFETY: the block is ours until now. The pointer is good for its bytes and no more.
+        // SAFETY: the test owned the block until now. The pointer has provenance for the block
+        // only.
         unsafe { Pool::deallocate(NonNull::from(bytes).cast(), self.layout) }
     }
 }
 
-/// Runs a test while no other uses the pool; before and after, the pool is empty.
+/// Runs a test alone; the pool is empty before and after it.
 fn alone(test: impl FnOnce()) {
     static ONE: Mutex<()> = Mutex::new(());
     let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,14 +78,15 @@ fn blocks_stay_their_owners() {
                 let (mut own, mut state) = (Vec::new(), n as u64);
                 for _ in 0..steps {
                     match dice(&mut state) % 8 {
-                        // Runs, so that caches fill and empty.
+                        // Runs of blocks, so that caches fill and empty.
                         0 => own.extend((0..dice(&mut state) % 100).map(|_| {
                             Block::new(1 + dice(&mut state) % 512, dice(&mut state) as u8)
                         })),
                         1 => own.truncate(own.len() - own.len().min(dice(&mut state) % 100)),
                         2..5 if !own.is_empty() => {
                             let block = own.swap_remove(dice(&mut state) % own.len());
-                            // Refused when the other has ended: then the block is dropped here.
+                            // The send fails if the other thread has ended; then the block is
+                            // dropped here.
                             let _ = senders[dice(&mut state) % THREADS].send(block);
                         }
                         5 => own.extend(inbox.try_iter()),
@@ -130,7 +134,7 @@ fn one_block_freed_elsewhere() {
     alone(|| {
         let blocks: Vec<_> = (0..3).map(|n| Block::new(256, n)).collect();
         for block in blocks {
-            // The first that this thread does with the pool is to free.
+            // The thread's first call into the pool is a free.
             thread::spawn(|| drop(block)).join().unwrap();
         }
         Pool::trim();
@@ -143,7 +147,7 @@ fn all_blocks_freed_elsewhere() {
     alone(|| {
         let blocks: Vec<_> = (0..1000).map(|n| Block::new(256, n as u8)).collect();
         thread::spawn(|| drop(blocks)).join().unwrap();
-        // What this thread has in its cache is not lost by that.
+        // The frees do not lose the blocks in this thread's cache.
         assert!(Pool::stats().used <= 64 * 256);
         let blocks: Vec<_> = (0..1000).map(|n| Block::new(256, n as u8)).collect();
         assert!(Pool::stats().used >= 1000 * 256);
@@ -151,7 +155,7 @@ fn all_blocks_freed_elsewhere() {
     });
 }
 
-/// Blocks that a thread-local destructor frees, after which it allocates and frees others.
+/// Blocks that a thread-local destructor frees; then it allocates and frees others.
 struct Late(RefCell<Vec<Block>>);
 
 static ENDED: AtomicUsize = AtomicUsize::new(0);
@@ -175,8 +179,8 @@ fn destructors_of_thread_locals_may_use_it() {
     }
     alone(|| {
         let thread = thread::spawn(|| {
-            // One is registered before the pool's own destructor and one after: one of them runs
-            // later.
+            // `BEFORE` is registered before the pool's own destructor, `AFTER` after it, so one of
+            // them runs later than the pool's.
             BEFORE.with(|late| late.0.borrow_mut().clear());
             let mut blocks: Vec<_> = (0..40).map(|n| Block::new(256, n)).collect();
             BEFORE.with(|late| late.0.borrow_mut().extend(blocks.drain(..20)));
@@ -185,7 +189,7 @@ fn destructors_of_thread_locals_may_use_it() {
         thread.join().unwrap();
         assert_eq!(ENDED.load(Ordering::Relaxed), 2);
         assert_eq!(Pool::stats().used, 0);
-        // The first that a thread does with the pool is in a destructor.
+        // The thread's first call into the pool is in a destructor.
         thread::spawn(|| BEFORE.with(|late| late.0.borrow_mut().clear())).join().unwrap();
         assert_eq!(ENDED.load(Ordering::Relaxed), 3);
         assert_eq!(Pool::stats().used, 0);
@@ -201,12 +205,12 @@ fn what_is_dropped_in_any_order_goes_back() {
         for _ in 0..ROUNDS {
             let mut blocks: Vec<_> = (0..100_000).map(|n| Block::new(256, n as u8)).collect();
             let PoolStats { held, used } = Pool::stats();
-            // Not much more than is used: remainders and one chunk.
+            // Little more than the blocks in use: remainders of slabs and one chunk.
             assert!(held - used <= used / 64 + (2 << 20), "{held} {used}");
             while !blocks.is_empty() {
                 blocks.swap_remove(dice(&mut state) % blocks.len());
             }
-            // Without `trim`, though the blocks that were freed last came from all chunks.
+            // Without `trim`, although the blocks that were freed last came from all chunks.
             assert!(Pool::stats().held <= 4 << 20);
         }
     });
@@ -218,10 +222,10 @@ fn what_is_not_ours_goes_to_the_global_allocator() {
         for layout in [layout(513), layout(4096), Layout::from_size_align(256, 128).unwrap()] {
             let block = Pool::allocate(layout).unwrap();
             assert_eq!(block.addr().get() % layout.align(), 0);
-            // SAFETY: the block is ours, and that long.
+            // SAFETY: the test owns the block, which has that size.
             unsafe { block.write_bytes(1, layout.size()) };
             assert_eq!(Pool::stats(), PoolStats::default());
-            // SAFETY: it came from there.
+            // SAFETY: the block came from `Pool::allocate` with this layout.
             unsafe { Pool::deallocate(block, layout) };
         }
         drop(Block::new(512, 1));

@@ -1,4 +1,4 @@
-//! The pool over a global allocator that fails, that counts, and that uses the pool itself.
+//! Tests of the pool on a global allocator that fails, counts, and uses the pool itself.
 #![cfg(all(feature = "std", not(loom)))]
 
 use maple::{AllocError, NodeAlloc, Pool, PoolStats};
@@ -17,14 +17,14 @@ const BLOCK: Layout = match Layout::from_size_align(256, 64) {
 };
 
 thread_local! {
-    /// Chunks of this size or more are refused.
+    /// The allocator refuses chunks of this size or larger.
     static LIMIT: Cell<usize> = const { Cell::new(usize::MAX) };
-    /// Blocks that the allocator itself takes from the pool and frees, when it is asked for a
+    /// The number of blocks that the allocator takes from the pool and frees when it is asked for a
     /// chunk.
     static OWN: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Bytes of the chunks that are out.
+/// The bytes of all allocated chunks.
 static CHUNKS: AtomicUsize = AtomicUsize::new(0);
 
 struct Program;
@@ -36,7 +36,7 @@ fn is_chunk(layout: Layout) -> bool {
     layout.align() >= SLAB
 }
 
-// SAFETY: passes on to the system's, or refuses.
+// SAFETY: forwards to the system's allocator, or refuses.
 unsafe impl GlobalAlloc for Program {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if is_chunk(layout) {
@@ -48,10 +48,10 @@ unsafe impl GlobalAlloc for Program {
                 *block = Pool::allocate(BLOCK).ok();
             }
             for block in blocks.into_iter().flatten() {
-                // SAFETY: the block is ours.
+                // SAFETY: this function owns the block.
                 unsafe { Pool::deallocate(block, BLOCK) };
             }
-            // Relaxed: a count, read when nobody changes it.
+            // Relaxed: a count, read while no thread changes it.
             CHUNKS.fetch_add(layout.size(), Ordering::Relaxed);
         }
         // SAFETY: the caller's promise.
@@ -68,14 +68,14 @@ unsafe impl GlobalAlloc for Program {
     }
 }
 
-/// Blocks that are freed with it; none twice.
+/// A set of blocks without duplicates; its drop frees them.
 #[derive(Default)]
 struct Blocks(BTreeSet<NonNull<u8>>);
 
 impl Blocks {
     fn add(&mut self) -> Result<(), AllocError> {
         let block = Pool::allocate(BLOCK)?;
-        // SAFETY: the block is ours, and that long.
+        // SAFETY: the test owns the block, which has that size.
         unsafe { block.write_bytes(0xa5, BLOCK.size()) };
         assert!(self.0.insert(block), "handed out twice");
         Ok(())
@@ -93,13 +93,13 @@ impl Blocks {
 impl Drop for Blocks {
     fn drop(&mut self) {
         for &block in &self.0 {
-            // SAFETY: the block is ours.
+            // SAFETY: the set owns the block.
             unsafe { Pool::deallocate(block, BLOCK) };
         }
     }
 }
 
-/// Runs a test while no other uses the pool; every chunk goes back.
+/// Runs a test alone; every chunk is freed before and after it.
 fn alone(test: impl FnOnce()) {
     static ONE: Mutex<()> = Mutex::new(());
     let one = ONE.lock().unwrap();
@@ -127,7 +127,7 @@ fn a_failure_loses_nothing() {
         LIMIT.set(usize::MAX);
         blocks.add().unwrap();
         assert_eq!(held(), SLAB);
-        // What is at hand is handed out, to the last block.
+        // The pool serves its free blocks, to the last one.
         LIMIT.set(0);
         assert_eq!(blocks.add_all(), AllocError);
         assert_eq!(blocks.0.len(), 255);
@@ -167,7 +167,7 @@ fn the_global_allocator_may_use_the_pool() {
         for &own in owns {
             let mut blocks = Blocks::default();
             for _ in 0..rounds {
-                // So that the next batch needs a chunk, and the one asked for it needs one too.
+                // Then the next batch needs a chunk, and the blocks of the allocator need one, too.
                 LIMIT.set(0);
                 assert_eq!(blocks.add_all(), AllocError);
                 LIMIT.set(usize::MAX);

@@ -1,12 +1,12 @@
-//! Drops that panic in the midst of a write that has more to do. In a process of its own: what
-//! other tests have put off would stay undone where such a panic goes by.
+//! Drops that panic in the middle of a write. In a process of its own: such a panic skips deferred
+//! work of other tests.
 
 use grace::Epoch;
 use maple::MapleTree;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The next drop panics.
+/// If set, the next drop panics.
 static ARMED: AtomicBool = AtomicBool::new(false);
 
 #[derive(Clone)]
@@ -19,7 +19,7 @@ impl Drop for Bomb {
     }
 }
 
-/// Whether `write` panics by a drop.
+/// Whether `write` panics in a drop.
 fn panics(write: impl FnOnce()) -> bool {
     ARMED.store(true, Ordering::Relaxed);
     let panicked = catch_unwind(AssertUnwindSafe(write)).is_err();
@@ -27,15 +27,15 @@ fn panics(write: impl FnOnce()) -> bool {
     panicked
 }
 
-/// One test: all drops are of one thread.
+/// A single test, so that all drops are on one thread.
 #[test]
 fn drops_that_panic_within_a_write() {
     made_ahead();
     put_off();
 }
 
-/// A moved end, while the drop of a duplicate that was made ahead panics: the end has not moved,
-/// and the next write by the same writer knows that.
+/// `set_end` panics because the drop of a preallocated duplicate panics. The end has not moved, and
+/// the next write of the same writer is correct.
 fn made_ahead() {
     let tree = MapleTree::<Box<Bomb>, Epoch>::new();
     let mut writer = tree.lock();
@@ -49,8 +49,8 @@ fn made_ahead() {
     assert_eq!(ranges, [0..=9, 100..=109, 150..=159]);
 }
 
-/// Inserts by one writer in no order, in the midst of which drops that were put off panic: the tree
-/// is whole, its gaps included.
+/// One writer inserts in no order, and deferred drops panic in between. The tree stays valid,
+/// including its gaps.
 fn put_off() {
     const N: usize = if cfg!(miri) { 60 } else { 6007 };
     let mut tree = MapleTree::<Box<Bomb>, Epoch>::new();
@@ -58,20 +58,20 @@ fn put_off() {
     let mut writer = tree.lock();
     for i in 0..N {
         let old = at;
-        // Every place once.
+        // Visits every place once.
         at = (i * 3571) % N;
         if panics(|| writer.insert_range(at * 100..=at * 100 + 9, Box::new(Bomb)).unwrap()) {
             panicked += 1;
             writer.validate().unwrap();
         }
-        // Something whose drop is put off.
+        // Removes an entry, whose drop is deferred.
         if i % 2 == 0 {
             writer.erase(old * 100).unwrap();
         }
     }
     drop(writer);
     tree.get_mut().validate().unwrap();
-    // Where words are smaller, more of them are put off together.
+    // On machines with smaller words, more drops are deferred together.
     let enough = if usize::BITS == 64 { 10 } else { 4 };
     assert!(cfg!(miri) || panicked > enough, "{panicked}");
 }

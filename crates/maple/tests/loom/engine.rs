@@ -1,8 +1,10 @@
-//! A grace period on loom's atomics, as small as can be, and mutants of it that must be caught.
+//! A minimal engine for grace periods on loom's atomics, and mutants of it that the tests must
+//! catch.
 //!
-//! Readers are counted. What is retired waits in a list. Who has retired something takes the list
-//! when its guard ends, looks at the count, and frees the list if nobody is there: whoever comes
-//! later took its guard after the list was complete, so it cannot reach what is on it.
+//! A counter counts the readers, and a list holds the retired pieces. When a guard under which
+//! something was retired ends, it takes the list's lock and reads the counter. If the counter is
+//! zero, it frees the pieces on the list. This is correct: a guard taken later sees that the pieces
+//! are unlinked, so its reader cannot reach them.
 
 use grace::{Concurrent, Reclaim};
 use loom::sync::Mutex;
@@ -18,7 +20,7 @@ struct Domain {
     waiting: Mutex<Vec<(NonNull<()>, Free)>>,
 }
 
-// SAFETY: what is retired may be freed by any thread.
+// SAFETY: any thread may free a retired piece.
 unsafe impl Send for Domain {}
 // SAFETY: the list is behind a lock.
 unsafe impl Sync for Domain {}
@@ -28,48 +30,50 @@ loom::lazy_static! {
         Domain { readers: AtomicUsize::new(0), waiting: Mutex::new(Vec::new()) };
 }
 
-/// Which engine: the right one, or what is wrong with it.
+/// The kind of engine: the correct one, or a mutant.
 pub(crate) trait Kind: 'static {
-    /// How a guard is counted. It must see what was unlinked before it came: Acquire at least.
+    /// The ordering of taking a guard. Acquire at least: the guard must see what was unlinked
+    /// before.
     const PIN: Ordering = Ordering::AcqRel;
-    /// Whether the end of a guard is known to come after what was done under it.
+    /// The ordering of ending a guard. Release at least: accesses under the guard happen before its
+    /// end.
     const UNPIN: Ordering = Ordering::AcqRel;
-    /// Whether readers are waited for.
+    /// Whether a free waits for readers.
     const WAITS: bool = true;
 }
 
-/// The right engine.
+/// The correct engine.
 pub(crate) struct Right;
 impl Kind for Right {}
 
-/// Frees at once.
+/// Mutant: frees at once.
 pub(crate) struct Hasty;
 impl Kind for Hasty {
     const WAITS: bool = false;
 }
 
-/// A reader may begin with a root from before the grace period.
+/// Mutant: a reader may start at a root from before the grace period.
 pub(crate) struct LooseStart;
 impl Kind for LooseStart {
     const PIN: Ordering = Ordering::Relaxed;
 }
 
-/// The free may begin before the reader's last look.
+/// Mutant: the free may begin before the reader's last access.
 pub(crate) struct LooseEnd;
 impl Kind for LooseEnd {
     const UNPIN: Ordering = Ordering::Relaxed;
 }
 
-/// The engine of that kind.
+/// The engine of a kind.
 pub(crate) struct Counting<K>(PhantomData<K>);
 
-/// Its guard.
+/// The guard of an engine.
 pub(crate) struct Guard<K: Kind> {
     retired: Cell<bool>,
     kind: PhantomData<K>,
 }
 
-// SAFETY: each entry of the list is freed once, after it was retired.
+// SAFETY: each piece on the list is freed once, after it was retired.
 unsafe impl<K: Kind> Reclaim for Counting<K> {
     type Guard = Guard<K>;
 
@@ -83,13 +87,13 @@ unsafe impl<K: Kind> Reclaim for Counting<K> {
             guard.retired.set(true);
             DOMAIN.waiting.lock().unwrap().push((ptr, free));
         } else {
-            // SAFETY: it is not: that is what the tests are to notice.
+            // SAFETY: none. The tests must detect this mutant.
             unsafe { free(ptr) }
         }
     }
 }
 
-// SAFETY: for `Right`, see the module's text. The others are wrong on purpose.
+// SAFETY: for `Right`, see the module. The others are wrong on purpose.
 unsafe impl<K: Kind> Concurrent for Counting<K> {}
 
 impl<K: Kind> Drop for Guard<K> {
@@ -101,20 +105,20 @@ impl<K: Kind> Drop for Guard<K> {
     }
 }
 
-/// Frees what has been retired if no reader is there; returns how many pieces still wait.
+/// Frees the retired pieces if there is no reader. Returns the number of pieces that still wait.
 pub(crate) fn collect() -> usize {
     let mut waiting = DOMAIN.waiting.lock().unwrap();
-    // Also a write, so that it has a place in the order of the readers' own.
+    // A read-modify-write, so that it has a place in the modification order of the counter.
     if DOMAIN.readers.fetch_add(0, Ordering::AcqRel) == 0 {
         for (ptr, free) in waiting.drain(..) {
-            // SAFETY: no reader is there, and later ones cannot reach it.
+            // SAFETY: there is no reader, and later readers cannot reach the piece.
             unsafe { free(ptr) }
         }
     }
     waiting.len()
 }
 
-/// To be called first: the statics are then older than every thread.
+/// Must be called first, so that the statics are older than every thread.
 pub(crate) fn begin() {
     collect();
 }

@@ -1,4 +1,4 @@
-//! Entries with an end of their own, and nodes used again.
+//! Entries that need a drop, and nodes whose memory is reused.
 
 use crate::engine::{Counting, Right};
 use crate::memory::{self, Canary, Pool};
@@ -28,7 +28,7 @@ fn beside(write: fn(&Canaries)) {
             let guard = tree.pin();
             let first = tree.load(&guard, 12);
             assert_eq!(tree.load(&guard, 2).unwrap().value(), 1);
-            // Looked at late in the guard's life.
+            // A late read under the guard.
             if let Some(seen) = first {
                 assert!(matches!(seen.value(), 2 | 9));
             }
@@ -66,7 +66,7 @@ fn duplicated_beside_a_reader() {
     });
 }
 
-/// The tree goes while another thread still holds a guard: it has nothing of the tree's.
+/// The tree is dropped while another thread holds a guard without any reference into the tree.
 #[test]
 fn the_tree_ends_under_a_foreign_guard() {
     model(|| {
@@ -102,8 +102,7 @@ fn nodes_are_used_again() {
     assert!(memory::reused() > 0, "no node was used a second time");
 }
 
-/// Entries go with the leaves between, with the leaf that goes whole, and out of the one that is
-/// cut.
+/// Entries are removed from leaves that go as a whole, and from the leaf that is cut.
 #[test]
 fn a_hole_over_leaves_of_one_parent() {
     model(|| {
@@ -118,7 +117,7 @@ fn a_hole_over_leaves_of_one_parent() {
             for (i, value) in [(0, 1), (4, 7)] {
                 assert_eq!(seen[i].unwrap().value(), value);
             }
-            // Looked at late in the guard's life.
+            // A late read under the guard.
             for (i, value) in [(1, 2), (2, 5), (3, 7)] {
                 assert!(seen[i].is_none_or(|seen| seen.value() == value));
             }
@@ -128,7 +127,7 @@ fn a_hole_over_leaves_of_one_parent() {
     });
 }
 
-/// The entry stays when its end moves, also by way of a plan.
+/// The entry stays when its end moves, also if the write takes the path with a plan.
 #[test]
 fn an_end_moved() {
     for (gone, end) in [(45, 25), (35, 34)] {

@@ -5,8 +5,9 @@ use loom::sync::Arc;
 use loom::thread;
 use maple::Error;
 
-/// In a tree of six, each with a hole of five after it, and a hole of ten that is there throughout,
-/// the writer fills or empties one; what is seen beside it, and the tree then.
+/// Runs `look` beside `write`, and returns its result and the tree. The tree has six entries, each
+/// followed by a hole of five, and a hole of ten that stays throughout. `write` fills holes or
+/// makes one longer.
 fn seen<T>(write: fn(&Tree), look: impl FnOnce(&Tree) -> T) -> (T, Arc<Tree>) {
     let tree = Arc::new(apart(6) as Tree);
     tree.lock().store_range(65..=usize::MAX, 50).unwrap();
@@ -19,7 +20,7 @@ fn seen<T>(write: fn(&Tree), look: impl FnOnce(&Tree) -> T) -> (T, Arc<Tree>) {
     (seen, tree)
 }
 
-/// What is found was free at some moment, and the hole of ten is found.
+/// The search finds the hole of ten, or a place that was free at some moment.
 fn beside(write: fn(&Tree)) {
     model(move || {
         let look = |tree: &Tree| {
@@ -57,8 +58,8 @@ fn while_leaves_merge_beside_it() {
     beside(|tree| tree.store_range(5..=44, 60).unwrap());
 }
 
-/// The largest gap is never less than the hole of ten, nor more than one that the tree has at some
-/// moment.
+/// The largest gap is at least the hole of ten, and at most the largest one that the tree has at
+/// some moment.
 fn largest(most: usize, write: fn(&Tree)) {
     model(move || {
         let (gap, _tree) = seen(write, |tree| tree.largest_gap(&tree.pin()));

@@ -1,10 +1,17 @@
-//! Every interleaving, within a bound on preemptions, of readers beside a writer on small nodes.
+//! Every interleaving, within a bound on preemptions, of readers and a writer on trees with small
+//! nodes.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p samara-maple --test loom`;
-//! `LOOM_MAX_PREEMPTIONS` raises the bound. What is checked: I1 (what is there throughout is found,
-//! what is replaced is found old or new, ranges are whole), that no node or entry is written or
-//! freed while somebody may look (loom tracks each access), and that everything is freed in the
-//! end. The mutants show that it would notice.
+//! `LOOM_MAX_PREEMPTIONS` raises the bound.
+//!
+//! The models check three things:
+//!
+//! - I1: a reader finds every entry that exists throughout, and finds a replaced entry in its old
+//!   or new form, with a whole range.
+//! - No node or entry is written or freed while a reader may access it: loom tracks each access.
+//! - Everything is freed in the end.
+//!
+//! The mutants show that the models detect a violation.
 #![cfg(loom)]
 
 mod engine;
@@ -26,7 +33,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 type Tree = MapleTree<u32, Counting<Right>, Pool<false>>;
 
-/// Runs a model with a bound on preemptions: 2, or what the environment says.
+/// Runs a model with a bound on preemptions: 2, or the bound from the environment.
 fn model(run: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(2);
@@ -46,7 +53,7 @@ fn model(run: impl Fn() + Send + Sync + 'static) {
     println!("{name}: {} interleavings", runs.load(Ordering::Relaxed));
 }
 
-/// A tree with entry `i + 1` at `i * 10..=i * 10 + 9` for each `i` below `n`, and a hole after
+/// A tree with the entry `i + 1` at `i * 10..=i * 10 + 9` for each `i` below `n`, and a hole after
 /// them.
 fn touching<R: grace::Concurrent, A: NodeAlloc>(n: usize) -> MapleTree<u32, R, A> {
     let mut tree = MapleTree::new_in();
@@ -56,7 +63,7 @@ fn touching<R: grace::Concurrent, A: NodeAlloc>(n: usize) -> MapleTree<u32, R, A
     tree
 }
 
-/// As [`touching`], each entry half as long, so that a hole follows each.
+/// As [`touching`], but each entry is half as long, so that a hole follows it.
 fn apart<R: grace::Concurrent, A: NodeAlloc>(n: usize) -> MapleTree<u32, R, A> {
     let mut tree = MapleTree::new_in();
     for i in 0..n {

@@ -1,7 +1,8 @@
-//! Where the models' nodes and entries come from.
+//! The memory of the models' nodes and entries.
 //!
-//! Freed blocks are kept until the next model run, so that a read after the free is a report from
-//! loom and not a crash; or they are handed out again at once, to see that this does no harm.
+//! Freed blocks are kept until the next model run, so that a read after the free becomes a report
+//! by loom and not a crash. With `REUSE`, a freed block is allocated again at once, to test that
+//! this is correct.
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -11,8 +12,8 @@ use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
 thread_local! {
-    // Loom runs its threads as coroutines of one thread of the system: one list for all of a
-    // model's.
+    // Loom runs its threads as coroutines of one system thread, so all threads of a model share
+    // these.
     static FREED: RefCell<Vec<(NonNull<u8>, Layout)>> = const { RefCell::new(Vec::new()) };
     #[expect(clippy::vec_box, reason = "an ended entry must stay where readers may look for it")]
     static ENTRIES: RefCell<Vec<Box<UnsafeCell<u32>>>> = const { RefCell::new(Vec::new()) };
@@ -23,10 +24,10 @@ thread_local! {
     static REUSED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Gives back what the model run before has freed, and forgets its counts.
+/// Frees the blocks of the previous model run, and resets its counts.
 pub(crate) fn begin() {
     for (block, layout) in FREED.take() {
-        // SAFETY: the model run that used it is over.
+        // SAFETY: the model run that used the block is over.
         unsafe { Global::deallocate(block, layout) }
     }
     ENTRIES.take();
@@ -34,25 +35,25 @@ pub(crate) fn begin() {
     LIVE.set(0);
 }
 
-/// Nodes and entries not freed yet.
+/// The number of live nodes and entries.
 pub(crate) fn live() -> isize {
     LIVE.get()
 }
 
-/// Blocks handed out, in all runs of this thread's models.
+/// The number of allocations, in all runs of this thread's models.
 pub(crate) fn made() -> usize {
     MADE.get()
 }
 
-/// Blocks handed out a second time, in all runs of this thread's models.
+/// The number of reused blocks, in all runs of this thread's models.
 pub(crate) fn reused() -> usize {
     REUSED.get()
 }
 
-/// Keeps freed blocks aside; with `REUSE`, hands them out again, the last one first.
+/// An allocator that keeps freed blocks; with `REUSE`, it allocates them again, the last one first.
 pub(crate) struct Pool<const REUSE: bool>;
 
-// SAFETY: a block is handed out once, and again only after it was given back.
+// SAFETY: a block is returned once, and again only after it was freed.
 unsafe impl<const REUSE: bool> NodeAlloc for Pool<REUSE> {
     fn allocate(layout: Layout) -> Result<NonNull<u8>, AllocError> {
         LIVE.set(LIVE.get() + 1);
@@ -74,11 +75,11 @@ unsafe impl<const REUSE: bool> NodeAlloc for Pool<REUSE> {
     }
 }
 
-/// An entry whose every look and whose end loom knows of.
+/// An entry whose reads and whose drop loom tracks.
 #[derive(Debug)]
 pub(crate) struct Canary(Box<UnsafeCell<u32>>);
 
-// SAFETY: loom checks that looks and the end do not meet.
+// SAFETY: loom checks that no read races with the drop.
 unsafe impl Send for Canary {}
 // SAFETY: as above.
 unsafe impl Sync for Canary {}
@@ -93,21 +94,21 @@ impl Canary {
 impl Drop for Canary {
     fn drop(&mut self) {
         LIVE.set(LIVE.get() - 1);
-        // SAFETY: loom checks that nobody looks.
+        // SAFETY: loom checks that there is no reader.
         self.0.with_mut(|value| unsafe { *value = u32::MAX });
-        // Its memory stays, so that a later look is a report.
+        // The memory stays allocated, so that loom reports a later read.
         let ended = std::mem::replace(&mut self.0, Box::new(UnsafeCell::new(0)));
         ENTRIES.with_borrow_mut(|entries| entries.push(ended));
     }
 }
 
-/// A look at a [`Canary`].
+/// A reference to a [`Canary`].
 #[derive(Clone, Copy)]
 pub(crate) struct Look<'g>(&'g UnsafeCell<u32>);
 
 impl Look<'_> {
     pub(crate) fn value(self) -> u32 {
-        // SAFETY: loom checks that it has not ended.
+        // SAFETY: loom checks that the entry is not dropped.
         self.0.with(|value| unsafe { *value })
     }
 }
@@ -139,7 +140,7 @@ unsafe impl Entry for Canary {
     }
 }
 
-/// As [`Canary`], but shared: a duplicate is one user more, and the last one ends it.
+/// As [`Canary`], but shared: a duplicate adds a user, and the last user ends the value.
 #[derive(Debug)]
 pub(crate) struct Shared(NonNull<Value>);
 
@@ -149,7 +150,7 @@ struct Value {
     value: UnsafeCell<u32>,
 }
 
-// SAFETY: users are counted; loom checks that looks and the end do not meet.
+// SAFETY: the value counts its users; loom checks that no read races with its end.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
@@ -164,18 +165,18 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: the memory of values stays until the model run is over.
+        // SAFETY: the memory of a value stays until the model run is over.
         let value = unsafe { self.0.as_ref() };
-        // Release: our looks come before the end; pairs with the fence of whoever ends it.
+        // Release: reads by this user happen before the end; pairs with the fence of the last user.
         if value.users.fetch_sub(1, Ordering::Release) != 1 {
             return;
         }
         // Acquire: pairs with the Release of the other users.
         fence(Ordering::Acquire);
         LIVE.set(LIVE.get() - 1);
-        // SAFETY: loom checks that nobody looks.
+        // SAFETY: loom checks that there is no reader.
         value.value.with_mut(|value| unsafe { *value = u32::MAX });
-        // SAFETY: it came from a box, and the last user gives it back once.
+        // SAFETY: the pointer came from a box, and only the last user returns it.
         let ended = unsafe { Box::from_raw(self.0.as_ptr()) };
         SHARED.with_borrow_mut(|shared| shared.push(ended));
     }
@@ -201,7 +202,7 @@ unsafe impl Entry for Shared {
     }
 
     unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError> {
-        // Relaxed: the entry given has a user, who keeps it.
+        // Relaxed: the source entry has a user, which keeps the value.
         // SAFETY: the caller's promise.
         let before = unsafe { raw.cast::<Value>().as_ref() }.users.fetch_add(1, Ordering::Relaxed);
         assert!(before > 0, "an ended entry was duplicated");

@@ -1,4 +1,4 @@
-//! The same models with a grace period that is wrong: each must be caught.
+//! The same models with wrong grace periods: each must be caught.
 
 use crate::engine::{Counting, Hasty, Kind, LooseEnd, LooseStart, Right};
 use crate::memory::{Canary, Pool};
@@ -8,7 +8,7 @@ use loom::thread;
 use maple::MapleTree;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A lookup, and an iteration, beside a store that replaces the leaf.
+/// A lookup and an iteration beside a store that replaces the leaf.
 fn nodes<K: Kind>() {
     model(|| {
         let tree: Arc<MapleTree<u32, Counting<K>, Pool<false>>> = Arc::new(touching(3));
@@ -25,7 +25,7 @@ fn nodes<K: Kind>() {
     });
 }
 
-/// A look at an entry beside its replacement.
+/// A read of an entry beside its removal.
 fn entries<K: Kind>() {
     model(|| {
         let tree = MapleTree::<Canary, Counting<K>, Pool<false>>::new_in();
@@ -45,7 +45,7 @@ fn entries<K: Kind>() {
     });
 }
 
-/// Loom stops the model with a report of the two accesses that met.
+/// Loom must stop the model with a report of the two accesses that race.
 fn caught(run: fn()) {
     let panic = catch_unwind(AssertUnwindSafe(run)).expect_err("the mutant lives");
     let report = panic.downcast_ref::<String>().map(String::as_str).unwrap_or_default();

@@ -5,8 +5,8 @@ use loom::sync::Arc;
 use loom::thread;
 use std::ops::RangeInclusive;
 
-/// A reader looks at `indices`, twice each, while `write` runs; each look must show what was there
-/// before or what is there after, whole, and never the old again once the new was seen.
+/// A reader reads each of `indices` twice while `write` runs. Each read must return the old or the
+/// new state, with a whole range, and never the old state after the new one.
 fn beside(
     tree: impl Fn() -> Tree + Send + Sync + 'static,
     write: impl Fn(&Tree) + Send + Sync + Copy + 'static,
@@ -116,7 +116,7 @@ fn a_hole_over_three_leaves_leaves_two() {
     beside(|| touching(9), |tree| tree.erase_range(5..=64).unwrap(), &[2, 40, 67]);
 }
 
-/// It goes on in a leaf before those that it was asked for.
+/// The hole continues in a leaf before the erased range.
 #[test]
 fn a_hole_that_takes_in_one_before_it() {
     let tree = || {
@@ -127,7 +127,7 @@ fn a_hole_that_takes_in_one_before_it() {
     beside(tree, |tree| tree.erase_range(30..=64).unwrap(), &[15, 25, 45, 67]);
 }
 
-/// The full root above the leaf that is cut is cut first, by a store of its own.
+/// The root above the leaf is full, so an extra store splits it before the leaf is split.
 #[test]
 fn a_full_root_cut_before_a_leaf_is() {
     for n in [7, 8] {
@@ -139,11 +139,11 @@ fn a_full_root_cut_before_a_leaf_is() {
 fn an_end_moved_up_and_down() {
     beside(|| apart(6), |tree| drop(tree.set_end(22, 27).unwrap().unwrap()), &[20, 26, 28, 31]);
     beside(|| apart(6), |tree| drop(tree.set_end(22, 21).unwrap().unwrap()), &[20, 23, 28, 31]);
-    // As far as the next entry: the hole goes.
+    // Up to the next entry, so the hole vanishes.
     beside(|| apart(6), |tree| drop(tree.set_end(22, 29).unwrap().unwrap()), &[20, 29, 31]);
 }
 
-/// An entry at the end of its leaf, the hole behind it at the beginning of the next.
+/// The entry is the last slot of its leaf, and the hole behind it the first slot of the next leaf.
 #[test]
 fn an_end_moved_into_the_next_leaf() {
     let tree = || {

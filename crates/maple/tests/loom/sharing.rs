@@ -1,7 +1,7 @@
-//! Trees that share nodes: both written to at once, one read while the other lets go.
+//! Trees that share nodes: writes to both at once, and reads of one while the other releases nodes.
 //!
-//! A tree of six has an inner node above its leaves, so a write copies a shared inner node and a
-//! shared leaf, and counts references in the leaves beside it.
+//! A tree of six entries has an inner node above its leaves. So a write copies a shared inner node
+//! and a shared leaf, and adds references to the leaves beside it.
 
 use crate::engine::{Counting, Hasty, Kind, Right};
 use crate::memory::{self, Pool, Shared};
@@ -17,7 +17,7 @@ type Tree<K> = MapleTree<Shared, Counting<K>, Pool<false>>;
 
 const N: usize = 6;
 
-/// A tree of `n` entries that touch, `i + 1` at `i * 10..=i * 10 + 9`, and its duplicate.
+/// A tree of `n` adjacent entries, `i + 1` at `i * 10..=i * 10 + 9`, and its duplicate.
 fn pair<K: Kind>(n: usize) -> (Tree<K>, Tree<K>) {
     let mut tree = Tree::new_in();
     for i in 0..n {
@@ -34,8 +34,7 @@ fn store<K: Kind>(tree: &Tree<K>, index: usize, value: u32) {
     tree.store_range(first..=first + 9, Shared::new(value)).unwrap();
 }
 
-/// The tree holds what [`pair`] put there, but for what `changes` say about the values at some
-/// indices.
+/// Checks that the tree holds the entries of [`pair`], except for the values in `changes`.
 fn holds<K: Kind>(tree: &Tree<K>, n: usize, changes: &[(usize, Option<u32>)]) {
     tree.validate().unwrap();
     let guard = tree.pin();
@@ -64,7 +63,7 @@ fn a_writer_on_each() {
     });
 }
 
-/// One changes the shape of what they share; and a third, made meanwhile, keeps what was.
+/// One tree changes the shape of shared nodes; a third tree, made meanwhile, keeps the old state.
 #[test]
 fn a_writer_on_each_and_a_third_tree() {
     model(|| {
@@ -82,7 +81,7 @@ fn a_writer_on_each_and_a_third_tree() {
     });
 }
 
-/// The reader of a tree looks on while its duplicate, and then the tree itself, is written to.
+/// A reader of a tree continues while its duplicate, and then the tree itself, is written to.
 #[test]
 fn a_reader_while_the_other_lets_go() {
     model(|| {
@@ -101,7 +100,7 @@ fn a_reader_while_the_other_lets_go() {
             let (early, beside) = (tree.load(&guard, 12), tree.load(&guard, 2));
             let late = tree.load(&guard, 12).unwrap().value();
             assert!(matches!(late, 2 | 80), "{late}");
-            // Looked at late in the guard's life.
+            // A late read under the guard.
             let early = early.unwrap().value();
             assert!(early == 2 || (early, late) == (80, 80), "the old one came back");
             assert_eq!(beside.unwrap().value(), 1);
@@ -131,7 +130,7 @@ fn one_ends_while_the_other_is_written_and_read() {
     });
 }
 
-/// Both end at once: whoever is last frees everything.
+/// Both trees are dropped at once; the last one frees everything.
 #[test]
 fn both_end() {
     model(|| {
@@ -142,22 +141,22 @@ fn both_end() {
     });
 }
 
-/// A tree that a thread which has been stopped does not drop: what loom has stopped it for would
-/// stop it again.
+/// A tree that is not dropped if its thread panics: loom would report the same race again, and
+/// abort.
 struct Unless<K: Kind>(ManuallyDrop<Tree<K>>);
 
 impl<K: Kind> Drop for Unless<K> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            // SAFETY: it is dropped here only, and once.
+            // SAFETY: the tree is dropped only here, and once.
             unsafe { ManuallyDrop::drop(&mut self.0) }
         }
     }
 }
 
-/// A reader of the duplicate holds on to a leaf that its own writer lets go of, so that the source
-/// becomes the only owner and changes it in place. `apart`: the source is written to by a thread of
-/// its own.
+/// A reader of the duplicate still uses a leaf that the duplicate's writer releases. Then the
+/// source is the only owner of the leaf and changes it in place. With `apart`, a separate thread
+/// writes to the source.
 fn alone_again<K: Kind>(n: usize, apart: bool) {
     let in_place = std::sync::Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
     let seen = in_place.clone();
@@ -167,7 +166,8 @@ fn alone_again<K: Kind>(n: usize, apart: bool) {
         let copy = Arc::new(Unless(ManuallyDrop::new(copy)));
         let seen = seen.clone();
         let change = move || {
-            // Nobody else gets nodes meanwhile, but the writer of the duplicate, if it is apart.
+            // No other thread allocates nodes meanwhile, except the duplicate's writer with
+            // `apart`.
             let before = memory::made();
             tree.0.get_mut().store_range(10..=19, Shared::new(80)).unwrap();
             // Relaxed: counts, read at the end.
@@ -216,8 +216,8 @@ fn alone_again_in_another_thread() {
     alone_again::<Right>(2, true);
 }
 
-/// Without a grace period the source would change a leaf in place that the duplicate's reader looks
-/// at.
+/// Without a grace period, the source would change a leaf in place while the duplicate's reader
+/// uses it.
 #[test]
 fn no_grace_period() {
     for apart in [false, true] {

@@ -1,21 +1,21 @@
-//! Iteration and cursors that go on through nodes that are replaced meanwhile.
+//! Iterators and cursors that continue through nodes that are replaced meanwhile.
 
 use crate::{Tree, model, touching};
 use loom::sync::Arc;
 use loom::thread;
 
-/// How many entries the tree of [`touching`] has, and what happens to it beside the walk. The first
-/// entry and the last stay throughout.
+/// The number of entries in the tree of [`touching`], and the writes beside the walk. The first and
+/// the last entry stay throughout.
 type Story = (usize, &'static [fn(&Tree)]);
 
 const STORIES: [Story; 9] = [
-    // A leaf replaced in its parent's slot.
+    // A leaf is replaced in its parent's slot.
     (6, &[|tree| tree.store_range(20..=29, 99).unwrap()]),
-    // The root replaced: leaves merged, split, spanned.
+    // The root is replaced: leaves are merged, split, or spanned.
     (6, &[|tree| tree.erase_range(10..=49).unwrap()]),
     (6, &[|tree| tree.store_range(15..=44, 99).unwrap()]),
     (6, &[|tree| drop(tree.erase(25).unwrap())]),
-    // A new root, and then a leaf replaced in it: one that the old root does not have.
+    // A new root, and then a new leaf in it, which the old root does not have.
     (
         6,
         &[
@@ -23,7 +23,7 @@ const STORIES: [Story; 9] = [
             |tree| tree.store_range(30..=39, 99).unwrap(),
         ],
     ),
-    // Three levels: an inner node replaced in the root's slot, and then a leaf in that.
+    // Three levels: a new inner node in the root's slot, and then a new leaf in that node.
     (
         17,
         &[
@@ -52,8 +52,8 @@ fn entries(tree: &Tree) -> Entries {
     all.map(|(range, value)| (*range.start(), *range.end(), value)).collect()
 }
 
-/// A walk from end to end, in order: no index twice, the first and last entry there, every range
-/// one that the tree held at some time, and none left out that was there all the time.
+/// Checks a walk from end to end: it is in order and covers no index twice. Each range existed at
+/// some time. No entry is missing that existed throughout.
 fn sound(walk: &Entries, states: &[Entries]) {
     for pair in walk.windows(2) {
         assert!(pair[0].1 < pair[1].0, "out of order: {walk:?}");
@@ -125,7 +125,7 @@ fn a_cursor_backwards() {
     });
 }
 
-/// Every index once, holes included, in whatever pieces.
+/// Every index once, holes included; a hole may come in pieces.
 #[test]
 fn a_cursor_over_every_range() {
     beside(|tree| {
@@ -144,7 +144,7 @@ fn a_cursor_over_every_range() {
     });
 }
 
-/// The guard is let go half way, and with it every node that the cursor knew.
+/// The guard ends between two steps, so the cursor must not use any node that it visited.
 #[test]
 fn a_cursor_that_pauses() {
     beside(|tree| {
@@ -154,7 +154,8 @@ fn a_cursor_that_pauses() {
             let guard = tree.pin();
             let mut cursor = tree.resume(&guard, place);
             let Some((range, value)) = cursor.find(usize::MAX) else { return seen };
-            // What follows may begin before where we are, by a write in between.
+            // After a write in between, the next range may begin before the end of the previous
+            // one.
             if seen.last().is_none_or(|&(_, max, _)| max < *range.start()) {
                 seen.push((*range.start(), *range.end(), value));
             }

@@ -1,9 +1,9 @@
-//! Readers that stop half way while the writer goes on (I1), without threads: the model says at
-//! every moment what was ever true under the guard.
+//! Readers that pause while the writer continues (I1), without threads. The model knows at every
+//! moment which entries ever existed under the guard.
 //!
-//! A cursor or an iterator is held under a guard across many writes, and moves between them.
-//! Whatever it shows must have been in the tree at some moment since the guard; its steps must be
-//! in order; and what was there throughout must not be left out.
+//! A cursor or an iterator lives under one guard across many writes, and moves between them. Each
+//! item that it returns must have been in the tree at some moment since the guard was taken. Its
+//! steps must be in order. It must return every entry that existed throughout.
 
 use crate::ledger::{Item, Pool};
 use crate::oracle::Span;
@@ -17,14 +17,14 @@ use std::collections::HashSet;
 type Tree = MapleTree<Item, Epoch, Pool>;
 type Entry = (usize, usize, u64);
 
-/// The reader.
+/// The kind of reader.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Walker {
-    /// A cursor over entries, from below or from above.
+    /// A cursor over entries; backwards if true.
     Entries(bool),
-    /// A cursor over every range.
+    /// A cursor over every range; backwards if true.
     Ranges(bool),
-    /// An iterator, from below or from above.
+    /// An iterator; backwards if true.
     Iter(bool),
 }
 
@@ -32,8 +32,8 @@ fn entries(world: &World) -> impl Iterator<Item = Entry> {
     world.oracle.entries().map(|(range, value)| (*range.start(), *range.end(), value))
 }
 
-/// Runs `before`, then lets the walker take a few steps after each of `during`, and the rest at the
-/// end.
+/// Runs `before`. Then runs `during`, with some steps of the walker after each operation, and the
+/// remaining steps at the end.
 pub(crate) fn run(scale: Scale, before: &[Op], walker: Walker, during: &[(Op, u8)]) {
     let mut world = World::new(scale);
     let nodes = Pool::live();
@@ -97,7 +97,7 @@ fn judge(mut seen: Vec<Span>, world: &World, throughout: &[Entry], walker: Walke
     }
     assert!(seen.windows(2).all(|pair| pair[0].1 < pair[1].0), "out of order: {seen:x?}");
     if matches!(walker, Walker::Ranges(_)) {
-        // Every index once, though a hole may come in pieces.
+        // Every index once; a hole may come in pieces.
         assert_eq!((seen[0].0, seen[seen.len() - 1].1), (0, usize::MAX));
         assert!(seen.windows(2).all(|pair| pair[0].1 + 1 == pair[1].0), "left out: {seen:x?}");
     }

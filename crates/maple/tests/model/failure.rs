@@ -1,5 +1,5 @@
-//! Every allocation of every kind of write fails once, and the tree is as it was (I7); what was
-//! preallocated suffices.
+//! Every allocation of every kind of write fails once; the tree is then as it was before (I7).
+//! Writes after a preallocation need no memory.
 
 use crate::ledger::{Item, Ledger, Pool, with_budget, with_node_budget};
 use crate::oracle::Oracle;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 type Tree = MapleTree<Item, Epoch, Pool>;
 type Write<'t> = Writer<'t, Item, Epoch, Pool>;
 
-/// A shape that a write starts from.
+/// A tree that a write starts from, with its model.
 struct Scene {
     ledger: Arc<Ledger>,
     tree: Tree,
@@ -38,14 +38,14 @@ impl Scene {
     }
 }
 
-/// From few nodes to many levels; touching and with holes between.
+/// Trees from few nodes to many levels; entries touch, or have holes between them.
 fn scenes() -> impl Iterator<Item = Scene> {
     let sizes = if cfg!(miri) { vec![0, 3, 12] } else { vec![0, 1, 3, 5, 16, 17, 60, 250] };
     sizes.into_iter().flat_map(|n| [10, 15].into_iter().map(move |step| Scene::new(n, step)))
 }
 
-/// Fails the first, the second, ... allocation of a write until it gets through; returns how often
-/// it failed in all scenes.
+/// Fails the first, the second, ... allocation of a write until it succeeds. Returns the number of
+/// failures in all scenes.
 fn every_failure(
     mut write: impl FnMut(&mut Write<'_>, &mut dyn FnMut() -> Item) -> Result<(), Error>,
 ) -> usize {
@@ -53,9 +53,11 @@ fn every_failure(
     for alone in [true, false] {
         for mut scene in scenes() {
             let ledger = scene.ledger.clone();
-            // Alone first, where leaves are changed in place; then beside readers.
+            // First with the tree owned alone, where leaves are changed in place; then beside
+            // readers.
             for n in 0.. {
-                // A writer of its own for each try: nothing got before a failure helps the next.
+                // A new writer for each try, so that it does not profit from allocations before a
+                // failure.
                 let mut writer = if alone { scene.tree.get_mut() } else { scene.tree.lock() };
                 let mut item = || Item::new(&ledger, 1 << 40);
                 let outcome = with_budget(Some(n), || write(&mut writer, &mut item));
@@ -78,13 +80,13 @@ fn every_failure(
     failures
 }
 
-/// Exactly so many entries and nodes are left, once everybody has been waited for.
+/// Exactly this many entries and nodes are left after all grace periods.
 fn left(ledger: &Ledger, entries: usize, nodes: usize) {
     wait_until(|| (ledger.live(), Pool::live() as usize) == (entries, nodes));
     assert_eq!(ledger.twice(), 0);
 }
 
-/// Nothing was to be done.
+/// Accepts the errors of writes that had nothing to do.
 fn in_the_way(error: Error) -> Result<(), Error> {
     match error {
         Error::Occupied { .. } | Error::EmptyRange => Ok(()),
@@ -97,7 +99,7 @@ fn refused(refused: Refused<Item>) -> Error {
     refused.error
 }
 
-/// One test: the count of live nodes is for all of them.
+/// A single test, because the count of live nodes is shared.
 #[test]
 fn every_kind_of_write() {
     type Kind = fn(&mut Write<'_>, &mut dyn FnMut() -> Item) -> Result<(), Error>;
@@ -126,7 +128,7 @@ fn every_kind_of_write() {
         ("erase", |w, _| w.erase(33).map(drop)),
         ("erase_range that splits", |w, _| w.erase_range(2..=3)),
         ("erase_range over many", |w, _| w.erase_range(7..=5_000)),
-        // Leaves of one parent, where the tree is large enough.
+        // Several leaves of one parent, if the tree is large enough.
         ("erase_range over some", |w, _| w.erase_range(153..=604)),
         ("set_end up", |w, _| w.set_end(1, 12).map(drop).or_else(in_the_way)),
         ("set_end down", |w, _| w.set_end(33, 31).map(drop).or_else(in_the_way)),
@@ -159,8 +161,8 @@ fn every_kind_of_write() {
     many_prepared_writes();
 }
 
-/// After `preallocate`, a store and an erase over that range succeed with no memory, whatever the
-/// shape.
+/// After `preallocate`, a store or an erase of that range succeeds without memory, for every shape
+/// of tree.
 fn prepared_writes() {
     for n in [0, 1, 3, 5, 16, 17, 250] {
         for step in [10, 15] {
@@ -204,8 +206,8 @@ fn prepared_writes() {
     }
 }
 
-/// After `preallocate_writes`, so many writes anywhere never lack a node; nor does asking for many
-/// fail on a small tree.
+/// After `preallocate_writes`, that many writes at any place never lack a node. Asking for many
+/// writes does not fail on a small tree.
 fn many_prepared_writes() {
     for n in [0, 1, 4, 17, 400] {
         for writes in [1, 2, 5, 30, 100] {
@@ -216,7 +218,7 @@ fn many_prepared_writes() {
             writer.preallocate_writes(writes).unwrap();
             with_node_budget(0, || {
                 for (i, item) in items.into_iter().enumerate() {
-                    // Here and there: splits, spans, ends.
+                    // At various places: splits, spans and ends.
                     let first = i * 7919 % (n * 15 + 50);
                     let last = if i % 7 == 3 { first + 200 } else { first + i % 4 };
                     if i % 5 == 4 {

@@ -1,4 +1,4 @@
-//! Several trees that come from each other by duplication and share nodes, each beside its own
+//! Several trees that are duplicates of each other and share nodes, each compared with its own
 //! model.
 
 use crate::ledger::{Item, Ledger, Pool, with_budget};
@@ -10,7 +10,7 @@ use maple::{MapleTree, Writer};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Trees that live at once.
+/// The most trees that live at once.
 const MOST: usize = 4;
 
 type Tree<R> = MapleTree<Item<true>, R, Pool>;
@@ -32,7 +32,7 @@ pub(crate) fn alone(scale: Scale, events: &[(u8, Event)]) {
     settle(&ledger, nodes, false);
 }
 
-/// Trees that may be read beside.
+/// Trees that have readers.
 pub(crate) fn shared(scale: Scale, events: &[(u8, Event)]) {
     let nodes = Pool::live();
     let ledger = run::<Epoch>(scale, events, held, |_, _| ());
@@ -68,7 +68,7 @@ fn run<R: Reclaim>(
                 read(tree, world, &session.reader);
             }
             Event::Duplicate if n < MOST => {
-                // It shares all of the nodes.
+                // The duplicate shares all nodes.
                 let copy = with_budget(Some(0), || tree.get_mut().duplicate()).unwrap();
                 let world = world.fork();
                 trees.push((copy, world));

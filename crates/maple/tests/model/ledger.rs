@@ -1,8 +1,8 @@
-//! Entries and nodes that are counted, and that fail on demand.
+//! Entries and nodes that are counted, and whose allocation fails on demand.
 //!
-//! Every entry has a number of its own in a [`Ledger`], so that one dropped twice, or never, is
-//! noticed. Nodes are counted by [`Pool`]. The nth allocation of a thread, node or entry, can be
-//! made to fail with [`with_budget`].
+//! Every entry has a unique number in a [`Ledger`], which detects entries that are dropped twice or
+//! never. [`Pool`] counts nodes. [`with_budget`] makes the nth allocation of a thread fail, of a
+//! node or an entry.
 
 use maple::{AllocError, Entry, Global, NodeAlloc, Raw};
 use std::alloc::Layout;
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 
 thread_local! {
     static BUDGET: Cell<Option<usize>> = const { Cell::new(None) };
-    /// The budget is for nodes alone; duplicates always succeed.
+    /// The budget applies to nodes only; duplicates of entries always succeed.
     static NODES_ONLY: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn with_budget<T>(n: Option<usize>, work: impl FnOnce() -> T) -> T {
     outcome
 }
 
-/// Runs `work` with at most `n` allocations of nodes, and of duplicates as many as it likes.
+/// Runs `work` with at most `n` allocations of nodes, and any number of duplicates.
 pub(crate) fn with_node_budget<T>(n: usize, work: impl FnOnce() -> T) -> T {
     NODES_ONLY.set(true);
     let outcome = with_budget(Some(n), work);
@@ -46,38 +46,38 @@ fn spend() -> Result<(), AllocError> {
 }
 
 thread_local! {
-    /// Blocks that this thread, which is a test of its own, has had and that are not back, whoever
-    /// gave them back.
+    /// The blocks that this thread allocated and that are not freed yet, by any thread. Each test
+    /// is a thread of its own.
     static NODES: &'static AtomicIsize = Box::leak(Box::default());
 }
 
-/// The global allocator with a count of the blocks out, for each test its own. One type for all
-/// tests: with one for each, the tree would be compiled for each.
+/// The global allocator with a count of live blocks, separate for each test. One type for all
+/// tests: otherwise the tree would be compiled for each of them.
 pub(crate) struct Pool;
 
 impl Pool {
-    /// Blocks out.
+    /// The number of live blocks.
     pub(crate) fn live() -> isize {
-        // Relaxed: a count; whoever compares it has joined or settled before.
+        // Relaxed: a count. The caller joined the threads or waited before it compares.
         NODES.with(|nodes| nodes.load(Ordering::Relaxed))
     }
 }
 
-/// In front of each block is where it is counted.
+/// Each block is preceded by a reference to its counter.
 fn with_front(layout: Layout) -> Layout {
     assert!(layout.align() >= size_of::<&AtomicIsize>());
     Layout::from_size_align(layout.align() + layout.size(), layout.align()).unwrap()
 }
 
-// SAFETY: passes on to `Global`, or refuses.
+// SAFETY: forwards to `Global`, or refuses.
 unsafe impl NodeAlloc for Pool {
     fn allocate(layout: Layout) -> Result<NonNull<u8>, AllocError> {
         spend()?;
         let front = Global::allocate(with_front(layout))?;
         let nodes = NODES.with(|nodes| *nodes);
         nodes.fetch_add(1, Ordering::Relaxed);
-        // What a new node does not write must not matter.
-        // SAFETY: the block is that large and ours, and aligned as the front needs it.
+        // Poison: the tree must not depend on bytes that a new node does not write. SAFETY: this
+        // function owns the block, which is that large, and aligned for the front.
         unsafe {
             front.cast::<&AtomicIsize>().write(nodes);
             let block = front.add(layout.align());
@@ -87,8 +87,8 @@ unsafe impl NodeAlloc for Pool {
     }
 
     unsafe fn deallocate(block: NonNull<u8>, layout: Layout) {
-        // Whoever still reads it meets nonsense, not a node that looks whole. SAFETY: the block is
-        // that large, with its front before it, and nobody uses it: the caller's promise.
+        // Poison: a reader that still uses the node finds garbage instead of a valid node. SAFETY:
+        // the caller's promise: the block has that size, its front before it, and no user.
         unsafe {
             block.write_bytes(0x5a, layout.size());
             let front = block.sub(layout.align());
@@ -98,7 +98,7 @@ unsafe impl NodeAlloc for Pool {
     }
 }
 
-/// Which entries are alive.
+/// The live entries.
 #[derive(Default)]
 pub(crate) struct Ledger {
     next: AtomicU64,
@@ -113,21 +113,22 @@ impl Ledger {
         self.values.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Entries made and not dropped.
+    /// The number of live entries.
     pub(crate) fn live(&self) -> usize {
         self.live.lock().unwrap().len()
     }
 
-    /// Drops of entries that were not alive.
+    /// The number of drops of entries that were not alive.
     pub(crate) fn twice(&self) -> u64 {
         self.twice.load(Ordering::Relaxed)
     }
 }
 
-/// An entry: a value that stays the same in duplicates. With `SHARES`, they are one and the same.
+/// An entry, with a value that its duplicates have, too. With `SHARES`, duplicates are references
+/// to the same content.
 pub(crate) struct Item<const SHARES: bool = false>(Arc<Content>);
 
-/// What an [`Item`] holds.
+/// The content of an [`Item`].
 pub(crate) struct Content {
     value: u64,
     seal: AtomicU64,
@@ -138,7 +139,7 @@ pub(crate) struct Content {
 const KEY: u64 = 0x5eed_0fa0_5a3a_4a61;
 
 impl<const S: bool> Item<S> {
-    /// A new entry, in the ledger from now on.
+    /// A new entry, recorded in the ledger.
     pub(crate) fn new(ledger: &Arc<Ledger>, value: u64) -> Item<S> {
         let number = ledger.next.fetch_add(1, Ordering::Relaxed);
         assert!(ledger.live.lock().unwrap().insert(number));
@@ -153,7 +154,7 @@ impl<const S: bool> Item<S> {
 }
 
 impl Content {
-    /// The value; panics if this was dropped.
+    /// The value; panics if the content was dropped.
     pub(crate) fn value(&self) -> u64 {
         assert_eq!(self.seal.load(Ordering::Relaxed), self.value ^ KEY, "a dropped entry is read");
         self.value
@@ -169,7 +170,7 @@ impl Drop for Content {
     }
 }
 
-// SAFETY: the word is the pointer; a duplicate is an entry of its own, or one count more.
+// SAFETY: the word is the pointer; a duplicate is a new content, or one more reference to the same.
 unsafe impl<const S: bool> Entry for Item<S> {
     type Ref<'g> = &'g Content;
     const NEEDS_DROP: bool = true;

@@ -1,6 +1,6 @@
-//! The tree against a `BTreeMap` of ranges: every operation, both cursors, every mode.
+//! Compares the tree with a `BTreeMap` of ranges: every operation, both cursors, every mode.
 //!
-//! `PROPTEST_CASES=10000 cargo test --release -p samara-maple --test model` looks harder, and
+//! `PROPTEST_CASES=10000 cargo test --release -p samara-maple --test model` tries more cases.
 //! `--cfg samara_small_nodes` in RUSTFLAGS makes every tree deep.
 #![cfg(not(loom))]
 
@@ -20,14 +20,14 @@ use proptest::prelude::*;
 use run::{Mode, run};
 use strategy::{events, interrupted, ops, scale, sessions, walker};
 
-/// A quarter of the usual number of cases without optimisation, unless the environment says how
-/// many.
+/// A quarter of the usual number of cases without optimisation, unless the environment sets the
+/// number.
 fn config() -> ProptestConfig {
     let mut config = ProptestConfig::default();
     if cfg!(debug_assertions) && std::env::var_os("PROPTEST_CASES").is_none() {
         config.cases /= 4;
     }
-    // A failure becomes a test in `regressions`, readable and for good.
+    // A failure becomes a readable, permanent test in `regressions`.
     config.failure_persistence = None;
     config
 }

@@ -1,4 +1,4 @@
-//! The slow and obvious model: a `BTreeMap` from first index to last index and value, and a cursor
+//! The model, slow and obvious: a `BTreeMap` from first index to last index and value, and a cursor
 //! that is one number for each direction.
 
 use maple::Error;
@@ -6,19 +6,19 @@ use maple::cursor::State;
 use std::collections::{BTreeMap, HashSet};
 use std::ops::RangeInclusive;
 
-/// A range, entry or hole.
+/// A range: an entry or a hole.
 pub(crate) type Span = (usize, usize, Option<u64>);
 
-/// What the tree should hold.
+/// The expected contents of the tree.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Oracle {
     map: BTreeMap<usize, (usize, u64)>,
-    /// Every entry that was ever there, in whatever pieces, since [`Oracle::remember`].
+    /// Every entry that has existed since [`Oracle::remember`], in every form that cuts gave it.
     ever: Option<HashSet<(usize, usize, u64)>>,
 }
 
 impl Oracle {
-    /// How many entries.
+    /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.map.len()
     }
@@ -36,7 +36,7 @@ impl Oracle {
         (min, max, None)
     }
 
-    /// Replaces what lies in the range.
+    /// Replaces the contents of the range.
     pub(crate) fn set(&mut self, first: usize, last: usize, value: Option<u64>) {
         for cut in [Some(first), last.checked_add(1)].into_iter().flatten() {
             if let (min, max, Some(held)) = self.at(cut)
@@ -53,7 +53,7 @@ impl Oracle {
         self.note(first, last);
     }
 
-    /// Remembers the entries that a write over the range has made or cut.
+    /// Records the entries that a write over the range made or cut.
     fn note(&mut self, first: usize, last: usize) {
         let near = [first.saturating_sub(1), first, last.saturating_add(1)];
         let spans = near.map(|index| self.at(index));
@@ -62,13 +62,13 @@ impl Oracle {
         }
     }
 
-    /// From now on, remembers every entry that comes to be.
+    /// From now on, records every entry that appears.
     pub(crate) fn remember(&mut self) {
         let now = self.entries().map(|(range, value)| (*range.start(), *range.end(), value));
         self.ever = Some(now.collect());
     }
 
-    /// Whether such an entry was there since [`Oracle::remember`].
+    /// Whether the entry has existed since [`Oracle::remember`].
     pub(crate) fn was_there(&self, entry: (usize, usize, u64)) -> bool {
         self.ever.as_ref().is_some_and(|ever| ever.contains(&entry))
     }
@@ -125,8 +125,8 @@ impl Oracle {
         if high { places.next_back() } else { places.min() }
     }
 
-    /// What a search found is right: the lowest or highest place, or another that fits if more than
-    /// three holes before the best fail by alignment.
+    /// Checks the result of a search: it is the best place, or another place that fits, if more
+    /// than three holes before the best place fail by alignment.
     pub(crate) fn fits(
         &self,
         bounds: (usize, usize),
@@ -157,14 +157,14 @@ impl Oracle {
     }
 }
 
-/// Where a cursor should be.
+/// The expected position of a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The state.
     pub(crate) state: State,
-    /// The range stood on; one index where there is none.
+    /// The first index of the current range; a single index if there is none.
     pub(crate) min: usize,
-    /// Its end.
+    /// The last index of the current range.
     pub(crate) max: usize,
 }
 
@@ -174,26 +174,26 @@ impl Place {
         Place { state: State::Start, min: index, max: index }
     }
 
-    /// What letting the tree go does.
+    /// The effect of pausing the cursor.
     pub(crate) fn pause(&mut self) {
         if self.state == State::Active {
             self.state = State::Paused;
         }
     }
 
-    /// Onto a range.
+    /// Moves onto a range.
     pub(crate) fn arrive(&mut self, (min, max, _): Span) {
         *self = Place { state: State::Active, min, max };
     }
 
-    /// Looks at the present index.
+    /// Moves onto the range of the present index.
     pub(crate) fn walk(&mut self, oracle: &Oracle) -> Option<u64> {
         let span = oracle.at(self.min);
         self.arrive(span);
         span.2
     }
 
-    /// The first index not passed yet, one way and the other: past the ends of the index range too.
+    /// The next index in each direction; it may lie beyond the ends of the index range.
     fn ways(&self) -> (i128, i128) {
         let (min, max) = (self.min as i128, self.max as i128);
         match self.state {
@@ -220,7 +220,7 @@ impl Place {
         Some(span)
     }
 
-    /// Stops at a limit, without giving up what has been passed beyond it.
+    /// Stops at a limit, but never moves back over indices that it has passed.
     fn run_into(&mut self, limit: usize, back: bool) {
         let (forth, backwards) = self.ways();
         let (state, at) = if back {
@@ -231,8 +231,8 @@ impl Place {
         *self = Place { state, min: at as usize, max: at as usize };
     }
 
-    /// The next (previous) entry up to a limit; `skip`: what holds the index of a start is passed.
-    /// Holes on the way to nothing are passed up to the limit only.
+    /// The next (previous) entry up to a limit. With `skip`, a cursor in state `Start` skips the
+    /// range at its index. If no entry is found, the cursor passes holes up to the limit only.
     pub(crate) fn find(
         &mut self,
         oracle: &Oracle,

@@ -1,5 +1,5 @@
-//! Entries whose `clone` or `drop` panics: the tree is as it was before the write or after it, and
-//! the lock is free again.
+//! Entries whose `clone` or `drop` panics: the tree is as it was before the write, or as it is
+//! after it; and the lock is free again.
 
 use crate::ledger::Pool;
 use grace::{Epoch, Reclaim};
@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering};
 
-/// What may go off, and how many are alive.
+/// Countdowns to the panic, and the number of live entries.
 #[derive(Default)]
 struct Fuse {
     clone: AtomicIsize,
@@ -16,7 +16,7 @@ struct Fuse {
     live: AtomicIsize,
 }
 
-/// Goes off at the clone, or the drop, that the fuse counts down to.
+/// Panics at the clone, or the drop, that brings the countdown to zero.
 struct Bomb(u32, Arc<Fuse>);
 
 impl Bomb {
@@ -60,7 +60,7 @@ fn contents(tree: &mut Tree) -> Vec<(usize, usize, u32)> {
     all.map(|(range, bomb)| (*range.start(), *range.end(), bomb.0)).collect()
 }
 
-/// One test: the nodes are counted in one place.
+/// A single test, because the nodes are counted in one place.
 #[test]
 fn entries_that_panic() {
     for alone in [true, false] {
@@ -70,7 +70,7 @@ fn entries_that_panic() {
     drops();
 }
 
-/// Ends sections until `done` says so.
+/// Ends read-side sections until `done` returns true.
 fn settle(mut done: impl FnMut() -> bool) {
     let tries = 10_000;
     assert!((0..tries).any(|_| {
@@ -79,7 +79,7 @@ fn settle(mut done: impl FnMut() -> bool) {
     }));
 }
 
-/// A store that splits an entry, whose clone panics.
+/// A store splits an entry, whose clone panics.
 fn clones(alone: bool) {
     let fuse = Arc::<Fuse>::default();
     let mut tree = tree(100, &fuse);
@@ -99,7 +99,7 @@ fn clones(alone: bool) {
         }));
         assert!(outcome.is_err());
     }
-    // So it is where the write needs more than one leaf.
+    // The same holds if the write needs more than one leaf.
     fuse.clone.store(1, Ordering::Relaxed);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut writer = if alone { tree.get_mut() } else { tree.lock() };
@@ -110,12 +110,12 @@ fn clones(alone: bool) {
     settle(|| fuse.live.load(Ordering::Relaxed) == contents(&mut tree).len() as isize);
     tree.lock().store_range(20..=979, Bomb::new(8, &fuse)).unwrap();
     let before = contents(&mut tree);
-    // The lock is free, and the same write goes through.
+    // The lock is free, and the same write succeeds.
     tree.lock().store_range(3..=5, Bomb::new(7, &fuse)).unwrap();
     assert_eq!(contents(&mut tree).len(), before.len() + 2);
 }
 
-/// A duplicate of which the nth clone panics: nothing is left of it.
+/// The nth clone of a duplicate panics: nothing is left of the duplicate.
 fn duplicates() {
     let fuse = Arc::<Fuse>::default();
     let mut tree = tree(200, &fuse);
@@ -127,8 +127,8 @@ fn duplicates() {
     }
 }
 
-/// A store over many entries, or the end of the tree, while the nth drop panics: what is left of
-/// the tree is whole. Memory may leak, no more.
+/// The nth drop panics during a store over many entries, or during the drop of the tree. The rest
+/// of the tree is valid. Memory may leak, but nothing worse happens.
 fn drops() {
     for n in [1, 2, 30, 60] {
         let fuse = Arc::<Fuse>::default();

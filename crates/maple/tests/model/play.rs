@@ -1,4 +1,4 @@
-//! Carries out a script on a tree and on the model, and compares after every step.
+//! Runs a script on a tree and on the model, and compares them after every step.
 
 #[path = "play/walk.rs"] // the fuzz target takes this file in by its path too
 mod walk;
@@ -14,25 +14,26 @@ use std::sync::Arc;
 use walk::cursor;
 pub(crate) use walk::read;
 
-/// The model and what goes with it.
+/// The model and its state.
 pub(crate) struct World {
-    /// What the tree should hold.
+    /// The expected contents of the tree.
     pub(crate) oracle: Oracle,
-    /// Who is alive.
+    /// The live entries.
     pub(crate) ledger: Arc<Ledger>,
-    /// Index from cell.
+    /// Converts cells to indices.
     pub(crate) scale: Scale,
-    /// Where a reader paused.
+    /// The position at which a reader paused.
     pub(crate) paused: Option<(Paused, Place)>,
     /// Nothing is ever deferred, so the counts are exact.
     pub(crate) exact: bool,
     cyclic: usize,
-    /// A cyclic allocation took the largest index of all, and none has begun anew since.
+    /// A cyclic allocation took the largest index, and none has started again from the first index
+    /// since.
     wrapped: bool,
 }
 
 impl World {
-    /// An empty one.
+    /// An empty world.
     pub(crate) fn new(scale: Scale) -> Self {
         World {
             oracle: Oracle::default(),
@@ -45,7 +46,7 @@ impl World {
         }
     }
 
-    /// For a duplicate of the tree, with the same ledger.
+    /// The world of a duplicate of the tree, with the same ledger.
     pub(crate) fn fork(&self) -> Self {
         World { oracle: self.oracle.clone(), ledger: self.ledger.clone(), paused: None, ..*self }
     }
@@ -55,10 +56,10 @@ impl World {
         (Item::new(&self.ledger, value), value)
     }
 
-    /// Size and alignment that mean something at this scale.
+    /// The bounds, size and alignment of a search at this scale.
     fn area(&self, area: Area) -> ((usize, usize), usize, usize) {
         let size = match area.size {
-            // Near the largest sizes of all, now and then.
+            // Sometimes close to the largest possible sizes.
             size @ 0xfff0.. => usize::MAX - usize::from(size - 0xfff0),
             size => usize::from(size) + 1,
         };
@@ -66,7 +67,7 @@ impl World {
     }
 }
 
-/// Everything the tree shows is what the model says.
+/// The contents of the tree, read in every way, equal those of the model.
 pub(crate) fn check<const S: bool, R: Reclaim, A: NodeAlloc>(
     writer: &mut Writer<'_, Item<S>, R, A>,
     oracle: &Oracle,
@@ -101,7 +102,7 @@ pub(crate) fn check<const S: bool, R: Reclaim, A: NodeAlloc>(
     assert_eq!(writer.largest_gap(), oracle.largest_gap(), "\n{}", writer.dump());
 }
 
-/// Whether it was done; not only for want of memory, where that was to be.
+/// Whether the write succeeded. Out of memory is the only permitted error, and only if `may_fail`.
 fn done(outcome: Result<(), Error>, may_fail: bool) -> bool {
     match outcome {
         Ok(()) => true,
@@ -110,7 +111,7 @@ fn done(outcome: Result<(), Error>, may_fail: bool) -> bool {
     }
 }
 
-/// A refused entry comes back as it was.
+/// A refused write returns its entry unchanged.
 fn given_back<const S: bool>(refused: Refused<Item<S>>, value: u64) -> Error {
     assert_eq!(refused.entry.value(), value);
     refused.error
@@ -164,7 +165,7 @@ fn erase<const S: bool, R: Reclaim, A: NodeAlloc>(
         Ok(None) => assert_eq!(value, None),
         Ok(Some((range, erased))) => {
             assert_eq!((range, Some(erased.get().value())), (min..=max, value));
-            // Whole only if no reader can be looking at it.
+            // The entry itself is available only if no reader can be using it.
             match erased.into_inner() {
                 Ok(item) => assert!(alone && Some(item.value()) == value),
                 Err(erased) => assert!(!alone && Some(erased.get().value()) == value),
@@ -213,7 +214,7 @@ fn erase_range<const S: bool, R: Reclaim, A: NodeAlloc>(
     }
 }
 
-/// Carries out one operation. `alone`: the writer is from `get_mut`.
+/// Runs one operation. `alone`: the writer came from `get_mut`.
 pub(crate) fn play<const S: bool, R: Reclaim, A: NodeAlloc>(
     writer: &mut Writer<'_, Item<S>, R, A>,
     world: &mut World,
@@ -226,7 +227,7 @@ pub(crate) fn play<const S: bool, R: Reclaim, A: NodeAlloc>(
         Op::Insert(cells) => insert(writer, world, scale.range(cells)),
         Op::Erase(cell) => erase(writer, world, scale.first(cell), None, alone),
         Op::SetEnd(cell, end, budget) => {
-            // Within a cell, too, so that ends move a little.
+            // Ends also move within a cell, so that they move a little.
             let (index, end) =
                 (scale.first(cell), scale.first(end).saturating_add(usize::from(end % 3)));
             set_end(writer, world, index, end, budget.map(usize::from));
@@ -291,7 +292,7 @@ pub(crate) fn play<const S: bool, R: Reclaim, A: NodeAlloc>(
     }
     check(writer, &world.oracle);
     if world.exact {
-        // One duplicate may wait for the next try.
+        // One duplicate may be kept for the next try.
         let (live, held) = (world.ledger.live(), world.oracle.len());
         assert!(live == held || live == held + 1, "{live} entries alive, {held} in the tree");
     }
@@ -422,7 +423,7 @@ fn iterate<const S: bool, R: Reclaim, A: NodeAlloc>(
         };
         assert_eq!(found.map(read), next);
         if next.is_none() {
-            // It stays at its end.
+            // The iterator stays at its end.
             assert!(iter.next().is_none() && iter.next_back().is_none());
             return;
         }

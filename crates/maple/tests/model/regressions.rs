@@ -1,4 +1,4 @@
-//! Faults that were found once, each as a plain test.
+//! Regression tests: faults that other tests found.
 
 use crate::family;
 use crate::ledger::{Item, Ledger, Pool, with_budget};
@@ -7,8 +7,8 @@ use grace::{Epoch, Single};
 use maple::MapleTree;
 use std::sync::Arc;
 
-/// A duplicate made ahead for an entry must not serve another one that came to lie at the same
-/// address after the first was dropped.
+/// A duplicate that was preallocated for an entry must not serve another entry at the same address,
+/// after the first entry was dropped.
 #[test]
 fn a_duplicate_made_ahead_does_not_outlive_its_source() {
     let ledger = Arc::<Ledger>::default();
@@ -18,7 +18,7 @@ fn a_duplicate_made_ahead_does_not_outlive_its_source() {
         writer.store_range(0..=99, Item::new(&ledger, value)).unwrap();
         writer.preallocate(40..=59).unwrap();
         writer.clear();
-        // Most likely where the first one was.
+        // The allocation most likely gets the address of the first entry.
         writer.store_range(0..=99, Item::new(&ledger, value + 1000)).unwrap();
         writer.store_range(40..=59, Item::new(&ledger, 7)).unwrap();
         for index in [0, 39, 60, 99] {
@@ -30,8 +30,8 @@ fn a_duplicate_made_ahead_does_not_outlive_its_source() {
     assert_eq!((ledger.live(), ledger.twice()), (0, 0));
 }
 
-/// What is allocated ahead must suffice for each way to carry out the write: two leaves that would
-/// fit into one, of which one loses its border, were given the memory for one.
+/// A preallocation must suffice for every way to carry out the write. The fault: it provided one
+/// leaf for two leaves that would fit into one, although one of them loses its border.
 #[test]
 fn allocated_ahead_for_leaves_that_fit_into_one() {
     for seed in 0..200 {
@@ -42,7 +42,7 @@ fn allocated_ahead_for_leaves_that_fit_into_one() {
         for i in 0..20 {
             writer.store_range(entry(i), Item::new(&ledger, i as u64)).unwrap();
         }
-        // Each time others are left.
+        // A different set is left each time.
         for i in (0..20).filter(|i| (i * i + seed) % 7 < seed % 4) {
             writer.erase_range(entry(i)).unwrap();
         }
@@ -57,8 +57,8 @@ fn allocated_ahead_for_leaves_that_fit_into_one() {
     }
 }
 
-/// An entry alone in its leaf, with holes in the leaves on either side, is erased: the leaf goes as
-/// a whole, but the duplicate still has it. With small nodes.
+/// Erases an entry that is alone in its leaf, between leaves that end and begin with holes. The
+/// leaf goes as a whole, but the duplicate still has it. Needs small nodes.
 #[test]
 fn a_shared_leaf_between_holes() {
     let cells = |from, more, trim| Cells { from, more, trim: (trim, trim) };

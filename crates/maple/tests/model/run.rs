@@ -1,4 +1,4 @@
-//! A script from beginning to end, in every mode of holding the tree.
+//! Runs a script from beginning to end, in every mode of owning the tree.
 
 use crate::ledger::{Item, Ledger, Pool};
 use crate::play::{World, play, read};
@@ -8,7 +8,7 @@ use maple::{MapleTree, OwnerLock, WriteToken};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How the tree is kept.
+/// The owner of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// One owner.
@@ -25,7 +25,7 @@ type Alone = MapleTree<Item, Single, Pool>;
 type Locked = MapleTree<Item, Epoch, Pool>;
 type Owned = MapleTree<Item, Epoch, Pool, OwnerLock>;
 
-/// Runs the sessions, then drops the tree and waits until everything is freed.
+/// Runs the sessions, drops the tree, and waits until everything is freed.
 pub(crate) fn run(mode: Mode, scale: Scale, sessions: &[Session]) {
     let mut world = World::new(scale);
     let nodes = Pool::live();
@@ -88,7 +88,7 @@ fn owned((mut tree, mut token): (Owned, WriteToken), world: &mut World, sessions
     }
 }
 
-/// Waits until nothing is left: each entry and node is dropped in the end, and once.
+/// Waits until everything is freed. Each entry and node must be dropped exactly once.
 pub(crate) fn settle(ledger: &Ledger, nodes: isize, deferred: bool) {
     let settled = || (ledger.live(), Pool::live()) == (0, nodes);
     if deferred {
@@ -98,7 +98,8 @@ pub(crate) fn settle(ledger: &Ledger, nodes: isize, deferred: bool) {
     assert_eq!(ledger.twice(), 0, "an entry was dropped twice");
 }
 
-/// Helps the collector until something holds; other tests' guards may delay that, but not for ever.
+/// Helps the collector until `holds` is true. Guards of other tests may delay that, but not for
+/// long.
 pub(crate) fn wait_until(holds: impl Fn() -> bool) {
     let began = Instant::now();
     while !holds() {

@@ -1,33 +1,34 @@
-//! What is done to a tree, as data: for proptest to shrink and for the fuzzer to read from bytes.
+//! Scripts of operations, as data: proptest shrinks them, and the fuzzer reads them from bytes.
 //!
 //! Places are numbers of cells. The lower half of the cells begins at index 0, the upper half ends
-//! at the largest index, and between them lies one huge gap; so every script meets both ends.
+//! at the largest index, and one huge gap lies between them. So every script touches both ends of
+//! the index range.
 
 #[cfg(fuzzing)]
 use arbitrary::Arbitrary;
 
-/// Cells in all.
+/// The number of cells.
 pub(crate) const CELLS: u16 = 512;
 
 /// A range of cells.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(fuzzing, derive(Arbitrary))]
 pub(crate) struct Cells {
-    /// The first.
+    /// The first cell.
     pub(crate) from: u16,
-    /// How many more.
+    /// The number of further cells.
     pub(crate) more: u16,
-    /// Leave out the first index and the last index, if the cells are larger.
+    /// Leave out the first index and the last index, if the cells have more.
     pub(crate) trim: (bool, bool),
 }
 
-/// How the right to write is got.
+/// The way to get a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(fuzzing, derive(Arbitrary))]
 pub(crate) enum Hold {
     /// `get_mut`.
     Alone,
-    /// The tree's lock or the token; alone where the tree cannot be shared.
+    /// The tree's lock or the token; `get_mut` if the tree cannot be shared.
     Shared,
 }
 
@@ -35,13 +36,13 @@ pub(crate) enum Hold {
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(fuzzing, derive(Arbitrary))]
 pub(crate) struct Area {
-    /// Inside these.
+    /// The bounds of the search.
     pub(crate) bounds: Cells,
-    /// Free indices.
+    /// The number of free indices, less one.
     pub(crate) size: u16,
-    /// Power of two of the alignment.
+    /// The exponent of the alignment.
     pub(crate) align: u8,
-    /// The highest place.
+    /// Whether to search for the highest place.
     pub(crate) high: bool,
 }
 
@@ -61,11 +62,11 @@ pub(crate) enum Move {
     NextRange(u16),
     PrevRange(u16),
     Area(Area),
-    /// Write cursors only, as the next three.
+    /// For write cursors only, like the next three.
     Store(Cells),
     Erase,
     Preallocate(Cells),
-    /// The next store or erase has only so many allocations.
+    /// The next store or erase may make this many allocations.
     Budget(u8),
 }
 
@@ -79,72 +80,73 @@ pub(crate) enum Op {
     Insert(Cells),
     /// Erases the entry that holds a cell.
     Erase(u16),
-    /// Moves the end of the entry that holds a cell to another, with so many allocations if it must
-    /// fail.
+    /// Moves the end of the entry that holds a cell to another cell, with a budget of allocations
+    /// if it is to fail.
     SetEnd(u16, u16, Option<u8>),
     /// Makes a hole.
     EraseRange(Cells),
-    /// Stores one cell in every so many, from one end or the other.
+    /// Stores one cell in every few, upwards or downwards.
     InsertHole(Cells, u8, bool),
-    /// Erases the entries of a range one by one, from one end or the other.
+    /// Erases the entries of a range one by one, upwards or downwards.
     Drain(Cells, bool),
     /// Removes everything.
     Clear,
     /// Finds free space and stores there.
     Alloc(Area),
-    /// Allocates one index after the one before.
+    /// Allocates one index after the previous one.
     Cyclic(Cells),
-    /// Allocates ahead.
+    /// Preallocates for a range.
     Preallocate(Cells),
-    /// Allocates ahead, then stores (or erases) with no memory left.
+    /// Preallocates, then stores (or erases) without any memory.
     Prepared(Cells, bool),
-    /// Allocates ahead for an entry's whole range, then erases it with no memory left.
+    /// Preallocates for an entry's whole range, then erases it without any memory.
     PreparedErase(u16),
-    /// A store (or a hole) with so many allocations.
+    /// A store (or an erase) with a budget of allocations.
     Failing(u8, Cells, bool),
-    /// Copies the tree, with so many allocations if it must fail, and writes to the copy.
+    /// Duplicates the tree, with a budget of allocations if it is to fail, and writes to the
+    /// duplicate.
     Duplicate(Option<u8>, Cells),
-    /// Looks at everything about a cell.
+    /// Reads a cell in every way.
     Look(u16),
-    /// Iterates, each bit taking from the back or the front.
+    /// Iterates; each bit selects the back or the front.
     Iterate(Cells, u64),
-    /// Searches.
+    /// Searches for free space.
     Gap(Area),
     /// A cursor and its moves.
     Cursor(u16, Vec<Move>),
 }
 
-/// What one writer does, and one reader after it.
+/// The operations of one writer, and then of one reader.
 #[derive(Clone, Debug)]
 #[cfg_attr(fuzzing, derive(Arbitrary))]
 pub(crate) struct Session {
-    /// How the writer holds the tree.
+    /// The way to get the writer.
     pub(crate) hold: Hold,
-    /// What it does.
+    /// The writer's operations.
     pub(crate) ops: Vec<Op>,
-    /// The moves of a reader's cursor after it, and where that starts, or goes on from its last
+    /// The moves of the reader's cursor, and its first cell; without one it resumes at its last
     /// pause.
     pub(crate) reader: (Option<u16>, Vec<Move>),
 }
 
 impl Cells {
-    /// First and last cell.
+    /// The first and the last cell.
     pub(crate) fn ends(self) -> (u16, u16) {
         let from = self.from % CELLS;
         (from, from.saturating_add(self.more).min(CELLS - 1))
     }
 }
 
-/// How large the cells are: 2 to that power; or, from 56 on, each larger than the one before, from
+/// The size of a cell: 2 to that power. From 56 on, each cell is larger than the one before: from
 /// single indices at the ends of the index range to most of it in the middle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale(pub(crate) u32);
 
 impl Scale {
-    /// Where a cell of the lower half begins.
+    /// The first index of a cell of the lower half.
     fn start(self, cell: u16) -> usize {
         let cell = usize::from(cell);
-        // Where an index has 32 bits, half of the cells fill at most half of them.
+        // Where an index has 32 bits, half of the cells must fill at most half of the index range.
         let (most, steps) = if usize::BITS == 64 { (55, 5) } else { (usize::BITS - 10, 10) };
         if self.0 < 56 {
             cell << self.0.min(most)
@@ -169,24 +171,24 @@ impl Scale {
         }
     }
 
-    /// First and last index of a range of cells.
+    /// The first and the last index of a range of cells.
     pub(crate) fn range(self, cells: Cells) -> (usize, usize) {
         let (from, to) = cells.ends();
         let (first, last) = (self.first(from), self.last(to));
-        // Something is left.
+        // At least one index must be left.
         let trim = |trim: bool| usize::from(trim && last - first > 1);
         (first + trim(cells.trim.0), last - trim(cells.trim.1))
     }
 }
 
-/// What happens to one of several trees that come from each other.
+/// An event for one of several duplicated trees.
 #[derive(Clone, Debug)]
 #[cfg_attr(fuzzing, derive(Arbitrary))]
 pub(crate) enum Event {
     /// It is written to and read.
     Session(Session),
-    /// It is duplicated, if there are not too many.
+    /// It is duplicated, unless there are too many trees.
     Duplicate,
-    /// It ends, if it is not the last.
+    /// It is dropped, unless it is the last tree.
     End,
 }

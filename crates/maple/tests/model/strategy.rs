@@ -1,4 +1,4 @@
-//! How proptest makes scripts.
+//! The proptest strategies for scripts.
 
 use crate::beside::Walker;
 use crate::script::{Area, CELLS, Cells, Event, Hold, Move, Op, Scale, Session};
@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 fn cell() -> impl Strategy<Value = u16> {
-    // The ends, and the cells beside the huge gap, more often than their share.
+    // The ends, and the cells beside the huge gap, are chosen more often than others.
     prop_oneof![
         8 => 0..CELLS,
         1 => prop_oneof![Just(0), Just(1), Just(CELLS - 2), Just(CELLS - 1)],
@@ -15,7 +15,7 @@ fn cell() -> impl Strategy<Value = u16> {
 }
 
 fn cells() -> impl Strategy<Value = Cells> {
-    // Mostly short, now and then over half of everything.
+    // Mostly short, sometimes more than half of all cells.
     let more = prop_oneof![6 => 0..4u16, 3 => 0..40u16, 1 => 0..CELLS];
     (cell(), more, any::<(bool, bool)>()).prop_map(|(from, more, trim)| Cells { from, more, trim })
 }
@@ -106,7 +106,7 @@ pub(crate) fn ops(n: usize) -> impl Strategy<Value = Vec<Op>> {
     vec(op(), 0..n)
 }
 
-/// Operations, each with how many steps a walker takes after it.
+/// Operations, each followed by some steps of a walker.
 pub(crate) fn interrupted() -> impl Strategy<Value = Vec<(Op, u8)>> {
     vec((op(), 0..12u8), 0..24)
 }
@@ -120,7 +120,7 @@ pub(crate) fn walker() -> impl Strategy<Value = Walker> {
     })
 }
 
-/// What happens to several trees, each time one of them.
+/// Events, each with the number of the tree that it happens to.
 pub(crate) fn events() -> impl Strategy<Value = Vec<(u8, Event)>> {
     let event = prop_oneof![
         4 => session().prop_map(Event::Session),
@@ -130,7 +130,7 @@ pub(crate) fn events() -> impl Strategy<Value = Vec<(u8, Event)>> {
     vec((any::<u8>(), event), 1..20)
 }
 
-/// The size of a cell: an index, a few, a page, more than 32 bits tell, or all kinds in one tree.
+/// The size of a cell: one index, a few, a page, more than 32 bits, or all kinds in one tree.
 pub(crate) fn scale() -> impl Strategy<Value = Scale> {
     prop_oneof![4 => Just(0u32), 2 => 1..8u32, 2 => Just(12), 2 => 20..56u32, 1 => Just(56)]
         .prop_map(Scale)

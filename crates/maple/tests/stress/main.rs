@@ -1,8 +1,7 @@
-//! Readers that check what must always hold (I1), beside writers, in release, for as long as one
-//! likes.
+//! Readers that check I1 beside writers, optimised, for any time.
 //!
-//! `cargo test --release -p samara-maple --test stress -- --nocapture` runs for some seconds;
-//! `SAMARA_STRESS_SECONDS=300` for minutes; `--cfg samara_small_nodes` in RUSTFLAGS makes the trees
+//! `cargo test --release -p samara-maple --test stress -- --nocapture` runs for some seconds, and
+//! `SAMARA_STRESS_SECONDS=300` for minutes. `--cfg samara_small_nodes` in RUSTFLAGS makes the trees
 //! deep.
 #![cfg(not(loom))]
 
@@ -23,7 +22,7 @@ use writer::Writes;
 
 type Tree = MapleTree<Box<Tag>, Epoch>;
 
-/// How long to run: a time, or under Miri, whose time is slow, so many writes.
+/// The limit of a run: a time, or under Miri, where time is slow, a number of writes.
 struct Limit {
     until: Instant,
     writes: usize,
@@ -69,8 +68,8 @@ fn readers_beside_writers() {
             let (tree, limit) = (&tree, &limit);
             scope.spawn(move || writer::run(tree, limit, half))
         });
-        // Joined before the flag is raised, so that a writer that fails does not leave readers
-        // behind.
+        // The writers are joined before the flag is set, so that the readers stop even if a writer
+        // fails.
         let writes = writers.map(thread::ScopedJoinHandle::join);
         // Release: pairs with the readers' Acquire.
         stop.store(true, Ordering::Release);

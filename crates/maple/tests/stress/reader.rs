@@ -1,4 +1,4 @@
-//! What a reader checks.
+//! The reader of the stress test: its checks.
 
 use crate::Tree;
 use crate::space::{Dice, FIXED, FREE, GROUPS, Group, TAIL};
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How often each thing was checked.
+/// The number of checks of each kind.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
     fixed: u64,
@@ -36,7 +36,8 @@ impl Reads {
         }
     }
 
-    /// The rarest check. Those that chance decides are left out under Miri, where there are few.
+    /// The count of the rarest check. Under Miri there are few, so checks that depend on chance are
+    /// left out.
     pub(crate) fn least(&self) -> u64 {
         let sure = self.fixed.min(self.never).min(self.covered).min(self.tail).min(self.walks);
         if cfg!(miri) {
@@ -49,9 +50,9 @@ impl Reads {
 /// Reads until told to stop.
 pub(crate) fn run(tree: &Tree, stop: &AtomicBool, mut dice: Dice) -> Reads {
     let mut reads = Reads::default();
-    // The newest version seen at an index: an older one must not come back.
+    // The newest version seen at an index: an older one must not return.
     let mut newest = HashMap::new();
-    // Acquire: pairs with the Release of who stops us.
+    // Acquire: pairs with the Release that sets the flag.
     while reads.walks == 0 || !stop.load(Ordering::Acquire) {
         for _ in 0..if cfg!(miri) { 2 } else { 200 } {
             points(tree, &mut dice, &mut reads, &mut newest);
@@ -80,7 +81,7 @@ fn points(tree: &Tree, dice: &mut Dice, reads: &mut Reads, newest: &mut HashMap<
     assert!(tree.lookup(&guard, index).is_none(), "never there");
     reads.never += 1;
 
-    // A few indices only, so that the same is met again and again.
+    // Only a few indices, so that the reader meets the same ones again.
     let covered = group.covered();
     let index = covered.start() + dice.roll(8) * 500;
     let (range, tag) = tree.lookup(&guard, index).expect("always covered");
@@ -114,7 +115,7 @@ fn points(tree: &Tree, dice: &mut Dice, reads: &mut Reads, newest: &mut HashMap<
     }
 }
 
-/// Over some groups, forwards or back, by the iterator or by a cursor.
+/// Walks over some groups, forwards or backwards, with the iterator or a cursor.
 fn walk(tree: &Tree, from: usize, to: usize, how: usize, reads: &mut Reads) {
     let guard = tree.pin();
     let bounds = *Group(from).fixed(0).start()..=*Group(to - 1).never().end();
@@ -147,7 +148,7 @@ fn walk(tree: &Tree, from: usize, to: usize, how: usize, reads: &mut Reads) {
             assert_eq!(rest.first(), Some(&fixed), "left out, or something that is never there");
             rest = &rest[1..];
         }
-        // Every index of the covered block, in whatever pieces.
+        // Every index of the covered block, in any pieces.
         let covered = group.covered();
         let mut next = *covered.start();
         while next <= *covered.end() {
@@ -164,10 +165,10 @@ fn walk(tree: &Tree, from: usize, to: usize, how: usize, reads: &mut Reads) {
     assert!(rest.is_empty());
 }
 
-/// The one hole that is longer than all others, up and down.
+/// Searches for the one hole that is longer than all others, upwards and downwards.
 fn gaps(tree: &Tree, reads: &mut Reads) {
     let guard = tree.pin();
-    // The blocks before it may be free too: the last toggled one, and the one after it.
+    // The two blocks before it may be free as well: the last toggled block, and the one after it.
     let place = TAIL - FREE;
     let high = tree.empty_area_rev(&guard, 0..=usize::MAX, FREE, 1);
     assert_eq!(high, Ok(place));

@@ -1,20 +1,20 @@
-//! How the stressed index space is laid out: blocks, each with one rule that always holds.
+//! The layout of the stressed index space: blocks, each with one rule that always holds.
 
 use std::ops::RangeInclusive;
 
-/// Indices of a block.
+/// The number of indices of a block.
 pub(crate) const BLOCK: usize = 1 << 12;
-/// Blocks of a kind, one after the other: fixed, covered, toggled, free, fixed, and so on.
+/// The number of groups. A group is one block of each kind: fixed, covered, toggled, free.
 pub(crate) const GROUPS: usize = if cfg!(miri) { 2 } else { 40 };
 const KINDS: usize = 4;
-/// Indices of a fixed entry; as many again after it are never mapped.
+/// The number of indices of a fixed entry; the same number after it is never mapped.
 pub(crate) const FIXED: usize = 1 << 8;
-/// The tail: from here to the largest index, covered all the time.
+/// The first index of the tail, which reaches to the largest index and is always covered.
 pub(crate) const TAIL: usize = GROUPS * KINDS * BLOCK + FREE;
-/// The hole before the tail, longer than any other can be; it is there all the time.
+/// The length of the hole before the tail. It is longer than any other hole, and always there.
 pub(crate) const FREE: usize = 8 * BLOCK;
 
-/// A block's place.
+/// A group of blocks.
 #[derive(Clone, Copy)]
 pub(crate) struct Group(pub(crate) usize);
 
@@ -24,7 +24,7 @@ impl Group {
         first..=first + BLOCK - 1
     }
 
-    /// Entries that are never written again, with holes that are never filled.
+    /// An entry that is never written again; the hole after it is never filled.
     pub(crate) fn fixed(self, i: usize) -> RangeInclusive<usize> {
         let first = self.block(0).start() + i % (BLOCK / FIXED / 2) * 2 * FIXED;
         first..=first + FIXED - 1
@@ -35,12 +35,12 @@ impl Group {
         (0..BLOCK / FIXED / 2).map(move |i| self.fixed(i))
     }
 
-    /// Stored over and over, in any pieces, but never erased.
+    /// Stored to often, in any pieces, but never erased.
     pub(crate) fn covered(self) -> RangeInclusive<usize> {
         self.block(1)
     }
 
-    /// Stored and erased, in any pieces.
+    /// Stored to and erased, in any pieces.
     pub(crate) fn toggled(self) -> RangeInclusive<usize> {
         self.block(2)
     }
@@ -51,7 +51,7 @@ impl Group {
     }
 }
 
-/// Numbers by xorshift: runs repeat as far as the threads do.
+/// A xorshift generator: runs repeat, except for the interleaving of the threads.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
@@ -66,7 +66,7 @@ impl Dice {
         Group(self.roll(GROUPS))
     }
 
-    /// A piece of a range: mostly small, now and then most of it.
+    /// A piece of a range: mostly small, sometimes most of it.
     pub(crate) fn piece(&mut self, range: &RangeInclusive<usize>) -> RangeInclusive<usize> {
         let length = (range.end() - range.start()).min(BLOCK - 1) + 1;
         let first = range.start() + self.roll(length);

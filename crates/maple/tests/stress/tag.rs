@@ -1,12 +1,11 @@
-//! An entry that knows which range it was stored over, and that tells when it is read after its
-//! end.
+//! An entry that records the range that it was stored at, and detects reads after its drop.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 const KEY: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Entries alive.
+/// The number of live entries.
 pub(crate) static LIVE: AtomicI64 = AtomicI64::new(0);
 
 #[derive(Debug)]
@@ -19,7 +18,7 @@ pub(crate) struct Tag {
 
 impl Tag {
     pub(crate) fn new(range: &RangeInclusive<usize>, version: u64) -> Self {
-        // Relaxed, here and below: counts and checks only; nothing is published by them.
+        // Relaxed, here and below: counts and checks only; no other data depends on them.
         LIVE.fetch_add(1, Ordering::Relaxed);
         let (first, last) = (*range.start(), *range.end());
         Tag { first, last, version, seal: AtomicU64::new(Self::digest(first, last, version)) }
@@ -32,7 +31,7 @@ impl Tag {
             ^ KEY
     }
 
-    /// The entry is whole and alive, and what was found of it lies in what was stored.
+    /// Checks that the entry is alive and intact, and that the found range lies in the stored one.
     pub(crate) fn check(&self, found: &RangeInclusive<usize>) {
         let seal = self.seal.load(Ordering::Relaxed);
         assert_eq!(seal, Self::digest(self.first, self.last, self.version), "read after its end");
@@ -44,7 +43,7 @@ impl Tag {
         );
     }
 
-    /// As [`Tag::check`], and nothing of it was cut off.
+    /// As [`Tag::check`], and checks that no part of the entry was cut off.
     pub(crate) fn check_whole(&self, found: &RangeInclusive<usize>) {
         self.check(found);
         assert_eq!(*found, self.first..=self.last);

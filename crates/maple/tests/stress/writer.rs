@@ -1,10 +1,11 @@
-//! What a writer does: each of two has every second group, and one of them the tail.
+//! The writer of the stress test: each of two writers has every second group, and both write to the
+//! tail.
 
 use crate::space::{Dice, GROUPS, Group, TAIL};
 use crate::{Limit, Tree, store};
 use std::ops::RangeInclusive;
 
-/// How often each thing was done.
+/// The number of writes of each kind.
 #[derive(Debug, Default)]
 pub(crate) struct Writes {
     stores: u64,
@@ -31,7 +32,7 @@ impl Writes {
         }
     }
 
-    /// The rarest write. Under Miri there are too few to be sure of each.
+    /// The count of the rarest write. Under Miri there are too few to expect each kind.
     pub(crate) fn least(&self) -> u64 {
         if cfg!(miri) {
             return self.stores;
@@ -57,7 +58,7 @@ pub(crate) fn run(tree: &Tree, limit: &Limit, half: usize) -> Writes {
                 store(tree, dice.piece(&covered), version);
                 writes.stores += 1;
             }
-            // All of a block at once: whole leaves go.
+            // A whole block at once: whole leaves go.
             70 => {
                 store(tree, covered, version);
                 writes.whole_blocks += 1;
@@ -104,14 +105,14 @@ pub(crate) fn run(tree: &Tree, limit: &Limit, half: usize) -> Writes {
 fn insert(tree: &Tree, range: RangeInclusive<usize>, version: u64) {
     let tag = Box::new(crate::Tag::new(&range, version));
     if let Err(refused) = tree.insert_range(range.clone(), tag) {
-        // It says what is in the way.
+        // The error names the entry in the way.
         let maple::Error::Occupied { start, end } = refused.error else { panic!("{refused}") };
         assert!(start <= *range.end() && *range.start() <= end);
     }
 }
 
-/// Many small entries, from somewhere to the end of the index range, then one over all of them:
-/// every leaf on the right goes at once.
+/// Stores many small entries near the end of the index range, and sometimes one over all of them,
+/// which removes every leaf on the right at once.
 fn tail(tree: &Tree, dice: &mut Dice, version: u64) {
     for _ in 0..4 {
         let first = usize::MAX - dice.roll(1 << 20);
@@ -123,8 +124,8 @@ fn tail(tree: &Tree, dice: &mut Dice, version: u64) {
     }
 }
 
-/// Under one lock: a cursor erases every second entry of the block and stores where it was, in
-/// memory got ahead.
+/// Under one lock, a cursor erases every second entry of the block and mostly stores a new one
+/// there, in preallocated memory.
 fn erase_span(tree: &Tree, toggled: &RangeInclusive<usize>, version: u64) {
     let mut writer = tree.lock();
     let mut cursor = writer.cursor(*toggled.start());

@@ -1,8 +1,9 @@
-//! Cursors, step by step, beside the model's idea of where they stand.
+//! Moves cursors step by step, and compares their positions with the model.
 
 use super::*;
 
-/// What both cursors can do. The macro stands in for a trait, whose lifetimes would hide the test.
+/// The moves of both kinds of cursor. A macro instead of a trait, whose lifetimes would obscure the
+/// test.
 macro_rules! stroll {
     ($cursor:ident, $world:ident, $place:ident, $step:expr) => {{
         let (oracle, scale) = (&$world.oracle, $world.scale);
@@ -144,7 +145,7 @@ fn cursor_erase<const S: bool, R: Reclaim, A: NodeAlloc>(
     place.arrive(world.oracle.at(place.min));
 }
 
-/// A reader's cursor over a tree that nobody writes to at the moment.
+/// Reads with a cursor while no writer is active.
 pub(crate) fn read<const S: bool, R: Reclaim, A: NodeAlloc, L>(
     tree: &maple::MapleTree<Item<S>, R, A, L>,
     world: &mut World,
@@ -152,7 +153,7 @@ pub(crate) fn read<const S: bool, R: Reclaim, A: NodeAlloc, L>(
 ) {
     let mut guard = tree.pin();
     let mut place = Place::start(world.scale.first(start.unwrap_or(0)));
-    // From where another reader paused, though the tree has changed since.
+    // Resumes where another reader paused, although the tree has changed since.
     let resumed = if start.is_none() { world.paused.take() } else { None };
     let mut paused = resumed.map(|(paused, at)| {
         place = at;
