@@ -17,8 +17,8 @@ pub struct Asid(pub u16);
 /// use machine::{Asid, Flush, PageSize, VirtAddr, VirtRange};
 /// // One page of a program's space was unmapped; its table stays.
 /// let range = VirtRange::new(VirtAddr::new(0x7000), 0x1000).unwrap();
-/// let owed = Flush::Range { space: Some(Asid(3)), range, stride: PageSize::Size4K, tables: false };
-/// assert_ne!(owed, Flush::Space(Asid(3)));
+/// let wanted = Flush::Range { space: Some(Asid(3)), range, stride: PageSize::Size4K, tables: false };
+/// assert_ne!(wanted, Flush::Space(Asid(3)));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flush {

@@ -152,32 +152,32 @@ impl TlbGather {
 /// A pending flush that is kept for later. It has no lifetime, so it can be stored beside the
 /// tables.
 ///
-/// [`PageTables::pay`] performs it, on the CPUs that use the space. Dropping it flushes on all
+/// [`PageTables::flush_deferred`] performs it, on the CPUs that use the space. Dropping it flushes on all
 /// running CPUs: always correct, but expensive. Until the flush is done, unmapped frames must not
 /// be given back, and addresses must not be reused (I4, I5). Unlinked tables wait in it.
 ///
 /// Cost: making one takes a locked instruction on a cache line that all CPUs share. So make one
 /// with [`PageTables::deferred_flush`], and add to it with [`PendingFlush::defer_to`], which needs
 /// none.
-#[must_use = "dropping it flushes on all CPUs; `PageTables::pay` does on those that use the space"]
+#[must_use = "dropping it flushes on all CPUs; `PageTables::flush_deferred` does on those that use the space"]
 pub struct DeferredFlush<M: Machine, F: Format, G: Concurrent> {
     paging: Arc<Paging<M, F>>,
     /// The space's tag tells what to flush. Tag and root identify the tables.
     space: Option<Asid>,
     root: Frame,
-    owing: TlbGather,
+    gather: TlbGather,
     engine: PhantomData<fn() -> G>,
 }
 
 impl<M: Machine, F: Format, G: Concurrent> DeferredFlush<M, F, G> {
     /// Whether nothing is pending.
     pub fn is_nothing(&self) -> bool {
-        self.owing.what.is_none()
+        self.gather.what.is_none()
     }
 
     /// The addresses that must be flushed; `None` if nothing is pending.
     pub fn range(&self) -> Option<VirtRange> {
-        self.owing.what.map(|(range, _)| range)
+        self.gather.what.map(|(range, _)| range)
     }
 
     /// Merges another deferred flush of the same tables into this one. The range also covers the
@@ -186,8 +186,8 @@ impl<M: Machine, F: Format, G: Concurrent> DeferredFlush<M, F, G> {
     pub fn join(&mut self, mut other: DeferredFlush<M, F, G>) {
         let same = Arc::ptr_eq(&self.paging, &other.paging);
         if same && (self.space, self.root) == (other.space, other.root) {
-            let owing = mem::take(&mut other.owing);
-            self.owing.join(self.paging.machine(), owing);
+            let gather = mem::take(&mut other.gather);
+            self.gather.join(self.paging.machine(), gather);
         }
     }
 
@@ -200,10 +200,10 @@ impl<M: Machine, F: Format, G: Concurrent> DeferredFlush<M, F, G> {
 impl<M: Machine, F: Format, G: Concurrent> Drop for DeferredFlush<M, F, G> {
     fn drop(&mut self) {
         let machine = self.paging.machine();
-        if let Some(what) = self.owing.flush(self.space) {
+        if let Some(what) = self.gather.flush(self.space) {
             machine.flush_on(&machine.online(), what);
         }
-        mem::take(&mut self.owing).retire::<M, F, G>(&self.paging);
+        mem::take(&mut self.gather).retire::<M, F, G>(&self.paging);
     }
 }
 
@@ -211,7 +211,7 @@ impl<M: Machine, F: Format, G: Concurrent> core::fmt::Debug for DeferredFlush<M,
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("DeferredFlush")
             .field("space", &self.space)
-            .field("owing", &self.owing)
+            .field("gather", &self.gather)
             .finish()
     }
 }
@@ -249,10 +249,10 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
     /// back: these keep the [`Paging`](crate::Paging) alive while they wait.
     pub fn flush(self) {}
 
-    /// Keeps the flush for later: [`PageTables::pay`] or [`PageTables::paid`] completes it.
+    /// Keeps the flush for later: [`PageTables::flush_deferred`] or [`PageTables::flushed_elsewhere`] completes it.
     pub fn defer(mut self) -> DeferredFlush<M, F, G> {
         let mut deferred = self.space.deferred_flush();
-        deferred.owing = mem::take(&mut self.gather);
+        deferred.gather = mem::take(&mut self.gather);
         deferred
     }
 
@@ -279,14 +279,14 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
     /// allocation.
     pub fn defer_to(mut self, deferred: &mut DeferredFlush<M, F, G>) {
         if deferred.is_of(self.space) {
-            deferred.owing.join(self.space.machine(), mem::take(&mut self.gather));
+            deferred.gather.join(self.space.machine(), mem::take(&mut self.gather));
         }
     }
 }
 
 impl<M: Machine, F: Format, G: Concurrent> Drop for PendingFlush<'_, M, F, G> {
     fn drop(&mut self) {
-        self.space.pay_owing(mem::take(&mut self.gather));
+        self.space.flush_gather(mem::take(&mut self.gather));
     }
 }
 
@@ -303,7 +303,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             paging: Arc::clone(self.paging()),
             space: self.space(),
             root: self.root(),
-            owing: TlbGather::default(),
+            gather: TlbGather::default(),
             engine: PhantomData,
         }
     }
@@ -311,17 +311,17 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// Performs a deferred flush of these tables: flushes on the CPUs that use the space, and
     /// retires the unlinked tables. Context as for [`PendingFlush::flush`]. A deferred flush of
     /// other tables is performed on all CPUs.
-    pub fn pay(&self, mut deferred: DeferredFlush<M, F, G>) {
+    pub fn flush_deferred(&self, mut deferred: DeferredFlush<M, F, G>) {
         if deferred.is_of(self) {
-            self.pay_owing(mem::take(&mut deferred.owing));
+            self.flush_gather(mem::take(&mut deferred.gather));
         }
     }
 
-    fn pay_owing(&self, owing: TlbGather) {
-        if let Some(what) = owing.flush(self.space()) {
+    fn flush_gather(&self, gather: TlbGather) {
+        if let Some(what) = gather.flush(self.space()) {
             self.machine().flush_on(&self.users(), what);
         }
-        owing.retire::<M, F, G>(self.paging());
+        gather.retire::<M, F, G>(self.paging());
     }
 
     /// Completes a deferred flush that was performed by other means: retires its unlinked tables.
@@ -329,8 +329,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// # Safety
     /// Since `deferred` was made, all CPUs that use the space have flushed
     /// [`DeferredFlush::range`], cached upper-level entries included.
-    pub unsafe fn paid(&self, mut deferred: DeferredFlush<M, F, G>) {
-        mem::take(&mut deferred.owing).retire::<M, F, G>(&deferred.paging);
+    pub unsafe fn flushed_elsewhere(&self, mut deferred: DeferredFlush<M, F, G>) {
+        mem::take(&mut deferred.gather).retire::<M, F, G>(&deferred.paging);
     }
 
     /// The CPUs that may have cached translations of these tables.

@@ -39,7 +39,7 @@ use machine::{
 ///   [`split`](Self::split), and in [`reclaim`](Self::reclaim), which they use;
 /// - if [`Reclaim::retire`](grace::Reclaim::retire) of `G` may run them (that of `Epoch` may, that
 ///   of `Quiescent` does not), in calls that retire unlinked tables:
-///   [`PendingFlush::flush`](crate::PendingFlush::flush), [`pay`](Self::pay), [`paid`](Self::paid),
+///   [`PendingFlush::flush`](crate::PendingFlush::flush), [`flush_deferred`](Self::flush_deferred), [`flushed_elsewhere`](Self::flushed_elsewhere),
 ///   and the drop of a [`PendingFlush`](crate::PendingFlush) or
 ///   [`DeferredFlush`](crate::DeferredFlush).
 ///

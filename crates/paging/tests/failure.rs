@@ -138,7 +138,7 @@ fn every_allocation_fails_once<F: Format>() {
         move |tables: &Tables<F>| {
             tables.split_own(virt((1 << 30) + 0x20_5000), size).map(PendingFlush::flush).map_err(
                 |failed| {
-                    assert!(failed.owed.is_nothing());
+                    assert!(failed.pending.is_nothing());
                     failed.error
                 },
             )

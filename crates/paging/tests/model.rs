@@ -111,8 +111,8 @@ fn apply<F: Format>(
                 (Ok(()), None) => {
                     model.extend(numbers.map(|number| (number, (frame + (number - first), attrs))))
                 }
-                (Err(Failed { error, owed }), at) => {
-                    owed.flush();
+                (Err(Failed { error, pending }), at) => {
+                    pending.flush();
                     if let Error::Occupied(found) = error {
                         // The page that contains the first occupied address.
                         let guard = <Grace as grace::Reclaim>::pin();
@@ -126,7 +126,7 @@ fn apply<F: Format>(
         }
         Op::Unmap => {
             let mut gone = BTreeMap::new();
-            let owed = space
+            let pending = space
                 .unmap_own(range, |page| {
                     for piece in 0..page.size.frames() {
                         let number = (page.page.get() >> 12) + piece;
@@ -134,21 +134,21 @@ fn apply<F: Format>(
                     }
                 })
                 .map_err(|failed| failed.error)?;
-            owed.flush();
+            pending.flush();
             #[expect(clippy::incompatible_msrv, reason = "tests run with the newest compiler")]
             let expected: Model = model.extract_if(numbers, |_, _| true).collect();
             assert_eq!(gone, expected);
         }
         Op::Protect { rights } => {
-            let owed = space.protect_own(range, *rights).map_err(|failed| failed.error)?;
+            let pending = space.protect_own(range, *rights).map_err(|failed| failed.error)?;
             let lost = model
                 .range(numbers.clone())
                 .filter(|(_, (_, attrs))| !(attrs.flags & Flags::RIGHTS & !*rights).is_empty());
             let lost: Vec<u64> = lost.map(|(number, _)| *number).collect();
-            let owes = owed.range();
-            assert_eq!(lost.is_empty(), owed.is_nothing());
+            let owes = pending.range();
+            assert_eq!(lost.is_empty(), pending.is_nothing());
             assert!(lost.iter().all(|page| owes.unwrap().contains(virt(page << 12))));
-            owed.flush();
+            pending.flush();
             for (_, (_, attrs)) in model.range_mut(numbers) {
                 *attrs = attrs.with_rights(*rights);
             }

@@ -26,12 +26,12 @@ fn config() -> Config {
 }
 
 /// Performs a pending flush; or, in the mutant, claims that it was performed elsewhere.
-fn pay<G: Concurrent>(space: &Space<G>, owed: PendingFlush<'_, Sim, X86_64L4, G>, flush: bool) {
+fn pay<G: Concurrent>(space: &Space<G>, pending: PendingFlush<'_, Sim, X86_64L4, G>, flush: bool) {
     if flush {
-        owed.flush();
+        pending.flush();
     } else {
         // SAFETY: none. The test must catch it.
-        unsafe { space.paid(owed.defer()) };
+        unsafe { space.flushed_elsewhere(pending.defer()) };
     }
 }
 
@@ -96,9 +96,9 @@ fn neighbours_on<G: Concurrent>(config: Config, seed: u64, flush: bool) -> Resul
                 sim.check_reuse(Some(Asid(1)), range);
                 space.map_own(range, frame, Attrs::USER_RW).unwrap();
                 store(sim, range.start(), cpu + round);
-                let owed = space.protect_own(range, Flags::READ | Flags::USER).unwrap();
-                assert_eq!(owed.range(), Some(range));
-                pay(space, owed, flush);
+                let pending = space.protect_own(range, Flags::READ | Flags::USER).unwrap();
+                assert_eq!(pending.range(), Some(range));
+                pay(space, pending, flush);
                 assert_eq!(load(sim, range.start()), cpu + round);
                 let mut gone = None;
                 pay(space, space.unmap_own(range, |page| gone = Some(page)).unwrap(), flush);
@@ -144,7 +144,7 @@ fn a_flush_left_out_is_caught() {
         Violation::NotFlushed { .. }
             | Violation::WayNotFlushed { .. }
             | Violation::StaleTranslation { .. }
-            | Violation::HandedOut { .. }
+            | Violation::ReusedEarly { .. }
             | Violation::TableInUse { .. }
     );
     assert!(known, "{report}");
@@ -305,7 +305,7 @@ fn the_kernels_half_is_every_spaces() {
 
 /// A deferred flush that others are added to, performed once.
 #[test]
-fn debts_are_paid_later() {
+fn deferred_flushes_are_done_later() {
     let sim = Sim::new(Config { cpus: 2, frames: 96, ..Config::default() }).unwrap();
     let shared = paging(&sim);
     let space = sim.on_cpu(1, || {
@@ -324,9 +324,9 @@ fn debts_are_paid_later() {
         assert_eq!(deferred.range(), VirtRange::between(virt(0x1000), virt(0x80_0000_0000)));
         assert_eq!(tables(&sim), 1 + 3 * 3, "the unlinked tables do not wait");
         let before = sim.counts();
-        space.pay(deferred);
+        space.flush_deferred(deferred);
         assert_eq!((sim.counts() - before).flushes, 1, "only the CPU that uses the space flushes");
-        space.pay(space.deferred_flush());
+        space.flush_deferred(space.deferred_flush());
         assert_eq!((sim.counts() - before).flushes, 1);
         frames.into_iter().for_each(|frame| release(&sim, frame));
     });
@@ -336,7 +336,7 @@ fn debts_are_paid_later() {
 /// Deferred flushes of pages of two sizes, and of tables, are merged. The one flush drops all of
 /// it, in whatever order they were added.
 #[test]
-fn debts_together_are_all_of_them() {
+fn joined_deferred_flushes_are_all_done() {
     let sim = Sim::new(Config { cpus: 2, frames: 4096, ..Config::default() }).unwrap();
     let shared = paging(&sim);
     let space = sim.on_cpu(0, || Kept::new(Space::<Grace>::user(&shared, Asid(1), None).unwrap()));
@@ -361,14 +361,14 @@ fn debts_together_are_all_of_them() {
         sim.on_cpu(0, || {
             let mut deferred = space.deferred_flush();
             for range in ranges {
-                let owed = space.unmap_own(range, |_| ()).unwrap();
+                let pending = space.unmap_own(range, |_| ()).unwrap();
                 match by_join {
-                    true => deferred.join(owed.defer()),
-                    false => owed.defer_to(&mut deferred),
+                    true => deferred.join(pending.defer()),
+                    false => pending.defer_to(&mut deferred),
                 }
             }
             let before = sim.counts();
-            space.pay(deferred);
+            space.flush_deferred(deferred);
             assert_eq!((sim.counts() - before).flushes, 1);
             for range in ranges {
                 sim.check_flushed(space.root(), space.space(), range);

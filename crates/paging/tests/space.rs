@@ -110,7 +110,7 @@ fn no_page_of_a_program_is_global() {
         let global = Attrs::new(Attrs::USER_RW.flags | Flags::GLOBAL);
         let failed = space.map_own(range, somewhere(), global).unwrap_err();
         assert_eq!(failed.error, Error::Global(range.start()));
-        assert!(failed.owed.is_nothing());
+        assert!(failed.pending.is_nothing());
         drop(failed);
         let supply = |_, _| -> Result<(Frame, PageSize), FrameError> { panic!("it was called") };
         let failed = space.map_with_own(range, global, supply).unwrap_err();
@@ -362,12 +362,12 @@ fn a_table_beyond_the_range_is_not_pruned() {
         kernel.unmap_own(pages(TOP + 0x1000, 1), |_| ()).unwrap().flush();
         assert_eq!(shared.waiting(), 0, "a kernel table was unlinked");
         for range in [pages(TOP + 0x1000, 1), pages(TOP, 511), pages(TOP + 0x1000, 512)] {
-            let owed = kernel.prune_own(range).unwrap();
-            assert!(owed.is_nothing(), "{range:?} does not cover the table");
+            let pending = kernel.prune_own(range).unwrap();
+            assert!(pending.is_nothing(), "{range:?} does not cover the table");
         }
-        let owed = kernel.prune_own(pages(TOP, 512)).unwrap();
-        assert!(!owed.is_nothing());
-        owed.flush();
+        let pending = kernel.prune_own(pages(TOP, 512)).unwrap();
+        assert!(!pending.is_nothing());
+        pending.flush();
         // SAFETY: it is mapped nowhere, and the flush is done.
         unsafe { sim.free(frame) }.unwrap();
     });

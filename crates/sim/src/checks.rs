@@ -201,8 +201,12 @@ impl Sim {
                 .find(|held| ours(held.space) && held.overlaps(&range))
                 .copied();
             if let Some(held) = held {
-                let found =
-                    Violation::HandedOut { range, by: cpu.id, page: held.page, frame: held.frame };
+                let found = Violation::ReusedEarly {
+                    range,
+                    by: cpu.id,
+                    page: held.page,
+                    frame: held.frame,
+                };
                 let mut history = self.history_of(held.frame);
                 let root = locked(&cpu.state).root;
                 let leaf = root.and_then(|(root, _)| self.look(root, held.page));

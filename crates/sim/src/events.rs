@@ -54,7 +54,7 @@ pub enum What {
     /// A CPU activated a top-level table.
     Activate(Frame, Asid),
     /// Addresses were reused.
-    HandOut(VirtRange),
+    Reused(VirtRange),
     /// A note by the code under test.
     Note(String),
 }
@@ -90,7 +90,7 @@ impl fmt::Display for Event {
             What::Answer(what) => write!(f, "flushed {}, on request", Shown(what)),
             What::Fill(page, size, frame) => write!(f, "cached {page} ({size:?}) to frame {frame}"),
             What::Activate(root, asid) => write!(f, "activated table {root}, space {}", asid.0),
-            What::HandOut(range) => write!(f, "reused {range:?}"),
+            What::Reused(range) => write!(f, "reused {range:?}"),
             What::Note(text) => f.write_str(text),
         }
     }

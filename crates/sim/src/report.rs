@@ -131,7 +131,7 @@ pub enum Violation {
         bits: u64,
     },
     /// I4: an address was reused while a TLB still translated it.
-    HandedOut {
+    ReusedEarly {
         /// The reused addresses.
         range: VirtRange,
         /// The CPU that holds the translation.
@@ -297,7 +297,7 @@ impl fmt::Display for Violation {
                 "accessed or dirty bit lost: a store to entry {index} of table {table} cleared bits {bits:#x}, \
                  set since this CPU last read it; use a swap or a compare-and-exchange"
             ),
-            Violation::HandedOut { range, by, page, frame } => write!(
+            Violation::ReusedEarly { range, by, page, frame } => write!(
                 f,
                 "address reused too early (I4): {range:?}, but the TLB of {by} still translates {page} to frame {frame}"
             ),

@@ -133,7 +133,7 @@ unsafe impl Tlb for Sim {
     fn check_reuse(&self, space: Option<Asid>, range: VirtRange) {
         let cpu = self.cpu();
         self.instruction(cpu);
-        self.note_if(cpu, || What::HandOut(range));
+        self.note_if(cpu, || What::Reused(range));
         self.check_hand_out(space, range);
     }
 }

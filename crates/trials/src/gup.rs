@@ -165,8 +165,8 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
     fn protect(&mut self, number: usize, was: Mapped) -> Outcome {
         let rights =
             Flags::READ | Flags::USER | if was.write { Flags::empty() } else { Flags::WRITE };
-        let owed = self.program.tables().protect_own(pages(at(number), 1)?, rights);
-        owed.of("could not change what a page allows")?.flush();
+        let pending = self.program.tables().protect_own(pages(at(number), 1)?, rights);
+        pending.of("could not change what a page allows")?.flush();
         self.pages[number] = Some(Mapped { write: !was.write, ..was });
         if !was.write {
             return self.write(number);
@@ -181,9 +181,9 @@ impl<M: Machine + Translated, G: Concurrent> Hand<'_, '_, M, G> {
         self.look(number)?;
         let Some(was) = self.pages[number].take() else { return Ok(()) };
         let mut gone = None;
-        let owed =
+        let pending =
             self.program.tables().unmap_own(pages(at(number), 1)?, |page| gone = Some(page.frame));
-        owed.of("could not unmap")?.flush();
+        pending.of("could not unmap")?.flush();
         if gone != Some(was.frame) {
             return seen(format!(
                 "page {number} was mapped to frame {}, but unmapping it reported {gone:?}",

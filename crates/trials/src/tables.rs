@@ -123,12 +123,12 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
     fn step(&mut self, worker: &mut Worker<'_, M>) -> Outcome {
         let slot = worker.below(self.slots.len());
         match (self.slots[slot], worker.below(16)) {
-            (_, 0) => {
-                self.pay(worker.below(2), self.tables.prune_own(self.own).of("could not prune")?)
-            }
-            (_, 1) => {
-                self.pay(worker.below(2), self.tables.prune_own(self.shared).of("could not prune")?)
-            }
+            (_, 0) => self
+                .complete(worker.below(2), self.tables.prune_own(self.own).of("could not prune")?),
+            (_, 1) => self.complete(
+                worker.below(2),
+                self.tables.prune_own(self.shared).of("could not prune")?,
+            ),
             (_, 2) => self.unmap_some(worker)?,
             (_, 3) => self.map_some(worker)?,
             (None, _) => self.map(slot)?,
@@ -142,10 +142,10 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
     }
 
     /// Makes a pending flush, at once or deferred.
-    fn pay(&self, how: usize, owed: PendingFlush<'_, M, X86_64L4, G>) {
+    fn complete(&self, how: usize, pending: PendingFlush<'_, M, X86_64L4, G>) {
         match how {
-            0 => owed.flush(),
-            _ => self.tables.pay(owed.defer()),
+            0 => pending.flush(),
+            _ => self.tables.flush_deferred(pending.defer()),
         }
     }
 
@@ -211,7 +211,7 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
     fn protect(&mut self, slot: usize, was: Mapped, write: bool, how: usize) -> Outcome {
         let rights = if write { Flags::READ | Flags::WRITE } else { Flags::READ };
         let range = pages(self.at(slot), 1)?;
-        self.pay(
+        self.complete(
             how,
             self.tables.protect_own(range, rights).of("could not change what a page allows")?,
         );
@@ -232,8 +232,8 @@ impl<'g, 'a, M: Machine + Translated, G: Concurrent> Hand<'g, 'a, M, G> {
 
     fn unmap_range(&mut self, first: usize, count: usize, how: usize) -> Outcome {
         let (range, mut gone) = (pages(self.at(first), count)?, Vec::with_capacity(count));
-        let owed = self.tables.unmap_own(range, |was| gone.push(was)).of("could not unmap")?;
-        self.pay(how, owed);
+        let pending = self.tables.unmap_own(range, |was| gone.push(was)).of("could not unmap")?;
+        self.complete(how, pending);
         let mut gone = gone.into_iter();
         for slot in first..first + count {
             let Some(Mapped { frame, write, .. }) = self.slots[slot].take() else { continue };

@@ -168,7 +168,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             let Err(failed) = mapped else { return Ok(()) };
             let error = failed.error;
             // Pages may have been mapped for a moment, and the next attempt maps others.
-            failed.owed.flush();
+            failed.pending.flush();
             if again || !matches!(error, paging::Error::EmptyTable(_)) {
                 return Err(error.into());
             }
@@ -183,8 +183,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         // SAFETY: the area is being made: its addresses are ours, and no other code holds a table
         // of it.
         match unsafe { self.tables.prune(range) } {
-            Ok(owed) => {
-                owed.flush();
+            Ok(pending) => {
+                pending.flush();
                 Ok(())
             }
             Err(failed) => Err(failed.error.into()),

@@ -68,7 +68,7 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
         mapped.map_err(|failed| {
             // SAFETY: the addresses are not reused before the end of a TLB grace period that begins
             // from now on.
-            unsafe { failed.owed.leave() };
+            unsafe { failed.pending.leave() };
             failed.error.into()
         })
     }

@@ -40,8 +40,8 @@ impl<M: Machine, F: Format, G: Concurrent> Vmap<M, F, G> {
             // them: see the head of this file. The leaf of a waiting block is not used any more.
             // Nothing is mapped in the range.
             match unsafe { self.tables.prune(range) } {
-                Ok(owed) => owed.flush(),
-                Err(failed) => failed.owed.flush(),
+                Ok(pending) => pending.flush(),
+                Err(failed) => failed.pending.flush(),
             }
         });
     }

@@ -87,8 +87,8 @@ impl<M: Machine, G: Concurrent, R: RawRwLockFair> Space<M, G, R> {
         let mut frames = Vec::with_capacity(PAGES);
         // SAFETY: `map_pages` has mapped the pages. They are flushed before the frames are
         // returned.
-        let owed = unsafe { self.tables.unmap(range, |page| frames.push(page.frame)) };
-        owed.map_err(|failed| failed.error)?.flush();
+        let pending = unsafe { self.tables.unmap(range, |page| frames.push(page.frame)) };
+        pending.map_err(|failed| failed.error)?.flush();
         Ok(frames)
     }
 

@@ -128,12 +128,15 @@ pub struct Failed<'p, M: Machine, F: Format, G: Concurrent> {
     /// The cause.
     pub error: Error,
     /// The flush that is pending nevertheless.
-    pub owed: PendingFlush<'p, M, F, G>,
+    pub pending: PendingFlush<'p, M, F, G>,
 }
 
 impl<M: Machine, F: Format, G: Concurrent> fmt::Debug for Failed<'_, M, F, G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Failed").field("error", &self.error).field("owed", &self.owed).finish()
+        f.debug_struct("Failed")
+            .field("error", &self.error)
+            .field("pending", &self.pending)
+            .finish()
     }
 }
 

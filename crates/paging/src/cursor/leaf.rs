@@ -41,7 +41,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         frames: &[Frame],
         attrs: Attrs,
     ) -> Result<'_, (), M, F, G> {
-        let mut owed = PendingFlush::nothing(self);
+        let mut pending = PendingFlush::nothing(self);
         let bytes = (frames.len() as u64).checked_mul(PageSize::Size4K.bytes());
         let range = bytes.and_then(|bytes| VirtRange::new(start, bytes));
         let range = range.ok_or(Error::NotCanonical(start));
@@ -52,7 +52,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         });
         let kind = match checked {
             Ok(kind) => kind,
-            Err(error) => return Err(Failed { error, owed }),
+            Err(error) => return Err(Failed { error, pending }),
         };
         let (mut at, mut rest, mut lent) = (start, frames, Lent::default());
         while !rest.is_empty() {
@@ -81,8 +81,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 (Ok(()), Some(frame)) => Some(why_not::<F>(end.unwrap_or(at), *frame, kind)),
             };
             if let Some(error) = failed {
-                self.undo(start, end.unwrap_or(at), &mut owed);
-                return Err(Failed { error, owed });
+                self.undo(start, end.unwrap_or(at), &mut pending);
+                return Err(Failed { error, pending });
             }
             rest = later;
             // At the last address of all the sum overflows; nothing follows then.
@@ -151,7 +151,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 // SAFETY: passed on.
                 match unsafe { self.unmap(page, each) } {
                     // SAFETY: passed on.
-                    Ok(owed) => drop(unsafe { owed.leave() }),
+                    Ok(pending) => drop(unsafe { pending.leave() }),
                     Err(failed) => return Err(failed.error),
                 }
                 next = beyond(at, level);

@@ -87,7 +87,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         supply: impl Supply,
     ) -> Result<'_, (), M, F, G> {
         if let Err(error) = self.check(range).and_then(|()| self.check_kind(range, attrs.flags)) {
-            return Err(Failed { error, owed: PendingFlush::nothing(self) });
+            return Err(Failed { error, pending: PendingFlush::nothing(self) });
         }
         let mut under_way =
             UnderWay { tables: self, start: range.start(), end: Some(range.start()) };
@@ -96,7 +96,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 under_way.end = None;
                 Ok(())
             }
-            Err(error) => Err(Failed { error, owed: under_way.undo() }),
+            Err(error) => Err(Failed { error, pending: under_way.undo() }),
         }
     }
 
@@ -123,19 +123,19 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         &'p self,
         start: VirtAddr,
         end: VirtAddr,
-        owed: &mut PendingFlush<'p, M, F, G>,
+        pending: &mut PendingFlush<'p, M, F, G>,
     ) {
         if let Some(range) = VirtRange::between(start, end)
             && !range.is_empty()
         {
             // All pages in it are ours, and none is cut, so this cannot fail.
-            let _ = self.clear(range, owed, |_| ());
+            let _ = self.clear(range, pending, |_| ());
         }
         if self.space().is_some() {
             let guard = G::pin();
             let walk = self.walk(&guard);
             if let Some(spot) = walk.find(end, 0) {
-                self.prune_at(&walk, end, spot.level, &mut owed.gather);
+                self.prune_at(&walk, end, spot.level, &mut pending.gather);
             }
         }
     }
@@ -361,11 +361,11 @@ struct UnderWay<'p, M: Machine, F: Format, G: Concurrent> {
 impl<'p, M: Machine, F: Format, G: Concurrent> UnderWay<'p, M, F, G> {
     /// Unmaps the pages mapped so far.
     fn undo(&mut self) -> PendingFlush<'p, M, F, G> {
-        let mut owed = PendingFlush::nothing(self.tables);
+        let mut pending = PendingFlush::nothing(self.tables);
         if let Some(end) = self.end.take() {
-            self.tables.undo(self.start, end, &mut owed);
+            self.tables.undo(self.start, end, &mut pending);
         }
-        owed
+        pending
     }
 }
 

@@ -104,7 +104,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     fn each_page<'p>(
         &'p self,
         range: VirtRange,
-        owed: &mut PendingFlush<'p, M, F, G>,
+        pending: &mut PendingFlush<'p, M, F, G>,
         mut change: impl FnMut(
             &mut PendingFlush<'p, M, F, G>,
             &mut u32,
@@ -129,7 +129,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                         at,
                         level,
                         locked: Some(locked),
-                        owed,
+                        pending,
                     };
                     let (end, result) = changing.each(range, table, &mut change);
                     drop(changing);
@@ -151,7 +151,7 @@ struct Changing<'c, 'p, M: Machine, F: Format, G: Concurrent> {
     level: u8,
     /// `None` only in `drop`.
     locked: Option<Locked<'p, AtomicU32>>,
-    owed: &'c mut PendingFlush<'p, M, F, G>,
+    pending: &'c mut PendingFlush<'p, M, F, G>,
 }
 
 impl<'p, M: Machine, F: Format, G: Concurrent> Changing<'_, 'p, M, F, G> {
@@ -185,7 +185,7 @@ impl<'p, M: Machine, F: Format, G: Concurrent> Changing<'_, 'p, M, F, G> {
                 Decoded::Malformed => return (next, Err(Error::Malformed(at))),
                 Decoded::Page(..) => {
                     let slot = Slot { at, level, entry, value };
-                    if let Err(error) = change(self.owed, &mut locked.count, slot) {
+                    if let Err(error) = change(self.pending, &mut locked.count, slot) {
                         return (next, Err(error));
                     }
                 }
@@ -201,7 +201,7 @@ impl<M: Machine, F: Format, G: Concurrent> Drop for Changing<'_, '_, M, F, G> {
     fn drop(&mut self) {
         let empty = self.locked.take().is_some_and(|locked| locked.count == 0);
         if empty && self.tables.space().is_some() {
-            self.tables.prune_at(self.walk, self.at, self.level, &mut self.owed.gather);
+            self.tables.prune_at(self.walk, self.at, self.level, &mut self.pending.gather);
         }
     }
 }

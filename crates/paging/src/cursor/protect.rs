@@ -29,7 +29,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         range: VirtRange,
         rights: Flags,
     ) -> Result<'_, PendingFlush<'_, M, F, G>, M, F, G> {
-        let mut owed = PendingFlush::nothing(self);
+        let mut pending = PendingFlush::nothing(self);
         let checked = self.check(range).and_then(|()| {
             self.check_kind(range, rights & Flags::RIGHTS)?;
             // Whether a format can express rights depends on nothing else, so this is known before
@@ -39,18 +39,20 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             self.check_ends(&self.walk(&guard), range)
         });
         let result = checked.and_then(|()| {
-            self.each_page(range, &mut owed, |owed, _, slot| Self::give(range, rights, owed, slot))
+            self.each_page(range, &mut pending, |pending, _, slot| {
+                Self::give(range, rights, pending, slot)
+            })
         });
         match result {
-            Ok(()) => Ok(owed),
-            Err(error) => Err(Failed { error, owed }),
+            Ok(()) => Ok(pending),
+            Err(error) => Err(Failed { error, pending }),
         }
     }
 
     fn give(
         range: VirtRange,
         rights: Flags,
-        owed: &mut PendingFlush<'_, M, F, G>,
+        pending: &mut PendingFlush<'_, M, F, G>,
         slot: Slot<'_, M>,
     ) -> core::result::Result<(), Error> {
         let Slot { at, level, entry, mut value } = slot;
@@ -71,7 +73,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                     if !lost.is_empty()
                         && let Some(range) = VirtRange::new(page, size.bytes())
                     {
-                        owed.gather.add(range, size);
+                        pending.gather.add(range, size);
                     }
                     return Ok(());
                 }

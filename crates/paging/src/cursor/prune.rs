@@ -26,7 +26,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
     /// - *Flush*: until the returned flush is done, an access to a mapping in the range may fault
     ///   spuriously.
     pub unsafe fn prune(&self, range: VirtRange) -> Result<'_, PendingFlush<'_, M, F, G>, M, F, G> {
-        let mut owed = PendingFlush::nothing(self);
+        let mut pending = PendingFlush::nothing(self);
         let mut result = self.check(range);
         let mut next = result.is_ok().then_some(range.start());
         while let Some(at) = next.filter(|at| range.contains(*at)) {
@@ -42,15 +42,15 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 &walk,
                 at,
                 spot.level..spot.level + levels,
-                &mut owed.gather,
+                &mut pending.gather,
             ) {
                 true => beyond(at, spot.level + 1),
                 false => beyond(at, spot.level),
             };
         }
         match result {
-            Ok(()) => Ok(owed),
-            Err(error) => Err(Failed { error, owed }),
+            Ok(()) => Ok(pending),
+            Err(error) => Err(Failed { error, pending }),
         }
     }
 

@@ -34,10 +34,10 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         at: VirtAddr,
         size: PageSize,
     ) -> Result<'_, PendingFlush<'_, M, F, G>, M, F, G> {
-        let mut owed = PendingFlush::nothing(self);
-        match self.split_to(at, level_of(size), &mut owed) {
-            Ok(()) => Ok(owed),
-            Err(error) => Err(Failed { error, owed }),
+        let mut pending = PendingFlush::nothing(self);
+        match self.split_to(at, level_of(size), &mut pending) {
+            Ok(()) => Ok(pending),
+            Err(error) => Err(Failed { error, pending }),
         }
     }
 
@@ -45,7 +45,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         &self,
         at: VirtAddr,
         wanted: u8,
-        owed: &mut PendingFlush<'_, M, F, G>,
+        pending: &mut PendingFlush<'_, M, F, G>,
     ) -> core::result::Result<(), Error> {
         let page = at.align_down(PageSize::Size4K);
         let range = VirtRange::new(page, PageSize::Size4K.bytes()).ok_or(Error::Empty)?;
@@ -78,7 +78,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             match done {
                 Ok(true) => {
                     if let Some(range) = VirtRange::new(at.align_down(size), size.bytes()) {
-                        owed.gather.add(range, size);
+                        pending.gather.add(range, size);
                     }
                 }
                 // Another CPU changed the entry first: walk again.

@@ -36,24 +36,24 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
         range: VirtRange,
         gone: impl FnMut(Mapping),
     ) -> Result<'_, PendingFlush<'_, M, F, G>, M, F, G> {
-        let mut owed = PendingFlush::nothing(self);
+        let mut pending = PendingFlush::nothing(self);
         let checked = self.check(range).and_then(|()| {
             let guard = G::pin();
             self.check_ends(&self.walk(&guard), range)
         });
-        match checked.and_then(|()| self.clear(range, &mut owed, gone)) {
-            Ok(()) => Ok(owed),
-            Err(error) => Err(Failed { error, owed }),
+        match checked.and_then(|()| self.clear(range, &mut pending, gone)) {
+            Ok(()) => Ok(pending),
+            Err(error) => Err(Failed { error, pending }),
         }
     }
 
     pub(super) fn clear<'p>(
         &'p self,
         range: VirtRange,
-        owed: &mut PendingFlush<'p, M, F, G>,
+        pending: &mut PendingFlush<'p, M, F, G>,
         mut gone: impl FnMut(Mapping),
     ) -> core::result::Result<(), Error> {
-        self.each_page(range, owed, |owed, count, Slot { at, level, entry, .. }| {
+        self.each_page(range, pending, |pending, count, Slot { at, level, entry, .. }| {
             let Some(size) = size_at(level) else { return Err(Error::Malformed(at)) };
             let page = at.align_down(size);
             if !covers(range, page, size) {
@@ -68,7 +68,7 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 // may have cached the way to it.
                 if let Some(range) = VirtRange::new(page, size.bytes()) {
                     let size = if attrs.flags.intersects(Flags::RWX) { Some(size) } else { None };
-                    owed.gather.add(range, size.unwrap_or_default());
+                    pending.gather.add(range, size.unwrap_or_default());
                 }
                 gone(Mapping { page, size: size_at(level).unwrap_or_default(), frame, attrs });
             }

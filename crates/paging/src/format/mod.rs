@@ -7,7 +7,7 @@
 //!
 //! # Three kinds of entries without a translation
 //! - *Absent*: nothing is mapped.
-//! - *`PROT_NONE`* (also called parked): a page without any right. Its frame and its other
+//! - *`PROT_NONE`*: a page without any right. Its frame and its other
 //!   attributes are kept in bits that hardware ignores.
 //! - A [`note`]: absent to hardware and software, but with a number in it. It links tables in a
 //!   chain that no new user may reach and an old walk may still read.

@@ -19,7 +19,7 @@ const ACCESSED: u64 = 1 << 6;
 const DIRTY: u64 = 1 << 7;
 const SOFT: u32 = 8;
 const NUMBER: u32 = 10;
-const PARKED: u64 = 1 << 60;
+const PROT_NONE: u64 = 1 << 60;
 const MEMORY_TYPE: u32 = 61;
 /// Bits 54 to 60, and bit 63 (Svnapot), which these entries do not use.
 const RESERVED: u64 = 0x7f << 54 | 1 << 63;
@@ -64,7 +64,7 @@ unsafe impl<const LEVELS: u8> Format for Riscv<LEVELS> {
         let number = CACHES.iter().position(|known| *known == cache);
         let number = number.ok_or(FormatError::Cache(cache))? as u64;
         Ok(frame.number() << NUMBER
-            | if flags.intersects(Flags::RWX) { VALID } else { PARKED }
+            | if flags.intersects(Flags::RWX) { VALID } else { PROT_NONE }
             | bit(Flags::READ, READ)
             | bit(Flags::WRITE, WRITE)
             | bit(Flags::EXECUTE, EXECUTE)
@@ -85,10 +85,11 @@ unsafe impl<const LEVELS: u8> Format for Riscv<LEVELS> {
     #[inline]
     fn decode(entry: u64, level: u8) -> Decoded {
         let valid = entry & VALID != 0;
-        if !valid && entry & PARKED == 0 {
+        if !valid && entry & PROT_NONE == 0 {
             return Decoded::Absent;
         }
-        let (reserved, rights) = (if valid { 0 } else { PARKED }, entry & (READ | WRITE | EXECUTE));
+        let (reserved, rights) =
+            (if valid { 0 } else { PROT_NONE }, entry & (READ | WRITE | EXECUTE));
         let Some(frame) = Frame::new(entry >> NUMBER & ((1 << 44) - 1)) else {
             return Decoded::Malformed;
         };

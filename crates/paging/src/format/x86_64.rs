@@ -16,7 +16,7 @@ const ACCESSED: u64 = 1 << 5;
 const DIRTY: u64 = 1 << 6;
 const LARGE: u64 = 1 << 7;
 const GLOBAL: u64 = 1 << 8;
-const PARKED: u64 = 1 << 58;
+const PROT_NONE: u64 = 1 << 58;
 const NO_EXECUTE: u64 = 1 << 63;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 /// Three software bits begin at `SOFT_LOW`, and six at `SOFT_HIGH`.
@@ -86,7 +86,7 @@ unsafe impl<const LEVELS: u8> Format for X86_64<LEVELS> {
             return Err(FormatError::Rights(flags));
         }
         let bit = |flag, bit| if flags.contains(flag) { bit } else { 0 };
-        let present = if flags.contains(Flags::READ) { PRESENT } else { PARKED };
+        let present = if flags.contains(Flags::READ) { PRESENT } else { PROT_NONE };
         let level = super::level_of(size);
         let number = CACHES.iter().position(|known| *known == cache);
         let number = number.ok_or(FormatError::Cache(cache))? as u64;
@@ -115,7 +115,7 @@ unsafe impl<const LEVELS: u8> Format for X86_64<LEVELS> {
 
     #[inline]
     fn decode(entry: u64, level: u8) -> Decoded {
-        if entry & (PRESENT | PARKED) == 0 {
+        if entry & (PRESENT | PROT_NONE) == 0 {
             return Decoded::Absent;
         }
         let frame = Frame::containing(PhysAddr::new(entry & ADDRESS));

@@ -81,11 +81,11 @@ pub(crate) fn unmap_lazily<F: Format>(
 pub(crate) fn flush<F: Format>(tables: &Tables<F>, pending: Pending<'_, F>, how: usize) {
     match how {
         0 => pending.flush(),
-        1 => tables.pay(pending.defer()),
+        1 => tables.flush_deferred(pending.defer()),
         2 => {
             let mut deferred = tables.deferred_flush();
             pending.defer_to(&mut deferred);
-            tables.pay(deferred);
+            tables.flush_deferred(deferred);
         }
         // It outlives the borrow, and is flushed on all CPUs.
         _ => drop(pending.defer()),

@@ -190,7 +190,7 @@ impl<F: Format> Cpu<'_, F> {
                     .defer_to(&mut deferred);
             }
             gone.sort_by_key(|frame| pages.iter().position(|page| holds(page, *frame)));
-            live.tables.pay(deferred);
+            live.tables.flush_deferred(deferred);
         } else {
             let pending = change::unmap(live, range, |page| gone.push(self.gone(live, page)));
             change::flush(&live.tables, pending, how);
@@ -217,8 +217,8 @@ impl<F: Format> Cpu<'_, F> {
 
     fn protect(&mut self, live: &Live<F>, claim: Claim, mut pages: Vec<Option<Page>>) {
         let range = live.range(claim);
-        let parked = Flags::USER & self.rights(live);
-        let rights = if self.rng.chance(4) { parked } else { self.rights(live) };
+        let no_rights = Flags::USER & self.rights(live);
+        let rights = if self.rng.chance(4) { no_rights } else { self.rights(live) };
         let pending = change::protect(live, range, rights);
         change::flush(&live.tables, pending, self.rng.below(4));
         pages.iter_mut().flatten().for_each(|page| page.rights = rights);

@@ -71,7 +71,9 @@ fn pages_are_flushed_before_their_address_is_used_again() {
 fn mutants_hand_out_what_is_still_translated() {
     for mutant in [Remap::NoRemoteFlush, Remap::WrongPage, Remap::FlushFirst] {
         let report = caught(|seed| remap(seed, mutant, config()));
-        let Violation::HandedOut { range, page, .. } = report.violation else { panic!("{report}") };
+        let Violation::ReusedEarly { range, page, .. } = report.violation else {
+            panic!("{report}")
+        };
         assert_eq!((range.start(), page), (virt(AT), virt(AT)), "{report}");
         let text = report.to_string();
         assert!(
@@ -211,7 +213,7 @@ fn a_flush_is_announced_after_it() {
     // The other CPU may access the page while it is unmapped.
     right(|seed| announce(seed, false));
     let report = caught(|seed| announce(seed, true));
-    assert!(matches!(report.violation, Violation::HandedOut { .. }), "{report}");
+    assert!(matches!(report.violation, Violation::ReusedEarly { .. }), "{report}");
 }
 
 /// The set of CPUs of an address space: CPU 1 begins to use the space while CPU 0 unmaps a page of
@@ -259,5 +261,5 @@ fn enter(seed: u64, too_late: bool) -> Result<(), Failure> {
 fn a_cpu_is_in_the_set_before_it_translates() {
     right(|seed| enter(seed, false));
     let report = caught(|seed| enter(seed, true));
-    assert!(matches!(report.violation, Violation::HandedOut { .. }), "{report}");
+    assert!(matches!(report.violation, Violation::ReusedEarly { .. }), "{report}");
 }

@@ -151,7 +151,7 @@ fn a_flush_that_leaves_global_pages_is_noticed() {
     }
     for flush in [of(Some(Asid(1))), Flush::Space(Asid(2))] {
         let report = caught(|seed| global_gone(seed, flush));
-        assert!(matches!(report.violation, Violation::HandedOut { .. }), "{report}");
+        assert!(matches!(report.violation, Violation::ReusedEarly { .. }), "{report}");
     }
 }
 

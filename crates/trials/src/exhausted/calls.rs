@@ -185,7 +185,7 @@ impl<'h, 's, 'g, 'a, M: Machine + Translated, G: Concurrent> Calls<'h, 's, 'g, '
         let at = self.hand.large()?.start();
         let split = |_| {
             let split = tables.split_own(at, PageSize::Size4K);
-            split.map(|owed| owed.flush()).map_err(|failed| failed.error)
+            split.map(|pending| pending.flush()).map_err(|failed| failed.error)
         };
         judge.judge("the split of a large page", split, |()| Ok(()))
     }

@@ -103,8 +103,8 @@ impl<'a, M: Machine + Translated, G: Concurrent> Stage<'a, M, G> {
 
     /// Unmaps the pages, and gives the frames back.
     fn end(&self) -> Outcome {
-        let owed = self.tables.unmap_own(pages(self.at, PAGES)?, |_| ());
-        owed.of("could not unmap at the end")?.flush();
+        let pending = self.tables.unmap_own(pages(self.at, PAGES)?, |_| ());
+        pending.of("could not unmap at the end")?.flush();
         self.sets.iter().try_for_each(|set| give(self.machine, set))
     }
 

@@ -141,8 +141,8 @@ impl<M: Machine, G: Concurrent> OldAreas<M, G> {
         let area = list.take(at)?;
         // SAFETY: the area is off the list, so its addresses are ours. They are flushed before they
         // go back.
-        let owed = unsafe { self.tables.unmap(range_of(at, area.pages)?, |_| ()) };
-        owed.map_err(|failed| failed.error)?.flush();
+        let pending = unsafe { self.tables.unmap(range_of(at, area.pages)?, |_| ()) };
+        pending.map_err(|failed| failed.error)?.flush();
         Ok(area)
     }
 }

@@ -115,8 +115,8 @@ impl<'l, 'a, M: Machine, G: Concurrent, R: Sync> Rig<'l, 'a, M, G, R> {
         let mut left = Vec::new();
         // SAFETY: the addresses are those of the experiment, which has ended. They are flushed
         // before the frames are freed.
-        let owed = unsafe { half.tables.unmap(half.range, |page| left.push(page.frame)) };
-        owed.map_err(|failed| failed.error)?.flush();
+        let pending = unsafe { half.tables.unmap(half.range, |page| left.push(page.frame)) };
+        pending.map_err(|failed| failed.error)?.flush();
         left.retain(|frame| !frames.contains(frame));
         for frame in left.iter().chain(frames) {
             // SAFETY: the frame is ours, or of an area that was never freed. No translation leads

@@ -1,4 +1,4 @@
-//! Deferred flushes that are never passed to `pay`: dropping them performs them.
+//! Deferred flushes that are never passed to `flush_deferred`: dropping them performs them.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// A dropped deferred flush is performed on all CPUs, also when its tables are gone. So is one that
 /// is passed to other tables.
 #[test]
-fn debts_are_never_lost() {
+fn deferred_flushes_are_never_lost() {
     let sim = Sim::new(Config { cpus: 3, frames: 96, ..Config::default() }).unwrap();
     let shared = paging(&sim);
     // CPUs 1 and 2 have run, so a flush on all CPUs is one flush on each.
@@ -28,13 +28,17 @@ fn debts_are_never_lost() {
         };
         // The spaces are active on no CPU, so a flush by their CPU sets flushes nowhere.
         let mut deferred = Some(owe(range, &one).defer());
-        assert_eq!(flushes(&mut || one.pay(deferred.take().unwrap())), (0, 3));
+        assert_eq!(flushes(&mut || one.flush_deferred(deferred.take().unwrap())), (0, 3));
         let mut deferred = Some(owe(range, &one).defer());
         assert!(!deferred.as_ref().unwrap().is_nothing());
         assert_eq!(flushes(&mut || drop(deferred.take())), (3, 3), "dropped");
         assert_eq!(shared.waiting(), 0);
         let mut deferred = Some(owe(range, &one).defer());
-        assert_eq!(flushes(&mut || two.pay(deferred.take().unwrap())), (3, 3), "the wrong tables");
+        assert_eq!(
+            flushes(&mut || two.flush_deferred(deferred.take().unwrap())),
+            (3, 3),
+            "the wrong tables"
+        );
         let (mut deferred, mut other) = (one.deferred_flush(), Some(owe(range, &two).defer()));
         assert_eq!(
             flushes(&mut || deferred.join(other.take().unwrap())),
@@ -61,10 +65,10 @@ fn what_is_left_keeps_no_table() {
     let shared = paging(&sim);
     sim.on_cpu(0, || {
         let space = Space::<Grace>::user(&shared, Asid(1), None).unwrap();
-        let owed = owe(pages(0x5000, 1), &space);
+        let pending = owe(pages(0x5000, 1), &space);
         assert_eq!(shared.waiting(), 3);
         // SAFETY: the space has no user, and nothing is mapped there again.
-        assert_eq!(unsafe { owed.leave() }, None, "it is done");
+        assert_eq!(unsafe { pending.leave() }, None, "it is done");
         assert!(sim.settle());
         assert_eq!(shared.waiting(), 0, "tables are lost");
     });
