@@ -137,7 +137,7 @@ pub enum Record {
     Doubt {
         /// Address space.
         mm: MmId,
-        /// What happened.
+        /// The cause.
         cause: Doubt,
     },
     /// `Q`: the address space has ended.

@@ -2,7 +2,7 @@
 
 use crate::{Error, MappedFile, PAGE_SIZE, VmFlags, Vma, space::Writer, vma::page_align_wrapping};
 
-/// What mlockall locks.
+/// The arguments of mlockall.
 ///
 /// ```
 /// # use vma::*;

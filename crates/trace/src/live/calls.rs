@@ -1,4 +1,4 @@
-//! Which system calls matter, and which bytes of the address space each one may change.
+//! Selects the system calls to trace, and computes the ranges that each may change.
 
 use std::ops::Range;
 
@@ -7,16 +7,16 @@ use crate::record::Op;
 /// The `prctl` options that change VMAs: THP_DISABLE, SET_MM, MEMORY_MERGE, SET_VMA.
 pub(super) const PRCTLS: [u32; 4] = [41, 35, 67, 0x5356_4d41];
 
-/// `MAP_FIXED` and `MAP_FIXED_NOREPLACE`: the address is the caller's, not ours to predict.
+/// `MAP_FIXED` and `MAP_FIXED_NOREPLACE`: the caller chooses the address, so it is not predicted.
 const MAP_AT_ADDRESS: usize = 0x10_0010;
 const PAGE: usize = 4096;
 
-/// What a traced system call is.
+/// The kind of a traced system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// One that changes VMAs.
+    /// A call that changes VMAs.
     Memory(Op),
-    /// One that may make a new process or thread.
+    /// A call that may make a new process or thread.
     Fork,
     /// execve and execveat.
     Exec,
@@ -24,8 +24,8 @@ pub(super) enum Kind {
     Ptrace,
 }
 
-/// The memory calls that are always of interest, by number. prctl and ioctl are, by their
-/// arguments.
+/// The memory calls that are always traced, by number. prctl and ioctl are traced depending on
+/// their arguments.
 pub(super) const MEMORY: [(libc::c_long, Op); 23] = [
     (libc::SYS_mmap, Op::Mmap),
     (libc::SYS_mprotect, Op::Mprotect),
@@ -55,7 +55,7 @@ pub(super) const MEMORY: [(libc::c_long, Op); 23] = [
 /// Not yet in libc for this target.
 const MAP_SHADOW_STACK: libc::c_long = 453;
 
-/// What the call with this number is; `None` for one that does not matter.
+/// The kind of the call with this number; `None` for one that is not traced.
 pub(super) fn kind(number: i64) -> Option<Kind> {
     match number {
         libc::SYS_fork | libc::SYS_clone | libc::SYS_clone3 => Some(Kind::Fork),
@@ -73,7 +73,8 @@ const PR_SET_MM_START_BRK: usize = 6;
 const PR_SET_MM_BRK: usize = 7;
 const PR_SET_MM_MAP: usize = 14;
 
-/// Is it a prctl that sets all marks of the address space at once, from a structure in memory?
+/// Whether it is the prctl that sets all marks of the address space at once, from a struct in
+/// memory.
 pub(super) fn sets_whole_map(args: &[usize; 6]) -> bool {
     args[0] == PR_SET_MM && args[1] == PR_SET_MM_MAP
 }
@@ -84,14 +85,14 @@ pub(super) fn marks_one_by_one([start_brk, brk, start_stack]: [usize; 3]) -> [[u
         .map(|(mark, value)| [PR_SET_MM, mark, value, 0, 0, 0])
 }
 
-/// The new end of the heap, if it is such a call.
+/// The new end of the heap, if the call sets it.
 pub(super) fn brk_set(op: Op, args: &[usize; 6]) -> Option<usize> {
     let sets = op == Op::Prctl && args[0] == PR_SET_MM && args[1] == PR_SET_MM_BRK;
     sets.then_some(args[2])
 }
 
-/// Where first touches decide what a call does, as far as its arguments tell: at most two ranges.
-/// `brk` is the present end of the heap. A place that the kernel chooses is looked at afterwards.
+/// The ranges in which a first write affects the call, as far as its arguments show: at most two.
+/// `brk` is the current end of the heap. An address that the kernel chooses is checked afterwards.
 pub(super) fn places(op: Op, args: &[usize; 6], brk: usize) -> [Option<Range<usize>>; 2] {
     let [a, b, c, d, e, _] = *args;
     let span = |start: usize, length: usize| {
@@ -102,22 +103,21 @@ pub(super) fn places(op: Op, args: &[usize; 6], brk: usize) -> [Option<Range<usi
     match op {
         Op::Mmap if d & MAP_AT_ADDRESS != 0 => [span(a, b), None],
         Op::Mmap | Op::IoSetup | Op::IoDestroy | Op::MapShadowStack => [None, None],
-        // A heap that shrinks or grows; asking for the present end changes nothing.
+        // A heap that shrinks or grows. A query of the current end changes nothing.
         Op::Brk if a == 0 || a == brk => [None, None],
         Op::Brk => [span(a.min(brk), a.abs_diff(brk)), None],
-        // MREMAP_FIXED: the target, too.
         // Growing in place may meet the next VMA. MREMAP_FIXED: the target, too.
         Op::Mremap => [span(a, b.max(c)), if d & 2 != 0 { span(e, c) } else { None }],
         Op::Mlockall | Op::Munlockall => [Some(0..usize::MAX), None],
-        // PR_SET_VMA names the range; the others mean all of it.
+        // PR_SET_VMA names a range. The others affect the whole address space.
         Op::Prctl if a as u32 == PRCTLS[3] => [span(c, d), None],
         Op::Prctl => [Some(0..usize::MAX), None],
-        // SHM_REMAP replaces what is there, as far as the segment reaches.
+        // SHM_REMAP replaces existing maps over the segment's length, which is unknown here.
         Op::Shmat if c & 0o40_000 != 0 => [Some(0..usize::MAX), None],
         Op::Shmat | Op::Shmdt | Op::Close => [None, None],
-        // Their ranges are in memory; who reads them there looks itself.
+        // Their ranges are in memory. The code that reads them looks for first writes there.
         Op::Ioctl | Op::ProcessMadvise => [None, None],
-        // It matters to later calls.
+        // It affects only later calls.
         Op::Personality => [None, None],
         Op::Munmap
         | Op::Mprotect
@@ -133,7 +133,7 @@ pub(super) fn places(op: Op, args: &[usize; 6], brk: usize) -> [Option<Range<usi
     }
 }
 
-/// The length of what a call will put somewhere, if it leaves the place to the kernel.
+/// The length of a new map if the kernel will choose its address.
 pub(super) fn length_to_place(op: Op, args: &[usize; 6]) -> Option<usize> {
     const MAYMOVE_ALONE: usize = 1;
     match op {
@@ -143,7 +143,7 @@ pub(super) fn length_to_place(op: Op, args: &[usize; 6]) -> Option<usize> {
     }
 }
 
-/// Where a call put something, once its result is known and the kernel chose the place.
+/// The range of a new map if the kernel chose its address.
 pub(super) fn chosen(op: Op, args: &[usize; 6], result: isize) -> Option<Range<usize>> {
     let start = usize::try_from(result).ok()?;
     match op {

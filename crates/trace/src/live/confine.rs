@@ -1,5 +1,6 @@
-//! Calls that would come out differently under a tracer, or escape it: seccomp, and clones that ask
-//! not to be traced. What can be is made as without a tracer; the rest gives a notice.
+//! Calls that behave differently under a tracer, or would escape it: seccomp, and clones with
+//! CLONE_UNTRACED. Where possible they get the result that they have without a tracer. Otherwise a
+//! notice reports the difference.
 
 use libc::{BPF_K, BPF_RET};
 
@@ -10,21 +11,21 @@ use super::{
 
 /// `PR_SET_SECCOMP`: the older way to seccomp(2).
 pub(super) const PR_SET_SECCOMP: u32 = 22;
-/// The child of such a clone would run under the tracer's filter without a tracer: each memory call
-/// of it would fail.
+/// Without a change, the child of such a clone would run under the tracer's filter without a
+/// tracer, so each of its memory calls would fail.
 pub(super) const CLONE_UNTRACED: usize = libc::CLONE_UNTRACED as usize;
 
 const MODE_STRICT: usize = 1;
 const MODE_FILTER: usize = 2;
 
-/// What a seccomp filter may answer, as far as tracing minds.
+/// The answers of a seccomp filter that affect tracing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Answers {
     trace: bool,
     notify: bool,
 }
 
-/// Looks at the constant answers of a filter in the kernel's classic BPF: 8 bytes an instruction.
+/// Finds the constant answers of a filter in classic BPF, with 8 bytes per instruction.
 fn answers(filter: &[u8]) -> Answers {
     let mut found = Answers { trace: false, notify: false };
     for op in filter.as_chunks::<8>().0 {
@@ -38,8 +39,7 @@ fn answers(filter: &[u8]) -> Answers {
     found
 }
 
-/// The mode and, for a filter, the address of its `struct sock_fprog`, if it is a call that sets
-/// one.
+/// If a call sets seccomp: the mode, and for a filter the address of its `struct sock_fprog`.
 fn seccomp(number: i64, args: &[usize; 6]) -> Option<(usize, usize)> {
     match number {
         // SECCOMP_SET_MODE_STRICT and SECCOMP_SET_MODE_FILTER are one less than the modes.
@@ -50,28 +50,29 @@ fn seccomp(number: i64, args: &[usize; 6]) -> Option<(usize, usize)> {
 }
 
 impl Follower<'_> {
-    /// A call that the program's own filter would have a tracer decide. Without one it is not made.
+    /// Handles a call for which the program's own filter asks a tracer. As without a tracer, the
+    /// call fails.
     pub(super) fn refuse(&mut self, tid: Tid) {
         self.notice(
             "a program's own seccomp filter asks its tracer about calls (SECCOMP_RET_TRACE); they fail \
              with ENOSYS, as they do without a tracer",
         );
-        // It was killed, otherwise: its end is reported.
+        // It fails only if the thread was killed. Its end is reported then.
         let _gone = ptrace::refuse(tid);
         self.run(tid);
     }
 
-    /// Whether this was a call of seccomp's; it is only looked at.
+    /// Whether this is a seccomp call. It is not changed, but may cause a notice.
     pub(super) fn look_at_seccomp(&mut self, tid: Tid, number: i64, args: &[usize; 6]) -> bool {
         let Some((mode, address)) = seccomp(number, args) else { return false };
         match mode {
             MODE_STRICT => self.notice(
-                "a program asks for seccomp's strict mode, which fails (EINVAL) beside the tracer's \
-                 own filter: it runs on without it",
+                "a program asks for seccomp's strict mode, which fails with EINVAL because of the \
+                 tracer's own filter; it runs on without it",
             ),
             MODE_FILTER => {
                 let mut filter = Vec::new();
-                // Its length is the low half of the first short; the rest is padding.
+                // The low 16 bits of the first word are its length; the rest is padding.
                 if let Ok([length, place]) = sys::read_words::<2>(tid, address) {
                     filter.resize((length & 0xffff) * 8, 0);
                     if sys::read_memory(tid, place, &mut filter).is_err() {
@@ -88,7 +89,7 @@ impl Follower<'_> {
                 if notify {
                     self.notice(
                         "a program installs a seccomp filter that asks a supervisor about calls \
-                         (SECCOMP_RET_USER_NOTIF); memory calls that it lets go on are not seen",
+                         (SECCOMP_RET_USER_NOTIF); memory calls that it allows are not seen",
                     );
                 }
             }
@@ -97,7 +98,7 @@ impl Follower<'_> {
         true
     }
 
-    /// Takes CLONE_UNTRACED from a clone that is about to be made, in its registers or its memory.
+    /// Clears CLONE_UNTRACED in the registers or the memory of a clone that is about to be made.
     pub(super) fn trace_clone(&mut self, tid: Tid, number: i64, args: &mut [usize; 6]) {
         let done = match number {
             libc::SYS_clone if args[0] & CLONE_UNTRACED != 0 => {
@@ -114,8 +115,8 @@ impl Follower<'_> {
         };
         match done {
             Ok(()) => self.notice(
-                "a program makes a process that asks not to be traced (CLONE_UNTRACED); it is all \
-                 the same, because it could not run under the tracer's filter otherwise",
+                "a program makes a process that asks not to be traced (CLONE_UNTRACED); it is still \
+                 traced, because it could not run under the tracer's filter otherwise",
             ),
             Err(error) => self.unfollowed(
                 tid,

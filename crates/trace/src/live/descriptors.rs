@@ -1,9 +1,9 @@
-//! The tracer's own descriptors: a listing for each address space, a copy for each mapped file.
+//! The tracer's own descriptors: a listing for each address space, and a copy for each mapped file.
 //!
-//! The program's limit is left alone; this process, once the program runs, has as many as it may.
-//! Some are kept free for what is opened for a moment: without those nothing could be read any
-//! more.
-//! Where copies end, files are told apart by device and inode: that is recorded as a doubt.
+//! The program's limit stays unchanged. After the start of the program, this process raises its own
+//! limit to the maximum. Some descriptors stay free for files that are open for a moment, because
+//! without them nothing could be read any more. If there is no descriptor for a copy, files are
+//! told apart by device and inode, which is recorded as a doubt.
 
 use std::{
     io,
@@ -16,16 +16,16 @@ use super::{
 };
 use crate::record::{Doubt, MmId};
 
-/// Numbers below the limit that no copy of a file takes.
+/// The number of descriptors below the limit that no copy of a file uses.
 const KEPT: u64 = 24;
 
-/// Whether this process has no descriptor left, or the system.
+/// Whether this process or the system has no descriptor left.
 pub(super) fn ran_out(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 impl Follower<'_> {
-    /// A copy of a descriptor of `tid`: same open file description.
+    /// A copy of a descriptor of `tid`, with the same open file description.
     pub(super) fn copy_descriptor(&mut self, mm: MmId, tid: Tid, fd: RawFd) -> Option<OwnedFd> {
         if !self.facilities.identity {
             return None;
@@ -55,7 +55,7 @@ impl Follower<'_> {
         }
     }
 
-    /// Closes what can be opened again. Whether there was anything.
+    /// Closes descriptors that can be opened again. Returns whether there were any.
     fn shed(&mut self) -> bool {
         let mut shed = false;
         for task in self.tasks.values_mut() {
@@ -67,7 +67,7 @@ impl Follower<'_> {
         shed
     }
 
-    /// What `mm` maps from here on is not told apart as it should be.
+    /// Reports that open files of `mm` are from here on told apart only by device and inode.
     pub(super) fn lacks_descriptors(&mut self, mm: MmId) {
         self.notice(&format!(
             "the tracer ran out of file descriptors: its limit is {} (ulimit -n); open files are told \

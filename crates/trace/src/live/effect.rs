@@ -1,4 +1,4 @@
-//! A call has returned: what it did, told in the order in which it took effect.
+//! Handles calls that have returned: reports their effects in the order in which these took place.
 
 use std::{os::fd::AsFd, time::Duration};
 
@@ -39,7 +39,7 @@ impl Follower<'_> {
             return self.run(tid);
         }
         let Some(mm) = space else { return self.run(tid) };
-        // Without a result it was killed here; its end is reported next and tells the rest.
+        // Without a result, it was killed here. Its end is reported next and completes the call.
         let Ok(result) = ptrace::result(tid) else {
             self.set_stage(tid, Stage::Flying(flight));
             return self.run(tid);
@@ -55,8 +55,7 @@ impl Follower<'_> {
         self.next_in_queue(mm);
     }
 
-    /// `tid`'s operation is over. If it is time for a listing and nothing else is in flight, take
-    /// it.
+    /// Ends the operation of `tid`. Reads a listing if it is due and nothing else is in flight.
     pub(super) fn land(&mut self, mm: MmId, tid: Tid, listing: bool) {
         let Some(space) = self.spaces.get_mut(&mm) else { return };
         space.landed(tid);
@@ -69,7 +68,7 @@ impl Follower<'_> {
         }
     }
 
-    /// Records what a call did.
+    /// Records the effect of a call.
     pub(super) fn tell_call(
         &mut self,
         mm: MmId,
@@ -78,7 +77,7 @@ impl Follower<'_> {
         result: isize,
         timed: Option<Duration>,
     ) {
-        // fork and execve that return here have failed: nothing happened.
+        // fork and execve return here only if they failed, without an effect.
         let Kind::Memory(op) = flight.call.kind else { return };
         let args = flight.call.args;
         let kernel = timed.map(|time| self.overhead.kernel_share(time));
@@ -105,7 +104,7 @@ impl Follower<'_> {
             Load::None | Load::Image(_) | Load::Calibration => {}
         }
         if op == Op::Mmap {
-            // A descriptor is an int, whatever the upper half of the register holds.
+            // A descriptor is an int. The upper half of the register does not matter.
             call.args[4] &= 0xffff_ffff;
         }
         if op == Op::Brk
@@ -128,7 +127,7 @@ impl Follower<'_> {
         }
         match op {
             Op::Shmat if result > 0 => self.adopt(mm, tid, result as usize),
-            // The context that io_setup hands out is the address of its ring.
+            // The context that io_setup returns is the address of its ring.
             Op::IoSetup if result == 0 => {
                 if let Ok([ring]) = sys::read_words::<1>(tid, args[1]) {
                     self.adopt(mm, tid, ring);
@@ -139,7 +138,7 @@ impl Follower<'_> {
         self.release_files();
     }
 
-    /// PR_SET_MM_MAP is told as the calls that set the same marks one by one.
+    /// Records PR_SET_MM_MAP as the calls that set the same marks one by one.
     fn tell_marks(&mut self, call: Call, marks: [usize; 3], kernel: Option<Duration>) {
         if call.result != 0 {
             return self.observer.record(Record::Call(call), kernel);
@@ -152,8 +151,8 @@ impl Follower<'_> {
         }
     }
 
-    /// process_madvise on oneself is madvise on each range, up to where it stopped; its result
-    /// counts the bytes.
+    /// Records process_madvise on the own address space as a madvise of each range, up to the one
+    /// where it stopped. Its result is the number of bytes.
     fn tell_ranges(&mut self, call: Call, ranges: &[(usize, usize)], kernel: Option<Duration>) {
         if ranges.is_empty() {
             return self.observer.record(Record::Call(call), kernel);
@@ -163,7 +162,7 @@ impl Follower<'_> {
             let done = length <= left;
             left = left.saturating_sub(length);
             let args = [start, length, call.args[3], 0, 0, 0];
-            // Where it stopped after others were done, the result does not carry the reason.
+            // If it stopped after complete ranges, the result does not contain the error.
             let result = match done {
                 true => 0,
                 false if call.result < 0 => call.result,
@@ -172,14 +171,15 @@ impl Follower<'_> {
             self.observer
                 .record(Record::Call(Call { op: Op::Madvise, args, result, ..call.clone() }), None);
             if !done {
-                // How it failed is not told: what it did is read.
+                // The error is unknown, so its effect is read from the kernel.
                 self.settle(call.mm, call.tid as Tid, result);
                 break;
             }
         }
     }
 
-    /// A call that failed may have done something before: what that is, the kernel's VMAs tell.
+    /// A failed call may have changed something before it failed. The kernel's VMAs show the
+    /// change.
     fn settle(&mut self, mm: MmId, tid: Tid, result: isize) {
         if !(-4095..0).contains(&result) {
             return;
@@ -197,7 +197,8 @@ impl Follower<'_> {
         }
     }
 
-    /// The file behind a new map, told first if it is new; 0 for private anonymous memory.
+    /// The file behind a new map, which is reported first if it is new; 0 for private anonymous
+    /// memory.
     fn mapped_file(&mut self, tid: Tid, call: &Call, identity: Identity) -> FileId {
         let flags = call.args[3];
         let anonymous = flags & MAP_ANONYMOUS != 0;
@@ -205,7 +206,7 @@ impl Follower<'_> {
             return 0;
         }
         let Ok(start) = usize::try_from(call.result) else {
-            // Refused: the file matters only if it is known already.
+            // The call failed, so the file matters only if it is known already.
             let Identity::Copy(copy) = &identity else { return 0 };
             return files::inode_of(copy)
                 .and_then(|inode| self.files.find(inode, &identity))
@@ -214,7 +215,8 @@ impl Follower<'_> {
         let Some(area) = self.covering(call.mm, start) else { return 0 };
         let inode = (area.dev, area.inode);
         if !self.files.is_named(inode, &area.name) {
-            // Others of that inode may have got this name, or another: told before it is known.
+            // Other files of that inode may have been renamed to this name, or to another. That is
+            // reported before this file is known.
             let _read_for_its_names = self.read_settled(call.mm);
         }
         let identity = match identity {
@@ -222,8 +224,8 @@ impl Follower<'_> {
                 let doubted = |space: &Space| space.doubted.contains(&record::Doubt::Files);
                 if self.facilities.identity && !self.spaces.get(&call.mm).is_some_and(doubted) {
                     self.notice(
-                        "a program's descriptors may not be copied (it is not dumpable): its files \
-                         are told apart by device and inode",
+                        "a program's descriptors cannot be copied, because it is not dumpable; its \
+                         files are told apart by device and inode",
                     );
                 }
                 Identity::Inode
@@ -236,7 +238,7 @@ impl Follower<'_> {
         let file = known.unwrap_or_else(|| {
             self.admit_mapped(call, &area, identity, anonymous, is_shared(flags))
         });
-        // Which rights a map of a sealed memfd may ever have is decided when it is made.
+        // The rights that a map of a sealed memfd may ever have are determined when it is made.
         if (sealed || self.files.is_device(file))
             && let Some(area) = self.covering_with_flags(tid, start)
         {
@@ -260,7 +262,8 @@ impl Follower<'_> {
             }
             _ if anonymous && huge::in_memory() => Some((FileKind::ShmemThp, true, false)),
             _ if anonymous => Some((FileKind::ShmAnon, true, false)),
-            // No copy to be had: a path that others can open is as good but for its mode.
+            // Without a copy, a path that the tracer can open gives the same facts, except the
+            // mode.
             _ => files::examine_path(call.tid as Tid, &area.name, shared),
         };
         let facts = facts.unwrap_or((FileKind::Regular, false, false));
@@ -272,7 +275,7 @@ impl Follower<'_> {
         self.tell_file((area.dev, area.inode), facts, area.name.clone(), identity)
     }
 
-    /// Numbers a file and tells of it.
+    /// Numbers a file and reports it.
     pub(super) fn tell_file(
         &mut self,
         inode: files::Inode,
@@ -287,7 +290,7 @@ impl Follower<'_> {
         id
     }
 
-    /// A VMA that the call's arguments do not describe.
+    /// Reports a VMA that the call's arguments do not describe.
     fn adopt(&mut self, mm: MmId, tid: Tid, start: usize) {
         let Some(area) = self.covering_with_flags(tid, start) else { return };
         let facts = (FileKind::Adopted, true, false);

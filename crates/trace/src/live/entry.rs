@@ -1,4 +1,5 @@
-//! A thread stands at the entry of a call: what must be known before the call takes effect.
+//! Handles a thread at the entry of a call: gathers all that must be known before the call takes
+//! effect.
 
 use std::{collections::BTreeSet, fs, ops::Range, os::fd::RawFd, time::Instant};
 
@@ -22,7 +23,7 @@ impl Follower<'_> {
     pub(super) fn on_entry(&mut self, tid: Tid) {
         let Some(task) = self.tasks.get(&tid) else { return self.run(tid) };
         let space = task.space;
-        // It may have been killed this moment; then its end is reported next.
+        // It may have been killed just now. Then its end is reported next.
         let Ok(entry) = ptrace::entry(tid) else { return self.run(tid) };
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.paused = 0;
@@ -32,7 +33,7 @@ impl Follower<'_> {
                 self.unfollow(
                     mm,
                     "a program makes memory calls through another ABI (i386 or x32); it runs on, \
-                     but cannot be followed from there",
+                     but is not followed from here on",
                 );
             }
             return self.run(tid);
@@ -49,12 +50,12 @@ impl Follower<'_> {
         match (kind, space) {
             (Kind::Ptrace, _) => {
                 self.notice(
-                    "a program uses ptrace itself, which two tracers cannot do at once: its ptrace \
-                     calls fail",
+                    "a program uses ptrace itself; its ptrace calls fail, because a thread can have \
+                     only one tracer",
                 );
                 self.run(tid);
             }
-            // The child that measures, before it becomes the program.
+            // A calibration call of the child, before it becomes the program.
             (Kind::Memory(Op::Munmap), None) if tid == self.root && !self.started => {
                 self.take_off(tid, call, Load::Calibration, Vec::new());
             }
@@ -68,7 +69,7 @@ impl Follower<'_> {
                 self.run(tid);
             }
             (_, Some(mm)) => {
-                // Whoever came first goes first.
+                // Threads begin in the order in which they came.
                 let busy = self
                     .spaces
                     .get(&mm)
@@ -79,7 +80,7 @@ impl Follower<'_> {
                     if let Some(space) = self.spaces.get_mut(&mm) {
                         space.queue.push_back(tid);
                     }
-                    // If nothing is in flight, the first in the queue begins.
+                    // If nothing is in flight, the first thread in the queue begins.
                     self.next_in_queue(mm);
                 } else {
                     self.begin(mm, tid, call);
@@ -88,7 +89,8 @@ impl Follower<'_> {
         }
     }
 
-    /// Whether a clone copies the address space. clone3 has its flags in memory; fork always does.
+    /// Whether a clone copies the address space. clone3 has its flags in memory. fork always
+    /// copies.
     fn copies(&self, tid: Tid, number: i64, args: &[usize; 6]) -> bool {
         const CLONE_VM: usize = libc::CLONE_VM as usize;
         match number {
@@ -106,9 +108,9 @@ impl Follower<'_> {
         }
     }
 
-    /// The next thread in the queue begins its operation.
+    /// Starts the operation of the next thread in the queue.
     pub(super) fn next_in_queue(&mut self, mm: MmId) {
-        // Letting others go may have begun one already.
+        // Resuming other threads may have started one already.
         if self.spaces.get(&mm).is_some_and(Space::is_busy) {
             return;
         }
@@ -120,7 +122,7 @@ impl Follower<'_> {
         }
     }
 
-    /// It is `tid`'s turn: look at what its call depends on and let it go.
+    /// Starts the operation of `tid`: gathers the state that its call depends on, and resumes it.
     fn begin(&mut self, mm: MmId, tid: Tid, call: Call) {
         self.tell_growth(mm, None);
         self.tell_closed_watchers(mm, tid);
@@ -156,7 +158,7 @@ impl Follower<'_> {
         self.resume(tid, Resume::ToSyscallExit);
     }
 
-    /// First touches where the call can reach, and what it reads from the caller's memory.
+    /// Reports first writes in the call's reach, and reads the call's arguments in memory.
     fn prepare(&mut self, mm: MmId, tid: Tid, op: Op, args: &[usize; 6]) -> Load {
         let brk = self.spaces.get(&mm).map_or(0, |space| space.brk);
         for place in calls::places(op, args, brk).into_iter().flatten() {
@@ -167,12 +169,12 @@ impl Follower<'_> {
                 self.copy_descriptor(mm, tid, args[4] as RawFd).map_or(Load::None, Load::File)
             }
             Op::Mbind => {
-                // The first word of the node mask; a null mask has no bits.
+                // The first word of the node mask. A null mask has no bits.
                 let mask = if args[3] == 0 { Ok([0]) } else { sys::read_words::<1>(tid, args[3]) };
                 Load::Memory([mask.map_or(0, |[word]| word), 0, 0])
             }
             Op::Prctl if calls::sets_whole_map(args) => {
-                // struct prctl_mm_map: of its words, those that listings and brk depend on.
+                // Of struct prctl_mm_map, take the words that listings and brk depend on.
                 let map = sys::read_words::<7>(tid, args[2]);
                 map.map_or(Load::None, |[_, _, _, _, start_brk, brk, start_stack]| {
                     Load::Memory([start_brk, brk, start_stack])
@@ -190,12 +192,12 @@ impl Follower<'_> {
         }
     }
 
-    /// The ranges of process_madvise, if it acts on the caller's own address space. What it may
-    /// do to another one changes no VMA.
+    /// The ranges of process_madvise, if it acts on the caller's own address space. On another one
+    /// it changes no VMA.
     fn own_ranges(&mut self, tid: Tid, args: &[usize; 6]) -> Vec<(usize, usize)> {
         const MOST: usize = 1024;
         let [pidfd, vector, count, ..] = *args;
-        // Linux 6.13 has PIDFD_SELF_THREAD and PIDFD_SELF as special numbers.
+        // Linux 6.13 has the special numbers PIDFD_SELF_THREAD and PIDFD_SELF.
         let own = matches!(pidfd as i32, -10000 | -20000)
             || fs::read_to_string(format!("/proc/{tid}/fdinfo/{}", pidfd as i32)).is_ok_and(
                 |info| {
@@ -213,8 +215,8 @@ impl Follower<'_> {
         (0..count).map_while(|i| at(i).ok()).map(|[start, length]| (start, length)).collect()
     }
 
-    /// What an execve is about to end: if nobody outside the process keeps the address space,
-    /// this is the time for its last listing.
+    /// The address space that an execve is about to end. If no other process uses it, this is the
+    /// time for its last listing.
     fn image(&mut self, mm: MmId, tid: Tid) -> Image {
         let users = self.spaces.get(&mm).map(|space| space.users.clone()).unwrap_or_default();
         let mut siblings = BTreeSet::new();

@@ -1,8 +1,8 @@
-//! Why a program could not be followed, and what to do about it.
+//! Why a program could not be followed, and what the user can do.
 
 use std::{fmt, io};
 
-/// What ended the tracing. Each names its cause and, where there is one, the cure.
+/// Why the tracing ended. Each error names its cause and, if there is one, the cure.
 ///
 /// ```
 /// use trace::live::Error;
@@ -10,28 +10,28 @@ use std::{fmt, io};
 /// ```
 #[derive(Debug)]
 pub enum Error {
-    /// No program was named.
+    /// No program was given.
     NoCommand,
-    /// An argument contains a zero byte, which no program can be given.
+    /// An argument contains a zero byte, which execve does not accept.
     ZeroByte,
-    /// /proc shows other processes than those that are traced, or none.
+    /// `/proc` is not mounted, or belongs to another PID namespace.
     Proc,
-    /// The child process could not be made.
+    /// The child process could not be created.
     Spawn(io::Error),
-    /// ptrace was refused.
+    /// The kernel refused ptrace.
     Attach(io::Error),
-    /// The seccomp filter was refused.
+    /// The kernel refused the seccomp filter.
     Filter(io::Error),
     /// The program could not be started.
     Exec {
-        /// As it was named.
+        /// The program's name as given.
         program: String,
         /// The kernel's reason.
         cause: io::Error,
     },
-    /// The kernel refused something in the middle of the run.
+    /// A request of the tracer failed during the run.
     Follow {
-        /// What was being done.
+        /// The action that failed.
         doing: &'static str,
         /// The kernel's reason.
         cause: io::Error,
@@ -42,12 +42,12 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::NoCommand => f.write_str("no program given; write it after `--`"),
-            Error::ZeroByte => f.write_str("an argument contains a zero byte"),
+            Error::ZeroByte => f.write_str("an argument contains a zero byte; remove it"),
             Error::Proc => f.write_str(
                 "the program cannot be followed: /proc is not mounted, or shows the processes of \
                  another PID namespace; mount it for this one (unshare --pid --fork --mount-proc)",
             ),
-            Error::Spawn(cause) => write!(f, "cannot make a process for the program: {cause}"),
+            Error::Spawn(cause) => write!(f, "cannot create a process for the program: {cause}"),
             Error::Attach(cause) => write!(
                 f,
                 "the kernel refuses to trace the program: {cause}; ptrace may be switched off here \
@@ -60,7 +60,7 @@ impl fmt::Display for Error {
             ),
             Error::Exec { program, cause } => write!(f, "cannot run {program}: {cause}"),
             Error::Follow { doing, cause } => {
-                write!(f, "lost the program while {doing}: {cause}; it was ended")
+                write!(f, "lost the program while {doing}: {cause}; it was killed")
             }
         }
     }

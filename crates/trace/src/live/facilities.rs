@@ -1,13 +1,14 @@
-//! What this kernel offers and whether the rules were checked on one like it: tried once at start.
+//! Checks once, at the start, which optional facilities the kernel has, and whether the rules were
+//! checked on such a kernel.
 //!
-//! Nothing here ends a run. What is missing is replaced by something weaker, and the notice says
-//! what the weaker thing can still promise.
+//! Nothing here ends a run. A weaker substitute replaces a missing facility, and a notice says what
+//! the substitute still guarantees.
 
 use std::{fs, fs::File};
 
 use super::sys::{self, Tid, pages};
 
-/// Which of the optional facilities work.
+/// The optional facilities that work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Facilities {
     /// PAGEMAP_SCAN (Linux 6.7).
@@ -47,7 +48,7 @@ impl Facilities {
         }
     }
 
-    /// What is missing and what can still be promised, a sentence or two each.
+    /// A notice for each missing facility: what is missing, and what still holds.
     pub(super) fn notices(&self) -> Vec<String> {
         let mut out = Vec::new();
         let mut say = |missing: bool, text: &str| {
@@ -57,51 +58,53 @@ impl Facilities {
         };
         say(
             !self.scan,
-            "PAGEMAP_SCAN is missing (Linux 6.7 has it): first touches are read from pagemap, which \
-             is slower and takes a page that was only read for a written one; merges may be \
-             predicted where the kernel makes none",
+            "PAGEMAP_SCAN is missing (Linux 6.7 has it): first writes are read from pagemap, which \
+             is slower and cannot tell a page that was only read from a written one; so merges \
+             may be predicted that the kernel does not make",
         );
         say(
             !self.query,
             "PROCMAP_QUERY is missing (Linux 6.11 has it): single VMAs are looked up in the whole \
-             listing, which is slower and just as exact",
+             listing, which is slower but equally exact",
         );
         say(
             !self.identity,
             "pidfd_getfd or kcmp is missing or forbidden: open files are told apart by device and \
-             inode; two opens of one file count as one, so a merge may be predicted too many",
+             inode; two opens of one file count as one, so merges may be predicted that the \
+             kernel does not make",
         );
         say(
             !self.compare,
-            "kcmp is missing or forbidden: who shares an address space is told by the flags of \
-             clone, which is as exact unless a thread rewrites them during the call",
+            "kcmp is missing or forbidden: the flags of clone decide whether two threads share an \
+             address space, which is exact unless a thread rewrites them during the call",
         );
         out
     }
 }
 
-/// Whether /proc numbers processes as this process does: it belongs to a PID namespace.
+/// Whether `/proc` belongs to the PID namespace of this process.
 pub(super) fn proc_is_ours() -> bool {
     let own = std::process::id().to_string();
     fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == own.as_str())
 }
 
-/// In what this kernel differs from those that the rules were checked on.
+/// The differences between this kernel and those that the rules were checked on.
 pub(super) fn unchecked() -> Vec<String> {
     let mut out = Vec::new();
     match sys::kernel_release() {
         Ok(release) if release == "6.18" || release.starts_with("6.18.") || release.starts_with("6.18-") => {}
         Ok(release) => out.push(format!(
-            "the rules were checked on Linux 6.18; this is {release}: differences may be the kernel's"
+            "the rules were checked on Linux 6.18, and this is {release}: differences may come from \
+             the kernel"
         )),
-        Err(error) => out.push(format!("cannot tell which kernel this is: {error}")),
+        Err(error) => out.push(format!("cannot read the kernel's release: {error}")),
     }
     let setting = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let thp = setting("/sys/kernel/mm/transparent_hugepage/enabled");
     if !thp.contains("[madvise]") {
         let thp = if thp.is_empty() { "absent" } else { &thp };
         out.push(format!(
-            "the rules were checked with transparent huge pages at madvise; here they are {thp}"
+            "the rules were checked with transparent huge pages set to madvise; here it is {thp}"
         ));
     }
     let overcommit = setting("/proc/sys/vm/overcommit_memory");
@@ -119,18 +122,19 @@ pub(super) fn unchecked() -> Vec<String> {
         smaps.lines().any(|l| l.starts_with("VmFlags:") && l.split(' ').any(|name| name == "sd"))
     }) {
         out.push(
-            "this kernel tracks soft-dirty memory, with which the rules were not checked".into(),
+            "this kernel tracks soft-dirty pages, but the rules were not checked with them".into(),
         );
     }
     if sys::names_anonymous_memory() {
         out.push(
-            "this kernel can name anonymous memory, with which the rules were not checked".into(),
+            "this kernel can name anonymous memory, but the rules were not checked with that"
+                .into(),
         );
     }
     out
 }
 
-/// The rules of this kernel, as far as its release and settings tell.
+/// The profile of this kernel, from its release and settings.
 pub fn profile() -> vma::Profile {
     let (mut profile, _) = vma::Profile::for_release(&sys::kernel_release().unwrap_or_default());
     profile.guard_flag = sys::flags_guards();
@@ -151,7 +155,7 @@ mod tests {
         assert_eq!(none.notices().len(), 4);
         let all = Facilities { scan: true, query: true, identity: true, compare: true };
         assert_eq!(all.notices(), Vec::<String>::new());
-        // Whatever this machine has, probing must not fail or change the answer.
+        // Probing must not fail on any machine, and must give the same result twice.
         assert_eq!(Facilities::probe(), Facilities::probe());
     }
 }

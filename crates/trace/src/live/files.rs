@@ -1,13 +1,13 @@
-//! Which mapped files are one: the identity of open file descriptions.
+//! The identity of mapped files, by their open file descriptions.
 //!
-//! Two maps merge only if they share the *open* file, so every file that is mapped gets a number
-//! for its open file description. The tracer keeps a copy of the descriptor (same description) and
-//! asks the kernel whether a newly mapped one is among the known ones; only files with the same
-//! inode need asking. A copy is let go as soon as nothing maps the file: held longer, a copy of a
-//! file opened for writing would make a later execve of it fail.
+//! Two maps merge only if they have the same *open* file, so every mapped file gets a number for
+//! its open file description. The tracer keeps a copy of the descriptor, which shares the
+//! description. With kcmp it asks the kernel whether a newly mapped file equals a known one; only
+//! files with the same inode need this. A copy is closed as soon as the file is no longer mapped.
+//! Otherwise a copy of a file opened for writing would make a later execve of it fail.
 //!
-//! Names change when files are renamed or unlinked, by anyone. Each line of a listing is therefore
-//! checked against the names known; one that is unknown makes us read the names of that inode anew.
+//! Any process may rename or unlink a file at any time. So each line of a listing is checked
+//! against the known names. If a name is unknown, the names of that inode are read again.
 
 use std::{
     collections::HashMap,
@@ -26,16 +26,16 @@ use super::{
 };
 use crate::record::{FileId, FileKind};
 
-/// Device and inode as the listing shows them.
+/// Device and inode, as in the listing.
 pub(super) type Inode = ((u32, u32), u64);
 
-/// How an open file is told from others.
+/// How an open file is distinguished from others.
 pub(super) enum Identity {
-    /// By a copy of its descriptor: same open file description.
+    /// By a copy of its descriptor, which has the same open file description.
     Copy(OwnedFd),
-    /// By its inode, where copies cannot be had.
+    /// By its inode, if a copy is not possible.
     Inode,
-    /// It is a new one each time: execve's, the kernel's own.
+    /// Each map is a new file: those of execve, and the kernel's own.
     Unique,
 }
 
@@ -46,17 +46,17 @@ struct Known {
     kind: FileKind,
 }
 
-/// Every file that some followed address space maps.
+/// Every file that a followed address space maps.
 pub(super) struct Files {
     last: FileId,
     known: HashMap<FileId, Known>,
     inodes: HashMap<Inode, Vec<FileId>>,
-    /// How many known files a line's device, inode and path stand for, by hash.
+    /// The number of known files for each device, inode and path of a line, by hash.
     lines: HashMap<u64, usize>,
     hasher: RandomState,
 }
 
-/// A path as listings write it: a newline would break the line.
+/// A path as in a listing, with newlines escaped.
 pub(super) fn escape(path: String) -> String {
     if path.contains('\n') { path.replace('\n', "\\012") } else { path }
 }
@@ -76,8 +76,7 @@ impl Files {
         self.hasher.hash_one((dev, inode, path))
     }
 
-    /// The number of an open file that is known already. At most one kcmp for each known open
-    /// file of that inode.
+    /// The number of a known open file. At most one kcmp for each known open file of that inode.
     pub(super) fn find(&self, inode: Inode, identity: &Identity) -> Option<FileId> {
         let same = |id: &&FileId| match (identity, self.known.get(id).map(|k| &k.identity)) {
             (Identity::Copy(a), Some(Identity::Copy(b))) => {
@@ -89,7 +88,7 @@ impl Files {
         self.inodes.get(&inode)?.iter().find(same).copied()
     }
 
-    /// Numbers a file that is not known yet.
+    /// Numbers a new file.
     pub(super) fn admit(
         &mut self,
         inode: Inode,
@@ -109,7 +108,7 @@ impl Files {
         self.known.get(&id).is_some_and(|file| file.kind == FileKind::Device)
     }
 
-    /// Forgets a file that nothing maps any more, and lets its copy go.
+    /// Removes a file that is no longer mapped, and closes its copy.
     pub(super) fn release(&mut self, id: FileId) {
         let Some(file) = self.known.remove(&id) else { return };
         self.forget_line(file.inode, &file.path);
@@ -131,9 +130,8 @@ impl Files {
         }
     }
 
-    /// The files whose path is no longer what it was, judging from a listing. One hash for each run
-    /// of lines of one file; nothing is asked while every name is known. `mapped` says which file
-    /// lies at an address.
+    /// The files whose path has changed, according to a listing. One hash per run of lines with the
+    /// same file; nothing more while every name is known. `mapped` returns the file at an address.
     pub(super) fn renamed(
         &mut self,
         listing: &str,
@@ -166,14 +164,14 @@ impl Files {
         out
     }
 
-    /// Is a file of `inode` known by that path? To be asked before one is admitted: its name, once
-    /// known, would hide a new name of the others.
+    /// Whether a file of `inode` is known by that path. Call this before a file is admitted,
+    /// because its name, once known, would hide a new name of the others.
     pub(super) fn is_named(&self, inode: Inode, path: &str) -> bool {
         !self.inodes.contains_key(&inode) || self.lines.contains_key(&self.line(inode, path))
     }
 
-    /// A line names `inode` with a path that none of its files has. The line is that of the file
-    /// `at`.
+    /// Handles a line that names `inode` with a path that none of its files has. The line is that
+    /// of the file `at`.
     fn refresh(&mut self, inode: Inode, listed: &str, at: FileId, out: &mut Vec<(FileId, String)>) {
         let ids = self.inodes.get(&inode).cloned().unwrap_or_default();
         for &id in &ids {
@@ -188,9 +186,10 @@ impl Files {
             let path = match link {
                 Some(path) => escape(text(path.into_os_string().into_encoded_bytes())),
                 None if id == at => listed.to_owned(),
-                // The line is another's.
+                // The line belongs to another file.
                 None if ids.contains(&at) => continue,
-                // Nobody knows whose line it is: an unlinked file is the one of that name.
+                // The line's file is unknown. If the line is of an unlinked file, it is the one
+                // with that name.
                 None => match listed.strip_suffix(" (deleted)") {
                     Some(before) if before != file.path => continue,
                     _ => listed.to_owned(),
@@ -209,10 +208,9 @@ impl Files {
     }
 }
 
-/// Device, inode and path of a listing's line, which reads
-/// `start-end perms offset major:minor inode   path`.
+/// Device, inode and path of a listing's line: `start-end perms offset major:minor inode path`.
 fn file_of(line: &str) -> Option<(&str, &str, &str)> {
-    // No field before these is shorter, and nothing shorter than this is a line.
+    // The fields before these have at least this length, and a shorter line is invalid.
     const ADDRESSES: usize = "00000000-00000000".len();
     const BETWEEN: usize = " rwxp 00000000".len();
     let space = |from: usize| {
@@ -229,11 +227,10 @@ fn file_of(line: &str) -> Option<(&str, &str, &str)> {
     ))
 }
 
-/// What kind of file an open one of `tid` is, `None` if it cannot be told; `shared` for a
-/// MAP_SHARED map. Returns the kind, whether it is open for writing, and whether its mount forbids
-/// execution.
+/// The kind of an open file of `tid`; `None` if unknown. `shared`: it is for a MAP_SHARED map. Also
+/// returns whether it is open for writing, and whether its mount forbids execution.
 pub(super) fn examine(tid: Tid, copy: &OwnedFd, shared: bool) -> Option<(FileKind, bool, bool)> {
-    // Magic numbers of file systems, as statfs has them.
+    // Magic numbers of file systems, as in statfs.
     const EXT: i64 = 0xef53;
     const XFS: i64 = 0x5846_5342;
     const BTRFS: i64 = 0x9123_683e;
@@ -251,14 +248,14 @@ pub(super) fn examine(tid: Tid, copy: &OwnedFd, shared: bool) -> Option<(FileKin
     let (magic, noexec) = sys::file_system(copy.as_fd()).ok()?;
     let writable = sys::is_writable(copy.as_fd()).ok()?;
     let kind = match magic {
-        // A shared map of /dev/zero is a fresh anonymous file each time, if it may be written to.
+        // A writable shared map of /dev/zero is a new anonymous file each time.
         _ if meta.rdev() == DEV_ZERO && meta.file_type().is_char_device() && shared && writable => {
             FileKind::ShmAnon
         }
         _ if meta.file_type().is_char_device() => FileKind::Device,
         ANON_INODE | SECRETMEM | PROC | SYSFS => FileKind::Device,
         _ if !meta.is_file() => FileKind::Device,
-        // Those whose files have thp_get_unmapped_area.
+        // The file systems whose files have thp_get_unmapped_area.
         EXT | XFS | BTRFS | BCACHEFS | FUSE | EROFS => FileKind::RegularThp,
         TMPFS if huge::in_tmpfs(tid, meta.dev()) => FileKind::ShmemThp,
         TMPFS => FileKind::Shmem,
@@ -268,13 +265,12 @@ pub(super) fn examine(tid: Tid, copy: &OwnedFd, shared: bool) -> Option<(FileKin
     Some((kind, writable, noexec))
 }
 
-/// What kind of file a path leads to, where no descriptor can be had: opened for reading, if at
-/// all.
+/// The kind of the file at a path, if there is no descriptor. Opens the file for reading.
 pub(super) fn examine_path(tid: Tid, path: &str, shared: bool) -> Option<(FileKind, bool, bool)> {
     examine(tid, &OwnedFd::from(fs::File::open(path).ok()?), shared)
 }
 
-/// Device and inode of an open file, as stat has them.
+/// Device and inode of an open file, as in stat.
 pub(super) fn inode_of(copy: &OwnedFd) -> Option<Inode> {
     let meta = fs::metadata(format!("/proc/self/fd/{}", copy.as_raw_fd())).ok()?;
     Some(((libc::major(meta.dev()), libc::minor(meta.dev())), meta.ino()))
@@ -298,7 +294,7 @@ mod tests {
             [(id, gone.clone())]
         );
         assert_eq!(files.renamed(&format!("{LINE}{gone}\n"), &|_| 0), []);
-        // The old name is unknown again: a file that comes back under it is seen.
+        // The old name is unknown again, so a file that gets it back is noticed.
         assert_eq!(files.renamed(&format!("{LINE}/a b\n"), &|_| 0), [(id, "/a b".into())]);
         files.release(id);
         assert_eq!(files.find(inode, &Identity::Unique), None);
@@ -310,7 +306,7 @@ mod tests {
         let mut files = Files::new();
         let inode = ((0xfe, 0), 42);
         let first = files.admit(inode, "/a".into(), Identity::Unique, FileKind::Regular);
-        // Unlinked, then mapped through another descriptor, before any listing.
+        // The file is unlinked, then mapped through another descriptor, before any listing.
         let gone = "/a (deleted)".to_owned();
         assert!(!files.is_named(inode, &gone) && files.is_named(inode, "/a"));
         let renamed = files.renamed(&format!("{LINE}{gone}\n"), &|_| 0);
@@ -325,7 +321,8 @@ mod tests {
         let inode = ((0xfe, 0), 42);
         let first = files.admit(inode, "/a".into(), Identity::Unique, FileKind::Exec);
         let second = files.admit(inode, "/b".into(), Identity::Unique, FileKind::Exec);
-        // Renamed and unlinked between two listings: no name leads back to the old one.
+        // The file is renamed and unlinked between two listings, so no name leads back to the old
+        // one.
         let gone = "/c (deleted)".to_owned();
         let at = |addr| if addr == 0x7f00_0000_0000 { second } else { first };
         assert_eq!(files.renamed(&format!("{LINE}{gone}\n"), &at), [(second, gone)]);
@@ -338,7 +335,7 @@ mod tests {
         let (a, b) = (open(), open());
         let again = a.try_clone().unwrap();
         if sys::same_file(a.as_fd(), again.as_fd()).is_err() {
-            return; // a kernel without kcmp: the tracer goes by inode there
+            return; // a kernel without kcmp: the tracer uses inodes there
         }
         let mut files = Files::new();
         let inode = ((1, 2), 3);

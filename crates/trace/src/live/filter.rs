@@ -1,8 +1,8 @@
-//! The seccomp filter that lets every call but the memory calls run at native speed.
+//! The seccomp filter: it stops memory calls and lets every other call run at native speed.
 //!
-//! It answers ALLOW for nearly everything, so the kernel's own bitmap of always-allowed calls
-//! skips even the filter for them. prctl, ioctl and clone are looked into: only the options that
-//! touch VMAs, only the userfaultfd requests, only a clone that copies the address space.
+//! It answers ALLOW for nearly every call, and for these the kernel's bitmap of always-allowed
+//! calls skips even the filter. It inspects the arguments of prctl, ioctl and clone: it stops only
+//! options that change VMAs, userfaultfd requests, and a clone that copies the address space.
 
 use libc::{
     BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W,
@@ -14,7 +14,7 @@ use super::{
     confine, userfault,
 };
 
-/// The rule number of a native call. One that no filter of the program's is likely to have.
+/// The rule number of a native call. A program's own filter is unlikely to use it.
 pub(super) const NATIVE: u32 = 0x5a31;
 /// The rule number of a memory call through another ABI (i386, x32).
 pub(super) const FOREIGN: u32 = 0x5a32;
@@ -42,7 +42,7 @@ fn answer(action: u32) -> sock_filter {
     op(BPF_RET | BPF_K, action)
 }
 
-/// Skips `skip` instructions where `test` (JEQ, JGE) does not hold.
+/// Skips `skip` instructions if `test` (JEQ, JGE) fails.
 fn unless(test: u32, k: u32, skip: u8) -> sock_filter {
     sock_filter { code: (BPF_JMP | test | BPF_K) as u16, jt: 0, jf: skip, k }
 }
@@ -51,12 +51,12 @@ fn trace(rule: u32) -> sock_filter {
     answer(libc::SECCOMP_RET_TRACE | rule)
 }
 
-/// The low half of argument `n`: all that the calls looked into use of it.
+/// The low half of argument `n`. The inspected calls use no more of it.
 fn argument(n: u32) -> sock_filter {
     load(ARGS + 8 * n)
 }
 
-/// `number` is traced if the accumulator, after `look`, equals one of `values`.
+/// Traces `number` if the accumulator, after `look`, equals one of `values`.
 fn inspect(out: &mut Vec<sock_filter>, number: libc::c_long, look: &[sock_filter], values: &[u32]) {
     let body = look.len() + 2 * values.len() + 1;
     out.push(unless(BPF_JEQ, number as u32, body as u8));
@@ -71,7 +71,7 @@ fn inspect(out: &mut Vec<sock_filter>, number: libc::c_long, look: &[sock_filter
 /// The filter, in the kernel's classic BPF.
 pub(super) fn build() -> Vec<sock_filter> {
     let mut out = vec![load(ARCH)];
-    // Another architecture: only its memory calls.
+    // For another architecture, trace only its memory calls.
     let foreign = 1 + 2 * I386.len() + 1;
     out.push(sock_filter {
         code: (BPF_JMP | BPF_JEQ | BPF_K) as u16,
@@ -86,7 +86,7 @@ pub(super) fn build() -> Vec<sock_filter> {
     }
     out.push(answer(libc::SECCOMP_RET_ALLOW));
     out.push(load(NUMBER));
-    // x32 calls have their bit; -1, which is how a call is cancelled, has it too and is let
+    // x32 calls have their own bit. -1, which cancels a call, has that bit, too, and is let
     // through.
     out.push(unless(BPF_JGE, X32, 3));
     out.push(unless(BPF_JEQ, u32::MAX, 1));
@@ -103,7 +103,8 @@ pub(super) fn build() -> Vec<sock_filter> {
     let both = op(BPF_ALU | BPF_AND | BPF_K, shares | untraced);
     let stops = [0, untraced, shares | untraced];
     inspect(&mut out, libc::SYS_clone, &[argument(0), both], &stops);
-    // Calls that matter whatever their arguments: clone3's are in memory, out of a filter's reach.
+    // Calls that are traced for all arguments. Those of clone3 are in memory, which a filter cannot
+    // read.
     let always =
         [libc::SYS_clone3, libc::SYS_fork, libc::SYS_execve, libc::SYS_execveat, libc::SYS_ptrace];
     let numbers = MEMORY.iter().map(|&(number, _)| number).chain(always);
@@ -119,7 +120,7 @@ pub(super) fn build() -> Vec<sock_filter> {
 mod tests {
     use super::*;
 
-    /// Runs the filter as the kernel would.
+    /// Runs the filter as the kernel does.
     fn run(arch: u32, number: u32, args: [u64; 6]) -> u32 {
         let filter = build();
         let (mut pc, mut acc) = (0, 0u32);

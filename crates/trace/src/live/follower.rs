@@ -1,4 +1,4 @@
-//! The loop: waits for the next event of any thread, and hands it to who knows what it means.
+//! The main loop: waits for the next event of any thread and calls its handler.
 
 use std::{
     collections::HashMap,
@@ -20,16 +20,16 @@ use super::{
 };
 use crate::{observer::Observer, record::MmId};
 
-/// How long an operation may be in flight, asleep, while others wait for it. Longer, and it waits
-/// for one of them itself (a file system in user space). It may also wait for a disk.
+/// The time that an operation may sleep while other threads wait for it. After that it counts as
+/// waiting for one of them itself (a file system in user space). It may also wait for a disk.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// How many beats in a row a call must be seen asleep: a lock that is taken for a moment is no
-/// reason.
+/// The number of beats in a row at which a call must be asleep. A lock that is held for a moment
+/// must not count.
 const TWICE: u32 = 2;
-/// How long a new thread may wait to be announced by its parent.
+/// The time that a new thread may wait for the event of its parent.
 const ADOPTION: Duration = Duration::from_millis(500);
 
-/// Everything known of the program while it is followed.
+/// The tracer's state of the program.
 pub(super) struct Follower<'a> {
     pub(super) options: Options,
     pub(super) observer: &'a mut dyn Observer,
@@ -40,24 +40,25 @@ pub(super) struct Follower<'a> {
     /// By inode.
     pub(super) userfaults: HashMap<u64, Userfault>,
     pub(super) overhead: Overhead,
-    /// Number of the newest address space.
+    /// The number of the newest address space.
     pub(super) last_mm: MmId,
-    /// The thread that was let go into its call last, as long as nothing else happened since.
+    /// The thread that was resumed into its call last, if no other event came since.
     pub(super) timed: Option<(Tid, Instant)>,
-    /// New threads whose parent's announcement is still to come, and the signal they stopped with.
+    /// New threads whose parent's event is still missing, with the time and the signal of their
+    /// stop.
     pub(super) early: HashMap<Tid, (Instant, i32)>,
     /// The program's first process.
     pub(super) root: Tid,
-    /// Whether it became the program.
+    /// Whether it has become the program.
     pub(super) started: bool,
     pub(super) exit: Option<Exit>,
-    /// Whether this thread has children besides those that it follows, for which it must not wait.
+    /// Whether this thread has children that it does not follow. It must not wait for them.
     pub(super) has_others: bool,
-    /// Whether a thread waits for another one's call: beats come soon then.
+    /// Whether a thread waits for another one's call. Then beats come faster.
     pub(super) hurry: bool,
-    /// How many descriptors this process may have.
+    /// The descriptor limit of this process.
     pub(super) descriptors: u64,
-    /// Signals to pass on that were seen so far.
+    /// The number of forwarded signals seen so far.
     wishes: u32,
     ending: bool,
 }
@@ -94,7 +95,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Until no thread is left. `None`: the program's end was never reported.
+    /// Handles events until no thread is left. `None`: the program's end was never reported.
     pub(super) fn run_all(
         &mut self,
         beat: &Heartbeat,
@@ -112,7 +113,7 @@ impl<'a> Follower<'a> {
             }
             match ptrace::wait() {
                 Ok(Some((tid, status))) => {
-                    // A time counts only if this is the first event since the thread was let go.
+                    // A time counts only if this is the first event since the thread was resumed.
                     self.timed.take_if(|(other, _)| *other != tid);
                     self.event(tid, status);
                 }
@@ -120,7 +121,9 @@ impl<'a> Follower<'a> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                     self.beat(forwarding.map_or(0, Forwarding::wishes));
                 }
-                Err(cause) => return Err(Error::Follow { doing: "waiting for it", cause }),
+                Err(cause) => {
+                    return Err(Error::Follow { doing: "waiting for its next event", cause });
+                }
             }
         }
     }
@@ -144,13 +147,13 @@ impl<'a> Follower<'a> {
             Status::Event(libc::PTRACE_EVENT_STOP, signal) => self.on_stop(tid, signal),
             Status::Event(..) => self.run(tid),
         }
-        // Nothing of a run that must end may stay stopped or go on.
+        // If the run must end, no thread may stay stopped or continue.
         if self.ending {
             sys::kill(tid, libc::SIGKILL);
         }
     }
 
-    /// A new thread's first stop, or job control.
+    /// Handles a new thread's first stop, or a stop of job control.
     fn on_stop(&mut self, tid: Tid, signal: i32) {
         match self.tasks.get_mut(&tid) {
             None => {
@@ -165,7 +168,8 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// From a stop of job control: stopping signals keep it stopped, anything else lets it run.
+    /// Continues from a stop of job control. A stopping signal keeps the thread stopped; any other
+    /// lets it run.
     pub(super) fn go_on(&mut self, tid: Tid, signal: i32) {
         let stops = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
         let how = if stops.contains(&signal) { Resume::Listen } else { Resume::Freely(0) };
@@ -176,9 +180,9 @@ impl<'a> Follower<'a> {
         self.resume(tid, Resume::Freely(0));
     }
 
-    /// Lets a thread go on, unless it was killed in the stop that we know of and now stands at its
-    /// end: that stop is still to be reported, and resuming it now would make it pass unseen. (A
-    /// kill between the question and the answer still can; then only its last listing is lost.)
+    /// Resumes a thread, unless it was killed in the known stop and is now stopped at its end. That
+    /// stop is still to be reported, and resuming would hide it. (A kill right after the check
+    /// still can; then only the last listing is lost.)
     pub(super) fn resume(&mut self, tid: Tid, how: Resume) {
         if !ptrace::is_dying(tid) {
             self.resume_anyway(tid, how);
@@ -186,7 +190,7 @@ impl<'a> Follower<'a> {
     }
 
     pub(super) fn resume_anyway(&mut self, tid: Tid, how: Resume) {
-        // Whatever the reason, a thread that cannot be resumed will report its end or never ran.
+        // A thread that cannot be resumed will report its end, or has never run.
         if let Err(error) = ptrace::resume(tid, how) {
             self.notice(&format!("a thread could not be resumed ({error})"));
         }
@@ -202,9 +206,9 @@ impl<'a> Follower<'a> {
         self.tasks.remove(&tid);
     }
 
-    /// What must be looked at from time to time.
+    /// The periodic checks.
     fn beat(&mut self, wishes: u32) {
-        // The second wish to end, or one that comes when only its children are left: end them all.
+        // On the second signal to end, or if only the program's children are left, kill all.
         let fresh = wishes > mem::replace(&mut self.wishes, wishes);
         if fresh && (wishes >= 2 || self.exit.is_some()) {
             self.end();
@@ -222,7 +226,7 @@ impl<'a> Follower<'a> {
             }
             self.notice(
                 "a memory call blocked while other threads of its process waited to make theirs; \
-                 they were let go, and those calls are told in the order in which they ended",
+                 they were resumed, and these calls are recorded in the order in which they ended",
             );
             self.next_in_queue(mm);
         }
@@ -236,7 +240,7 @@ impl<'a> Follower<'a> {
             self.early.remove(&tid);
             self.unfollowed(
                 tid,
-                "a process was killed while it forked; its child is not followed before its next \
+                "a process was killed while it forked; its child is not followed until its next \
                  execve",
             );
             self.tasks
@@ -245,13 +249,14 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Whether what is in flight seems to wait for a thread that is kept waiting. A call that runs,
-    /// or would if there were a free CPU, does not.
+    /// Whether the operation in flight seems to wait for a waiting thread. A call that runs, or is
+    /// runnable, does not.
     fn is_blocked(&mut self, mm: MmId) -> bool {
         let Some(space) = self.spaces.get_mut(&mm) else { return false };
         let asleep = |tid: &Tid| matches!(sys::state(*tid), Some(b'S' | b'D'));
         space.asleep = if space.flying.iter().all(asleep) { space.asleep + 1 } else { 0 };
-        // Who watches for faults serves them, and is hardly ever waiting for a disk.
+        // With a userfaultfd, the call most likely waits for a fault to be served, and hardly ever
+        // for a disk.
         let blocked = space.asleep >= TWICE
             && (!space.watchers.is_empty() || space.since.elapsed() > PATIENCE);
         if blocked {
@@ -269,14 +274,14 @@ impl<'a> Follower<'a> {
     }
 }
 
-/// However following ends, nothing is left behind stopped.
+/// Leaves no thread stopped, in whatever way following ends.
 impl Drop for Follower<'_> {
     fn drop(&mut self) {
         if self.tasks.is_empty() && self.early.is_empty() {
             return;
         }
         self.end();
-        // Each event until none is left: kill what shows up, let it die.
+        // Handle each event until none is left: kill the thread, and let it end.
         loop {
             match ptrace::wait() {
                 Ok(Some((tid, Status::Exited(_) | Status::Signaled(_)))) => {

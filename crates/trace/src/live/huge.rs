@@ -1,14 +1,14 @@
-//! Whether memory that lies in files of tmpfs may be huge, which decides where its maps go.
+//! Whether files of tmpfs may use huge pages, which decides the addresses of their maps.
 //!
-//! A mount says so by its option `huge=`. Files of the kernel's own mount, which no list of mounts
-//! has (memfd, SysV segments, shared anonymous memory), go by the setting `shmem_enabled`, which
-//! can also overrule all mounts. A mount is looked for in the mount namespace of the program.
+//! For a mount, its option `huge=` decides. The kernel's internal mount is in no list of mounts
+//! (memfd, SysV segments, shared anonymous memory); for it, the setting `shmem_enabled` decides,
+//! which can also override all mounts. The mount is searched in the program's mount namespace.
 
 use std::fs;
 
 use super::sys::Tid;
 
-/// The setting in brackets.
+/// The chosen value, which is in brackets.
 fn chosen(setting: &str) -> Option<&str> {
     Some(setting.split_once('[')?.1.split_once(']')?.0)
 }
@@ -18,12 +18,12 @@ fn setting() -> String {
     all.ok().as_deref().and_then(chosen).unwrap_or("deny").to_owned()
 }
 
-/// Whether memory of the kernel's own mount may be huge.
+/// Whether files of the kernel's internal mount may use huge pages.
 pub(super) fn in_memory() -> bool {
     !matches!(setting().as_str(), "never" | "deny")
 }
 
-/// Whether files on the tmpfs with this device number, mapped by `tid`, may be huge.
+/// Whether files on the tmpfs with this device number, mapped by `tid`, may use huge pages.
 pub(super) fn in_tmpfs(tid: Tid, device: u64) -> bool {
     let mounts = fs::read_to_string(format!("/proc/{tid}/mountinfo")).unwrap_or_default();
     decide(&setting(), &mounts, (libc::major(device), libc::minor(device)))

@@ -1,8 +1,8 @@
-//! Reads /proc/PID/smaps: every VMA with its flags, for the image after execve, for the last
-//! listing, and for flags that only a driver knows.
+//! Reads `/proc/PID/smaps`, which lists every VMA with its flags: for the image after execve, for
+//! the last listing, and for flags that only a driver knows.
 //!
-//! Costs a walk over the page tables in the kernel, some microseconds a VMA at least; the tracer
-//! asks only where the listing alone cannot tell.
+//! Cost: the kernel walks the page tables, at least some microseconds per VMA. So the tracer reads
+//! smaps only where the listing does not suffice.
 
 use std::{fs, io, ops::Range};
 
@@ -10,25 +10,25 @@ use vma::VmFlags;
 
 use super::sys::Tid;
 
-/// One VMA as smaps shows it.
+/// One VMA, as in smaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Area {
     /// Its addresses.
     pub(super) range: Range<usize>,
     /// All flags that this crate knows.
     pub(super) flags: VmFlags,
-    /// Offset in its file, bytes.
+    /// The offset in its file, in bytes.
     pub(super) offset: usize,
     /// Major and minor number of its file's device.
     pub(super) dev: (u32, u32),
-    /// Its file's inode, 0 without one.
+    /// Its file's inode; 0 without a file.
     pub(super) inode: u64,
-    /// Path or name, as listed; empty without one.
+    /// The path or name in the listing; empty without one.
     pub(super) name: String,
 }
 
-/// The first line of a VMA, which is also its line in the listing.
-/// `start-end perms offset major:minor inode   name`.
+/// Parses the first line of a VMA, which is its line in the listing: `start-end perms offset
+/// major:minor inode name`.
 pub(super) fn head(line: &str) -> Option<Area> {
     let mut rest = line;
     let mut field = || {
@@ -48,7 +48,7 @@ pub(super) fn head(line: &str) -> Option<Area> {
     Some(Area { range, flags: VmFlags::empty(), offset, dev, inode, name })
 }
 
-/// The flags in a `VmFlags:` line; names that this crate does not know are counted, not guessed.
+/// The flags in a `VmFlags:` line, and the number of unknown names.
 fn flags(names: &str) -> (VmFlags, usize) {
     let mut known = VmFlags::empty();
     let mut unknown = 0;
@@ -61,12 +61,13 @@ fn flags(names: &str) -> (VmFlags, usize) {
     (known, unknown)
 }
 
-/// Every VMA of user space in a text of smaps, and how many flags had unknown names.
+/// Every VMA of user space in the text of smaps, and the number of unknown flags.
 pub(super) fn parse(smaps: &str) -> (Vec<Area>, usize) {
     let mut areas: Vec<Area> = Vec::new();
     let mut unknown = 0;
     for line in smaps.lines() {
-        // Heads begin with an address in lower case, the fields with a capital letter.
+        // The first line of a VMA begins with an address in lower case, its fields with a capital
+        // letter.
         if line.starts_with(|c: char| c.is_ascii_digit() || c.is_ascii_lowercase()) {
             areas.extend(head(line));
         } else if let (Some(area), Some((key, value))) = (areas.last_mut(), line.split_once(':')) {
@@ -88,32 +89,31 @@ pub(super) fn parse(smaps: &str) -> (Vec<Area>, usize) {
     (areas, unknown)
 }
 
-/// Every VMA of the address space of `tid`, and how many flags had unknown names.
+/// Every VMA of the address space of `tid`, and the number of unknown flags.
 pub(super) fn read(tid: Tid) -> io::Result<(Vec<Area>, usize)> {
     Ok(parse(&text(fs::read(format!("/proc/{tid}/smaps"))?)))
 }
 
-/// Bytes as text: names are bytes to the kernel and mostly UTF-8.
+/// Converts bytes to text. Names are arbitrary bytes, and mostly UTF-8.
 pub(super) fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// What /proc/PID/stat knows of an address space.
+/// The marks of an address space in `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Marks {
-    /// Where the heap starts.
+    /// The start of the heap.
     pub(super) start_brk: usize,
-    /// Where the main stack started.
+    /// The start of the main stack.
     pub(super) start_stack: usize,
 }
 
-/// The marks in a text of stat: the fields after the name, which may itself hold anything but
-/// ends at the last parenthesis.
+/// The marks in the text of stat. The name may contain anything, but ends at the last parenthesis.
 fn marks_in(stat: &str) -> Option<Marks> {
     let (_, tail) = stat.rsplit_once(") ")?;
     let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
-    // Fields count from 1 and the first after the name is the third.
+    // Fields count from 1, and the first one after the name is the third.
     let field = |n: usize| fields.get(n - 3)?.parse().ok();
     Some(Marks { start_stack: field(28)?, start_brk: field(47)? })
 }
@@ -124,22 +124,23 @@ pub(super) fn marks(tid: Tid) -> io::Result<Marks> {
     marks_in(&stat).ok_or_else(|| io::Error::other("/proc/PID/stat has too few fields"))
 }
 
-/// Where the downward search for free addresses began: right after execve the program interpreter
-/// or the vdso ends there. A program without interpreter that may lie anywhere is put there itself.
-/// `program` is the inode of the file that execve was given.
+/// The address at which the downward search for free addresses began. Right after execve it is the
+/// higher of the ends of the program interpreter and the vdso. A position-independent program
+/// without interpreter is placed there itself. `program` is the inode of the file that was
+/// executed.
 pub(super) fn mmap_base(areas: &[Area], program: u64, start_stack: usize) -> usize {
     let stack = areas.iter().find(|a| a.range.contains(&start_stack)).map(|a| a.range.start);
     let below = stack.unwrap_or(start_stack);
     let has_interpreter = areas.iter().any(|a| a.inode != 0 && a.inode != program);
     let candidates = areas.iter().filter(|a| match a.inode {
-        // Of what has no file, the vdso; the program's own zeroed part lies with the program.
+        // Without a file, only the vdso counts. The program's zeroed part lies with the program.
         0 => a.name == "[vdso]",
         inode => inode != program || !has_interpreter,
     });
     candidates.map(|a| a.range.end).filter(|&end| end <= below).max().unwrap_or(below)
 }
 
-/// Whether addresses are chosen bottom-up for `tid`, which its personality can ask for.
+/// Whether addresses are chosen bottom-up for `tid`, because its personality says so.
 pub(super) fn is_bottom_up(tid: Tid) -> bool {
     const ADDR_COMPAT_LAYOUT: u32 = 0x20_0000;
     fs::read_to_string(format!("/proc/{tid}/personality"))
@@ -174,12 +175,12 @@ VmFlags: ex
         assert_eq!((areas[0].dev, areas[0].inode, areas[0].offset), ((0xfe, 0), 10002497, 0x1000));
         assert_eq!(areas[0].flags.to_string(), "rd,wr,mr,mw,me,ac");
         assert_eq!(areas[0].flags.pkey(), 3);
-        // Static: the vdso alone, unless the program lies above it.
+        // A static program: the end of the vdso, or of the program if that lies above.
         assert_eq!(mmap_base(&areas, 10002497, 0x7fff2963c2f0), 0x7f9c468e2000);
         let mut high = areas.clone();
         high[0].range = 0x7f9c468e2000..0x7f9c468f0000;
         assert_eq!(mmap_base(&high, 10002497, 0x7fff2963c2f0), 0x7f9c468f0000);
-        // With an interpreter below the program, as with an unlimited stack.
+        // The interpreter lies below the program, as with an unlimited stack.
         let interpreter = Area { inode: 7, range: 0x1000..0x9000, ..areas[0].clone() };
         let vdso = Area { range: 0x9000..0xb000, ..areas[1].clone() };
         let low = [areas[0].clone(), interpreter, vdso, areas[2].clone()];

@@ -1,4 +1,4 @@
-//! Address spaces come and go: fork, execve, exit, and death without warning.
+//! The start and end of address spaces: fork, execve, exit, and sudden death.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -22,7 +22,7 @@ use super::{
 use crate::record::{FileKind, InitialVma, Listing, MmId, Record};
 
 impl Follower<'_> {
-    /// A thread made another one, which shares its address space or got a copy.
+    /// A thread made another one, which shares its address space or got a copy of it.
     pub(super) fn on_child(&mut self, tid: Tid, vfork: bool) {
         let Ok(child) = ptrace::message(tid) else { return self.run(tid) };
         let child = child as Tid;
@@ -38,7 +38,7 @@ impl Follower<'_> {
         };
         let mut newborn = Task { space: None, stage: Stage::Fresh, paused: 0, pidfd: None };
         if let Some(mm) = space {
-            // The filter stops each clone that copies, so one that was not stopped shares.
+            // The filter stops each clone that copies. So one that was not stopped shares.
             let told =
                 if self.facilities.compare { sys::same_space(tid, child).ok() } else { None };
             let shares = told.unwrap_or(flight.is_none());
@@ -53,7 +53,7 @@ impl Follower<'_> {
                 Some(mm)
             } else {
                 if flight.is_none() {
-                    // A fork that the filter did not stop: look now, the child did not run yet.
+                    // The filter did not stop this fork. Look now, before the child has run.
                     self.tell_touches(mm, tid, 0..usize::MAX);
                 }
                 self.copied(mm, tid, child)
@@ -79,7 +79,7 @@ impl Follower<'_> {
         }
     }
 
-    /// `child` got a copy of `mm`: its own address space from now on.
+    /// `child` got a copy of `mm`, which is its own address space from now on.
     fn copied(&mut self, mm: MmId, tid: Tid, child: Tid) -> Option<MmId> {
         let brk = self.spaces.get(&mm).map_or(0, |space| space.brk);
         let space = match Space::open(child, brk) {
@@ -87,7 +87,9 @@ impl Follower<'_> {
             Err(error) => {
                 self.unfollowed(
                     child,
-                    &format!("a child cannot be followed: its listing cannot be opened ({error})"),
+                    &format!(
+                        "a child is not followed, because its listing cannot be opened: {error}"
+                    ),
                 );
                 return None;
             }
@@ -102,8 +104,8 @@ impl Follower<'_> {
         Some(new)
     }
 
-    /// A process runs another program. `pid` is the process; the thread that called may have had
-    /// another id, which it lost with all its siblings.
+    /// A process executed another program. `pid` is the process. The calling thread may have had
+    /// another id, which it lost together with its siblings.
     pub(super) fn on_exec(&mut self, pid: Tid) {
         let former = ptrace::message(pid).map_or(pid, |former| former as Tid);
         let mut task = self.tasks.remove(&former).unwrap_or(Task {
@@ -112,7 +114,7 @@ impl Follower<'_> {
             paused: 0,
             pidfd: None,
         });
-        // Threads keep descriptors of themselves by id.
+        // A pidfd belongs to the thread's former id.
         task.pidfd = None;
         let old = task.space.take();
         let image = match mem::replace(&mut task.stage, Stage::Running) {
@@ -121,7 +123,7 @@ impl Follower<'_> {
         };
         let (siblings, last) = image.map_or((BTreeSet::new(), None), |i| (i.siblings, i.last));
         if former != pid {
-            // The first thread is gone without a word; the one that called goes by its id.
+            // The first thread ended without an event, and the calling thread took its id.
             self.leave(pid);
             self.tasks.remove(&pid);
         }
@@ -147,7 +149,9 @@ impl Follower<'_> {
             Err(error) => {
                 self.unfollowed(
                     pid,
-                    &format!("a program cannot be followed: its memory cannot be read ({error})"),
+                    &format!(
+                        "a program is not followed, because its memory cannot be read: {error}"
+                    ),
                 );
                 None
             }
@@ -165,7 +169,8 @@ impl Follower<'_> {
         }
     }
 
-    /// The address space that execve just made. `Ok(None)`: a program that cannot be followed.
+    /// Registers the address space that execve just made. `Ok(None)`: the program cannot be
+    /// followed.
     fn new_image(&mut self, pid: Tid) -> io::Result<Option<MmId>> {
         let link = format!("/proc/{pid}/exe");
         let mut header = [0u8; 20];
@@ -175,14 +180,14 @@ impl Follower<'_> {
         });
         // e_ident[EI_CLASS] 2 is 64-bit, e_machine 62 is x86-64.
         if exe.is_ok() && (header[4] != 2 || header[18..] != [62, 0]) {
-            self.unfollowed(pid, "a program is not an x86-64 one; it runs, but cannot be followed");
+            self.unfollowed(pid, "a program is not an x86-64 one; it runs, but is not followed");
             return Ok(None);
         }
         let (mode, inode) = exe.map_or((0, 0), |meta| (meta.mode(), meta.ino()));
         if mode & 0o6000 != 0 && gains_nothing(pid) {
             self.notice(
-                "a set-uid or set-gid program runs without its privilege, because an ordinary user \
-                 may filter only programs that gain none",
+                "a set-uid or set-gid program runs without its privilege, because an unprivileged \
+                 seccomp filter requires no_new_privs",
             );
         }
         let exe = image::text(fs::read_link(&link)?.into_os_string().into_encoded_bytes());
@@ -207,7 +212,8 @@ impl Follower<'_> {
         Ok(Some(mm))
     }
 
-    /// Tells of a new image: the space, its files, its VMAs. Returns the legacy page's line.
+    /// Reports a new image: the address space, its files, its VMAs. Returns the line of the
+    /// vsyscall page.
     fn tell_image(&mut self, mm: MmId, tid: Tid, areas: &[Area], heads: Heads) -> Option<String> {
         let Heads { marks, mmap_base, exe, space } = heads;
         let mut text = String::new();
@@ -236,10 +242,10 @@ impl Follower<'_> {
         }
         for area in areas {
             let file = numbers.get(&(area.dev, area.inode)).copied().unwrap_or(0);
-            // The listing works out [heap] and [stack]; other names in brackets belong to the VMA.
+            // The listing derives [heap] and [stack]. Other names in brackets belong to the VMA.
             let named = file == 0 && area.name.starts_with('[');
             let worked_out = matches!(area.name.as_str(), "[heap]" | "[stack]");
-            // Without a file the offset that counts for merging is the address.
+            // Without a file, the offset that counts for merging is the address.
             let pgoff = if file == 0 { area.range.start } else { area.offset } / 4096;
             let vma = InitialVma {
                 start: area.range.start,
@@ -255,7 +261,7 @@ impl Follower<'_> {
         text.lines().last().filter(|line| line.ends_with("[vsyscall]")).map(str::to_owned)
     }
 
-    /// A thread is about to end; its memory still stands.
+    /// A thread is about to end. Its memory still exists.
     pub(super) fn on_dying(&mut self, tid: Tid) {
         let (space, stage) = match self.tasks.get_mut(&tid) {
             Some(task) => (task.space, mem::replace(&mut task.stage, Stage::Running)),
@@ -265,7 +271,7 @@ impl Follower<'_> {
             let mut last = None;
             if let Stage::Flying(flight) = stage {
                 match flight.load {
-                    // It failed past the point of no return: the old memory is gone already.
+                    // execve failed after its point of no return: the old memory has ended already.
                     Load::Image(image) => last = image.last,
                     _ => self.tell_killed(mm, tid, flight),
                 }
@@ -283,7 +289,7 @@ impl Follower<'_> {
         }
     }
 
-    /// Threads that a second kill took past their end without a stop no longer use the memory.
+    /// Removes users of an address space that died from a second kill, without a stop at their end.
     fn forget_dead_users(&mut self, mm: MmId, tid: Tid) {
         if !self.facilities.compare {
             return;
@@ -293,8 +299,8 @@ impl Follower<'_> {
         }
     }
 
-    /// A thread was killed inside a call. Its result register tells what the call came to:
-    /// -ENOSYS if it never began.
+    /// Reports a call in which a thread was killed. The result register holds its result: -ENOSYS
+    /// if the call never began.
     fn tell_killed(&mut self, mm: MmId, tid: Tid, flight: Flight) {
         if !matches!(flight.call.kind, Kind::Memory(_)) {
             return;
@@ -303,12 +309,12 @@ impl Follower<'_> {
             Ok(result) if result == -(libc::ENOSYS as isize) => {}
             Ok(result) => self.tell_call(mm, tid, flight, result, None),
             Err(_) => self.notice(
-                "a thread was killed inside a memory call and what the call did is not known",
+                "a thread was killed inside a memory call, and the effect of the call is unknown",
             ),
         }
     }
 
-    /// A thread that runs in an address space no longer does, without having said so.
+    /// Removes a thread from its address space without an event of its end.
     pub(super) fn leave(&mut self, tid: Tid) {
         if let Some(mm) = self.tasks.get_mut(&tid).and_then(|task| task.space.take()) {
             self.depart(mm, tid, None);
@@ -328,7 +334,7 @@ impl Follower<'_> {
         }
     }
 
-    /// If nothing is in flight any more, who waits may begin.
+    /// If nothing is in flight any more, the next waiting thread may begin.
     fn proceed(&mut self, mm: MmId) {
         if self.spaces.get(&mm).is_some_and(|space| !space.is_busy()) {
             self.let_go(mm);
@@ -344,7 +350,7 @@ impl Follower<'_> {
                 self.observer.record(Record::Listing(listing), None);
             }
             None => self
-                .notice("an address space ended without a last listing: its threads were killed, or it may not be read"),
+                .notice("an address space ended without a last listing: its threads were killed, or it cannot be read"),
         }
         self.let_go(mm);
         self.spaces.remove(&mm);
@@ -353,7 +359,7 @@ impl Follower<'_> {
     }
 }
 
-/// What [`Follower::tell_image`] says first.
+/// The first facts that [`Follower::tell_image`] reports.
 struct Heads {
     marks: image::Marks,
     mmap_base: usize,
@@ -361,7 +367,7 @@ struct Heads {
     space: Space,
 }
 
-/// Whether a process has promised to gain no privilege by execve.
+/// Whether a process has no_new_privs set.
 fn gains_nothing(pid: Tid) -> bool {
     fs::read_to_string(format!("/proc/{pid}/status"))
         .is_ok_and(|status| status.lines().any(|line| line == "NoNewPrivs:\t1"))

@@ -1,50 +1,52 @@
-//! The live tracer: follows a real program, its children and threads, and tells an [`Observer`]
-//! of every memory call, in the order of effect, with the kernel's own listing beside it.
+//! The live tracer: follows a real program with its children and threads. It reports every memory
+//! call to an [`Observer`], in the order of effect, together with the kernel's own listing.
 //!
 //! # How
 //!
-//! A seccomp filter stops a thread at the entry of a memory call and at nothing else, so the rest
-//! of the program runs at native speed; ptrace then stops it again at the exit. At the entry the
-//! tracer looks at what the call's outcome depends on and no system call ever told: first touches
-//! and stack growth. At the exit it tells the call and its result, and reads the listing.
+//! A seccomp filter stops a thread only at the entry of a memory call, so the rest of the program
+//! runs at native speed. ptrace stops the thread again at the exit of the call. At the entry, the
+//! tracer looks for the two events that affect the call's outcome and that no system call reports:
+//! first writes and stack growth. At the exit, it reports the call and its result, and reads the
+//! listing.
 //!
-//! # Why the order is right
+//! # Why the order is correct
 //!
-//! An address space has one operation in flight at a time (see `table`): another thread that comes
-//! to a memory call stays stopped at its entry until the first has left its own. fork counts as an
-//! operation, because it reads the whole space, and so does execve, because it ends it. A thread
-//! that makes no memory call can change two things only: first touches and the size of the stack.
+//! An address space has one operation in flight at a time (see `table`). A thread that reaches a
+//! memory call stays stopped at its entry until the operation in flight has ended. fork counts as
+//! an operation, because it reads the whole address space; so does execve, because it ends the
+//! address space. A thread that makes no memory call can change only two things: first writes and
+//! the size of the stack.
 //!
-//! A first touch by another thread, between the look at a call's entry and the call's own effect,
-//! can decide whether VMAs merge. Where one is possible, the threads that run are stopped for the
-//! time of the call (see `pause`). A thread that sleeps is not, and may wake in that time. What it
-//! touches is found at the exit, with no known order: then the record says so
+//! A first write by another thread, between the look at a call's entry and the call's own effect,
+//! can decide whether VMAs merge. If one is possible, the running threads are stopped for the time
+//! of the call (see `pause`). A sleeping thread is not stopped, and may wake in that time. Its
+//! first write is found at the exit, but its order is unknown. Then a record says so
 //! ([`Doubt`](crate::record::Doubt)), and a difference is not counted as a mismatch.
 //!
-//! A call that sleeps while others wait is the exception: it may itself wait for one of them (the
-//! thread that serves a userfaultfd). It is found by looking at its state each millisecond. Then
-//! the others are let go, nothing is compared while several calls are in flight, and the record and
-//! a notice say so.
+//! There is one exception: a call that sleeps while other threads wait for it. It may itself wait
+//! for one of them, such as the thread that serves a userfaultfd. The tracer finds such a call by
+//! reading its state each millisecond. It then lets the other threads run, and compares nothing
+//! while several calls are in flight. A record and a notice say so.
 //!
-//! # Who dies when
+//! # Sudden death
 //!
-//! Any thread can be killed at any moment, also between two questions about it. Then the question
-//! fails and is dropped, and the thread's end is reported like any other. A call that a kill
-//! interrupts is told by the result register of the dying thread. If the tracer itself dies, the
-//! kernel kills every tracee.
+//! Any thread can be killed at any moment, also between two requests of the tracer. Then the
+//! request fails and is dropped, and the thread's end is reported like any other. If a kill
+//! interrupts a call, the result register of the dying thread holds its result. If the tracer
+//! itself dies, the kernel kills every tracee.
 //!
 //! # The time of a call
 //!
-//! `kernel` in [`Observer::record`] is the time from letting the thread go at the entry until the
-//! tracer learns of the exit, less the median of the same for calls that do nothing, measured
-//! before the program starts. It is told only when no other event came in between. The switches
-//! between tracer and program vary by a microsecond or two, and so does this figure: it is good for
-//! a median over many calls, not for one.
+//! `kernel` in [`Observer::record`] is the time from resuming the thread at the entry until the
+//! tracer learns of the exit, minus the median of the same time for empty calls, which is measured
+//! before the program starts. It is given only if no other event came in between. The switches
+//! between tracer and program vary by 1 to 2 µs, and so does this time. It is accurate as a median
+//! over many calls, but not for one call.
 //!
 //! # Cost
 //!
-//! Two stops a memory call (four context switches), three to six small system calls of the tracer,
-//! and the text of the listing, which grows with the number of VMAs.
+//! Per memory call: two stops (four context switches), three to six small system calls of the
+//! tracer, and the text of the listing, which grows with the number of VMAs.
 
 mod calls;
 mod confine;
@@ -90,11 +92,11 @@ use sys::{
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Read the listing after every Nth memory call of an address space; 0: only where address
-    /// spaces begin and end.
+    /// Read the listing after every Nth memory call of an address space. 0: only when an address
+    /// space begins and ends.
     pub every: u64,
-    /// Pass SIGINT, SIGTERM, SIGHUP and SIGQUIT of this process on to the program; a second one
-    /// kills it and all its children. Only one run of a process can have this at a time.
+    /// Forward SIGINT, SIGTERM, SIGHUP and SIGQUIT of this process to the program. A second one
+    /// kills the program and all its children. Only one run in a process can have this at a time.
     pub forward_signals: bool,
 }
 
@@ -118,16 +120,16 @@ pub enum Exit {
     Signal(i32),
 }
 
-/// Runs `command` and follows it until the last of its processes has ended, as well as those it
-/// left behind.
+/// Runs `command` and follows it until the last of its processes has ended, including orphaned
+/// ones.
 ///
-/// Blocks the calling thread, which alone may wait for children meanwhile. The program has this
-/// process's standard streams, environment and process group. Allocates; costs what the
-/// [module](self) says.
+/// Blocks the calling thread. No other thread may wait for children meanwhile. The program gets
+/// this process's standard streams, environment and process group. Allocates. The [module](self)
+/// states the cost.
 ///
 /// # Errors
-/// If the program cannot be started or the kernel stops serving the tracer. The program is ended
-/// then: it never goes on unwatched.
+/// If the program cannot be started, or if a request of the tracer fails during the run. Then the
+/// program is killed, so that it never runs unobserved.
 ///
 /// ```
 /// use std::{io, ops::Range, time::Duration};
@@ -173,7 +175,7 @@ pub fn run<S: AsRef<OsStr>>(
     run_with(options, Facilities::probe(), command, observer)
 }
 
-/// [`run`] with only these of the kernel's facilities.
+/// [`run`] with only the given facilities of the kernel.
 fn run_with<S: AsRef<OsStr>>(
     options: Options,
     facilities: Facilities,
@@ -196,7 +198,7 @@ fn run_with<S: AsRef<OsStr>>(
     for text in follower.facilities.notices().iter().chain(&facilities::unchecked()) {
         follower.notice(text);
     }
-    let start = |cause| Error::Follow { doing: "starting to watch it", cause };
+    let start = |cause| Error::Follow { doing: "starting to follow it", cause };
     let beat = Heartbeat::start().map_err(start)?;
     let forwarding = match options.forward_signals {
         true => Forwarding::start(child.pid).map_err(start)?,
@@ -210,8 +212,8 @@ fn run_with<S: AsRef<OsStr>>(
         (Some((Stage::Exec, cause)), _) => Err(Error::Exec { program, cause }),
         (None, Some(exit)) => Ok(exit),
         (None, None) => Err(Error::Follow {
-            doing: "waiting for it",
-            cause: std::io::Error::other("its end was never reported"),
+            doing: "waiting for its end",
+            cause: std::io::Error::other("the kernel did not report its end"),
         }),
     }
 }
@@ -221,7 +223,8 @@ mod tests {
     use super::*;
     use crate::session::Session;
 
-    /// Whatever is missing, the run goes on, says so, and the mirror still agrees with the kernel.
+    /// Whatever is missing, the run continues, reports it, and the mirror still agrees with the
+    /// kernel.
     #[test]
     fn each_facility_has_a_substitute() {
         let all = Facilities::probe();
@@ -242,7 +245,8 @@ mod tests {
             for notice in facilities.notices() {
                 assert!(seen.notices.iter().any(|seen| seen.text == notice), "{notice}");
             }
-            // Rules differ between kernels; the substitutes are judged where the rules are known.
+            // Rules differ between kernels. The substitutes are checked only where the rules are
+            // known.
             if sys::kernel_release().unwrap().starts_with("6.18") {
                 assert_eq!(seen.total.mismatches, 0, "{facilities:?} {:?}", seen.first_mismatch);
             }

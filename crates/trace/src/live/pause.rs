@@ -1,19 +1,18 @@
-//! Stopping the other threads of an address space while a call is in flight, so that none touches
-//! memory beside it.
+//! Stops the other threads of an address space while a call is in flight, so that none writes to
+//! memory during the call.
 //!
-//! Whether two VMAs merge depends on who touched them, and a first touch is no system call. Between
-//! the look at a call's entry and the call's effect another thread may touch a VMA that the call
-//! changes or lies next to. If there is such a VMA, written to by nobody so far, the threads that
-//! run are interrupted (`PTRACE_INTERRUPT`) before the look, and go on when the call has been told.
-//! So each touch is seen before the call, or comes after it.
+//! Whether two VMAs merge depends on first writes, and a first write is no system call. Between the
+//! look at a call's entry and the call's effect, another thread may write to a VMA that the call
+//! changes or lies next to. If there is such a VMA without a first write, the running threads are
+//! interrupted (`PTRACE_INTERRUPT`) before the look, and resumed when the call has been reported.
+//! So each first write is seen before the call, or comes after it.
 //!
-//! A thread that sleeps is left alone: interrupted, some system calls would return early. It may
-//! wake in the middle and touch what it likes; so the VMAs that were untouched at the entry are
-//! looked at again at the exit. A touch that is found there has no known order, and
-//! [`Doubt::Touch`] says so.
+//! A sleeping thread is not interrupted, because some system calls would return early. It may wake
+//! during the call and write. So the VMAs without a first write at the entry are checked again at
+//! the exit. A first write that is found there has no known order, and [`Doubt::Touch`] says so.
 //!
-//! Cost: reading the state of each thread, and two context switches for each that runs; nothing
-//! unless there is a VMA to race for and a second thread.
+//! Cost: reading the state of each thread, and two context switches for each running one. No cost
+//! without a second thread and a VMA to race for.
 
 use std::{
     iter, mem,
@@ -33,18 +32,18 @@ use super::{
 };
 use crate::record::{Doubt, MmId, Op, Record};
 
-/// How long a thread may take to stop: one that faults in a page comes later than others.
+/// The time that a thread may take to stop. A thread that faults in a page takes longer.
 const SOON: Duration = Duration::from_millis(2);
-/// How many operations in a row a thread may be stopped for. Then it is spared once: it must
-/// get on, whatever the others do.
+/// The number of operations in a row for which a thread may be stopped. Then it is spared once, so
+/// that it always makes progress.
 const MOST: u32 = 8;
-/// How many times threads are looked for that were woken meanwhile.
+/// The number of searches for threads that were woken meanwhile.
 const ROUNDS: usize = 3;
 
 impl Follower<'_> {
-    /// Where `call` may race with first touches.
+    /// The ranges in which `call` may race with first writes.
     fn scene(&mut self, mm: MmId, call: &Call) -> Vec<Range<usize>> {
-        // fork copies all of it.
+        // fork copies the whole address space.
         let Some(op) = call.memory() else { return iter::once(0..usize::MAX).collect() };
         let brk = self.spaces.get(&mm).map_or(0, |space| space.brk);
         let mut scene: Vec<_> = calls::places(op, &call.args, brk).into_iter().flatten().collect();
@@ -54,14 +53,14 @@ impl Follower<'_> {
         scene
     }
 
-    /// The VMAs that nobody has written to and somebody could, in the reach of a call.
+    /// The VMAs in a call's reach that are writable and have had no first write.
     fn touchable(&mut self, mm: MmId, scene: &[Range<usize>]) -> Vec<Range<usize>> {
         let reached = scene.iter().flat_map(|range| self.observer.touchable(mm, range.clone()));
         reached.collect()
     }
 
-    /// Tells the touches that `call` of `tid` must find told, and stops who could make more.
-    /// Returns the VMAs that are still exposed to those it could not stop.
+    /// Reports the first writes that must precede `call` of `tid`, and stops threads that could
+    /// make more. Returns the VMAs that are still exposed to threads that were not stopped.
     pub(super) fn stand_still(&mut self, mm: MmId, tid: Tid, call: &Call) -> Vec<Range<usize>> {
         if self.spaces.get(&mm).is_none_or(|space| space.users.len() < 2) {
             return Vec::new();
@@ -103,7 +102,7 @@ impl Follower<'_> {
         }
     }
 
-    /// Waits until each of them has stopped, for whatever reason: its event is kept for later.
+    /// Waits until each of them has stopped, for any reason. Its event is kept for later.
     fn await_stops(&mut self, mm: MmId, mut asked: Vec<Tid>) {
         let begun = Instant::now();
         while !asked.is_empty() && begun.elapsed() < SOON {
@@ -119,7 +118,7 @@ impl Follower<'_> {
                     false
                 }
                 Ok(None) => true,
-                // It is gone, or became the first thread by execve.
+                // It has ended, or became the first thread by execve.
                 Err(_) => false,
             });
             if asked.len() == before {
@@ -128,22 +127,22 @@ impl Follower<'_> {
         }
     }
 
-    /// Lets those go on that were stopped for an operation.
+    /// Resumes the threads that were stopped for an operation.
     pub(super) fn let_go(&mut self, mm: MmId) {
         let paused = self.spaces.get_mut(&mm).map(|space| mem::take(&mut space.paused));
         let (calls, others): (Vec<_>, Vec<_>) =
             paused.unwrap_or_default().into_iter().partition(|(_, status)| {
                 matches!(status, Status::Event(libc::PTRACE_EVENT_SECCOMP, _))
             });
-        // Those that only go on come first: a call that begins then finds them running.
+        // Threads that only continue come first, so a call that begins then finds them running.
         for (tid, status) in others.into_iter().chain(calls) {
             self.event(tid, status);
         }
     }
 
-    /// The call has returned: whether somebody touched what was exposed meanwhile.
+    /// Checks, after the call has returned, for first writes to the exposed VMAs.
     pub(super) fn check_exposed(&mut self, mm: MmId, tid: Tid, op: Op, exposed: &[Range<usize>]) {
-        // These touch memory themselves.
+        // These calls write to memory themselves.
         if matches!(op, Op::Mlock | Op::Mlock2 | Op::Mlockall | Op::Madvise | Op::Ioctl) {
             return;
         }
@@ -152,7 +151,7 @@ impl Follower<'_> {
         }
     }
 
-    /// From here on a difference may be the record's.
+    /// Records that a difference may from here on come from the record.
     pub(super) fn doubt(&mut self, mm: MmId, cause: Doubt) {
         if let Some(space) = self.spaces.get_mut(&mm)
             && space.doubted.insert(cause)

@@ -1,8 +1,8 @@
 //! The threads that are followed and the address spaces they share.
 //!
-//! An address space has at most one operation in flight: a second thread that wants to begin one
-//! stays stopped at its entry and waits in the space's queue. So the order in which operations
-//! complete is the order in which they took effect, and a listing read between two of them shows
+//! An address space has at most one operation in flight. A second thread that wants to begin one
+//! stays stopped at its entry and waits in the queue of the address space. So operations take
+//! effect in the order in which they complete, and a listing that is read between two of them shows
 //! exactly the effect of the first.
 
 use std::{
@@ -28,21 +28,21 @@ pub(super) struct Task {
     /// The address space it runs in; `None` before the first execve, after its end, and for
     /// programs that cannot be followed.
     pub(super) space: Option<MmId>,
-    /// What it is doing.
+    /// Its current stage.
     pub(super) stage: Stage,
-    /// How many operations of others in a row it was stopped for.
+    /// The number of operations of other threads in a row for which it was stopped.
     pub(super) paused: u32,
-    /// For copying its descriptors, once needed.
+    /// Used to copy its descriptors; opened when first needed.
     pub(super) pidfd: Option<OwnedFd>,
 }
 
-/// What a thread is doing, as far as tracing goes.
+/// The stage of a thread in tracing.
 pub(super) enum Stage {
-    /// It was announced by its parent and did not yet report itself.
+    /// Its parent's event announced it, and its own first event is still missing.
     Fresh,
-    /// It runs, or is stopped for a moment.
+    /// It runs, or is stopped for a short time.
     Running,
-    /// It stands at the entry of a call and waits for its turn.
+    /// It is stopped at the entry of a call and waits for its turn.
     Held(Call),
     /// Its call is in flight.
     Flying(Flight),
@@ -68,35 +68,35 @@ impl Call {
 /// A call in flight.
 pub(super) struct Flight {
     pub(super) call: Call,
-    /// When the thread was let go.
+    /// The time at which the thread was resumed.
     pub(super) since: Instant,
-    /// What only its entry could tell.
+    /// The data that was read at its entry.
     pub(super) load: Load,
-    /// VMAs whose first touch by another thread the call could race with.
+    /// VMAs with which the call may race: another thread may make their first write.
     pub(super) exposed: Vec<Range<usize>>,
 }
 
-/// What was read at a call's entry for its exit.
+/// Data that is read at a call's entry and used at its exit.
 pub(super) enum Load {
     /// Nothing.
     None,
     /// mmap: a copy of the descriptor.
     File(OwnedFd),
-    /// mbind and the userfaultfd requests: what they read from memory.
+    /// mbind and the userfaultfd requests: the words that they read from memory.
     Memory([usize; 3]),
     /// process_madvise: start and length of each range.
     Ranges(Vec<(usize, usize)>),
-    /// execve: what it will end.
+    /// execve: the address space that it will end.
     Image(Image),
-    /// An empty call of the child that measures.
+    /// A calibration call of the child.
     Calibration,
 }
 
-/// What execve is about to end.
+/// The address space that execve is about to end.
 pub(super) struct Image {
     /// The other threads of the process.
     pub(super) siblings: BTreeSet<Tid>,
-    /// The last listing, if nobody else keeps the address space.
+    /// The last listing, if no other process uses the address space.
     pub(super) last: Option<Last>,
 }
 
@@ -108,33 +108,33 @@ pub(super) struct Last {
 
 /// A followed address space.
 pub(super) struct Space {
-    /// Threads that run in it and did not yet report their end.
+    /// Threads that run in it and whose end was not reported yet.
     pub(super) users: BTreeSet<Tid>,
-    /// Its listing; the descriptor is bound to the address space, not to a process.
+    /// Its listing. The descriptor is bound to the address space, not to a process.
     pub(super) maps: File,
-    /// Its page map, once needed; `None` inside if it cannot be opened.
+    /// Its pagemap, opened when first needed. The inner `None`: it cannot be opened.
     pub(super) pagemap: Option<Option<File>>,
-    /// Threads whose operation is in flight: one, unless it blocked for long.
+    /// Threads with an operation in flight: one, unless it blocked.
     pub(super) flying: Vec<Tid>,
     /// Threads that wait for their turn, in the order in which they came.
     pub(super) queue: VecDeque<Tid>,
-    /// When the newest operation took off.
+    /// The start of the newest operation.
     pub(super) since: Instant,
-    /// Calls since the beginning, for comparing after every Nth.
+    /// The number of calls since the beginning, for comparisons after every Nth.
     pub(super) calls: u64,
-    /// End of the heap.
+    /// The end of the heap.
     pub(super) brk: usize,
-    /// Threads that were stopped for the operation in flight, and what they stopped with.
+    /// Threads that were stopped for the operation in flight, with the event of their stop.
     pub(super) paused: Vec<(Tid, Status)>,
-    /// How many times in a row the thread in flight was seen asleep while others waited.
+    /// The number of times in a row that the thread in flight was asleep while others waited.
     pub(super) asleep: u32,
-    /// Those in flight that were found to wait for another thread: nobody waits for them.
+    /// Threads in flight that wait for another thread. No thread waits for them.
     pub(super) blocked: BTreeSet<Tid>,
-    /// What makes its records doubtful, as far as it was told.
+    /// The doubts about its records that were reported.
     pub(super) doubted: HashSet<Doubt>,
     /// Userfaultfds with registered ranges.
     pub(super) watchers: Vec<Watcher>,
-    /// The VMAs that grow, as the observer said; `None` when it must be asked anew.
+    /// The growing VMAs, as the observer returned them; `None` when it must be asked again.
     pub(super) growing: Option<Vec<Range<usize>>>,
 }
 
@@ -169,7 +169,7 @@ impl Space {
         self.is_busy() && !(self.queue.is_empty() && self.paused.is_empty())
     }
 
-    /// `tid`'s operation ended, one way or another.
+    /// Removes the operation of `tid`, which has ended in any way.
     pub(super) fn landed(&mut self, tid: Tid) {
         self.flying.retain(|&other| other != tid);
         self.blocked.remove(&tid);
@@ -177,7 +177,7 @@ impl Space {
     }
 }
 
-/// What tracing adds to the time of a call: the median of calls that do nothing.
+/// The time that tracing adds to a call: the median of empty calls.
 pub(super) struct Overhead {
     samples: Vec<Duration>,
     median: Duration,
@@ -188,14 +188,14 @@ impl Overhead {
         Overhead { samples: Vec::new(), median: Duration::ZERO }
     }
 
-    /// One more empty call.
+    /// Adds the time of an empty call.
     pub(super) fn sample(&mut self, time: Duration) {
         self.samples.push(time);
         self.samples.sort_unstable();
         self.median = self.samples[self.samples.len() / 2];
     }
 
-    /// The kernel's share of a measured time.
+    /// The kernel's part of a measured time.
     pub(super) fn kernel_share(&self, time: Duration) -> Duration {
         time.saturating_sub(self.median)
     }

@@ -1,9 +1,9 @@
-//! userfaultfds: which address space each one serves, what it watches, and when it is closed.
+//! userfaultfds: the address space that each one serves, its registered ranges, and its close.
 //!
-//! A descriptor is duplicated, inherited and passed on, so a userfaultfd goes by the number of its
-//! inode, which is its own; records have that number in place of the descriptor. It serves the
-//! address space that made it, whoever holds it. One that a fork made for the child
-//! (UFFD_FEATURE_EVENT_FORK) goes by its parent's number in the child's address space.
+//! Descriptors are duplicated, inherited and passed on. So a userfaultfd is identified by its inode
+//! number, which is unique, and records have that number in place of the descriptor. A userfaultfd
+//! serves the address space that created it, whichever process holds it. If a fork created it for
+//! the child (UFFD_FEATURE_EVENT_FORK), it has its parent's number in the child's address space.
 
 use std::{fs, ops::Range, os::unix::fs::MetadataExt};
 
@@ -16,21 +16,21 @@ use super::{
 };
 use crate::record::{Call, MmId, Op, Record};
 
-/// `UFFDIO_API`: which features are wanted; comes before all others.
+/// `UFFDIO_API`: requests features. It comes before all other requests.
 pub(super) const API: u32 = 0xc018_aa3f;
-/// `UFFDIO_REGISTER`: a range from now on reports faults to a userfaultfd.
+/// `UFFDIO_REGISTER`: registers a range with a userfaultfd.
 pub(super) const REGISTER: u32 = 0xc020_aa00;
-/// `UFFDIO_UNREGISTER`: it no longer does.
+/// `UFFDIO_UNREGISTER`: unregisters a range.
 pub(super) const UNREGISTER: u32 = 0x8010_aa01;
-/// Requests that fill pages: `UFFDIO_COPY`, `ZEROPAGE`, `MOVE`, `CONTINUE`, `POISON`, with the
-/// modes that each one knows.
+/// Requests that fill pages: `UFFDIO_COPY`, `ZEROPAGE`, `MOVE`, `CONTINUE`, `POISON`, each with its
+/// valid mode bits.
 pub(super) const FILLS: [(u32, usize); 5] =
     [(0xc028_aa03, 3), (0xc020_aa04, 1), (0xc028_aa05, 3), (0xc020_aa07, 3), (0xc020_aa08, 1)];
 
 const EVENT_FORK: usize = 1 << 1;
 const PAGE: usize = 4096;
 
-/// A userfaultfd by the number of its inode.
+/// A userfaultfd, identified by its inode number.
 #[derive(Clone, Copy)]
 pub(super) struct Userfault {
     /// The address space that it serves.
@@ -40,20 +40,20 @@ pub(super) struct Userfault {
     features: usize,
 }
 
-/// A userfaultfd that watches ranges of an address space.
+/// A userfaultfd with registered ranges of an address space.
 pub(super) struct Watcher {
     /// Its number in records.
     id: u64,
-    /// Its inode; 0 for one that a fork made and whose descriptor nobody used yet.
+    /// Its inode; 0 if a fork made it and its descriptor was not used yet.
     inode: u64,
-    /// A descriptor for it, as last seen.
+    /// Its last known descriptor.
     holder: (Tid, usize),
     ranges: Vec<Range<usize>>,
 }
 
 impl Watcher {
-    /// Is a descriptor for it known to be open? Looks through those of its holder and of `tid` if
-    /// the one known is another's now.
+    /// Whether a descriptor for it is open. If the known one now belongs to another file, it
+    /// searches those of its holder and of `tid`.
     fn is_held(&mut self, tid: Tid) -> bool {
         if self.inode == 0 {
             return false;
@@ -86,7 +86,7 @@ pub(super) fn fills(request: usize) -> bool {
 }
 
 impl Follower<'_> {
-    /// What a request of interest reads from memory, and the first touches that matter to it.
+    /// Reads the arguments of a request from memory, and reports the first writes that affect it.
     pub(super) fn prepare_userfault(&mut self, mm: MmId, tid: Tid, args: &[usize; 6]) -> Load {
         let words = match args[1] as u32 {
             API => sys::read_words::<2>(tid, args[2]).map(|[api, features]| [api, features, 0]),
@@ -102,8 +102,8 @@ impl Follower<'_> {
         Load::Memory(words)
     }
 
-    /// The userfaultfd behind a descriptor of `tid`. One never seen before was made by a fork, if
-    /// there is one whose descriptor nobody used: the oldest.
+    /// The userfaultfd behind a descriptor of `tid`. An unknown one was made by a fork if there is
+    /// such a userfaultfd with an unused descriptor; then it is the oldest of these.
     fn userfault(&mut self, mm: MmId, tid: Tid, fd: usize) -> Userfault {
         let fd = fd & 0xffff_ffff;
         let unknown = Userfault { mm, id: fd as u64, features: 0 };
@@ -126,7 +126,7 @@ impl Follower<'_> {
         made
     }
 
-    /// A request returned: `call` is told as one on the address space that the userfaultfd serves.
+    /// Reports a request that returned, as a call on the address space that the userfaultfd serves.
     pub(super) fn tell_userfault(&mut self, call: &mut Call, tid: Tid, words: [usize; 3]) {
         let fd = call.args[0] & 0xffff_ffff;
         if call.args[1] as u32 == API {
@@ -145,7 +145,7 @@ impl Follower<'_> {
         }
     }
 
-    /// Remembers which userfaultfd watches what, to notice when it is closed.
+    /// Remembers the registered ranges of a userfaultfd, to notice when it is closed.
     fn watch(
         &mut self,
         Userfault { mm, id, .. }: Userfault,
@@ -173,7 +173,7 @@ impl Follower<'_> {
         }
     }
 
-    /// Who watches the parent and asked for it watches the child too.
+    /// A userfaultfd of the parent with UFFD_FEATURE_EVENT_FORK also serves the child.
     pub(super) fn watch_child(&mut self, parent: MmId, child: MmId) {
         let Some(space) = self.spaces.get(&parent) else { return };
         let asked = |watcher: &&Watcher| {
@@ -188,15 +188,15 @@ impl Follower<'_> {
         }
     }
 
-    /// A request that fills pages makes the VMA ready for anonymous pages before anything else,
-    /// even if it then fails. Only wrong arguments are found out sooner. It is told at its entry
-    /// and never waited for: whoever holds up the others may wait for these pages.
+    /// Reports a request that fills pages. Such a request first gives the VMA an anon_vma, even if
+    /// it then fails; only invalid arguments are rejected before that. It is reported at its entry
+    /// and never queued, because the operation in flight may wait for these pages.
     pub(super) fn tell_fill(&mut self, mm: MmId, tid: Tid, args: &[usize; 6]) {
         const LOWEST: usize = 0x1_0000;
         const HIGHEST: usize = 0x7fff_ffff_f000;
         let request = args[1] as u32;
         let Some(&(_, modes)) = FILLS.iter().find(|&&(fill, _)| fill == request) else { return };
-        // dst, src, len, mode; or start, len, mode.
+        // The fields are dst, src, len, mode; or start, len, mode.
         let fields = match size_of_request(request) {
             0x28 => sys::read_words::<4>(tid, args[2])
                 .map(|[dst, src, len, mode]| (dst, src, len, mode)),
@@ -211,7 +211,7 @@ impl Follower<'_> {
             return;
         }
         let mm = self.userfault(mm, tid, args[0]).mm;
-        // MOVE takes pages away, which nobody sees afterwards.
+        // MOVE removes pages from the source, so afterwards their first writes could not be seen.
         self.tell_touches(mm, tid, source..source + length);
         for vma in self.observer.untouched(mm, start..start + 1) {
             if vma.contains(&start) {
@@ -221,14 +221,15 @@ impl Follower<'_> {
         }
     }
 
-    /// Closing a userfaultfd is no memory call, yet the kernel then takes its flags off all VMAs,
-    /// which may merge them. It is noticed here, before the next call of that address space.
+    /// Reports closed userfaultfds. Closing one is no memory call, but it clears the userfaultfd
+    /// flags of all its VMAs, which may merge them. It is noticed here, before the next call of
+    /// that address space.
     pub(super) fn tell_closed_watchers(&mut self, mm: MmId, tid: Tid) {
         let Some(space) = self.spaces.get_mut(&mm) else { return };
         if space.watchers.iter_mut().all(|watcher| watcher.is_held(tid)) {
             return;
         }
-        // Somebody else may still hold it: the flags tell.
+        // Another process may still hold it. The flags in smaps decide.
         let Ok((areas, _)) = super::image::read(tid) else { return };
         let watched = |range: &Range<usize>| {
             areas.iter().any(|area| {
@@ -255,7 +256,7 @@ impl Follower<'_> {
     }
 }
 
-/// The bytes of a request's structure, which its number holds.
+/// The size of a request's struct in bytes, which is part of its number.
 fn size_of_request(request: u32) -> u32 {
     request >> 16 & 0x3fff
 }

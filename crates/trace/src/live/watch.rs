@@ -1,8 +1,8 @@
-//! Looking at an address space whose operations stand still: listings, first touches, growth.
+//! Reads an address space while no operation is in flight: listings, first writes, stack growth.
 //!
-//! First touches and stack growth are no system calls, yet they decide what later calls do. Both
-//! are looked for right before the call that they can matter to, in the VMAs that it can reach,
-//! and told before the call itself.
+//! First writes and stack growth are no system calls, but they affect later calls. The tracer looks
+//! for both right before the call that they can affect, in the VMAs that the call can reach, and
+//! reports them before the call.
 
 use std::{io, mem, ops::Range, os::unix::fs::FileExt};
 
@@ -16,8 +16,8 @@ use super::{
 };
 use crate::record::{Call, FileId, MmId, Op, Record};
 
-/// Reads a whole listing. The kernel hands out a page at a time; nothing changes between two,
-/// because no operation is in flight.
+/// Reads a whole listing. The kernel returns it page by page. Nothing changes in between, because
+/// no operation is in flight.
 fn read_text(space: &Space) -> io::Result<String> {
     let mut bytes = Vec::with_capacity(16 * 1024);
     loop {
@@ -35,8 +35,8 @@ fn read_text(space: &Space) -> io::Result<String> {
     }
 }
 
-/// The present start of the VMA that ends at `end`, from a listing. Searched from the end: what
-/// grows lies high.
+/// The current start of the VMA that ends at `end`, from a listing. The search goes backwards,
+/// because growing VMAs have high addresses.
 fn start_of(listing: &str, end: usize) -> Option<usize> {
     let at = listing.rfind(&format!("-{end:08x} "))?;
     let line = listing[..at].rfind('\n').map_or(0, |newline| newline + 1);
@@ -44,8 +44,8 @@ fn start_of(listing: &str, end: usize) -> Option<usize> {
 }
 
 impl Follower<'_> {
-    /// Tells the observer of the stacks that grew, looking at `listing` or asking the kernel: one
-    /// PROCMAP_QUERY for each VMA that can.
+    /// Reports the stacks that grew, from `listing` or by one PROCMAP_QUERY for each VMA that can
+    /// grow.
     pub(super) fn tell_growth(&mut self, mm: MmId, listing: Option<&str>) {
         let Some(space) = self.spaces.get_mut(&mm) else { return };
         let mut growing = space.growing.take().unwrap_or_else(|| self.observer.growing(mm));
@@ -67,8 +67,8 @@ impl Follower<'_> {
         space.growing = Some(growing);
     }
 
-    /// After a call: whether the growing VMAs may be other ones now. Asking the observer walks all
-    /// of its VMAs, which is why it is not asked each time.
+    /// After a call, checks whether the set of growing VMAs may have changed. Asking the observer
+    /// walks all of its VMAs, so it is asked only then.
     pub(super) fn recheck_growing(&mut self, call: &Call) {
         const MAP_GROWSDOWN: usize = 0x100;
         let Some(space) = self.spaces.get_mut(&call.mm) else { return };
@@ -84,13 +84,14 @@ impl Follower<'_> {
         }
     }
 
-    /// Tells the observer which VMAs saw their first touch, as far as a call at `around` can bring
-    /// it to light: one PAGEMAP_SCAN for each VMA that the observer does not know touched.
+    /// Reports the VMAs that had their first write, as far as a call at `around` can make them
+    /// visible. Cost: one PAGEMAP_SCAN for each VMA without a known first write.
     ///
-    /// A first touch may take over what a neighbour has from its own. So looked at are: the VMAs at
-    /// and next to `around`; those next to an untouched one of these, for it may merge into what
-    /// the call changes, and a touch of its other neighbour must be told before; and those next to
-    /// any that turns out touched, for theirs may have come first.
+    /// A VMA may take its anon_vma from a neighbour at its first write. So these VMAs are checked:
+    /// those in and next to `around`; the neighbours of those that turn out to be unwritten,
+    /// because such a VMA may merge into the VMA that the call changes, and a first write to its
+    /// other neighbour must be reported before; and the neighbours of those that turn out to be
+    /// written, because their first write may have come first.
     pub(super) fn tell_touches(&mut self, mm: MmId, tid: Tid, around: Range<usize>) {
         let fresh = self.observer.untouched(mm, around.clone());
         let mut to_look: Vec<_> = fresh.into_iter().map(|vma| (vma, true)).collect();
@@ -107,7 +108,7 @@ impl Follower<'_> {
                 to_look.extend(next.into_iter().map(|vma| (vma, false)));
             }
         }
-        // Which came first among them nobody knows; ascending is the rule of the trace.
+        // Their order is unknown. A trace has them in ascending order.
         looked.sort_unstable();
         for (addr, _) in looked.into_iter().filter(|&(_, touched)| touched) {
             self.observer.record(Record::Fault { mm, addr }, None);
@@ -126,7 +127,9 @@ impl Follower<'_> {
             }
         }
         let Some(Some(pagemap)) = &space.pagemap else {
-            self.notice("pagemap cannot be opened: first touches are not seen, so merges may be mispredicted");
+            self.notice(
+                "pagemap cannot be opened: first writes are not seen, so merges may be mispredicted",
+            );
             return false;
         };
         let found = if self.facilities.scan {
@@ -136,18 +139,19 @@ impl Follower<'_> {
         };
         match found {
             Ok(found) => found,
-            // It was killed: nothing of it matters any more.
+            // The thread was killed, so the answer does not matter.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => false,
             Err(error) => {
                 self.notice(&format!(
-                    "pagemap cannot be read ({error}): first touches may be missed, so merges may be mispredicted"
+                    "pagemap cannot be read ({error}): first writes may be missed, so merges may be \
+                     mispredicted"
                 ));
                 false
             }
         }
     }
 
-    /// Hands the kernel's listing to the observer. Call only while no operation is in flight.
+    /// Passes the kernel's listing to the observer. Call only while no operation is in flight.
     pub(super) fn compare(&mut self, mm: MmId) {
         let Some(space) = self.spaces.get(&mm) else { return };
         let Some(&tid) = space.users.first() else { return };
@@ -156,7 +160,7 @@ impl Follower<'_> {
             Ok(text) => text,
             Err(error) => return self.lost_listing(&error),
         };
-        // Empty: the last thread was killed and the memory is gone.
+        // It is empty if the last thread was killed and the memory has ended.
         if text.is_empty() {
             return;
         }
@@ -174,13 +178,13 @@ impl Follower<'_> {
         };
         self.observer.listing(mm, &text, &mut smaps);
         self.strange_flags(strange);
-        // After a mismatch the observer may have taken over the kernel's view.
+        // After a mismatch, the observer may have taken over the kernel's VMAs.
         if differed && let Some(space) = self.spaces.get_mut(&mm) {
             space.growing = None;
         }
     }
 
-    /// The last listing of an address space in full, read while it still stands.
+    /// The last listing of an address space in full, read while the address space still exists.
     pub(super) fn last_listing(&mut self, mm: MmId, tid: Tid) -> Option<Last> {
         let text = match self.read_settled(mm) {
             Ok(text) if text.is_empty() => return None,
@@ -205,20 +209,20 @@ impl Follower<'_> {
 
     fn lost_listing(&mut self, error: &io::Error) {
         if error.raw_os_error() != Some(libc::ESRCH) {
-            self.notice(&format!("a listing cannot be read ({error}); it is left out"));
+            self.notice(&format!("a listing cannot be read, and is left out: {error}"));
         }
     }
 
     pub(super) fn strange_flags(&mut self, unknown: usize) {
         if unknown > 0 {
-            self.notice("this kernel lists VmFlags that are not known here; they are left out");
+            self.notice("this kernel has unknown VmFlags, which are left out");
         }
     }
 
-    /// A listing in which every name is the one last told. Files are renamed by anyone at any
-    /// moment, also between two lines, so one that brings a new name is read once more.
+    /// A listing whose names were all reported. Files can be renamed at any moment, also between
+    /// two lines. So after a new name the listing is read once more.
     pub(super) fn read_settled(&mut self, mm: MmId) -> io::Result<String> {
-        // Whoever renames faster than this must live with a listing that is out of date.
+        // If files are renamed even faster, the listing is out of date.
         const TRIES: usize = 8;
         let mut text = String::new();
         for _ in 0..TRIES {
@@ -240,10 +244,10 @@ impl Follower<'_> {
         }
     }
 
-    /// The VMA that covers `address`, with its name as listings have it.
+    /// The VMA that covers `address`, with its name as in the listing.
     pub(super) fn covering(&mut self, mm: MmId, address: usize) -> Option<Area> {
         let space = self.spaces.get(&mm)?;
-        // A path of more than 4,095 bytes is an error there; the listing has it.
+        // A path of more than 4,095 bytes is an error there. The listing has it.
         let query = self.facilities.query.then(|| pages::query(&space.maps, address, true));
         if let Some(Ok(vma)) = query {
             let vma = vma?;
@@ -267,25 +271,25 @@ impl Follower<'_> {
         areas.into_iter().find(|area| area.range.contains(&address))
     }
 
-    /// Lets go of the files that nothing maps any more.
+    /// Releases the files that are no longer mapped.
     pub(super) fn release_files(&mut self) {
         for id in self.observer.released() {
             self.files.release(id);
         }
     }
 
-    /// Tells the user something. The observer shows it once.
+    /// Shows the user a message. The observer shows it once.
     pub(super) fn notice(&mut self, text: &str) {
         self.observer.notice(text);
     }
 
-    /// `tid` runs on, and nothing that it does is told from here on.
+    /// Reports that `tid` is not followed any longer. It runs on.
     pub(super) fn unfollowed(&mut self, tid: Tid, why: &str) {
         let first = tid == self.root && self.exit.is_none();
         self.observer.unfollowed(why, first);
     }
 
-    /// Ends following an address space whose threads go on unwatched.
+    /// Stops following an address space. Its threads run on.
     pub(super) fn unfollow(&mut self, mm: MmId, why: &str) {
         self.let_go(mm);
         let Some(mut space) = self.spaces.remove(&mm) else { return };

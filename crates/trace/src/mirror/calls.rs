@@ -207,8 +207,8 @@ fn mremap(space: &mut Writer<'_, File, Engine>, call: &Call) -> Ours {
         }
         // A limit, or no space. The kernel notices it before or after it unmaps the target.
         ENOMEM => return Ours::Unknown,
-        // A driver may forbid splitting its VMAs, as perf does. They may lie in the source or in
-        // the target.
+        // A driver may forbid splitting its VMAs, as perf does. Such a VMA may be in the source or
+        // in the target.
         EINVAL if meets_device(space, addr, old_len.max(new_len)) => return Ours::Unknown,
         EINVAL if fixed && meets_device(space, new_addr, new_len) => return Ours::Unknown,
         EINVAL if flags & !(MAYMOVE | FIXED | DONTUNMAP) != 0 => return Ours::Result(EINVAL),

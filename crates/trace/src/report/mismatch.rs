@@ -32,11 +32,11 @@ pub struct Mismatch {
     pub path: Option<String>,
     /// The place in a replayed trace: `file:line`.
     pub place: Option<String>,
-    /// What differs.
+    /// The difference.
     pub difference: Difference,
 }
 
-/// What differs.
+/// The difference between the two sides.
 ///
 /// ```
 /// use trace::report::*;

@@ -1,8 +1,9 @@
-//! A heartbeat: a timer that interrupts the waiting tracer some times a second, so that it notices
-//! a wish to end and a call that blocks while others wait for it. Also the handler of such wishes.
+//! The heartbeat: a timer that periodically interrupts the waiting tracer. At a beat, the tracer
+//! notices a signal to end, and a call that blocks while others wait for it. Also the handler of
+//! these signals.
 //!
-//! The timer signals this very thread, so several tracers in one process keep apart. A beat that
-//! comes just before the wait begins is lost without harm: the next one follows.
+//! The timer signals the calling thread, so several tracers in one process are independent. A beat
+//! right before the wait begins is lost, which is harmless: the next one follows.
 
 use std::{
     io, mem, ptr,
@@ -12,10 +13,10 @@ use std::{
 
 use super::{Tid, check};
 
-/// How often a waiting tracer looks up. Costs one return from `waitpid` each.
+/// The period of the beats. Cost: one return from `waitpid` per beat.
 pub(in crate::live) const PERIOD: Duration = Duration::from_millis(50);
 
-/// The same while a thread waits for another one's call, which may in turn wait for it.
+/// The period while a thread waits for another one's call, which may in turn wait for that thread.
 pub(in crate::live) const SOON: Duration = Duration::from_millis(1);
 
 fn beat_signal() -> libc::c_int {
@@ -29,8 +30,8 @@ fn handler(
     run: libc::sighandler_t,
     flags: libc::c_int,
 ) -> io::Result<libc::sigaction> {
-    // SAFETY: both structs are plain data for which zeroes are valid; `run` is a handler of the
-    // kind that `flags` announces, and both handlers here only call async-signal-safe functions.
+    // SAFETY: both structs are plain data for which zeroes are valid. `run` is a handler of the
+    // kind that `flags` declares, and both handlers here call only async-signal-safe functions.
     unsafe {
         let mut new: libc::sigaction = mem::zeroed();
         let mut old: libc::sigaction = mem::zeroed();
@@ -42,16 +43,17 @@ fn handler(
     }
 }
 
-/// The running timer; dropping it stops the beats.
+/// The running timer. Dropping it stops the beats.
 pub(in crate::live) struct Heartbeat(libc::timer_t);
 
 impl Heartbeat {
-    /// Starts to interrupt the calling thread.
+    /// Starts the beats for the calling thread.
     pub(in crate::live) fn start() -> io::Result<Self> {
-        // Without SA_RESTART, so that the wait returns. The handler stays installed for good:
-        // a late beat must never meet the default action.
+        // Without SA_RESTART, so that the wait returns. The handler is never removed: a late beat
+        // must not meet the default action.
         handler(beat_signal(), ignore as *const () as libc::sighandler_t, 0)?;
-        // SAFETY: `event` is plain data; the thread id is our own; `timer` is filled before use.
+        // SAFETY: `event` is plain data, the thread id is this thread's, and `timer` is filled
+        // before use.
         unsafe {
             let mut event: libc::sigevent = mem::zeroed();
             event.sigev_notify = libc::SIGEV_THREAD_ID;
@@ -65,7 +67,7 @@ impl Heartbeat {
         }
     }
 
-    /// Changes the time from one beat to the next, from now on.
+    /// Changes the period.
     pub(in crate::live) fn every(&self, period: Duration) -> io::Result<()> {
         let nanos = libc::timespec { tv_sec: 0, tv_nsec: period.subsec_nanos().into() };
         let every = libc::itimerspec { it_interval: nanos, it_value: nanos };
@@ -81,31 +83,33 @@ impl Drop for Heartbeat {
     }
 }
 
-/// What asks a program to end: from the keyboard, from others, and because its terminal went away.
+/// The signals that ask a program to end: from the keyboard, from other processes, and because its
+/// terminal closed.
 const WISHES_TO_END: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-/// The process that these are passed to; 0 while nobody wants them.
+/// The process that these are forwarded to; 0 for none.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
-/// How many of them came.
+/// The number of signals that came.
 static WISHES: AtomicU32 = AtomicU32::new(0);
-/// Whether some tracer of this process has them now.
+/// Whether a tracer in this process forwards them now.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// The program has ended: its number may soon be somebody else's.
+/// Stops forwarding to `program`, which has ended. Its process id may soon be reused.
 pub(in crate::live) fn program_ended(program: Tid) {
-    // Relaxed: a lone number. An exchange, because another tracer's program must stay.
+    // Relaxed: a single number that publishes nothing. An exchange, so that another tracer's
+    // program stays.
     let _other = PROGRAM.compare_exchange(program, 0, Ordering::Relaxed, Ordering::Relaxed);
 }
 
 extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // Relaxed: both are lone numbers, nothing else is read on their word; the tracer polls.
+    // Relaxed: both are single numbers that publish nothing. The tracer polls.
     let before = WISHES.fetch_add(1, Ordering::Relaxed);
     let program = PROGRAM.load(Ordering::Relaxed);
-    // SAFETY: the kernel hands a valid siginfo to a handler installed with SA_SIGINFO; getpgrp,
-    // getpgid and kill are async-signal-safe, and errno is put back for whom this interrupted.
+    // SAFETY: the kernel passes a valid siginfo to a handler installed with SA_SIGINFO. getpgrp,
+    // getpgid and kill are async-signal-safe, and errno is restored for the interrupted code.
     unsafe {
         let errno = *libc::__errno_location();
-        // The terminal signals its whole foreground group: then the program has its own already.
+        // The terminal signals its whole foreground group, so the program already has this signal.
         let from_terminal = (*info).si_code == libc::SI_KERNEL;
         let has_its_own = from_terminal && libc::getpgid(program) == libc::getpgrp();
         if program > 0 && !(before == 0 && has_its_own) {
@@ -115,40 +119,41 @@ extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
     }
 }
 
-/// While it lives, signals that ask to end go to the program; the second one kills it.
+/// While it exists, signals to end go to the program. The second one kills the program.
 pub(in crate::live) struct Forwarding {
-    /// What was there before, by signal.
+    /// The former action of each signal.
     old: Vec<(libc::c_int, libc::sigaction)>,
 }
 
 impl Forwarding {
-    /// `Ok(None)` if another tracer of this process has the signals.
+    /// `Ok(None)` if another tracer in this process forwards the signals.
     pub(in crate::live) fn start(program: Tid) -> io::Result<Option<Self>> {
-        // Acquire pairs with the Release in `drop`: the former owner's handlers are put back.
+        // Acquire pairs with the Release in `drop`, so the former owner's handlers are removed.
         if TAKEN.swap(true, Ordering::Acquire) {
             return Ok(None);
         }
-        // Relaxed: `sigaction` below is a system call of this thread; the handler sees both.
+        // Relaxed: the handler runs only after `sigaction` below, a system call of this thread, and
+        // sees both.
         WISHES.store(0, Ordering::Relaxed);
         PROGRAM.store(program, Ordering::Relaxed);
         let run = pass_on as *const () as libc::sighandler_t;
-        // Dropped on failure, it puts back what it has taken so far.
+        // On failure, dropping it restores the actions that it has replaced so far.
         let mut forwarding = Forwarding { old: Vec::with_capacity(WISHES_TO_END.len()) };
         for signal in WISHES_TO_END {
             let old = handler(signal, run, libc::SA_SIGINFO)?;
             forwarding.old.push((signal, old));
             if signal == libc::SIGHUP && old.sa_sigaction == libc::SIG_IGN {
-                // nohup: the program ignores it, and so do we.
-                // SAFETY: puts back what was there.
+                // nohup: the program ignores the signal, and so does the tracer.
+                // SAFETY: restores the former action.
                 unsafe { libc::sigaction(signal, &old, ptr::null_mut()) };
             }
         }
         Ok(Some(forwarding))
     }
 
-    /// How many signals came so far.
+    /// The number of signals so far.
     pub(in crate::live) fn wishes(&self) -> u32 {
-        // Relaxed: a lone counter that is polled.
+        // Relaxed: a single counter that is polled.
         WISHES.load(Ordering::Relaxed)
     }
 }
@@ -156,10 +161,11 @@ impl Forwarding {
 impl Drop for Forwarding {
     fn drop(&mut self) {
         for (signal, old) in &self.old {
-            // SAFETY: puts back what `start` found.
+            // SAFETY: restores the action that `start` found.
             unsafe { libc::sigaction(*signal, old, ptr::null_mut()) };
         }
-        // Relaxed: the handlers are gone. Release on the owner's flag pairs with `start`.
+        // Relaxed: the handlers are removed. The Release on `TAKEN` pairs with the Acquire in
+        // `start`.
         PROGRAM.store(0, Ordering::Relaxed);
         TAKEN.store(false, Ordering::Release);
     }

@@ -1,21 +1,21 @@
-//! What this process was started with, and a followed program must find: which standard streams
-//! were closed, and which signals were ignored.
+//! The state that this process was started with and that a followed program must find: closed
+//! standard streams and ignored signals.
 //!
 //! The runtime of the standard library changes both before `main`: it ignores SIGPIPE, and opens
-//! /dev/null for a standard stream that is closed. So they are read before it starts, by a
-//! function that the C library calls first.
+//! /dev/null for a closed standard stream. So a function that the C library calls earlier reads
+//! them.
 
 use std::{
     mem, ptr,
     sync::atomic::{AtomicU8, Ordering},
 };
 
-/// The signals that a write can raise, which this process or its runtime ignores.
+/// The signals that a write can raise and that this process or its runtime ignores.
 const RAISED_BY_WRITES: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 
-/// Standard streams that were closed, a bit each.
+/// The standard streams that were closed, one bit each.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
-/// Signals of [`RAISED_BY_WRITES`] that were ignored, a bit each.
+/// The signals of [`RAISED_BY_WRITES`] that were ignored, one bit each.
 static IGNORED: AtomicU8 = AtomicU8::new(0);
 
 #[used]
@@ -33,7 +33,7 @@ extern "C" fn read() {
     }
     let mut ignored = 0;
     for (bit, signal) in RAISED_BY_WRITES.into_iter().enumerate() {
-        // SAFETY: the struct is plain data for which zeroes are valid, and ours for the call.
+        // SAFETY: the struct is plain data for which zeroes are valid, and this function owns it.
         unsafe {
             let mut now: libc::sigaction = mem::zeroed();
             if libc::sigaction(signal, ptr::null(), &mut now) == 0
@@ -43,20 +43,20 @@ extern "C" fn read() {
             }
         }
     }
-    // Relaxed: this runs before any other thread is started, which publishes it.
+    // Relaxed: this runs before any other thread starts, and a thread's start publishes it.
     CLOSED.store(closed, Ordering::Relaxed);
     IGNORED.store(ignored, Ordering::Relaxed);
 }
 
-/// Gives all of it back to this process, which is about to become another program.
+/// Restores all of it in this process, which is about to become the program.
 ///
 /// # Safety
-/// Only in a child just forked, whose standard streams nothing uses any more.
+/// Only in a newly forked child whose standard streams are no longer used.
 pub(super) unsafe fn restore() {
     // Relaxed: see `read`.
     let (closed, ignored) = (CLOSED.load(Ordering::Relaxed), IGNORED.load(Ordering::Relaxed));
     for fd in (0..3).filter(|fd| closed & 1 << fd != 0) {
-        // SAFETY: it is the runtime's own /dev/null; the caller promises that nothing uses it.
+        // SAFETY: it is the runtime's own /dev/null. By the caller's contract it is not used.
         unsafe { libc::close(fd) };
     }
     for (bit, signal) in RAISED_BY_WRITES.into_iter().enumerate() {

@@ -1,9 +1,9 @@
-//! The kernel's calls that the tracer needs, each as a safe function.
+//! The system calls that the tracer needs, each as a safe function.
 //!
-//! All unsafe code of the tracer is in this folder. A wrapper is safe because it hands the kernel
-//! only memory that it owns for the time of the call and checks what comes back; none keeps a
-//! pointer. Waiting and resuming follow the kernel's own rule that only the thread that attached
-//! may ask: the process table never leaves its thread.
+//! All unsafe code of the tracer is in this folder. Each wrapper is safe, because it passes the
+//! kernel only memory that it owns during the call, checks the result, and keeps no pointer. The
+//! kernel requires that only the attaching thread waits and resumes, so the process table never
+//! leaves its thread.
 
 pub(super) mod beat;
 mod inherited;
@@ -18,19 +18,19 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
 };
 
-/// A thread as the kernel numbers it (a process is its first thread).
+/// A thread id of the kernel. A process has the id of its first thread.
 pub(super) type Tid = libc::pid_t;
 
-/// Turns the kernel's -1 into the error behind it.
+/// Turns a result of -1 into the error in errno.
 fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Copies `out.len()` bytes at `address` of thread `tid`. Fails unless all of them are there.
+/// Reads `out.len()` bytes at `address` of thread `tid`. Fails unless all of them can be read.
 pub(super) fn read_memory(tid: Tid, address: usize, out: &mut [u8]) -> io::Result<()> {
     let local = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
     let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: out.len() };
-    // SAFETY: `local` describes `out`, which is ours to write; `remote` is only ever used as an
+    // SAFETY: `local` describes `out`, which this function may write. `remote` is only used as an
     // address of the other process, which the kernel checks.
     let got = check(unsafe { libc::process_vm_readv(tid, &local, 1, &remote, 1, 0) } as _)?;
     if got as usize == out.len() { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EFAULT)) }
@@ -41,8 +41,8 @@ pub(super) fn write_word(tid: Tid, address: usize, word: usize) -> io::Result<()
     let bytes = word.to_ne_bytes();
     let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: bytes.len() };
-    // SAFETY: `local` describes `bytes`, which is only read; `remote` is only ever used as an
-    // address of the other process, which the kernel checks.
+    // SAFETY: `local` describes `bytes`, which is only read. `remote` is only used as an address of
+    // the other process, which the kernel checks.
     let put = check(unsafe { libc::process_vm_writev(tid, &local, 1, &remote, 1, 0) } as _)?;
     if put as usize == bytes.len() {
         Ok(())
@@ -62,27 +62,27 @@ pub(super) fn read_words<const N: usize>(tid: Tid, address: usize) -> io::Result
     Ok(words)
 }
 
-/// A descriptor for thread `tid` itself, or for its process where the kernel knows no other.
+/// A pidfd for thread `tid`, or for its process if the kernel has no pidfds for threads.
 pub(super) fn pidfd_open(tid: Tid) -> io::Result<OwnedFd> {
     let open = |flags: libc::c_uint| {
         // SAFETY: no memory is passed.
         check(unsafe { libc::syscall(libc::SYS_pidfd_open, tid, flags) })
     };
-    // A flag that this kernel does not know is EINVAL (PIDFD_THREAD came with Linux 6.9).
+    // An unknown flag gives EINVAL (PIDFD_THREAD came with Linux 6.9).
     let fd = open(libc::O_EXCL as libc::c_uint).or_else(|_| open(0))?;
-    // SAFETY: the kernel just made this descriptor for us; nobody else owns it.
+    // SAFETY: the kernel just made this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
-/// A copy of descriptor `fd` of the process behind `pidfd`: same open file description.
+/// A copy of descriptor `fd` of the process behind `pidfd`, with the same open file description.
 pub(super) fn pidfd_getfd(pidfd: BorrowedFd<'_>, fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: no memory is passed.
     let copy = check(unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), fd, 0) })?;
-    // SAFETY: the kernel just made this descriptor for us; nobody else owns it.
+    // SAFETY: the kernel just made this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(copy as RawFd) })
 }
 
-/// Whether two of our own descriptors are one open file description.
+/// Whether two descriptors of this process have the same open file description.
 pub(super) fn same_file(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> io::Result<bool> {
     const KCMP_FILE: libc::c_int = 0;
     let pid = std::process::id();
@@ -101,8 +101,7 @@ pub(super) fn same_space(a: Tid, b: Tid) -> io::Result<bool> {
     Ok(order == 0)
 }
 
-/// What the file system of an open file is (its magic number), and whether its mount forbids
-/// execution.
+/// The magic number of an open file's file system, and whether its mount forbids execution.
 pub(super) fn file_system(fd: BorrowedFd<'_>) -> io::Result<(i64, bool)> {
     let mut out = MaybeUninit::<libc::statfs>::zeroed();
     // SAFETY: `out` has the size that the kernel fills.
@@ -126,13 +125,13 @@ pub(super) fn is_writable(fd: BorrowedFd<'_>) -> io::Result<bool> {
 pub(super) fn is_sealed(fd: BorrowedFd<'_>) -> bool {
     // SAFETY: no memory is passed.
     let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
-    // A file that knows no seals says so by -1.
+    // A file without seals gives -1.
     seals > 0 && seals & (libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE) != 0
 }
 
-/// Sends `signal` to one process; a process that is already gone is no error.
+/// Sends `signal` to one process. It is no error if the process has ended.
 pub(super) fn kill(pid: Tid, signal: libc::c_int) {
-    // SAFETY: no memory is passed. The result says only that nobody is there any more.
+    // SAFETY: no memory is passed. The only possible failure is that the process has ended.
     unsafe { libc::kill(pid, signal) };
 }
 
@@ -141,11 +140,11 @@ pub(super) fn kernel_release() -> io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned())
 }
 
-/// Whether this kernel can name anonymous memory: tried on a page of our own.
+/// Whether this kernel can name anonymous memory, tested on a page of this process.
 pub(super) fn names_anonymous_memory() -> bool {
     const PR_SET_VMA: libc::c_int = 0x5356_4d41;
-    // SAFETY: a fresh private page that only this function knows; it is unmapped before return.
-    // Naming memory changes no contents.
+    // SAFETY: a new private page that only this function uses, unmapped before return. Naming
+    // memory changes no contents.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let page = libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, flags, -1, 0);
@@ -158,10 +157,10 @@ pub(super) fn names_anonymous_memory() -> bool {
     }
 }
 
-/// Whether guard pages leave a flag on the VMA that holds them: tried on a page of our own.
+/// Whether guard pages leave a flag on their VMA, tested on a page of this process.
 pub(super) fn flags_guards() -> bool {
     const MADV_GUARD_INSTALL: libc::c_int = 102;
-    // SAFETY: as for `names_anonymous_memory`; nobody touches the page, guarded or not.
+    // SAFETY: as in `names_anonymous_memory`. The page is never accessed, guarded or not.
     let page = unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, flags, -1, 0)
@@ -175,23 +174,24 @@ pub(super) fn flags_guards() -> bool {
         && std::fs::read_to_string("/proc/self/smaps").is_ok_and(|smaps| {
             smaps.lines().any(|line| line.starts_with("VmFlags:") && line.contains(" gu"))
         });
-    // SAFETY: the page is ours and not used after.
+    // SAFETY: the page is ours and not used afterwards.
     unsafe { libc::munmap(page, 4096) };
     flagged
 }
 
-/// Lets this process hold as many descriptors as it may. Returns how many; they are the limit of
-/// this process alone, and of what it starts from now on.
+/// Raises the descriptor limit of this process to its maximum, and returns it. The limit affects
+/// only this process and processes that it starts later.
 pub(super) fn raise_descriptor_limit() -> u64 {
     let most = std::fs::read_to_string("/proc/sys/fs/nr_open");
     let most = most.ok().and_then(|most| most.trim().parse().ok()).unwrap_or(0);
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is ours for all calls. Failure leaves the limit as it was, which is safe.
+    // SAFETY: `limit` is ours during all calls. On failure the limit stays unchanged, which is
+    // safe.
     unsafe {
         if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
             return u64::MAX;
         }
-        // More than the hard limit needs privilege.
+        // Raising the hard limit needs privilege.
         let all = limit.rlim_max.max(most);
         let raised = libc::rlimit { rlim_cur: all, rlim_max: all };
         if libc::setrlimit(libc::RLIMIT_NOFILE, &raised) == 0 {
@@ -203,7 +203,7 @@ pub(super) fn raise_descriptor_limit() -> u64 {
     }
 }
 
-/// Whether a limit on all its memory or on its data may stop calls of `tid`.
+/// Whether RLIMIT_AS or RLIMIT_DATA may stop calls of `tid`.
 pub(super) fn is_limited(tid: Tid) -> bool {
     [libc::RLIMIT_AS, libc::RLIMIT_DATA].into_iter().any(|resource| {
         let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: 0 };
@@ -213,16 +213,16 @@ pub(super) fn is_limited(tid: Tid) -> bool {
     })
 }
 
-/// What the scheduler says of a thread: `R` for one that runs or could, `S` and `D` for one that
-/// sleeps, others for one that stopped or ended. `None`: there is no such thread.
+/// The scheduling state of a thread: `R` if it runs or is runnable, `S` and `D` if it sleeps,
+/// others if it stopped or ended. `None`: there is no such thread.
 pub(super) fn state(tid: Tid) -> Option<u8> {
     let stat = std::fs::read(format!("/proc/{tid}/stat")).ok()?;
-    // The name may itself hold anything, but ends at the last parenthesis.
+    // The name may contain anything, but ends at the last parenthesis.
     let end = stat.iter().rposition(|&byte| byte == b')')?;
     stat.get(end + 2).copied()
 }
 
-/// Opens a file of /proc for one thread.
+/// Opens a file of a thread in `/proc`.
 pub(super) fn proc_file(tid: Tid, name: &str) -> io::Result<File> {
     File::open(format!("/proc/{tid}/{name}"))
 }

@@ -1,5 +1,5 @@
-//! Two questions to /proc that are answered without text: has a range anonymous pages
-//! (PAGEMAP_SCAN), and which VMA covers an address (PROCMAP_QUERY).
+//! Two queries of `/proc` without text: whether a range has anonymous pages (PAGEMAP_SCAN), and
+//! which VMA covers an address (PROCMAP_QUERY).
 
 use std::{
     fs::File,
@@ -19,7 +19,7 @@ const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_SWAPPED: u64 = 1 << 4;
 const PAGE_IS_PFNZERO: u64 = 1 << 5;
 const PAGE_IS_HUGE: u64 = 1 << 6;
-/// A guard, which looks swapped out but is no page (Linux 6.15).
+/// A guard page, which looks swapped out but is no page (Linux 6.15).
 const PAGE_IS_GUARD: u64 = 1 << 8;
 
 #[repr(C)]
@@ -52,15 +52,15 @@ const PAGEMAP_SCAN: libc::c_ulong = (3 << 30) | ((size_of::<ScanArg>() as u64) <
 /// `_IOWR('f', 17, struct procmap_query)`
 const PROCMAP_QUERY: libc::c_ulong = (3 << 30) | ((size_of::<QueryArg>() as u64) << 16) | 0x6611;
 
-/// Bytes that one entry of a middle table maps.
+/// Bytes that one PMD entry maps.
 const HUGE: usize = 2 << 20;
 
-/// Whether `range` holds an anonymous page: present or swapped, of no file, not the zero page, no
-/// guard. The huge zero page counts as one: unlike the small one, it comes only where an anon_vma
-/// is. One call, two if a huge page fits; the walk ends at the first such page and steps over empty
-/// tables as a whole.
+/// Whether `range` has an anonymous page: present or swapped, of no file, not the zero page, no
+/// guard page. The huge zero page counts, because, unlike the small one, it exists only in a VMA
+/// with an anon_vma. One call, or two if a huge page fits. The walk ends at the first such page and
+/// skips empty tables.
 pub(in crate::live) fn scan_anonymous(pagemap: &File, range: Range<usize>) -> io::Result<bool> {
-    /// Whether the kernel tells guards from pages; one that does not refuses the question.
+    /// Whether the kernel distinguishes guard pages. If not, it rejects the category.
     static KNOWS_GUARDS: OnceLock<bool> = OnceLock::new();
     let plain = PAGE_IS_FILE | PAGE_IS_PFNZERO;
     let known =
@@ -73,12 +73,12 @@ pub(in crate::live) fn scan_anonymous(pagemap: &File, range: Range<usize>) -> io
     Ok(huge && scan(pagemap, range, 0, PAGE_IS_PRESENT | PAGE_IS_HUGE | PAGE_IS_PFNZERO)?)
 }
 
-/// Whether `range` holds a page, present or swapped, that is in none of the categories `without`.
+/// Whether `range` has a page, present or swapped, in none of the categories `without`.
 fn scan_without(pagemap: &File, range: Range<usize>, without: u64) -> io::Result<bool> {
     scan(pagemap, range, without, 0)
 }
 
-/// Whether `range` holds a page, present or swapped, in all of the categories `with` and none of
+/// Whether `range` has a page, present or swapped, in all of the categories `with` and none of
 /// `without`.
 fn scan(pagemap: &File, range: Range<usize>, without: u64, with: u64) -> io::Result<bool> {
     let mut region = Region::default();
@@ -95,15 +95,15 @@ fn scan(pagemap: &File, range: Range<usize>, without: u64, with: u64) -> io::Res
         return_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
         ..ScanArg::default()
     };
-    // SAFETY: `arg` and the one `region` it names live through the call and have the kernel's
-    // layout; `vec_len` is 1.
+    // SAFETY: `arg` and the `region` that it points to live during the call and have the kernel's
+    // layout. `vec_len` is 1.
     let found =
         check(unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN as _, &raw mut arg) } as _)?;
     Ok(found > 0)
 }
 
-/// The same question to plain pagemap, which cannot tell the zero page from an anonymous one:
-/// eight bytes read for each page of the range.
+/// As [`scan_anonymous`], but with plain pagemap, which does not distinguish the zero page from an
+/// anonymous page. Reads eight bytes for each page of the range.
 pub(in crate::live) fn read_anonymous(pagemap: &File, range: Range<usize>) -> io::Result<bool> {
     const PRESENT_OR_SWAPPED: u64 = 3 << 62;
     const FILE_OR_GUARD: u64 = 1 << 61 | 1 << 58;
@@ -153,18 +153,18 @@ struct QueryArg {
 pub(in crate::live) struct Covering {
     /// Its addresses.
     pub(in crate::live) range: Range<usize>,
-    /// Offset in its file, bytes.
+    /// The offset in its file, in bytes.
     pub(in crate::live) offset: usize,
     /// Major and minor number of its file's device.
     pub(in crate::live) dev: (u32, u32),
     /// Its file's inode; 0 without a file.
     pub(in crate::live) inode: u64,
-    /// Path or name, not escaped; empty without one, or if it was not asked for.
+    /// The path or name, not escaped. Empty without one, or if it was not requested.
     pub(in crate::live) name: Vec<u8>,
 }
 
-/// The VMA of the address space behind `maps` that covers `address`. One call, no text; with
-/// `named` the kernel also builds the name, which costs about a microsecond.
+/// The VMA that covers `address` in the address space of `maps`. One call without text. With
+/// `named`, the kernel also returns the name, which costs about 1 µs.
 pub(in crate::live) fn query(
     maps: &File,
     address: usize,
@@ -178,12 +178,12 @@ pub(in crate::live) fn query(
         vma_name_addr: if named { name.as_mut_ptr() as u64 } else { 0 },
         ..QueryArg::default()
     };
-    // SAFETY: `arg` lives through the call and has the kernel's layout; the one pointer in it
-    // names `name`, as long as `vma_name_size` says, which lives through the call as well.
+    // SAFETY: `arg` lives during the call and has the kernel's layout. Its only pointer is to
+    // `name`, which is `vma_name_size` bytes long and also lives during the call.
     match check(unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, &raw mut arg) } as _) {
         Ok(_) => Ok(Some(Covering {
             name: {
-                // The kernel counts the final zero, and says 0 for no name.
+                // The kernel's size includes the final zero. It is 0 without a name.
                 name.truncate((arg.vma_name_size as usize).saturating_sub(1));
                 name
             },
@@ -206,7 +206,7 @@ mod tests {
         let length = 64 * PAGE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let prot = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a fresh map at an address of the kernel's choice.
+        // SAFETY: a new map at an address that the kernel chooses.
         let memory = unsafe { libc::mmap(std::ptr::null_mut(), length, prot, flags, -1, 0) };
         assert_ne!(memory, libc::MAP_FAILED);
         // SAFETY: the first byte is inside the map.
@@ -221,10 +221,10 @@ mod tests {
                 assert!(found);
                 assert!(!scan_anonymous(&pagemap, fresh).unwrap());
             }
-            // A kernel without PAGEMAP_SCAN (before 6.7) says so.
+            // A kernel without PAGEMAP_SCAN (before 6.7) returns ENOTTY.
             Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOTTY)),
         }
-        // SAFETY: mapped above, used no more.
+        // SAFETY: mapped above, and no longer used.
         unsafe { libc::munmap(memory, length) };
     }
 }

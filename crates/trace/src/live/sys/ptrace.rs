@@ -1,10 +1,10 @@
-//! Attaching, waiting, resuming, and asking a stopped thread what it is about to do.
+//! ptrace: attaches, waits, resumes, and reads the system call of a stopped thread.
 
 use std::{io, mem::MaybeUninit, ptr};
 
 use super::{Tid, check};
 
-/// Everything the tracer must hear about. With EXITKILL no tracee outlives its tracer.
+/// The events that the tracer needs. With EXITKILL, no tracee outlives its tracer.
 const OPTIONS: libc::c_int = libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_TRACEFORK
     | libc::PTRACE_O_TRACEVFORK
@@ -14,10 +14,10 @@ const OPTIONS: libc::c_int = libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_TRACESECCOMP
     | libc::PTRACE_O_EXITKILL;
 
-/// What happened to a thread.
+/// An event of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::live) enum Status {
-    /// It exited with this code and is reaped.
+    /// It exited with this code, and is reaped.
     Exited(i32),
     /// A signal ended it, and it is reaped.
     Signaled(i32),
@@ -29,17 +29,17 @@ pub(in crate::live) enum Status {
     Event(i32, i32),
 }
 
-/// Begins to trace a thread that goes on running.
+/// Begins to trace a thread, which keeps running.
 pub(in crate::live) fn seize(tid: Tid) -> io::Result<()> {
     // SAFETY: the options are a number, not a pointer.
     check(unsafe { libc::ptrace(libc::PTRACE_SEIZE, tid, 0usize, OPTIONS as usize) }).map(drop)
 }
 
 /// Waits for the next event of any thread that this thread traces. `Ok(None)`: there is none left.
-/// A signal handler that ran makes it an `Interrupted` error.
+/// If a signal handler ran, the error is `Interrupted`.
 pub(in crate::live) fn wait() -> io::Result<Option<(Tid, Status)>> {
     let mut status = 0;
-    // __WNOTHREAD: other threads of this process may trace too; their tracees are not ours.
+    // __WNOTHREAD: tracees of other threads of this process are not ours.
     // SAFETY: `status` is ours.
     let tid = unsafe { libc::waitpid(-1, &mut status, libc::__WALL | libc::__WNOTHREAD) };
     if tid == -1 {
@@ -49,13 +49,13 @@ pub(in crate::live) fn wait() -> io::Result<Option<(Tid, Status)>> {
     Ok(Some((tid, decode(status))))
 }
 
-/// Asks a thread that runs to stop. It reports a stop of some kind, or its end.
+/// Asks a running thread to stop. It then reports a stop, or its end.
 pub(in crate::live) fn interrupt(tid: Tid) -> bool {
     // SAFETY: no memory is passed.
     unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, tid, 0usize, 0usize) == 0 }
 }
 
-/// The next event of `tid`, if there is one already. An error: it is not traced any more.
+/// The next event of `tid`, if it has one. An error: it is no longer traced.
 pub(in crate::live) fn poll(tid: Tid) -> io::Result<Option<Status>> {
     let mut status = 0;
     let how = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
@@ -64,16 +64,16 @@ pub(in crate::live) fn poll(tid: Tid) -> io::Result<Option<Status>> {
     Ok((found as Tid == tid).then(|| decode(status)))
 }
 
-/// Whether this thread has children or tracees now: a program that becomes another one by execve
-/// leaves it those that it had.
+/// Whether this thread has children or tracees now. A program that executed this one may have left
+/// it some.
 pub(in crate::live) fn has_children() -> bool {
     let mut out = MaybeUninit::<libc::siginfo_t>::zeroed();
     let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL | libc::__WNOTHREAD;
-    // SAFETY: `out` has the type that the kernel fills. WNOWAIT: nothing is reaped.
+    // SAFETY: `out` has the type that the kernel fills. With WNOWAIT nothing is reaped.
     unsafe { libc::waitid(libc::P_ALL, 0, out.as_mut_ptr(), how) == 0 }
 }
 
-/// The wait status as a [`Status`]. (nix's own decoder refuses real-time signals.)
+/// Decodes a wait status. (nix's decoder rejects real-time signals.)
 fn decode(status: libc::c_int) -> Status {
     if libc::WIFEXITED(status) {
         return Status::Exited(libc::WEXITSTATUS(status));
@@ -89,18 +89,18 @@ fn decode(status: libc::c_int) -> Status {
     }
 }
 
-/// How a stopped thread goes on.
+/// How a stopped thread continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::live) enum Resume {
-    /// Until the next event, taking this signal (0: none).
+    /// Until the next event, with this signal delivered (0: none).
     Freely(i32),
-    /// Until the exit of the system call it stands at.
+    /// Until the exit of its system call.
     ToSyscallExit,
-    /// It stays stopped as job control wants, but tells when that ends.
+    /// It stays stopped for job control, but reports when that ends.
     Listen,
 }
 
-/// Lets a stopped thread go on. One that was killed meanwhile is no error: its end is reported.
+/// Resumes a stopped thread. It is no error if it was killed meanwhile: its end is reported.
 pub(in crate::live) fn resume(tid: Tid, how: Resume) -> io::Result<()> {
     let (request, signal) = match how {
         Resume::Freely(signal) => (libc::PTRACE_CONT, signal),
@@ -114,7 +114,7 @@ pub(in crate::live) fn resume(tid: Tid, how: Resume) -> io::Result<()> {
     }
 }
 
-/// The number that came with an event: the new thread, the former id, the exit status.
+/// The number of an event: the new thread's id, the former id, or the exit status.
 pub(in crate::live) fn message(tid: Tid) -> io::Result<usize> {
     let mut out: libc::c_ulong = 0;
     // SAFETY: `out` has the size that the kernel fills.
@@ -125,9 +125,9 @@ pub(in crate::live) fn message(tid: Tid) -> io::Result<usize> {
 /// A system call that a thread is about to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::live) struct Entry {
-    /// Which filter rule stopped it.
+    /// The filter rule that stopped it.
     pub(in crate::live) rule: u32,
-    /// The call's number, as the kernel got it.
+    /// The call's number, as the kernel received it.
     pub(in crate::live) number: i64,
     /// Its arguments.
     pub(in crate::live) args: [usize; 6],
@@ -193,7 +193,7 @@ fn info(tid: Tid) -> io::Result<abi::SyscallInfo> {
     Ok(unsafe { out.assume_init() })
 }
 
-/// What a thread that stopped at a seccomp event is about to call.
+/// The call of a thread that stopped at a seccomp event.
 pub(in crate::live) fn entry(tid: Tid) -> io::Result<Entry> {
     let info = info(tid)?;
     if info.op != abi::SECCOMP {
@@ -208,7 +208,7 @@ pub(in crate::live) fn entry(tid: Tid) -> io::Result<Entry> {
     })
 }
 
-/// What the call returned that a thread, stopped at its exit, has just made.
+/// The result of the call of a thread that stopped at its exit.
 pub(in crate::live) fn result(tid: Tid) -> io::Result<isize> {
     let info = info(tid)?;
     if info.op != abi::EXIT {
@@ -218,7 +218,7 @@ pub(in crate::live) fn result(tid: Tid) -> io::Result<isize> {
     Ok(unsafe { info.u.exit }.result as isize)
 }
 
-/// Whether a stopped thread stands at its end (PTRACE_EVENT_EXIT).
+/// Whether a stopped thread is at its end (PTRACE_EVENT_EXIT).
 pub(in crate::live) fn is_dying(tid: Tid) -> bool {
     const AT_EXIT: libc::c_int = libc::SIGTRAP | (libc::PTRACE_EVENT_EXIT << 8);
     let mut out = MaybeUninit::<libc::siginfo_t>::zeroed();
@@ -247,13 +247,13 @@ fn set_registers(tid: Tid, registers: &libc::user_regs_struct) -> io::Result<()>
     .map(drop)
 }
 
-/// The register that holds a call's result: for a thread that is dying, where no exit stop came.
-/// -ENOSYS says that the call never began.
+/// The register with a call's result, for a dying thread without an exit stop. -ENOSYS: the call
+/// never began.
 pub(in crate::live) fn result_register(tid: Tid) -> io::Result<isize> {
     Ok(registers(tid)?.rax as isize)
 }
 
-/// Has a thread at a seccomp event not make its call, which fails with ENOSYS.
+/// Cancels the call of a thread at a seccomp event. The call fails with ENOSYS.
 pub(in crate::live) fn refuse(tid: Tid) -> io::Result<()> {
     let mut registers = registers(tid)?;
     registers.orig_rax = u64::MAX;
@@ -261,7 +261,7 @@ pub(in crate::live) fn refuse(tid: Tid) -> io::Result<()> {
     set_registers(tid, &registers)
 }
 
-/// Gives the call that a thread is about to make another first argument.
+/// Replaces the first argument of the call that a thread is about to make.
 pub(in crate::live) fn set_first_argument(tid: Tid, value: usize) -> io::Result<()> {
     let mut registers = registers(tid)?;
     registers.rdi = value as u64;

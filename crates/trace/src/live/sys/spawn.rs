@@ -1,9 +1,10 @@
-//! Starts the program: a child that waits to be seized, takes the filter, and becomes the program.
+//! Starts the program: a child that waits until it is seized, installs the filter, and executes the
+//! program.
 //!
-//! Between fork and execve the child calls only async-signal-safe functions on memory prepared
-//! before the fork, as a process with threads must. Before it becomes the program it makes
-//! [`CALIBRATION_CALLS`] system calls that do nothing: the tracer times them and so knows what
-//! tracing itself adds to each call.
+//! Between fork and execve the child calls only async-signal-safe functions, on memory prepared
+//! before the fork, as required in a process with threads. Before execve it makes
+//! [`CALIBRATION_CALLS`] empty system calls. The tracer measures them to learn the time that
+//! tracing adds to each call.
 
 use std::{
     ffi::CString,
@@ -16,19 +17,19 @@ use std::{
 use super::{Tid, check, inherited, ptrace};
 use crate::live::Error;
 
-/// How many empty calls the child makes under the filter.
+/// The number of empty calls that the child makes under the filter.
 pub(in crate::live) const CALIBRATION_CALLS: usize = 64;
 
-/// Where the child failed.
+/// The step at which the child failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::live) enum Stage {
     /// Installing the filter.
     Filter,
-    /// Becoming the program.
+    /// Executing the program.
     Exec,
 }
 
-/// A child that is traced and on its way to become the program.
+/// A traced child that will become the program.
 pub(in crate::live) struct Child {
     /// Its process.
     pub(in crate::live) pid: Tid,
@@ -44,7 +45,8 @@ fn pipe() -> io::Result<(File, File)> {
     Ok((read.into(), write.into()))
 }
 
-/// Forks the child, seizes it, and lets it go. `filter` must let everything else through.
+/// Forks the child, seizes it, and lets it run. `filter` must allow all calls that the child makes
+/// before the program.
 pub(in crate::live) fn spawn(
     command: &[CString],
     filter: &[libc::sock_filter],
@@ -56,12 +58,12 @@ pub(in crate::live) fn spawn(
     let program = libc::sock_fprog { len: length, filter: filter.as_ptr().cast_mut() };
     let (go_read, mut go_write) = pipe().map_err(Error::Spawn)?;
     let (report, report_write) = pipe().map_err(Error::Spawn)?;
-    // SAFETY: the child runs `become_program` alone, which keeps to async-signal-safe calls on
+    // SAFETY: the child runs only `become_program`, which makes only async-signal-safe calls on
     // memory that was prepared above, and never returns.
     let pid = check(unsafe { libc::fork() } as _).map_err(Error::Spawn)? as Tid;
     if pid == 0 {
-        // SAFETY: we are the child; `argv` is a null-terminated array of C strings and `program`
-        // describes the filter, all copied by the fork.
+        // SAFETY: this is the child. `argv` is a null-terminated array of C strings and `program`
+        // describes the filter. The fork copied all of them.
         unsafe {
             become_program(
                 go_read.as_raw_fd(),
@@ -74,9 +76,9 @@ pub(in crate::live) fn spawn(
     }
     drop((go_read, report_write));
     if let Err(error) = ptrace::seize(pid) {
-        // Without a go the child ends by itself; reap it.
+        // Without the go byte the child exits. Reap it.
         drop(go_write);
-        // SAFETY: our own child; no status is wanted.
+        // SAFETY: our own child, and no status is requested.
         unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
         return Err(Error::Attach(error));
     }
@@ -85,7 +87,8 @@ pub(in crate::live) fn spawn(
 }
 
 impl Child {
-    /// Once the child has ended: where and why it failed to become the program, if it did.
+    /// After the child has ended: the step at which it failed to become the program, and the error,
+    /// if it did.
     pub(in crate::live) fn failure(&mut self) -> io::Result<Option<(Stage, io::Error)>> {
         let mut report = [0u8; 5];
         match self.report.read_exact(&mut report) {
@@ -100,10 +103,10 @@ impl Child {
     }
 }
 
-/// The child's whole life before the program.
+/// The child's code before the program.
 ///
 /// # Safety
-/// Only in a child just forked; `argv` must be a null-terminated array of C strings.
+/// Only in a newly forked child. `argv` must be a null-terminated array of C strings.
 unsafe fn become_program(
     go: RawFd,
     report: RawFd,
@@ -111,10 +114,10 @@ unsafe fn become_program(
     argv: &[*const libc::c_char],
     filter: &libc::sock_fprog,
 ) -> ! {
-    // SAFETY: all of these are async-signal-safe and get valid arguments; every path ends in
+    // SAFETY: all of these calls are async-signal-safe and get valid arguments. Every path ends in
     // execvp or _exit.
     unsafe {
-        // Our copy of the parent's end would keep the read below from seeing the parent's death.
+        // An open copy of the parent's end would hide the parent's death from the read below.
         libc::close(parents_end);
         let mut byte = 0u8;
         if libc::read(go, (&raw mut byte).cast(), 1) != 1 {
@@ -125,14 +128,15 @@ unsafe fn become_program(
             let flags = libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
             libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, filter)
         };
-        // Without privilege a filter needs a promise to gain none; with it, leave set-uid alone.
+        // Without privilege, a filter needs no_new_privs. With privilege, leave that unset, so that
+        // set-uid programs work.
         if install() != 0
             && (libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || install() != 0)
         {
             fail(report, 0);
         }
         for _ in 0..CALIBRATION_CALLS {
-            // An address that no page starts at: refused at once.
+            // An unaligned address, which the kernel rejects at once.
             libc::syscall(libc::SYS_munmap, 1, 0);
         }
         libc::execvp(argv[0], argv.as_ptr());
@@ -143,9 +147,9 @@ unsafe fn become_program(
 /// Reports errno and ends the child.
 ///
 /// # Safety
-/// Only in a child just forked.
+/// Only in a newly forked child.
 unsafe fn fail(report: RawFd, stage: u8) -> ! {
-    // SAFETY: write and _exit are async-signal-safe; the buffer lives through the call.
+    // SAFETY: write and _exit are async-signal-safe, and the buffer lives during the call.
     unsafe {
         let [a, b, c, d] = (*libc::__errno_location()).to_ne_bytes();
         let bytes = [stage, a, b, c, d];
