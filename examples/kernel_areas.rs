@@ -34,8 +34,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     })?;
     // CPU 0 has stopped, so the tables are active nowhere.
     sim.on_cpu(0, || drop(tables));
-    let counts = sim.counts();
-    println!("{} flushes, {} IPIs, no violation", counts.flushes, counts.ipis_sent);
+    let stats = sim.stats();
+    println!("{} flushes, {} IPIs, no violation", stats.flushes, stats.ipis_sent);
     Ok(())
 }
 

@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         unsafe { sim.free(frames) }?;
         Ok(())
     })?;
-    println!("done: {} TLB flushes, no violation", sim.counts().flushes);
+    println!("done: {} TLB flushes, no violation", sim.stats().flushes);
     Ok(())
 }
 

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use core::arch::x86_64::_rdtsc;
 use core::marker::PhantomData;
 use report::{Report, Row};
-use workloads::{Counted, Error, Experiment, KernelHalf, Lab, Scale};
+use workloads::{Error, Experiment, KernelHalf, Lab, OpCost, Scale};
 
 /// Counts of the PIT in two turns: the medium length first, then shorter and longer turns, to show
 /// that the result does not depend on it.
@@ -40,7 +40,7 @@ pub(crate) struct Bench<'a> {
     pub(crate) scale: Scale,
     pub(crate) cpus: &'a [usize],
     /// The emulator's clock counts instructions.
-    pub(crate) counts: bool,
+    pub(crate) icount: bool,
     /// The emulator runs CPUs in short turns, and waiting counts: see [`turns`].
     pub(crate) waiting: bool,
 }
@@ -88,22 +88,22 @@ impl Bench<'_> {
             kernel,
             time: clock,
             clock,
-            interrupts: &|| total(|counts| &counts.shootdowns),
-            flushes: &|| total(|counts| &counts.flushes),
+            interrupts: &|| total(|stats| &stats.shootdowns),
+            flushes: &|| total(|stats| &stats.flushes),
             disturbed: Default::default,
-            count: if self.counts { Some(&counted) } else { None },
+            measure_cost: if self.icount { Some(&cost) } else { None },
             progress: &progress,
             scale: self.scale,
             cpus,
             // An emulator that counts runs one CPU at a time, in long turns unless waiting counts.
-            at_once: self.waiting || !self.counts,
+            at_once: self.waiting || !self.icount,
             types: PhantomData,
         })
     }
 }
 
 /// Counts the instructions of an operation by the time-stamp counter. The other counts are unknown.
-fn counted(prepare: &mut dyn FnMut(), operation: &mut dyn FnMut()) -> Option<Counted> {
+fn cost(prepare: &mut dyn FnMut(), operation: &mut dyn FnMut()) -> Option<OpCost> {
     let mut time = |operation: &mut dyn FnMut()| {
         let mut least = u64::MAX;
         for _ in 0..RUNS {
@@ -118,5 +118,5 @@ fn counted(prepare: &mut dyn FnMut(), operation: &mut dyn FnMut()) -> Option<Cou
     };
     let nothing = time(&mut || ());
     let instructions = time(operation).saturating_sub(nothing) as f64;
-    Some(Counted { instructions, atomics: f64::NAN, lines: f64::NAN, written: f64::NAN })
+    Some(OpCost { instructions, atomics: f64::NAN, lines: f64::NAN, written: f64::NAN })
 }

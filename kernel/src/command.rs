@@ -109,12 +109,12 @@ fn run_bench(mut words: Words<'_>) -> Result<Exit, String> {
             return Err(format!("there is no effort {other}: there are full, quick, least"));
         }
     };
-    let counts = words.flag("count");
+    let icount = words.flag("count");
     let waiting = match words.setting("waiting") {
         None => false,
         Some(word) => {
             // With a smaller shift a CPU starves; with a larger one no timer is due soon enough.
-            let shift = word.parse().ok().filter(|shift| counts && (2..=6).contains(shift));
+            let shift = word.parse().ok().filter(|shift| icount && (2..=6).contains(shift));
             let shift = shift.ok_or_else(|| format!("waiting={word}: with count, 2 to 6"));
             turns::count_waiting(shift?);
             true
@@ -136,7 +136,7 @@ fn run_bench(mut words: Words<'_>) -> Result<Exit, String> {
     let all = experiments(waiting);
     let all_names: Vec<_> = all.iter().map(|one| one.name).collect();
     let names = words.names_of(&all_names)?;
-    let bench = Bench { scale, cpus: &cpus, counts, waiting };
+    let bench = Bench { scale, cpus: &cpus, icount, waiting };
     // In the order in which they are named, which may be twice.
     for experiment in names.iter().flat_map(|name| all.iter().filter(|one| one.name == *name)) {
         let report = match bench.measure(experiment) {

@@ -1,9 +1,9 @@
 //! The driver: makes the builds, has the workers measure in turn, and reports.
 
 use crate::builds;
+use crate::callgrind;
 use crate::child::Process;
 use crate::cli::Options;
-use crate::counts;
 use crate::cpus;
 use crate::json;
 use crate::pairs::{self, Kind, Outcome};
@@ -27,7 +27,7 @@ pub(crate) fn drive(options: &Options) -> Result<(), String> {
     let this =
         std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     if options.counts {
-        return counts::drive(options, &this);
+        return callgrind::drive(options, &this);
     }
     let (main, others) = programs(options, &this)?;
     let all = cpus::allowed()?;

@@ -17,11 +17,11 @@ extern crate alloc;
 
 mod adverse;
 mod builds;
+mod callgrind;
 mod case;
 mod child;
 mod cli;
 mod clock;
-mod counts;
 mod cpus;
 mod driver;
 mod heap;

@@ -10,7 +10,7 @@
 //! without a lock needs: it finds a frame in an entry, tries to pin it, and then reads the entry
 //! again. Who takes the last reference away owns the frame alone.
 
-use crate::word::Counts;
+use crate::word::RefCounts;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// What a frame is used for.
@@ -92,7 +92,7 @@ impl Owner {
 #[repr(C, align(16))]
 pub struct FrameInfo {
     /// References and pins.
-    counts: Counts,
+    ref_counts: RefCounts,
     word: AtomicU32,
     owner: AtomicU16,
     order: AtomicU8,
@@ -106,7 +106,7 @@ impl FrameInfo {
     #[expect(clippy::new_without_default, reason = "only a frame source makes them")]
     pub const fn new() -> Self {
         FrameInfo {
-            counts: Counts::new(AtomicU64::new(0)),
+            ref_counts: RefCounts::new(AtomicU64::new(0)),
             word: AtomicU32::new(0),
             owner: AtomicU16::new(Owner::Free.pack()),
             order: AtomicU8::new(0),
@@ -118,41 +118,41 @@ impl FrameInfo {
     /// the only one.
     #[inline]
     pub fn refs(&self) -> u32 {
-        self.counts.get().0
+        self.ref_counts.get().0
     }
 
     /// Pins.
     #[inline]
     pub fn pins(&self) -> u32 {
-        self.counts.get().1
+        self.ref_counts.get().1
     }
 
     /// Takes a reference, unless the frame is free or there are too many. One cmpxchg on one line;
     /// any context.
     #[inline]
     pub fn try_get(&self) -> bool {
-        self.counts.add(1, 0)
+        self.ref_counts.add(1, 0)
     }
 
     /// Takes `count` pins, which are references too, unless the frame is free or there are too
     /// many. One cmpxchg on one line; any context.
     #[inline]
     pub fn try_pin(&self, count: u32) -> bool {
-        self.counts.add(count, count)
+        self.ref_counts.add(count, count)
     }
 
     /// Gives up a reference that the caller holds. Returns whether it was the last: then the frame
     /// is the caller's alone. `None` if there is none besides the pins.
     #[inline]
     pub(crate) fn put(&self) -> Option<bool> {
-        self.counts.sub(1, 0)
+        self.ref_counts.sub(1, 0)
     }
 
     /// Gives up `count` pins. Returns whether the last reference went with them; `None` if there
     /// are fewer.
     #[inline]
     pub(crate) fn unpin(&self, count: u32) -> Option<bool> {
-        self.counts.sub(count, count)
+        self.ref_counts.sub(count, count)
     }
 
     /// Gives up the only reference, if it is the only one and there is no pin. Returns the
@@ -162,7 +162,7 @@ impl FrameInfo {
     /// The references that there are.
     #[inline]
     pub(crate) fn put_only(&self) -> Result<(), u32> {
-        self.counts.sub_only()
+        self.ref_counts.sub_only()
     }
 
     /// What the frame is used for.
@@ -235,7 +235,7 @@ impl FrameInfo {
         self.order.store(order, Ordering::Relaxed);
         self.word.store(0, Ordering::Relaxed);
         self.owner.store(Owner::Raw.pack(), Ordering::Relaxed);
-        self.counts.begin();
+        self.ref_counts.begin();
     }
 
     pub(crate) fn set_order(&self, order: u8) {

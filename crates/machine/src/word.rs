@@ -147,16 +147,16 @@ pub(crate) const LIMIT: u32 = 1 << 30;
 
 /// References of a frame, below, and pins, above.
 #[derive(Debug)]
-pub struct Counts<W = AtomicU64>(W);
+pub struct RefCounts<W = AtomicU64>(W);
 
-impl<W> Counts<W> {
+impl<W> RefCounts<W> {
     /// Made of a word that is 0: the frame is free.
     pub const fn new(word: W) -> Self {
-        Counts(word)
+        RefCounts(word)
     }
 }
 
-impl<W: Word> Counts<W> {
+impl<W: Word> RefCounts<W> {
     /// References and pins.
     #[inline(always)]
     pub fn get(&self) -> (u32, u32) {

@@ -4,11 +4,11 @@
 //! that a pointer's provenance survives the stay in the tree. The implementations for the usual
 //! types are in [`impls`].
 
-mod counted;
 mod impls;
+mod ref_counted;
 
-pub use counted::{Counted, CountedRef};
 pub use impls::ArcRef;
+pub use ref_counted::{RefCounted, RefCountedRef};
 
 use crate::AllocError;
 use core::ptr::NonNull;
@@ -62,9 +62,9 @@ pub type Raw = NonNull<()>;
 /// ```
 ///
 /// ```compile_fail,E0277
-/// use maple::Counted;
+/// use maple::RefCounted;
 /// use std::cell::Cell;
-/// let tree = maple::MapleTree::<Counted<Cell<u64>>, grace::Epoch>::new();
+/// let tree = maple::MapleTree::<RefCounted<Cell<u64>>, grace::Epoch>::new();
 /// ```
 ///
 /// ```compile_fail,E0277

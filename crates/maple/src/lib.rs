@@ -32,7 +32,7 @@
 //! | write as the only owner | [`MapleTree::get_mut`]: in place, nothing deferred |
 //! | build alone, then share | [`MapleTree::into_shared`] |
 //! | move about | [`ReadCursor`], [`WriteCursor`], [`Iter`]; the states are in [`mod@cursor`] |
-//! | never fail at a bad moment | [`Writer::preallocate`], [`Writer::preallocate_writes`], [`Counted`] entries |
+//! | never fail at a bad moment | [`Writer::preallocate`], [`Writer::preallocate_writes`], [`RefCounted`] entries |
 //!
 //! # How it is made
 //!
@@ -148,7 +148,7 @@ mod writer;
 pub use crate::alloc::{AllocError, Global, NodeAlloc, Nodes, try_box};
 pub use crate::cursor::{Paused, ReadCursor, WriteCursor};
 pub use crate::dump::Dump;
-pub use crate::entry::{ArcRef, Counted, CountedRef, Entry, Raw};
+pub use crate::entry::{ArcRef, Entry, Raw, RefCounted, RefCountedRef};
 pub use crate::erased::Erased;
 pub use crate::error::{Error, Refused};
 pub use crate::iter::Iter;

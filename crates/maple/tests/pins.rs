@@ -6,7 +6,7 @@
 #![cfg(not(miri))]
 
 use grace::Epoch;
-use maple::{Counted, MapleTree};
+use maple::{MapleTree, RefCounted};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -36,13 +36,13 @@ impl Drop for Tells {
     }
 }
 
-type Tree = MapleTree<Counted<Tells>, Epoch>;
+type Tree = MapleTree<RefCounted<Tells>, Epoch>;
 
 fn tree() -> Tree {
     let tree = Tree::new();
     let mut writer = tree.lock();
     for i in 0..ENTRIES {
-        writer.store_range(i * 8..=i * 8 + 5, Counted::new(Tells).unwrap()).unwrap();
+        writer.store_range(i * 8..=i * 8 + 5, RefCounted::new(Tells).unwrap()).unwrap();
     }
     drop(writer);
     tree

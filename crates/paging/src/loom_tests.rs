@@ -13,7 +13,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use loom::thread;
-use machine::word::{Counts, EntryWord};
+use machine::word::{EntryWord, RefCounts};
 
 type Entry = EntryWord<AtomicU64>;
 
@@ -141,7 +141,7 @@ fn loom_one_of_two_maps_a_page() {
 /// which writes to it.
 struct Page {
     entry: Entry,
-    counts: Counts<AtomicU64>,
+    counts: RefCounts<AtomicU64>,
     owner: AtomicU64,
     /// The exclusive owner of the frame writes it.
     contents: UnsafeCell<u64>,
@@ -157,7 +157,7 @@ fn pin_and_unmap(second_look: bool) {
     loom::model(move || {
         let page = Arc::new(Page {
             entry: entry(FRAME),
-            counts: Counts::new(AtomicU64::new(0)),
+            counts: RefCounts::new(AtomicU64::new(0)),
             owner: AtomicU64::new(MINE),
             contents: UnsafeCell::new(MINE),
         });
@@ -177,7 +177,7 @@ fn pin_and_unmap(second_look: bool) {
         };
         if page.entry.load() == FRAME {
             let look = || !second_look || page.entry.load() == FRAME;
-            let unpin = |counts: &mut &Counts<_>| assert!(counts.sub(1, 1).is_some());
+            let unpin = |counts: &mut &RefCounts<_>| assert!(counts.sub(1, 1).is_some());
             let mut counts = &page.counts;
             let held = hold(&mut counts, |counts| counts.add(1, 1), look, unpin);
             if held == Held::Yes {

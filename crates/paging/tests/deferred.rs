@@ -21,10 +21,10 @@ fn deferred_flushes_are_never_lost() {
         let (one, two) = (user(1), user(2));
         let range = pages(0x5000, 1);
         let flushes = |what: &mut dyn FnMut()| {
-            let (before, waiting) = (sim.counts().flushes, shared.waiting());
+            let (before, waiting) = (sim.stats().flushes, shared.waiting());
             what();
             assert!(sim.settle());
-            (sim.counts().flushes - before, waiting)
+            (sim.stats().flushes - before, waiting)
         };
         // The spaces are active on no CPU, so a flush by their CPU sets flushes nowhere.
         let mut deferred = Some(owe(range, &one).defer());

@@ -93,9 +93,9 @@ fn taking_a_page_touches_two_lines() {
     sim.on_cpu(0, || {
         let page = take(&lists, QUICK_TABLE);
         give(&lists, QUICK_TABLE, page);
-        let before = sim.counts().steps;
+        let before = sim.stats().steps;
         let page = lists.alloc(QUICK_TABLE).unwrap();
-        assert_eq!(sim.counts().steps - before, 1, "it touches more than the list itself");
+        assert_eq!(sim.stats().steps - before, 1, "it touches more than the list itself");
         give(&lists, QUICK_TABLE, page);
         lists.drain();
     });

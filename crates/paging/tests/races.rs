@@ -323,11 +323,11 @@ fn deferred_flushes_are_done_later() {
         }
         assert_eq!(deferred.range(), VirtRange::between(virt(0x1000), virt(0x80_0000_0000)));
         assert_eq!(tables(&sim), 1 + 3 * 3, "the unlinked tables do not wait");
-        let before = sim.counts();
+        let before = sim.stats();
         space.flush_deferred(deferred);
-        assert_eq!((sim.counts() - before).flushes, 1, "only the CPU that uses the space flushes");
+        assert_eq!((sim.stats() - before).flushes, 1, "only the CPU that uses the space flushes");
         space.flush_deferred(space.deferred_flush());
-        assert_eq!((sim.counts() - before).flushes, 1);
+        assert_eq!((sim.stats() - before).flushes, 1);
         frames.into_iter().for_each(|frame| release(&sim, frame));
     });
     finish(&sim, &shared, space).unwrap();
@@ -367,9 +367,9 @@ fn joined_deferred_flushes_are_all_done() {
                     false => pending.defer_to(&mut deferred),
                 }
             }
-            let before = sim.counts();
+            let before = sim.stats();
             space.flush_deferred(deferred);
-            assert_eq!((sim.counts() - before).flushes, 1);
+            assert_eq!((sim.stats() - before).flushes, 1);
             for range in ranges {
                 sim.check_flushed(space.root(), space.space(), range);
                 sim.check_ways_flushed(space.root(), space.space(), range);

@@ -62,7 +62,7 @@ fn in_turn(tags: u32, asids: [u16; 2]) -> Result<u64, Failure> {
         for (space, frame) in spaces.iter().zip(frames) {
             space.map_own(range, frame, Attrs::USER_RW).unwrap();
         }
-        let before = sim.counts().flushes;
+        let before = sim.stats().flushes;
         for round in 0..6 {
             let now = round % 2;
             activate(&spaces[now]);
@@ -74,7 +74,7 @@ fn in_turn(tags: u32, asids: [u16; 2]) -> Result<u64, Failure> {
             assert_eq!(found, Ok(if round < 2 { 0 } else { now as u64 + 1 }));
             stored.unwrap();
         }
-        flushes.store(sim.counts().flushes - before, std::sync::atomic::Ordering::SeqCst);
+        flushes.store(sim.stats().flushes - before, std::sync::atomic::Ordering::SeqCst);
         for (space, frame) in spaces.iter().zip(frames) {
             space.unmap_own(range, |_| ()).unwrap().flush();
             release(&sim, frame);
@@ -160,9 +160,9 @@ fn who_leaves_takes_nothing_along() {
         touch(stays);
         assert_eq!(space.cpus().len(), usize::from(stays));
         sim.on_cpu(0, || {
-            let before = sim.counts();
+            let before = sim.stats();
             space.unmap_own(range, |_| ()).unwrap().flush();
-            assert_eq!((sim.counts() - before).flushes, u64::from(stays));
+            assert_eq!((sim.stats() - before).flushes, u64::from(stays));
             sim.check_flushed(space.root(), space.space(), range);
             sim.check_ways_flushed(space.root(), space.space(), range);
             release(&sim, frame);

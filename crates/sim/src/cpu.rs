@@ -1,7 +1,7 @@
 //! A CPU: its caches, its active tables, its interrupt state, and the requests of other CPUs.
 
 use crate::config::Config;
-use crate::counts::Counters;
+use crate::stats::Counters;
 use crate::tlb::{Tlb, Uppers, flush};
 use machine::{Asid, CpuId, Flush, Frame, VirtAddr};
 use oorandom::Rand32;
@@ -51,7 +51,7 @@ pub(crate) struct Cpu {
     pub(crate) flag: AtomicBool,
     pub(crate) mail: Mutex<Mail>,
     pub(crate) state: Mutex<State>,
-    pub(crate) counts: Counters,
+    pub(crate) stats: Counters,
     /// The number of its step at which it takes the next timer interrupt. Only this CPU uses it.
     pub(crate) next_tick: AtomicU64,
 }
@@ -72,7 +72,7 @@ impl Cpu {
                 last: VirtAddr::default(),
                 random: Rand32::new(id.index() as u64),
             }),
-            counts: Counters::default(),
+            stats: Counters::default(),
             next_tick: AtomicU64::new(config.tick.unwrap_or(u64::MAX)),
         }
     }
@@ -93,7 +93,7 @@ impl Cpu {
     pub(crate) fn drop_cached(&self, what: Flush) {
         let state = &mut *crate::sim::locked(&self.state);
         let dropped = flush(&mut state.tlb, &mut state.uppers, what);
-        self.counts.flushes.add(1);
-        self.counts.dropped.add(dropped as u64);
+        self.stats.flushes.add(1);
+        self.stats.dropped.add(dropped as u64);
     }
 }

@@ -53,7 +53,7 @@ impl Sim {
         fence(Ordering::SeqCst);
         let request = Arc::new(Request { what, open: AtomicUsize::new(others.len()) });
         for other in others.iter() {
-            cpu.counts.ipis_sent.add(1);
+            cpu.stats.ipis_sent.add(1);
             self.ask(&self.0.cpus[other.index()], &request);
         }
         // Acquire: pairs with the Release of each answer.
@@ -92,7 +92,7 @@ impl Sim {
             std::mem::take(&mut mail.flushes)
         };
         for request in flushes {
-            cpu.counts.ipis_taken.add(1);
+            cpu.stats.ipis_taken.add(1);
             self.answer(cpu, &request);
         }
     }

@@ -99,7 +99,7 @@
 //!         assert_eq!(sim.load(at), Ok(42));
 //!         assert!(sim.load(VirtAddr::new(0)).is_err());
 //!     }
-//!     assert_eq!((sim.counts().walks, sim.counts().hits), (2, 1));
+//!     assert_eq!((sim.stats().walks, sim.stats().hits), (2, 1));
 //! });
 //! # Ok::<(), sim::ConfigError>(())
 //! ```
@@ -111,7 +111,6 @@ mod bare;
 mod checks;
 mod config;
 mod constructed;
-mod counts;
 mod cpu;
 mod drive;
 mod events;
@@ -123,19 +122,20 @@ mod marks;
 mod report;
 mod sim;
 mod spaces;
+mod stats;
 mod tlb;
 mod traits;
 mod walk;
 
 pub use bare::{Bare, BareCpus, BareGrace};
 pub use config::{Checks, Config, ConfigError, Stale};
-pub use counts::Counts;
 pub use drive::{Cause, Explored, Failure, Program, Run, explore, seeded, threads};
 pub use events::{Event, What};
 pub use format::Want;
 pub use grace::{Exclusive, Grace, SimCpus};
 pub use report::{Leaked, Report, Violation};
 pub use sim::{Sim, TickTaken};
+pub use stats::SimStats;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -23,13 +23,13 @@
 use crate::arena::Arena;
 use crate::config::{Config, ConfigError};
 use crate::constructed::Constructed;
-use crate::counts::Counts;
 use crate::cpu::{Cpu, Handler};
 use crate::events::{Log, Stamped, What};
 use crate::grace::Grace;
 use crate::here;
 use crate::marks::Marks;
 use crate::report::{Report, Violation};
+use crate::stats::SimStats;
 use ::grace::quiescent::{Shared, Slot};
 use machine::{CpuId, Frame, FrameRange, Frames, NodeId};
 use std::cell::Cell;
@@ -172,7 +172,7 @@ impl Sim {
     /// A point at which another CPU may run, and at which this one stops if the machine has halted.
     #[inline]
     pub(crate) fn point(&self, cpu: &Cpu) {
-        cpu.counts.steps.add(1);
+        cpu.stats.steps.add(1);
         let here = here::get();
         if !here.turn.is_null() && !std::thread::panicking() {
             // SAFETY: the seeded driver keeps it alive while anything runs under it.
@@ -192,7 +192,7 @@ impl Sim {
         }
         // SAFETY: as in `cpu_if_any`.
         let cpu = unsafe { &*here.cpu };
-        let steps = cpu.counts.steps.add(1);
+        let steps = cpu.stats.steps.add(1);
         // Relaxed: only this CPU uses it.
         let due = steps >= cpu.next_tick.load(Ordering::Relaxed);
         // Acquire: pairs with the Release of the CPU that left mail, or halted the machine.
@@ -240,7 +240,7 @@ impl Sim {
 
     #[cold]
     fn take_tick(&self, cpu: &Cpu) -> bool {
-        let steps = cpu.counts.steps.add(0);
+        let steps = cpu.stats.steps.add(0);
         // Relaxed: only this CPU uses it.
         if steps < cpu.next_tick.load(Ordering::Relaxed) || std::thread::panicking() {
             return false;
@@ -252,7 +252,7 @@ impl Sim {
     }
 
     fn tick(&self, cpu: &Cpu) {
-        cpu.counts.ticks.add(1);
+        cpu.stats.ticks.add(1);
         Grace::quiescent_state();
         if let Some(handler) = self.0.tick.get() {
             let _off = Off::new(cpu);
@@ -269,7 +269,7 @@ impl Sim {
             // Release: pairs with the Acquire of `poll`.
             target.flag.store(true, Ordering::Release);
             if sender.id != target.id {
-                sender.counts.ipis_sent.add(1);
+                sender.stats.ipis_sent.add(1);
             }
         }
     }
@@ -315,7 +315,7 @@ impl Sim {
     pub fn interrupt(&self, cpu: usize, handler: impl FnOnce() + Send + 'static) {
         let target = self.0.cpus.get(cpu).unwrap_or_else(|| panic!("the machine has no cpu{cpu}"));
         if let Some(sender) = self.cpu_if_any() {
-            sender.counts.ipis_sent.add(1);
+            sender.stats.ipis_sent.add(1);
         }
         let mut mail = locked(&target.mail);
         mail.interrupts.push(Box::new(handler));
@@ -339,7 +339,7 @@ impl Sim {
                 return;
             };
             drop(mail);
-            cpu.counts.ipis_taken.add(1);
+            cpu.stats.ipis_taken.add(1);
             let _off = Off::new(cpu);
             handler();
         }
@@ -353,13 +353,13 @@ impl Sim {
     }
 
     /// The counts of all CPUs together.
-    pub fn counts(&self) -> Counts {
-        self.0.cpus.iter().fold(Counts::default(), |sum, cpu| sum + cpu.counts.read())
+    pub fn stats(&self) -> SimStats {
+        self.0.cpus.iter().fold(SimStats::default(), |sum, cpu| sum + cpu.stats.read())
     }
 
     /// The counts of one CPU; `None` if there is no such CPU.
-    pub fn counts_of(&self, cpu: CpuId) -> Option<Counts> {
-        Some(self.0.cpus.get(cpu.index())?.counts.read())
+    pub fn stats_of(&self, cpu: CpuId) -> Option<SimStats> {
+        Some(self.0.cpus.get(cpu.index())?.stats.read())
     }
 
     /// The violation that halted the machine, if any.

@@ -71,7 +71,7 @@ unsafe impl Step for Sim {
 
     fn relax(&self) {
         let cpu = self.cpu();
-        let waits = cpu.counts.waits.add(1);
+        let waits = cpu.stats.waits.add(1);
         // Acquire: pairs with the Release of the CPU that left mail.
         if cpu.flag.load(Ordering::Acquire) {
             self.answer_all(cpu);

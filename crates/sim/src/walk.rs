@@ -43,7 +43,7 @@ impl Sim {
         let cpu = self.cpu();
         self.instruction(cpu);
         let fault = |kind| {
-            cpu.counts.faults.add(1);
+            cpu.stats.faults.add(1);
             Fault { address: at, write: want.write, kind }
         };
         if !format::is_canonical(at, self.0.config.levels) {
@@ -64,7 +64,7 @@ impl Sim {
             }
             // To set the dirty bit in memory takes a walk.
             Some(held) if !want.write || held.dirty => {
-                cpu.counts.hits.add(1);
+                cpu.stats.hits.add(1);
                 self.check_hit(cpu, at, want, &held);
                 held
             }
@@ -111,7 +111,7 @@ impl Sim {
                 && state.tlb.find(space, at).is_none()
         };
         if possible && let Ok(found) = self.walk(cpu, root, space, at, Want::default()) {
-            cpu.counts.speculated.add(1);
+            cpu.stats.speculated.add(1);
             self.fill(cpu, found);
         }
     }
@@ -124,12 +124,12 @@ impl Sim {
         at: VirtAddr,
         want: Want,
     ) -> Result<Translation, FaultKind> {
-        cpu.counts.walks.add(1);
+        cpu.stats.walks.add(1);
         let _done = Walking(cpu);
         let held = locked(&cpu.state).uppers.find(space, at);
         let (mut level, mut table, mut rights, mut since) = match held {
             Some(Upper { level, table, rights, since, .. }) => {
-                cpu.counts.upper_hits.add(1);
+                cpu.stats.upper_hits.add(1);
                 (level, table, rights, since)
             }
             None => (self.0.config.levels - 1, root, Rights::ALL, self.0.log.now()),
@@ -179,7 +179,7 @@ impl Sim {
         rights: Rights,
         want: Want,
     ) -> Result<(u64, Entry), FaultKind> {
-        cpu.counts.entries_walked.add(1);
+        cpu.stats.entries_walked.add(1);
         let cell =
             self.0.arena.word(table, format::index(at, level)).ok_or(FaultKind::Malformed)?;
         loop {

@@ -69,9 +69,9 @@ fn sixty_four_cpus() {
     let (sim, space) = machine_with_space(Config { cpus: 64, frames: 4096, ..Config::default() });
     let program = || work(&sim, &space, 1);
     seeded(&sim, 1, (0..64).map(|_| Box::new(program) as Program).collect()).unwrap();
-    let counts = sim.counts();
+    let stats = sim.stats();
     // At most 63 CPUs are asked: those that have started when a flush is requested.
-    assert!(counts.ipis_sent > 64 && counts.ipis_sent <= 64 * 63, "{counts:?}");
+    assert!(stats.ipis_sent > 64 && stats.ipis_sent <= 64 * 63, "{stats:?}");
     finish(&sim, &space);
 }
 
@@ -90,7 +90,7 @@ fn a_seed_is_a_run() {
         let program = || work(&sim, &space, 5);
         let run = seeded(&sim, seed, vec![Box::new(program), Box::new(program), Box::new(program)])
             .unwrap();
-        (run.steps, run.turns, run.fingerprint, format!("{:?}", sim.counts()))
+        (run.steps, run.turns, run.fingerprint, format!("{:?}", sim.stats()))
     };
     let runs: Vec<_> = (0..20).map(run).collect();
     assert_eq!(runs, (0..20).map(run).collect::<Vec<_>>());
@@ -245,7 +245,7 @@ fn interrupts_land_between_steps() {
                 sim.step(Access::Shared);
                 count.store(old + 1, SeqCst);
                 drop(section);
-                while count.load(SeqCst) < 2 && sim.counts().ipis_taken == 0 {
+                while count.load(SeqCst) < 2 && sim.stats().ipis_taken == 0 {
                     sim.relax();
                 }
             };

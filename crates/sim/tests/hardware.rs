@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use machine::*;
-use sim::{Checks, Config, Counts, Sim, Want, threads};
+use sim::{Checks, Config, Sim, SimStats, Want, threads};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -26,10 +26,10 @@ fn blind() -> Config {
     Config { frames: FRAMES, checks: Checks::NONE, ..Config::default() }
 }
 
-fn counted(sim: &Sim, what: impl FnOnce()) -> Counts {
-    let before = sim.counts();
+fn stats_of(sim: &Sim, what: impl FnOnce()) -> SimStats {
+    let before = sim.stats();
     what();
-    sim.counts() - before
+    sim.stats() - before
 }
 
 #[test]
@@ -89,8 +89,8 @@ fn accessed_and_dirty() {
         space.load(AT).unwrap();
         assert_eq!((marks(0), marks(1), marks(3)), (ACCESSED, ACCESSED, ACCESSED));
         // The first write through a clean translation walks the tables once more.
-        let first = counted(sim, || space.store(AT, 1).unwrap());
-        let second = counted(sim, || space.store(AT, 2).unwrap());
+        let first = stats_of(sim, || space.store(AT, 1).unwrap());
+        let second = stats_of(sim, || space.store(AT, 2).unwrap());
         assert_eq!(((first.hits, first.walks), (second.hits, second.walks)), ((0, 1), (1, 0)));
         assert_eq!((marks(0), marks(1)), (ACCESSED | DIRTY, ACCESSED));
     });
@@ -127,10 +127,10 @@ fn large_pages() {
     with_space(Config { frames: 1024, ..blind() }, |sim, space| {
         let block = sim.alloc(PageSize::Size2M.order(), Place::Local).unwrap();
         space.set(AT, 1, block.start().get() | RW | LARGE);
-        let walk = counted(sim, || space.store(AT, 5).unwrap());
+        let walk = stats_of(sim, || space.store(AT, 5).unwrap());
         assert_eq!((walk.walks, walk.entries_walked), (1, 3));
         let page = AT & !0x1f_ffff;
-        let hit = counted(sim, || assert_eq!(space.load(page + 0x1f_fff8), Ok(0)));
+        let hit = stats_of(sim, || assert_eq!(space.load(page + 0x1f_fff8), Ok(0)));
         assert_eq!((hit.hits, hit.walks), (1, 0));
         // A bit that must be clear.
         space.set(AT, 1, block.start().get() | RW | LARGE | 1 << 13);
@@ -175,7 +175,7 @@ fn a_stride_that_is_too_large_misses_pages() {
         let what =
             |stride| Flush::Range { space: None, range: range(base, 8192), stride, tables: false };
         let both =
-            || counted(sim, || [base, base + 4096].iter().for_each(|at| space.touch(*at))).walks;
+            || stats_of(sim, || [base, base + 4096].iter().for_each(|at| space.touch(*at))).walks;
         assert_eq!(both(), 0);
         sim.flush(what(PageSize::Size2M));
         assert_eq!(both(), 1);
@@ -226,15 +226,15 @@ fn tags_and_global_translations() {
         other.store(near, 2).unwrap();
         assert_eq!(other.load(far), Ok(3), "global, though this space does not map it");
         space.activate(1);
-        let back = counted(sim, || assert_eq!(space.load(near), Ok(1)));
+        let back = stats_of(sim, || assert_eq!(space.load(near), Ok(1)));
         assert_eq!(back.walks, 0, "kept under its tag");
         // SAFETY: as in `Space::activate`.
         unsafe { sim.activate(space.root, Asid(1), false) };
         let dropped =
-            counted(sim, || assert_eq!((space.load(near), space.load(far)), (Ok(1), Ok(3))));
+            stats_of(sim, || assert_eq!((space.load(near), space.load(far)), (Ok(1), Ok(3))));
         assert_eq!((dropped.walks, dropped.hits), (1, 1), "all but the global page is dropped");
         sim.flush(Flush::All);
-        assert_eq!(counted(sim, || space.touch(far)).walks, 1);
+        assert_eq!(stats_of(sim, || space.touch(far)).walks, 1);
     });
 }
 
@@ -244,7 +244,7 @@ fn a_small_tlb_forgets() {
         let at = |page: u64| AT + page * 4096;
         (0..16).for_each(|i| space.map(at(i), page(sim)));
         let rounds = |pages| {
-            counted(sim, || (0..10).for_each(|_| (0..pages).for_each(|i| space.touch(at(i)))))
+            stats_of(sim, || (0..10).for_each(|_| (0..pages).for_each(|i| space.touch(at(i)))))
         };
         assert_eq!(rounds(4).walks, 4);
         sim.flush(Flush::All);
@@ -334,11 +334,11 @@ fn the_timer_ticks() {
     let sim = Sim::new(Config { tick: Some(10), ..Config::fast(1, 1) }).unwrap();
     sim.on_cpu(0, || {
         (0..100).for_each(|_| sim.step(Access::Shared));
-        assert_eq!(sim.counts().ticks, 10);
+        assert_eq!(sim.stats().ticks, 10);
         let section = sim.irqs_off();
         (0..100).for_each(|_| sim.step(Access::Shared));
         drop(section);
-        assert_eq!(sim.counts().ticks, 11, "late, and once");
+        assert_eq!(sim.stats().ticks, 11, "late, and once");
     });
 }
 
@@ -354,11 +354,11 @@ fn two_that_flush_each_other_do_not_wait_for_ever() {
         }
     };
     threads(&sim, (0..4).map(|_| Box::new(program) as sim::Program).collect()).unwrap();
-    let counts = sim.counts();
+    let stats = sim.stats();
     // CPUs that have not started are skipped. CPUs that have ended are idle, and answer at once.
-    assert!(counts.ipis_sent <= 4 * 3 * rounds && counts.ipis_sent >= 3 * rounds, "{counts:?}");
-    assert!(counts.ipis_taken <= counts.ipis_sent);
-    assert_eq!(counts.flushes, counts.ipis_sent + 4 * rounds);
+    assert!(stats.ipis_sent <= 4 * 3 * rounds && stats.ipis_sent >= 3 * rounds, "{stats:?}");
+    assert!(stats.ipis_taken <= stats.ipis_sent);
+    assert_eq!(stats.flushes, stats.ipis_sent + 4 * rounds);
 }
 
 #[test]

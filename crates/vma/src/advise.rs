@@ -2,7 +2,7 @@
 //! changes nothing here.
 
 use crate::{
-    Area, Counted, Error, MappedFile, VmFlags, Vma,
+    Area, Error, MappedFile, RefCounted, VmFlags, Vma,
     map::{can_be_mergeable, range_end},
     space::Writer,
 };
@@ -176,7 +176,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             false => Vma::clone(&area.vma),
         };
         vma.flags |= VmFlags::MAYBE_GUARD;
-        self.store(area.start, area.end, Counted::new(vma)?)
+        self.store(area.start, area.end, RefCounted::new(vma)?)
     }
 
     fn advise_populate(&mut self, start: usize, end: usize, advice: Advice) -> Result<(), Error> {

@@ -16,13 +16,13 @@
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::{Counted, Error};
+use crate::{Error, RefCounted};
 
 /// A group of VMAs that may hold the same anonymous pages.
 #[derive(Debug)]
 pub(crate) struct AnonVma {
     /// `None` for a root, which counts as its own child.
-    parent: Option<Counted<AnonVma>>,
+    parent: Option<RefCounted<AnonVma>>,
     /// Children that have a linked VMA. A root counts itself.
     children: AtomicUsize,
     /// VMAs that have this as their own anon_vma.
@@ -32,9 +32,9 @@ pub(crate) struct AnonVma {
 }
 
 impl AnonVma {
-    fn new(parent: Option<Counted<AnonVma>>) -> Result<Counted<Self>, Error> {
+    fn new(parent: Option<RefCounted<AnonVma>>) -> Result<RefCounted<Self>, Error> {
         let (children, active, linked) = Default::default();
-        Ok(Counted::new(AnonVma { parent, children, active, linked })?)
+        Ok(RefCounted::new(AnonVma { parent, children, active, linked })?)
     }
 
     fn parent(&self) -> &AnonVma {
@@ -54,7 +54,7 @@ impl AnonVma {
 impl Drop for AnonVma {
     fn drop(&mut self) {
         let mut parent = self.parent.take();
-        while let Some(mut last) = parent.and_then(Counted::into_inner) {
+        while let Some(mut last) = parent.and_then(RefCounted::into_inner) {
             parent = last.parent.take();
         }
     }
@@ -67,13 +67,13 @@ impl Drop for AnonVma {
 /// [`link`](Self::link); code that removes it calls [`unlink`](Self::unlink). So a retired VMA may
 /// be dropped late, after its grace period, without changing the counts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Chain(Option<Counted<Links>>);
+pub(crate) struct Chain(Option<RefCounted<Links>>);
 
 #[derive(Debug)]
 struct Links {
-    own: Counted<AnonVma>,
+    own: RefCounted<AnonVma>,
     /// Every anon_vma that the VMA is linked to, including its own.
-    all: Vec<Counted<AnonVma>>,
+    all: Vec<RefCounted<AnonVma>>,
 }
 
 /// An empty list with room for `len`.
@@ -97,7 +97,7 @@ impl Chain {
         let own = AnonVma::new(None)?;
         let mut all = list(1)?;
         all.push(own.clone());
-        Ok(Chain(Some(Counted::new(Links { own, all })?)))
+        Ok(Chain(Some(RefCounted::new(Links { own, all })?)))
     }
 
     /// Whether the VMA has had a private page.
@@ -113,7 +113,7 @@ impl Chain {
     /// Whether both VMAs have the same anon_vma as their own, or both have none.
     pub(crate) fn same_owner(&self, other: &Chain) -> bool {
         match (&self.0, &other.0) {
-            (Some(a), Some(b)) => Counted::is_same(&a.own, &b.own),
+            (Some(a), Some(b)) => RefCounted::is_same(&a.own, &b.own),
             (None, None) => true,
             _ => false,
         }
@@ -133,14 +133,14 @@ impl Chain {
                 own
             }
         };
-        Ok(Chain(Some(Counted::new(Links { own, all })?)))
+        Ok(Chain(Some(RefCounted::new(Links { own, all })?)))
     }
 
     /// The chain's counts, for tests.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn audit(&self) -> Option<Audit> {
-        let address = |anon: &Counted<AnonVma>| core::ptr::from_ref(&**anon).addr();
-        let counts = |anon: &Counted<AnonVma>| {
+        let address = |anon: &RefCounted<AnonVma>| core::ptr::from_ref(&**anon).addr();
+        let counts = |anon: &RefCounted<AnonVma>| {
             let counts = [&anon.linked, &anon.active, &anon.children];
             (address(anon), counts.map(|count| count.load(Relaxed)))
         };

@@ -1,6 +1,8 @@
 //! brk: moves the end of the heap.
 
-use crate::{Counted, Error, MappedFile, PAGE_SIZE, VmFlags, Vma, space::Writer, vma::page_align};
+use crate::{
+    Error, MappedFile, PAGE_SIZE, RefCounted, VmFlags, Vma, space::Writer, vma::page_align,
+};
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// brk(2) as the system call has it: moves the end of the heap to `brk` if it can, and returns
@@ -60,7 +62,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             Some(grown) => self.store(grown.start, grown.end, grown.vma)?,
             None => {
                 self.room_for(1)?;
-                self.store(old, new, Counted::new(vma)?)?;
+                self.store(old, new, RefCounted::new(vma)?)?;
             }
         }
         if flags.contains(VmFlags::LOCKED) {

@@ -5,7 +5,7 @@
 //! sees that the event happened.
 
 use crate::{
-    Area, Counted, Error, MappedFile, VmFlags, Vma, anon::Chain, merge::may_share_anon,
+    Area, Error, MappedFile, RefCounted, VmFlags, Vma, anon::Chain, merge::may_share_anon,
     space::Writer,
 };
 
@@ -23,14 +23,14 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
 
     pub(crate) fn prepare_anon(&mut self, area: Area<F>) -> Result<(), Error> {
         let vma = self.with_anon(&area)?;
-        if Counted::is_same(&vma, &area.vma) {
+        if RefCounted::is_same(&vma, &area.vma) {
             return Ok(());
         }
         self.store(area.start, area.end, vma)
     }
 
     /// The contents of the VMA with an anon_vma.
-    pub(crate) fn with_anon(&self, area: &Area<F>) -> Result<Counted<Vma<F>>, Error> {
+    pub(crate) fn with_anon(&self, area: &Area<F>) -> Result<RefCounted<Vma<F>>, Error> {
         if area.vma.is_faulted() {
             return Ok(area.vma.clone());
         }
@@ -39,7 +39,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let lender = next
             .or_else(|| self.before(area.start).filter(|p| may_share_anon(p, area) && lends(p)));
         let anon = lender.map_or_else(Chain::new_root, |lender| Ok(lender.vma.anon.clone()))?;
-        Ok(Counted::new(Vma { anon, ..Vma::clone(&area.vma) })?)
+        Ok(RefCounted::new(Vma { anon, ..Vma::clone(&area.vma) })?)
     }
 
     /// Grows the VMA that ends at `end` down to `start`, after a fault below it.

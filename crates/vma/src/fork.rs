@@ -5,8 +5,8 @@
 //! The address space counts these VMAs, so without any of them it forks in constant time.
 
 use crate::{
-    AddressSpace, Counted, Error, MappedFile, VmFlags, Vma,
-    space::{Counts, Writer},
+    AddressSpace, Error, MappedFile, RefCounted, VmFlags, Vma,
+    space::{VmaCounts, Writer},
 };
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
@@ -26,7 +26,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let counts = self.counts();
         let tree = self.with_tree(|tree| tree.duplicate_with_token())?;
         // `unshare` counts the VMAs that are not shared.
-        let shared = Counts { unshared: 0, ..counts };
+        let shared = VmaCounts { unshared: 0, ..counts };
         let mut child = AddressSpace::from_parts(*self.profile, state, tree, shared);
         if counts.unshared > 0 {
             self.unshare(&mut child.get_mut())?;
@@ -54,7 +54,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let range = start..=end - 1;
         if parents.flags.contains(VmFlags::DONTCOPY) {
             self.with_tree(|tree| tree.erase_range(range))?;
-            self.count_more(Counts { vmas: -1, unshared: 0 });
+            self.count_more(VmaCounts { vmas: -1, unshared: 0 });
             return Ok(());
         }
         let mut vma = Vma::clone(parents);
@@ -67,10 +67,10 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             true => Default::default(),
             false => vma.anon.fork()?,
         };
-        let vma = Counted::new(vma)?;
+        let vma = RefCounted::new(vma)?;
         self.with_tree(|tree| tree.store_range(range, vma.clone()))?;
         vma.anon.link();
-        self.count_more(Counts { vmas: 0, unshared: isize::from(vma.changes_at_fork()) });
+        self.count_more(VmaCounts { vmas: 0, unshared: isize::from(vma.changes_at_fork()) });
         Ok(())
     }
 
@@ -84,6 +84,6 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             vma.get().anon.unlink();
         }
         let unshared = self.counts().unshared;
-        self.count_more(Counts { vmas: 0, unshared: -unshared });
+        self.count_more(VmaCounts { vmas: 0, unshared: -unshared });
     }
 }

@@ -83,7 +83,7 @@ pub use file::{MappedFile, Placement};
 pub use flags::{UnknownFlag, VmFlags};
 pub use lock::LockAll;
 pub use map::{MapFlags, MapRequest};
-pub use maple::Counted;
+pub use maple::RefCounted;
 pub use profile::Profile;
 pub use remap::RemapRequest;
 pub use shm::AttachRequest;

@@ -1,7 +1,7 @@
 //! mmap: checks the arguments, computes the flags, chooses the address, and makes one store.
 
 use crate::{
-    Area, Counted, Error, MappedFile, Placement, VmFlags, Vma,
+    Area, Error, MappedFile, Placement, RefCounted, VmFlags, Vma,
     place::{Wanted, pages},
     space::Writer,
     vma::{PAGE_SIZE, page_align},
@@ -179,7 +179,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             // Linux clears these flags after merging. No neighbour of this kind is locked, so the
             // VMA joins nothing.
             vma.flags -= VmFlags::LOCKED_MASK;
-            self.store(addr, end, Counted::new(vma)?)?;
+            self.store(addr, end, RefCounted::new(vma)?)?;
         } else {
             self.insert_marked(addr, end, vma)?;
         }
@@ -200,7 +200,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let joined = self.merge_new(start, end, &Vma { flags, ..Vma::clone(&vma) })?;
         let area = match joined {
             Some(area) => area,
-            None => Area { start, end, vma: Counted::new(vma)? },
+            None => Area { start, end, vma: RefCounted::new(vma)? },
         };
         self.store(area.start, area.end, area.vma)
     }

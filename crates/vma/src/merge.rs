@@ -5,7 +5,7 @@
 //! contents, so the change is one store into the tree, which overwrites the merged VMAs. A change
 //! cannot fail half-way.
 
-use crate::{Area, Counted, Error, MappedFile, VmFlags, Vma, space::Writer};
+use crate::{Area, Error, MappedFile, RefCounted, VmFlags, Vma, space::Writer};
 
 /// Whether two VMAs agree in everything that merging requires, apart from position and private
 /// pages.
@@ -97,7 +97,7 @@ impl<F: MappedFile> Sides<F> {
             let mut vma = Vma::clone(&joined.vma);
             vma.flags |= sticky;
             vma.anon = pages.unwrap_or(vma.anon);
-            joined.vma = Counted::new(vma)?;
+            joined.vma = RefCounted::new(vma)?;
         }
         Ok(Some(joined))
     }
@@ -125,7 +125,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     pub(crate) fn placed(&self, start: usize, end: usize, new: Vma<F>) -> Result<Area<F>, Error> {
         match self.merge_new(start, end, &new)? {
             Some(area) => Ok(area),
-            None => Ok(Area { start, end, vma: Counted::new(new)? }),
+            None => Ok(Area { start, end, vma: RefCounted::new(new)? }),
         }
     }
 
@@ -151,7 +151,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             return Ok(area.end);
         }
         self.room_for(usize::from(!at_left) + usize::from(!at_right))?;
-        self.store(start, end, Counted::new(new)?)?;
+        self.store(start, end, RefCounted::new(new)?)?;
         Ok(end)
     }
 

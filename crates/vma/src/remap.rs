@@ -5,7 +5,7 @@
 //! memory keeps its offset, so that its pages are found.
 
 use crate::{
-    Area, Counted, Error, MapFlags, MappedFile, PAGE_SIZE, Placement, VmFlags, Vma,
+    Area, Error, MapFlags, MappedFile, PAGE_SIZE, Placement, RefCounted, VmFlags, Vma,
     place::{Wanted, pages},
     space::Writer,
     tree::Change,
@@ -330,5 +330,5 @@ fn left_behind<F: MappedFile>(
     if emptied {
         vma.anon = Default::default();
     }
-    Ok(Change { start: old.start, end: old.end, vma: Some(Counted::new(vma)?) })
+    Ok(Change { start: old.start, end: old.end, vma: Some(RefCounted::new(vma)?) })
 }

@@ -15,7 +15,7 @@ use grace::{Concurrent, Reclaim};
 use maple::{MapleTree, NodeAlloc, Nodes, WriteToken};
 use spin::{Mutex, MutexGuard};
 
-use crate::{Area, Counted, Error, MappedFile, Profile, VmFlags, Vma, tree::Tree};
+use crate::{Area, Error, MappedFile, Profile, RefCounted, VmFlags, Vma, tree::Tree};
 
 /// The addresses of a program's parts, in bytes. execve sets them.
 ///
@@ -51,7 +51,7 @@ pub(crate) struct State {
 
 /// Counts of VMAs, or the change of these counts by one write.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Counts {
+pub(crate) struct VmaCounts {
     /// VMAs in the tree.
     pub(crate) vmas: isize,
     /// VMAs that fork drops or changes ([`Vma::changes_at_fork`]). They include all VMAs that are
@@ -59,7 +59,7 @@ pub(crate) struct Counts {
     pub(crate) unshared: isize,
 }
 
-impl Counts {
+impl VmaCounts {
     /// Adds `sign` times a VMA with these contents.
     pub(crate) fn add<F>(&mut self, vma: &Vma<F>, sign: isize) {
         self.vmas += sign;
@@ -71,7 +71,7 @@ impl Counts {
 struct Locked {
     token: WriteToken,
     state: State,
-    counts: Counts,
+    counts: VmaCounts,
 }
 
 /// The address space of a program. `F` is the host's file type, `R` the tree's reclamation engine
@@ -126,14 +126,14 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> AddressSpace<F, R, A> {
     }
 
     fn with_state(profile: Profile, state: State) -> Self {
-        Self::from_parts(profile, state, MapleTree::with_token_in(), Counts::default())
+        Self::from_parts(profile, state, MapleTree::with_token_in(), VmaCounts::default())
     }
 
     pub(crate) fn from_parts(
         profile: Profile,
         state: State,
         (tree, token): (Tree<F, R, A>, WriteToken),
-        counts: Counts,
+        counts: VmaCounts,
     ) -> Self {
         AddressSpace { profile, tree, locked: Mutex::new(Locked { token, state, counts }) }
     }
@@ -207,7 +207,7 @@ enum Access<'a, F: MappedFile, R: Reclaim, A: NodeAlloc> {
     Alone { tree: &'a mut Tree<F, R, A>, locked: &'a mut Locked },
 }
 
-pub(crate) type TreeWriter<'t, F, R, A> = maple::Writer<'t, Counted<Vma<F>>, R, A>;
+pub(crate) type TreeWriter<'t, F, R, A> = maple::Writer<'t, RefCounted<Vma<F>>, R, A>;
 type Open<F, R, A> = for<'t> fn(
     &'t Tree<F, R, A>,
     &'t mut WriteToken,
@@ -300,11 +300,11 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         &mut self.locked_mut().state
     }
 
-    pub(crate) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> VmaCounts {
         self.locked().counts
     }
 
-    pub(crate) fn count_more(&mut self, more: Counts) {
+    pub(crate) fn count_more(&mut self, more: VmaCounts) {
         let counts = &mut self.locked_mut().counts;
         counts.vmas += more.vmas;
         counts.unshared += more.unshared;
@@ -369,7 +369,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
             panic!("{error}");
         }
         let mut end = 0;
-        let mut counts = Counts::default();
+        let mut counts = VmaCounts::default();
         for area in self.areas() {
             counts.add(&*area.vma, 1);
             assert!(end <= area.start && area.start < area.end);
@@ -379,7 +379,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
             );
             end = area.end;
         }
-        let Counts { vmas, unshared } = self.counts();
+        let VmaCounts { vmas, unshared } = self.counts();
         assert_eq!(
             (vmas, unshared),
             (counts.vmas, counts.unshared),

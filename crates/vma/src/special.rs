@@ -4,7 +4,7 @@
 use alloc::sync::Arc;
 
 use crate::{
-    Counted, Error, MapFlags, MapRequest, MappedFile, PAGE_SIZE, Policy, VmFlags, Vma,
+    Error, MapFlags, MapRequest, MappedFile, PAGE_SIZE, Policy, RefCounted, VmFlags, Vma,
     map::{can_be_mergeable, range_end},
     space::Writer,
     vma::{PAGE_SHIFT, page_align_wrapping},
@@ -79,7 +79,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         self.room_for(1)?;
         let mut vma = Vma { file, name, ..Vma::anonymous(flags) };
         vma.set_offset(start, pgoff);
-        self.store(start, end, Counted::new(vma)?)
+        self.store(start, end, RefCounted::new(vma)?)
     }
 
     /// Gives a range the state that another kernel reports after a call that stopped half-way: a
@@ -111,14 +111,14 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             let area = self.covering(at).ok_or(Error::Unmapped)?;
             at = area.end;
             // The parts become one VMA. A part with private pages provides the contents.
-            if contents.as_ref().is_none_or(|had: &Counted<Vma<F>>| !had.is_faulted()) {
+            if contents.as_ref().is_none_or(|had: &RefCounted<Vma<F>>| !had.is_faulted()) {
                 contents = Some(area.vma);
             }
         }
         let Some(contents) = contents else { return Err(Error::Unmapped) };
         let flags = flags.with_pkey(contents.flags.pkey());
         self.room_for(1)?;
-        self.store(start, end, Counted::new(Vma { flags, ..Vma::clone(&contents) })?)
+        self.store(start, end, RefCounted::new(Vma { flags, ..Vma::clone(&contents) })?)
     }
 
     /// mseal(2): afterwards no call can unmap, move, resize or protect the range.
@@ -247,7 +247,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             if area.vma.flags.contains(VmFlags::MERGEABLE) != on {
                 let mut vma = Vma::clone(&area.vma);
                 vma.flags.set(VmFlags::MERGEABLE, on);
-                self.store(area.start, area.end, Counted::new(vma)?)?;
+                self.store(area.start, area.end, RefCounted::new(vma)?)?;
             }
         }
         self.state_mut().merge_any = on;

@@ -10,15 +10,15 @@
 use core::ops::RangeInclusive;
 
 use grace::Reclaim;
-use maple::{CountedRef, MapleTree, NodeAlloc, OwnerLock};
+use maple::{MapleTree, NodeAlloc, OwnerLock, RefCountedRef};
 
 use crate::{
-    Counted, Error, MappedFile, Vma,
-    space::{Counts, TreeWriter, Writer},
+    Error, MappedFile, RefCounted, Vma,
+    space::{TreeWriter, VmaCounts, Writer},
 };
 
 /// The tree of an address space, keyed by address in bytes.
-pub(crate) type Tree<F, R, A> = MapleTree<Counted<Vma<F>>, R, A, OwnerLock>;
+pub(crate) type Tree<F, R, A> = MapleTree<RefCounted<Vma<F>>, R, A, OwnerLock>;
 
 /// A VMA with its range.
 ///
@@ -54,13 +54,13 @@ pub struct Area<F> {
     /// The address after the last byte.
     pub end: usize,
     /// The contents, which all pages share.
-    pub vma: Counted<Vma<F>>,
+    pub vma: RefCounted<Vma<F>>,
 }
 
 impl<F> Area<F> {
     /// An owned copy, which may be kept while the tree changes. Cost: one atomic increment.
-    pub(crate) fn of((range, vma): (RangeInclusive<usize>, CountedRef<'_, Vma<F>>)) -> Self {
-        Area { start: *range.start(), end: range.end() + 1, vma: vma.to_counted() }
+    pub(crate) fn of((range, vma): (RangeInclusive<usize>, RefCountedRef<'_, Vma<F>>)) -> Self {
+        Area { start: *range.start(), end: range.end() + 1, vma: vma.to_ref_counted() }
     }
 }
 
@@ -68,7 +68,7 @@ impl<F> Area<F> {
 pub(crate) struct Change<F> {
     pub(crate) start: usize,
     pub(crate) end: usize,
-    pub(crate) vma: Option<Counted<Vma<F>>>,
+    pub(crate) vma: Option<RefCounted<Vma<F>>>,
 }
 
 /// The effect of a write over a byte range on a VMA that it overlaps.
@@ -124,7 +124,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
         &mut self,
         start: usize,
         end: usize,
-        vma: Counted<Vma<F>>,
+        vma: RefCounted<Vma<F>>,
     ) -> Result<(), Error> {
         self.change(Change { start, end, vma: Some(vma) })
     }
@@ -169,7 +169,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
 fn carry_out<F: MappedFile, R: Reclaim, A: NodeAlloc>(
     tree: &mut TreeWriter<'_, F, R, A>,
     change: Change<F>,
-) -> Result<Counts, Error> {
+) -> Result<VmaCounts, Error> {
     let Change { start, end, vma } = change;
     let range = start..=end - 1;
     let mut more = relink(tree, &range, false);
@@ -200,8 +200,8 @@ fn relink<F: MappedFile, R: Reclaim, A: NodeAlloc>(
     tree: &TreeWriter<'_, F, R, A>,
     write: &RangeInclusive<usize>,
     back: bool,
-) -> Counts {
-    let mut more = Counts::default();
+) -> VmaCounts {
+    let mut more = VmaCounts::default();
     for (range, vma) in tree.iter(write.clone()) {
         let vma = vma.get();
         let anon = &vma.anon;

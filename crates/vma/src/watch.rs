@@ -1,6 +1,8 @@
 //! userfaultfd: registers VMAs with a userfaultfd, and unregisters them.
 
-use crate::{Area, Counted, Error, MappedFile, Uffd, VmFlags, Vma, map::range_end, space::Writer};
+use crate::{
+    Area, Error, MappedFile, RefCounted, Uffd, VmFlags, Vma, map::range_end, space::Writer,
+};
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// UFFDIO_REGISTER: registers `start..start + len` with `uffd` for `modes` (of
@@ -84,7 +86,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             let mut vma = Vma::clone(&area.vma);
             vma.uffd = None;
             vma.flags -= VmFlags::UFFD;
-            area.vma = Counted::new(vma)?;
+            area.vma = RefCounted::new(vma)?;
         }
         Ok(())
     }

@@ -49,7 +49,7 @@ use core::ops::Deref;
 use core::panic::Location;
 use core::ptr::{self, NonNull};
 use machine::{PhysAddr, VirtAddr, VirtRange};
-use maple::Counted;
+use maple::RefCounted;
 
 /// The call that made an area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,7 +144,7 @@ pub(crate) struct Lines;
 
 /// A record as a tree holds it, alone on its cache lines. The first line holds the reference count
 /// and the words that readers load; the second line holds words that only the owner uses.
-pub(crate) type Record = Counted<Area, Lines>;
+pub(crate) type Record = RefCounted<Area, Lines>;
 #[cfg(all(target_pointer_width = "64", not(loom)))]
 const _: () = {
     assert!(size_of::<usize>() + offset_of!(Area, start) == LINE);

@@ -79,11 +79,11 @@
 //!     // SAFETY: ordinary memory, and ours.
 //!     unsafe { sim.store(at, 42) }.unwrap();
 //!     assert_eq!(vmap.find_vm_area(at).unwrap().pages, 3);
-//!     let before = sim.counts().flushes;
+//!     let before = sim.stats().flushes;
 //!     // SAFETY: the area is not used any more.
 //!     unsafe { vmap.vfree(at) }.unwrap();
 //!     assert!(unsafe { vmap.vfree(at) }.is_err());
-//!     assert_eq!(sim.counts().flushes, before, "it waits");
+//!     assert_eq!(sim.stats().flushes, before, "it waits");
 //!     vmap.vm_unmap_aliases();
 //!     tables
 //! });

@@ -102,7 +102,7 @@ pub struct TlbGraceStats {
 ///     // SAFETY: there are no areas that this CPU could use.
 ///     unsafe { flushes.idle_enter() };
 /// });
-/// assert_eq!(sim.counts().ipis_sent, 0);
+/// assert_eq!(sim.stats().ipis_sent, 0);
 /// ```
 pub struct TlbGrace<M: Machine> {
     machine: M,

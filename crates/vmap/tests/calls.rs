@@ -55,7 +55,7 @@ fn vmap_makes_frames_contiguous() {
         assert_eq!(world.vmap().vmap(&[], Attrs::KERNEL_RW), Err(Error::ZeroSize));
         world.release(&frames);
     });
-    assert_eq!(world.sim.counts().ipis_sent, 0);
+    assert_eq!(world.sim.stats().ipis_sent, 0);
     world.end().unwrap();
 }
 
@@ -95,7 +95,7 @@ fn small_maps_come_from_blocks() {
         }
         world.release(&frames);
     });
-    assert_eq!(world.sim.counts().ipis_sent, 0);
+    assert_eq!(world.sim.stats().ipis_sent, 0);
     world.end().unwrap();
 }
 

@@ -93,7 +93,7 @@ fn only_who_lags_is_interrupted() {
         world.flushes.expedite(target);
         assert!(world.flushes.is_over(target));
     });
-    assert_eq!((world.flushes.stats().asked, world.sim.counts().ipis_sent), (1, 1));
+    assert_eq!((world.flushes.stats().asked, world.sim.stats().ipis_sent), (1, 1));
     (0..4).for_each(|cpu| world.sim.on_cpu(cpu, || world.stop()));
     world.end().unwrap();
 }
@@ -160,10 +160,10 @@ fn large_pages_make_way_once() {
         let small = world.vmap().vmalloc(16 << 20).unwrap();
         free(&world, small);
         world.vmap().purge();
-        let before = world.sim.counts().ipis_sent;
+        let before = world.sim.stats().ipis_sent;
         let large = world.vmap().vmalloc_huge(16 << 20).unwrap();
         assert_eq!(page(&world, large).size, PageSize::Size2M);
-        assert!(world.sim.counts().ipis_sent <= before + 1);
+        assert!(world.sim.stats().ipis_sent <= before + 1);
         free(&world, large);
     });
     (0..2).for_each(|cpu| world.sim.on_cpu(cpu, || world.stop()));

@@ -205,7 +205,7 @@ fn what_waits_elsewhere_is_found() {
             }
         });
     }
-    let before = world.sim.counts().ipis_sent;
+    let before = world.sim.stats().ipis_sent;
     world.on(0, || {
         let vmap = world.vmap();
         let waits = vmap.get_vmalloc_info().waiting;
@@ -217,7 +217,7 @@ fn what_waits_elsewhere_is_found() {
         all.iter().chain([&common]).for_each(|at| vmap.end_vmap(*at).unwrap());
         world.release(&frames);
     });
-    assert!(world.sim.counts().ipis_sent - before <= 10, "one broadcast for many");
+    assert!(world.sim.stats().ipis_sent - before <= 10, "one broadcast for many");
     world.end().unwrap();
 }
 

@@ -184,7 +184,7 @@ impl<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
             let linux = case.linux.get(cpus - 1).filter(|_| cpus < 3);
             self.beside(case, cpus, "time", "ns", linux, found.median(), report);
         }
-        self.counted(case, report)
+        self.cost(case, report)
     }
 
     /// Nanoseconds of an operation on so many CPUs at once.
@@ -205,10 +205,10 @@ impl<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
     }
 
     /// Counts the instructions of an operation.
-    fn counted(&self, case: &Case, report: &mut Report) -> Result<(), Error> {
+    fn cost(&self, case: &Case, report: &mut Report) -> Result<(), Error> {
         let lab = self.rig.lab;
         let row = Row::new(NAME, case.name, OURS, 1, case.size);
-        let mut counted = None;
+        let mut cost = None;
         self.rig.on_first(self.areas, || {
             // Once, to report an error.
             self.once(case, 0)?;
@@ -216,12 +216,12 @@ impl<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
                 let _ = core::hint::black_box(self.once(case, 0));
             };
             let mut prepare = || (lab.host.quiet)();
-            counted = lab.count(&mut report.rows, &row, &mut prepare, &mut once);
+            cost = lab.cost(&mut report.rows, &row, &mut prepare, &mut once);
             Ok(())
         })?;
-        if let Some(counted) = counted {
+        if let Some(cost) = cost {
             let linux = Some(&case.linux[2]);
-            self.beside(case, 1, "instructions", "", linux, counted.instructions, report);
+            self.beside(case, 1, "instructions", "", linux, cost.instructions, report);
         }
         Ok(())
     }
@@ -244,7 +244,7 @@ impl<M: Machine + Translated, G: Concurrent, R: RawRwLockFair + Send + Sync>
             report.rows.push(row.with(metric, *value, unit));
         }
         // If the clock counts instructions, its times are no times.
-        if case.target && (unit.is_empty() || self.rig.lab.count.is_none()) {
+        if case.target && (unit.is_empty() || self.rig.lab.measure_cost.is_none()) {
             let (name, pages) = (case.name, case.size);
             let target =
                 format!("{metric} of that of lean Linux: {name}, {pages} pages, {cpus} CPUs");

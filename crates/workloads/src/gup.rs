@@ -154,7 +154,7 @@ pub(crate) fn gup<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     }
     let stats = paging.gup_stats();
     report.targets.push(Target::at_most(NAME, "fast_gup_slow", stats.fast_gup_slow as f64, 0.0));
-    counts(lab, &space, &mut report);
+    cost(lab, &space, &mut report);
     let ended = lab.on_first(|| space.end(all + 1));
     lab.settle(&paging);
     Ok(ended.map(|()| report)?)
@@ -314,7 +314,7 @@ fn write<M: Machine, G: Concurrent, R: RawRwLockFair>(
 }
 
 /// Counts the instructions and cache lines of one call.
-fn counts<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
+fn cost<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
     lab: &Lab<'_, M, G, R>,
     space: &Space<M, G, R>,
     report: &mut Report,
@@ -338,10 +338,10 @@ fn counts<M: Machine, G: Concurrent, R: RawRwLockFair + Send + Sync>(
                     // SAFETY: the last call pinned so many, and nothing uses them.
                     unsafe { unpin(lab.host.machine, &frames.borrow()[..pinned.take()]) };
                 };
-                let counted = lab.count(rows, &like, &mut || give(), &mut || pinned.set(pin()));
+                let cost = lab.cost(rows, &like, &mut || give(), &mut || pinned.set(pin()));
                 give();
                 if way == Way::Fast {
-                    let each = counted.map_or(f64::NAN, |counted| counted.atomics / size as f64);
+                    let each = cost.map_or(f64::NAN, |cost| cost.atomics / size as f64);
                     let target = format!("locked instructions a page, {size} pages a call");
                     targets.push(Target::at_most(NAME, target, each, 1.0));
                 }

@@ -44,7 +44,7 @@ pub struct Disturbed {
 
 /// The counts of one operation, which depend on no clock. A count that the lab cannot tell is NaN.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Counted {
+pub struct OpCost {
     /// Instructions.
     pub instructions: f64,
     /// Locked instructions: atomic read-modify-write operations.
@@ -56,8 +56,8 @@ pub struct Counted {
 }
 
 /// Counts the second function on the CPU that calls it, each time after it has run the first.
-/// `None` if nothing can be counted.
-pub type Count<'a> = dyn Fn(&mut dyn FnMut(), &mut dyn FnMut()) -> Option<Counted> + Sync + 'a;
+/// `None` if nothing can be measured.
+pub type MeasureCost<'a> = dyn Fn(&mut dyn FnMut(), &mut dyn FnMut()) -> Option<OpCost> + Sync + 'a;
 
 /// The function that a CPU calls in each timer interrupt.
 pub type Tick = Arc<dyn Fn() + Send + Sync>;
@@ -102,7 +102,7 @@ pub struct Lab<'a, M: Machine, G: Concurrent, R> {
     /// The disturbances by the host so far. A note about a refused measurement has them.
     pub disturbed: fn() -> Disturbed,
     /// Counts an operation, where that is possible.
-    pub count: Option<&'a Count<'a>>,
+    pub measure_cost: Option<&'a MeasureCost<'a>>,
     /// Receives a line about each measurement that begins.
     pub progress: &'a (dyn Fn(&str) + Sync),
     /// The amount of measuring.
@@ -123,23 +123,23 @@ impl<M: Machine, G: Concurrent, R> Lab<'_, M, G, R> {
     }
 
     /// Adds rows with the counts of an operation, if the lab can count.
-    pub(crate) fn count(
+    pub(crate) fn cost(
         &self,
         rows: &mut Vec<Row>,
         like: &Row,
         prepare: &mut dyn FnMut(),
         operation: &mut dyn FnMut(),
-    ) -> Option<Counted> {
-        let counted = (self.count?)(prepare, operation)?;
+    ) -> Option<OpCost> {
+        let cost = (self.measure_cost?)(prepare, operation)?;
         let figures = [
-            ("instructions", counted.instructions),
-            ("locked instructions", counted.atomics),
-            ("lines", counted.lines),
-            ("lines written", counted.written),
+            ("instructions", cost.instructions),
+            ("locked instructions", cost.atomics),
+            ("lines", cost.lines),
+            ("lines written", cost.written),
         ];
         let told = figures.into_iter().filter(|(_, value)| !value.is_nan());
         rows.extend(told.map(|(metric, value)| like.with(metric, value, "")));
-        Some(counted)
+        Some(cost)
     }
 
     /// Frees all retired memory and the tables that CPUs keep in quicklists: on all CPUs at once,

@@ -53,7 +53,7 @@ mod vmap;
 
 pub use error::Error;
 pub use experiment::{Experiment, Measure, MeasureWork, Needs, Part, Size, Sizes};
-pub use lab::{Count, Counted, Disturbed, KernelHalf, Lab, Scale, Tick};
+pub use lab::{Disturbed, KernelHalf, Lab, MeasureCost, OpCost, Scale, Tick};
 pub use machine::{Host, Program};
 
 use alloc::vec::Vec;

@@ -11,7 +11,7 @@
 
 use crate::error::Error;
 use crate::experiment::{Experiment, Needs, Part, Size};
-use crate::lab::{Counted, Lab};
+use crate::lab::{Lab, OpCost};
 use crate::mean::{Halves, Rounds, TRIES, because};
 use alloc::format;
 use alloc::string::String;
@@ -117,8 +117,8 @@ fn on_cpu<M: Machine, G: Concurrent, R>(lab: &Lab<'_, M, G, R>) -> Result<Report
             }
             tell(&mut report, kind, size, published, &times, refused.is_none());
         }
-        count(lab, &mut report, name, BEFORE, &before);
-        count(lab, &mut report, name, AFTER, &after);
+        cost(lab, &mut report, name, BEFORE, &before);
+        cost(lab, &mut report, name, AFTER, &after);
     }
     drop(kernel);
     quick.drain();
@@ -246,7 +246,7 @@ fn tell(
 }
 
 /// Counts the instructions and cache lines of one allocation.
-fn count<M: Machine, G: Concurrent, R>(
+fn cost<M: Machine, G: Concurrent, R>(
     lab: &Lab<'_, M, G, R>,
     report: &mut Report,
     name: &str,
@@ -258,19 +258,18 @@ fn count<M: Machine, G: Concurrent, R>(
     // An error here has occurred in the measured rounds before.
     let give = || taken.take().map_or(Ok(()), |page| way.give(page)).unwrap_or_default();
     let mut take = || taken.set(way.take().ok());
-    let counted = lab.count(&mut report.rows, &like, &mut || give(), &mut take);
+    let cost = lab.cost(&mut report.rows, &like, &mut || give(), &mut take);
     give();
     if implementation == AFTER {
         // The counting itself touches the closure and the place of the result.
-        let nothing = lab.count(&mut Vec::new(), &like, &mut || (), &mut || taken.set(None));
-        let less = |of: fn(&Counted) -> f64| match (&counted, &nothing) {
-            (Some(counted), Some(nothing)) => of(counted) - of(nothing),
+        let nothing = lab.cost(&mut Vec::new(), &like, &mut || (), &mut || taken.set(None));
+        let less = |of: fn(&OpCost) -> f64| match (&cost, &nothing) {
+            (Some(cost), Some(nothing)) => of(cost) - of(nothing),
             _ => f64::NAN,
         };
-        for (what, lines) in [
-            ("touched", less(|counted| counted.lines)),
-            ("written", less(|counted| counted.written)),
-        ] {
+        for (what, lines) in
+            [("touched", less(|cost| cost.lines)), ("written", less(|cost| cost.written))]
+        {
             let target = format!("cache lines {what}: {name}");
             report.targets.push(Target::at_most(NAME, target, lines, 2.0));
         }

@@ -4,7 +4,7 @@ mod areas;
 
 use crate::gup::gup;
 use crate::quicklist::quicklist;
-use crate::{Counted, Host, KernelHalf, Lab, Scale};
+use crate::{Host, KernelHalf, Lab, OpCost, Scale};
 use machine::{PageSize, VirtAddr, VirtRange};
 use paging::{PageTables, Paging, X86_64L4};
 use report::{Report, Row, Target};
@@ -49,7 +49,7 @@ fn with_lab_as<T>(
         interrupts: &|| bare.ipis(),
         flushes: &|| bare.flushes(),
         disturbed: Default::default,
-        count: Some(&counted),
+        measure_cost: Some(&made_up_cost),
         progress: &|_| (),
         scale: Scale::LEAST,
         cpus: &[1, 2],
@@ -70,10 +70,10 @@ fn range() -> VirtRange {
 }
 
 /// Counts that are made up, each different.
-fn counted(prepare: &mut dyn FnMut(), operation: &mut dyn FnMut()) -> Option<Counted> {
+fn made_up_cost(prepare: &mut dyn FnMut(), operation: &mut dyn FnMut()) -> Option<OpCost> {
     prepare();
     operation();
-    Some(Counted { instructions: 1.0, atomics: 2.0, lines: 3.0, written: 4.0 })
+    Some(OpCost { instructions: 1.0, atomics: 2.0, lines: 3.0, written: 4.0 })
 }
 
 /// The rows of a case, an implementation and a metric.

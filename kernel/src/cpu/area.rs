@@ -33,14 +33,14 @@ pub(crate) struct Area {
     pub(crate) ticking: Cell<bool>,
     pub(crate) tables: UnsafeCell<super::tables::CpuTables>,
     pub(crate) lapic: UnsafeCell<Option<x2apic::lapic::LocalApic>>,
-    pub(crate) counts: Counts,
+    pub(crate) stats: CpuStats,
     /// The job that the CPU runs next.
     pub(crate) job: AtomicPtr<crate::smp::Job>,
 }
 
 /// Statistics of one CPU. Only that CPU writes them.
 #[derive(Default)]
-pub(crate) struct Counts {
+pub(crate) struct CpuStats {
     pub(crate) ticks: AtomicU64,
     /// IPIs sent to request a flush.
     pub(crate) shootdowns: AtomicU64,
@@ -56,9 +56,9 @@ pub(crate) fn bump(count: &AtomicU64, by: u64) {
 
 /// The sum over all CPUs. It is out of date when it is returned, unless the CPUs do nothing that
 /// counts.
-pub(crate) fn total(of: fn(&Counts) -> &AtomicU64) -> u64 {
+pub(crate) fn total(of: fn(&CpuStats) -> &AtomicU64) -> u64 {
     // Relaxed: statistics.
-    areas().iter().map(|area| of(&area.counts).load(Ordering::Relaxed)).sum()
+    areas().iter().map(|area| of(&area.stats).load(Ordering::Relaxed)).sum()
 }
 
 // SAFETY: only the CPU that owns the area uses its cells; everything else is atomic.
@@ -81,7 +81,7 @@ impl Area {
             ticking: Cell::new(false),
             tables: UnsafeCell::new(super::tables::CpuTables::new()),
             lapic: UnsafeCell::new(None),
-            counts: Counts {
+            stats: CpuStats {
                 ticks: AtomicU64::new(0),
                 shootdowns: AtomicU64::new(0),
                 flushes: AtomicU64::new(0),

@@ -36,7 +36,7 @@ pub(super) fn shoot(cpus: &CpuSet, what: Flush) {
     match CALLS.get().filter(|_| !others.is_empty()) {
         None => here(),
         Some(calls) => {
-            bump(&area::here().counts.shootdowns, others.len() as u64);
+            bump(&area::here().stats.shootdowns, others.len() as u64);
             let interrupt = |whom: &CpuSet| {
                 apic::interrupt(whom, FLUSH);
                 here();

@@ -43,7 +43,7 @@ fn flush_here(what: Flush) {
 /// everything.
 fn flush(what: Flush, all: fn()) {
     let _section = Kernel.irqs_off();
-    bump(&area::here().counts.flushes, 1);
+    bump(&area::here().stats.flushes, 1);
     match what {
         Flush::Range { range, stride, .. } if range.len().div_ceil(stride.bytes()) < MANY => {
             // INVLPG also drops all cached upper-level entries. The tag is the only one there is.

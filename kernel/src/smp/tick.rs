@@ -51,7 +51,7 @@ pub(crate) fn is_ticking() -> bool {
 /// Handles a timer interrupt, or an IPI from a CPU that waits for one.
 pub(crate) fn tick() {
     area::here().ticking.set(true);
-    bump(&area::here().counts.ticks, 1);
+    bump(&area::here().stats.ticks, 1);
     Grace::quiescent_state();
     if let Some(flushes) = flushes_if_any() {
         flushes.tick();

@@ -116,12 +116,12 @@ pub(super) fn unmapping() -> Result<(), String> {
 
 /// IPIs that CPUs have sent to request flushes.
 fn sent() -> u64 {
-    total(|counts| &counts.shootdowns)
+    total(|stats| &stats.shootdowns)
 }
 
 /// Flushes of all CPUs.
 fn flushed() -> u64 {
-    total(|counts| &counts.flushes)
+    total(|stats| &stats.flushes)
 }
 
 fn once(frames: &[Frame], value: u64) -> Result<(), String> {

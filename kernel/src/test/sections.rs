@@ -18,7 +18,7 @@ const PATIENCE: u64 = 10_000_000_000;
 /// The ticks of this CPU.
 fn ticks_here() -> u64 {
     // Relaxed: only this CPU writes it.
-    area::here().counts.ticks.load(Ordering::Relaxed)
+    area::here().stats.ticks.load(Ordering::Relaxed)
 }
 
 /// Waits until a condition is true, and returns an error if it never is.

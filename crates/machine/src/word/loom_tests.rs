@@ -1,10 +1,11 @@
-//! [`EntryWord`] and [`Counts`] under loom: each operation that stores an entry publishes what the
-//! entry leads to, each that reads one acquires it, and the last reference comes after all others.
+//! [`EntryWord`] and [`RefCounts`] under loom: each operation that stores an entry publishes what
+//! the entry leads to, each that reads one acquires it, and the last reference comes after all
+//! others.
 //!
 //! Loom reports a cell that is read or written without order. `campaign/mutants.d/machine.toml` has
 //! each ordering weakened.
 
-use super::{Counts, EntryWord};
+use super::{EntryWord, RefCounts};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
@@ -87,12 +88,12 @@ fn loom_what_is_linked_was_written_before() {
 
 /// A frame that is counted, and its contents.
 struct Frame {
-    counts: Counts<AtomicU64>,
+    counts: RefCounts<AtomicU64>,
     contents: UnsafeCell<u64>,
 }
 
 fn frame() -> Arc<Frame> {
-    let counts = Counts::new(AtomicU64::new(0));
+    let counts = RefCounts::new(AtomicU64::new(0));
     let frame = Arc::new(Frame { counts, contents: UnsafeCell::new(0) });
     frame.counts.begin();
     frame
@@ -137,7 +138,7 @@ fn loom_the_last_reference_comes_after_all_others() {
     });
 }
 
-/// Who sees one reference left by [`Counts::get`] comes after those who gave theirs up.
+/// Who sees one reference left by [`RefCounts::get`] comes after those who gave theirs up.
 #[test]
 fn loom_the_only_reference_is_seen_after_all_others() {
     loom::model(|| {
@@ -164,7 +165,7 @@ fn loom_the_only_reference_is_seen_after_all_others() {
 #[test]
 fn loom_a_reference_to_a_new_frame_is_taken_after_it_began() {
     loom::model(|| {
-        let counts = Counts::new(AtomicU64::new(0));
+        let counts = RefCounts::new(AtomicU64::new(0));
         let frame = Arc::new(Frame { counts, contents: UnsafeCell::new(0) });
         let owner = thread::spawn({
             let frame = Arc::clone(&frame);

@@ -3,7 +3,7 @@
 
 use super::Dice;
 use crate::testing::{Flaky, KINDS, Owned, with_vectors};
-use crate::{Counted, Entry, MapleTree, Writer};
+use crate::{Entry, MapleTree, RefCounted, Writer};
 use grace::{Epoch, Reclaim, Single};
 use std::boxed::Box;
 use std::collections::VecDeque;
@@ -79,21 +79,21 @@ fn a_write_anywhere_that_shares() {
     const CELLS: usize = 1200;
     fn run<R: Reclaim>(
         seed: u64,
-        lock: impl for<'t> Fn(&'t mut Tree<Counted<u64>, R>) -> Writer<'t, Counted<u64>, R, Flaky>,
+        lock: impl for<'t> Fn(&'t mut Tree<RefCounted<u64>, R>) -> Writer<'t, RefCounted<u64>, R, Flaky>,
     ) {
         let mut dice = Dice(seed);
-        let mut tree = Tree::<Counted<u64>, R>::new_in();
+        let mut tree = Tree::<RefCounted<u64>, R>::new_in();
         let mut others = VecDeque::new();
         for round in 0..if cfg!(samara_small_nodes) { 100 } else { 700 } {
             let mut writer = lock(&mut tree);
             if round % 60 == 0 {
-                fill(&mut writer, CELLS, |i| Counted::new(i as u64).unwrap());
+                fill(&mut writer, CELLS, |i| RefCounted::new(i as u64).unwrap());
             }
             others.push_back(writer.duplicate().unwrap());
             if others.len() > 3 {
                 others.pop_front();
             }
-            anywhere(&mut writer, &mut dice, CELLS, Counted::new(7).unwrap());
+            anywhere(&mut writer, &mut dice, CELLS, RefCounted::new(7).unwrap());
         }
     }
     run::<Single>(3, |tree| tree.get_mut());

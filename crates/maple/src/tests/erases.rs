@@ -5,7 +5,7 @@
 use super::{Dice, longest_hole};
 use crate::layout::ALWAYS_WIDE;
 use crate::testing::{Flaky, Owned};
-use crate::{Counted, Entry, MapleTree, Writer};
+use crate::{Entry, MapleTree, RefCounted, Writer};
 use grace::Epoch;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -32,10 +32,10 @@ trait Kind: Entry {
 }
 
 /// Shared with duplicates.
-impl Kind for Counted<Value> {
+impl Kind for RefCounted<Value> {
     fn make(number: u64) -> Self {
         LIVE.set(LIVE.get() + 1);
-        Counted::new(Value(number)).unwrap_or_else(|_| panic!("there is memory"))
+        RefCounted::new(Value(number)).unwrap_or_else(|_| panic!("there is memory"))
     }
     fn number(entry: Self::Ref<'_>) -> u64 {
         entry.get().0
@@ -192,7 +192,7 @@ fn one_by_one() {
     for seed in 1..=if cfg!(samara_small_nodes) { 1 } else { 20 } {
         for alone in [true, false] {
             fill_and_erase::<Owned>(600, seed, 1, alone);
-            fill_and_erase::<Counted<Value>>(900, 100 + seed, 1, alone);
+            fill_and_erase::<RefCounted<Value>>(900, 100 + seed, 1, alone);
         }
     }
     let [joined, swept] =
@@ -206,6 +206,6 @@ fn one_by_one_of_many() {
     let n = if cfg!(samara_small_nodes) { 2000 } else { 8000 };
     for alone in [true, false] {
         fill_and_erase::<Owned>(n, 21, 60, alone);
-        fill_and_erase::<Counted<Value>>(n, 22, 60, alone);
+        fill_and_erase::<RefCounted<Value>>(n, 22, 60, alone);
     }
 }

@@ -45,14 +45,14 @@ fn a_cyclic_allocation_tells_that_it_wrapped() {
 #[test]
 fn what_is_erased_lives_as_long_as_the_guard() {
     static DROPS: AtomicUsize = AtomicUsize::new(0);
-    struct Counted(u32);
-    impl Drop for Counted {
+    struct CountsDrops(u32);
+    impl Drop for CountsDrops {
         fn drop(&mut self) {
             DROPS.fetch_add(1, Ordering::Relaxed);
         }
     }
-    let tree = MapleTree::<Arc<Counted>, Epoch>::new();
-    tree.store_range(3..=5, Arc::new(Counted(7))).unwrap();
+    let tree = MapleTree::<Arc<CountsDrops>, Epoch>::new();
+    tree.store_range(3..=5, Arc::new(CountsDrops(7))).unwrap();
     let guard = tree.pin();
     let seen = tree.load(&guard, 4).unwrap();
     let erased = tree.erase(4).unwrap().unwrap().1;

@@ -3,7 +3,7 @@
 
 use super::{CELL, Cells, Dice};
 use crate::testing::Flaky;
-use crate::{Counted, Error, MapleTree, Writer};
+use crate::{Error, MapleTree, RefCounted, Writer};
 use grace::{Epoch, Reclaim, Single};
 use std::cell::Cell;
 use std::vec::Vec;
@@ -16,9 +16,9 @@ std::thread_local! {
 struct Value(u64);
 
 impl Value {
-    fn entry(value: u64) -> Counted<Value> {
+    fn entry(value: u64) -> RefCounted<Value> {
         LIVE.set(LIVE.get() + 1);
-        Counted::new(Value(value)).unwrap_or_else(|_| panic!("there is memory"))
+        RefCounted::new(Value(value)).unwrap_or_else(|_| panic!("there is memory"))
     }
 }
 
@@ -28,8 +28,8 @@ impl Drop for Value {
     }
 }
 
-type Tree<R> = MapleTree<Counted<Value>, R, Flaky>;
-type Write<'w, R> = Writer<'w, Counted<Value>, R, Flaky>;
+type Tree<R> = MapleTree<RefCounted<Value>, R, Flaky>;
+type Write<'w, R> = Writer<'w, RefCounted<Value>, R, Flaky>;
 
 fn check<R: Reclaim>(writer: &Write<'_, R>, cells: &Cells) {
     writer.validate().unwrap();
@@ -188,7 +188,7 @@ fn alone_in_a_leaf_between_holes() {
     let (_, erased) = writer.erase(999 * CELL).unwrap().unwrap();
     let entry = erased.into_inner().ok().unwrap();
     // Ours, and the copy's.
-    assert!(Counted::into_inner(entry).is_none());
+    assert!(RefCounted::into_inner(entry).is_none());
     assert_eq!(copy.get_mut().load(999 * CELL).unwrap().get().0, 999);
     writer.validate().unwrap();
     copy.get_mut().validate().unwrap();

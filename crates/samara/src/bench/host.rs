@@ -6,19 +6,19 @@
 //! alike.
 
 use crate::complain;
-use count::{Region, operation};
 use machine::{PageSize, VirtAddr, VirtRange};
 use paging::{PageTables, Paging, X86_64L4};
 use parking_lot::{RawRwLock, RwLock};
 use report::Report;
 use sim::{Bare, BareGrace, Config, Grace, Sim, threads};
+use singlestep::{Region, operation};
 use std::fs;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock, Once};
 use std::time::Instant;
 use trace::report::messages;
-use workloads::{Counted, Disturbed, Host, KernelHalf, Lab, Measure, Program, Scale, Size, Tick};
+use workloads::{Disturbed, Host, KernelHalf, Lab, Measure, OpCost, Program, Scale, Size, Tick};
 
 /// Steps between two timer interrupts of a CPU: about a millisecond.
 const TICK: u64 = 20_000;
@@ -38,8 +38,8 @@ pub(super) fn on_bare(
     measure: Measure<Bare, BareGrace, RawRwLock>,
 ) -> Result<Report, String> {
     let bare = Bare::new(cpus, frames as u64).ok_or_else(|| no_memory(frames))?;
-    let count =
-        |prepare: &mut dyn FnMut(), run: &mut dyn FnMut()| counted(effort.runs, prepare, run);
+    let measure_cost =
+        |prepare: &mut dyn FnMut(), run: &mut dyn FnMut()| cost(effort.runs, prepare, run);
     let tables = bare.on_cpu(0, || kernel(&bare))?;
     let result = measure(&Lab {
         host: Host {
@@ -56,7 +56,7 @@ pub(super) fn on_bare(
         disturbed,
         interrupts: &|| bare.ipis(),
         flushes: &|| bare.flushes(),
-        count: Some(&count),
+        measure_cost: Some(&measure_cost),
         progress: &progress,
         scale: effort.scale,
         cpus: effort.cpus,
@@ -99,10 +99,10 @@ pub(super) fn on_sim(
         time: processor_time,
         clock,
         disturbed,
-        interrupts: &|| sim.counts().ipis_sent,
-        flushes: &|| sim.counts().flushes,
+        interrupts: &|| sim.stats().ipis_sent,
+        flushes: &|| sim.stats().flushes,
         // The counts would include the work of the machine itself at each step.
-        count: None,
+        measure_cost: None,
         progress: &progress,
         scale: effort.scale,
         cpus: effort.cpus,
@@ -175,7 +175,7 @@ fn frames_of_callers() -> Range<usize> {
 
 /// Steps through some runs of an operation in a child process. Reports once if that is impossible
 /// here.
-fn counted(runs: usize, prepare: &mut dyn FnMut(), run: &mut dyn FnMut()) -> Option<Counted> {
+fn cost(runs: usize, prepare: &mut dyn FnMut(), run: &mut dyn FnMut()) -> Option<OpCost> {
     static TOLD: Once = Once::new();
     let counts = operation(|| (), |()| run()).prepare(|()| prepare()).runs(runs);
     // On silicon, the number of the CPU and the interrupt state are in registers.
@@ -187,7 +187,7 @@ fn counted(runs: usize, prepare: &mut dyn FnMut(), run: &mut dyn FnMut()) -> Opt
         TOLD.call_once(|| complain(format_args!("nothing is counted: {error}")));
     });
     let counts = counts.ok()?;
-    Some(Counted {
+    Some(OpCost {
         instructions: counts.instructions.mean,
         atomics: counts.atomics.mean,
         lines: counts.other.lines.mean,

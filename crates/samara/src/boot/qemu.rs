@@ -1,7 +1,7 @@
 //! QEMU's command line, and the kernel's within it.
 
 use crate::bench::with_waiting;
-use crate::cli::{Boot, Counting, Machine, Task, Trials};
+use crate::cli::{Boot, BootBench, Machine, Task, Trials};
 use clap::ValueEnum;
 use std::path::Path;
 use std::process::Command;
@@ -21,11 +21,11 @@ pub(super) fn command(options: &Boot, elf: &Path, words: &str) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(["-M", machine, "-cpu", "max"]);
     // KVM can be opened on some machines and then hangs; and only an emulated processor can count.
-    match counted(options) {
+    match icount_shift(options) {
         // Each instruction takes `1 << shift` nanoseconds, and sleep takes no time of the host.
         Some(shift) => {
-            let counting = format!("shift={shift},sleep=off");
-            command.args(["-icount", &counting, "-accel", "tcg,thread=single"])
+            let icount = format!("shift={shift},sleep=off");
+            command.args(["-icount", &icount, "-accel", "tcg,thread=single"])
         }
         None => command.args(["-accel", "tcg,thread=multi"]),
     };
@@ -43,7 +43,7 @@ pub(super) fn command(options: &Boot, elf: &Path, words: &str) -> Command {
 
 /// If instructions are counted, the power of two of the nanoseconds of each. It is large where the
 /// kernel makes CPUs take short turns by a timer.
-fn counted(options: &Boot) -> Option<u8> {
+fn icount_shift(options: &Boot) -> Option<u8> {
     match &options.task {
         Some(Task::Bench(bench)) if bench.count => Some(if bench.waiting { WAITING } else { 0 }),
         _ => None,
@@ -72,7 +72,7 @@ fn test(trials: &Trials) -> Vec<String> {
     words
 }
 
-fn experiments(bench: &Counting, cpus: u8) -> Result<Vec<String>, String> {
+fn experiments(bench: &BootBench, cpus: u8) -> Result<Vec<String>, String> {
     let powers = || (0..8).map(|power| 1 << power).filter(|count| *count <= cpus);
     let counts: Vec<u8> = match bench.cpu_counts.is_empty() {
         true => powers().collect(),
@@ -178,9 +178,9 @@ mod tests {
 
     #[test]
     fn a_machine_that_counts_has_one_thread() {
-        let counting = line("bench --count");
+        let icount = line("bench --count");
         let expected = "-icount shift=0,sleep=off -accel tcg,thread=single ";
-        assert!(counting.contains(expected) && !counting.contains("multi"), "{counting}");
+        assert!(icount.contains(expected) && !icount.contains("multi"), "{icount}");
         assert!(!line("bench").contains("icount"));
         assert!(line("bench --count --waiting vmap").contains("-icount shift=4,sleep=off "));
     }

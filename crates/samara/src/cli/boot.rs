@@ -84,7 +84,7 @@ is nearly nothing, which it is on no processor; what CPUs take beside each other
 With --waiting, too, turns are short and a CPU that waits keeps its turn: what is counted is the work that
 eight processors would have to do, for vmap, with turns of three lengths.
 ")]
-    Bench(Counting),
+    Bench(BootBench),
 }
 
 #[derive(Args, Debug)]
@@ -103,7 +103,7 @@ pub(crate) struct Trials {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct Counting {
+pub(crate) struct BootBench {
     /// What to measure [default: all]
     #[arg(value_name = "EXPERIMENT", value_parser = PossibleValuesParser::new(names()))]
     pub(crate) experiments: Vec<String>,

@@ -95,11 +95,11 @@ fn a_global_page_of_the_kernel_survives_a_change_of_space() {
         first.set(KERNEL, 0, frame.start().get() | RW | GLOBAL);
         first.activate(1);
         first.touch(KERNEL);
-        let before = sim.counts();
+        let before = sim.stats();
         // SAFETY: the tests need no mapping but those that they access.
         unsafe { sim.activate(second.root, Asid(2), false) };
         second.touch(KERNEL);
-        assert_eq!((sim.counts() - before).hits, 1);
+        assert_eq!((sim.stats() - before).hits, 1);
     });
     assert_eq!(none, None);
 }

@@ -27,7 +27,7 @@ impl Mirrored {
         let space = self.space.get_mut();
         let stats = space.tree_stats();
         let tree = Tree { height: stats.height, nodes: stats.nodes, bytes: stats.bytes };
-        self.figures.counts.size(space.count(), tree);
+        self.figures.stats.size(space.count(), tree);
     }
 
     /// An operation must succeed if the address space agrees with the kernel's. After a mismatch it

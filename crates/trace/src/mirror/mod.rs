@@ -289,8 +289,8 @@ impl Mirror {
         let chosen = attach(&mut space, &args, vma, segment);
         drop(space);
         if predictable {
-            mirrored.figures.counts.predictable += 1;
-            mirrored.figures.counts.predicted += u64::from(chosen == vma.start as isize);
+            mirrored.figures.stats.predictable += 1;
+            mirrored.figures.stats.predicted += u64::from(chosen == vma.start as isize);
         }
         if chosen == vma.start as isize {
             return Ok(None);
@@ -307,7 +307,7 @@ impl Mirror {
         let mirrored = self.known(call.mm)?;
         let driver_flags = if call.op == Op::Mmap { mirrored.driver_flags.take() } else { None };
         let failed = (-4095..0).contains(&call.result);
-        mirrored.figures.counts.call(call.op, failed);
+        mirrored.figures.stats.call(call.op, failed);
         mirrored.last_call = Some(call.clone());
 
         mirrored.space.get_mut().set_read_implies_exec(reads_execute);
@@ -316,18 +316,18 @@ impl Mirror {
             perform(&mut mirrored.space.get_mut(), call, Context { file, driver_flags, features });
         let took = begun.elapsed();
         mirrored.determined = ours != Ours::Unknown;
-        let counts = &mut mirrored.figures.counts;
+        let stats = &mut mirrored.figures.stats;
         let result = match ours {
             Ours::Unknown => None,
             Ours::Result(result) => Some(result),
             Ours::Address(addr) => {
-                counts.predictable += 1;
-                counts.predicted += u64::from(addr as isize == call.result);
+                stats.predictable += 1;
+                stats.predicted += u64::from(addr as isize == call.result);
                 Some(addr as isize)
             }
         };
-        mirrored.figures.counts.vmas_peak =
-            mirrored.figures.counts.vmas_peak.max(mirrored.space.get_mut().count());
+        mirrored.figures.stats.vmas_peak =
+            mirrored.figures.stats.vmas_peak.max(mirrored.space.get_mut().count());
         if ours != Ours::Unknown {
             self.summary.time(call.op, Some(took), None);
         }
@@ -380,7 +380,7 @@ impl Mirror {
     ) -> Result<Option<(MmId, Difference)>, Expected> {
         let mut text = std::mem::take(&mut self.text);
         let mirrored = self.known(mm)?;
-        mirrored.figures.counts.listings += 1;
+        mirrored.figures.stats.listings += 1;
         mirrored.write_listing(&mut text);
         let ours = fnv1a64(text.as_bytes());
         let agrees = ours == hash && text.lines().count() == lines;
@@ -392,7 +392,7 @@ impl Mirror {
 
     fn last_listing(&mut self, listing: &Listing) -> Result<Option<(MmId, Difference)>, Expected> {
         let mirrored = self.known(listing.mm)?;
-        mirrored.figures.counts.listings += 1;
+        mirrored.figures.stats.listings += 1;
         let ours = mirrored.listing();
         if !ours.lines().eq(listing.lines.iter().map(String::as_str)) {
             let mut kernel = listing.lines.join("\n");
@@ -406,7 +406,7 @@ impl Mirror {
     pub fn compare(&mut self, mm: MmId, kernel: &str) -> Result<Verdict, Expected> {
         let mut text = std::mem::take(&mut self.text);
         let mirrored = self.known(mm)?;
-        mirrored.figures.counts.listings += 1;
+        mirrored.figures.stats.listings += 1;
         mirrored.write_listing(&mut text);
         let difference = (text != kernel)
             .then(|| Difference::Listing { ours: text.clone(), kernel: kernel.to_string() });
@@ -425,10 +425,10 @@ impl Mirror {
             return Verdict::DiffersAgain;
         }
         if let Some(cause) = mirrored.doubt {
-            mirrored.figures.counts.cannot_tell += 1;
+            mirrored.figures.stats.cannot_tell += 1;
             return Verdict::CannotTell(cause);
         }
-        mirrored.figures.counts.mismatches += 1;
+        mirrored.figures.stats.mismatches += 1;
         if self.summary.first_mismatch.is_none() {
             let call = mirrored.last_call.clone();
             let path = call.as_ref().and_then(|call| self.files.get(&call.file)).map(File::path);

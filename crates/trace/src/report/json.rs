@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Counts, Space, Style, Summary, mismatch};
+use super::{Space, SpaceStats, Style, Summary, mismatch};
 
 /// The whole summary. The keys `calls`, `listings`, `mismatches`, `cannot_tell`, `predicted`,
 /// `predictable`, `address_spaces`, `unfollowed` and `vmas_peak` are always present, as numbers.
 pub fn object(summary: &Summary) -> Value {
-    let mut object = counts(&summary.total);
+    let mut object = stats(&summary.total);
     object.insert("address_spaces".into(), json!(summary.address_spaces));
     object.insert("elapsed_ms".into(), json!(summary.elapsed.as_millis() as u64));
     object.insert("kinds".into(), kinds(summary));
@@ -25,17 +25,17 @@ fn notices(summary: &Summary) -> Value {
     summary.notices.iter().map(|notice| json!(notice.to_string())).collect()
 }
 
-fn counts(counts: &Counts) -> Map<String, Value> {
+fn stats(stats: &SpaceStats) -> Map<String, Value> {
     let object = json!({
-        "calls": counts.calls(),
-        "refused": counts.refused,
-        "listings": counts.listings,
-        "mismatches": counts.mismatches,
-        "cannot_tell": counts.cannot_tell,
-        "predicted": counts.predicted,
-        "predictable": counts.predictable,
-        "vmas_peak": counts.vmas_peak,
-        "tree": { "height": counts.tree.height, "nodes": counts.tree.nodes, "bytes": counts.tree.bytes },
+        "calls": stats.calls(),
+        "refused": stats.refused,
+        "listings": stats.listings,
+        "mismatches": stats.mismatches,
+        "cannot_tell": stats.cannot_tell,
+        "predicted": stats.predicted,
+        "predictable": stats.predictable,
+        "vmas_peak": stats.vmas_peak,
+        "tree": { "height": stats.tree.height, "nodes": stats.tree.nodes, "bytes": stats.tree.bytes },
     });
     match object {
         Value::Object(map) => map,
@@ -57,12 +57,11 @@ fn kinds(summary: &Summary) -> Value {
 }
 
 fn space(space: &Space) -> Value {
-    let mut object = counts(&space.counts);
+    let mut object = stats(&space.stats);
     object.insert("mm".into(), json!(space.mm));
     object.insert("pid".into(), json!(space.pid));
     object.insert("exe".into(), json!(space.exe));
-    let kinds =
-        space.counts.by_kind.iter().map(|(op, calls)| (op.name().to_string(), json!(calls)));
+    let kinds = space.stats.by_kind.iter().map(|(op, calls)| (op.name().to_string(), json!(calls)));
     object.insert("kinds".into(), Value::Object(kinds.collect()));
     object.into()
 }

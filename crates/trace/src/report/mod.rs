@@ -19,4 +19,4 @@ pub mod tables;
 pub use mismatch::{Difference, Mismatch};
 pub use progress::Progress;
 pub use style::Style;
-pub use summary::{Counts, Nanoseconds, Notice, Portrait, Space, Summary, Timing, Tree};
+pub use summary::{Nanoseconds, Notice, Portrait, Space, SpaceStats, Summary, Timing, Tree};

@@ -14,7 +14,7 @@ use crate::record::{MmId, Op};
 /// use trace::{record::Op, report::{Space, Summary, json}};
 ///
 /// let mut space = Space { mm: 2, pid: 7, exe: "/bin/x".into(), ..Space::default() };
-/// space.counts.call(Op::Mmap, false);
+/// space.stats.call(Op::Mmap, false);
 /// let mut summary = Summary::default();
 /// summary.add(space);
 /// assert_eq!(json::object(&summary)["calls"], 1);
@@ -22,7 +22,7 @@ use crate::record::{MmId, Op};
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// The sum over all address spaces. Peaks are the highest of any.
-    pub total: Counts,
+    pub total: SpaceStats,
     /// The number of address spaces.
     pub address_spaces: u64,
     /// The cost of each kind of call, over all address spaces.
@@ -47,11 +47,11 @@ impl Summary {
     /// Adds an address space that has ended, or that still exists when the run ends.
     pub fn add(&mut self, space: Space) {
         self.address_spaces += 1;
-        self.total.add(&space.counts);
+        self.total.add(&space.stats);
         self.spaces.push(space);
         if self.spaces.len() >= 2 * Self::KEPT {
             self.spaces.sort_by_key(|space| {
-                std::cmp::Reverse((space.counts.mismatches, space.counts.calls()))
+                std::cmp::Reverse((space.stats.mismatches, space.stats.calls()))
             });
             self.spaces.truncate(Self::KEPT);
         }
@@ -85,7 +85,7 @@ impl Summary {
         self.spaces.extend(spaces);
         if self.spaces.len() >= 2 * Self::KEPT {
             self.spaces.sort_by_key(|space| {
-                std::cmp::Reverse((space.counts.mismatches, space.counts.calls()))
+                std::cmp::Reverse((space.stats.mismatches, space.stats.calls()))
             });
             self.spaces.truncate(Self::KEPT);
         }
@@ -189,19 +189,19 @@ pub struct Space {
     /// The program it runs.
     pub exe: String,
     /// The counts of its events.
-    pub counts: Counts,
+    pub stats: SpaceStats,
 }
 
 /// The counts of one address space, or of all.
 ///
 /// ```
-/// use trace::{record::Op, report::Counts};
-/// let mut counts = Counts::default();
-/// counts.call(Op::Brk, false);
-/// assert_eq!(counts.calls(), 1);
+/// use trace::{record::Op, report::SpaceStats};
+/// let mut stats = SpaceStats::default();
+/// stats.call(Op::Brk, false);
+/// assert_eq!(stats.calls(), 1);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct SpaceStats {
     /// The memory calls by kind.
     pub by_kind: BTreeMap<Op, u64>,
     /// The calls that failed in the kernel.
@@ -222,7 +222,7 @@ pub struct Counts {
     pub tree: Tree,
 }
 
-impl Counts {
+impl SpaceStats {
     /// All memory calls.
     pub fn calls(&self) -> u64 {
         self.by_kind.values().sum()
@@ -240,7 +240,7 @@ impl Counts {
         self.tree = self.tree.max(tree);
     }
 
-    fn add(&mut self, other: &Counts) {
+    fn add(&mut self, other: &SpaceStats) {
         for (&op, count) in &other.by_kind {
             *self.by_kind.entry(op).or_default() += count;
         }
@@ -258,10 +258,10 @@ impl Counts {
 ///
 /// ```
 /// use trace::report::*;
-/// let mut counts = Counts::default();
-/// counts.size(3, Tree { height: 1, nodes: 1, bytes: 256 });
-/// counts.size(2, Tree::default());
-/// assert_eq!((counts.vmas_peak, counts.tree.height), (3, 1));
+/// let mut stats = SpaceStats::default();
+/// stats.size(3, Tree { height: 1, nodes: 1, bytes: 256 });
+/// stats.size(2, Tree::default());
+/// assert_eq!((stats.vmas_peak, stats.tree.height), (3, 1));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
@@ -391,11 +391,11 @@ mod tests {
         let mut summary = Summary::default();
         for mm in 0..5000 {
             let mut space = Space { mm, pid: mm, ..Space::default() };
-            space.counts.call(Op::Brk, mm % 2 == 0);
+            space.stats.call(Op::Brk, mm % 2 == 0);
             if mm == 17 {
-                space.counts.mismatches = 1;
+                space.stats.mismatches = 1;
             }
-            space.counts.size(mm as usize, Tree { height: 2, nodes: 3, bytes: 768 });
+            space.stats.size(mm as usize, Tree { height: 2, nodes: 3, bytes: 768 });
             summary.add(space);
         }
         assert_eq!(
@@ -430,8 +430,8 @@ mod tests {
         for (mm, file) in [(1, "/a"), (2, "/b")] {
             let mut other = Summary::default();
             let mut space = Space { mm, exe: file.into(), ..Space::default() };
-            space.counts.call(Op::Mmap, false);
-            space.counts.size(mm as usize, Tree::default());
+            space.stats.call(Op::Mmap, false);
+            space.stats.size(mm as usize, Tree::default());
             other.add(space);
             other.time(Op::Mmap, Some(Duration::from_nanos(100)), None);
             other.offer(mm, file, mm as usize, || file.into());

@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use super::{Counts, Space, Summary, style::Style, style::bytes, style::count};
+use super::{Space, SpaceStats, Summary, style::Style, style::bytes, style::count};
 
 /// The number of address spaces shown one by one. If there are more, the busiest are shown.
 const SHOWN: usize = 20;
@@ -57,9 +57,8 @@ fn kinds(summary: &Summary) -> Table {
 fn shown(summary: &Summary) -> Vec<&Space> {
     let mut spaces = summary.spaces();
     if spaces.len() > SHOWN {
-        spaces.sort_by_key(|space| {
-            std::cmp::Reverse((space.counts.mismatches, space.counts.calls()))
-        });
+        spaces
+            .sort_by_key(|space| std::cmp::Reverse((space.stats.mismatches, space.stats.calls())));
         spaces.truncate(SHOWN);
         spaces.sort_by_key(|space| space.mm);
     }
@@ -76,23 +75,23 @@ fn spaces(shown: &[&Space]) -> Table {
     let before = ["mm", "pid", "program", "calls", "listings", "wrong"];
     let after = ["predicted", "VMAs", "height", "nodes", "bytes"];
     // This column is nearly always empty, so it is shown only if needed.
-    let unsure = shown.iter().any(|space| space.counts.cannot_tell > 0);
+    let unsure = shown.iter().any(|space| space.stats.cannot_tell > 0);
     let head: Vec<&str> =
         before.into_iter().chain(unsure.then_some("unsure")).chain(after).collect();
     let mut table = table(&head, &[2]);
     for space in shown {
-        let Counts { tree, vmas_peak, .. } = space.counts;
+        let SpaceStats { tree, vmas_peak, .. } = space.stats;
         let mut row = vec![
             space.mm.to_string(),
             space.pid.to_string(),
             name(space),
-            count(space.counts.calls()),
-            count(space.counts.listings),
-            count(space.counts.mismatches),
+            count(space.stats.calls()),
+            count(space.stats.listings),
+            count(space.stats.mismatches),
         ];
-        row.extend(unsure.then(|| count(space.counts.cannot_tell)));
+        row.extend(unsure.then(|| count(space.stats.cannot_tell)));
         row.extend([
-            predicted(&space.counts),
+            predicted(&space.stats),
             vmas_peak.to_string(),
             tree.height.to_string(),
             tree.nodes.to_string(),
@@ -116,7 +115,7 @@ fn calls(summary: &Summary, shown: &[&Space], style: Style) -> Table {
     }
     let mut table = table(&head, &[1]);
     for space in shown {
-        let of = |op| space.counts.by_kind.get(op).copied().unwrap_or(0);
+        let of = |op| space.stats.by_kind.get(op).copied().unwrap_or(0);
         let mut row = vec![space.mm.to_string(), name(space)];
         row.extend(kinds.iter().map(|(_, op)| count(of(op))));
         if !rest.is_empty() {
@@ -127,8 +126,8 @@ fn calls(summary: &Summary, shown: &[&Space], style: Style) -> Table {
     table
 }
 
-fn predicted(counts: &Counts) -> String {
-    format!("{}/{}", count(counts.predicted), count(counts.predictable))
+fn predicted(stats: &SpaceStats) -> String {
+    format!("{}/{}", count(stats.predicted), count(stats.predictable))
 }
 
 fn total(summary: &Summary, style: Style) -> String {
@@ -177,7 +176,7 @@ mod tests {
                 ..Space::default()
             };
             for &op in kinds {
-                space.counts.call(op, false);
+                space.stats.call(op, false);
             }
             summary.add(space);
         }
@@ -200,7 +199,7 @@ mod tests {
         for mm in 0..100 {
             let mut space = Space { mm, ..Space::default() };
             for _ in 0..mm {
-                space.counts.call(Op::Brk, true);
+                space.stats.call(Op::Brk, true);
             }
             summary.add(space);
         }

@@ -297,15 +297,10 @@ pub(crate) fn soak(
     let program = |cpu| Box::new(move || soak_ref.run(cpu, seed, || goes_on(cpu))) as Program;
     threads(&soak.world.sim, (0..CPUS).map(program).collect())?;
 
-    let (counts, flushes) = (soak.world.sim.counts(), soak.world.flushes.stats());
+    let (stats, flushes) = (soak.world.sim.stats(), soak.world.flushes.stats());
     let done = format!(
         "{}\n{} IPIs, {} broadcasts to {} other CPUs in total, {} flushes, {} ticks",
-        soak.done,
-        counts.ipis_sent,
-        flushes.broadcasts,
-        flushes.asked,
-        counts.flushes,
-        counts.ticks
+        soak.done, stats.ipis_sent, flushes.broadcasts, flushes.asked, stats.flushes, stats.ticks
     );
     soak.world.on(1, || {
         let mut random = Rand64::new(u128::from(seed));

@@ -1,9 +1,9 @@
 //! Experiments with kernel areas, on a machine with translations.
 
-use super::{counted, find, now, range};
+use super::{find, made_up_cost, now, range};
 use crate::experiment::Measure;
 use crate::vmallocinfo::vmallocinfo;
-use crate::vmap::{counts::counts, flushes::flushes, times, work::work};
+use crate::vmap::{cost::cost, flushes::flushes, times, work::work};
 use crate::{Error, Host, KernelHalf, Lab, Scale, Tick};
 use machine::{FrameSource, PageSize};
 use paging::{PageTables, Paging, X86_64L4};
@@ -46,10 +46,10 @@ fn run(cpus: usize, frames: u64, experiment: Experiment) -> Result<Report, Error
         },
         time: now,
         clock: now,
-        interrupts: &|| sim.counts().ipis_sent,
-        flushes: &|| sim.counts().flushes,
+        interrupts: &|| sim.stats().ipis_sent,
+        flushes: &|| sim.stats().flushes,
         disturbed: Default::default,
-        count: Some(&counted),
+        measure_cost: Some(&made_up_cost),
         progress: &|_| (),
         scale: Scale::LEAST,
         cpus: &[1, 2],
@@ -116,7 +116,7 @@ fn interrupts_are_counted() {
 
 #[test]
 fn operations_are_counted() {
-    let report = run(1, 2048, counts).unwrap();
+    let report = run(1, 2048, cost).unwrap();
     for way in ["one lock, a flush each", "nodes and pools", "lazy"] {
         for case in ["map and unmap", "vmap and vunmap", "allocate and free"] {
             assert_eq!(find(&report, case, way, "locked instructions").len(), 2);
@@ -154,7 +154,7 @@ fn readers_are_measured_and_leave_nothing() {
 
 #[test]
 fn too_little_memory_is_an_error() {
-    for experiment in [times as Experiment, flushes, counts, vmallocinfo] {
+    for experiment in [times as Experiment, flushes, cost, vmallocinfo] {
         run(2, 5, experiment).unwrap_err();
     }
 }

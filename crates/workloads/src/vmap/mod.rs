@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`times()`] | the time of short maps of all sizes and of areas that other CPUs free; the address space held |
 //! | [`flushes()`](flushes::flushes) | IPIs and flushes at each unmap, on all CPUs of the machine |
-//! | [`counts()`](counts::counts) | instructions, locked instructions and cache lines of one operation |
+//! | [`cost()`](cost::cost) | instructions, locked instructions and cache lines of one operation |
 //! | [`work()`](work::work) | instructions of all CPUs for one operation, where an emulator counts them |
 //!
 //! There are two baselines: Linux's areas before 2008 ([`old`]), and those since 6.9, with nodes
@@ -15,7 +15,7 @@
 //! start, so the baseline interrupts idle CPUs, too.
 
 mod areas;
-pub(crate) mod counts;
+pub(crate) mod cost;
 pub(crate) mod flushes;
 mod fragments;
 mod frames;
@@ -107,14 +107,14 @@ where
 {
     let timed = |most| Vec::from([Size { cpus: most, frames: FRAMES + most * FRAMES_EACH }]);
     let flushed = |_| MACHINES.map(|cpus| Size { cpus, frames: FRAMES }).into();
-    let counted = |_| Vec::from([Size { cpus: 1, frames: FRAMES }]);
+    let single = |_| Vec::from([Size { cpus: 1, frames: FRAMES }]);
     Experiment {
         name: NAME,
         help: "Lazily unmapped kernel areas, beside a flush on every CPU at each unmap",
         parts: Vec::from([
             Part { needs: Needs::Translations(timed), run: times },
             Part { needs: Needs::Translations(flushed), run: flushes::flushes },
-            Part { needs: Needs::Memory(counted), run: counts::counts },
+            Part { needs: Needs::Memory(single), run: cost::cost },
         ]),
         work: Some(work::work),
     }

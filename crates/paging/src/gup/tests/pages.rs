@@ -18,10 +18,10 @@ fn pins_keep_pages() {
         let none = |_: VirtAddr, _| false;
 
         // From within the large page over its end to the hole, in one step for each mapping.
-        let before = sim.counts().steps;
+        let before = sim.stats().steps;
         let start = virt(0x20_0000 + 300 * 4096 + 17);
         let pins = space.get_user_pages_fast(start, false, &mut frames, none).unwrap();
-        assert!(sim.counts().steps - before < 60, "{} steps", sim.counts().steps - before);
+        assert!(sim.stats().steps - before < 60, "{} steps", sim.stats().steps - before);
         assert_eq!(pins.frames().len(), 213);
         assert!((0..212).all(|i| pins.frames()[i].number() == large.number() + 300 + i as u64));
         assert_eq!((info(large).pins(), info(large).refs(), info(small).pins()), (212, 213, 1));

@@ -46,7 +46,7 @@ fn an_address_comes_back_to_its_pool_after_one_flush_of_all() {
         unsafe { kernel.activate() };
         let areas = areas(&kernel, 8);
         with_frames(&sim, 3, |frames| {
-            let before = sim.counts().ipis_sent;
+            let before = sim.stats().ipis_sent;
             // Each has 4 pages with the guard. On two CPUs 16 may wait, so the fifth flushes.
             let used: Vec<_> = (0..5)
                 .map(|_| {
@@ -63,7 +63,7 @@ fn an_address_comes_back_to_its_pool_after_one_flush_of_all() {
             assert_eq!(areas.list(), 1);
             areas.give_up(again).unwrap();
             // CPU 1 has never used the tables. Whether it gets an IPI is up to the machine.
-            assert!(sim.counts().ipis_sent - before <= 1);
+            assert!(sim.stats().ipis_sent - before <= 1);
             areas.purge_all();
             assert_eq!((areas.list(), areas.info()), (0, (0, ROOM * PAGE)));
         });

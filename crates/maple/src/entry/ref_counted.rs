@@ -32,10 +32,10 @@ const MOST: usize = isize::MAX as usize;
 /// increment.
 ///
 /// ```
-/// use maple::Counted;
-/// let one = Counted::new(5)?;
+/// use maple::RefCounted;
+/// let one = RefCounted::new(5)?;
 /// let two = one.clone();
-/// assert!(Counted::is_same(&one, &two) && *two == 5);
+/// assert!(RefCounted::is_same(&one, &two) && *two == 5);
 /// # Ok::<(), maple::AllocError>(())
 /// ```
 ///
@@ -43,14 +43,14 @@ const MOST: usize = isize::MAX as usize;
 /// count comes first, then the value.
 ///
 /// ```
-/// use maple::Counted;
+/// use maple::RefCounted;
 /// #[repr(align(128))]
 /// struct Line;
-/// let one = Counted::<u64, Line>::aligned(5)?;
+/// let one = RefCounted::<u64, Line>::aligned(5)?;
 /// assert_eq!(core::ptr::from_ref(&*one).addr() % 128, size_of::<usize>());
 /// # Ok::<(), maple::AllocError>(())
 /// ```
-pub struct Counted<T, L = ()>(NonNull<Inner<T, L>>);
+pub struct RefCounted<T, L = ()>(NonNull<Inner<T, L>>);
 
 #[repr(C)]
 struct Inner<T, L> {
@@ -60,11 +60,11 @@ struct Inner<T, L> {
 }
 
 // SAFETY: it lends `&T` to several threads, and the last of them drops the `T`: as for `Arc`.
-unsafe impl<T: Send + Sync, L> Send for Counted<T, L> {}
+unsafe impl<T: Send + Sync, L> Send for RefCounted<T, L> {}
 // SAFETY: as above.
-unsafe impl<T: Send + Sync, L> Sync for Counted<T, L> {}
+unsafe impl<T: Send + Sync, L> Sync for RefCounted<T, L> {}
 
-impl<T> Counted<T> {
+impl<T> RefCounted<T> {
     /// A value with one user. Allocates once.
     ///
     /// # Errors
@@ -74,14 +74,14 @@ impl<T> Counted<T> {
     }
 }
 
-impl<T, L> Counted<T, L> {
-    /// As [`new`](Counted::new), in memory that is aligned as `L` is.
+impl<T, L> RefCounted<T, L> {
+    /// As [`new`](RefCounted::new), in memory that is aligned as `L` is.
     ///
     /// # Errors
-    /// As for [`new`](Counted::new).
+    /// As for [`new`](RefCounted::new).
     pub fn aligned(value: T) -> Result<Self, AllocError> {
         let inner = try_box(Inner { users: AtomicUsize::new(1), value, _like: [] })?;
-        Ok(Counted(NonNull::from(Box::leak(inner))))
+        Ok(RefCounted(NonNull::from(Box::leak(inner))))
     }
 
     /// Are both the very same value?
@@ -120,7 +120,7 @@ impl<T, L> Counted<T, L> {
     }
 }
 
-impl<T, L> Clone for Counted<T, L> {
+impl<T, L> Clone for RefCounted<T, L> {
     fn clone(&self) -> Self {
         // Relaxed: we have a count, so the value stays; whoever gets the clone gets it by other
         // means.
@@ -131,11 +131,11 @@ impl<T, L> Clone for Counted<T, L> {
             self.inner().users.fetch_sub(1, Relaxed);
             panic!("too many users of one value");
         }
-        Counted(self.0)
+        RefCounted(self.0)
     }
 }
 
-impl<T, L> Drop for Counted<T, L> {
+impl<T, L> Drop for RefCounted<T, L> {
     fn drop(&mut self) {
         if self.leave() {
             // SAFETY: nobody else is left, and the pointer came from a box.
@@ -144,7 +144,7 @@ impl<T, L> Drop for Counted<T, L> {
     }
 }
 
-impl<T, L> Deref for Counted<T, L> {
+impl<T, L> Deref for RefCounted<T, L> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -152,39 +152,39 @@ impl<T, L> Deref for Counted<T, L> {
     }
 }
 
-impl<T: fmt::Debug, L> fmt::Debug for Counted<T, L> {
+impl<T: fmt::Debug, L> fmt::Debug for RefCounted<T, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }
 }
 
-/// A look at a [`Counted`] in a tree, as long as the reader's guard lasts.
+/// A look at a [`RefCounted`] in a tree, as long as the reader's guard lasts.
 ///
 /// ```
-/// use maple::{Counted, MapleTree};
-/// let mut tree = MapleTree::<Counted<u64>>::new();
-/// tree.get_mut().store_range(3..=3, Counted::new(8)?)?;
+/// use maple::{RefCounted, MapleTree};
+/// let mut tree = MapleTree::<RefCounted<u64>>::new();
+/// tree.get_mut().store_range(3..=3, RefCounted::new(8)?)?;
 /// let guard = tree.pin();
 /// let seen = tree.load(&guard, 3).unwrap();
 /// assert_eq!(*seen.get(), 8);
-/// let kept: Counted<u64> = seen.to_counted();
+/// let kept: RefCounted<u64> = seen.to_ref_counted();
 /// # let _ = kept;
 /// # Ok::<(), maple::Error>(())
 /// ```
-pub struct CountedRef<'g, T, L = ()> {
+pub struct RefCountedRef<'g, T, L = ()> {
     inner: NonNull<Inner<T, L>>,
     _life: PhantomData<&'g Inner<T, L>>,
 }
 
-impl<T, L> Clone for CountedRef<'_, T, L> {
+impl<T, L> Clone for RefCountedRef<'_, T, L> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T, L> Copy for CountedRef<'_, T, L> {}
+impl<T, L> Copy for RefCountedRef<'_, T, L> {}
 
-impl<'g, T, L> CountedRef<'g, T, L> {
+impl<'g, T, L> RefCountedRef<'g, T, L> {
     /// The value.
     pub fn get(self) -> &'g T {
         // SAFETY: the tree's count is there for `'g`.
@@ -192,15 +192,15 @@ impl<'g, T, L> CountedRef<'g, T, L> {
     }
 
     /// A count of one's own, which outlives the guard. Cost: one atomic increment.
-    pub fn to_counted(self) -> Counted<T, L> {
+    pub fn to_ref_counted(self) -> RefCounted<T, L> {
         // Not dropped: the count is the tree's.
-        ManuallyDrop::new(Counted(self.inner)).deref().clone()
+        ManuallyDrop::new(RefCounted(self.inner)).deref().clone()
     }
 }
 
 // SAFETY: the word is the pointer; a duplicate is a count of its own.
-unsafe impl<T: Send + Sync + 'static, L: 'static> Entry for Counted<T, L> {
-    type Ref<'g> = CountedRef<'g, T, L>;
+unsafe impl<T: Send + Sync + 'static, L: 'static> Entry for RefCounted<T, L> {
+    type Ref<'g> = RefCountedRef<'g, T, L>;
     const NEEDS_DROP: bool = true;
     const SHARES: bool = true;
 
@@ -209,17 +209,17 @@ unsafe impl<T: Send + Sync + 'static, L: 'static> Entry for Counted<T, L> {
     }
 
     unsafe fn from_raw(raw: Raw) -> Self {
-        Counted(raw.cast())
+        RefCounted(raw.cast())
     }
 
-    unsafe fn borrow<'g>(raw: Raw) -> CountedRef<'g, T, L> {
-        CountedRef { inner: raw.cast(), _life: PhantomData }
+    unsafe fn borrow<'g>(raw: Raw) -> RefCountedRef<'g, T, L> {
+        RefCountedRef { inner: raw.cast(), _life: PhantomData }
     }
 
     // Never fails: splitting a range or duplicating a tree allocates nothing for its entries.
     unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError> {
         // The word's own count stays with the word.
-        let held = ManuallyDrop::new(Counted::<T, L>(raw.cast()));
+        let held = ManuallyDrop::new(RefCounted::<T, L>(raw.cast()));
         Ok((*held).clone().into_raw())
     }
 }
@@ -239,9 +239,9 @@ mod tests {
     #[test]
     fn the_last_user_drops_the_value() {
         let drops = Cell::new(0);
-        let first = Counted::new(Tells(&drops)).unwrap();
+        let first = RefCounted::new(Tells(&drops)).unwrap();
         let second = first.clone();
-        assert!(Counted::is_same(&first, &second));
+        assert!(RefCounted::is_same(&first, &second));
         drop(first);
         assert_eq!(drops.get(), 0);
         drop(second);
@@ -251,11 +251,11 @@ mod tests {
     #[test]
     fn only_the_only_user_gets_the_value() {
         let drops = Cell::new(0);
-        let first = Counted::new(Tells(&drops)).unwrap();
+        let first = RefCounted::new(Tells(&drops)).unwrap();
         let second = first.clone();
-        assert!(Counted::into_inner(first).is_none());
+        assert!(RefCounted::into_inner(first).is_none());
         assert_eq!(drops.get(), 0);
-        let value = Counted::into_inner(second).unwrap();
+        let value = RefCounted::into_inner(second).unwrap();
         assert_eq!(drops.get(), 0);
         drop(value);
         assert_eq!(drops.get(), 1);
@@ -264,7 +264,7 @@ mod tests {
     /// Forgotten clones: the count never comes to overflow, however often the panic is caught.
     #[test]
     fn a_count_that_is_full_stays_so() {
-        let value = Counted::new(7).unwrap();
+        let value = RefCounted::new(7).unwrap();
         value.inner().users.store(MOST, Relaxed);
         for _ in 0..3 {
             let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| value.clone()));
@@ -276,14 +276,14 @@ mod tests {
 
     #[test]
     fn a_tree_keeps_count() {
-        let value = Counted::new(7).unwrap();
-        let mut tree = crate::MapleTree::<Counted<i32>>::new();
+        let value = RefCounted::new(7).unwrap();
+        let mut tree = crate::MapleTree::<RefCounted<i32>>::new();
         tree.get_mut().store_range(0..=99, value.clone()).unwrap();
         tree.get_mut().erase_range(40..=49).unwrap();
         assert_eq!(value.inner().users.load(Relaxed), 3);
         let guard = tree.pin();
         let seen = tree.load(&guard, 60).unwrap();
-        assert!(Counted::is_same(&seen.to_counted(), &value));
+        assert!(RefCounted::is_same(&seen.to_ref_counted(), &value));
         assert_eq!(*seen.get(), 7);
         drop(tree);
         assert_eq!(value.inner().users.load(Relaxed), 1);

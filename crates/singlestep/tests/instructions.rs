@@ -7,7 +7,7 @@ mod common;
 use std::{arch::asm, hint::black_box};
 
 use common::{Line, Page, lines, named};
-use count::{Region, operation};
+use singlestep::{Region, operation};
 
 /// Counts instructions that are given the address of a line, as `{line}`, and two registers of
 /// zeros.

@@ -4,7 +4,7 @@
 
 use std::thread;
 
-use count::{Error, operation};
+use singlestep::{Error, operation};
 
 /// Makes ptrace fail with EPERM in this thread and in the children that it forks.
 fn forbid_ptrace() {

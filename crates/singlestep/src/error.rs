@@ -26,7 +26,7 @@ impl fmt::Display for Phase {
 /// What ended the counting. Each names its cause and, where there is one, the cure.
 ///
 /// ```
-/// assert!(count::Error::NoRuns.to_string().contains("at least one"));
+/// assert!(singlestep::Error::NoRuns.to_string().contains("at least one"));
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]

@@ -6,7 +6,7 @@ use std::ops::Range;
 /// Regions may overlap: an access belongs to every region that it touches, and to "other" if none.
 ///
 /// ```
-/// use count::Region;
+/// use singlestep::Region;
 /// let counters = [0u64; 8];
 /// let region = Region::of("counters", &counters);
 /// assert_eq!(region.addresses().len(), 64);

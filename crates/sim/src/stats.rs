@@ -3,7 +3,7 @@
 use std::ops::{Add, Sub};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-macro_rules! counts {
+macro_rules! stats {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
         /// Counts of one CPU, or of all together. Subtract two readings.
         ///
@@ -11,12 +11,12 @@ macro_rules! counts {
         /// use machine::{Access, Step};
         /// use sim::{Config, Sim};
         /// let sim = Sim::new(Config::default()).unwrap();
-        /// let before = sim.counts();
+        /// let before = sim.stats();
         /// sim.on_cpu(0, || sim.step(Access::Shared));
-        /// assert_eq!((sim.counts() - before).steps, 1);
+        /// assert_eq!((sim.stats() - before).steps, 1);
         /// ```
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-        pub struct Counts {
+        pub struct SimStats {
             $($(#[$doc])* pub $name: u64,)+
         }
 
@@ -26,29 +26,29 @@ macro_rules! counts {
         }
 
         impl Counters {
-            pub(crate) fn read(&self) -> Counts {
-                Counts { $($name: self.$name.get(),)+ }
+            pub(crate) fn read(&self) -> SimStats {
+                SimStats { $($name: self.$name.get(),)+ }
             }
         }
 
-        impl Add for Counts {
-            type Output = Counts;
-            fn add(self, other: Counts) -> Counts {
-                Counts { $($name: self.$name + other.$name,)+ }
+        impl Add for SimStats {
+            type Output = SimStats;
+            fn add(self, other: SimStats) -> SimStats {
+                SimStats { $($name: self.$name + other.$name,)+ }
             }
         }
 
-        impl Sub for Counts {
-            type Output = Counts;
+        impl Sub for SimStats {
+            type Output = SimStats;
             /// The difference of two readings. Counts only grow; it is at least 0.
-            fn sub(self, older: Counts) -> Counts {
-                Counts { $($name: self.$name.saturating_sub(older.$name),)+ }
+            fn sub(self, older: SimStats) -> SimStats {
+                SimStats { $($name: self.$name.saturating_sub(older.$name),)+ }
             }
         }
     };
 }
 
-counts! {
+stats! {
     /// Steps: points at which another CPU may run.
     steps,
     /// Interrupts sent to other CPUs.

@@ -15,7 +15,7 @@ const SIZES: [usize; 2] = [4, 16];
 ///
 /// # Errors
 /// The machine has too little memory: it takes some hundred frames.
-pub(crate) fn counts<M: Machine, G: Concurrent, R: Sync>(
+pub(crate) fn cost<M: Machine, G: Concurrent, R: Sync>(
     lab: &Lab<'_, M, G, R>,
 ) -> Result<Report, Error> {
     with_rig(lab, SIZES[1], |rig, report| {
@@ -47,7 +47,7 @@ fn each<M: Machine, G: Concurrent, R: Sync>(
                 let mut once = || {
                     let _ = core::hint::black_box(operation());
                 };
-                rig.lab.count(&mut report.rows, &like, &mut prepare, &mut once);
+                rig.lab.cost(&mut report.rows, &like, &mut prepare, &mut once);
                 Ok(())
             })
         };

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use count::{Error, Phase, operation};
+use singlestep::{Error, Phase, operation};
 
 /// The error of an operation without state.
 fn error(op: impl FnMut(&mut ())) -> Error {

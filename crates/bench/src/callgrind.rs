@@ -20,8 +20,8 @@ const MAPS: [&str; 4] = [BTREE, BRIE, OWNED, SHARED];
 const COUNTED: [&str; 5] =
     ["instructions", "data_reads", "data_writes", "l1_misses", "last_level_misses"];
 
-/// The counts of an operation.
-struct Count {
+/// The cost of an operation.
+struct OpCost {
     case: Case,
     map: &'static str,
     size: usize,
@@ -33,20 +33,20 @@ struct Count {
 pub(crate) fn drive(options: &Options, program: &Path) -> Result<(), String> {
     let place = program.with_file_name(format!("callgrind-{}", std::process::id()));
     fs::create_dir(&place).map_err(|error| format!("{}: {error}", place.display()))?;
-    let counts = count(options, program, &place);
+    let costs = measure(options, program, &place);
     // The counts are read, and the files are not needed any more.
     let removed = fs::remove_dir_all(&place);
-    let counts = counts?;
+    let costs = costs?;
     removed
-        .and_then(|()| report(options, &counts))
+        .and_then(|()| report(options, &costs))
         .map_err(|error| format!("the results cannot be written: {error}"))
 }
 
-fn count(options: &Options, program: &Path, place: &Path) -> Result<Vec<Count>, String> {
+fn measure(options: &Options, program: &Path, place: &Path) -> Result<Vec<OpCost>, String> {
     let text = |path: &Path| path.to_str().map(String::from).ok_or("a path is not text");
     let output = format!("--callgrind-out-file={}", text(&place.join("out"))?);
     let program = text(program)?;
-    let mut counts = Vec::new();
+    let mut costs = Vec::new();
     for size in options.sizes() {
         let mut worker = Process::start(
             Path::new("valgrind"),
@@ -82,11 +82,11 @@ fn count(options: &Options, program: &Path, place: &Path) -> Result<Vec<Count>, 
                 let operations = operations
                     .ok_or_else(|| format!("the worker answered {answer} instead of a sample"))?;
                 let values = last(place)?.map(|total| total as f64 / operations);
-                counts.push(Count { case, map, size, values });
+                costs.push(OpCost { case, map, size, values });
             }
         }
     }
-    Ok(counts)
+    Ok(costs)
 }
 
 /// The files so far, by number.
@@ -139,7 +139,7 @@ fn totals(text: &str) -> Option<[u64; 5]> {
     Some([one("Ir")?, one("Dr")?, one("Dw")?, first_level, one("DLmr")? + one("DLmw")?])
 }
 
-fn report(options: &Options, counts: &[Count]) -> io::Result<()> {
+fn report(options: &Options, costs: &[OpCost]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(
         out,
@@ -148,7 +148,7 @@ fn report(options: &Options, counts: &[Count]) -> io::Result<()> {
     let mut head = vec!["operation".into(), "ranges".into(), "map".into()];
     head.extend(COUNTED.map(|name| name.replace('_', " ")));
     let mut lines = vec![head];
-    for one in counts {
+    for one in costs {
         let mut line = vec![one.case.name().into(), one.size.to_string(), one.map.into()];
         line.extend(one.values.map(|value| format!("{value:.1}")));
         lines.push(line);
@@ -156,7 +156,7 @@ fn report(options: &Options, counts: &[Count]) -> io::Result<()> {
     writeln!(out)?;
     write!(out, "{}", Table(lines))?;
     let Some(path) = &options.json else { return Ok(()) };
-    let rows = counts.iter().flat_map(|one| {
+    let rows = costs.iter().flat_map(|one| {
         let row = Row::new("range-tree-counts", one.case.name(), one.map, 1, one.size);
         COUNTED
             .into_iter()

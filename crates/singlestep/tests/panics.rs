@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use count::{Error, operation};
+use singlestep::{Error, operation};
 
 #[test]
 fn a_panic_in_another_thread_is_waited_for() {

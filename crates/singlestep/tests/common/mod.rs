@@ -1,7 +1,7 @@
 //! What the tests share: values on lines of their own, and figures that must not vary.
 #![allow(dead_code, unreachable_pub)]
 
-use count::{Area, Counts};
+use singlestep::{Area, Counts};
 
 /// Lines of a part of memory: read only, written; exact in every run.
 pub fn lines(area: &Area) -> (u64, u64) {

@@ -12,8 +12,8 @@ use std::{
 };
 
 use common::{Line, Page, lines, named};
-use count::{Counts, Region, operation};
 use nix::{sched::sched_getaffinity, unistd::Pid};
+use singlestep::{Counts, Region, operation};
 
 #[test]
 fn two_additions_are_two_atomics_on_two_written_lines() {
