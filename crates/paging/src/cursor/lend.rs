@@ -82,8 +82,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
             owner => Err(owner),
         }
     }
-    /// The block that contains a frame that does not begin one.
 
+    /// The block that contains a frame that does not begin one.
     #[cold]
     fn block_around(&self, frame: Frame) -> Result<Lent, Owner> {
         let around = (1..=MAX_ORDER).find_map(|order| {
