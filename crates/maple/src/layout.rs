@@ -67,7 +67,7 @@ const _: () = assert!(INNER_SLOTS / 2 >= INNER_MIN && (2 * INNER_SLOTS + 1) / 3 
 const _: () = assert!(INNER_MIN >= 2 && INNER_MIN - 1 + INNER_SLOTS <= 2 * INNER_SLOTS);
 // The scales match the cells.
 const _: () = assert!(4 * (NARROW.full - 1) <= 8 * LEAF_CELLS && WIDE.full - 1 <= LEAF_CELLS);
-const _: () = assert!(LEAF_SLOTS < 32, "a slot is a bit of 32");
+const _: () = assert!(LEAF_SLOTS < 32, "a mask of 32 bits needs a bit for each slot");
 #[cfg(all(not(loom), target_pointer_width = "64"))]
 const _: () = assert!(LEAF_BLOCK.size() == 256);
 #[cfg(all(not(any(loom, fuzzing, samara_small_nodes)), target_pointer_width = "64"))]

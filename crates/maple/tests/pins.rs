@@ -71,7 +71,7 @@ fn most(remove: impl FnOnce(&Tree) + Send, held: bool) -> usize {
         while DROPPED.load(Ordering::Relaxed) < before + ENTRIES {
             done |= removed.try_recv().is_ok();
             pins += usize::from(done);
-            assert!(pins < PINS, "never dropped");
+            assert!(pins < PINS, "entries were never dropped");
             let here = HERE.get();
             drop(tree.pin());
             most = most.max(HERE.get() - here);
@@ -101,8 +101,8 @@ fn a_guard_frees_little_of_what_others_removed() {
     for (name, remove) in cases {
         for held in [false, true] {
             let most = most(remove, held);
-            println!("{name}, beside a guard: {held}: {most} at once");
-            assert!(most <= MOST, "{name}, beside a guard: {held}: {most} entries in one pin");
+            println!("{name}, beside a guard: {held}: at most {most} entries per guard");
+            assert!(most <= MOST, "{name}, beside a guard: {held}: one guard freed {most} entries");
         }
     }
 }

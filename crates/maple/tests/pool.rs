@@ -41,7 +41,7 @@ impl Drop for Block {
         // as users may access it.
         let bytes =
             unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.layout.size()) };
-        assert!(*bytes == [self.fill; 512][..bytes.len()], "somebody else wrote here");
+        assert!(*bytes == [self.fill; 512][..bytes.len()], "a block was overwritten");
         bytes.fill(!self.fill);
         // SAFETY: the test owned the block until now. The pointer has provenance for the block
         // only.
@@ -121,7 +121,7 @@ fn a_thread_that_ends_keeps_nothing() {
             let used = Pool::stats().used;
             assert!(used >= 100 * 384);
             drop(blocks);
-            assert!(Pool::stats().used > 0, "the cache is no cache");
+            assert!(Pool::stats().used > 0, "the cache kept no block");
         });
         thread.join().unwrap();
         assert_eq!(Pool::stats().used, 0);

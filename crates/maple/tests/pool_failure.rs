@@ -13,7 +13,7 @@ const SLAB: usize = 64 << 10;
 const LARGE: usize = 2 << 20;
 const BLOCK: Layout = match Layout::from_size_align(256, 64) {
     Ok(layout) => layout,
-    Err(_) => panic!("a valid layout"),
+    Err(_) => panic!("the layout is invalid"),
 };
 
 thread_local! {
@@ -77,7 +77,7 @@ impl Blocks {
         let block = Pool::allocate(BLOCK)?;
         // SAFETY: the test owns the block, which has that size.
         unsafe { block.write_bytes(0xa5, BLOCK.size()) };
-        assert!(self.0.insert(block), "handed out twice");
+        assert!(self.0.insert(block), "a block was allocated twice");
         Ok(())
     }
 

@@ -43,7 +43,7 @@ impl Chunk {
 
 /// Chunks outside any depot, chained through their headers. Dropping them frees them; that must
 /// happen without the depot's lock.
-#[must_use = "to be dropped without the depot's lock"]
+#[must_use = "drop this after releasing the depot's lock"]
 pub(super) struct Chunks(Option<NonNull<Chunk>>);
 
 impl Chunks {

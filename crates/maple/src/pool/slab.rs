@@ -118,7 +118,7 @@ impl Slab {
     pub(super) fn put(&mut self, block: usize) {
         let line = block % SLAB / LINE;
         let bit = 1 << (line % WORD);
-        debug_assert!(self.map[line / WORD] & bit == 0, "a block is freed twice");
+        debug_assert!(self.map[line / WORD] & bit == 0, "a block was freed twice");
         self.map[line / WORD] |= bit;
         self.free += 1;
     }

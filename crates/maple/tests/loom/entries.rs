@@ -99,7 +99,7 @@ fn nodes_are_used_again() {
         }
         writer.join().unwrap();
     });
-    assert!(memory::reused() > 0, "no node was used a second time");
+    assert!(memory::reused() > 0, "no node was reused");
 }
 
 /// Entries are removed from leaves that go as a whole, and from the leaf that is cut.

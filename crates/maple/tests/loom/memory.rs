@@ -15,7 +15,7 @@ thread_local! {
     // Loom runs its threads as coroutines of one system thread, so all threads of a model share
     // these.
     static FREED: RefCell<Vec<(NonNull<u8>, Layout)>> = const { RefCell::new(Vec::new()) };
-    #[expect(clippy::vec_box, reason = "an ended entry must stay where readers may look for it")]
+    #[expect(clippy::vec_box, reason = "a dropped entry must keep its address")]
     static ENTRIES: RefCell<Vec<Box<UnsafeCell<u32>>>> = const { RefCell::new(Vec::new()) };
     #[expect(clippy::vec_box, reason = "as above")]
     static SHARED: RefCell<Vec<Box<Value>>> = const { RefCell::new(Vec::new()) };
@@ -205,7 +205,7 @@ unsafe impl Entry for Shared {
         // Relaxed: the source entry has a user, which keeps the value.
         // SAFETY: the caller's promise.
         let before = unsafe { raw.cast::<Value>().as_ref() }.users.fetch_add(1, Ordering::Relaxed);
-        assert!(before > 0, "an ended entry was duplicated");
+        assert!(before > 0, "an entry was duplicated after its drop");
         Ok(raw)
     }
 }

@@ -47,9 +47,9 @@ fn entries<K: Kind>() {
 
 /// Loom must stop the model with a report of the two accesses that race.
 fn caught(run: fn()) {
-    let panic = catch_unwind(AssertUnwindSafe(run)).expect_err("the mutant lives");
+    let panic = catch_unwind(AssertUnwindSafe(run)).expect_err("the mutant survived");
     let report = panic.downcast_ref::<String>().map(String::as_str).unwrap_or_default();
-    assert!(report.contains("Causality violation"), "stopped by something else: {report}");
+    assert!(report.contains("Causality violation"), "loom reported another failure: {report}");
 }
 
 #[test]

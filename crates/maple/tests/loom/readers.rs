@@ -35,7 +35,7 @@ fn beside(
         for (((first, second), old), new) in seen.iter().zip(&old).zip(&new) {
             assert!(first == old || first == new, "{first:?} is not {old:?} or {new:?}");
             assert!(*second == entry(old) || *second == entry(new));
-            assert!(first == old || *second == entry(new), "the old one came back");
+            assert!(first == old || *second == entry(new), "the old entry came back");
         }
         tree.validate().unwrap();
     });

@@ -102,7 +102,7 @@ fn a_reader_while_the_other_lets_go() {
             assert!(matches!(late, 2 | 80), "{late}");
             // A late read under the guard.
             let early = early.unwrap().value();
-            assert!(early == 2 || (early, late) == (80, 80), "the old one came back");
+            assert!(early == 2 || (early, late) == (80, 80), "the old entry came back");
             assert_eq!(beside.unwrap().value(), 1);
         }
         writer.join().unwrap();
@@ -222,8 +222,8 @@ fn alone_again_in_another_thread() {
 fn no_grace_period() {
     for apart in [false, true] {
         let panic = catch_unwind(AssertUnwindSafe(|| alone_again::<Hasty>(2, apart)))
-            .expect_err("the mutant lives");
+            .expect_err("the mutant survived");
         let report = panic.downcast_ref::<String>().map(String::as_str).unwrap_or_default();
-        assert!(report.contains("Causality violation"), "stopped by something else: {report}");
+        assert!(report.contains("Causality violation"), "loom reported another failure: {report}");
     }
 }

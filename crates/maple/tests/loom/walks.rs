@@ -59,11 +59,14 @@ fn sound(walk: &Entries, states: &[Entries]) {
         assert!(pair[0].1 < pair[1].0, "out of order: {walk:?}");
     }
     for entry in walk {
-        assert!(states.iter().any(|state| state.contains(entry)), "never there: {entry:x?}");
+        assert!(
+            states.iter().any(|state| state.contains(entry)),
+            "this entry never existed: {entry:x?}"
+        );
     }
     for entry in &states[0] {
         let throughout = states.iter().all(|state| state.contains(entry));
-        assert!(!throughout || walk.contains(entry), "left out: {entry:x?} in {walk:x?}");
+        assert!(!throughout || walk.contains(entry), "{entry:x?} is missing in {walk:x?}");
     }
 }
 
@@ -133,7 +136,7 @@ fn a_cursor_over_every_range() {
         let mut cursor = tree.cursor(&guard, 0);
         let (mut seen, mut next) = (Vec::new(), Some(0));
         while let Some((range, value)) = cursor.next_range(usize::MAX) {
-            assert_eq!(Some(*range.start()), next, "an index left out or met twice");
+            assert_eq!(Some(*range.start()), next, "an index is missing or was visited twice");
             next = range.end().checked_add(1);
             if let Some(value) = value {
                 seen.push((*range.start(), *range.end(), value));

@@ -99,14 +99,17 @@ fn judge(mut seen: Vec<Span>, world: &World, throughout: &[Entry], walker: Walke
     if matches!(walker, Walker::Ranges(_)) {
         // Every index once; a hole may come in pieces.
         assert_eq!((seen[0].0, seen[seen.len() - 1].1), (0, usize::MAX));
-        assert!(seen.windows(2).all(|pair| pair[0].1 + 1 == pair[1].0), "left out: {seen:x?}");
+        assert!(
+            seen.windows(2).all(|pair| pair[0].1 + 1 == pair[1].0),
+            "an index is missing: {seen:x?}"
+        );
     }
     let entries: Vec<Entry> =
         seen.iter().filter_map(|&(min, max, value)| Some((min, max, value?))).collect();
     for &entry in &entries {
-        assert!(world.oracle.was_there(entry), "never there: {entry:x?}");
+        assert!(world.oracle.was_there(entry), "this entry never existed: {entry:x?}");
     }
     for entry in throughout {
-        assert!(entries.contains(entry), "left out though there throughout: {entry:x?}");
+        assert!(entries.contains(entry), "an entry that existed throughout is missing: {entry:x?}");
     }
 }

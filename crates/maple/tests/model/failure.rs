@@ -95,7 +95,7 @@ fn in_the_way(error: Error) -> Result<(), Error> {
 }
 
 fn refused(refused: Refused<Item>) -> Error {
-    assert_eq!(refused.entry.value(), 1 << 40, "not the entry that was given");
+    assert_eq!(refused.entry.value(), 1 << 40, "a refused write returned another entry");
     refused.error
 }
 

@@ -156,7 +156,11 @@ impl<const S: bool> Item<S> {
 impl Content {
     /// The value; panics if the content was dropped.
     pub(crate) fn value(&self) -> u64 {
-        assert_eq!(self.seal.load(Ordering::Relaxed), self.value ^ KEY, "a dropped entry is read");
+        assert_eq!(
+            self.seal.load(Ordering::Relaxed),
+            self.value ^ KEY,
+            "an entry was read after its drop"
+        );
         self.value
     }
 }

@@ -140,16 +140,16 @@ impl Oracle {
             assert_eq!(found, best.ok_or(Error::NoSpace));
             return None;
         };
-        let best = best.expect("found where nothing fits");
+        let best = best.expect("the tree found a place, the model none");
         if found != best {
             let failing = |hole: &&Span| {
                 let before = if high { hole.0 > best } else { hole.1 < best };
                 before && hole.2.is_none() && hole.1 - hole.0 >= size - 1
             };
             let failing = self.spans().iter().filter(failing).count();
-            assert!(align > 1 && failing > 3, "{found:#x} found, but {best:#x} is near");
+            assert!(align > 1 && failing > 3, "the tree found {found:#x}, but {best:#x} is near");
             let (_, max, value) = self.at(found);
-            let last = found.checked_add(size - 1).expect("beyond the last index");
+            let last = found.checked_add(size - 1).expect("the range found exceeds the last index");
             assert!(value.is_none() && last <= max && found.is_multiple_of(align), "{found:#x}");
             assert!(bounds.0 <= found && last <= bounds.1, "{found:#x} is out of bounds");
         }
@@ -201,7 +201,7 @@ impl Place {
             State::Active | State::Paused => (max + 1, min - 1),
             State::Overflow => (max + 1, max),
             State::Underflow => (min, min - 1),
-            State::Nowhere => unreachable!("asked before"),
+            State::Nowhere => unreachable!("callers test for this state"),
         }
     }
 

@@ -92,7 +92,7 @@ fn clones(alone: bool) {
         }));
         assert!(outcome.is_err());
         assert_eq!(contents(&mut tree), before);
-        assert_eq!(fuse.live.load(Ordering::Relaxed), 100, "what was to be stored is dropped");
+        assert_eq!(fuse.live.load(Ordering::Relaxed), 100, "the refused entry was not dropped");
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             fuse.clone.store(1, Ordering::Relaxed);
             tree.lock().preallocate(place..=place + 2)

@@ -103,7 +103,10 @@ pub(crate) fn settle(ledger: &Ledger, nodes: isize, deferred: bool) {
 pub(crate) fn wait_until(holds: impl Fn() -> bool) {
     let began = Instant::now();
     while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(60), "never freed, or freed too much");
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "too few or too many were freed in 60 seconds"
+        );
         Epoch::pin().flush();
         thread::yield_now();
     }

@@ -70,21 +70,25 @@ fn points(tree: &Tree, dice: &mut Dice, reads: &mut Reads, newest: &mut HashMap<
     let group = dice.group();
 
     let fixed = group.fixed(dice.roll(1 << 16));
-    let (range, tag) = tree.lookup(&guard, fixed.start() + dice.roll(FIXED)).expect("always there");
+    let (range, tag) =
+        tree.lookup(&guard, fixed.start() + dice.roll(FIXED)).expect("a fixed entry is missing");
     tag.check_whole(&range);
     assert_eq!(range, fixed);
-    assert!(tree.load(&guard, fixed.end() + 1 + dice.roll(FIXED)).is_none(), "never there");
+    assert!(
+        tree.load(&guard, fixed.end() + 1 + dice.roll(FIXED)).is_none(),
+        "an entry is where none may be"
+    );
     reads.fixed += 1;
 
     let never = group.never();
     let index = never.start() + dice.roll(never.end() - never.start() + 1);
-    assert!(tree.lookup(&guard, index).is_none(), "never there");
+    assert!(tree.lookup(&guard, index).is_none(), "an entry is where none may be");
     reads.never += 1;
 
     // Only a few indices, so that the reader meets the same ones again.
     let covered = group.covered();
     let index = covered.start() + dice.roll(8) * 500;
-    let (range, tag) = tree.lookup(&guard, index).expect("always covered");
+    let (range, tag) = tree.lookup(&guard, index).expect("a covered index is a hole");
     tag.check(&range);
     assert!(
         range.contains(&index) && covered.start() <= range.start() && range.end() <= covered.end()
@@ -92,7 +96,7 @@ fn points(tree: &Tree, dice: &mut Dice, reads: &mut Reads, newest: &mut HashMap<
     let seen = newest.entry(index).or_insert(0);
     assert!(tag.version >= *seen, "version {} came back after {seen}", tag.version);
     *seen = tag.version;
-    assert!(tree.load(&guard, index).expect("always covered").version >= *seen);
+    assert!(tree.load(&guard, index).expect("a covered index is a hole").version >= *seen);
     reads.covered += 1;
 
     let toggled = group.toggled();
@@ -108,7 +112,7 @@ fn points(tree: &Tree, dice: &mut Dice, reads: &mut Reads, newest: &mut HashMap<
     }
 
     for index in [TAIL, usize::MAX, usize::MAX - dice.roll(1 << 20)] {
-        let (range, tag) = tree.lookup(&guard, index).expect("always covered");
+        let (range, tag) = tree.lookup(&guard, index).expect("a covered index is a hole");
         tag.check(&range);
         assert!(range.contains(&index) && *range.start() >= TAIL);
         reads.tail += 1;
@@ -145,15 +149,19 @@ fn walk(tree: &Tree, from: usize, to: usize, how: usize, reads: &mut Reads) {
     let mut rest = &seen[..];
     for group in (from..to).map(Group) {
         for fixed in group.all_fixed() {
-            assert_eq!(rest.first(), Some(&fixed), "left out, or something that is never there");
+            assert_eq!(
+                rest.first(),
+                Some(&fixed),
+                "a fixed entry is missing, or an entry is where none may be"
+            );
             rest = &rest[1..];
         }
         // Every index of the covered block, in any pieces.
         let covered = group.covered();
         let mut next = *covered.start();
         while next <= *covered.end() {
-            let piece = rest.first().expect("left out");
-            assert_eq!(*piece.start(), next, "an index of a covered block was left out");
+            let piece = rest.first().expect("a piece of a covered block is missing");
+            assert_eq!(*piece.start(), next, "an index of a covered block is missing");
             next = piece.end() + 1;
             rest = &rest[1..];
         }

@@ -34,7 +34,11 @@ impl Tag {
     /// Checks that the entry is alive and intact, and that the found range lies in the stored one.
     pub(crate) fn check(&self, found: &RangeInclusive<usize>) {
         let seal = self.seal.load(Ordering::Relaxed);
-        assert_eq!(seal, Self::digest(self.first, self.last, self.version), "read after its end");
+        assert_eq!(
+            seal,
+            Self::digest(self.first, self.last, self.version),
+            "an entry was read after its drop, or overwritten"
+        );
         assert!(
             self.first <= *found.start() && *found.end() <= self.last,
             "found at {found:x?}, stored at {:x}..={:x}",
@@ -60,6 +64,10 @@ impl Drop for Tag {
     fn drop(&mut self) {
         LIVE.fetch_sub(1, Ordering::Relaxed);
         let seal = self.seal.swap(0, Ordering::Relaxed);
-        assert_eq!(seal, Self::digest(self.first, self.last, self.version), "dropped twice");
+        assert_eq!(
+            seal,
+            Self::digest(self.first, self.last, self.version),
+            "an entry was dropped twice, or overwritten"
+        );
     }
 }

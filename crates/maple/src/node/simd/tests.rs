@@ -362,7 +362,7 @@ fn all_vectors_splice_the_same() {
                 Made(node, scalar, end, splice.clone()).run(Scalar);
                 vectors.run(Made(node, vector, end, splice));
                 assert_eq!(seen(found), seen(expected), "{first}..{last} of {len}");
-                assert!(seen(node) == before, "the node itself has changed");
+                assert!(seen(node) == before, "the source node changed");
             }
             if last == first + 1 && len < INNER_SLOTS {
                 Inserted(node, first, items).run(Scalar);
