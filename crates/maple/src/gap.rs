@@ -82,8 +82,7 @@ impl Want {
 /// search takes less than three times as long as one for a rare hole.
 const PATIENCE: usize = 5;
 
-/// The length of the longest hole. For an empty tree, whose hole has one index more than fits,
-/// `usize::MAX`.
+/// The length of the longest hole. `usize::MAX` for an empty tree, whose hole is one index longer.
 ///
 /// Cost: reads the root only.
 ///

@@ -4,7 +4,7 @@
 //! An inner node has up to 16 children.
 //!
 //! A leaf has 232 bytes for bounds and entries together. A bound takes four bytes, or eight in a
-//! *wide* leaf, whose bounds do not fit 32 bits. An entry takes eight more. A leaf so holds 14
+//! *wide* leaf, whose bounds do not fit 32 bits. An entry takes eight more. So a leaf holds 14
 //! entries with holes between them, or 19 entries that touch.
 //!
 //! Under loom, in fuzzing, and with `--cfg samara_small_nodes` a leaf holds two or three entries
@@ -35,7 +35,7 @@ pub(crate) const WIDE: Scale = Scale { hole: 1, entry: 2, full: if SMALL { 6 } e
 /// A leaf below this weight, on the narrow scale, is joined with a sibling at the next write to it.
 pub(crate) const LEAF_LOW: usize = if SMALL { 5 } else { 16 };
 /// The weight that a split leaves for the leaf at the end of a sequential run of writes. The run
-/// goes on in that leaf.
+/// continues in that leaf.
 pub(crate) const LEAF_TAIL: usize = 4;
 /// Cells of eight bytes, for bounds and words.
 pub(crate) const LEAF_CELLS: usize = 29;

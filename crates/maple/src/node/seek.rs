@@ -13,7 +13,7 @@
 //!
 //! Cost of a descent: that of `load`, and per level two selections and the header's line, which
 //! `load` does not read; in the leaf two bounds, and a branch for its form. For random indices
-//! every tenth search or so needs the second descent, whose upper nodes are in the cache.
+//! about every tenth search needs the second descent, whose upper nodes are in the cache.
 
 use super::leaf::Body;
 use super::load::{Job, Search, run};
@@ -57,7 +57,7 @@ const NONE: Span = Span { min: 0, max: 0, word: ptr::null_mut() };
 /// The separator at the end of the whole index range. Index 0 comes after it, too, by wrapping.
 static END: usize = usize::MAX;
 
-/// A leaf, and where the separators around it are.
+/// A leaf, and pointers to the separators around it.
 struct Place<'a> {
     body: &'a Body,
     before: *const usize,
@@ -79,7 +79,7 @@ impl Place<'_> {
         unsafe { *self.last }
     }
 
-    /// The entry in a slot, of which `rank` entries are below.
+    /// The entry in a slot; `rank` is the number of entries below it.
     #[inline(always)]
     fn entry(&self, slot: usize, rank: usize) -> Span {
         // SAFETY: the room is initialised.
