@@ -1,6 +1,6 @@
-//! Tells the code that it is built for ThreadSanitizer, as `cfg(samara_tsan)`: that does not know
-//! fences, and would take what they order for data races. The compiler's own `cfg(sanitize)` needs
-//! a nightly, which such a build has; the code must build without.
+//! Sets `cfg(samara_tsan)` in builds for ThreadSanitizer. ThreadSanitizer does not support fences
+//! and would report data races that they prevent, so such a build uses other operations. The
+//! compiler's own `cfg(sanitize)` is unstable, and the code must compile with a stable compiler.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

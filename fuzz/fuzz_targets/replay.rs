@@ -1,4 +1,5 @@
-//! The replayer, on recordings whose lines were mixed up: it may refuse or differ, never panic.
+//! Fuzzes the replay of mutated recordings: it may refuse or report differences, but must not
+//! panic.
 #![no_main]
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
@@ -7,8 +8,8 @@ fuzz_target!(|text: &[u8]| {
     let _ = trace::replay::replay(text, "fuzz");
 });
 
-// Bytes flipped at random seldom get past the parser. So two times in three whole lines move, or
-// one field of a line takes the place of another's: what is left is well formed more often.
+// Random byte flips rarely pass the parser. So two inputs in three are mutated by whole lines, or
+// by copying one field of a line into another: the result is well formed more often.
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     let choice = seed as usize;
     let Ok(text) = std::str::from_utf8(&data[..size]) else {

@@ -1,4 +1,4 @@
-//! The address space against its model: bytes are calls.
+//! Fuzzes the address space against its model. The bytes encode calls.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,9 +1,9 @@
-//! The tree, on any script: what maple's model test does, from bytes, on small nodes.
+//! Fuzzes the tree with the model test of maple, with small nodes. The bytes encode the script.
 #![no_main]
 
 #[path = "../../crates/maple/tests/model/family.rs"]
 mod family;
-// The model's own tests use more of these two.
+// The model test itself uses more items of these two modules.
 #[allow(dead_code)]
 #[path = "../../crates/maple/tests/model/ledger.rs"]
 mod ledger;
@@ -26,7 +26,7 @@ use script::{Event, Scale, Session};
 enum Script {
     /// One tree.
     One(u8, Vec<Session>),
-    /// Several, that share nodes.
+    /// Several trees that share nodes.
     Family(bool, Vec<(u8, Event)>),
 }
 

@@ -1,26 +1,26 @@
-//! Places in a tree, and how to move between them.
+//! Cursors: positions in a tree, and the moves between them.
 //!
-//! A cursor stands on one range of the tree, or between two, or nowhere. It is what Linux's maple
-//! tree calls a state; here the reader's and the writer's are two types, [`ReadCursor`] and
-//! [`WriteCursor`], over the same moves.
+//! A cursor is on one range of the tree, between two, or nowhere. Linux's maple tree calls this a
+//! state (`ma_state`). Here readers and writers have different types with the same moves:
+//! [`ReadCursor`] and [`WriteCursor`].
 //!
 //! # The states
 //!
-//! | [`State`] | the cursor stands | forwards goes on | backwards goes on |
+//! | [`State`] | the cursor is | forward moves continue | backward moves continue |
 //! |---|---|---|---|
-//! | `Start` | on an index whose range it has not looked at | `find`, `next_range`: at that index; `next`: after the range that holds it | `find_rev`, `prev_range`: at that index; `prev`: before the range that holds it |
+//! | `Start` | on an index whose range it has not read | `find`, `next_range`: at that index; `next`: after the range that holds it | `find_rev`, `prev_range`: at that index; `prev`: before the range that holds it |
 //! | `Active` | on a range, entry or hole | after the range | before the range |
-//! | `Paused` | on a range, but must find its way anew | after the range | before the range |
-//! | `Overflow` | after the limit that a move forwards ran into | after the limit | at the limit |
-//! | `Underflow` | before the limit that a move backwards ran into | at the limit | before the limit |
-//! | `Nowhere` | nowhere: a search for free space found none | not at all | not at all |
+//! | `Paused` | on a range, without a path to it | after the range | before the range |
+//! | `Overflow` | after the limit that a forward move reached | after the limit | at the limit |
+//! | `Underflow` | before the limit that a backward move reached | at the limit | before the limit |
+//! | `Nowhere` | nowhere: a search for free space found none | never | never |
 //!
-//! - `next` and `find` (`prev` and `find_rev`) differ in `Start` only.
-//! - `limit` bounds where a range may begin (forwards) or end (backwards); a range that crosses it
-//!   is still returned.
-//! - `walk` looks at the range that holds the cursor's index, from every state; the index is the
-//!   first of the range it stands on, the limit it ran into, or what it was set to.
-//! - `set` leads to `Start` from every state. `reset` does so at the present index.
+//! - `next` and `find` differ in `Start` only; so do `prev` and `find_rev`.
+//! - `limit` bounds where a range may begin (forwards) or end (backwards). A range that crosses the
+//!   limit is still returned.
+//! - `walk` reads the range that holds the cursor's index, from every state. The index is the first
+//!   one of the current range, the limit that was reached, or the index that was set.
+//! - `set` leads to `Start` from every state. `reset` does so at the current index.
 //! - A move that finds nothing returns `None` and leads to `Overflow` or `Underflow`.
 //! - `empty_area` and `empty_area_rev` lead to `Active` on the hole found, or to `Nowhere`.
 
@@ -35,7 +35,7 @@ use crate::error::Error;
 use crate::gap::{End, Want, search};
 use crate::node::Link;
 
-/// Where a cursor stands; see [the table](crate::cursor#the-states).
+/// The state of a cursor; see [the table](crate::cursor#the-states).
 ///
 /// ```
 /// use maple::{MapleTree, cursor::State};
@@ -52,11 +52,11 @@ use crate::node::Link;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// On an index; nothing looked at yet.
+    /// On an index; its range is not yet read.
     Start,
     /// On a range.
     Active,
-    /// On a range, without the way to it.
+    /// On a range, without a path to it.
     Paused,
     /// After a limit.
     Overflow,
@@ -66,17 +66,17 @@ pub enum State {
     Nowhere,
 }
 
-/// The part that both cursors and the iterators share. Whoever calls its moves passes the tree's
-/// root, and holds what keeps the path valid: a guard, or the writer's right.
+/// The part that both cursors share. The caller of its moves passes the tree's root, and keeps the
+/// path valid by a guard or by being the writer.
 pub(crate) struct Position {
     path: Descent,
     state: State,
-    /// The range stood on; in `Start`, `Overflow` and `Underflow` both are the index or limit.
+    /// The current range. In `Start`, `Overflow` and `Underflow`, both are the index or the limit.
     min: usize,
     max: usize,
 }
 
-// Cursors live on the stack, iterators hold two of these.
+// Cursors live on the stack.
 const _: () = assert!(size_of::<Position>() <= 1024);
 
 impl Position {
@@ -84,7 +84,7 @@ impl Position {
         Position { path: Descent::new(), state: State::Start, min: index, max: index }
     }
 
-    /// A place that was left with [`Position::pause`].
+    /// The position that [`Position::pause`] left.
     fn at(state: State, min: usize, max: usize) -> Self {
         Position { path: Descent::new(), state, min, max }
     }
@@ -101,7 +101,7 @@ impl Position {
         (self.state, self.min, self.max) = (State::Start, index, index);
     }
 
-    /// Forgets the way, as before the guard or the lock is let go.
+    /// Drops the path, before the guard or the lock is released.
     pub(crate) fn pause(&mut self) {
         if self.state == State::Active {
             self.state = State::Paused;
@@ -133,7 +133,7 @@ impl Position {
         None
     }
 
-    /// The range that holds `index`, found from the root.
+    /// The range that holds `index`, by a descent from the root.
     ///
     /// # Safety
     /// As for [`Descent::walk`], until the position is set or paused.
@@ -218,7 +218,7 @@ impl Position {
     /// As for [`Position::go`].
     #[inline]
     pub(crate) unsafe fn find(&mut self, root: Link, limit: usize) -> Option<Span> {
-        // Mostly the entry is in the same leaf.
+        // Usually the next entry is in the same leaf.
         if self.state == State::Active
             && let Some(span) = self.path.next_entry(limit)
         {
@@ -240,7 +240,7 @@ impl Position {
                 None => break,
             }
         }
-        // A hole skipped counts as passed up to the limit only.
+        // A hole that was skipped counts as passed only up to the limit.
         (self.state, self.min, self.max) = from;
         if self.state == State::Nowhere { None } else { self.overflow(limit) }
     }
@@ -249,7 +249,7 @@ impl Position {
     /// As for [`Position::go`].
     #[inline]
     pub(crate) unsafe fn find_rev(&mut self, root: Link, limit: usize) -> Option<Span> {
-        // Mostly the entry is in the same leaf.
+        // Usually the previous entry is in the same leaf.
         if self.state == State::Active
             && let Some(span) = self.path.prev_entry(limit)
         {

@@ -1,37 +1,38 @@
-//! A way down the tree: one step a level, from the root to a leaf's slot.
+//! The path from the root to a slot of a leaf: one step per level.
 //!
-//! Every walk, forwards or back, is made of the same moves: descend to an index, step to the next
-//! or previous slot, step to the next or previous node of a level. Nothing recurses and nothing
-//! allocates; the steps are a fixed array, written only as far as the tree is high.
+//! Every walk uses the same moves: descend to an index, step to the next or previous slot, step to
+//! the next or previous node of a level. Nothing recurses and nothing allocates. The steps are an
+//! array of fixed size, of which only the tree's height is used.
 //!
 //! # Beside a writer
 //!
-//! A path keeps the nodes it came through and goes on from them, though a writer may have replaced
-//! them since. No dead-node check and no restart is needed, because:
+//! A path keeps the nodes that it came through and continues from them, although a writer may have
+//! replaced them. It needs no check for dead nodes and no restart:
 //!
-//! - *Memory.* A node on the path was reachable at some moment under the guard, so it is retired
-//!   later than the guard began and is not freed before the guard ends.
-//! - *Live or frozen.* A writer stores only into nodes that are reachable. So when a child is
-//!   loaded from a node that has been replaced meanwhile, that child was its child at the moment of
-//!   the replacement, which is after the path reached the node: the child, too, was part of the
-//!   tree at some moment under the guard. By induction this holds for every node a path steps to.
-//! - *Each index once.* The range that a node gives each of its children never changes, nor how it
-//!   divides its own. A child is only ever replaced by a subtree for the same range. (The same node
-//!   may get another range from another parent: its first slot or its last is longer there. A path
-//!   goes by its own parents.) So the steps of a path partition the index range, whichever version
-//!   of each child is met: no index is skipped, none is met twice.
-//! - *No torn range.* A leaf is never changed where readers may look. Each slot met is a range that
-//!   the tree held at some moment under the guard.
+//! - *Memory.* A node on the path was reachable at some moment under the guard. So it is retired
+//!   after the guard began, and is not freed before the guard ends.
+//! - *Live or frozen.* A writer stores only into reachable nodes. Suppose that a path loads a child
+//!   from a node that was replaced meanwhile. Then that child was in the node at the moment of the
+//!   replacement, which is after the path reached the node. So the child, too, was part of the tree
+//!   at some moment under the guard. By induction this holds for every node that a path steps to.
+//! - *Each index once.* The range that a node gives to a child never changes, nor does the way in
+//!   which the node divides its own range. A child is replaced only by a subtree for the same
+//!   range. (The same node may have a longer range under another parent, whose first or last slot
+//!   is longer. A path uses the parents that it came through.) So the steps of a path partition the
+//!   index range, whichever version of each child they meet. No index is skipped, and none is met
+//!   twice.
+//! - *No torn range.* A leaf that readers can reach is never changed. Each slot on the path is a
+//!   range that the tree held at some moment under the guard.
 //!
-//! So a walk sees, for each index, what the tree held there at some moment under the guard (I1):
-//! not one moment for all, which would need a snapshot. Holes may look divided where two leaves are
-//! met at different moments.
+//! So a walk sees, for each index, what the tree held there at some moment under the guard (I1).
+//! The moments of different indices may differ: a walk is not a snapshot. A hole may appear divided
+//! where the walk met two leaves at different moments.
 
 use crate::layout::MAX_HEIGHT;
 use crate::node::{self, Job, Link, Search};
 use core::mem::MaybeUninit;
 
-/// One node on the way, with the range it covers and the slot taken in it.
+/// A node on the path, with the range that it covers and the slot taken in it.
 #[derive(Clone, Copy)]
 pub(crate) struct Step {
     pub(crate) link: Link,
@@ -41,14 +42,14 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// Slots in the node.
+    /// The number of slots of the node.
     pub(crate) fn len(&self) -> usize {
-        // SAFETY: the invariant of the path that the step is from.
+        // SAFETY: the invariant of the path that contains the step.
         unsafe { self.link.len() }
     }
 }
 
-/// A range of the tree and its word: null for a hole.
+/// A range of the tree and its word; the word of a hole is null.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) min: usize,
@@ -56,22 +57,22 @@ pub(crate) struct Span {
     pub(crate) word: *mut (),
 }
 
-/// Which slot to take in each node on the way down.
+/// The slot to take in each node of a descent.
 #[derive(Clone, Copy)]
 pub(crate) enum Pick {
-    /// The one that holds the index.
+    /// The slot that holds the index.
     Index(usize),
     First,
     Last,
 }
 
-/// The steps from the root (the highest) to the lowest level reached.
+/// The steps from the root (the highest level) to the lowest level reached.
 ///
-/// Invariant: all its links stay allocated, and their leaves and separators unchanged, until the
-/// path is next built; whoever calls [`Descent::walk`] promises it.
+/// Invariant: all its nodes stay allocated, and their leaves and separators unchanged, until the
+/// path is built again. The caller of [`Descent::walk`] promises it.
 pub(crate) struct Descent {
-    /// Steps `floor..height` are initialised; after [`Descent::walk_to_leaf`], until they are
-    /// completed, only their nodes and slots.
+    /// Steps `floor..height` are initialised. Between [`Descent::walk_to_leaf`] and
+    /// [`Descent::complete`] only their nodes and slots are.
     floor: usize,
     height: usize,
     steps: [MaybeUninit<Step>; MAX_HEIGHT],
@@ -94,21 +95,21 @@ impl Clone for Descent {
 }
 
 impl Descent {
-    /// A path through nothing.
+    /// An empty path.
     #[inline(always)]
     pub(crate) fn new() -> Self {
-        // Not `[const { MaybeUninit::uninit() }; _]`: that is a constant, which the compiler
-        // copies. SAFETY: an array of what may be uninitialised may be so, too.
+        // Not `[const { MaybeUninit::uninit() }; _]`, which the compiler copies from a constant.
+        // SAFETY: an array of `MaybeUninit` may be uninitialised.
         let steps = unsafe { MaybeUninit::uninit().assume_init() };
         Descent { floor: 0, height: 0, steps }
     }
 
-    /// To a path through nothing.
+    /// Makes the path empty.
     pub(crate) fn clear(&mut self) {
         self.height = 0;
     }
 
-    /// Levels of the tree that was walked; 0 for an empty tree.
+    /// The number of levels of the tree that was walked; 0 for an empty tree.
     pub(crate) fn height(&self) -> usize {
         self.height
     }
@@ -128,12 +129,12 @@ impl Descent {
         unsafe { self.steps[level].assume_init_mut() }
     }
 
-    /// Walks from the root to the leaf slot that `pick` chooses. Cost: one node a level.
+    /// Walks from the root to the leaf slot that `pick` selects. Cost: one node per level.
     ///
     /// # Safety
-    /// `root` was loaded from a tree, and until the path is built anew every node reachable from it
-    /// now or later stays allocated with its leaves and separators unchanged: the caller holds a
-    /// guard or the writer's right, and uses the path no longer than that.
+    /// `root` was loaded from a tree. Every node reachable from it, now or later, stays allocated
+    /// with its leaves and separators unchanged until the path is built again. That is so if the
+    /// caller holds a guard or is the writer, and uses the path no longer than that.
     pub(crate) unsafe fn walk(&mut self, root: Link, pick: Pick) {
         self.height = 0;
         if !root.is_null() {
@@ -142,9 +143,9 @@ impl Descent {
         }
     }
 
-    /// Walks from the root, which is not null, to the leaf that holds an index. Returns the leaf,
-    /// and where it ends (or begins, if not `UP`). Its slot is the first; steps have no range until
-    /// they are [completed](Descent::complete).
+    /// Walks from a root that is not null to the leaf that holds an index. Returns the leaf and its
+    /// last index, or its first if not `UP`. The path is at the leaf's first slot. Steps have no
+    /// range until [`Descent::complete`].
     ///
     /// # Safety
     /// As for [`Descent::walk`].
@@ -180,23 +181,23 @@ impl Descent {
         (link, far)
     }
 
-    /// Writes the node and the slot of a step, which has no range yet.
+    /// Writes the node and the slot of a step, but not its range.
     #[inline(always)]
     fn set_place(&mut self, level: usize, link: Link, slot: usize) {
         let step = self.steps[level].as_mut_ptr();
-        // SAFETY: the place is there.
+        // SAFETY: the level is inside the array.
         unsafe {
             (&raw mut (*step).link).write(link);
             (&raw mut (*step).slot).write(slot);
         }
     }
 
-    /// Gives each step its range, by the slots of those above it.
+    /// Computes the range of each step from the slots of the steps above it.
     pub(crate) fn complete(&mut self) {
         let (mut min, mut max) = (0, usize::MAX);
         for level in (0..self.height).rev() {
             let step = self.steps[level].as_mut_ptr();
-            // SAFETY: its node and its slot are written.
+            // SAFETY: the node and the slot of the step are initialised.
             let (link, slot) =
                 unsafe { ((&raw const (*step).link).read(), (&raw const (*step).slot).read()) };
             self.steps[level].write(Step { link, slot, min, max });
@@ -208,7 +209,7 @@ impl Descent {
         }
     }
 
-    /// Walks from the top of a subtree that covers `min..=max` to a node of the level `floor`.
+    /// Walks from the top of a subtree that covers `min..=max` to a node of level `floor`.
     ///
     /// # Safety
     /// As for [`Descent::walk`].
@@ -223,18 +224,18 @@ impl Descent {
         let level = top.level();
         debug_assert!(floor <= level);
         self.height = level + 1;
-        // The invariant of `steps` holds again once `enter` has written down to `floor`.
+        // The invariant of `steps` holds again when `enter` has written the steps down to `floor`.
         self.floor = floor;
         self.enter(top, min, max, pick);
     }
 
-    /// Writes the steps from `link` down to the floor.
+    /// Writes the steps from `link` down to `floor`.
     #[inline]
     fn enter(&mut self, link: Link, min: usize, max: usize, pick: Pick) {
         node::run(Enter { path: self, link, min, max, pick });
     }
 
-    /// Goes to another child of the node at `level` and on down to the floor.
+    /// Goes to another child of the node at `level`, and from there down to `floor`.
     #[inline]
     pub(crate) fn turn(&mut self, level: usize, slot: usize, pick: Pick) {
         let step = self.step_mut(level);
@@ -247,7 +248,7 @@ impl Descent {
             (seps.start(slot, step.min), seps.end(slot, step.max), inner.child(slot))
         };
         let slot = match pick {
-            // One level, and nothing to search for: no way down.
+            // One level down, without a search: no descent needed.
             Pick::First if level == self.floor + 1 => 0,
             // SAFETY: the path's invariant.
             Pick::Last if level == self.floor + 1 => (unsafe { link.len() }) - 1,
@@ -258,21 +259,21 @@ impl Descent {
         self.steps[level - 1].write(Step { link, slot, min, max });
     }
 
-    /// Sets the slot at a level, leaving the steps below it stale.
+    /// Sets the slot at a level. The steps below it become stale.
     pub(crate) fn set_slot(&mut self, level: usize, slot: usize) {
         debug_assert!(self.floor <= level && level < self.height);
-        // SAFETY: the place is there; the step need not be complete.
+        // SAFETY: the level is inside the array; the step need not be complete.
         unsafe { (&raw mut (*self.steps[level].as_mut_ptr()).slot).write(slot) }
     }
 
-    /// Keeps steps down to `floor` only. Lowering it must be followed by a [`Descent::turn`] at a
-    /// level above what is new.
+    /// Keeps the steps down to `floor` only. After lowering the floor, the caller must call
+    /// [`Descent::turn`] at a level above the new steps.
     pub(crate) fn set_floor(&mut self, floor: usize) {
         debug_assert!(floor < self.height);
         self.floor = floor;
     }
 
-    /// The range at the leaf's slot.
+    /// The range and the word at the leaf's slot.
     #[inline(always)]
     pub(crate) fn span(&self) -> Span {
         let step = self.step(0);
@@ -285,8 +286,8 @@ impl Descent {
         }
     }
 
-    /// Steps to the next entry of the same leaf if it begins at or before `limit`; `None`, and no
-    /// move, else. Holes do not touch, so this looks at two slots at the most.
+    /// Steps to the next entry of the same leaf if it begins at or before `limit`. Otherwise
+    /// returns `None` and does not move.
     #[inline]
     pub(crate) fn next_entry(&mut self, limit: usize) -> Option<Span> {
         if self.height == 0 {
@@ -295,7 +296,7 @@ impl Descent {
         let step = self.step_mut(0);
         // SAFETY: the path's invariant.
         let body = unsafe { step.link.as_leaf().body() };
-        // Bit 31 is no slot, so that the shift has a meaning after the last.
+        // Bit 31 is not a slot, so the shift is at most 31.
         let rest = body.entries() >> (step.slot + 1);
         if rest == 0 {
             return None;
@@ -309,8 +310,8 @@ impl Descent {
         Some(Span { min, max: body.end(slot, step.max), word: body.word(slot) })
     }
 
-    /// Steps to the previous entry of the same leaf if it ends at or after `limit`; `None`, and no
-    /// move, else.
+    /// Steps to the previous entry of the same leaf if it ends at or after `limit`. Otherwise
+    /// returns `None` and does not move.
     #[inline]
     pub(crate) fn prev_entry(&mut self, limit: usize) -> Option<Span> {
         if self.height == 0 {
@@ -328,7 +329,8 @@ impl Descent {
         Some(Span { min: body.start(slot, step.min), max, word: body.word(slot) })
     }
 
-    /// Steps to the next slot of the leaves; false, and no move, at the end.
+    /// Steps to the next slot, across leaves. At the end of the tree it returns false and does not
+    /// move.
     #[inline]
     pub(crate) fn next_slot(&mut self) -> bool {
         let step = self.step_mut(0);
@@ -339,7 +341,8 @@ impl Descent {
         self.next_node().is_some()
     }
 
-    /// Steps to the previous slot of the leaves; false, and no move, at the beginning.
+    /// Steps to the previous slot, across leaves. At the beginning of the tree it returns false and
+    /// does not move.
     #[inline]
     pub(crate) fn prev_slot(&mut self) -> bool {
         let step = self.step_mut(0);
@@ -350,11 +353,11 @@ impl Descent {
         self.prev_node().is_some()
     }
 
-    /// Steps to the next leaf, at its first slot; false, and no move, at the end. The floor is the
-    /// leaves.
+    /// Steps to the next leaf, at its first slot. At the end of the tree it returns false and does
+    /// not move. The floor must be 0.
     ///
-    /// Cost: mostly two separators and a child of the same parent; the leaf after it is brought
-    /// near.
+    /// Cost: usually two separators and a child of the same parent. The leaf after the next is
+    /// prefetched.
     #[inline]
     pub(crate) fn next_leaf(&mut self) -> bool {
         debug_assert!(self.floor == 0);
@@ -379,8 +382,8 @@ impl Descent {
         true
     }
 
-    /// Steps to the next node of the lowest level kept, at its first slot, and returns the level
-    /// where the way turned; `None`, and no move, at the end.
+    /// Steps to the next node of the lowest level kept, at its first slot. Returns the level of the
+    /// lowest node that both paths have in common. At the end it returns `None` and does not move.
     pub(crate) fn next_node(&mut self) -> Option<usize> {
         for level in self.floor + 1..self.height {
             let slot = self.step(level).slot + 1;
@@ -392,8 +395,9 @@ impl Descent {
         None
     }
 
-    /// Steps to the previous node of the lowest level kept, at its last slot, and returns the level
-    /// where the way turned; `None`, and no move, at the beginning.
+    /// Steps to the previous node of the lowest level kept, at its last slot. Returns the level of
+    /// the lowest node that both paths have in common. At the beginning it returns `None` and does
+    /// not move.
     pub(crate) fn prev_node(&mut self) -> Option<usize> {
         for level in self.floor + 1..self.height {
             let slot = self.step(level).slot;
@@ -406,7 +410,7 @@ impl Descent {
     }
 }
 
-/// The way from a node down to the floor of a path.
+/// The part of a descent from a node down to the floor of a path.
 struct Enter<'p> {
     path: &'p mut Descent,
     link: Link,

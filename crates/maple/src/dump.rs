@@ -1,11 +1,11 @@
-//! A tree in readable form.
+//! Printing a tree.
 
 use crate::descent::{Descent, Pick};
 use crate::node::Link;
 use core::fmt;
 use core::marker::PhantomData;
 
-/// Prints a tree node by node, a line a slot; made by [`Writer::dump`](crate::Writer::dump).
+/// Prints a tree, one line per node and per slot; made by [`Writer::dump`](crate::Writer::dump).
 ///
 /// ```
 /// use maple::MapleTree;
@@ -23,7 +23,7 @@ pub struct Dump<'g> {
 
 impl Dump<'_> {
     /// # Safety
-    /// For the dump's lifetime the caller has the writer's right.
+    /// The caller is the writer for the dump's lifetime.
     pub(crate) unsafe fn new(root: Link) -> Self {
         Dump { root, _life: PhantomData }
     }

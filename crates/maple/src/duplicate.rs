@@ -1,13 +1,14 @@
-//! Duplicating a tree.
+//! Duplicates of a tree.
 //!
-//! Entries that are shared pointers or plain values ([`Entry::SHARES`]) let the copy share the
-//! nodes: it counts one more tree for the root, whatever the size, and whoever writes first pays
-//! for the way it touches.
+//! If entries are shared pointers or plain values ([`Entry::SHARES`]), the duplicate shares the
+//! nodes: the root gets one more reference, whatever the size. The first write to a shared node
+//! copies it.
 //!
-//! Others, each of which must be duplicated by itself, make it the same nodes again, with entries
-//! of their own. Nodes are copied bottom-up: an inner node is handed to its parent only when all of
-//! its children are copied. So at a failure everything made hangs complete in the inner nodes of
-//! one path, each with as many children as its count says, and can be freed like any subtree.
+//! Other entries must be duplicated one by one. The duplicate gets new nodes with its own entries.
+//! Nodes are copied from the bottom up: an inner node is added to its parent only when all of its
+//! children are copied. So at a failure, the copied nodes are all below the inner nodes of one
+//! path. Each of these has as many complete children as its length says, and can be freed like any
+//! subtree.
 
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;
@@ -18,22 +19,23 @@ use crate::write::{Bin, Copies, Disposal, Need, Reserve};
 use core::ptr::NonNull;
 use grace::Reclaim;
 
-/// The inner nodes being copied: one a level, from the root down.
+/// The inner nodes that are being copied: one per level, from the root down.
 struct Copying<E: Entry, R: Reclaim, A: NodeAlloc> {
-    /// Source and copy at each level above the leaves; those from `low` up are in use.
+    /// The source and the copy of each level above the leaves. The levels in use reach up to the
+    /// root's.
     nodes: [Option<(Link, NonNull<Inner>)>; MAX_HEIGHT],
     spare: Reserve<A>,
     _kinds: core::marker::PhantomData<fn() -> (E, R)>,
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Copying<E, R, A> {
-    /// What is still here when copying ends was not finished.
+    /// Frees the nodes whose copies are not complete.
     fn drop(&mut self) {
         for level in 1..MAX_HEIGHT {
             let Some((_, copy)) = self.nodes[level].take() else { continue };
             let link = Link::inner(copy, level);
-            // SAFETY: the copy is ours alone; each child it counts is whole; the bounds do not
-            // matter to freeing.
+            // SAFETY: the copy is ours alone, and each child that it counts is complete. Freeing
+            // does not read the bounds.
             unsafe {
                 if link.len() == 0 {
                     link.free_fn::<A>()(copy.cast());
@@ -45,10 +47,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Copying<E, R, A> {
     }
 }
 
-/// A copy of the tree below `root`.
+/// Duplicates the tree below `root`.
 ///
 /// # Safety
-/// The caller has the writer's right.
+/// The caller is the writer.
 pub(crate) unsafe fn duplicate<E: Entry, R: Reclaim, A: NodeAlloc>(
     root: Link,
 ) -> Result<Link, Error> {
@@ -98,7 +100,7 @@ pub(crate) unsafe fn duplicate<E: Entry, R: Reclaim, A: NodeAlloc>(
         unsafe {
             let (from, to) = (source.as_inner(), copy.as_ref());
             let slot = to.seps().len();
-            // As stored: the last child of a full node has none.
+            // The bound as it is stored: the last child of a full node has none.
             let end = from.seps().bounds.get(slot).copied().unwrap_or(usize::MAX);
             to.push(end, finished, from.gap(slot));
         }
@@ -106,17 +108,17 @@ pub(crate) unsafe fn duplicate<E: Entry, R: Reclaim, A: NodeAlloc>(
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Copying<E, R, A> {
-    /// Begins an inner node, still without children.
+    /// Starts the copy of an inner node, without children.
     fn open(&mut self, source: Link, level: usize) -> Result<(), Error> {
         self.spare.fill(Need { leaves: 0, inners: 1 })?;
         self.nodes[level] = Some((source, self.spare.take_inner()));
         Ok(())
     }
 
-    /// A copy of a leaf with its entries duplicated.
+    /// Copies a leaf and duplicates its entries.
     ///
     /// # Safety
-    /// The writer's right.
+    /// The caller is the writer.
     unsafe fn leaf(&mut self, source: Link) -> Result<Link, Error> {
         self.spare.fill(Need { leaves: 1, inners: 0 })?;
         // SAFETY: the caller's promise.

@@ -1,8 +1,8 @@
-//! What a tree can hold: anything that fits in one word.
+//! Entries: values that fit in one word.
 //!
-//! A slot is one pointer-sized word; null is a hole. The word is a pointer type, not an integer, so
-//! that a pointer's provenance survives the stay in the tree. The implementations for the usual
-//! types are in [`impls`].
+//! A slot is one pointer-sized word; null is a hole. The word is a pointer and not an integer, so
+//! that an entry that is a pointer keeps its provenance. [`impls`] implements [`Entry`] for the
+//! usual types.
 
 mod impls;
 mod ref_counted;
@@ -13,32 +13,32 @@ pub use ref_counted::{RefCounted, RefCountedRef};
 use crate::AllocError;
 use core::ptr::NonNull;
 
-/// One entry as the tree stores it: a word that is never null.
+/// An entry as the tree stores it: a word that is never null.
 pub type Raw = NonNull<()>;
 
 /// A value that a tree can hold: it turns into one non-null word and back.
 ///
-/// Entries are `Send + 'static` because one that is removed beside readers is dropped after a grace
-/// period, by any thread, perhaps when the tree is gone. They are `Sync` because two threads can
-/// look at one entry even if they do not share the tree: one holds what
-/// [`load`](crate::MapleTree::load) returned, the other the [`Erased`](crate::Erased) of the same
-/// entry.
+/// Entries are `Send + 'static` because a removed entry may be dropped after a grace period, by any
+/// thread, and after the tree. They are `Sync` because two threads can hold references to one entry
+/// even if they do not share the tree: one holds the result of [`load`](crate::MapleTree::load),
+/// the other the [`Erased`](crate::Erased) of the same entry.
 ///
 /// # Safety
 ///
 /// - `from_raw(into_raw(e))` is `e` again. The tree calls `from_raw` at most once for each word
-///   that came from `into_raw` or `try_dup`.
-/// - Between the two, `borrow` is sound from any thread, on several at once, any number of times;
-///   and a `Ref` gives no more than a `&Self` does: what can be sent or shared of it is sound to
-///   send or share because `Self` is `Sync`.
-/// - `try_dup` returns a word of its own, or an error and changes nothing. It runs on one thread
-///   while others may `borrow` the source. It may unwind if the source is unharmed.
+///   from `into_raw` or `try_dup`.
+/// - Between the two calls, `borrow` is sound on any thread, on several at once, and any number of
+///   times. A `Ref` gives no more access than a `&Self`: every part of it that can be sent or
+///   shared is sound to send or share because `Self` is `Sync`.
+/// - `try_dup` returns a word for a new entry, or an error and changes nothing. It runs on one
+///   thread while others may `borrow` the source. It may unwind if the source is unharmed.
 /// - If `SHARES` is true, `try_dup` succeeds and returns the same word.
-/// - If `NEEDS_DROP` is false, forgetting the word is as good as dropping the entry, and the word
-///   may be copied freely: `from_raw` may then be called more than once, while others `borrow` it.
+/// - If `NEEDS_DROP` is false, forgetting the word is equivalent to dropping the entry, and the
+///   word may be copied freely: `from_raw` may be called more than once, also while others `borrow`
+///   it.
 ///
-/// Neither dropping nor duplicating an entry may take a tree's lock; see
-/// [the crate](crate#what-an-entrys-code-may-do).
+/// Neither `drop` nor `try_dup` of an entry may take a tree's lock; see [the
+/// crate](crate#rules-for-the-code-of-entries).
 ///
 /// ```
 /// use maple::MapleTree;
@@ -49,7 +49,7 @@ pub type Raw = NonNull<()>;
 /// assert_eq!(tree.get_mut().load(5).unwrap().as_str(), "shared");
 /// ```
 ///
-/// A value that must not be shared between threads is no entry, whatever it is wrapped in:
+/// A value that must not be shared between threads cannot be an entry, not even inside a pointer:
 ///
 /// ```compile_fail,E0277
 /// use std::cell::Cell;
@@ -72,15 +72,15 @@ pub type Raw = NonNull<()>;
 /// let tree = maple::MapleTree::<&'static Cell<u64>, grace::Epoch>::new();
 /// ```
 pub unsafe trait Entry: Sized + Send + Sync + 'static {
-    /// What a lookup returns, good for as long as the reader's guard.
+    /// The result of a lookup; valid as long as the reader's guard.
     type Ref<'g>: 'g;
 
     /// Whether an entry that leaves the tree must be dropped.
     const NEEDS_DROP: bool;
 
-    /// Whether a duplicate is as good as the original: a shared pointer, or a plain value. Then a
-    /// duplicate of a tree shares its nodes, and entries with them, until one of the two is written
-    /// to.
+    /// Whether a duplicate is interchangeable with the original, as for a shared pointer or a plain
+    /// value. If so, a duplicate of a tree shares its nodes and entries with the original until one
+    /// of the two trees is written.
     const SHARES: bool = false;
 
     /// The entry as a word.
@@ -92,24 +92,24 @@ pub unsafe trait Entry: Sized + Send + Sync + 'static {
     /// The word came from `into_raw` or `try_dup` of this type and has not been turned back before.
     unsafe fn from_raw(raw: Raw) -> Self;
 
-    /// A look at the entry behind the word.
+    /// A reference to the entry in the word.
     ///
     /// # Safety
-    /// The entry is not turned back with [`from_raw`](Entry::from_raw) while `'g` lasts.
+    /// The entry is not turned back with [`from_raw`](Entry::from_raw) during `'g`.
     unsafe fn borrow<'g>(raw: Raw) -> Self::Ref<'g>;
 
-    /// A second entry equal to the first: for the other half when a range is split in two, and for
-    /// duplicating a tree.
+    /// A second entry equal to the first. The tree needs one when a write splits a range in two,
+    /// and for a duplicate of the tree.
     ///
     /// # Errors
-    /// When there is no memory for it.
+    /// If there is no memory for it.
     ///
     /// # Safety
     /// The word holds an entry, as for [`borrow`](Entry::borrow).
     unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError>;
 }
 
-/// Drops the entry behind a word: the form that [`grace::Reclaim::retire`] takes.
+/// Drops the entry in a word. It has the signature that [`grace::Reclaim::retire`] takes.
 ///
 /// # Safety
 /// As for [`Entry::from_raw`].

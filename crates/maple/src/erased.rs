@@ -1,15 +1,16 @@
-//! An entry between the tree and its end.
+//! Entries that were erased but not yet dropped.
 
 use crate::entry::{Entry, Raw, drop_raw};
 use core::fmt;
 use core::marker::PhantomData;
 use grace::Reclaim;
 
-/// An entry that was erased: still to be looked at, and dropped when it is safe.
+/// An entry that was erased. It can still be read, and is dropped when no reader can see it any
+/// more.
 ///
-/// Readers may hold a look at it, so dropping this hands the entry to the grace period; without
-/// readers (from `get_mut`) it is dropped at once, and [`into_inner`](Erased::into_inner) gives it
-/// back.
+/// Dropping this hands the entry to the grace period, because readers may hold a reference to it.
+/// An entry erased through `get_mut` has no readers: it is dropped at once, and
+/// [`into_inner`](Erased::into_inner) returns it.
 ///
 /// ```
 /// use maple::MapleTree;
@@ -22,39 +23,40 @@ use grace::Reclaim;
 /// ```
 pub struct Erased<E: Entry, R: Reclaim> {
     raw: Raw,
-    /// Readers may still look at it.
+    /// Whether readers may still hold a reference to it.
     shared: bool,
     _kinds: PhantomData<(E, fn() -> R)>,
 }
 
-// SAFETY: it owns an `E`, which is `Send`; and readers on other threads may still look at that,
-// which is `Sync`.
+// SAFETY: it owns an `E`, which is `Send`. Readers on other threads may still hold references to
+// the `E`, which is `Sync`.
 unsafe impl<E: Entry, R: Reclaim> Send for Erased<E, R> {}
-// SAFETY: sharing it shares the `E`, which is `Sync`.
+// SAFETY: sharing an `Erased` shares its `E`, which is `Sync`.
 unsafe impl<E: Entry, R: Reclaim> Sync for Erased<E, R> {}
 
 impl<E: Entry, R: Reclaim> Erased<E, R> {
-    /// The entry has left the tree and is the caller's; if not `shared`, no reader looks at it.
+    /// The entry has left the tree and belongs to the caller. If not `shared`, no reader can see
+    /// it.
     pub(crate) fn new(raw: Raw, shared: bool) -> Self {
         Erased { raw, shared, _kinds: PhantomData }
     }
 
-    /// A look at the entry.
+    /// A reference to the entry.
     pub fn get(&self) -> E::Ref<'_> {
-        // SAFETY: the entry is ours until we are dropped, and the look borrows us.
+        // SAFETY: the entry is ours until `self` is dropped, and the reference borrows `self`.
         unsafe { E::borrow(self.raw) }
     }
 
-    /// The entry itself, if no reader can be looking at it, or if it is a plain value.
+    /// The entry itself, if no reader can see it or if it is a plain value.
     ///
     /// # Errors
-    /// The same again, when readers may be looking.
+    /// The same `Erased`, if readers may still hold a reference to the entry.
     pub fn into_inner(self) -> Result<E, Self> {
         if self.shared && E::NEEDS_DROP {
             return Err(self);
         }
         let this = core::mem::ManuallyDrop::new(self);
-        // SAFETY: it is turned back once: the drop that would do so too is left out.
+        // SAFETY: `ManuallyDrop` leaves out the drop, so the word is turned back only here.
         Ok(unsafe { E::from_raw(this.raw) })
     }
 }
@@ -62,10 +64,10 @@ impl<E: Entry, R: Reclaim> Erased<E, R> {
 impl<E: Entry, R: Reclaim> Drop for Erased<E, R> {
     fn drop(&mut self) {
         if self.shared && E::NEEDS_DROP {
-            // SAFETY: the entry left the tree when it was erased, and is retired once.
+            // SAFETY: the entry left the tree when it was erased. It is retired once, here.
             unsafe { R::retire(&R::pin(), self.raw, drop_raw::<E>) }
         } else {
-            // SAFETY: nobody else looks at it, or dropping it means nothing.
+            // SAFETY: no reader can see it, or dropping it does nothing.
             unsafe { drop_raw::<E>(self.raw) }
         }
     }

@@ -1,8 +1,8 @@
-//! What can go wrong, and how it is told.
+//! Errors, and the type of a refused store.
 
 use core::fmt;
 
-/// Why an operation was refused. The tree is then exactly as it was (I7).
+/// The reason why an operation was refused. The tree is exactly as it was before the call (I7).
 ///
 /// ```
 /// use maple::{Error, MapleTree};
@@ -16,7 +16,7 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Error {
-    /// The allocator gave no memory (or the tree would have more levels than it can).
+    /// The allocator had no memory, or the tree would need more levels than it can have.
     OutOfMemory,
     /// The range is empty: it ends before it starts.
     EmptyRange,
@@ -24,9 +24,9 @@ pub enum Error {
     ZeroSize,
     /// The alignment is not a power of two.
     BadAlign,
-    /// No free run of that size and alignment inside the bounds.
+    /// There is no free range of that size and alignment inside the bounds.
     NoSpace,
-    /// An entry is in the way; this is its whole range (the lowest, when there are several).
+    /// An entry is in the way. If there are several, this is the range of the lowest.
     Occupied {
         /// Its first index.
         start: usize,
@@ -41,12 +41,16 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::OutOfMemory => f.write_str("out of memory"),
-            Error::EmptyRange => f.write_str("the range is empty"),
-            Error::ZeroSize => f.write_str("the size is zero"),
+            Error::EmptyRange => f.write_str("the range is empty: it ends before it starts"),
+            Error::ZeroSize => f.write_str("the size is zero; ask for at least one index"),
             Error::BadAlign => f.write_str("the alignment is not a power of two"),
-            Error::NoSpace => f.write_str("no free run of that size and alignment"),
+            Error::NoSpace => {
+                f.write_str("no free range of that size and alignment inside the bounds")
+            }
             Error::Occupied { start, end } => write!(f, "occupied by {start:#x}..={end:#x}"),
-            Error::WrongToken => f.write_str("the token belongs to another tree"),
+            Error::WrongToken => {
+                f.write_str("the token belongs to another tree; use the one made with this tree")
+            }
         }
     }
 }
@@ -59,7 +63,7 @@ impl From<crate::AllocError> for Error {
     }
 }
 
-/// A store that was refused: the cause, and the entry given back.
+/// A refused store: the reason, and the entry returned to the caller.
 ///
 /// ```
 /// use maple::{Error, MapleTree};
@@ -72,9 +76,9 @@ impl From<crate::AllocError> for Error {
 /// assert_eq!(*refused.entry, "heap");
 /// ```
 pub struct Refused<E> {
-    /// Why.
+    /// The reason.
     pub error: Error,
-    /// The entry that was to be stored.
+    /// The entry that was not stored.
     pub entry: E,
 }
 

@@ -1,7 +1,7 @@
-//! A map from ranges of indices to entries of one word, read without locks.
+//! A map from ranges of indices to entries of one word, with lock-free readers.
 //!
-//! The indices are `0..=usize::MAX`; ranges are inclusive. A [`MapleTree`] is a B-tree of ranges in
-//! the spirit of Linux's maple tree, made for address spaces: many lookups, by many processors,
+//! The indices are `0..=usize::MAX`; ranges are inclusive. A [`MapleTree`] is a B-tree of ranges,
+//! in the spirit of Linux's maple tree. It is made for address spaces: many lookups on many CPUs,
 //! beside one writer at a time.
 //!
 //! ```
@@ -21,98 +21,102 @@
 //! # Ok::<(), maple::Error>(())
 //! ```
 //!
-//! # Which interface
+//! # Which interface to use
 //!
-//! | to | use |
+//! | task | use |
 //! |---|---|
-//! | read, beside a writer or not | [`MapleTree`]'s functions under a guard from [`MapleTree::pin`] |
-//! | write once | [`MapleTree::store_range`] and its like: they take the tree's lock |
-//! | write several times under one lock | [`MapleTree::lock`], which gives a [`Writer`] |
-//! | write under a lock of one's own | [`MapleTree::with_token`], [`MapleTree::writer`] |
-//! | write as the only owner | [`MapleTree::get_mut`]: in place, nothing deferred |
+//! | read, with or without writers | [`MapleTree`]'s functions under a guard from [`MapleTree::pin`] |
+//! | write once | [`MapleTree::store_range`] and similar functions: they take the tree's lock |
+//! | write several times under one lock | [`MapleTree::lock`], which returns a [`Writer`] |
+//! | write under a lock of your own | [`MapleTree::with_token`], [`MapleTree::writer`] |
+//! | write as the only owner | [`MapleTree::get_mut`]: changes in place, defers nothing |
 //! | build alone, then share | [`MapleTree::into_shared`] |
-//! | move about | [`ReadCursor`], [`WriteCursor`], [`Iter`]; the states are in [`mod@cursor`] |
-//! | never fail at a bad moment | [`Writer::preallocate`], [`Writer::preallocate_writes`], [`RefCounted`] entries |
+//! | move through the ranges | [`Iter`], [`ReadCursor`], [`WriteCursor`]; [`mod@cursor`] explains the states |
+//! | write without running out of memory | [`Writer::preallocate`], [`Writer::preallocate_writes`], [`RefCounted`] entries |
 //!
-//! # How it is made
+//! # How it works
 //!
-//! A *leaf* holds consecutive ranges, each an entry or a hole, packed into 256 bytes: a bound costs
-//! four bytes, as a number of pages (or of indices) above the leaf's base, and eight in a *wide*
-//! leaf, where that does not fit; an entry costs eight more, its word. That is 14 entries with
-//! holes between them, or 19 that touch. An *inner node* holds up to 16 children, the separators
-//! between them, and the largest hole below each, in 384 bytes. Holes that touch are one hole,
-//! across leaves too; equal entries that touch stay apart. All leaves are at the same depth; a tree
-//! without entries has no nodes.
+//! A *leaf* holds consecutive ranges, each an entry or a hole, packed into 256 bytes. A bound takes
+//! four bytes: a number of pages (or of indices) above the leaf's base. If the bounds do not fit
+//! this form, the leaf is *wide* and a bound takes eight bytes. An entry takes eight more, for its
+//! word. So a leaf holds 14 entries with holes between them, or 19 entries that touch. An *inner
+//! node* takes 384 bytes. It holds up to 16 children, the separators between them, and the length
+//! of the largest hole below each child, its *gap*.
 //!
-//! **A write** within one leaf makes a changed copy of it and puts that in its parent's slot; a
-//! full leaf is cut in two, and its parent copied. Whatever is wider is planned level by level:
-//! nodes are built aside, published by one pointer store, and what they replace is retired. So:
+//! Neighbouring holes are always merged, across leaves too. Equal neighbouring entries are not. All
+//! leaves are on the same level. A tree without entries has no nodes.
 //!
-//! - a reader sees a write whole or not at all (I1): there is one store;
-//! - a failed write leaves nothing behind (I7): memory is had before anything changes;
-//! - readers never wait, allocate, or write shared memory (I2): they follow pointers. They may run
-//!   in an interrupt that landed on a writer, if the engine's guard may be taken there.
+//! **Writes.** A write within one leaf makes a changed copy of the leaf and stores the copy's
+//! address in the parent. If the leaf is full, it is split, and the parent is copied. A larger
+//! write is planned level by level: new nodes are filled before readers can reach them, one pointer
+//! store publishes them, and the replaced nodes are retired. So:
 //!
-//! Leaves and separators that readers can reach are never changed: so readers may compare all
-//! bounds of a node at once, by vectors, which must not race. With the feature `std` the processor
-//! is asked what it has; a kernel takes the scalar way, with the instructions that count bits
-//! (`popcnt`, `bmi1`, `bmi2`) where `cpuid`, asked once, names them.
+//! - A reader sees a write whole or not at all (I1), because there is one store.
+//! - A failed write has no effect (I7), because all memory is allocated before anything changes.
+//! - Readers never wait, allocate, or write shared memory (I2): they only follow pointers. They may
+//!   run in an interrupt that interrupts a writer, if the engine allows its guard there.
 //!
-//! **A reader's way** stays good while nodes are replaced under it, without checks and without
-//! starting again; the essay in `descent.rs` has the proof. What it has seen stays allocated for as
-//! long as its guard.
+//! Leaves and separators that readers can reach never change. So a reader may compare all bounds of
+//! a node at once with SIMD, whose loads are not atomic. With the feature `std` the CPU's features
+//! are detected at run time. In a kernel the search is scalar, and uses `popcnt`, `bmi1` and `bmi2`
+//! if `cpuid` reports them.
 //!
-//! **A search for free space** goes by the gaps alone and never scans leaves that cannot serve.
+//! **Walks.** A reader's path stays valid while nodes on it are replaced. It needs no checks and no
+//! restart; `descent.rs` has the proof. The nodes and entries that a reader has met stay allocated
+//! as long as its guard.
 //!
-//! **A duplicate** of a tree shares its nodes, if entries are shared pointers or plain values: it
-//! takes the same time whatever the size. Nodes count their parents; who writes first copies the
-//! nodes on the way to what is written. See `node/refs.rs` and `write/unshare.rs`.
+//! **Free space.** A search for free space follows the gaps and skips subtrees without a hole that
+//! is long enough.
+//!
+//! **Duplicates.** If entries are shared pointers or plain values, a duplicate of a tree shares its
+//! nodes, and duplicating takes constant time. Each node has a reference count. The first write to
+//! a shared node copies it and the nodes above it. See `node/refs.rs` and `write/unshare.rs`.
 //!
 //! # Costs
 //!
 //! | operation | cost |
 //! |---|---|
-//! | [`load`](MapleTree::load) | a node a level: three cache lines, four of the leaf, one acquire load; no branch that depends on the keys |
-//! | step of an iterator or cursor | two bounds and a word; every dozen or so, the next leaf, brought near before |
-//! | store or erase within a leaf | one walk (none in a run of entries side by side by one writer), one block, four cache lines written, one release store, two words for the grace period (and one block for twenty of those); by the only owner: no allocation and no free, unless the leaf's form changes |
-//! | a full leaf | two leaves and their parent; by the only owner: one leaf |
-//! | split or merge that goes further | one to three nodes a level |
-//! | store over many ranges | up to three nodes a level; what is covered whole is let go by subtrees |
-//! | duplicate | one count; the first write after it copies a node a level |
-//! | free space | as a load, if the first leaf has some; else height times width, and a few leaves more if holes fail by alignment |
+//! | [`load`](MapleTree::load) | per level three cache lines and one acquire load; in the leaf up to four cache lines; no mispredicted branch but for the leaf's form and for holes |
+//! | step of an iterator or cursor | two bounds and a word; at the end of a leaf the next leaf, which is prefetched |
+//! | store or erase within a leaf | one descent (none in a sequential run by one writer); one allocation; four cache lines written; one release store; two words for the grace period, and one allocation per twenty writes for these. An only owner allocates and frees nothing unless the leaf's form changes |
+//! | store into a full leaf | two leaves and their parent; for an only owner one leaf |
+//! | larger split or merge | one to three nodes per level |
+//! | store over many ranges | up to three nodes per level; covered subtrees are retired whole |
+//! | duplicate | one increment; the first write after it copies one node per level |
+//! | search for free space | that of a load if the first leaf has room; otherwise height times width, and some more leaves if holes fail by alignment |
 //! | [`largest_gap`](MapleTree::largest_gap) | the root alone |
-//! | memory | 8 + 4 bytes an entry and 4 a hole, at 100 % fill; about 31 bytes an entry with holes and 24 without after stores in random order, all in |
+//! | memory | 12 bytes per entry and 4 per hole in full leaves; about 31 bytes per entry with holes and 24 without after stores in random order, everything included |
 //!
-//! Only letting go of a subtree recurses, as deep as the tree is high. A write takes about 7 KiB of
-//! stack, a cursor less than 1 KiB, an iterator twice that.
+//! Only freeing a subtree recurses, as deep as the tree is high. A write uses about 7 KiB of stack,
+//! a cursor less than 1 KiB, an iterator 2.2 KiB.
 //!
-//! A [`Writer`] collects what it removes and hands it to the engine some twenty at a time, the rest
-//! when it is dropped: so nobody should keep one for long without writing, and one that is
-//! forgotten leaks what it collected. When that is freed is the engine's to say; it is asked to
-//! hurry for large subtrees.
+//! A [`Writer`] collects the nodes and entries that it removes. It hands them to the engine about
+//! twenty at a time, and the rest when it is dropped. So do not keep a writer for long without
+//! writing; a writer that is forgotten leaks what it collected. The engine decides when they are
+//! freed. After the removal of a large subtree it is asked to hurry.
 //!
-//! # What an entry's code may do
+//! # Rules for the code of entries
 //!
-//! Entries are dropped by whichever thread ends the grace period, perhaps while that thread holds a
-//! lock of this tree or of another one over the same engine. So an entry's `drop` must not take
-//! such a lock. Nor may its `clone` ([`Entry::try_dup`]), which runs with the tree's lock held.
+//! Entries are dropped by the thread that ends the grace period. That thread may hold the lock of
+//! this tree, or of another tree over the same engine. So an entry's `drop` must not take such a
+//! lock. Nor may its `clone` ([`Entry::try_dup`]), which runs while the tree's lock is held.
 //!
 //! # Features
 //!
-//! - `std`: `grace::Epoch`, the operating system's mutex instead of a spin lock, nodes from a
-//!   `Pool` with a cache for each thread, and the processor's vectors.
+//! - `std` (on by default): `Epoch`, the operating system's mutex instead of a spin lock, nodes
+//!   from a `Pool` with a cache per thread, and SIMD.
 //!
-//! Without features the crate is `no_std` and needs `alloc`.
+//! Without it the crate is `no_std` and needs `alloc`.
 //!
-//! Pointers have 64 or 32 bits. Where they have 32, indices do too, and a `u32` is no entry: it
-//! leaves no word for the hole.
+//! Pointers may have 64 or 32 bits. If they have 32, indices do, too, and `u32` cannot be an entry:
+//! its values and the hole do not fit in one word.
 #![no_std]
 #![deny(missing_docs)]
 
 #[cfg(not(any(target_pointer_width = "64", target_pointer_width = "32")))]
-compile_error!("maple needs pointers of 32 or 64 bits");
+compile_error!("maple supports only targets with 32-bit or 64-bit pointers");
 #[cfg(all(target_arch = "x86_64", not(target_pointer_width = "64")))]
-compile_error!("maple does not know x32: build for i686 or for x86-64 with pointers of 64 bits");
+compile_error!("maple does not support x32: build for i686, or for x86-64 with 64-bit pointers");
 
 extern crate alloc as std_alloc;
 #[cfg(any(test, feature = "std", loom))]

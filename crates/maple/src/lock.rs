@@ -1,24 +1,23 @@
-//! Who may write: the lock a tree carries, or one that its owner holds.
+//! The right to write: a lock in the tree, or a token that the owner keeps in a lock of its own.
 //!
-//! | tree | shared writer | alone |
+//! | tree | shared writer | exclusive owner |
 //! |---|---|---|
 //! | [`TreeLock`] | [`MapleTree::lock`] takes the tree's own lock | [`MapleTree::get_mut`] |
-//! | [`OwnerLock`] | [`MapleTree::writer`] takes the [`WriteToken`] as witness | [`MapleTree::get_mut`] |
+//! | [`OwnerLock`] | [`MapleTree::writer`] borrows the [`WriteToken`] mutably | [`MapleTree::get_mut`] |
 //!
-//! The token is the right to write, made once with the tree: it cannot be copied or made up, and
-//! `writer` borrows it mutably. An owner keeps it inside its own lock, so who holds that lock can
-//! write and nobody else can.
+//! A token is made once, together with its tree, and cannot be copied or forged. An owner keeps it
+//! inside its own lock. So only the holder of that lock can write.
 //!
 //! [`MapleTree::lock`]: crate::MapleTree::lock
 //! [`MapleTree::writer`]: crate::MapleTree::writer
 //! [`MapleTree::get_mut`]: crate::MapleTree::get_mut
 
 use crate::sync::{Mutex, MutexGuard};
-// Not the shim's: a loom atomic cannot live in a static, and this one orders nothing.
+// The atomic of `core`, not that of `sync`: a loom atomic cannot be in a static, and this one
+// orders nothing.
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// The lock that a tree carries: the operating system's mutex with the feature `std`, a spin lock
-/// without.
+/// The lock in a tree: the operating system's mutex with the feature `std`, a spin lock without it.
 ///
 /// ```
 /// use grace::Epoch;
@@ -28,8 +27,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 /// # Ok::<(), maple::Error>(())
 /// ```
 ///
-/// On a cache line of its own: readers look at the one before it, and who takes the lock writes
-/// this one.
+/// It has a cache line of its own. Readers read the line before it, and taking the lock writes this
+/// one.
 #[repr(align(64))]
 pub struct TreeLock(Mutex);
 
@@ -53,7 +52,7 @@ impl TreeLock {
     }
 }
 
-/// No lock in the tree: its owner holds the right to write, as a [`WriteToken`].
+/// No lock in the tree. The owner holds the right to write, as a [`WriteToken`].
 ///
 /// ```
 /// use grace::Epoch;
@@ -90,14 +89,16 @@ pub struct WriteToken {
 }
 
 impl OwnerLock {
-    /// The two halves, with an identity of their own. Cost: one atomic increment, shared by all
-    /// trees, once in a tree's life.
+    /// A lock and its token, with a new number. Cost: one atomic increment of a counter that all
+    /// trees share, once per tree.
     pub(crate) fn pair() -> (OwnerLock, WriteToken) {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        // Relaxed: only that the numbers differ matters. On a 32-bit machine the counter could
-        // wrap; then no further token is made.
+        // Relaxed: the numbers only have to differ. On a 32-bit machine the counter could wrap, so
+        // it stops at its largest value and no further token is made.
         let id = NEXT.try_update(Ordering::Relaxed, Ordering::Relaxed, |id| id.checked_add(1));
-        let Ok(id) = id else { panic!("no identities left for trees") };
+        let Ok(id) = id else {
+            panic!("usize::MAX trees with a token were made; there is no number for another one")
+        };
         (OwnerLock { id }, WriteToken { id })
     }
 

@@ -1,7 +1,7 @@
-//! The simple interface: one call, the tree's own lock inside.
+//! The simple interface: one write per call, under the tree's own lock.
 //!
-//! Each is [`MapleTree::lock`](crate::MapleTree::lock) and the [`Writer`](crate::Writer)'s function
-//! of the same name; see there. Not for interrupts.
+//! Each function takes [`MapleTree::lock`](crate::MapleTree::lock) and calls the function of the
+//! same name of [`Writer`](crate::Writer); see there. Not for interrupts.
 
 use crate::alloc::NodeAlloc;
 use crate::entry::Entry;

@@ -1,10 +1,10 @@
-//! Counting what a tree is made of.
+//! The size of a tree: nodes, entries, bytes.
 
 use crate::descent::{Descent, Pick};
 use crate::layout::{INNER_BLOCK, LEAF_BLOCK};
 use crate::node::Link;
 
-/// What a tree is made of; made by [`MapleTree::stats`](crate::MapleTree::stats) and
+/// The size of a tree; made by [`MapleTree::stats`](crate::MapleTree::stats) and
 /// [`Writer::stats`](crate::Writer::stats).
 ///
 /// ```
@@ -17,17 +17,18 @@ use crate::node::Link;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Levels.
+    /// The number of levels.
     pub height: usize,
-    /// Nodes, leaves included.
+    /// The number of nodes, leaves included.
     pub nodes: usize,
-    /// Leaves.
+    /// The number of leaves.
     pub leaves: usize,
-    /// Ranges that hold an entry.
+    /// The number of ranges with an entry.
     pub entries: usize,
-    /// Ranges that hold none. In an empty tree, one.
+    /// The number of ranges without an entry; one in an empty tree.
     pub holes: usize,
-    /// Bytes of the nodes, those shared with duplicates too; what the entries own is not counted.
+    /// The bytes of the nodes, including nodes shared with duplicates. Memory that entries own is
+    /// not counted.
     pub bytes: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The one place that knows whether we run on real atomics or under loom.
+//! The synchronisation primitives of the crate: real ones, or those of loom.
 
 #[cfg(all(not(loom), not(samara_tsan)))]
 pub(crate) use core::sync::atomic::fence;
@@ -12,10 +12,9 @@ pub(crate) use {
 
 pub(crate) use mutex::{Mutex, MutexGuard};
 
-/// Memory that is written while one owner has it and only read once it is published.
+/// Memory that is written while it has one owner, and only read once it is published.
 ///
-/// Under loom every access is tracked, so that a read beside a write, or beside the free, fails
-/// the model.
+/// Loom tracks every access, so a read that races with a write or with the free fails the test.
 #[cfg(not(loom))]
 #[repr(transparent)]
 pub(crate) struct Frozen<T>(core::cell::UnsafeCell<T>);
@@ -27,7 +26,7 @@ impl<T> Frozen<T> {
     }
 
     /// # Safety
-    /// Nobody changes the value while the reference lives.
+    /// The value does not change while the reference lives.
     #[inline(always)]
     pub(crate) unsafe fn get(&self) -> &T {
         // SAFETY: the caller's promise.
@@ -35,7 +34,7 @@ impl<T> Frozen<T> {
     }
 
     /// # Safety
-    /// Nobody else looks at the value while the reference lives.
+    /// Nothing else accesses the value while the reference lives.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn get_mut(&self) -> &mut T {
@@ -54,40 +53,42 @@ impl<T> Frozen<T> {
     }
 
     /// # Safety
-    /// Nobody changes the value while the reference lives.
+    /// The value does not change while the reference lives.
     pub(crate) unsafe fn get(&self) -> &T {
-        // SAFETY: the caller's promise; loom has checked that no write runs beside this.
+        // SAFETY: the caller's promise; loom has checked that no write runs at the same time.
         self.0.with(|value| unsafe { &*value })
     }
 
     /// # Safety
-    /// Nobody else looks at the value while the reference lives.
+    /// Nothing else accesses the value while the reference lives.
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn get_mut(&self) -> &mut T {
-        // SAFETY: the caller's promise; loom has checked that nobody reads beside this.
+        // SAFETY: the caller's promise; loom has checked that no read runs at the same time.
         self.0.with_mut(|value| unsafe { &mut *value })
     }
 }
 
-/// Copies `n` atomics as large as a word, to elsewhere or to a higher place.
+/// Copies `n` word-sized atomics to another place, or to a higher index of the same slice.
 ///
 /// # Safety
-/// So many are there. Nobody else stores to the ones or looks at the others meanwhile.
+/// Both slices have `n` elements. Meanwhile nothing else stores to the source or accesses the
+/// destination.
 #[cfg(not(loom))]
 #[inline(always)]
 pub(crate) unsafe fn copy_cells<T>(from: &[T], to: &[T], n: usize) {
     const { assert!(size_of::<T>() == size_of::<*mut ()>()) }
     debug_assert!(n <= from.len() && n <= to.len());
-    // As pointers, which some are: a copy as numbers would lose what they may be used for.
+    // Copied as pointers, because some of them are: copied as integers they would lose their
+    // provenance.
     let (from, to) = (from.as_ptr().cast::<*mut ()>(), to.as_ptr().cast::<*mut ()>());
     // SAFETY: the caller's promise; atomics may be written to through a shared reference.
     unsafe { crate::node::copy_up(from, to.cast_mut(), n) }
 }
 
-/// As without loom, but by loads and stores.
+/// The same for loom, with a load and a store per element.
 ///
 /// # Safety
-/// None is needed here.
+/// None.
 #[cfg(loom)]
 pub(crate) unsafe fn copy_cells<T: Copied>(from: &[T], to: &[T], n: usize) {
     (0..n).rev().for_each(|i| to[i].copy_of(&from[i]));
@@ -102,18 +103,17 @@ pub(crate) trait Copied {
 #[cfg(loom)]
 impl Copied for AtomicUsize {
     fn copy_of(&self, other: &Self) {
-        // Relaxed: nobody else is there.
+        // Relaxed: no other thread can access them.
         self.store(other.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
-/// Loom's atomics, with a turn before each access.
+/// Loom's atomics, with a read-modify-write of another atomic, the turn, before each access.
 ///
-/// Loom reorders two accesses only if it takes them for dependent, and it remembers one access of
-/// each atomic: a writer that loads a word before it stores it hides the readers that loaded it
-/// before (loom 0.7). The turn is an atomic that everybody adds nothing to; such accesses are
-/// always dependent, so every order of loads and stores is tried. They are relaxed and order
-/// nothing else.
+/// Loom reorders two accesses only if it considers them dependent, and it remembers only one access
+/// of each atomic. So a writer that loads a word before it stores it hides earlier loads by readers
+/// (loom 0.7). Every access adds zero to the turn. Such accesses are always dependent, so loom
+/// tries every order of loads and stores. They are relaxed and order nothing else.
 #[cfg(loom)]
 mod atomic {
     use loom::sync::atomic::{self, Ordering};
@@ -173,8 +173,8 @@ mod mutex {
     pub(crate) use std::sync::MutexGuard;
     use std::sync::{PoisonError, TryLockError};
 
-    /// The operating system's mutex. A panic while it is held (an entry's `clone` or `drop`) leaves
-    /// the tree as it was before or after the write, so poison means nothing here.
+    /// The operating system's mutex. If an entry's `clone` or `drop` panics while it is held, the
+    /// tree is as it was before or after the write. So poisoning is ignored.
     pub(crate) struct Mutex(std::sync::Mutex<()>);
 
     impl Mutex {

@@ -1,4 +1,4 @@
-//! Helpers of the unit tests: an allocator and an entry that fail on demand, and that count.
+//! Helpers of the unit tests: an allocator and an entry type that count, and that fail on demand.
 
 use crate::{AllocError, Entry, Global, NodeAlloc, Raw};
 use core::alloc::Layout;
@@ -14,11 +14,11 @@ thread_local! {
     static VECTORS: Cell<u8> = const { Cell::new(u8::MAX) };
 }
 
-/// As many kinds of vectors as [`with_vectors`] allows: none, AVX2, AVX-512.
+/// The number of arguments that [`with_vectors`] accepts: scalar, AVX2, AVX-512.
 pub(crate) const KINDS: u8 = 3;
 
-/// Runs `work` with no better vectors than these: 0, none; 1, AVX2; 2, AVX-512. A processor that
-/// lacks them, or a build without vectors, runs it by what it has.
+/// Runs `work` with at most this kind of SIMD: 0 for scalar, 1 for AVX2, 2 for AVX-512. A CPU or a
+/// build without that kind uses the best one that it has.
 pub(crate) fn with_vectors<T>(most: u8, work: impl FnOnce() -> T) -> T {
     struct Restore(u8);
     impl Drop for Restore {
@@ -30,23 +30,24 @@ pub(crate) fn with_vectors<T>(most: u8, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// What [`with_vectors`] allows on this thread.
-#[allow(dead_code)] // Without vectors.
+/// The limit set by [`with_vectors`] on this thread.
+#[allow(dead_code)] // In builds without SIMD.
 pub(crate) fn vectors() -> u8 {
     VECTORS.get()
 }
 
-/// Counts a node that a path enters.
+/// Counts a node that a descent enters.
 pub(crate) fn visit() {
     VISITS.set(VISITS.get() + 1);
 }
 
-/// Nodes that this thread's paths have entered.
+/// The number of nodes that the descents of this thread have entered.
 pub(crate) fn visits() -> usize {
     VISITS.get()
 }
 
-/// The budget is shared by nodes and entries: the nth allocation of whatever kind fails.
+/// Spends from the budget, which nodes and entries share. When it is used up, every allocation
+/// fails.
 fn spend() -> Result<(), AllocError> {
     BUDGET.with(|budget| match budget.get() {
         Some(0) => Err(AllocError),
@@ -58,16 +59,17 @@ fn spend() -> Result<(), AllocError> {
     })
 }
 
-/// The global allocator, counted, that fails on demand, for each thread alone.
+/// The global allocator with a count of live nodes, and with failures on demand. Each thread has
+/// its own.
 pub(crate) struct Flaky;
 
 impl Flaky {
-    /// Nodes alive that this thread allocated, less those it freed.
+    /// The number of nodes that this thread allocated, less those that it freed.
     pub(crate) fn live() -> isize {
         LIVE.get()
     }
 
-    /// Runs `work` with only `n` allocations allowed.
+    /// Runs `work` with a budget of `n` allocations.
     pub(crate) fn failing_after<T>(n: usize, work: impl FnOnce() -> T) -> T {
         BUDGET.set(Some(n));
         let outcome = work();
@@ -76,7 +78,7 @@ impl Flaky {
     }
 }
 
-// SAFETY: passes on to `Global`, or refuses.
+// SAFETY: passes calls on to `Global`, or refuses.
 unsafe impl NodeAlloc for Flaky {
     fn allocate(layout: Layout) -> Result<NonNull<u8>, AllocError> {
         spend()?;
@@ -92,7 +94,7 @@ unsafe impl NodeAlloc for Flaky {
     }
 }
 
-/// A number in a box of its own; duplicates cost an allocation from [`Flaky`]'s budget.
+/// A number in a box. A duplicate costs one allocation from the budget.
 #[derive(Debug, PartialEq, Eq, Clone)]
 pub(crate) struct Owned(std::boxed::Box<u64>);
 
@@ -102,7 +104,7 @@ impl Owned {
         Owned(std::boxed::Box::new(value))
     }
 
-    /// Entries alive that this thread made, less those it dropped.
+    /// The number of entries that this thread made, less those that it dropped.
     pub(crate) fn live() -> isize {
         ENTRIES.get()
     }

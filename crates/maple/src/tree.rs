@@ -1,4 +1,4 @@
-//! The tree itself: making it, reading it, and getting the right to write.
+//! The tree: constructors, reads, and the ways to become its writer.
 
 use crate::alloc::{NodeAlloc, Nodes};
 use crate::cursor::{Paused, Position, ReadCursor};
@@ -15,24 +15,25 @@ use crate::writer::{Hold, Writer};
 use core::marker::PhantomData;
 use core::ops::RangeInclusive;
 use core::ptr::NonNull;
-// Not the shim's: it orders nothing.
+// The atomic of `core`, not that of `sync`: it orders nothing.
 use core::sync::atomic::{AtomicBool, Ordering};
 use grace::{Concurrent, Reclaim, Single};
 
-/// The root, and what goes with it whoever writes.
+/// The root, and the state that goes with it in every kind of tree.
 pub(crate) struct Core<E: Entry, R: Reclaim, A: NodeAlloc> {
     pub(crate) root: AtomicLink,
-    /// Whether a cyclic allocation took the largest index of all, so that the next begins anew.
-    /// Writers only, and so seldom written that it may lie beside the root.
+    /// Whether a cyclic allocation took the largest index, so that the next one starts from the
+    /// beginning. Only writers access it, and write it so rarely that it may share the root's cache
+    /// line.
     pub(crate) wrapped: AtomicBool,
     _kinds: PhantomData<(*mut E, R, A)>,
 }
 
 // SAFETY: the tree owns its entries, which are `Send`; nodes may be freed from any thread.
 unsafe impl<E: Entry, R: Reclaim, A: NodeAlloc> Send for Core<E, R, A> {}
-// SAFETY: a shared tree hands out shared looks at its entries, which are `Sync`, and lets writers
-// move entries out and in from any thread: they are `Send`, and it takes the writer's lock. Its
-// nodes are read beside a writer as the module `path` explains.
+// SAFETY: a shared tree gives out shared references to its entries, which are `Sync`. Writers move
+// entries in and out from any thread; entries are `Send`, and a writer holds the lock. Readers read
+// nodes beside a writer as the module `descent` explains.
 unsafe impl<E: Entry, R: Reclaim, A: NodeAlloc> Sync for Core<E, R, A> {}
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Core<E, R, A> {
@@ -46,11 +47,11 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Core<E, R, A> {
         Core { root: AtomicLink::new(root), wrapped: AtomicBool::new(false), _kinds: PhantomData }
     }
 
-    /// The entry at an index: the fast path of everything.
+    /// The entry at an index: the fast path of all reads.
     ///
     /// # Safety
-    /// For `'g`, nodes of this tree and its entries stay allocated: the caller has a guard or the
-    /// writer's right.
+    /// The nodes and entries of this tree stay allocated for `'g`: the caller holds a guard or is
+    /// the writer.
     #[inline]
     pub(crate) unsafe fn load<'g>(&self, index: usize) -> Option<E::Ref<'g>> {
         let root = self.root.load();
@@ -117,7 +118,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Core<E, R, A> {
     }
 
     pub(crate) fn wrapped(&self) -> bool {
-        // Relaxed: only the writer looks, and it writes it itself or had the lock after who did.
+        // Relaxed: only writers access it, and the lock orders them.
         self.wrapped.load(Ordering::Relaxed)
     }
 
@@ -134,23 +135,23 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Core<E, R, A> {
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Core<E, R, A> {
     fn drop(&mut self) {
-        // SAFETY: the tree is ours alone, and every look into it borrows it.
+        // SAFETY: the tree is ours alone, and every reference into it borrows it.
         unsafe { Bin::<E, R, A>::new(Disposal::Exclusive).subtree(self.root.load()) }
     }
 }
 
 /// A map from ranges of indices (`0..=usize::MAX`, inclusive) to entries of one word.
 ///
-/// - `E`: what it holds ([`Entry`]): `Arc<T>`, `Box<T>`, `&'static T`, small integers.
-/// - `R`: how readers are kept safe ([`Reclaim`]). [`grace::Single`], the default, is for a tree
-///   with one owner: written through `&mut`, read through `&`, like any collection. `grace::Epoch`
-///   and other [`Concurrent`] engines let readers run beside a writer.
-/// - `A`: where nodes come from ([`NodeAlloc`]).
-/// - `L`: who may write to a shared tree: [`TreeLock`] or [`OwnerLock`].
+/// - `E`: the type of the entries ([`Entry`]): `Arc<T>`, `Box<T>`, `&'static T`, small integers.
+/// - `R`: the reclamation engine, which keeps readers safe ([`Reclaim`]). [`grace::Single`], the
+///   default, is for a tree with one owner: written through `&mut`, read through `&`, like any
+///   collection. `grace::Epoch` and other [`Concurrent`] engines let readers run beside a writer.
+/// - `A`: the allocator of nodes ([`NodeAlloc`]).
+/// - `L`: the writers' lock of a shared tree: [`TreeLock`] or [`OwnerLock`].
 ///
-/// The [crate's documentation](crate) explains how it works. Reading under a guard from
-/// [`pin`](MapleTree::pin) never waits, allocates, or writes shared memory (I2), and sees a write
-/// whole or not at all (I1); what taking the guard costs is the engine's to say. Writing is all or
+/// The [crate's documentation](crate) explains how it works. Reads under a guard from
+/// [`pin`](MapleTree::pin) never wait, allocate, or write shared memory (I2), and see a write whole
+/// or not at all (I1). The cost of the guard itself depends on the engine. Writing is all or
 /// nothing (I7) and needs a [`Writer`].
 ///
 /// ```
@@ -170,16 +171,16 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Core<E, R, A> {
 /// # Ok::<(), maple::Error>(())
 /// ```
 ///
-/// The root has a cache line without anything that is written as often as the tree is: a lock next
-/// to it, or the neighbour's lock, would have every reader wait for the line after every write.
-/// Trees are two lines apart, since processors fetch two at a time.
+/// The root's cache line holds nothing that is written as often as the tree. Otherwise every write
+/// would make readers miss: if the tree's own lock were in the line, or that of the next tree.
+/// Trees are aligned to two lines, because CPUs prefetch lines in pairs.
 #[repr(C, align(128))]
 pub struct MapleTree<E: Entry, R: Reclaim = Single, A: NodeAlloc = Nodes, L = TreeLock> {
     pub(crate) core: Core<E, R, A>,
     pub(crate) lock: L,
 }
 
-// Who takes the lock does not write the root's line.
+// Taking the lock does not write the root's line.
 const _: () = assert!(core::mem::offset_of!(MapleTree<bool>, lock) >= 64);
 
 impl<E: Entry, R: Reclaim> MapleTree<E, R> {
@@ -195,7 +196,7 @@ impl<E: Entry, R: Reclaim> MapleTree<E, R> {
         Self::new_in()
     }
 
-    /// An empty tree that is written to with the token alone; see [`OwnerLock`]. Allocates nothing.
+    /// An empty tree that can be written only with the token; see [`OwnerLock`]. Allocates nothing.
     ///
     /// # Panics
     /// After `usize::MAX` trees.
@@ -214,7 +215,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> MapleTree<E, R, A> {
         MapleTree { core: Core::new(root), lock: TreeLock::new() }
     }
 
-    /// The right to write to a tree that is shared: waits for the tree's lock. Not for interrupts.
+    /// Takes the tree's lock, and returns the writer of a shared tree. May wait; not for
+    /// interrupts.
     pub fn lock(&self) -> Writer<'_, E, R, A>
     where
         R: Concurrent,
@@ -222,7 +224,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> MapleTree<E, R, A> {
         Writer::new(&self.core, Hold::Lock(self.lock.lock()))
     }
 
-    /// As [`lock`](MapleTree::lock), but `None` instead of waiting.
+    /// As [`lock`](MapleTree::lock), but returns `None` instead of waiting.
     pub fn try_lock(&self) -> Option<Writer<'_, E, R, A>>
     where
         R: Concurrent,
@@ -245,8 +247,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> MapleTree<E, R, A, OwnerLock> {
         (MapleTree { core: Core::new(root), lock }, token)
     }
 
-    /// The right to write, shown by the tree's token. Never waits: who holds the token mutably is
-    /// the one writer.
+    /// The writer of a shared tree, for the holder of its token. Never waits: the mutable borrow of
+    /// the token excludes other writers.
     ///
     /// # Errors
     /// [`Error::WrongToken`] if the token was made with another tree.
@@ -281,8 +283,8 @@ impl<E: Entry, A: NodeAlloc, L> MapleTree<E, Single, A, L> {
         tree
     }
 
-    /// As [`into_shared`](MapleTree::into_shared), for an owner that holds the right to write
-    /// itself.
+    /// As [`into_shared`](MapleTree::into_shared), but the new tree is written with a token; see
+    /// [`OwnerLock`].
     pub fn into_shared_with_token<R: Concurrent>(
         self,
     ) -> (MapleTree<E, R, A, OwnerLock>, WriteToken) {
@@ -294,29 +296,29 @@ impl<E: Entry, A: NodeAlloc, L> MapleTree<E, Single, A, L> {
 
     fn into_root(self) -> Link {
         let root = self.core.root.load();
-        // Nobody else can see the tree; the empty one left behind is dropped.
+        // No other thread can see the tree. The empty one left behind is dropped.
         self.core.root.publish(Link::NULL);
         root
     }
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
-    /// A guard to read under. Cost: the engine's ([`Reclaim::pin`]). `grace::Epoch` may run
-    /// deferred drops here, so not while holding a lock that an entry's `Drop` takes.
+    /// A guard for reads. Cost: that of the engine ([`Reclaim::pin`]). `grace::Epoch` may run
+    /// deferred drops here, so do not call this while holding a lock that an entry's `Drop` takes.
     pub fn pin(&self) -> R::Guard {
         R::pin()
     }
 
-    /// The right to write of an exclusive owner: no lock, no reclamation; leaves are changed in
-    /// place and what is removed is dropped at once.
+    /// The writer of an exclusive owner. It takes no lock and defers nothing: it changes leaves in
+    /// place and drops removed entries at once.
     pub fn get_mut(&mut self) -> Writer<'_, E, R, A> {
         Writer::new(&self.core, Hold::Exclusive)
     }
 
     /// The entry at `index`.
     ///
-    /// Cost: one node a level, two to three cache lines each; no atomic but the loads, no
-    /// allocation; one branch a level.
+    /// Cost per level: one node, two to three cache lines, one branch. No allocation, and no atomic
+    /// operations but loads.
     #[inline]
     pub fn load<'g>(&'g self, _guard: &'g R::Guard, index: usize) -> Option<E::Ref<'g>> {
         // SAFETY: the guard and the tree's borrow last for `'g`.
@@ -324,7 +326,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
     }
 
     /// The entry at `index`, with its whole range. Cost: that of [`load`](MapleTree::load), two
-    /// selections a level, and the bounds in the leaf.
+    /// selections per level, and the bounds in the leaf.
     #[inline]
     pub fn lookup<'g>(
         &'g self,
@@ -337,8 +339,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
 
     /// The lowest entry that overlaps `bounds`; `None` also if the bounds are empty.
     ///
-    /// Cost: one descent, as [`lookup`](MapleTree::lookup); a second one if no entry follows in the
-    /// leaf of the first index.
+    /// Cost: one descent, as [`lookup`](MapleTree::lookup). If no entry follows in the leaf of the
+    /// first index, a second descent.
     #[inline]
     pub fn find<'g>(
         &'g self,
@@ -361,7 +363,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
         unsafe { self.core.find_rev(bounds) }
     }
 
-    /// The entries that overlap `bounds`, from both ends.
+    /// The entries that overlap `bounds`. The iterator is double-ended.
     #[inline]
     pub fn iter<'g>(&'g self, _guard: &'g R::Guard, bounds: RangeInclusive<usize>) -> Iter<'g, E> {
         // SAFETY: the guard and the tree's borrow last for `'g`.
@@ -374,14 +376,14 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
         unsafe { ReadCursor::new(&self.core.root, Position::new(index)) }
     }
 
-    /// A cursor that goes on from where another was paused.
+    /// A cursor that continues from the position where another was paused.
     pub fn resume<'g>(&'g self, _guard: &'g R::Guard, place: Paused) -> ReadCursor<'g, E> {
         // SAFETY: the guard and the tree's borrow last for `'g`.
         unsafe { ReadCursor::new(&self.core.root, place.position()) }
     }
 
-    /// The start of the lowest run of `size` free indices inside `bounds`, a multiple of `align`:
-    /// see [`ReadCursor::empty_area`].
+    /// The first index of the lowest `size` free indices inside `bounds` that begin at a multiple
+    /// of `align`: see [`ReadCursor::empty_area`].
     ///
     /// # Errors
     /// [`Error::NoSpace`], or the arguments are bad.
@@ -395,7 +397,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
         self.area(guard, bounds, size, align, End::Lowest)
     }
 
-    /// As [`empty_area`](MapleTree::empty_area), but the highest.
+    /// As [`empty_area`](MapleTree::empty_area), but the highest place.
     ///
     /// # Errors
     /// As for [`empty_area`](MapleTree::empty_area).
@@ -424,17 +426,17 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
             .ok_or(Error::NoSpace)
     }
 
-    /// The length of the longest run of free indices, wherever it is. An empty tree has one index
-    /// more than `usize` can say, and returns `usize::MAX`, as does one with a single index taken
-    /// at either end.
+    /// The length of the longest free range of the tree. In an empty tree that is one more than
+    /// `usize::MAX`, and the result is `usize::MAX`; so it is if only the index at one end is
+    /// taken.
     ///
-    /// Cost: one node, the root, however many entries there are. Neither waits, allocates nor
-    /// writes (I2).
+    /// Cost: one node, the root, whatever the number of entries. Never waits, allocates, or writes
+    /// (I2).
     ///
-    /// Exact when nobody writes. Beside a writer it is a hint: it may count a hole that is being
-    /// filled, or leave one out that is being made, but it is never less than the longest run that
-    /// is free throughout the call. So whoever wants a run must [ask for
-    /// one](MapleTree::empty_area), which looks at the hole itself.
+    /// The result is exact if there is no writer. Beside a writer it is a hint. It may include a
+    /// hole that is being filled, or leave out one that is being made. But it is never less than
+    /// the longest range that stays free during the call. A caller that needs a free range must
+    /// [search for one](MapleTree::empty_area); the search reads the hole itself.
     ///
     /// ```
     /// use maple::MapleTree;
@@ -457,12 +459,12 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, L> MapleTree<E, R, A, L> {
         self.core.root.load().is_null()
     }
 
-    /// Levels from the root to the leaves; 0 when empty. Constant time.
+    /// The number of levels from the root to the leaves; 0 when empty. Constant time.
     pub fn height(&self) -> usize {
         self.core.height()
     }
 
-    /// Counts of nodes, entries, holes and bytes. Time: the number of nodes.
+    /// The numbers of nodes, entries, holes and bytes. Time: the number of nodes.
     pub fn stats(&self, _guard: &R::Guard) -> Stats {
         // SAFETY: the guard and the tree's borrow last for the call.
         unsafe { Stats::of(self.core.root.load()) }

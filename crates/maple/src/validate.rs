@@ -1,16 +1,16 @@
-//! The validator: every structural invariant of a tree.
+//! The validator, which checks every structural invariant of a tree.
 
 use crate::descent::{Descent, Pick, Step};
 use crate::layout::{INNER_MIN, INNER_SLOTS};
 use crate::node::Link;
 use core::fmt;
 
-/// An invariant of the tree's structure.
+/// An invariant of the structure of a tree.
 ///
 /// ```
 /// use maple::{MapleTree, Rule, Violation};
 ///
-/// /// What a test would print of a broken tree.
+/// /// The rule that a test would print.
 /// fn first_word(violation: &Violation) -> Rule {
 ///     violation.rule
 /// }
@@ -22,27 +22,27 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Rule {
-    /// An inner node has at least its minimum of children (the root: two) and no more than fit; a
-    /// leaf has an entry, and no more than fit.
+    /// An inner node has at least its minimum of children (the root: two), and at most as many as
+    /// fit. A leaf has at least one entry, and at most as many slots as fit.
     Occupancy,
-    /// The bounds of a node rise, from its first index to its last.
+    /// The bounds of a node increase, from its first index to its last.
     Order,
-    /// Unused separators are the largest index, unused children null; a leaf's slots that are not
-    /// there hold nothing, and holes have no word.
+    /// Unused separators are the largest index and unused children are null. The mask of a leaf has
+    /// no bit for slots that do not exist. Only holes have a null word.
     Padding,
-    /// Every child is there, one level lower than its parent.
+    /// Every child exists and is one level below its parent.
     Depth,
-    /// The gap kept for a child is its largest hole.
+    /// The gap stored for a child is the length of its largest hole.
     Gap,
-    /// No two holes touch, in one leaf or across two.
+    /// No two holes touch, within a leaf or across leaves.
     AdjacentHoles,
     /// A tree without entries has no nodes.
     EmptyRoot,
-    /// Leaves cover every index from 0 to the largest.
+    /// The nodes of a level cover every index from 0 to the largest.
     Coverage,
 }
 
-/// An invariant that does not hold, and where; from [`Writer::validate`](crate::Writer::validate).
+/// A broken invariant and its place; from [`Writer::validate`](crate::Writer::validate).
 ///
 /// ```
 /// use maple::MapleTree;
@@ -55,7 +55,7 @@ pub enum Rule {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
+    /// The invariant.
     pub rule: Rule,
     /// The level of the node; 0 for a leaf.
     pub level: usize,
@@ -77,13 +77,13 @@ impl fmt::Display for Violation {
 impl core::error::Error for Violation {}
 
 /// # Safety
-/// The caller has the writer's right.
+/// The caller is the writer.
 pub(crate) unsafe fn validate(root: Link) -> Result<(), Violation> {
     if root.is_null() {
         return Ok(());
     }
-    // From the top, so that a level is walked only when those above it are sound; then the gaps
-    // from below, where all bounds are.
+    // From the top down: a level is walked only if the levels above it are sound. Then the gaps,
+    // which need all bounds.
     for level in (0..=root.level()).rev() {
         let mut path = Descent::new();
         // SAFETY: the caller's promise.
@@ -122,11 +122,11 @@ pub(crate) unsafe fn validate(root: Link) -> Result<(), Violation> {
     Ok(())
 }
 
-/// What has been seen of one level.
+/// The state of the check of one level.
 struct Seen {
-    /// Where the next node must begin; `None` after the largest index.
+    /// The first index that the next node must have; `None` after the largest index.
     next: Option<usize>,
-    /// The last slot was a hole.
+    /// Whether the last slot was a hole.
     hole: bool,
     entries: usize,
 }
@@ -143,7 +143,7 @@ fn cover(step: &Step, seen: &mut Seen) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Bounds rise strictly and end at the node's end; the rest is padding.
+/// The bounds increase and end at the node's end; the rest is padding.
 fn bounds(step: &Step, bounds: &[usize], len: usize) -> Result<(), Violation> {
     let mut min = step.min;
     for (slot, &bound) in bounds.iter().enumerate() {
@@ -167,7 +167,7 @@ fn leaf(step: &Step, is_root: bool, seen: &mut Seen) -> Result<(), Violation> {
     // SAFETY: the promise of `validate`.
     let body = unsafe { step.link.as_leaf().body() };
     let (len, entries) = (body.len(), body.entries());
-    // The mask first: bits for slots that are not there would count as entries.
+    // The mask comes first: bits for slots that do not exist would count as entries.
     if entries >> len != 0 {
         return Err(at(step, Rule::Padding, len));
     }
@@ -244,9 +244,9 @@ mod tests {
     use crate::MapleTree;
     use crate::descent::Descent;
 
-    /// A sound tree of two levels, damaged by `damage`, which gets the path to its second leaf.
-    /// Returns what the validator says, undoes the damage by `repair`, and checks that it is sound
-    /// again.
+    /// Makes a sound tree of two levels, and calls `damage` with the path to its second leaf. Then
+    /// the validator must report a violation, which is returned. After `repair` the tree must be
+    /// sound again.
     fn found<T>(damage: impl Fn(&Descent) -> T, repair: impl Fn(&Descent, T)) -> Violation {
         let mut tree = MapleTree::<u32>::new();
         let mut writer = tree.get_mut();
@@ -257,7 +257,7 @@ mod tests {
         let root = writer.root();
         assert!(root.level() > 0);
         let mut path = Descent::new();
-        // SAFETY: the writer's right, for the whole test.
+        // SAFETY: we are the writer for the whole test.
         unsafe { path.walk(root, Pick::First) };
         path.next_node().unwrap();
         let kept = damage(&path);
@@ -269,7 +269,7 @@ mod tests {
 
     #[allow(clippy::mut_from_ref)]
     fn body(path: &Descent) -> &mut crate::node::Body {
-        // SAFETY: the test is alone with the tree and keeps no other reference.
+        // SAFETY: no other reference into the tree is in use.
         unsafe { path.step(0).link.as_leaf().body_mut() }
     }
 
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn order() {
-        // A bound of the second leaf, and the one after it.
+        // Two neighbouring bounds of the second leaf.
         let swap = |path: &Descent| body(path).swap_bounds(0, 1);
         let violation = found(swap, |path, ()| swap(path));
         assert_eq!((violation.rule, violation.level, violation.slot), (Rule::Order, 0, 1));
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn adjacent_holes() {
-        // One entry less: what follows it is a hole already.
+        // One entry less: it becomes a hole before a hole.
         let violation = found(
             |path| {
                 let mask = body(path).entries();
@@ -326,8 +326,8 @@ mod tests {
         assert_eq!((violation.rule, violation.level), (Rule::AdjacentHoles, 0));
     }
 
-    /// A tree of one entry over everything: its root leaf, borrowed anew for each damage, because
-    /// the validator reads it in between.
+    /// The root leaf of a tree with one leaf. Each test borrows it again after the validator has
+    /// read it.
     fn root_body<'b>(
         writer: &crate::Writer<'_, u32, grace::Single, crate::Nodes>,
     ) -> &'b mut crate::node::Body {

@@ -1,4 +1,4 @@
-//! The right to write to a tree, and everything that can be done with it.
+//! The writer of a tree, and its operations.
 
 use crate::alloc::NodeAlloc;
 use crate::cursor::{Paused, Position, WriteCursor};
@@ -24,9 +24,9 @@ use core::ops::RangeInclusive;
 use core::ptr;
 use grace::Reclaim;
 
-/// What a writer's right rests on.
+/// What makes the writer the only one.
 pub(crate) enum Hold<'t> {
-    /// The tree's lock; it is let go when the writer is dropped.
+    /// The tree's lock. It is released when the writer is dropped.
     Lock(#[allow(dead_code)] MutexGuard<'t, ()>),
     /// The owner's token.
     Token(PhantomData<&'t mut WriteToken>),
@@ -34,16 +34,16 @@ pub(crate) enum Hold<'t> {
     Exclusive,
 }
 
-/// The right to write to a tree: made by [`MapleTree::lock`](crate::MapleTree::lock),
+/// The exclusive right to write to a tree. [`MapleTree::lock`](crate::MapleTree::lock),
 /// [`MapleTree::writer`](crate::MapleTree::writer) and
-/// [`MapleTree::get_mut`](crate::MapleTree::get_mut).
+/// [`MapleTree::get_mut`](crate::MapleTree::get_mut) return it.
 ///
-/// It reads without a guard, since nothing changes but by its hand. Every write is all or nothing
-/// (I7): when it returns an error, the tree is as it was.
+/// It reads without a guard, because only the writer itself changes the tree. Every write is all or
+/// nothing (I7): if it returns an error, the tree is as it was.
 ///
-/// From `lock` and `writer`, readers run beside it: each write is one pointer store to them (I1),
-/// and what is removed is dropped after a grace period. From `get_mut` nobody else looks: leaves
-/// are changed in place, and what is removed is dropped at once.
+/// A writer from `lock` or `writer` may run beside readers: each write is one pointer store to them
+/// (I1), and removed entries are dropped after a grace period. A writer from `get_mut` has no
+/// readers: it changes leaves in place and drops removed entries at once.
 ///
 /// ```
 /// use maple::MapleTree;
@@ -58,7 +58,7 @@ pub(crate) enum Hold<'t> {
 /// # Ok::<(), maple::Error>(())
 /// ```
 pub struct Writer<'t, E: Entry, R: Reclaim, A: NodeAlloc> {
-    // Dropped before the hold is: spare nodes go back under the lock.
+    // Dropped before `hold`: spare nodes go back under the lock.
     supplies: Supplies<E, R, A>,
     finger: Finger,
     core: &'t Core<E, R, A>,
@@ -67,7 +67,7 @@ pub struct Writer<'t, E: Entry, R: Reclaim, A: NodeAlloc> {
 }
 
 impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
-    /// The hold is on this very tree; without `Exclusive`, `R` is `Concurrent`.
+    /// `hold` must be on this tree. If it is not `Exclusive`, `R` is `Concurrent`.
     pub(crate) fn new(core: &'t Core<E, R, A>, hold: Hold<'t>) -> Self {
         let disposal = match hold {
             Hold::Exclusive => Disposal::Exclusive,
@@ -80,7 +80,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         self.core.root.load()
     }
 
-    /// The tree to write to, where it was last written to, and the ends of the range.
+    /// The write target, the position of the last write, and the ends of the range.
     #[allow(clippy::type_complexity)]
     fn target(
         &mut self,
@@ -89,15 +89,15 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         if range.is_empty() {
             return Err(Error::EmptyRange);
         }
-        // SAFETY: we are the writer; exclusive disposal only if the tree is borrowed mutably, and
-        // else the engine is concurrent.
+        // SAFETY: we are the writer. Disposal is exclusive only if the tree is borrowed mutably;
+        // otherwise the engine is concurrent.
         let target = unsafe { Target::new(&self.core.root, &mut self.supplies) };
         Ok((target, &mut self.finger, (*range.start(), *range.end())))
     }
 
-    /// Stores `entry` over the whole range. What it covers is removed; an entry that it covers in
-    /// part keeps the rest, and one of which both ends stick out is duplicated
-    /// ([`Entry::try_dup`]).
+    /// Stores `entry` over the whole range. Entries inside the range are removed. An entry that
+    /// extends beyond one end of the range keeps the rest. An entry that extends beyond both ends
+    /// is duplicated ([`Entry::try_dup`]).
     ///
     /// # Errors
     /// [`Error::EmptyRange`] or [`Error::OutOfMemory`], with the entry.
@@ -109,15 +109,15 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         let raw = entry.into_raw();
         self.target(&range)
             .and_then(|(target, finger, ends)| target.replace(finger, ends, raw.as_ptr()))
-            // SAFETY: a refused entry is not in the tree; the word is ours.
+            // SAFETY: a refused entry is not in the tree, so the word is ours.
             .map_err(|error| Refused { error, entry: unsafe { E::from_raw(raw) } })
     }
 
-    /// Stores `entry` over the range if that is free.
+    /// Stores `entry` over the range if the range is free.
     ///
     /// # Errors
     /// [`Error::Occupied`] with the range of the lowest entry in the way, [`Error::EmptyRange`] or
-    /// [`Error::OutOfMemory`]; and the entry.
+    /// [`Error::OutOfMemory`]; each with the entry.
     pub fn insert_range(
         &mut self,
         range: RangeInclusive<usize>,
@@ -126,15 +126,14 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         let raw = entry.into_raw();
         self.target(&range)
             .and_then(|(target, finger, ends)| target.insert(finger, ends, raw.as_ptr()))
-            // SAFETY: a refused entry is not in the tree; the word is ours.
+            // SAFETY: a refused entry is not in the tree, so the word is ours.
             .map_err(|error| Refused { error, entry: unsafe { E::from_raw(raw) } })
     }
 
-    /// Removes the entry that holds `index`, whole, and returns it with its range; `None` for a
-    /// hole.
+    /// Removes the entry that holds `index`, and returns it with its range; `None` for a hole.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]: beside readers, even erasing makes a new leaf.
+    /// [`Error::OutOfMemory`]: beside readers, an erase makes a new leaf.
     #[allow(clippy::type_complexity)]
     pub fn erase(
         &mut self,
@@ -147,9 +146,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
             .map(|(min, max, raw)| (min..=max, Erased::new(raw, shared))))
     }
 
-    /// Moves the last index of the entry that holds `index` to `end`, as brk does with the heap,
-    /// and returns the entry's new range; `None` for a hole. The entry stays the same: nothing is
-    /// duplicated or dropped.
+    /// Moves the last index of the entry that holds `index` to `end`, as `brk` does with the heap.
+    /// Returns the entry's new range; `None` for a hole. Nothing is duplicated or dropped.
     ///
     /// ```
     /// use maple::{Error, MapleTree};
@@ -163,8 +161,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// # Ok::<(), maple::Error>(())
     /// ```
     ///
-    /// Cost, where a hole stays behind the entry in its leaf: as for a store, but only one bound
-    /// changes.
+    /// Cost, if a hole remains behind the entry in its leaf: a store in which one bound changes.
     ///
     /// # Errors
     /// [`Error::Occupied`] with the range of the lowest entry in the way, [`Error::EmptyRange`] if
@@ -178,7 +175,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         Ok(target.set_end(finger, index, end)?.map(|(start, end)| start..=end))
     }
 
-    /// Makes a hole of the whole range; entries that it covers in part keep the rest.
+    /// Makes the whole range a hole. Entries that extend beyond the range keep the rest.
     ///
     /// # Errors
     /// [`Error::EmptyRange`] or [`Error::OutOfMemory`].
@@ -187,21 +184,22 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         target.replace(finger, ends, ptr::null_mut())
     }
 
-    /// Removes everything. Cannot fail. Time: the number of nodes and entries.
+    /// Removes all entries. Cannot fail. Time: the number of nodes and entries.
     pub fn clear(&mut self) {
         let root = self.root();
         self.supplies.drop_spare();
         self.finger.forget();
         self.core.root.publish(Link::NULL);
-        // SAFETY: the tree is unreachable since; exclusive only if it is borrowed mutably.
+        // SAFETY: the tree is unreachable by now. Disposal is exclusive only if it is borrowed
+        // mutably.
         unsafe { self.supplies.bin.subtree(root) }
     }
 
-    /// Allocates ahead, so that the next write of this writer cannot fail if it is over `range`, or
-    /// is an [`erase`](Writer::erase) at its first index. (A write elsewhere may use up or drop
-    /// what was got.) An entry that will be split is duplicated as it is now. A
-    /// [`duplicate`](Writer::duplicate) in between makes the way shared again, so that it must be
-    /// preallocated anew. What is left over goes back when the writer is dropped.
+    /// Allocates memory so that the next write of this writer cannot run out of it, if that write
+    /// is over `range` or is an [`erase`](Writer::erase) at its first index. A write elsewhere may
+    /// use up or drop the preallocated memory. An entry that the write will split is duplicated as
+    /// it is now. After a [`duplicate`](Writer::duplicate) nodes are shared again, so the caller
+    /// must preallocate again. Unused memory is returned when the writer is dropped.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] or [`Error::EmptyRange`].
@@ -211,11 +209,11 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         target.prepare(first, last)
     }
 
-    /// Allocates ahead so many nodes that none of the next `writes` writes of this writer can lack
-    /// one, wherever they are: several changes of which all or none must happen. Entries are not
-    /// duplicated ahead: where a write may split one, that must not be able to fail
-    /// ([`Arc`](std_alloc::sync::Arc), references, integers). Cost: six nodes a level and write, or
-    /// ten where entries are shared; what is left over goes back when the writer is dropped.
+    /// Allocates enough nodes for the next `writes` writes of this writer, wherever they are: for
+    /// several changes that must all happen or not at all. Entries are not duplicated ahead. So if
+    /// a write may split an entry, its duplication must not be able to fail
+    /// ([`Arc`](std_alloc::sync::Arc), references, integers). Cost: six nodes per level and write,
+    /// or ten if duplicates share nodes. Unused nodes are returned when the writer is dropped.
     ///
     /// ```
     /// use maple::MapleTree;
@@ -229,11 +227,11 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; nothing changed.
+    /// [`Error::OutOfMemory`]; the tree has not changed.
     pub fn preallocate_writes(&mut self, writes: usize) -> Result<(), Error> {
-        // Each write replaces at most `MAX_PER_LEVEL` nodes a level and may put a new root above
-        // them, up to the height that no tree goes beyond. Besides, it may copy what it shares with
-        // a duplicate on the ways to both ends, and to siblings.
+        // Each write replaces at most `MAX_PER_LEVEL` nodes per level and may add a new root, up to
+        // the largest height. It may also copy nodes that it shares with a duplicate, on the paths
+        // to both ends and to siblings.
         let own = MAX_PER_LEVEL + if E::SHARES { 4 } else { 0 };
         let leaves = writes.checked_mul(own).ok_or(Error::OutOfMemory)?;
         let growing = writes.min(MAX_HEIGHT - self.height());
@@ -246,12 +244,11 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         self.supplies.nodes.fill(Need { leaves, inners })
     }
 
-    /// Stores `entry` in the lowest run of `size` free indices inside `bounds` that begins at a
-    /// multiple of `align` (or the one that [`empty_area`](Writer::empty_area) finds), and returns
-    /// where that is.
+    /// Finds the place that [`empty_area`](Writer::empty_area) returns, stores `entry` over these
+    /// `size` indices, and returns the first of them.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], [`Error::OutOfMemory`], or the arguments are bad; and the entry.
+    /// [`Error::NoSpace`], [`Error::OutOfMemory`], or the arguments are bad; each with the entry.
     pub fn alloc_range(
         &mut self,
         bounds: RangeInclusive<usize>,
@@ -265,7 +262,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         }
     }
 
-    /// As [`alloc_range`](Writer::alloc_range), but the highest run.
+    /// As [`alloc_range`](Writer::alloc_range), but at the highest place.
     ///
     /// # Errors
     /// As for [`alloc_range`](Writer::alloc_range).
@@ -282,11 +279,11 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         }
     }
 
-    /// Stores `entry` at the lowest free index inside `bounds` at or after `*next`; from the
-    /// beginning of `bounds` if there is none. `*next` becomes the index after it (the beginning
-    /// again, after the largest index of all). Returns the index, and whether the search had to
-    /// begin anew: also if that was because the call before took the largest index of all, which
-    /// the tree remembers, as Linux's does.
+    /// Stores `entry` at the lowest free index inside `bounds` at or after `*next`. If there is
+    /// none, at the lowest free index inside `bounds`. `*next` becomes the following index, or the
+    /// beginning of `bounds` after the largest index of all. Returns the index, and whether the
+    /// search wrapped around. As in Linux, it also counts as wrapped if the call before took the
+    /// largest index of all; the tree remembers that.
     ///
     /// ```
     /// use maple::MapleTree;
@@ -300,8 +297,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoSpace`], [`Error::OutOfMemory`] or [`Error::EmptyRange`]; and the entry. `*next`
-    /// stays.
+    /// [`Error::NoSpace`], [`Error::OutOfMemory`] or [`Error::EmptyRange`]; each with the entry.
+    /// `*next` does not change.
     pub fn alloc_cyclic(
         &mut self,
         bounds: RangeInclusive<usize>,
@@ -313,11 +310,11 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         }
         let (start, end) = (*bounds.start(), *bounds.end());
         let from = (*next).max(start);
-        // Remembered until a call from the beginning succeeds.
+        // Kept until a call from the beginning succeeds.
         let anew = self.core.wrapped() && from == start;
         let (place, wrapped) = match self.empty_area(from..=end, 1, 1) {
             Ok(index) => (Ok(index), anew),
-            // Past the end of the bounds, or nothing left up to it.
+            // `*next` is behind the bounds, or no index from there on is free.
             Err(_) => (self.empty_area(start..=end, 1, 1), true),
         };
         let index = match place {
@@ -334,10 +331,10 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         Ok((index, wrapped))
     }
 
-    /// The start of the lowest run of `size` free indices inside `bounds`, a multiple of `align`.
-    /// Cost: height times width. Where holes that are long enough fail by alignment in a row, it
-    /// may be a higher run, in a hole so long that it cannot fail; if there is none, every hole
-    /// that is long enough is looked at.
+    /// The first index of the lowest `size` free indices inside `bounds` that begin at a multiple
+    /// of `align`. Cost: height times width. If several holes in a row are long enough but fail by
+    /// alignment, the result may be a higher place, in a hole so long that it cannot fail. If there
+    /// is no such hole, the search tries every hole that is long enough.
     ///
     /// # Errors
     /// [`Error::NoSpace`], or the arguments are bad.
@@ -350,7 +347,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         self.search(bounds, size, align, End::Lowest)
     }
 
-    /// As [`empty_area`](Writer::empty_area), but the highest.
+    /// As [`empty_area`](Writer::empty_area), but the highest place.
     ///
     /// # Errors
     /// As for [`empty_area`](Writer::empty_area).
@@ -375,8 +372,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         unsafe { search(self.root(), &mut Descent::new(), &want, end) }.ok_or(Error::NoSpace)
     }
 
-    /// The length of the longest run of free indices, exactly; `usize::MAX`, too, if the tree is
-    /// empty. Cost: the root alone. See [`MapleTree::largest_gap`].
+    /// The exact length of the longest free range; see [`MapleTree::largest_gap`]. Cost: one node.
     pub fn largest_gap(&self) -> usize {
         // SAFETY: we are the writer.
         unsafe { largest(self.root()) }
@@ -384,7 +380,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
 
     /// The entry at `index`.
     pub fn load(&self, index: usize) -> Option<E::Ref<'_>> {
-        // SAFETY: we are the writer, and the look borrows us.
+        // SAFETY: we are the writer, and the reference borrows us.
         unsafe { self.core.load(index) }
     }
 
@@ -394,7 +390,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         unsafe { self.core.lookup(index) }
     }
 
-    /// The lowest entry that overlaps `bounds`; `None` too if the bounds are empty.
+    /// The lowest entry that overlaps `bounds`; `None` also if the bounds are empty.
     pub fn find(
         &self,
         bounds: RangeInclusive<usize>,
@@ -403,7 +399,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         unsafe { self.core.find(bounds) }
     }
 
-    /// The highest entry that overlaps `bounds`; `None` too if the bounds are empty.
+    /// The highest entry that overlaps `bounds`; `None` also if the bounds are empty.
     pub fn find_rev(
         &self,
         bounds: RangeInclusive<usize>,
@@ -412,7 +408,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         unsafe { self.core.find_rev(bounds) }
     }
 
-    /// The entries that overlap `bounds`, from both ends.
+    /// The entries that overlap `bounds`. The iterator is double-ended.
     pub fn iter(&self, bounds: RangeInclusive<usize>) -> Iter<'_, E> {
         // SAFETY: as for `load`.
         unsafe { Iter::new(self.root(), bounds) }
@@ -423,7 +419,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         WriteCursor::new(self, Position::new(index))
     }
 
-    /// A cursor that goes on from where another was paused.
+    /// A cursor that continues from the position where another was paused.
     pub fn resume(&mut self, place: Paused) -> WriteCursor<'_, 't, E, R, A> {
         WriteCursor::new(self, place.position())
     }
@@ -433,26 +429,26 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         self.root().is_null()
     }
 
-    /// Levels from the root to the leaves; 0 when empty. Constant time.
+    /// The number of levels from the root to the leaves; 0 when empty. Constant time.
     pub fn height(&self) -> usize {
         self.core.height()
     }
 
-    /// Counts of nodes, entries, holes and bytes. Time: the number of nodes.
+    /// The numbers of nodes, entries, holes and bytes. Time: the number of nodes.
     pub fn stats(&self) -> Stats {
         // SAFETY: we are the writer.
         unsafe { Stats::of(self.root()) }
     }
 
-    /// A tree of its own with the same ranges.
+    /// A new tree with the same ranges and entries.
     ///
-    /// Entries that are shared pointers or plain values ([`Entry::SHARES`]) let it share the nodes:
-    /// constant time, nothing is allocated, and each of the two trees copies what it first writes
-    /// to. Others are duplicated ([`Entry::try_dup`]): then the time is the number of nodes and
-    /// entries.
+    /// If entries are shared pointers or plain values ([`Entry::SHARES`]), it shares the nodes.
+    /// That takes constant time and allocates nothing; each tree copies a node when it first writes
+    /// to it. Other entries are duplicated ([`Entry::try_dup`]); the time is the number of nodes
+    /// and entries.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; then nothing is left of the copy.
+    /// [`Error::OutOfMemory`]; the partial copy is freed.
     pub fn duplicate(&self) -> Result<MapleTree<E, R, A>, Error> {
         let tree = MapleTree::from_root(self.duplicate_root()?);
         tree.core.set_wrapped(self.core.wrapped());
@@ -460,13 +456,14 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
     }
 
     fn duplicate_root(&self) -> Result<Link, Error> {
-        // The nodes have one parent more.
+        // From now on the nodes may be shared.
         self.finger.forget();
         // SAFETY: we are the writer.
         unsafe { duplicate::<E, R, A>(self.root()) }
     }
 
-    /// As [`duplicate`](Writer::duplicate), for an owner that holds the right to write itself.
+    /// As [`duplicate`](Writer::duplicate), but the new tree is written with a token; see
+    /// [`OwnerLock`].
     ///
     /// # Errors
     /// As for [`duplicate`](Writer::duplicate).
@@ -479,11 +476,10 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Writer<'t, E, R, A> {
         Ok((tree, token))
     }
 
-    /// Checks every structural invariant; see [`Violation`]. Time: the number of slots. For tests
-    /// and for hunting memory corruption.
+    /// Checks every structural invariant; see [`Violation`]. Time: the number of slots.
     ///
     /// # Errors
-    /// The first violation met.
+    /// The first violation found.
     pub fn validate(&self) -> Result<(), Violation> {
         // SAFETY: we are the writer.
         unsafe { validate(self.root()) }

@@ -1,4 +1,4 @@
-//! The reader's cursor: under a guard, beside a writer.
+//! The reader's cursor, which runs under a guard, beside a writer.
 
 use super::{Position, State};
 use crate::Entry;
@@ -9,14 +9,14 @@ use crate::node::{AtomicLink, Link};
 use core::marker::PhantomData;
 use core::ops::RangeInclusive;
 
-/// A reader's place in a tree; made by [`MapleTree::cursor`](crate::MapleTree::cursor).
+/// A reader's position in a tree; made by [`MapleTree::cursor`](crate::MapleTree::cursor).
 ///
-/// It never waits, allocates, or writes shared memory (I2), and goes on from where it is while a
+/// It never waits, allocates, or writes shared memory (I2). It continues from its position while a
 /// writer changes the tree: it meets each index once and sees what the tree held there at some
-/// moment under the guard (I1). A hole may look divided where the tree changed in between.
+/// moment under the guard (I1). A hole may appear divided where the tree changed in between.
 ///
-/// Cost of a move to a neighbour: a bound and a word from the leaf; at a leaf's end, the way to the
-/// next.
+/// Cost of a move to a neighbour: a bound and a word from the leaf. At the end of a leaf, the step
+/// to the next leaf is added.
 ///
 /// ```
 /// use maple::MapleTree;
@@ -30,7 +30,7 @@ use core::ops::RangeInclusive;
 /// assert_eq!(cursor.next_range(usize::MAX), Some((20..=29, None)));
 /// assert_eq!(cursor.next(usize::MAX), Some((30..=39, 8)));
 ///
-/// // Let the guard go, and go on later.
+/// // Drop the guard, and continue later.
 /// let place = cursor.pause();
 /// drop(guard);
 /// let guard = tree.pin();
@@ -43,8 +43,8 @@ pub struct ReadCursor<'g, E: Entry> {
     _life: PhantomData<&'g E>,
 }
 
-/// A place in a tree without a guard; made by [`ReadCursor::pause`], for
-/// [`MapleTree::resume`](crate::MapleTree::resume).
+/// A position in a tree without a guard. [`ReadCursor::pause`] makes it, and
+/// [`MapleTree::resume`](crate::MapleTree::resume) continues from it.
 ///
 /// ```
 /// use maple::{MapleTree, cursor::Paused};
@@ -71,7 +71,7 @@ impl Paused {
         Position::at(self.state, self.min, self.max)
     }
 
-    /// The index to go on from: the first of the range the cursor stood on.
+    /// The index to continue from: the first one of the range that the cursor was on.
     pub fn index(&self) -> usize {
         self.min
     }
@@ -79,7 +79,7 @@ impl Paused {
 
 impl<'g, E: Entry> ReadCursor<'g, E> {
     /// # Safety
-    /// A guard lives for `'g` (or the tree cannot change for `'g`).
+    /// A guard lives for `'g`, or the tree cannot change for `'g`.
     pub(crate) unsafe fn new(root: &'g AtomicLink, at: Position) -> Self {
         ReadCursor { root, at, _life: PhantomData }
     }
@@ -88,66 +88,69 @@ impl<'g, E: Entry> ReadCursor<'g, E> {
         self.root.load()
     }
 
-    /// Where the cursor stands.
+    /// The state of the cursor.
     pub fn state(&self) -> State {
         self.at.state()
     }
 
-    /// The range the cursor stands on; in `Start`, `Overflow` and `Underflow`, one index.
+    /// The range that the cursor is on. In `Start`, `Overflow` and `Underflow` it is one index.
     pub fn range(&self) -> RangeInclusive<usize> {
         let (min, max) = self.at.range();
         min..=max
     }
 
-    /// To `Start` at `index`.
+    /// Moves to `index`. The new state is `Start`.
     pub fn set(&mut self, index: usize) {
         self.at.set(index);
     }
 
-    /// To `Start` at the present index: the next move finds its way from the root.
+    /// Sets the state to `Start` at the current index. The next move starts at the root.
     pub fn reset(&mut self) {
         self.at.set(self.at.range().0);
     }
 
-    /// The place, to go on from under another guard.
+    /// The position, to continue from under another guard.
     pub fn pause(self) -> Paused {
         Paused::of(self.at)
     }
 
-    /// Looks at the range that holds the cursor's index: its entry, or `None` for a hole. To
-    /// `Active`.
+    /// Reads the range that holds the cursor's index. Returns its entry, or `None` for a hole. The
+    /// new state is `Active`.
     pub fn walk(&mut self) -> Option<E::Ref<'g>> {
         // SAFETY: the promise of `new`.
         unsafe { hit::<E>(self.at.walk(self.root())) }.map(|(_, entry)| entry)
     }
 
-    /// The next entry that begins at or before `limit`; from `Start`, after the range at the index.
+    /// The next entry that begins at or before `limit`. From `Start`, it is after the range at the
+    /// index.
     pub fn next(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
         // SAFETY: the promise of `new`.
         unsafe { hit::<E>(self.at.next(self.root(), limit)?) }
     }
 
-    /// The previous entry that ends at or after `limit`; from `Start`, before the range at the
-    /// index.
+    /// The previous entry that ends at or after `limit`. From `Start`, it is before the range at
+    /// the index.
     pub fn prev(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
         // SAFETY: the promise of `new`.
         unsafe { hit::<E>(self.at.prev(self.root(), limit)?) }
     }
 
-    /// The next entry that begins at or before `limit`; from `Start`, the one at the index counts.
+    /// The next entry that begins at or before `limit`. From `Start`, it may be the one at the
+    /// index.
     pub fn find(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
         // SAFETY: the promise of `new`.
         unsafe { hit::<E>(self.at.find(self.root(), limit)?) }
     }
 
-    /// The previous entry that ends at or after `limit`; from `Start`, the one at the index counts.
+    /// The previous entry that ends at or after `limit`. From `Start`, it may be the one at the
+    /// index.
     pub fn find_rev(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'g>)> {
         // SAFETY: the promise of `new`.
         unsafe { hit::<E>(self.at.find_rev(self.root(), limit)?) }
     }
 
-    /// The next range, entry or hole, that begins at or before `limit`; from `Start`, the one at
-    /// the index.
+    /// The next range, entry or hole, that begins at or before `limit`. From `Start`, it is the one
+    /// at the index.
     pub fn next_range(
         &mut self,
         limit: usize,
@@ -158,8 +161,8 @@ impl<'g, E: Entry> ReadCursor<'g, E> {
         Some((span.min..=span.max, unsafe { hit::<E>(span) }.map(|(_, entry)| entry)))
     }
 
-    /// The previous range, entry or hole, that ends at or after `limit`; from `Start`, the one at
-    /// the index.
+    /// The previous range, entry or hole, that ends at or after `limit`. From `Start`, it is the
+    /// one at the index.
     pub fn prev_range(
         &mut self,
         limit: usize,
@@ -170,15 +173,16 @@ impl<'g, E: Entry> ReadCursor<'g, E> {
         Some((span.min..=span.max, unsafe { hit::<E>(span) }.map(|(_, entry)| entry)))
     }
 
-    /// The lowest multiple of `align` inside `bounds` that begins `size` free indices, which lie
-    /// inside `bounds` too. To `Active` on the hole, or to `Nowhere`. Where alignment is hard to
-    /// meet, it may be a higher one: see [`Writer::empty_area`](crate::Writer::empty_area).
+    /// The first index of the lowest `size` free indices inside `bounds` that begin at a multiple
+    /// of `align`. If alignment is hard to meet, the result may be a higher place: see
+    /// [`Writer::empty_area`](crate::Writer::empty_area). The new state is `Active` on the hole, or
+    /// `Nowhere`.
     ///
-    /// Beside a writer, the run was free at some moment under the guard, and one that is being
-    /// freed at this moment may be missed.
+    /// Beside a writer, the range was free at some moment under the guard. A range that the writer
+    /// frees at the same time may be missed.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]; or the arguments are bad, and the cursor stays.
+    /// [`Error::NoSpace`]. Or the arguments are bad; then the cursor does not move.
     pub fn empty_area(
         &mut self,
         bounds: RangeInclusive<usize>,
@@ -190,7 +194,7 @@ impl<'g, E: Entry> ReadCursor<'g, E> {
         unsafe { self.at.empty_area(self.root(), want, End::Lowest) }
     }
 
-    /// As [`empty_area`](Self::empty_area), but the highest.
+    /// As [`empty_area`](Self::empty_area), but the highest place.
     ///
     /// # Errors
     /// As for [`empty_area`](Self::empty_area).

@@ -1,4 +1,4 @@
-//! The table of states, line by line.
+//! Tests of the table of states, row by row.
 
 use super::State::{Active, Nowhere, Overflow, Paused, Start, Underflow};
 use crate::{Error, MapleTree};
@@ -69,13 +69,13 @@ fn limits() {
     let tree = tree();
     let guard = tree.pin();
     let mut cursor = tree.cursor(&guard, 0);
-    // A range that crosses the limit counts, one that begins after it does not.
+    // A range that crosses the limit is returned; one that begins after it is not.
     assert_eq!(cursor.find(15), Some((10..=19, 1)));
     assert_eq!(cursor.find(19), None);
     assert_eq!((cursor.state(), cursor.range()), (Overflow, 19..=19));
     assert_eq!(cursor.find(19), None);
     assert_eq!(cursor.find(20), Some((20..=29, 2)));
-    // From beyond a limit in a hole: at the limit backwards, after it forwards.
+    // After a limit inside a hole: backward moves continue at the limit, forward moves after it.
     assert_eq!(cursor.find(35), None);
     assert_eq!((cursor.state(), cursor.range()), (Overflow, 35..=35));
     assert_eq!(cursor.prev_range(0), Some((30..=39, None)));
@@ -126,7 +126,7 @@ fn pausing() {
     assert_eq!(tree.resume(&guard, place).prev(0), Some((10..=19, 1)));
     assert_eq!(tree.resume(&guard, place).next_range(MAX), Some((30..=39, None)));
     assert_eq!(tree.resume(&guard, place).prev_range(0), Some((10..=19, Some(1))));
-    // What was not looked at yet is not passed by pausing.
+    // Pausing does not pass a range that has not been read.
     assert_eq!(tree.resume(&guard, resumed(25, Start)).find(MAX), Some((20..=29, 2)));
 }
 
@@ -165,7 +165,7 @@ fn an_empty_tree() {
     assert_eq!((cursor.prev(0), cursor.state()), (None, Underflow));
     assert_eq!(cursor.empty_area(3..=9, 2, 2), Ok(4));
     assert_eq!((cursor.state(), cursor.range()), (Active, 0..=MAX));
-    // The first entry under the writer's cursor.
+    // The first entry, stored through a writer's cursor.
     let mut writer = tree.get_mut();
     let mut cursor = writer.cursor(7);
     cursor.store(5..=9, 1).unwrap();
@@ -181,7 +181,7 @@ fn writing_moves_the_cursor() {
     assert_eq!(cursor.walk(), Some(2));
     let (range, erased) = cursor.erase().unwrap().unwrap();
     assert_eq!((range, erased.into_inner().unwrap()), (20..=29, 2));
-    // The hole takes in the one beside it.
+    // The hole includes the one beside it.
     assert_eq!((cursor.state(), cursor.range()), (Active, 20..=39));
     assert!(cursor.erase().unwrap().is_none());
     assert_eq!(cursor.prev(0), Some((10..=19, 1)));

@@ -1,4 +1,4 @@
-//! The writer's cursor: moves, stores and erases with the writer's right.
+//! The writer's cursor: moves, stores and erases.
 
 use super::{Position, State};
 use crate::entry::Entry;
@@ -12,10 +12,11 @@ use crate::{NodeAlloc, Paused};
 use core::ops::RangeInclusive;
 use grace::Reclaim;
 
-/// A writer's place in a tree; made by [`Writer::cursor`].
+/// A writer's position in a tree; made by [`Writer::cursor`].
 ///
-/// Between its own writes nothing changes, so what it shows is exact. To let the lock go and go on
-/// later, [`pause`](WriteCursor::pause), drop the writer, and [`Writer::resume`] from another.
+/// Only its own writes change the tree, so what it shows is exact. To release the lock and continue
+/// later, call [`pause`](WriteCursor::pause), drop the writer, and call [`Writer::resume`] on
+/// another.
 ///
 /// ```
 /// use maple::MapleTree;
@@ -46,66 +47,70 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
         self.writer.root()
     }
 
-    /// Where the cursor stands.
+    /// The state of the cursor.
     pub fn state(&self) -> State {
         self.at.state()
     }
 
-    /// The range the cursor stands on; in `Start`, `Overflow` and `Underflow`, one index.
+    /// The range that the cursor is on. In `Start`, `Overflow` and `Underflow` it is one index.
     pub fn range(&self) -> RangeInclusive<usize> {
         let (min, max) = self.at.range();
         min..=max
     }
 
-    /// To `Start` at `index`.
+    /// Moves to `index`. The new state is `Start`.
     pub fn set(&mut self, index: usize) {
         self.at.set(index);
     }
 
-    /// To `Start` at the present index.
+    /// Sets the state to `Start` at the current index.
     pub fn reset(&mut self) {
         self.at.set(self.at.range().0);
     }
 
-    /// The place, to go on from with another writer. What was preallocated stays with this writer.
+    /// The position, to continue from with another writer. Preallocated memory stays with this
+    /// writer.
     pub fn pause(self) -> Paused {
         Paused::of(self.at)
     }
 
-    /// Looks at the range that holds the cursor's index: its entry, or `None` for a hole. To
-    /// `Active`.
+    /// Reads the range that holds the cursor's index. Returns its entry, or `None` for a hole. The
+    /// new state is `Active`.
     pub fn walk(&mut self) -> Option<E::Ref<'_>> {
-        // SAFETY: the writer's right; the reference borrows the cursor, so no write comes between.
+        // SAFETY: we are the writer; the reference borrows the cursor, so no write comes between.
         unsafe { hit::<E>(self.at.walk(self.root())) }.map(|(_, entry)| entry)
     }
 
-    /// The next entry that begins at or before `limit`; from `Start`, after the range at the index.
+    /// The next entry that begins at or before `limit`. From `Start`, it is after the range at the
+    /// index.
     pub fn next(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
         // SAFETY: as for `walk`.
         unsafe { hit::<E>(self.at.next(self.root(), limit)?) }
     }
 
-    /// The previous entry that ends at or after `limit`; from `Start`, before the range at the
-    /// index.
+    /// The previous entry that ends at or after `limit`. From `Start`, it is before the range at
+    /// the index.
     pub fn prev(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
         // SAFETY: as for `walk`.
         unsafe { hit::<E>(self.at.prev(self.root(), limit)?) }
     }
 
-    /// The next entry that begins at or before `limit`; from `Start`, the one at the index counts.
+    /// The next entry that begins at or before `limit`. From `Start`, it may be the one at the
+    /// index.
     pub fn find(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
         // SAFETY: as for `walk`.
         unsafe { hit::<E>(self.at.find(self.root(), limit)?) }
     }
 
-    /// The previous entry that ends at or after `limit`; from `Start`, the one at the index counts.
+    /// The previous entry that ends at or after `limit`. From `Start`, it may be the one at the
+    /// index.
     pub fn find_rev(&mut self, limit: usize) -> Option<(RangeInclusive<usize>, E::Ref<'_>)> {
         // SAFETY: as for `walk`.
         unsafe { hit::<E>(self.at.find_rev(self.root(), limit)?) }
     }
 
-    /// The next range, entry or hole, that begins at or before `limit`; from `Start`, the one at
-    /// the index.
+    /// The next range, entry or hole, that begins at or before `limit`. From `Start`, it is the one
+    /// at the index.
     pub fn next_range(
         &mut self,
         limit: usize,
@@ -116,8 +121,8 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
         Some((span.min..=span.max, unsafe { hit::<E>(span) }.map(|(_, entry)| entry)))
     }
 
-    /// The previous range, entry or hole, that ends at or after `limit`; from `Start`, the one at
-    /// the index.
+    /// The previous range, entry or hole, that ends at or after `limit`. From `Start`, it is the
+    /// one at the index.
     pub fn prev_range(
         &mut self,
         limit: usize,
@@ -128,12 +133,13 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
         Some((span.min..=span.max, unsafe { hit::<E>(span) }.map(|(_, entry)| entry)))
     }
 
-    /// The lowest multiple of `align` inside `bounds` that begins `size` free indices, which lie
-    /// inside `bounds` too. To `Active` on the hole, or to `Nowhere`. Where alignment is hard to
-    /// meet, it may be a higher one: see [`Writer::empty_area`](crate::Writer::empty_area).
+    /// The first index of the lowest `size` free indices inside `bounds` that begin at a multiple
+    /// of `align`. If alignment is hard to meet, the result may be a higher place: see
+    /// [`Writer::empty_area`](crate::Writer::empty_area). The new state is `Active` on the hole, or
+    /// `Nowhere`.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]; or the arguments are bad, and the cursor stays.
+    /// [`Error::NoSpace`]. Or the arguments are bad; then the cursor does not move.
     pub fn empty_area(
         &mut self,
         bounds: RangeInclusive<usize>,
@@ -141,11 +147,11 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
         align: usize,
     ) -> Result<usize, Error> {
         let want = Want::new(bounds, size, align)?;
-        // SAFETY: the writer's right.
+        // SAFETY: we are the writer.
         unsafe { self.at.empty_area(self.root(), want, End::Lowest) }
     }
 
-    /// As [`empty_area`](Self::empty_area), but the highest.
+    /// As [`empty_area`](Self::empty_area), but the highest place.
     ///
     /// # Errors
     /// As for [`empty_area`](Self::empty_area).
@@ -156,11 +162,11 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
         align: usize,
     ) -> Result<usize, Error> {
         let want = Want::new(bounds, size, align)?;
-        // SAFETY: the writer's right.
+        // SAFETY: we are the writer.
         unsafe { self.at.empty_area(self.root(), want, End::Highest) }
     }
 
-    /// As [`Writer::preallocate`]: the next write of this writer, if it is over `range`, cannot run
+    /// As [`Writer::preallocate`]: if the next write of this writer is over `range`, it cannot run
     /// out of memory.
     ///
     /// # Errors
@@ -169,10 +175,11 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
         self.writer.preallocate(range)
     }
 
-    /// Stores `entry` over `range`, as [`Writer::store_range`] does. To `Active` on `range`.
+    /// Stores `entry` over `range`, as [`Writer::store_range`] does. The new state is `Active` on
+    /// `range`.
     ///
     /// # Errors
-    /// As for [`Writer::store_range`]; the cursor stays on its range, `Paused` if it was `Active`.
+    /// As for [`Writer::store_range`]. The cursor stays on its range; `Active` becomes `Paused`.
     pub fn store(&mut self, range: RangeInclusive<usize>, entry: E) -> Result<(), Refused<E>> {
         let index = *range.start();
         self.keeping_place(|writer| writer.store_range(range, entry))?;
@@ -180,11 +187,11 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
         Ok(())
     }
 
-    /// Erases the entry that the cursor stands on, or that holds its index; `None` if that is a
-    /// hole. To `Active` on the hole that results, which takes in the holes beside it.
+    /// Erases the entry that holds the cursor's index; returns `None` if there is a hole. The new
+    /// state is `Active` on the resulting hole, which includes the holes beside it.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; the cursor stays on its range, `Paused` if it was `Active`.
+    /// [`Error::OutOfMemory`]. The cursor stays on its range; `Active` becomes `Paused`.
     #[allow(clippy::type_complexity)]
     pub fn erase(&mut self) -> Result<Option<(RangeInclusive<usize>, Erased<E, R>)>, Error> {
         let index = self.at.range().0;
@@ -193,7 +200,8 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
         Ok(erased)
     }
 
-    /// A write may free nodes on the way here; whether it does or fails, the way is found anew.
+    /// Performs a write. The write may free nodes of the path, so the next move starts at the root,
+    /// whether the write succeeds or fails.
     fn keeping_place<T, F>(
         &mut self,
         write: impl FnOnce(&mut Writer<'t, E, R, A>) -> Result<T, F>,
@@ -204,7 +212,7 @@ impl<'w, 't, E: Entry, R: Reclaim, A: NodeAlloc> WriteCursor<'w, 't, E, R, A> {
 
     fn arrive(&mut self, index: usize) {
         self.at.set(index);
-        // SAFETY: the writer's right.
+        // SAFETY: we are the writer.
         unsafe { self.at.walk(self.root()) };
     }
 }

@@ -1,4 +1,4 @@
-//! Ways down the tree.
+//! Tests of descents.
 
 use super::*;
 use crate::MapleTree;
@@ -16,7 +16,7 @@ fn every_level_both_ways() {
     assert!(root.level() > 0);
     for floor in 0..=root.level() {
         let mut path = Descent::new();
-        // SAFETY: the writer's right, for the whole test.
+        // SAFETY: we are the writer for the whole test.
         unsafe { path.walk_part(root, 0, usize::MAX, floor, Pick::First) };
         let mut nodes = Vec::new();
         loop {
@@ -26,7 +26,7 @@ fn every_level_both_ways() {
                 break;
             }
         }
-        // They cover everything, once.
+        // The nodes cover every index once.
         assert_eq!((nodes[0].0, nodes[nodes.len() - 1].1), (0, usize::MAX));
         assert!(nodes.windows(2).all(|pair| pair[0].1 + 1 == pair[1].0));
         let mut back = Vec::new();
@@ -40,7 +40,7 @@ fn every_level_both_ways() {
         }
         back.reverse();
         assert_eq!(back, nodes);
-        // From the top straight to each of them.
+        // Directly from the top to each of them.
         for &(min, max) in &nodes {
             for index in [min, max] {
                 // SAFETY: as above.
@@ -59,7 +59,7 @@ fn a_clone_goes_its_own_way() {
         writer.store_range(i * 2..=i * 2, 1).unwrap();
     }
     let mut path = Descent::new();
-    // SAFETY: the writer's right, for the whole test.
+    // SAFETY: we are the writer for the whole test.
     unsafe { path.walk(writer.root(), Pick::Index(50)) };
     let (mut copy, span) = (path.clone(), path.span());
     while copy.next_slot() {}

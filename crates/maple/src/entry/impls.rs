@@ -12,8 +12,8 @@ use core::ptr::NonNull;
 use std_alloc::boxed::Box;
 use std_alloc::sync::Arc;
 
-/// A look at an [`Arc`] in a tree: it reads as `T`, and [`to_arc`](ArcRef::to_arc) makes a count of
-/// one's own, which outlives the guard.
+/// A reference to an [`Arc`] in a tree. It dereferences to `T`; [`to_arc`](ArcRef::to_arc) clones
+/// the `Arc`, so that it outlives the guard.
 ///
 /// ```
 /// use maple::MapleTree;
@@ -30,16 +30,16 @@ pub struct ArcRef<'g, T> {
     _life: PhantomData<&'g Arc<T>>,
 }
 
-// SAFETY: it is a `&Arc<T>` in other clothes.
+// SAFETY: it is equivalent to a `&Arc<T>`.
 unsafe impl<T: Send + Sync> Send for ArcRef<'_, T> {}
-// SAFETY: it is a `&Arc<T>` in other clothes.
+// SAFETY: it is equivalent to a `&Arc<T>`.
 unsafe impl<T: Send + Sync> Sync for ArcRef<'_, T> {}
 
 impl<T> ArcRef<'_, T> {
-    /// An `Arc` of one's own. Cost: one atomic increment.
+    /// An `Arc` that the caller owns. Cost: one atomic increment.
     pub fn to_arc(&self) -> Arc<T> {
-        // SAFETY: the tree's own count is alive for the reference's lifetime; the `Arc` rebuilt
-        // from it is not dropped.
+        // SAFETY: the tree's own reference is alive for our lifetime; the `Arc` rebuilt from it is
+        // not dropped.
         let shared = unsafe { ManuallyDrop::new(Arc::from_raw(self.ptr.as_ptr())) };
         Arc::clone(&shared)
     }
@@ -57,7 +57,7 @@ impl<T> Deref for ArcRef<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: the tree's own count is alive for the reference's lifetime.
+        // SAFETY: the tree's own reference is alive for our lifetime.
         unsafe { self.ptr.as_ref() }
     }
 }
@@ -74,7 +74,7 @@ impl<T: fmt::Display> fmt::Display for ArcRef<'_, T> {
     }
 }
 
-// SAFETY: the word is the pointer of `Arc::into_raw`; a duplicate is a count of its own.
+// SAFETY: the word is the pointer of `Arc::into_raw`; a duplicate is a reference of its own.
 unsafe impl<T: Send + Sync + 'static> Entry for Arc<T> {
     type Ref<'g> = ArcRef<'g, T>;
     const NEEDS_DROP: bool = true;
@@ -99,14 +99,15 @@ unsafe impl<T: Send + Sync + 'static> Entry for Arc<T> {
 
     #[inline]
     unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError> {
-        // SAFETY: the word is the pointer of `Arc::into_raw` and its count is alive.
+        // SAFETY: the word is the pointer of `Arc::into_raw`, and its reference is alive.
         unsafe { Arc::increment_strong_count(raw.cast::<T>().as_ptr()) };
         Ok(raw)
     }
 }
 
-// SAFETY: the word is the box's pointer; a duplicate is a box of its own. `T` is `Sync`: a look and
-// an `Erased` of one entry may be on two threads, and its clone is made while readers look.
+// SAFETY: the word is the box's pointer; a duplicate is a box of its own. `T` is `Sync`: a
+// reference and an `Erased` of one entry may be on two threads, and the clone is made while readers
+// read.
 unsafe impl<T: Clone + Send + Sync + 'static> Entry for Box<T> {
     type Ref<'g> = &'g T;
     const NEEDS_DROP: bool = true;
@@ -130,7 +131,8 @@ unsafe impl<T: Clone + Send + Sync + 'static> Entry for Box<T> {
 
     #[inline]
     unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError> {
-        // SAFETY: as for `borrow`. Failure to clone deeper is the clone's own affair.
+        // SAFETY: as for `borrow`. If the clone allocates more memory, its failure is up to the
+        // clone.
         let source = unsafe { raw.cast::<T>().as_ref() };
         try_box_with(|| source.clone()).map(Entry::into_raw)
     }
@@ -165,11 +167,11 @@ unsafe impl<T: Sync + 'static> Entry for &'static T {
     }
 }
 
-/// An entry that is a number: `$to` makes a non-zero word of it, `$from` undoes that.
+/// Implements [`Entry`] for numbers: `$to` turns one into a non-zero word, `$from` turns it back.
 macro_rules! number {
     ($($type:ty: $to:expr, $from:expr;)*) => {$(
-        // SAFETY: the word is a number without provenance that maps back to the value; nothing to
-        // drop.
+        // SAFETY: the word is a number without provenance that maps back to the value; there is
+        // nothing to drop.
         unsafe impl Entry for $type {
             type Ref<'g> = $type;
             const NEEDS_DROP: bool = false;
@@ -201,7 +203,7 @@ macro_rules! number {
     )*};
 }
 
-/// Zero is a hole's word, so small integers are stored one higher.
+/// Zero is the word of a hole, so small integers are stored plus one.
 #[inline]
 fn up(value: usize) -> NonZeroUsize {
     NonZeroUsize::MIN.saturating_add(value)
@@ -221,7 +223,7 @@ number! {
     NonZeroUsize: |v| v, |w| w;
 }
 
-// On narrower machines a `u32` and its hole do not fit in one word.
+// With 32-bit pointers, the values of a `u32` and the hole do not fit in one word.
 #[cfg(target_pointer_width = "64")]
 number! {
     u32: |v| up(v as usize), |w| down(w) as u32;

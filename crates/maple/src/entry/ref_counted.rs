@@ -1,13 +1,13 @@
-//! A value with a count of its users, whose memory may be refused: the entry for trees that must
-//! not abort.
+//! A reference-counted value whose allocation can fail: the entry for programs that must not abort
+//! when memory runs out.
 //!
-//! What `alloc::sync::Arc` is, but for two things: making one can fail instead of ending the
-//! program (I7), and there are no weak references, so it is one word smaller. Correct for `Arc`'s
-//! reason: whoever drops the last count sees all that the others did with the value before they
-//! dropped theirs.
+//! It differs from `alloc::sync::Arc` in two points: the constructor returns an error instead of
+//! aborting (I7), and there are no weak references, which makes it one word smaller. It is correct
+//! for the same reason as `Arc`: the user that drops the last reference sees everything that the
+//! other users did with the value before they dropped theirs.
 //!
-//! The value and its count can be given cache lines of their own. That cannot be had by aligning
-//! the value: then the count before it would take as many lines again.
+//! The value and its count can have cache lines of their own. Aligning the value alone would not
+//! do: the count in front of it would take as many lines again.
 
 use core::{
     fmt,
@@ -25,11 +25,11 @@ use super::{Entry, Raw};
 use crate::{AllocError, try_box};
 use std_alloc::boxed::Box;
 
-/// No value has more users. Only forgetting clones on purpose comes near.
+/// The largest number of users. Only a program that forgets clones on purpose comes near it.
 const MOST: usize = isize::MAX as usize;
 
-/// A shared, immutable value: an entry whose duplicate cannot fail. Cloning costs one atomic
-/// increment.
+/// A shared, immutable value with a reference count: an entry whose duplication cannot fail. A
+/// clone costs one atomic increment.
 ///
 /// ```
 /// use maple::RefCounted;
@@ -39,7 +39,7 @@ const MOST: usize = isize::MAX as usize;
 /// # Ok::<(), maple::AllocError>(())
 /// ```
 ///
-/// Its memory is aligned as `L` is, too: for values that one CPU writes and others look at. The
+/// Its memory also has the alignment of `L`, for values that one CPU writes and others read. The
 /// count comes first, then the value.
 ///
 /// ```
@@ -59,7 +59,7 @@ struct Inner<T, L> {
     _like: [L; 0],
 }
 
-// SAFETY: it lends `&T` to several threads, and the last of them drops the `T`: as for `Arc`.
+// SAFETY: as for `Arc`: it lends `&T` to several threads, and the last of them drops the `T`.
 unsafe impl<T: Send + Sync, L> Send for RefCounted<T, L> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync, L> Sync for RefCounted<T, L> {}
@@ -68,14 +68,14 @@ impl<T> RefCounted<T> {
     /// A value with one user. Allocates once.
     ///
     /// # Errors
-    /// When there is no memory; the value is dropped.
+    /// If there is no memory. The value is dropped.
     pub fn new(value: T) -> Result<Self, AllocError> {
         Self::aligned(value)
     }
 }
 
 impl<T, L> RefCounted<T, L> {
-    /// As [`new`](RefCounted::new), in memory that is aligned as `L` is.
+    /// As [`new`](RefCounted::new), in memory with the alignment of `L`.
     ///
     /// # Errors
     /// As for [`new`](RefCounted::new).
@@ -84,36 +84,37 @@ impl<T, L> RefCounted<T, L> {
         Ok(RefCounted(NonNull::from(Box::leak(inner))))
     }
 
-    /// Are both the very same value?
+    /// Whether both refer to the same value.
     pub fn is_same(a: &Self, b: &Self) -> bool {
         a.0 == b.0
     }
 
-    /// The value, if this is its only user; otherwise this user is gone.
+    /// The value, if this is its only user. Otherwise this user's reference is dropped.
     pub fn into_inner(this: Self) -> Option<T> {
         let this = ManuallyDrop::new(this);
         this.leave().then(|| {
-            // SAFETY: `leave` says that nobody else is left; the pointer came from a box.
+            // SAFETY: `leave` returned true, so there is no other user; the pointer came from a
+            // box.
             unsafe { Box::from_raw(this.0.as_ptr()) }.value
         })
     }
 
     fn inner(&self) -> &Inner<T, L> {
-        // SAFETY: our own count keeps it alive.
+        // SAFETY: our own reference keeps it alive.
         unsafe { self.0.as_ref() }
     }
 
-    /// Takes our count back; true if it was the last, so that the value is ours alone. To be called
-    /// once.
+    /// Drops our reference. Returns true if it was the last, so that the value is ours alone. Must
+    /// be called once.
     fn leave(&self) -> bool {
-        // Release: what we did with the value comes before the last user's freeing it.
+        // Release: our accesses to the value happen before the last user frees it.
         if self.inner().users.fetch_sub(1, Release) != 1 {
             return false;
         }
         // Acquire: pairs with the Release of every other user's `fetch_sub`.
         #[cfg(not(samara_tsan))]
         core::sync::atomic::fence(Acquire);
-        // Acquire: as above. ThreadSanitizer does not know fences.
+        // Acquire: as above. ThreadSanitizer does not support fences.
         #[cfg(samara_tsan)]
         self.inner().users.load(Acquire);
         true
@@ -122,14 +123,15 @@ impl<T, L> RefCounted<T, L> {
 
 impl<T, L> Clone for RefCounted<T, L> {
     fn clone(&self) -> Self {
-        // Relaxed: we have a count, so the value stays; whoever gets the clone gets it by other
-        // means.
+        // Relaxed: we hold a reference, so the value stays alive. The clone reaches another thread
+        // only by other synchronisation.
         let users = self.inner().users.fetch_add(1, Relaxed);
         if users >= MOST {
-            // Relaxed: as above. Undone, so that no number of caught panics makes it overflow:
-            // there are fewer threads in here at once than numbers above.
+            // Relaxed: as above. The increment is undone, so that repeatedly caught panics cannot
+            // overflow the count: there are more values above `MOST` than threads that can be here
+            // at once.
             self.inner().users.fetch_sub(1, Relaxed);
-            panic!("too many users of one value");
+            panic!("a RefCounted value has isize::MAX users; are clones forgotten?");
         }
         RefCounted(self.0)
     }
@@ -138,7 +140,7 @@ impl<T, L> Clone for RefCounted<T, L> {
 impl<T, L> Drop for RefCounted<T, L> {
     fn drop(&mut self) {
         if self.leave() {
-            // SAFETY: nobody else is left, and the pointer came from a box.
+            // SAFETY: there is no other user, and the pointer came from a box.
             drop(unsafe { Box::from_raw(self.0.as_ptr()) });
         }
     }
@@ -158,7 +160,7 @@ impl<T: fmt::Debug, L> fmt::Debug for RefCounted<T, L> {
     }
 }
 
-/// A look at a [`RefCounted`] in a tree, as long as the reader's guard lasts.
+/// A reference to a [`RefCounted`] in a tree, valid as long as the reader's guard.
 ///
 /// ```
 /// use maple::{RefCounted, MapleTree};
@@ -187,18 +189,18 @@ impl<T, L> Copy for RefCountedRef<'_, T, L> {}
 impl<'g, T, L> RefCountedRef<'g, T, L> {
     /// The value.
     pub fn get(self) -> &'g T {
-        // SAFETY: the tree's count is there for `'g`.
+        // SAFETY: the tree's reference keeps the value alive for `'g`.
         &unsafe { self.inner.as_ref() }.value
     }
 
-    /// A count of one's own, which outlives the guard. Cost: one atomic increment.
+    /// A reference that the caller owns and that outlives the guard. Cost: one atomic increment.
     pub fn to_ref_counted(self) -> RefCounted<T, L> {
-        // Not dropped: the count is the tree's.
+        // Not dropped: the reference is the tree's.
         ManuallyDrop::new(RefCounted(self.inner)).deref().clone()
     }
 }
 
-// SAFETY: the word is the pointer; a duplicate is a count of its own.
+// SAFETY: the word is the pointer; a duplicate is a reference of its own.
 unsafe impl<T: Send + Sync + 'static, L: 'static> Entry for RefCounted<T, L> {
     type Ref<'g> = RefCountedRef<'g, T, L>;
     const NEEDS_DROP: bool = true;
@@ -216,9 +218,9 @@ unsafe impl<T: Send + Sync + 'static, L: 'static> Entry for RefCounted<T, L> {
         RefCountedRef { inner: raw.cast(), _life: PhantomData }
     }
 
-    // Never fails: splitting a range or duplicating a tree allocates nothing for its entries.
+    // Cannot fail: splitting a range or duplicating a tree allocates nothing for its entries.
     unsafe fn try_dup(raw: Raw) -> Result<Raw, AllocError> {
-        // The word's own count stays with the word.
+        // The reference that belongs to the word stays with it.
         let held = ManuallyDrop::new(RefCounted::<T, L>(raw.cast()));
         Ok((*held).clone().into_raw())
     }
@@ -261,7 +263,7 @@ mod tests {
         assert_eq!(drops.get(), 1);
     }
 
-    /// Forgotten clones: the count never comes to overflow, however often the panic is caught.
+    /// Forgotten clones cannot overflow the count, however often the panic is caught.
     #[test]
     fn a_count_that_is_full_stays_so() {
         let value = RefCounted::new(7).unwrap();
