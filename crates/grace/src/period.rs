@@ -271,7 +271,7 @@ impl GracePeriods {
         // SeqCst fence: the period has begun before the caller asks who is away, or sends a
         // message; pairs with the fence of `target`, and with the fence that follows `idle_exit`'s
         // store.
-        fence(Fence::Hasten);
+        fence(Fence::Expedite);
     }
 
     /// Ends `wanted` and all periods before. One atomic instruction.

@@ -56,7 +56,7 @@ pub const BATCH: usize = crate::batch::BATCH;
 /// ```
 #[derive(Debug)]
 pub struct Shared {
-    count: GracePeriods,
+    periods: GracePeriods,
     lost: AtomicU64,
     /// What CPUs that are away have left.
     orphans: Chain,
@@ -84,7 +84,7 @@ impl Shared {
     constant! {
         /// Before the first grace period.
         pub fn new() -> Self {
-            Shared { count: GracePeriods::new(), lost: AtomicU64::new(0), orphans: Chain::new() }
+            Shared { periods: GracePeriods::new(), lost: AtomicU64::new(0), orphans: Chain::new() }
         }
     }
 
@@ -270,7 +270,7 @@ unsafe impl<D: Domain> Reclaim for Quiescent<D> {
     unsafe fn retire(_: &QuiescentGuard<D>, ptr: NonNull<()>, free: unsafe fn(NonNull<()>)) {
         let _exclusive = D::exclusive();
         D::with(|periods| {
-            let target = || periods.shared.count.target();
+            let target = || periods.shared.periods.target();
             // SAFETY: this CPU's own, and `exclusive` keeps all else off it.
             let kept = periods.slots[D::cpu()]
                 .batches
@@ -328,7 +328,7 @@ impl<D: Domain> Quiescent<D> {
                 // SAFETY: this CPU's own, and `exclusive` keeps all else off it.
                 let batches = unsafe { &mut *batches };
                 batches.adopt(&periods.shared.orphans);
-                batches.close(|| periods.shared.count.target())
+                batches.close(|| periods.shared.periods.target())
             });
             if let Some(wanted) = wanted {
                 advance(periods, wanted);
@@ -353,9 +353,9 @@ impl<D: Domain> Quiescent<D> {
                 return false;
             }
             // SAFETY: this CPU's own, and `exclusive` keeps all else off it.
-            let left = slot
-                .batches
-                .with_mut(|batches| unsafe { (*batches).leave(|| periods.shared.count.target()) });
+            let left = slot.batches.with_mut(|batches| unsafe {
+                (*batches).leave(|| periods.shared.periods.target())
+            });
             periods.shared.orphans.push(left);
             slot.passed.idle_enter();
             true
@@ -376,7 +376,7 @@ impl<D: Domain> Quiescent<D> {
                 let _exclusive = D::exclusive();
                 D::with(|periods| {
                     let slot = &periods.slots[D::cpu()];
-                    let done = periods.shared.count.done();
+                    let done = periods.shared.periods.done();
                     slot.batches.with_mut(|batches| {
                         // SAFETY: this CPU's own, and `exclusive` keeps all else off it.
                         let batches = unsafe { &mut *batches };
@@ -399,9 +399,9 @@ impl<D: Domain> Quiescent<D> {
         D::with(|periods| {
             let slot = &periods.slots[D::cpu()];
             // SAFETY: this CPU's own, and `exclusive` keeps all else off it.
-            let wanted = slot
-                .batches
-                .with_mut(|batches| unsafe { (*batches).close(|| periods.shared.count.target()) });
+            let wanted = slot.batches.with_mut(|batches| unsafe {
+                (*batches).close(|| periods.shared.periods.target())
+            });
             if let Some(wanted) = wanted {
                 advance(periods, wanted);
             }
@@ -453,9 +453,9 @@ fn too_many() -> ! {
 
 /// This CPU is in no section.
 fn pass(periods: Periods<'_>, slot: &Slot) {
-    let count = &periods.shared.count;
-    let begun = count.begin();
-    count.end(&slot.passed, begun);
+    let numbers = &periods.shared.periods;
+    let begun = numbers.begin();
+    numbers.end(&slot.passed, begun);
 }
 
 /// This CPU takes part again. The section that it comes back for has looked at nothing yet.
@@ -467,7 +467,7 @@ fn idle_exit(periods: Periods<'_>, slot: &Slot) {
 
 /// Ends the current period if every CPU has passed it, and begins the next if `wanted` needs one.
 fn advance(periods: Periods<'_>, wanted: u64) {
-    periods.shared.count.advance(wanted, periods.slots.iter().map(|slot| &slot.passed));
+    periods.shared.periods.advance(wanted, periods.slots.iter().map(|slot| &slot.passed));
 }
 
 #[cfg(all(test, not(loom)))]

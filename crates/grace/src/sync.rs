@@ -17,7 +17,7 @@ pub enum Fence {
     Target,
     Begin,
     Advance,
-    Hasten,
+    Expedite,
 }
 
 /// A sequentially consistent fence.

@@ -234,9 +234,9 @@ fn ticks(tick: Tick, asks: bool) {
     });
 }
 
-/// Somebody unmaps, and waits for the period or hastens it; a CPU is idle meanwhile.
-fn idles(back: Back, hastens: bool) {
-    model((back, hastens), None, move || {
+/// Somebody unmaps, and waits for the period or expedites it; a CPU is idle meanwhile.
+fn idles(back: Back, expedites: bool) {
+    model((back, expedites), None, move || {
         let machine = Machine::new();
         let mut cpu = Cpu::start(&machine);
         let thread = thread::spawn(move || {
@@ -246,7 +246,7 @@ fn idles(back: Back, hastens: bool) {
             cpu
         });
         let target = machine.unmap();
-        let reused = if hastens {
+        let reused = if expedites {
             machine.flushes.expedite_start(target);
             let passed = machine.passed[1].has_passed(target);
             if passed {
@@ -263,16 +263,16 @@ fn idles(back: Back, hastens: bool) {
 
 /// What a broadcaster does first.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Hasten {
+enum Expedite {
     BeforeBroadcast,
     AfterBroadcast,
     Never,
 }
 
 /// A CPU answers a broadcast, and may tick before, beside one who unmaps.
-fn broadcasts(hasten: Hasten, ticks: bool) {
+fn broadcasts(expedite: Expedite, ticks: bool) {
     // With a tick, all orders are millions: they pass, in minutes.
-    model((hasten, ticks), ticks.then_some(4), move || {
+    model((expedite, ticks), ticks.then_some(4), move || {
         let machine = Machine::new();
         let mut cpu = Cpu::start(&machine);
         let thread = thread::spawn(move || {
@@ -289,7 +289,7 @@ fn broadcasts(hasten: Hasten, ticks: bool) {
         let other = machine.clone();
         let broadcaster = thread::spawn(move || {
             let target = other.flushes.target();
-            if hasten == Hasten::BeforeBroadcast {
+            if expedite == Expedite::BeforeBroadcast {
                 other.flushes.expedite_start(target);
             }
             let passed = ticks && other.passed[1].has_passed(target);
@@ -299,7 +299,7 @@ fn broadcasts(hasten: Hasten, ticks: bool) {
             }
             // Acquire: pairs with the Release in `Cpu::answer`.
             if passed || other.answer.load(Ordering::Acquire) == 1 {
-                if hasten == Hasten::AfterBroadcast {
+                if expedite == Expedite::AfterBroadcast {
                     other.flushes.expedite_start(target);
                 }
                 other.flushes.expedite_end(target);
@@ -354,28 +354,28 @@ fn a_cpu_that_ticks() {
 
 #[test]
 fn a_cpu_that_was_away() {
-    for hastens in [false, true] {
-        idles(Back::Always, hastens);
-        idles(Back::IfBegunMeanwhile, hastens);
+    for expedites in [false, true] {
+        idles(Back::Always, expedites);
+        idles(Back::IfBegunMeanwhile, expedites);
     }
 }
 
 #[test]
 fn a_broadcast_beside_who_unmaps() {
-    [false, true].into_iter().for_each(|ticks| broadcasts(Hasten::BeforeBroadcast, ticks));
+    [false, true].into_iter().for_each(|ticks| broadcasts(Expedite::BeforeBroadcast, ticks));
 }
 
 #[test]
 fn wrong_orders_are_caught() {
     caught(|| ticks(Tick::EndsBeforeFlush, false));
     caught(|| ticks(Tick::BeginsAfterFlush, false));
-    for hastens in [false, true] {
-        caught(|| idles(Back::Never, hastens));
-        caught(|| idles(Back::IfBegunBeforeFence, hastens));
-        caught(|| idles(Back::IfDone, hastens));
+    for expedites in [false, true] {
+        caught(|| idles(Back::Never, expedites));
+        caught(|| idles(Back::IfBegunBeforeFence, expedites));
+        caught(|| idles(Back::IfDone, expedites));
     }
-    caught(|| broadcasts(Hasten::AfterBroadcast, false));
-    caught(|| broadcasts(Hasten::Never, false));
+    caught(|| broadcasts(Expedite::AfterBroadcast, false));
+    caught(|| broadcasts(Expedite::Never, false));
 }
 
 #[test]
@@ -384,6 +384,6 @@ fn fences_left_out_are_caught() {
     caught(|| without(Fence::Begin, || idles(Back::IfBegunMeanwhile, true)));
     caught(|| without(Fence::Target, || ticks(Tick::Right, true)));
     caught(|| without(Fence::Advance, || idles(Back::IfBegunMeanwhile, false)));
-    caught(|| without(Fence::Hasten, || idles(Back::IfBegunMeanwhile, true)));
-    caught(|| without(Fence::Hasten, || broadcasts(Hasten::BeforeBroadcast, false)));
+    caught(|| without(Fence::Expedite, || idles(Back::IfBegunMeanwhile, true)));
+    caught(|| without(Fence::Expedite, || broadcasts(Expedite::BeforeBroadcast, false)));
 }

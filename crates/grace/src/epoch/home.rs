@@ -12,7 +12,7 @@
 //! A batch is closed, and given a number, after all that is in it was retired, and then its token
 //! is deferred. So when the token runs, the grace period of everything in the batch is over, and of
 //! all batches with lower numbers: those were closed before. The largest number of a token that has
-//! run is [`CpuGracePeriods`], and the thread frees batches up to that. Whoever runs a token has
+//! run is [`LastDue`], and the thread frees batches up to that. Whoever runs a token has
 //! acquired the ends of all sections that mattered (the collector's promise); it releases, and the
 //! thread acquires.
 //!
@@ -53,12 +53,12 @@ use std::sync::Arc;
 const MOST: u64 = 8;
 
 /// The last batch of a thread that has come due.
-struct CpuGracePeriods(AtomicU64);
+struct LastDue(AtomicU64);
 
 /// Says, when it is called, that a batch has come due.
 pub(super) struct Token {
     number: u64,
-    passed: Arc<CpuGracePeriods>,
+    due: Arc<LastDue>,
 }
 
 impl Token {
@@ -71,7 +71,7 @@ impl Token {
 
     /// Tokens may run beside each other, and the later first.
     fn pass_as(self, ordering: Ordering) {
-        self.passed.0.fetch_max(self.number, ordering);
+        self.due.0.fetch_max(self.number, ordering);
     }
 }
 
@@ -81,8 +81,8 @@ pub(super) struct Home {
     /// The number of the last batch that was closed.
     closed: Cell<u64>,
     /// The number of the last whose token was passed on. Not each is: two at a time.
-    passed_on: Cell<u64>,
-    passed: Arc<CpuGracePeriods>,
+    flushed: Cell<u64>,
+    due: Arc<LastDue>,
     collecting: Cell<bool>,
 }
 
@@ -101,8 +101,8 @@ impl Home {
         Home {
             batches: RefCell::new(Batches::new()),
             closed: Cell::new(0),
-            passed_on: Cell::new(0),
-            passed: Arc::new(CpuGracePeriods(AtomicU64::new(0))),
+            flushed: Cell::new(0),
+            due: Arc::new(LastDue(AtomicU64::new(0))),
             collecting: Cell::new(false),
         }
     }
@@ -123,7 +123,7 @@ impl Home {
             return Added::Open;
         }
         self.closed.set(number);
-        Added::Closed(Token { number, passed: Arc::clone(&self.passed) })
+        Added::Closed(Token { number, due: Arc::clone(&self.due) })
     }
 
     /// Passes tokens on, by `flush`, if there are two; and frees what has come due. Not within
@@ -136,12 +136,12 @@ impl Home {
         // Also when a piece's end panics.
         let _end = Collecting(&self.collecting);
         let closed = self.closed.get();
-        if closed - self.passed_on.get() >= 2 {
-            self.passed_on.set(closed);
+        if closed - self.flushed.get() >= 2 {
+            self.flushed.set(closed);
             flush();
         }
         // Acquire: pairs with the Release of `pass`.
-        let done = self.passed.0.load(Ordering::Acquire);
+        let done = self.due.0.load(Ordering::Acquire);
         loop {
             // Not held while the piece is freed, which may retire others.
             let due = self.batches.borrow_mut().pop_due(done);
@@ -158,7 +158,7 @@ impl Home {
     /// Whether more waits than should.
     pub(super) fn is_full(&self) -> bool {
         // Relaxed: nothing is freed for it.
-        self.closed.get() - self.passed.0.load(Ordering::Relaxed) > MOST
+        self.closed.get() - self.due.0.load(Ordering::Relaxed) > MOST
     }
 
     /// All that waits, for the caller to defer, each part by itself: a batch, or less.

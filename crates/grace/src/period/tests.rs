@@ -4,126 +4,126 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread;
 use std::vec::Vec;
 
-fn cpus<const N: usize>(count: &GracePeriods) -> [CpuGracePeriods; N] {
+fn cpus<const N: usize>(periods: &GracePeriods) -> [CpuGracePeriods; N] {
     let all = [const { CpuGracePeriods::new() }; N];
     all.iter().for_each(CpuGracePeriods::idle_exit);
-    announce_all(count, &all);
+    all_quiescent(periods, &all);
     all
 }
 
-fn quiescent_state(count: &GracePeriods, passed: &CpuGracePeriods) {
-    let begun = count.begin();
-    count.end(passed, begun);
+fn quiescent_state(periods: &GracePeriods, passed: &CpuGracePeriods) {
+    let begun = periods.begin();
+    periods.end(passed, begun);
 }
 
-fn announce_all(count: &GracePeriods, all: &[CpuGracePeriods]) {
-    all.iter().for_each(|passed| quiescent_state(count, passed));
+fn all_quiescent(periods: &GracePeriods, all: &[CpuGracePeriods]) {
+    all.iter().for_each(|passed| quiescent_state(periods, passed));
 }
 
 #[test]
 fn a_period_ends_when_all_have_passed_it() {
-    let count = GracePeriods::new();
-    let all: [CpuGracePeriods; 3] = cpus(&count);
-    let target = count.target();
-    assert!(!all.iter().any(|passed| count.is_asked(passed)), "it has not begun");
-    assert!(!count.has_begun(target) && !count.advance(target, &all));
-    assert!(count.has_begun(target) && all.iter().all(|passed| count.is_asked(passed)));
-    assert_eq!(count.target(), target + 1, "what comes later waits longer");
+    let periods = GracePeriods::new();
+    let all: [CpuGracePeriods; 3] = cpus(&periods);
+    let target = periods.target();
+    assert!(!all.iter().any(|passed| periods.is_asked(passed)), "it has not begun");
+    assert!(!periods.has_begun(target) && !periods.advance(target, &all));
+    assert!(periods.has_begun(target) && all.iter().all(|passed| periods.is_asked(passed)));
+    assert_eq!(periods.target(), target + 1, "what comes later waits longer");
     for passed in &all {
-        assert!(!count.advance(target, &all) && !passed.has_passed(target));
-        quiescent_state(&count, passed);
-        assert!(!count.is_asked(passed) && passed.has_passed(target));
+        assert!(!periods.advance(target, &all) && !passed.has_passed(target));
+        quiescent_state(&periods, passed);
+        assert!(!periods.is_asked(passed) && passed.has_passed(target));
     }
-    assert_eq!(count.done() + 1, target, "somebody has to look");
-    assert!(count.advance(target, &all));
-    assert_eq!(count.done(), target);
-    assert!(!count.has_begun(target + 1), "nobody asked for another");
+    assert_eq!(periods.done() + 1, target, "somebody has to look");
+    assert!(periods.advance(target, &all));
+    assert_eq!(periods.done(), target);
+    assert!(!periods.has_begun(target + 1), "nobody asked for another");
 }
 
 /// What was unlinked during a period that began before must wait for the next.
 #[test]
 fn a_period_that_has_begun_is_not_enough() {
-    let count = GracePeriods::new();
-    let all: [CpuGracePeriods; 2] = cpus(&count);
-    count.advance(count.target(), &all);
-    let target = count.target();
-    announce_all(&count, &all);
-    assert!(!count.advance(target, &all), "the first has ended, and this one has begun");
-    assert_eq!((count.done(), count.has_begun(target)), (target - 1, true));
-    announce_all(&count, &all);
-    assert!(count.advance(target, &all));
+    let periods = GracePeriods::new();
+    let all: [CpuGracePeriods; 2] = cpus(&periods);
+    periods.advance(periods.target(), &all);
+    let target = periods.target();
+    all_quiescent(&periods, &all);
+    assert!(!periods.advance(target, &all), "the first has ended, and this one has begun");
+    assert_eq!((periods.done(), periods.has_begun(target)), (target - 1, true));
+    all_quiescent(&periods, &all);
+    assert!(periods.advance(target, &all));
 }
 
 #[test]
 fn an_announcement_counts_from_its_beginning() {
-    let count = GracePeriods::new();
-    let all: [CpuGracePeriods; 1] = cpus(&count);
-    let target = count.target();
-    let begun = count.begin();
-    count.advance(target, &all);
+    let periods = GracePeriods::new();
+    let all: [CpuGracePeriods; 1] = cpus(&periods);
+    let target = periods.target();
+    let begun = periods.begin();
+    periods.advance(target, &all);
     assert!(begun.period() < target);
-    count.end(&all[0], begun);
-    assert!(!count.advance(target, &all));
-    drop(count.begin());
-    assert!(!count.advance(target, &all), "it has not ended");
-    quiescent_state(&count, &all[0]);
-    assert!(count.advance(target, &all));
+    periods.end(&all[0], begun);
+    assert!(!periods.advance(target, &all));
+    drop(periods.begin());
+    assert!(!periods.advance(target, &all), "it has not ended");
+    quiescent_state(&periods, &all[0]);
+    assert!(periods.advance(target, &all));
 }
 
 #[test]
 fn nobody_waits_for_who_is_away() {
-    let count = GracePeriods::new();
-    let all: [CpuGracePeriods; 2] = cpus(&count);
+    let periods = GracePeriods::new();
+    let all: [CpuGracePeriods; 2] = cpus(&periods);
     all[1].idle_enter();
-    let target = count.target();
-    count.advance(target, &all);
-    assert!(all[1].is_idle() && all[1].has_passed(target) && !count.is_asked(&all[1]));
-    quiescent_state(&count, &all[0]);
-    assert!(count.advance(target, &all));
+    let target = periods.target();
+    periods.advance(target, &all);
+    assert!(all[1].is_idle() && all[1].has_passed(target) && !periods.is_asked(&all[1]));
+    quiescent_state(&periods, &all[0]);
+    assert!(periods.advance(target, &all));
     // Back, it holds up every period until it has announced.
     all[1].idle_exit();
-    let target = count.target();
-    count.advance(target, &all);
-    quiescent_state(&count, &all[0]);
-    assert!(!count.advance(target, &all) && !all[1].has_passed(1));
-    quiescent_state(&count, &all[1]);
-    assert!(count.advance(target, &all));
+    let target = periods.target();
+    periods.advance(target, &all);
+    quiescent_state(&periods, &all[0]);
+    assert!(!periods.advance(target, &all) && !all[1].has_passed(1));
+    quiescent_state(&periods, &all[1]);
+    assert!(periods.advance(target, &all));
 }
 
 #[test]
-fn hastened_periods_end_those_before() {
-    let count = GracePeriods::new();
-    let all: [CpuGracePeriods; 2] = cpus(&count);
-    let first = count.target();
-    count.expedite_start(first);
-    let second = count.target();
-    count.expedite_start(second);
-    count.expedite_start(first);
-    assert_eq!(count.target(), second + 1, "it never goes back");
-    assert_eq!(count.done() + 2, second);
-    count.expedite_end(second);
-    count.expedite_end(first);
-    assert_eq!(count.done(), second, "nor does this");
-    assert!(!count.advance(second + 1, &all), "it begins the next");
-    announce_all(&count, &all);
-    assert!(count.advance(second + 1, &all));
+fn expedited_periods_end_those_before() {
+    let periods = GracePeriods::new();
+    let all: [CpuGracePeriods; 2] = cpus(&periods);
+    let first = periods.target();
+    periods.expedite_start(first);
+    let second = periods.target();
+    periods.expedite_start(second);
+    periods.expedite_start(first);
+    assert_eq!(periods.target(), second + 1, "it never goes back");
+    assert_eq!(periods.done() + 2, second);
+    periods.expedite_end(second);
+    periods.expedite_end(first);
+    assert_eq!(periods.done(), second, "nor does this");
+    assert!(!periods.advance(second + 1, &all), "it begins the next");
+    all_quiescent(&periods, &all);
+    assert!(periods.advance(second + 1, &all));
 }
 
 /// The broadcast of a later period is not answered yet; what all have passed ends all the same.
 #[test]
-fn a_hastened_period_holds_up_no_earlier_one() {
-    let count = GracePeriods::new();
-    let all: [CpuGracePeriods; 2] = cpus(&count);
-    let first = count.target();
-    count.advance(first, &all);
-    announce_all(&count, &all);
-    let second = count.target();
-    count.expedite_start(second);
-    assert!(!count.advance(second, &all) && count.done() == first);
-    quiescent_state(&count, &all[0]);
-    assert!(!count.advance(second, &all) && count.done() == first);
-    quiescent_state(&count, &all[1]);
-    assert!(count.advance(second, &all) && !count.has_begun(second + 1));
+fn a_expedited_period_holds_up_no_earlier_one() {
+    let periods = GracePeriods::new();
+    let all: [CpuGracePeriods; 2] = cpus(&periods);
+    let first = periods.target();
+    periods.advance(first, &all);
+    all_quiescent(&periods, &all);
+    let second = periods.target();
+    periods.expedite_start(second);
+    assert!(!periods.advance(second, &all) && periods.done() == first);
+    quiescent_state(&periods, &all[0]);
+    assert!(!periods.advance(second, &all) && periods.done() == first);
+    quiescent_state(&periods, &all[1]);
+    assert!(periods.advance(second, &all) && !periods.has_begun(second + 1));
 }
 
 /// A page that is mapped, unmapped, and reused when its period has ended; CPUs with a TLB of one
@@ -132,7 +132,7 @@ fn a_hastened_period_holds_up_no_earlier_one() {
 fn no_page_is_used_after_its_reuse() {
     const CPUS: usize = 3;
     const ROUNDS: usize = if cfg!(miri) { 20 } else { 2000 };
-    let count = GracePeriods::new();
+    let periods = GracePeriods::new();
     let all = [const { CpuGracePeriods::new() }; CPUS];
     // What an address leads to: a page's number and one, or 0. A page holds the round in which it
     // may be used.
@@ -141,13 +141,13 @@ fn no_page_is_used_after_its_reuse() {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         for (cpu, passed) in all.iter().enumerate() {
-            let (count, entry, pages, over) = (&count, &entry, &pages, &over);
+            let (periods, entry, pages, over) = (&periods, &entry, &pages, &over);
             scope.spawn(move || {
                 let mut tlb = None;
                 let flush = |tlb: &mut Option<(usize, usize)>| {
-                    let begun = count.begin();
+                    let begun = periods.begin();
                     *tlb = None;
-                    count.end(passed, begun);
+                    periods.end(passed, begun);
                 };
                 passed.idle_exit();
                 flush(&mut tlb);
@@ -169,7 +169,7 @@ fn no_page_is_used_after_its_reuse() {
                         thread::yield_now();
                         passed.idle_exit();
                         flush(&mut tlb);
-                    } else if count.is_asked(passed) || step % 7 == 0 {
+                    } else if periods.is_asked(passed) || step % 7 == 0 {
                         flush(&mut tlb);
                         thread::yield_now();
                     }
@@ -182,7 +182,7 @@ fn no_page_is_used_after_its_reuse() {
         for round in 1..=ROUNDS {
             while free.is_empty() {
                 let (page, target) = waiting[0];
-                if count.advance(target, &all) {
+                if periods.advance(target, &all) {
                     waiting.remove(0);
                     free.push(page);
                 } else {
@@ -195,60 +195,60 @@ fn no_page_is_used_after_its_reuse() {
             entry.store(round * 2 + page, Release);
             thread::yield_now();
             entry.store(0, Relaxed);
-            waiting.push((page, count.target()));
+            waiting.push((page, periods.target()));
         }
         over.store(true, Relaxed);
     });
-    assert!(count.done() > 0);
+    assert!(periods.done() > 0);
 }
 
 #[test]
 fn a_period_begins_when_the_one_before_has_ended() {
-    let count = GracePeriods::new();
-    let all: [CpuGracePeriods; 2] = cpus(&count);
-    count.expedite_start(1);
-    announce_all(&count, &all);
-    count.expedite_start(2);
-    let third = count.target();
-    assert!(!count.advance(third, &all) && count.done() == 1);
-    assert!(!count.has_begun(third), "the second has not ended");
-    announce_all(&count, &all);
-    assert!(!count.advance(third, &all) && count.has_begun(third));
-    assert_eq!(count.done(), 2);
+    let periods = GracePeriods::new();
+    let all: [CpuGracePeriods; 2] = cpus(&periods);
+    periods.expedite_start(1);
+    all_quiescent(&periods, &all);
+    periods.expedite_start(2);
+    let third = periods.target();
+    assert!(!periods.advance(third, &all) && periods.done() == 1);
+    assert!(!periods.has_begun(third), "the second has not ended");
+    all_quiescent(&periods, &all);
+    assert!(!periods.advance(third, &all) && periods.has_begun(third));
+    assert_eq!(periods.done(), 2);
 }
 
 #[test]
-fn an_older_period_that_is_hastened_sets_nothing_back() {
-    let count = GracePeriods::new();
-    let first = count.target();
-    count.expedite_start(first);
-    let second = count.target();
-    count.expedite_start(second);
-    count.expedite_start(first);
-    assert!(count.has_begun(second));
-    assert_eq!(count.target(), second + 1, "no target is given out twice");
+fn an_older_period_that_is_expedited_sets_nothing_back() {
+    let periods = GracePeriods::new();
+    let first = periods.target();
+    periods.expedite_start(first);
+    let second = periods.target();
+    periods.expedite_start(second);
+    periods.expedite_start(first);
+    assert!(periods.has_begun(second));
+    assert_eq!(periods.target(), second + 1, "no target is given out twice");
 }
 
 #[test]
 fn a_cpu_that_rejoins_flushes_if_a_period_has_begun_since() {
-    let count = GracePeriods::new();
-    let all: [CpuGracePeriods; 2] = cpus(&count);
+    let periods = GracePeriods::new();
+    let all: [CpuGracePeriods; 2] = cpus(&periods);
     let [idle, other] = &all;
     let flushes = |left| {
         let flushed = core::cell::Cell::new(false);
-        count.rejoin(idle, left, || flushed.set(true));
+        periods.rejoin(idle, left, || flushed.set(true));
         assert!(!idle.is_idle());
         flushed.get()
     };
-    let left = count.begin().period();
+    let left = periods.begin().period();
     idle.idle_enter();
     assert!(!flushes(left), "nothing has begun");
     idle.idle_enter();
-    let target = count.target();
-    assert!(!count.advance(target, &all));
+    let target = periods.target();
+    assert!(!periods.advance(target, &all));
     assert!(flushes(left), "one has begun, and has not ended");
-    quiescent_state(&count, other);
-    assert!(count.advance(target, &all), "who rejoins has passed it");
+    quiescent_state(&periods, other);
+    assert!(periods.advance(target, &all), "who rejoins has passed it");
     idle.idle_enter();
     assert!(flushes(left), "one has ended");
 }
