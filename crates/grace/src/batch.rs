@@ -1,25 +1,29 @@
-//! Batches of retired pieces: blocks of the heap, in lists.
+//! Batches of retired pieces: heap blocks in linked lists.
 //!
-//! A CPU, or a thread, has some of its own: it fills one block, closes it with the number of the
-//! period that it must wait for, and puts it at the end of its list; pieces are freed from the
-//! front. Emptied blocks are kept, [`SPARES`] at most, so that a CPU whose batches are freed as
+//! Each CPU (or thread) has its own batches. It fills one block, closes it with the number of the
+//! grace period that the block must wait for, and appends it to its list. Pieces are freed from the
+//! front of the list. Up to [`SPARES`] empty blocks are kept, so a CPU whose batches are freed as
 //! fast as they fill does not allocate.
 //!
-//! Retiring cannot fail, so the heap must not be what it depends on. A CPU that starts has a block
-//! ready, and says so if it can have none. Whenever a block is begun another is got ready, if there
-//! is memory. If there is none, pieces go where there is room: in that one; in the last closed
-//! block, which waits longer then. Only when a CPU has a whole block's worth of pieces more than it
-//! had when the heap gave out, and no grace period has ended since, is there no room for a piece.
+//! Retiring cannot fail, so it must not depend on the heap:
+//!
+//! - A CPU gets one block when it starts, or learns that there is no memory for one.
+//! - Whenever a block is begun, a spare block is allocated if there is memory.
+//! - If there is none, a piece goes into any block with room: the open block, else the last closed
+//!   block, which then waits for a later period.
+//!
+//! A piece has no room only if the CPU has retired a whole block of pieces since memory ran out,
+//! and none of these was freed.
 
 use alloc::alloc::{alloc, dealloc};
 use core::alloc::Layout;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
-/// As many pieces as wait together.
+/// The number of pieces of a batch.
 pub(crate) const BATCH: usize = if cfg!(loom) { 2 } else { 62 };
 
-/// As many empty blocks as a CPU keeps.
+/// The largest number of empty blocks that a CPU keeps.
 const SPARES: usize = 2;
 
 /// A retired piece.
@@ -32,8 +36,9 @@ pub(crate) struct Item {
 pub(crate) struct Block {
     pub(crate) next: Option<NonNull<Block>>,
     target: u64,
-    /// Pieces that have been freed: the first of them, since what was used last is best used again
-    /// first, and that is what an allocator hands out which was freed last.
+    /// The number of pieces that have been freed. The oldest is freed first: an allocator hands out
+    /// first the memory that was freed last, and the piece retired last is most likely still in the
+    /// cache.
     freed: usize,
     len: usize,
     items: [MaybeUninit<Item>; BATCH],
@@ -54,7 +59,7 @@ impl Block {
     }
 
     /// # Safety
-    /// It came from `new`, and nobody uses it any more.
+    /// The block came from `new`, and no code uses it any more.
     unsafe fn free(block: NonNull<Block>) {
         // SAFETY: the caller's promise; a block needs no drop.
         unsafe { dealloc(block.as_ptr().cast(), Layout::new::<Block>()) }
@@ -70,11 +75,11 @@ impl core::fmt::Debug for Block {
     }
 }
 
-/// Blocks in a row, which the list owns.
+/// A linked list of blocks, which it owns.
 #[derive(Default)]
 pub(crate) struct List {
     pub(crate) ends: Option<(NonNull<Block>, NonNull<Block>)>,
-    /// The largest target among them, or larger.
+    /// An upper bound of the targets in the list.
     newest: u64,
 }
 
@@ -86,19 +91,20 @@ impl List {
     /// A list of one block.
     ///
     /// # Safety
-    /// The block is the caller's, and in no other list.
+    /// The caller owns the block, and it is in no other list.
     pub(crate) unsafe fn of(block: NonNull<Block>) -> List {
         // SAFETY: the caller's promise.
         List { ends: Some((block, block)), newest: unsafe { block.as_ref() }.target }
     }
 
-    /// Adds a piece to the last block, if that has room: all that is in it waits for `target` then.
+    /// Adds a piece to the last block if it has room. All pieces of that block then wait for
+    /// `target`.
     fn add(&mut self, item: Item, target: impl FnOnce() -> u64) -> bool {
         let Some((_, mut last)) = self.ends else { return false };
         // SAFETY: this list owns its blocks.
         let block = unsafe { last.as_mut() };
         if block.len == BATCH {
-            // There is room at its beginning if some are freed.
+            // The block has room at its front if some of its pieces have been freed.
             block.items.copy_within(block.freed.., 0);
             block.len -= core::mem::take(&mut block.freed);
         }
@@ -110,11 +116,11 @@ impl List {
         true
     }
 
-    /// Takes the first block off, as a list of its own.
+    /// Removes the first block and returns it as a list.
     #[cfg(feature = "std")]
     pub(crate) fn pop(&mut self) -> Option<List> {
         let (mut first, last) = self.ends?;
-        // SAFETY: this list owns its blocks, and gives the first away.
+        // SAFETY: this list owns its blocks, and gives up the first.
         unsafe {
             self.ends = first.as_mut().next.take().map(|next| (next, last));
             Some(List::of(first))
@@ -133,7 +139,7 @@ impl List {
 }
 
 impl Drop for List {
-    /// Gives the blocks back; what they hold is never freed.
+    /// Frees the blocks. The pieces in them leak.
     fn drop(&mut self) {
         let mut next = self.ends.take().map(|(first, _)| first);
         while let Some(block) = next {
@@ -145,12 +151,12 @@ impl Drop for List {
     }
 }
 
-/// What one CPU, or one thread, has retired.
+/// The pieces that one CPU, or one thread, has retired.
 pub(crate) struct Batches {
-    /// Being filled; never full.
+    /// The block that is being filled. Never full.
     open: Option<NonNull<Block>>,
     closed: List,
-    /// Empty.
+    /// Empty blocks.
     spare: [Option<NonNull<Block>>; SPARES],
 }
 
@@ -163,13 +169,13 @@ impl Batches {
         self.open.is_none() && self.closed.ends.is_none()
     }
 
-    /// Adds a piece; `false` if there is no memory for it.
+    /// Adds a piece. Returns `false` if there is no memory for it.
     pub(crate) fn push(&mut self, item: Item, target: impl FnOnce() -> u64) -> bool {
         let Some(mut open) = self.open.or_else(|| self.begin()) else {
             return self.closed.add(item, target);
         };
         self.open = Some(open);
-        // SAFETY: ours.
+        // SAFETY: this CPU owns the block.
         let block = unsafe { open.as_mut() };
         block.items[block.len].write(item);
         block.len += 1;
@@ -179,7 +185,7 @@ impl Batches {
         true
     }
 
-    /// An empty block, with another in hand if there is memory.
+    /// Returns an empty block, and allocates a spare one if there is memory.
     #[cold]
     fn begin(&mut self) -> Option<NonNull<Block>> {
         let block = self.spare.iter_mut().find_map(Option::take).or_else(Block::new);
@@ -187,7 +193,7 @@ impl Batches {
         block
     }
 
-    /// Has an empty block in hand. Returns whether there is one.
+    /// Makes sure that there is a spare block. Returns whether there is one.
     pub(crate) fn prepare(&mut self) -> bool {
         if self.spare.iter().all(Option::is_none) {
             self.spare[0] = Block::new();
@@ -195,10 +201,10 @@ impl Batches {
         self.spare.iter().any(Option::is_some)
     }
 
-    /// Closes what is being filled. Returns the last period that something here waits for.
+    /// Closes the open block. Returns the last period that a batch here waits for.
     pub(crate) fn close(&mut self, target: impl FnOnce() -> u64) -> Option<u64> {
         if let Some(mut open) = self.open.take() {
-            // SAFETY: ours.
+            // SAFETY: this CPU owns the block.
             unsafe {
                 open.as_mut().target = target();
                 self.closed.append(List::of(open));
@@ -207,28 +213,28 @@ impl Batches {
         self.closed.ends.map(|_| self.closed.newest)
     }
 
-    /// Takes over what another has left.
+    /// Takes over the batches that another CPU has left.
     pub(crate) fn take_over(&mut self, list: List) {
         self.closed.append(list);
     }
 
-    /// All that is here, closed. Blocks in hand stay, and there is one if there is memory.
+    /// Closes and returns all batches. Spare blocks stay here; there is one if there is memory.
     pub(crate) fn leave(&mut self, target: impl FnOnce() -> u64) -> List {
         self.prepare();
         self.close(target);
         core::mem::take(&mut self.closed)
     }
 
-    /// A piece whose period is over.
+    /// Removes a piece whose grace period is over.
     pub(crate) fn pop_due(&mut self, done: u64) -> Option<Item> {
         let (mut first, last) = self.closed.ends?;
-        // SAFETY: ours.
+        // SAFETY: this list owns its blocks.
         let block = unsafe { first.as_mut() };
         if block.target > done {
             return None;
         }
-        // SAFETY: a closed block has an item that is not freed until it is taken off the list,
-        // below, and all below `len` were written.
+        // SAFETY: a closed block in the list has at least one piece that is not freed, since its
+        // last one takes it off the list, below. All pieces below `len` were written.
         let item = unsafe { block.items[block.freed].assume_init() };
         block.freed += 1;
         if block.freed == block.len {
@@ -236,7 +242,7 @@ impl Batches {
             self.closed.ends = block.next.take().map(|next| (next, last));
             match self.spare.iter_mut().find(|spare| spare.is_none()) {
                 Some(spare) => *spare = Some(first),
-                // SAFETY: ours, and empty.
+                // SAFETY: the block was just removed from the list, and is empty.
                 None => unsafe { Block::free(first) },
             }
         }
@@ -247,7 +253,7 @@ impl Batches {
 impl Drop for Batches {
     fn drop(&mut self) {
         for block in core::iter::once(self.open.take()).chain(self.spare).flatten() {
-            // SAFETY: ours; what it holds is never freed.
+            // SAFETY: this value owns its blocks. Pieces in them leak.
             unsafe { Block::free(block) };
         }
     }
@@ -258,7 +264,7 @@ pub(crate) mod tests {
     use core::cell::Cell;
 
     std::thread_local! {
-        /// Whether the heap has given out, for blocks.
+        /// Whether allocating a block fails.
         pub(crate) static NO_MEMORY: Cell<bool> = const { Cell::new(false) };
     }
 }

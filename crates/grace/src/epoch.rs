@@ -1,12 +1,12 @@
-//! The hosted engine: epochs, kept by crossbeam-epoch's default collector.
+//! The hosted engine: epochs, by crossbeam-epoch's default collector.
 //!
-//! Why the promise holds: the collector frees what is deferred in epoch `e` only after the global
-//! epoch has advanced twice beyond it, and the epoch cannot advance past a pinned thread that has
-//! not seen the current one. Pinning is a store and a full fence; the collector's scan and its
-//! free come after an acquire of every thread's epoch, which pairs with the release of unpinning.
+//! Correctness: the collector runs a function that was deferred in epoch `e` only after the global
+//! epoch has advanced twice beyond `e`. The epoch cannot advance past a pinned thread that has not
+//! seen the current epoch. Pinning is a store and a full fence. The collector acquires every
+//! thread's epoch before it runs deferred functions, which pairs with the release of unpinning.
 //!
-//! What is deferred is for the most part not the thing itself, but a token for a batch of them,
-//! which the thread that retired them frees: see [`home`].
+//! Most deferred functions do not free a piece. Each is a token for a batch of pieces, which the
+//! thread that retired them frees: see [`home`].
 
 mod home;
 
@@ -20,11 +20,11 @@ thread_local! {
     static HOME: Home = Home::new();
 }
 
-/// Deferred functions that a bag of the collector's holds, at most. A guard, or a flush, runs those
-/// of eight bags: so each batch that is handed over has a bag to itself.
+/// The largest number of deferred functions in one of the collector's bags. A guard or a flush runs
+/// the functions of up to eight bags, so each batch that is handed over gets a bag of its own.
 const BAG: usize = 64;
 
-/// Frees a batch, and collects no other meanwhile.
+/// Frees a batch. This thread collects no other batch meanwhile.
 ///
 /// # Safety
 /// As for [`Left::free`].
@@ -34,12 +34,12 @@ unsafe fn free_quietly(left: Left) {
     let free = |left: &mut Option<Left>| unsafe { left.take().into_iter().for_each(|l| l.free()) };
     let done = HOME.try_with(|home| home.freeing(|| free(&mut left)));
     if done.is_err() {
-        // The thread is ending: it has no home to collect from.
+        // The thread is ending: its `Home` is gone, and cannot collect.
         free(&mut left);
     }
 }
 
-/// The thread has ended.
+/// The thread ends.
 impl Drop for Home {
     fn drop(&mut self) {
         if !self.is_empty() {
@@ -50,19 +50,21 @@ impl Drop for Home {
 
 /// Epoch-based reclamation on the default collector of crossbeam-epoch (feature `std`).
 ///
-/// Cost of a guard: one thread-local store and one fence. Cost of retiring: two words written to a
-/// batch of the thread's own, of 62. A full batch costs an allocation, and every second one
-/// another; and it frees those of the thread's that have come due. Every second one, and every
-/// 128th guard of a thread, tries to have a bounded number of others come due.
+/// - A guard costs one thread-local store and one fence.
+/// - Retiring costs two words written to a batch of 62 that belongs to the thread.
+/// - A full batch costs one allocation, every second one two. Filling it also frees this thread's
+///   batches that are due.
+/// - Every second full batch, and every 128th guard of a thread, asks the collector to run a
+///   bounded number of deferred functions.
 ///
-/// A thread frees what it has retired itself, so that the memory stays with the processor that has
-/// it in its cache. So not quite ten batches may wait for a thread that retires nothing more, until
-/// it flushes or ends. Beside a guard that stays long, and after a flush, any thread that takes a
-/// guard frees what has come due: at most eight batches of 62 pieces at once.
+/// A thread frees the pieces that it retired itself, so the memory stays in its processor's cache.
+/// Fewer than ten batches wait for a thread that retires nothing more, until it flushes or ends. If
+/// a guard is held for long, and after a flush, any thread that takes a guard frees pieces that are
+/// due: at most eight batches of 62 pieces at once.
 ///
-/// A guard that is forgotten holds up every free in the program, for ever, even after its thread
-/// has ended: a reference taken under it may have been sent elsewhere, and is good for as long as
-/// the guard.
+/// A guard that is forgotten blocks every free in the program until it ends, even after the guard's
+/// thread has ended. A reference taken under it may have been sent to another thread, and stays
+/// valid as long as the guard.
 ///
 /// ```
 /// use grace::{Epoch, Reclaim};
@@ -74,9 +76,9 @@ impl Drop for Home {
 /// }
 /// let ptr = NonNull::from(Box::leak(Box::new(7u64)));
 /// let guard = Epoch::pin();
-/// // SAFETY: nobody else knows of the box.
+/// // SAFETY: no other code has a pointer to the box.
 /// unsafe { Epoch::retire(&guard, ptr.cast(), free) };
-/// // SAFETY: the guard is older than the end of the grace period.
+/// // SAFETY: the guard delays the end of the grace period.
 /// assert_eq!(unsafe { *ptr.as_ref() }, 7);
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
@@ -95,54 +97,54 @@ pub struct Epoch;
 pub struct EpochGuard(crossbeam_epoch::Guard);
 
 impl EpochGuard {
-    /// Hands this thread's batch over to the collector and tries to free what has come due.
+    /// Hands this thread's batches over to the collector, and tries to free pieces that are due.
     ///
-    /// Several calls, each under a new guard, bring everything that this thread has retired before
-    /// to its end, provided that no other thread stays in a section. What other threads have
-    /// retired may wait for them. May allocate and run deferred frees, a few hundred at most; none
-    /// if it is called from one.
+    /// Several calls, each under a new guard, free all pieces that this thread has retired before,
+    /// provided that no other thread stays in a section. Pieces that other threads retired may have
+    /// to wait for those threads. May allocate, and may run a few hundred deferred frees. It runs
+    /// none if it is called from a free.
     pub fn flush(&self) {
-        // A thread that is ending may have no home any more, and then nothing in it.
+        // The `Home` of a thread that is ending may be gone. Then it holds no pieces.
         let nested = HOME.try_with(|home| {
             self.hand_over(home);
             home.is_collecting()
         });
         if nested == Ok(true) {
-            // Else as many frees would be on one stack as are due.
+            // A flush would run frees within a free, and so nest as deep as there are due pieces.
             self.seal();
         } else {
             self.0.flush();
         }
     }
 
-    /// Lets any thread free what waits for this one, a batch at a time.
+    /// Hands this thread's pieces over, batch by batch, to be freed by any thread.
     fn hand_over(&self, home: &Home) {
         for (n, left) in home.leave().enumerate() {
             if n > 0 {
                 self.seal();
             }
-            // SAFETY: it was promised of each piece in it, when that was retired, that no guard
-            // taken since then reaches it, so none taken from now on does; and that it may be freed
-            // on any thread. Three captured words: kept inline, not boxed.
+            // SAFETY: when each piece was retired, the caller promised that no later guard reaches
+            // it, so no guard from now on does; and that it may be freed on any thread. The closure
+            // captures three words, so it is stored inline, not boxed.
             unsafe { self.0.defer_unchecked(move || free_quietly(left)) }
         }
     }
 
-    /// Has the collector queue what was deferred so far, in a bag that holds nothing deferred
-    /// later. It takes a bag when that is full, or at a flush, which would run frees: so the bag is
-    /// filled.
+    /// Makes the collector queue all functions deferred so far, in a bag without later ones. The
+    /// collector queues a bag when it is full, or at a flush. A flush would run frees, so this
+    /// fills the bag.
     fn seal(&self) {
         for _ in 0..BAG {
             self.0.defer(|| ());
         }
     }
 
-    /// Has a batch of this thread's come due, in time, and frees those that have.
+    /// Defers the token of a full batch, and frees this thread's batches that are due.
     #[cold]
     fn closed(&self, home: &Home, token: Token) {
         self.0.defer(move || token.pass());
-        // What a flush passes on is a bag of the collector's, of two kilobytes however little is in
-        // it, which another thread may take.
+        // A flush passes on one of the collector's bags, which another thread may take. A bag has
+        // two kilobytes, however few functions are in it.
         home.collect(|| self.0.flush());
         if home.is_full() {
             self.hand_over(home);
@@ -150,8 +152,8 @@ impl EpochGuard {
         }
     }
 
-    /// Ends the section and begins a new one, when this is the thread's only guard; it costs less
-    /// than dropping it and taking another. A loop that reads for long should call this now and
+    /// Ends the section and begins a new one, if this is the thread's only guard. Costs less than
+    /// dropping the guard and taking another. A loop that reads for long should call this now and
     /// then, so that memory can be reused.
     pub fn repin(&mut self) {
         self.0.repin();
@@ -178,8 +180,9 @@ unsafe impl Reclaim for Epoch {
             Added::NoMemory => false,
         });
         if kept != Ok(true) {
-            // SAFETY: the caller promises that no later guard reaches `ptr` and that `free(ptr)`
-            // may run on any thread at any later time. Two captured words: kept inline, not boxed.
+            // SAFETY: the caller promises that no later guard reaches `ptr`, and that `free(ptr)`
+            // may run on any thread at any later time. The closure captures two words, so it is
+            // stored inline, not boxed.
             unsafe { guard.0.defer_unchecked(move || free(ptr)) }
         }
     }
@@ -189,8 +192,8 @@ unsafe impl Reclaim for Epoch {
     }
 }
 
-// SAFETY: see the module's text: no guard alive at `retire` outlives the start of `free`, and
-// unpinning (release) is acquired by the collector before it frees.
+// SAFETY: see the module's head: `free` does not begin before every guard that existed at `retire`
+// is dropped. Unpinning releases, and the collector acquires that before it frees.
 unsafe impl Concurrent for Epoch {}
 
 #[cfg(test)]
@@ -206,11 +209,11 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(300);
 
-    /// Flushes until `done` says so; other tests' guards may delay us, but not for ever.
+    /// Flushes until `done` returns true. Guards of other tests may delay this for some time.
     fn settle(done: impl Fn() -> bool) {
         let begun = Instant::now();
         while !done() {
-            assert!(begun.elapsed() < PATIENCE, "what was retired never came to its end");
+            assert!(begun.elapsed() < PATIENCE, "a retired piece was never freed");
             Epoch::pin().flush();
             thread::yield_now();
         }
@@ -284,14 +287,14 @@ mod tests {
         unsafe { Epoch::retire(&guard, ptr, mark) };
         let begun = Instant::now();
         while !flag.load(Ordering::Acquire) {
-            assert!(begun.elapsed() < PATIENCE, "a repinned guard held on");
+            assert!(begun.elapsed() < PATIENCE, "a repinned guard still protects old pieces");
             guard.flush();
             guard.repin();
             thread::yield_now();
         }
     }
 
-    /// How deep the ends of pieces were within one another that retire a piece each.
+    /// The nesting of frees that retire another piece each.
     struct Nest {
         deepest: AtomicUsize,
         ended: AtomicUsize,
@@ -332,8 +335,8 @@ mod tests {
         }
         drop(guard);
         settle(|| nest.ended.load(Ordering::Acquire) == PIECES);
-        // One within a flush of the caller's, and one within what that retired.
+        // One free runs in the caller's flush, and one in the flush of a piece that this retired.
         let deepest = nest.deepest.load(Ordering::Relaxed);
-        assert!(deepest <= 2, "{deepest} on one stack");
+        assert!(deepest <= 2, "{deepest} frees are nested");
     }
 }

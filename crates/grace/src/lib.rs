@@ -1,50 +1,49 @@
-//! Grace periods: who may still be looking, and when memory may be reused.
+//! Grace periods: the engines that decide when unlinked memory may be freed.
 //!
-//! A structure that is read without locks has one problem: a writer unlinks a piece, and some
-//! reader may already hold a pointer to it. The answer here is always the same. A reader holds a
-//! *guard* while it looks. The writer first makes the piece unreachable, then *retires* it; the
-//! piece is freed when every guard that was alive at that moment is gone. The time between is the
-//! grace period. Guards taken later do not count: they can no longer find the piece.
+//! In a structure that is read without locks, a writer may unlink a piece of memory while a reader
+//! still holds a pointer to it. Grace periods solve that. A reader holds a *guard* while it uses
+//! the structure. A writer first makes the piece unreachable, then *retires* it. The piece is freed
+//! when every guard that existed at that moment has been dropped. The time in between is the grace
+//! period. Later guards do not matter: under them the piece can no longer be found.
 //!
-//! [`Reclaim`] is that contract as a trait, so that a structure is written once and the host
+//! The trait [`Reclaim`] is that contract. A structure is written once against it, and the host
 //! chooses the engine:
 //!
-//! - [`Single`]: no concurrent readers exist; retiring frees at once. For structures with one
-//!   owner.
-//! - `Epoch` (feature `std`): crossbeam-epoch's default collector, for programs that run on an
-//!   operating system.
-//! - `quiescent::Quiescent` (feature `quiescent`): quiescent states of CPUs, for kernels, and for
-//!   machines in software.
+//! - [`Single`]: there are no concurrent readers, and retiring frees at once. For structures with
+//!   one owner.
+//! - `Epoch` (feature `std`): crossbeam-epoch's default collector. For programs on an operating
+//!   system.
+//! - `quiescent::Quiescent` (feature `quiescent`): quiescent states of CPUs. For kernels, and for
+//!   simulated machines.
 //!
-//! [`period`] is what that one counts grace periods by; for TLBs too, where a CPU passes by a
-//! flush.
+//! The module [`period`] numbers the grace periods of `Quiescent`. It also serves for TLBs, where a
+//! TLB flush is the quiescent state.
 //!
-//! [`Concurrent`] marks the engines whose guards really protect: code that lets readers run beside
-//! a writer asks for it, so `Single` cannot be used there by mistake.
+//! [`Concurrent`] marks the engines whose guards protect readers that run beside a writer. Code
+//! that allows such readers requires it, so `Single` cannot be used there by mistake.
 //!
-//! # What a guard promises
+//! # The promise of a guard
 //!
-//! Let `p` be retired under an engine that is [`Concurrent`], after the caller has made it
+//! Let the engine be [`Concurrent`], and let `p` be retired after the caller has made it
 //! unreachable for new readers.
 //!
-//! 1. `free(p)` does not begin while a guard that was alive when `retire(p)` was called still
-//!    lives.
-//! 2. All that was done under such a guard happens before `free(p)`, so `free` may write.
+//! 1. `free(p)` does not begin while a guard that existed when `retire(p)` was called still exists.
+//! 2. All accesses under such a guard happen before `free(p)`, so `free` may write to `p`.
 //! 3. `free(p)` is called at most once, by any thread, possibly after the structure it came from is
-//!    gone. It is called in the end if guards keep being taken and dropped, and the thread that
-//!    retired goes on to retire, or flushes, or ends; an engine may leave what is pending at the
-//!    end of the program.
+//!    gone. It is called eventually if guards continue to be taken and dropped, and the retiring
+//!    thread retires more, flushes, or ends. An engine may leave pending pieces unfreed when the
+//!    program ends.
 //!
-//! A guard says nothing of memory that is not retired through the same engine: an engine is a type
-//! and has one domain, so a guard of the wrong domain does not compile.
+//! A guard does not protect memory that is retired through another engine. An engine is a type and
+//! has one domain, so a guard of the wrong engine does not compile.
 //!
-//! # The reader's side (invariant I2)
+//! # The reader's side (I2)
 //!
-//! Taking a guard does not wait. Its cost is the engine's; for `Epoch` one thread-local store and
-//! one fence (about 7 ns), about 1 ns when nested. `Epoch` may also allocate a thread's record on
-//! the thread's first guard, and may run deferred frees of others when a guard is taken, some
-//! hundred at most: a hosted program can bear both. Code that runs in interrupts needs an engine
-//! that does neither: `Quiescent`, whose guards cost two plain stores.
+//! Taking a guard does not wait. The engine determines its cost. A guard of `Epoch` costs one
+//! thread-local store and one fence (about 7 ns), or about 1 ns when nested. `Epoch` may also
+//! allocate a record on a thread's first guard, and a new guard may run up to some hundred frees
+//! that other threads deferred. A hosted program can tolerate both. Code that runs in interrupts
+//! needs an engine that does neither: `Quiescent`, whose guards cost two plain stores.
 #![no_std]
 #![deny(missing_docs)]
 
@@ -69,43 +68,43 @@ pub use single::{Single, SingleGuard};
 
 use core::ptr::NonNull;
 
-/// A way to decide when memory that was made unreachable may be freed.
+/// Decides when memory that was made unreachable may be freed.
 ///
-/// An engine is a type, not a value: it has one domain, and its guards protect whatever is retired
-/// through it. See the [crate documentation](crate) for the promise in full.
+/// An engine is a type, not a value. It has one domain, and its guards protect all memory that is
+/// retired through it. The [crate documentation](crate) has the full promise.
 ///
 /// # Safety
 ///
 /// `retire` calls `free(ptr)` at most once, and never before `retire` was called.
 pub unsafe trait Reclaim: 'static {
-    /// What a reader holds while it looks.
+    /// The guard: a reader holds it while it uses the structure.
     type Guard;
 
-    /// Whether [`pin`](Reclaim::pin) may run frees that are due. Then no single `free` should do
-    /// much: one that frees a large structure retires its parts instead, to be freed one by one.
+    /// Whether [`pin`](Reclaim::pin) may run frees that are due. If so, each `free` should be
+    /// short: a `free` of a large structure retires the parts, which are then freed one by one.
     const FREES_IN_PIN: bool = false;
 
     /// Begins a read-side section, which ends when the guard is dropped. Sections nest. Never
     /// waits.
     fn pin() -> Self::Guard;
 
-    /// Hands over `ptr`, to be freed by `free(ptr)` after a grace period.
+    /// Retires `ptr`: the engine calls `free(ptr)` after a grace period.
     ///
-    /// Nothing is boxed for it; an engine may allocate once for a batch. The calling thread may run
-    /// frees that have come due, so it must hold no lock that such a `free` takes. A `free` should
-    /// not panic: it does so in whatever its thread was about, and what has come due with it may
-    /// then never be freed.
+    /// This boxes nothing. An engine may allocate once for each batch. The calling thread may run
+    /// frees that are due, so the caller must not hold a lock that such a `free` takes. A `free`
+    /// should not panic: it would panic in the unrelated work of the thread that runs it, and other
+    /// pieces that are due at that moment may leak.
     ///
     /// # Safety
     ///
-    /// - Nobody who takes a guard from now on can reach `ptr`, and it is retired only once.
+    /// - `ptr` cannot be reached under any guard taken from now on, and it is retired only once.
     /// - `free(ptr)` may be called on any thread, at any later time.
-    /// - For an engine that is not [`Concurrent`]: nobody at all looks at `ptr` any more.
+    /// - If the engine is not [`Concurrent`]: no code accesses `ptr` any more.
     unsafe fn retire(guard: &Self::Guard, ptr: NonNull<()>, free: unsafe fn(NonNull<()>));
 
-    /// Asks for what this thread has retired to be freed soon: much hangs on it. May run frees that
-    /// have come due, as [`retire`](Reclaim::retire) may. An engine that keeps nothing back has
-    /// nothing to do.
+    /// Asks the engine to free the pieces that this thread has retired soon, for example because
+    /// they hold much memory. May run frees that are due, as [`retire`](Reclaim::retire) may. Does
+    /// nothing in an engine that defers no frees.
     fn flush(_: &Self::Guard) {}
 }
 
@@ -113,7 +112,7 @@ pub unsafe trait Reclaim: 'static {
 ///
 /// # Safety
 ///
-/// The three points of the [crate documentation](crate#what-a-guard-promises) hold.
+/// The three points of the [crate documentation](crate#the-promise-of-a-guard) hold.
 pub unsafe trait Concurrent: Reclaim {}
 
 #[cfg(doctest)]

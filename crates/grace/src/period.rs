@@ -1,74 +1,81 @@
-//! Numbered grace periods: when has every CPU passed a point, since something was unlinked?
+//! Numbered grace periods: whether every CPU has passed a quiescent state since some memory was
+//! unlinked.
 //!
-//! This is the protocol alone. What a CPU has to do to pass is its user's: to be in no read-side
-//! section (`quiescent`, which stands on this), or to have flushed its TLB. In what follows a CPU
-//! *knows* what it has found and not dropped: pointers that it holds in a section, or translations
-//! in its TLB.
+//! This module is only the protocol. Its user defines the quiescent state: a moment outside all
+//! read-side sections (`quiescent`, which is built on this module), or a TLB flush. In this text, a
+//! CPU *holds* an entry that it has found and not yet dropped: a pointer in a section, or a
+//! translation in its TLB.
 //!
 //! # The numbers
-//! Periods are numbered. [`GracePeriods`] holds `current`, the last that has begun, and `done`, the
-//! last that has ended. Each CPU's [`CpuGracePeriods`] is the value of `current` that it saw when
-//! it last *announced*. Period `p` has ended when each CPU's is at least `p`. What is unlinked, or
-//! unmapped, waits for a [`target`](GracePeriods::target): the period after the one that is current
-//! then. It may be reused when `done` has reached that.
+//! [`GracePeriods`] holds two numbers: `current`, the last period that has begun, and `done`, the
+//! last that has ended. Each CPU has a [`CpuGracePeriods`], called `passed`: the value of `current`
+//! at the beginning of its last report of a quiescent state. Period `p` can end when every CPU has
+//! `passed >= p`. Memory that is unlinked (or unmapped) waits for its
+//! [`target`](GracePeriods::target), the period after the current one. It may be reused when `done
+//! >= target`.
 //!
-//! So a CPU writes only its own `CpuGracePeriods`. The two numbers are written once a period,
-//! however many CPUs and pieces there are (I8). Who waits looks, now and then, whether the period
-//! has ended: [`advance`](GracePeriods::advance), one load for each CPU.
+//! So a CPU writes only its own `passed`. The two shared numbers are written once a period,
+//! independent of the number of CPUs and of waiting pieces (I8). A waiting CPU polls with
+//! [`advance`](GracePeriods::advance), which costs one load for each CPU.
 //!
-//! An announcement is [`begin`](GracePeriods::begin), then what drops all that this CPU knows, then
-//! [`end`](GracePeriods::end). A CPU that knows nothing as it is (it is in no section) has nothing
-//! to do in between. A TLB is flushed there: not before `begin`, since it would fill again before
-//! the load; not after `end`, since it would be used after it.
+//! To report a quiescent state, a CPU calls [`begin`](GracePeriods::begin), drops everything it
+//! holds, and calls [`end`](GracePeriods::end). A CPU outside all sections holds nothing, and has
+//! nothing to drop. A TLB must be flushed between the two: if it were flushed before `begin`, it
+//! could refill before the load; if after `end`, the CPU could use a stale translation after its
+//! report.
 //!
-//! # Why it is right
-//! Let `e` be unlinked on CPU A with target `t`, and reused by CPU F. Let CPU B know `e`.
+//! # Correctness
+//! Let `e` be unlinked on CPU A with target `t`, and reused by CPU F. Let CPU B hold `e` at some
+//! time.
 //!
-//! F acquires `done >= t`, which was released by who acquired B's `passed >= t`. B stored that at
-//! the end of an announcement that had loaded `current >= t` at its beginning. So B either found
-//! `e` before it dropped what it knew, or after it began.
+//! F has acquired `done >= t`. The CPU that released it had acquired B's `passed >= t`. B stored
+//! that at the end of a report that had loaded `current >= t` at its beginning. So B found `e`
+//! either before it dropped its entries in this report, or after the report began.
 //!
-//! *Before it dropped it*: all that B did by it happens before the end of the announcement, and so
+//! *Before the drop*: all of B's accesses through `e` happen before the end of the report, and so
 //! before the reuse.
 //!
-//! *After it began*: B does not find `e`. A: unlink, fence, load `current` (`t - 1`). B: load
-//! `current` (`t` or more), fence, look. A's load comes before B's in the order of `current`, so
-//! A's fence comes before B's, and B sees that `e` is unlinked. Both fences are sequentially
-//! consistent.
+//! *After the beginning*: B does not find `e`. A unlinks, executes a fence, and loads `current` (`t
+//! - 1`). B loads `current` (at least `t`), executes a fence, and looks. A's load comes before B's
+//! in the order of `current`. Both fences are sequentially consistent, so A's fence comes before
+//! B's, and B sees that `e` is unlinked.
 //!
-//! # CPUs that are away
-//! A CPU that is idle, or not started, uses nothing and takes no part: its `passed` says so. H, who
-//! advances, read that after a fence that followed its load of `current`. When B comes back it
-//! stores another value, fences, and only then looks. As above, A's fence comes before H's, and
-//! that before B's: B sees that `e` is unlinked.
+//! # Idle CPUs
+//! A CPU that is idle, or has not started, holds nothing and is not waited for: its `passed` is
+//! larger than every period. Let CPU H run `advance`, and read that value after its fence, which
+//! follows its load of `current`. When B becomes active it stores another value, executes a fence,
+//! and only then looks. As above, A's fence comes before H's, and H's before B's, so B sees that
+//! `e` is unlinked.
 //!
-//! But a TLB keeps what it knew, and the hardware may fill it, while B is away. So B flushes when
-//! it comes back, within the announcement: or it asks after `begin` whether a period [has
-//! begun](GracePeriods::has_begun) after the last that it flushed in. If `e` was reused meanwhile,
-//! H had loaded `current >= t` before its fence, which comes before B's, so B sees that it has.
-//! What `begin` itself loaded, or `done`, would be too old: `begin` loads before its fence, and H
-//! writes `done` after B may have looked.
+//! But a TLB keeps its entries while B is idle, and the hardware may add more. So B flushes when it
+//! becomes active, between `begin` and `end`. Or it checks, after `begin`, whether a period later
+//! than the one of its last flush [has begun](GracePeriods::has_begun). If `e` was reused while B
+//! was idle, H had loaded `current >= t` before its fence, which comes before B's, so B sees that
+//! the period has begun. The value that `begin` itself loaded, and `done`, would be too old:
+//! `begin` loads before its fence, and H may write `done` after B has looked.
 //!
-//! # In a hurry
-//! Who cannot wait begins its period at once, whether the one before has ended or not
-//! ([`expedite_start`](GracePeriods::expedite_start)), makes every CPU pass (a broadcast, answered
-//! by all), and says so ([`expedite_end`](GracePeriods::expedite_end)). So `current` may be several
-//! ahead of `done`; a period that ends, ends all before it.
+//! # Expedited grace periods
+//! A CPU that cannot wait begins its period at once, whether or not the one before has ended
+//! ([`expedite_start`](GracePeriods::expedite_start)). It makes every CPU pass a quiescent state,
+//! by an IPI that each CPU answers, and then ends the period
+//! ([`expedite_end`](GracePeriods::expedite_end)). So `current` may be several periods ahead of
+//! `done`. The end of a period ends all earlier ones.
 //!
-//! *The period is begun before the broadcast.* Else: B has answered the broadcast, A unmaps what B
-//! has looked up again since, loads the old `current`, and gets as its target the very period that
-//! the broadcaster then declares ended. With `expedite_start` first, who gets a target up to the
-//! has_tened period loaded `current` before it was begun: its fence comes before that of
-//! `expedite_start`, its unlinking before the broadcast, and no CPU finds it after it answered. Who
-//! loads later gets a later target.
+//! *The period must begin before the IPIs are sent.* Otherwise: B answers, and looks up an entry
+//! again. A unmaps that entry, loads the old `current`, and gets as its target the very period that
+//! the sender then ends. With `expedite_start` first, a CPU whose target is that period or an
+//! earlier one loaded `current` before the period began. Its fence comes before the fence of
+//! `expedite_start`, its unlinking before the IPIs, and so no CPU finds the entry after its answer.
+//! A CPU that loads `current` later gets a later target.
 //!
 //! A CPU that [has passed](CpuGracePeriods::has_passed) the period after `expedite_start`, because
-//! it announced or is away, needs no message.
+//! it reported a quiescent state or is idle, needs no IPI.
 //!
-//! # Whose word it is
-//! Nothing here touches what waits, so nothing is unsafe. All here are words of its users: that an
-//! announcement dropped everything, that who is away uses nothing, that all CPUs were named to
-//! `advance`, that all have answered. The unsafe code that reuses memory answers for them.
+//! # Safety
+//! This module touches no waiting memory, so nothing in it is unsafe. Its callers claim that a
+//! report dropped everything the CPU held, that an idle CPU holds nothing, that `advance` was given
+//! all CPUs, and that all CPUs have answered. The unsafe code that reuses memory is responsible for
+//! these claims.
 
 #[cfg(not(loom))]
 use crate::sync::Fence;
@@ -79,7 +86,7 @@ use core::marker::PhantomData;
 #[doc(hidden)]
 pub use crate::sync::{Fence, without};
 
-/// What a CPU that takes no part has passed.
+/// `passed` of a CPU that is idle.
 const AWAY: u64 = u64::MAX;
 
 /// The periods of one kind: the last that has begun, and the last that has ended.
@@ -97,12 +104,12 @@ const AWAY: u64 = u64::MAX;
 ///
 /// CPUS[0].idle_exit();
 /// tick(0);
-/// // Something is unmapped.
+/// // A page is unmapped here.
 /// let target = FLUSHES.target();
-/// assert!(!FLUSHES.advance(target, CPUS.iter()), "it has begun");
+/// assert!(!FLUSHES.advance(target, CPUS.iter()), "it has begun, and not ended");
 /// assert!(FLUSHES.is_asked(&CPUS[0]));
 /// tick(0);
-/// assert!(FLUSHES.advance(target, CPUS.iter()), "the other is away");
+/// assert!(FLUSHES.advance(target, CPUS.iter()), "the other is idle");
 /// ```
 #[derive(Debug)]
 pub struct GracePeriods {
@@ -110,19 +117,20 @@ pub struct GracePeriods {
     done: AtomicU64,
 }
 
-/// What one CPU has passed. On a cache line of that CPU's own, its announcements disturb nobody.
+/// The last period that one CPU has passed. Keep it on a cache line of that CPU, so that its
+/// reports bounce no other CPU's line.
 #[derive(Debug)]
 pub struct CpuGracePeriods(AtomicU64);
 
-/// An announcement that has begun on this CPU, and is for one [`GracePeriods`]. Dropped, it
-/// announces nothing.
+/// A report of a quiescent state that has begun on this CPU, for one [`GracePeriods`]. Dropping it
+/// reports nothing.
 #[derive(Debug)]
-#[must_use = "nothing is announced until `GracePeriods::end`"]
+#[must_use = "no quiescent state is reported until `GracePeriods::end`"]
 pub struct Begun(u64, PhantomData<*mut ()>);
 
 impl Begun {
-    /// The period that was current: who drops all it knows before it ends this has done so for that
-    /// period.
+    /// The current period at the beginning of the report. A CPU that drops everything it holds
+    /// before the end of the report has done so for this period.
     pub fn period(&self) -> u64 {
         self.0
     }
@@ -136,91 +144,93 @@ impl GracePeriods {
         }
     }
 
-    /// The period whose end what this CPU has unlinked so far must wait for. One fence and one
-    /// load.
+    /// The period that must end before memory that this CPU has unlinked so far may be reused. One
+    /// fence and one load.
     #[inline]
     pub fn target(&self) -> u64 {
-        // SeqCst fence: the unlinking comes before the load; pairs with the fences of `begin` and
+        // SeqCst fence: the unlinking comes before the load. Pairs with the fences of `begin` and
         // `expedite_start`.
         fence(Fence::Target);
         // Relaxed: the fence orders it.
         self.current.load(Ordering::Relaxed) + 1
     }
 
-    /// The last period that has ended: what waits for that or an earlier one may be reused. One
-    /// load.
+    /// The last period that has ended. Memory whose target is this period or an earlier one may be
+    /// reused. One load.
     #[inline]
     pub fn done(&self) -> u64 {
         // Acquire: pairs with the Release of `advance` and `expedite_end`, and so with the end of
-        // every announcement.
+        // every report.
         self.done.load(Ordering::Acquire)
     }
 
-    /// Whether a period has begun that the CPU of `passed` has not passed, as far as is known here:
-    /// for a tick that announces only if somebody waits. Two loads. Never so of a CPU that is away.
+    /// Whether a period has begun that this CPU has not passed, as far as this CPU can see: for a
+    /// tick that reports a quiescent state only if a CPU waits. Two loads. Always false for an idle
+    /// CPU.
     #[inline]
     pub fn is_asked(&self, passed: &CpuGracePeriods) -> bool {
-        // Relaxed: a hint. If it is old, the next tick sees it.
+        // Relaxed: a hint. If it is stale, the next tick sees the new value.
         self.current.load(Ordering::Relaxed) > passed.0.load(Ordering::Relaxed)
     }
 
     /// Whether `period` has begun. One load.
     ///
-    /// After a [`begin`](GracePeriods::begin) that followed [`CpuGracePeriods::idle_exit`], on the
-    /// same CPU: if not, that period has not ended while the CPU was away.
+    /// If it returns false after a [`begin`](GracePeriods::begin) that followed
+    /// [`CpuGracePeriods::idle_exit`] on the same CPU, then that period did not end while the CPU
+    /// was idle.
     #[inline]
     pub fn has_begun(&self, period: u64) -> bool {
-        // Relaxed: the fence of `begin` orders it; that pairs with the fences of `advance` and
+        // Relaxed: the fence of `begin` orders it. That fence pairs with those of `advance` and
         // `expedite_start`.
         self.current.load(Ordering::Relaxed) >= period
     }
 
-    /// Begins an announcement of this CPU. All that it knows, it drops between this and
-    /// [`end`](GracePeriods::end). One load and one fence.
+    /// Begins a report of a quiescent state on this CPU. The CPU drops everything it holds between
+    /// this call and [`end`](GracePeriods::end). One load and one fence.
     ///
-    /// The CPU takes part when it begins, and until it ends: it has [come
-    /// back](CpuGracePeriods::idle_exit), and no interrupt sends it away. One that announces for
-    /// itself in between does no harm.
+    /// The CPU must be active from this call to the end: it has called
+    /// [`idle_exit`](CpuGracePeriods::idle_exit), and no interrupt makes it idle. An interrupt may
+    /// make a complete report of its own in between.
     #[inline]
     pub fn begin(&self) -> Begun {
         // Relaxed: the fence orders it.
         let current = self.current.load(Ordering::Relaxed);
-        // SeqCst fence: what this CPU looks at from now on comes after the load, and after the
-        // store of `idle_exit`; pairs with the fences of `target`, `advance` and `expedite_start`.
+        // SeqCst fence: this CPU's lookups from now on come after the load, and after the store of
+        // `idle_exit`. Pairs with the fences of `target`, `advance` and `expedite_start`.
         fence(Fence::Begin);
         Begun(current, PhantomData)
     }
 
-    /// Ends an announcement: this CPU, whose `passed` is, has passed what was current when it
-    /// began. One store.
+    /// Ends a report: this CPU, the owner of `passed`, has passed the period that was current when
+    /// the report began. One store.
     #[inline]
     pub fn end(&self, passed: &CpuGracePeriods, begun: Begun) {
-        // Release: all that was done by what has been dropped came before; pairs with the Acquire
-        // in `advance` and `has_passed`.
+        // Release: all accesses through the entries that were dropped come before. Pairs with the
+        // Acquire in `advance` and `has_passed`.
         passed.0.store(begun.0, Ordering::Release);
     }
 
-    /// A CPU that was away takes part again, and `flush`es if it must: if a period has begun after
-    /// `left`, the last that it flushed in. From [`CpuGracePeriods::idle_exit`] to
-    /// [`end`](GracePeriods::end) in one, in the order that is right for a TLB; the CPU uses
-    /// nothing before it returns.
+    /// Makes an idle CPU active, and calls `flush` if a period has begun after `left`, the period
+    /// of its last flush. Does all steps from [`CpuGracePeriods::idle_exit`] to
+    /// [`end`](GracePeriods::end), in the order that is correct for a TLB. The CPU must use no
+    /// entry before this returns.
     #[inline]
     pub fn rejoin(&self, passed: &CpuGracePeriods, left: u64, flush: impl FnOnce()) {
         passed.idle_exit();
         let begun = self.begin();
-        // After `begin`, so that a period is seen that has ended while this CPU was away.
+        // After `begin`, so that this sees every period that has ended while the CPU was idle.
         if self.has_begun(left + 1) {
             flush();
         }
         self.end(passed, begun);
     }
 
-    /// Ends the periods that every CPU has passed, and begins `wanted` if it has not begun and the
-    /// one before has ended. Returns whether `wanted` has ended.
+    /// Ends the periods that every CPU has passed. Begins `wanted` if it has not begun and the
+    /// period before it has ended. Returns whether `wanted` has ended.
     ///
-    /// `wanted` is a [`target`](GracePeriods::target) of these periods, and `all` are the
-    /// `CpuGracePeriods` of all CPUs. One fence and, while a period runs, a load for each CPU, up
-    /// to the first that has passed nothing new. Never waits: call it again, later.
+    /// `wanted` is a [`target`](GracePeriods::target) of these periods, and `all` yields the
+    /// `CpuGracePeriods` of all CPUs. One fence, and while a period runs, one load for each CPU up
+    /// to the first that has passed nothing new. Never waits: call it again later.
     pub fn advance<'a>(
         &self,
         wanted: u64,
@@ -228,29 +238,29 @@ impl GracePeriods {
     ) -> bool {
         // Relaxed: the fence orders it.
         let current = self.current.load(Ordering::Relaxed);
-        // SeqCst fence: the load comes before those of `passed`; pairs with the fence that follows
-        // `idle_exit`'s store.
+        // SeqCst fence: the load of `current` comes before the loads of `passed`. Pairs with the
+        // fence that follows the store of `idle_exit`.
         fence(Fence::Advance);
         let mut done = self.done();
         if done < current {
-            // What all have passed ends: with `expedite_start`, that may be less than `current` and
-            // yet more than `done`.
+            // Ends the last period that all CPUs have passed. After an `expedite_start`, that may
+            // be less than `current` and more than `done`.
             let mut ended = current;
             for passed in all {
-                // Acquire: pairs with the Release of `end` and `idle_enter`: what a CPU did before
-                // comes before the reuse.
+                // Acquire: pairs with the Release of `end` and `idle_enter`. The accesses of that
+                // CPU before its report come before the reuse.
                 ended = ended.min(passed.0.load(Ordering::Acquire));
                 if ended <= done {
                     return done >= wanted;
                 }
             }
-            // AcqRel: passes on what was acquired, and acquires what another has; pairs with the
-            // Acquire of `done`. The largest stays: a broadcast may have completed a later period
-            // meanwhile.
+            // AcqRel: passes on what was acquired here, and acquires what another CPU has passed
+            // on. Pairs with the Acquire of `done`. The maximum, since a broadcast may have ended a
+            // later period meanwhile.
             done = self.done.fetch_max(ended, Ordering::AcqRel).max(ended);
         }
         if wanted > current && done >= current {
-            // AcqRel: in one order with the loads of `current`; it fails if another CPU has begun
+            // AcqRel: in one order with the loads of `current`. It fails if another CPU has begun
             // the period.
             let _ = self.current.compare_exchange(
                 current,
@@ -262,63 +272,63 @@ impl GracePeriods {
         done >= wanted
     }
 
-    /// Begins `wanted`, whatever is current: who unlinks from now on, not seen by what the caller
-    /// does next (a broadcast), gets a later target. One atomic instruction and one fence. `wanted`
+    /// Begins `wanted` at once. A CPU that unlinks from now on, possibly too late for the caller's
+    /// next step (a broadcast), gets a later target. One atomic instruction and one fence. `wanted`
     /// is a [`target`](GracePeriods::target) of these periods.
     pub fn expedite_start(&self, wanted: u64) {
-        // AcqRel: as in `advance`. The largest stays: another may be further.
+        // AcqRel: as in `advance`. The maximum, since another CPU may have begun a later period.
         self.current.fetch_max(wanted, Ordering::AcqRel);
-        // SeqCst fence: the period has begun before the caller asks who is away, or sends a
-        // message; pairs with the fence of `target`, and with the fence that follows `idle_exit`'s
-        // store.
+        // SeqCst fence: the period has begun before the caller checks for idle CPUs or sends IPIs.
+        // Pairs with the fence of `target`, and with the fence that follows the store of
+        // `idle_exit`.
         fence(Fence::Expedite);
     }
 
-    /// Ends `wanted` and all periods before. One atomic instruction.
+    /// Ends `wanted` and all earlier periods. One atomic instruction.
     ///
-    /// It is the caller's word that since its [`expedite_start`](GracePeriods::expedite_start) of
-    /// `wanted` every CPU has dropped all it knows, and that this happened before the call: it has
-    /// answered a message that was sent since, or was found to [have
-    /// passed](CpuGracePeriods::has_passed) `wanted`, which who is away has.
+    /// The caller claims that since its [`expedite_start`](GracePeriods::expedite_start) of
+    /// `wanted`, every CPU has dropped everything it held, and that this happened before the call.
+    /// A CPU has done so if it answered an IPI that was sent since, or if the caller saw that it
+    /// [has passed](CpuGracePeriods::has_passed) `wanted`, as an idle CPU has.
     pub fn expedite_end(&self, wanted: u64) {
-        // AcqRel: passes on what the answers brought; pairs with the Acquire of `done`. The largest
-        // stays, as in `advance`.
+        // AcqRel: passes on what the answers released. Pairs with the Acquire of `done`. The
+        // maximum, as in `advance`.
         self.done.fetch_max(wanted, Ordering::AcqRel);
     }
 }
 
 impl CpuGracePeriods {
     constant! {
-        /// Of a CPU that is away.
+        /// For a CPU that is idle.
         pub fn new() -> Self {
             CpuGracePeriods(AtomicU64::new(AWAY))
         }
     }
 
-    /// This CPU will use nothing until it [comes back](CpuGracePeriods::idle_exit): nobody waits
-    /// for it. One store.
+    /// Makes this CPU idle: it holds nothing until [`idle_exit`](CpuGracePeriods::idle_exit), and
+    /// no period waits for it. One store.
     #[inline]
     pub fn idle_enter(&self) {
-        // Release: all that it used came before; pairs with the Acquire in `advance` and
+        // Release: all its accesses come before. Pairs with the Acquire in `advance` and
         // `has_passed`.
         self.0.store(AWAY, Ordering::Release);
     }
 
-    /// This CPU takes part again. It announces at once ([`GracePeriods::begin`], a flush,
-    /// [`GracePeriods::end`]) and uses nothing before it has: until then it holds up every period.
+    /// Makes this CPU active. It must report a quiescent state at once ([`GracePeriods::begin`], a
+    /// flush, [`GracePeriods::end`]), and use no entry before. Until then it delays every period.
     /// One store.
     #[inline]
     pub fn idle_exit(&self) {
-        // Relaxed: the fence of `begin`, which follows, orders it; that pairs with the fences of
+        // Relaxed: the fence of `begin`, which follows, orders it. That fence pairs with those of
         // `advance` and `expedite_start`.
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the CPU is away. One load.
+    /// Whether the CPU is idle. One load.
     #[inline]
     pub fn is_idle(&self) -> bool {
-        // Acquire: pairs with the Release of `idle_enter`: what the CPU did before comes before
-        // what the caller does.
+        // Acquire: pairs with the Release of `idle_enter`. The CPU's earlier accesses come before
+        // the caller's next ones.
         self.0.load(Ordering::Acquire) == AWAY
     }
 
@@ -330,11 +340,11 @@ impl CpuGracePeriods {
         self.0.load(Ordering::Relaxed) == AWAY
     }
 
-    /// Whether the CPU has passed `period`, or is away. One load.
+    /// Whether the CPU has passed `period`, or is idle. One load.
     #[inline]
     pub fn has_passed(&self, period: u64) -> bool {
-        // Acquire: pairs with the Release of `end` and `idle_enter`: what the CPU did before comes
-        // before what the caller does.
+        // Acquire: pairs with the Release of `end` and `idle_enter`. The CPU's earlier accesses
+        // come before the caller's next ones.
         self.0.load(Ordering::Acquire) >= period
     }
 }

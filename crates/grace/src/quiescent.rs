@@ -1,34 +1,36 @@
 //! The engine for kernels: quiescent states of CPUs.
 //!
-//! A section is held by a CPU, and costs two plain accesses to that CPU's own memory. Nobody who
-//! reads executes a fence or an atomic instruction. The price is paid elsewhere: each CPU
-//! *announces* now and then, from its timer interrupt or its idle loop, that it is in no section.
-//! When all have done so, whatever any of them could have seen before is forgotten.
+//! A section belongs to a CPU and costs two plain stores to that CPU's own memory. Readers execute
+//! no fence and no atomic instruction. Instead, each CPU regularly reports a *quiescent state*,
+//! from its timer interrupt or its idle loop: it is in no section. When all CPUs have done so, no
+//! CPU holds a pointer from before.
 //!
 //! # Grace periods
-//! They are numbered, by [`period`](crate::period): a CPU passes one when it announces that it is
-//! in no section. A batch of retired pieces is closed with a *target*, the period after the one
-//! that was current then, and is due when that has ended. Whoever has a batch looks, at its
-//! announcement, whether it has (one load for each CPU, off every fast path) and begins the next.
+//! [`period`](crate::period) numbers the grace periods. A CPU passes one when it reports a
+//! quiescent state. A full batch of retired pieces gets a *target*, the period after the current
+//! one, and is due when that period has ended. A CPU with batches checks in its report whether the
+//! period has ended (one load for each CPU, off every fast path), and begins the next one.
 //!
-//! An announcement is never within a section, so a section came before it or after it; why it found
-//! nothing that was freed is told there. Nobody hastens, so `current` is at most one ahead of
-//! `done`.
+//! A report is never made within a section, so each section comes before it or after it. The module
+//! [`period`](crate::period) proves that a section finds no piece that has been freed. Nothing here
+//! expedites, so `current` is at most one ahead of `done`.
 //!
-//! *A CPU that is away* is idle, or has not started. A section on it brings it back by itself, so
-//! an interrupt in the idle loop may read. There is nothing that it would have to drop, since it
-//! was in no section.
+//! *An idle CPU* has not started, or has called [`idle_enter`](Quiescent::idle_enter). A section
+//! makes it active, so an interrupt in the idle loop may read. It was in no section, so it holds
+//! nothing that it would have to drop.
 //!
-//! *Interrupts.* A section in an interrupt opens and closes within that of what it interrupted, so
-//! the plain count comes out right. Lists of retired pieces are changed under
+//! *Interrupts.* A section in an interrupt begins and ends within the interrupted code, so the
+//! plain counter of sections ends as it began. Lists of retired pieces are changed under
 //! [`Domain::exclusive`].
 //!
-//! # What the host does
-//! It implements [`Domain`], calls [`start`](Quiescent::start) on each CPU before that retires
-//! anything, [`quiescent_state`](Quiescent::quiescent_state) from each CPU's timer and
-//! [`idle_enter`](Quiescent::idle_enter) before it halts an idle CPU, and calls
-//! [`reclaim`](Quiescent::reclaim) where frees may run: in the idle loop, in a thread, or before it
-//! allocates.
+//! # The host's part
+//! The host implements [`Domain`], and calls:
+//!
+//! - [`start`](Quiescent::start) on each CPU, before that CPU retires anything;
+//! - [`quiescent_state`](Quiescent::quiescent_state) from each CPU's timer;
+//! - [`idle_enter`](Quiescent::idle_enter) before it halts an idle CPU;
+//! - [`reclaim`](Quiescent::reclaim) where frees may run: in the idle loop, in a thread, or before
+//!   it allocates.
 
 mod chain;
 
@@ -40,10 +42,10 @@ use chain::Chain;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-// Not the shim's: it orders nothing.
+// Not from `sync`: it orders nothing, so loom need not model it.
 use core::sync::atomic::AtomicBool;
 
-/// As many pieces as wait together.
+/// The number of pieces of a batch.
 pub const BATCH: usize = crate::batch::BATCH;
 
 /// The part of the engine's state that all CPUs share; see [`Domain`].
@@ -58,7 +60,7 @@ pub const BATCH: usize = crate::batch::BATCH;
 pub struct Shared {
     periods: GracePeriods,
     lost: AtomicU64,
-    /// What CPUs that are away have left.
+    /// The batches that idle CPUs have left.
     orphans: Chain,
 }
 
@@ -67,15 +69,15 @@ pub struct Shared {
 #[repr(align(128))]
 pub struct Slot {
     passed: CpuGracePeriods,
-    /// Sections that are open on this CPU. Only it uses this.
+    /// The number of open sections on this CPU. Only this CPU uses it.
     depth: AtomicUsize,
-    /// Whether [`Quiescent::reclaim`] runs frees that it took from here.
+    /// Whether [`Quiescent::reclaim`] is running frees on this CPU.
     reclaiming: AtomicBool,
     batches: UnsafeCell<Batches>,
 }
 
-// SAFETY: `batches` is touched by its own CPU only, under `Domain::exclusive`; what is in it may be
-// freed anywhere.
+// SAFETY: only the slot's own CPU touches `batches`, under `Domain::exclusive`. Their pieces may be
+// freed on any CPU.
 unsafe impl Sync for Slot {}
 // SAFETY: as above.
 unsafe impl Send for Slot {}
@@ -88,10 +90,10 @@ impl Shared {
         }
     }
 
-    /// Pieces that were retired when there was no memory to remember them: they are never freed. 0
-    /// unless the heap was exhausted while [`BATCH`] pieces more of one CPU waited for a grace
-    /// period; or while a CPU retired that had none when it started ([`Quiescent::start`]), or that
-    /// left all it had to the others when it went away.
+    /// The number of pieces that were retired when there was no memory to record them. They are
+    /// never freed. It is 0 unless the heap was exhausted while a CPU retired [`BATCH`] more pieces
+    /// without a grace period ending, or while a CPU retired that had no block: it got none when it
+    /// started ([`Quiescent::start`]), or it left all it had when it became idle.
     pub fn lost(&self) -> u64 {
         // Relaxed: a statistic.
         self.lost.load(Ordering::Relaxed)
@@ -100,7 +102,7 @@ impl Shared {
 
 impl Slot {
     constant! {
-        /// Of a CPU that has not started: it is away.
+        /// For a CPU that has not started. It counts as idle.
         pub fn new() -> Self {
             Slot {
                 passed: CpuGracePeriods::new(),
@@ -113,7 +115,8 @@ impl Slot {
 }
 
 impl Slot {
-    /// Whether a section is open on the slot's CPU, as that CPU itself sees it; others see it late.
+    /// Whether a section is open on the slot's CPU. Exact on that CPU itself; other CPUs may see an
+    /// old value.
     #[inline]
     pub fn is_in_section(&self) -> bool {
         // Relaxed: only its own CPU writes it.
@@ -127,7 +130,7 @@ impl fmt::Debug for Slot {
     }
 }
 
-/// The state of an engine: what is shared, and a slot for each CPU.
+/// The state of an engine: the shared part, and a slot for each CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Periods<'a> {
     shared: &'a Shared,
@@ -135,14 +138,14 @@ pub struct Periods<'a> {
 }
 
 impl<'a> Periods<'a> {
-    /// The state that consists of these. Each is part of one state only.
+    /// Combines the parts. Each part belongs to one state only.
     pub fn new(shared: &'a Shared, slots: &'a [Slot]) -> Self {
         Periods { shared, slots }
     }
 }
 
-/// What a host tells the engine about its CPUs. One type is one domain: guards of another do not
-/// protect.
+/// The host's CPUs, as the engine sees them. One type is one domain: guards of another domain do
+/// not protect.
 ///
 /// ```
 /// use grace::quiescent::{Domain, Periods, Quiescent, Shared, Slot};
@@ -164,44 +167,47 @@ impl<'a> Periods<'a> {
 /// let guard = <Grace as grace::Reclaim>::pin();
 /// assert!(!Grace::quiescent_state(), "in a section");
 /// drop(guard);
-/// assert!(Grace::start(), "what is retired is remembered");
+/// assert!(Grace::start(), "the CPU has a block for retired pieces");
 /// assert!(Grace::quiescent_state());
 /// # }
 /// ```
 ///
 /// # Safety
-/// - [`cpu`](Domain::cpu) is the CPU that the caller runs on, less than the number of slots.
-///   Whoever holds a guard is not moved to another CPU, and while it is preempted nobody else
-///   announces for its CPU.
+/// - [`cpu`](Domain::cpu) returns the CPU that the caller runs on, less than the number of slots.
+///   While a guard exists, its holder is not moved to another CPU; and while the holder is
+///   preempted, no other code reports a quiescent state for that CPU.
 /// - [`with`](Domain::with) passes the same state on all CPUs that can reach the same pieces, and
-///   always the same on the same CPU. A kernel has one state. A host with many machines of one type
-///   passes each machine's own on its CPUs, and says that a structure which retires through this
-///   domain belongs to one of them: guards on another do not protect it.
-/// - A guard stays on the CPU that took it: where a thread can become a CPU, or another one, or
-///   none, no section is open.
-/// - While the value of [`exclusive`](Domain::exclusive) lives, nothing else runs on this CPU: no
-///   interrupt that uses the engine, no other thread.
+///   always the same state on the same CPU. A kernel has one state. A host with several machines of
+///   one type passes each machine's own state on its CPUs, and must keep each structure that
+///   retires through this domain to one machine: guards on another machine do not protect it.
+/// - A guard stays on the CPU that took it. At a point where a thread begins or ceases to act as a
+///   CPU, or changes to another one, no section is open.
+/// - While the value of [`exclusive`](Domain::exclusive) exists, nothing else runs on this CPU: no
+///   interrupt that uses the engine, and no other thread.
 pub unsafe trait Domain: 'static {
-    /// Interrupts off, until it is dropped.
+    /// Keeps interrupts disabled until it is dropped.
     type Exclusive;
     /// The number of this CPU.
     fn cpu() -> usize;
-    /// Keeps everything else off this CPU.
+    /// Excludes all other code from this CPU.
     fn exclusive() -> Self::Exclusive;
     /// Passes the state to `f`.
     fn with<T>(f: impl FnOnce(Periods<'_>) -> T) -> T;
-    /// Called when a section of this CPU has ended that was not within another: for machines that
-    /// watch. It does nothing otherwise, and costs nothing.
+    /// Called when the outermost section of this CPU has ended: a hook for simulated machines. Does
+    /// nothing by default, and then costs nothing.
     #[inline(always)]
     fn left() {}
 }
 
 /// Reclamation by quiescent states of the CPUs of `D`; see the [module](self).
 ///
-/// Cost of a guard: two loads and two stores to a line of this CPU's own and a branch; no fence, no
-/// atomic instruction. Cost of retiring: an exclusive section and two words written to a batch; an
-/// allocation for each [`BATCH`] pieces, none where batches are freed as fast as they fill.
-/// Retiring frees nothing and never waits: it may be called in an interrupt, if the heap may.
+/// - A guard costs two loads and two stores on this CPU's own cache line, and a branch: no fence,
+///   and no atomic instruction.
+/// - Retiring costs an exclusive section and two words written to a batch. It allocates once for
+///   each [`BATCH`] pieces, or never, if batches are freed as fast as they fill.
+///
+/// Retiring frees nothing and never waits. It may be called in an interrupt if the heap may be used
+/// there.
 pub struct Quiescent<D>(PhantomData<D>);
 
 /// The guard of [`Quiescent`]. It stays on the CPU that took it.
@@ -211,17 +217,17 @@ pub struct QuiescentGuard<D: Domain>(PhantomData<(D, *mut ())>);
 impl<D: Domain> Drop for QuiescentGuard<D> {
     #[inline]
     fn drop(&mut self) {
-        // A model that has failed is over: its atomics are gone.
+        // A model that has failed has lost its atomics.
         #[cfg(loom)]
         if std::thread::panicking() {
             return;
         }
         D::with(|periods| {
             let slot = &periods.slots[D::cpu()];
-            // What was done in the section stays before its end, for interrupts of this CPU too.
+            // Keeps the accesses of the section before its end, also for interrupts of this CPU.
             compiler_fence();
-            // Relaxed: only this CPU uses it. An interrupt between the two leaves it as it found
-            // it.
+            // Relaxed: only this CPU uses it. An interrupt between the two leaves the value
+            // unchanged.
             let left = slot.depth.load(Ordering::Relaxed) - 1;
             slot.depth.store(left, Ordering::Relaxed);
             if left == 0 {
@@ -246,22 +252,22 @@ unsafe impl<D: Domain> Reclaim for Quiescent<D> {
     fn pin() -> QuiescentGuard<D> {
         D::with(|periods| {
             let slot = &periods.slots[D::cpu()];
-            // Relaxed: only this CPU writes it. An interrupt between the accesses leaves the count
-            // as it found it.
+            // Relaxed: only this CPU writes it. An interrupt between the accesses leaves the value
+            // unchanged.
             let depth = slot.depth.load(Ordering::Relaxed);
-            // Only forgotten guards come near, in a word of 32 bits: none must end the section of
-            // those before.
+            // Only forgotten guards reach the limit, on a machine with 32-bit words. An overflow
+            // would end the sections of earlier guards.
             let Some(depth) = depth.checked_add(1) else { too_many() };
             slot.depth.store(depth, Ordering::Relaxed);
-            // The count first: from here on an interrupt cannot send this CPU away.
+            // Open the section first: from here on an interrupt cannot make this CPU idle.
             compiler_fence();
-            // A CPU that is away takes part again, with the fence of coming back: a guard that
-            // follows finds it taking part, and fences nothing.
+            // An idle CPU becomes active here, with the fence of a report. Later guards find it
+            // active and need no fence.
             if slot.passed.is_idle_here() {
                 idle_exit(periods, slot);
             }
-            // What is done in the section stays after its beginning, for interrupts of this CPU
-            // too.
+            // Keeps the accesses of the section after its beginning, also for interrupts of this
+            // CPU.
             compiler_fence();
         });
         QuiescentGuard(PhantomData)
@@ -271,7 +277,7 @@ unsafe impl<D: Domain> Reclaim for Quiescent<D> {
         let _exclusive = D::exclusive();
         D::with(|periods| {
             let target = || periods.shared.periods.target();
-            // SAFETY: this CPU's own, and `exclusive` keeps all else off it.
+            // SAFETY: this CPU's own batches, and `exclusive` keeps all other code off the CPU.
             let kept = periods.slots[D::cpu()]
                 .batches
                 .with_mut(|batches| unsafe { (*batches).push(Item { ptr, free }, target) });
@@ -282,35 +288,35 @@ unsafe impl<D: Domain> Reclaim for Quiescent<D> {
         });
     }
 
-    /// Closes this CPU's batch, so that its grace period can begin, and frees what has come due.
+    /// Closes this CPU's batch, so that its grace period can begin, and frees pieces that are due.
     fn flush(_: &QuiescentGuard<D>) {
         Self::close();
         Self::reclaim(usize::MAX);
     }
 }
 
-// SAFETY: see the module's text.
+// SAFETY: see the module's head.
 unsafe impl<D: Domain> Concurrent for Quiescent<D> {}
 
 impl<D: Domain> Quiescent<D> {
-    /// Makes this CPU ready to retire: gets memory for [`BATCH`] pieces, which are remembered then
-    /// whether the heap has any left or not. Returns whether there is memory for it.
+    /// Prepares this CPU to retire: allocates a block for [`BATCH`] pieces, so that the CPU can
+    /// record them even if the heap is exhausted. Returns whether it has a block.
     ///
-    /// For a CPU's start. Allocates once, unless it has been called before; where it was not, the
-    /// first piece allocates.
+    /// Call it when a CPU starts. It allocates once, and not again if called again. Without this
+    /// call, the first piece allocates.
     pub fn start() -> bool {
         let _exclusive = D::exclusive();
         D::with(|periods| {
-            // SAFETY: this CPU's own, and `exclusive` keeps all else off it.
+            // SAFETY: this CPU's own batches, and `exclusive` keeps all other code off the CPU.
             periods.slots[D::cpu()].batches.with_mut(|batches| unsafe { (*batches).prepare() })
         })
     }
 
-    /// Says that this CPU is in no section, unless it is. Returns whether it was not.
+    /// Reports a quiescent state, unless this CPU is in a section. Returns whether it reported one.
     ///
-    /// For the timer interrupt and the idle loop. One fence and some accesses to this CPU's own
-    /// lines; with something retired here, or left by a CPU that went away, one load for each CPU
-    /// as well. Never waits, allocates or frees.
+    /// Call it from the timer interrupt and the idle loop. Costs one fence and some accesses to
+    /// this CPU's own cache lines. If this CPU has retired pieces, or an idle CPU has left some, it
+    /// also costs one load for each CPU. Never waits, allocates or frees.
     pub fn quiescent_state() -> bool {
         let _exclusive = D::exclusive();
         D::with(|periods| {
@@ -319,20 +325,21 @@ impl<D: Domain> Quiescent<D> {
             if slot.depth.load(Ordering::Relaxed) != 0 {
                 return false;
             }
-            // A CPU that is away takes part again, with the fence of coming back: a guard that
-            // follows finds it taking part, and fences nothing.
+            // An idle CPU becomes active here, with the fence of a report. Later guards find it
+            // active and need no fence.
             let was_away = slot.passed.is_idle_here();
             let take_part = if was_away { idle_exit } else { pass };
             take_part(periods, slot);
             let wanted = slot.batches.with_mut(|batches| {
-                // SAFETY: this CPU's own, and `exclusive` keeps all else off it.
+                // SAFETY: this CPU's own batches, and `exclusive` keeps all other code off the CPU.
                 let batches = unsafe { &mut *batches };
                 batches.adopt(&periods.shared.orphans);
                 batches.close(|| periods.shared.periods.target())
             });
             if let Some(wanted) = wanted {
                 advance(periods, wanted);
-                // If that has begun a period, this CPU is in no section of it.
+                // `advance` may have begun a period. This CPU is in no section, so it passes it at
+                // once.
                 pass(periods, slot);
                 advance(periods, wanted);
             }
@@ -340,10 +347,10 @@ impl<D: Domain> Quiescent<D> {
         })
     }
 
-    /// Says that this CPU is in no section and will be in none, unless it is in one: it is idle or
-    /// stops. What it has retired is left to the others. Returns whether it was in none.
+    /// Makes this CPU idle, unless it is in a section: it stops, or has nothing to run. Its retired
+    /// pieces are left to other CPUs. Returns whether it is idle now.
     ///
-    /// The next guard on this CPU, in an interrupt too, ends it.
+    /// The next guard on this CPU, also in an interrupt, makes it active again.
     pub fn idle_enter() -> bool {
         let _exclusive = D::exclusive();
         D::with(|periods| {
@@ -352,7 +359,7 @@ impl<D: Domain> Quiescent<D> {
             if slot.depth.load(Ordering::Relaxed) != 0 {
                 return false;
             }
-            // SAFETY: this CPU's own, and `exclusive` keeps all else off it.
+            // SAFETY: this CPU's own batches, and `exclusive` keeps all other code off the CPU.
             let left = slot.batches.with_mut(|batches| unsafe {
                 (*batches).leave(|| periods.shared.periods.target())
             });
@@ -362,12 +369,11 @@ impl<D: Domain> Quiescent<D> {
         })
     }
 
-    /// Frees up to `limit` pieces whose grace period is over, and returns how many.
+    /// Frees up to `limit` pieces whose grace period is over, and returns their number.
     ///
-    /// For a context in which the frees may run; the caller holds no lock that one of them takes.
-    /// They may retire more. It does not wait: call it now and then. While this CPU is in such a
-    /// call, and so from a free, another returns 0: frees would be on one stack, as deep as they
-    /// are many.
+    /// Call it regularly, in a context in which the frees may run. The caller must hold no lock
+    /// that a free takes. The frees may retire more pieces. It does not wait. If it is called from
+    /// a free that it runs itself on the same CPU, it returns 0, so that frees do not nest.
     pub fn reclaim(limit: usize) -> usize {
         let Some(_reclaiming) = Reclaiming::<D>::begin() else { return 0 };
         let mut freed = 0;
@@ -378,7 +384,8 @@ impl<D: Domain> Quiescent<D> {
                     let slot = &periods.slots[D::cpu()];
                     let done = periods.shared.periods.done();
                     slot.batches.with_mut(|batches| {
-                        // SAFETY: this CPU's own, and `exclusive` keeps all else off it.
+                        // SAFETY: this CPU's own batches, and `exclusive` keeps all other code off
+                        // the CPU.
                         let batches = unsafe { &mut *batches };
                         batches.adopt(&periods.shared.orphans);
                         batches.pop_due(done)
@@ -386,7 +393,7 @@ impl<D: Domain> Quiescent<D> {
                 })
             };
             let Some(Item { ptr, free }) = due else { break };
-            // SAFETY: promised at `retire`; its grace period is over, and it has left its batch.
+            // SAFETY: promised at `retire`. Its grace period is over, and it has left its batch.
             unsafe { free(ptr) };
             freed += 1;
         }
@@ -398,7 +405,7 @@ impl<D: Domain> Quiescent<D> {
         let _exclusive = D::exclusive();
         D::with(|periods| {
             let slot = &periods.slots[D::cpu()];
-            // SAFETY: this CPU's own, and `exclusive` keeps all else off it.
+            // SAFETY: this CPU's own batches, and `exclusive` keeps all other code off the CPU.
             let wanted = slot.batches.with_mut(|batches| unsafe {
                 (*batches).close(|| periods.shared.periods.target())
             });
@@ -408,12 +415,11 @@ impl<D: Domain> Quiescent<D> {
         });
     }
 
-    /// Whether this CPU has retired something, or adopted it from one that went away, that is not
-    /// freed yet.
+    /// Whether pieces wait that this CPU has retired, or that idle CPUs have left.
     pub fn is_pending() -> bool {
         let _exclusive = D::exclusive();
         D::with(|periods| {
-            // SAFETY: this CPU's own, and `exclusive` keeps all else off it.
+            // SAFETY: this CPU's own batches, and `exclusive` keeps all other code off the CPU.
             let own = periods.slots[D::cpu()]
                 .batches
                 .with_mut(|batches| unsafe { !(*batches).is_empty() });
@@ -422,7 +428,7 @@ impl<D: Domain> Quiescent<D> {
     }
 }
 
-/// The one call on a CPU that runs frees; ended also by one that panics.
+/// The one call on a CPU that runs frees. Dropping it ends the call, also when a free panics.
 struct Reclaiming<D: Domain>(usize, PhantomData<D>);
 
 impl<D: Domain> Reclaiming<D> {
@@ -432,7 +438,7 @@ impl<D: Domain> Reclaiming<D> {
             let cpu = D::cpu();
             // Relaxed: it orders nothing, and only the CPU itself sets it.
             let before = periods.slots[cpu].reclaiming.swap(true, Ordering::Relaxed);
-            // Made only then: it ends the call when it is dropped.
+            // Created only if no other call runs, since dropping it clears the flag.
             (!before).then(|| Reclaiming(cpu, PhantomData))
         })
     }
@@ -440,32 +446,31 @@ impl<D: Domain> Reclaiming<D> {
 
 impl<D: Domain> Drop for Reclaiming<D> {
     fn drop(&mut self) {
-        // By number: a free may have been moved to another CPU.
-        // Relaxed: as above.
+        // By number, since a free may have been moved to another CPU. Relaxed: as above.
         D::with(|periods| periods.slots[self.0].reclaiming.store(false, Ordering::Relaxed));
     }
 }
 
 #[cold]
 fn too_many() -> ! {
-    panic!("too many guards were forgotten on this CPU")
+    panic!("too many guards were forgotten on this CPU: drop guards instead of leaking them")
 }
 
-/// This CPU is in no section.
+/// Reports a quiescent state of this CPU.
 fn pass(periods: Periods<'_>, slot: &Slot) {
     let numbers = &periods.shared.periods;
     let begun = numbers.begin();
     numbers.end(&slot.passed, begun);
 }
 
-/// This CPU takes part again. The section that it comes back for has looked at nothing yet.
+/// Makes this CPU active. The section that causes it has not looked at anything yet.
 #[cold]
 fn idle_exit(periods: Periods<'_>, slot: &Slot) {
     slot.passed.idle_exit();
     pass(periods, slot);
 }
 
-/// Ends the current period if every CPU has passed it, and begins the next if `wanted` needs one.
+/// Ends the current period if every CPU has passed it, and begins the next if `wanted` needs it.
 fn advance(periods: Periods<'_>, wanted: u64) {
     periods.shared.periods.advance(wanted, periods.slots.iter().map(|slot| &slot.passed));
 }

@@ -1,14 +1,14 @@
-//! The engine for structures with one owner: there is nobody to wait for.
+//! The engine for structures with one owner: no reader runs beside the writer.
 
 use crate::Reclaim;
 use core::ptr::NonNull;
 
-/// No concurrent readers: what is retired is freed at once.
+/// No concurrent readers: retiring frees at once.
 ///
-/// It is not [`Concurrent`](crate::Concurrent), so no structure that asks for that bound can let a
-/// reader run beside a writer with it.
+/// It is not [`Concurrent`](crate::Concurrent), so a structure that requires that bound cannot let
+/// a reader run beside a writer with it.
 ///
-/// Cost: a guard is nothing; retiring is the free itself.
+/// Cost: a guard costs nothing, and retiring costs the free itself.
 ///
 /// ```
 /// use grace::{Reclaim, Single};
@@ -18,7 +18,7 @@ use core::ptr::NonNull;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Single;
 
-/// The guard of [`Single`]: it protects nothing, because there is nothing to protect from.
+/// The guard of [`Single`]. It protects nothing, since no writer runs beside its holder.
 ///
 /// ```
 /// use grace::{Reclaim, Single, SingleGuard};
@@ -36,7 +36,7 @@ unsafe impl Reclaim for Single {
     }
 
     unsafe fn retire(_: &SingleGuard, ptr: NonNull<()>, free: unsafe fn(NonNull<()>)) {
-        // SAFETY: the caller promises that nobody looks at `ptr` and that `free` fits it.
+        // SAFETY: the caller promises that no code accesses `ptr`, and that `free` fits it.
         unsafe { free(ptr) }
     }
 }
@@ -55,7 +55,7 @@ mod tests {
             FREED.fetch_add(1, Ordering::Relaxed);
         }
         let guard = Single::pin();
-        // SAFETY: the pointer is only a number to `free`.
+        // SAFETY: `free` uses the pointer as a number only.
         unsafe { Single::retire(&guard, NonNull::without_provenance(64.try_into().unwrap()), free) }
         assert_eq!(FREED.load(Ordering::Relaxed), 1);
     }

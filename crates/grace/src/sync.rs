@@ -1,4 +1,4 @@
-//! The one place that knows whether we run on real atomics or under loom.
+//! The only module that chooses between core's atomics and loom's.
 
 #[cfg(all(not(loom), feature = "quiescent"))]
 pub(crate) use core::sync::atomic::{AtomicPtr, AtomicUsize};
@@ -9,7 +9,7 @@ pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicUsize};
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
 
-/// A fence of `period`, by the function that it is in: a model can leave one out.
+/// The fences of `period`, named by their function. A model can leave one out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[doc(hidden)]
 #[cfg_attr(not(loom), expect(unreachable_pub, reason = "models choose one"))]
@@ -39,8 +39,7 @@ std::thread_local! {
     static LEFT_OUT: core::cell::Cell<Option<Fence>> = const { core::cell::Cell::new(None) };
 }
 
-/// Runs `f` on periods that lack a fence. A model runs on one thread of the host, and so does its
-/// mutant.
+/// Runs `f` with one fence of `period` left out. A model and its mutant run on one host thread.
 #[cfg(loom)]
 #[doc(hidden)]
 pub fn without<T>(which: Fence, f: impl FnOnce() -> T) -> T {
@@ -54,7 +53,7 @@ pub fn without<T>(which: Fence, f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// A `new` that is `const`, except under loom, whose atomics cannot be made so.
+/// Defines a `new` that is `const`, except under loom, whose atomics have no `const` constructor.
 macro_rules! constant {
     ($(#[$doc:meta])* $vis:vis fn $name:ident() -> Self $body:block) => {
         $(#[$doc])*
@@ -69,8 +68,8 @@ macro_rules! constant {
 }
 pub(crate) use constant;
 
-/// Keeps the compiler from moving accesses across it. To the hardware it is nothing: a CPU sees its
-/// own accesses in order.
+/// Keeps the compiler from moving accesses across it. It emits no instruction: a CPU sees its own
+/// accesses in order.
 #[cfg(feature = "quiescent")]
 #[inline(always)]
 pub(crate) fn compiler_fence() {

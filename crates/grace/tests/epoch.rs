@@ -1,8 +1,8 @@
-//! `Epoch` with threads: what is looked at under a guard has not been freed, and everything is
-//! freed once.
+//! `Epoch` with threads: a piece that is accessed under a guard has not been freed, and every piece
+//! is freed once.
 //!
-//! Some seconds in release show what is rare; Miri shows a data race or a use after the free
-//! outright: `cargo miri test -p samara-grace --features std --test epoch`.
+//! In release, some seconds find rare errors. Miri reports a data race or a use after free
+//! directly: `cargo miri test -p samara-grace --features std --test epoch`.
 #![cfg(feature = "std")]
 
 use grace::{Epoch, EpochGuard, Reclaim};
@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Also under Miri a thread retires more than waits as one, so that it frees itself what has come
-/// due.
+/// Also under Miri, a thread retires more pieces than may wait, so that it frees its own due
+/// pieces.
 const WRITES: usize = if cfg!(miri) { 150 } else { 100_000 };
 const KEY: usize = 0x5ca1_ab1e;
 
-/// A number and its check; not atomic, so that a free beside a look is a data race.
+/// A number and its check. Not atomic, so a free beside a read is a data race.
 struct Node {
     number: usize,
     check: usize,
@@ -33,25 +33,25 @@ unsafe fn free(ptr: NonNull<()>) {
     let mut node = unsafe { Box::from_raw(ptr.cast::<Node>().as_ptr()) };
     assert_eq!(node.number ^ KEY, node.check, "freed twice");
     node.check = !node.check;
-    // Relaxed: a count.
+    // Relaxed: a counter.
     FREED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Puts a new node in the place of the old one, and retires that.
+/// Replaces the node, and retires the old one.
 fn replace(place: &AtomicPtr<Node>, number: usize) {
-    // AcqRel: publishes the new node, and what made the old one comes before its end.
+    // AcqRel: publishes the new node, and orders the writes that made the old one before its free.
     let old = place.swap(node(number), Ordering::AcqRel);
     let guard = Epoch::pin();
     let old = NonNull::new(old).expect("never null").cast();
-    // SAFETY: whoever loads from now on finds the new node; who swaps it out retires it.
+    // SAFETY: later loads find the new node, and the thread that swaps a node out retires it.
     unsafe { Epoch::retire(&guard, old, free) }
 }
 
 fn look<'g>(place: &AtomicPtr<Node>, _guard: &'g EpochGuard) -> &'g Node {
-    // Acquire: pairs with the Release of the swap that published it.
-    // SAFETY: it was there after the guard began, so it is freed after the guard's end.
+    // Acquire: pairs with the Release of the swap that published it. SAFETY: it was there after the
+    // guard was taken, so it is freed after the guard's end.
     let node = unsafe { &*place.load(Ordering::Acquire) };
-    assert_eq!(node.number ^ KEY, node.check, "looked at after its end");
+    assert_eq!(node.number ^ KEY, node.check, "accessed after it was freed");
     node
 }
 
@@ -65,7 +65,7 @@ fn wait_for(count: usize) {
     assert_eq!(FREED.load(Ordering::Relaxed), count);
 }
 
-/// One test: what is freed is counted in one place.
+/// One test, because frees are counted in one static.
 #[test]
 fn readers_beside_writers() {
     let places: Vec<_> = (0..4).map(|_| AtomicPtr::new(node(0))).collect();
@@ -91,18 +91,18 @@ fn readers_beside_writers() {
     });
     assert!(looks > 0);
     println!("{} nodes replaced, {looks} looked at", 2 * WRITES);
-    // Threads are gone that had retired the last of them: those are freed as well.
+    // The threads that retired the last nodes have ended. Those nodes are freed, too.
     for place in &places {
         replace(place, 7);
     }
     wait_for(2 * WRITES + places.len());
     for place in places {
-        // SAFETY: nobody else is left.
+        // SAFETY: all other threads have ended.
         drop(unsafe { Box::from_raw(place.into_inner()) });
     }
 }
 
-/// Looks under one guard, under nested ones, and under one that is renewed.
+/// Reads under one guard, under nested guards, and under a repinned guard.
 fn read(places: &[AtomicPtr<Node>], stop: &AtomicBool) -> usize {
     let mut looks = 0;
     while looks == 0 || !stop.load(Ordering::Acquire) {
@@ -111,7 +111,7 @@ fn read(places: &[AtomicPtr<Node>], stop: &AtomicBool) -> usize {
         let inner = Epoch::pin();
         look(&places[0], &inner);
         drop(inner);
-        // Nothing seen under the outer guard has gone meanwhile.
+        // No node that was seen under the outer guard has been freed meanwhile.
         for node in seen {
             assert_eq!(node.number ^ KEY, node.check, "freed under a guard");
             looks += 1;

@@ -1,6 +1,6 @@
-//! Numbered periods under loom, as TLBs use them: a page is unmapped and reused while a CPU
-//! translates, by ticks, by a CPU that was away, and by a broadcast beside another who unmaps. And
-//! the same with one thing done wrong or left out.
+//! Numbered grace periods under loom, as TLBs use them. A page is unmapped and reused while another
+//! CPU translates: with a CPU that ticks, a CPU that was idle, and a broadcast beside an unmap. The
+//! mutants do one step wrong or leave it out.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p samara-grace --test period_loom`
 #![cfg(loom)]
@@ -12,17 +12,17 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use mutants::caught;
-// Not loom's, which cannot be dropped when a model has failed.
+// Not loom's `Arc`, which cannot be dropped after a model has failed.
 use std::sync::Arc;
 
-/// One page, the entry that leads to it, and two CPUs: the second has a TLB. The first uses
-/// nothing, and is away.
+/// A page, the entry that maps it, and two CPUs. The second CPU has a TLB. The first uses no
+/// translation, and is idle.
 struct Machine {
     flushes: GracePeriods,
     passed: [CpuGracePeriods; 2],
     entry: AtomicUsize,
     page: UnsafeCell<u32>,
-    /// A message to the second CPU that it shall flush, and its answer.
+    /// An IPI that asks the second CPU to flush, and its answer.
     message: AtomicUsize,
     answer: AtomicUsize,
 }
@@ -40,7 +40,7 @@ impl Machine {
     }
 
     fn unmap(&self) -> u64 {
-        // Relaxed: the periods alone have to order it.
+        // Relaxed: only the periods may have to order it.
         self.entry.store(0, Ordering::Relaxed);
         self.flushes.target()
     }
@@ -50,11 +50,11 @@ impl Machine {
     }
 
     fn reuse(&self) {
-        // SAFETY: loom checks that nobody uses it beside this, or before it without order.
+        // SAFETY: loom checks that no other access is concurrent or unordered.
         self.page.with_mut(|page| unsafe { *page = 0 });
     }
 
-    /// Reuses the page if the period ends while the other CPU runs. Returns whether it has.
+    /// Reuses the page if the period ends while the other CPU runs. Returns whether it did.
     fn try_reuse(&self, target: u64) -> bool {
         let ended = (0..2).any(|_| self.advance(target));
         if ended {
@@ -73,7 +73,7 @@ struct Cpu {
     flushed: u64,
 }
 
-/// In which order a tick does what it does.
+/// The order of the steps of a tick.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Tick {
     Right,
@@ -81,7 +81,7 @@ enum Tick {
     BeginsAfterFlush,
 }
 
-/// When a CPU flushes that comes back.
+/// When a CPU that was idle flushes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Back {
     Always,
@@ -103,17 +103,17 @@ impl Cpu {
         &self.machine.passed[1]
     }
 
-    /// What the hardware may do at any time.
+    /// The hardware fills the TLB. It may do so at any time.
     fn fill(&mut self) {
         // Relaxed: as in `unmap`.
         self.cached = self.cached || self.machine.entry.load(Ordering::Relaxed) == 1;
     }
 
-    /// Uses the page, if the TLB or the table leads to it.
+    /// Accesses the page, if the TLB or the page table maps it.
     fn touch(&mut self) {
         self.fill();
         if self.cached {
-            // SAFETY: loom checks that nobody writes beside it.
+            // SAFETY: loom checks that no write is concurrent.
             self.machine.page.with(|page| assert_eq!(unsafe { *page }, 7));
         }
     }
@@ -143,7 +143,7 @@ impl Cpu {
         }
     }
 
-    /// Is idle, and comes back.
+    /// Becomes idle, and active again.
     fn idle(&mut self, back: Back) {
         let machine = self.machine.clone();
         self.passed().idle_enter();
@@ -166,18 +166,18 @@ impl Cpu {
         machine.flushes.end(self.passed(), begun);
     }
 
-    /// Does what a message says, if one has come.
+    /// Answers the IPI, if one was sent.
     fn answer(&mut self) {
-        // Acquire: pairs with the Release of whoever sends it, as an interrupt does.
+        // Acquire: pairs with the Release of the sender, as an interrupt does.
         if self.machine.message.load(Ordering::Acquire) == 1 {
             self.cached = false;
-            // Release: what was done by the old translation came before.
+            // Release: accesses through the old translation come before.
             self.machine.answer.store(1, Ordering::Release);
         }
     }
 }
 
-/// Runs it in all orders, or in those with up to so many preemptions.
+/// Runs the model in all interleavings, or in those with a limited number of preemptions.
 fn model(
     name: impl std::fmt::Debug,
     preemptions: Option<usize>,
@@ -189,7 +189,7 @@ fn model(
     let count = runs.clone();
     let began = std::time::Instant::now();
     builder.check(move || {
-        // Relaxed: a count.
+        // Relaxed: a counter.
         count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         run();
     });
@@ -197,7 +197,7 @@ fn model(
     println!("{name:?}: {runs} interleavings, {:?}", began.elapsed());
 }
 
-/// In the end the page is reused: the CPU ticks on.
+/// In the end the page is reused, because the CPU ticks.
 fn finish(mut cpu: Cpu, target: u64, reused: bool) {
     let machine = cpu.machine.clone();
     if !reused {
@@ -212,8 +212,8 @@ fn finish(mut cpu: Cpu, target: u64, reused: bool) {
     assert!(!cpu.cached && machine.flushes.done() >= target);
 }
 
-/// Somebody unmaps, a CPU ticks. It `asks` for a period of its own, too, and so may begin the
-/// other's.
+/// One CPU unmaps while the other ticks. With `asks`, the ticking CPU also waits for a period of
+/// its own, and so may begin the period of the first.
 fn ticks(tick: Tick, asks: bool) {
     model((tick, asks), None, move || {
         let machine = Machine::new();
@@ -234,7 +234,7 @@ fn ticks(tick: Tick, asks: bool) {
     });
 }
 
-/// Somebody unmaps, and waits for the period or expedites it; a CPU is idle meanwhile.
+/// One CPU unmaps, and waits for the period or expedites it. The other is idle meanwhile.
 fn idles(back: Back, expedites: bool) {
     model((back, expedites), None, move || {
         let machine = Machine::new();
@@ -261,7 +261,7 @@ fn idles(back: Back, expedites: bool) {
     });
 }
 
-/// What a broadcaster does first.
+/// When the broadcaster begins the period.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Expedite {
     BeforeBroadcast,
@@ -269,9 +269,9 @@ enum Expedite {
     Never,
 }
 
-/// A CPU answers a broadcast, and may tick before, beside one who unmaps.
+/// One CPU unmaps while a third broadcasts. The second CPU answers, and may tick before.
 fn broadcasts(expedite: Expedite, ticks: bool) {
-    // With a tick, all orders are millions: they pass, in minutes.
+    // With a tick there are millions of interleavings. All of them pass, in minutes.
     model((expedite, ticks), ticks.then_some(4), move || {
         let machine = Machine::new();
         let mut cpu = Cpu::start(&machine);
@@ -309,12 +309,12 @@ fn broadcasts(expedite: Expedite, ticks: bool) {
         });
         let target = machine.unmap();
         let reused = machine.try_reuse(target);
-        assert!(broadcaster.join().unwrap() <= machine.flushes.done(), "it never goes back");
+        assert!(broadcaster.join().unwrap() <= machine.flushes.done(), "`done` never goes back");
         finish(thread.join().unwrap(), target, reused);
     });
 }
 
-/// One ends the period, another sees that it has ended, and reuses the page.
+/// One thread ends the period. Another sees the end and reuses the page.
 #[test]
 fn an_end_that_another_has_seen() {
     model("another ends it", None, || {
@@ -330,14 +330,15 @@ fn an_end_that_another_has_seen() {
                 })
             },
             thread::spawn(move || {
-                // From before the unmapping.
+                // A translation from before the unmap.
                 cpu.cached = true;
                 cpu.touch();
                 cpu.tick(Tick::Right);
                 cpu.touch();
             }),
         ];
-        // Loom does not go back behind a load by the thread itself: so the others come first here.
+        // Loom does not reorder a load of this thread with later stores of others, so the others
+        // run first.
         thread::yield_now();
         if machine.flushes.done() >= target {
             machine.reuse();
@@ -353,7 +354,7 @@ fn a_cpu_that_ticks() {
 }
 
 #[test]
-fn a_cpu_that_was_away() {
+fn a_cpu_that_was_idle() {
     for expedites in [false, true] {
         idles(Back::Always, expedites);
         idles(Back::IfBegunMeanwhile, expedites);
@@ -361,7 +362,7 @@ fn a_cpu_that_was_away() {
 }
 
 #[test]
-fn a_broadcast_beside_who_unmaps() {
+fn a_broadcast_beside_an_unmap() {
     [false, true].into_iter().for_each(|ticks| broadcasts(Expedite::BeforeBroadcast, ticks));
 }
 

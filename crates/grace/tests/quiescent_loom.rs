@@ -1,5 +1,5 @@
-//! The engine's protocol under loom: a reader beside a writer, CPUs that go away and come back; and
-//! the same with one fence left out.
+//! The protocol of `Quiescent` under loom: a reader beside a writer, with CPUs that become idle and
+//! active. The mutants lack one fence.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p samara-grace --features quiescent --test
 //! quiescent_loom`
@@ -11,14 +11,14 @@ use grace::Reclaim;
 use grace::period::{Fence, without};
 use grace::quiescent::{BATCH, Domain, Periods, Quiescent, Shared, Slot};
 use loom::cell::UnsafeCell;
-// Not loom's, which cannot be dropped when a model has failed.
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use mutants::caught;
 use std::cell::RefCell;
 use std::ptr::NonNull;
+// Not loom's `Arc`, which cannot be dropped after a model has failed.
 use std::sync::Arc;
 
-/// A cell that readers look at while they find it, and which is written when it is freed.
+/// Readers access `contents` while `linked` is 1. The free writes to `contents`.
 struct Piece {
     linked: AtomicUsize,
     contents: UnsafeCell<u32>,
@@ -71,14 +71,14 @@ fn on<T>(state: &Arc<State>, cpu: usize, f: impl FnOnce() -> T) -> T {
 unsafe fn free(ptr: NonNull<()>) {
     // SAFETY: the piece of this model's state.
     let piece = unsafe { ptr.cast::<Piece>().as_ref() };
-    // SAFETY: loom checks that nobody reads beside it, or before it without order.
+    // SAFETY: loom checks that no other access is concurrent or unordered.
     piece.contents.with_mut(|contents| unsafe { *contents = 0 });
 }
 
 fn look(piece: &Piece) {
-    // Relaxed: the engine alone has to order it against the free.
+    // Relaxed: only the engine has to order it against the free.
     if piece.linked.load(Ordering::Relaxed) == 1 {
-        // SAFETY: loom checks that nobody writes beside it.
+        // SAFETY: loom checks that no write is concurrent.
         piece.contents.with(|contents| assert_eq!(unsafe { *contents }, 7));
     }
 }
@@ -86,17 +86,17 @@ fn look(piece: &Piece) {
 unsafe fn nothing(_: NonNull<()>) {}
 
 fn retire_nothing() {
-    // SAFETY: nothing is freed.
+    // SAFETY: `nothing` frees nothing.
     unsafe { Grace::retire(&Grace::pin(), NonNull::dangling(), nothing) };
 }
 
-/// Takes the piece out, retires it in a batch that is full then, and tries to free it while the
-/// other CPU runs.
+/// Unlinks the piece, retires it as the last of a full batch, and tries to free it while the other
+/// CPU runs.
 fn writer(state: &Arc<State>) {
     (1..BATCH).for_each(|_| retire_nothing());
     // Relaxed: as in `look`.
     state.piece.linked.store(0, Ordering::Relaxed);
-    // SAFETY: it is unlinked, and retired once.
+    // SAFETY: the piece is unlinked, and retired once.
     unsafe { Grace::retire(&Grace::pin(), NonNull::from(&state.piece).cast(), free) };
     for _ in 0..2 {
         Grace::quiescent_state();
@@ -106,15 +106,15 @@ fn writer(state: &Arc<State>) {
 
 #[derive(Clone, Copy, Debug)]
 enum Reader {
-    /// Announces before and after it looks.
+    /// Reports a quiescent state before and after it reads.
     Announces,
-    /// Begins the grace period itself, before it looks.
+    /// Begins the grace period itself, before it reads.
     Begins,
-    /// Was away, looks, and goes away again.
+    /// Was idle, reads, and becomes idle again.
     ComesBack,
-    /// Was away, announces, then looks.
+    /// Was idle, reports a quiescent state, then reads.
     TickWhileAway,
-    /// Looks once more after its guard is gone.
+    /// Reads once more after its guard is dropped.
     LooksLate,
 }
 
@@ -124,7 +124,7 @@ fn model(reader: Reader) {
     let runs = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let count = runs.clone();
     builder.check(move || {
-        // Relaxed: a count.
+        // Relaxed: a counter.
         count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let state = State::new();
         if !matches!(reader, Reader::ComesBack | Reader::TickWhileAway) {
@@ -160,7 +160,7 @@ fn model(reader: Reader) {
         });
         on(&state, 0, || writer(&state));
         thread.join().unwrap();
-        // In the end it is freed.
+        // In the end the piece is freed.
         on(&state, 1, || assert!(Grace::idle_enter()));
         on(&state, 0, || {
             (0..3).for_each(|_| assert!(Grace::quiescent_state()));
@@ -194,7 +194,8 @@ fn mutants_are_caught() {
     caught(|| without(Fence::Target, || model(Reader::Begins)));
 }
 
-/// A CPU that is away announces from its timer, and then looks: it has come back before.
+/// An idle CPU reports a quiescent state from its timer, and then reads. The report has made it
+/// active.
 #[test]
 fn a_cpu_that_announces_while_it_is_away_comes_back() {
     model(Reader::TickWhileAway);

@@ -1,42 +1,29 @@
-//! What a thread has retired comes back to it.
+//! Keeps the pieces that a thread has retired, so that the same thread frees them.
 //!
-//! The collector lets any thread free what has come due. That thread then has memory in its
-//! allocator's cache that another has last written, and uses it next: with two threads that write
-//! to structures of their own, half of what either allocates has its cache lines at the other
-//! processor. So a thread keeps what it retires, in [`Batches`], and gives the collector a *token*
-//! for each: a few bytes that say, when they are "freed", that the batch has come due. The thread
-//! frees it when it closes the next.
+//! The collector lets any thread run a function that is due. If these functions freed the pieces, a
+//! thread's allocator cache would fill with memory that another processor wrote last, and each
+//! reuse would cost a cache-line bounce: with two threads that write to separate structures, half
+//! of the allocated cache lines are at the other processor. So a thread keeps its retired pieces in
+//! [`Batches`], and defers only a *token* for each batch. The token is a few bytes. When the
+//! collector runs it, it marks the batch as due. The thread frees the batch when it closes the next
+//! one.
 //!
-//! # Why it is right
+//! # Correctness
 //!
-//! A batch is closed, and given a number, after all that is in it was retired, and then its token
-//! is deferred. So when the token runs, the grace period of everything in the batch is over, and of
-//! all batches with lower numbers: those were closed before. The largest number of a token that has
-//! run is [`LastDue`], and the thread frees batches up to that. Whoever runs a token has
-//! acquired the ends of all sections that mattered (the collector's promise); it releases, and the
-//! thread acquires.
+//! A batch is closed and numbered after all its pieces were retired, and its token is deferred
+//! after that. So when the token runs, the grace period of every piece in the batch is over. This
+//! also holds for all batches with lower numbers, which were closed earlier. [`LastDue`] is the
+//! largest number of a token that has run, and the thread frees the batches up to it. The thread
+//! that runs a token has acquired the ends of all relevant sections (the collector's promise). It
+//! releases that with the number, and the freeing thread acquires it.
 //!
-//! # What may wait
+//! # Bounds
 //!
-//! A thread that retires nothing more does not look. What waits for it meanwhile is bounded: a
-//! batch that is being filled, and [`MOST`] that are closed; beyond that the collector gets all of
-//! it, to be freed by anybody once tokens are passed on again: so one batch more may wait until
-//! then, and what the ends of pieces retired meanwhile. It also gets all of it from a flush, for
-//! that asks for what is retired to be freed soon, and from a thread that ends.
-//!
-//! # What it gave
-//!
-//! Nanoseconds an operation of trees of 1,000 ranges, with a lock or a guard for each, alone and
-//! beside another thread, in turns with the collector alone:
-//!
-//! | | before | now |
-//! |---|---|---|
-//! | a writer beside a writer of another tree | 83, 147 (57 %) | 87, 121 (73 %) |
-//! | a reader beside a writer | 13, 44 | 13, 27 |
-//! | the writer | 97, 333 | 103, 290 |
-//!
-//! Where pieces are freed at once, which only a test may do, the two writers keep 81 %: so much is
-//! the machine's.
+//! A thread that retires nothing more does not look for due batches. The pieces that wait for it
+//! are bounded: one open batch, [`MOST`] closed batches, and the pieces that frees retire
+//! meanwhile. With more, the thread hands all batches over to the collector, and any thread may
+//! free them once the collector has queued the tokens, which can take one more batch. A thread also
+//! hands all batches over when it flushes, since a flush asks for early frees, and when it ends.
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -48,51 +35,52 @@ use crate::sync::{AtomicU64, Ordering};
 use core::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-/// As many closed batches as wait for a thread, at the most: three or four do where guards are
-/// short.
+/// The largest number of closed batches that wait for a thread. With short guards, three or four
+/// wait.
 const MOST: u64 = 8;
 
-/// The last batch of a thread that has come due.
+/// The number of the last batch of a thread that is due.
 struct LastDue(AtomicU64);
 
-/// Says, when it is called, that a batch has come due.
+/// The deferred function: marks a batch as due.
 pub(super) struct Token {
     number: u64,
     due: Arc<LastDue>,
 }
 
 impl Token {
-    /// The batch's grace period is over.
+    /// Marks the batch as due. Its grace period is over.
     pub(super) fn pass(self) {
-        // Release: what was done in the sections that have ended comes before what is done after
-        // the Acquire of `collect`, which it pairs with.
+        // Release: the accesses of the sections that have ended come before the Acquire in
+        // `collect`, which this pairs with.
         self.pass_as(Ordering::Release);
     }
 
-    /// Tokens may run beside each other, and the later first.
+    /// Tokens may run concurrently and in any order.
     fn pass_as(self, ordering: Ordering) {
         self.due.0.fetch_max(self.number, ordering);
     }
 }
 
-/// What one thread has retired and will free itself.
+/// The pieces that one thread has retired and will free itself.
 pub(super) struct Home {
     batches: RefCell<Batches>,
     /// The number of the last batch that was closed.
     closed: Cell<u64>,
-    /// The number of the last whose token was passed on. Not each is: two at a time.
+    /// The number of the last batch whose token the collector has queued. Tokens are queued two at
+    /// a time.
     flushed: Cell<u64>,
     due: Arc<LastDue>,
     collecting: Cell<bool>,
 }
 
-/// Where a batch stands after a piece was added.
+/// The state of the batch after a piece was added.
 pub(super) enum Added {
-    /// It is being filled.
+    /// It has room for more.
     Open,
-    /// It is full: its token must be deferred.
+    /// It is full. The caller must defer its token.
     Closed(Token),
-    /// There is no memory to keep the piece.
+    /// There is no memory for the piece.
     NoMemory,
 }
 
@@ -126,14 +114,14 @@ impl Home {
         Added::Closed(Token { number, due: Arc::clone(&self.due) })
     }
 
-    /// Passes tokens on, by `flush`, if there are two; and frees what has come due. Not within
-    /// itself: both free pieces, whose ends may retire others, and so many batches would be freed
-    /// on one stack as wait.
+    /// Queues the tokens with `flush` if there are two, and frees the batches that are due. Does
+    /// nothing if called from within itself: both steps run frees, which may retire pieces, so
+    /// frees would nest as deep as batches wait.
     pub(super) fn collect(&self, flush: impl FnOnce()) {
         if self.collecting.replace(true) {
             return;
         }
-        // Also when a piece's end panics.
+        // Also clears the flag when a free panics.
         let _end = Collecting(&self.collecting);
         let closed = self.closed.get();
         if closed - self.flushed.get() >= 2 {
@@ -143,10 +131,11 @@ impl Home {
         // Acquire: pairs with the Release of `pass`.
         let done = self.due.0.load(Ordering::Acquire);
         loop {
-            // Not held while the piece is freed, which may retire others.
+            // The borrow ends before the free, which may retire pieces.
             let due = self.batches.borrow_mut().pop_due(done);
             let Some(Item { ptr, free }) = due else { break };
-            // SAFETY: promised at `retire`; the grace period is over, and it has left its batch.
+            // SAFETY: promised at `retire`. The grace period is over, and the piece has left its
+            // batch.
             unsafe { free(ptr) }
         }
     }
@@ -155,13 +144,14 @@ impl Home {
         self.batches.borrow().is_empty()
     }
 
-    /// Whether more waits than should.
+    /// Whether more batches wait than should.
     pub(super) fn is_full(&self) -> bool {
-        // Relaxed: nothing is freed for it.
+        // Relaxed: nothing is freed because of it.
         self.closed.get() - self.due.0.load(Ordering::Relaxed) > MOST
     }
 
-    /// All that waits, for the caller to defer, each part by itself: a batch, or less.
+    /// Removes all pieces and returns them batch by batch, for the caller to defer each batch by
+    /// itself.
     pub(super) fn leave(&self) -> impl Iterator<Item = Left> + use<> {
         let mut batches = self.batches.borrow_mut();
         let mut all = if batches.is_empty() { List::new() } else { batches.leave(|| 0) };
@@ -169,19 +159,19 @@ impl Home {
         core::iter::from_fn(move || all.pop().map(Left))
     }
 
-    /// Whether a piece of others, or of this thread, is being freed by this thread.
+    /// Whether this thread is running a free at the moment.
     pub(super) fn is_collecting(&self) -> bool {
         self.collecting.get()
     }
 
-    /// Has this thread collect nothing while `free` runs, which frees what is due.
+    /// Runs `free`, which frees pieces that are due, without collecting on this thread meanwhile.
     pub(super) fn freeing(&self, free: impl FnOnce()) {
         let _end = Freeing { collecting: &self.collecting, before: self.collecting.replace(true) };
         free();
     }
 }
 
-/// Ends [`Home::freeing`], also when a piece's end panics.
+/// Ends [`Home::freeing`], also when a free panics.
 struct Freeing<'a> {
     collecting: &'a Cell<bool>,
     before: bool,
@@ -201,19 +191,19 @@ impl Drop for Collecting<'_> {
     }
 }
 
-/// A batch that a thread has left, to be freed by any thread.
+/// A batch that a thread has handed over, to be freed by any thread.
 pub(super) struct Left(List);
 
 impl Left {
-    /// Frees it.
+    /// Frees the batch.
     ///
     /// # Safety
-    /// The grace period of all that is in it is over.
+    /// The grace period of all its pieces is over.
     pub(super) unsafe fn free(self) {
         let mut batches = Batches::new();
         batches.take_over(self.0);
         while let Some(Item { ptr, free }) = batches.pop_due(u64::MAX) {
-            // SAFETY: promised at `retire`, and by the caller; it has left its batch.
+            // SAFETY: promised at `retire`, and by the caller. The piece has left its batch.
             unsafe { free(ptr) }
         }
     }

@@ -28,19 +28,19 @@ fn a_period_ends_when_all_have_passed_it() {
     assert!(!all.iter().any(|passed| periods.is_asked(passed)), "it has not begun");
     assert!(!periods.has_begun(target) && !periods.advance(target, &all));
     assert!(periods.has_begun(target) && all.iter().all(|passed| periods.is_asked(passed)));
-    assert_eq!(periods.target(), target + 1, "what comes later waits longer");
+    assert_eq!(periods.target(), target + 1, "later memory waits for a later period");
     for passed in &all {
         assert!(!periods.advance(target, &all) && !passed.has_passed(target));
         quiescent_state(&periods, passed);
         assert!(!periods.is_asked(passed) && passed.has_passed(target));
     }
-    assert_eq!(periods.done() + 1, target, "somebody has to look");
+    assert_eq!(periods.done() + 1, target, "only `advance` ends a period");
     assert!(periods.advance(target, &all));
     assert_eq!(periods.done(), target);
-    assert!(!periods.has_begun(target + 1), "nobody asked for another");
+    assert!(!periods.has_begun(target + 1), "no later period was requested");
 }
 
-/// What was unlinked during a period that began before must wait for the next.
+/// Memory that was unlinked while a period was running must wait for the next one.
 #[test]
 fn a_period_that_has_begun_is_not_enough() {
     let periods = GracePeriods::new();
@@ -55,7 +55,7 @@ fn a_period_that_has_begun_is_not_enough() {
 }
 
 #[test]
-fn an_announcement_counts_from_its_beginning() {
+fn a_report_passes_the_period_at_its_beginning() {
     let periods = GracePeriods::new();
     let all: [CpuGracePeriods; 1] = cpus(&periods);
     let target = periods.target();
@@ -71,7 +71,7 @@ fn an_announcement_counts_from_its_beginning() {
 }
 
 #[test]
-fn nobody_waits_for_who_is_away() {
+fn an_idle_cpu_is_not_waited_for() {
     let periods = GracePeriods::new();
     let all: [CpuGracePeriods; 2] = cpus(&periods);
     all[1].idle_enter();
@@ -80,7 +80,7 @@ fn nobody_waits_for_who_is_away() {
     assert!(all[1].is_idle() && all[1].has_passed(target) && !periods.is_asked(&all[1]));
     quiescent_state(&periods, &all[0]);
     assert!(periods.advance(target, &all));
-    // Back, it holds up every period until it has announced.
+    // Active again, it delays every period until it has reported.
     all[1].idle_exit();
     let target = periods.target();
     periods.advance(target, &all);
@@ -99,17 +99,18 @@ fn expedited_periods_end_those_before() {
     let second = periods.target();
     periods.expedite_start(second);
     periods.expedite_start(first);
-    assert_eq!(periods.target(), second + 1, "it never goes back");
+    assert_eq!(periods.target(), second + 1, "`current` never goes back");
     assert_eq!(periods.done() + 2, second);
     periods.expedite_end(second);
     periods.expedite_end(first);
-    assert_eq!(periods.done(), second, "nor does this");
+    assert_eq!(periods.done(), second, "`done` never goes back");
     assert!(!periods.advance(second + 1, &all), "it begins the next");
     all_quiescent(&periods, &all);
     assert!(periods.advance(second + 1, &all));
 }
 
-/// The broadcast of a later period is not answered yet; what all have passed ends all the same.
+/// A later, expedited period is still open. The earlier period that all CPUs have passed ends
+/// anyway.
 #[test]
 fn a_expedited_period_holds_up_no_earlier_one() {
     let periods = GracePeriods::new();
@@ -126,16 +127,16 @@ fn a_expedited_period_holds_up_no_earlier_one() {
     assert!(periods.advance(second, &all) && !periods.has_begun(second + 1));
 }
 
-/// A page that is mapped, unmapped, and reused when its period has ended; CPUs with a TLB of one
-/// entry use it meanwhile.
+/// A page is mapped, unmapped, and reused when its period has ended. Meanwhile CPUs use it, each
+/// with a TLB of one entry.
 #[test]
 fn no_page_is_used_after_its_reuse() {
     const CPUS: usize = 3;
     const ROUNDS: usize = if cfg!(miri) { 20 } else { 2000 };
     let periods = GracePeriods::new();
     let all = [const { CpuGracePeriods::new() }; CPUS];
-    // What an address leads to: a page's number and one, or 0. A page holds the round in which it
-    // may be used.
+    // The page-table entry: the round times two plus the page's number, or 0 if nothing is mapped.
+    // A page holds the round in which it may be used.
     let entry = AtomicUsize::new(0);
     let pages = [const { AtomicUsize::new(usize::MAX) }; 2];
     let over = AtomicBool::new(false);
@@ -191,7 +192,7 @@ fn no_page_is_used_after_its_reuse() {
             }
             let page = free.pop().unwrap();
             pages[page].store(round, Relaxed);
-            // The page is ready.
+            // Release: the page is ready.
             entry.store(round * 2 + page, Release);
             thread::yield_now();
             entry.store(0, Relaxed);
@@ -218,7 +219,7 @@ fn a_period_begins_when_the_one_before_has_ended() {
 }
 
 #[test]
-fn an_older_period_that_is_expedited_sets_nothing_back() {
+fn expediting_an_older_period_sets_nothing_back() {
     let periods = GracePeriods::new();
     let first = periods.target();
     periods.expedite_start(first);
@@ -242,13 +243,13 @@ fn a_cpu_that_rejoins_flushes_if_a_period_has_begun_since() {
     };
     let left = periods.begin().period();
     idle.idle_enter();
-    assert!(!flushes(left), "nothing has begun");
+    assert!(!flushes(left), "no period has begun");
     idle.idle_enter();
     let target = periods.target();
     assert!(!periods.advance(target, &all));
     assert!(flushes(left), "one has begun, and has not ended");
     quiescent_state(&periods, other);
-    assert!(periods.advance(target, &all), "who rejoins has passed it");
+    assert!(periods.advance(target, &all), "the CPU that rejoined has passed it");
     idle.idle_enter();
     assert!(flushes(left), "one has ended");
 }

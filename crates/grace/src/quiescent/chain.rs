@@ -1,8 +1,7 @@
-//! What CPUs that went away have left.
+//! The batches that idle CPUs have left.
 //!
-//! It is pushed onto one chain, block by block linked already, and whoever reclaims next takes all
-//! of the chain: there is no point at which a pushed block could be taken alone, so the chain has
-//! no ABA problem.
+//! An idle CPU pushes its blocks, already linked, onto one chain. The CPU that reclaims next takes
+//! the whole chain. No single block is ever taken off, so the chain has no ABA problem.
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -11,7 +10,7 @@ use crate::batch::{Batches, Block, List};
 use crate::sync::{AtomicPtr, Ordering};
 use core::ptr::{self, NonNull};
 
-/// Blocks that anybody may take.
+/// Blocks that any CPU may take.
 #[derive(Debug)]
 pub(super) struct Chain(AtomicPtr<Block>);
 
@@ -27,18 +26,18 @@ impl Chain {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        // Relaxed: a hint; `take` looks again.
+        // Relaxed: a hint. `take` checks again.
         self.0.load(Ordering::Relaxed).is_null()
     }
 
     pub(super) fn push(&self, mut list: List) {
         let Some((first, mut last)) = list.ends.take() else { return };
-        // Relaxed: the exchange checks it.
+        // Relaxed: the compare-exchange checks it.
         let mut head = self.0.load(Ordering::Relaxed);
         loop {
-            // SAFETY: the blocks are this list's until the exchange succeeds.
+            // SAFETY: this list owns the blocks until the compare-exchange succeeds.
             unsafe { last.as_mut() }.next = NonNull::new(head);
-            // Release: the blocks are written; pairs with the Acquire of `take`. Relaxed on
+            // Release: the blocks are written. Pairs with the Acquire of `take`. Relaxed on
             // failure: the value is only linked to.
             match self.0.compare_exchange_weak(
                 head,
@@ -53,17 +52,16 @@ impl Chain {
     }
 
     fn take(&self) -> List {
-        // Acquire: pairs with the Release of each `push`, whose exchanges follow one another in a
-        // release sequence.
+        // Acquire: pairs with the Release of each `push`. Their exchanges form a release sequence.
         let first = self.0.swap(ptr::null_mut(), Ordering::Acquire);
-        // SAFETY: whoever swaps them out owns them all.
+        // SAFETY: the CPU that swaps the blocks out owns them all.
         unsafe { list_of(NonNull::new(first)) }
     }
 }
 
 impl Drop for Chain {
     fn drop(&mut self) {
-        // A model that has failed is over: its atomics are gone.
+        // A model that has failed has lost its atomics.
         #[cfg(loom)]
         if std::thread::panicking() {
             return;
@@ -73,7 +71,7 @@ impl Drop for Chain {
 }
 
 /// # Safety
-/// The blocks from `first` on belong to nobody else.
+/// No other code owns the blocks from `first` on.
 unsafe fn list_of(first: Option<NonNull<Block>>) -> List {
     let mut list = List::new();
     let mut next = first;
@@ -88,7 +86,7 @@ unsafe fn list_of(first: Option<NonNull<Block>>) -> List {
 }
 
 impl Batches {
-    /// Takes over what CPUs have left that went away.
+    /// Takes over the batches that idle CPUs have left.
     pub(super) fn adopt(&mut self, orphans: &Chain) {
         if !orphans.is_empty() {
             self.take_over(orphans.take());

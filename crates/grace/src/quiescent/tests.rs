@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::thread;
 use std::vec::Vec;
 
-/// An engine whose CPUs are host threads, which say which one they are.
+/// An engine whose CPUs are host threads. Each thread sets its CPU in [`HERE`].
 struct State {
     shared: Shared,
     slots: Vec<Slot>,
@@ -20,7 +20,7 @@ std::thread_local! {
 
 struct Host;
 
-// SAFETY: each test gives every CPU to one thread; there are no interrupts.
+// SAFETY: each test gives every CPU to one thread. There are no interrupts.
 unsafe impl Domain for Host {
     type Exclusive = ();
     fn cpu() -> usize {
@@ -36,7 +36,7 @@ unsafe impl Domain for Host {
 type Grace = Quiescent<Host>;
 
 impl State {
-    /// A state that stays, as a static would.
+    /// A state that is never freed, like a static.
     fn new(cpus: usize) -> &'static State {
         let slots = (0..cpus).map(|_| Slot::new()).collect();
         Box::leak(Box::new(State { shared: Shared::new(), slots, freed: AtomicUsize::new(0) }))
@@ -55,27 +55,27 @@ impl State {
 }
 
 unsafe fn count(ptr: NonNull<()>) {
-    // SAFETY: the tests retire counters that stay.
+    // SAFETY: the tests retire counters that are never freed.
     unsafe { ptr.cast::<AtomicUsize>().as_ref() }.fetch_add(1, SeqCst);
 }
 
 fn retire(state: &'static State, pieces: usize) {
     let guard = Grace::pin();
     for _ in 0..pieces {
-        // SAFETY: `count` fits, and nothing is really freed.
+        // SAFETY: `count` fits, and frees nothing.
         unsafe { Grace::retire(&guard, NonNull::from(&state.freed).cast(), count) };
     }
 }
 
-/// The heap gives out before the first piece is retired: a CPU that has started remembers a block's
-/// worth, all the same.
+/// The heap is exhausted before the first piece is retired. A CPU that has started still records a
+/// block of pieces.
 #[test]
 fn a_cpu_that_has_started_loses_nothing() {
     let state = State::new(2);
     assert!(state.on(0, Grace::start) && state.on(0, Grace::start));
     NO_MEMORY.set(true);
-    assert!(!state.on(1, Grace::start), "it says so");
-    assert!(state.on(0, Grace::start), "it has what it needs");
+    assert!(!state.on(1, Grace::start), "it returns that there is no block");
+    assert!(state.on(0, Grace::start), "it already has a block");
     for round in 1..4 {
         state.on(0, || {
             retire(state, BATCH);
@@ -84,15 +84,15 @@ fn a_cpu_that_has_started_loses_nothing() {
         });
         assert_eq!((state.freed(), state.shared.lost()), (round * BATCH, 0));
     }
-    // One that has not is told of by the count.
+    // A CPU that has no block counts the lost piece.
     state.on(1, || retire(state, 1));
     NO_MEMORY.set(false);
     assert_eq!(state.shared.lost(), 1);
 }
 
-/// As many as it has freed it remembers again, though they were of a block that still holds others.
+/// A CPU can record as many pieces as it has freed, even in a block that still holds others.
 #[test]
-fn what_is_freed_makes_room() {
+fn freed_pieces_make_room() {
     const REST: usize = 5;
     let state = State::new(1);
     state.on(0, || {
@@ -103,7 +103,7 @@ fn what_is_freed_makes_room() {
         assert_eq!(Grace::reclaim(BATCH - REST), BATCH - REST);
         retire(state, BATCH - REST);
         assert_eq!((state.freed(), state.shared.lost()), (BATCH - REST, 0));
-        // It is full.
+        // The block is full.
         retire(state, 1);
         assert_eq!(state.shared.lost(), 1);
         NO_MEMORY.set(false);
@@ -114,10 +114,9 @@ fn what_is_freed_makes_room() {
     });
 }
 
-/// What a CPU has in hand stays its own when it goes away, with what it has retired left to the
-/// others.
+/// A CPU that becomes idle keeps its spare block, and leaves its retired pieces to others.
 #[test]
-fn a_cpu_that_comes_back_loses_nothing() {
+fn a_cpu_that_was_idle_loses_nothing() {
     let state = State::new(2);
     assert!(state.on(0, Grace::start));
     for _ in 0..3 {
@@ -133,7 +132,7 @@ fn a_cpu_that_comes_back_loses_nothing() {
 }
 
 #[test]
-fn freed_when_all_have_announced() {
+fn freed_when_all_cpus_have_reported() {
     let state = State::new(3);
     (0..3).for_each(|cpu| assert!(state.on(cpu, Grace::quiescent_state)));
     state.on(0, || retire(state, 3));
@@ -143,7 +142,8 @@ fn freed_when_all_have_announced() {
             Grace::reclaim(usize::MAX)
         })
     };
-    // The first begins the period; it takes all three to end it, and the first to see that.
+    // The first call begins the period. All three CPUs must report before it ends, and then the
+    // first sees the end.
     assert_eq!([0, 1, 0].map(tries), [0, 0, 0]);
     assert_eq!(state.freed(), 0);
     assert_eq!([2, 0].map(tries), [0, 3]);
@@ -175,14 +175,14 @@ fn not_freed_while_an_older_guard_lives() {
 }
 
 #[test]
-fn a_cpu_that_is_away_holds_nothing_up() {
+fn an_idle_cpu_delays_no_period() {
     let state = State::new(64);
     state.on(5, || {
         retire(state, 1);
         (0..3).for_each(|_| assert!(Grace::quiescent_state()));
         assert_eq!(Grace::reclaim(usize::MAX), 1);
     });
-    // A guard brings it back, and then it does.
+    // A guard makes the CPU active, and then it delays the period.
     let guard = state.on(63, Grace::pin);
     state.on(5, || {
         retire(state, 1);
@@ -197,12 +197,13 @@ fn a_cpu_that_is_away_holds_nothing_up() {
     });
 }
 
-/// A CPU goes away beside an older guard: what it leaves waits for that guard, whoever looks.
+/// A CPU becomes idle while an older guard exists. The pieces that it leaves wait for that guard,
+/// on every CPU.
 #[test]
-fn what_is_left_waits_for_older_guards() {
+fn left_pieces_wait_for_older_guards() {
     for before in 0..3 {
         let state = State::new(3);
-        // Whatever periods came before.
+        // Begin with different periods.
         for _ in 0..before {
             (0..3).for_each(|cpu| assert!(state.on(cpu, Grace::quiescent_state)));
             state.on(2, || retire(state, 1));
@@ -233,9 +234,9 @@ fn what_is_left_waits_for_older_guards() {
     }
 }
 
-/// The same for what is flushed, full batches before it or not.
+/// The same for pieces that are flushed, with and without full batches before them.
 #[test]
-fn what_is_flushed_waits_for_older_guards() {
+fn flushed_pieces_wait_for_older_guards() {
     for pieces in [1, BATCH, BATCH + 1] {
         let state = State::new(3);
         let guard = state.on(1, Grace::pin);
@@ -257,14 +258,14 @@ fn what_is_flushed_waits_for_older_guards() {
     }
 }
 
-/// A section's count is as wide as a word, and one that is full refuses: it never comes back to
-/// none.
+/// The counter of sections is as wide as a word. At its limit a new guard panics, and the counter
+/// never wraps to 0.
 #[test]
 fn no_number_of_forgotten_guards_ends_a_section() {
     let state = State::new(2);
     state.on(0, || {
         core::mem::forget(Grace::pin());
-        // As many as fit.
+        // The largest number.
         state.slots[0].depth.store(usize::MAX, Relaxed);
         let more = std::panic::catch_unwind(Grace::pin);
         assert!(more.is_err() && !Grace::quiescent_state() && !Grace::idle_enter());
@@ -273,7 +274,7 @@ fn no_number_of_forgotten_guards_ends_a_section() {
 }
 
 #[test]
-fn what_was_left_is_freed_by_others() {
+fn left_pieces_are_freed_by_others() {
     let state = State::new(2);
     state.on(0, || {
         retire(state, 2 * BATCH + 5);
@@ -290,7 +291,7 @@ fn what_was_left_is_freed_by_others() {
 }
 
 #[test]
-fn flush_begins_the_period_of_what_is_not_full() {
+fn flush_begins_the_period_of_a_partial_batch() {
     let state = State::new(2);
     state.on(1, Grace::quiescent_state);
     state.on(0, || {
@@ -328,8 +329,8 @@ fn a_free_may_retire() {
     });
 }
 
-/// Frees that ask for more to be freed are not run within each other, by whatever call; and all are
-/// run.
+/// A free that asks for more frees does not run them within itself, by whichever call. All pieces
+/// are freed eventually.
 #[test]
 fn frees_do_not_nest() {
     std::thread_local! {
@@ -347,7 +348,7 @@ fn frees_do_not_nest() {
     unsafe fn panics(ptr: NonNull<()>) {
         // SAFETY: as in `retire`.
         unsafe { count(ptr) }
-        panic!("as it should");
+        panic!("a panic in a free");
     }
     let state = State::new(2);
     state.on(0, || {
@@ -360,15 +361,15 @@ fn frees_do_not_nest() {
         }
         drop(guard);
         (0..6).for_each(|_| assert!(Grace::quiescent_state()));
-        // One that panics ends its call, and no more.
+        // A free that panics ends this call to `reclaim` only.
         assert!(std::panic::catch_unwind(|| Grace::reclaim(usize::MAX)).is_err());
         assert_eq!((state.freed(), Grace::reclaim(usize::MAX)), (1, BATCH));
         assert_eq!((state.freed(), Grace::is_pending()), (1 + BATCH, false));
     });
 }
 
-/// Pieces that are looked at under guards while others replace and retire them, on CPUs that come
-/// and go.
+/// Readers access pieces under guards while writers replace and retire them, and CPUs become idle
+/// and active.
 #[test]
 fn threads_with_real_memory() {
     const KEY: usize = 0x5ca1_ab1e;
@@ -392,14 +393,14 @@ fn threads_with_real_memory() {
                         let guard = Grace::pin();
                         if cpu < 2 {
                             let old = place.swap(node(round), SeqCst);
-                            // SAFETY: whoever swaps it out retires it.
+                            // SAFETY: the writer that swaps it out retires it.
                             unsafe {
                                 Grace::retire(&guard, NonNull::new(old).unwrap().cast(), free)
                             };
                         } else {
-                            // SAFETY: it was there after the guard began.
+                            // SAFETY: it was there after the guard was taken.
                             let seen = unsafe { &*place.load(SeqCst) };
-                            assert_eq!(seen.0 ^ KEY, seen.1, "looked at after its end");
+                            assert_eq!(seen.0 ^ KEY, seen.1, "accessed after it was freed");
                         }
                         drop(guard);
                         match round % 7 {
@@ -421,13 +422,13 @@ fn threads_with_real_memory() {
         Grace::reclaim(usize::MAX);
         assert!(!Grace::is_pending());
     });
-    // SAFETY: nobody else is left.
+    // SAFETY: all other threads have ended.
     drop(unsafe { Box::from_raw(place.load(Relaxed)) });
 }
 
-/// The heap gives out while a grace period is held up: a block's worth of pieces is remembered all
-/// the same, however many announcements come in between; what is lost then is counted; and nothing
-/// is freed too early.
+/// The heap is exhausted while a guard delays the grace period. The CPU still records a block of
+/// pieces, however many reports it makes. Further pieces are counted as lost. No piece is freed too
+/// early.
 #[test]
 fn without_memory() {
     let state = State::new(2);
@@ -459,7 +460,7 @@ fn without_memory() {
     };
     settle();
     assert_eq!(state.freed(), 1 + BATCH);
-    // With the blocks that are empty now it goes on without the heap.
+    // With its empty blocks, the CPU continues without the heap.
     for _ in 0..5 {
         step(BATCH / 2);
         settle();

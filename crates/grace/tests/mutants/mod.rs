@@ -1,9 +1,9 @@
-//! What the models under loom share.
+//! Helpers of the loom models.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::string::String;
 
-/// The mutant fails, and by what the model looks for: not by a mistake in the model.
+/// Asserts that the mutant fails, and fails by the model's own check, not by an error in the model.
 pub(crate) fn caught(run: impl FnOnce()) {
     let panic = catch_unwind(AssertUnwindSafe(run)).expect_err("the mutant lives");
     let report = panic.downcast_ref::<String>().map(String::as_str).unwrap_or_default();

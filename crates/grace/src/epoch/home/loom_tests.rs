@@ -1,4 +1,4 @@
-//! A reader in its section, a collector that has seen its end, and the thread that frees.
+//! A reader in its section, a collector that has seen the section end, and the thread that frees.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p samara-grace --features std --lib loom`
 
@@ -20,7 +20,7 @@ struct Piece {
 }
 
 unsafe fn free(ptr: NonNull<()>) {
-    // SAFETY: the test keeps the piece; what loom watches is who is at it meanwhile.
+    // SAFETY: the test keeps the piece. Loom checks for concurrent accesses.
     unsafe { ptr.cast::<Piece>().as_ref().contents.with_mut(|contents| *contents += 1) }
 }
 
@@ -60,10 +60,10 @@ fn model(pass: fn(Token)) {
         reader.join().unwrap();
         collector.join().unwrap();
         home.collect(|| ());
-        // Freed once, or not at all.
+        // Each piece is freed once, or not at all.
         let freed = u32::from(home.is_empty());
         for piece in pieces.iter() {
-            // SAFETY: all others have ended.
+            // SAFETY: all other threads have ended.
             piece.contents.with(|contents| unsafe { assert_eq!(*contents, freed) });
         }
         // SAFETY: as above.

@@ -9,7 +9,7 @@ use std::vec::Vec;
 
 std::thread_local! {
     static FREED: Cell<usize> = const { Cell::new(0) };
-    /// Where pieces that retire others do so.
+    /// The `Home` to which some pieces retire another piece when they are freed.
     static RETIRES: Cell<Option<&'static Home>> = const { Cell::new(None) };
 }
 
@@ -27,7 +27,7 @@ unsafe fn counted(_: NonNull<()>) {
 
 unsafe fn panics(_: NonNull<()>) {
     count();
-    panic!("as it should");
+    panic!("a panic in a free");
 }
 
 unsafe fn retires(_: NonNull<()>) {
@@ -49,7 +49,7 @@ fn fill(home: &Home) -> Token {
 }
 
 #[test]
-fn comes_back_when_another_thread_says_so() {
+fn a_batch_is_freed_by_its_thread_when_the_token_has_run() {
     let home = Home::new();
     let token = fill(&home);
     assert!(matches!(home.add(item(counted)), Added::Open));
@@ -58,11 +58,11 @@ fn comes_back_when_another_thread_says_so() {
     thread::spawn(|| token.pass()).join().unwrap();
     assert_eq!(FREED.get(), 0);
     home.collect(|| ());
-    assert_eq!(FREED.get(), BATCH, "the batch, here, and not what came after it");
+    assert_eq!(FREED.get(), BATCH, "the batch alone, by this thread");
 }
 
 #[test]
-fn a_later_token_speaks_for_those_before() {
+fn a_token_marks_earlier_batches_too() {
     let home = Home::new();
     let tokens: Vec<Token> = (0..3).map(|_| fill(&home)).collect();
     let [first, second, third] = tokens.try_into().ok().unwrap();
@@ -71,14 +71,14 @@ fn a_later_token_speaks_for_those_before() {
     assert_eq!(FREED.get(), 2 * BATCH);
     first.pass();
     home.collect(|| ());
-    assert_eq!(FREED.get(), 2 * BATCH, "it goes back to nothing");
+    assert_eq!(FREED.get(), 2 * BATCH, "an earlier token undid a later one");
     third.pass();
     home.collect(|| ());
     assert_eq!(FREED.get(), 3 * BATCH);
 }
 
 #[test]
-fn what_waits_is_bounded() {
+fn waiting_batches_are_bounded() {
     let home = Home::new();
     let mut tokens: Vec<Token> = (0..MOST).map(|_| fill(&home)).collect();
     assert!(!home.is_full());
@@ -90,14 +90,14 @@ fn what_waits_is_bounded() {
     tokens.into_iter().for_each(Token::pass);
     assert!(!home.is_full());
     home.collect(|| ());
-    assert_eq!(FREED.get(), 0, "it is another's");
-    // SAFETY: nobody looks at anything.
+    assert_eq!(FREED.get(), 0, "a batch that was handed over was freed here");
+    // SAFETY: no code accesses the pieces.
     left.into_iter().for_each(|left| unsafe { left.free() });
     assert_eq!(FREED.get(), (MOST as usize + 1) * BATCH);
 }
 
 #[test]
-fn a_piece_that_panics_takes_no_other_with_it() {
+fn a_free_that_panics_leaks_no_other_piece() {
     let home = Home::new();
     assert!(matches!(home.add(item(panics)), Added::Open));
     (2..BATCH).for_each(|_| assert!(matches!(home.add(item(counted)), Added::Open)));
@@ -119,8 +119,8 @@ fn a_piece_may_retire_others() {
     home.collect(|| ());
     assert_eq!(FREED.get(), BATCH);
     let left: Vec<_> = home.leave().collect();
-    assert_eq!(left.len(), 1, "the piece that was retired");
-    // SAFETY: nobody looks at anything.
+    assert_eq!(left.len(), 1, "one batch, with the piece that a free retired");
+    // SAFETY: no code accesses the pieces.
     left.into_iter().for_each(|left| unsafe { left.free() });
     assert_eq!(FREED.get(), BATCH + 1);
 }

@@ -1,14 +1,15 @@
-//! [`Chain`] under loom: what is pushed is taken once, with what came before.
+//! [`Chain`] under loom: each block that is pushed is taken once, and all writes before the push
+//! are visible.
 
 use super::Chain;
 use crate::batch::{Batches, Item};
 use core::ptr::NonNull;
 use loom::cell::UnsafeCell;
 use loom::thread;
-// Not loom's, which cannot be dropped when a model has failed.
+// Not loom's `Arc`, which cannot be dropped after a model has failed.
 use std::sync::Arc;
 
-/// What is retired; loom checks that it is used in order.
+/// A retired piece. Loom checks that its accesses are ordered.
 type Piece = UnsafeCell<u32>;
 
 struct World {
@@ -17,22 +18,22 @@ struct World {
 }
 
 unsafe fn free(piece: NonNull<()>) {
-    // SAFETY: a piece of the model, which stays; loom checks that nobody else uses it.
+    // SAFETY: a piece of the model, which outlives it. Loom checks for concurrent accesses.
     unsafe { piece.cast::<Piece>().as_ref() }.with_mut(|piece| unsafe { *piece += 1 });
 }
 
 impl World {
-    /// A CPU goes away with a piece that it has written.
+    /// A CPU writes a piece, retires it, and becomes idle.
     fn leave(&self, piece: usize) {
         let piece = &self.pieces[piece];
-        // SAFETY: nobody else has it yet: loom checks that.
+        // SAFETY: no other thread has it yet. Loom checks that.
         piece.with_mut(|piece| unsafe { *piece = 1 });
         let mut batches = Batches::new();
         assert!(batches.push(Item { ptr: NonNull::from(piece).cast(), free }, || 0));
         self.chain.push(batches.leave(|| 0));
     }
 
-    /// A CPU frees what it finds.
+    /// A CPU frees the pieces that it finds.
     fn adopt(&self) {
         let mut batches = Batches::new();
         batches.adopt(&self.chain);
@@ -44,7 +45,7 @@ impl World {
 }
 
 #[test]
-fn loom_what_is_left_is_adopted_once() {
+fn loom_each_block_is_adopted_once() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(|| {
@@ -59,7 +60,7 @@ fn loom_what_is_left_is_adopted_once() {
         others.into_iter().for_each(|other| other.join().unwrap());
         world.adopt();
         for piece in &world.pieces {
-            // SAFETY: the others have ended.
+            // SAFETY: the other threads have ended.
             piece.with(|piece| assert_eq!(unsafe { *piece }, 2, "each is freed once"));
         }
     });
