@@ -1,108 +1,38 @@
-//! The one way to change a tree: replace what lies in a range by one entry or by a hole.
+//! Writes: each replaces the contents of a range by one entry or by a hole.
 //!
-//! Every write goes through the same phases, one module each:
+//! A write in general has five phases, one module each:
 //!
-//! 1. [`plan`] walks to both ends of the range and works out, level by level, which nodes are
+//! 1. [`plan`] walks to both ends of the range and computes, level by level, which nodes are
 //!    replaced and how many are needed. It changes nothing.
-//! 2. [`reserve`]: the nodes (and the second copy of an entry that is split in two) are allocated.
-//!    Only this phase can fail, and nothing has changed yet (I7).
-//! 3. [`build`] fills the new nodes aside.
-//! 4. [`publish`] makes them visible by **one** pointer store, and brings the gaps above up to
-//!    date. A reader sees the tree before or after that store, never between (I1).
-//! 5. [`retire`] hands the replaced nodes and entries to the grace period, or frees them when the
-//!    owner is alone.
+//! 2. [`reserve`] allocates the nodes, and the second copy of an entry that is split. After this
+//!    phase nothing can fail, and nothing has changed yet (I7).
+//! 3. [`build`] fills the new nodes.
+//! 4. [`publish`] makes them visible by **one** pointer store and updates the gaps above. A reader
+//!    sees the tree before or after that store, never in between (I1).
+//! 5. [`retire`] hands the replaced nodes and entries to the grace period, or frees them at once if
+//!    there are no readers.
 //!
-//! Few writes need all that. Each of these hands over to the next what it does not do itself,
-//! nothing changed:
+//! Few writes need all phases. Each module in this table does its case, or does nothing and leaves
+//! the write to a later one:
 //!
 //! | write | module | new nodes beside readers |
 //! |---|---|---|
-//! | an entry into a hole, an erase, an end moved, within a leaf | [`fast`] | a leaf |
+//! | an entry into a hole, an erase, a moved end, within a leaf | [`fast`] | a leaf |
 //! | any change within a leaf | [`quick`] | a leaf |
-//! | into a full leaf: it is cut, and full nodes above it before that | [`split`], [`room`] | two leaves and their parent |
-//! | an erase whose hole goes on in the next leaf; an end moved into it | [`border`] | a leaf and its parent; the parent |
-//! | an erase that leaves too little in a leaf, if a sibling takes the rest | [`join`] | a leaf and its parent |
-//! | a hole over several leaves of one parent, or of two neighbours | [`erase_span`] | one or two leaves and their parent; or both, and theirs |
-//! | all else | [`plan`] | up to three a level |
+//! | a write into a full leaf, which is split; full nodes above it are split first | [`split`], [`room`] | two leaves and their parent |
+//! | an erase whose hole continues in the next leaf; an end that moves into the next leaf | [`border`] | a leaf and its parent; the parent |
+//! | an erase that leaves a leaf with too little, if a sibling has room for the rest | [`join`] | a leaf and its parent |
+//! | a hole over several leaves of one parent, or of two neighbouring parents | [`erase_span`] | one or two leaves and their parent; or both parents and theirs |
+//! | everything else | [`plan`] | up to three per level |
 //!
-//! An exclusive owner changes leaves in place, and their parent. A run of entries into holes side
-//! by side, and an end that moves again, by the same [`Writer`](crate::Writer), take the way of the
-//! last ([`finger`]): no walk, no search.
+//! An exclusive owner changes leaves and their parents in place. Sequential inserts into holes, and
+//! repeated moves of an end, by the same [`Writer`](crate::Writer), reuse the path of the last
+//! write ([`finger`]): no descent and no search.
 //!
 //! # Cost
 //!
-//! A write within a leaf: one walk down, one node allocated, four cache lines written and the
-//! parent's line of gaps, one release store, a word for the grace period.
-//!
-//! # What each step gave
-//!
-//! Nanoseconds a write of a tree of 1,000 entries, on the machine of the benchmark's results: to
-//! build it in random order for one owner, and beside readers; to erase and insert beside readers;
-//! to erase over 16.
-//!
-//! | step | owner | shared | erase + insert | over 16 |
-//! |---|---|---|---|---|
-//! | before | 75 | 124 | 134 | 600 |
-//! | a leaf changed straight into its new block, by vectors, and not over the stack | 70 | 90 | 104 | |
-//! | entries into holes and erases by themselves | 63 | 83 | 99 | |
-//! | a hole at a leaf's end asks the next leaf, not a plan | 61 | 82 | 95 | |
-//! | a full leaf cut into its blocks, gaps raised before they are stored | 57 | 77 | 93 | |
-//! | new bounds and words by plain stores after the vectors | 56 | 74 | 91 | |
-//! | retired nodes as words, and looked after every few batches | 56 | 71 | 85 | |
-//! | holes over several leaves without a plan | | | | 378 |
-//! | full inner nodes cut by themselves | 52 | 66 | 85 | 330 |
-//!
-//! Later, in other sittings, each step beside what was before it; the write of an erase and insert,
-//! shared, of 100 and 1,000 ranges, the end moved at 1,000, and the erase over 16 at 1,000:
-//!
-//! | step | erase + insert | end moved | over 16 |
-//! |---|---|---|---|
-//! | before | 61 / 77 | 45 | 219 |
-//! | the largest gap found in the leaf as it was, in any case, and stored in any case; where holes go when a leaf is cut; small stores that are no calls | 53 / 71 | 47 | 188 |
-//! | gaps counted only where needed if an end is moved | 53 / 71 | 41 | 188 |
-//!
-//! Later again, each beside what was before it, in nanoseconds; the erase over 16, shared, of 100,
-//! 1,000, 10,000 and 100,000:
-//!
-//! | step | over 16 |
-//! |---|---|
-//! | before | 289 / 251 / 191 / 354 |
-//! | leaves and parents made of runs of others, by masked loads and whole lines instead of loops; gaps found in what was there; leaves of two neighbouring parents without a plan, which took one in nine at 1,000 | 174 / 147 / 158 / 280 |
-//!
-//! The same, where a full leaf is cut, takes 4 % off building in random order beside readers (63 to
-//! 60 at 1,000), and nothing for an only owner, who moves less. The header of a leaf put into its
-//! line in a register, so that less is stored twice, gave nothing; with the new bounds and the
-//! word, too, so that all lines are stored whole and the next write can load them at once,
-//! ascending order took a tenth longer, and random order 4 % (an only owner: 9 %).
-//!
-//! What counted in the table before were branches: of 2.5 guessed wrong in a write, 0.7 asked
-//! whether the largest gap had changed and at which end of the leaf a hole lay. A leaf cut evenly
-//! is cut before an entry, not before a hole: so few leaves begin with a hole, most writes find
-//! what they asked before the same way each time, and an entry that grows finds its hole in its own
-//! leaf. To erase all in random order takes a tenth to a third longer at 100 and 10,000: the first
-//! entry of a leaf then has a hole before it which is another's. Memory is as it was: what one
-//! order of insertion shows (23.6 bytes an entry instead of 25.3, at 1,000 that touch), others do
-//! not.
-//!
-//! Slower, all by a few hundredths: a search by small loads in the leaf that was written last; a
-//! moved bound put into its line by vectors; batches looked after more often; the parent's slots
-//! copied one by one; nodes of both kinds freed without a branch.
-//!
-//! Again later, each beside what was before it; one owner and shared, of 100 and 1,000 ranges (see
-//! [`join`], too):
-//!
-//! | step | erase + insert, one owner | shared |
-//! |---|---|---|
-//! | before | 36.3 / 49.3 | 44.6 / 59.2 |
-//! | the way on the stack without cells, a run told by its entries ([`finger`]) | 35.6 / 49.4 | 45.1 / 59.1 |
-//! | the end of a leaf without a branch: one write in five is to a last slot; gaps measured in place; nothing about wide leaves in what is for narrow ones | 31.7 / 45.8 | 40.8 / 54.7 |
-//! | the parent's largest gap found and stored in any case where there is one above: one write in six changed it | - / 46.3 (before 50.5) | - / 54.9 (60.4) |
-//! | inner nodes searched in fewer cycles by more instructions | 31.8 / 41.6 (before 32.7 / 43.8) | 41.4 / 52.5 (42.4 / 54.4) |
-//!
-//! Without vectors the largest step was not to call `memmove` for some ten words ([`crate::node`],
-//! `few`): 255 to 126, and to 75 with the calls gone from inner nodes, too. At 100,000 entries
-//! looking after what waits gave most: 160 to 135, since two megabytes of nodes were waiting and
-//! out of the cache when they came back.
+//! A write within a leaf: one descent, one node allocated, five cache lines written (the leaf and a
+//! line of its parent's gaps), one release store, a word for the grace period.
 
 mod batch;
 mod border;
@@ -144,26 +74,26 @@ use grace::Reclaim;
 use plan::Plan;
 use quick::{Clear, Erase, Extend, Insert, Outcome, Quick, Store};
 
-// A plan lives on the stack.
+// The plan lives on the stack.
 const _: () = assert!(size_of::<Plan>() <= 7 * 1024);
 
-/// What becomes of the entries that a write removes.
+/// The destination of the entries that a write removes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Removed {
     /// They are dropped after a grace period.
     Drop,
-    /// The caller has them.
+    /// They belong to the caller.
     Keep,
 }
 
 impl Need {
-    /// Enough for either.
+    /// Enough for either of the two.
     fn or(self, other: Need) -> Need {
         Need { leaves: self.leaves.max(other.leaves), inners: self.inners.max(other.inners) }
     }
 }
 
-/// A tree in the hands of its writer.
+/// A tree and the supplies of its writer.
 pub(crate) struct Target<'t, E: Entry, R: Reclaim, A: NodeAlloc> {
     tree: &'t AtomicLink,
     supplies: &'t mut Supplies<E, R, A>,
@@ -171,15 +101,14 @@ pub(crate) struct Target<'t, E: Entry, R: Reclaim, A: NodeAlloc> {
 
 impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     /// # Safety
-    /// The caller has the writer's right to the tree. When its disposal is exclusive, no reader
-    /// exists; when it is not, the engine is [`grace::Concurrent`].
+    /// The caller is the tree's writer. If disposal is exclusive, there are no readers; otherwise
+    /// the engine is [`grace::Concurrent`].
     pub(crate) unsafe fn new(tree: &'t AtomicLink, supplies: &'t mut Supplies<E, R, A>) -> Self {
         Target { tree, supplies }
     }
 
-    /// Makes sure that storing an entry or a hole over `first..=last`, and erasing the entry that
-    /// holds `first`, will find their memory in the supplies. What is shared with another tree may
-    /// be copied.
+    /// Preallocates for a store of an entry or a hole over `first..=last`, and for an erase of the
+    /// entry that holds `first`. May copy nodes that are shared with another tree.
     pub(crate) fn prepare(mut self, first: usize, last: usize) -> Result<(), Error> {
         let mut needed = Need { leaves: 1, inners: 0 };
         let root = self.tree.load();
@@ -188,8 +117,9 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
             // SAFETY: the promise of `new`.
             unsafe { path.walk(root, Pick::Index(first)) };
             let span = path.span();
-            // What a leaf cut in two takes beside readers, a write at its border, and a hole over
-            // leaves of two parents; and each full node above that must be cut first.
+            // Enough for the split of a leaf beside readers, for a write at its border, and for a
+            // hole over leaves of two parents. Full nodes above must be split first; each needs
+            // nodes, too.
             let full = |&level: &usize| path.step(level).len() == INNER_SLOTS;
             let full = (1..path.height()).take_while(full).count();
             needed = Need { leaves: 2, inners: 3.max(1 + 3 * full) };
@@ -210,8 +140,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         self.supplies.nodes.fill(needed)
     }
 
-    /// Replaces what lies in `first..=last` by `new` (null: a hole). On error nothing has changed
-    /// and `new` is still the caller's.
+    /// Replaces the contents of `first..=last` by `new` (null for a hole). On error nothing has
+    /// changed and `new` still belongs to the caller.
     #[inline]
     pub(crate) fn replace(
         mut self,
@@ -229,7 +159,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         }
     }
 
-    /// Puts an entry into a hole; false, and nothing done, if it is not that simple.
+    /// Puts an entry into a hole. Returns false, and does nothing, if the case is not that simple.
     #[inline(always)]
     fn fill(
         &mut self,
@@ -272,7 +202,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         }
     }
 
-    /// As [`Target::replace`], if nothing is in the way.
+    /// As [`Target::replace`], if the range is free.
     #[inline]
     pub(crate) fn insert(
         mut self,
@@ -307,7 +237,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         }
     }
 
-    /// Makes a hole of the entry that holds `index`, and returns it; it is the caller's now.
+    /// Replaces the entry that holds `index` by a hole. Returns the entry, which then belongs to
+    /// the caller.
     #[inline]
     pub(crate) fn erase(
         mut self,
@@ -339,8 +270,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         }
     }
 
-    /// Moves the last index of the entry that holds `index` to `end`, and returns its range; `None`
-    /// for a hole.
+    /// Moves the last index of the entry that holds `index` to `end`. Returns the entry's range;
+    /// `None` for a hole.
     #[inline]
     pub(crate) fn set_end(
         mut self,
@@ -381,7 +312,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         if end < max {
             self.replace_any(end + 1, max, ptr::null_mut())?;
         } else if end > max {
-            // There is a slot behind it, since an index is.
+            // There is a slot behind it, because there is an index behind it.
             path.next_slot();
             if let Some(Span { min, max, .. }) = in_the_way(&path, end) {
                 return Err(Error::Occupied { start: min, end: max });
@@ -397,7 +328,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         Ok(Some((min, end)))
     }
 
-    /// All phases.
+    /// Runs all phases.
     #[cold]
     #[inline(never)]
     fn carry_out(
@@ -412,7 +343,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
             return Ok(());
         }
         if let Some(source) = plan.split() {
-            // SAFETY: the entry is in the tree; the new one is not yet.
+            // SAFETY: the entry is in the tree; the new one is not in it yet.
             unsafe { self.supplies.provide(source, new)? }
         }
         self.supplies.nodes.fill(plan.nodes())?;
@@ -421,16 +352,16 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         plan.complete(new, copy);
         let top = build::build(&plan, &mut self.supplies.nodes);
         let old = publish::publish(self.tree, &plan, top);
-        // A duplicate made ahead is for the next write only: its source may be gone by the one
-        // after.
+        // A spare duplicate is for the next write only: its source may be freed by the write after
+        // that.
         self.supplies.drop_spare();
-        // SAFETY: what the plan replaced is unreachable since `publish`.
+        // SAFETY: the nodes that the plan replaced are unreachable since `publish`.
         unsafe { retire::retire(&mut self.supplies.bin, &plan, old, removed) };
         Ok(())
     }
 
-    /// Works out a write; false if it changes nothing. What it replaces in part is this tree's own
-    /// afterwards.
+    /// Plans a write; returns false if it changes nothing. Afterwards the nodes that it changes
+    /// belong to this tree alone.
     fn plan(
         &mut self,
         plan: &mut Plan,
@@ -439,8 +370,8 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         hole: bool,
     ) -> Result<bool, Error> {
         if E::SHARES {
-            // Holes may widen the range, beyond the leaves of its ends: those are this tree's own
-            // all the same.
+            // The leaves of `first` and `last` must be this tree's own even if merged holes widen
+            // the range beyond them.
             self.unshare(first, 0)?;
             self.unshare(last, 0)?;
         }
@@ -450,22 +381,21 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
             if !plan.make(first, last, hole)? {
                 return Ok(false);
             }
-            // Siblings that it takes in, and what lies above, may still be shared. After a copy
-            // nothing that the plan knows may be looked at: what was let go may be gone.
+            // Siblings that the plan adds, and nodes above, may still be shared. After a copy the
+            // plan must not be used any more: its nodes may have been freed.
             let Some((index, height)) = Self::shared(plan) else { return Ok(true) };
             self.unshare(index, height)?;
         }
     }
 
-    /// A node that the plan changes or takes over, and that another tree has, too: by an index and
-    /// its level.
+    /// A shared node that the plan changes or takes over: an index that it holds, and its level.
     fn shared(plan: &Plan) -> Option<(usize, usize)> {
         if !E::SHARES {
             return None;
         }
         (0..plan.left.height()).rev().find_map(|height| {
             let changed = plan.changed(height).into_iter();
-            // SAFETY: the writer's right.
+            // SAFETY: we are the writer.
             let mut shared =
                 changed.filter(|(link, _)| !link.is_null() && unsafe { link.refs() }.shared());
             shared.next().map(|(_, index)| (index, height))
@@ -477,7 +407,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
         self.supplies.spare.take().map_or(ptr::null_mut(), |(_, copy)| copy.as_ptr())
     }
 
-    /// The first entry of an empty tree: one leaf.
+    /// Stores the first entry of an empty tree: one leaf.
     #[cold]
     fn first_entry(&mut self, first: usize, last: usize, new: *mut ()) -> Result<(), Error> {
         if new.is_null() {
@@ -498,7 +428,7 @@ impl<'t, E: Entry, R: Reclaim, A: NodeAlloc> Target<'t, E, R, A> {
     }
 }
 
-/// The lowest entry between where `path` leads and `last`.
+/// The lowest entry from the slot of `path` up to `last`.
 #[inline]
 fn in_the_way(path: &Descent, last: usize) -> Option<Span> {
     let mut span = path.span();

@@ -1,8 +1,8 @@
-//! Things that leave the tree, collected so that many are retired at once.
+//! Nodes and entries that left the tree, collected so that many are retired at once.
 //!
-//! A batch is in a block of its own, which is retired as one thing and frees what is in it after
-//! the grace period. The first few things wait in place: a writer that writes once retires them one
-//! by one, and needs no block.
+//! A batch has a block of its own. The block is retired as one object, and frees its contents after
+//! the grace period. The first few objects are kept without a block: a writer that writes once
+//! retires them one by one.
 
 use super::retire::Thing;
 use crate::alloc::NodeAlloc;
@@ -13,20 +13,20 @@ use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
-/// Something to be freed.
+/// An object to be freed.
 pub(super) trait Discard: Copy {
     /// # Safety
-    /// It left the tree, nobody looks at it any more, and it is freed once.
+    /// It left the tree, nothing accesses it any more, and it is freed once.
     unsafe fn discard<A: NodeAlloc>(self);
 
-    /// It in two words, as an engine takes it.
+    /// The object as the pair that an engine takes.
     fn thing<A: NodeAlloc>(self) -> Thing;
 }
 
 impl Discard for Thing {
     #[inline(always)]
     unsafe fn discard<A: NodeAlloc>(self) {
-        // SAFETY: the caller's promise; it was put there with what frees it.
+        // SAFETY: the caller's promise; the pair holds the function that frees the pointer.
         unsafe { self.1(self.0) }
     }
 
@@ -35,7 +35,7 @@ impl Discard for Thing {
     }
 }
 
-/// A node, whose contents were taken over: it says itself what it is. Never null.
+/// A node whose contents were taken over. The link knows the kind of the node, and is never null.
 impl Discard for Link {
     #[inline(always)]
     unsafe fn discard<A: NodeAlloc>(self) {
@@ -49,27 +49,27 @@ impl Discard for Link {
     }
 }
 
-/// As many as are not worth a block.
+/// Up to this number, objects need no block.
 const FEW: usize = 4;
 
-/// After so many batches the engine is asked to look for what has come due. What waits is memory
-/// that is not used again: an engine that counts things, and not bytes, lets more of it wait than a
-/// cache holds.
+/// After this number of batches the engine is asked to free what it can. Waiting objects are memory
+/// that cannot be reused; an engine that counts objects instead of bytes lets more of it wait than
+/// fits in a cache.
 const BATCHES: u32 = 4;
 
-/// What is collected, of one kind.
+/// The collected objects of one kind.
 pub(super) struct Heap<T, A> {
     few: [MaybeUninit<T>; FEW],
-    /// How many there are: in the batch, if there is one, else in place.
+    /// The number of objects: in the batch if there is one, otherwise in `few`.
     len: usize,
-    /// The batch being filled, or null.
+    /// The batch that is being filled, or null.
     batch: *mut Batch<T>,
-    /// Batches handed over.
+    /// The number of batches handed over.
     batches: u32,
     _alloc: PhantomData<A>,
 }
 
-/// A block of them.
+/// A block of objects.
 #[repr(C)]
 struct Batch<T> {
     len: usize,
@@ -77,10 +77,10 @@ struct Batch<T> {
 }
 
 impl<T: Discard, A: NodeAlloc> Heap<T, A> {
-    /// As many as a block takes.
+    /// The number of objects that a block holds.
     const MOST: usize = {
         let most = (INNER_BLOCK.size() - size_of::<Batch<T>>()) / size_of::<T>();
-        assert!(most > FEW, "the few and one more go into a block");
+        assert!(most > FEW, "a block holds the few objects and one more");
         most
     };
 
@@ -89,13 +89,13 @@ impl<T: Discard, A: NodeAlloc> Heap<T, A> {
         Heap { few, len: 0, batch: ptr::null_mut(), batches: 0, _alloc: PhantomData }
     }
 
-    /// Adds a thing.
+    /// Adds an object.
     ///
-    /// Cost: a word or two written; for every twenty or more things one block, one guard and one
+    /// Cost: one or two words written. Per twenty or more objects: one block, one guard and one
     /// retirement.
     ///
     /// # Safety
-    /// The thing left the tree and is nobody else's; `R` is the engine of its readers.
+    /// The object left the tree and has no other owner; `R` is the engine of its readers.
     #[inline(always)]
     pub(super) unsafe fn push<R: Reclaim>(&mut self, thing: T) {
         if self.batch.is_null() {
@@ -110,7 +110,7 @@ impl<T: Discard, A: NodeAlloc> Heap<T, A> {
         }
     }
 
-    /// Adds a thing where there is no batch yet.
+    /// Adds an object when there is no batch yet.
     ///
     /// # Safety
     /// As for [`Heap::push`].
@@ -118,7 +118,7 @@ impl<T: Discard, A: NodeAlloc> Heap<T, A> {
     unsafe fn push_first<R: Reclaim>(&mut self, thing: T) {
         if self.len == FEW {
             let Ok(block) = A::allocate(INNER_BLOCK) else {
-                // No memory for a batch: one by one, then.
+                // No memory for a batch: retire them one by one.
                 self.flush::<R>();
                 let (ptr, free) = thing.thing::<A>();
                 // SAFETY: the caller's promise.
@@ -126,10 +126,10 @@ impl<T: Discard, A: NodeAlloc> Heap<T, A> {
             };
             self.batch = block.as_ptr().cast();
             for (i, thing) in self.few.iter().enumerate() {
-                // SAFETY: all of the few are there, and the block is new and large enough for them.
+                // SAFETY: all of `few` is initialised, and the block is new and large enough.
                 unsafe { Self::place(self.batch, i).write(thing.assume_init()) }
             }
-            // SAFETY: it is large enough for one more, too.
+            // SAFETY: the block is large enough for one more.
             unsafe { Self::place(self.batch, FEW).write(thing) }
         } else {
             self.few[self.len].write(thing);
@@ -138,15 +138,15 @@ impl<T: Discard, A: NodeAlloc> Heap<T, A> {
     }
 
     /// # Safety
-    /// The batch is the caller's, and `i` below [`Heap::MOST`].
+    /// The batch is the caller's, and `i` is below [`Heap::MOST`].
     #[inline(always)]
     unsafe fn place(batch: *mut Batch<T>, i: usize) -> *mut T {
-        // SAFETY: the caller's promise; things follow the count, which is as large and as aligned
-        // as a word.
+        // SAFETY: the caller's promise; objects follow the count, which has the size and alignment
+        // of a word.
         unsafe { (&raw mut (*batch).things).cast::<T>().add(i) }
     }
 
-    /// Hands over what has been collected.
+    /// Hands the collected objects to the engine.
     #[cold]
     pub(super) fn flush<R: Reclaim>(&mut self) {
         let len = core::mem::take(&mut self.len);
@@ -156,7 +156,8 @@ impl<T: Discard, A: NodeAlloc> Heap<T, A> {
         let guard = R::pin();
         let Some(batch) = NonNull::new(core::mem::replace(&mut self.batch, ptr::null_mut())) else {
             for thing in &self.few[..len] {
-                // SAFETY: they are there; each is unreachable since before, and retired once.
+                // SAFETY: the first `len` are initialised; each is unreachable already, and retired
+                // once.
                 unsafe {
                     let (ptr, free) = thing.assume_init().thing::<A>();
                     R::retire(&guard, ptr, free);
@@ -164,7 +165,7 @@ impl<T: Discard, A: NodeAlloc> Heap<T, A> {
             }
             return;
         };
-        // SAFETY: nobody else knows of the batch; everything in it is unreachable since before.
+        // SAFETY: the batch is ours alone; everything in it is unreachable already.
         unsafe {
             (*batch.as_ptr()).len = len;
             R::retire(&guard, batch.cast(), Self::free);
@@ -175,13 +176,13 @@ impl<T: Discard, A: NodeAlloc> Heap<T, A> {
         }
     }
 
-    /// Frees the things in a batch, and the batch.
+    /// Frees the objects in a batch, and the batch.
     ///
     /// # Safety
-    /// It is one of ours, the caller's alone; the grace period of the things in it is over.
+    /// The batch is the caller's alone, and the grace period of its contents is over.
     unsafe fn free(batch: NonNull<()>) {
         let batch = batch.cast::<Batch<T>>().as_ptr();
-        // SAFETY: the caller's promise: so many are there.
+        // SAFETY: the caller's promise; `len` objects are initialised.
         unsafe {
             for i in 0..(*batch).len {
                 Self::place(batch, i).read().discard::<A>();

@@ -1,12 +1,12 @@
-//! An erase at the border of a leaf: the hole goes on in the next leaf, and holes stay whole. And
-//! an entry's end that moves into the next leaf.
+//! Two writes at the border of a leaf: an erase whose hole continues in the next leaf, and the move
+//! of an entry's end into the next leaf.
 //!
-//! The neighbour has the other part of the hole at its end, where its first index (or its last) is
-//! not stored but given by the parent. So it need not change at all: the leaf loses the slots that
-//! the hole takes, and the separator between the two moves. An exclusive owner does that in place;
-//! beside readers there is a new leaf and a new parent, put in its place by one store. Where the
-//! two have not the same parent, or too little would be left of the leaf, it is a hole over both
-//! ([`super::erase_span`]).
+//! Holes stay whole, so the hole goes to the neighbour. The neighbour has the other part of the
+//! hole at its end. Its first (or last) index is not stored in it but given by the parent, so it
+//! need not change: the leaf loses the slots of the hole, and the separator between the two moves.
+//! An exclusive owner does that in place. Beside readers one store publishes a new leaf and a new
+//! parent. If the two leaves have different parents, or too little of the leaf would remain, the
+//! write becomes a hole over both leaves ([`super::erase_span`]).
 
 use super::quick::Place;
 use super::removed::RemovedSlots;
@@ -20,12 +20,12 @@ use crate::node::{Body, Change, Inner, Leaf, Link, Search, Splice};
 use core::ptr;
 use grace::Reclaim;
 
-/// What an erase takes from the leaf at its border.
+/// The part of a leaf that an erase at its border removes.
 struct Loss {
-    /// The leaf and its neighbour, by slot of the parent.
+    /// The slots of the leaf and of its neighbour in the parent.
     leaf: usize,
     neighbour: usize,
-    /// The slots that stay in the leaf.
+    /// The slots that stay in the leaf: `from..to`.
     from: usize,
     to: usize,
     /// The new separator.
@@ -33,8 +33,8 @@ struct Loss {
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Makes a hole of the entry in a slot, the first or the last of the leaf; `None`, and nothing
-    /// done, if it takes a plan.
+    /// Replaces the entry in the first or the last slot of the leaf by a hole. Returns `None`, and
+    /// does nothing, if the plan must do it.
     #[cold]
     #[inline(never)]
     pub(super) fn border<S: Search>(
@@ -47,8 +47,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         if trail.height() == 1 {
             return None;
         }
-        // Not an argument: those are borrowed to the end of the call, and the leaf is changed
-        // before that. SAFETY: the promise of `Target::new`.
+        // Not an argument: a reference argument stays borrowed until the call returns, but the leaf
+        // is changed before that. SAFETY: the promise of `Target::new`.
         let body = unsafe { trail.leaf().as_leaf().body() };
         // SAFETY: the promise of `Target::new`; there are inner nodes.
         let (parent, at) = unsafe { trail.step(1) };
@@ -62,10 +62,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         }
         // Nothing fails from here on.
         let gone = RemovedSlots::of::<E>(body, (body.rank(slot), 1), removed);
-        // Holes that stay are measured where they were.
+        // The holes that stay are measured in the old leaf.
         let stay = body.holes() & ((1 << loss.to) - 1) & u32::MAX << loss.from;
         let gap = search.gap(body, stay, ends(trail), usize::MAX);
-        // The neighbour's hole and what it has got.
+        // The hole that the neighbour then has.
         let hole = hole(trail, parent, &loss);
         let neighbour = parent.gap(loss.neighbour).max(hole);
         let separator = loss.leaf.min(loss.neighbour);
@@ -75,7 +75,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let old = trail.leaf().node().cast::<Leaf>();
         let new = if in_place { old } else { self.supplies.nodes.take_leaf_block().as_ptr() };
         // SAFETY: the owner is alone, and `body` is not used any more; or the block is ours, and
-        // the old leaf stays as it is.
+        // the old leaf does not change.
         unsafe {
             if loss.from > 0 {
                 let change = Change::rest(body, loss.from);
@@ -115,9 +115,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         Some(Ok(()))
     }
 
-    /// The same where the neighbour has another parent, or too little of the leaf would be left: as
-    /// a hole over both leaves ([`super::erase_span`]), an index of the neighbour's part of it with
-    /// it.
+    /// The case in which the neighbour has another parent or too little of the leaf would remain: a
+    /// hole over both leaves ([`super::erase_span`]), which includes one index of the neighbour's
+    /// hole.
     fn beyond<S: Search>(
         &mut self,
         search: S,
@@ -145,16 +145,17 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     }
 }
 
-/// What the leaf covers.
+/// The range of the leaf.
 fn ends(trail: &WriteDescent) -> (usize, usize) {
     // SAFETY: the promise of `Target::new`.
     unsafe { (trail.min(0), trail.max(0)) }
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Moves the end of the last entry of a leaf to `end`, in the hole that the next leaf begins
-    /// with: only the separator between the two moves. `None`, and nothing done, if the next leaf
-    /// is another parent's, or has no such hole, or none would be left of it.
+    /// Moves the end of the last entry of a leaf to `end`, inside the hole that the next leaf
+    /// begins with: only the separator between the two leaves moves. Returns `None`, and does
+    /// nothing, if the next leaf has another parent, does not begin with a hole, or would lose the
+    /// whole hole.
     #[cold]
     #[inline(never)]
     pub(super) fn slide_over<S: Search>(
@@ -205,7 +206,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 new.seps_mut().bounds[at] = end;
                 new.set_gap(at + 1, gap);
                 let old = self.publish_parent(trail, node);
-                // Before anything is given up: see `replace_parent`.
+                // Before anything is retired: see `replace_parent`.
                 trail.settle_parent_gap(search, above);
                 self.supplies.bin.node(old);
             }
@@ -214,17 +215,17 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     }
 }
 
-/// What goes, if both leaves have the same parent and enough stays.
+/// The loss, if both leaves have the same parent and enough of the leaf remains.
 fn loss(trail: &WriteDescent, body: &Body, slot: usize, parent: &Inner, at: usize) -> Option<Loss> {
-    // SAFETY: the writer's right.
+    // SAFETY: we are the writer.
     let len = unsafe { parent.seps() }.len();
     let child = |slot: usize| {
-        // SAFETY: the writer's right.
+        // SAFETY: we are the writer.
         unsafe { parent.child(slot).as_leaf().body() }
     };
     let (from, to) = (0, body.len());
     let loss = if slot + 1 == to && at + 1 < len && child(at + 1).is_hole(0) {
-        // The last: with a hole before it, if there is one.
+        // The last slot, with the hole before it if there is one.
         let to = if slot > 0 && body.is_hole(slot - 1) { slot - 1 } else { slot };
         (to > 0).then(|| Loss { leaf: at, neighbour: at + 1, from, to, end: body.bound(to - 1) })?
     } else if slot == 0 && at > 0 && { child(at - 1).ends_with_hole() } {
@@ -242,16 +243,16 @@ fn loss(trail: &WriteDescent, body: &Body, slot: usize, parent: &Inner, at: usiz
     let mask = body.entries() >> loss.from & ((1 << (loss.to - loss.from)) - 1);
     let entries = mask.count_ones() as usize;
     let weight = NARROW.weigh(loss.to - loss.from, entries);
-    // The other end must not have a hole that goes on in the leaf beyond: the entry there stays.
+    // The entry at the other end stays, so no hole there can continue in the leaf beyond it.
     (entries > 0 && weight >= LEAF_LOW).then_some(loss)
 }
 
-/// How long the hole becomes.
+/// The new length of the hole.
 fn hole(trail: &WriteDescent, parent: &Inner, loss: &Loss) -> usize {
-    // SAFETY: the writer's right.
+    // SAFETY: we are the writer.
     let (seps, body) = unsafe { (parent.seps(), parent.child(loss.neighbour).as_leaf().body()) };
     if loss.leaf < loss.neighbour {
-        // It begins after the new separator, and ends where the neighbour's first slot does.
+        // The hole begins after the new separator and ends with the neighbour's first slot.
         let max = if loss.neighbour + 1 < seps.len() {
             seps.bounds[loss.neighbour]
         } else {

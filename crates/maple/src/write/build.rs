@@ -1,4 +1,4 @@
-//! Phase three: the new nodes, filled aside.
+//! Phase three: filling the new nodes, which readers cannot reach yet.
 
 use super::Reserve;
 use super::plan::{Level, Plan};
@@ -7,7 +7,7 @@ use crate::layout::MAX_PER_LEVEL;
 use crate::node::{Inner, Leaf, Link, pack};
 use core::ptr::NonNull;
 
-/// A finished node: for its parent to take in.
+/// A finished node, for its parent.
 #[derive(Clone, Copy)]
 pub(super) struct Item {
     pub(super) link: Link,
@@ -17,7 +17,7 @@ pub(super) struct Item {
 
 const NONE: Item = Item { link: Link::NULL, max: usize::MAX, gap: 0 };
 
-/// Builds what the plan says and returns the one node to publish. The plan is complete.
+/// Builds the nodes of a complete plan, and returns the one to publish.
 pub(super) fn build<A: NodeAlloc>(plan: &Plan, nodes: &mut Reserve<A>) -> Item {
     let mut items = [NONE; MAX_PER_LEVEL];
     let mut count = 0;
@@ -33,7 +33,7 @@ pub(super) fn build<A: NodeAlloc>(plan: &Plan, nodes: &mut Reserve<A>) -> Item {
                 inners.push(item.max, item.link, item.gap);
             }
             if !level.right.is_null() {
-                // SAFETY: the plan's nodes stay as they are.
+                // SAFETY: the plan's nodes do not change.
                 let len = unsafe { level.right.len() };
                 inners.copy(level.right, level.resume, len, level.right_max);
             }
@@ -77,7 +77,7 @@ struct Inners<'b, A: NodeAlloc> {
 impl<A: NodeAlloc> Inners<'_, A> {
     fn push(&mut self, end: usize, child: Link, gap: usize) {
         let node = *self.open.get_or_insert_with(|| self.nodes.take_inner());
-        // SAFETY: the node is new and only ours.
+        // SAFETY: the node is new and ours alone.
         let inner = unsafe { node.as_ref() };
         // SAFETY: as above.
         let len = unsafe {
@@ -92,23 +92,23 @@ impl<A: NodeAlloc> Inners<'_, A> {
         }
     }
 
-    /// Children `from..to` of a node that ends at `max` (needed only if its last child is among
-    /// them).
+    /// Copies the children `from..to` of a node that ends at `max`. `max` matters only if the last
+    /// child of the node is among them.
     fn copy(&mut self, source: Link, from: usize, to: usize, max: usize) {
         if source.is_null() {
             return;
         }
-        // SAFETY: the plan's nodes stay as they are.
+        // SAFETY: the plan's nodes do not change.
         let (inner, seps) = unsafe { (source.as_inner(), source.as_inner().seps()) };
         for slot in from..to {
             self.push(seps.end(slot, max), inner.child(slot), inner.gap(slot));
         }
     }
 
-    /// All children of a sibling that ends at `max`; nothing if there is none.
+    /// Copies all children of a sibling that ends at `max`, if there is a sibling.
     fn whole(&mut self, source: Link, max: usize) {
         if !source.is_null() {
-            // SAFETY: the plan's nodes stay as they are.
+            // SAFETY: the plan's nodes do not change.
             let len = unsafe { source.len() };
             self.copy(source, 0, len, max);
         }

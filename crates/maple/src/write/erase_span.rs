@@ -1,19 +1,20 @@
-//! A hole over several leaves of one parent, or of two that are neighbours.
+//! An erase over several leaves of one parent, or of two neighbouring parents.
 //!
-//! What stays is the beginning of the first leaf and the end of the last. If both fit into one
-//! leaf, they become one, with the hole between them; else the first gets the hole at its end, and
-//! the separator between the two moves. The leaves between them go, and so does that which nothing
-//! stays of. All of it is one new parent, put in place of the old one by one store, for an
-//! exclusive owner too; where there are two, both are new, and the parent of both.
+//! The beginning of the first leaf and the end of the last leaf stay. If both fit into one leaf,
+//! they become one, with the hole between them. Otherwise the first leaf gets the hole at its end,
+//! and the separator between the two moves. The leaves between them are removed, and so is each of
+//! the two of which nothing stays. One store publishes all of this with a new parent, for an
+//! exclusive owner, too. If there are two parents, both are new, and so is their parent.
 //!
-//! An erase at the border of two leaves comes here, too, if [`super::border`] does not do it.
+//! An erase at the border of two leaves comes here if [`super::border`] cannot do it.
 //!
-//! Left to the plan: leaves of parents further apart, also where the hole goes on there,
-//! duplicates' nodes, wide leaves, a parent left with too few children, nothing that stays. Leaves
-//! whose bounds mean different things stay two.
+//! The plan handles the other cases: parents that are not neighbours, also if the hole only
+//! continues there; nodes shared with a duplicate; wide leaves; a parent that would have too few
+//! children; a range of which nothing stays. Leaves of different forms are not joined.
 //!
-//! Cost: a walk and two searches in leaves, one or two new leaves and a new parent (ten to fourteen
-//! cache lines; twelve more for two parents), one release store, a few words for the grace period.
+//! Cost: a descent and two searches in leaves; one or two new leaves and a new parent (ten to
+//! fourteen cache lines; twelve more for two parents); one release store; a few words for the grace
+//! period.
 
 use super::fast::Fast;
 use super::write_descent::WriteDescent;
@@ -27,37 +28,37 @@ use grace::Reclaim;
 
 #[cfg(test)]
 std::thread_local! {
-    /// How many holes were made here: in one parent or in two, of which one leaf is left or two.
+    /// The number of holes made here: for one parent or two, with one leaf left or two.
     pub(crate) static SWEPT: core::cell::RefCell<[[usize; 2]; 2]> = const { core::cell::RefCell::new([[0; 2]; 2]) };
-    /// How many leaves an erase joined ([`super::join`]): with the sibling before them, and with
-    /// that behind.
+    /// The number of leaves that an erase joined ([`super::join`]): with the sibling before, and
+    /// with the sibling behind.
     pub(crate) static JOINED: core::cell::RefCell<[usize; 2]> = const { core::cell::RefCell::new([0; 2]) };
 }
 
-/// Either end of it.
+/// Both ends of an erase.
 struct Ends<'n> {
-    /// The parents of the first leaf and the last: the same one, or neighbours; and the slots
-    /// there.
+    /// The parents of the first leaf and of the last, the same one or neighbours; then the slots of
+    /// the two leaves in them.
     parents: [&'n Inner; 2],
     i: usize,
     j: usize,
-    /// How many slots of the first leaf stay.
+    /// The first leaf, and the number of its slots that stay.
     left: &'n Leaf,
     a: usize,
-    /// Which slot of the last leaf is the first that stays.
+    /// The last leaf, and the first of its slots that stay.
     right: &'n Leaf,
     b: usize,
-    /// The hole, with those that it takes in.
+    /// The hole, with the holes merged into it.
     first: usize,
     last: usize,
-    /// What both leaves, and those between them, cover.
+    /// The range of both leaves and of those between them.
     min: usize,
     max: usize,
     /// The last index of the last leaf's parent.
     top: usize,
 }
 
-/// What goes and what stays.
+/// Finds the ends of an erase; `None` if the plan must do it.
 #[inline(always)]
 fn ends<'n, S: Search>(
     search: S,
@@ -77,7 +78,7 @@ fn ends<'n, S: Search>(
         if trail.height() == 2 {
             return None;
         }
-        // SAFETY: as above. The parents' parent is this tree's own.
+        // SAFETY: as above. The parents' parent belongs to this tree alone.
         let (other, top) = unsafe {
             let (above, at) = trail.step(2);
             if at + 1 >= above.seps().len() {
@@ -96,7 +97,7 @@ fn ends<'n, S: Search>(
     if ptr::eq(other, parent) && j == i {
         return None;
     }
-    // The parents are ours alone, so counts are asked for from the root down.
+    // The parents belong to this tree alone, so this checks reference counts from the root down.
     let own = |parent: &'n Inner, slot: usize| {
         // SAFETY: as above.
         unsafe {
@@ -107,7 +108,7 @@ fn ends<'n, S: Search>(
     };
     // SAFETY: as above.
     let body = |leaf: &'n Leaf| unsafe { leaf.body() };
-    // All of the last, and of those between the count of parents.
+    // The whole last leaf will be read, and the reference counts of the leaves between.
     other.child(j).prefetch();
     between([parent, other], (i, j)).for_each(Link::prefetch_refs);
     let (mut left, mut right) = (own(parent, i)?, own(other, j)?);
@@ -124,7 +125,7 @@ fn ends<'n, S: Search>(
             first = one.start(a, min);
         }
     } else if first > 0 {
-        // The hole may go on in the leaf before, if that is the parent's, too.
+        // The hole may continue in the leaf before, if that has the same parent.
         let before = own(parent, i.checked_sub(1)?)?;
         if body(before).ends_with_hole() {
             (i, left) = (i - 1, before);
@@ -146,7 +147,7 @@ fn ends<'n, S: Search>(
             b += 1;
         }
     } else if last < usize::MAX {
-        // As on the left.
+        // As for the first leaf.
         if j + 1 == behind.len() {
             return None;
         }
@@ -167,15 +168,15 @@ fn between<'n>(
     (i, j): (usize, usize),
 ) -> impl Iterator<Item = Link> + 'n {
     let one = ptr::eq(parent, other);
-    // SAFETY: the writer's right.
+    // SAFETY: we are the writer.
     let end = if one { j } else { unsafe { parent.seps() }.len() };
     let more = if one { 0 } else { j };
     let behind = (0..more).map(|slot| other.child(slot));
     (i + 1..end).map(|slot| parent.child(slot)).chain(behind)
 }
 
-/// One new leaf: the first slots of one, the hole, and the last slots of another; `None` if it does
-/// not fit, or the two have not the same form.
+/// The change that makes one new leaf: the first slots of one leaf, the hole, and the last slots of
+/// another. `None` if it does not fit, or if the two have different forms.
 #[inline(always)]
 fn composed(
     (left, a): (&Body, usize),
@@ -199,8 +200,8 @@ fn composed(
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Makes a hole of `first..=last`, which goes beyond the leaf on the way, from its slot `slot`
-    /// on, that holds `first`. No node on the way is shared.
+    /// Makes `first..=last` a hole. The range extends beyond the leaf on the path; slot `slot` of
+    /// that leaf holds `first`. No node on the path is shared.
     #[inline(always)]
     pub(super) fn sweep_from<S: Search>(
         &mut self,
@@ -237,7 +238,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let is_one = ptr::eq(parent, other);
         let hole = (first, last);
         let stays = b < right.len();
-        // One leaf for all that stays, or two.
+        // One leaf for everything that stays, or two.
         let (change, two) = match composed((left, a), hole, stays.then_some((right, b))) {
             Some(one) => (one, false),
             None if a > 0 && stays => match composed((left, a), hole, None) {
@@ -258,8 +259,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         if self.supplies.nodes.fill(need).is_err() {
             return Fast::OutOfMemory;
         }
-        // Nothing fails from here on. What stays has no longer hole than its leaf had, and the new
-        // one is seldom shorter: but who wants to know that guesses.
+        // Nothing fails from here on. No remaining hole is longer than the gap of its leaf, so
+        // usually the new hole is the longest. But testing that mispredicts often, so with SIMD the
+        // rest is measured always.
         let length = last - first + 1;
         let rest = |most: usize, body: &Body, holes: u32, ends: (usize, usize), least: usize| {
             if !S::MEASURES && most <= least {
@@ -273,7 +275,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let block = self.supplies.nodes.take_leaf_block().as_ptr();
         let (from, to) = (ptr::from_ref(from), ptr::from_ref(to));
         let mut items = [(last, Link::to_leaf(block), before), (max, Link::to_leaf(block), behind)];
-        // SAFETY: the blocks are ours alone; what they are made of does not change.
+        // SAFETY: the blocks are ours alone; their sources do not change.
         unsafe {
             let base = if a > 0 { from } else { to };
             search.change_apart(&change, (base, to), block, ptr::null_mut());
@@ -292,8 +294,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         } else {
             self.sweep_two(search, trail, [parent, other], (i, j), items, top);
         }
-        // SAFETY: the promise of `Target::new`. What goes left the tree, and is still there: a node
-        // is asked for what hangs on it before it goes itself.
+        // SAFETY: the promise of `Target::new`. Everything retired here left the tree and is still
+        // allocated: a node is read before it is retired.
         unsafe {
             if E::NEEDS_DROP && removed == Removed::Drop {
                 let ranks = left.rank(a)..left.count();
@@ -306,7 +308,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             for leaf in between([parent, other], (i, j)) {
                 match removed {
                     Removed::Drop => self.supplies.bin.leaf(leaf),
-                    // It held the one entry, which is somebody's, and was on the way to that.
+                    // The leaf held only the erased entry, which belongs to the caller; its parents
+                    // are this tree's own.
                     Removed::Keep => self.supplies.bin.node(leaf),
                 }
             }
@@ -323,7 +326,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         Fast::Done
     }
 
-    /// Puts new leaves in place of some, of one parent, which ends at `top`.
+    /// Replaces some leaves of one parent, which ends at `top`, by new ones.
     #[inline(always)]
     pub(super) fn sweep_one<S: Search>(
         &mut self,
@@ -344,8 +347,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         }
     }
 
-    /// Puts new leaves in place of some, the last ones of one parent and the first ones of the
-    /// next, which ends at `top`. The separator of the two moves, so their parent is new, too.
+    /// Replaces the last leaves of one parent and the first ones of the next, which ends at `top`,
+    /// by new ones. The separator between the parents moves, so their parent is new, too.
     #[cold]
     #[inline(never)]
     fn sweep_two<S: Search>(

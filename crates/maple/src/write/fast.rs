@@ -1,10 +1,10 @@
-//! The writes that most are: an entry into a hole, an erase, the end of an entry moved. Within one
-//! narrow leaf, without the general change of [`Edit`]: which slots come and go is known but for
-//! two bits each.
+//! The fast path of the most frequent writes: an entry into a hole, an erase, the move of an end.
+//! Each stays within one narrow leaf and does without the general [`Edit`], because it knows up to
+//! two bits which slots appear and disappear.
 //!
-//! Whatever is not so is left to [`super::quick`], which begins anew.
+//! Every other write is left to [`super::quick`], which starts again.
 //!
-//! Cost: the walk, one search in the leaf, some sixty instructions, and [`Target::commit`].
+//! Cost: the descent, one search in the leaf, some sixty instructions, and [`Target::commit`].
 
 use super::finger::{Finger, Spot};
 use super::quick::{Holes, Place};
@@ -18,20 +18,21 @@ use crate::node::{Body, Bound, Change, Edit, Job, Run, Search, words};
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
-/// What came of it: in a register, since what is returned in memory, word by word, and then moved
-/// about by vectors, is waited for.
+/// The outcome of a fast write. It fits in a register: a result that is returned in memory is
+/// stored word by word and read with SIMD loads, which stall because stores do not forward to a
+/// larger load.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fast {
     Done,
     OutOfMemory,
-    /// Not yet done: begin anew.
+    /// Not yet done: the caller must start again.
     Again,
-    /// Nothing done.
+    /// Nothing was done; another function must do the write.
     Other,
 }
 
 impl Fast {
-    /// `None`: nothing done.
+    /// The result; `None` if nothing was done.
     #[inline(always)]
     pub(super) fn done(self) -> Option<Result<(), Error>> {
         match self {
@@ -51,7 +52,7 @@ impl Fast {
     }
 }
 
-/// An entry into a hole; `NEAR` the last write.
+/// Puts an entry into a hole. `NEAR`: the slot is near the last write.
 pub(super) struct InsertHole<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> {
     pub(super) target: &'q mut Target<'t, E, R, A>,
     pub(super) finger: &'q mut Finger,
@@ -87,7 +88,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job
         let (lefts, rights) = (usize::from(left), usize::from(right));
         let len = body.len() + lefts + rights;
         let count = body.count() + 1;
-        // A hole is shorter than the whole range: the leaf has an entry.
+        // A hole is shorter than the whole index range, because the leaf has an entry.
         let (taken, after) = (end - start + 1, (first - start).max(end - last));
         let holes = Holes { gone: 1 << slot, before: taken, after, start, end, measure: true };
         if len > 31 || NARROW.weigh(len, count) > NARROW.full {
@@ -123,7 +124,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job
         };
         let done = target.commit::<S, true>(search, trail, &change, holes, NEAR);
         if let Ok(leaf) = done {
-            // The second of a run: there may be a third. Who writes at random does not pay for it.
+            // The second write of a run: a third may follow. Random writes do not pay for the note.
             if NEAR || finger.is_beside((start, end)) {
                 if !NEAR {
                     finger.trail.follow(&own);
@@ -138,15 +139,15 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job
     }
 }
 
-/// A hole in place of the entry that holds an index.
+/// Replaces the entry that holds an index by a hole.
 pub(super) struct EraseOne<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc> {
     pub(super) target: &'q mut Target<'t, E, R, A>,
     pub(super) index: usize,
-    /// The entry is put here.
+    /// Receives the entry.
     pub(super) found: &'q mut Found,
 }
 
-/// An entry with its range; null: there is none.
+/// An entry with its range. The word is null if there is none.
 pub(super) struct Found {
     pub(super) start: usize,
     pub(super) end: usize,
@@ -170,7 +171,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for EraseOne<'_, '_, E, R, A> {
             return Fast::Other;
         }
         let (start, end) = (place.start(slot), place.end(slot));
-        // Holes stay whole: one that goes on in the next leaf is not only this leaf's.
+        // Holes stay whole: this hole may continue in the next leaf.
         if (slot == 0 && place.has_hole_before())
             || (slot + 1 == body.len() && place.has_hole_after())
         {
@@ -196,8 +197,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Job for EraseOne<'_, '_, E, R, A> {
     }
 }
 
-/// The change that makes a hole of the entry in a slot of a narrow leaf, and the slots that the
-/// hole takes: one next to it is taken in.
+/// The change that replaces the entry in a slot of a narrow leaf by a hole, and the slots that the
+/// hole replaces: the holes next to it are merged into it.
 #[inline(always)]
 pub(super) fn vacated(body: &Body, slot: usize) -> (Change, (usize, usize)) {
     let holes = body.holes();
@@ -221,14 +222,14 @@ pub(super) fn vacated(body: &Body, slot: usize) -> (Change, (usize, usize)) {
     (change, (from, to))
 }
 
-/// Another end for the entry that holds an index, in the hole behind it: a bound moves, and nothing
-/// else. `NEAR` the last write.
+/// Moves the end of the entry that holds an index, inside the hole behind it. Only one bound
+/// changes. `NEAR`: the slot is near the last write.
 pub(super) struct SetEnd<'q, 't, E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> {
     pub(super) target: &'q mut Target<'t, E, R, A>,
     pub(super) finger: &'q mut Finger,
     pub(super) index: usize,
     pub(super) end: usize,
-    /// The entry's new range is put here.
+    /// Receives the entry's new range.
     pub(super) range: &'q mut (usize, usize),
 }
 
@@ -266,8 +267,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for SetEnd<'_, '_
             return Fast::Other;
         };
         *range = (start, end);
-        // By a page or so: the largest hole is seldom this one, and to measure in any case takes a
-        // fifth longer. One that grows takes none away.
+        // Usually the end moves by about a page and this hole is not the largest, so measuring
+        // every time would cost a fifth more. A hole that grows removes none.
         let gone = if end < old { 0 } else { 1 << behind };
         let holes =
             Holes { gone, before: last - old, after: last - end, start, end: last, measure: false };
@@ -299,7 +300,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc, const NEAR: bool> Job for SetEnd<'_, '_
             splits: false,
         };
         let done = target.commit::<S, true>(search, trail, &change, holes, false);
-        // Not before: it may fail, or drop what was made ahead, whose drop panics.
+        // Not earlier: the write may fail, or it may drop a spare duplicate whose `drop` panics.
         if let Ok(leaf) = done {
             finger.end_at(leaf);
             finger.note(slot, (start, end), (start, last));

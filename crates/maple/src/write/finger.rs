@@ -1,34 +1,20 @@
-//! Where a writer last wrote. Programs write in one place again and again: a heap grows, mappings
-//! are made side by side. Such a write, from the third of a run on, or the second move of an end,
-//! neither walks nor searches: its way is that of the write before. An erase always walks.
+//! The finger: the position of a writer's last write. Programs often write in one place: a heap
+//! grows, or mappings are made side by side. From the third write of a sequential run on, or the
+//! second move of an end, a write needs neither a descent nor a search: it reuses the path of the
+//! write before. An erase always descends.
 //!
-//! # Why the way is still right
+//! # Why the path is still valid
 //!
-//! The writer has the tree to itself as long as it lives, so the nodes on the way change by its own
-//! hand alone. Each write to a tree that is not empty [forgets](Finger::forget) the place before it
-//! looks at the tree, whatever becomes of it, and so does all else by which a writer changes nodes,
-//! or gives another tree a part in them. Only a write that has put one leaf in place of another, or
-//! changed it in place, and nothing above it but gaps, [notes](Finger::note) the place anew, and as
-//! its last step: the way down is the same, and ends at the leaf that is there now. One that fails
-//! or panics notes nothing. A build with debug assertions walks all the same, and compares.
+//! The writer is the only one as long as it lives, so only it changes the nodes on the path. Each
+//! write to a non-empty tree first [forgets](Finger::forget) the finger, whatever its outcome. So
+//! does every other operation by which a writer changes nodes or shares them with another tree. A
+//! write [notes](Finger::note) the finger as its last step, and only if it replaced one leaf or
+//! changed it in place, and changed nothing above the leaf but gaps and the pointer to it. Then the
+//! path is the same and ends at the current leaf. A write that fails or panics notes nothing. A
+//! build with debug assertions also descends, and compares the two.
 //!
-//! # What it gave
-//!
-//! Nanoseconds a write of 100, 1,000 and 10,000 ranges, before and after, in turns:
-//!
-//! | | one owner | shared |
-//! |---|---|---|
-//! | to build in ascending order | 28 / 35 / 43 to 19 / 20 / 22 | 41 / 42 / 50 to 38 / 32 / 33 |
-//! | to move an end at random | 23 / 27 / 41 to 22 / 25 / 37 | 33 / 39 / 53 to 35 / 39 / 52 |
-//! | to build in random order, times | 1.03 / 1.03 / 1.02 | 1.02 / 1.03 / 1.01 |
-//! | to erase and insert at random, times | 1.05 / 1.03 / 1.02 | 1.05 / 1.04 / 1.03 |
-//!
-//! The price is paid by who writes at random: it was 5 to 10 % with one function for both, and with
-//! every write noted. It helps who writes more than once by one [`Writer`](crate::Writer).
-//!
-//! Most of the price has come back since: the way of a write at random is on its stack again, and
-//! only a finger's own stays; and a run is told by its entries, which lie side by side, not by its
-//! leaf, which in a tree of ten leaves is the same one time in ten.
+//! Cost: a random write pays a few instructions, because its path is a local variable and the
+//! finger is noted only in a run. A run is detected by entries that lie side by side.
 
 use super::Target;
 use super::fast::{Fast, InsertHole, SetEnd};
@@ -41,19 +27,18 @@ use core::cell::Cell;
 use core::ptr::NonNull;
 use grace::Reclaim;
 
-/// A writer's last way, and what it knows of the leaf there.
+/// The path of a writer's last write, and what is known about the leaf at its end.
 ///
-/// In cells but for the way, since who duplicates a tree does not have its writer mutably.
+/// Fields other than the path are cells, because duplicating a tree borrows its writer immutably.
 pub(crate) struct Finger {
     pub(super) trail: WriteDescent,
-    /// A slot by its ends, and by number. The ends are also those of the last entry put into a hole
-    /// where nothing was noted.
+    /// A slot of the leaf: its first and last index, and its number. If nothing is noted, they are
+    /// the range of the last entry put into a hole.
     first: Cell<usize>,
     last: Cell<usize>,
     slot: Cell<usize>,
-    /// Where the slot before it begins (`first`, where nothing is known of that), and how many
-    /// indices there are from there to the end of the slot behind it (or `last`). None if nothing
-    /// is known at all.
+    /// The first index of the slot before it (`first` if that is unknown), and the number of
+    /// indices from there to the end of the slot behind it (or to `last`). 0 if nothing is known.
     from: Cell<usize>,
     len: Cell<usize>,
 }
@@ -64,12 +49,12 @@ pub(super) struct Spot<'p> {
     pub(super) slot: usize,
     pub(super) start: usize,
     pub(super) end: usize,
-    /// Whether a node on the way belongs to another tree, too.
+    /// Whether a node on the path is shared with another tree.
     pub(super) shared: bool,
 }
 
 impl Finger {
-    /// At no place.
+    /// A finger that knows nothing.
     #[inline(always)]
     pub(crate) const fn new() -> Finger {
         Finger {
@@ -82,14 +67,14 @@ impl Finger {
         }
     }
 
-    /// Forgets the place.
+    /// Forgets the position.
     #[inline(always)]
     pub(crate) fn forget(&self) {
         self.len.set(0);
     }
 
-    /// The way ends at this leaf now. One changed in place is not stored again: the next write
-    /// would wait for that.
+    /// Sets the leaf at the end of the path. A leaf changed in place is not stored again, because
+    /// the next write would have to wait for that store.
     #[inline(always)]
     pub(super) fn end_at(&mut self, leaf: Link) {
         if self.trail.leaf() != leaf {
@@ -97,8 +82,8 @@ impl Finger {
         }
     }
 
-    /// Notes a slot of the leaf at the end of the way, with what is known of those next to it:
-    /// where the one before it begins, and the one behind it ends.
+    /// Notes a slot of the leaf at the end of the path, the first index of the slot before it, and
+    /// the last index of the slot behind it.
     #[inline(always)]
     pub(super) fn note(
         &self,
@@ -111,19 +96,19 @@ impl Finger {
         self.last.set(last);
         self.slot.set(slot);
         self.from.set(from);
-        // All indices there are would be none: then the next write walks.
+        // If the range is all indices, the length wraps to 0: the next write descends.
         self.len.set((to - from).wrapping_add(1));
     }
 
-    /// Remembers an entry put into a hole elsewhere, and of its place nothing.
+    /// Notes the range of an entry that was put into a hole, but not its position.
     #[inline(always)]
     pub(super) fn pass(&self, (first, last): (usize, usize)) {
         self.first.set(first);
         self.last.set(last);
     }
 
-    /// Whether a hole is next to the entry that was last put into one. It may say so if it is not:
-    /// then the place of the next is noted for nothing.
+    /// Whether a hole is next to the last entry that was put into one. A false positive is
+    /// harmless: it only notes a position that the next write does not use.
     #[inline(always)]
     pub(super) fn is_beside(&self, (start, end): (usize, usize)) -> bool {
         (start.wrapping_sub(1) == self.last.get()) | (end.wrapping_add(1) == self.first.get())
@@ -135,7 +120,8 @@ impl Finger {
         index.wrapping_sub(self.from.get()) < self.len.get()
     }
 
-    /// The slot that holds an index, and its ends, which is near; forgets the place.
+    /// The number and the range of the slot that holds an index, which must be near. Forgets the
+    /// position.
     #[inline(always)]
     fn take(&self, index: usize) -> (usize, usize, usize) {
         debug_assert!(self.is_near(index));
@@ -153,8 +139,8 @@ impl Finger {
 }
 
 impl Finger {
-    /// The slot that holds an index, by the way of the last write, which is near; forgets the
-    /// place.
+    /// The slot that holds an index, by the path of the last write. The index must be near. Forgets
+    /// the position.
     #[inline(always)]
     pub(super) fn near<S: Search, E: Entry, R: Reclaim, A: NodeAlloc>(
         &self,
@@ -163,8 +149,8 @@ impl Finger {
         index: usize,
     ) -> Spot<'_> {
         let (slot, start, end) = self.take(index);
-        // SAFETY: the promise of `Target::new`; the way is that of a write since which nothing on
-        // it has changed.
+        // SAFETY: the promise of `Target::new`; nothing on the path has changed since the last
+        // write.
         let body = unsafe { self.trail.leaf().as_leaf().body() };
         if cfg!(debug_assertions) {
             self.check(target, search, index, (slot, start, end));
@@ -172,7 +158,7 @@ impl Finger {
         Spot { place: Place { trail: &self.trail, body }, slot, start, end, shared: false }
     }
 
-    /// Panics unless a walk finds what the finger says.
+    /// Panics if a descent does not find the same slot.
     fn check<S: Search, E: Entry, R: Reclaim, A: NodeAlloc>(
         &self,
         target: &Target<'_, E, R, A>,
@@ -182,13 +168,16 @@ impl Finger {
     ) {
         let mut trail = WriteDescent::new();
         let Spot { place, slot, start, end, shared } = target.spot(search, index, &mut trail);
-        assert!(!shared && self.trail.is_same(place.trail), "the finger is at another leaf");
-        assert_eq!((slot, start, end), known, "the finger is at another slot");
+        assert!(
+            !shared && self.trail.is_same(place.trail),
+            "the finger has another path than a descent"
+        );
+        assert_eq!((slot, start, end), known, "the finger has another slot than a search");
     }
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Puts an entry near the last write.
+    /// Puts an entry into a hole near the last write.
     #[inline(never)]
     pub(super) fn fill_near(
         &mut self,
@@ -199,7 +188,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         node::run(InsertHole::<E, R, A, true> { target: self, finger, first, last, word })
     }
 
-    /// Moves an end near the last write.
+    /// Moves the end of an entry near the last write.
     #[inline(never)]
     pub(super) fn slide_near(
         &mut self,
@@ -210,8 +199,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         node::run(SetEnd::<E, R, A, true> { target: self, finger, index, end, range })
     }
 
-    /// Finds the slot that holds an index, from the root. Not one function with [`Finger::near`],
-    /// so that who writes at random does not pay for what is of no use to it.
+    /// Finds the slot that holds an index, from the root. A separate function from
+    /// [`Finger::near`], so that random writes do not pay for the finger.
     #[inline(always)]
     pub(super) fn spot<'p, S: Search>(
         &self,

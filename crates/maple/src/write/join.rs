@@ -1,23 +1,12 @@
-//! An erase that leaves too little in a leaf: what stays and a sibling become one leaf, if that
-//! takes both.
+//! An erase that leaves a leaf with too little: the rest and a sibling are joined into one leaf, if
+//! it holds both.
 //!
-//! What stays is made aside, on the stack, as any erase makes it. Then the one leaf is put behind
-//! the other, as it is: only the bound between them, which was the parent's, comes in. That and a
-//! new parent are put in place by one store, for an exclusive owner, too.
+//! The rest is built in a leaf on the stack, as for any erase. Then the right leaf is appended to
+//! the left one. The bound between them, so far a separator of the parent, is added. One store
+//! publishes the new leaf with a new parent, for an exclusive owner, too.
 //!
-//! Left to the plan: siblings that are too full, or whose bounds mean something else, a parent left
-//! with too few children, and a leaf of which no entry stays.
-//!
-//! # What it gave
-//!
-//! Nanoseconds a write of 100 and 1,000 ranges, in turns, together with a [border](super::border)
-//! by vectors, and by a erase_span where its parents are two: of a hundred erases at random ten are
-//! at a border, and two took a plan, which takes as long as ten others.
-//!
-//! | | one owner | shared |
-//! |---|---|---|
-//! | to erase all in random order | 79 / 97 to 45 / 59 | 103 / 111 to 63 / 71 |
-//! | to erase and insert at random | 48 / 65 to 43 / 58 | 60 / 78 to 54 / 70 |
+//! The plan handles the other cases: siblings that are too full or of another form, a parent that
+//! would have too few children, and a leaf that would have no entry.
 
 use super::fast::vacated;
 use super::write_descent::WriteDescent;
@@ -31,7 +20,8 @@ use core::mem::MaybeUninit;
 use core::ptr;
 use grace::Reclaim;
 
-/// Both leaves as one, if that takes them; `end` is where the left one ends.
+/// The change that joins both leaves, if one leaf can hold them; `end` is the left leaf's last
+/// index.
 #[inline(always)]
 fn joined(left: &Body, right: &Body, end: usize) -> Option<Change> {
     if right.is_wide() || !right.has_form_of(left) {
@@ -44,11 +34,11 @@ fn joined(left: &Body, right: &Body, end: usize) -> Option<Change> {
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Makes a hole of the entry in a slot, which the caller takes; `None`, and nothing done, if it
-    /// takes a plan. The leaf is narrow, and not the root; no node on the way is shared, and the
-    /// hole does not go on in another leaf.
+    /// Replaces the entry in a slot by a hole; the entry belongs to the caller. Returns `None`, and
+    /// does nothing, if the plan must do it. The leaf is narrow and not the root, no node on the
+    /// path is shared, and the hole does not continue in another leaf.
     ///
-    /// Cost: two leaves made, one of them on the stack, and a parent; one release store, three
+    /// Cost: two new leaves, one of them on the stack, and a new parent; one release store; three
     /// words for the grace period.
     #[cold]
     #[inline(never)]
@@ -68,15 +58,15 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         }
         let own = trail.leaf().node().cast::<Leaf>().cast_const();
         let mut aside = MaybeUninit::<Leaf>::uninit();
-        // SAFETY: the place is ours; the leaf does not change.
+        // SAFETY: the leaf on the stack is ours; the old leaf does not change.
         let rest = unsafe {
             search.change_apart(&change, (own, own), aside.as_mut_ptr(), ptr::null_mut());
             aside.assume_init_ref()
         };
-        // SAFETY: the promise of `Target::new`; what is aside does not change any more.
+        // SAFETY: the promise of `Target::new`; the leaf on the stack does not change any more.
         let (min, max, top, rest_body) =
             unsafe { (trail.min(0), trail.max(0), trail.max(1), rest.body()) };
-        // The first of the pair, by slot of the parent, and the sibling's slot.
+        // For each sibling: the slot of the left leaf of the pair, and the slot of the sibling.
         let pairs = [(at.wrapping_sub(1), at.wrapping_sub(1)), (at, at + 1)];
         let (first, beside, change, sources) = pairs.into_iter().find_map(|(first, beside)| {
             if beside >= seps.len() {
@@ -102,14 +92,14 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         }
         // Nothing fails from here on.
         self.supplies.drop_spare();
-        // The hole that is made is longer than those that it takes in; the others are measured
-        // where they were.
+        // The new hole is longer than the holes merged into it. The other holes are measured in the
+        // old leaf.
         let slots = u32::MAX >> (31 - to) & u32::MAX << from;
         let hole = body.end(to, max) - body.start(from, min) + 1;
         let others = search.gap(body, body.holes() & !slots, (min, max), usize::MAX);
         let gap = hole.max(others).max(parent.gap(beside));
         let block = self.supplies.nodes.take_leaf_block().as_ptr();
-        // SAFETY: the block is ours alone; what it is made of does not change.
+        // SAFETY: the block is ours alone; its sources do not change.
         unsafe { search.change_apart(&change, sources, block, ptr::null_mut()) }
         #[cfg(test)]
         super::JOINED.with_borrow_mut(|joined| joined[usize::from(beside > at)] += 1);
@@ -117,7 +107,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let (sibling, old) = (parent.child(beside), unsafe { trail.link(1) });
         let items = [(seps.end(first + 1, top), Link::to_leaf(block), gap)];
         self.sweep_one(search, trail, Splice { gone: first..first + 2, items: &items }, top);
-        // SAFETY: the promise of `Target::new`; they left the tree.
+        // SAFETY: the promise of `Target::new`; all three left the tree.
         unsafe {
             [trail.leaf(), sibling, old].into_iter().for_each(|link| self.supplies.bin.node(link))
         }

@@ -1,15 +1,17 @@
-//! Phase one: which nodes a write replaces, level by level.
+//! Phase one: the plan, which lists the nodes that a write replaces, level by level.
 //!
-//! The replaced leaves run from the leaf of the range's first index to that of its last. Their new
-//! contents are: what the left leaf holds before the range, a remainder of the slot that the range
-//! cuts on the left, the new slot, a remainder on the right, and what the right leaf holds after
-//! the range. That is cut into as many leaves as it takes, with a sibling if it is too little for
-//! one. One level up the same happens with children for slots: what the left parent holds before
-//! the replaced leaves, the new leaves, what the right parent holds after them. It ends where one
-//! new node takes the place of one old node, for that is a single pointer store, or at the root.
+//! The replaced leaves reach from the leaf of the range's first index to that of its last. Their
+//! new contents are, in order: the slots of the left leaf before the range, the rest of the slot
+//! that the range cuts on the left, the new slot, the rest of the slot cut on the right, and the
+//! slots of the right leaf after the range. These are divided into as many leaves as they need. If
+//! they are too little for one leaf, a sibling is added.
 //!
-//! Holes stay whole: a hole written next to a hole takes it in, across leaves too. So a hole always
-//! lies in one leaf, and the largest gap of a subtree is the largest of its parts.
+//! One level up the same happens with children instead of slots: the left parent's children before
+//! the replaced leaves, the new leaves, the right parent's children after them. This ends where one
+//! new node replaces one old node, because that is a single pointer store, or at the root.
+//!
+//! Holes stay whole: a new hole is merged with the holes next to it, across leaves, too. So every
+//! hole lies in one leaf, and the largest gap of a subtree is the largest gap of its parts.
 
 use crate::descent::{Descent, Pick, Span};
 use crate::entry::Raw;
@@ -20,81 +22,82 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
 
-/// What is replaced at one level, and by how many nodes.
+/// The nodes replaced on one level, and the sizes of the new ones.
 #[derive(Clone, Copy)]
 pub(super) struct Level {
-    /// A sibling taken in on the left, or null.
+    /// A sibling added on the left, or null.
     pub(super) before: Link,
-    /// The leftmost node replaced (but for `before`): its first `keep` slots stay.
+    /// The leftmost replaced node, apart from `before`. Its first `keep` slots stay.
     pub(super) left: Link,
     pub(super) left_min: usize,
     pub(super) keep: usize,
-    /// The rightmost node replaced (but for `after`): its slots from `resume` on stay.
+    /// The rightmost replaced node, apart from `after`. Its slots from `resume` on stay.
     pub(super) right: Link,
     pub(super) right_max: usize,
     pub(super) resume: usize,
-    /// A sibling taken in on the right, or null.
+    /// A sibling added on the right, or null.
     pub(super) after: Link,
-    /// The index range that all of it covers.
+    /// The index range of all replaced nodes.
     pub(super) lo: usize,
     pub(super) hi: usize,
-    /// Slots of the new nodes.
+    /// The numbers of slots of the new nodes.
     pub(super) sizes: [u8; MAX_PER_LEVEL],
     pub(super) count: usize,
 }
 
-/// Where the one pointer store goes.
+/// The place of the one pointer store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Publish {
     /// The tree becomes empty.
     Empty,
     /// The new node becomes the root.
     Root,
-    /// Into the slot of the left path's node at this level.
+    /// The slot at this level of the left path takes the new node.
     Slot(usize),
 }
 
-/// A write worked out.
+/// A planned write.
 pub(super) struct Plan {
-    /// The range written, with the holes that it takes in.
+    /// The range of the write, with the holes merged into it.
     pub(super) first: usize,
     pub(super) last: usize,
-    /// What remains of the slots cut at either end.
+    /// The slots that are cut at either end, of which a rest stays.
     pub(super) left_rest: Option<Span>,
     pub(super) right_rest: Option<Span>,
     pub(super) publish: Publish,
     pub(super) root: Link,
-    /// The way to the place of publication and above.
+    /// The path to the place of publication and above.
     pub(super) left: Descent,
     right: Descent,
     levels: [MaybeUninit<Level>; MAX_HEIGHT],
     used: usize,
-    /// The nodes on the ways to both ends, as they were before siblings were taken in.
+    /// The nodes on the paths to both ends, before siblings were added.
     ways: [MaybeUninit<[Link; 2]>; MAX_HEIGHT],
-    /// What the new leaves hold. The words of the new slot and of a duplicate are still to come.
+    /// The contents of the new leaves. The words of the new slot and of a duplicate are added
+    /// later.
     pub(super) slots: Slots,
-    /// Where the new slot is among them.
+    /// The index of the new slot in `slots`.
     pub(super) new_at: usize,
 }
 
-/// New nodes needed, of either kind.
+/// The number of new nodes of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Need {
     pub(crate) leaves: usize,
     pub(crate) inners: usize,
 }
 
-/// Stands for the word of the new entry until it is known.
+/// Stands for the word of the new entry, which is not known yet.
 const COMING: *mut () = ptr::without_provenance_mut(usize::MAX);
 
 impl Plan {
     #[inline(always)]
     pub(super) fn new() -> Self {
-        // Field by field, for the reason given in `Descent::new`: `levels` needs no value.
+        // Field by field, for the reason given in `Descent::new`: `levels` need not be initialised.
         let mut plan = MaybeUninit::<Plan>::uninit();
         let place = plan.as_mut_ptr();
-        // SAFETY: every field but `levels` and the slots beyond none, which may be uninitialised,
-        // is written.
+        // SAFETY: every field is written but `levels`, `ways` and the unused slots, which may be
+        // uninitialised.
         unsafe {
             (&raw mut (*place).first).write(0);
             (&raw mut (*place).last).write(0);
@@ -111,21 +114,21 @@ impl Plan {
         }
     }
 
-    /// The levels rebuilt, from the leaves up.
+    /// The replaced levels, from the leaves up.
     pub(super) fn levels(&self) -> &[Level] {
         // SAFETY: `add` has written the first `used` of them.
         unsafe { self.levels[..self.used].assume_init_ref() }
     }
 
-    /// New nodes needed.
+    /// The number of new nodes.
     pub(super) fn nodes(&self) -> Need {
         let levels = self.levels();
         let leaves = levels.first().map_or(0, |level| level.count);
         Need { leaves, inners: levels.iter().skip(1).map(|level| level.count).sum() }
     }
 
-    /// The nodes at a level that the write takes over or stores into, each with an index that it
-    /// holds.
+    /// The nodes of a level whose contents the write takes over or changes, each with an index that
+    /// it holds.
     pub(super) fn changed(&self, height: usize) -> [(Link, usize); 6] {
         // SAFETY: `make` has written all levels of the tree.
         let [from, to] = unsafe { self.ways[height].assume_init() };
@@ -142,7 +145,7 @@ impl Plan {
                 [none, (left.link, left.min), (right.link, right.max), none]
             }
         };
-        // The ways lead to the ends of the range with the holes that it took in, maybe from other
+        // The paths lead to the ends of the range with the merged holes, which may begin in other
         // leaves.
         [(from, self.first), (to, self.last), before, left, right, after]
     }
@@ -160,18 +163,20 @@ impl Plan {
         ]
     }
 
-    /// Whether a node was on the way to an end of the range.
+    /// Whether a node was on the path to an end of the range.
     pub(super) fn on_the_way(&self, link: Link) -> bool {
         // SAFETY: `make` has written all levels of the tree.
         unsafe { self.ways[link.level()].assume_init() }.contains(&link)
     }
 
-    /// The nodes at a level whose contents the new nodes take over, in part or whole, with the
-    /// slots of which they do not. A node may be there twice, the second time without slots.
+    /// The nodes of a level whose contents the new nodes take over, wholly or in part, each with
+    /// the slots that are not taken over. A node may be listed twice, the second time without
+    /// slots.
     pub(super) fn taken_over(&self, height: usize) -> [(Link, Range<usize>); 4] {
         let none = (Link::NULL, 0..0);
         let Some(level) = self.levels().get(height) else {
-            // Above the new root: what is here goes, with all that nothing was taken over from.
+            // Above the new root: these nodes are retired, with every child that was not taken
+            // over.
             let (left, right) = (*self.left.step(height), *self.right.step(height));
             let second =
                 if left.link == right.link { none.clone() } else { (right.link, 0..right.len()) };
@@ -187,7 +192,7 @@ impl Plan {
         [(level.before, 0..0), left, right, (level.after, 0..0)]
     }
 
-    /// The entry of which both ends remain, so that it is needed twice.
+    /// The entry of which both ends stay, so that a second one is needed.
     pub(super) fn split(&self) -> Option<Raw> {
         match (self.left_rest, self.right_rest) {
             (Some(left), Some(right)) if left.min == right.min => NonNull::new(left.word),
@@ -196,7 +201,7 @@ impl Plan {
     }
 
     fn add(&mut self, level: Level) -> Result<(), Error> {
-        // The tree may have `MAX_HEIGHT` levels; that is more than memory can fill.
+        // More than `MAX_HEIGHT` levels do not fit into memory.
         if self.used == MAX_HEIGHT {
             return Err(Error::OutOfMemory);
         }
@@ -205,22 +210,21 @@ impl Plan {
         Ok(())
     }
 
-    /// Goes to where the write begins, and shows what is there.
+    /// Walks to the first index of the write, and returns the range there.
     ///
     /// # Safety
-    /// `root` is the root, not null, of a tree to which the caller has the writer's right for as
-    /// long as the plan lives.
+    /// `root` is the root of a tree, not null. The caller is the writer as long as the plan lives.
     pub(super) unsafe fn walk(&mut self, root: Link, first: usize) -> Span {
         (self.root, self.used) = (root, 0);
-        // SAFETY: ours to write to.
+        // SAFETY: the slots are ours.
         unsafe { Slots::begin(&raw mut self.slots) };
-        // SAFETY: the writer's right keeps every node as it is while the plan lives.
+        // SAFETY: no node changes while the plan lives, because the caller is the writer.
         unsafe { self.left.walk(root, Pick::Index(first)) };
         self.left.span()
     }
 
-    /// Works out the write of an entry (or a `hole`) over `first..=last`; false if it changes
-    /// nothing. [`Plan::walk`] has gone to the range that holds `first`.
+    /// Plans the write of an entry (or a `hole`) over `first..=last`. Returns false if it changes
+    /// nothing. [`Plan::walk`] must have gone to the range that holds `first`.
     pub(super) fn make(&mut self, first: usize, last: usize, hole: bool) -> Result<bool, Error> {
         (self.first, self.last) = (first, last);
         let span = self.left.span();
@@ -246,7 +250,7 @@ impl Plan {
         Ok(true)
     }
 
-    /// Widens the range by the holes that it touches.
+    /// Widens the range by the holes next to it.
     fn take_in_holes(&mut self) {
         let span = self.left.span();
         if span.word.is_null() {
@@ -274,7 +278,7 @@ impl Plan {
 
     /// Goes up level by level until one pointer store is enough.
     fn climb(&mut self, hole: bool) -> Result<(), Error> {
-        // What the level below (or the write itself) puts in the middle.
+        // The number of slots that the level below, or the write itself, puts in the middle.
         let mut middle = 1;
         for height in 0..self.left.height() {
             let level = self.level(height, middle, hole);
@@ -298,7 +302,7 @@ impl Plan {
             }
             middle = level.count;
         }
-        // The root itself was cut: a new one above it.
+        // The root itself was split: add a new one above it.
         self.publish = Publish::Root;
         self.add(Level {
             before: Link::NULL,
@@ -316,7 +320,7 @@ impl Plan {
         })
     }
 
-    /// What is replaced at one level, given how many slots come in the middle.
+    /// Plans one level; `middle` is the number of slots that come in the middle.
     fn level(&mut self, height: usize, middle: usize, hole: bool) -> Level {
         self.left.set_floor(height);
         self.right.set_floor(height);
@@ -354,7 +358,7 @@ impl Plan {
         level
     }
 
-    /// What the new leaf weighs if it takes in no sibling.
+    /// The weight of the new leaf without a sibling.
     fn leaf_weight(&self, level: &Level, hole: bool) -> usize {
         // SAFETY: the promise of `walk`.
         let (left, right) = unsafe { (level.left.as_leaf().body(), level.right.as_leaf().body()) };
@@ -370,7 +374,7 @@ impl Plan {
         NARROW.weigh(slots, entries)
     }
 
-    /// Takes in a sibling of the nodes replaced, and says how many slots it has.
+    /// Adds a sibling to the replaced nodes, and returns its number of slots.
     fn take_sibling(&mut self, height: usize, level: &mut Level) -> usize {
         if self.sibling_on_left(height) {
             self.left.prev_node();
@@ -385,7 +389,7 @@ impl Plan {
         }
     }
 
-    /// Collects what the new leaves hold.
+    /// Collects the contents of the new leaves.
     fn gather(&mut self, level: &Level, hole: bool) {
         let slots = &mut self.slots;
         // SAFETY: the promise of `walk`.
@@ -412,8 +416,8 @@ impl Plan {
         }
     }
 
-    /// Puts in the words that were not known: of the new slot, and of the second half of an entry
-    /// that is split.
+    /// Fills in the words that were not known: that of the new slot, and that of the second half of
+    /// a split entry.
     pub(super) fn complete(&mut self, new: *mut (), copy: *mut ()) {
         let split = self.split().is_some();
         let at = self.new_at;
@@ -424,8 +428,8 @@ impl Plan {
         }
     }
 
-    /// Which sibling to take in: one under the same parent if there is, for that replaces fewer
-    /// nodes. There is one on some side.
+    /// Whether to add the sibling on the left. A sibling under the same parent is better, because
+    /// it replaces fewer nodes. At least one side has a sibling.
     fn sibling_on_left(&self, height: usize) -> bool {
         let (left, right) = (self.left.step(height + 1), self.right.step(height + 1));
         if left.slot > 0 {

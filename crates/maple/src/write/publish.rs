@@ -1,10 +1,10 @@
-//! Phase four: the store that makes a write visible, and the gaps above it.
+//! Phase four: the store that makes a write visible, and the update of the gaps above it.
 
 use super::build::Item;
 use super::plan::{Plan, Publish};
 use crate::node::{AtomicLink, Inner, Link};
 
-/// Publishes what was built and returns the top of what it replaced.
+/// Publishes the new nodes and returns the top of the replaced subtree.
 pub(super) fn publish(tree: &AtomicLink, plan: &Plan, new: Item) -> Link {
     match plan.publish {
         Publish::Empty => {
@@ -17,7 +17,7 @@ pub(super) fn publish(tree: &AtomicLink, plan: &Plan, new: Item) -> Link {
         }
         Publish::Slot(level) => {
             let step = plan.left.step(level);
-            // SAFETY: the plan's path stays valid: the node is in the tree.
+            // SAFETY: the plan's path is valid: the node is in the tree.
             let inner = unsafe { step.link.as_inner() };
             let old = inner.child(step.slot);
             inner.publish(step.slot, new.link);
@@ -32,14 +32,14 @@ pub(super) fn publish(tree: &AtomicLink, plan: &Plan, new: Item) -> Link {
     }
 }
 
-/// Brings the gaps from `level` upwards, in a tree of that height, up to date after the child on
-/// the way got the gap `gap`. `step` is the way, and `max_gap` finds the largest gap of a node of
-/// which a child gets another gap, given what it is at most.
+/// Updates the gaps from `level` upwards in a tree of height `height`, after the gap of the child
+/// on the path became `gap`. `step` returns the path. `max_gap` computes the largest gap of a node
+/// with one gap changed, and takes an upper bound of the result.
 ///
-/// Stops where nothing changes: usually at once, or one level up. A node's gaps are searched only
-/// if the largest of them has become smaller, and no further than to another that is as large; and
-/// before the new one is stored, since a vector cannot be loaded from where a word is still on its
-/// way.
+/// Stops where nothing changes: usually at once, or one level up. The gaps of a node are searched
+/// only if the largest of them became smaller, and only until another gap reaches the bound. The
+/// search runs before the new gap is stored, because a SIMD load of a word whose store is pending
+/// stalls.
 #[inline(always)]
 pub(super) fn raise_gap<'n>(
     level: usize,
@@ -63,8 +63,8 @@ pub(super) fn raise_gap<'n>(
         if gap >= largest {
             inner.set_gap(slot, gap);
         } else if before == largest {
-            // What ends in the hole at the very end has nothing behind it, and no room for a longer
-            // hole before it. SAFETY: the writer's right.
+            // A gap of the last child that is longer than everything before that child is the
+            // largest. SAFETY: we are the writer.
             let seps = unsafe { inner.seps() };
             let tail = slot + 1 == seps.len() && slot > 0 && gap > seps.bounds[slot - 1];
             let most = if tail { gap } else { max_gap(inner, (1 << slot, gap), largest) };
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn readers_see_the_old_leaf_unchanged() {
-        // Beside readers a leaf is replaced, not changed: what a path holds stays as it was.
+        // Beside readers a leaf is replaced, not changed: the old leaf on a path stays as it was.
         let tree = MapleTree::<u32, grace::Epoch>::new();
         tree.store_range(10..=19, 1).unwrap();
         let guard = tree.pin();

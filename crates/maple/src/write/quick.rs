@@ -1,15 +1,17 @@
-//! A write that stays within one leaf: nearly all of them.
+//! The general write that stays within one leaf. Nearly all writes do.
 //!
-//! The leaf is copied, the copy changed, and put in its parent's slot by one store. An exclusive
-//! owner changes the leaf itself. A leaf without room is cut in two first ([`super::split`]). What
-//! needs another form of leaf, would leave too little, or concerns a hole that goes on in the next
-//! leaf, is left to the plan.
+//! The leaf is copied, the copy changed, and one store puts it into the parent. An exclusive owner
+//! changes the leaf itself. A leaf without room is split first ([`super::split`]). The plan handles
+//! the other cases: a leaf that needs another form, a leaf that would have too little, and a hole
+//! that continues in the next leaf.
 //!
-//! Cost, beside readers: the walk, one block, four cache lines copied, one release store, two words
-//! for the grace period; for an exclusive owner: the walk, and two short moves in the leaf. The
-//! largest gap of the leaf is counted anew: by AVX-512 in any case, but for a moved end; else only
-//! if a hole that was the largest has changed. It is stored in any case: one more line, of the
-//! parent.
+//! Cost beside readers: the descent, one allocation, four cache lines copied, one release store,
+//! two words for the grace period. For an exclusive owner: the descent, and two short moves in the
+//! leaf.
+//!
+//! The largest gap of the leaf is measured again: with AVX-512 always, except for a moved end;
+//! otherwise only if a hole that was the largest has changed. It is always stored, which writes one
+//! more cache line, of the parent.
 
 use super::fast::Fast;
 use super::removed::RemovedSlots;
@@ -24,27 +26,28 @@ use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
-/// What a write is to do. Each kind is compiled by itself.
+/// The kind of a write. Each kind is compiled separately.
 pub(super) trait Kind {
-    /// Makes a hole, not an entry.
+    /// Whether it makes a hole instead of an entry.
     const HOLE: bool;
-    /// Only if nothing is there.
+    /// Whether it fails if an entry is in the range.
     const INSERT: bool = false;
-    /// Of the entry that holds `first`, whole.
+    /// Whether it covers the whole entry that holds `first`.
     const WHOLE: bool = false;
-    /// What is removed is still somebody's: it is not dropped.
+    /// Whether the caller keeps the removed entry, so that it is not dropped.
     const KEEP: bool = false;
 }
 
-/// Replace what is there by an entry.
+/// Replaces the range by an entry.
 pub(super) struct Store;
-/// Replace what is there by a hole.
+/// Replaces the range by a hole.
 pub(super) struct Clear;
-/// Put an entry where nothing is.
+/// Puts an entry into a free range.
 pub(super) struct Insert;
-/// Make a hole of the entry that holds `first`. The caller gets it.
+/// Replaces the entry that holds `first` by a hole. The caller gets the entry.
 pub(super) struct Erase;
-/// Replace an entry by itself over a longer range, which begins with it and is free behind it.
+/// Replaces an entry by itself over a longer range, which begins with the entry and is free behind
+/// it.
 pub(super) struct Extend;
 
 impl Kind for Store {
@@ -67,13 +70,12 @@ impl Kind for Extend {
     const KEEP: bool = true;
 }
 
-/// What came of it.
+/// The outcome of a write.
 pub(super) enum Outcome {
-    /// Done. For an erase: the entry, with its range.
+    /// Done. An erase returns the entry with its range.
     Done(Option<(usize, usize, Raw)>),
     Failed(Error),
-    /// Nothing done: it takes a plan. What to replace, `first..=last`; an erase has found the
-    /// entry.
+    /// Nothing was done; the plan must replace `first..=last`. An erase returns the entry found.
     Plan(usize, usize, Option<(usize, usize, Raw)>),
 }
 
@@ -87,7 +89,7 @@ impl Outcome {
     }
 }
 
-/// A write on its way.
+/// A write in progress.
 pub(super) struct Quick<'q, 't, K, E: Entry, R: Reclaim, A: NodeAlloc> {
     target: &'q mut Target<'t, E, R, A>,
     first: usize,
@@ -97,7 +99,7 @@ pub(super) struct Quick<'q, 't, K, E: Entry, R: Reclaim, A: NodeAlloc> {
 }
 
 impl<'q, 't, K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Quick<'q, 't, K, E, R, A> {
-    /// `word` is null if and only if the kind makes a hole.
+    /// `word` must be null if and only if the kind makes a hole.
     #[inline(always)]
     pub(super) fn new(
         target: &'q mut Target<'t, E, R, A>,
@@ -164,7 +166,7 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
             Some(entry(place, (from, to), (first, last), word))
         };
         let Some((edit, holes)) = change else {
-            // A hole that goes on in the next leaf.
+            // The hole continues in the next leaf.
             let whole = from == to
                 && !body.is_hole(from)
                 && (K::WHOLE || (first, last) == (place.start(from), place.end(from)));
@@ -176,7 +178,8 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
         let Some(edit) = edit else { return Outcome::Done(None) };
         let made = match edit.fit(body, trail.height() == 1) {
             Fit::Fits => target.make(search, trail, &edit, holes, removed),
-            // A wide leaf is packed anew: its contents may be narrow by now.
+            // A wide leaf is not split but packed again by the plan: its contents may fit a narrow
+            // leaf by now.
             Fit::Full if !body.is_wide() => {
                 match target.split(search, trail, (&edit, holes), removed) {
                     Some(made) => made,
@@ -189,7 +192,7 @@ impl<K: Kind, E: Entry, R: Reclaim, A: NodeAlloc> Job for Quick<'_, '_, K, E, R,
     }
 }
 
-/// A leaf where it is. Only a slot at an end of the leaf needs to know where that is.
+/// A leaf and the path to it. The path is needed only for the ends of the leaf's range.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'p> {
     pub(super) trail: &'p WriteDescent,
@@ -217,8 +220,8 @@ impl Place<'_> {
 }
 
 impl Place<'_> {
-    /// As [`Place::end`], of a narrow leaf, where it cannot be foretold whether it is the last
-    /// slot: one in five is.
+    /// As [`Place::end`], for a narrow leaf and without a branch on whether the slot is the last:
+    /// one in five is, which would mispredict.
     #[inline(always)]
     pub(super) fn end_of(self, slot: usize) -> usize {
         // SAFETY: the promise of `Target::new`.
@@ -226,13 +229,13 @@ impl Place<'_> {
         select_unpredictable(slot + 1 < self.body.len(), self.body.bound_or_any(slot), max)
     }
 
-    /// Whether the leaf before this ends with a hole.
+    /// Whether the leaf before this one ends with a hole.
     pub(super) fn has_hole_before(self) -> bool {
         // SAFETY: the promise of `Target::new`.
         unsafe { self.trail.neighbour(false).is_some_and(|leaf| leaf.body().ends_with_hole()) }
     }
 
-    /// Whether the leaf after this begins with a hole.
+    /// Whether the leaf after this one begins with a hole.
     pub(super) fn has_hole_after(self) -> bool {
         // SAFETY: the promise of `Target::new`.
         unsafe { self.trail.neighbour(true).is_some_and(|leaf| leaf.body().is_hole(0)) }
@@ -244,38 +247,40 @@ fn occupied(place: Place, slot: usize) -> Error {
     Error::Occupied { start: place.start(slot), end: place.end(slot) }
 }
 
-/// The holes that a change takes; the longest of them, and the longest that it makes; and the slots
-/// that it changes, by their ends.
+/// The effect of a change on holes: the holes that it removes, the longest of them, and the longest
+/// hole that it makes. Also the range of the slots that it changes.
 #[derive(Clone, Copy)]
 pub(super) struct Holes {
-    /// Those that it takes: bit `i` for slot `i`. None if it makes one that is longer.
+    /// The holes that it removes: bit `i` for slot `i`. Zero if it makes a longer one.
     pub(super) gone: u32,
     pub(super) before: usize,
     pub(super) after: usize,
     pub(super) start: usize,
     pub(super) end: usize,
-    /// Whether the holes that stay are measured in any case, where AVX-512 does it: for who wants
-    /// to know whether that is needed guesses wrong half the time. (Not so for a moved end.)
+    /// Whether AVX-512 measures the remaining holes unconditionally, because testing for the need
+    /// mispredicts half the time. Not so for a moved end.
     pub(super) measure: bool,
 }
 
 impl Holes {
-    /// One of so many indices is made, and none is taken, in slots from `start` to `end`.
+    /// A change that makes a hole of `after` indices and removes none, in slots that cover
+    /// `start..=end`.
     #[inline(always)]
     pub(super) fn made(after: usize, (start, end): (usize, usize)) -> Holes {
         Holes { gone: 0, before: 0, after, start, end, measure: true }
     }
 
-    /// Whether the change is at the very end of the indices, and leaves or makes a hole longer than
-    /// all before it.
+    /// Whether the change is at the very end of the index range, and leaves or makes a hole longer
+    /// than everything before it.
     #[inline(always)]
     pub(super) fn is_tail(self) -> bool {
         self.end == usize::MAX && self.after > self.start
     }
 }
 
-/// The change that makes a hole of `first..=last`, which lies in the slots `from..=to`; and of the
-/// holes that it touches. The outer `None`: not within this leaf; the inner: nothing to change.
+/// The change that makes `first..=last` a hole, and its effect on holes. The range lies in the
+/// slots `from..=to`. The outer `None`: the change is not within this leaf. The inner: nothing
+/// changes.
 #[inline(always)]
 fn hole(
     place: Place,
@@ -284,7 +289,7 @@ fn hole(
 ) -> Option<(Option<Edit>, Holes)> {
     let body = place.body;
     let (mut start, mut end) = (place.start(from), place.end(to));
-    // Holes stay whole: a hole next to a hole takes it in.
+    // Holes stay whole: the new hole is merged with the holes next to it.
     if body.is_hole(from) {
         if from == to {
             return Some((None, Holes::made(0, (start, end))));
@@ -314,13 +319,13 @@ fn hole(
             return None;
         }
     }
-    // It is longer than those that it takes in.
+    // It is longer than the holes merged into it.
     let holes = Holes::made((last - first).wrapping_add(1), (start, end));
     let rests = (start < first, last < end);
     Some((Some(Edit::new(body, (from, to), rests, (first, last), ptr::null_mut())), holes))
 }
 
-/// The change that makes an entry of `first..=last`, which lies in the slots `from..=to`.
+/// The change that makes `first..=last` an entry. The range lies in the slots `from..=to`.
 #[inline(always)]
 fn entry(
     place: Place,
@@ -330,7 +335,7 @@ fn entry(
 ) -> (Option<Edit>, Holes) {
     let body = place.body;
     let (start, end) = (place.start(from), place.end(to));
-    // What is left of holes on either side.
+    // The rests of holes on both sides.
     let left = if body.is_hole(from) { first - start } else { 0 };
     let right = if body.is_hole(to) { end - last } else { 0 };
     let before = if from == to {
@@ -344,7 +349,7 @@ fn entry(
     (Some(edit), Holes { gone, before, after: left.max(right), start, end, measure: true })
 }
 
-/// The longest hole among some slots.
+/// The longest hole in some slots.
 #[inline]
 fn longest(place: Place, from: usize, to: usize) -> usize {
     let length = |slot| (place.end(slot) - place.start(slot)).wrapping_add(1);
@@ -352,8 +357,8 @@ fn longest(place: Place, from: usize, to: usize) -> usize {
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Walks to the slot that holds an index, and tells whether a node on the way belongs to
-    /// another tree, too.
+    /// Descends to the slot that holds an index, and returns whether a node on the path is shared
+    /// with another tree.
     #[inline(always)]
     pub(super) fn reach<'p, S: Search>(
         &self,
@@ -369,19 +374,19 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         (Place { trail, body }, search.leaf(body, index), shared)
     }
 
-    /// The second half of an entry that a change splits, or null.
+    /// Provides the second half of an entry that a change splits.
     #[inline(always)]
     pub(super) fn second_half(&mut self, body: &Body, edit: &Edit) -> Result<(), Error> {
         if edit.splits()
             && let Some(source) = NonNull::new(body.word(edit.from))
         {
-            // SAFETY: the entry is in the tree; the new one is not yet.
+            // SAFETY: the entry is in the tree; the new one is not in it yet.
             unsafe { self.supplies.provide(source, edit.word)? }
         }
         Ok(())
     }
 
-    /// Makes a change that fits.
+    /// Makes a change that fits into the leaf.
     #[inline(always)]
     fn make<S: Search>(
         &mut self,
@@ -391,8 +396,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         holes: Holes,
         removed: Removed,
     ) -> Result<(), Error> {
-        // Not an argument: those are borrowed to the end of the call, and the leaf is changed
-        // before that. SAFETY: the promise of `Target::new`.
+        // Not an argument: a reference argument stays borrowed until the call returns, but the leaf
+        // is changed before that. SAFETY: the promise of `Target::new`.
         let body = unsafe { trail.leaf().as_leaf().body() };
         self.second_half(body, edit)?;
         let gone = RemovedSlots::of::<E>(body, edit.removed(), removed);
@@ -401,15 +406,15 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         Ok(())
     }
 
-    /// Carries out a change of the leaf on the way, and returns the leaf that is there now.
+    /// Carries out a change of the leaf on the path, and returns the current leaf.
     ///
-    /// Cost: for an exclusive owner four cache lines loaded and stored; beside readers those four
-    /// are others, and come from the supplies, and there is one release store and two words for the
-    /// grace period.
+    /// Cost for an exclusive owner: four cache lines loaded and stored. Beside readers: the four
+    /// lines stored are those of a new block from the supplies, and there are one release store and
+    /// two words for the grace period.
     ///
-    /// `NARROW` says that the leaf is. `near` the last write it may well be one at the end of the
-    /// leaf, where nothing moves. An exclusive owner then writes what is new and nothing else, and
-    /// does not read by vectors what has only just been written.
+    /// `NARROW`: the leaf is narrow. `near`: the write is near the last one, so it may well be at
+    /// the end of the leaf, where nothing moves. An exclusive owner then writes only the new bounds
+    /// and words, without a SIMD load of a line that was just written.
     #[inline(always)]
     pub(super) fn commit<S: Search, const NARROW: bool>(
         &mut self,
@@ -424,17 +429,17 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let new = if in_place { old } else { self.supplies.nodes.leaf()?.as_ptr() };
         // Nothing fails from here on.
         let copy = if change.splits { self.take_copy() } else { ptr::null_mut() };
-        // A duplicate made ahead is for the next write only: its source may be gone by the one
-        // after.
+        // A spare duplicate is for the next write only: its source may be freed by the write after
+        // that.
         self.supplies.drop_spare();
         if NARROW {
-            // SAFETY: the caller's promise. It cannot be told from here, and what is done to wide
+            // SAFETY: the caller's promise. The compiler cannot see it, and the code for wide
             // leaves is long.
             unsafe { hint::assert_unchecked(!(*old).body().is_wide()) }
         }
-        // One entry for another, all of it: nothing about holes has changed, and their line is left
-        // alone. A run at the very end changes the hole that is the largest on all levels, and
-        // nothing need be read for that.
+        // If one entry replaces another over the same range, no hole changes, and the gaps are not
+        // written. A run of writes at the very end of the index range changes the hole that is the
+        // largest on all levels, and need not read anything for that.
         let tail = near && holes.is_tail();
         let measured = !tail && (holes.gone != 0 || holes.after != 0);
         let gap = if measured {
@@ -443,8 +448,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         } else {
             holes.after
         };
-        // SAFETY: the owner is alone, and nobody has borrowed the leaf; or the block is ours, and
-        // the old leaf stays as it is.
+        // SAFETY: the owner is alone, and the leaf is not borrowed; or the block is ours, and the
+        // old leaf does not change.
         unsafe {
             if near && in_place && change.moves_nothing() {
                 change.put((*old).body_mut(), copy);
@@ -472,7 +477,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             }
         }
         if !in_place {
-            // SAFETY: the leaf was replaced by its copy.
+            // SAFETY: the copy has replaced the leaf.
             unsafe { self.supplies.bin.node(leaf) }
         }
         Ok(link)

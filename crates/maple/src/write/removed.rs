@@ -1,4 +1,5 @@
-//! The entries that a write within one leaf removes, from before the change to after it.
+//! The entries that a write within one leaf removes. They are noted before the change and dropped
+//! after it.
 
 use super::{Removed, Target};
 use crate::alloc::NodeAlloc;
@@ -16,17 +17,18 @@ pub(super) struct RemovedSlots {
 }
 
 impl RemovedSlots {
-    /// Those of a leaf from a rank on, so many; none if they mean nothing, or the caller has them.
+    /// The `n` entries of a leaf from rank `rank` on. None if they need no drop, or if the caller
+    /// keeps them.
     #[inline(always)]
     pub(super) fn of<E: Entry>(
         body: &Body,
         (rank, n): (usize, usize),
         removed: Removed,
     ) -> RemovedSlots {
-        // Not as one expression, which would be a constant and copied.
+        // Not as one expression: the compiler would copy it from a constant.
         let mut gone = MaybeUninit::<RemovedSlots>::uninit();
         let place = gone.as_mut_ptr();
-        // SAFETY: the entries beyond the first `len` need no value.
+        // SAFETY: the entries beyond the first `len` need not be initialised.
         let mut gone = unsafe {
             (&raw mut (*place).len).write(0);
             gone.assume_init()
@@ -43,27 +45,27 @@ impl RemovedSlots {
     }
 
     fn entries(&self) -> &[Raw] {
-        // SAFETY: `of` has written the first `len`.
+        // SAFETY: `of` has initialised the first `len`.
         unsafe { self.entries[..self.len].assume_init_ref() }
     }
 }
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Ends a write: what it removed goes.
+    /// Ends a write: drops the spare duplicate and the removed entries.
     #[inline(always)]
     pub(super) fn finish(&mut self, gone: &RemovedSlots) {
-        // A duplicate made ahead is for the next write only: its source may be gone by the one
-        // after.
+        // A spare duplicate is for the next write only: its source may be freed by the write after
+        // that.
         self.supplies.drop_spare();
         self.drop_gone(gone);
     }
 
-    /// What a write removed goes.
+    /// Drops the removed entries, or hands them to the grace period.
     #[inline(always)]
     pub(super) fn drop_gone(&mut self, gone: &RemovedSlots) {
         if E::NEEDS_DROP {
             for &raw in gone.entries() {
-                // SAFETY: the entry left the tree, and only with this write.
+                // SAFETY: the entry left the tree with this write, and only once.
                 unsafe { self.supplies.bin.entry(raw) }
             }
         }

@@ -1,6 +1,6 @@
-//! Nodes allocated ahead of a write.
+//! Nodes allocated before a write.
 //!
-//! Spare blocks form lists through their own first words, so that holding them costs nothing.
+//! The spare blocks form lists through their own first words, so holding them costs no memory.
 
 use super::plan::Need;
 use crate::alloc::NodeAlloc;
@@ -11,7 +11,7 @@ use core::alloc::Layout;
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 
-/// Spare blocks for nodes. Dropping it gives them back.
+/// Spare blocks for nodes. They are deallocated when it is dropped.
 pub(crate) struct Reserve<A: NodeAlloc> {
     leaves: List,
     inners: List,
@@ -34,7 +34,7 @@ impl<A: NodeAlloc> Reserve<A> {
         Reserve { leaves: List::EMPTY, inners: List::EMPTY, _alloc: PhantomData }
     }
 
-    /// Allocates until there are at least so many blocks. What was got before a failure is kept.
+    /// Allocates until there are at least `need` blocks. After a failure it keeps what it has.
     #[inline]
     pub(crate) fn fill(&mut self, need: Need) -> Result<(), Error> {
         while self.leaves.len < need.leaves {
@@ -46,10 +46,10 @@ impl<A: NodeAlloc> Reserve<A> {
         Ok(())
     }
 
-    /// Makes a leaf of a spare block.
+    /// Makes a leaf in a spare block.
     ///
     /// # Panics
-    /// If there is none: a write must take no more than it planned.
+    /// If there is no spare block: a write must not use more nodes than it reserved.
     #[inline]
     pub(crate) fn take_leaf(&mut self, node: Leaf) -> NonNull<Leaf> {
         let place = self.leaves.pop().cast();
@@ -58,7 +58,7 @@ impl<A: NodeAlloc> Reserve<A> {
         place
     }
 
-    /// A block for a leaf: a spare one, if there is one.
+    /// A block for a leaf: a spare one if there is one, otherwise a new one.
     #[inline(always)]
     pub(crate) fn leaf(&mut self) -> Result<NonNull<Leaf>, Error> {
         if self.leaves.head.is_null() {
@@ -75,7 +75,7 @@ impl<A: NodeAlloc> Reserve<A> {
         self.leaves.pop().cast()
     }
 
-    /// Makes an inner node of a spare block, without children.
+    /// Makes an inner node without children in a spare block.
     ///
     /// # Panics
     /// As for [`Reserve::take_leaf`].
@@ -97,7 +97,7 @@ impl<A: NodeAlloc> Reserve<A> {
 
     fn give_back(list: &mut List, layout: Layout) {
         while list.len > 0 {
-            // SAFETY: the block came from `A` with that layout and is nobody else's.
+            // SAFETY: the block came from `A` with this layout, and has no other owner.
             unsafe { A::deallocate(list.pop().cast(), layout) }
         }
     }
@@ -109,7 +109,7 @@ impl List {
     #[inline]
     fn push(&mut self, block: NonNull<u8>) {
         let block = block.cast::<Spare>();
-        // SAFETY: a fresh block is large and aligned enough for one word.
+        // SAFETY: a new block is large enough and aligned for one word.
         unsafe { block.write(Spare { next: self.head }) };
         self.head = block.as_ptr();
         self.len += 1;
@@ -117,7 +117,9 @@ impl List {
 
     #[inline]
     fn pop(&mut self) -> NonNull<u8> {
-        let Some(block) = NonNull::new(self.head) else { panic!("more nodes than planned") };
+        let Some(block) = NonNull::new(self.head) else {
+            panic!("a write takes more nodes than it reserved")
+        };
         // SAFETY: the block is on the list, so it holds a `Spare`.
         self.head = unsafe { block.as_ref() }.next;
         self.len -= 1;
@@ -151,7 +153,7 @@ mod tests {
             assert_eq!(Flaky::live(), before + 5);
             let leaf = reserve.take_leaf(Leaf::new(Body::EMPTY));
             let inner = reserve.take_inner();
-            // SAFETY: the nodes are ours until they are given back.
+            // SAFETY: the nodes are ours until they are deallocated.
             unsafe {
                 assert_eq!((leaf.as_ref().body().len(), inner.as_ref().seps().len()), (1, 0));
                 Flaky::deallocate(leaf.cast(), LEAF_BLOCK);

@@ -1,12 +1,12 @@
-//! Phase five: what a write replaced is handed to the grace period.
+//! Phase five: the nodes and entries that a write replaced go to the grace period.
 //!
-//! Two things happen to replaced nodes. Those at the ends of the range were *taken over*: what they
-//! held is in the new nodes now, so only their memory goes. Whole subtrees between them are *let
-//! go*: one reference less, and if that was the last, all that hangs below goes too. A subtree is
-//! let go as one, however large.
+//! Replaced nodes are treated in one of two ways. Of the nodes at the ends of the range, the
+//! contents were *taken over* by the new nodes, so only their memory is freed. A whole subtree
+//! between them loses one reference. If that was the last, everything below it is freed, too. A
+//! subtree is retired as one object, however large it is.
 //!
-//! The work goes from the top down, so that even an owner who frees at once has read a node before
-//! it is freed.
+//! The work goes from the top down: an owner that frees at once must read a node before it is
+//! freed.
 
 use super::Removed;
 use super::batch::Heap;
@@ -19,29 +19,30 @@ use core::ops::Range;
 use core::ptr::NonNull;
 use grace::Reclaim;
 
-/// How memory leaves the tree.
+/// How nodes and entries are freed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Disposal {
-    /// Readers may look: after a grace period. Only trees over a [`grace::Concurrent`] engine.
+    /// After a grace period, because readers may see them. Only for trees over a
+    /// [`grace::Concurrent`] engine.
     Deferred,
-    /// Nobody else looks: at once.
+    /// At once, because there are no readers.
     Exclusive,
 }
 
-/// Takes what leaves the tree. What is deferred is collected, and handed over to the engine many at
-/// a time: when there is a batch of it, and when the bin is dropped, which is with its writer. See
-/// [`super::batch`].
+/// Takes the nodes and entries that leave the tree. With deferred disposal it collects them, and
+/// hands them to the engine many at a time: when a batch is full, and when the bin is dropped
+/// together with its writer. See [`super::batch`].
 pub(crate) struct Bin<E: Entry, R: Reclaim, A: NodeAlloc> {
     disposal: Disposal,
     /// Nodes whose contents were taken over.
     nodes: Heap<Link, A>,
-    /// Entries, and subtrees.
+    /// Entries and subtrees.
     things: Heap<Thing, A>,
     #[allow(clippy::type_complexity)]
     _kinds: PhantomData<fn() -> (E, R)>,
 }
 
-/// Something to be freed, and what frees it.
+/// A pointer and the function that frees it.
 pub(super) type Thing = (NonNull<()>, unsafe fn(NonNull<()>));
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
@@ -49,21 +50,22 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
         Bin { disposal, nodes: Heap::new(), things: Heap::new(), _kinds: PhantomData }
     }
 
-    /// Whether things are freed at once: nobody else looks.
+    /// Whether objects are freed at once, because there are no readers.
     #[inline(always)]
     pub(crate) fn is_exclusive(&self) -> bool {
         self.disposal == Disposal::Exclusive
     }
 
     /// # Safety
-    /// The thing is unreachable, nobody looks at it if disposal is exclusive, and `free` fits it.
+    /// The object is unreachable, `free` is its function, and with exclusive disposal nothing
+    /// accesses it.
     #[inline]
     unsafe fn dispose(&mut self, ptr: NonNull<()>, free: unsafe fn(NonNull<()>)) {
         // SAFETY: the caller's promise.
         unsafe { if self.is_exclusive() { free(ptr) } else { self.things.push::<R>((ptr, free)) } }
     }
 
-    /// Hands over what has been collected.
+    /// Hands over everything collected.
     #[cold]
     fn flush(&mut self) {
         self.nodes.flush::<R>();
@@ -73,7 +75,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
     /// Takes an entry.
     ///
     /// # Safety
-    /// It has left the tree, and nobody else has it.
+    /// It left the tree and has no other owner.
     pub(crate) unsafe fn entry(&mut self, raw: Raw) {
         // SAFETY: the caller's promise.
         unsafe { self.dispose(raw, drop_raw::<E>) }
@@ -82,7 +84,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
     /// Takes the memory of a node whose contents were taken over.
     ///
     /// # Safety
-    /// It has left the tree and was not shared.
+    /// It left the tree and was not shared.
     #[inline(always)]
     pub(crate) unsafe fn node(&mut self, link: Link) {
         if link.is_null() {
@@ -106,20 +108,20 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Bin<E, R, A> {
         // SAFETY: the caller's promise.
         unsafe { self.dispose(tagged, free) };
         if link.level() > 0 && !self.is_exclusive() {
-            // Much may hang on it: not to wait until many such have come together.
+            // The subtree may be large, so it does not wait for a full batch.
             self.flush();
             R::flush(&R::pin());
         }
     }
 
-    /// Takes a leaf with all that it holds.
+    /// Takes a leaf with its entries.
     ///
     /// # Safety
-    /// It has left the tree; the nodes on the way to it were this tree's own.
+    /// It left the tree, and the nodes on the path to it belonged to this tree alone.
     #[inline(always)]
     pub(super) unsafe fn leaf(&mut self, link: Link) {
-        // SAFETY: the caller's promise. One of this tree's own that holds nothing to be dropped is
-        // its memory.
+        // SAFETY: the caller's promise. If the leaf is this tree's own and its entries need no
+        // drop, only its memory is freed.
         unsafe {
             if E::NEEDS_DROP || (E::SHARES && link.refs().shared()) {
                 self.subtree(link)
@@ -139,18 +141,18 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Drop for Bin<E, R, A> {
     }
 }
 
-/// A subtree from this level up is freed by parts, where a reader may have to do it: what hangs on
-/// a node below is some hundred entries.
+/// A subtree of this level or above is freed in parts if a guard may have to free it: a node below
+/// this level has only some hundred entries.
 const BY_PARTS: usize = 2;
 
-/// As many parts are handed over together.
+/// The number of parts that are handed over together.
 const TOGETHER: usize = 4;
 
-/// As [`let_go`] of an inner node, but what hangs on it is retired anew, a few children at a time:
-/// so that no thread frees much at once.
+/// As [`let_go`] of an inner node, but its children are retired again, a few at a time, so that no
+/// thread frees much at once.
 ///
 /// # Safety
-/// As for [`let_go`]; the link's level is [`BY_PARTS`] or above.
+/// As for [`let_go`]; the link's level is at least [`BY_PARTS`].
 unsafe fn let_go_by_parts<E: Entry, R: Reclaim, A: NodeAlloc>(tagged: NonNull<()>) {
     let link = Link::from_tagged(tagged);
     // SAFETY: the caller's reference keeps the node.
@@ -165,8 +167,8 @@ unsafe fn let_go_by_parts<E: Entry, R: Reclaim, A: NodeAlloc>(tagged: NonNull<()
     // SAFETY: as above.
     for slot in 0..unsafe { inner.seps() }.len() {
         if let Some(child) = inner.child(slot).tagged() {
-            // SAFETY: the reference to the child was the node's; no reader is left that it stood
-            // for, so none that comes reaches it by this way.
+            // SAFETY: the reference to the child belonged to the node. No reader that it protected
+            // is left, and no new reader can come this way.
             unsafe { R::retire(&guard, child, free) }
         }
         if (slot + 1).is_multiple_of(TOGETHER) {
@@ -174,15 +176,15 @@ unsafe fn let_go_by_parts<E: Entry, R: Reclaim, A: NodeAlloc>(tagged: NonNull<()
         }
     }
     R::flush(&guard);
-    // SAFETY: nobody looks at the node any more.
+    // SAFETY: nothing accesses the node any more.
     unsafe { free_node::<A>(link) }
 }
 
-/// Takes away one reference to a subtree, and frees it if that was the last.
+/// Removes one reference to a subtree, and frees the subtree if that was the last.
 ///
 /// # Safety
-/// The word is that of a link to a node of a tree of this kind; the reference is the caller's, and
-/// no reader that it stood for is left.
+/// The word is a link to a node of a tree of this type. The reference is the caller's, and no
+/// reader that it protected is left.
 unsafe fn let_go<E: Entry, A: NodeAlloc>(tagged: NonNull<()>) {
     let link = Link::from_tagged(tagged);
     // SAFETY: the caller's reference keeps the node.
@@ -195,7 +197,7 @@ unsafe fn let_go<E: Entry, A: NodeAlloc>(tagged: NonNull<()>) {
             let body = unsafe { *link.as_leaf().body() };
             for slot in 0..body.len() {
                 if let Some(raw) = NonNull::new(body.word(slot)) {
-                    // SAFETY: the entries go with the leaf.
+                    // SAFETY: the entries belong to the leaf.
                     unsafe { drop_raw::<E>(raw) }
                 }
             }
@@ -206,21 +208,21 @@ unsafe fn let_go<E: Entry, A: NodeAlloc>(tagged: NonNull<()>) {
         // SAFETY: as above.
         for slot in 0..unsafe { inner.seps() }.len() {
             if let Some(child) = inner.child(slot).tagged() {
-                // As deep as the tree is high.
-                // SAFETY: the reference to the child was the node's.
+                // The recursion is as deep as the tree is high.
+                // SAFETY: the reference to the child belonged to the node.
                 unsafe { let_go::<E, A>(child) }
             }
         }
     }
-    // SAFETY: nobody looks at the node any more.
+    // SAFETY: nothing accesses the node any more.
     unsafe { free_node::<A>(link) }
 }
 
 /// Retires what the plan replaced. `old` is the top of the replaced subtree.
 ///
 /// # Safety
-/// The plan is published, and its nodes are not retired yet; for [`Disposal::Exclusive`], no reader
-/// exists.
+/// The plan is published and its nodes are not retired yet. With [`Disposal::Exclusive`] there are
+/// no readers.
 pub(super) unsafe fn retire<E: Entry, R: Reclaim, A: NodeAlloc>(
     bin: &mut Bin<E, R, A>,
     plan: &Plan,
@@ -239,13 +241,14 @@ pub(super) unsafe fn retire<E: Entry, R: Reclaim, A: NodeAlloc>(
                 // SAFETY: as above.
                 unsafe { covered(bin, plan, link.as_leaf().body(), slots, link) }
             }
-            // SAFETY: as above; what is taken over is not shared.
+            // SAFETY: as above; a node whose contents were taken over is not shared.
             unsafe { bin.node(link) }
         }
     }
 }
 
-/// Retires the replaced children of a node, but for those that were taken over: their turn comes.
+/// Retires the replaced children of a node, except those that were taken over: they are retired at
+/// their own level.
 ///
 /// # Safety
 /// As for [`retire`]; the node is still allocated.
@@ -264,17 +267,17 @@ unsafe fn children<E: Entry, R: Reclaim, A: NodeAlloc>(
             continue;
         }
         if plan.on_the_way(child) {
-            // A sibling from beyond took its place at the end of the range: below it, there is
-            // something that was taken over. SAFETY: the caller's promise.
+            // A sibling from outside the range took its place in the plan, so something below it
+            // was taken over. SAFETY: the caller's promise.
             unsafe {
                 children(bin, plan, child, 0..child.len(), removed);
                 bin.node(child);
             }
         } else if removed == Removed::Keep {
-            // The one entry removed was alone in its leaf, with holes on either side.
+            // The only removed entry was alone in its leaf, with holes on both sides.
             debug_assert!(child.level() == 0);
-            // SAFETY: the caller's promise; the entry is somebody's, and the leaf was on the way to
-            // it.
+            // SAFETY: the caller's promise. The entry belongs to the caller of the erase, and the
+            // leaf was on the path to it.
             unsafe { bin.node(child) }
         } else {
             // SAFETY: the caller's promise.
@@ -286,7 +289,7 @@ unsafe fn children<E: Entry, R: Reclaim, A: NodeAlloc>(
 /// Retires the entries of a leaf that the plan removed.
 ///
 /// # Safety
-/// They have left the tree.
+/// The entries have left the tree.
 unsafe fn covered<E: Entry, R: Reclaim, A: NodeAlloc>(
     bin: &mut Bin<E, R, A>,
     plan: &Plan,
@@ -296,7 +299,7 @@ unsafe fn covered<E: Entry, R: Reclaim, A: NodeAlloc>(
 ) {
     let [left, right] = plan.kept();
     for slot in slots {
-        // The slot of which a rest stays is still somebody's.
+        // An entry of which a rest stays is still in the tree.
         if (leaf, slot) != left
             && (leaf, slot) != right
             && let Some(raw) = NonNull::new(body.word(slot))

@@ -1,9 +1,9 @@
-//! Room for one more child: a full inner node is cut in two before a leaf below it is, or shares
-//! with a sibling that has room for several.
+//! Room for one more child: before a leaf below a full inner node is split, that node is split, or
+//! gives children to a sibling.
 //!
-//! By itself that changes nothing that a reader could tell. The nodes are cut from the highest full
-//! one down, each by itself, and the write begins anew after each; so what fails half-way leaves a
-//! tree as good as before (I7).
+//! This changes nothing that readers can see. The full nodes are split one by one, from the highest
+//! down, and the write starts again after each. So a failure half-way leaves a valid tree with the
+//! same contents (I7).
 
 use super::write_descent::WriteDescent;
 use super::{Need, Target};
@@ -14,15 +14,16 @@ use crate::layout::{INNER_MIN, INNER_SLOTS, MAX_HEIGHT};
 use crate::node::{Link, Splice};
 use grace::Reclaim;
 
-/// A sibling with no more children takes some over from a full one. With some more it would be
-/// worth it seldom.
+/// A sibling with at most this many children takes some from a full node. With more, it would
+/// rarely pay.
 const ROOM_FOR_MANY: usize = if INNER_SLOTS > 4 { INNER_SLOTS / 2 + 1 } else { INNER_SLOTS - 2 };
 // Both have room afterwards.
 const _: () = assert!(INNER_SLOTS + ROOM_FOR_MANY <= 2 * (INNER_SLOTS - 1));
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Cuts the highest of the full nodes above the leaf, up from its parent. False, and nothing
-    /// done, if there would be too many levels. The way is another afterwards.
+    /// Splits the highest of the full nodes above the leaf, counted from its parent up without a
+    /// gap. Returns false and does nothing if the tree would have too many levels. The path is
+    /// invalid afterwards.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -47,7 +48,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         // Nothing fails from here on.
         // SAFETY: the promise of `Target::new`.
         let ((node, slot), end) = unsafe { (trail.step(level), trail.max(level)) };
-        // A run of writes in one direction leaves full nodes behind it.
+        // A run of writes in one direction leaves full nodes behind.
         let at = if slot + 2 >= INNER_SLOTS {
             INNER_SLOTS - INNER_MIN
         } else if slot <= 1 {
@@ -55,7 +56,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         } else {
             INNER_SLOTS / 2
         };
-        // SAFETY: the writer's right.
+        // SAFETY: we are the writer.
         let cut = unsafe { node.seps() }.bounds[at - 1];
         let pair = [(0..at, cut), (at..INNER_SLOTS, end)].map(|(part, end)| {
             let new = self.supplies.nodes.take_inner();
@@ -66,8 +67,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             };
             (end, Link::inner(new, level), gap)
         });
-        // SAFETY: the promise of `Target::new`; new nodes are ours alone, and an exclusive owner
-        // is.
+        // SAFETY: the promise of `Target::new`; the new nodes are ours alone, and so is the tree if
+        // the owner is exclusive.
         unsafe {
             if is_root {
                 let root = self.supplies.nodes.take_inner();
@@ -90,18 +91,18 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         Ok(true)
     }
 
-    /// Evens a full node, the one on the way at `level`, out with a sibling; false, and nothing
-    /// done, if none has room for several children.
+    /// Balances the full node at `level` of the path with a sibling. Returns false and does nothing
+    /// if no sibling has room for several children.
     ///
-    /// That takes as many new nodes as a cut, one in a hundred writes, and leaves one less: inner
-    /// nodes are fuller by it.
+    /// It takes as many new nodes as a split, in about one of a hundred writes, but the tree has
+    /// one node less afterwards.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
     fn share(&mut self, trail: &WriteDescent, level: usize) -> Result<bool, Error> {
         // SAFETY: the promise of `Target::new`; the node is not the root.
         let ((_, taken), (above, own)) = unsafe { (trail.step(level), trail.step(level + 1)) };
-        // A run of writes in one direction does not come back.
+        // A run of writes in one direction does not return to the nodes behind.
         if taken == 0 || taken + 1 == INNER_SLOTS {
             return Ok(false);
         }
@@ -113,7 +114,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let len = |slot: usize| unsafe { node(slot).seps() }.len();
         let first = [own.wrapping_sub(1), own].into_iter().find(|&first| {
             let other = if first == own { own + 1 } else { first };
-            // SAFETY: as above. A node on the way is this tree's own.
+            // SAFETY: as above. The nodes on the path belong to this tree alone.
             other < seps.len()
                 && len(other) <= ROOM_FOR_MANY
                 && !(E::SHARES && unsafe { above.child(other).refs() }.shared())
@@ -127,10 +128,10 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let half = (len(first) + len(first + 1)) / 2;
         let (left, right) = (self.supplies.nodes.take_inner(), self.supplies.nodes.take_inner());
         let (one, other, lens) = (node(first), node(first + 1), [len(first), len(first + 1)]);
-        // SAFETY: the writer's right; the new nodes are ours alone.
+        // SAFETY: we are the writer; the new nodes are ours alone.
         let pair = unsafe {
             let (to, behind) = (left.as_ref(), right.as_ref());
-            // Where the children of the one node end, and those that stay to the left.
+            // The end of the children of the first node, and the end of those that go to the left.
             let cut = if half <= lens[0] {
                 let cut = one.seps().end(half - 1, middle);
                 to.append(one, cut, 0..half);
@@ -152,8 +153,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             })
         };
         let old = [first, first + 1].map(|slot| above.child(slot));
-        // SAFETY: the promise of `Target::new`; new nodes are ours alone, and an exclusive owner
-        // is.
+        // SAFETY: the promise of `Target::new`; the new nodes are ours alone, and so is the tree if
+        // the owner is exclusive.
         unsafe {
             if in_place {
                 above.seps_mut().bounds[first] = pair[0].0;

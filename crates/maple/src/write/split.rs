@@ -1,12 +1,11 @@
-//! A write into a leaf without room for it: the leaf becomes two, if their parent has room for one
-//! more.
+//! A write into a full leaf: the leaf is split in two, if its parent has room for one more child.
 //!
-//! The slots are not unpacked: the second half is copied as it is, and the first is the leaf
-//! itself, with a smaller count. An exclusive owner does that in place, in the parent, too; beside
-//! readers there are two new leaves and a new parent, put in its place by one store.
+//! The slots are not unpacked: the second half is copied, and the first half is the leaf with a
+//! smaller length. An exclusive owner changes the leaf and its parent in place. Beside readers one
+//! store publishes two new leaves and a new parent.
 //!
-//! A write at an end of the leaf leaves all of it in one half, so that a run of writes in one
-//! direction leaves full leaves behind it.
+//! A write at an end of the leaf leaves all other slots in one half, so that a run of writes in one
+//! direction leaves full leaves behind.
 
 use super::quick::Holes;
 use super::removed::RemovedSlots;
@@ -21,8 +20,8 @@ use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Makes a change that found the leaf full; `None`, and nothing done, if it takes a plan. Its
-    /// new bounds fit the form of the leaf.
+    /// Makes a change for which the leaf is too full. Returns `None`, and does nothing, if the plan
+    /// must do it. The new bounds fit the form of the leaf.
     #[cold]
     #[inline(never)]
     pub(super) fn split<S: Search>(
@@ -32,8 +31,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         (edit, holes): (&Edit, Holes),
         removed: Removed,
     ) -> Option<Result<(), Error>> {
-        // Not an argument: those are borrowed to the end of the call, and the leaf is changed
-        // before that. SAFETY: the promise of `Target::new`.
+        // Not an argument: a reference argument stays borrowed until the call returns, but the leaf
+        // is changed before that. SAFETY: the promise of `Target::new`.
         let body = unsafe { trail.leaf().as_leaf().body() };
         if self.is_parent_full(trail) {
             return None;
@@ -63,7 +62,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let right = self.supplies.nodes.take_leaf_block().as_ptr();
         let left = if in_place { old } else { self.supplies.nodes.take_leaf_block().as_ptr() };
         let below = edit.from < at;
-        // Holes that stay are measured where they were; in one half there is what the change makes.
+        // The holes that stay are measured in the old leaf. The new hole lies in one of the halves.
         let stay = body.holes() & !edit.replaced();
         let gap = |half: u32, ends: (usize, usize), changed: bool| {
             let gap = search.gap(body, stay & half, ends, usize::MAX);
@@ -88,7 +87,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 let own = edit.within((*right).body(), at);
                 debug_assert!(
                     own.fit((*right).body(), true) == Fit::Fits,
-                    "half of it is too much"
+                    "the change does not fit into a half"
                 );
                 search.change_apart(&own.change((*right).body()), (right, right), right, copy);
             }
@@ -96,8 +95,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         let pair = [(end, Link::to_leaf(left), gaps[0]), (max, Link::to_leaf(right), gaps[1])];
         if is_root {
             let root = self.supplies.nodes.take_inner();
-            // SAFETY: the new root is ours alone; the leaf has left the tree, if it has not become
-            // a half.
+            // SAFETY: the new root is ours alone. The leaf left the tree, unless it became a half.
             unsafe {
                 pair.into_iter().for_each(|(end, link, gap)| root.as_ref().push(end, link, gap));
                 self.tree.publish(Link::inner(root, 1));
@@ -106,8 +104,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
                 }
             }
         } else {
-            // SAFETY: the promise of `Target::new`; there are inner nodes, of which the parent has
-            // room, so that its end is stored.
+            // SAFETY: the promise of `Target::new`. There are inner nodes, and the parent is not
+            // full, so its last bound is stored.
             let ((parent, slot), above, end) = unsafe {
                 let (parent, slot) = trail.step(1);
                 let above = trail.parent_gap_after(search, 1 << slot, gaps[0].max(gaps[1]));
@@ -132,9 +130,9 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         Some(Ok(()))
     }
 
-    /// Publishes a new parent of the leaf, brings the gaps above it up to date
-    /// ([`WriteDescent::parent_gap_after`]), and gives up the old one and the leaf: last, since
-    /// that may run what others have put off, and a drop may panic.
+    /// Publishes a new parent of the leaf, updates the gaps above it
+    /// ([`WriteDescent::parent_gap_after`]), and retires the old parent and the leaf. Retiring
+    /// comes last, because it may run deferred drops, and a drop may panic.
     pub(super) fn replace_parent<S: Search>(
         &mut self,
         search: S,
@@ -156,7 +154,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
         self.publish_inner(trail, node, 1)
     }
 
-    /// Publishes a new inner node in place of that at a level. Returns the old one.
+    /// Publishes a new inner node in place of that of a level. Returns the old one.
     pub(super) fn publish_inner(
         &mut self,
         trail: &WriteDescent,
@@ -185,7 +183,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
     }
 }
 
-/// Where to cut: not within what changes, and so that either half has an entry.
+/// The slot to split at: not inside the change, and so that both halves have an entry.
 fn cut(body: &Body, edit: &Edit) -> Option<usize> {
     let len = body.len();
     let at = if edit.to + 2 >= len {
@@ -193,8 +191,8 @@ fn cut(body: &Body, edit: &Edit) -> Option<usize> {
     } else if edit.from <= 1 {
         edit.to + 1
     } else {
-        // A hole goes to the left: the entry before it grows into it, and neither leaf has to know
-        // its first index.
+        // A hole goes to the left half: then the entry before it can grow into it, and neither leaf
+        // needs its first index.
         let half = len / 2 + usize::from(body.is_hole(len / 2) && len / 2 + 1 < len);
         if edit.from < half && half <= edit.to { edit.to + 1 } else { half }
     };

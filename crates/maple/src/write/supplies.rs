@@ -1,5 +1,5 @@
-//! What a writer keeps from write to write: nodes and a duplicate got ahead, and what leaves the
-//! tree, until there is a batch of it.
+//! The state that a writer keeps between writes: preallocated nodes, a spare duplicate, and the
+//! nodes and entries that left the tree.
 
 use super::{Bin, Disposal, Reserve};
 use crate::alloc::NodeAlloc;
@@ -10,12 +10,12 @@ use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use grace::Reclaim;
 
-/// What a writer has in hand for writes to come, and what is left of those that were.
+/// Memory for future writes, and the objects that past writes removed.
 pub(crate) struct Supplies<E: Entry, R: Reclaim, A: NodeAlloc> {
     pub(crate) nodes: Reserve<A>,
-    /// A duplicate made ahead, with the entry that it duplicates.
+    /// An entry, and a duplicate of it that was made before it is needed: the spare duplicate.
     pub(super) spare: Option<(Raw, Raw)>,
-    /// What the writes removed.
+    /// The nodes and entries that writes removed.
     pub(crate) bin: Bin<E, R, A>,
 }
 
@@ -24,12 +24,12 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Supplies<E, R, A> {
         Supplies { nodes: Reserve::new(), spare: None, bin: Bin::new(disposal) }
     }
 
-    /// Makes sure that there is a duplicate of `source`, for a write that stores `new` (null: a
-    /// hole). On error
-    /// `new` is still the caller's; if the duplication panics, it is dropped.
+    /// Makes sure that there is a spare duplicate of `source`, for a write that stores `new` (null
+    /// for a hole). On error `new` still belongs to the caller. If the duplication panics, `new` is
+    /// dropped.
     ///
     /// # Safety
-    /// As for [`Entry::try_dup`]; and `new` is nobody else's.
+    /// As for [`Entry::try_dup`]; and `new` has no other owner.
     pub(super) unsafe fn provide(&mut self, source: Raw, new: *mut ()) -> Result<(), Error> {
         if self.spare.is_none_or(|(of, _)| of != source) {
             let new = Dropped::<E>(new, PhantomData);
@@ -46,8 +46,8 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Supplies<E, R, A> {
         Ok(())
     }
 
-    /// Gives up the duplicate made ahead: its source is about to leave the tree, and another entry
-    /// may come to have the same word.
+    /// Drops the spare duplicate: its source is about to leave the tree, and another entry may
+    /// later have the same word.
     pub(crate) fn drop_spare(&mut self) {
         if let Some((_, copy)) = self.spare.take() {
             // SAFETY: the duplicate is ours alone.
@@ -56,7 +56,7 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Supplies<E, R, A> {
     }
 }
 
-/// An entry, or none, that is dropped where something panics before it is [kept](Dropped::keep).
+/// An entry, or null, that is dropped unless it is [kept](Dropped::keep): for panics.
 struct Dropped<E: Entry>(*mut (), PhantomData<E>);
 
 impl<E: Entry> Dropped<E> {
@@ -68,7 +68,7 @@ impl<E: Entry> Dropped<E> {
 impl<E: Entry> Drop for Dropped<E> {
     fn drop(&mut self) {
         if let Some(raw) = NonNull::new(self.0) {
-            // SAFETY: it is in no tree, and nobody else's.
+            // SAFETY: it is in no tree, and has no other owner.
             unsafe { drop_raw::<E>(raw) }
         }
     }

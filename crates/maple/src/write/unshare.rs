@@ -1,14 +1,14 @@
-//! Before a write: the nodes on the way become this tree's own.
+//! Before a write, the nodes on the path become this tree's own.
 //!
-//! A duplicate of a tree shares its nodes ([`crate::node`], `refs`). Whoever writes first copies
-//! those on its way, from the root down: a copy points to the same children, which have one parent
-//! more for it, and are therefore shared themselves, until the way is copied to its end. A copy
-//! holds what the original held, so putting it in place changes nothing for readers, and a failure
-//! half-way leaves a tree that is the same.
+//! A duplicate of a tree shares its nodes ([`crate::node`], `refs`). The first write copies the
+//! nodes on its path, from the root down. A copy points to the same children, which get one more
+//! reference each. So they are shared, until the path is copied down to its end. A copy has the
+//! contents of the original. So readers see no change, and a failure half-way leaves a tree with
+//! the same contents.
 //!
-//! Cost: nothing if nothing is shared, but a load for each node on the way, of a line that the walk
-//! has read. The first write after a duplicate copies a node a level, and counts a reference in
-//! each of its children.
+//! Cost without sharing: one load for each node on the path, from a cache line that the descent
+//! reads, too. The first write after a duplicate copies one node per level, and increments the
+//! reference count of each of its children.
 
 use super::{Need, Target};
 use crate::alloc::NodeAlloc;
@@ -20,10 +20,10 @@ use core::ptr::{self, NonNull};
 use grace::Reclaim;
 
 impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
-    /// Makes the nodes on the way to `index` this tree's own, down to the level `floor`. Paths must
-    /// be walked anew.
+    /// Makes the nodes on the path to `index` this tree's own, down to level `floor`. Existing
+    /// paths become invalid.
     ///
-    /// On error some may have been; the tree holds what it held.
+    /// On error some nodes may have been copied; the tree has the same contents.
     #[cold]
     pub(super) fn unshare(&mut self, index: usize, floor: usize) -> Result<(), Error> {
         let mut place = self.tree;
@@ -32,58 +32,58 @@ impl<E: Entry, R: Reclaim, A: NodeAlloc> Target<'_, E, R, A> {
             if link.is_null() || link.level() < floor {
                 return Ok(());
             }
-            // SAFETY: the writer's right.
+            // SAFETY: we are the writer.
             if unsafe { link.refs() }.shared() {
                 link = self.copy(place, link)?;
             }
             if link.level() == floor {
                 return Ok(());
             }
-            // SAFETY: the writer's right; the node stays where it is while we go down from it.
+            // SAFETY: we are the writer; the node stays in the tree while we descend from it.
             let inner = unsafe { link.as_inner() };
             // SAFETY: as above.
             place = inner.place(unsafe { inner.seps() }.find(index));
         }
     }
 
-    /// Puts a copy of a shared node in its place.
+    /// Replaces a shared node by a copy.
     fn copy(&mut self, place: &AtomicLink, old: Link) -> Result<Link, Error> {
         let level = old.level();
         let need =
             if level == 0 { Need { leaves: 1, inners: 0 } } else { Need { leaves: 0, inners: 1 } };
         self.supplies.nodes.fill(need)?;
         let new = if level == 0 {
-            // SAFETY: the writer's right.
+            // SAFETY: we are the writer.
             let mut body = unsafe { *old.as_leaf().body() };
             // SAFETY: the entries are in the tree.
             let words = unsafe { Copies::<E>::of(&body)? };
             body.replace_words(&words.take());
             Link::leaf(self.supplies.nodes.take_leaf(Leaf::new(body)))
         } else {
-            // SAFETY: the writer's right.
+            // SAFETY: we are the writer.
             let source = unsafe { old.as_inner() };
             share_children(source)?;
             let node = self.supplies.nodes.take_inner();
-            // SAFETY: the copy is new and only ours; the source is shared, so nobody changes it.
+            // SAFETY: the copy is ours alone; the source is shared, so it does not change.
             unsafe { node.as_ref().fill_from(source) };
             Link::inner(node, level)
         };
         place.publish(new);
-        // SAFETY: the reference from here was to the original, and has left the tree.
+        // SAFETY: the pointer to the original, which owned the reference, has left the tree.
         unsafe { self.supplies.bin.subtree(old) };
         Ok(new)
     }
 }
 
-/// One more parent for each child of a node.
+/// Adds one reference to each child of a node.
 fn share_children(inner: &Inner) -> Result<(), Error> {
-    // SAFETY: the writer's right.
+    // SAFETY: we are the writer.
     let len = unsafe { inner.seps() }.len();
     for slot in 0..len {
         // SAFETY: as above.
         if !unsafe { inner.child(slot).refs() }.share() {
             for slot in 0..slot {
-                // SAFETY: as above. It is not the last: the node itself is a parent.
+                // SAFETY: as above. It is not the last reference: the node itself has one.
                 unsafe { inner.child(slot).refs() }.release();
             }
             return Err(Error::OutOfMemory);
@@ -92,7 +92,7 @@ fn share_children(inner: &Inner) -> Result<(), Error> {
     Ok(())
 }
 
-/// Duplicates of the entries of a leaf, each at its slot. Dropped, if they are not taken.
+/// Duplicates of the entries of a leaf, each at its slot. They are dropped unless they are taken.
 pub(crate) struct Copies<E: Entry> {
     words: [*mut (); LEAF_SLOTS],
     _entry: core::marker::PhantomData<E>,

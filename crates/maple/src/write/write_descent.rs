@@ -1,4 +1,5 @@
-//! The way of a write down the tree: no more than a write within one leaf needs.
+//! The path of a write from the root to a leaf, with the minimum that a write within one leaf
+//! needs.
 
 use super::quick::Holes;
 use crate::layout::{INNER_SLOTS, MAX_HEIGHT};
@@ -8,26 +9,25 @@ use core::mem::MaybeUninit;
 
 /// The nodes from the root to a leaf, and the slot taken in each.
 ///
-/// What they cover is not worked out on the way: most writes need one bound of the leaf's own, if
-/// any.
+/// The ranges of the nodes are not computed: most writes need at most one bound of the leaf.
 ///
-/// On the stack, and without cells: what is read of it stays in registers. That of the writer's
-/// last write is another ([`super::finger`]).
+/// It is a local variable without cells, so the compiler keeps its values in registers. The path of
+/// the writer's last write is kept separately ([`super::finger`]).
 pub(crate) struct WriteDescent {
     height: usize,
     leaf: Link,
-    /// The inner nodes of levels from 1 to below `height`.
+    /// The inner nodes of levels 1 to `height - 1`.
     steps: [MaybeUninit<(Link, usize)>; MAX_HEIGHT],
 }
 
 impl WriteDescent {
-    /// A way to nowhere.
+    /// An empty path.
     #[inline(always)]
     pub(super) const fn new() -> WriteDescent {
-        // Not as one expression, which would be a constant and copied.
+        // Not as one expression: the compiler would copy it from a constant.
         let mut trail = MaybeUninit::<WriteDescent>::uninit();
         let place = trail.as_mut_ptr();
-        // SAFETY: the steps need no value.
+        // SAFETY: the steps need not be initialised.
         unsafe {
             (&raw mut (*place).height).write(0);
             (&raw mut (*place).leaf).write(Link::NULL);
@@ -35,16 +35,16 @@ impl WriteDescent {
         }
     }
 
-    /// Whether it is the same way as another.
+    /// Whether both are the same path.
     pub(super) fn is_same(&self, other: &WriteDescent) -> bool {
-        // SAFETY: `walk` or `follow` has written these levels of either.
+        // SAFETY: `walk` or `follow` has written these levels of both.
         let step = |trail: &WriteDescent, level: usize| unsafe { trail.steps[level].assume_init() };
         self.height() == other.height()
             && self.leaf() == other.leaf()
             && (1..self.height()).all(|level| step(self, level) == step(other, level))
     }
 
-    /// Becomes the same way as another.
+    /// Copies another path.
     #[inline(always)]
     pub(super) fn follow(&mut self, other: &WriteDescent) {
         let height = other.height();
@@ -54,11 +54,11 @@ impl WriteDescent {
         }
     }
 
-    /// Levels of the tree.
+    /// The number of levels of the tree.
     #[inline(always)]
     pub(super) fn height(&self) -> usize {
-        // SAFETY: `walk` sets it, to the height of a tree, and none is higher; `follow` takes it
-        // over.
+        // SAFETY: `walk` sets it to the height of a tree, and `follow` copies it. No tree is
+        // higher.
         unsafe { hint::assert_unchecked(self.height <= MAX_HEIGHT) }
         self.height
     }
@@ -68,14 +68,14 @@ impl WriteDescent {
         self.leaf
     }
 
-    /// Another leaf has taken the place of the one on the way.
+    /// Sets the leaf at the end of the path.
     #[inline(always)]
     pub(super) fn set_leaf(&mut self, leaf: Link) {
         self.leaf = leaf;
     }
 
-    /// Walks, and tells whether a node on the way belongs to another tree, too, if that is asked
-    /// for. From the top down: see [`crate::node`], `refs`.
+    /// Descends. If `check`, returns whether a node on the path is shared with another tree. The
+    /// check goes from the top down: see [`crate::node`], `refs`.
     ///
     /// # Safety
     /// As for [`crate::descent::Descent::walk`]; the root is not null.
@@ -105,7 +105,7 @@ impl WriteDescent {
             link = inner.child(slot);
             inner.prefetch_gap(slot);
         }
-        // All of it will be read, and the header first.
+        // The whole leaf will be read, the header first.
         link.prefetch();
         self.leaf = link;
         // SAFETY: as above.
@@ -115,12 +115,12 @@ impl WriteDescent {
     /// The inner node at a level, and the slot taken in it.
     ///
     /// # Safety
-    /// The promise of [`WriteDescent::walk`] still holds, and the level is one of the inner nodes'.
+    /// The promise of [`WriteDescent::walk`] still holds, and there is an inner node at this level.
     #[inline(always)]
     pub(super) unsafe fn step<'n>(&self, level: usize) -> (&'n Inner, usize) {
         debug_assert!(0 < level && level < self.height());
-        // SAFETY: the caller's promise; `walk` has written these levels, or `follow`; and a slot is
-        // one of a node's.
+        // SAFETY: the caller's promise; `walk` or `follow` has written these levels, and a slot is
+        // less than the number of slots.
         unsafe {
             let (link, slot) = self.steps[level].assume_init();
             hint::assert_unchecked(slot < INNER_SLOTS);
@@ -136,7 +136,7 @@ impl WriteDescent {
         unsafe { self.steps[level].assume_init() }.0
     }
 
-    /// The first index of the node at a level: 0 for the leaf.
+    /// The first index of the node at a level; level 0 is the leaf.
     ///
     /// # Safety
     /// As for [`WriteDescent::link`].
@@ -153,7 +153,7 @@ impl WriteDescent {
         0
     }
 
-    /// The last index of the node at a level: 0 for the leaf.
+    /// The last index of the node at a level; level 0 is the leaf.
     ///
     /// # Safety
     /// As for [`WriteDescent::link`].
@@ -171,8 +171,8 @@ impl WriteDescent {
         usize::MAX
     }
 
-    /// As [`WriteDescent::max`] of the leaf, where it cannot be foretold which child it is: no
-    /// branch but for the last child of a full node.
+    /// As [`WriteDescent::max`] of the leaf, without a branch on which child the leaf is, which
+    /// would mispredict. Only the last child of a full node takes a branch.
     ///
     /// # Safety
     /// As for [`WriteDescent::link`].
@@ -181,15 +181,15 @@ impl WriteDescent {
         if self.height() == 1 {
             return usize::MAX;
         }
-        // SAFETY: the caller's promise. The bound of a last child is the node's end, if it is
-        // stored.
+        // SAFETY: the caller's promise. The bound of the last child, where it is stored, is the end
+        // of the node.
         unsafe {
             let (parent, slot) = self.step(1);
             if slot + 1 < INNER_SLOTS { parent.seps().bounds[slot] } else { self.max(1) }
         }
     }
 
-    /// The leaf after the one on the way (or before it), if there is one.
+    /// The leaf after the one on the path (or before it), if there is one.
     ///
     /// # Safety
     /// As for [`WriteDescent::link`].
@@ -217,11 +217,11 @@ impl WriteDescent {
         None
     }
 
-    /// What the largest gap of the leaf's parent will be when some of its children, bit `i` for
-    /// child `i`, have gaps of `gap` at the most. Nobody asks for that of a root.
+    /// The largest gap of the leaf's parent after a change of some of its children: bit `i` for
+    /// child `i`. Their largest gap is then `gap`. For a root the result is not used.
     ///
     /// # Safety
-    /// As for [`WriteDescent::link`]; the parent is as it was.
+    /// As for [`WriteDescent::link`]; the parent has not changed yet.
     #[inline(always)]
     pub(super) unsafe fn parent_gap_after<S: Search>(
         &self,
@@ -236,7 +236,7 @@ impl WriteDescent {
         search.max_gap_with(unsafe { self.step(1) }.0, (changed, gap), usize::MAX)
     }
 
-    /// Brings the gaps above the leaf's parent up to date, of which the largest is `gap` now.
+    /// Updates the gaps above the leaf's parent, whose largest gap is now `gap`.
     ///
     /// # Safety
     /// As for [`WriteDescent::link`].
@@ -248,12 +248,12 @@ impl WriteDescent {
         }
     }
 
-    /// What the largest gap of the leaf on the way will be after a change, found before the change:
-    /// of the leaf as it is all is known, and nothing still on its way to memory. Nobody asks for
-    /// that of a root.
+    /// The largest gap of the leaf on the path after a change, computed before the change: then the
+    /// old leaf can be loaded without waiting for pending stores. For a root the result is not
+    /// used.
     ///
     /// # Safety
-    /// As for [`WriteDescent::link`]; the leaf is as it was.
+    /// As for [`WriteDescent::link`]; the leaf has not changed yet.
     #[inline(always)]
     pub(super) unsafe fn gap_after<S: Search>(
         &self,
@@ -272,7 +272,8 @@ impl WriteDescent {
             if gone == 0 {
                 return gap.max(after);
             }
-            // The hole at the very end is longer than all before it: nothing needs to be counted.
+            // The hole at the very end is longer than everything before it, so no other is
+            // measured.
             if holes.is_tail() {
                 return after;
             }
@@ -280,7 +281,7 @@ impl WriteDescent {
                 return gap.max(after);
             }
             let others = body.holes() & !gone;
-            // Where the leaf begins and ends matters only for holes that do.
+            // The ends of the leaf matter only for holes at its ends.
             let min = if others & 1 != 0 { self.min(0) } else { 0 };
             let max = if S::MEASURES || others >> (body.len() - 1) != 0 {
                 self.leaf_end()
@@ -291,8 +292,8 @@ impl WriteDescent {
         }
     }
 
-    /// Whether a change leaves the largest gap of the leaf as it is: the hole that it takes is
-    /// shorter, and what it makes is not longer. It may say no if it does.
+    /// Whether a change certainly keeps the largest gap of the leaf: the hole that it removes is
+    /// shorter, and the hole that it makes is not longer. May return false although the gap stays.
     ///
     /// # Safety
     /// As for [`WriteDescent::link`].
@@ -307,8 +308,8 @@ impl WriteDescent {
         holes.after <= gap && (holes.gone == 0 || holes.before < gap)
     }
 
-    /// Brings the gaps up to date after a change of the last leaf ([`Holes::is_tail`]) that leaves
-    /// or makes a hole of `gap`, longer than all that comes before the change: so it is the largest
+    /// Updates the gaps after a change of the last leaf ([`Holes::is_tail`]) that leaves or makes a
+    /// hole of `gap` indices, longer than everything before the change. So that hole is the largest
     /// on every level.
     ///
     /// # Safety
@@ -322,7 +323,7 @@ impl WriteDescent {
         }
     }
 
-    /// Brings the gaps up to date after a change of the leaf, of which the largest is `gap` now.
+    /// Updates the gaps after a change of the leaf, whose largest gap is now `gap`.
     ///
     /// # Safety
     /// As for [`WriteDescent::link`].
@@ -334,8 +335,8 @@ impl WriteDescent {
         // SAFETY: the caller's promise.
         unsafe {
             let (parent, slot) = self.step(1);
-            // One in six changes the largest gap of the parent, which cannot be foretold, and to
-            // find that takes less by vectors.
+            // One write in six changes the largest gap of the parent. A branch on that mispredicts,
+            // and SIMD computes the gap in less time.
             if S::MEASURES && self.height() > 2 {
                 let (above, place) = self.step(2);
                 let before = above.gap(place);
@@ -358,8 +359,8 @@ impl WriteDescent {
             } else {
                 usize::MAX
             };
-            // Whether it has changed at all cannot be foretold; whether that matters further up,
-            // nearly always.
+            // Whether the leaf's gap changed is unpredictable. Whether that matters further up is
+            // predictable: it rarely does.
             if gap.max(parent.gap(slot)) < largest {
                 parent.set_gap(slot, gap);
             } else {
@@ -368,12 +369,10 @@ impl WriteDescent {
         }
     }
 
-    /// Brings the gaps from `level` upwards up to date after the child on the way got the gap
-    /// `gap`.
+    /// Updates the gaps from `level` upwards, after the gap of the child on the path became `gap`.
     ///
-    /// Stops where nothing changes: usually at once, or one level up. A node's gaps are searched
-    /// only if the largest of them has become smaller, and no further than to another that is as
-    /// large.
+    /// Stops where nothing changes: usually at once, or one level up. The gaps of a node are
+    /// searched only if the largest of them became smaller, and only until another gap is as large.
     ///
     /// # Safety
     /// As for [`WriteDescent::link`].

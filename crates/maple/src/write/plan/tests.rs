@@ -1,18 +1,18 @@
-//! Plans of particular writes.
+//! Tests of the plans of particular writes.
 
 use super::*;
 use crate::MapleTree;
 use crate::layout::{ALWAYS_WIDE, WIDE};
 use std::vec::Vec;
 
-/// Entries that touch, in a full leaf.
+/// The number of touching entries in a full leaf.
 const FULL: usize = if ALWAYS_WIDE { WIDE.full / WIDE.entry } else { NARROW.full / NARROW.entry };
 
 fn need(leaves: usize, inners: usize) -> Need {
     Need { leaves, inners }
 }
 
-/// Ranges of ten without holes from 0 on, the last one going on to the largest index.
+/// Touching ranges of ten indices from 0 on; the last one extends to the largest index.
 fn packed(n: usize) -> MapleTree<u32> {
     let mut tree = MapleTree::new();
     let mut writer = tree.get_mut();
@@ -39,7 +39,7 @@ fn exactly_one_entry_is_one_leaf() {
     for hole in [false, true] {
         let (plan, changes) = plan(root, 10, 19, hole);
         assert!(changes);
-        // In small nodes, a leaf of two entries takes in another.
+        // With small nodes, a leaf of two entries needs a sibling.
         if !hole || FULL > 4 {
             assert_eq!((plan.nodes(), plan.publish), (need(1, 0), Publish::Slot(1)));
         }
@@ -54,7 +54,7 @@ fn a_hole_in_a_hole_changes_nothing() {
     writer.erase_range(10..=19).unwrap();
     assert!(!plan(writer.root(), 12, 15, true).1);
     assert!(plan(writer.root(), 12, 15, false).1);
-    // Next to it, it takes the hole in.
+    // A hole next to it is merged with it.
     let (plan, _) = plan(writer.root(), 20, 22, true);
     assert_eq!((plan.first, plan.last), (10, 22));
     assert_eq!(plan.right_rest.map(|rest| rest.min), Some(20));
