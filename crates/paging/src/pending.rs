@@ -152,9 +152,9 @@ impl TlbGather {
 /// A pending flush that is kept for later. It has no lifetime, so it can be stored beside the
 /// tables.
 ///
-/// [`PageTables::flush_deferred`] performs it, on the CPUs that use the space. Dropping it flushes on all
-/// running CPUs: always correct, but expensive. Until the flush is done, unmapped frames must not
-/// be given back, and addresses must not be reused (I4, I5). Unlinked tables wait in it.
+/// [`PageTables::flush_deferred`] performs it, on the CPUs that use the space. Dropping it flushes
+/// on all running CPUs: always correct, but expensive. Until the flush is done, unmapped frames
+/// must not be given back, and addresses must not be reused (I4, I5). Unlinked tables wait in it.
 ///
 /// Cost: making one takes a locked instruction on a cache line that all CPUs share. So make one
 /// with [`PageTables::deferred_flush`], and add to it with [`PendingFlush::defer_to`], which needs
@@ -249,7 +249,8 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
     /// back: these keep the [`Paging`](crate::Paging) alive while they wait.
     pub fn flush(self) {}
 
-    /// Keeps the flush for later: [`PageTables::flush_deferred`] or [`PageTables::flushed_elsewhere`] completes it.
+    /// Keeps the flush for later: [`PageTables::flush_deferred`] or
+    /// [`PageTables::flushed_elsewhere`] completes it.
     pub fn defer(mut self) -> DeferredFlush<M, F, G> {
         let mut deferred = self.space.deferred_flush();
         deferred.gather = mem::take(&mut self.gather);
