@@ -98,8 +98,7 @@ impl Sim {
                 if cpu.id == here {
                     state.walked.retain(|walked| *walked != table);
                 }
-                // The CPU that gives it up has read it itself.
-                let walked = cpu.id != here && state.walked.contains(&table);
+                let walked = state.walked.contains(&table);
                 let root = state.root.is_some_and(|(root, _)| root == table);
                 let cached = state.uppers.iter().any(|upper| upper.table == table);
                 match () {

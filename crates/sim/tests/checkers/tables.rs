@@ -222,6 +222,122 @@ fn a_walk_under_way_is_seen() {
     assert_eq!(how, "a walk is under way in it");
 }
 
+/// A table is given up while a CPU has a cached upper-level entry of it, and nothing else: no walk
+/// is under way, the CPU is in no section, and other tables are active there. For each CPU, level
+/// and way to give a table up.
+#[test]
+fn a_cached_table_is_not_given_up() {
+    let run = |cached_by: usize, level: u8, becomes: Owner| {
+        let sim = Sim::new(Config { cpus: 3, speculation: 0, ..config() }).unwrap();
+        let (space, other) = sim.on_cpu(0, || (Space::new(&sim), Space::new(&sim)));
+        sim.on_cpu(0, || space.set(AT, level, 0));
+        let (ready, done) = (AtomicU32::new(0), AtomicBool::new(false));
+        let program = |cpu: usize| {
+            let (sim, space, other, ready, done) = (&sim, &space, &other, &ready, &done);
+            Box::new(move || {
+                if cpu == cached_by {
+                    space.activate(1);
+                    space.touch(AT);
+                }
+                other.activate(2);
+                ready.fetch_add(1, SeqCst);
+                if cpu != 0 {
+                    return wait(sim, || done.load(SeqCst));
+                }
+                wait(sim, || ready.load(SeqCst) == 3);
+                let table = space.unlink(AT, level);
+                if becomes == Owner::Free {
+                    free(sim, table);
+                } else {
+                    // SAFETY: it was unlinked, and whether a CPU can still walk it is what is
+                    // tested.
+                    unsafe { sim.set_owner(table, becomes) }.unwrap();
+                }
+                done.store(true, SeqCst);
+            }) as Program
+        };
+        let failure = seeded(&sim, 1, (0..3).map(program).collect()).expect_err("not noticed");
+        let violation = &failure.report().unwrap_or_else(|| panic!("{failure}")).violation;
+        let Violation::TableInUse { by, how, becomes: found, .. } = violation else {
+            panic!("{failure}")
+        };
+        assert_eq!((by.index(), *found), (cached_by, becomes));
+        assert_eq!(*how, "a cached upper-level entry leads there");
+    };
+    for cached_by in 0..3 {
+        for level in 0..3 {
+            for becomes in [Owner::Free, Owner::Quick(0), Owner::Kernel] {
+                run(cached_by, level, becomes);
+            }
+        }
+    }
+}
+
+/// A table that an entry still leads to, from another table that is not cached anywhere.
+#[test]
+fn a_linked_table_is_not_given_up() {
+    for becomes in [Owner::Free, Owner::Quick(0)] {
+        let found = alone(|sim| {
+            let (space, other) = (Space::new(sim), Space::new(sim));
+            space.set(AT, 0, 0);
+            other.activate(0);
+            let table = space.table(AT, 0).unwrap();
+            if becomes == Owner::Free {
+                free(sim, table);
+            } else {
+                // SAFETY: whether it may be given up is what is tested.
+                unsafe { sim.set_owner(table, becomes) }.unwrap();
+            }
+        });
+        assert!(matches!(found, Violation::FreedWhileMapped { .. }), "{found}");
+    }
+}
+
+/// Code of this CPU that looked into a table and then gives it up, in an interrupt that landed in
+/// the section, is not in the way; nor is it when the frame is a table again.
+#[test]
+fn a_section_does_not_hold_up_its_own_cpu() {
+    let checks = Checks { walked: true, ..Checks::ALL };
+    let sim = Sim::new(Config { checks, ..config() }).unwrap();
+    let space = sim.on_cpu(0, || Space::new(&sim));
+    sim.on_cpu(0, || space.set(AT, 0, 0));
+    sim.on_cpu(0, || {
+        let _guard = Grace::pin();
+        assert_eq!(space.slot(AT, 0).load(), 0);
+        let table = space.unlink(AT, 0);
+        // SAFETY: it was unlinked, and nothing uses it after this.
+        unsafe { sim.set_owner(table, Owner::Quick(0)) }.unwrap();
+        // SAFETY: as above; it is empty.
+        unsafe { sim.set_owner(table, Owner::Table(0)) }.unwrap();
+        // The other CPU gives it up, and this one has not looked into it since.
+        let owner = sim.clone();
+        std::thread::scope(|scope| scope.spawn(|| owner.on_cpu(1, || free(&owner, table))).join())
+            .unwrap();
+    });
+}
+
+#[test]
+fn a_table_that_is_active_elsewhere_is_not_given_up() {
+    let sim = machine(2);
+    let space = sim.on_cpu(0, || Space::new(&sim));
+    let (active, done) = (AtomicBool::new(false), AtomicBool::new(false));
+    let owner = || {
+        wait(&sim, || active.load(SeqCst));
+        free(&sim, space.root);
+        done.store(true, SeqCst);
+    };
+    let user = || {
+        space.activate(0);
+        active.store(true, SeqCst);
+        wait(&sim, || done.load(SeqCst));
+    };
+    let programs = vec![Box::new(owner) as Program, Box::new(user)];
+    let failure = seeded(&sim, 0, programs).expect_err("not noticed");
+    let violation = &failure.report().unwrap_or_else(|| panic!("{failure}")).violation;
+    let Violation::TableInUse { by, how, .. } = violation else { panic!("{failure}") };
+    assert_eq!((by.index(), *how), (1, "it is the active top-level table"));
+}
+
 #[test]
 fn an_active_table_is_not_given_up() {
     let found = alone(|sim| {
