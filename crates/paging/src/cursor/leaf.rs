@@ -140,23 +140,24 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 let entries = walk.entries(entry.table()).ok_or(Error::Malformed(at))?;
                 let each = |frame| gone(frame, PageSize::Size4K);
                 pages += clear::<M, F>(&entries, index..end as usize, &mut locked, each);
-            } else if let (Decoded::Page(..), Some(size)) =
-                (F::decode(value, level), size_at(level))
-            {
-                let page = VirtRange::new(at, size.bytes()).ok_or(Error::Malformed(at))?;
-                let each = |page: Mapping| {
-                    pages += 1;
-                    gone(page.frame, page.size);
-                };
+                continue;
+            }
+            next = beyond(at, level);
+            let size = match (F::decode(value, level), size_at(level)) {
+                (Decoded::Page(..), Some(size)) => size,
+                (Decoded::Malformed, _) => return Err(Error::Malformed(at)),
+                _ => continue,
+            };
+            let page = VirtRange::new(at, size.bytes()).ok_or(Error::Malformed(at))?;
+            let each = |page: Mapping| {
+                pages += 1;
+                gone(page.frame, page.size);
+            };
+            // SAFETY: passed on.
+            match unsafe { self.unmap(page, each) } {
                 // SAFETY: passed on.
-                match unsafe { self.unmap(page, each) } {
-                    // SAFETY: passed on.
-                    Ok(pending) => drop(unsafe { pending.leave() }),
-                    Err(failed) => return Err(failed.error),
-                }
-                next = beyond(at, level);
-            } else {
-                next = beyond(at, level);
+                Ok(pending) => drop(unsafe { pending.leave() }),
+                Err(failed) => return Err(failed.error),
             }
         }
         Ok(pages)
