@@ -85,6 +85,33 @@ fn loom_a_run_has_one_user() {
     runs();
 }
 
+/// The owner hands out a run of two pages that were a run each before, while a caller names the
+/// second of them, which it has given back already: there is no such run, before or after.
+fn stale() {
+    model(|| {
+        let bits = Arc::new(Bits::new());
+        assert_eq!((bits.take(0, 1), bits.take(0, 1)), (Some(0), Some(1)));
+        bits.give(0, 2);
+        bits.gather(|| 1);
+        bits.settle(1);
+        let caller = {
+            let bits = bits.clone();
+            thread::spawn(move || {
+                assert!(!bits.is_run(1, 1), "both have it");
+                assert!(!bits.is_run(0, 1), "both have it");
+            })
+        };
+        assert_eq!(bits.take(0, 2), Some(0));
+        caller.join().unwrap();
+        assert!(bits.is_run(0, 2), "it is lost");
+    });
+}
+
+#[test]
+fn loom_a_run_that_is_gone_is_no_run() {
+    stale();
+}
+
 /// A run of one page, and a CPU with a TLB.
 struct Cached {
     bits: Bits,

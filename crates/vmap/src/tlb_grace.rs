@@ -293,6 +293,7 @@ impl<M: Machine> TlbGrace<M> {
 
     /// The CPUs that have not passed a period. Ending it at once would take an IPI to each.
     pub fn behind(&self, period: u64) -> CpuSet {
+        self.machine.step(Access::Shared);
         let slots = self.slots.iter().enumerate();
         let behind = slots.filter(|(_, slot)| !slot.passed.has_passed(period));
         behind.filter_map(|(cpu, _)| CpuId::new(cpu)).collect()
@@ -333,6 +334,7 @@ impl<M: Machine> TlbGrace<M> {
     }
 
     fn begin_now(&self, period: u64, whom: impl FnOnce(&Self) -> CpuSet) {
+        self.machine.step(Access::Shared);
         self.count.expedite_start(period);
         self.ask(period, whom(self));
     }

@@ -22,9 +22,11 @@
 //! the period is numbered after the PTE was cleared.
 //!
 //! *A run is checked before it is unmapped* ([`Bits::is_run`]). The owner may be changing the same
-//! words, but not the bits of the run. The bit of the page before the run may change, and there the
-//! order matters: the owner writes `ends` before `busy`, and the check reads them in the opposite
-//! order. If the check sees a neighbour's `busy` bits, it sees the end of that neighbour, too.
+//! words, but not the bits of the run, nor the `ends` bit of the page before it: that page was the
+//! end of a run when this run was taken, and stays one. For a caller that names a run which it does
+//! not have, the order matters: the owner writes `ends` before `busy`, and the check reads them in
+//! the opposite order. If the check sees the `busy` bits of a new run, it sees the end of that run,
+//! too, and does not take a part of it for a run of its own.
 //!
 //! Cost: taking a run writes two words of a cache line that other CPUs read when they unmap. Giving
 //! a run back is one locked instruction on another line.

@@ -13,6 +13,7 @@ mod aliases;
 mod idle;
 mod mix;
 mod pending_free;
+mod periods;
 mod readers;
 mod scarce;
 mod twice;

@@ -1,0 +1,237 @@
+//! Announcements and broadcasts beside CPUs whose hardware caches what it likes, and that come and
+//! go.
+
+use super::{Ends, PAGE, World, machine, on, race, right};
+use crate::{Error, Options};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use machine::{Access, Flush, Step, Tlb, VirtAddr};
+use paging::Attrs;
+use sim::{Config, Failure, Want};
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::vec;
+
+/// What hardware may do unasked, with the address that another CPU has mapped.
+fn cache(world: &World, at: &AtomicU64) {
+    let at = at.load(SeqCst);
+    if at != 0 {
+        let _ = world.sim.translate(VirtAddr::new(at), Want::default());
+    }
+}
+
+/// CPU 1 flushes in its own way and announces that. Right after its flush, its hardware caches the
+/// page that CPU 0 maps, unmaps, and maps again once a period has ended.
+fn announced_beside(seed: u64) -> Result<(), Failure> {
+    let config = Config { cpus: 2, frames: 512, ..Config::default() };
+    let world = World::new(config, 32, Options::default(), 0);
+    let (at, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let (address, over) = (at.clone(), done.clone());
+    let mapper = move |world: &Arc<World>| {
+        let vmap = world.vmap();
+        for _ in 0..6 {
+            let first = vmap.vmalloc(PAGE).unwrap();
+            address.store(first.get(), SeqCst);
+            (0..seed % 9).for_each(|_| world.sim.step(Access::Shared));
+            // SAFETY: the other CPU only caches it.
+            unsafe { vmap.vfree(first) }.unwrap();
+            let target = world.flushes.target();
+            while !world.flushes.advance(target) {
+                world.flushes.tick();
+                world.sim.relax();
+            }
+            vmap.poll();
+        }
+        over.store(true, SeqCst);
+    };
+    let announcer = move |world: &Arc<World>| {
+        while !done.load(SeqCst) {
+            let flush = || {
+                world.sim.flush(Flush::All);
+                cache(world, &at);
+                world.sim.step(Access::Shared);
+            };
+            // SAFETY: it drops everything; what is cached afterwards was valid after the flush.
+            unsafe { world.flushes.quiescent_state(flush) };
+            world.sim.relax();
+        }
+    };
+    let programs = |world: &Arc<World>| vec![on(world, mapper), on(world, announcer)];
+    race(seed, world, programs, |_| ())
+}
+
+#[test]
+fn an_announcement_begins_before_its_flush() {
+    right(announced_beside);
+}
+
+/// CPU 0 ends periods by broadcasts; CPU 1 goes idle and comes back, and its hardware caches what
+/// CPU 2 maps, unmaps, and maps again once the period has ended.
+fn broadcast_beside(seed: u64) -> Result<(), Failure> {
+    let config = Config { cpus: 3, frames: 512, ..Config::default() };
+    let world = World::new(config, 32, Options::default(), 0);
+    let (at, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let ended = done.clone();
+    let sender = move |world: &Arc<World>| {
+        while !ended.load(SeqCst) {
+            let target = world.flushes.target();
+            if seed & 1 != 0 {
+                world.flushes.advance(target);
+            }
+            world.flushes.expedite(target);
+            world.sim.relax();
+        }
+    };
+    let (address, ended) = (at.clone(), done.clone());
+    let idler = move |world: &Arc<World>| {
+        while !ended.load(SeqCst) {
+            world.vmap().idle();
+            // An idle CPU may cache what it likes, but this one has nothing active.
+            // SAFETY: this CPU uses no area until it is back.
+            unsafe { world.flushes.idle_enter() };
+            world.sim.step(Access::Shared);
+            world.flushes.idle_exit();
+            cache(world, &address);
+            (0..seed >> 1 & 7).for_each(|_| world.sim.step(Access::Shared));
+            world.flushes.tick();
+        }
+    };
+    let mapper = move |world: &Arc<World>| {
+        let vmap = world.vmap();
+        for _ in 0..8 {
+            let first = vmap.vmalloc(PAGE).unwrap();
+            at.store(first.get(), SeqCst);
+            (0..seed >> 4 & 7).for_each(|_| world.sim.step(Access::Shared));
+            // SAFETY: the other CPU only caches it.
+            unsafe { vmap.vfree(first) }.unwrap();
+            let target = world.flushes.target();
+            while !world.flushes.is_over(target) {
+                world.flushes.tick();
+                world.sim.relax();
+            }
+            vmap.poll();
+        }
+        done.store(true, SeqCst);
+    };
+    let programs =
+        |world: &Arc<World>| vec![on(world, sender), on(world, idler), on(world, mapper)];
+    race(seed, world, programs, |_| ())
+}
+
+#[test]
+fn a_broadcast_reaches_who_comes_back() {
+    right(broadcast_beside);
+}
+
+/// Two CPUs want to end the same period by a broadcast: one does.
+fn two_broadcasts(seed: u64) -> Result<(), Failure> {
+    let config = Config { cpus: 3, frames: 512, ..Config::default() };
+    let world = World::new(config, 32, Options::default(), 0);
+    let arrived = Arc::new(AtomicU64::new(0));
+    let meet = |arrived: &AtomicU64, world: &World, number: u64| {
+        arrived.fetch_add(1, SeqCst);
+        while arrived.load(SeqCst) < 3 * number {
+            world.sim.relax();
+        }
+    };
+    let program = |cpu: usize| {
+        let arrived = arrived.clone();
+        move |world: &Arc<World>| {
+            for round in 0..4 {
+                meet(&arrived, world, 3 * round + 1);
+                let target = world.flushes.target();
+                let before = world.flushes.stats().broadcasts;
+                meet(&arrived, world, 3 * round + 2);
+                if cpu != 2 {
+                    world.flushes.expedite(target);
+                    assert!(world.flushes.is_over(target));
+                }
+                meet(&arrived, world, 3 * round + 3);
+                let sent = world.flushes.stats().broadcasts - before;
+                assert_eq!(sent, 1, "one broadcast would have done");
+            }
+        }
+    };
+    let programs = |world: &Arc<World>| (0..3).map(|cpu| on(world, program(cpu))).collect();
+    race(seed, world, programs, |_| ())
+}
+
+#[test]
+fn two_broadcasts_are_one() {
+    right(two_broadcasts);
+}
+
+/// What was freed in an interrupt is freed by CPU 0, while CPU 1 tries to free it again.
+fn freed_again(seed: u64) -> Result<(), Failure> {
+    let (config, ticking) = machine(seed, 2);
+    let world = World::new(config, 32, Options::default(), ticking);
+    let (at, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let (address, over) = (at.clone(), done.clone());
+    let owner = move |world: &Arc<World>| {
+        let vmap = world.vmap();
+        for _ in 0..6 {
+            let area = vmap.vmalloc(3 * PAGE).unwrap();
+            // SAFETY: nobody uses it any more.
+            unsafe { vmap.vfree_atomic(area) }.unwrap();
+            address.store(area.get(), SeqCst);
+            vmap.poll();
+            address.store(0, SeqCst);
+            (0..9).for_each(|_| world.sim.step(Access::Shared));
+        }
+        over.store(true, SeqCst);
+    };
+    let other = move |world: &Arc<World>| {
+        while !done.load(SeqCst) {
+            world.sim.step(Access::Shared);
+            let area = at.load(SeqCst);
+            if area != 0 {
+                // SAFETY: nobody uses it; it must be refused.
+                let freed = unsafe { world.vmap().vfree(VirtAddr::new(area)) };
+                // The address may have been given out again; not within these few steps.
+                let known = matches!(freed, Err(Error::Twice(_) | Error::NotMapped(_)));
+                assert!(known || at.load(SeqCst) != area, "it was freed twice");
+            }
+        }
+    };
+    let programs = |world: &Arc<World>| vec![on(world, owner), on(world, other)];
+    race(seed, world, programs, |_| ())
+}
+
+#[test]
+fn what_was_freed_in_an_interrupt_is_not_freed_again() {
+    right(freed_again);
+}
+
+/// A CPU that goes idle leaves its blocks, with what waits in them, to others.
+#[test]
+fn an_idle_cpu_has_nothing_that_waits() {
+    let config = Config { cpus: 2, frames: 512, ..Config::default() };
+    let world = World::new(config, 32, Options::default(), 0);
+    let frame = world.sim.on_cpu(0, || world.frame());
+    let world = ManuallyDrop::new(world);
+    // The other CPU takes part, and announces nothing: no period ends.
+    world.sim.on_cpu(1, || world.start());
+    world.on(0, || {
+        let vmap = world.vmap();
+        let waiting = || vmap.local.with(|local| local.blocks.waiting().0).unwrap();
+        let kept = vmap.vm_map_ram(&[frame], Attrs::KERNEL_RW).unwrap();
+        let at = vmap.vm_map_ram(&[frame; 7], Attrs::KERNEL_RW).unwrap();
+        vmap.end_ram(at, 7).unwrap();
+        vmap.poll();
+        assert_eq!(waiting(), 7 * PAGE);
+        for round in 0..3 {
+            vmap.idle();
+            assert_eq!(waiting(), 0, "round {round}");
+            // It adopts the block, and all that waits there.
+            let at = vmap.vm_map_ram(&[frame], Attrs::KERNEL_RW).unwrap();
+            assert_eq!(waiting(), 7 * PAGE, "round {round}");
+            vmap.end_ram(at, 1).unwrap();
+        }
+        vmap.end_ram(kept, 1).unwrap();
+    });
+    world.sim.on_cpu(1, || world.stop());
+    world.on(0, || world.release(frame));
+    for cpu in [0, 1] {
+        world.on(cpu, || world.vmap().purge());
+    }
+    ManuallyDrop::into_inner(world).end().unwrap();
+}
