@@ -116,7 +116,8 @@ impl<M: Machine, F: Format, G: Concurrent> PageTables<M, F, G> {
                 Err(now) => value = now,
             }
         }
-        self.empty_table(new);
+        // The table is still empty: with the lock held, only hardware changes the entry of a page,
+        // and it stays one.
         Ok(false)
     }
 
