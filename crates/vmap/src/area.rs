@@ -418,6 +418,10 @@ impl List {
         self.first
     }
 
+    pub(crate) fn last(&self) -> Option<Ours> {
+        self.last
+    }
+
     pub(crate) fn pop(&mut self) -> Option<Ours> {
         let area = self.first?;
         self.first = NonNull::new(area.next.load(Ordering::Relaxed)).map(Ours);

@@ -31,6 +31,7 @@
 //!   queued, and a later call retries.
 
 use crate::area::{Area, List, Ours, Record, State};
+use crate::block::PAGES;
 use crate::error::Error;
 use crate::tlb_grace::TlbGrace;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -51,6 +52,8 @@ const QUEUE: usize = 4096;
 const BATCH: usize = 8;
 /// The largest area that is kept, in pages, guard page included.
 const KEPT_PAGES: usize = 72;
+// A block is never kept: its record has bits, which no other area has. (Loom runs no zone.)
+const _: () = assert!(PAGES > KEPT_PAGES || cfg!(loom));
 /// The maximum number of kept areas of one size.
 const KEPT: usize = 256;
 /// The maximum number of areas that are examined on each side of an area, to find out whether
@@ -284,6 +287,8 @@ impl<G: Concurrent> Zone<G> {
         let mut held = self.lock(flushes.machine());
         // Under the lock, so that the queue stays in order.
         area.wait(flushes.target());
+        let last = held.queue.last();
+        debug_assert!(last.is_none_or(|last| last.target() <= area.target()), "out of order");
         held.queue.push(area);
         count(&self.books.waiting, |waiting| waiting + area.len());
         if held.queue.len() > QUEUE {
@@ -303,7 +308,7 @@ impl<G: Concurrent> Zone<G> {
             let room = self.kept() + bytes <= self.range.len() / KEPT_PART;
             let kept = held.kept.get_mut(pages(bytes)).filter(|kept| room && kept.len() < KEPT);
             held.queue.pop();
-            if let Some(kept) = kept.filter(|_| area.bits().is_none()) {
+            if let Some(kept) = kept {
                 area.set(State::Ready);
                 kept.push(area);
                 count(&self.books.kept, |kept| kept + bytes);

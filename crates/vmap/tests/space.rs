@@ -40,6 +40,25 @@ fn a_purge_gives_back_blocks_at_once() {
     world.end().unwrap();
 }
 
+/// Of the areas of one size, no more are kept than the limit; the others leave the tree.
+#[test]
+fn no_more_is_kept_than_the_limit() {
+    const LIMIT: u64 = 256;
+    let world = world(1, 256, Options::default());
+    world.on(0, || {
+        let (vmap, frames) = (world.vmap(), world.frames(1));
+        let map = |_| vmap.vmap(&frames, Attrs::KERNEL_RW).unwrap();
+        let at: Vec<VirtAddr> = (0..LIMIT + 100).map(map).collect();
+        at.iter().for_each(|at| vmap.end_vmap(*at).unwrap());
+        vmap.vm_unmap_aliases();
+        vmap.poll();
+        let info = vmap.get_vmalloc_info();
+        assert_eq!((info.used, info.waiting, info.kept), (0, 0, LIMIT * 2 * PAGE));
+        world.release(&frames);
+    });
+    world.end().unwrap();
+}
+
 /// Areas of one size, which are kept, and of different sizes.
 #[test]
 fn a_purge_gives_back_what_is_kept() {

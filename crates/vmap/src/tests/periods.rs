@@ -8,8 +8,9 @@ use machine::{Access, Flush, Step, Tlb, VirtAddr};
 use paging::Attrs;
 use sim::{Config, Failure, Want};
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::vec;
+use std::vec::Vec;
 
 /// What hardware may do unasked, with the address that another CPU has mapped.
 fn cache(world: &World, at: &AtomicU64) {
@@ -158,6 +159,48 @@ fn two_broadcasts(seed: u64) -> Result<(), Failure> {
 #[test]
 fn two_broadcasts_are_one() {
     right(two_broadcasts);
+}
+
+/// Two CPUs unmap areas of one zone, while a third begins and ends periods: the areas wait in the
+/// order of their periods, which the zone asserts.
+fn waits_in_order(seed: u64) -> Result<(), Failure> {
+    let config = Config { cpus: 3, frames: 512, ..Config::default() };
+    let world = World::new(config, 32, Options::default(), 0);
+    let made = Arc::new(Mutex::new(Vec::<VirtAddr>::new()));
+    let done = Arc::new(AtomicU64::new(0));
+    world.on(0, || {
+        let map = |_| world.vmap().vmalloc(PAGE).unwrap();
+        made.lock().unwrap().extend((0..24).map(map));
+    });
+    let unmapper = |done: Arc<AtomicU64>| {
+        let made = made.clone();
+        move |world: &Arc<World>| {
+            loop {
+                let next = made.lock().unwrap().pop();
+                let Some(at) = next else { break };
+                // SAFETY: nobody uses it.
+                unsafe { world.vmap().vfree(at) }.unwrap();
+                world.flushes.tick();
+            }
+            done.fetch_add(1, SeqCst);
+        }
+    };
+    let unmappers = (unmapper(done.clone()), unmapper(done.clone()));
+    let ends = move |world: &Arc<World>| {
+        while done.load(SeqCst) < 2 {
+            world.flushes.advance(world.flushes.target());
+            world.flushes.tick();
+            world.sim.relax();
+        }
+    };
+    let programs =
+        |world: &Arc<World>| vec![on(world, unmappers.0), on(world, unmappers.1), on(world, ends)];
+    race(seed, world, programs, |_| ())
+}
+
+#[test]
+fn areas_wait_in_the_order_of_their_periods() {
+    right(waits_in_order);
 }
 
 /// What was freed in an interrupt is freed by CPU 0, while CPU 1 tries to free it again.
