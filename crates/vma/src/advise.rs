@@ -5,6 +5,7 @@ use crate::{
     Area, Error, MappedFile, RefCounted, VmFlags, Vma,
     map::{can_be_mergeable, range_end},
     space::Writer,
+    tree::Look,
 };
 
 /// The advice of madvise, with Linux's numbers.
@@ -115,7 +116,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             return self.advise_populate(start, end, advice);
         }
         while at < end {
-            let Some(area) = self.at_or_after(at) else { return Err(Error::Unmapped) };
+            let Some(area) = self.at_or_after(at).map(Look::keep) else {
+                return Err(Error::Unmapped);
+            };
             if area.start > at {
                 holes = true;
                 at = area.start;

@@ -58,8 +58,12 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             | self.state().default_flags;
         let vma = Vma::anonymous(self.mergeable(flags));
         let below = self.before(old).filter(|b| b.end == old && b.end > start_brk);
-        match below.and_then(|below| below.extend(new, &vma)) {
-            Some(grown) => self.store(grown.start, grown.end, grown.vma)?,
+        match below.filter(|below| below.takes_in(&vma)) {
+            // The same VMA with another end: no reference count and no anon_vma changes.
+            Some(below) => {
+                let start = below.start;
+                self.with_tree(|tree| tree.set_end(start, new - 1))?;
+            }
             None => {
                 self.room_for(1)?;
                 self.store(old, new, RefCounted::new(vma)?)?;

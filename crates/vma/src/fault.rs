@@ -6,7 +6,7 @@
 
 use crate::{
     Area, Error, MappedFile, RefCounted, VmFlags, Vma, anon::Chain, merge::may_share_anon,
-    space::Writer,
+    space::Writer, tree::Look,
 };
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
@@ -36,8 +36,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         let lends = |lender: &Area<F>| lender.vma.is_faulted() && !lender.vma.anon.is_inherited();
         let next = self.covering(area.end).filter(|n| may_share_anon(area, n) && lends(n));
-        let lender = next
-            .or_else(|| self.before(area.start).filter(|p| may_share_anon(p, area) && lends(p)));
+        let lender = next.or_else(|| {
+            self.before(area.start).map(Look::keep).filter(|p| may_share_anon(p, area) && lends(p))
+        });
         let anon = lender.map_or_else(Chain::new_root, |lender| Ok(lender.vma.anon.clone()))?;
         Ok(RefCounted::new(Vma { anon, ..Vma::clone(&area.vma) })?)
     }
@@ -48,7 +49,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// [`Error::Unmapped`] if no such VMA exists, [`Error::WrongKind`] if it does not grow
     /// downwards or already starts lower, [`Error::NoSpace`] if another VMA is in the way.
     pub fn grow_down(&mut self, end: usize, start: usize) -> Result<(), Error> {
-        let area = self.before(end).filter(|a| a.end == end).ok_or(Error::Unmapped)?;
+        let area = self.before(end).filter(|a| a.end == end).ok_or(Error::Unmapped)?.keep();
         if !area.vma.flags.contains(VmFlags::GROWSDOWN) || start > area.start {
             return Err(Error::WrongKind);
         }
@@ -65,7 +66,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// stands, as in Linux. A skipped VMA sees its first write later.
     pub(crate) fn populate(&mut self, start: usize, end: usize) {
         let mut at = start;
-        while let Some(area) = self.part(at, end) {
+        while let Some(area) = self.part(at, end).map(Look::keep) {
             at = area.end;
             let _later = self.populate_one(area);
         }
@@ -75,7 +76,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// mlock does.
     pub(crate) fn populate_strictly(&mut self, start: usize, end: usize) -> Result<(), Error> {
         let mut at = start;
-        while let Some(area) = self.part(at, end) {
+        while let Some(area) = self.part(at, end).map(Look::keep) {
             at = area.end;
             let waits = VmFlags::IO | VmFlags::PFNMAP | VmFlags::LOCKONFAULT;
             if !area.vma.flags.intersects(VmFlags::ACCESS | waits) {

@@ -1,6 +1,8 @@
 //! mlock, mlock2, munlock, mlockall, munlockall.
 
-use crate::{Error, MappedFile, PAGE_SIZE, VmFlags, Vma, space::Writer, vma::page_align_wrapping};
+use crate::{
+    Error, MappedFile, PAGE_SIZE, VmFlags, Vma, space::Writer, tree::Look, vma::page_align_wrapping,
+};
 
 /// The arguments of mlockall.
 ///
@@ -140,7 +142,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     fn lock_every(&mut self, flags: VmFlags) -> Result<(), Error> {
         let mut outcome = Ok(());
         let mut at = 0;
-        while let Some(area) = self.at_or_after(at) {
+        while let Some(area) = self.at_or_after(at).map(Look::keep) {
             at = match self.lock_one(&area, area.start, area.end, flags) {
                 Ok(next) => next,
                 Err(error) => {

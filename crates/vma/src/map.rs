@@ -158,7 +158,10 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         {
             return Err(Error::Occupied);
         }
-        self.clear_way(addr, end)?;
+        // Any other address was chosen, or checked, because its range is free.
+        if request.flags.contains(MapFlags::FIXED) {
+            self.clear_way(addr, end)?;
+        }
 
         let populate = flags.contains(VmFlags::LOCKED)
             || (request.flags.contains(MapFlags::POPULATE)

@@ -5,7 +5,7 @@
 //! contents, so the change is one store into the tree, which overwrites the merged VMAs. A change
 //! cannot fail half-way.
 
-use crate::{Area, Error, MappedFile, RefCounted, VmFlags, Vma, space::Writer};
+use crate::{Area, Error, MappedFile, RefCounted, VmFlags, Vma, space::Writer, tree::Look};
 
 /// Whether two VMAs agree in everything that merging requires, apart from position and private
 /// pages.
@@ -43,17 +43,17 @@ pub(crate) fn may_share_anon<F: MappedFile>(below: &Area<F>, above: &Area<F>) ->
 }
 
 /// The neighbours that join a new or changed range.
-struct Sides<F> {
-    left: Option<Area<F>>,
-    right: Option<Area<F>>,
+struct Sides<'a, F> {
+    left: Option<Look<'a, F>>,
+    right: Option<Look<'a, F>>,
 }
 
-impl<F: MappedFile> Sides<F> {
+impl<'a, F: MappedFile> Sides<'a, F> {
     /// Keeps the neighbours that `new` can join. It keeps both only if they also fit each other.
-    fn of(left: Option<Area<F>>, right: Option<Area<F>>, new: &Vma<F>) -> Self {
-        let left = left.filter(|l| joins(&l.vma, new));
+    fn of(left: Option<Look<'a, F>>, right: Option<Look<'a, F>>, new: &Vma<F>) -> Self {
+        let left = left.filter(|l| joins(l.vma, new));
         let right = right.filter(|r| {
-            joins(&r.vma, new)
+            joins(r.vma, new)
                 && left.as_ref().is_none_or(|l| {
                     !l.vma.is_faulted() || !r.vma.is_faulted() || l.vma.anon.same_owner(&r.vma.anon)
                 })
@@ -82,14 +82,14 @@ impl<F: MappedFile> Sides<F> {
         let pages = [left.as_ref(), right.as_ref()]
             .into_iter()
             .flatten()
-            .map(|side| &*side.vma)
+            .map(|side| side.vma)
             .chain([new])
             .find(|vma| vma.is_faulted())
             .map(|vma| vma.anon.clone());
         let mut joined = match (left, right) {
-            (Some(left), Some(right)) => Area { end: right.end, ..left },
-            (Some(left), None) => Area { end, ..left },
-            (None, Some(right)) => Area { start, ..right },
+            (Some(left), Some(right)) => Area { end: right.end, ..left.keep() },
+            (Some(left), None) => Area { end, ..left.keep() },
+            (None, Some(right)) => Area { start, ..right.keep() },
             (None, None) => return Ok(None),
         };
         let pages = pages.filter(|_| !joined.vma.is_faulted());
@@ -117,7 +117,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             return Ok(None);
         }
         let left = self.before(start).filter(|l| l.end >= start);
-        let right = self.covering(end);
+        let right = self.look_at(end);
         Sides::of(left, right, new).without_close_hook().join(start, end, new)
     }
 
@@ -167,7 +167,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         }
         let (at_left, at_right) = (start == middle.start, end == middle.end);
         let left = at_left.then(|| self.before(start).filter(|l| l.end == start)).flatten();
-        let right = at_right.then(|| self.covering(end).filter(|r| r.start == end)).flatten();
+        let right = at_right.then(|| self.look_at(end).filter(|r| r.start == end)).flatten();
         let sides = Sides::of(left, right, new);
         let joins_any = sides.left.is_some() || sides.right.is_some();
         if joins_any && at_left && at_right && middle.vma.has_close_hook() {
@@ -177,10 +177,9 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     }
 }
 
-impl<F: MappedFile> Area<F> {
-    /// The area extended to `end`, if new memory there with contents `new` joins it.
-    pub(crate) fn extend(self, end: usize, new: &Vma<F>) -> Option<Area<F>> {
-        let joins = joins(&self.vma, new) && !new.flags.intersects(VmFlags::SPECIAL);
-        joins.then_some(Area { end, ..self })
+impl<F: MappedFile> Look<'_, F> {
+    /// Whether new memory behind it, with the contents `new`, joins it.
+    pub(crate) fn takes_in(&self, new: &Vma<F>) -> bool {
+        joins(self.vma, new) && !new.flags.intersects(VmFlags::SPECIAL)
     }
 }

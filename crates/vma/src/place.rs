@@ -4,7 +4,9 @@
 //! stays free below VMAs that grow downwards. A map that can hold a huge page searches for 2 MiB
 //! more and is aligned within the gap. A free hint is used as it is.
 
-use crate::{Error, MapFlags, MappedFile, PAGE_SIZE, Placement, space::Writer, vma::PAGE_SHIFT};
+use crate::{
+    Error, MapFlags, MappedFile, PAGE_SIZE, Placement, space::Writer, tree::Look, vma::PAGE_SHIFT,
+};
 
 // Not derived, because a derive would require `F: Copy`.
 impl<F> Copy for Wanted<'_, F> {}
@@ -146,7 +148,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     }
 
     /// The start of a VMA, minus the space that stays free below it.
-    fn guarded_start(&self, area: &crate::Area<F>) -> usize {
+    fn guarded_start(&self, area: &Look<'_, F>) -> usize {
         area.start.saturating_sub(area.vma.guard_gap(self.profile.stack_guard_gap))
     }
 

@@ -37,7 +37,8 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         if prot & !(7 | PROT_SEM) != 0 {
             return Err(Error::BadFlags);
         }
-        let first = self.at_or_after(start).filter(|a| a.start < end).ok_or(Error::Unmapped)?;
+        let first =
+            self.at_or_after(start).filter(|a| a.start < end).ok_or(Error::Unmapped)?.keep();
         let mut at = start;
         if grows == PROT_GROWSUP {
             // On x86-64 no VMA grows upwards. Linux notices that only if a VMA is at `start`.

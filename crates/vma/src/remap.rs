@@ -9,6 +9,7 @@ use crate::{
     place::{Wanted, pages},
     space::Writer,
     tree::Change,
+    tree::Look,
     vma::page_align,
 };
 
@@ -129,7 +130,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let mut first = true;
         // A moved VMA may have merged with its source and reach below `at`. The search still ends
         // at the end of the range.
-        while let Some(area) = self.part(at, end) {
+        while let Some(area) = self.part(at, end).map(Look::keep) {
             if first && area.start > whole.addr {
                 return Err(Error::NotOneVma);
             }

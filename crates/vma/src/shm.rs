@@ -3,6 +3,7 @@
 use crate::{
     Area, Error, MapFlags, MapRequest, MappedFile, PAGE_SIZE, VmFlags,
     space::Writer,
+    tree::Look,
     vma::{PAGE_SHIFT, page_align},
 };
 
@@ -118,7 +119,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         };
         let mut found: Option<(F, usize)> = None;
         let mut at = addr;
-        while let Some(area) = self.at_or_after(at) {
+        while let Some(area) = self.at_or_after(at).map(Look::keep) {
             at = area.end;
             if area.start < addr {
                 continue;

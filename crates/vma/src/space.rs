@@ -15,7 +15,7 @@ use grace::{Concurrent, Reclaim};
 use maple::{MapleTree, NodeAlloc, Nodes, WriteToken};
 use spin::{Mutex, MutexGuard};
 
-use crate::{Area, Error, MappedFile, Profile, RefCounted, VmFlags, Vma, tree::Tree};
+use crate::{Area, Error, MappedFile, Profile, RefCounted, VmFlags, Vma, tree::Look, tree::Tree};
 
 /// The addresses of a program's parts, in bytes. execve sets them.
 ///
@@ -335,7 +335,7 @@ impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
 
     /// The VMAs in order, from the first that ends above `addr`.
     pub fn areas_from(&self, addr: usize) -> impl Iterator<Item = Area<F>> + '_ {
-        self.tree().iter(&self.guard, addr..=usize::MAX).map(Area::of)
+        self.tree().iter(&self.guard, addr..=usize::MAX).map(|found| Look::of(found).keep())
     }
 
     /// The addresses of the program's parts.

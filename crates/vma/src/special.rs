@@ -7,6 +7,7 @@ use crate::{
     Error, MapFlags, MapRequest, MappedFile, PAGE_SIZE, Policy, RefCounted, VmFlags, Vma,
     map::{can_be_mergeable, range_end},
     space::Writer,
+    tree::Look,
     vma::{PAGE_SHIFT, page_align_wrapping},
 };
 
@@ -171,7 +172,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         change: impl Fn(&mut Vma<F>),
     ) -> Result<(), Error> {
         let mut at = start;
-        while let Some(area) = self.part(at, end) {
+        while let Some(area) = self.part(at, end).map(Look::keep) {
             let from = at.max(area.start);
             let stop = end.min(area.end);
             let mut vma = Vma::clone(&area.vma);
@@ -241,7 +242,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
             return Ok(());
         }
         let mut at = 0;
-        while let Some(area) = self.at_or_after(at) {
+        while let Some(area) = self.at_or_after(at).map(Look::keep) {
             at = area.end;
             let on = on && can_be_mergeable(area.vma.flags);
             if area.vma.flags.contains(VmFlags::MERGEABLE) != on {

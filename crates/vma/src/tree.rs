@@ -57,10 +57,31 @@ pub struct Area<F> {
     pub vma: RefCounted<Vma<F>>,
 }
 
-impl<F> Area<F> {
+/// A VMA with its range, borrowed from the tree until it changes. Unlike an [`Area`] it costs no
+/// reference count.
+pub(crate) struct Look<'a, F> {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) vma: &'a Vma<F>,
+    counted: RefCountedRef<'a, Vma<F>>,
+}
+
+impl<F> Clone for Look<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F> Copy for Look<'_, F> {}
+
+impl<'a, F> Look<'a, F> {
+    pub(crate) fn of((range, vma): (RangeInclusive<usize>, RefCountedRef<'a, Vma<F>>)) -> Self {
+        Look { start: *range.start(), end: range.end() + 1, vma: vma.get(), counted: vma }
+    }
+
     /// An owned copy, which may be kept while the tree changes. Cost: one atomic increment.
-    pub(crate) fn of((range, vma): (RangeInclusive<usize>, RefCountedRef<'_, Vma<F>>)) -> Self {
-        Area { start: *range.start(), end: range.end() + 1, vma: vma.to_ref_counted() }
+    pub(crate) fn keep(self) -> Area<F> {
+        Area { start: self.start, end: self.end, vma: self.counted.to_ref_counted() }
     }
 }
 
@@ -84,25 +105,30 @@ enum Fate {
 impl<F: MappedFile, R: Reclaim, A: NodeAlloc> Writer<'_, F, R, A> {
     /// The VMA that contains `addr`.
     pub(crate) fn covering(&self, addr: usize) -> Option<Area<F>> {
-        self.tree().lookup(self.guard(), addr).map(Area::of)
+        self.look_at(addr).map(Look::keep)
+    }
+
+    /// The VMA that contains `addr`, borrowed.
+    pub(crate) fn look_at(&self, addr: usize) -> Option<Look<'_, F>> {
+        self.tree().lookup(self.guard(), addr).map(Look::of)
     }
 
     /// The first VMA that ends above `addr`.
-    pub(crate) fn at_or_after(&self, addr: usize) -> Option<Area<F>> {
-        self.tree().find(self.guard(), addr..=usize::MAX).map(Area::of)
+    pub(crate) fn at_or_after(&self, addr: usize) -> Option<Look<'_, F>> {
+        self.tree().find(self.guard(), addr..=usize::MAX).map(Look::of)
     }
 
     /// The last VMA that starts below `addr`.
-    pub(crate) fn before(&self, addr: usize) -> Option<Area<F>> {
-        self.tree().find_rev(self.guard(), 0..=addr.checked_sub(1)?).map(Area::of)
+    pub(crate) fn before(&self, addr: usize) -> Option<Look<'_, F>> {
+        self.tree().find_rev(self.guard(), 0..=addr.checked_sub(1)?).map(Look::of)
     }
 
     /// The first VMA with a part in `at..end`.
-    pub(crate) fn part(&self, at: usize, end: usize) -> Option<Area<F>> {
+    pub(crate) fn part(&self, at: usize, end: usize) -> Option<Look<'_, F>> {
         if at >= end {
             return None;
         }
-        self.tree().find(self.guard(), at..=end - 1).map(Area::of)
+        self.tree().find(self.guard(), at..=end - 1).map(Look::of)
     }
 
     /// The start of the highest free run of `len` bytes inside `low..high`.
@@ -202,7 +228,8 @@ fn relink<F: MappedFile, R: Reclaim, A: NodeAlloc>(
     back: bool,
 ) -> VmaCounts {
     let mut more = VmaCounts::default();
-    for (range, vma) in tree.iter(write.clone()) {
+    let mut next = tree.find(write.clone());
+    while let Some((range, vma)) = next {
         let vma = vma.get();
         let anon = &vma.anon;
         let fate = match (range.start() < write.start(), range.end() > write.end()) {
@@ -221,6 +248,10 @@ fn relink<F: MappedFile, R: Reclaim, A: NodeAlloc>(
                 anon.unlink();
             }
         }
+        next = match range.end() < write.end() {
+            true => tree.find(range.end() + 1..=*write.end()),
+            false => None,
+        };
     }
     more
 }

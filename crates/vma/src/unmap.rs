@@ -1,6 +1,6 @@
 //! munmap, and the checks for every call that removes VMAs.
 
-use crate::{Error, MappedFile, VmFlags, space::Writer, vma::page_align};
+use crate::{Error, MappedFile, VmFlags, space::Writer, tree::Look, vma::page_align};
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
     /// munmap(2): unmaps `addr..addr + len`. Holes are no error.
@@ -32,7 +32,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     pub(crate) fn clear_way(&mut self, start: usize, end: usize) -> Result<(), Error> {
         let refused = self.may_unmap(start, end);
         if refused == Err(Error::Sealed)
-            && let Some(first) = self.part(start, end)
+            && let Some(first) = self.part(start, end).map(Look::keep)
             && first.start < start
             && !first.vma.flags.contains(VmFlags::SEALED)
         {

@@ -2,6 +2,7 @@
 
 use crate::{
     Area, Error, MappedFile, RefCounted, Uffd, VmFlags, Vma, map::range_end, space::Writer,
+    tree::Look,
 };
 
 impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> {
@@ -30,7 +31,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         let end = self.watched_range(start, len)?;
         self.at_or_after(start).filter(|a| a.start < end).ok_or(Error::Unmapped)?;
         let mut at = start;
-        while let Some(area) = self.part(at, end) {
+        while let Some(area) = self.part(at, end).map(Look::keep) {
             let flags = area.vma.flags;
             let special = flags.intersects(VmFlags::SPECIAL) && !flags.contains(VmFlags::HUGETLB);
             if special || flags.contains(VmFlags::DROPPABLE) {
@@ -67,7 +68,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
     /// [`Error::OutOfMemory`], with the VMAs below the failure changed.
     pub fn close_watch(&mut self, id: u64) -> Result<(), Error> {
         let mut at = 0;
-        while let Some(area) = self.at_or_after(at) {
+        while let Some(area) = self.at_or_after(at).map(Look::keep) {
             at = area.end;
             if area.vma.uffd.is_some_and(|uffd| uffd.id == id) {
                 let mut vma = Vma::clone(&area.vma);
@@ -103,7 +104,7 @@ impl<F: MappedFile, R: grace::Reclaim, A: maple::NodeAlloc> Writer<'_, F, R, A> 
         change: impl Fn(Option<Uffd>, VmFlags) -> (Option<Uffd>, VmFlags),
     ) -> Result<(), Error> {
         let mut at = start;
-        while let Some(area) = self.part(at, end) {
+        while let Some(area) = self.part(at, end).map(Look::keep) {
             let (uffd, flags) = change(area.vma.uffd, area.vma.flags);
             let stop = end.min(area.end);
             if area.vma.uffd == uffd && area.vma.flags == flags {
