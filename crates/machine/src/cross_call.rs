@@ -76,6 +76,8 @@ const WORDS: usize = if cfg!(loom) { 1 } else { MAX_CPUS / 64 };
 pub struct CrossCall<T, M> {
     machine: M,
     slots: PerCpu<Slot<T>>,
+    /// The number of calls that ended by a panic. Their IPIs may not have been sent.
+    failed: AtomicUsize,
 }
 
 struct Slot<T> {
@@ -106,7 +108,8 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
             waiting: AtomicUsize::new(0),
             asked: core::array::from_fn(|_| AtomicU64::new(0)),
         };
-        Ok(CrossCall { slots: PerCpu::try_new(machine.count(), slot)?, machine })
+        let slots = PerCpu::try_new(machine.count(), slot)?;
+        Ok(CrossCall { slots, machine, failed: AtomicUsize::new(0) })
     }
 
     /// Has all of `cpus` do `what`, and waits until they have; those that do not run must not be
@@ -125,7 +128,7 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
         &self,
         cpus: &CpuSet,
         what: T,
-        interrupt: impl FnOnce(&CpuSet),
+        mut interrupt: impl FnMut(&CpuSet),
         mut act: impl FnMut(T),
     ) {
         let _section = self.machine.irqs_off();
@@ -133,10 +136,13 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
         let Some(mine) = self.slots.get(here) else { return };
         assert!(
             !mine.busy.replace(true),
-            "CrossCall::ask on {here} was called from within itself: its closures, and interrupts that cannot be held off, must not call it"
+            "CrossCall::call on {here} was called from within itself: its closures, and interrupts that cannot be held off, must not call it"
         );
         let mut others = cpus.intersection(&CpuSet::first(self.slots.iter().count()));
         others.remove(here);
+        // Acquire: pairs with the Release in `Asking::drop`. A failure that this load sees is one
+        // whose bits were cleared before this call sets its own.
+        let mut failed = self.failed.load(Ordering::Acquire);
         let asking = Asking { calls: self, here, mine, others, done: false };
         if !others.is_empty() {
             // SAFETY: nobody has a bit of this CPU: all that it asked before has been answered.
@@ -162,6 +168,12 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
         while mine.waiting.load(order) != 0 {
             if !mutant::is(Mutant::WaitsDeaf) {
                 self.poll(&mut act);
+            }
+            // Acquire: as above.
+            let now = self.failed.load(Ordering::Acquire);
+            if now != failed {
+                failed = now;
+                interrupt(&self.pending(here, &others));
             }
             self.machine.relax();
         }
@@ -198,6 +210,18 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
                 }
             }
         }
+    }
+
+    /// The CPUs of `others` that have not taken the request of `here`.
+    fn pending(&self, here: CpuId, others: &CpuSet) -> CpuSet {
+        let (word, bit) = place(here);
+        let is_pending = |cpu: &CpuId| {
+            // Relaxed: an IPI too many does no harm, and only this CPU sets the bit.
+            self.slots
+                .get(*cpu)
+                .is_some_and(|slot| slot.asked[word].load(Ordering::Relaxed) & bit != 0)
+        };
+        others.iter().filter(is_pending).collect()
     }
 
     /// The machine whose CPUs these are.
@@ -252,6 +276,8 @@ impl<T: Copy, M: Cpus + Irqs + Step> Drop for Asking<'_, T, M> {
                     self.mine.waiting.fetch_sub(1, Ordering::Relaxed);
                 }
             }
+            // Release: the bits are cleared; pairs with the Acquire in `call`.
+            self.calls.failed.fetch_add(1, Ordering::Release);
             // Acquire: those who read the request are done with it; pairs with the Release of
             // `poll`.
             while self.mine.waiting.load(Ordering::Acquire) != 0 {

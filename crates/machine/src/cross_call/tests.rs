@@ -62,7 +62,7 @@ fn a_call_within_a_call_is_refused() {
         let again = || {
             let said = panics(|| calls.call(&only(1), 1000, |_| (), |_| ())).unwrap();
             assert!(
-                said.contains("CrossCall::ask on cpu0 was called from within itself"),
+                said.contains("CrossCall::call on cpu0 was called from within itself"),
                 "{said}"
             );
         };
@@ -139,6 +139,52 @@ fn a_call_that_panics_is_over() {
     // What panicked was carried out, or withdrawn.
     assert_eq!(sum >> 20, rounds);
     assert!(sum % (1 << 20) <= 2 * rounds);
+}
+
+/// The CPUs whose requests CPU 2 has not taken.
+fn asked_of_2(calls: &CrossCall<u64, Host>) -> u64 {
+    let slot = calls.slots.get(CpuId::new(2).unwrap()).unwrap();
+    slot.asked[0].load(Ordering::Relaxed)
+}
+
+/// A call relies on the IPI of an earlier call, which panics instead of sending it. The second call
+/// sends it.
+#[test]
+fn an_ipi_that_a_panic_prevents_is_sent_by_another_call() {
+    let host = Host::new(3);
+    let calls = CrossCall::try_new(host.clone()).unwrap();
+    let ipi = AtomicBool::new(false);
+    let until = |done: &dyn Fn() -> bool| {
+        let begun = std::time::Instant::now();
+        while !done() && begun.elapsed().as_secs() < 20 {
+            host.relax();
+        }
+        done()
+    };
+    thread::scope(|scope| {
+        let panics = scope.spawn(|| {
+            host.be(0);
+            let never_sends = |_: &CpuSet| {
+                assert!(until(&|| asked_of_2(&calls) == 0b11), "no second call");
+                panic!("on purpose");
+            };
+            panics(|| calls.call(&only(2), 1, never_sends, |_| ()))
+        });
+        let waits = scope.spawn(|| {
+            host.be(1);
+            assert!(until(&|| asked_of_2(&calls) == 0b01), "no first call");
+            // Relaxed: only the flag is passed.
+            calls.call(&only(2), 2, |to| ipi.store(!to.is_empty(), Ordering::Relaxed), |_| ());
+        });
+        host.be(2);
+        let sent = until(&|| ipi.load(Ordering::Relaxed));
+        let mut sum = 0;
+        calls.poll(|what| sum += what);
+        assert_eq!(panics.join().unwrap().as_deref(), Some("on purpose"));
+        waits.join().unwrap();
+        assert!(sent, "no call sent the IPI");
+        assert_eq!(sum, 2, "the call that panicked was not withdrawn");
+    });
 }
 
 /// A CPU that panics while it answers has not lost the request.
