@@ -1,8 +1,8 @@
-//! Addresses that cannot be mistaken for one another.
+//! Typed addresses, so that virtual and physical addresses cannot be confused.
 //!
-//! A [`VirtAddr`] and a [`PhysAddr`] are any 64 bits: whether an address is canonical depends on
-//! the page-table format, so that question belongs to the format. All arithmetic is checked: an
-//! overflow is `None`, never a wrap and never a panic.
+//! A [`VirtAddr`] and a [`PhysAddr`] may have any 64 bits. Whether an address is canonical depends
+//! on the page-table format, which checks it. All arithmetic is checked: an overflow returns
+//! `None`, and never wraps or panics.
 
 use crate::PageSize;
 use core::fmt;
@@ -45,19 +45,19 @@ macro_rules! address {
                 }
             }
 
-            /// How far `self` lies above `base`, in bytes; `None` if it lies below.
+            /// The distance from `base` up to `self`, in bytes. `None` if `self` is below `base`.
             #[inline]
             pub const fn offset_from(self, base: Self) -> Option<u64> {
                 self.0.checked_sub(base.0)
             }
 
-            /// The start of the page of this size that the address lies in.
+            /// The start of the page of this size that contains the address.
             #[inline]
             pub const fn align_down(self, size: PageSize) -> Self {
                 $name(self.0 & !(size.bytes() - 1))
             }
 
-            /// The first start of such a page at or above the address, or `None` if there is none.
+            /// The first page start of this size at or above the address. `None` if there is none.
             #[inline]
             pub const fn align_up(self, size: PageSize) -> Option<Self> {
                 match self.checked_add(size.bytes() - 1) {
@@ -94,7 +94,7 @@ macro_rules! address {
 }
 
 address! {
-    /// A virtual address: what a program or the kernel uses, before translation.
+    /// A virtual address, before translation.
     ///
     /// ```
     /// use machine::{PageSize, VirtAddr};
@@ -106,7 +106,7 @@ address! {
 }
 
 address! {
-    /// A physical address: what the memory bus sees, after translation.
+    /// A physical address, after translation.
     ///
     /// ```
     /// use machine::{PageSize, PhysAddr};

@@ -7,7 +7,7 @@ use core::fmt;
 #[cfg(all(test, loom))]
 mod loom_tests;
 
-/// As many CPUs as a [`CpuSet`] can name.
+/// The number of CPUs that a [`CpuSet`] can hold.
 pub const MAX_CPUS: usize = 256;
 
 const WORDS: usize = MAX_CPUS / 64;
@@ -23,7 +23,7 @@ const WORDS: usize = MAX_CPUS / 64;
 pub struct CpuId(u8);
 
 impl CpuId {
-    /// The CPU with this number, or `None` from [`MAX_CPUS`] on.
+    /// The CPU with this number. `None` for [`MAX_CPUS`] or more.
     #[inline]
     pub const fn new(index: usize) -> Option<CpuId> {
         if index < MAX_CPUS { Some(CpuId(index as u8)) } else { None }
@@ -48,31 +48,32 @@ impl fmt::Display for CpuId {
     }
 }
 
-/// How many CPUs there are, and which one this is.
+/// The number of CPUs, and the current one.
 ///
 /// # Safety
-/// - [`current`](Cpus::current) is below [`count`](Cpus::count), which is 1 to [`MAX_CPUS`] and
-///   never changes.
+/// - [`current`](Cpus::current) is less than [`count`](Cpus::count). `count` is 1 to [`MAX_CPUS`]
+///   and never changes.
 /// - No two threads of execution have the same `current` at the same time, except that an interrupt
-///   has that of what it interrupted.
+///   has the `current` of the code it interrupted.
 ///
 /// Unsafe code relies on both: see [`CpuLocal`](crate::CpuLocal).
 pub unsafe trait Cpus {
     /// The number of CPUs, including those that are not running. Constant.
     fn count(&self) -> usize;
 
-    /// This CPU. The answer holds as long as the caller cannot be moved: within an
-    /// [`Irqs`](crate::Irqs) section, or for good where nothing ever moves. May be called anywhere.
+    /// The current CPU. The result is valid while the caller cannot be migrated: within an
+    /// [`Irqs`](crate::Irqs) section, or always on a host that never migrates. May be called
+    /// anywhere.
     fn current(&self) -> CpuId;
 
-    /// The CPUs that run at present. It may be out of date when it is returned.
+    /// The CPUs that are online. The set may be out of date when it is returned.
     fn online(&self) -> CpuSet;
 
-    /// Has each of these CPUs take its timer interrupt soon: what they do there, as announcing a
-    /// quiescent state, is waited for. This CPU may be among them. It sends an interrupt to each
-    /// and does not wait for them; any context.
+    /// Makes each of these CPUs take its timer interrupt soon. Call it if other code waits for the
+    /// work of that interrupt, such as reporting a quiescent state. The set may contain this CPU.
+    /// Sends an interrupt to each CPU and does not wait. May be called in any context.
     ///
-    /// A host that does nothing is right too: they take it when it is due.
+    /// A host may do nothing: the CPUs then take the interrupt when it is due.
     fn hurry(&self, cpus: &CpuSet) {
         let _ = cpus;
     }
@@ -90,15 +91,15 @@ pub unsafe trait Cpus {
 pub struct CpuSet([u64; WORDS]);
 
 impl CpuSet {
-    /// The set without any CPU.
+    /// The empty set.
     pub const EMPTY: CpuSet = CpuSet([0; WORDS]);
 
-    /// The first `count` CPUs; all there can be from [`MAX_CPUS`] on.
+    /// The first `count` CPUs, at most [`MAX_CPUS`].
     pub fn first(count: usize) -> CpuSet {
         (0..count.min(MAX_CPUS)).filter_map(CpuId::new).collect()
     }
 
-    /// This CPU alone.
+    /// The set of this one CPU.
     pub fn only(cpu: CpuId) -> CpuSet {
         let mut set = Self::EMPTY;
         set.insert(cpu);
@@ -112,7 +113,7 @@ impl CpuSet {
         self.0[word] |= bit;
     }
 
-    /// Takes a CPU out.
+    /// Removes a CPU.
     #[inline]
     pub fn remove(&mut self, cpu: CpuId) {
         let (word, bit) = place(cpu);
@@ -126,23 +127,23 @@ impl CpuSet {
         self.0[word] & bit != 0
     }
 
-    /// How many CPUs are in the set.
+    /// The number of CPUs in the set.
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether no CPU is in the set.
+    /// Whether the set is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0 == [0; WORDS]
     }
 
-    /// The CPUs in both.
+    /// The CPUs that are in both sets.
     pub fn intersection(&self, other: &CpuSet) -> CpuSet {
         CpuSet(core::array::from_fn(|i| self.0[i] & other.0[i]))
     }
 
-    /// The CPUs in the set, ascending.
+    /// The CPUs in the set, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + use<> {
         let mut words = self.0;
         let mut at = 0;
@@ -174,14 +175,14 @@ impl fmt::Debug for CpuSet {
     }
 }
 
-/// A set of CPUs that many may change: where an address space is in use, and so where its flushes
-/// must go.
+/// A set of CPUs that several CPUs change: the CPUs on which an address space is active, to which
+/// its flushes must go.
 ///
-/// A CPU adds itself *before* it can load a translation, and takes itself out only after it has
-/// flushed. Whoever flushes reads the set *after* it has changed the entries. Both have a
-/// sequentially consistent fence in between, so that one of two things is true: the flusher sees
-/// the CPU, or the CPU's later walks see the changed entries. (Loom runs these lines in
-/// `cpu/loom_tests.rs`; without either fence a flush misses a CPU.)
+/// A CPU adds itself *before* it can load a translation, and removes itself after it has flushed.
+/// The CPU that flushes reads the set *after* it has changed the entries. Both execute a
+/// sequentially consistent fence in between. So either the flushing CPU sees the other CPU in the
+/// set, or the other CPU's later walks see the changed entries. (Loom checks this code in
+/// `cpu/loom_tests.rs`: without either fence, a flush misses a CPU.)
 ///
 /// ```
 /// use machine::{AtomicCpuSet, CpuId};
@@ -193,51 +194,51 @@ impl fmt::Debug for CpuSet {
 pub struct AtomicCpuSet([AtomicU64; WORDS]);
 
 impl AtomicCpuSet {
-    /// The set without any CPU.
+    /// The empty set.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         AtomicCpuSet([const { AtomicU64::new(0) }; WORDS])
     }
 
-    /// The set without any CPU.
+    /// The empty set.
     #[cfg(loom)]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds the CPU that calls it: one locked instruction and a fence if it is not in the set yet;
-    /// a load if it is.
+    /// Adds the calling CPU. Costs a load if it is in the set already, else a locked instruction
+    /// and a fence.
     pub fn insert(&self, cpu: CpuId) {
         let (word, bit) = place(cpu);
-        // Relaxed: only this CPU adds itself or takes itself out, so it sees its own last word.
+        // Relaxed: only this CPU adds and removes itself, so it sees its own last change.
         if self.0[word].load(Ordering::Relaxed) & bit != 0 {
             return;
         }
         // Relaxed: the fence orders it.
         self.0[word].fetch_or(bit, Ordering::Relaxed);
-        // SeqCst fence: before this CPU's later walks; pairs with the fence of `load`: one of the
-        // two sees what the other did before its own.
+        // SeqCst fence: comes before this CPU's later walks. Pairs with the fence of `load`: at
+        // least one of the two CPUs sees what the other did before its fence.
         if !mutant::is(Mutant::InsertUnfenced) {
             fence(Ordering::SeqCst);
         }
     }
 
-    /// Takes the CPU out that calls it: one locked instruction.
+    /// Removes the calling CPU. Costs a locked instruction.
     pub fn remove(&self, cpu: CpuId) {
         let (word, bit) = place(cpu);
-        // Release: after this CPU's flush; pairs with the Acquire of `load`.
+        // Release: comes after this CPU's flush. Pairs with the Acquire of `load`.
         let order = mutant::order(Ordering::Release, Mutant::RemoveRelaxed);
         self.0[word].fetch_and(!bit, order);
     }
 
-    /// The CPUs that are in the set now.
+    /// A snapshot of the set.
     pub fn load(&self) -> CpuSet {
-        // SeqCst fence: the flusher's changes of entries come before these loads; pairs with the
+        // SeqCst fence: the caller's changes of entries come before these loads. Pairs with the
         // fence of `insert`.
         if !mutant::is(Mutant::LoadUnfenced) {
             fence(Ordering::SeqCst);
         }
-        // Acquire: a CPU that is not in the set any more has flushed; pairs with the Release of
+        // Acquire: a CPU that is no longer in the set has flushed. Pairs with the Release of
         // `remove`.
         let order = mutant::order(Ordering::Acquire, Mutant::LoadRelaxed);
         CpuSet(core::array::from_fn(|i| self.0[i].load(order)))

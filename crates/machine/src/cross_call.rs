@@ -1,40 +1,45 @@
-//! What CPUs ask of each other, and wait for: a shootdown, by interrupts that are acknowledged.
+//! Cross-CPU calls: a CPU makes other CPUs perform a request, by IPI, and waits until they have
+//! (Linux: `smp_call_function_many`).
 //!
-//! A kernel builds [`Tlb::flush_on`](crate::Tlb::flush_on) on it. It brings the interrupt; here is
-//! the rest, which is easy to get wrong: two CPUs that ask each other at once, and one that is
-//! asked while it waits for a lock with interrupts off.
+//! A kernel builds [`Tlb::flush_on`](crate::Tlb::flush_on) on this, and supplies only the IPI. This
+//! module has the parts that are easy to get wrong: two CPUs that call each other at once, and a
+//! CPU that is called while it spins for a lock with interrupts disabled.
 //!
 //! # How it works
-//! Each CPU has a place for one request of its own, and a set of bits, one for each CPU that asks
-//! something of it. Who asks writes the request, then the number of those who are to answer, sets
-//! its bit with each of them, and interrupts those whose bits were all clear before: any other has
-//! an interrupt on its way. Who is interrupted takes all its bits at once, carries out each
-//! request, and counts down.
+//! Each CPU has a slot for one request of its own, and a set of bits, one for each CPU that calls
+//! it. A caller writes its request and the number of CPUs that must answer. Then it sets its bit on
+//! each of these CPUs, and sends an IPI to those whose bits were all clear; any other CPU has an
+//! IPI on its way. A CPU that takes the IPI clears all its bits at once, performs each request, and
+//! decrements each caller's counter.
 //!
-//! # Why it is right
-//! *Nobody is overlooked.* A bit is set before its interrupt is sent; who takes the bits takes it,
-//! then or earlier. If a bit was set already, the one who set it sends an interrupt after that, and
-//! whoever takes his bit later than ours was set takes both.
+//! # Correctness
+//! *No request is missed.* A bit is set before its IPI is sent, and a CPU that clears its bits
+//! takes it then or earlier. If another caller's bit was set already, that caller sends an IPI
+//! afterwards. A CPU that takes that caller's bit after ours was set takes both.
 //!
-//! *A request stays until it has been carried out by all.* Its CPU has interrupts off until the
-//! count is 0, so nothing on that CPU asks meanwhile. Setting a bit releases the request, and
-//! taking it acquires; counting down releases what was done, and seeing 0 acquires.
+//! *A request stays valid until all CPUs have performed it.* The caller has interrupts disabled
+//! until the counter is 0, so no other code on its CPU makes a call. Setting a bit releases the
+//! request, and taking it acquires it. Decrementing the counter releases the performed work, and
+//! reading 0 acquires it.
 //!
-//! *Nobody waits for ever.* Who waits for answers answers. So does who waits for a lock, by
-//! [`Step::relax`], which calls [`poll`](CrossCall::poll); and all others take the interrupt.
-//! So of CPUs that ask each other in a circle each goes on.
+//! *There is no deadlock.* A CPU that waits for answers performs the requests of others meanwhile.
+//! So does a CPU that waits for a lock, by [`Step::relax`], which calls [`poll`](CrossCall::poll).
+//! All other CPUs take the IPI. So each of several CPUs that call each other in a circle makes
+//! progress.
 //!
-//! *A call within a call is refused.* A CPU has one place for a request, and it is in use until the
-//! call returns. So a call from a closure of another call of the same CPU, or from an interrupt
-//! that cannot be held off, panics before it changes anything.
+//! *A nested call is refused.* A CPU has one slot, which is in use until the call returns. So a
+//! call from a closure of another call on the same CPU, or from an interrupt that cannot be
+//! disabled, panics before it changes anything.
 //!
-//! *A closure may panic.* Requests that no CPU has taken yet are withdrawn, and those that were
-//! taken are waited for, before the place is free again. A CPU that panics while it answers puts
-//! back the bits of the requests that it has not carried out: they are carried out when it next
-//! answers, and the callers wait until then.
+//! *A closure may panic.* The caller then withdraws the requests that no CPU has taken, and waits
+//! for those that were taken, before its slot is free again. If the panic prevented its IPI,
+//! another caller may rely on that IPI: a counter of failed calls makes each waiting caller send an
+//! IPI again, to the CPUs that have not taken its request. A CPU that panics while it performs
+//! requests sets the bits of the remaining ones again. It performs them at its next poll, and their
+//! callers wait until then.
 //!
-//! Loom runs these lines (`loom_tests.rs`); and with an order left out, with bits taken in two
-//! steps, with one who waits and does not answer: each is caught.
+//! Loom checks this code (`loom_tests.rs`). Mutants with a weaker ordering, with bits taken in two
+//! steps, or with a waiting CPU that does not poll are all caught.
 
 use crate::mutant::{self, Mutant};
 use crate::sync::{self, AtomicU64, AtomicUsize, Ordering, UnsafeCell};
@@ -46,11 +51,10 @@ use core::fmt;
 /// Models have few CPUs.
 const WORDS: usize = if cfg!(loom) { 1 } else { MAX_CPUS / 64 };
 
-/// Requests between the CPUs of a machine, of which each is carried out by all that it names before
-/// it returns.
+/// Calls between the CPUs of a machine. A call returns when all CPUs that it names have performed
+/// its request.
 ///
-/// It owns a handle of its machine, so that it is always asked of the same machine which CPU this
-/// is.
+/// Owns a handle of its machine, so that the current CPU is always that of the same machine.
 ///
 /// ```
 /// use machine::CrossCall;
@@ -81,26 +85,26 @@ pub struct CrossCall<T, M> {
 }
 
 struct Slot<T> {
-    /// Whether this CPU is in `call`. Only this CPU uses it, with interrupts off.
+    /// Whether this CPU is in `call`. Only this CPU uses it, with interrupts disabled.
     busy: Cell<bool>,
-    /// What this CPU asks.
+    /// This CPU's request.
     what: UnsafeCell<Option<T>>,
-    /// How many have yet to do it.
+    /// The number of CPUs that have not performed it yet.
     waiting: AtomicUsize,
-    /// Who asks something of this CPU.
+    /// The CPUs whose requests this CPU must perform.
     asked: [AtomicU64; WORDS],
 }
 
-// SAFETY: a request is written by its CPU while nobody has a bit for it, and read by those who
-// have; `busy` is its CPU's alone. No two threads are the same CPU: see `Cpus`, and the module's
-// text.
+// SAFETY: a CPU writes its request while no other CPU has a bit for it, and only CPUs with such a
+// bit read it. `busy` belongs to its CPU. No two threads are the same CPU: see `Cpus`, and the
+// module's head.
 unsafe impl<T: Send + Sync, M: Sync> Sync for CrossCall<T, M> {}
 
 impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
-    /// For the CPUs of `machine`. Allocates once.
+    /// Creates the slots for the CPUs of `machine`. Allocates once.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// There is not enough memory.
     pub fn try_new(machine: M) -> Result<Self, TryReserveError> {
         let slot = |_| Slot {
             busy: Cell::new(false),
@@ -112,18 +116,22 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
         Ok(CrossCall { slots, machine, failed: AtomicUsize::new(0) })
     }
 
-    /// Has all of `cpus` do `what`, and waits until they have; those that do not run must not be
-    /// among them, and those that do not exist are passed over. `interrupt` is told whom to
-    /// interrupt, and has them call [`poll`](CrossCall::poll); `act` does it on this CPU, and what
-    /// others ask of it meanwhile.
+    /// Makes all of `cpus` perform `what`, and waits until they have. CPUs that do not exist are
+    /// ignored. All others must be online, or this never returns. `interrupt` gets the set of CPUs
+    /// to which it must send an IPI, whose handler calls [`poll`](CrossCall::poll). `act` performs
+    /// the request on this CPU, and the requests of other CPUs that arrive meanwhile.
     ///
-    /// Interrupts are off all the while. Not with a lock held that a CPU waits for without
-    /// answering. It waits by [`Step::relax`]: where that answers, too, it must do the same as
-    /// `act`. Cost: a locked instruction and an interrupt for each CPU.
+    /// Interrupts are disabled until it returns. The caller must hold no lock for which another CPU
+    /// waits without polling. Waits by [`Step::relax`]: if that polls, too, it must perform
+    /// requests as `act` does. Costs a locked instruction and an IPI for each CPU, and one load of
+    /// a line that is written only after a panic.
+    ///
+    /// `interrupt` is called once, and again if a call of another CPU panics meanwhile: that call
+    /// may not have sent the IPI on which this one relies.
     ///
     /// # Panics
-    /// It is called from within itself, by one of its closures or by an interrupt that cannot be
-    /// held off. Nothing has changed then.
+    /// If it is called from within itself: by one of its closures, or by an interrupt that cannot
+    /// be disabled. Nothing has changed then.
     pub fn call(
         &self,
         cpus: &CpuSet,
@@ -140,19 +148,20 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
         );
         let mut others = cpus.intersection(&CpuSet::first(self.slots.iter().count()));
         others.remove(here);
-        // Acquire: pairs with the Release in `Asking::drop`. A failure that this load sees is one
-        // whose bits were cleared before this call sets its own.
+        // Acquire: pairs with the Release in `Asking::drop`. The bits of each failed call that is
+        // counted here were cleared before this call sets its own.
         let mut failed = self.failed.load(Ordering::Acquire);
         let asking = Asking { calls: self, here, mine, others, done: false };
         if !others.is_empty() {
-            // SAFETY: nobody has a bit of this CPU: all that it asked before has been answered.
+            // SAFETY: no CPU has a bit of this CPU, since all its earlier requests have been
+            // performed.
             mine.what.with_mut(|place| unsafe { *place = Some(what) });
-            // Relaxed: the bits that are set below release it.
+            // Relaxed: setting the bits below releases it.
             mine.waiting.store(others.len(), Ordering::Relaxed);
             let mut sleeping = CpuSet::EMPTY;
             for (cpu, slot) in others.iter().filter_map(|cpu| Some((cpu, self.slots.get(cpu)?))) {
                 let (word, bit) = place(here);
-                // Release: the request; pairs with the Acquire of `poll`.
+                // Release: publishes the request. Pairs with the Acquire of `poll`.
                 let order = mutant::order(Ordering::Release, Mutant::SetRelaxed);
                 if slot.asked[word].fetch_or(bit, order) == 0 {
                     sleeping.insert(cpu);
@@ -163,7 +172,7 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
         if cpus.contains(here) {
             act(what);
         }
-        // Acquire: what others have done; pairs with the Release of `poll`.
+        // Acquire: the work that other CPUs performed. Pairs with the Release of `poll`.
         let order = mutant::order(Ordering::Acquire, Mutant::SeeRelaxed);
         while mine.waiting.load(order) != 0 {
             if !mutant::is(Mutant::WaitsDeaf) {
@@ -180,15 +189,15 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
         asking.end();
     }
 
-    /// Does by `act` what other CPUs ask of this one. For the interrupt's handler, and for
-    /// [`Step::relax`]. A section without interrupts, and a load for every 64 CPUs there can be, if
-    /// nothing is asked. Any context.
+    /// Performs by `act` the requests that other CPUs have made to this one. Call it from the IPI
+    /// handler, and from [`Step::relax`]. Without requests it costs a section with interrupts
+    /// disabled, and one load for every 64 possible CPUs. May be called in any context.
     #[inline]
     pub fn poll(&self, mut act: impl FnMut(T)) {
         let _section = self.machine.irqs_off();
         let Some(mine) = self.slots.get(self.machine.current()) else { return };
         for (word, asked) in mine.asked.iter().enumerate() {
-            // Relaxed: a look; what is taken is taken below.
+            // Relaxed: a check only. The bits are taken below.
             if asked.load(Ordering::Relaxed) == 0 {
                 continue;
             }
@@ -197,14 +206,14 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
                 let cpu = CpuId::new(word * 64 + taken.bits.trailing_zeros() as usize);
                 let slot = cpu.and_then(|cpu| self.slots.get(cpu));
                 if let Some(slot) = slot {
-                    // SAFETY: it is there until this CPU has counted down.
+                    // SAFETY: the request stays valid until this CPU has decremented the counter.
                     if let Some(what) = slot.what.with(|place| unsafe { *place }) {
                         act(what);
                     }
                 }
                 taken.bits &= taken.bits - 1;
                 if let Some(slot) = slot {
-                    // Release: it has been done; pairs with the Acquire of `call`.
+                    // Release: the request has been performed. Pairs with the Acquire of `call`.
                     let order = mutant::order(Ordering::Release, Mutant::CountRelaxed);
                     slot.waiting.fetch_sub(1, order);
                 }
@@ -216,7 +225,7 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
     fn pending(&self, here: CpuId, others: &CpuSet) -> CpuSet {
         let (word, bit) = place(here);
         let is_pending = |cpu: &CpuId| {
-            // Relaxed: an IPI too many does no harm, and only this CPU sets the bit.
+            // Relaxed: a superfluous IPI is harmless, and only this CPU sets the bit.
             self.slots
                 .get(*cpu)
                 .is_some_and(|slot| slot.asked[word].load(Ordering::Relaxed) & bit != 0)
@@ -231,7 +240,7 @@ impl<T: Copy, M: Cpus + Irqs + Step> CrossCall<T, M> {
     }
 }
 
-/// The word of a CPU, and its bit in it.
+/// A CPU's word, and its bit in the word.
 fn place(cpu: CpuId) -> (usize, u64) {
     (cpu.index() / 64, 1 << (cpu.index() % 64))
 }
@@ -239,7 +248,7 @@ fn place(cpu: CpuId) -> (usize, u64) {
 /// Takes all bits.
 #[inline(always)]
 fn take(asked: &AtomicU64) -> u64 {
-    // Acquire: the requests; pairs with the Release of `call`.
+    // Acquire: the requests. Pairs with the Release of `call`.
     let order = mutant::order(Ordering::Acquire, Mutant::TakeRelaxed);
     if mutant::is(Mutant::TakenInTwo) {
         let bits = asked.load(order);
@@ -249,7 +258,7 @@ fn take(asked: &AtomicU64) -> u64 {
     asked.swap(0, order)
 }
 
-/// A call under way. It ends when this is dropped, also when a closure panics.
+/// A call in progress. Dropping it ends the call, also when a closure panics.
 struct Asking<'c, T: Copy, M: Cpus + Irqs + Step> {
     calls: &'c CrossCall<T, M>,
     here: CpuId,
@@ -259,7 +268,7 @@ struct Asking<'c, T: Copy, M: Cpus + Irqs + Step> {
 }
 
 impl<T: Copy, M: Cpus + Irqs + Step> Asking<'_, T, M> {
-    /// All have answered.
+    /// All CPUs have answered.
     fn end(mut self) {
         self.done = true;
     }
@@ -270,15 +279,15 @@ impl<T: Copy, M: Cpus + Irqs + Step> Drop for Asking<'_, T, M> {
         if !self.done && !sync::model_is_over() {
             let (word, bit) = place(self.here);
             for slot in self.others.iter().filter_map(|cpu| self.calls.slots.get(cpu)) {
-                // Relaxed, both: whoever finds the bit carries out the request, and nobody else
-                // counts for it.
+                // Relaxed, both: a CPU that finds the bit performs the request, and only that CPU
+                // decrements the counter for it.
                 if slot.asked[word].fetch_and(!bit, Ordering::Relaxed) & bit != 0 {
                     self.mine.waiting.fetch_sub(1, Ordering::Relaxed);
                 }
             }
-            // Release: the bits are cleared; pairs with the Acquire in `call`.
+            // Release: the bits are cleared. Pairs with the Acquire in `call`.
             self.calls.failed.fetch_add(1, Ordering::Release);
-            // Acquire: those who read the request are done with it; pairs with the Release of
+            // Acquire: the CPUs that read the request are done with it. Pairs with the Release of
             // `poll`.
             while self.mine.waiting.load(Ordering::Acquire) != 0 {
                 self.calls.machine.relax();
@@ -288,7 +297,7 @@ impl<T: Copy, M: Cpus + Irqs + Step> Drop for Asking<'_, T, M> {
     }
 }
 
-/// Requests that were taken. Those that are left when `act` panics are put back.
+/// Requests that were taken. The remaining ones are put back if `act` panics.
 struct Taken<'s> {
     asked: &'s AtomicU64,
     bits: u64,
@@ -297,7 +306,7 @@ struct Taken<'s> {
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         if self.bits != 0 && !sync::model_is_over() {
-            // Release: as those who set them; pairs with the Acquire of `take`.
+            // Release: as when they were set. Pairs with the Acquire of `take`.
             self.asked.fetch_or(self.bits, Ordering::Release);
         }
     }

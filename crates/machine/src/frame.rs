@@ -19,16 +19,16 @@ use core::fmt;
 pub struct Frame(u64);
 
 impl Frame {
-    /// One more than the largest number.
+    /// One more than the largest frame number.
     pub const LIMIT: u64 = 1 << 52;
 
-    /// The frame with this number, or `None` if the number is [`LIMIT`](Self::LIMIT) or more.
+    /// The frame with this number. `None` if the number is [`LIMIT`](Self::LIMIT) or more.
     #[inline]
     pub const fn new(number: u64) -> Option<Frame> {
         if number < Self::LIMIT { Some(Frame(number)) } else { None }
     }
 
-    /// The frame that holds the byte at `at`.
+    /// The frame that contains the byte at `at`.
     #[inline]
     pub const fn containing(at: PhysAddr) -> Frame {
         Frame(at.get() >> 12)
@@ -46,7 +46,7 @@ impl Frame {
         PhysAddr::new(self.0 << 12)
     }
 
-    /// The frame `frames` further on, or `None` past the last.
+    /// The frame `frames` after this one. `None` past the last frame.
     #[inline]
     pub const fn checked_add(self, frames: u64) -> Option<Frame> {
         match self.0.checked_add(frames) {
@@ -55,13 +55,13 @@ impl Frame {
         }
     }
 
-    /// The first frame of the page of this size that the frame is part of.
+    /// The first frame of the page of this size that contains the frame.
     #[inline]
     pub const fn align_down(self, size: PageSize) -> Frame {
         Frame(self.0 & !(size.frames() - 1))
     }
 
-    /// Whether a page of this size can begin here.
+    /// Whether a page of this size can begin at this frame.
     #[inline]
     pub const fn is_aligned(self, size: PageSize) -> bool {
         self.0 & (size.frames() - 1) == 0

@@ -1,28 +1,31 @@
-//! A frame source: a buddy allocator for each node, behind a cache for each CPU.
+//! A frame source: a buddy allocator for each NUMA node, behind a cache for each CPU.
 //!
 //! # How it works
-//! Single frames of a CPU's own node come from its cache, a stack of [`CACHE_FRAMES`] numbers: what
-//! was freed last, and is warm, is used first. An empty cache takes [`CACHE_BATCH`] frames from the
-//! node's buddy allocator at once, a full one gives as many back; so the node's lock is taken once
-//! for at least so many frames (I8). Larger blocks, and frames of other nodes, go to the buddy
-//! allocator of their node. When nothing is left there, the caches of all CPUs are emptied, and
-//! stay so until it has been looked again, before an allocation fails: no frame is hidden from
-//! those who need it, however they wander about meanwhile.
+//! Single frames of a CPU's own node come from its cache, a stack of [`CACHE_FRAMES`] numbers: the
+//! frame that was freed last is warm and is used first. An empty cache takes [`CACHE_BATCH`] frames
+//! from the node's buddy allocator at once, and a full one gives as many back. So the CPU takes the
+//! node's lock at most once for so many frames (I8). Larger blocks, and frames of other nodes, come
+//! from the buddy allocator of their node.
 //!
-//! A CPU whose node has no memory is near to the next one that has.
+//! Before an allocation fails, the slow path empties the caches of all CPUs, and keeps them empty
+//! until it has searched all nodes again. So no free frame is hidden in a cache, even if frames
+//! move between CPUs meanwhile.
 //!
-//! # Why it is right
-//! A frame number is in one place: in an allocator, in a cache, or with whoever allocated it. It
-//! leaves the first two under their lock. It comes back only by [`recycle`](Frames::recycle), and
-//! that is called by whoever has just changed the frame's references from one to none: that happens
-//! once, by one atomic instruction, however many try (a double free finds none, and is an error).
-//! Locks are taken with interrupts off, a cache's before a node's, never two of a kind; within them
-//! nothing waits for another CPU.
+//! A CPU whose node has no memory uses the next node that has.
 //!
-//! # What it needs
-//! The heap, for [`Frames::try_new`] and [`Frames::add`], which fail if there is none: 16 bytes and
-//! two bits a frame. After that nothing: frames are taken and given back without it, so the heap
-//! may take its own memory from here.
+//! # Correctness
+//! A frame number is in one place: in an allocator, in a cache, or owned by the code that allocated
+//! it. It leaves an allocator or a cache under that structure's lock. It comes back only by
+//! [`recycle`](Frames::recycle). Only the caller that has just changed the frame's reference count
+//! from one to zero calls that. One atomic instruction makes this change, so it happens once,
+//! however many callers try. (A double free finds a count of zero, which is an error.) Locks are
+//! taken with interrupts disabled, a cache's before a node's, never two of a kind. Code that holds
+//! one waits for no other CPU.
+//!
+//! # Memory
+//! [`Frames::try_new`] and [`Frames::add`] allocate 16 bytes and two bits for each frame, and fail
+//! if there is no memory. Allocating and freeing frames needs no heap, so the heap may take its own
+//! memory from this source.
 
 mod buddy;
 mod cache;
@@ -41,29 +44,29 @@ use node::Node;
 
 /// The largest order: 2^18 frames, a page of 1 GiB.
 pub const MAX_ORDER: u8 = 18;
-/// As many frames as a CPU's cache holds.
+/// The number of frames that a CPU's cache can hold.
 pub const CACHE_FRAMES: usize = 64;
-/// As many frames as go to or from a cache at once.
+/// The number of frames that are moved to or from a cache at once.
 pub const CACHE_BATCH: usize = CACHE_FRAMES / 2;
 
-/// As often as is looked, with the caches empty, while frames that are free elsewhere wander from
-/// node to node.
+/// How often the slow path searches all nodes with the caches closed. A frame that is freed on
+/// another node meanwhile may need another search.
 const TURNS: usize = 4;
 
 pub(crate) const NO_NODE: NodeId = NodeId(u8::MAX);
 
-/// Why a range of frames cannot be added. Nothing has changed.
+/// The reason why a range of frames could not be added. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FramesError {
-    /// Part of it lies beyond what the source was made for.
+    /// A part of the range lies outside the span that the source was created for.
     BeyondSpan(FrameRange),
-    /// The frame has been added before.
+    /// The frame was added before.
     Twice(Frame),
-    /// There can be no such node: numbers are below [`MAX_NODES`].
+    /// The node's number is too large: it must be less than [`MAX_NODES`].
     NoSuchNode(NodeId),
-    /// There is no such CPU.
+    /// The CPU does not exist.
     NoSuchCpu(CpuId),
-    /// The heap has no memory for it.
+    /// The heap has too little memory.
     OutOfMemory,
 }
 
@@ -71,22 +74,33 @@ impl fmt::Display for FramesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FramesError::BeyondSpan(range) => {
-                write!(f, "frames {range:?} lie beyond what was made ready for")
+                write!(
+                    f,
+                    "frames {range:?} lie outside the span of this source: create it with a larger span"
+                )
             }
-            FramesError::Twice(frame) => write!(f, "frame {frame} has been added before"),
-            FramesError::NoSuchNode(NodeId(node)) => write!(f, "there can be no node {node}"),
-            FramesError::NoSuchCpu(cpu) => write!(f, "there is no {cpu}"),
-            FramesError::OutOfMemory => f.write_str("no memory to keep account of them"),
+            FramesError::Twice(frame) => {
+                write!(f, "frame {frame} was added before: add each range once")
+            }
+            FramesError::NoSuchNode(NodeId(node)) => {
+                write!(f, "node {node} is too large: use a number below {MAX_NODES}")
+            }
+            FramesError::NoSuchCpu(cpu) => {
+                write!(f, "there is no {cpu}: create the source for more CPUs")
+            }
+            FramesError::OutOfMemory => {
+                f.write_str("out of memory: the heap has no room for the states of the frames")
+            }
         }
     }
 }
 
 impl core::error::Error for FramesError {}
 
-/// A frame source for a host to build its [`FrameSource`](crate::FrameSource) on.
+/// A frame source, on which a host builds its [`FrameSource`](crate::FrameSource).
 ///
-/// It does not know its machine, as it is part of it: methods that need to know the CPU take the
-/// machine as an argument, and any machine will do, since all is under locks.
+/// It is part of its machine, so it does not store one. Methods that need the current CPU take the
+/// machine as an argument. Any machine is correct, since locks protect everything.
 ///
 /// ```
 /// use machine::{CpuId, CpuSet, Cpus, Frame, FrameRange, Frames, Irqs, NodeId, Place};
@@ -109,7 +123,7 @@ impl core::error::Error for FramesError {}
 /// # fn example() -> Option<()> {
 /// let span = FrameRange::new(Frame::new(0x100)?, 64)?;
 /// let mut frames = Frames::try_new(span, 1).ok()?;
-/// // SAFETY: nobody looks at the memory in this example.
+/// // SAFETY: no code uses the memory in this example.
 /// unsafe { frames.add(span, NodeId(0)) }.ok()?;
 /// let block = frames.alloc(&Host, 2, Place::Local).ok()?;
 /// assert_eq!(block.number() % 4, 0);
@@ -123,8 +137,9 @@ impl core::error::Error for FramesError {}
 /// # assert!(example().is_some());
 /// ```
 ///
-/// Cost of one frame of this CPU's node, taken or given: an IRQ-off section, one lock that nobody
-/// else wants, two or three lines of this CPU's own and the frame's state; no allocation.
+/// Allocating or freeing one frame of this CPU's node costs a section with interrupts disabled, one
+/// uncontended lock, and accesses to two or three cache lines of this CPU and to the frame's state.
+/// It allocates no memory.
 pub struct Frames {
     span: FrameRange,
     infos: Box<[FrameInfo]>,
@@ -134,11 +149,11 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// A source without any frame, with states for the frames of `span` (16 bytes each), for this
-    /// many CPUs, all on node 0. Allocates.
+    /// A source without frames, with states for the frames of `span` (16 bytes each) and caches for
+    /// this many CPUs, all on node 0. Allocates.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// There is not enough memory.
     pub fn try_new(span: FrameRange, cpus: usize) -> Result<Self, TryReserveError> {
         let mut infos = Vec::new();
         infos.try_reserve_exact(usize::try_from(span.len()).unwrap_or(usize::MAX))?;
@@ -156,14 +171,14 @@ impl Frames {
         })
     }
 
-    /// Adds free memory of a node. Blocks do not reach from one range that was added into another,
-    /// so what belongs together is added together. Allocates two bits a frame.
+    /// Adds free memory to a node. No block extends from one added range into another, so add
+    /// contiguous memory in one call. Allocates two bits for each frame.
     ///
     /// # Errors
     /// [`FramesError`].
     ///
     /// # Safety
-    /// There is memory behind the frames in the machine's [`Memory`](crate::Memory), and nobody
+    /// There is memory behind the frames in the machine's [`Memory`](crate::Memory), and no code
     /// uses it.
     pub unsafe fn add(&mut self, range: FrameRange, node: NodeId) -> Result<(), FramesError> {
         if usize::from(node.0) >= MAX_NODES {
@@ -186,9 +201,9 @@ impl Frames {
         Ok(())
     }
 
-    /// Says anew to which node each CPU is near, once it is known which nodes have memory.
+    /// Chooses each CPU's near node again, after the set of nodes with memory has changed.
     fn settle(&mut self) {
-        // What they have is of the nodes that they were near to.
+        // The caches hold frames of the old near nodes.
         self.close();
         self.open();
         let (nodes, count) = (&mut self.nodes, self.node_count);
@@ -203,8 +218,8 @@ impl Frames {
         crate::PhysAddr::new((self.span.start().number() + index as u64) << 12)
     }
 
-    /// Says which node a CPU is near to; it is node 0 otherwise. If that node has no memory, the
-    /// CPU uses the next one that has. Before any frame is allocated.
+    /// Sets a CPU's node. Without this call it is node 0. If the node has no memory, the CPU uses
+    /// the next one that has. Call it before any frame is allocated.
     ///
     /// # Errors
     /// [`FramesError::NoSuchNode`], [`FramesError::NoSuchCpu`].
@@ -241,7 +256,7 @@ impl Frames {
         let found = self.find(cpu, order, place).or_else(|| self.find_all(cpu, order, place));
         let number = found.ok_or(FrameError::OutOfFrames { order })?;
         let frame = Frame::new(number).ok_or(FrameError::OutOfFrames { order })?;
-        // A number that is not ours cannot come out of our own allocators.
+        // The allocators hold only frames of this source, so this does not fail.
         self.info(frame).ok_or(FrameError::NotOurs(frame))?.allocate(order);
         Ok(frame)
     }
@@ -262,7 +277,7 @@ impl Frames {
         if matches!(place, Place::Only(_)) {
             return None;
         }
-        // The others, the next one first, so that not all CPUs fall upon the same.
+        // The other nodes, beginning after this one, so that not all CPUs turn to the same node.
         let first = usize::from(node.0);
         (1..=self.node_count)
             .map(|i| (first + i) % self.node_count)
@@ -270,14 +285,14 @@ impl Frames {
             .find_map(|other| self.nodes[other].lock().take(order))
     }
 
-    /// As `find`, with every frame that is free where it can be found: off any fast path, two locks
-    /// of each CPU.
+    /// The slow path of `find`: makes every free frame findable. Takes the locks of each CPU's
+    /// cache twice.
     #[cold]
     fn find_all(&self, cpu: CpuId, order: u8, place: Place) -> Option<u64> {
         self.close();
         let found = (0..TURNS).find_map(|turn| {
-            // The nodes are looked at one after the other: what was freed in one after it was
-            // looked at is found in another turn.
+            // Nodes are searched one after the other. A frame that is freed on a node that was
+            // already searched is found in the next turn.
             let more = turn == 0 || self.nodes.iter().any(|node| node.free() >> order != 0);
             more.then(|| self.find(cpu, order, place)).flatten()
         });
@@ -306,8 +321,8 @@ impl Frames {
         stack.pop()
     }
 
-    /// Empties the caches of all CPUs, and keeps them empty: whoever takes a cache's lock after
-    /// this has closed it finds it closed, until `open`. Off any fast path; interrupts off.
+    /// Empties the caches of all CPUs and keeps them empty until `open`. A CPU that takes a cache's
+    /// lock after this finds the cache closed. Slow path only, with interrupts disabled.
     fn close(&self) {
         for cache in self.caches.iter() {
             let mut stack = cache.lock();
@@ -319,7 +334,7 @@ impl Frames {
         }
     }
 
-    /// Takes `close` back.
+    /// Undoes `close`.
     fn open(&self) {
         self.caches.iter().for_each(|cache| cache.lock().open());
     }
@@ -330,7 +345,7 @@ impl Frames {
     /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`], [`FrameError::InUse`].
     ///
     /// # Safety
-    /// Nobody will use the block's memory.
+    /// No code uses the block's memory from now on.
     pub unsafe fn free(
         &self,
         machine: &(impl Cpus + Irqs),
@@ -353,7 +368,7 @@ impl Frames {
     /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`].
     ///
     /// # Safety
-    /// The caller holds the reference, and will not use the block's memory by it.
+    /// The caller holds the reference, and does not use the block's memory through it from now on.
     pub unsafe fn release(
         &self,
         machine: &(impl Cpus + Irqs),
@@ -373,7 +388,7 @@ impl Frames {
     /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`].
     ///
     /// # Safety
-    /// The caller holds the pins, and will not use the block's memory by them.
+    /// The caller holds the pins, and does not use the block's memory through them from now on.
     pub unsafe fn unpin(
         &self,
         machine: &(impl Cpus + Irqs),
@@ -392,10 +407,10 @@ impl Frames {
         self.info(frame).ok_or(FrameError::NotOurs(frame))
     }
 
-    /// Takes back a block whose references have just become none.
+    /// Takes back a block whose last reference has just been dropped.
     fn recycle(&self, machine: &(impl Cpus + Irqs), frame: Frame, info: &FrameInfo) {
         let (order, node) = (info.order(), info.node());
-        // SAFETY: its last reference is gone, so it is ours.
+        // SAFETY: its last reference is gone, so this source owns the block.
         unsafe { info.set_owner(Owner::Free) };
         info.set_order(0);
         let _section = machine.irqs_off();
@@ -423,14 +438,14 @@ impl Frames {
     /// [`FrameError::Table`].
     ///
     /// # Safety
-    /// As there: the block is the caller's, and nobody else relies on its being one.
+    /// As there: the caller owns the block, and no other code relies on its being one block.
     pub unsafe fn split(&self, frame: Frame) -> Result<(), FrameError> {
         let info = self.known(frame)?;
         let (order, owner) = (info.order(), info.owner());
         if matches!(owner, Owner::Table(_) | Owner::Quick(_)) {
             return Err(FrameError::Table(frame));
         }
-        // While it has none, nobody can take another.
+        // While the block has no reference, no other CPU can take one.
         match info.put_only() {
             Ok(()) => {}
             Err(0) => return Err(FrameError::NotAllocated(frame)),
@@ -439,7 +454,7 @@ impl Frames {
         let first = (frame.number() - self.span.start().number()) as usize;
         for info in &self.infos[first..first + (1 << order)] {
             info.allocate(0);
-            // SAFETY: the block was the caller's, as all of it was used for this.
+            // SAFETY: the caller owned the block, and used all its frames for this.
             unsafe { info.set_owner(owner) };
         }
         Ok(())
@@ -448,12 +463,12 @@ impl Frames {
     /// As [`FrameSource::info`](crate::FrameSource::info).
     #[inline]
     pub fn info(&self, frame: Frame) -> Option<&FrameInfo> {
-        // What lies below the span is far beyond its end.
+        // For a frame below the span, the difference wraps to a number far beyond the span's end.
         let index = frame.number().wrapping_sub(self.span.start().number());
         self.infos.get(usize::try_from(index).ok()?)
     }
 
-    /// The frames that there are states for, whether there is memory behind them or not.
+    /// The frames that have states, with or without memory behind them.
     pub fn span(&self) -> FrameRange {
         self.span
     }
@@ -469,8 +484,8 @@ impl Frames {
         self.near(machine.current())
     }
 
-    /// As [`FrameSource::free_frames`](crate::FrameSource::free_frames): a load from a line of each
-    /// CPU and node, no lock.
+    /// As [`FrameSource::free_frames`](crate::FrameSource::free_frames). One load for each CPU and
+    /// node, and no lock.
     pub fn free_frames(&self) -> usize {
         let cached: usize = self.caches.iter().map(Cache::len).sum();
         cached + self.nodes.iter().map(|node| node.free()).sum::<usize>()

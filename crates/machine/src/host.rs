@@ -1,4 +1,4 @@
-//! Programs on all CPUs: what tests and experiments that run on any machine need of their host.
+//! Runs programs on the CPUs of a machine, for tests and experiments that run on any machine.
 
 use crate::Cpus;
 use alloc::boxed::Box;
@@ -8,12 +8,12 @@ use core::fmt;
 /// A program of one CPU.
 pub type Program<'a> = Box<dyn FnOnce() + Send + 'a>;
 
-/// Quiescent states in one go: a grace period takes three.
+/// Quiescent states of one [`Host::quiesce`]. A grace period takes three.
 const QUIESCENT_STATES: usize = 16;
 
 /// A machine, and the means to run programs on its CPUs.
 pub struct Host<'a, M> {
-    /// The machine. The programs have it to themselves.
+    /// The machine. Nothing but the programs uses it.
     pub machine: &'a M,
     /// Runs programs at once, the first on CPU 0 and so on, and waits for all of them. A host that
     /// has halted drops or forgets programs that have not run.

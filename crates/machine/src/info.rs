@@ -1,34 +1,34 @@
-//! What is known of each frame: who holds it, and what for.
+//! The state of each frame: its references and pins, and its use.
 //!
-//! 16 bytes a frame, so that whatever is done to a frame's state touches one cache line.
+//! The state is 16 bytes, so that changing it touches one cache line.
 //!
-//! # The counts
-//! References and pins are the two halves of one word. A pin is a reference too: pinning adds one
-//! to both, in one atomic instruction, so there are never more pins than references. A frame whose
-//! references are 0 is free or about to be, and nobody can take a reference to it any more:
-//! [`try_get`](FrameInfo::try_get) and [`try_pin`](FrameInfo::try_pin) fail. That is what a walk
-//! without a lock needs: it finds a frame in an entry, tries to pin it, and then reads the entry
-//! again. Who takes the last reference away owns the frame alone.
+//! # References and pins
+//! The two counts are the halves of one word. A pin is also a reference: pinning increments both in
+//! one atomic instruction, so there are never more pins than references. A frame without references
+//! is free, or is being freed, and no CPU can take a reference to it:
+//! [`try_get`](FrameInfo::try_get) and [`try_pin`](FrameInfo::try_pin) fail. A lockless walk relies
+//! on that: it finds a frame in an entry, tries to pin it, and then reads the entry again. The CPU
+//! that drops the last reference owns the frame alone.
 
 use crate::word::RefCounts;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// What a frame is used for.
+/// The use of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Owner {
-    /// Nothing: the frame source has it, or there is no memory there.
+    /// Free: it belongs to the frame source, or there is no memory behind it.
     #[default]
     Free,
-    /// Allocated, and nobody has said more.
+    /// Allocated, without a stated use.
     Raw,
-    /// A page table that CPUs may walk; the number is its level, 0 for the one whose entries map 4
-    /// KiB.
+    /// A page-table page that CPUs may walk. The number is its level, 0 for a table whose entries
+    /// map 4 KiB.
     Table(u8),
     /// On the quicklist with this number, in its constructed state (I6).
     Quick(u8),
-    /// The kernel's own: stacks, vmalloc, buffers.
+    /// Kernel memory: stacks, vmalloc, buffers.
     Kernel,
-    /// A program's memory.
+    /// Memory of a program.
     User,
 }
 
@@ -62,11 +62,11 @@ impl Owner {
 /// ```
 /// use machine::FrameInfo;
 /// let info = FrameInfo::new();
-/// assert!(!info.try_get(), "nobody takes a reference to a free frame");
+/// assert!(!info.try_get(), "a free frame has no references to share");
 /// ```
 ///
-/// Safe code can ask what is known, and take references. It cannot give up what others hold, nor
-/// touch what they rely on:
+/// Safe code can read the state and take references. It cannot drop references that other code
+/// holds, or change state on which other code relies:
 ///
 /// ```compile_fail,E0624
 /// # let info = machine::FrameInfo::new();
@@ -114,66 +114,66 @@ impl FrameInfo {
         }
     }
 
-    /// References, pins included. Out of date when it is returned, unless it is 0 or the caller has
-    /// the only one.
+    /// The number of references, pins included. It may be out of date when it is returned, unless
+    /// it is 0 or the caller holds the only reference.
     #[inline]
     pub fn refs(&self) -> u32 {
         self.ref_counts.get().0
     }
 
-    /// Pins.
+    /// The number of pins.
     #[inline]
     pub fn pins(&self) -> u32 {
         self.ref_counts.get().1
     }
 
-    /// Takes a reference, unless the frame is free or there are too many. One cmpxchg on one line;
-    /// any context.
+    /// Takes a reference. Fails if the frame is free or has too many references. One
+    /// compare-exchange on one cache line. May be called in any context.
     #[inline]
     pub fn try_get(&self) -> bool {
         self.ref_counts.add(1, 0)
     }
 
-    /// Takes `count` pins, which are references too, unless the frame is free or there are too
-    /// many. One cmpxchg on one line; any context.
+    /// Takes `count` pins, each of which is also a reference. Fails if the frame is free or has too
+    /// many references. One compare-exchange on one cache line. May be called in any context.
     #[inline]
     pub fn try_pin(&self, count: u32) -> bool {
         self.ref_counts.add(count, count)
     }
 
-    /// Gives up a reference that the caller holds. Returns whether it was the last: then the frame
-    /// is the caller's alone. `None` if there is none besides the pins.
+    /// Drops a reference that the caller holds. Returns whether it was the last: then the caller
+    /// owns the frame alone. `None` if the frame has no reference besides its pins.
     #[inline]
     pub(crate) fn put(&self) -> Option<bool> {
         self.ref_counts.sub(1, 0)
     }
 
-    /// Gives up `count` pins. Returns whether the last reference went with them; `None` if there
-    /// are fewer.
+    /// Drops `count` pins. Returns whether the last reference was among them. `None` if the frame
+    /// has fewer pins.
     #[inline]
     pub(crate) fn unpin(&self, count: u32) -> Option<bool> {
         self.ref_counts.sub(count, count)
     }
 
-    /// Gives up the only reference, if it is the only one and there is no pin. Returns the
-    /// references otherwise.
+    /// Drops the only reference, if there is exactly one and no pin. Otherwise returns the number
+    /// of references.
     ///
     /// # Errors
-    /// The references that there are.
+    /// The number of references.
     #[inline]
     pub(crate) fn put_only(&self) -> Result<(), u32> {
         self.ref_counts.sub_only()
     }
 
-    /// What the frame is used for.
+    /// The use of the frame.
     #[inline]
     pub fn owner(&self) -> Owner {
-        // Acquire: pairs with `set_owner`; who sees a frame in a new role sees what made it fit for
-        // it.
+        // Acquire: pairs with `set_owner`. A CPU that sees a frame's new use also sees the writes
+        // that prepared the frame for it.
         Owner::unpack(self.owner.load(Ordering::Acquire))
     }
 
-    /// Whether the frame is allocated, and no page table nor on a quicklist: [`Owner::Raw`],
+    /// Whether the frame is allocated and neither a page table nor on a quicklist: [`Owner::Raw`],
     /// [`Owner::Kernel`] or [`Owner::User`].
     #[inline(always)]
     pub fn is_page(&self) -> bool {
@@ -184,8 +184,8 @@ impl FrameInfo {
         PAGES >> (self.owner.load(Ordering::Acquire) >> 8) & 1 != 0
     }
 
-    /// Says what the frame is used for from now on: what is left to do for a machine that watches
-    /// [`FrameSource::set_owner`](crate::FrameSource::set_owner).
+    /// Sets the use of the frame. [`FrameSource::set_owner`](crate::FrameSource::set_owner) calls
+    /// it.
     ///
     /// # Safety
     /// As there.
@@ -195,19 +195,19 @@ impl FrameInfo {
         self.owner.store(owner.pack(), Ordering::Release)
     }
 
-    /// A word for whoever has the frame: a lock, a count, a link. 0 when the frame is allocated,
-    /// and to be 0 again when it is freed.
+    /// A word for the owner of the frame: a lock, a counter, a link. It is 0 when the frame is
+    /// allocated, and must be 0 again when the frame is freed.
     ///
     /// # Safety
-    /// The frame's owner says what the word means and who may change it, and memory safety may hang
-    /// on that (a lock's holder relies on it, a list follows its links). The caller keeps to it:
-    /// the owner does, and whoever the owner lets.
+    /// The frame's owner defines the meaning of the word and the code that may change it. Memory
+    /// safety may depend on it: the holder of a lock relies on the word, and a list follows its
+    /// links. The caller must obey the owner's rules.
     #[inline]
     pub unsafe fn word(&self) -> &AtomicU32 {
         &self.word
     }
 
-    /// The base-2 logarithm of the length, in frames, of the block that begins here; 0 within a
+    /// The base-2 logarithm of the number of frames of the block that begins here. 0 within a
     /// block.
     #[inline]
     pub fn order(&self) -> u8 {
@@ -215,23 +215,23 @@ impl FrameInfo {
         self.order.load(Ordering::Relaxed)
     }
 
-    /// The number of the node that the frame's memory belongs to. Constant.
+    /// The NUMA node of the frame's memory. Constant.
     #[inline]
     pub fn node(&self) -> crate::NodeId {
-        // Relaxed: constant once frames are handed out.
+        // Relaxed: constant once frames are allocated.
         crate::NodeId(self.node.load(Ordering::Relaxed))
     }
 
-    /// Whether there is memory of the frame source behind the number. Constant.
+    /// Whether the frame source has memory behind this number. Constant.
     #[inline]
     pub fn is_memory(&self) -> bool {
         self.node() != crate::frames::NO_NODE
     }
 
-    /// From free to allocated with one reference, for the frame source alone.
+    /// Marks a free frame as allocated, with one reference. Only for the frame source.
     pub(crate) fn allocate(&self, order: u8) {
-        // Relaxed: nobody else can find the frame yet; whoever the caller shows it to gets these by
-        // the way it is shown.
+        // Relaxed: no other CPU can find the frame yet. The caller orders these writes when it
+        // passes the frame on.
         self.order.store(order, Ordering::Relaxed);
         self.word.store(0, Ordering::Relaxed);
         self.owner.store(Owner::Raw.pack(), Ordering::Relaxed);
@@ -244,7 +244,7 @@ impl FrameInfo {
     }
 
     pub(crate) fn set_node(&self, node: crate::NodeId) {
-        // Relaxed: before any frame is handed out.
+        // Relaxed: written before any frame is allocated.
         self.node.store(node.0, Ordering::Relaxed);
     }
 }
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!((info.put(), info.put()), (Some(false), Some(false)));
         assert_eq!(info.put(), None, "a pin keeps its reference");
         assert_eq!((info.unpin(1), info.unpin(2)), (Some(false), Some(true)));
-        assert!(!info.try_pin(1) && !info.try_get(), "it is free");
+        assert!(!info.try_pin(1) && !info.try_get(), "the frame is free");
         assert_eq!(info.put(), None);
         assert_eq!((info.refs(), info.pins()), (0, 0));
     }
@@ -296,7 +296,7 @@ mod tests {
             Owner::User,
         ];
         for owner in owners {
-            // SAFETY: nobody relies on this one.
+            // SAFETY: no code relies on this state.
             unsafe { info.set_owner(owner) };
             assert_eq!(info.owner(), owner);
             let pages = [Owner::Raw, Owner::Kernel, Owner::User];

@@ -1,18 +1,18 @@
-//! Sections that no interrupt enters.
+//! Sections with interrupts disabled.
 
 use core::marker::PhantomData;
 
-/// Interrupts of this CPU, off and on.
+/// Disables and enables interrupts on this CPU.
 ///
 /// A host implements `irq_enter` and `irq_leave`, which count, so that sections nest and may end in
-/// any order: interrupts come on again when the last has ended, and only if they were on before the
-/// first. Users take [`irqs_off`](Irqs::irqs_off).
+/// any order. Interrupts are enabled again when the last section has ended, if they were enabled
+/// before the first. Callers use [`irqs_off`](Irqs::irqs_off).
 ///
 /// ```
 /// use machine::Irqs;
 /// use std::cell::Cell;
 ///
-/// /// A host on which turning interrupts off is a count.
+/// /// A host without interrupts, which only counts sections.
 /// struct Host(Cell<u32>);
 /// // SAFETY: there are no interrupts, and one thread.
 /// unsafe impl Irqs for Host {
@@ -31,26 +31,26 @@ use core::marker::PhantomData;
 /// # Safety
 /// From an `irq_enter` to the `irq_leave` that ends the outermost section, on the CPU that called
 /// it:
-/// - no handler of an interrupt runs, so no flush that another CPU asks for is carried out, except
-///   by a call of [`Step::relax`](crate::Step::relax) or of a [`Tlb`](crate::Tlb) method;
-/// - the caller is not moved to another CPU, and nobody else runs on this one.
+/// - no interrupt handler runs, so the CPU performs no flush that another CPU requests, except in a
+///   call of [`Step::relax`](crate::Step::relax) or of a [`Tlb`](crate::Tlb) method;
+/// - the caller is not migrated, and no other code runs on this CPU.
 ///
-/// The exception is what makes it safe to spin for a lock with interrupts off while its holder
-/// waits for this CPU's flush. So whoever relies on IRQs being off to hold back a flush (a lockless
-/// walk, I3) calls neither in that section.
+/// Because of the exception, a CPU may spin for a lock with interrupts disabled while the lock's
+/// holder waits for this CPU's flush. So code that disables interrupts in order to delay a flush (a
+/// lockless walk, I3) must call neither in that section.
 pub unsafe trait Irqs {
-    /// Begins a section. Some instructions on this CPU's own memory; may be called anywhere, also
-    /// in an interrupt.
+    /// Begins a section. Costs a few instructions on this CPU's own memory. May be called anywhere,
+    /// also in an interrupt.
     fn irq_enter(&self);
 
-    /// Ends a section that [`irq_enter`](Irqs::irq_enter) began on this CPU. Interrupts that are
-    /// waiting may run.
+    /// Ends a section that [`irq_enter`](Irqs::irq_enter) began on this CPU. Pending interrupts may
+    /// run.
     ///
     /// # Safety
     /// It matches one `irq_enter` on this CPU that has not been matched.
     unsafe fn irq_leave(&self);
 
-    /// Whether interrupts are on.
+    /// Whether interrupts are enabled.
     fn irqs_enabled(&self) -> bool;
 
     /// Begins a section that ends when the guard is dropped. Sections nest.
@@ -61,7 +61,7 @@ pub unsafe trait Irqs {
     }
 }
 
-/// A section without interrupts, on one CPU. It cannot be sent to another:
+/// A section with interrupts disabled, on one CPU. It cannot be sent to another CPU:
 ///
 /// ```compile_fail,E0277
 /// # use machine::{IrqOff, Irqs};
@@ -70,8 +70,8 @@ pub unsafe trait Irqs {
 /// }
 /// ```
 ///
-/// One that is forgotten leaves interrupts off.
-#[must_use = "interrupts come on again when this is dropped"]
+/// If it is forgotten, interrupts stay disabled.
+#[must_use = "interrupts are enabled again when this is dropped"]
 #[derive(Debug)]
 pub struct IrqOff<'m, M: Irqs + ?Sized> {
     machine: &'m M,
@@ -81,7 +81,7 @@ pub struct IrqOff<'m, M: Irqs + ?Sized> {
 impl<M: Irqs + ?Sized> Drop for IrqOff<'_, M> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: matches the `irq_enter` of `irqs_off`; the guard stays on its CPU.
+        // SAFETY: matches the `irq_enter` of `irqs_off`. The guard stays on its CPU.
         unsafe { self.machine.irq_leave() }
     }
 }

@@ -1,43 +1,46 @@
-//! What a host implements so that Samara can run on it, and the types they speak in.
+//! The traits that a host implements to run Samara, and the types in their signatures.
 //!
-//! A kernel, a hypervisor or a machine in software implements these traits; `paging`, `vmap` and
-//! `vma` use nothing else of it. Each is small and stands alone, so that a piece of code asks for
-//! what it needs, and a host can begin with what is asked for first.
+//! A host is a kernel, a hypervisor or a simulated machine. `paging`, `vmap` and `vma` use nothing
+//! else of it. Each trait is small and independent, so code requires only the traits it needs, and
+//! a host can implement them one after the other.
 //!
-//! | trait | what it says | who needs it |
+//! | trait | contents | needed by |
 //! |---|---|---|
-//! | [`Cpus`] | how many CPUs, which one is this | whatever is per CPU |
-//! | [`Irqs`] | sections that no interrupt enters | per-CPU lists, lockless walks |
-//! | [`Tlb`] | drop translations here or there; make a table active | whoever changes page tables |
-//! | [`Memory`] | the bytes of a frame; the [`Entry`]s of a table | page tables |
-//! | [`FrameSource`] | blocks of frames, with a [`FrameInfo`] each | whoever needs memory |
+//! | [`Cpus`] | the number of CPUs, and the current one | per-CPU data |
+//! | [`Irqs`] | sections with interrupts disabled | per-CPU lists, lockless walks |
+//! | [`Tlb`] | TLB flushes on this CPU and on others; the active page table | code that changes page tables |
+//! | [`Memory`] | the bytes of a frame; the [`Entry`]s of a page table | page tables |
+//! | [`FrameSource`] | blocks of frames, with a [`FrameInfo`] for each frame | code that allocates memory |
 //! | [`Step`] | a hook before each shared access, and in each waiting loop | all of the above, and locks |
 //! | [`Translated`] | loads and stores through the active translations | tests, experiments, `vread` |
 //!
-//! [`Machine`] is all of them together but `Translated`; whatever implements them implements it.
-//! `kernel/IMPLEMENTING.md` in the repository goes through them one by one, for who has a kernel of
-//! his own, with the source of one that does it.
+//! [`Machine`] combines all of them except `Translated`. Every type that implements them implements
+//! it. To port Samara to your own kernel, read `kernel/IMPLEMENTING.md` in the repository: it goes
+//! through the traits one by one, with the source of an implementation.
 //!
-//! What they speak in: [`VirtAddr`], [`PhysAddr`], [`Frame`] and ranges of each ([`VirtRange`],
+//! The types: [`VirtAddr`], [`PhysAddr`] and [`Frame`], and ranges of them ([`VirtRange`],
 //! [`PhysRange`], [`FrameRange`]); [`PageSize`]; [`CpuId`], [`CpuSet`], [`AtomicCpuSet`]; [`Asid`],
-//! [`Flush`]; [`NodeId`], [`Place`]. What a host need not write itself: [`PerCpu`] and [`CpuLocal`]
-//! storage; [`Frames`], a frame source on a buddy allocator with a cache for each CPU;
-//! [`CrossCall`], requests between CPUs, for shootdowns.
+//! [`Flush`]; [`NodeId`], [`Place`].
+//!
+//! Ready-made parts for hosts: [`PerCpu`] and [`CpuLocal`], per-CPU storage; [`Frames`], a frame
+//! source on a buddy allocator with per-CPU caches; [`CrossCall`], calls on other CPUs by IPI, for
+//! TLB shootdowns; and [`Host`], which runs programs on all CPUs, for tests and experiments.
 //!
 //! # A machine is a handle
 //!
-//! The traits' methods take `&self`, and structures keep the machine by value: so it is something
-//! small to clone, that stands for the same machine ever after. A kernel's is a unit struct; that
-//! of a machine in software a counted pointer. Clones are the same machine in every respect.
+//! The traits' methods take `&self`, and structures store the machine by value. So a machine is a
+//! small handle that can be cloned. All clones stand for the same machine. A kernel uses a unit
+//! struct, a simulated machine a reference-counted pointer.
 //!
-//! # What runs where
+//! # Shared accesses
 //!
-//! All that is done to shared memory without a lock goes through [`Entry`], or is announced by
-//! [`Step::step`]; all waiting goes through [`Step::relax`]. On hardware the first is nothing and
-//! the second a pause; the machine in software changes from CPU to CPU at exactly these points, and
-//! so finds what can go wrong between any two of them. [`lock()`] takes a spin lock by these rules.
+//! Every access to shared memory without a lock goes through [`Entry`], or calls [`Step::step`]
+//! first. Every waiting loop calls [`Step::relax`]. On hardware, `step` does nothing and `relax` is
+//! a pause instruction. The simulated machine switches CPUs at exactly these points, and so finds
+//! errors that depend on interleaving. [`lock()`] takes a spin lock by these rules.
 //!
-//! `no_std`; allocates only where [`PerCpu`], [`CpuLocal`] and [`Frames`] say so.
+//! The crate is `no_std`. It allocates only where [`PerCpu`], [`CpuLocal`] and [`Frames`] document
+//! it.
 #![no_std]
 extern crate alloc;
 #[cfg(any(test, doctest))]
@@ -90,8 +93,8 @@ pub use step::{Access, EntryOp, Step};
 pub use tlb::{Asid, Flush, Tlb};
 pub use translated::{Fault, FaultKind, Translated};
 
-/// All that a host implements, in one bound: a handle that can be cloned, kept and sent to other
-/// CPUs.
+/// All traits that a host implements, in one bound: a handle that can be cloned, stored and sent to
+/// other CPUs.
 pub trait Machine:
     Cpus + Irqs + Tlb + Memory + FrameSource + Step + Clone + Send + Sync + 'static
 {

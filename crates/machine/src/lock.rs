@@ -1,12 +1,13 @@
-//! Spin locks that wait as the machine wants it.
+//! Spin locks that wait by the machine's rules.
 
 use crate::{Access, Step};
 
-/// Takes `mutex`, waiting by [`Step::relax`]: so a machine in software can let its holder run, and
-/// a CPU that waits with interrupts off still answers to flushes.
+/// Locks `mutex`, and waits by [`Step::relax`]. So a simulated machine can run the lock's holder,
+/// and a CPU that waits with interrupts disabled still performs the flushes that other CPUs
+/// request.
 ///
-/// Take it with interrupts off if an interrupt handler takes it too. One locked instruction when it
-/// is free.
+/// If an interrupt handler takes the lock, too, disable interrupts first. An uncontended lock costs
+/// one locked instruction.
 ///
 /// ```
 /// use machine::{Step, lock};

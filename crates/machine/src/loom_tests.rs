@@ -1,13 +1,14 @@
-//! Requests between CPUs under loom: two that ask each other, two that ask a third, one that is
-//! asked while it waits for a lock with interrupts off; and the same with one thing done wrong.
+//! [`CrossCall`] under loom: two CPUs that call each other, two that call a third, and one that is
+//! called while it spins for a lock with interrupts disabled. The mutants do one step wrong.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p samara-machine --lib
 //! loom`
 //!
-//! These are the very lines of [`CrossCall`]. An interrupt is a flag that a CPU looks at where its
-//! interrupts are on. It orders, as interrupts do: what was done before it is sent is seen by its
-//! handler. So what the bits order by themselves is seen where no interrupt is waited for: by who
-//! answers while it waits, and by who finds two bits and got one interrupt.
+//! The model runs the real code. An interrupt is a flag that a CPU checks where its interrupts are
+//! enabled. It orders memory, as interrupts do: the handler sees all writes before the interrupt
+//! was sent. So the ordering of the bits themselves matters where a CPU takes a request without an
+//! interrupt of its own: when it polls while it waits, and when it finds two bits after one
+//! interrupt.
 
 use crate::mutant::{Mutant, caught};
 use crate::{CpuId, CpuSet, Cpus, CrossCall, Irqs, Step};
@@ -18,35 +19,35 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::string::String;
-// Not loom's, which cannot be dropped when a model has failed.
+// Not loom's `Arc`, which cannot be dropped after a model has failed.
 use std::sync::Arc;
 use std::vec::Vec;
 
 const CPUS: usize = 3;
 
 struct World {
-    /// What is asked: that of this CPU.
+    /// A request is the number of its caller.
     calls: CrossCall<usize, Machine>,
-    /// An interrupt is on its way to this CPU.
+    /// An interrupt to this CPU is pending.
     sent: [AtomicBool; CPUS],
-    /// What wakes it, if it sleeps.
+    /// Wakes the CPU if it sleeps.
     wake: [Notify; CPUS],
-    /// What each CPU has written before it asks, how often it has asked.
+    /// Written by each CPU before it calls: the number of its calls.
     before: [UnsafeCell<usize>; CPUS],
-    /// What each has done, how often, for each that asks.
+    /// Written by each CPU when it performs a request, for each caller: the number of times.
     done: [[UnsafeCell<usize>; CPUS]; CPUS],
-    /// How often handlers have done what each asks, and counted down.
+    /// The number of each caller's requests that handlers have performed and acknowledged.
     handled: [AtomicUsize; CPUS],
-    /// CPUs whose programs have ended.
+    /// The number of CPUs whose programs have ended.
     ended: AtomicUsize,
     lock: AtomicBool,
 }
 
-/// A CPU of the world: a thread that says which.
+/// The CPU that a thread acts as.
 struct Here {
     world: Arc<World>,
     cpu: usize,
-    /// Sections without interrupts that are open.
+    /// The number of open sections with interrupts disabled.
     depth: usize,
 }
 
@@ -58,14 +59,14 @@ fn with<T>(f: impl FnOnce(&mut Here) -> T) -> T {
     HERE.with(|here| f(here.borrow_mut().as_mut().unwrap()))
 }
 
-/// This CPU, and its world.
+/// The current CPU, and its world.
 fn here() -> (Arc<World>, usize) {
     with(|here| (here.world.clone(), here.cpu))
 }
 
 std::thread_local! {
-    /// A panic that is caught, and ends no model. All threads of a model are one thread of the
-    /// host.
+    /// A panic that the test catches, and that does not fail the model. All threads of a model run
+    /// on one host thread.
     static ON_PURPOSE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -89,13 +90,13 @@ unsafe impl Cpus for Machine {
     }
 }
 
-// SAFETY: interrupts are taken where the depth is 0, and a thread stays the CPU that it is.
+// SAFETY: interrupts are taken only where the depth is 0, and a thread does not change its CPU.
 unsafe impl Irqs for Machine {
     fn irq_enter(&self) {
         with(|here| here.depth += 1);
     }
     unsafe fn irq_leave(&self) {
-        // A model that has failed is over: its atomics are gone.
+        // A model that has failed has lost its atomics.
         if is_over() {
             return;
         }
@@ -107,9 +108,9 @@ unsafe impl Irqs for Machine {
     }
 }
 
-// SAFETY: it lets others run.
+// SAFETY: it yields to other threads.
 unsafe impl Step for Machine {
-    /// Answers by itself would hide who does not answer while it waits.
+    /// It does not poll: that would hide a CPU that fails to poll while it waits.
     fn relax(&self) {
         thread::yield_now();
     }
@@ -131,10 +132,11 @@ impl World {
     }
 }
 
-/// Takes the interrupt that has come, if interrupts are on.
+/// Takes the pending interrupt, if interrupts are enabled.
 fn interrupts() {
     let (world, cpu) = here();
-    // Acquire: the handler sees what was done before it was sent; pairs with the Release of `call`.
+    // Acquire: the handler sees the writes before the interrupt was sent. Pairs with the Release of
+    // `call`.
     if Machine.irqs_enabled() && world.sent[cpu].swap(false, Ordering::Acquire) {
         let mut whose = Vec::new();
         world.calls.poll(|who| {
@@ -142,7 +144,7 @@ fn interrupts() {
             whose.push(who);
         });
         for who in whose {
-            // Relaxed: what wakes orders.
+            // Relaxed: the wake-up orders it.
             world.handled[who].fetch_add(1, Ordering::Relaxed);
             world.wake[who].notify();
         }
@@ -154,24 +156,25 @@ fn poll() {
     world.calls.poll(act);
 }
 
-/// Does what the CPU `who` asks: looks at what it has written, and says so.
+/// Performs the request of CPU `who`: reads the value that it wrote, and records the fact.
 fn act(who: usize) {
     let (world, cpu) = here();
-    // SAFETY: loom checks that nobody writes it beside this, or before it without order.
+    // SAFETY: loom checks that no write is concurrent or unordered.
     let asked = world.before[who].with(|count| unsafe { *count });
-    // SAFETY: as above; nobody else uses it.
+    // SAFETY: as above. No other CPU uses it.
     world.done[who][cpu].with_mut(|count| unsafe {
         *count += 1;
-        assert_eq!(*count, asked, "left == right: once for each time");
+        assert_eq!(*count, asked, "left == right: each request is performed once");
     });
 }
 
-/// Asks these CPUs; they have done it when it returns. Loom does not see the end of two that wait
-/// by turns: if it `sleeps`, it waits for a handler to have done it first.
+/// Calls these CPUs, and checks that they have performed the request when it returns. Loom does not
+/// terminate when two threads wait in turns, so with `sleeps` it waits first until a handler has
+/// performed the request.
 fn call(whom: &[usize], sleeps: bool) {
     let (world, cpu) = here();
     let set: CpuSet = whom.iter().filter_map(|cpu| CpuId::new(*cpu)).collect();
-    // SAFETY: loom checks it: all have seen what it was before.
+    // SAFETY: all CPUs have read the old value. Loom checks that.
     let asked = world.before[cpu].with_mut(|count| unsafe {
         *count += 1;
         *count
@@ -188,22 +191,22 @@ fn call(whom: &[usize], sleeps: bool) {
     };
     world.calls.call(&set, cpu, interrupt, act);
     for other in whom {
-        // SAFETY: loom checks that it was done before.
+        // SAFETY: the request was performed before. Loom checks that.
         let done = world.done[cpu][*other].with(|count| unsafe { *count });
-        assert_eq!(done, asked, "left == right: done before it returns");
+        assert_eq!(done, asked, "left == right: performed before the call returns");
     }
 }
 
 /// Takes interrupts until all programs have ended.
 fn idle(programs: usize) {
     let (world, cpu) = here();
-    // AcqRel: who is the last to end comes after all others.
+    // AcqRel: the last program to end comes after all others.
     if world.ended.fetch_add(1, Ordering::AcqRel) + 1 == programs {
         return world.wake.iter().for_each(Notify::notify);
     }
     loop {
         interrupts();
-        // Acquire: pairs with that above.
+        // Acquire: pairs with the Release above.
         if world.ended.load(Ordering::Acquire) == programs {
             return;
         }
@@ -211,7 +214,7 @@ fn idle(programs: usize) {
     }
 }
 
-/// Runs a program on each CPU, in all orders with so many preemptions.
+/// Runs a program on each CPU, in all interleavings with this many preemptions.
 fn model(preemptions: usize, programs: &'static [fn()]) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -233,18 +236,18 @@ fn model(preemptions: usize, programs: &'static [fn()]) {
     });
 }
 
-/// Two ask each other, all at once; one of them asks again.
+/// Two CPUs call each other at once. One of them calls again.
 fn each_other() {
     model(3, &[|| (0..2).for_each(|_| call(&[0, 1], false)), || call(&[0, 1], false)]);
 }
 
-/// Two ask a third, which takes interrupts.
+/// Two CPUs call a third, which takes interrupts.
 fn a_third() {
     model(2, &[|| call(&[2], true), || call(&[2], true), || ()]);
 }
 
-/// One asks another that waits, interrupts off, for a lock which the one who asks has; and asks
-/// again, when it does not wait.
+/// One CPU holds a lock and calls another, which spins for the lock with interrupts disabled. Then
+/// it calls again, when the other does not spin.
 fn who_spins() {
     fn holds() {
         let (world, _) = here();
@@ -260,14 +263,13 @@ fn who_spins() {
     model(3, &[holds, holds]);
 }
 
-/// Each asks the other, and once more from within: that is refused, and all else is as if it had
-/// not been.
+/// Each CPU calls the other, and makes a nested call. That is refused, and changes nothing.
 fn within() {
     fn refused() {
         let (world, cpu) = here();
         let set = CpuSet::only(CpuId::new(1 - cpu).unwrap());
         ON_PURPOSE.set(true);
-        let again = || world.calls.call(&set, 7, |_| panic!("it was sent"), |_| ());
+        let again = || world.calls.call(&set, 7, |_| panic!("a nested call sent an IPI"), |_| ());
         let panic = catch_unwind(AssertUnwindSafe(again)).unwrap_err();
         ON_PURPOSE.set(false);
         let said = panic.downcast_ref::<String>().map(String::as_str).unwrap_or_default();
@@ -294,26 +296,26 @@ fn within() {
         world.calls.call(&set, cpu, interrupt, acts);
         // SAFETY: as in `call`.
         let done = world.done[cpu][1 - cpu].with(|count| unsafe { *count });
-        assert_eq!(done, 1, "left == right: done before it returns");
+        assert_eq!(done, 1, "left == right: performed before the call returns");
     }
     model(3, &[asks, asks]);
 }
 
-/// One asks, and panics before it has interrupted anybody: what was not taken is withdrawn, what
-/// was is done; then it asks again.
+/// One CPU calls, and panics before it has sent an IPI. Requests that were not taken are withdrawn,
+/// and the others are performed. Then it calls again.
 fn withdraws() {
     fn panics() {
         let (world, cpu) = here();
         let set = CpuSet::only(CpuId::new(1).unwrap());
-        // SAFETY: as in `call`. If it is withdrawn, it counts as done.
+        // SAFETY: as in `call`. A withdrawn request counts as performed.
         world.before[cpu].with_mut(|count| unsafe { *count += 1 });
         ON_PURPOSE.set(true);
         let fails = || world.calls.call(&set, cpu, |_| panic!("on purpose"), act);
         assert!(catch_unwind(AssertUnwindSafe(fails)).is_err());
         ON_PURPOSE.set(false);
-        // SAFETY: nobody reads it any more: loom checks that.
+        // SAFETY: no CPU reads it any more. Loom checks that.
         world.before[cpu].with_mut(|count| unsafe { *count += 1 });
-        // SAFETY: nobody does it any more: loom checks that.
+        // SAFETY: no CPU performs it any more. Loom checks that.
         world.done[cpu][1].with_mut(|count| unsafe { *count = 1 });
         let send = |sleeping: &CpuSet| {
             for other in sleeping.iter().map(CpuId::index) {
@@ -376,6 +378,6 @@ fn orders_left_out_are_caught() {
 #[test]
 fn who_is_overlooked_waits_for_ever() {
     caught(Mutant::TakenInTwo, a_third, "deadlock");
-    // Two that wait by turns.
+    // The two CPUs wait in turns.
     caught(Mutant::WaitsDeaf, each_other, "maximum number of branches");
 }

@@ -1,4 +1,4 @@
-//! Physical memory: frames as pointers, tables as entries.
+//! Physical memory: pointers to frames, and the entries of page tables.
 
 use crate::word::EntryWord;
 use crate::{Access, EntryOp, Frame, Step};
@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 /// The number of entries of a page table: 512 words of 64 bits, which fill a frame.
 pub const ENTRIES: usize = 512;
 
-/// How to get at the contents of a frame.
+/// Access to the contents of a frame.
 ///
 /// ```
 /// use machine::{Frame, Memory, Step};
@@ -18,7 +18,7 @@ pub const ENTRIES: usize = 512;
 /// struct Host(NonNull<[u64; 1024]>);
 /// // SAFETY: the defaults do nothing.
 /// unsafe impl Step for Host {}
-/// // SAFETY: the frames lie one after the other in one block, which is aligned and is never freed.
+/// // SAFETY: the frames are consecutive in one block, which is aligned and never freed.
 /// unsafe impl Memory for Host {
 ///     fn frame_ptr(&self, frame: Frame) -> Option<NonNull<u8>> {
 ///         let number = usize::try_from(frame.number()).ok().filter(|number| *number < 2)?;
@@ -31,7 +31,7 @@ pub const ENTRIES: usize = 512;
 /// let host = Host(NonNull::from(&mut Box::leak(Box::new(Block([0; 1024]))).0));
 ///
 /// let (table, page) = (Frame::new(0).unwrap(), Frame::new(1).unwrap());
-/// // SAFETY: nobody else uses the frame.
+/// // SAFETY: no other code uses the frame.
 /// let entry = unsafe { host.entry(table, 5) }.unwrap();
 /// entry.store(page.start().get() | 1);
 /// assert_eq!(entry.fetch_or(2), 0x1001);
@@ -41,37 +41,38 @@ pub const ENTRIES: usize = 512;
 ///
 /// # Safety
 /// A pointer that [`frame_ptr`](Memory::frame_ptr) returns is valid for reads and writes of 4096
-/// bytes, aligned to 4096, always the same for the same frame, and shares no byte with that of
-/// another frame. Frames that follow one another have pointers that follow one another, with one
-/// provenance, as far as one allocation of frames reaches.
+/// bytes, and aligned to 4096. It is always the same for the same frame, and its bytes overlap no
+/// other frame's. The pointers of consecutive frames of one allocation are consecutive and have one
+/// provenance.
 pub unsafe trait Memory: Step {
-    /// Where the frame's 4096 bytes are, or `None` if there is no memory behind the number.
+    /// A pointer to the frame's 4096 bytes. `None` if there is no memory behind the number.
     ///
-    /// An addition and a compare; may be called anywhere.
+    /// Costs an addition and a compare. May be called anywhere.
     fn frame_ptr(&self, frame: Frame) -> Option<NonNull<u8>>;
 
-    /// Entry `index` of the table in `table`, or `None` if there is no such memory or entry.
+    /// The entry `index` of the page table in frame `table`. `None` if there is no such memory or
+    /// entry.
     ///
     /// # Safety
-    /// While the entry is used, the frame is in use as a page table or as nothing: nobody else uses
-    /// its bytes but atomically, as words. For a reader without a lock that is what a grace period
-    /// is for (I3).
+    /// While the entry is used, no other code uses the frame's bytes except by atomic accesses to
+    /// whole words: the frame stays a page table, or unused. A reader without a lock relies on a
+    /// grace period for that (I3).
     #[inline]
     unsafe fn entry(&self, table: Frame, index: usize) -> Option<Entry<'_, Self>> {
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise.
         unsafe { self.entries(table) }?.get(index)
     }
 
-    /// All entries of the table in `table`, or `None` if there is no such memory: for who goes from
-    /// one to the next.
+    /// All entries of the page table in frame `table`. `None` if there is no such memory. For loops
+    /// over entries.
     ///
     /// # Safety
     /// As for [`entry`](Memory::entry).
     #[inline]
     unsafe fn entries(&self, table: Frame) -> Option<Entries<'_, Self>> {
         let base = self.frame_ptr(table)?;
-        // SAFETY: a frame, which is aligned, is as long as this; by the caller's promise all other
-        // accesses are atomic as well.
+        // SAFETY: the pointer is to a frame, which has this size and alignment. By the caller's
+        // promise, all other accesses are atomic.
         let cells = unsafe { base.cast::<[EntryWord; ENTRIES]>().as_ref() };
         Some(Entries { machine: self, cells, table })
     }
@@ -85,14 +86,14 @@ pub struct Entries<'m, M: ?Sized> {
 }
 
 impl<'m, M: Step + ?Sized> Entries<'m, M> {
-    /// The entry with this number; `None` from [`ENTRIES`] on.
+    /// The entry with this number. `None` for [`ENTRIES`] or more.
     #[inline]
     pub fn get(&self, index: usize) -> Option<Entry<'m, M>> {
         let cell = self.cells.get(index)?;
         Some(Entry { machine: self.machine, cell, table: self.table, index })
     }
 
-    /// Those of a range of numbers, which ends at [`ENTRIES`] at the latest.
+    /// The entries of a range of numbers, which is cut at [`ENTRIES`].
     #[inline]
     pub fn range(
         &self,
@@ -112,13 +113,13 @@ impl<M: ?Sized> fmt::Debug for Entries<'_, M> {
     }
 }
 
-/// An entry of a page table in memory, which CPUs and their page walkers share.
+/// An entry of a page table in memory, shared by CPUs and their page walkers.
 ///
-/// Each operation is one [`step`](Step::step) and one atomic instruction (`word.rs`); on hardware
-/// the step is nothing. The orderings are fixed, because they are the same for everyone: what is
-/// stored *releases* (who follows an entry to a table sees the table's contents), what is loaded
-/// *acquires* (pairs with that). A hardware walker follows the entry it read, so to it the release
-/// alone matters.
+/// Each operation is one [`step`](Step::step) and one atomic instruction (`word.rs`). On hardware,
+/// the step does nothing. The orderings are fixed, because every user needs the same: a store
+/// *releases*, so a CPU that follows the entry to a table sees the table's contents; a load
+/// *acquires*, which pairs with that. A hardware walker follows the entry that it read, so it needs
+/// only the release.
 pub struct Entry<'m, M: ?Sized> {
     machine: &'m M,
     cell: &'m EntryWord,
@@ -127,13 +128,13 @@ pub struct Entry<'m, M: ?Sized> {
 }
 
 impl<'m, M: Step + ?Sized> Entry<'m, M> {
-    /// The table it is part of.
+    /// The table that contains the entry.
     #[inline]
     pub fn table(&self) -> Frame {
         self.table
     }
 
-    /// Its number in the table.
+    /// The entry's number in the table.
     #[inline]
     pub fn index(&self) -> usize {
         self.index
@@ -144,15 +145,15 @@ impl<'m, M: Step + ?Sized> Entry<'m, M> {
         self.machine.step(Access::Entry { table: self.table, index: self.index, op });
     }
 
-    /// Reads it.
+    /// Reads the entry.
     #[inline]
     pub fn load(&self) -> u64 {
         self.step(EntryOp::Load);
         self.cell.load()
     }
 
-    /// Stores `value`. An accessed or dirty bit that hardware sets at the same moment is lost:
-    /// where the entry is present, that calls for [`swap`](Self::swap) or
+    /// Stores `value`. If hardware sets an accessed or dirty bit at the same moment, that bit is
+    /// lost. To change a present entry, use [`swap`](Self::swap) or
     /// [`compare_exchange`](Self::compare_exchange).
     #[inline]
     pub fn store(&self, value: u64) {
@@ -160,31 +161,31 @@ impl<'m, M: Step + ?Sized> Entry<'m, M> {
         self.cell.store(value)
     }
 
-    /// Stores `value` and returns what was there, accessed and dirty bits included.
+    /// Stores `value` and returns the old value, accessed and dirty bits included.
     #[inline]
     pub fn swap(&self, value: u64) -> u64 {
         self.step(EntryOp::Swap(value));
         self.cell.swap(value)
     }
 
-    /// Stores `new` if `old` is there; otherwise returns what is there instead.
+    /// Stores `new` if the entry is `old`. Otherwise returns the entry's value.
     ///
     /// # Errors
-    /// The value that is there instead of `old`.
+    /// The entry's value, if it is not `old`.
     #[inline]
     pub fn compare_exchange(&self, old: u64, new: u64) -> Result<(), u64> {
         self.step(EntryOp::CompareExchange(old, new));
         self.cell.compare_exchange(old, new)
     }
 
-    /// Clears the bits outside of `mask`, and returns what was there.
+    /// Clears the bits outside `mask`, and returns the old value.
     #[inline]
     pub fn fetch_and(&self, mask: u64) -> u64 {
         self.step(EntryOp::And(mask));
         self.cell.fetch_and(mask)
     }
 
-    /// Sets the bits of `mask`, and returns what was there.
+    /// Sets the bits of `mask`, and returns the old value.
     #[inline]
     pub fn fetch_or(&self, mask: u64) -> u64 {
         self.step(EntryOp::Or(mask));
@@ -217,7 +218,7 @@ mod tests {
         last: Cell<Option<Access>>,
     }
 
-    // SAFETY: it remembers the access, and calls nothing.
+    // SAFETY: it records the access, and calls nothing.
     unsafe impl Step for Host {
         fn step(&self, access: Access) {
             assert_eq!(self.last.replace(Some(access)), None, "two steps for one access");
@@ -235,7 +236,7 @@ mod tests {
     fn every_access_is_one_step_that_says_what_it_is() {
         let host = Host { frame: UnsafeCell::new([0; ENTRIES]), last: Cell::new(None) };
         let table = Frame::new(7).unwrap();
-        // SAFETY: nobody else uses the frame.
+        // SAFETY: no other code uses the frame.
         let entry = |index| unsafe { host.entry(table, index) };
         assert!(entry(ENTRIES).is_none());
         // SAFETY: there is no such frame.

@@ -1,22 +1,22 @@
-//! What is done wrong on purpose, to see that loom notices it. Nothing is, but in models: elsewhere
-//! the questions here are constants.
+//! Errors that are built in for the loom models, which must catch them. Outside the models no error
+//! is chosen, and the questions here are constants.
 
 use crate::sync::Ordering;
 
-/// One thing that is left out, where its name is asked for.
+/// One error. The code that can have it asks for it by name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mutant {
-    /// Who asks sets his bits without a release.
+    /// A caller sets its bits without a release.
     SetRelaxed,
-    /// Who answers takes the bits without an acquire.
+    /// A CPU takes its bits without an acquire.
     TakeRelaxed,
-    /// Who answers counts down without a release.
+    /// A CPU decrements a caller's counter without a release.
     CountRelaxed,
-    /// Who asks sees the count without an acquire.
+    /// A caller reads its counter without an acquire.
     SeeRelaxed,
     /// The bits are taken by a load and a store.
     TakenInTwo,
-    /// Who waits for answers does not answer.
+    /// A caller that waits for answers does not poll.
     WaitsDeaf,
     /// A CPU enters a set of CPUs without the fence.
     InsertUnfenced,
@@ -28,7 +28,7 @@ pub(crate) enum Mutant {
     LoadRelaxed,
 }
 
-/// Whether this is what is done wrong.
+/// Whether this error is chosen.
 #[inline(always)]
 pub(crate) fn is(mutant: Mutant) -> bool {
     #[cfg(all(test, loom))]
@@ -40,7 +40,7 @@ pub(crate) fn is(mutant: Mutant) -> bool {
     }
 }
 
-/// The right order; relaxed if that is what is done wrong.
+/// Returns `right`, or Relaxed if this error is chosen.
 #[inline(always)]
 pub(crate) fn order(right: Ordering, mutant: Mutant) -> Ordering {
     if is(mutant) { Ordering::Relaxed } else { right }
@@ -57,7 +57,7 @@ mod chosen {
     use std::string::String;
 
     std::thread_local! {
-        /// All threads of a model are one thread of the host.
+        /// All threads of a model run on one host thread.
         static CHOSEN: Cell<Option<Mutant>> = const { Cell::new(None) };
     }
 
@@ -65,7 +65,7 @@ mod chosen {
         CHOSEN.get() == Some(mutant)
     }
 
-    /// Runs `f` with this done wrong.
+    /// Runs `f` with this error.
     fn with<T>(mutant: Mutant, f: impl FnOnce() -> T) -> T {
         struct Restore(Option<Mutant>);
         impl Drop for Restore {
@@ -77,7 +77,7 @@ mod chosen {
         f()
     }
 
-    /// The mutant fails, and with this report: not by a mistake in the model.
+    /// Asserts that the mutant fails with this report, and not by an error in the model.
     pub(crate) fn caught(mutant: Mutant, run: fn(), how: &str) {
         let panic = catch_unwind(AssertUnwindSafe(|| with(mutant, run)));
         let panic = panic.expect_err("the mutant lives");

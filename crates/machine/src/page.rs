@@ -1,6 +1,6 @@
-//! The sizes of pages.
+//! Page sizes.
 
-/// A size of page that a translation can have.
+/// The size of a page that a translation can map.
 ///
 /// ```
 /// use machine::PageSize;
@@ -19,7 +19,7 @@ pub enum PageSize {
 }
 
 impl PageSize {
-    /// All sizes, the smallest first.
+    /// All sizes, in ascending order.
     pub const ALL: [PageSize; 3] = [PageSize::Size4K, PageSize::Size2M, PageSize::Size1G];
 
     /// The base-2 logarithm of the size in bytes.
@@ -38,14 +38,14 @@ impl PageSize {
         1 << self.shift()
     }
 
-    /// The base-2 logarithm of the size in frames, as
-    /// [`FrameSource::alloc`](crate::FrameSource::alloc) takes it.
+    /// The base-2 logarithm of the size in frames: the order for
+    /// [`FrameSource::alloc`](crate::FrameSource::alloc).
     #[inline]
     pub const fn order(self) -> u8 {
         (self.shift() - 12) as u8
     }
 
-    /// The size in frames of 4 KiB.
+    /// The size in frames.
     #[inline]
     pub const fn frames(self) -> u64 {
         1 << self.order()

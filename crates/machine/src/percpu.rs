@@ -1,15 +1,14 @@
-//! Storage of which each CPU has its own piece, on cache lines of its own.
+//! Per-CPU storage: one value for each CPU, on cache lines of its own.
 //!
-//! [`PerCpu`] is for what other CPUs may look at: it gives `&T`. [`CpuLocal`] is for what only the
-//! CPU itself touches: it gives `&mut T`, without an atomic instruction.
+//! Other CPUs may read a [`PerCpu`], which returns `&T`. Only the CPU itself uses its value of a
+//! [`CpuLocal`], which gives `&mut T` without an atomic instruction.
 //!
-//! # Why `CpuLocal` is right
-//! [`CpuLocal::with`] turns interrupts off, so the caller stays on its CPU and no interrupt can
-//! come in between; no other thread of execution has the same number ([`Cpus`], [`Irqs`]). So the
-//! only one who could reach the same piece is the closure itself, by calling `with` again, and for
-//! that there is a flag. The flag needs no atomic instruction, because only this CPU reads or
-//! writes it. A `CpuLocal` owns a handle of its machine, so that it is always asked of the same
-//! machine which CPU this is.
+//! # Correctness of `CpuLocal`
+//! [`CpuLocal::with`] disables interrupts, so the caller stays on its CPU, and no interrupt handler
+//! runs. No other thread of execution has the same CPU number ([`Cpus`], [`Irqs`]). So only the
+//! closure itself could reach the same value again, by calling `with`. A flag prevents that. Only
+//! this CPU uses the flag, so it needs no atomic instruction. A `CpuLocal` owns a handle of its
+//! machine, so that the current CPU is always that of the same machine.
 
 use crate::{CpuId, Cpus, Irqs};
 use alloc::boxed::Box;
@@ -19,7 +18,7 @@ use core::cell::{Cell, UnsafeCell};
 use core::fmt;
 use crossbeam_utils::CachePadded;
 
-/// One `T` for each CPU, each on cache lines of its own (128 bytes, as neighbours are fetched in
+/// One `T` for each CPU, on cache lines of its own (128 bytes, since adjacent lines are fetched in
 /// pairs).
 ///
 /// ```
@@ -32,11 +31,11 @@ use crossbeam_utils::CachePadded;
 pub struct PerCpu<T>(Box<[CachePadded<T>]>);
 
 impl<T> PerCpu<T> {
-    /// One `T` for each of the first `cpus` CPUs ([`MAX_CPUS`](crate::MAX_CPUS) at most). Allocates
-    /// once.
+    /// Creates one `T` for each of the first `cpus` CPUs, at most [`MAX_CPUS`](crate::MAX_CPUS).
+    /// Allocates once.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// There is not enough memory.
     pub fn try_new(cpus: usize, mut make: impl FnMut(CpuId) -> T) -> Result<Self, TryReserveError> {
         let mut all = Vec::new();
         all.try_reserve_exact(cpus)?;
@@ -44,24 +43,24 @@ impl<T> PerCpu<T> {
         Ok(PerCpu(all.into_boxed_slice()))
     }
 
-    /// The piece of this CPU, or `None` if there is none. One compare.
+    /// The value of this CPU. `None` if the CPU has none. One compare.
     #[inline]
     pub fn get(&self, cpu: CpuId) -> Option<&T> {
         self.0.get(cpu.index()).map(|slot| &**slot)
     }
 
-    /// All pieces, in the order of the CPUs.
+    /// All values, in the order of the CPUs.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.0.iter().map(|slot| &**slot)
     }
 
-    /// All pieces, when nobody else has any.
+    /// All values, by exclusive access.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.0.iter_mut().map(|slot| &mut **slot)
     }
 }
 
-/// One `T` for each CPU of a machine, which only that CPU touches.
+/// One `T` for each CPU of a machine, which only that CPU uses.
 ///
 /// ```
 /// # use machine::{CpuId, CpuLocal, Cpus, CpuSet, Irqs};
@@ -90,15 +89,15 @@ struct Slot<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: a slot is touched by one CPU at a time (see the module's text); a `T` made on one CPU is
+// SAFETY: one CPU at a time uses a slot (see the module's head). A `T` that was made on one CPU is
 // used on another, hence `Send`.
 unsafe impl<T: Send, M: Sync> Sync for CpuLocal<T, M> {}
 
 impl<T, M: Cpus + Irqs> CpuLocal<T, M> {
-    /// One `T` for each CPU of `machine`. Allocates once.
+    /// Creates one `T` for each CPU of `machine`. Allocates once.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// There is not enough memory.
     pub fn try_new(machine: M, mut make: impl FnMut(CpuId) -> T) -> Result<Self, TryReserveError> {
         let slots = PerCpu::try_new(machine.count(), |cpu| Slot {
             taken: Cell::new(false),
@@ -113,11 +112,11 @@ impl<T, M: Cpus + Irqs> CpuLocal<T, M> {
         &self.machine
     }
 
-    /// Calls `f` with this CPU's piece, interrupts off. `None`, and no call, from within another
-    /// `with` of the same piece.
+    /// Calls `f` with this CPU's value, with interrupts disabled. Returns `None`, without a call,
+    /// if it is called from within another `with` of the same value.
     ///
-    /// Cost: an IRQ-off section, two branches, one line of this CPU's own beside that of the value;
-    /// no atomic instruction. May be called anywhere.
+    /// Costs a section with interrupts disabled, two branches, and one cache line of this CPU
+    /// besides the value. No atomic instruction. May be called anywhere.
     #[inline(always)]
     pub fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
         let _section = self.machine.irqs_off();
@@ -126,25 +125,25 @@ impl<T, M: Cpus + Irqs> CpuLocal<T, M> {
             return None;
         }
         let _back = Back(&slot.taken);
-        // SAFETY: this is the only `with` of this CPU (the flag), nobody else is this CPU, and no
-        // interrupt comes in between: see the module's text.
+        // SAFETY: this is the only `with` on this CPU (the flag), no other thread is this CPU, and
+        // no interrupt handler runs: see the module's head.
         Some(f(unsafe { &mut *slot.value.get() }))
     }
 
-    /// All pieces, when nobody else has any: to take the whole apart.
+    /// All values, by exclusive access: to take the structure apart.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.iter_mut().map(|slot| slot.value.get_mut())
     }
 }
 
-// No piece is looked at: another CPU may be using it.
+// Shows no value, since another CPU may be using it.
 impl<T, M> fmt::Debug for CpuLocal<T, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CpuLocal").finish_non_exhaustive()
     }
 }
 
-/// Gives the slot back, also when the closure panics.
+/// Clears the flag, also when the closure panics.
 struct Back<'a>(&'a Cell<bool>);
 
 impl Drop for Back<'_> {
@@ -206,7 +205,7 @@ mod tests {
                     machine.be(cpu);
                     for _ in 0..100 {
                         local.with(|count| *count += cpu as u64 + 1).unwrap();
-                        // It does not look at what other CPUs are using: Miri sees that.
+                        // It reads no value that other CPUs are using. Miri would report that.
                         assert_eq!(std::format!("{local:?}"), "CpuLocal { .. }");
                     }
                 });

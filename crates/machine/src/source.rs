@@ -1,56 +1,56 @@
-//! Where frames come from.
+//! The source of frames.
 
 use crate::{Frame, FrameInfo, Owner};
 use core::fmt;
 
-/// A NUMA node: memory that is equally near to the same CPUs.
+/// A NUMA node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct NodeId(pub u8);
 
-/// The most nodes there can be.
+/// The largest possible number of nodes.
 pub const MAX_NODES: usize = 8;
 
-/// Which node a frame is wanted on.
+/// The node on which a frame is wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Place {
-    /// This CPU's node, or any other when that is full.
+    /// This CPU's node, or any other if that has no frame.
     #[default]
     Local,
-    /// This node, or any other when it is full.
+    /// This node, or any other if it has no frame.
     Prefer(NodeId),
-    /// This node and no other.
+    /// This node only.
     Only(NodeId),
 }
 
-/// Why frames could not be had, or not be taken back. Nothing has changed.
+/// The reason why frames could not be allocated or freed. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameError {
-    /// No block of this order (base-2 logarithm of frames) is free where it may come from.
+    /// No block of this order (base-2 logarithm of frames) is free on the nodes allowed.
     OutOfFrames {
-        /// The order asked for.
+        /// The requested order.
         order: u8,
     },
-    /// No block can be as large as this.
+    /// The order is larger than any block can be.
     TooLarge {
-        /// The order asked for.
+        /// The requested order.
         order: u8,
     },
     /// There is no such node.
     NoSuchNode(NodeId),
-    /// The frame is not of this source.
+    /// The frame does not belong to this source.
     NotOurs(Frame),
-    /// The frame is free already, or lies within a block and does not begin it.
+    /// The frame is free, or it lies within a block and does not begin it.
     NotAllocated(Frame),
-    /// Others hold references to the frame.
+    /// Other code holds references to the frame.
     InUse {
         /// The frame.
         frame: Frame,
-        /// References, that of the caller included.
+        /// The number of references, the caller's included.
         refs: u32,
-        /// Pins among them.
+        /// The number of pins among them.
         pins: u32,
     },
-    /// The frame is a page table, or lies on a quicklist: it is not the caller's.
+    /// The frame is a page table, or is on a quicklist, so the caller does not own it.
     Table(Frame),
 }
 
@@ -60,9 +60,11 @@ impl fmt::Display for FrameError {
             FrameError::OutOfFrames { order } => {
                 write!(f, "out of memory: no block of 2^{order} frames is free")
             }
-            FrameError::TooLarge { order } => write!(f, "no block can have 2^{order} frames"),
+            FrameError::TooLarge { order } => {
+                write!(f, "no block can have 2^{order} frames: allocate smaller blocks")
+            }
             FrameError::NoSuchNode(NodeId(node)) => write!(f, "there is no node {node}"),
-            FrameError::NotOurs(frame) => write!(f, "frame {frame} is not of this source"),
+            FrameError::NotOurs(frame) => write!(f, "frame {frame} does not belong to this source"),
             FrameError::NotAllocated(frame) => {
                 write!(f, "frame {frame} does not begin an allocated block")
             }
@@ -70,7 +72,10 @@ impl fmt::Display for FrameError {
                 write!(f, "frame {frame} is still in use: {refs} references, {pins} of them pins")
             }
             FrameError::Table(frame) => {
-                write!(f, "frame {frame} is a page table, or waits on a quicklist to become one")
+                write!(
+                    f,
+                    "frame {frame} is a page table, or is on a quicklist: its owner must free it"
+                )
             }
         }
     }
@@ -78,112 +83,115 @@ impl fmt::Display for FrameError {
 
 impl core::error::Error for FrameError {}
 
-/// A source of frames, with the state of each frame beside it.
+/// A source of frames, with a state for each frame.
 ///
 /// # Calling context
-/// May be called anywhere, also in an interrupt. Never sleeps. Whether it allocates from the heap
-/// is the host's choice: see [`Frames`](crate::Frames).
+/// May be called anywhere, also in an interrupt. Never sleeps. The host decides whether it
+/// allocates from the heap: see [`Frames`](crate::Frames).
 ///
 /// # Safety
 /// Unsafe code relies on all of this:
-/// - A block that [`alloc`](FrameSource::alloc) returns belongs to nobody else until it is freed,
-///   has memory behind it in the machine's [`Memory`](crate::Memory), begins at a multiple of its
-///   length, and its first frame has one reference and [`Owner::Raw`].
-/// - A block is freed only when its last reference is given up, by the calls here, and no call
-///   gives up a reference that it was not asked to.
-/// - [`info`](FrameSource::info) is always the same state for the same frame, and no other frame's.
-///   Nothing but the calls here changes the state; the word of a frame is left alone until the
-///   frame is freed.
-/// - [`set_owner`](FrameSource::set_owner) makes the state say what it was told.
-/// - The calls do not call into structures built on the machine, as [`Step`](crate::Step) says.
+/// - A block that [`alloc`](FrameSource::alloc) returns belongs to no other code until it is freed.
+///   It has memory behind it in the machine's [`Memory`](crate::Memory), and begins at a multiple
+///   of its length. Its first frame has one reference and [`Owner::Raw`].
+/// - A block is freed only when its last reference is dropped, by the calls here, and a call drops
+///   only the references that it was asked to drop.
+/// - [`info`](FrameSource::info) always returns the same state for the same frame, and never
+///   another frame's. Only the calls here change the state. The word of a frame is not changed
+///   until the frame is freed.
+/// - [`set_owner`](FrameSource::set_owner) stores the use that it is given.
+/// - The calls do not call into structures built on the machine, as [`Step`](crate::Step) requires.
 pub unsafe trait FrameSource {
-    /// Takes a block of 2^`order` frames. Its contents are whatever was left there.
+    /// Allocates a block of 2^`order` frames. Its contents are undefined.
     ///
     /// # Errors
     /// [`FrameError::OutOfFrames`], [`FrameError::TooLarge`], [`FrameError::NoSuchNode`].
     fn alloc(&self, order: u8, place: Place) -> Result<Frame, FrameError>;
 
-    /// Gives back the block that begins at `frame`, to which the caller has the only reference.
+    /// Frees the block that begins at `frame`. The caller must hold its only reference.
     ///
     /// # Errors
-    /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`], [`FrameError::InUse`] (then use
-    /// [`release`](FrameSource::release)).
+    /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`], [`FrameError::InUse`] (use
+    /// [`release`](FrameSource::release) instead).
     ///
     /// # Safety
-    /// Nobody will use the block's memory: no pointer, no translation, no page walk.
+    /// No code uses the block's memory from now on: by no pointer, no translation, and no page
+    /// walk.
     unsafe fn free(&self, frame: Frame) -> Result<(), FrameError>;
 
-    /// Gives up one reference to the block that begins at `frame`; the last one frees it. Returns
-    /// whether it did.
+    /// Drops one reference to the block that begins at `frame`, and frees the block if it was the
+    /// last. Returns whether it was.
     ///
     /// # Errors
-    /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`] (no reference but pins is left to give
-    /// up).
+    /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`] (the block has no reference besides
+    /// its pins).
     ///
     /// # Safety
-    /// The caller holds the reference, and will not use the block's memory by it.
+    /// The caller holds the reference, and does not use the block's memory through it from now on.
     unsafe fn release(&self, frame: Frame) -> Result<bool, FrameError>;
 
-    /// Gives up `pins` pins of the block that begins at `frame`; the last reference frees it.
-    /// Returns whether it did.
+    /// Drops `pins` pins of the block that begins at `frame`, and frees the block if the last
+    /// reference was among them. Returns whether it was.
     ///
     /// # Errors
-    /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`] (there are not so many).
+    /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`] (the block has fewer pins).
     ///
     /// # Safety
-    /// The caller holds the pins, and will not use the block's memory by them.
+    /// The caller holds the pins, and does not use the block's memory through them from now on.
     unsafe fn unpin(&self, frame: Frame, pins: u32) -> Result<bool, FrameError>;
 
-    /// Makes a block of many frames, to which the caller has the only reference, as many blocks of
-    /// one frame, each with one reference and the block's owner. Cost: one line for each four
-    /// frames.
+    /// Splits a block, to which the caller has the only reference, into single frames. Each frame
+    /// then has one reference and the block's owner. Costs one cache line for every four frames.
     ///
     /// # Errors
     /// [`FrameError::NotOurs`], [`FrameError::NotAllocated`], [`FrameError::InUse`];
-    /// [`FrameError::Table`] for a page table, or what is on a quicklist.
+    /// [`FrameError::Table`] for a page table, or a frame on a quicklist.
     ///
     /// # Safety
-    /// The block is the caller's. Nobody else relies on its being one block, with its length and
-    /// the word of its first frame: whoever would free it, or keeps a lock or a count in that word.
+    /// The caller owns the block. No other code relies on its being one block, with its length and
+    /// the word of its first frame: no code will free the block as a whole, or keeps a lock or a
+    /// counter in that word.
     unsafe fn split(&self, frame: Frame) -> Result<(), FrameError>;
 
-    /// The state of a frame, or `None` if it is not of this source. An addition and a compare.
+    /// The state of a frame. `None` if it does not belong to this source. Costs an addition and a
+    /// compare.
     fn info(&self, frame: Frame) -> Option<&FrameInfo>;
 
-    /// Says what a frame is used for from now on; only its owner may. One store; a machine in
-    /// software watches it.
+    /// Sets the use of a frame. Only its owner may call this. One store. A simulated machine checks
+    /// it.
     ///
     /// # Errors
     /// [`FrameError::NotOurs`].
     ///
     /// # Safety
-    /// The caller has the frame: nobody else uses its memory but by what the caller has shown him.
-    /// And it is true: who reads that a frame is a table, or a page in its constructed state, may
-    /// use it as such. It is not said to be free.
+    /// The caller owns the frame: no other code uses its memory, except as the caller has allowed.
+    /// The new use is true: code that reads that a frame is a page table, or a page in its
+    /// constructed state, may use it as such. The new use is not [`Owner::Free`].
     #[inline]
     unsafe fn set_owner(&self, frame: Frame, owner: Owner) -> Result<(), FrameError> {
         let info = self.info(frame).ok_or(FrameError::NotOurs(frame))?;
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise.
         unsafe { info.set_owner(owner) };
         Ok(())
     }
 
     /// Debug hook: the page in `frame` is now in the constructed state of quicklist `list` (I6),
-    /// and is given back to that list as it is now. On hardware it does nothing; a machine in
-    /// software remembers the words, and compares them whenever the page enters or leaves the list.
+    /// and will be returned to that list in the same state. On hardware this does nothing. A
+    /// simulated machine remembers the words, and compares them whenever the page enters or leaves
+    /// the list.
     #[inline(always)]
     fn note_constructed(&self, frame: Frame, list: u8) {
         let _ = (frame, list);
     }
 
-    /// How many nodes there are; at least 1.
+    /// The number of nodes, at least 1.
     fn nodes(&self) -> usize;
 
-    /// The node that this CPU is near to; it has memory, if any has.
+    /// This CPU's near node. It has memory, if any node has.
     fn local_node(&self) -> NodeId;
 
-    /// How many frames are free, in sum. For watermarks: exact only while nobody allocates or
-    /// frees. It reads a line of each CPU and takes no lock, so it may be asked from each CPU's
-    /// timer, but has no place on a fast path.
+    /// The number of free frames, for watermarks. Exact only while no CPU allocates or frees. It
+    /// reads one cache line for each CPU and takes no lock. So each CPU's timer may call it, but no
+    /// fast path should.
     fn free_frames(&self) -> usize;
 }

@@ -1,20 +1,19 @@
 //! Ranges of addresses and of frames.
 //!
-//! A [`Span`] is a start and a length, not two ends: so a range may reach the very last address,
-//! where an exclusive end would not fit, and an empty range is no special case. It is made by a
-//! checked constructor, so every span that exists lies within its space and no method overflows.
+//! A [`Span`] is a start and a length, not two ends. So a range may include the very last address,
+//! where an exclusive end would not fit, and an empty range is no special case. Its constructors
+//! check that it lies within its space, so no method overflows.
 
 use crate::{Frame, PageSize, PhysAddr, VirtAddr};
 use core::fmt;
 
-/// What a [`Span`] can range over: [`VirtAddr`] and [`PhysAddr`] in bytes, [`Frame`] in frames.
+/// The points of a [`Span`]: [`VirtAddr`] and [`PhysAddr`] in bytes, [`Frame`] in frames.
 pub trait Point: Copy + Ord + fmt::Debug + private::Sealed {
     /// The largest index.
     const LAST: u64;
     /// The point as a number.
     fn index(self) -> u64;
-    /// The point with this number, which is at most [`LAST`](Self::LAST); anything above counts as
-    /// `LAST`.
+    /// The point with this number. A number above [`LAST`](Self::LAST) counts as `LAST`.
     fn at(index: u64) -> Self;
 }
 
@@ -85,7 +84,7 @@ pub type PhysRange = Span<PhysAddr>;
 pub type FrameRange = Span<Frame>;
 
 impl<P: Point> Span<P> {
-    /// `len` points from `start` on, or `None` if they reach beyond the last there is.
+    /// The `len` points from `start` on. `None` if they extend past the last point of the space.
     #[inline]
     pub fn new(start: P, len: u64) -> Option<Self> {
         if len != 0 && len - 1 > P::LAST - start.index() {
@@ -94,15 +93,14 @@ impl<P: Point> Span<P> {
         Some(Span { start, len })
     }
 
-    /// The points from `start` to `end`, which is not part of it; `None` if `end` lies below
-    /// `start`.
+    /// The points from `start` up to and excluding `end`. `None` if `end` is below `start`.
     #[inline]
     pub fn between(start: P, end: P) -> Option<Self> {
         let len = end.index().checked_sub(start.index())?;
         Some(Span { start, len })
     }
 
-    /// The first point, also of an empty range.
+    /// The first point. An empty range has one, too.
     #[inline]
     pub const fn start(&self) -> P {
         self.start
@@ -114,35 +112,35 @@ impl<P: Point> Span<P> {
         self.len
     }
 
-    /// Whether there is no point in it.
+    /// Whether the range is empty.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The last point of it, or `None` of an empty range.
+    /// The last point. `None` if the range is empty.
     #[inline]
     pub fn last(&self) -> Option<P> {
         Some(P::at(self.start.index() + self.len.checked_sub(1)?))
     }
 
-    /// The first point beyond it, or `None` if it reaches the last there is.
+    /// The first point after the range. `None` if the range includes the last point of the space.
     #[inline]
     pub fn end(&self) -> Option<P> {
         let end = self.start.index().checked_add(self.len)?;
         if end > P::LAST { None } else { Some(P::at(end)) }
     }
 
-    /// Whether `point` is part of it.
+    /// Whether the range contains `point`.
     #[inline]
     pub fn contains(&self, point: P) -> bool {
-        // Below the start the difference wraps to a number that no length reaches, except in an
-        // empty space.
+        // For a point below the start, the difference wraps to a number that is larger than every
+        // length, unless the space is empty.
         point >= self.start && point.index() - self.start.index() < self.len
     }
 
-    /// Whether all of `other` is part of it. An empty range is part of every one that its start
-    /// touches.
+    /// Whether the range contains all of `other`. An empty `other` is contained if its start is in
+    /// the range or at its end.
     #[inline]
     pub fn covers(&self, other: &Self) -> bool {
         other.start >= self.start
@@ -150,7 +148,7 @@ impl<P: Point> Span<P> {
             && other.len <= self.len - (other.start.index() - self.start.index())
     }
 
-    /// What both have in common; `None` if that is nothing.
+    /// The intersection. `None` if it is empty.
     #[inline]
     pub fn intersection(&self, other: &Self) -> Option<Self> {
         let last = self.last()?.min(other.last()?);
@@ -158,12 +156,12 @@ impl<P: Point> Span<P> {
         if start > last {
             return None;
         }
-        // `start..=last` is not all of a space of 2^64 points, as `len` could not say that for
-        // `self` either.
+        // `start..=last` is not a whole space of 2^64 points, since the `len` of `self` could not
+        // represent that either.
         Some(Span { start, len: last.index() - start.index() + 1 })
     }
 
-    /// Whether they have a point in common.
+    /// Whether the ranges have a point in common.
     #[inline]
     pub fn overlaps(&self, other: &Self) -> bool {
         self.intersection(other).is_some()
@@ -171,7 +169,7 @@ impl<P: Point> Span<P> {
 }
 
 impl VirtRange {
-    /// The starts of the pages of this size that the range touches, ascending.
+    /// The starts of the pages of this size that intersect the range, in ascending order.
     #[inline]
     pub fn pages(&self, size: PageSize) -> impl Iterator<Item = VirtAddr> + use<> {
         pages(*self, size)
@@ -179,7 +177,7 @@ impl VirtRange {
 }
 
 impl PhysRange {
-    /// The frames that lie wholly within the range.
+    /// The frames that lie entirely within the range.
     #[inline]
     pub fn whole_frames(&self) -> FrameRange {
         let first = self.start.get().div_ceil(4096);
@@ -192,7 +190,7 @@ impl PhysRange {
 }
 
 impl FrameRange {
-    /// The frames in it, ascending.
+    /// The frames of the range, in ascending order.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = Frame> + use<> {
         let start = self.start.number();
@@ -245,7 +243,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: if cfg!(miri) { 8 } else { 256 }, ..ProptestConfig::default() })]
-        /// Against sets of points, near both ends of the space.
+        /// Compares with sets of points, near both ends of the space.
         #[test]
         fn as_sets(a in 0u64..20, b in 0u64..12, c in 0u64..20, d in 0u64..12, high in any::<bool>(), p in 0u64..20) {
             let base = if high { u64::MAX - 19 } else { 0 };

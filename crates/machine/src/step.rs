@@ -1,70 +1,70 @@
-//! Where another CPU may come between.
+//! The points at which other CPUs may interfere.
 
 use crate::Frame;
 
-/// What is done to an entry of a page table.
+/// An operation on a page-table entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EntryOp {
-    /// It is read.
+    /// Reads it.
     Load,
-    /// This value is stored.
+    /// Stores this value.
     Store(u64),
-    /// This value takes its place, whatever it holds.
+    /// Stores this value and returns the old one.
     Swap(u64),
-    /// The second value takes the place of the first, if it holds that.
+    /// Stores the second value if the entry has the first.
     CompareExchange(u64, u64),
-    /// Bits outside of this mask are cleared.
+    /// Clears the bits outside this mask.
     And(u64),
-    /// Bits of this mask are set.
+    /// Sets the bits of this mask.
     Or(u64),
 }
 
-/// An access that other CPUs, or the page walkers of the hardware, can see.
+/// An access that other CPUs, or the hardware's page walkers, can observe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// To entry `index` of a page table.
     Entry {
         /// The table.
         table: Frame,
-        /// The entry's number in it.
+        /// The entry's number in the table.
         index: usize,
-        /// What is done.
+        /// The operation.
         op: EntryOp,
     },
-    /// To anything else that is shared: a lock, a list, a count.
+    /// To other shared memory: a lock, a list, a counter.
     Shared,
 }
 
-/// What a machine does before each access to shared memory, and in each turn of a loop that waits.
+/// Hooks before each access to shared memory, and in each iteration of a waiting loop.
 ///
-/// On hardware the defaults do: `step` is nothing, `relax` a pause. A machine in software switches
-/// CPUs here, takes interrupts, and sees what is about to happen.
+/// On hardware the defaults suffice: `step` does nothing, and `relax` is a pause instruction. A
+/// simulated machine switches CPUs here, takes interrupts, and checks the access.
 ///
 /// # Safety
-/// Both methods are called in the middle of changes: with locks held, with interrupts off, between
-/// a look at a per-CPU list and its change. Unsafe code relies on all of this:
-/// - neither calls into a structure built on this machine ([`CpuLocal`](crate::CpuLocal),
+/// Both methods are called in the middle of changes: with locks held, with interrupts disabled,
+/// between reading a per-CPU list and changing it. Unsafe code relies on all of this:
+/// - neither calls into a structure that is built on this machine ([`CpuLocal`](crate::CpuLocal),
 ///   [`Frames`](crate::Frames), page tables, quicklists), except by an interrupt handler that runs
-///   while interrupts are on;
-/// - neither moves the caller to another CPU, or runs anything else on this one, while interrupts
-///   are off; the exception are the flushes that [`relax`](Step::relax) carries out.
+///   while interrupts are enabled;
+/// - neither migrates the caller, or runs other code on this CPU, while interrupts are disabled.
+///   The only exception are the flushes that [`relax`](Step::relax) performs.
 pub unsafe trait Step {
-    /// Called before an access. [`Entry`](crate::Entry) does it for entries of page tables; code
-    /// that shares other memory between CPUs without a lock calls it there with [`Access::Shared`].
+    /// Called before an access. [`Entry`](crate::Entry) calls it for page-table entries. Code that
+    /// shares other memory between CPUs without a lock calls it with [`Access::Shared`].
     ///
-    /// It may take an interrupt if these are on, as any instruction may. On hardware it costs
-    /// nothing.
+    /// It may take an interrupt if interrupts are enabled, as any instruction may. On hardware it
+    /// costs nothing.
     #[inline(always)]
     fn step(&self, access: Access) {
         let _ = access;
     }
 
-    /// Called in each turn of a loop that waits for another CPU.
+    /// Called in each iteration of a loop that waits for another CPU.
     ///
-    /// It carries out flushes that other CPUs have asked of this one, **also while interrupts are
-    /// off**, where the host's interrupts would otherwise be what they wait for: so a CPU that
-    /// spins for a lock never holds up one that flushes with the lock held. It does nothing else
-    /// that an interrupt does while interrupts are off.
+    /// It performs the flushes that other CPUs request from this one, **also while interrupts are
+    /// disabled**, if the host would otherwise perform them by interrupt. So a CPU that spins for a
+    /// lock never delays a CPU that flushes while it holds the lock. While interrupts are disabled,
+    /// it does nothing else that an interrupt would do.
     #[inline(always)]
     fn relax(&self) {
         core::hint::spin_loop();

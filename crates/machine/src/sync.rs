@@ -1,4 +1,4 @@
-//! What protocols between CPUs are made of: the standard library's, or loom's in models.
+//! The atomics of protocols between CPUs: core's, or loom's in models.
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
@@ -8,7 +8,7 @@ pub(crate) use loom::{
     sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence},
 };
 
-/// The standard library's cell, with loom's methods.
+/// Core's cell, with loom's methods.
 #[cfg(not(loom))]
 pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
 
@@ -29,8 +29,8 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Whether a model has failed: its atomics are gone, and what unwinds must not touch them. Never
-/// outside of models.
+/// Whether a model has failed. Its atomics are gone then, and unwinding code must not touch them.
+/// Always false outside models.
 #[inline(always)]
 pub(crate) fn model_is_over() -> bool {
     #[cfg(all(test, loom))]

@@ -1,5 +1,4 @@
-//! The machine of this crate's own tests: host threads that say which CPU they are, and nothing
-//! else.
+//! The machine of this crate's own tests: host threads that set their CPU number, and nothing else.
 
 use crate::{CpuId, CpuSet, Cpus, Irqs, Step};
 use core::cell::Cell;
@@ -18,7 +17,7 @@ impl Host {
         Host(Arc::new(cpus))
     }
 
-    /// This thread is that CPU from now on.
+    /// Makes this thread that CPU.
     pub(crate) fn be(&self, cpu: usize) {
         assert!(cpu < *self.0);
         CPU.set(cpu);
@@ -38,14 +37,14 @@ unsafe impl Cpus for Host {
     }
 }
 
-// SAFETY: it lets others run, and nothing else.
+// SAFETY: it yields to other threads, and does nothing else.
 unsafe impl Step for Host {
     fn relax(&self) {
         std::thread::yield_now();
     }
 }
 
-// SAFETY: there are no interrupts, and a thread stays the CPU that it is.
+// SAFETY: there are no interrupts, and a thread does not change its CPU.
 unsafe impl Irqs for Host {
     fn irq_enter(&self) {
         DEPTH.set(DEPTH.get() + 1);

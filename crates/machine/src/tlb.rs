@@ -1,106 +1,110 @@
-//! Translations that CPUs keep, and how to make them drop them.
+//! TLBs: which translations to flush, and how to flush them on this and other CPUs.
 
 use crate::{CpuSet, Cpus, Frame, PageSize, VirtRange};
 
-/// A tag that tells the translations of address spaces apart (PCID on x86-64, ASID elsewhere).
+/// An address-space tag of the TLB (PCID on x86-64, ASID elsewhere).
 ///
-/// Tags are below [`Tlb::tags`]. The tag 0 is the kernel's; a space of a program has one of the
-/// others, to itself. A machine without tags has one, 0, which all spaces share: there nothing is
-/// kept when another becomes active ([`Tlb::activate`]). A tag beyond those is an error of whoever
-/// passes it: hardware takes it for another.
+/// Tags are less than [`Tlb::tags`]. Tag 0 is the kernel's. Each space of a program has one of the
+/// others to itself. A machine without tags has one tag, 0, which all spaces share: it keeps no
+/// translation when another space becomes active ([`Tlb::activate`]). A tag that is too large is
+/// the caller's error: hardware takes it for another tag.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Asid(pub u16);
 
-/// What is to be dropped.
+/// The translations to flush.
 ///
 /// ```
 /// use machine::{Asid, Flush, PageSize, VirtAddr, VirtRange};
-/// // One page of a program's space was unmapped; its table stays.
+/// // A page of a program's space was unmapped. Its page-table page stays.
 /// let range = VirtRange::new(VirtAddr::new(0x7000), 0x1000).unwrap();
-/// let wanted = Flush::Range { space: Some(Asid(3)), range, stride: PageSize::Size4K, tables: false };
+/// let space = Some(Asid(3));
+/// let wanted = Flush::Range { space, range, stride: PageSize::Size4K, tables: false };
 /// assert_ne!(wanted, Flush::Space(Asid(3)));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flush {
-    /// Translations of addresses in `range`.
+    /// The translations of addresses in `range`.
     Range {
-        /// In this address space; or, if `None`, in every one, global ones included: the kernel's
-        /// part.
+        /// The address space. `None` means every space, global translations included: for the
+        /// kernel's half.
         space: Option<Asid>,
-        /// The addresses. A page that lies partly in it counts as in it.
+        /// The addresses. A page that lies partly in the range is flushed.
         range: VirtRange,
-        /// The smallest page that is mapped there. A flush goes from page to page by it, so a
-        /// larger one is less work; too large a one is an error that leaves stale translations.
+        /// The smallest page size that is mapped there. A flush proceeds in steps of it, so a
+        /// larger stride is less work. Too large a stride is an error that leaves stale
+        /// translations.
         stride: PageSize,
-        /// Whether tables were taken out or replaced, so that cached upper-level entries that lead
-        /// to the range must go too. With `false` a machine may keep these.
+        /// Whether page-table pages were unlinked or replaced, so that cached upper-level entries
+        /// that lead to the range must be flushed, too. With `false`, a machine may keep these.
         tables: bool,
     },
-    /// All of one address space, upper-level entries included; global translations stay.
+    /// All translations of one address space, upper-level entries included. Global translations
+    /// stay.
     Space(Asid),
-    /// Everything: all address spaces, global translations, upper-level entries.
+    /// Everything: all address spaces, global translations, and upper-level entries.
     All,
 }
 
-/// The caches of translations: of this CPU, and of others.
+/// The TLBs of this CPU and of others.
 ///
-/// # What a flush promises
-/// When it returns, on each CPU that it names no access that begins later uses a translation, or an
-/// upper-level entry, that `what` covers and that was cached before the call; and no page walk that
-/// began before is still under way there. Stores to entries that the caller made before are seen by
-/// all later walks.
+/// # The promise of a flush
+/// When a flush returns, on each CPU that it names: no later access uses a translation or an
+/// upper-level entry that `what` covers and that was cached before the call; and no page walk that
+/// began before the call is still in progress. All later walks see the stores to entries that the
+/// caller made before the call.
 ///
-/// A flush is always allowed: it costs time, not correctness. Hardware may drop more than is asked,
-/// at any time.
+/// A flush is always allowed: it costs time, not correctness. Hardware may drop more translations
+/// than requested, at any time.
 ///
 /// # Calling context
-/// Never with a lock held that an interrupt handler takes. `flush_on` sends an interrupt to each
-/// other CPU named and waits until all have answered; while it waits it answers to others. It may
-/// be called with interrupts off, but then this CPU's own section no longer holds back the flushes
-/// of others (see [`Irqs`](crate::Irqs)). It does not allocate.
+/// The caller must hold no lock that an interrupt handler takes. `flush_on` sends an IPI to each
+/// other CPU named, and waits until all have answered. While it waits, it performs the requests of
+/// other CPUs. It may be called with interrupts disabled, but then this CPU's section no longer
+/// delays the flushes of others (see [`Irqs`](crate::Irqs)). It does not allocate.
 ///
 /// # Safety
 /// Page tables free memory, and page-table pages, after a flush. So unsafe code relies on all of
 /// this:
 /// - [`flush`](Tlb::flush) and [`flush_on`](Tlb::flush_on) keep the promise above when they return.
-///   A CPU is skipped only if it does not run, and it starts with empty caches.
-/// - [`tags`](Tlb::tags) is constant and at least 1. The hardware tells all tags below it apart.
-/// - After [`activate`](Tlb::activate) the CPU translates by `root`, caches translations under the
-///   tag given, and has dropped those that are not to be kept. [`active`](Tlb::active) names the
-///   last table activated on this CPU.
-/// - The methods do not call into structures built on the machine, as [`Step`](crate::Step) says.
+///   They skip a CPU only if it is not online. Such a CPU has empty TLBs when it starts.
+/// - [`tags`](Tlb::tags) is constant and at least 1. The hardware distinguishes all tags below it.
+/// - After [`activate`](Tlb::activate), the CPU translates by `root`, caches translations under the
+///   given tag, and has dropped the translations that are not to be kept. [`active`](Tlb::active)
+///   names the last table that was activated on this CPU.
+/// - The methods do not call into structures built on the machine, as [`Step`](crate::Step)
+///   requires.
 pub unsafe trait Tlb: Cpus {
-    /// Drops translations on this CPU.
+    /// Flushes translations on this CPU.
     fn flush(&self, what: Flush);
 
-    /// Drops translations on each CPU of `cpus`, this one included if it is in the set. CPUs that
-    /// do not exist or do not run are passed over: a CPU that starts does so with empty caches.
+    /// Flushes translations on each CPU of `cpus`, which may include this one. CPUs that do not
+    /// exist or are not online are ignored: a CPU has empty TLBs when it starts.
     ///
-    /// Cost: one interrupt for each CPU named other than this one. An empty set costs nothing.
+    /// Costs one IPI for each other CPU named. An empty set costs nothing.
     fn flush_on(&self, cpus: &CpuSet, what: Flush);
 
-    /// How many tags there are; at least 1.
+    /// The number of tags, at least 1.
     fn tags(&self) -> u32;
 
-    /// Makes `root` the table that this CPU translates by, for the space `asid`.
+    /// Makes `root` the active page table of this CPU, for the space `asid`.
     ///
-    /// With `keep`, translations cached under the tag stay, unless the machine drops them all the
-    /// same; without, those that are not global are dropped.
+    /// With `keep`, translations cached under the tag stay, though a machine may drop them. Without
+    /// `keep`, the translations that are not global are dropped.
     ///
     /// # Safety
-    /// `root` is a top-level table of the machine's format and stays one until another is active;
-    /// it maps what the kernel needs in order to go on, at the same addresses. The tag is below
-    /// [`tags`](Tlb::tags). With `keep`, what is cached under the tag belongs to `root`: so where
-    /// there is one tag for all, nobody keeps anything.
+    /// `root` is a top-level table of the machine's format, and stays one until another is active.
+    /// It maps everything that the running kernel needs, at the same addresses. The tag is less
+    /// than [`tags`](Tlb::tags). With `keep`, the translations cached under the tag belong to
+    /// `root`. So on a machine with a single tag, never pass `keep`.
     unsafe fn activate(&self, root: Frame, asid: Asid, keep: bool);
 
-    /// The table that this CPU translates by, and its tag; `None` before the first
+    /// The active page table of this CPU, and its tag. `None` before the first
     /// [`activate`](Tlb::activate).
     fn active(&self) -> Option<(Frame, Asid)>;
 
-    /// Called by whoever hands out addresses that were mapped before, at the moment he does: no CPU
-    /// may hold a translation of them any more (I4). On hardware it is nothing; a machine in
-    /// software looks into all its TLBs.
+    /// Debug hook: called when a range of addresses that was mapped before is reused. At this
+    /// moment no CPU may hold a translation of it (I4). On hardware this does nothing. A simulated
+    /// machine checks all its TLBs.
     ///
     /// `space` is as in [`Flush::Range`].
     #[inline(always)]

@@ -1,27 +1,27 @@
-//! Memory as a program sees it: through the translations of the CPU.
+//! Memory accesses through the CPU's active translations.
 
 use crate::VirtAddr;
 use core::fmt;
 
-/// Why an access could not be made.
+/// The cause of a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FaultKind {
-    /// Nothing is mapped there.
+    /// The address is not mapped.
     NotPresent,
-    /// Something is mapped there that does not allow the access.
+    /// The address is mapped without the needed right.
     Protection,
-    /// The address is not one that the format can translate.
+    /// The format cannot translate the address.
     NotCanonical,
-    /// An entry has a bit set that must be clear, or leads to no memory.
+    /// An entry has a reserved bit set, or leads to no memory.
     Malformed,
-    /// The word does not begin at a multiple of its size.
+    /// The address of a word is not a multiple of its size.
     Misaligned,
 }
 
-/// An access that could not be made.
+/// A failed access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// The first address of the access that failed.
+    /// The first address at which the access failed.
     pub address: VirtAddr,
     /// Whether it was a write.
     pub write: bool,
@@ -45,38 +45,38 @@ impl fmt::Display for Fault {
 
 impl core::error::Error for Fault {}
 
-/// Reads and writes through the active translations, as the kernel's own loads and stores.
+/// Reads and writes through the active translations, like the kernel's own loads and stores.
 ///
-/// A fault is an error, not an exception: a host catches its page faults in these functions. As on
-/// any CPU a fault may be *spurious* just after an entry has become more permissive; whoever knows
-/// that the entry allows the access tries again.
+/// A fault is an error, not an exception: a host catches page faults in these functions. As on any
+/// CPU, a fault may be *spurious* just after an entry has become more permissive. A caller that
+/// knows that the entry allows the access tries again.
 ///
-/// The trait is safe to implement: no unsafe code relies on what the calls return. What they may
-/// touch is their callers' promise.
+/// The trait is safe to implement: no unsafe code relies on the results of the calls. Their callers
+/// promise that the memory may be accessed.
 pub trait Translated {
-    /// Reads bytes from `at` on into `into`. On a fault, the bytes before [`Fault::address`] have
-    /// been read.
+    /// Reads bytes at `at` into `into`. On a fault, the bytes before [`Fault::address`] have been
+    /// read.
     ///
     /// # Errors
-    /// The fault that ended it.
+    /// The fault.
     ///
     /// # Safety
-    /// Whatever is mapped there may be read as bytes: it is ordinary memory that nobody holds a
-    /// `&mut` to.
+    /// The memory mapped there may be read as bytes: it is ordinary memory, and no code holds a
+    /// `&mut` to it.
     unsafe fn read(&self, at: VirtAddr, into: &mut [u8]) -> Result<(), Fault>;
 
-    /// Writes the bytes of `from` from `at` on. On a fault, the bytes before [`Fault::address`]
-    /// have been written.
+    /// Writes the bytes of `from` to `at`. On a fault, the bytes before [`Fault::address`] have
+    /// been written.
     ///
     /// # Errors
-    /// The fault that ended it.
+    /// The fault.
     ///
     /// # Safety
-    /// Whatever is mapped there may be written as bytes: it is ordinary memory that nobody holds a
-    /// reference to.
+    /// The memory mapped there may be written as bytes: it is ordinary memory, and no code holds a
+    /// reference to it.
     unsafe fn write(&self, at: VirtAddr, from: &[u8]) -> Result<(), Fault>;
 
-    /// Reads the word at `at`, in one atomic load. An address that is no multiple of 8 is
+    /// Reads the word at `at`, in one atomic load. An address that is not a multiple of 8 is
     /// [`FaultKind::Misaligned`].
     ///
     /// # Errors
@@ -86,7 +86,7 @@ pub trait Translated {
     /// As for [`read`](Translated::read).
     unsafe fn load(&self, at: VirtAddr) -> Result<u64, Fault>;
 
-    /// Writes the word at `at`, in one atomic store. An address that is no multiple of 8 is
+    /// Writes the word at `at`, in one atomic store. An address that is not a multiple of 8 is
     /// [`FaultKind::Misaligned`].
     ///
     /// # Errors

@@ -1,15 +1,15 @@
-//! The words that walks without a lock go by, and in which order others see what is done to them:
-//! entries of page tables, and counts of references and pins.
+//! The atomic words that lockless walks read, with their orderings: page-table entries, and the
+//! counts of references and pins.
 //!
-//! Generic over the atomic word, so that loom, which has its own, runs the same lines: with `--cfg
-//! loom` this module is public, and the models of who uses it (`paging`) are made of it.
+//! Generic over the atomic word, so that loom, which has its own, checks the same code. With `--cfg
+//! loom` this module is public, since the models of its users (`paging`) are built from it.
 
 #[cfg(all(test, loom))]
 mod loom_tests;
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// A word of 64 bits; its methods are the standard library's.
+/// A word of 64 bits, with the methods of core's atomics.
 #[allow(missing_docs)]
 pub trait Word {
     fn load(&self, order: Ordering) -> u64;
@@ -82,58 +82,58 @@ word!(AtomicU64);
 #[cfg(loom)]
 word!(loom::sync::atomic::AtomicU64);
 
-/// An entry of a page table.
+/// A page-table entry.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct EntryWord<W = AtomicU64>(W);
 
 impl<W: Word> EntryWord<W> {
-    /// Made of a word: for models.
+    /// An entry made from a word, for models.
     #[cfg(loom)]
     pub fn new(word: W) -> Self {
         EntryWord(word)
     }
 
-    /// Reads it.
+    /// Reads the entry.
     #[inline(always)]
     pub fn load(&self) -> u64 {
-        // Acquire: pairs with the Release of whoever linked what the entry leads to.
+        // Acquire: pairs with the Release that linked the table or page behind the entry.
         self.0.load(Ordering::Acquire)
     }
 
     /// Stores `value`.
     #[inline(always)]
     pub fn store(&self, value: u64) {
-        // Release: what the entry leads to is written; pairs with the Acquire of `load` and with
-        // hardware walks.
+        // Release: the table or page behind the entry is written before. Pairs with the Acquire of
+        // `load`, and with hardware walks.
         self.0.store(value, Ordering::Release)
     }
 
-    /// Stores `value` and returns what was there.
+    /// Stores `value` and returns the old value.
     #[inline(always)]
     pub fn swap(&self, value: u64) -> u64 {
         // AcqRel: as `load` and `store`.
         self.0.swap(value, Ordering::AcqRel)
     }
 
-    /// Stores `new` if `old` is there.
+    /// Stores `new` if the entry is `old`.
     ///
     /// # Errors
-    /// What is there instead.
+    /// The entry's value, if it is not `old`.
     #[inline(always)]
     pub fn compare_exchange(&self, old: u64, new: u64) -> Result<(), u64> {
         // AcqRel, Acquire: as `load` and `store`.
         self.0.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).map(drop)
     }
 
-    /// Clears the bits outside of `mask`, and returns what was there.
+    /// Clears the bits outside `mask`, and returns the old value.
     #[inline(always)]
     pub fn fetch_and(&self, mask: u64) -> u64 {
         // AcqRel: as `load` and `store`.
         self.0.fetch_and(mask, Ordering::AcqRel)
     }
 
-    /// Sets the bits of `mask`, and returns what was there.
+    /// Sets the bits of `mask`, and returns the old value.
     #[inline(always)]
     pub fn fetch_or(&self, mask: u64) -> u64 {
         // AcqRel: as `load` and `store`.
@@ -142,15 +142,15 @@ impl<W: Word> EntryWord<W> {
 }
 
 const ONE_PIN: u64 = 1 << 32;
-/// Counts stop here, far from an overflow into the other half.
+/// The largest count, far from an overflow into the other half of the word.
 pub(crate) const LIMIT: u32 = 1 << 30;
 
-/// References of a frame, below, and pins, above.
+/// The references of a frame, in the low half, and its pins, in the high half.
 #[derive(Debug)]
 pub struct RefCounts<W = AtomicU64>(W);
 
 impl<W> RefCounts<W> {
-    /// Made of a word that is 0: the frame is free.
+    /// The counts of a free frame. The word must be 0.
     pub const fn new(word: W) -> Self {
         RefCounts(word)
     }
@@ -160,13 +160,13 @@ impl<W: Word> RefCounts<W> {
     /// References and pins.
     #[inline(always)]
     pub fn get(&self) -> (u32, u32) {
-        // Acquire: pairs with the Release of those who gave theirs up, so the last owner sees what
-        // they wrote.
+        // Acquire: pairs with the Release of the CPUs that dropped references, so the last owner
+        // sees their writes.
         let counts = self.0.load(Ordering::Acquire);
         (counts as u32, (counts >> 32) as u32)
     }
 
-    /// Takes so many references, and pins, unless the frame is free or there are too many.
+    /// Takes this many references and pins. Fails if the frame is free or the counts are too large.
     #[inline(always)]
     pub fn add(&self, refs: u32, pins: u32) -> bool {
         let what = u64::from(pins) * ONE_PIN + u64::from(refs);
@@ -174,13 +174,13 @@ impl<W: Word> RefCounts<W> {
             let have = counts as u32;
             (have != 0 && refs < LIMIT && have < LIMIT - refs).then(|| counts + what)
         };
-        // Acquire: what the owner wrote before the frame could be found, by whatever path it was
-        // found; Relaxed on failure: nothing is looked at then.
+        // Acquire: the owner's writes before the frame could be found, by any path. Relaxed on
+        // failure: the caller does not access the frame then.
         self.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, room).is_ok()
     }
 
-    /// Gives up so many references, and pins. Returns whether the last reference went with them;
-    /// `None` if there are fewer, or pins would be left without a reference each.
+    /// Drops this many references and pins. Returns whether the last reference was among them.
+    /// `None` if there are fewer, or if a pin would remain without a reference.
     #[inline(always)]
     pub fn sub(&self, refs: u32, pins: u32) -> Option<bool> {
         let what = u64::from(pins) * ONE_PIN + u64::from(refs);
@@ -190,31 +190,31 @@ impl<W: Word> RefCounts<W> {
             // A pin keeps its reference.
             (rest.0 >= rest.1).then(|| counts - what)
         };
-        // Release: what this holder did to the frame comes before its reuse. Acquire: the last one
-        // sees what all others did; pairs with their Release. Relaxed on failure: nothing is looked
-        // at.
+        // Release: this holder's accesses to the frame come before its reuse. Acquire: the last
+        // holder sees the accesses of all others; pairs with their Release. Relaxed on failure: the
+        // caller does not access the frame then.
         let before = self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, rest).ok()?;
         Some(before as u32 == refs)
     }
 
-    /// Gives up the only reference, if there is one and no pin.
+    /// Drops the only reference, if there is exactly one and no pin.
     ///
     /// # Errors
-    /// The references that there are.
+    /// The number of references.
     #[inline(always)]
     pub fn sub_only(&self) -> Result<(), u32> {
-        // AcqRel: as `sub`; Relaxed on failure: a number to report.
+        // AcqRel: as `sub`. Relaxed on failure: only a number to report.
         match self.0.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => Ok(()),
             Err(counts) => Err(counts as u32),
         }
     }
 
-    /// The first reference to a frame that was free.
+    /// Sets the first reference to a frame that was free.
     #[inline(always)]
     pub fn begin(&self) {
-        // Release: what is known of the frame is written; pairs with the Acquire of `add` by
-        // somebody who has an old pointer to the frame.
+        // Release: the frame's state is written. Pairs with the Acquire of `add` by a CPU that has
+        // an old pointer to the frame.
         self.0.store(1, Ordering::Release);
     }
 }

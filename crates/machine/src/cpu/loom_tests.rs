@@ -1,8 +1,8 @@
-//! [`AtomicCpuSet`] under loom: a CPU enters the set, or leaves it, while another CPU unmaps a page
-//! and reads the set to flush.
+//! [`AtomicCpuSet`] under loom: a CPU enters or leaves the set while another CPU unmaps a page and
+//! reads the set to flush.
 //!
-//! These are the real set and the real entry ([`EntryWord`]); the TLB is what the model's CPU has
-//! loaded.
+//! The set and the entry ([`EntryWord`]) are the real ones. The TLB is the value that the model's
+//! CPU has loaded.
 
 use super::{AtomicCpuSet, CpuId};
 use crate::mutant::{Mutant, caught};
@@ -10,7 +10,7 @@ use crate::word::EntryWord;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
-// Not loom's, which cannot be dropped when a model has failed.
+// Not loom's `Arc`, which cannot be dropped after a model has failed.
 use std::sync::Arc;
 
 const MAPPED: u64 = 5;
@@ -18,7 +18,7 @@ const MAPPED: u64 = 5;
 struct Space {
     entry: EntryWord<AtomicU64>,
     cpus: AtomicCpuSet,
-    /// The page that the entry leads to.
+    /// The page behind the entry.
     page: UnsafeCell<u64>,
 }
 
@@ -34,7 +34,7 @@ fn cpu() -> CpuId {
     CpuId::new(70).unwrap()
 }
 
-/// A CPU enters the set and walks while another unmaps and reads the set.
+/// A CPU enters the set and walks, while another unmaps and reads the set.
 fn enters() {
     loom::model(|| {
         let space = space();
@@ -52,8 +52,8 @@ fn enters() {
     });
 }
 
-/// A CPU uses a page, flushes and leaves the set; another unmaps the page and uses it again if the
-/// set says that no flush is needed.
+/// A CPU uses a page, flushes and leaves the set. Another unmaps the page, and reuses it if the set
+/// says that no flush is needed.
 fn leaves() {
     loom::model(|| {
         let space = space();
@@ -62,8 +62,8 @@ fn leaves() {
             let space = Arc::clone(&space);
             move || {
                 if space.entry.load() == MAPPED {
-                    // SAFETY: it is mapped, and this CPU is in the set: loom checks that it is not
-                    // reused.
+                    // SAFETY: the page is mapped, and this CPU is in the set. Loom checks that it
+                    // is not reused.
                     space.page.with(|page| assert_eq!(unsafe { *page }, 0));
                 }
                 space.cpus.remove(cpu());
@@ -71,7 +71,7 @@ fn leaves() {
         });
         space.entry.store(0);
         if !space.cpus.load().contains(cpu()) {
-            // SAFETY: no CPU uses it: loom checks that.
+            // SAFETY: no CPU uses it. Loom checks that.
             space.page.with_mut(|page| unsafe { *page = 1 });
         }
         user.join().unwrap();

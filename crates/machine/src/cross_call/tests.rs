@@ -1,4 +1,4 @@
-//! Calls within calls, and closures that panic.
+//! Nested calls, and closures that panic.
 
 use super::*;
 use crate::testing::Host;
@@ -12,24 +12,24 @@ fn only(cpu: usize) -> CpuSet {
     CpuSet::only(CpuId::new(cpu).unwrap())
 }
 
-/// What a call panics with, if it does.
+/// The message of the panic of `call`, if it panics.
 fn panics(call: impl FnOnce()) -> Option<String> {
     let panic = catch_unwind(AssertUnwindSafe(call)).err()?;
     let said = panic.downcast_ref::<String>().cloned();
     Some(said.or(panic.downcast_ref::<&str>().map(|said| String::from(*said))).unwrap_or_default())
 }
 
-/// Ends those who answer, also by a panic.
+/// Stops the polling threads, also when the test panics.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire of who answers.
+        // Release: pairs with the Acquire of the polling threads.
         self.0.store(true, Ordering::Release);
     }
 }
 
-/// Calls `f` as CPU 0, while CPU 1 answers: adds up what it is asked.
+/// Runs `f` as CPU 0 while CPU 1 polls. Returns the sum of the requests that CPU 1 performed.
 fn beside(f: impl FnOnce(&CrossCall<u64, Host>)) -> u64 {
     let host = Host::new(2);
     let calls = CrossCall::try_new(host.clone()).unwrap();
@@ -53,8 +53,8 @@ fn beside(f: impl FnOnce(&CrossCall<u64, Host>)) -> u64 {
     })
 }
 
-/// A call within a closure of another is refused; the one that it is in is carried out, once, and
-/// so are later ones.
+/// A call from a closure of another call is refused. The outer call is performed once, and so are
+/// later calls.
 #[test]
 fn a_call_within_a_call_is_refused() {
     let sum = beside(|calls| {
@@ -81,9 +81,9 @@ fn a_call_within_a_call_is_refused() {
     assert_eq!(sum, 11);
 }
 
-/// A call from what answers is none within a call.
+/// A call from the closure of a `poll` is not nested.
 #[test]
-fn who_answers_may_call() {
+fn a_polling_cpu_may_call() {
     let host = Host::new(3);
     let calls = CrossCall::try_new(host.clone()).unwrap();
     let done = AtomicBool::new(false);
@@ -115,10 +115,10 @@ fn who_answers_may_call() {
     });
 }
 
-/// A closure of a call panics: it is over for everybody when the panic goes on, and the next call
-/// is as any.
+/// A closure of a call panics. The call has ended on all CPUs when the panic continues, and the
+/// next call works.
 #[test]
-fn a_call_that_panics_is_over() {
+fn a_call_that_panics_has_ended() {
     let sum = beside(|calls| {
         for round in 0..if cfg!(miri) { 4 } else { 100 } {
             let end = |_: &CpuSet| panic!("on purpose");
@@ -136,7 +136,7 @@ fn a_call_that_panics_is_over() {
         }
     });
     let rounds = if cfg!(miri) { 4 } else { 100 };
-    // What panicked was carried out, or withdrawn.
+    // The requests of calls that panicked were performed or withdrawn.
     assert_eq!(sum >> 20, rounds);
     assert!(sum % (1 << 20) <= 2 * rounds);
 }
@@ -187,9 +187,9 @@ fn an_ipi_that_a_panic_prevents_is_sent_by_another_call() {
     });
 }
 
-/// A CPU that panics while it answers has not lost the request.
+/// A CPU that panics while it performs a request does not lose it.
 #[test]
-fn an_answer_that_panics_is_made_again() {
+fn a_request_that_panics_is_performed_again() {
     let host = Host::new(2);
     let calls = CrossCall::try_new(host.clone()).unwrap();
     thread::scope(|scope| {
@@ -213,13 +213,18 @@ fn an_answer_that_panics_is_made_again() {
     });
 }
 
-/// CPUs that there are not are passed over.
+/// CPUs that do not exist are ignored.
 #[test]
-fn who_is_not_there_is_not_waited_for() {
+fn cpus_that_do_not_exist_are_not_waited_for() {
     let host = Host::new(1);
     let calls = CrossCall::try_new(host.clone()).unwrap();
     host.be(0);
     let mut here = 0;
-    calls.call(&CpuSet::first(MAX_CPUS), 3, |_| panic!("there is nobody"), |what| here += what);
+    calls.call(
+        &CpuSet::first(MAX_CPUS),
+        3,
+        |_| panic!("an IPI to a CPU that does not exist"),
+        |what| here += what,
+    );
     assert_eq!(here, 3);
 }

@@ -1,20 +1,21 @@
-//! A buddy allocator whose state never grows: a bit for each block that there can be.
+//! A buddy allocator of constant size: one bit for each possible block.
 //!
-//! A block of order `k` is 2^`k` frames from a multiple of 2^`k` on. A bit says that the block is
-//! free as a whole, and is no part of a larger one that is. Taking one finds the lowest block of
-//! the smallest order that will do, and halves it until it is as small as was asked for; giving one
-//! back joins it with its other half, its *buddy*, as long as that is free.
+//! A block of order `k` is 2^`k` frames, beginning at a multiple of 2^`k`. Its bit says that the
+//! block is free and not part of a larger free block. An allocation takes the lowest block of the
+//! smallest sufficient order, and halves it down to the requested order. A free merges the block
+//! with its other half, its *buddy*, while that is free.
 //!
 //! # Why not a crate
-//! Freeing memory must not need memory, and must not fail. Known crates keep their free blocks in
-//! sets on the heap, which end the program when the heap gives out, or in lists within the free
-//! memory itself, which are searched from end to end for the buddy. This needs two bits a frame,
-//! got once, and is as quick as it was full before. It takes the same block as
-//! `buddy_system_allocator` would; the tests compare them call by call.
+//! Freeing memory must need no memory, and must not fail. Known crates keep their free blocks in
+//! sets on the heap, and abort when the heap is exhausted; or they keep lists in the free memory
+//! itself, and search them linearly for the buddy. This allocator needs two bits for each frame,
+//! allocated once, and its speed does not depend on its fill. It chooses the same block as
+//! `buddy_system_allocator`. The tests compare them call by call.
 //!
 //! # Cost
-//! An order: a word for each 64-fold of the range (5 up to 2^30 frames, 9 at most) to find the
-//! lowest; one word, or two, to take or give. At most one order after the other.
+//! For each order: one word for each 64-fold of the range (5 up to 2^30 frames, at most 9) to find
+//! the lowest block, and one or two words to take or free a block. A call visits each order at most
+//! once.
 
 use super::MAX_ORDER;
 use crate::Frame;
@@ -24,7 +25,7 @@ use alloc::vec::Vec;
 
 const ORDERS: usize = MAX_ORDER as usize + 1;
 
-/// Frames that follow one another.
+/// A range of consecutive frames.
 pub(super) struct Buddy {
     first: u64,
     len: u64,
@@ -33,7 +34,7 @@ pub(super) struct Buddy {
 }
 
 impl Buddy {
-    /// All of them free. Allocates.
+    /// A range of free frames. Allocates.
     pub(super) fn try_new(first: u64, len: u64) -> Result<Buddy, TryReserveError> {
         let mut buddy = Buddy { first, len, free: 0, orders: Default::default() };
         for order in 0..ORDERS {
@@ -42,7 +43,7 @@ impl Buddy {
         }
         let (mut at, end) = (first, first + len);
         while at < end {
-            // As large as its place and what is left allow.
+            // The largest order that the block's position and the remaining length allow.
             let order = at.trailing_zeros().min((end - at).ilog2()).min(MAX_ORDER.into());
             buddy.orders[order as usize].insert(buddy.index(at, order as usize));
             at += 1 << order;
@@ -59,17 +60,17 @@ impl Buddy {
         number.checked_sub(self.first).is_some_and(|offset| offset < self.len)
     }
 
-    /// How many frames are free.
+    /// The number of free frames.
     pub(super) fn free(&self) -> u64 {
         self.free
     }
 
-    /// The smallest order from this one on of which a block is free.
+    /// The smallest order, from this one on, that has a free block.
     pub(super) fn smallest(&self, order: u8) -> Option<u8> {
         (order..=MAX_ORDER).find(|order| self.orders[usize::from(*order)].first().is_some())
     }
 
-    /// The first frame of a block of this order.
+    /// Takes a block of this order, and returns its first frame.
     pub(super) fn take(&mut self, order: u8) -> Option<u64> {
         let from = usize::from(self.smallest(order)?);
         let index = self.orders[from].first()?;
@@ -83,13 +84,13 @@ impl Buddy {
         Some(number)
     }
 
-    /// Takes back a block, which came from [`take`](Self::take), or consists of such.
+    /// Frees a block, which came from [`take`](Self::take) or consists of such blocks.
     pub(super) fn give(&mut self, mut number: u64, order: u8) {
         self.free += 1 << order;
         let mut order = usize::from(order);
         while order < ORDERS - 1 {
             let other = number ^ (1 << order);
-            // A buddy that lies outside, wholly or in part, was never free.
+            // A buddy that lies outside the range, at least in part, was never free.
             if !self.covers(other) || !self.orders[order].remove(self.index(other, order)) {
                 break;
             }
@@ -100,28 +101,28 @@ impl Buddy {
         self.orders[order].insert(index);
     }
 
-    /// The number of the block of this order that a frame lies in.
+    /// The number of the block of this order that contains the frame.
     fn index(&self, number: u64, order: usize) -> usize {
         ((number >> order) - (self.first >> order)) as usize
     }
 }
 
-/// A set of numbers, with a bit for each word of bits that is not 0, and so on up to one word.
+/// A set of numbers: a bitmap, with a bit above for each word that is not 0, and so on up to one
+/// word.
 #[derive(Default)]
 struct Bits {
-    /// The bits first, then those about them.
+    /// The bitmap first, then its upper levels.
     words: Box<[u64]>,
-    /// Where each level begins.
+    /// The start of each level.
     levels: [usize; LEVELS],
     depth: usize,
 }
 
-/// As many as there can be frames need: no range is too long.
+/// Enough levels for the largest possible number of frames.
 const LEVELS: usize = 9;
 const _: () = assert!(64u64.pow(LEVELS as u32) >= Frame::LIMIT);
 
-/// Where each level begins that so many numbers need, how many levels these are, and how many
-/// words.
+/// The start of each level for this many numbers, the number of levels, and the number of words.
 fn levels(numbers: usize) -> ([usize; LEVELS], usize, usize) {
     let (mut levels, mut depth, mut total, mut len) = ([0; LEVELS], 0, 0, numbers);
     while depth < LEVELS {
@@ -156,7 +157,7 @@ impl Bits {
         }
     }
 
-    /// Returns whether it was in.
+    /// Returns whether the number was in the set.
     fn remove(&mut self, mut number: usize) -> bool {
         for level in 0..self.depth {
             let Some(word) = self.words.get_mut(self.levels[level] + number / 64) else {
@@ -175,7 +176,7 @@ impl Bits {
         true
     }
 
-    /// The least.
+    /// The least number.
     fn first(&self) -> Option<usize> {
         let mut number = 0;
         for level in (0..self.depth).rev() {

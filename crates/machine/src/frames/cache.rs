@@ -1,10 +1,11 @@
-//! The frames that a CPU has at hand.
+//! A CPU's cache of single frames.
 //!
-//! A stack of numbers under a lock, which others take only when memory is short: they empty it, and
-//! *close* it for as long as they look for frames, so that none can hide in it. Its length can be
-//! read without the lock.
+//! It is a stack of numbers under a lock. Other CPUs take the lock only when memory is short: they
+//! empty the stack, and *close* it while they search for frames, so that no frame is hidden in it.
+//! Its length can be read without the lock.
 //!
-//! Cost of a frame taken or given: one uncontended lock, two or three lines of this CPU's own.
+//! Allocating or freeing a frame costs one uncontended lock, and two or three cache lines of this
+//! CPU.
 
 use super::{CACHE_BATCH, CACHE_FRAMES};
 use crate::source::NodeId;
@@ -12,9 +13,9 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 pub(super) struct Cache {
-    /// The node that the CPU belongs to.
+    /// The CPU's node.
     pub(super) home: NodeId,
-    /// That, or the next one that has memory: its frames are here.
+    /// The CPU's node, or the next one that has memory. The cached frames are from this node.
     pub(super) near: NodeId,
     /// Written under the lock only.
     len: AtomicUsize,
@@ -22,7 +23,7 @@ pub(super) struct Cache {
 }
 
 struct Numbers {
-    /// How many look for frames now.
+    /// The number of CPUs that search for frames now.
     closed: usize,
     numbers: [u64; CACHE_FRAMES],
 }
@@ -33,19 +34,19 @@ impl Cache {
         Cache { home, near: home, len: AtomicUsize::new(0), stack }
     }
 
-    /// Interrupts are off.
+    /// Interrupts must be disabled.
     pub(super) fn lock(&self) -> Stack<'_> {
         Stack { len: &self.len, held: self.stack.lock() }
     }
 
-    /// How many frames it holds, as somebody saw it who has no lock.
+    /// The number of frames. It may be out of date, since the lock is not held.
     pub(super) fn len(&self) -> usize {
-        // Relaxed: a number; nothing is reached by it.
+        // Relaxed: only a number. No memory is reached through it.
         self.len.load(Ordering::Relaxed)
     }
 }
 
-/// A cache that is locked.
+/// A locked cache.
 pub(super) struct Stack<'a> {
     len: &'a AtomicUsize,
     held: SpinMutexGuard<'a, Numbers>,
@@ -61,7 +62,7 @@ impl Stack<'_> {
         self.len.store(len, Ordering::Relaxed);
     }
 
-    /// There must be room.
+    /// The stack must have room.
     pub(super) fn push(&mut self, number: u64) {
         let len = self.len();
         self.held.numbers[len] = number;
@@ -74,7 +75,7 @@ impl Stack<'_> {
         Some(self.held.numbers[len])
     }
 
-    /// Takes the coldest half of a full stack.
+    /// Removes the colder half of a full stack.
     pub(super) fn shift(&mut self) -> [u64; CACHE_BATCH] {
         let numbers = &mut self.held.numbers;
         let cold = core::array::from_fn(|i| numbers[i]);
@@ -83,7 +84,7 @@ impl Stack<'_> {
         cold
     }
 
-    /// Whether somebody wants it to be empty.
+    /// Whether another CPU keeps the cache empty.
     pub(super) fn is_closed(&self) -> bool {
         self.held.closed != 0
     }

@@ -1,5 +1,5 @@
-//! The memory of a node: the ranges that were added, under a lock. How much of it is free can be
-//! read without.
+//! The memory of a NUMA node: the ranges that were added, under a lock. The number of free frames
+//! can be read without the lock.
 
 use super::buddy::Buddy;
 use alloc::collections::TryReserveError;
@@ -11,12 +11,12 @@ use spin::mutex::{SpinMutex, SpinMutexGuard};
 pub(super) struct Node {
     /// Written under the lock only.
     free: AtomicUsize,
-    /// Ascending.
+    /// In ascending order.
     ranges: SpinMutex<Vec<Buddy>>,
 }
 
 impl Node {
-    /// Adds a range, all of it free. Allocates.
+    /// Adds a range of free frames. Allocates.
     pub(super) fn add(&mut self, range: Buddy) -> Result<(), TryReserveError> {
         let ranges = self.ranges.get_mut();
         ranges.try_reserve(1)?;
@@ -25,31 +25,31 @@ impl Node {
         Ok(())
     }
 
-    /// Whether it has no memory at all.
+    /// Whether the node has no memory at all.
     pub(super) fn is_empty(&mut self) -> bool {
         self.ranges.get_mut().is_empty()
     }
 
-    /// How many frames are free, as somebody saw it who has no lock.
+    /// The number of free frames. It may be out of date, since the lock is not held.
     pub(super) fn free(&self) -> usize {
-        // Relaxed: a number; nothing is reached by it.
+        // Relaxed: only a number. No memory is reached through it.
         self.free.load(Ordering::Relaxed)
     }
 
-    /// Interrupts are off.
+    /// Interrupts must be disabled.
     pub(super) fn lock(&self) -> Ranges<'_> {
         Ranges { free: &self.free, ranges: self.ranges.lock() }
     }
 }
 
-/// A node that is locked.
+/// A locked node.
 pub(super) struct Ranges<'a> {
     free: &'a AtomicUsize,
     ranges: SpinMutexGuard<'a, Vec<Buddy>>,
 }
 
 impl Ranges<'_> {
-    /// Of the smallest blocks that will do, one in the lowest range.
+    /// Takes a block of the smallest sufficient order, from the lowest range that has one.
     pub(super) fn take(&mut self, order: u8) -> Option<u64> {
         let smallest = |range: &&mut Buddy| range.smallest(order).unwrap_or(u8::MAX);
         let number = self.ranges.iter_mut().min_by_key(smallest)?.take(order)?;
@@ -65,7 +65,7 @@ impl Ranges<'_> {
     }
 
     fn count(&mut self, change: impl FnOnce(usize) -> usize) {
-        // Relaxed, both: the lock orders them; who has none looks at a number only.
+        // Relaxed, both: the lock orders them. A reader without the lock uses only the number.
         self.free.store(change(self.free.load(Ordering::Relaxed)), Ordering::Relaxed);
     }
 }

@@ -13,10 +13,10 @@ fn range(start: u64, len: u64) -> FrameRange {
     FrameRange::new(frame(start), len).unwrap()
 }
 
-/// Two nodes with a hole between them; CPU 0 is near to the first, CPU 1 to the second.
+/// Two nodes with a hole between them. CPU 0 is near the first node, CPU 1 near the second.
 fn source() -> (Host, Frames) {
     let mut frames = Frames::try_new(range(1000, 1000), 2).unwrap();
-    // SAFETY: nobody looks at the memory in these tests.
+    // SAFETY: no code uses the memory in these tests.
     unsafe {
         frames.add(range(1024, 256), NodeId(0)).unwrap();
         frames.add(range(1536, 256), NodeId(1)).unwrap();
@@ -26,7 +26,7 @@ fn source() -> (Host, Frames) {
 }
 
 fn free(frames: &Frames, host: &Host, frame: Frame) -> Result<(), FrameError> {
-    // SAFETY: nobody looks at the memory in these tests.
+    // SAFETY: no code uses the memory in these tests.
     unsafe { frames.free(host, frame) }
 }
 
@@ -64,11 +64,11 @@ fn a_node_that_has_run_out_is_not_helped_out_if_only_that_will_do() {
 fn a_frame_that_is_allocated_has_a_word_of_its_own() {
     let (host, frames) = source();
     let old = frames.alloc(&host, 0, Place::Local).unwrap();
-    // SAFETY: the frame is ours, and nobody relies on its word.
+    // SAFETY: the test owns the frame, and no code relies on its word.
     unsafe { frames.info(old).unwrap().word() }.store(7, Ordering::Relaxed);
     free(&frames, &host, old).unwrap();
     let new = frames.alloc(&host, 0, Place::Local).unwrap();
-    assert_eq!(new, old, "what was freed last is used first");
+    assert_eq!(new, old, "the frame that was freed last is not reused first");
     // SAFETY: as above.
     assert_eq!(unsafe { frames.info(new).unwrap().word() }.load(Ordering::Relaxed), 0);
 }
@@ -96,19 +96,19 @@ fn each_cpu_has_its_own_node_first() {
     assert_eq!(frames.alloc(&host, 19, Place::Local), Err(FrameError::TooLarge { order: 19 }));
 }
 
-/// CPUs of nodes without memory: one below those that have some, one between, one beyond all.
+/// CPUs of nodes without memory: a node below those with memory, one between them, and one above.
 #[test]
 fn a_cpu_of_a_node_without_memory_has_all_of_it() {
     let homes = [0, 2, 5, 7].map(NodeId);
     let host = Host::new(homes.len());
-    // Of a node, as a block of that order.
+    // The order of a node's memory.
     let order = if cfg!(miri) { 4 } else { 6 };
     let len = 1 << order;
     let mut frames = Frames::try_new(range(1024, 2 * len), homes.len()).unwrap();
     for (cpu, home) in homes.into_iter().enumerate() {
         frames.set_home(CpuId::new(cpu).unwrap(), home).unwrap();
     }
-    // SAFETY: nobody looks at the memory in these tests.
+    // SAFETY: no code uses the memory in these tests.
     unsafe {
         frames.add(range(1024, len), NodeId(1)).unwrap();
         frames.add(range(1024 + len, len), NodeId(3)).unwrap();
@@ -129,14 +129,14 @@ fn a_cpu_of_a_node_without_memory_has_all_of_it() {
     }
 }
 
-/// What a CPU has at hand goes back to the node that it came from, if another becomes nearer.
+/// A CPU's cached frames go back to their node when the CPU's near node changes.
 #[test]
 fn a_nearer_node_may_come_later() {
     let host = Host::new(1);
     let mut frames = Frames::try_new(range(1024, 128), 1).unwrap();
     frames.set_home(CpuId::default(), NodeId(1)).unwrap();
     host.be(0);
-    // SAFETY: nobody looks at the memory in these tests.
+    // SAFETY: no code uses the memory in these tests.
     unsafe { frames.add(range(1024, 64), NodeId(0)) }.unwrap();
     let one = frames.alloc(&host, 0, Place::Local).unwrap();
     // SAFETY: as above.
@@ -145,11 +145,14 @@ fn a_nearer_node_may_come_later() {
     assert_eq!((one.number() / 64, two.number() / 64), (16, 17));
     [one, two].into_iter().for_each(|frame| free(&frames, &host, frame).unwrap());
     for node in [0, 1] {
-        assert!(frames.alloc(&host, 6, Place::Only(NodeId(node))).is_ok(), "all is back");
+        assert!(
+            frames.alloc(&host, 6, Place::Only(NodeId(node))).is_ok(),
+            "the node's frames did not come back"
+        );
     }
 }
 
-/// Who asks how much is free waits for nobody.
+/// Reading the number of free frames takes no lock.
 #[test]
 fn counting_takes_no_lock() {
     let (_, frames) = source();
@@ -158,7 +161,7 @@ fn counting_takes_no_lock() {
     assert_eq!(frames.free_frames(), 512);
 }
 
-/// As long as somebody looks for frames no cache takes any, and all can be had still.
+/// While a CPU searches for frames, no cache takes any, and all frames can still be allocated.
 #[test]
 fn closed_caches_stay_empty() {
     let (host, frames) = source();
@@ -184,8 +187,8 @@ fn closed_caches_stay_empty() {
     free(&frames, &host, one).unwrap();
 }
 
-/// Two CPUs allocate and two free, never more than 8 frames at once: no allocation may fail,
-/// however frames move from cache to cache meanwhile.
+/// Two CPUs allocate and two free, never more than 8 frames at once. No allocation may fail,
+/// however frames move between caches meanwhile.
 #[test]
 fn no_frame_hides_in_a_cache() {
     use core::sync::atomic::{AtomicU64, Ordering};
@@ -193,7 +196,7 @@ fn no_frame_hides_in_a_cache() {
     for len in [16, 24, 40, 60] {
         let host = Host::new(4);
         let mut frames = Frames::try_new(range(1024, len), 4).unwrap();
-        // SAFETY: nobody looks at the memory in these tests.
+        // SAFETY: no code uses the memory in these tests.
         unsafe { frames.add(range(1024, len), NodeId(0)) }.unwrap();
         let slots = [const { AtomicU64::new(0) }; 4];
         std::thread::scope(|scope| {
@@ -202,11 +205,11 @@ fn no_frame_hides_in_a_cache() {
                 scope.spawn(move || {
                     host.be(cpu);
                     for round in 0..rounds {
-                        // An allocator has every other slot to itself; a slot is one frame.
+                        // Each allocating CPU has every other slot to itself. A slot holds one
+                        // frame.
                         let slot = &slots[(round * 2 + cpu) % 4];
                         if cpu >= 2 {
-                            // AcqRel: only a number passes, and the test's order is that of the
-                            // slot.
+                            // AcqRel: only a number is passed, and the slot orders it.
                             let taken = slots[round % 4].swap(0, Ordering::AcqRel);
                             if taken != 0 {
                                 free(frames, host, frame(taken)).unwrap();
@@ -231,7 +234,7 @@ fn no_frame_hides_in_a_cache() {
 #[cfg_attr(miri, ignore = "takes too long")]
 fn every_frame_can_be_had() {
     let (host, frames) = source();
-    // Some lie in the caches of both CPUs.
+    // Some frames lie in the caches of both CPUs.
     for cpu in [1, 0] {
         host.be(cpu);
         let some: Vec<_> = (0..40).map(|_| frames.alloc(&host, 0, Place::Local).unwrap()).collect();
@@ -245,7 +248,7 @@ fn every_frame_can_be_had() {
     all.dedup();
     assert_eq!(all.len(), 512);
     all.into_iter().for_each(|frame| free(&frames, &host, frame).unwrap());
-    // And they merge again, out of the caches too.
+    // The frames merge again, also out of the caches.
     let big: Vec<_> = (0..2).map(|_| frames.alloc(&host, 8, Place::Local).unwrap()).collect();
     assert!(big.iter().all(|frame| frame.number() % 256 == 0));
     assert_eq!(frames.alloc(&host, 0, Place::Local), Err(FrameError::OutOfFrames { order: 0 }));
@@ -263,10 +266,10 @@ fn wrong_frees_are_told() {
         free(&frames, &host, block),
         Err(FrameError::InUse { frame: block, refs: 3, pins: 2 })
     );
-    // SAFETY: the block is ours.
+    // SAFETY: the test owns the block.
     let split = unsafe { frames.split(block) };
     assert_eq!(split, Err(FrameError::InUse { frame: block, refs: 3, pins: 2 }));
-    // SAFETY: nobody looks at the memory in these tests.
+    // SAFETY: no code uses the memory in these tests.
     unsafe {
         assert_eq!(frames.release(&host, block), Ok(false));
         assert_eq!(
@@ -285,16 +288,16 @@ fn wrong_frees_are_told() {
 fn a_block_is_split() {
     let (host, frames) = source();
     let block = frames.alloc(&host, 3, Place::Local).unwrap();
-    // SAFETY: it is ours, and nobody looks at the memory.
+    // SAFETY: the test owns the frame, and no code uses the memory.
     let is = |owner| unsafe { frames.info(block).unwrap().set_owner(owner) };
     for owner in [Owner::Table(0), Owner::Quick(1)] {
         is(owner);
-        // SAFETY: it is ours, and no table in truth.
+        // SAFETY: the test owns the block, and it is not a table in fact.
         assert_eq!(unsafe { frames.split(block) }, Err(FrameError::Table(block)));
     }
     assert_eq!(frames.info(block).map(|info| (info.refs(), info.order())), Some((1, 3)));
     is(Owner::Kernel);
-    // SAFETY: it is ours.
+    // SAFETY: the test owns the block.
     unsafe { frames.split(block) }.unwrap();
     for number in block.number()..block.number() + 8 {
         let info = frames.info(frame(number)).unwrap();
@@ -302,7 +305,7 @@ fn a_block_is_split() {
         free(&frames, &host, frame(number)).unwrap();
     }
     assert_eq!(frames.free_frames(), 512);
-    // SAFETY: nothing is there.
+    // SAFETY: no block begins there.
     assert_eq!(unsafe { frames.split(block) }, Err(FrameError::NotAllocated(block)));
 }
 
@@ -332,14 +335,15 @@ fn threads_share_all_of_it() {
     assert_eq!(frames.free_frames(), 512);
 }
 
-/// Miri takes its time.
+/// Miri is slow.
 const STEPS: usize = if cfg!(miri) { 60 } else { 300 };
 
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None, cases: if cfg!(miri) { 1 } else { 256 }, ..ProptestConfig::default()
     })]
-    /// Against a map of blocks: none overlap, each is aligned, and what is missing is what is held.
+    /// Compares with a map of blocks: blocks do not overlap, each is aligned, and the number of
+    /// free frames is right.
     #[test]
     fn as_a_map(script in proptest::collection::vec((0u8..2, 0u8..7, 0usize..64), 0..STEPS)) {
         let (host, frames) = source();

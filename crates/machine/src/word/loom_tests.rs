@@ -1,9 +1,9 @@
-//! [`EntryWord`] and [`RefCounts`] under loom: each operation that stores an entry publishes what
-//! the entry leads to, each that reads one acquires it, and the last reference comes after all
-//! others.
+//! [`EntryWord`] and [`RefCounts`] under loom: each operation that stores an entry publishes the
+//! table behind it, each operation that reads an entry acquires it, and the last reference is
+//! dropped after all others.
 //!
-//! Loom reports a cell that is read or written without order. `campaign/mutants.d/machine.toml` has
-//! each ordering weakened.
+//! Loom reports unordered accesses to a cell. `campaign/mutants.d/machine.toml` has a mutant for
+//! each ordering.
 
 use super::{EntryWord, RefCounts};
 use loom::cell::UnsafeCell;
@@ -15,17 +15,17 @@ type Entry = EntryWord<AtomicU64>;
 
 /// A bit that no other value has.
 const LINKED: u64 = 0x1000;
-/// A bit that is there from the start.
+/// A bit that is set from the start.
 const OLD: u64 = 1;
 
 struct Linked {
     entry: Entry,
-    /// The table that the entry leads to.
+    /// The table behind the entry.
     table: UnsafeCell<u64>,
 }
 
-/// One CPU writes a table and links it by `link`; another reads the entry by `look` and, if it is
-/// linked, takes the table for itself.
+/// One CPU writes a table and links it by `link`. Another reads the entry by `look` and, if it is
+/// linked, owns the table.
 fn publish(link: fn(&Entry), look: fn(&Entry) -> u64) {
     loom::model(move || {
         let linked =
@@ -33,20 +33,20 @@ fn publish(link: fn(&Entry), look: fn(&Entry) -> u64) {
         let writer = thread::spawn({
             let linked = Arc::clone(&linked);
             move || {
-                // SAFETY: it is not linked yet: loom checks that nobody else uses it.
+                // SAFETY: it is not linked yet. Loom checks that no other thread uses it.
                 linked.table.with_mut(|table| unsafe { *table = 7 });
                 link(&linked.entry);
             }
         });
         if look(&linked.entry) & LINKED != 0 {
-            // SAFETY: the writer is done with it: loom checks that.
+            // SAFETY: the writer is done with it. Loom checks that.
             linked.table.with_mut(|table| assert_eq!(unsafe { *table }, 7));
         }
         writer.join().unwrap();
     });
 }
 
-/// All ways to read an entry acquire.
+/// Each way to read an entry acquires.
 fn looks() -> [fn(&Entry) -> u64; 6] {
     [
         |entry| entry.load(),
@@ -57,7 +57,7 @@ fn looks() -> [fn(&Entry) -> u64; 6] {
             Ok(()) => LINKED,
             Err(_) => 0,
         },
-        // One that fails tells what is there.
+        // A failed exchange returns the entry.
         |entry| entry.compare_exchange(OLD, OLD).err().unwrap_or(0),
     ]
 }
@@ -67,7 +67,7 @@ fn loom_what_is_read_was_written_before() {
     looks().into_iter().for_each(|look| publish(|entry| entry.store(LINKED), look));
 }
 
-/// All ways to change an entry release.
+/// Each way to change an entry releases.
 #[test]
 fn loom_what_is_linked_was_written_before() {
     let links: [fn(&Entry); 5] = [
@@ -75,7 +75,7 @@ fn loom_what_is_linked_was_written_before() {
         |entry| _ = entry.swap(LINKED),
         |entry| assert_eq!(entry.compare_exchange(OLD, LINKED), Ok(())),
         |entry| _ = entry.fetch_or(LINKED),
-        // The bit that goes is what says so, here.
+        // Here the cleared bit signals the link.
         |entry| _ = entry.fetch_and(!OLD),
     ];
     for (number, link) in links.into_iter().enumerate() {
@@ -86,7 +86,7 @@ fn loom_what_is_linked_was_written_before() {
     }
 }
 
-/// A frame that is counted, and its contents.
+/// A frame with counts, and its contents.
 struct Frame {
     counts: RefCounts<AtomicU64>,
     contents: UnsafeCell<u64>,
@@ -100,11 +100,11 @@ fn frame() -> Arc<Frame> {
 }
 
 fn read(frame: &Frame) {
-    // SAFETY: the reader holds a reference: loom checks that nobody writes.
+    // SAFETY: the reader holds a reference. Loom checks that no thread writes.
     frame.contents.with(|contents| assert!(unsafe { *contents } < 2));
 }
 
-/// Two holders read a frame and give up their references, by `put`; the last one has it alone.
+/// Two holders read a frame and drop their references by `put`. The last one owns the frame.
 fn last(put: fn(&Frame) -> bool) {
     loom::model(move || {
         let frame = frame();
@@ -113,7 +113,7 @@ fn last(put: fn(&Frame) -> bool) {
             move || {
                 read(&frame);
                 if put(&frame) {
-                    // SAFETY: the last holder has it alone: loom checks that.
+                    // SAFETY: the last holder owns the frame. Loom checks that.
                     frame.contents.with_mut(|contents| unsafe { *contents += 1 });
                     return 1;
                 }
@@ -129,7 +129,7 @@ fn last(put: fn(&Frame) -> bool) {
 #[test]
 fn loom_the_last_reference_comes_after_all_others() {
     last(|frame| frame.counts.sub(1, 0) == Some(true));
-    // The owner waits until it has the only reference, as who frees a frame does.
+    // The owner waits until it holds the only reference, like code that frees a frame.
     last(|frame| {
         if frame.counts.sub_only().is_ok() {
             return true;
@@ -138,7 +138,8 @@ fn loom_the_last_reference_comes_after_all_others() {
     });
 }
 
-/// Who sees one reference left by [`RefCounts::get`] comes after those who gave theirs up.
+/// A CPU that reads one remaining reference by [`RefCounts::get`] comes after the CPUs that dropped
+/// theirs.
 #[test]
 fn loom_the_only_reference_is_seen_after_all_others() {
     loom::model(|| {
@@ -151,17 +152,19 @@ fn loom_the_only_reference_is_seen_after_all_others() {
                 assert_eq!(frame.counts.sub(1, 1), Some(false));
             }
         });
-        // Loom does not go back behind a load by the thread itself: so the other comes first here.
+        // Loom does not reorder a load of this thread with later stores of others, so the other
+        // thread runs first.
         thread::yield_now();
         if frame.counts.get() == (1, 0) {
-            // SAFETY: this has the only reference: loom checks that.
+            // SAFETY: this thread holds the only reference. Loom checks that.
             frame.contents.with_mut(|contents| unsafe { *contents = 1 });
         }
         holder.join().unwrap();
     });
 }
 
-/// Who gets a reference by an old pointer sees what the frame's new owner wrote first.
+/// A CPU that takes a reference through an old pointer sees the first writes of the frame's new
+/// owner.
 #[test]
 fn loom_a_reference_to_a_new_frame_is_taken_after_it_began() {
     loom::model(|| {
@@ -170,7 +173,7 @@ fn loom_a_reference_to_a_new_frame_is_taken_after_it_began() {
         let owner = thread::spawn({
             let frame = Arc::clone(&frame);
             move || {
-                // SAFETY: the frame is free: loom checks that nobody else uses it.
+                // SAFETY: the frame is free. Loom checks that no other thread uses it.
                 frame.contents.with_mut(|contents| unsafe { *contents = 1 });
                 frame.counts.begin();
             }

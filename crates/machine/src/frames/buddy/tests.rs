@@ -4,7 +4,7 @@ use buddy_system_allocator::FrameAllocator;
 use proptest::prelude::*;
 use std::vec;
 
-/// Bits at the borders of words and of levels, against a list.
+/// Bits at the boundaries of words and levels, compared with a list.
 #[test]
 fn bits_are_a_set() {
     let deep = if cfg!(miri) { 1 } else { 64 };
@@ -28,7 +28,7 @@ fn bits_are_a_set() {
     }
 }
 
-/// However many numbers there are, all are below one word at the top: `first` looks nowhere else.
+/// For any number of numbers, one word at the top is enough: `first` starts there.
 #[test]
 fn levels_reach_up_to_one_word() {
     for bits in 0..=52 {
@@ -40,7 +40,7 @@ fn levels_reach_up_to_one_word() {
     assert_eq!((levels(1 << 30).1, levels((1 << 30) + 1).1, levels(1 << 52).1), (5, 6, 9));
 }
 
-/// Ranges that begin and end anywhere, and the largest that there can be.
+/// Ranges with arbitrary bounds, and the largest possible range.
 #[test]
 fn all_of_a_range_can_be_had() {
     let large = if cfg!(miri) { 6 } else { 18 };
@@ -71,7 +71,7 @@ proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None, cases: if cfg!(miri) { 2 } else { 256 }, ..ProptestConfig::default()
     })]
-    /// Call by call what `buddy_system_allocator` does.
+    /// Chooses the same blocks as `buddy_system_allocator`, call by call.
     #[test]
     fn as_a_known_one(
         first in 0u64..300, len in 1u64..600,
