@@ -246,7 +246,7 @@ impl<'p, M: Machine, F: Format, G: Concurrent> PendingFlush<'p, M, F, G> {
     ///
     /// Cost: one IPI for each of these CPUs; nothing if nothing is pending. If tables were
     /// unlinked, one more locked instruction on a cache line of this CPU, and one when they come
-    /// back: these keep the [`Paging`](crate::Paging) alive while they wait.
+    /// back: these keep the [`Paging`] alive while they wait.
     pub fn flush(self) {}
 
     /// Keeps the flush for later: [`PageTables::flush_deferred`] or

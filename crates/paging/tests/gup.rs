@@ -257,7 +257,7 @@ fn neighbours_change_frames(
     let (third, mut frames) = sim.on_cpu(0, || {
         let frames = map([fresh(), fresh()]);
         let third = block(&sim, 0);
-        space.map_own(pages(AT + (2 * len << 12), 1), third, Attrs::USER_RW).unwrap();
+        space.map_own(pages(AT + ((2 * len) << 12), 1), third, Attrs::USER_RW).unwrap();
         (third, frames)
     });
     let changer = || {
