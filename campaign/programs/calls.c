@@ -53,7 +53,9 @@ static unsigned next_placed;
 static uintptr_t heap_start, heap_end;
 static int with_locks, with_seals, with_userfault, with_merge, with_limits, with_persona;
 static aio_context_t ring;
+static size_t ring_pages;
 static sigjmp_buf after_fault;
+static volatile int faults;
 
 static uint64_t roll(uint64_t below)
 {
@@ -66,6 +68,9 @@ static int chance(int one_in) { return roll(one_in) == 0; }
 static void on_fault(int number)
 {
     (void)number;
+    /* What the C library needs may be gone: then each way out of here faults again. */
+    if (++faults > 16)
+        __builtin_trap();
     siglongjmp(after_fault, 1);
 }
 
@@ -339,13 +344,18 @@ static void do_huge(void)
 static void do_ring(void)
 {
     if (!ring) {
-        syscall(SYS_io_setup, 1 + roll(600), &ring);
+        /* The ring begins with its identifier and the number of its events, of 32 bytes each. */
+        if (syscall(SYS_io_setup, 1 + roll(600), &ring) == 0)
+            ring_pages = (32 + 32 * (size_t)((unsigned *)ring)[1] + PAGE - 1) / PAGE;
         return;
     }
-    uintptr_t at = (uintptr_t)ring + (1 + roll(3)) * PAGE;
+    size_t page = 1 + roll(3);
+    uintptr_t at = (uintptr_t)ring + page * PAGE;
     if (chance(3)) {
         syscall(SYS_io_destroy, ring);
         ring = 0;
+    } else if (page >= ring_pages) {
+        /* What lies behind the ring is the C library's. */
     } else if (chance(2)) {
         munmap((void *)at, PAGE);
     } else {
@@ -444,6 +454,7 @@ static void step(int depth)
     size_t pages;
     uintptr_t at = somewhere(&pages);
     unsigned kind = roll(100);
+    faults = 0;
     if (kind < 26)
         do_mmap();
     else if (kind < 34)
