@@ -1,4 +1,4 @@
-//! Tests of the whole tree against a slow and obvious model.
+//! Tests of whole trees against a slow and simple model.
 
 mod ahead;
 mod erases;
@@ -15,7 +15,7 @@ use grace::Reclaim;
 use std::ops::RangeInclusive;
 use std::vec::Vec;
 
-/// A small generator of numbers (xorshift), so that runs repeat.
+/// A small random number generator (xorshift) with a seed, so that runs can be repeated.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
@@ -27,8 +27,8 @@ impl Dice {
     }
 }
 
-/// The index range cut into equal cells; what each holds. The last cell goes on to the largest
-/// index.
+/// The model: the index range in cells of equal size, with the value of each. The last cell extends
+/// to the largest index.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Cells(pub(crate) Vec<Option<u64>>);
 
@@ -48,7 +48,7 @@ impl Cells {
         self.0[from..=to].fill(value);
     }
 
-    /// The run of equal cells around one.
+    /// The run of equal cells around a cell.
     pub(crate) fn run(&self, cell: usize) -> (usize, usize) {
         let same = |&other: &usize| self.0[other] == self.0[cell];
         let from = (0..=cell).rev().take_while(same).last().unwrap();
@@ -56,7 +56,7 @@ impl Cells {
         (from, to)
     }
 
-    /// Every run: its range and value.
+    /// All runs: their ranges and values.
     pub(crate) fn runs(&self) -> Vec<(RangeInclusive<usize>, Option<u64>)> {
         let mut runs = Vec::new();
         let mut cell = 0;
@@ -75,7 +75,7 @@ impl Cells {
 
 pub(crate) type Tree<R> = MapleTree<Owned, R, Flaky>;
 
-/// The tree is sound and holds what the cells hold.
+/// Checks that the tree is sound and holds what the cells hold.
 pub(crate) fn check<R: Reclaim>(writer: &mut Writer<'_, Owned, R, Flaky>, cells: &Cells) {
     if let Err(violation) = writer.validate() {
         panic!("{violation}\n{}", writer.dump());

@@ -1,5 +1,5 @@
-//! Memory got ahead is enough, and hardly more than that: where nodes are full, are shared with a
-//! duplicate, or hold bounds of both widths.
+//! Preallocated memory is enough, and not much more than enough: with full nodes, with nodes shared
+//! with a duplicate, and with bounds of both widths.
 
 use super::Dice;
 use crate::testing::{Flaky, KINDS, Owned, with_vectors};
@@ -12,11 +12,12 @@ use std::vec::Vec;
 
 type Tree<E, R> = MapleTree<E, R, Flaky>;
 
-/// Entries of a tree whose nodes are full on three levels, if it was built in ascending order.
+/// The number of entries of a tree whose nodes are full on three levels, if built in ascending
+/// order.
 const FULL: usize = 16 * 16 * 19 + 40;
 
-/// Where cell `i` begins. In groups, which lie far from each other at odd places: a leaf at the
-/// border of two has wide bounds, others have narrow ones.
+/// The first index of cell `i`. Cells form groups that lie far apart, some at odd indices. So a
+/// leaf at the border of two groups has wide bounds, and other leaves have narrow ones.
 fn start(i: usize) -> usize {
     const GROUP: usize = 60;
     let far = usize::BITS - 16;
@@ -27,7 +28,7 @@ fn range(from: usize, to: usize) -> RangeInclusive<usize> {
     start(from)..=start(to + 1) - 1
 }
 
-/// Runs a write on memory that was got ahead.
+/// Runs a write that may use only preallocated memory.
 fn with_nothing<R: Reclaim, E: Entry>(
     writer: &mut Writer<'_, E, R, Flaky>,
     write: impl FnOnce(&mut Writer<'_, E, R, Flaky>),
@@ -36,7 +37,7 @@ fn with_nothing<R: Reclaim, E: Entry>(
     writer.validate().unwrap();
 }
 
-/// One write wherever it is, after `preallocate_writes(1)`; beside a duplicate, if there is one.
+/// One write anywhere after `preallocate_writes(1)`; with a duplicate of the tree, if there is one.
 fn anywhere<R: Reclaim, E: Entry>(
     writer: &mut Writer<'_, E, R, Flaky>,
     dice: &mut Dice,
@@ -45,10 +46,10 @@ fn anywhere<R: Reclaim, E: Entry>(
 ) {
     writer.preallocate_writes(1).unwrap();
     let from = dice.roll(cells);
-    // Some within a leaf, some over a few, some over many.
+    // Some ranges within a leaf, some over a few leaves, some over many.
     let longest = [2, 30, 60, cells][dice.roll(4)];
     let to = (from + dice.roll(longest)).min(cells - 1);
-    // Part of a cell at either end, so that what lies there is cut.
+    // Part of a cell at both ends, so that the entries there are cut.
     let range = range(from, to).start() + dice.roll(3)..=range(from, to).end() - dice.roll(3);
     let hole = dice.roll(3) == 0;
     with_nothing(writer, |writer| {
@@ -67,7 +68,7 @@ fn fill<R: Reclaim, E: Entry>(
     entry: impl Fn(usize) -> E,
 ) {
     for i in 0..cells {
-        // What is there stays.
+        // Existing entries stay.
         let _ = writer.insert_range(range(i, i), entry(i));
     }
 }
@@ -100,7 +101,7 @@ fn a_write_anywhere_that_shares() {
     run::<Epoch>(4, |tree| tree.lock());
 }
 
-/// Trees whose entries cannot be shared: nodes are a tree's own.
+/// Trees whose entries cannot be shared, so that each tree has its own nodes.
 #[test]
 #[cfg_attr(miri, ignore = "long")]
 fn a_write_anywhere() {
@@ -118,7 +119,7 @@ fn a_write_anywhere() {
     }
 }
 
-/// One more entry in a tree whose nodes are full, up to the root: each is cut.
+/// One more entry in a tree whose nodes are full up to the root: a node on each level is split.
 #[test]
 #[cfg_attr(miri, ignore = "long")]
 fn one_more_where_all_is_full() {
@@ -136,7 +137,7 @@ fn one_more_where_all_is_full() {
         with_vectors(kind, || {
             let full = tree();
             for &place in &places {
-                // Each time in a tree that is as full as at first.
+                // Each write gets a tree that is as full as the first.
                 let tree = full.duplicate().unwrap();
                 let mut writer = tree.lock();
                 let between = place * 10 + 8..=place * 10 + 11;
@@ -151,7 +152,7 @@ fn one_more_where_all_is_full() {
     }
 }
 
-/// A hole, or an erase, after `preallocate` of its range: also over leaves of two parents.
+/// A hole or an erase after `preallocate` of its range, also over leaves of two parents.
 #[test]
 #[cfg_attr(miri, ignore = "long")]
 fn holes_of_all_lengths() {
@@ -162,7 +163,7 @@ fn holes_of_all_lengths() {
         let mut writer = tree.lock();
         for round in 0..600 {
             if round % 100 == 0 {
-                // In no order: nodes are two thirds full.
+                // In random order, so that nodes are two thirds full.
                 for i in 0..CELLS {
                     let i = i * 1409 % CELLS;
                     let _ = writer.insert_range(i * 10..=i * 10 + 6, Owned::new(i as u64));

@@ -1,6 +1,6 @@
-//! Erases one by one, in random order, of trees large enough for what is seldom in small ones: a
-//! hole over leaves of two parents, a sibling of another form, a parent that a duplicate has, too,
-//! nodes four levels up.
+//! Erases one by one, in random order, from trees that are large enough for cases that are rare in
+//! small ones: a hole over leaves of two parents, a sibling of another form, a parent that is
+//! shared with a duplicate, nodes four levels up.
 
 use super::{Dice, longest_hole};
 use crate::layout::ALWAYS_WIDE;
@@ -15,7 +15,7 @@ std::thread_local! {
     static LIVE: Cell<isize> = const { Cell::new(0) };
 }
 
-/// A value that counts itself.
+/// A value that counts its instances.
 struct Value(u64);
 
 impl Drop for Value {
@@ -31,7 +31,7 @@ trait Kind: Entry {
     fn live() -> isize;
 }
 
-/// Shared with duplicates.
+/// Shared with duplicates of the tree.
 impl Kind for RefCounted<Value> {
     fn make(number: u64) -> Self {
         LIVE.set(LIVE.get() + 1);
@@ -45,7 +45,7 @@ impl Kind for RefCounted<Value> {
     }
 }
 
-/// Duplicated.
+/// Duplicated together with the tree.
 impl Kind for Owned {
     fn make(number: u64) -> Self {
         Owned::new(number)
@@ -61,7 +61,7 @@ impl Kind for Owned {
 type Tree<E> = MapleTree<E, Epoch, Flaky>;
 type Model = BTreeMap<usize, (usize, u64)>;
 
-/// Holds what the model holds; `whole`: compared entry by entry.
+/// Checks that a tree holds what the model holds; `whole`: entry by entry.
 fn check<E: Kind>(writer: &Writer<'_, E, Epoch, Flaky>, model: &Model, whole: bool) {
     if let Err(violation) = writer.validate() {
         panic!("{violation}\n{}", writer.dump());
@@ -87,8 +87,8 @@ fn check<E: Kind>(writer: &Writer<'_, E, Epoch, Flaky>, model: &Model, whole: bo
     assert_eq!(writer.largest_gap(), longest_hole(&holes));
 }
 
-/// Ranges of pages and of some indices, in stretches, so that leaves are of several forms; every
-/// other, or all that touch.
+/// Ranges of pages and ranges of single indices in alternating stretches, so that leaves have
+/// several forms. They have holes between them, or all of them touch.
 fn ranges(n: usize, dice: &mut Dice) -> Vec<(usize, usize)> {
     let mut at = 0x40_0000;
     let (stretch, touching) = (20 + dice.roll(60), dice.roll(3) == 0);
@@ -102,9 +102,10 @@ fn ranges(n: usize, dice: &mut Dice) -> Vec<(usize, usize)> {
     ranges
 }
 
-/// Fills a tree, takes it apart, with some duplicates kept; what was theirs is still theirs then,
-/// and nothing is left in the end. One owner alone, whose counts are exact; or beside readers now
-/// and then, whose leavings any test's thread may free.
+/// Fills a tree and erases everything, with some duplicates kept. The duplicates must keep their
+/// entries, and in the end nothing may be left. If `alone`, there is only an owner and the counts
+/// are exact. Otherwise some writes are shared, and the thread of any test may free what they
+/// remove.
 fn fill_and_erase<E: Kind>(n: usize, seed: u64, every: usize, alone: bool) {
     let (nodes, live) = (Flaky::live(), E::live());
     let mut dice = Dice(seed);
@@ -132,15 +133,16 @@ fn fill_and_erase<E: Kind>(n: usize, seed: u64, every: usize, alone: bool) {
         let some = 1 + dice.roll(20);
         for (i, (first, last)) in todo.by_ref().take(some) {
             let mut budget = match dice.roll(6) {
-                // Now and then the first, the second... has no memory: then nothing has changed.
+                // Sometimes the first, the second, ... allocation fails; then nothing may have
+                // changed.
                 0 => 0,
-                // What was got ahead is enough.
+                // Preallocated memory is enough.
                 1..=3 => {
                     writer.preallocate(first..=first).unwrap();
                     0
                 }
-                // An entry is duplicated ahead, to be cut in two: the one that goes, or the next.
-                // Neither needs that.
+                // Preallocate for the split of the erased entry or of the next one. The erase needs
+                // neither duplicate.
                 4 => {
                     let next = model.range(first..).nth(dice.roll(2));
                     if let Some((&other, &(end, _))) = next
@@ -188,7 +190,7 @@ fn fill_and_erase<E: Kind>(n: usize, seed: u64, every: usize, alone: bool) {
 #[test]
 #[cfg_attr(miri, ignore = "long; `shapes` has a small one")]
 fn one_by_one() {
-    // Small nodes are many.
+    // Small nodes make many nodes.
     for seed in 1..=if cfg!(samara_small_nodes) { 1 } else { 20 } {
         for alone in [true, false] {
             fill_and_erase::<Owned>(600, seed, 1, alone);

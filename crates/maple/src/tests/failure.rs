@@ -1,4 +1,4 @@
-//! Every allocation failed once: the tree is as it was (I7).
+//! Every allocation of a write fails once; the tree must be as it was before (I7).
 
 use super::{Cells, Dice, Tree, check};
 use crate::testing::{Flaky, Owned};
@@ -8,7 +8,7 @@ use grace::{Epoch, Reclaim, Single};
 const CELLS: usize = if cfg!(miri) { 24 } else { 120 };
 const STEPS: usize = if cfg!(miri) { 12 } else { 300 };
 
-/// Fails the first, the second, ... allocation of a write until it gets through.
+/// Lets the first, the second, ... allocation of a write fail until the write succeeds.
 fn one<R: Reclaim>(
     writer: &mut Writer<'_, Owned, R, Flaky>,
     cells: &Cells,
@@ -21,7 +21,7 @@ fn one<R: Reclaim>(
             Err(error) => {
                 assert_eq!(error, Error::OutOfMemory);
                 check(writer, cells);
-                // One duplicate may be kept in hand for the next try, no more.
+                // At most one spare duplicate may be kept for the next try.
                 assert!(Owned::live() - entries <= 1);
             }
         }
@@ -97,7 +97,7 @@ fn beside_readers() {
     assert!(failures > STEPS / 2, "only {failures} failures met");
 }
 
-/// A move is a store and an erase: with the nodes of both in hand, neither can fail.
+/// A move is a store and an erase. With the nodes of both preallocated, neither can fail.
 fn moves<R: Reclaim>(
     seed: u64,
     mut lock: impl FnMut(&mut Tree<R>, &mut dyn FnMut(&mut Writer<'_, Owned, R, Flaky>)),
@@ -118,7 +118,7 @@ fn moves<R: Reclaim>(
             });
             cells.set(to, to, Some(value));
             cells.set(start, end, None);
-            // Room again, else the tree would stay empty.
+            // Refill, otherwise the tree would stay empty.
             for value in value + 1..=value + 2 {
                 let at = dice.roll(CELLS);
                 writer.store_range(cells.range(at, at), Owned::new(value)).unwrap();
@@ -155,7 +155,8 @@ fn the_entry_at_a_preallocated_index_can_be_erased() {
     }
 }
 
-/// A wide leaf whose contents have become narrow: however it is written to, the memory is there.
+/// A wide leaf whose contents fit a narrow one by now: preallocated memory suffices for every
+/// write.
 #[test]
 fn preallocated_for_every_form_of_leaf() {
     const SIZE: usize = 0x1000_0000;
@@ -170,7 +171,7 @@ fn preallocated_for_every_form_of_leaf() {
         }
         let base = 0x10_0000_0000;
         for i in 0..entries {
-            // One bound is odd, until it is written over.
+            // One bound is odd, until it is overwritten.
             let (low, high) = (7 * usize::from(i == 5), 7 * usize::from(i == 4));
             let range = base + i * SIZE + low..=base + (i + 1) * SIZE + high - 1;
             writer.store_range(range, Owned::new(i as u64)).unwrap();

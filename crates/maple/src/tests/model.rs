@@ -1,4 +1,4 @@
-//! Random writes and reads, every mode, against the cells.
+//! Random writes and reads in every mode, compared with the cells.
 
 use super::{CELL, Cells, Dice, Tree, check};
 use crate::testing::{Flaky, KINDS, Owned, with_vectors};
@@ -8,11 +8,11 @@ use std::ops::RangeInclusive;
 
 const CELLS: usize = if cfg!(miri) { 32 } else { 160 };
 const STEPS: usize = if cfg!(miri) { 40 } else { 1200 };
-/// How many steps to one look at the whole tree.
+/// The number of steps between two checks of the whole tree.
 const EVERY: u64 = if cfg!(miri) { 5 } else { 1 };
 const SEEDS: u64 = if cfg!(miri) { 1 } else { 3 };
 
-/// The lowest and highest start, in cells, of a free run.
+/// The lowest and the highest start of a free run, in cells.
 fn fit(cells: &Cells, from: usize, to: usize, size: usize, align: usize) -> Option<(usize, usize)> {
     let free = |&start: &usize| {
         start % align == 0
@@ -30,7 +30,7 @@ fn step<R: Reclaim>(
     value: u64,
 ) {
     let n = cells.0.len();
-    // Mostly short ranges, now and then one over much of the tree.
+    // Usually short ranges, sometimes one over much of the tree.
     let from = dice.roll(n);
     let longest = if dice.roll(20) == 0 { n } else { 6 };
     let to = (from + dice.roll(longest)).min(n - 1);
@@ -72,7 +72,7 @@ fn step<R: Reclaim>(
         }
         _ => {
             let (size, align) = (1 + dice.roll(5), 1 << dice.roll(3));
-            // Aligned to cells, except that the last cell is far larger than the others.
+            // Aligned to cells; the last cell is far larger than the others.
             let bounds = from * CELL..=to * CELL + (CELL - 1);
             let fits = fit(cells, from, to, size, align);
             let low = writer.empty_area(bounds.clone(), size * CELL, align * CELL);
@@ -144,7 +144,7 @@ fn one_owner() {
     for seed in 1..=SEEDS {
         run::<Single>(seed, CELLS, STEPS, |tree, work| work(&mut tree.get_mut()));
     }
-    // Freed at once: nothing leaks, nothing is freed twice.
+    // Freed at once: nothing may leak or be freed twice.
     assert_eq!((Flaky::live(), Owned::live()), (nodes, entries));
 }
 
@@ -160,8 +160,8 @@ fn shared_tree_borrowed_alone() {
     run::<Epoch>(21, CELLS, STEPS, |tree, work| work(&mut tree.get_mut()));
 }
 
-/// Each way to search and to change nodes, whatever this processor has: with AVX-512, with AVX2,
-/// without.
+/// Every implementation of the search and of changes of nodes that this CPU supports: AVX-512,
+/// AVX2, scalar.
 #[test]
 #[cfg_attr(miri, ignore = "Miri knows no vectors: all else runs without")]
 fn each_kind_of_vectors() {
@@ -184,7 +184,7 @@ fn a_large_tree() {
     }
 }
 
-/// Three levels and more, where gaps are settled above the leaf's parent.
+/// At least three levels, so that gaps are updated above the leaf's parent.
 fn large<R: Reclaim>(mut writer: Writer<'_, Owned, R, Flaky>, seed: u64) {
     let mut dice = Dice(seed);
     let mut cells = Cells::new(6000);

@@ -1,6 +1,6 @@
-//! Writes near the last one, which take its way: after all that may have changed it.
+//! Writes near the last one, which reuse its path, after everything that may have changed the path.
 //!
-//! Where debug assertions are on, each such write also walks, and compares (`write/finger.rs`).
+//! With debug assertions each such write also descends, and compares (`write/finger.rs`).
 
 use super::{CELL, Cells, Dice, longest_hole};
 use crate::testing::Flaky;
@@ -32,7 +32,7 @@ fn slide<R: Reclaim>(
     };
     let (first, last) = cells.run(from);
     let next = cells.0.get(to + 1).copied().flatten();
-    // Two of one value that touch would be one in the cells.
+    // Two touching entries with the same value would be one run of cells.
     if next == Some(value) && to > last {
         return Ok(());
     }
@@ -51,11 +51,11 @@ fn slide<R: Reclaim>(
     Ok(())
 }
 
-/// So many writes, most of them near the one before; with too little memory now and then, and then
-/// nothing has changed.
+/// Many writes, most of them near the one before. Sometimes memory runs out; then nothing may have
+/// changed.
 fn run<R: Reclaim>(writer: &mut Write<'_, R>, cells: &mut Cells, dice: &mut Dice, steps: usize) {
     let n = cells.0.len();
-    // No two of one value.
+    // No two entries with the same value.
     let (mut at, mut value) = (0, *cells.0.iter().flatten().max().unwrap_or(&0) as u32);
     let mut copies = Vec::new();
     for _ in 0..steps {
@@ -126,8 +126,8 @@ fn writes_near_the_last_one() {
     }
 }
 
-/// Runs upwards and downwards, at the end of all indices and in the middle, with and without holes
-/// between; each entry grows and shrinks once more when it is there.
+/// Runs upwards and downwards, at the end of the index range and in the middle, with and without
+/// holes between the entries. Each entry is made longer and shorter after its insertion.
 #[test]
 fn runs_side_by_side() {
     const N: usize = if cfg!(miri) { 30 } else { 600 };
@@ -150,7 +150,8 @@ fn runs_side_by_side() {
             let mut own = MapleTree::<u32, Single, Flaky>::new_in();
             fill(&mut own.get_mut(), up, width);
             let tree = MapleTree::<u32, Epoch, Flaky>::new_in();
-            // Something beyond: so the hole that is filled is not that at the very end.
+            // An entry beyond the run, so that the hole that is filled is not the one at the very
+            // end.
             tree.lock().insert_range(100 * N * CELL..=usize::MAX, u32::MAX).unwrap();
             tree.lock().erase_range(200 * N * CELL..=usize::MAX).unwrap();
             let mut writer = tree.lock();

@@ -9,7 +9,7 @@ use std::vec::Vec;
 
 type Tree = super::Tree<Single>;
 
-// Divisible by 20, not by 7.
+// Divisible by 20 and not by 7.
 const N: usize = if cfg!(miri) { 40 } else { 1000 };
 
 #[test]
@@ -89,7 +89,7 @@ fn bad_arguments() {
     assert_eq!(writer.iter(0..=usize::MAX).collect::<Vec<_>>(), [(10..=20, 1)]);
 }
 
-/// Stores every second cell in some order, then erases in another.
+/// Stores every second cell in one order, and erases in another.
 fn grow_and_shrink(order: impl Fn(usize) -> usize, away: impl Fn(usize) -> usize) {
     let mut cells = Cells::new(2 * N + 2);
     let mut tree = Tree::new_in();
@@ -159,7 +159,7 @@ fn full_nodes_share_with_their_siblings() {
     }
     let stats = writer.stats();
     let (inners, children) = (stats.nodes - stats.leaves, stats.nodes - 1);
-    // Cut in halves alone, they have 10.9 on average.
+    // If full nodes were only split in halves, they would have 10.9 children on average.
     assert!(
         cfg!(miri) || INNER_SLOTS < 16 || ALWAYS_WIDE || children * 10 > inners * 113,
         "{children} {inners}"
@@ -191,8 +191,7 @@ fn one_store_over_everything() {
                 cells.set(from, to, Some(u64::MAX));
             }
             check(&mut writer, &cells);
-            // What is left goes one by one; under Miri, of those where both much is left and much
-            // is gone.
+            // Erase the rest one by one. Under Miri, only where much is left and much is gone.
             if cfg!(miri) && from != 0 {
                 continue;
             }
@@ -211,10 +210,11 @@ fn one_store_over_everything() {
 
 #[test]
 fn a_hole_over_leaves_of_one_parent_or_two() {
-    // Wherever it begins: so its ends lie in one parent, in neighbours, and in what is neither.
-    // Entries with holes between them leave leaves half full, so that one is left; those that touch
-    // leave two. Under Miri as few as meet all four, on one tree by the owner and beside readers in
-    // turns, and looked at only in the end.
+    // The ranges begin anywhere, so their ends lie under one parent, under neighbouring parents,
+    // and under parents further apart. Entries with holes between them leave leaves half full, so
+    // that one leaf is left; touching entries leave two. Under Miri there are only as many writes
+    // as all four cases need, on one tree, alternately by the owner and beside readers, with one
+    // check at the end.
     let (n, step, lengths): (usize, usize, &[usize]) =
         if cfg!(miri) { (240, 67, &[2, 40]) } else { (300, 3, &[2, 16, 40]) };
     let modes: &[&[bool]] = if cfg!(miri) { &[&[false, true]] } else { &[&[false], &[true]] };
@@ -258,9 +258,9 @@ fn a_hole_over_leaves_of_one_parent_or_two() {
 
 #[test]
 fn erases_that_leave_little_or_go_on_in_another_leaf() {
-    // Each entry by itself, in any order, and some come back: so leaves run low in the middle of
-    // others, and entries at the ends of leaves go, beside neighbours of the same parent and of
-    // another one.
+    // Each entry is erased by itself, in random order, and some come back. So leaves become too
+    // small in the middle of others, and entries at the ends of leaves go, beside neighbours with
+    // the same parent and with another one.
     let (n, steps) = if cfg!(miri) { (160, 240) } else { (400, 3000) };
     let modes: &[&[bool]] = if cfg!(miri) { &[&[false, true]] } else { &[&[false], &[true]] };
     for &modes in modes {
@@ -274,7 +274,7 @@ fn erases_that_leave_little_or_go_on_in_another_leaf() {
         for (step, exclusive) in (0..steps).zip(modes.iter().cycle()) {
             let cell = 2 * dice.roll(n);
             let mut writer = if *exclusive { tree.get_mut() } else { tree.lock() };
-            // More go than come at first, and the other way later.
+            // At first more entries go than come, later the opposite.
             if let Some(value) = cells.0[cell] {
                 let (range, erased) = writer.erase(cell * CELL).unwrap().unwrap();
                 assert_eq!((range, *erased.get()), (cells.range(cell, cell), value));
@@ -290,8 +290,7 @@ fn erases_that_leave_little_or_go_on_in_another_leaf() {
         }
         check(&mut tree.get_mut(), &cells);
     }
-    // Wide leaves are left to the plan. What is seldom takes more steps than there is time for
-    // under Miri.
+    // Wide leaves are left to the plan. Rare cases take more steps than Miri has time for.
     let (joined, swept) = (crate::write::JOINED.take(), crate::write::SWEPT.take());
     let swept = swept.map(|swept| swept.iter().sum::<usize>());
     let seldom = usize::from(!cfg!(miri));
@@ -302,8 +301,8 @@ fn erases_that_leave_little_or_go_on_in_another_leaf() {
 
 #[test]
 fn gaps_too_small_are_not_visited() {
-    // Many holes of one index, a few of two: the search finds those of two in the order of the
-    // height.
+    // Many holes of one index, a few of two: the search visits about as many nodes as the tree has
+    // levels.
     let mut tree = MapleTree::<u32>::new();
     let mut writer = tree.get_mut();
     for i in 0..N {
@@ -327,7 +326,7 @@ fn gaps_too_small_are_not_visited() {
 fn the_largest_gap_at_the_ends_of_the_index_range() {
     let mut tree = MapleTree::<u32>::new();
     let mut writer = tree.get_mut();
-    // All but one index, at either end: as many as there are numbers for.
+    // All indices but one at either end are free: `usize::MAX` indices.
     for index in [0, usize::MAX] {
         writer.store_range(index..=index, 1).unwrap();
         assert_eq!(writer.largest_gap(), usize::MAX);
@@ -360,7 +359,7 @@ fn the_largest_gap_is_one_across_leaves() {
         end = above + 10;
         assert_eq!(writer.largest_gap(), end - (below - 1));
     }
-    // It is cut, and the longer half counts.
+    // The hole is split, and the longer part counts.
     writer.store_range(30..=30, 3).unwrap();
     writer.validate().unwrap();
     assert_eq!(writer.largest_gap(), N * 10 - 31);

@@ -1,4 +1,4 @@
-//! Readers beside a writer, and the ways to get the right to write.
+//! Readers beside a writer, and the ways to become the writer.
 
 use crate::{Error, MapleTree};
 use grace::{Epoch, Reclaim};
@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use std::vec::Vec;
 
-/// After the largest index of all a cyclic allocation begins anew, and says so: the next that
-/// succeeds, once.
+/// After a cyclic allocation took the largest index, the next one that succeeds starts from the
+/// beginning, and reports that once.
 #[test]
 fn a_cyclic_allocation_tells_that_it_wrapped() {
     const START: usize = usize::MAX - 2;
@@ -17,7 +17,7 @@ fn a_cyclic_allocation_tells_that_it_wrapped() {
     let mut next = usize::MAX;
     assert_eq!(tree.alloc_cyclic(START..=usize::MAX, &mut next, 1).unwrap(), (usize::MAX, false));
     assert_eq!(next, START);
-    // A call that fails loses it as little as one that allocates elsewhere.
+    // Neither a call that fails nor one that allocates elsewhere loses the mark.
     assert!(tree.lock().alloc_cyclic(usize::MAX..=usize::MAX, &mut usize::MAX.clone(), 9).is_err());
     assert_eq!(tree.alloc_cyclic(0..=9, &mut 5, 9).unwrap(), (5, false));
     let copy = tree.duplicate().unwrap();
@@ -25,7 +25,7 @@ fn a_cyclic_allocation_tells_that_it_wrapped() {
         let mut next = next;
         let mut alloc = || tree.alloc_cyclic(START..=usize::MAX, &mut next, 2).unwrap();
         assert_eq!([alloc(), alloc()], [(START, true), (START + 1, false)]);
-        // The search itself begins anew, as ever.
+        // A search that wraps around also reports it.
         tree.erase(START).unwrap();
         assert_eq!(
             tree.alloc_cyclic(START..=usize::MAX, &mut next, 3).unwrap(),
@@ -56,13 +56,13 @@ fn what_is_erased_lives_as_long_as_the_guard() {
     let guard = tree.pin();
     let seen = tree.load(&guard, 4).unwrap();
     let erased = tree.erase(4).unwrap().unwrap().1;
-    // Readers may look at it, so it is not given out whole.
+    // Readers may hold a reference to it, so `into_inner` refuses.
     let erased = erased.into_inner().err().unwrap();
     assert_eq!(erased.get().0, 7);
     drop(erased);
     assert_eq!((seen.0, DROPS.load(Ordering::Relaxed)), (7, 0));
     drop(guard);
-    // Guards of other tests may delay it, but not for ever.
+    // Guards of other tests may delay it, but not indefinitely.
     let begun = Instant::now();
     while DROPS.load(Ordering::Relaxed) == 0 {
         assert!(begun.elapsed() < Duration::from_secs(300), "never dropped");
@@ -86,7 +86,8 @@ fn a_cursor_goes_on_through_replaced_nodes() {
     while let Some((range, value)) = cursor.find(usize::MAX) {
         let at = *range.start();
         seen.push(value);
-        // Erase what was seen, and something else ahead and behind: splits and merges all over.
+        // Erase the entry found, and change entries before and behind it: splits and merges
+        // everywhere.
         writer.erase(at).unwrap();
         if value % 3 == 0 {
             writer.store_range(at + 5..=at + 9, value).unwrap();
@@ -140,14 +141,14 @@ fn from_one_owner_to_shared() {
     assert_eq!(tree.writer(&mut token).unwrap().load(4), Some(4));
 }
 
-/// I1: an index that is mapped throughout is always found, with a value it had; one that never is,
-/// never.
+/// I1: an index that is mapped throughout is always found, with a value that it had. An index that
+/// is never mapped is never found.
 #[test]
 fn readers_beside_a_writer() {
     let tree = MapleTree::<u32, Epoch>::new();
     let n = if cfg!(miri) { 16 } else { 500 };
     let rounds = if cfg!(miri) { 30 } else { 20_000 };
-    // Even tens are toggled; odd tens are always mapped, as 1 or 2; 5 above each is never mapped.
+    // Even tens are toggled; odd tens are always mapped, to 1 or 2; 5 above each is never mapped.
     for i in 0..n {
         tree.store_range(i * 20 + 10..=i * 20 + 14, 1).unwrap();
     }

@@ -1,5 +1,5 @@
-//! Trees that share nodes with their duplicates: each goes its own way, and nothing is lost or
-//! freed twice.
+//! Trees that share nodes with their duplicates: no tree sees the writes of another, and nothing is
+//! lost or freed twice.
 
 use super::{CELL, Cells, Dice};
 use crate::testing::Flaky;
@@ -12,7 +12,7 @@ std::thread_local! {
     static LIVE: Cell<isize> = const { Cell::new(0) };
 }
 
-/// A value that counts itself.
+/// A value that counts its instances.
 struct Value(u64);
 
 impl Value {
@@ -38,7 +38,7 @@ fn check<R: Reclaim>(writer: &Write<'_, R>, cells: &Cells) {
     assert_eq!(found, cells.entries(), "\n{}", writer.dump());
 }
 
-/// One random write, sometimes with too little memory: then nothing has changed.
+/// One random write, sometimes with too little memory; then nothing may have changed.
 fn step<R: Reclaim>(writer: &mut Write<'_, R>, cells: &mut Cells, dice: &mut Dice, value: u64) {
     let n = cells.0.len();
     let from = dice.roll(n);
@@ -85,7 +85,7 @@ fn step<R: Reclaim>(writer: &mut Write<'_, R>, cells: &mut Cells, dice: &mut Dic
 
 const SEEDS: u64 = if cfg!(miri) { 1 } else { 4 };
 
-/// Several trees that come from each other and go; each written to by `write`.
+/// Several trees that are duplicated from each other and dropped; `write` writes to each.
 fn family<R: Reclaim>(
     seed: u64,
     write: impl Fn(&mut Tree<R>, &mut dyn FnMut(&mut Write<'_, R>)),
@@ -156,19 +156,18 @@ fn a_duplicate_allocates_nothing_and_the_first_write_its_way() {
     assert!(Flaky::live() - before <= 1 + copy.height() as isize);
     assert_eq!(tree.load(&tree.pin(), 5).unwrap().get().0, 0);
     assert_eq!(copy.load(&copy.pin(), 5).unwrap().get().0, 7);
-    // Written to once, its way is its own.
+    // After the first write the nodes on the path belong to the copy alone.
     let before = Flaky::live();
     copy.get_mut().store_range(0..=9, Value::entry(8)).unwrap();
     assert_eq!(Flaky::live(), before);
-    // The original's way is its own since: nobody else has it any more.
+    // After the copy is dropped, the nodes on the path belong to the original alone.
     drop(copy);
     tree.get_mut().store_range(0..=9, Value::entry(9)).unwrap();
     assert_eq!(tree.load(&tree.pin(), 5).unwrap().get().0, 9);
 }
 
-/// An entry alone in its leaf, with a hole at the end of the leaf before: erasing it concerns a
-/// leaf that is at neither end of what the erase replaces, and that may be shared though the others
-/// are not.
+/// An entry alone in its leaf, with a hole at the end of the leaf before. The erase affects a leaf
+/// that is at neither end of the replaced range, and that may be shared even if the others are not.
 #[test]
 fn alone_in_a_leaf_between_holes() {
     let page = |i: usize| i * CELL..=i * CELL + (CELL - 1);
@@ -187,7 +186,7 @@ fn alone_in_a_leaf_between_holes() {
     }
     let (_, erased) = writer.erase(999 * CELL).unwrap().unwrap();
     let entry = erased.into_inner().ok().unwrap();
-    // Ours, and the copy's.
+    // One reference is ours, and one is the copy's.
     assert!(RefCounted::into_inner(entry).is_none());
     assert_eq!(copy.get_mut().load(999 * CELL).unwrap().get().0, 999);
     writer.validate().unwrap();
